@@ -8,7 +8,8 @@ A name is registered in one of two ways:
       [project.entry-points."tl_dyck.models"]
       my-model = "my_package.models:my_model"
 
-The entry point names the very object that the decorator would receive.
+The entry point names the very object that the decorator would receive. A name means one thing: two different
+objects under the same name are an error, whoever came first.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from typing import Any, Generic, TypeVar, final
 __all__ = ["Registry", "RegistryError", "UnknownNameError", "unknown_name"]
 
 T = TypeVar("T")
+Item = TypeVar("Item")
 
 
 class RegistryError(ValueError):
@@ -55,28 +57,43 @@ class Registry(Generic[T]):
     Args:
         kind: what is registered, in the singular; used in messages.
         group: the entry-point group in which third parties announce theirs.
+        item_type: if given, anything registered must be an instance of it.
     """
 
-    def __init__(self, kind: str, group: str) -> None:
+    def __init__(self, kind: str, group: str, item_type: type[T] | None = None) -> None:
         self.kind = kind
         self.group = group
+        self.item_type = item_type
         self._items: dict[str, T] = {}
         self._summaries: dict[str, str] = {}
+        # Names whose entry point, if there is one, has been loaded or deliberately replaced.
+        self._settled: set[str] = set()
 
-    def register(self, name: str, summary: str = "") -> Callable[[T], T]:
+    def __repr__(self) -> str:
+        return f"Registry({self.kind!r}, {self.group!r}): {', '.join(self.names()) or '(empty)'}"
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.names()
+
+    def register(self, name: str, summary: str = "", *, replace: bool = False) -> Callable[[Item], Item]:
         """Register the decorated object under `name`.
 
-        Raises:
-            RegistryError: the name is taken by another object.
-        """
+        Args:
+            name: what users will call it.
+            summary: one line for listings; by default the first line of the object's docstring.
+            replace: take the name over from whatever has it now (a notebook cell run twice, say).
 
-        def decorate(item: T) -> T:
-            if name in self._items and self._items[name] is not item:
-                raise RegistryError(
-                    f"{self.kind} {name!r} is already registered; choose another name for {item!r}."
-                )
-            self._items[name] = item
-            self._summaries[name] = summary or _first_line(item)
+        Returns:
+            A decorator that returns what it is given.
+
+        Raises:
+            RegistryError: the name is empty or taken by another object, or the object is of the wrong type.
+        """
+        if not name or name != name.strip():
+            raise RegistryError(f"{name!r} cannot name a {self.kind}: it is empty or has outer white space.")
+
+        def decorate(item: Item) -> Item:
+            self._add(name, item, summary, replace)
             return item
 
         return decorate
@@ -86,38 +103,96 @@ class Registry(Generic[T]):
 
         Raises:
             UnknownNameError: no such name.
-            RegistryError: the entry point exists but cannot be loaded; the cause is chained.
+            RegistryError: its entry point cannot be loaded (the cause is chained), or two different objects
+                claim the name.
         """
-        if name in self._items:
-            return self._items[name]
-        point = self._entry_points().get(name)
-        if point is None:
-            raise unknown_name(self.kind, name, self.names())
-        try:
-            item: T = point.load()
-        except Exception as error:
-            raise RegistryError(
-                f"{self.kind} {name!r} is announced by entry point {point.value!r} but cannot be loaded: {error}"
-            ) from error
-        return self.register(name)(item)
+        if name not in self._settled:
+            point = self._entry_point(name)
+            if point is not None:
+                self._add(name, self._load(point), "", replace=False)
+            elif name not in self._items:
+                raise unknown_name(self.kind, name, self.names())
+            self._settled.add(name)
+        return self._items[name]
 
     def names(self) -> list[str]:
         """Every known name, registered in code or announced by entry point (which is not loaded)."""
-        return sorted({*self._items, *self._entry_points()})
+        return sorted({*self._items, *metadata.entry_points(group=self.group).names})
 
     def summary(self, name: str) -> str:
-        """One line on what `name` is. Loads its entry point."""
+        """One line on what `name` is. Loads its entry point.
+
+        Raises:
+            UnknownNameError: no such name.
+            RegistryError: as for `get`.
+        """
         self.get(name)
         return self._summaries[name]
+
+    def summaries(self) -> dict[str, str]:
+        """One line on every known name. Where one cannot be loaded the line says why: others stay usable."""
+        lines = {}
+        for name in self.names():
+            try:
+                lines[name] = self.summary(name)
+            except RegistryError as error:
+                lines[name] = f"(unusable: {error})"
+        return lines
 
     def unregister(self, name: str) -> None:
         """Forget a name that was registered in code. Meant for tests and notebooks."""
         self._items.pop(name, None)
         self._summaries.pop(name, None)
+        self._settled.discard(name)
 
-    def _entry_points(self) -> dict[str, metadata.EntryPoint]:
-        return {point.name: point for point in metadata.entry_points(group=self.group)}
+    def _add(self, name: str, item: Any, summary: str, replace: bool) -> None:
+        if self.item_type is not None and not isinstance(item, self.item_type):
+            raise RegistryError(
+                f"{self.kind} {name!r} must be a {self.item_type.__name__}, not {_describe(item)}."
+            )
+        if replace:
+            self._settled.add(name)
+        elif name in self._items and self._items[name] is not item:
+            raise RegistryError(
+                f"{self.kind} {name!r} is already registered as {_describe(self._items[name])}, so it cannot "
+                f"also be {_describe(item)}. Choose another name, or pass replace=True to take it over."
+            )
+        first_time = self._items.get(name) is not item
+        self._items[name] = item
+        if summary or first_time:
+            self._summaries[name] = summary or _first_line(item)
+
+    def _entry_point(self, name: str) -> metadata.EntryPoint | None:
+        """The entry point of that name, None if there is none; an error if two packages disagree about it."""
+        points = {point.value: point for point in metadata.entry_points(group=self.group, name=name)}
+        if len(points) > 1:
+            claims = " and ".join(_origin(point) for point in points.values())
+            raise RegistryError(f"{self.kind} {name!r} is announced by {claims}. Uninstall one of them.")
+        return next(iter(points.values()), None)
+
+    def _load(self, point: metadata.EntryPoint) -> Any:
+        try:
+            return point.load()
+        except Exception as error:
+            raise RegistryError(
+                f"{self.kind} {point.name!r} is announced by {_origin(point)} but cannot be loaded: "
+                f"{type(error).__name__}: {error}"
+            ) from error
 
 
-def _first_line(item: Any) -> str:
-    return ((getattr(item, "__doc__", None) or "").strip().splitlines() or [""])[0]
+def _origin(point: metadata.EntryPoint) -> str:
+    package = point.dist.metadata["Name"] if point.dist is not None else "an unknown package"
+    return f"{package} (entry point {point.value!r})"
+
+
+def _describe(item: object) -> str:
+    """Name a function or class by where it is defined, anything else by its value."""
+    name = getattr(item, "__qualname__", None)
+    return f"{item.__module__}.{name}" if name else f"{type(item).__name__} {item!r}"
+
+
+def _first_line(item: object) -> str:
+    """First line of a function's or class's docstring; an instance's says nothing about the instance."""
+    if not hasattr(item, "__qualname__"):
+        return ""
+    return ((item.__doc__ or "").strip().splitlines() or [""])[0]
