@@ -1,0 +1,387 @@
+"""Bounded Dyck languages Dyck(k, D): tokens, strings, depth, matching, counting, enumeration.
+
+Tokens (spec §1, after Wen et al. 2023, arXiv 2312.01429): type ``t`` in ``0..k-1`` opens as ``2t`` and closes as
+``2t + 1``; the start token BOS is ``2k`` and doubles as padding. The *depth* of a position is the number of opens
+minus the number of closes up to and including it, so that a close is one shallower than its open: opens have depth
+``1..D``, closes ``0..D-1``. BOS changes no depth, wherever it stands.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import final
+
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+from tl_dyck.registry import unknown_name
+
+__all__ = ["BOS_STRING", "MODES", "DyckLanguage", "DyckStringError"]
+
+BOS_STRING = "<bos>"
+MODES = ("complete", "prefix")
+MAX_ENUMERATED_TOKENS = 10_000_000
+
+_DEFAULT_PAIRS = "[](){}<>⟦⟧⟨⟩⟪⟫⌈⌉⌊⌋«»「」『』【】〔〕《》〈〉⦃⦄⦅⦆⦗⦘⧼⧽"
+
+
+class DyckStringError(ValueError):
+    """A text or token string that is not of the language; the message says where and why."""
+
+
+@final
+@dataclass(frozen=True)
+class DyckLanguage:
+    """The language Dyck(k, D): well-nested strings over k bracket types whose depth never exceeds D.
+
+    Attributes:
+        n_types: k, the number of bracket types, at least 1.
+        max_depth: D, the greatest depth, at least 1.
+        brackets: the 2k bracket strings in token order (open 0, close 0, open 1, …). They must be distinct, none may be
+            the beginning of another, and no concatenation may contain ``"<bos>"``. None chooses ``[] () {} <>`` and
+            then further Unicode pairs; it is replaced by that choice, so that equal languages compare equal.
+
+    Raises:
+        TypeError: `n_types` or `max_depth` is no integer, or a bracket no string.
+        ValueError: `n_types` or `max_depth` is below 1, or `brackets` cannot be told apart.
+    """
+
+    n_types: int
+    max_depth: int
+    brackets: Sequence[str] | None = None
+
+    def __post_init__(self) -> None:
+        _check_integer("n_types", self.n_types, least=1)
+        _check_integer("max_depth", self.max_depth, least=1)
+        brackets = _default_brackets(self.n_types) if self.brackets is None else tuple(self.brackets)
+        _check_brackets(brackets, self.n_types)
+        object.__setattr__(self, "brackets", brackets)
+
+    @property
+    def n_brackets(self) -> int:
+        """2k, the number of bracket tokens."""
+        return 2 * self.n_types
+
+    @property
+    def bos_token(self) -> int:
+        """The id of the start token, 2k; it is also the padding token."""
+        return 2 * self.n_types
+
+    @property
+    def d_vocab(self) -> int:
+        """2k + 1: the brackets and BOS."""
+        return 2 * self.n_types + 1
+
+    @property
+    def alphabet(self) -> tuple[str, ...]:
+        """The bracket strings in token order, without BOS."""
+        return tuple(self.brackets or ())
+
+    @cached_property
+    def _pattern(self) -> re.Pattern[str]:
+        return re.compile("|".join(map(re.escape, self.alphabet)))
+
+    # --- text -----------------------------------------------------------------------------------------------------
+
+    def tokenize(self, text: str) -> Int[Tensor, " pos"]:
+        """Map a text to tokens, without BOS and without asking whether it is well nested.
+
+        Raises:
+            DyckStringError: some part of `text` is no bracket.
+        """
+        ids = {bracket: token for token, bracket in enumerate(self.alphabet)}
+        tokens, position = [], 0
+        while position < len(text):
+            match = self._pattern.match(text, position)
+            if match is None:
+                raise DyckStringError(
+                    f"unknown bracket {text[position]!r} at character {position} of {_shorten(text)!r}; "
+                    f"the brackets are {' '.join(self.alphabet)}"
+                )
+            tokens.append(ids[match.group()])
+            position = match.end()
+        return torch.tensor(tokens, dtype=torch.int64)
+
+    def parse(self, text: str, *, prefix: bool = True) -> Int[Tensor, " pos"]:
+        """Map a text to tokens, without BOS, and insist that it is of the language.
+
+        Args:
+            text: brackets only, no spaces and no BOS.
+            prefix: accept what some string of the language begins with; otherwise only complete strings.
+
+        Raises:
+            DyckStringError: an unknown bracket, a close that matches no open, a depth above `max_depth`, or (with
+                ``prefix=False``) a bracket that is left open. Positions count brackets from 0.
+        """
+        tokens = self.tokenize(text)
+        stack: list[int] = []
+        for position, token in enumerate(tokens.tolist()):
+            where = f"bracket {position} of {_shorten(text)!r}"
+            if token % 2 == 0:
+                stack.append(position)
+                if len(stack) > self.max_depth:
+                    raise DyckStringError(
+                        f"too deep: {self.alphabet[token]!r}, {where}, reaches depth {len(stack)}, but max_depth is "
+                        f"{self.max_depth}; shorten the nesting or use DyckLanguage({self.n_types}, {len(stack)})"
+                    )
+            elif not stack:
+                raise DyckStringError(f"unbalanced: {self.alphabet[token]!r}, {where}, closes nothing")
+            else:
+                opened = stack.pop()
+                wanted = self.alphabet[int(tokens[opened]) + 1]
+                if wanted != self.alphabet[token]:
+                    raise DyckStringError(
+                        f"unbalanced: {self.alphabet[token]!r}, {where}, cannot close "
+                        f"{self.alphabet[int(tokens[opened])]!r}, bracket {opened}; expected {wanted!r}"
+                    )
+        if stack and not prefix:
+            opened = stack[-1]
+            raise DyckStringError(
+                f"unfinished: {self.alphabet[int(tokens[opened])]!r}, bracket {opened} of {_shorten(text)!r}, is never "
+                f"closed; {len(stack)} bracket(s) are left open"
+            )
+        return tokens
+
+    def to_string(self, tokens: Int[Tensor, " pos"]) -> str:
+        """The text of one token string; BOS is dropped.
+
+        Raises:
+            TypeError: `tokens` are no integers.
+            ValueError: a token is outside ``0..2k``.
+        """
+        names = (*self.alphabet, "")
+        return "".join(names[token] for token in self._checked(tokens).tolist())
+
+    # --- single tokens ----------------------------------------------------------------------------------------------
+
+    def is_open(self, tokens: Int[Tensor, "*shape"]) -> Bool[Tensor, "*shape"]:
+        """Whether each token is an opening bracket."""
+        tokens = self._checked(tokens)
+        return (tokens % 2 == 0) & (tokens < self.bos_token)
+
+    def is_close(self, tokens: Int[Tensor, "*shape"]) -> Bool[Tensor, "*shape"]:
+        """Whether each token is a closing bracket."""
+        return self._checked(tokens) % 2 == 1
+
+    def bracket_type(self, tokens: Int[Tensor, "*shape"]) -> Int[Tensor, "*shape"]:
+        """The type ``0..k-1`` of each token, -1 for BOS."""
+        tokens = self._checked(tokens)
+        return torch.where(tokens < self.bos_token, tokens // 2, -1)
+
+    # --- structure ----------------------------------------------------------------------------------------------------
+
+    def depth(self, tokens: Int[Tensor, "*batch pos"]) -> Int[Tensor, "*batch pos"]:
+        """Depth after each token, #open - #close up to and including it.
+
+        It is not clamped: on strings outside the language it may be negative or exceed `max_depth`.
+        """
+        return self._steps(tokens).cumsum(-1)
+
+    def matching(self, tokens: Int[Tensor, "*batch pos"]) -> Int[Tensor, "*batch pos"]:
+        """Index of each bracket's partner, -1 for BOS and for brackets without one.
+
+        The partner is found by depth alone, whatever the types: a close belongs to the last open that is not yet
+        closed. A close that closes nothing has no partner, and what follows it is matched as if it were not there.
+        """
+        step = self._steps(tokens)
+        # The level of a bracket is the depth on its inner side. Crossings of one level alternate between up and down, so
+        # after a stable sort by level partners are neighbours. BOS (step 0) gets a level of its own.
+        level = step.cumsum(-1) + (step < 0)
+        level = torch.where(step == 0, tokens.shape[-1] + 1, level)
+        level, order = level.sort(dim=-1, stable=True)
+        step = step.gather(-1, order)
+        paired = (step[..., :-1] > 0) & (step[..., 1:] < 0) & (level[..., :-1] == level[..., 1:])
+        sorted_partner = torch.full_like(order, -1)
+        sorted_partner[..., :-1] = torch.where(paired, order[..., 1:], -1)
+        sorted_partner[..., 1:] = torch.where(paired, order[..., :-1], sorted_partner[..., 1:])
+        return torch.empty_like(order).scatter_(-1, order, sorted_partner)
+
+    def top_of_stack(self, tokens: Int[Tensor, "*batch pos"]) -> Int[Tensor, "*batch pos"]:
+        """Index of the last open that is unmatched after each token (maybe the token itself), -1 if there is none.
+
+        As in `matching`, types are ignored and a close that closes nothing leaves the stack empty.
+        """
+        step = self._steps(tokens)
+        # The top is the last open whose depth is the present one: had it been closed, another open would have come back.
+        depth, order = step.cumsum(-1).sort(dim=-1, stable=True)
+        if order.shape[-1] == 0:
+            return order
+        here = torch.arange(order.shape[-1], device=order.device).expand_as(order)
+        opened = torch.where(step.gather(-1, order) > 0, here, -1).cummax(-1).values
+        found = (opened >= 0) & (depth.gather(-1, opened.clamp(min=0)) == depth)
+        sorted_top = torch.where(found, order.gather(-1, opened.clamp(min=0)), -1)
+        return torch.empty_like(order).scatter_(-1, order, sorted_top)
+
+    def is_prefix(self, tokens: Int[Tensor, "*batch pos"]) -> Bool[Tensor, "*batch"]:
+        """Whether some string of the language begins with each token string (BOS ignored)."""
+        return self.valid_up_to(tokens).all(-1)
+
+    def is_complete(self, tokens: Int[Tensor, "*batch pos"]) -> Bool[Tensor, "*batch"]:
+        """Whether each token string (BOS ignored) is of the language; the empty one is."""
+        return self.is_prefix(tokens) & (self._steps(tokens).sum(-1) == 0)
+
+    def valid_up_to(self, tokens: Int[Tensor, "*batch pos"]) -> Bool[Tensor, "*batch pos"]:
+        """Whether the part up to and including each position is a prefix of some string of the language."""
+        depth, partner = self.depth(tokens), self.matching(tokens)
+        if tokens.shape[-1] == 0:
+            return torch.ones_like(depth, dtype=torch.bool)
+        types = self.bracket_type(tokens)
+        agrees = (partner < 0) | (types.gather(-1, partner.clamp(min=0)) == types)
+        # A wrong type is the fault of the close, not of the open before it.
+        fine = (depth >= 0) & (depth <= self.max_depth) & (agrees | self.is_open(tokens))
+        return (~fine).cumsum(-1) == 0
+
+    # --- counting -----------------------------------------------------------------------------------------------------
+
+    def count(self, length: int, mode: str = "complete") -> int:
+        """The exact number of strings with `length` brackets.
+
+        Args:
+            length: number of brackets; 0 gives the empty string alone.
+            mode: "complete" strings, or "prefix": everything some string of the language begins with.
+
+        Raises:
+            ValueError: `length` is negative, or `mode` unknown. Odd lengths simply have no complete strings.
+        """
+        _check_integer("length", length, least=0)
+        check_mode(mode)
+        ways = [1]  # ways[d]: strings so far that end at depth d
+        for _ in range(length):
+            longer = [0] * min(len(ways) + 1, self.max_depth + 1)
+            for depth, number in enumerate(ways):
+                if depth + 1 < len(longer):
+                    longer[depth + 1] += self.n_types * number
+                if depth > 0:
+                    longer[depth - 1] += number
+            ways = longer
+        return ways[0] if mode == "complete" else sum(ways)
+
+    def enumerate(self, length: int, mode: str = "complete") -> Int[Tensor, "n length"]:
+        """All strings with `length` brackets, without BOS, in lexicographic order of their tokens.
+
+        Args:
+            length: number of brackets.
+            mode: "complete" or "prefix".
+
+        Raises:
+            ValueError: there would be more than ten million tokens, or as for `count`.
+        """
+        number = self.count(length, mode)
+        if number * max(length, 1) > MAX_ENUMERATED_TOKENS:
+            raise ValueError(
+                f"{self} has {number} {mode} strings of length {length}: too many to enumerate (limit: "
+                f"{MAX_ENUMERATED_TOKENS} tokens); use a shorter length, or draw from DyckDistribution.sample"
+            )
+        vocab = torch.arange(self.n_brackets)
+        tokens = torch.zeros(1 if number else 0, 0, dtype=torch.int64)
+        stack = torch.full(
+            (tokens.shape[0], min(self.max_depth, length) + 1), -1
+        )  # entry d: type open at depth d
+        depth = torch.zeros(tokens.shape[0], dtype=torch.int64)
+        for position in range(length):
+            deepest = self.max_depth
+            if mode == "complete":
+                deepest = min(deepest, length - position - 1)
+            top = stack.gather(1, depth[:, None])
+            allowed = torch.where(
+                vocab % 2 == 0, depth[:, None] < deepest, (vocab // 2 == top) & (depth[:, None] > 0)
+            )
+            row, token = allowed.nonzero(as_tuple=True)
+            opens = token % 2 == 0
+            depth = depth[row] + torch.where(opens, 1, -1)
+            stack = stack[row].scatter_(1, (depth + ~opens)[:, None], (token // 2)[:, None])
+            tokens = torch.cat([tokens[row], token[:, None]], dim=1)
+        return tokens
+
+    # --- helpers ------------------------------------------------------------------------------------------------------
+
+    def _checked(self, tokens: Tensor) -> Tensor:
+        if not isinstance(tokens, Tensor) or tokens.dtype.is_floating_point or tokens.dtype == torch.bool:
+            kind = tokens.dtype if isinstance(tokens, Tensor) else type(tokens).__name__
+            raise TypeError(
+                f"tokens must be a tensor of integers, got {kind}; use parse(text) for text, or tokens.long()"
+            )
+        tokens = tokens.long()
+        if tokens.numel() and (int(tokens.min()) < 0 or int(tokens.max()) > self.bos_token):
+            wrong = tokens[(tokens < 0) | (tokens > self.bos_token)][0]
+            raise ValueError(
+                f"token {int(wrong)} is outside 0..{self.bos_token}; {self.n_types} bracket type(s) have tokens "
+                f"0..{self.n_brackets - 1}, and {self.bos_token} is BOS"
+            )
+        return tokens
+
+    def _steps(self, tokens: Tensor) -> Tensor:
+        """+1 for an open, -1 for a close, 0 for BOS."""
+        tokens = self._checked(tokens)
+        return torch.where(tokens < self.bos_token, 1 - 2 * (tokens % 2), 0)
+
+
+def check_mode(mode: str) -> None:
+    """Raise `UnknownNameError`, a ValueError that names the nearest mode, unless `mode` is one of `MODES`."""
+    if mode not in MODES:
+        raise unknown_name("mode", mode, MODES)
+
+
+def _check_integer(name: str, value: object, least: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{name} must be an integer, got {value!r} ({type(value).__name__})")
+    if value < least:
+        raise ValueError(f"{name} must be at least {least}, got {value}")
+
+
+def _default_brackets(n_types: int) -> tuple[str, ...]:
+    if 2 * n_types <= len(_DEFAULT_PAIRS):
+        return tuple(_DEFAULT_PAIRS[: 2 * n_types])
+    # Beyond the table brackets are numbered; the colon ends the number, so that none begins another.
+    extra = (name for t in range(len(_DEFAULT_PAIRS) // 2, n_types) for name in (f"‹{t}:", f":{t}›"))
+    return (*_DEFAULT_PAIRS, *extra)
+
+
+def _check_brackets(brackets: tuple[str, ...], n_types: int) -> None:
+    for bracket in brackets:
+        if not isinstance(bracket, str):
+            raise TypeError(f"brackets must be strings, got {bracket!r} ({type(bracket).__name__})")
+        if not bracket:
+            raise ValueError(
+                f"a bracket is the empty string in {brackets!r}; give each at least one character"
+            )
+    if len(brackets) != 2 * n_types:
+        raise ValueError(
+            f"{n_types} bracket type(s) need {2 * n_types} brackets (open 0, close 0, open 1, …), got {len(brackets)}: "
+            f"{brackets!r}"
+        )
+    if len(set(brackets)) < len(brackets):
+        twice = next(bracket for bracket in brackets if brackets.count(bracket) > 1)
+        raise ValueError(f"bracket {twice!r} is given twice in {brackets!r}; all must be distinct")
+    ordered = sorted(brackets)
+    for shorter, longer in zip(ordered[:-1], ordered[1:], strict=True):
+        if longer.startswith(shorter):
+            raise ValueError(
+                f"ambiguous brackets: {shorter!r} is the beginning of {longer!r}; choose brackets of which none begins "
+                "another"
+            )
+    if _spells(BOS_STRING, brackets):
+        raise ValueError(
+            f"brackets {brackets!r} can spell {BOS_STRING!r}, which is the start token; choose others"
+        )
+
+
+def _spells(target: str, brackets: tuple[str, ...]) -> bool:
+    """Whether `target` occurs in some concatenation of brackets."""
+
+    def goes_on(rest: str) -> bool:
+        return any(b.startswith(rest) or (rest.startswith(b) and goes_on(rest[len(b) :])) for b in brackets)
+
+    return any(
+        target in bracket
+        or any(bracket.endswith(target[:i]) and goes_on(target[i:]) for i in range(1, len(target)))
+        for bracket in brackets
+    )
+
+
+def _shorten(text: str, limit: int = 80) -> str:
+    return text if len(text) <= limit else text[: limit - 1] + "…"
