@@ -1,0 +1,275 @@
+"""What a two-layer RNN is made of: its configuration and the shapes of its weights."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, final
+
+import torch
+from torch import Tensor
+
+__all__ = [
+    "ACTIVATIONS",
+    "FORMAT_VERSION",
+    "Norm",
+    "RNNConfig",
+    "RNNConfigError",
+    "RNNWeightError",
+    "State",
+    "check_weights",
+    "weight_shapes",
+]
+
+FORMAT_VERSION = 1
+"""Version of the artefact's format; a reader refuses versions above its own."""
+
+State = Literal["none", "position", "depth", "position+depth"]
+Norm = Literal["ln", "lnpre"]
+
+_STATES = ("none", "position", "depth", "position+depth")
+_NORMS = (None, "ln", "lnpre")
+ACTIVATIONS = ("relu", "gelu", "gelu_new", "silu")
+_LARGEST = 2**31 - 1
+
+
+class RNNConfigError(ValueError):
+    """A configuration that describes no two-layer RNN; the message names the field and its value."""
+
+
+class RNNWeightError(ValueError):
+    """Weights that do not fit the configuration: wrong names, shapes, types, or not finite."""
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class RNNConfig:
+    """Everything about a `TwoLayerRNN` that is not a weight.
+
+    Attributes:
+        d_model: width of the residual stream.
+        n_heads: attention heads, H.
+        d_head: width of a head.
+        d_vocab: number of input tokens.
+        d_vocab_out: number of logits (the vocabulary, or the classes of a classifier).
+        n_ctx: longest string the exported model accepts, BOS included.
+        state: what layer 1's state machine carries. "none": nothing (the state is always 0). "position": the
+            index of the token just read. "depth": #opens - #closes after it, unclamped. "position+depth":
+            both, in one integer.
+        d_mlp: hidden width of the MLP; None if there is none.
+        act_fn: activation of the MLP ("relu", "gelu", "gelu_new", "silu"); None exactly if there is no MLP.
+        ln1: norm before the attention. "ln" has a scale and a bias, "lnpre" has neither.
+        ln_c: the constant C of Eq. 6's LN_C(x) = P x / max(|P x|, C), applied to the attention's output
+            before the residual is added (P subtracts the mean); None if there is no such norm.
+        ln2: norm before the MLP.
+        ln_final: norm before the unembedding.
+        residual: whether the attention's output is added to the residual stream or replaces it ("bare"
+            blocks).
+        attn_scale: scores are divided by it.
+        eps: epsilon of ln1, ln2 and ln_final.
+        n_types: bracket types, for a depth counter (type t opens as 2t, closes as 2t+1; other tokens are
+            neutral).
+        max_depth: D, for a depth counter.
+        bos_token: the token every string starts with; None if strings start bare.
+        alphabet: the text of each token; None if unknown.
+        separator: what stands between two tokens in a text: "" (characters) or " " (words); None if texts
+            cannot be tokenised with the alphabet alone.
+        unknown_token: token for a word outside the alphabet; None if that is an error.
+        format_version: version of the artefact's format.
+    """
+
+    d_model: int
+    n_heads: int
+    d_head: int
+    d_vocab: int
+    d_vocab_out: int
+    n_ctx: int
+    state: State = "none"
+    d_mlp: int | None = None
+    act_fn: str | None = None
+    ln1: Norm | None = None
+    ln_c: float | None = None
+    ln2: Norm | None = None
+    ln_final: Norm | None = None
+    residual: bool = True
+    attn_scale: float = 1.0
+    eps: float = 1e-5
+    n_types: int | None = None
+    max_depth: int | None = None
+    bos_token: int | None = None
+    alphabet: tuple[str, ...] | None = None
+    separator: str | None = None
+    unknown_token: int | None = None
+    format_version: int = FORMAT_VERSION
+
+    def __post_init__(self) -> None:
+        _integers(self)
+        _numbers(self)
+        _choices(self)
+        _combinations(self)
+
+    @property
+    def mlp(self) -> bool:
+        """Whether there is an MLP."""
+        return self.d_mlp is not None
+
+    @property
+    def has_position(self) -> bool:
+        """Whether an embedding depends on the token's position."""
+        return self.state in ("position", "position+depth")
+
+    @property
+    def has_depth(self) -> bool:
+        """Whether an embedding depends on the depth."""
+        return self.state in ("depth", "position+depth")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON types, one key per field."""
+        plain = dataclasses.asdict(self)
+        plain["alphabet"] = None if self.alphabet is None else list(self.alphabet)
+        return plain
+
+    @classmethod
+    def from_dict(cls, plain: Mapping[str, Any]) -> RNNConfig:
+        """Inverse of `to_dict`; trusts nothing.
+
+        Raises:
+            RNNConfigError: an unknown, missing or ill-typed field, or an impossible combination.
+        """
+        fields = {field.name: field for field in dataclasses.fields(cls)}
+        unknown = sorted(str(key) for key in plain if key not in fields)
+        if unknown:
+            raise RNNConfigError(f"unknown fields {unknown}; known are {sorted(fields)}.")
+        required = [name for name, field in fields.items() if field.default is dataclasses.MISSING]
+        missing = [name for name in required if name not in plain]
+        if missing:
+            raise RNNConfigError(f"missing fields {missing}.")
+        values = dict(plain)
+        alphabet = values.get("alphabet")
+        if alphabet is not None:
+            if not isinstance(alphabet, (list, tuple)):
+                raise RNNConfigError(f"alphabet must be a list of strings, not {type(alphabet).__name__}.")
+            values["alphabet"] = tuple(alphabet)
+        return cls(**values)
+
+
+def weight_shapes(config: RNNConfig) -> dict[str, tuple[int, ...]]:
+    """Name and shape of every weight of the machine; names are TransformerLens's where it has them.
+
+    `W_E` is [d_vocab, d_model], or [d_vocab, max_depth + 1, d_model] for an embedding of (token, depth);
+    `W_pos` is [n_ctx, d_model]. Nothing else than these names, in these shapes, makes a machine.
+    """
+    c = config
+    heads, into = (c.n_heads, c.d_head), (c.n_heads, c.d_model, c.d_head)
+    depths = (c.max_depth + 1,) if c.max_depth is not None else ()
+    shapes: dict[str, tuple[int, ...]] = {"W_E": (c.d_vocab, *depths, c.d_model)}
+    if c.has_position:
+        shapes["W_pos"] = (c.n_ctx, c.d_model)
+    shapes |= {"W_Q": into, "W_K": into, "W_V": into, "b_Q": heads, "b_K": heads, "b_V": heads}
+    shapes |= {"W_O": (c.n_heads, c.d_head, c.d_model), "b_O": (c.d_model,)}
+    if c.d_mlp is not None:
+        shapes |= {"W_in": (c.d_model, c.d_mlp), "b_in": (c.d_mlp,)}
+        shapes |= {"W_out": (c.d_mlp, c.d_model), "b_out": (c.d_model,)}
+    for norm in ("ln1", "ln2", "ln_final"):
+        if getattr(c, norm) == "ln":
+            shapes |= {f"{norm}_w": (c.d_model,), f"{norm}_b": (c.d_model,)}
+    return shapes | {"W_U": (c.d_model, c.d_vocab_out), "b_U": (c.d_vocab_out,)}
+
+
+def check_weights(config: RNNConfig, weights: Mapping[str, Tensor]) -> None:
+    """Check that `weights` are exactly what `weight_shapes` names, finite, and all float32 or all float64.
+
+    Raises:
+        RNNWeightError: they are not; the message names the weight.
+    """
+    shapes = weight_shapes(config)
+    missing, unknown = sorted(shapes.keys() - weights.keys()), sorted(weights.keys() - shapes.keys())
+    if missing or unknown:
+        raise RNNWeightError(f"weights do not fit the configuration: missing {missing}, unknown {unknown}.")
+    for name, shape in shapes.items():
+        weight = weights[name]
+        if tuple(weight.shape) != shape:
+            raise RNNWeightError(f"weight {name} has shape {tuple(weight.shape)}, expected {shape}.")
+        if weight.dtype not in (torch.float32, torch.float64):
+            raise RNNWeightError(
+                f"weight {name} is {weight.dtype}, but only float32 and float64 are supported; "
+                "convert the model first."
+            )
+        if not bool(torch.isfinite(weight).all()):
+            raise RNNWeightError(f"weight {name} holds nan or infinite values.")
+    dtypes = {weights[name].dtype for name in shapes}
+    if len(dtypes) > 1:
+        raise RNNWeightError(f"weights of mixed types {sorted(map(str, dtypes))}; convert them to one.")
+
+
+def _integers(c: RNNConfig) -> None:
+    lowest = dict.fromkeys(("d_model", "n_heads", "d_head", "d_vocab", "d_vocab_out", "n_ctx"), 1)
+    optional = {"d_mlp": 1, "n_types": 1, "max_depth": 1, "bos_token": 0, "unknown_token": 0}
+    for name, low in {**lowest, **optional, "format_version": 1}.items():
+        value = getattr(c, name)
+        if value is None and name in optional:
+            continue
+        if type(value) is not int or not low <= value <= _LARGEST:
+            raise RNNConfigError(f"{name} must be an integer in {low}..{_LARGEST}, not {value!r}.")
+    if c.format_version > FORMAT_VERSION:
+        raise RNNConfigError(
+            f"format_version {c.format_version} is newer than {FORMAT_VERSION}, the newest this version of "
+            "tl_dyck reads; update tl_dyck."
+        )
+
+
+def _numbers(c: RNNConfig) -> None:
+    for name in ("attn_scale", "eps", "ln_c"):
+        value = getattr(c, name)
+        if name == "ln_c" and value is None:
+            continue
+        if type(value) not in (int, float) or not math.isfinite(value) or value < 0:
+            raise RNNConfigError(f"{name} must be a finite number of at least 0, not {value!r}.")
+        if name != "eps" and value == 0:
+            raise RNNConfigError(f"{name} must not be 0.")
+
+
+def _choices(c: RNNConfig) -> None:
+    allowed: dict[str, tuple[object, ...]] = {
+        "state": _STATES,
+        "act_fn": (None, *ACTIVATIONS),
+        "ln1": _NORMS,
+        "ln2": _NORMS,
+        "ln_final": _NORMS,
+        "separator": (None, "", " "),
+    }
+    for name, values in allowed.items():
+        if getattr(c, name) not in values:
+            raise RNNConfigError(f"{name} must be one of {values}, not {getattr(c, name)!r}.")
+    if type(c.residual) is not bool:
+        raise RNNConfigError(f"residual must be true or false, not {c.residual!r}.")
+
+
+def _combinations(c: RNNConfig) -> None:
+    if (c.d_mlp is None) != (c.act_fn is None):
+        raise RNNConfigError(f"an MLP has both d_mlp and act_fn, not d_mlp={c.d_mlp!r}, act_fn={c.act_fn!r}.")
+    if c.ln2 is not None and c.d_mlp is None:
+        raise RNNConfigError(f"ln2={c.ln2!r} precedes an MLP, but d_mlp is None.")
+    if c.has_depth != (c.max_depth is not None) or c.has_depth != (c.n_types is not None):
+        raise RNNConfigError(
+            f"a depth counter has n_types and max_depth, and nothing else has: state={c.state!r}, "
+            f"n_types={c.n_types!r}, max_depth={c.max_depth!r}."
+        )
+    if c.n_types is not None and 2 * c.n_types > c.d_vocab:
+        raise RNNConfigError(
+            f"n_types={c.n_types} needs at least {2 * c.n_types} tokens, d_vocab={c.d_vocab}."
+        )
+    for name in ("bos_token", "unknown_token"):
+        token = getattr(c, name)
+        if token is not None and token >= c.d_vocab:
+            raise RNNConfigError(f"{name}={token} is not a token: d_vocab={c.d_vocab}.")
+    if c.alphabet is None:
+        if c.separator is not None:
+            raise RNNConfigError(f"separator={c.separator!r} without an alphabet.")
+        return
+    if not isinstance(c.alphabet, tuple) or not all(type(text) is str for text in c.alphabet):
+        raise RNNConfigError("alphabet must be a tuple of strings.")
+    if len(c.alphabet) != c.d_vocab:
+        raise RNNConfigError(f"alphabet has {len(c.alphabet)} texts for d_vocab={c.d_vocab} tokens.")

@@ -1,0 +1,411 @@
+"""A one-layer causal transformer, run as a two-layer RNN (torch only, no TransformerLens).
+
+The equivalence (Zhang, Albarghouthi & D'Antoni, arXiv 2405.17361, "ARC-Tran"; the statement here is our own)
+------------------------------------------------------------------------------------------------------------
+A one-layer decoder reads x_1 … x_L (x_1 is BOS if it has one) and, at position L, computes
+
+    z^h = Σ_{i≤L} softmax_i(a^h_i) v^h_i,   a^h_i = q^h_L · k^h_i / scale,
+    logits = readout(r_L, z^1, …, z^H).
+
+Three facts make it a recurrent network:
+
+1. *One layer*: k_i and v_i are functions of the embedding r_i alone, and r_i of the token x_i and of what is
+   counted along the string (a position, a bracket depth, nothing). No key or value has looked at another
+   token.
+2. *Causality*: position L sees exactly the tokens read before it, the past of an RNN.
+3. *Softmax attention is a ratio of two sums* over those tokens, and a sum is a recurrence.
+
+So the transformer equals, at every position, the network
+
+- **RNN layer 1**, a state machine over tokens: s_i = `next_state`(s_{i-1}, x_i); it emits r_i = `embed`(x_i,
+  s_i), hence `key`(r_i), `value`(r_i) and, at the position that is read out, `query`(r_i).
+- **RNN layer 2**, for a query q: Z += exp(q · k_i), N += exp(q · k_i) v_i for each head, kept as a running
+  maximum and scaled sums so that it never overflows (`tl_dyck.rnn.attention`).
+- **Readout**: `readout`(r_L, N^1/Z^1, …, N^H/Z^H): W_O, residual, norms, MLP, unembedding, as the model has
+  them.
+
+The equality is exact in real arithmetic: nothing is approximated, and floating point differs only in the
+order of sums. Whatever makes a key depend on the *query's* position (rotary or relative positions) breaks
+fact 1, a second layer breaks it too, bidirectional attention breaks fact 2.
+
+Two ways to run it over a stream: layer 2's recurrence needs the query, and the query comes last.
+
+- Without positions the set of queries is finite (token, or token × depth), so layer 2 runs for *all* of them
+  side by side, and memory does not depend on the length (`initial(form="queries")`).
+- With positions the query is known once the last token is: then either the length and last token are fixed
+  first and one pass in constant memory suffices (`last_logits` is that pass; the certifiers build on it), or
+  the stream keeps keys and values (`initial(form="history")`), as a transformer's cache does.
+
+Notation differs from the paper's in that vectors are rows, as in TransformerLens: weights multiply on the
+right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Literal, TypeVar, final
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+from torch.nn import functional as F
+
+from tl_dyck.rnn.attention import Accumulator, absorb, attend_causal, attend_last, empty_accumulator
+from tl_dyck.rnn.config import RNNConfig, check_weights, weight_shapes
+
+T = TypeVar("T", int, Tensor)
+
+__all__ = ["HistoryCarry", "QueryCarry", "RNNInputError", "TwoLayerRNN", "activation"]
+
+
+class RNNInputError(ValueError):
+    """A string the machine cannot read; the message says which token or length, and what is allowed."""
+
+
+@final
+@dataclass(frozen=True)
+class QueryCarry:
+    """What is carried between tokens without positions: layer 2's sums for every possible query.
+
+    Attributes:
+        state: layer 1's state.
+        queries: every query there is; constant.
+        sums: layer 2, one accumulator per string and query.
+    """
+
+    state: Int[Tensor, " batch"]
+    queries: Float[Tensor, "query head d_head"]
+    sums: Accumulator
+
+
+@final
+@dataclass(frozen=True)
+class HistoryCarry:
+    """What is carried between tokens when the queries are not known beforehand: keys and values so far."""
+
+    state: Int[Tensor, " batch"]
+    keys: Float[Tensor, "batch pos head d_head"]
+    values: Float[Tensor, "batch pos head d_head"]
+
+
+@final
+class TwoLayerRNN(torch.nn.Module):
+    """A one-layer causal transformer as a two-layer RNN; see the module's docstring for the equivalence.
+
+    Args:
+        config: everything that is not a weight.
+        weights: exactly the tensors that `weight_shapes(config)` names, finite, all float32 or all float64.
+            They are copied, become buffers (never trained), and follow `.to(...)`.
+
+    Raises:
+        RNNWeightError: a missing, unknown, misshapen or non-finite weight, or mixed types.
+    """
+
+    config: RNNConfig
+    W_E: Tensor
+    W_pos: Tensor
+    W_Q: Tensor
+    W_K: Tensor
+    W_V: Tensor
+    W_O: Tensor
+    b_Q: Tensor
+    b_K: Tensor
+    b_V: Tensor
+    b_O: Tensor
+    W_in: Tensor
+    b_in: Tensor
+    W_out: Tensor
+    b_out: Tensor
+    W_U: Tensor
+    b_U: Tensor
+
+    def __init__(self, config: RNNConfig, weights: Mapping[str, Tensor]) -> None:
+        super().__init__()
+        check_weights(config, weights)
+        self.config = config
+        for name in weight_shapes(config):
+            self.register_buffer(name, weights[name].detach().clone().contiguous())
+
+    @property
+    def weights(self) -> dict[str, Tensor]:
+        """The weights by name (views, not copies)."""
+        return {name: getattr(self, name) for name in weight_shapes(self.config)}
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """float32 or float64."""
+        return self.W_E.dtype
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are."""
+        return self.W_E.device
+
+    # ------------------------------------------------------------------ RNN layer 1: the state machine
+
+    @property
+    def start_state(self) -> int:
+        """Layer 1's state before the first token."""
+        if self.config.state == "position":
+            return -1
+        return self._pack(-1, 0) if self.config.state == "position+depth" else 0
+
+    def next_state(
+        self, state: Int[Tensor, "*batch"] | int, token: Int[Tensor, "*batch"] | int
+    ) -> Int[Tensor, "*batch"]:
+        """One step of layer 1: the state after `token`, given the state before it.
+
+        States are integers that callers treat as opaque: compare them, store them, hand them to `embed`.
+        """
+        state = torch.as_tensor(state, device=self.device)
+        token = torch.as_tensor(token, device=self.device)
+        if self.config.state == "none":
+            return torch.zeros_like(token)
+        if self.config.state == "position":
+            return state + 1
+        if self.config.state == "depth":
+            return state + self._depth_change(token)
+        return state + self._pack(1, 0) - self._pack(0, 0) + self._depth_change(token)
+
+    def states(self, tokens: Int[Tensor, "*batch pos"]) -> Int[Tensor, "*batch pos"]:
+        """Layer 1 over whole strings: the state after each token.
+
+        Raises:
+            RNNInputError: a token outside the vocabulary, or a string longer than the model has positions.
+        """
+        self._check_tokens(tokens)
+        length = tokens.shape[-1]
+        positions = torch.arange(length, device=tokens.device).expand(tokens.shape)
+        if self.config.has_position and length > self.config.n_ctx:
+            raise RNNInputError(
+                f"a string of {length} tokens, but the model has {self.config.n_ctx} positions (n_ctx); "
+                "shorten it."
+            )
+        if self.config.state == "none":
+            return torch.zeros_like(tokens)
+        if self.config.state == "position":
+            return positions.to(tokens.dtype)
+        depths = self._depth_change(tokens).cumsum(-1)
+        return depths if self.config.state == "depth" else self._pack(positions, depths)
+
+    def embed(
+        self, tokens: Int[Tensor, "*batch"], states: Int[Tensor, "*batch"]
+    ) -> Float[Tensor, "*batch d_model"]:
+        """r_i, the residual stream before the block, from a token and the state after it."""
+        if self.config.state == "none":
+            return self.W_E[tokens]
+        if self.config.state == "position":
+            return self.W_E[tokens] + self.W_pos[states]
+        if self.config.state == "depth":
+            return self.W_E[tokens, self._clip(tokens, states)]
+        positions, depths = self._unpack(states)
+        return self.W_E[tokens, self._clip(tokens, depths)] + self.W_pos[positions]
+
+    def query(self, r: Float[Tensor, "*batch d_model"]) -> Float[Tensor, "*batch head d_head"]:
+        """Query of each head, already divided by the model's attn_scale: a score is q · k."""
+        return self._project(r, self.W_Q, self.b_Q) / self.config.attn_scale
+
+    def key(self, r: Float[Tensor, "*batch d_model"]) -> Float[Tensor, "*batch head d_head"]:
+        """Key of each head."""
+        return self._project(r, self.W_K, self.b_K)
+
+    def value(self, r: Float[Tensor, "*batch d_model"]) -> Float[Tensor, "*batch head d_head"]:
+        """Value of each head."""
+        return self._project(r, self.W_V, self.b_V)
+
+    # ------------------------------------------------------------------ readout
+
+    def readout(
+        self, r: Float[Tensor, "*batch d_model"], z: Float[Tensor, "*batch head d_head"]
+    ) -> Float[Tensor, "*batch d_vocab_out"]:
+        """Logits from r_L and the attention's output z^h = N^h / Z^h.
+
+        a = Σ_h z^h W_O^h + b_O;  a ← LN_C(a) (Eq. 6);  m = r + a, or a alone;  m ← m + MLP(ln2(m));
+        logits = ln_final(m) W_U + b_U. Steps the model does not have are left out.
+        """
+        attn_out = torch.einsum("...he,hed->...d", z, self.W_O) + self.b_O
+        if self.config.ln_c is not None:
+            centred = attn_out - attn_out.mean(-1, keepdim=True)
+            attn_out = centred / centred.norm(dim=-1, keepdim=True).clamp_min(self.config.ln_c)
+        resid = r + attn_out if self.config.residual else attn_out
+        if self.config.act_fn is not None:
+            pre = self._norm("ln2", resid) @ self.W_in + self.b_in
+            resid = resid + (activation(self.config.act_fn)(pre) @ self.W_out + self.b_out)
+        return self._norm("ln_final", resid) @ self.W_U + self.b_U
+
+    # ------------------------------------------------------------------ whole strings
+
+    def forward(
+        self, tokens: Int[Tensor, "batch pos"], *, block: int = 256
+    ) -> Float[Tensor, "batch pos d_vocab_out"]:
+        """Logits at every position. Memory grows linearly with the length (scores: batch * head * block²).
+
+        Without positions the machine also reads strings beyond the model's n_ctx.
+
+        Raises:
+            RNNInputError: see `states`; or an empty string.
+        """
+        self._check_nonempty(tokens)
+        r = self.embed(tokens, self.states(tokens))
+        z = attend_causal(self.query(r), self.key(r), self.value(r), block=block)
+        return self.readout(r, z)
+
+    def last_logits(
+        self, tokens: Int[Tensor, "batch pos"], lengths: Int[Tensor, " batch"] | None = None
+    ) -> Float[Tensor, "batch d_vocab_out"]:
+        """Logits at the last position only, in time and memory linear in the length.
+
+        This is the form with a fixed query: length and last token are known, so layer 2 runs once.
+
+        Args:
+            tokens: strings, padded on the right with any token if their lengths differ.
+            lengths: number of tokens of each string, at least 1; all of them if not given.
+        """
+        self._check_nonempty(tokens)
+        if lengths is None:
+            lengths = torch.full(tokens.shape[:1], tokens.shape[1], device=tokens.device)
+        elif not bool(((lengths >= 1) & (lengths <= tokens.shape[1])).all()):
+            raise RNNInputError(f"lengths must be in 1..{tokens.shape[1]}, not {lengths.tolist()}.")
+        r = self.embed(tokens, self.states(tokens))
+        last = r[torch.arange(len(r), device=r.device), lengths - 1]
+        z = attend_last(self.query(last), self.key(r), self.value(r), lengths)
+        return self.readout(last, z)
+
+    # ------------------------------------------------------------------ streaming
+
+    def initial(
+        self, batch: int = 1, *, form: Literal["queries", "history"] | None = None
+    ) -> QueryCarry | HistoryCarry:
+        """The carry before the first token.
+
+        Args:
+            batch: number of strings read side by side.
+            form: "queries" keeps batch * queries * head * (d_head + 2) numbers, whatever the length; it
+                exists for models without positions, whose queries are the d_vocab tokens (times max_depth + 1
+                depths). "history" keeps 2 * batch * head * d_head numbers per token read. Default: "queries"
+                if it exists.
+
+        Raises:
+            ValueError: "queries" for a model with positions.
+        """
+        state = torch.full((batch,), self.start_state, device=self.device)
+        if form is None:
+            form = "history" if self.config.has_position else "queries"
+        heads = (self.config.n_heads, self.config.d_head)
+        if form == "history":
+            none = torch.empty((batch, 0, *heads), dtype=self.dtype, device=self.device)
+            return HistoryCarry(state, none, none)
+        if self.config.has_position:
+            raise ValueError(
+                "form='queries' needs a finite set of queries, but this model's queries depend on the "
+                "position; use form='history', or last_logits when the string is known."
+            )
+        queries = self.query(self.W_E.reshape(-1, self.config.d_model))
+        shape = (batch, len(queries), self.config.n_heads)
+        sums = empty_accumulator(shape, self.config.d_head, dtype=self.dtype, device=self.device)
+        return QueryCarry(state, queries, sums)
+
+    def step(
+        self, carry: QueryCarry | HistoryCarry, token: Int[Tensor, " batch"]
+    ) -> tuple[QueryCarry | HistoryCarry, Float[Tensor, "batch d_vocab_out"]]:
+        """Read one token of each string: the new carry, and the logits at this position.
+
+        The old carry stays valid, so that one prefix can be continued in several ways.
+
+        Raises:
+            RNNInputError: a token outside the vocabulary, or more tokens than the model has positions.
+        """
+        self._check_tokens(token)
+        state = self.next_state(carry.state, token)
+        if self.config.has_position and bool((self._positions(state) >= self.config.n_ctx).any()):
+            raise RNNInputError(f"more tokens than the model has positions (n_ctx={self.config.n_ctx}).")
+        r = self.embed(token, state)
+        key, value = self.key(r), self.value(r)
+        if isinstance(carry, QueryCarry):
+            scores = torch.einsum("qhe,bhe->bqh", carry.queries, key)
+            sums = absorb(carry.sums, scores, value[:, None])
+            own = Accumulator(
+                *(x[torch.arange(len(token), device=r.device), self._query_index(token, state)] for x in sums)
+            )
+            return QueryCarry(state, carry.queries, sums), self.readout(r, own.output())
+        keys = torch.cat([carry.keys, key[:, None]], dim=1)
+        values = torch.cat([carry.values, value[:, None]], dim=1)
+        lengths = torch.full_like(state, keys.shape[1])
+        z = attend_last(self.query(r), keys, values, lengths)
+        return HistoryCarry(state, keys, values), self.readout(r, z)
+
+    # ------------------------------------------------------------------ parts
+
+    def _project(self, r: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        return torch.einsum("...d,hde->...he", self._norm("ln1", r), weight) + bias
+
+    def _norm(self, name: str, x: Tensor) -> Tensor:
+        """ln1, ln2 or ln_final as TransformerLens computes it: (x - mean) / sqrt(var + eps), then w and b."""
+        kind = getattr(self.config, name)
+        if kind is None:
+            return x
+        x = x - x.mean(-1, keepdim=True)
+        x = x / (x.pow(2).mean(-1, keepdim=True) + self.config.eps).sqrt()
+        if kind == "lnpre":
+            return x
+        scaled: Tensor = x * getattr(self, f"{name}_w") + getattr(self, f"{name}_b")
+        return scaled
+
+    def _depth_change(self, tokens: Tensor) -> Tensor:
+        """+1 for an opening bracket, -1 for a closing one, 0 for anything else (BOS)."""
+        assert self.config.n_types is not None
+        return torch.where(tokens < 2 * self.config.n_types, 1 - 2 * (tokens % 2), 0)
+
+    def _clip(self, tokens: Tensor, depths: Tensor) -> Tensor:
+        """The depth that indexes the embedding: 1..D for opens, 0..D-1 for closes, 0 for BOS."""
+        assert self.config.n_types is not None
+        assert self.config.max_depth is not None
+        opens = 1 - tokens % 2
+        clipped = torch.minimum(torch.maximum(depths, opens), self.config.max_depth - 1 + opens)
+        return torch.where(tokens < 2 * self.config.n_types, clipped, 0)
+
+    def _query_index(self, tokens: Tensor, states: Tensor) -> Tensor:
+        """Row of `QueryCarry.queries` that belongs to a token and the state after it."""
+        if self.config.max_depth is None:
+            return tokens
+        return tokens * (self.config.max_depth + 1) + self._clip(tokens, states)
+
+    # Position and depth in one integer: depth lies within ±n_ctx on every string the model accepts.
+    def _pack(self, position: T, depth: T) -> T:
+        return position * (2 * self.config.n_ctx + 1) + depth + self.config.n_ctx
+
+    def _unpack(self, states: Tensor) -> tuple[Tensor, Tensor]:
+        width = 2 * self.config.n_ctx + 1
+        return states.div(width, rounding_mode="floor"), states % width - self.config.n_ctx
+
+    def _positions(self, states: Tensor) -> Tensor:
+        return self._unpack(states)[0] if self.config.has_depth else states
+
+    def _check_tokens(self, tokens: Tensor) -> None:
+        wrong = (tokens < 0) | (tokens >= self.config.d_vocab)
+        if bool(wrong.any()):
+            raise RNNInputError(
+                f"token {int(tokens[wrong][0])} is not in the vocabulary 0..{self.config.d_vocab - 1}."
+            )
+
+    def _check_nonempty(self, tokens: Tensor) -> None:
+        if tokens.shape[-1] == 0:
+            raise RNNInputError("an empty string has no logits; give at least one token (BOS).")
+
+
+def activation(name: str) -> Callable[[Tensor], Tensor]:
+    """The MLP's activation: "relu", "gelu" (erf), "gelu_new" (the tanh form of GPT-2) or "silu"."""
+    return _ACTIVATIONS[name]
+
+
+def _gelu_new(x: Tensor) -> Tensor:
+    return F.gelu(x, approximate="tanh")
+
+
+_ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "relu": F.relu,
+    "gelu": F.gelu,
+    "gelu_new": _gelu_new,
+    "silu": F.silu,
+}
