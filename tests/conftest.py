@@ -1,0 +1,48 @@
+"""What holds for every test: offline, one thread, reproducible examples, no use of global randomness."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Generator
+
+# Before anything imports these libraries: tests never reach for the network, and two workers share two cores.
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("WANDB_MODE", "disabled")
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import pytest
+import torch
+from hypothesis import settings
+
+torch.set_num_threads(1)
+
+settings.register_profile("local", deadline=None)
+settings.register_profile("ci", deadline=None, derandomize=True, database=None, print_blob=True)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if os.environ.get("CI") else "local"))
+
+
+def _guard_global_rng(item: pytest.Item) -> Generator[None, object, object]:
+    """Fail a test if torch's global random generator moves while it, or a fixture of its, runs."""
+    before = torch.random.get_rng_state()
+    result = yield
+    allowed = item.get_closest_marker("global_rng") is not None
+    if not allowed and not torch.equal(before, torch.random.get_rng_state()):
+        pytest.fail(
+            "this test, or what it calls, seeded or drew from torch's global random generator. Pass a "
+            "torch.Generator; if a third-party function leaves no choice, mark the test with "
+            "@pytest.mark.global_rng.",
+            pytrace=False,
+        )
+    return result
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_setup(item: pytest.Item) -> Generator[None, object, object]:
+    """Guard the fixtures of a test."""
+    return (yield from _guard_global_rng(item))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
+    """Guard the body of a test."""
+    return (yield from _guard_global_rng(item))
