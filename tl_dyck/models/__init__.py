@@ -1,0 +1,17 @@
+"""Models: real HookedTransformers for bounded Dyck languages. The only folder that imports TransformerLens' model class."""
+
+from tl_dyck.models.config import DyckTransformerConfig
+from tl_dyck.models.families import get_config, list_models, models
+from tl_dyck.models.storage import load_model, save_model
+from tl_dyck.models.transformer import DyckTransformer, build_model
+
+__all__ = [
+    "DyckTransformer",
+    "DyckTransformerConfig",
+    "build_model",
+    "get_config",
+    "list_models",
+    "load_model",
+    "models",
+    "save_model",
+]

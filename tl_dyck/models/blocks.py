@@ -1,0 +1,80 @@
+"""The two transformer blocks that TransformerLens lacks, built from its own parts and hook points."""
+
+from __future__ import annotations
+
+import einops
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from transformer_lens import HookedTransformerConfig
+from transformer_lens.components import TransformerBlock
+from transformer_lens.hook_points import HookPoint
+
+__all__ = ["BareBlock", "UnitNorm", "eq6_block"]
+
+
+class UnitNorm(nn.Module):
+    """The LayerNorm of Wen et al. 2023, Eq. 7: ``LN_C(x) = P⊥x / max(‖P⊥x‖₂, C)``, P⊥x = x − mean(x).
+
+    It differs from the usual one: unit norm, not unit variance, no trained scale or shift, and C instead of an epsilon
+    under the root, so that it is *exactly* invariant to scaling as long as ‖P⊥x‖₂ ≥ C.
+
+    Hook points as in TransformerLens: `hook_scale` ``[batch, pos, 1]`` and `hook_normalized` ``[batch, pos, d_model]``.
+    """
+
+    def __init__(self, c: float) -> None:
+        super().__init__()
+        self.c = c
+        self.hook_scale = HookPoint()
+        self.hook_normalized = HookPoint()
+
+    def forward(self, x: Float[Tensor, "batch pos d_model"]) -> Float[Tensor, "batch pos d_model"]:
+        """Normalise each position."""
+        centred = x - x.mean(-1, keepdim=True)
+        # vector_norm has a NaN-free subgradient at zero, clamp passes none below C
+        scale = self.hook_scale(torch.linalg.vector_norm(centred, dim=-1, keepdim=True).clamp_min(self.c))
+        return self.hook_normalized(centred / scale)
+
+
+def eq6_block(cfg: HookedTransformerConfig, index: int, c: float) -> TransformerBlock:
+    """A block of Wen et al. 2023, Eq. 6: LayerNorm acts on the attention output *before* the residual is added.
+
+    It is TransformerLens' own block with `UnitNorm` as `ln1_post`, so `hook_attn_out` is, as documented there, what is added
+    to the residual stream: ``resid_mid = resid_pre + hook_attn_out``. The projection g is ``x + MLP(x)``.
+    """
+    block = TransformerBlock(cfg, index)
+    block.ln1_post = UnitNorm(c)
+    return block
+
+
+class BareBlock(TransformerBlock):
+    """Attention and nothing else: ``resid_post = attn_out``; no residual link, no MLP, no LayerNorm (paper, App. D.1)."""
+
+    def forward(
+        self,
+        resid_pre: Float[Tensor, "batch pos d_model"],
+        shortformer_pos_embed: None = None,
+        past_kv_cache_entry: object | None = None,
+        attention_mask: Int[Tensor, "batch offset_pos"] | None = None,
+    ) -> Float[Tensor, "batch pos d_model"]:
+        """Run the attention layer; arguments as `TransformerBlock.forward` has them."""
+        resid_pre = self.hook_resid_pre(resid_pre)
+        per_head = [resid_pre] * 3
+        if self.cfg.use_attn_in or self.cfg.use_split_qkv_input:
+            wide = einops.repeat(resid_pre, "batch pos d_model -> batch pos head d_model", head=self.cfg.n_heads)
+            if self.cfg.use_attn_in:
+                per_head = [self.hook_attn_in(wide.clone())] * 3
+            else:
+                per_head = [
+                    hook(wide.clone()) for hook in (self.hook_q_input, self.hook_k_input, self.hook_v_input)
+                ]
+        query, key, value = per_head
+        attn_out = self.attn(
+            query_input=query,
+            key_input=key,
+            value_input=value,
+            past_kv_cache_entry=past_kv_cache_entry,
+            attention_mask=attention_mask,
+        )
+        resid_post: Tensor = self.hook_resid_post(self.hook_attn_out(attn_out))
+        return resid_post

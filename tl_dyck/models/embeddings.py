@@ -1,0 +1,93 @@
+"""Embeddings of a minimal first layer: constants that depend on a bracket's token and depth alone.
+
+Wen et al. 2023 replace the first layer of a two-layer Transformer by its output e(τ(t, d)), a function of type and depth
+(their Assumption 1 and Definition 2). Their `t` runs over all 2k bracket tokens, opening and closing.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from tl_dyck.language import DyckLanguage
+
+__all__ = ["DepthEmbed", "clip_depth", "depth_embedding_size", "depth_embedding_table"]
+
+
+def depth_embedding_size(kind: str, language: DyckLanguage) -> int:
+    """How many coordinates `kind` uses, the one for BOS included."""
+    k, depth = language.n_types, language.max_depth
+    return {"onehot": 2 * k * depth, "split": 2 * k + depth + 1, "yao": 2 * k + 2}[kind] + 1
+
+
+def depth_embedding_table(kind: str, language: DyckLanguage, d_model: int) -> Float[Tensor, "d_vocab depth d_model"]:
+    """The vectors e(token, depth), depth = 0..D, float64, padded with zeros to `d_model` coordinates.
+
+    - ``"onehot"`` (Eq. 19): one coordinate per (token, depth), 2kD of them, since opening brackets have depths 1..D and
+      closing ones 0..D−1;
+    - ``"split"`` (Eq. 20): one-hot token ⊕ one-hot depth;
+    - ``"yao"`` (Eq. 21, Yao et al. 2021): one-hot token ⊕ (cos θ_d, sin θ_d), θ_d = arctan(d / (D + 2 − d)).
+
+    BOS has a coordinate of its own, after all others. Rows (token, depth) that no string of the language reaches are zero.
+
+    Raises:
+        ValueError: `d_model` is too small for the embedding.
+    """
+    size = depth_embedding_size(kind, language)
+    if d_model < size:
+        raise ValueError(
+            f"the {kind!r} embedding of Dyck({language.n_types},{language.max_depth}) needs d_model >= {size}, "
+            f"but d_model is {d_model}"
+        )
+    n_brackets, max_depth = 2 * language.n_types, language.max_depth
+    table = torch.zeros(n_brackets + 1, max_depth + 1, d_model, dtype=torch.float64)
+    for token in range(n_brackets):
+        first = 1 if token % 2 == 0 else 0  # depth is counted after the bracket
+        for depth in range(first, first + max_depth):
+            row = table[token, depth]
+            if kind == "onehot":
+                row[token * max_depth + depth - first] = 1
+            elif kind == "split":
+                row[token] = row[n_brackets + depth] = 1
+            else:
+                angle = math.atan2(depth, max_depth + 2 - depth)
+                row[token], row[n_brackets], row[n_brackets + 1] = 1, math.cos(angle), math.sin(angle)
+    table[n_brackets, 0, size - 1] = 1
+    return table
+
+
+def clip_depth(
+    tokens: Int[Tensor, "*batch pos"], depth: Int[Tensor, "*batch pos"], language: DyckLanguage
+) -> Int[Tensor, "*batch pos"]:
+    """Clip each depth to what its token can have: opening 1..D, closing 0..D−1, BOS 0. No change inside the language."""
+    is_open = language.is_open(tokens).to(depth.dtype)
+    lowest, highest = is_open, language.max_depth - 1 + is_open
+    clipped = torch.minimum(torch.maximum(depth, lowest), highest)
+    return torch.where(tokens == language.bos_token, torch.zeros_like(depth), clipped)
+
+
+class DepthEmbed(nn.Module):
+    """Embeds each token by its type and depth; takes the place of `HookedTransformer.embed`.
+
+    Depth is counted along the whole input, so the input must begin where the string does: a key-value cache, which embeds
+    one token at a time, cannot be used (`DyckTransformer` says so).
+
+    Attributes:
+        table: e(token, depth), ``[d_vocab, max_depth + 1, d_model]``; a buffer, never trained.
+    """
+
+    table: Tensor
+
+    def __init__(self, kind: str, language: DyckLanguage, d_model: int, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.language = language
+        table = depth_embedding_table(kind, language, d_model).to(dtype)
+        self.register_buffer("table", table, persistent=False)
+
+    def forward(self, tokens: Int[Tensor, "batch pos"]) -> Float[Tensor, "batch pos d_model"]:
+        """Embed strings given from their beginning, with or without BOS."""
+        depth = clip_depth(tokens, self.language.depth(tokens), self.language)
+        return self.table[tokens, depth]

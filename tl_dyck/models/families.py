@@ -1,0 +1,117 @@
+"""The named model families of Wen et al. 2023, and the registry in which third parties put theirs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tl_dyck.models.config import DyckTransformerConfig
+from tl_dyck.models.embeddings import depth_embedding_size
+from tl_dyck.registry import Registry, unknown_name
+from tl_dyck.tasks import DyckTask, load_task
+
+__all__ = ["get_config", "list_models", "models"]
+
+#: A family makes the configuration for a task; keyword arguments override fields of the configuration.
+ModelFamily = Callable[..., DyckTransformerConfig]
+
+models: Registry[ModelFamily] = Registry("model", "tl_dyck.models")
+
+
+def list_models() -> list[str]:
+    """The names of all model families, third parties' included."""
+    return models.names()
+
+
+def get_config(name: str, task: DyckTask | str, **overrides: Any) -> DyckTransformerConfig:
+    """The configuration of a named family for a task.
+
+    Args:
+        name: a family, see `list_models`.
+        task: a task or its name; it fixes vocabulary, depth, `n_ctx` (its longest length and BOS) and `t_max`.
+        **overrides: fields of `DyckTransformerConfig`, for example ``n_layers=3, n_heads=4, d_model=64, n_ctx=2001``.
+
+    Returns:
+        A configuration for `build_model`.
+
+    Raises:
+        UnknownNameError: unknown family, task or field; the message suggests the nearest.
+        ValueError: the overrides contradict each other.
+    """
+    if isinstance(task, str):
+        task = load_task(task)
+    fields = DyckTransformerConfig.__dataclass_fields__
+    for key in overrides:
+        if key not in fields:
+            raise unknown_name("model option", key, fields)
+    return models.get(name)(task, **overrides)
+
+
+def _config(name: str, task: DyckTask, defaults: dict[str, Any], overrides: dict[str, Any]) -> DyckTransformerConfig:
+    values: dict[str, Any] = {
+        "model_name": name,
+        "n_types": task.language.n_types,
+        "max_depth": task.language.max_depth,
+        "brackets": task.language.brackets,
+        "n_ctx": task.max_length + 1,
+        "t_max": max(task.train_lengths),
+        "d_model": 50,
+        "act_fn": "relu",
+        **defaults,
+        **overrides,
+    }
+    if values.get("embedding", "token") != "token" and "d_model" not in overrides:
+        # the paper's 50 wherever it is enough
+        values["d_model"] = max(50, depth_embedding_size(values["embedding"], task.language))
+    values.setdefault("n_heads", 1)
+    values.setdefault("d_head", max(1, values["d_model"] // values["n_heads"]))
+    values.setdefault("d_mlp", values["d_model"])
+    return DyckTransformerConfig(**values)
+
+
+def _family(name: str, summary: str, **defaults: Any) -> None:
+    def family(task: DyckTask, **overrides: Any) -> DyckTransformerConfig:
+        return _config(name, task, defaults, overrides)
+
+    family.__name__, family.__doc__ = name, summary
+    models.register(name, summary)(family)
+
+
+for _position, _text in (
+    ("none", "no positions"),
+    ("linear", "linear positions (Yao et al. 2021)"),
+    ("learned", "learned positions"),
+    ("sinusoidal", "sinusoidal positions"),
+):
+    _family(
+        "gpt" if _position == "none" else f"gpt-{_position}",
+        f"standard pre-LN GPT, 2 layers, 1 head, {_text}",
+        n_layers=2,
+        position=_position,
+    )
+_family("gpt-uniform", "standard GPT whose attention is fixed to uniform", n_layers=2, attention="uniform")
+_family("eq6", "2 layers of the paper's Eq. 6: LayerNorm on the attention output", n_layers=2, block="eq6")
+_family("eq6-uniform", "2 layers of Eq. 6, uniform attention (Corollary 1)", n_layers=2, block="eq6", attention="uniform")
+for _embedding, _equation in (("onehot", "19"), ("split", "20"), ("yao", "21")):
+    _family(
+        f"minimal-{_embedding}",
+        f"minimal first layer (Eq. {_equation}), then one layer of Eq. 6",
+        n_layers=1,
+        block="eq6",
+        embedding=_embedding,
+    )
+    _family(
+        f"figure2-{_embedding}",
+        f"minimal first layer (Eq. {_equation}), then bare attention: no residual, MLP or LayerNorm (Figure 2)",
+        n_layers=1,
+        block="bare",
+        embedding=_embedding,
+    )
+_family(
+    "minimal-uniform",
+    "minimal first layer (Eq. 19), uniform attention",
+    n_layers=1,
+    block="eq6",
+    embedding="onehot",
+    attention="uniform",
+)

@@ -1,0 +1,80 @@
+"""Models on disk: a folder with `config.json` and `model.safetensors`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from tl_dyck.files import CorruptFileError, ensure_folder, read_json, read_tensors, write_json, write_tensors
+from tl_dyck.models.config import DyckTransformerConfig
+from tl_dyck.models.transformer import DyckTransformer, build_model
+
+__all__ = ["load_model", "load_weights", "save_model"]
+
+_FORMAT = "tl_dyck.model/1"
+
+
+def save_model(model: DyckTransformer, folder: str | Path) -> Path:
+    """Save configuration and weights; each file is replaced atomically, the configuration (with the digest) last.
+
+    Returns:
+        The folder.
+
+    Raises:
+        OSError: the folder cannot be written.
+    """
+    path = ensure_folder(folder)
+    digest = write_tensors(path / "model.safetensors", dict(model.named_parameters()))
+    write_json(path / "config.json", {"format": _FORMAT, "config": model.cfg.to_saved(), "sha256": digest})
+    return path
+
+
+def load_model(folder: str | Path, device: str | None = None) -> DyckTransformer:
+    """Load what `save_model` saved.
+
+    Args:
+        folder: the folder.
+        device: where to put the model; None for TransformerLens' default.
+
+    Raises:
+        CorruptFileError: a file is missing, truncated, altered, or not a model.
+    """
+    path = Path(folder)
+    saved = read_json(path / "config.json")
+    if not isinstance(saved, dict) or saved.get("format") != _FORMAT:
+        found = saved.get("format") if isinstance(saved, dict) else type(saved).__name__
+        raise CorruptFileError(f"{str(path)!r} does not hold a Dyck model: format {found!r}, expected {_FORMAT!r}")
+    try:
+        config = DyckTransformerConfig.from_saved(saved["config"], device=device)
+    except (KeyError, TypeError, ValueError) as error:
+        raise CorruptFileError(f"{str(path / 'config.json')!r} does not describe a model: {error}") from error
+    model = build_model(config)
+    load_weights(model, read_tensors(path / "model.safetensors", saved.get("sha256")), str(path))
+    return model
+
+
+def load_weights(model: DyckTransformer, weights: dict[str, torch.Tensor], source: str) -> None:
+    """Copy `weights` into the model's parameters.
+
+    Args:
+        model: changed in place.
+        weights: a tensor per parameter name.
+        source: where they come from, for messages.
+
+    Raises:
+        CorruptFileError: names, shapes or types differ from the model's.
+    """
+    wanted: dict[str, Any] = dict(model.named_parameters())
+    if set(weights) != set(wanted):
+        odd = sorted(set(weights) ^ set(wanted))
+        raise CorruptFileError(f"the weights in {source!r} are not this model's: missing or unknown {', '.join(odd[:5])}")
+    with torch.no_grad():
+        for name, parameter in wanted.items():
+            if weights[name].shape != parameter.shape or weights[name].dtype != parameter.dtype:
+                raise CorruptFileError(
+                    f"the weight {name} in {source!r} is {weights[name].dtype} {list(weights[name].shape)}, "
+                    f"but the model has {parameter.dtype} {list(parameter.shape)}"
+                )
+            parameter.copy_(weights[name])

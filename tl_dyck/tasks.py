@@ -1,0 +1,213 @@
+"""Named tasks: a language, a distribution, training and test lengths, and the metric of Wen et al. 2023."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, Protocol, final
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from tl_dyck.language import DyckDistribution, DyckLanguage
+from tl_dyck.registry import Registry, unknown_name
+
+__all__ = ["ClosingAccuracy", "DyckTask", "LanguageModel", "list_tasks", "load_task", "tasks"]
+
+MODES = ("complete", "prefix")
+
+
+class LanguageModel(Protocol):
+    """Anything that maps token ids ``[batch, pos]`` (BOS first) to logits ``[batch, pos, d_vocab]``."""
+
+    def __call__(self, tokens: Tensor, /) -> Any: ...
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class ClosingAccuracy:
+    """Accuracy on the last bracket of prefixes that end with a closing one, given the rest.
+
+    Attributes:
+        any_token: share of prefixes for which the right bracket has the largest logit of all tokens.
+        closing_only: share for which it has the largest logit of all closing brackets.
+        n: number of prefixes.
+    """
+
+    any_token: float
+    closing_only: float
+    n: int
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class DyckTask:
+    """What a model is trained on and how it is judged.
+
+    Attributes:
+        name: how people call it.
+        n_types: number of bracket types k.
+        max_depth: largest depth D.
+        q: probability of an opening bracket where both are possible.
+        mode: "complete" (balanced strings) or "prefix".
+        train_lengths: lengths, in brackets, of the training strings; a string's length is drawn uniformly from these.
+        long_lengths: shortest and longest length of the strings that test length generalisation.
+        brackets: the 2k bracket strings, or None for the default ones.
+
+    Raises:
+        ValueError: a value is out of range; the message names it.
+    """
+
+    name: str
+    n_types: int
+    max_depth: int
+    q: float = 0.5
+    mode: str = "complete"
+    train_lengths: tuple[int, ...] = tuple(range(2, 28, 2))
+    long_lengths: tuple[int, int] = (400, 500)
+    brackets: tuple[str, ...] | None = None
+    language: DyckLanguage = field(init=False, repr=False, compare=False)
+    distribution: DyckDistribution = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if self.mode not in MODES:
+            raise unknown_name("mode", self.mode, MODES)
+        for name in ("train_lengths", "long_lengths", "brackets"):
+            if isinstance(getattr(self, name), list):  # as JSON has it
+                object.__setattr__(self, name, tuple(getattr(self, name)))
+        if not self.train_lengths or min(self.train_lengths) < 1:
+            raise ValueError(f"train_lengths must be positive lengths, not {self.train_lengths}")
+        if self.mode == "complete" and any(length % 2 for length in self.train_lengths):
+            raise ValueError(f"complete strings have even lengths, but train_lengths is {self.train_lengths}")
+        if len(self.long_lengths) != 2 or not 2 <= self.long_lengths[0] <= self.long_lengths[1]:
+            raise ValueError(f"long_lengths must be a shortest and a longest length, not {self.long_lengths}")
+        object.__setattr__(self, "language", DyckLanguage(self.n_types, self.max_depth, self.brackets))
+        object.__setattr__(self, "distribution", DyckDistribution(self.language, self.q))
+
+    @property
+    def max_length(self) -> int:
+        """The longest string, in brackets, that training or testing uses."""
+        return max(*self.train_lengths, *self.long_lengths)
+
+    @property
+    def entropy_floor(self) -> float:
+        """The least cross-entropy on the training distribution, nats per token, that any model can reach."""
+        return self.distribution.entropy_floor(self.train_lengths, self.mode)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The fields that define the task, as JSON values; ``DyckTask(**values)`` is the inverse."""
+        values = asdict(self)
+        for name in ("language", "distribution"):
+            values.pop(name)
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
+
+    def sample(self, n: int, *, generator: torch.Generator) -> Int[Tensor, "n pos"]:
+        """Draw training strings: BOS, then brackets; strings shorter than the longest are filled up with BOS.
+
+        Args:
+            n: number of strings.
+            generator: source of randomness, on the CPU.
+        """
+        return self._mixture(n, self.train_lengths, self.mode, generator)
+
+    def sample_closing(
+        self, n: int, *, long: bool = False, generator: torch.Generator
+    ) -> tuple[Int[Tensor, "n pos"], Int[Tensor, " n"]]:
+        """Draw prefixes that end with a closing bracket.
+
+        In distribution: a training string, cut after one of its closing brackets chosen uniformly (a string that has none,
+        in mode "prefix", is drawn again as a prefix of the same length that ends with one). Long: a prefix whose length is
+        uniform in `long_lengths`, from D(q,k,D) conditioned on its last bracket being a closing one, in either mode, as
+        Section 4.2 tests "valid prefixes with length randomly sampled".
+
+        Returns:
+            tokens (BOS first, BOS as filling at the end), and the position of the last bracket of each.
+        """
+        if long:
+            lengths = range(self.long_lengths[0], self.long_lengths[1] + 1)
+        elif self.mode == "complete":
+            tokens = self.sample(n, generator=generator)
+            closing = self.language.is_close(tokens)
+            chosen = torch.multinomial(closing.double(), 1, generator=generator)[:, 0]
+            return tokens, chosen
+        else:
+            lengths = [length for length in self.train_lengths if length > 1]
+        tokens = self._mixture(n, lengths, "ending in close", generator)
+        return tokens, (tokens != self.language.bos_token).sum(-1)
+
+    def closing_accuracy(
+        self, model: LanguageModel, *, n: int = 1000, long: bool = False, seed: int = 0, device: Any = None, chunk: int = 100
+    ) -> ClosingAccuracy:
+        """The metric of the paper's Section 4.1, in both readings, on `n` fresh prefixes (see `sample_closing`).
+
+        Args:
+            model: maps tokens to logits; run without gradients.
+            n: number of prefixes.
+            long: test on `long_lengths` instead of the training distribution.
+            seed: of the test data; independent of the streams that training uses.
+            device: where the model is.
+            chunk: prefixes per forward pass, which bounds the memory.
+        """
+        generator = torch.Generator().manual_seed(seed)
+        tokens, last = self.sample_closing(n, long=long, generator=generator)
+        scores: list[Float[Tensor, "rows d_vocab"]] = []
+        with torch.no_grad():
+            for rows, ends in zip(tokens.split(chunk), last.split(chunk), strict=True):
+                # the model must not see the bracket that it predicts, nor needs the filling after it
+                logits = model(rows[:, : int(ends.max())].to(device))
+                scores.append(logits[torch.arange(len(rows)), ends - 1].cpu())
+        logits = torch.cat(scores)
+        right = tokens.gather(1, last[:, None])[:, 0]
+        closing = torch.arange(self.language.n_types) * 2 + 1
+        return ClosingAccuracy(
+            any_token=float((logits.argmax(-1) == right).double().mean()),
+            closing_only=float((closing[logits[:, closing].argmax(-1)] == right).double().mean()),
+            n=n,
+        )
+
+    def _mixture(
+        self, n: int, lengths: Sequence[int], mode: str, generator: torch.Generator
+    ) -> Int[Tensor, "n pos"]:
+        chosen = torch.tensor(lengths)[torch.randint(len(lengths), (n,), generator=generator)]
+        tokens = torch.full((n, 1 + int(chosen.max())), self.language.bos_token)
+        for length in chosen.unique().tolist():
+            rows = (chosen == length).nonzero()[:, 0]
+            if mode == "ending in close":
+                strings = self.distribution.sample_ending_in_close(
+                    len(rows), length, mode="prefix", generator=generator
+                )
+            else:
+                strings = self.distribution.sample(len(rows), length, mode=mode, generator=generator)
+            tokens[rows, 1 : length + 1] = strings
+        return tokens
+
+
+tasks: Registry[DyckTask] = Registry("task", "tl_dyck.tasks")
+
+
+def load_task(name: str) -> DyckTask:
+    """A registered task, for example ``load_task("dyck-2-4")``: two bracket types, depth at most four.
+
+    Raises:
+        UnknownNameError: no such task; the message suggests the nearest.
+    """
+    return tasks.get(name)
+
+
+def list_tasks() -> list[str]:
+    """The names of all tasks, third parties' included."""
+    return tasks.names()
+
+
+for _k in (2, 3):
+    for _depth in (4, 8):
+        _name = f"dyck-{_k}-{_depth}"
+        tasks.register(_name, f"balanced strings of {_k} bracket types, depth at most {_depth}")(
+            DyckTask(name=_name, n_types=_k, max_depth=_depth)
+        )
+        tasks.register(f"{_name}-prefix", f"prefixes of such strings: {_k} types, depth at most {_depth}")(
+            DyckTask(
+                name=f"{_name}-prefix", n_types=_k, max_depth=_depth, mode="prefix", train_lengths=tuple(range(1, 28))
+            )
+        )

@@ -1,0 +1,8 @@
+"""Training: one model, many seeds, checkpoints that survive a kill."""
+
+from tl_dyck.training.checkpoint import CheckpointError, load_result
+from tl_dyck.training.config import TrainConfig, TrainResult
+from tl_dyck.training.loop import train
+from tl_dyck.training.seeds import train_seeds
+
+__all__ = ["CheckpointError", "TrainConfig", "TrainResult", "load_result", "train", "train_seeds"]

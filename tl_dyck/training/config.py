@@ -1,0 +1,113 @@
+"""What a training run is asked to do, and what came of it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any, final
+
+import pandas as pd
+
+from tl_dyck.models import DyckTransformer
+from tl_dyck.tasks import ClosingAccuracy, DyckTask
+
+__all__ = ["STATUSES", "TrainConfig", "TrainResult"]
+
+#: What can come of a run, and what it means.
+STATUSES = {
+    "reached": "the metric reached its target, so training stopped",
+    "not reached": "all steps were made, but the metric stayed below its target",
+    "diverged": "the loss became infinite or NaN",
+}
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class TrainConfig:
+    """How to train: Adam with a learning rate that falls linearly to zero, on fresh strings in every step.
+
+    Attributes:
+        steps: number of updates at most; the learning rate falls to zero over these, also if training stops earlier.
+        batch_size: strings per step, of mixed lengths.
+        learning_rate: of Adam at the first step.
+        weight_decay: of AdamW; 0 is plain Adam.
+        target: stop when the closing accuracy (argmax over all tokens, fresh in-distribution prefixes) reaches this;
+            None to make all steps whatever the accuracy.
+        min_steps: do not stop before this many steps.
+        check_every: steps between two measurements of loss and accuracy.
+        check_size: number of prefixes in such a measurement.
+        checkpoint_every: steps between two checkpoints, for runs that have a folder.
+
+    Raises:
+        ValueError: a value is out of range; the message names it.
+    """
+
+    steps: int = 1500
+    batch_size: int = 64
+    learning_rate: float = 3e-3
+    weight_decay: float = 0.0
+    target: float | None = 0.995
+    min_steps: int = 0
+    check_every: int = 50
+    check_size: int = 1000
+    checkpoint_every: int = 250
+
+    def __post_init__(self) -> None:
+        for name in ("steps", "batch_size", "check_every", "check_size", "checkpoint_every"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
+        if not self.learning_rate > 0 or self.weight_decay < 0 or self.min_steps < 0:
+            raise ValueError(
+                f"learning_rate must be positive, weight_decay and min_steps not negative: {self.learning_rate}, "
+                f"{self.weight_decay}, {self.min_steps}"
+            )
+        if self.target is not None and not 0 < self.target <= 1:
+            raise ValueError(f"target is an accuracy between 0 and 1, or None, not {self.target}")
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class TrainResult:
+    """A trained model and how it came about.
+
+    Attributes:
+        model: the model after its last step.
+        task: what it was trained on.
+        options: how.
+        seed: of initialisation and data.
+        status: a key of `STATUSES`; a run that diverged or did not learn is a result like any other, never dropped.
+        steps: updates that were made.
+        seconds: training time, in seconds of wall clock, without the time between a kill and its resumption.
+        accuracy: closing accuracy at the end, on 1,000 fresh prefixes from the training distribution.
+        history: one row per measurement: step, loss (nats per token, mean since the row before), floor (entropy floor,
+            nats per token), accuracy, learning_rate.
+    """
+
+    model: DyckTransformer
+    task: DyckTask
+    options: TrainConfig
+    seed: int
+    status: str
+    steps: int
+    seconds: float
+    accuracy: ClosingAccuracy
+    history: pd.DataFrame
+
+    @property
+    def learned(self) -> bool:
+        """Whether the metric reached its target; without a target, whether the loss stayed finite."""
+        return self.status == "reached" or (self.options.target is None and self.status != "diverged")
+
+    def identity(self) -> dict[str, Any]:
+        """Everything that defines the run: task, model, options, seed."""
+        return run_identity(self.model.cfg.to_saved(), self.task, self.options, self.seed)
+
+    def __repr__(self) -> str:
+        return (
+            f"TrainResult({self.model.cfg.model_name} on {self.task.name}, seed {self.seed}: {self.status} after "
+            f"{self.steps} steps, {self.seconds:.1f} s; closing accuracy {self.accuracy.any_token:.1%})"
+        )
+
+
+def run_identity(model: dict[str, Any], task: DyckTask, options: TrainConfig, seed: int) -> dict[str, Any]:
+    """What defines a run, as JSON values; equal identities give equal results."""
+    return {"task": task.to_dict(), "model": model, "options": asdict(options), "seed": seed}

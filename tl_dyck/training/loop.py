@@ -1,0 +1,236 @@
+"""The training loop for one model."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import torch
+import torch.nn.functional as F
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from torch import Tensor
+
+from tl_dyck.files import ensure_folder
+from tl_dyck.models import DyckTransformer, DyckTransformerConfig, build_model
+from tl_dyck.tasks import ClosingAccuracy, DyckTask, load_task
+from tl_dyck.training.checkpoint import (
+    CheckpointError,
+    has_result,
+    load_result,
+    read_checkpoint,
+    save_result,
+    write_checkpoint,
+)
+from tl_dyck.training.config import TrainConfig, TrainResult, run_identity
+
+__all__ = ["batch_loss", "train"]
+
+_POOL = 32  # steps whose strings are drawn at once: sampling a large batch costs little more than a small one
+
+
+def train(
+    config: DyckTransformerConfig,
+    task: DyckTask | str,
+    *,
+    seed: int = 0,
+    options: TrainConfig | None = None,
+    folder: str | Path | None = None,
+    progress: bool = True,
+    on_check: Callable[[dict[str, Any]], None] | None = None,
+) -> TrainResult:
+    """Train a model from scratch, or resume where an interrupted run stopped.
+
+    The strings of a step depend on seed and step number alone, so a resumed run ends with the same weights, bit for bit, as an
+    uninterrupted one with the same number of threads, and a seed gives the same model alone or among others.
+
+    Args:
+        config: of the model, from `get_config`.
+        task: a task, or its name.
+        seed: of initialisation and data.
+        options: how to train; None for the defaults.
+        folder: where to keep checkpoints and the result; None keeps nothing. If it holds this very run, finished, that is
+            loaded; unfinished, resumed.
+        progress: whether to show a progress bar with loss and entropy floor.
+        on_check: called with each row of the history.
+
+    Returns:
+        The model with its history. A run that diverged, or did not reach the target, says so in `status`.
+
+    Raises:
+        CheckpointError: `folder` holds another run, or a corrupt one.
+        OSError: `folder` cannot be written.
+        ValueError: model and task are of different languages.
+    """
+    if isinstance(task, str):
+        task = load_task(task)
+    if config.language != task.language:
+        raise ValueError(f"the model reads {config.language}, but task {task.name!r} is about {task.language}")
+    if config.n_ctx < max(task.train_lengths) + 1:
+        raise ValueError(f"n_ctx={config.n_ctx} is less than the longest training string with BOS, {max(task.train_lengths) + 1}")
+    options = options or TrainConfig()
+    identity = run_identity(config.to_saved(), task, options, seed)
+    path = None if folder is None else ensure_folder(folder)
+    if path is not None and has_result(path):
+        return load_result(path, identity, config.device)
+    run = _Run(config, task, options, seed)
+    if path is not None and (saved := read_checkpoint(path, identity)) is not None:
+        run.restore(*saved)
+    with _bar(progress) as bar:
+        shown = bar.add_task(f"{config.model_name} seed {seed}", total=options.steps, completed=run.step, note="")
+        try:
+            while run.status is None:
+                row = run.advance()
+                if row is not None:
+                    bar.update(shown, note=f"loss {row['loss']:.4f} (floor {row['floor']:.4f})  accuracy {row['accuracy']:.1%}")
+                    if on_check is not None:
+                        on_check(row)
+                bar.update(shown, completed=run.step)
+                if path is not None and run.status is None and run.step % options.checkpoint_every == 0:
+                    write_checkpoint(path, identity, *run.state())
+        except KeyboardInterrupt:
+            if path is not None:
+                write_checkpoint(path, identity, *run.state())
+            raise
+    result = run.result()
+    if path is not None:
+        save_result(result, path)
+    return result
+
+
+def batch_loss(model: DyckTransformer, tokens: Tensor) -> Tensor:
+    """Next-token cross-entropy in nats, the mean over all brackets of the batch; BOS, as filling, is not predicted."""
+    logits = model(tokens[:, :-1])
+    return F.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten(), ignore_index=model.cfg.language.bos_token)
+
+
+class _Run:
+    """The state of a run between two steps."""
+
+    def __init__(self, config: DyckTransformerConfig, task: DyckTask, options: TrainConfig, seed: int) -> None:
+        self.task, self.options, self.seed = task, options, seed
+        self.model = build_model(config, seed)
+        self.trained = [p for p in self.model.parameters() if p.requires_grad]
+        self.optimizer = torch.optim.AdamW(
+            self.trained, lr=options.learning_rate, weight_decay=options.weight_decay, fused=True
+        )
+        self.step = 0
+        self.status: str | None = None
+        self.seconds = 0.0
+        self.history: list[dict[str, Any]] = []
+        self.floor = task.entropy_floor
+        self._losses: list[float] = []
+        self._pool: tuple[int, Tensor] = (-1, torch.empty(0))
+
+    def advance(self) -> dict[str, Any] | None:
+        """Make one step; measure if it is time to. Returns the new row of the history, if any."""
+        started = time.perf_counter()
+        rate = self.options.learning_rate * (1 - self.step / self.options.steps)
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate
+        loss = batch_loss(self.model, self._strings())
+        self.optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        self.optimizer.step()
+        self.step += 1
+        self._losses.append(loss.item())
+        row = None
+        if not math.isfinite(self._losses[-1]):
+            self.status = "diverged"
+        if self.status or self.step % self.options.check_every == 0 or self.step == self.options.steps:
+            row = self._check(rate)
+        self.seconds += time.perf_counter() - started
+        return row
+
+    def _check(self, rate: float) -> dict[str, Any]:
+        # fresh prefixes at every measurement, never those of a training step
+        accuracy = self.accuracy(self.options.check_size, _stream(self.seed, "check", self.step))
+        row = {
+            "step": self.step,
+            "loss": sum(self._losses) / len(self._losses),
+            "floor": self.floor,
+            "accuracy": accuracy.any_token,
+            "learning_rate": rate,
+        }
+        self.history.append(row)
+        self._losses = []
+        target = self.options.target
+        if self.status is None and target is not None and self.step >= self.options.min_steps and row["accuracy"] >= target:
+            self.status = "reached"
+        elif self.status is None and self.step == self.options.steps:
+            self.status = "not reached"
+        return row
+
+    def _strings(self) -> Tensor:
+        block, index = divmod(self.step, _POOL)
+        if self._pool[0] != block:
+            generator = torch.Generator().manual_seed(_stream(self.seed, "train", block))
+            drawn = self.task.sample(_POOL * self.options.batch_size, generator=generator)
+            self._pool = (block, drawn.to(self.model.cfg.device))
+        size = self.options.batch_size
+        return self._pool[1][index * size : (index + 1) * size]
+
+    def accuracy(self, n: int, seed: int) -> ClosingAccuracy:
+        return self.task.closing_accuracy(self.model, n=n, seed=seed, device=self.model.cfg.device, chunk=n)
+
+    def state(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
+        """What a checkpoint holds."""
+        tensors = {f"model.{name}": tensor for name, tensor in self.model.named_parameters()}
+        for index, parameter in enumerate(self.trained):
+            for name, tensor in self.optimizer.state[parameter].items():
+                tensors[f"adam.{index}.{name}"] = tensor
+        tensors["losses"] = torch.tensor(self._losses, dtype=torch.float64)
+        return {"step": self.step, "seconds": self.seconds, "history": self.history}, tensors
+
+    def restore(self, progress: dict[str, Any], tensors: dict[str, Tensor]) -> None:
+        """Take up a checkpoint."""
+        try:
+            with torch.no_grad():
+                for name, parameter in self.model.named_parameters():
+                    parameter.copy_(tensors[f"model.{name}"])
+            for index, parameter in enumerate(self.trained):
+                self.optimizer.state[parameter] = {
+                    name: tensors[f"adam.{index}.{name}"].to(parameter.device if name != "step" else "cpu")
+                    for name in ("step", "exp_avg", "exp_avg_sq")
+                }
+            self._losses = tensors["losses"].tolist()
+            self.step, self.seconds = int(progress["step"]), float(progress["seconds"])
+            self.history = list(progress["history"])
+        except (KeyError, RuntimeError, TypeError, ValueError) as error:
+            raise CheckpointError(f"the checkpoint does not fit its run: {error!r}") from error
+
+    def result(self) -> TrainResult:
+        assert self.status is not None
+        return TrainResult(
+            model=self.model,
+            task=self.task,
+            options=self.options,
+            seed=self.seed,
+            status=self.status,
+            steps=self.step,
+            seconds=self.seconds,
+            accuracy=self.accuracy(1000, _stream(self.seed, "final", 0)),
+            history=pd.DataFrame(self.history),
+        )
+
+
+def _stream(seed: int, purpose: str, index: int) -> int:
+    """A seed of 63 bits for one purpose of one run, so that streams do not overlap and need no state."""
+    digest = hashlib.sha256(f"{seed}/{purpose}/{index}".encode()).digest()
+    return int.from_bytes(digest[:8], "big") >> 1
+
+
+def _bar(enabled: bool) -> Progress:
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[note]}"),
+        TimeRemainingColumn(),
+        disable=not enabled,
+        transient=False,
+    )

@@ -1,0 +1,111 @@
+"""Many seeds of one configuration, in worker processes of one thread each."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import traceback
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import torch
+from joblib import Parallel, cpu_count, delayed, parallel_config
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from tl_dyck.files import ensure_folder
+from tl_dyck.models import DyckTransformerConfig
+from tl_dyck.tasks import DyckTask, load_task
+from tl_dyck.training.checkpoint import load_result
+from tl_dyck.training.config import TrainConfig, TrainResult
+from tl_dyck.training.loop import train
+
+__all__ = ["Run", "TrainingFailedError", "train_runs", "train_seeds"]
+
+#: One training run: configuration, task, seed, options, folder.
+Run = tuple[DyckTransformerConfig, DyckTask, int, TrainConfig, Path]
+
+
+class TrainingFailedError(RuntimeError):
+    """Some runs raised; the message has their tracebacks. The others are whole, in their folders."""
+
+
+def train_seeds(
+    config: DyckTransformerConfig,
+    task: DyckTask | str,
+    *,
+    seeds: Iterable[int] = range(8),
+    options: TrainConfig | None = None,
+    folder: str | Path | None = None,
+    n_jobs: int | None = None,
+    progress: bool = True,
+) -> list[TrainResult]:
+    """Train one model per seed; each is the model that `train` gives for that seed.
+
+    Args:
+        config: of the models.
+        task: a task, or its name.
+        seeds: one run each.
+        options: how to train; None for the defaults.
+        folder: keeps ``seed-<seed>`` folders with checkpoints and results, so an interrupted call can be repeated and goes on
+            where it stopped; None keeps nothing.
+        n_jobs: worker processes of one thread each; None for one per core on the CPU, for one on a GPU.
+        progress: whether to show a progress bar.
+
+    Returns:
+        One result per seed, in the order of `seeds`, runs that did not learn included.
+
+    Raises:
+        TrainingFailedError: a run raised; the others were finished first.
+        OSError: `folder` cannot be written.
+    """
+    task = load_task(task) if isinstance(task, str) else task
+    with tempfile.TemporaryDirectory(prefix="tl_dyck-") as temporary:
+        root = Path(temporary) if folder is None else ensure_folder(folder)
+        runs = [(config, task, seed, options or TrainConfig(), root / f"seed-{seed}") for seed in seeds]
+        return list(train_runs(runs, n_jobs=n_jobs, progress=progress))
+
+
+def train_runs(runs: list[Run], *, n_jobs: int | None = None, progress: bool = True) -> Iterator[TrainResult]:
+    """Train any runs, several at once, and yield their results in the order of `runs` when all have ended.
+
+    Args:
+        runs: what to train; every run needs a folder of its own.
+        n_jobs: as in `train_seeds`.
+        progress: whether to show a progress bar.
+
+    Raises:
+        TrainingFailedError: a run raised; the others were finished first.
+    """
+    if not runs:
+        return
+    if len({run[4] for run in runs}) < len(runs):
+        raise ValueError("two runs share a folder; is a seed named twice?")
+    if n_jobs is None:
+        n_jobs = 1 if any(str(run[0].device).startswith("cuda") for run in runs) else cpu_count()
+    errors = []
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.fields[note]}"))
+    with Progress(*columns, disable=not progress) as bar, parallel_config(backend="loky", inner_max_num_threads=1):
+        shown = bar.add_task("training", total=len(runs), note="")
+        workers = Parallel(n_jobs=min(n_jobs, len(runs)), return_as="generator_unordered")
+        for note, error in workers(delayed(_train_into_folder)(*run) for run in runs):
+            bar.update(shown, advance=1, note=note)
+            if error:
+                errors.append(f"{note}\n{error}")
+    if errors:
+        raise TrainingFailedError(f"{len(errors)} of {len(runs)} runs failed:\n" + "\n".join(errors))
+    for config, _, _, _, folder in runs:
+        yield load_result(folder, device=config.device)
+
+
+def _train_into_folder(
+    config: DyckTransformerConfig, task: DyckTask, seed: int, options: TrainConfig, folder: Path
+) -> tuple[str, str]:
+    """Train one run in this process; returns a line about it, and the traceback if it raised."""
+    name = f"{config.model_name} seed {seed}"
+    if "LOKY_WORKER" in os.environ or torch.multiprocessing.parent_process() is not None:
+        torch.set_num_threads(1)  # the environment variable comes too late if torch was loaded before
+    try:
+        result = train(config, task, seed=seed, options=options, folder=folder, progress=False)
+    except Exception:
+        return name, traceback.format_exc()
+    return f"{name}: {result.status}, accuracy {result.accuracy.any_token:.1%}", ""
