@@ -1,0 +1,86 @@
+# Every target sets up what it needs: nothing has to be installed by hand but Python (3.10 or later) and make.
+#
+#   make study                        train, probe, report
+#   make test ARGS="-k depth -x"      anything in ARGS is passed on (to pytest here)
+#   make setup PYTHON=python3.12      another interpreter
+#   make setup TORCH=cpu              the CPU-only build of torch: a far smaller download on Linux
+
+PYTHON ?= python3
+VENV ?= .venv
+TORCH ?=
+JOBS ?= 2
+ARGS ?=
+
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+INDEX := $(if $(filter cpu,$(TORCH)),--extra-index-url https://download.pytorch.org/whl/cpu)
+
+# An environment cannot be moved: if this folder was, make the environment again.
+ifneq ($(shell cat '$(READY)' 2>/dev/null),$(CURDIR))
+.PHONY: $(READY)
+endif
+
+# One thread for each test worker, and no network while tests run.
+OFFLINE := HF_HUB_OFFLINE=1 HF_DATASETS_OFFLINE=1 WANDB_MODE=disabled
+ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
+
+.DEFAULT_GOAL := help
+.PHONY: help setup study test lint types format bench constraints clean distclean
+
+help: ## show this list
+	@echo "make TARGET [ARGS=...]; the targets are:"
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' Makefile
+
+setup: $(READY) ## make the virtual environment in .venv (the other targets do so by themselves)
+
+study: $(READY) ## train, probe and report: the main job
+	$(BIN)/tl-dyck study $(ARGS)
+
+test: $(READY) ## run the tests
+	$(OFFLINE) $(ONE_THREAD) $(BIN)/python -m pytest -n $(JOBS) --dist worksteal $(ARGS)
+
+lint: $(READY) ## check style and formatting
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(READY) ## check types
+	$(BIN)/mypy
+
+format: $(READY) ## repair style and formatting where that is safe
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(READY) ## run the benchmarks
+	@set -e; for script in tests/benchmarks/bench_*.py; do \
+		echo "== $$script"; $(OFFLINE) $(BIN)/python "$$script" $(ARGS); done
+
+# torch itself says which CUDA packages it needs, so those are not pinned here.
+constraints: $(READY) ## resolve constraints.txt again, keeping pins that still fit (needs the network)
+	$(BIN)/python -m pip install --quiet uv
+	cp constraints.txt '$(VENV)/resolved.txt'
+	$(BIN)/uv pip compile pyproject.toml --extra dev --universal --python-version 3.10 --no-annotate --no-header \
+		--quiet $(ARGS) --output-file '$(VENV)/resolved.txt'
+	@{ grep '^#' constraints.txt; grep -vE '^(#|cuda-|nvidia-|triton=)' '$(VENV)/resolved.txt'; } \
+		> '$(VENV)/constraints.txt' && mv '$(VENV)/constraints.txt' constraints.txt
+
+clean: ## remove caches and build products; keeps .venv and results
+	rm -rf build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache .benchmarks
+	find tl_dyck hooks tests demos -name __pycache__ -type d -prune -exec rm -rf {} +
+
+distclean: clean ## remove the virtual environment as well
+	rm -rf '$(VENV)'
+
+$(READY): pyproject.toml constraints.txt
+	@command -v '$(PYTHON)' >/dev/null || { echo "$(PYTHON) not found: install Python 3.10 or later," \
+		"or name one with PYTHON=..." >&2; exit 1; }
+	@'$(PYTHON)' -c 'import sys; sys.exit(sys.version_info < (3, 10))' || { echo "tl_dyck needs Python 3.10 or" \
+		"later, and $(PYTHON) is $$('$(PYTHON)' -V 2>&1): name another with PYTHON=..." >&2; exit 1; }
+	@'$(PYTHON)' -c 'import venv, ensurepip' 2>/dev/null || { echo "$(PYTHON) cannot make virtual environments:" \
+		"install its venv module (Debian and Ubuntu: apt install python3-venv)" >&2; exit 1; }
+	@if [ -f '$(READY)' ] && [ "$$(cat '$(READY)')" != '$(CURDIR)' ]; then \
+		echo "this folder was moved: making $(VENV) again"; rm -rf '$(VENV)'; fi
+	@[ -n "$(TORCH)" ] || [ "$$(uname -s)" != Linux ] || command -v nvidia-smi >/dev/null || \
+		echo "No NVIDIA driver here: 'make setup TORCH=cpu' would fetch a much smaller torch."
+	'$(PYTHON)' -m venv '$(VENV)'
+	$(BIN)/python -m pip install $(INDEX) -c constraints.txt -e '.[dev]'
+	@echo '$(CURDIR)' > $@
