@@ -77,6 +77,7 @@ class RNNConfig:
         separator: what stands between two tokens in a text: "" (characters) or " " (words); None if texts
             cannot be tokenised with the alphabet alone.
         unknown_token: token for a word outside the alphabet; None if that is an error.
+        model_name: name of the model it was exported from.
         format_version: version of the artefact's format.
     """
 
@@ -102,6 +103,7 @@ class RNNConfig:
     alphabet: tuple[str, ...] | None = None
     separator: str | None = None
     unknown_token: int | None = None
+    model_name: str = "custom"
     format_version: int = FORMAT_VERSION
 
     def __post_init__(self) -> None:
@@ -243,6 +245,8 @@ def _choices(c: RNNConfig) -> None:
     for name, values in allowed.items():
         if getattr(c, name) not in values:
             raise RNNConfigError(f"{name} must be one of {values}, not {getattr(c, name)!r}.")
+    if type(c.model_name) is not str:
+        raise RNNConfigError(f"model_name must be a string, not {c.model_name!r}.")
     if type(c.residual) is not bool:
         raise RNNConfigError(f"residual must be true or false, not {c.residual!r}.")
 

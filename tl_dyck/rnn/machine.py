@@ -53,6 +53,7 @@ from torch.nn import functional as F
 
 from tl_dyck.rnn.attention import Accumulator, absorb, attend_causal, attend_last, empty_accumulator
 from tl_dyck.rnn.config import RNNConfig, check_weights, weight_shapes
+from tl_dyck.rnn.text import text_to_tokens, tokens_to_texts
 
 T = TypeVar("T", int, Tensor)
 
@@ -334,6 +335,21 @@ class TwoLayerRNN(torch.nn.Module):
         lengths = torch.full_like(state, keys.shape[1])
         z = attend_last(self.query(r), keys, values, lengths)
         return HistoryCarry(state, keys, values), self.readout(r, z)
+
+    # ------------------------------------------------------------------ texts, named as in TransformerLens
+
+    def to_tokens(self, text: str, *, prepend_bos: bool = True) -> Int[Tensor, "1 pos"]:
+        """Tokens of a text, with BOS if the model starts its strings with one; see `text_to_tokens`."""
+        return torch.tensor([text_to_tokens(self.config, text, prepend_bos=prepend_bos)], device=self.device)
+
+    def to_str_tokens(self, tokens: Int[Tensor, " pos"]) -> list[str]:
+        """The text of each token."""
+        return tokens_to_texts(self.config, tokens.tolist())
+
+    def to_string(self, tokens: Int[Tensor, " pos"]) -> str:
+        """The text of a string of tokens, BOS dropped."""
+        kept = [token for token in tokens.tolist() if token != self.config.bos_token]
+        return (self.config.separator or "").join(tokens_to_texts(self.config, kept))
 
     # ------------------------------------------------------------------ parts
 

@@ -1,0 +1,183 @@
+"""From a one-layer causal HookedTransformer to a `TwoLayerRNN`.
+
+Three stages: `refuse_unsupported` refuses, by name and reason, whatever has no two-layer RNN;
+`_configuration` and `_weights` read off the rest; `_verify` runs model and RNN side by side on a few random
+strings, so that a subclass which computes something else than its parts say is refused too, not exported
+wrongly.
+
+The model is read by attribute: this module does not import TransformerLens.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from tl_dyck.rnn.config import Norm, RNNConfig, State
+from tl_dyck.rnn.machine import TwoLayerRNN
+from tl_dyck.rnn.unsupported import ExportMismatchError, act_fn_of, ln_c_of, refuse_unsupported
+
+__all__ = ["export_rnn"]
+
+
+def export_rnn(
+    model: nn.Module,
+    *,
+    bos_token: int | None = None,
+    alphabet: tuple[str, ...] | None = None,
+    separator: str | None = None,
+    unknown_token: int | None = None,
+    verify: bool = True,
+) -> TwoLayerRNN:
+    """Export a one-layer causal model as the equivalent two-layer RNN (see `tl_dyck.rnn.machine`).
+
+    Supported: every one-layer `DyckTransformer` (depth embeddings; GPT, Eq. 6 and bare blocks; uniform
+        attention), and
+    any plain one-layer `HookedTransformer` with standard positions (learned or set by hand; a table of zeros
+    counts as none), normalization "LN", "LNPre" or None, attention-only or with an MLP of activation "relu",
+    "gelu", "gelu_new", "gelu_pytorch_tanh" or "silu", any number of heads, `d_vocab_out` classes, float32 or
+    float64.
+
+    Args:
+        model: the model; it is not changed.
+        bos_token: the token every string starts with; by default the tokenizer's, if the model prepends it.
+        alphabet: the text of each token; by default the tokenizer's, if the model has one.
+        separator: "" if texts are characters, " " if they are words (see `RNNConfig`); known for Dyck models.
+        unknown_token: the token for words outside the alphabet.
+        verify: compare RNN and model on a few random strings.
+
+    Returns:
+        The RNN, on the model's device and in its floating-point type, with a copy of its weights.
+
+    Raises:
+        UnsupportedModelError: the model has no two-layer RNN; the message names the layer or field and why.
+        ExportMismatchError: the model computes something else than its parts say.
+    """
+    refuse_unsupported(model)
+    text = _text(model, bos_token, alphabet, separator, unknown_token)
+    with torch.no_grad():
+        weights = _weights(model)
+        rnn = TwoLayerRNN(_configuration(model, weights, text), weights)
+        if verify:
+            _verify(model, rnn)
+    return rnn
+
+
+def _configuration(model: Any, weights: dict[str, Tensor], text: dict[str, Any]) -> RNNConfig:
+    cfg, block = model.cfg, model.blocks[0]
+    has_mlp, has_depth = hasattr(block, "mlp"), weights["W_E"].ndim == 3
+    return RNNConfig(
+        model_name=str(getattr(cfg, "model_name", None) or "custom"),
+        d_model=cfg.d_model,
+        n_heads=cfg.n_heads,
+        d_head=cfg.d_head,
+        d_vocab=cfg.d_vocab,
+        d_vocab_out=cfg.d_vocab_out,
+        n_ctx=cfg.n_ctx,
+        state=_STATE_NAMES[has_depth, "W_pos" in weights],
+        n_types=model.embed.language.n_types if has_depth else None,
+        max_depth=model.embed.language.max_depth if has_depth else None,
+        d_mlp=cfg.d_mlp if has_mlp else None,
+        act_fn=act_fn_of(cfg) if has_mlp else None,
+        ln1=_norm_kind(block, "ln1"),
+        ln_c=ln_c_of(block),
+        ln2=_norm_kind(block, "ln2") if has_mlp else None,
+        ln_final=_norm_kind(model, "ln_final"),
+        residual=getattr(cfg, "block", None) != "bare",
+        attn_scale=float(block.attn.attn_scale),
+        eps=float(cfg.eps),
+        **text,
+    )
+
+
+_STATE_NAMES: dict[tuple[bool, bool], State] = {
+    (False, False): "none",
+    (False, True): "position",
+    (True, False): "depth",
+    (True, True): "position+depth",
+}
+
+
+def _weights(model: Any) -> dict[str, Tensor]:
+    block = model.blocks[0]
+    found = {"W_E": _embedding(model)}
+    if bool(model.pos_embed.W_pos.any()):  # zeros are no positions: the state machine has nothing to count
+        found["W_pos"] = model.pos_embed.W_pos
+    for name in ("W_Q", "W_K", "W_V", "W_O", "b_Q", "b_K", "b_V", "b_O"):
+        found[name] = getattr(block.attn, name)
+    if hasattr(block, "mlp"):
+        found |= {name: getattr(block.mlp, name) for name in ("W_in", "b_in", "W_out", "b_out")}
+    for name, owner in (("ln1", block), ("ln2", block), ("ln_final", model)):
+        if _norm_kind(owner, name) == "ln":
+            norm = getattr(owner, name)
+            found |= {f"{name}_w": norm.w, f"{name}_b": norm.b}
+    found |= {"W_U": model.unembed.W_U, "b_U": model.unembed.b_U}
+    device = found["W_E"].device  # a model may be spread over several
+    return {name: weight.detach().to(device) for name, weight in found.items()}
+
+
+def _embedding(model: Any) -> Tensor:
+    """[d_vocab, d_model], or [d_vocab, max_depth + 1, d_model] for an embedding of (token, depth)."""
+    embed = model.embed
+    table: Tensor = embed.table if hasattr(embed, "table") else embed.W_E
+    if getattr(model.cfg, "post_embedding_ln", False):  # acts on each token alone, so it is part of the table
+        table = embed.ln(table[None])[0]
+    return table
+
+
+def _norm_kind(owner: Any, name: str) -> Norm | None:
+    norm = getattr(owner, name, None)
+    if norm is None or isinstance(norm, nn.Identity):
+        return None
+    return "ln" if hasattr(norm, "w") else "lnpre"
+
+
+def _text(
+    model: Any,
+    bos_token: int | None,
+    alphabet: tuple[str, ...] | None,
+    separator: str | None,
+    unknown_token: int | None,
+) -> dict[str, Any]:
+    """The fields of `RNNConfig` about texts, from the tokenizer where the caller does not say."""
+    cfg, tokenizer = model.cfg, getattr(model, "tokenizer", None)
+    if tokenizer is not None:
+        if bos_token is None and cfg.default_prepend_bos:
+            bos_token = tokenizer.bos_token_id
+        if alphabet is None:
+            texts = tokenizer.convert_ids_to_tokens(list(range(cfg.d_vocab)))
+            # a vocabulary may be padded beyond the tokenizer's
+            alphabet = tuple(f"<{token}>" if text is None else text for token, text in enumerate(texts))
+            if separator is None and hasattr(cfg, "language"):
+                separator = ""
+    return {
+        "bos_token": bos_token,
+        "alphabet": alphabet,
+        "separator": separator,
+        "unknown_token": unknown_token,
+    }
+
+
+def _verify(
+    model: Any, rnn: TwoLayerRNN, *, strings: int = 4, length: int = 12, tolerance: float = 1e-3
+) -> None:
+    """Compare logits on random strings.
+
+    The tolerance is that of a different *function* (a missing term changes logits by about their own size),
+    not of rounding; the tests hold the exporter to 1e-5 in float32 and 1e-10 in float64.
+    """
+    generator = torch.Generator().manual_seed(0)
+    shape = (strings, min(length, model.cfg.n_ctx))
+    tokens = torch.randint(model.cfg.d_vocab, shape, generator=generator).to(rnn.device)
+    expected = model(tokens).to(rnn.device)
+    error, scale = float((rnn(tokens) - expected).abs().max()), float(expected.abs().max())
+    if not error <= tolerance * scale + torch.finfo(rnn.dtype).tiny:
+        raise ExportMismatchError(
+            f"{type(model).__name__} computes something else than its parts say: its logits differ from "
+            "the exported "
+            f"RNN's by up to {error:.3g} (largest logit {scale:.3g}) on random strings. Does it override a "
+            "forward "
+            "method, or replace a module?"
+        )
