@@ -21,7 +21,8 @@ MODES = ("complete", "prefix")
 class LanguageModel(Protocol):
     """Anything that maps token ids ``[batch, pos]`` (BOS first) to logits ``[batch, pos, d_vocab]``."""
 
-    def __call__(self, tokens: Tensor, /) -> Any: ...
+    def __call__(self, tokens: Tensor, /) -> Any:
+        """Map tokens to logits."""
 
 
 @final
@@ -116,10 +117,10 @@ class DyckTask:
     ) -> tuple[Int[Tensor, "n pos"], Int[Tensor, " n"]]:
         """Draw prefixes that end with a closing bracket.
 
-        In distribution: a training string, cut after one of its closing brackets chosen uniformly (a string that has none,
-        in mode "prefix", is drawn again as a prefix of the same length that ends with one). Long: a prefix whose length is
-        uniform in `long_lengths`, from D(q,k,D) conditioned on its last bracket being a closing one, in either mode, as
-        Section 4.2 tests "valid prefixes with length randomly sampled".
+        In distribution: a training string, cut after one of its closing brackets chosen uniformly (a string that has
+        none, in mode "prefix", is drawn again as a prefix of the same length that ends with one). Long: a prefix whose
+        length is uniform in `long_lengths`, from D(q,k,D) conditioned on its last bracket being a closing one, in
+        either mode, as Section 4.2 tests "valid prefixes with length randomly sampled".
 
         Returns:
             tokens (BOS first, BOS as filling at the end), and the position of the last bracket of each.
@@ -137,7 +138,14 @@ class DyckTask:
         return tokens, (tokens != self.language.bos_token).sum(-1)
 
     def closing_accuracy(
-        self, model: LanguageModel, *, n: int = 1000, long: bool = False, seed: int = 0, device: Any = None, chunk: int = 100
+        self,
+        model: LanguageModel,
+        *,
+        n: int = 1000,
+        long: bool = False,
+        seed: int = 0,
+        device: Any = None,
+        chunk: int = 100,
     ) -> ClosingAccuracy:
         """The metric of the paper's Section 4.1, in both readings, on `n` fresh prefixes (see `sample_closing`).
 
@@ -166,9 +174,7 @@ class DyckTask:
             n=n,
         )
 
-    def _mixture(
-        self, n: int, lengths: Sequence[int], mode: str, generator: torch.Generator
-    ) -> Int[Tensor, "n pos"]:
+    def _mixture(self, n: int, lengths: Sequence[int], mode: str, generator: torch.Generator) -> Int[Tensor, "n pos"]:
         chosen = torch.tensor(lengths)[torch.randint(len(lengths), (n,), generator=generator)]
         tokens = torch.full((n, 1 + int(chosen.max())), self.language.bos_token)
         for length in chosen.unique().tolist():

@@ -1,4 +1,7 @@
-"""Models: real HookedTransformers for bounded Dyck languages. The only folder that imports TransformerLens' model class."""
+"""Models: real HookedTransformers for bounded Dyck languages.
+
+The only folder that imports TransformerLens' model class.
+"""
 
 from tl_dyck.models.config import DyckTransformerConfig
 from tl_dyck.models.families import get_config, list_models, models

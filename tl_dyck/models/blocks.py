@@ -39,8 +39,8 @@ class UnitNorm(nn.Module):
 def eq6_block(cfg: HookedTransformerConfig, index: int, c: float) -> TransformerBlock:
     """A block of Wen et al. 2023, Eq. 6: LayerNorm acts on the attention output *before* the residual is added.
 
-    It is TransformerLens' own block with `UnitNorm` as `ln1_post`, so `hook_attn_out` is, as documented there, what is added
-    to the residual stream: ``resid_mid = resid_pre + hook_attn_out``. The projection g is ``x + MLP(x)``.
+    It is TransformerLens' own block with `UnitNorm` as `ln1_post`, so `hook_attn_out` is, as documented there, what is
+    added to the residual stream: ``resid_mid = resid_pre + hook_attn_out``. The projection g is ``x + MLP(x)``.
     """
     block = TransformerBlock(cfg, index)
     block.ln1_post = UnitNorm(c)
@@ -48,7 +48,7 @@ def eq6_block(cfg: HookedTransformerConfig, index: int, c: float) -> Transformer
 
 
 class BareBlock(TransformerBlock):
-    """Attention and nothing else: ``resid_post = attn_out``; no residual link, no MLP, no LayerNorm (paper, App. D.1)."""
+    """Attention and nothing else: ``resid_post = attn_out``; no residual link, no MLP, no LayerNorm (App. D.1)."""
 
     def forward(
         self,
@@ -65,9 +65,7 @@ class BareBlock(TransformerBlock):
             if self.cfg.use_attn_in:
                 per_head = [self.hook_attn_in(wide.clone())] * 3
             else:
-                per_head = [
-                    hook(wide.clone()) for hook in (self.hook_q_input, self.hook_k_input, self.hook_v_input)
-                ]
+                per_head = [hook(wide.clone()) for hook in (self.hook_q_input, self.hook_k_input, self.hook_v_input)]
         query, key, value = per_head
         attn_out = self.attn(
             query_input=query,

@@ -21,26 +21,27 @@ _CHOICES = {
     "attention": ("softmax", "uniform"),
 }
 
-# What defines a model and therefore goes to disk. The other fields of HookedTransformerConfig follow from these, describe
-# architectures that are not ours, or change between releases of TransformerLens.
+# What defines a model and therefore goes to disk. The other fields of HookedTransformerConfig follow from these,
+# describe architectures that are not ours, or change between releases of TransformerLens.
 _SAVED = (
-    "n_types max_depth brackets embedding block position attention t_max ln_c model_name n_layers n_heads d_model d_head "
-    "d_mlp n_ctx act_fn eps initializer_range dtype"
-).split()
+    *("n_types", "max_depth", "brackets", "embedding", "block", "position", "attention", "t_max", "ln_c", "model_name"),
+    *("n_layers", "n_heads", "d_model", "d_head", "d_mlp", "n_ctx", "act_fn", "eps", "initializer_range", "dtype"),
+)
 
 
 @dataclass(kw_only=True)
 class DyckTransformerConfig(HookedTransformerConfig):
     """A `HookedTransformerConfig` with the language and the choices of Wen et al. 2023.
 
-    Everything that TransformerLens reads (`d_model`, `n_layers`, `n_heads`, `d_mlp`, `act_fn`, `n_ctx`, `dtype`, …) means
-    what it means there; vocabulary and normalisation follow from the fields below and must not be given.
+    Everything that TransformerLens reads (`d_model`, `n_layers`, `n_heads`, `d_mlp`, `act_fn`, `n_ctx`, `dtype`, …)
+    means what it means there; vocabulary and normalisation follow from the fields below and must not be given.
 
     Attributes:
         n_types: number of bracket types k.
         max_depth: largest depth D.
         brackets: the 2k bracket strings, or None for the default ones.
-        embedding: "token" (a trained W_E), or a minimal first layer: "onehot" (Eq. 19), "split" (Eq. 20), "yao" (Eq. 21).
+        embedding: "token" (a trained W_E), or a minimal first layer: "onehot" (Eq. 19), "split" (Eq. 20), "yao" (Eq.
+            21).
         block: "gpt" (pre-LN, as HookedTransformer has it), "eq6" (Eq. 6), "bare" (attention only, no residual).
         position: what W_pos holds: "none" (zeros), "linear" (i / t_max in the last coordinate), "sinusoidal"; fixed, or
             "learned".

@@ -1,7 +1,7 @@
 """Embeddings of a minimal first layer: constants that depend on a bracket's token and depth alone.
 
-Wen et al. 2023 replace the first layer of a two-layer Transformer by its output e(τ(t, d)), a function of type and depth
-(their Assumption 1 and Definition 2). Their `t` runs over all 2k bracket tokens, opening and closing.
+Wen et al. 2023 replace the first layer of a two-layer Transformer by its output e(τ(t, d)), a function of type and
+depth (their Assumption 1 and Definition 2). Their `t` runs over all 2k bracket tokens, opening and closing.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ def depth_embedding_table(kind: str, language: DyckLanguage, d_model: int) -> Fl
     - ``"split"`` (Eq. 20): one-hot token ⊕ one-hot depth;
     - ``"yao"`` (Eq. 21, Yao et al. 2021): one-hot token ⊕ (cos θ_d, sin θ_d), θ_d = arctan(d / (D + 2 − d)).
 
-    BOS has a coordinate of its own, after all others. Rows (token, depth) that no string of the language reaches are zero.
+    BOS has a coordinate of its own, after all others. Rows (token, depth) that no string of the language reaches are
+    zero.
 
     Raises:
         ValueError: `d_model` is too small for the embedding.
@@ -62,7 +63,7 @@ def depth_embedding_table(kind: str, language: DyckLanguage, d_model: int) -> Fl
 def clip_depth(
     tokens: Int[Tensor, "*batch pos"], depth: Int[Tensor, "*batch pos"], language: DyckLanguage
 ) -> Int[Tensor, "*batch pos"]:
-    """Clip each depth to what its token can have: opening 1..D, closing 0..D−1, BOS 0. No change inside the language."""
+    """Clip each depth to what its token can have: opening 1..D, closing 0..D−1, BOS 0; no change inside the language."""
     is_open = language.is_open(tokens).to(depth.dtype)
     lowest, highest = is_open, language.max_depth - 1 + is_open
     clipped = torch.minimum(torch.maximum(depth, lowest), highest)
@@ -72,8 +73,8 @@ def clip_depth(
 class DepthEmbed(nn.Module):
     """Embeds each token by its type and depth; takes the place of `HookedTransformer.embed`.
 
-    Depth is counted along the whole input, so the input must begin where the string does: a key-value cache, which embeds
-    one token at a time, cannot be used (`DyckTransformer` says so).
+    Depth is counted along the whole input, so the input must begin where the string does: a key-value cache, which
+    embeds one token at a time, cannot be used (`DyckTransformer` says so).
 
     Attributes:
         table: e(token, depth), ``[d_vocab, max_depth + 1, d_model]``; a buffer, never trained.

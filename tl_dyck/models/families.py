@@ -91,7 +91,9 @@ for _position, _text in (
     )
 _family("gpt-uniform", "standard GPT whose attention is fixed to uniform", n_layers=2, attention="uniform")
 _family("eq6", "2 layers of the paper's Eq. 6: LayerNorm on the attention output", n_layers=2, block="eq6")
-_family("eq6-uniform", "2 layers of Eq. 6, uniform attention (Corollary 1)", n_layers=2, block="eq6", attention="uniform")
+_family(
+    "eq6-uniform", "2 layers of Eq. 6, uniform attention (Corollary 1)", n_layers=2, block="eq6", attention="uniform"
+)
 for _embedding, _equation in (("onehot", "19"), ("split", "20"), ("yao", "21")):
     _family(
         f"minimal-{_embedding}",

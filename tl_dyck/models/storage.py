@@ -69,7 +69,9 @@ def load_weights(model: DyckTransformer, weights: dict[str, torch.Tensor], sourc
     wanted: dict[str, Any] = dict(model.named_parameters())
     if set(weights) != set(wanted):
         odd = sorted(set(weights) ^ set(wanted))
-        raise CorruptFileError(f"the weights in {source!r} are not this model's: missing or unknown {', '.join(odd[:5])}")
+        raise CorruptFileError(
+            f"the weights in {source!r} are not this model's: missing or unknown {', '.join(odd[:5])}"
+        )
     with torch.no_grad():
         for name, parameter in wanted.items():
             if weights[name].shape != parameter.shape or weights[name].dtype != parameter.dtype:

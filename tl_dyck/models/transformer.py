@@ -25,8 +25,9 @@ class DyckTransformer(HookedTransformer):
     Every method, hook point and cache entry is TransformerLens' own: `run_with_cache`, `run_with_hooks`, `to_tokens`,
     `to_str_tokens`, `generate`, `loss_fn`, `blocks.0.attn.hook_pattern`, … What differs:
 
-    - a minimal first layer ("onehot", "split", "yao") is a `DepthEmbed` in place of `embed`: it has a `table`, no `W_E`, and
-      needs whole strings, so a `past_kv_cache` is refused and `generate` re-reads the string for each new token;
+    - a minimal first layer ("onehot", "split", "yao") is a `DepthEmbed` in place of `embed`: it has a `table`, no
+      `W_E`, and needs whole strings, so a `past_kv_cache` is refused and `generate` re-reads the string for each new
+      token;
     - strings and tokens that are longer than `n_ctx` are refused, never cut.
 
     Build it with `build_model`.
@@ -71,18 +72,19 @@ class DyckTransformer(HookedTransformer):
     def generate(self, input: Any = "", max_new_tokens: int = 10, **kwargs: Any) -> Any:
         """As `HookedTransformer.generate`.
 
-        With a minimal first layer, one token is generated at a time from the whole string, since the embedding of a bracket
-        depends on its depth.
+        With a minimal first layer, one token is generated at a time from the whole string, since the embedding of a
+        bracket depends on its depth.
 
         Raises:
-            ValueError: prompt and new tokens together exceed `n_ctx`, or the arguments need what a depth embedding lacks.
+            ValueError: prompt and new tokens together exceed `n_ctx`, or the arguments need what a depth embedding
+                lacks.
         """
         if not isinstance(self.embed, DepthEmbed):
             self._check_length(self._prompt(input, kwargs), max_new_tokens)
             return super().generate(input, max_new_tokens, **kwargs)
         if isinstance(input, list):  # one by one: padding on the left has no meaning for one-token steps
             return [self.generate(text, max_new_tokens, **kwargs) for text in input]
-        if isinstance(input, Tensor) and input.is_floating_point() or kwargs.get("return_type") == "embeds":
+        if (isinstance(input, Tensor) and input.is_floating_point()) or kwargs.get("return_type") == "embeds":
             raise ValueError(f"the {self.cfg.embedding!r} embedding can generate from strings and tokens only")
         return_type = kwargs.pop("return_type", "input")
         if return_type == "input":
@@ -119,8 +121,8 @@ class DyckTransformer(HookedTransformer):
         length = tokens.shape[1 if tokens.ndim == 3 else -1] + extra
         if length > self.cfg.n_ctx:
             raise ValueError(
-                f"{length} tokens (BOS included) exceed this model's n_ctx={self.cfg.n_ctx}; shorten the string, or build the "
-                f"model with get_config(…, n_ctx={length})"
+                f"{length} tokens (BOS included) exceed this model's n_ctx={self.cfg.n_ctx}; shorten the string, or "
+                f"build the model with get_config(…, n_ctx={length})"
             )
 
 
@@ -128,8 +130,8 @@ def build_model(config: DyckTransformerConfig, seed: int = 0) -> DyckTransformer
     """Build a model with freshly initialised weights.
 
     Weights are drawn as TransformerLens' "gpt2" mode has it: normal with standard deviation `config.initializer_range`
-    (0.8/√d_model by default), biases 0, LayerNorm scales 1; from a generator of their own, so the same seed gives the same
-    weights whatever happened before, and global random state is neither read nor changed.
+    (0.8/√d_model by default), biases 0, LayerNorm scales 1; from a generator of their own, so the same seed gives the
+    same weights whatever happened before, and global random state is neither read nor changed.
 
     Args:
         config: from `get_config`, or made by hand.

@@ -1,8 +1,8 @@
 """Checkpoints of a run: safetensors for numbers, JSON for the rest, atomic, so that a kill at any moment loses little.
 
-A run's folder holds `checkpoint.json` and the `state-<step>.safetensors` that it names; when the run has ended, `result.json` and
-the model as `save_model` saves it. The tensors are written first and the JSON that names them (with their digest) is renamed into
-place last, so whatever is named there is whole.
+A run's folder holds `checkpoint.json` and the `state-<step>.safetensors` that it names; when the run has ended,
+`result.json` and the model as `save_model` saves it. The tensors are written first and the JSON that names them (with
+their digest) is renamed into place last, so whatever is named there is whole.
 """
 
 from __future__ import annotations
@@ -43,9 +43,7 @@ def write_checkpoint(
             old.unlink(missing_ok=True)
 
 
-def read_checkpoint(
-    folder: Path, identity: dict[str, Any]
-) -> tuple[dict[str, Any], dict[str, torch.Tensor]] | None:
+def read_checkpoint(folder: Path, identity: dict[str, Any]) -> tuple[dict[str, Any], dict[str, torch.Tensor]] | None:
     """The last saved progress and tensors, or None if there is no checkpoint.
 
     Raises:
@@ -90,9 +88,7 @@ def has_result(folder: Path) -> bool:
     return (folder / "result.json").exists()
 
 
-def load_result(
-    folder: str | Path, identity: dict[str, Any] | None = None, device: str | None = None
-) -> TrainResult:
+def load_result(folder: str | Path, identity: dict[str, Any] | None = None, device: str | None = None) -> TrainResult:
     """Load a run that has ended.
 
     Args:

@@ -45,16 +45,16 @@ def train(
 ) -> TrainResult:
     """Train a model from scratch, or resume where an interrupted run stopped.
 
-    The strings of a step depend on seed and step number alone, so a resumed run ends with the same weights, bit for bit, as an
-    uninterrupted one with the same number of threads, and a seed gives the same model alone or among others.
+    The strings of a step depend on seed and step number alone, so a resumed run ends with the same weights, bit for
+    bit, as an uninterrupted one with the same number of threads, and a seed gives the same model alone or among others.
 
     Args:
         config: of the model, from `get_config`.
         task: a task, or its name.
         seed: of initialisation and data.
         options: how to train; None for the defaults.
-        folder: where to keep checkpoints and the result; None keeps nothing. If it holds this very run, finished, that is
-            loaded; unfinished, resumed.
+        folder: where to keep checkpoints and the result; None keeps nothing. If it holds this very run, finished, that
+            is loaded; unfinished, resumed.
         progress: whether to show a progress bar with loss and entropy floor.
         on_check: called with each row of the history.
 
@@ -71,7 +71,9 @@ def train(
     if config.language != task.language:
         raise ValueError(f"the model reads {config.language}, but task {task.name!r} is about {task.language}")
     if config.n_ctx < max(task.train_lengths) + 1:
-        raise ValueError(f"n_ctx={config.n_ctx} is less than the longest training string with BOS, {max(task.train_lengths) + 1}")
+        raise ValueError(
+            f"n_ctx={config.n_ctx} is less than the longest training string with BOS, {max(task.train_lengths) + 1}"
+        )
     options = options or TrainConfig()
     identity = run_identity(config.to_saved(), task, options, seed)
     path = None if folder is None else ensure_folder(folder)
@@ -86,7 +88,9 @@ def train(
             while run.status is None:
                 row = run.advance()
                 if row is not None:
-                    bar.update(shown, note=f"loss {row['loss']:.4f} (floor {row['floor']:.4f})  accuracy {row['accuracy']:.1%}")
+                    bar.update(
+                        shown, note=f"loss {row['loss']:.4f} (floor {row['floor']:.4f})  accuracy {row['accuracy']:.1%}"
+                    )
                     if on_check is not None:
                         on_check(row)
                 bar.update(shown, completed=run.step)
@@ -159,7 +163,12 @@ class _Run:
         self.history.append(row)
         self._losses = []
         target = self.options.target
-        if self.status is None and target is not None and self.step >= self.options.min_steps and row["accuracy"] >= target:
+        if (
+            self.status is None
+            and target is not None
+            and self.step >= self.options.min_steps
+            and row["accuracy"] >= target
+        ):
             self.status = "reached"
         elif self.status is None and self.step == self.options.steps:
             self.status = "not reached"

@@ -46,8 +46,8 @@ def train_seeds(
         task: a task, or its name.
         seeds: one run each.
         options: how to train; None for the defaults.
-        folder: keeps ``seed-<seed>`` folders with checkpoints and results, so an interrupted call can be repeated and goes on
-            where it stopped; None keeps nothing.
+        folder: keeps ``seed-<seed>`` folders with checkpoints and results, so an interrupted call can be repeated and
+            goes on where it stopped; None keeps nothing.
         n_jobs: worker processes of one thread each; None for one per core on the CPU, for one on a GPU.
         progress: whether to show a progress bar.
 
@@ -83,7 +83,13 @@ def train_runs(runs: list[Run], *, n_jobs: int | None = None, progress: bool = T
     if n_jobs is None:
         n_jobs = 1 if any(str(run[0].device).startswith("cuda") for run in runs) else cpu_count()
     errors = []
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.fields[note]}"))
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("{task.fields[note]}"),
+    )
     with Progress(*columns, disable=not progress) as bar, parallel_config(backend="loky", inner_max_num_threads=1):
         shown = bar.add_task("training", total=len(runs), note="")
         workers = Parallel(n_jobs=min(n_jobs, len(runs)), return_as="generator_unordered")

@@ -1,0 +1,14 @@
+"""Probes: what attention looks like, how much it varies, and whether it is balanced."""
+
+from tl_dyck_hooks.probes.attention_variation import AttentionVariation, attention_variation
+from tl_dyck_hooks.probes.balance_violation import BalanceViolation, balance_violation
+from tl_dyck_hooks.probes.stack_likeness import StackLikeness, stack_likeness
+
+__all__ = [
+    "AttentionVariation",
+    "BalanceViolation",
+    "StackLikeness",
+    "attention_variation",
+    "balance_violation",
+    "stack_likeness",
+]

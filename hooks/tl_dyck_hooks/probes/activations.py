@@ -1,0 +1,44 @@
+"""Reading activations off a model while it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+__all__ = ["as_tokens", "attention_patterns", "record"]
+
+
+def record(model: Any, tokens: Int[Tensor, "batch pos"], names: Sequence[str]) -> dict[str, Tensor]:
+    """Run any HookedTransformer on `tokens` and return the activations at the named hook points, without gradients.
+
+    Raises:
+        ValueError: the model has no such hook point.
+    """
+    missing = [name for name in names if name not in model.hook_dict]
+    if missing:
+        raise ValueError(f"this model has no hook point {missing[0]!r}; is it a HookedTransformer with that layer?")
+    found: dict[str, Tensor] = {}
+
+    def keep(activation: Tensor, hook: Any) -> None:
+        found[hook.name] = activation.detach()
+
+    with torch.no_grad():
+        model.run_with_hooks(tokens, return_type=None, fwd_hooks=[(name, keep) for name in names])
+    return found
+
+
+def attention_patterns(model: Any, tokens: Int[Tensor, "batch pos"]) -> Float[Tensor, "layer batch head query key"]:
+    """The attention patterns of every layer and head of any HookedTransformer, on the CPU."""
+    names = [f"blocks.{layer}.attn.hook_pattern" for layer in range(model.cfg.n_layers)]
+    found = record(model, tokens, names)
+    return torch.stack([found[name].cpu() for name in names])
+
+
+def as_tokens(model: Any, text: str | Int[Tensor, "*batch pos"]) -> Int[Tensor, "batch pos"]:
+    """Tokens with a batch dimension, from a string (BOS is prepended) or from tokens (taken as they are)."""
+    tokens: Tensor = model.to_tokens(text) if isinstance(text, str) else text
+    return tokens if tokens.ndim == 2 else tokens[None]

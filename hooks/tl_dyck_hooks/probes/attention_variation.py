@@ -1,0 +1,149 @@
+"""Attention variation: how much the attention patterns of models that solve the same task differ.
+
+Wen et al. 2023, Section 4.1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Any, final
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from scipy.optimize import linear_sum_assignment
+from torch import Tensor
+
+from tl_dyck.language import DyckLanguage
+from tl_dyck_hooks.probes.activations import as_tokens, attention_patterns
+
+__all__ = ["AttentionVariation", "attention_variation", "probe_string", "random_attention_variation"]
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class AttentionVariation:
+    """Mean of ‖A₁ − A₂‖²_F over all pairs of models, for one input.
+
+    Attributes:
+        mean: per layer and head, heads paired by index, ``[layer, head]``.
+        interval: bootstrap percentile interval of `mean` over models (seeds), ``[layer, head, 2]``.
+        matched: per layer, mean over heads after pairing the heads of two models so that they differ least,
+            ``[layer]``; equals `mean` for one head.
+        matched_interval: of `matched`, ``[layer, 2]``.
+        random_baseline: expectation for two patterns whose rows are uniform on the simplex of allowed positions.
+        level: of the intervals.
+        n_models: number of models.
+        input: the tokens of the input, BOS included, as strings.
+    """
+
+    mean: Float[np.ndarray, "layer head"]
+    interval: Float[np.ndarray, "layer head 2"]
+    matched: Float[np.ndarray, " layer"]
+    matched_interval: Float[np.ndarray, "layer 2"]
+    random_baseline: float
+    level: float
+    n_models: int
+    input: list[str]
+
+    def __repr__(self) -> str:
+        layers = ", ".join(
+            f"layer {layer}: {value:.2f} [{low:.2f}, {high:.2f}]"
+            for layer, (value, (low, high)) in enumerate(zip(self.matched, self.matched_interval, strict=True))
+        )
+        return f"AttentionVariation({layers}; random {self.random_baseline:.2f}; {self.n_models} models)"
+
+
+def attention_variation(
+    models: Sequence[Any],
+    text: str | Int[Tensor, " pos"] | None = None,
+    *,
+    n_bootstrap: int = 2000,
+    level: float = 0.95,
+    seed: int = 0,
+) -> AttentionVariation:
+    """Compare the attention patterns of several models on one input.
+
+    The variation of two models is the *squared* Frobenius norm of the difference of their patterns, over all rows, that
+    of BOS (always zero) included. The paper writes the norm without saying so; its random baseline fits the square (see
+    `random_attention_variation`). Pairs of models are not independent, so the interval resamples models, not pairs, and
+    leaves out pairs of a model with itself.
+
+    Args:
+        models: at least two HookedTransformers of the same shape, usually one per seed.
+        text: the input: a string, or tokens ``[pos]`` with BOS; None for the paper's ``[[[[]]]](((())))``, which has
+            brackets of all types and depths, and its like for other languages.
+        n_bootstrap: number of resamples.
+        level: of the intervals.
+        seed: of the resampling.
+
+    Raises:
+        ValueError: fewer than two models, models of different shapes, or a level outside (0, 1).
+    """
+    if len(models) < 2:
+        raise ValueError(f"attention variation compares models: give at least two, not {len(models)}")
+    shapes = {(model.cfg.n_layers, model.cfg.n_heads) for model in models}
+    if len(shapes) > 1:
+        raise ValueError(f"the models have different shapes (layers, heads): {sorted(shapes)}; compare like with like")
+    if not 0 < level < 1:
+        raise ValueError(f"level must be between 0 and 1, not {level}")
+    text = probe_string(models[0].cfg.language) if text is None else text
+    tokens = as_tokens(models[0], text)
+    if len(tokens) != 1:
+        raise ValueError(f"attention variation is measured on one input at a time, not on {len(tokens)}")
+    patterns = torch.stack([attention_patterns(model, tokens)[:, 0] for model in models]).double()
+
+    n_models, n_layers, n_heads = patterns.shape[:3]
+    same = np.zeros((n_models, n_models, n_layers, n_heads))
+    matched = np.zeros((n_models, n_models, n_layers))
+    for a, b in combinations(range(n_models), 2):
+        cost = (patterns[a][:, :, None] - patterns[b][:, None]).square().sum((-1, -2)).numpy()  # layer, head a, head b
+        same[a, b] = same[b, a] = np.diagonal(cost, axis1=1, axis2=2)
+        for layer in range(n_layers):
+            pairing = linear_sum_assignment(cost[layer])
+            matched[a, b, layer] = matched[b, a, layer] = cost[layer][pairing].mean()
+    generator = np.random.default_rng(seed)
+    mean, interval = _mean_over_pairs(same, n_bootstrap, level, generator)
+    mean_matched, interval_matched = _mean_over_pairs(matched, n_bootstrap, level, generator)
+    return AttentionVariation(
+        mean=mean,
+        interval=interval,
+        matched=mean_matched,
+        matched_interval=interval_matched,
+        random_baseline=random_attention_variation(tokens.shape[1]),
+        level=level,
+        n_models=n_models,
+        input=models[0].to_str_tokens(tokens[0]),
+    )
+
+
+def random_attention_variation(n_positions: int) -> float:
+    """E‖A₁ − A₂‖²_F for independent causal patterns whose rows are uniform on the simplex.
+
+    A coordinate of a uniform point on the simplex of m positions has variance (m − 1) / (m²(m + 1)); a row has m of
+    them, and the difference of two twice the variance: ``Σ_m 2(m − 1) / (m(m + 1))``, m = 1..n_positions.
+    """
+    return sum(2 * (m - 1) / (m * (m + 1)) for m in range(1, n_positions + 1))
+
+
+def probe_string(language: DyckLanguage) -> str:
+    """The paper's probe string for this language: for each type, D openings and D closings."""
+    pairs = zip(language.alphabet[::2], language.alphabet[1::2], strict=True)
+    return "".join(opening * language.max_depth + closing * language.max_depth for opening, closing in pairs)
+
+
+def _mean_over_pairs(
+    distance: Float[np.ndarray, "model model *rest"], n_bootstrap: int, level: float, generator: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray]:
+    """Mean over pairs of different models, and its bootstrap percentile interval over models (last axis: low, high)."""
+    n = len(distance)
+    counts = generator.multinomial(n, np.full(n, 1 / n), size=n_bootstrap).astype(float)
+    counts = counts[(counts > 0).sum(1) > 1]  # a resample of one model alone has no pairs
+    weights = np.einsum("sa,sb->sab", counts, counts) * (1 - np.eye(n))
+    weights /= weights.sum((1, 2), keepdims=True)
+    resampled = np.einsum("sab,ab...->s...", weights, distance)
+    tail = (1 - level) / 2
+    low, high = np.quantile(resampled, [tail, 1 - tail], axis=0)
+    return distance.sum((0, 1)) / (n * (n - 1)), np.stack([low, high], axis=-1)

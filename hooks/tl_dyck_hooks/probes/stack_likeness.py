@@ -1,0 +1,104 @@
+"""Stack-likeness: how much attention goes to the top of the stack, where a parser would look.
+
+Ebrahimi et al. 2020 and Yao et al. 2021 saw such heads; this is their pattern made a number.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, final
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from tl_dyck.language import DyckLanguage
+from tl_dyck.tasks import DyckTask
+from tl_dyck_hooks.probes.activations import attention_patterns
+
+__all__ = ["StackLikeness", "stack_likeness"]
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class StackLikeness:
+    """Attention to the last unmatched opening bracket, averaged over query positions at which there is one.
+
+    Attributes:
+        mass: attention weight on the top of the stack, per layer and head, ``[layer, head]``.
+        argmax: share of queries whose largest weight is there, ``[layer, head]``.
+        mass_at_closing: `mass`, over queries that are closing brackets only: there the top of the stack is never the
+            query itself, so this is the part that takes a look back.
+        argmax_at_closing: likewise.
+        chance: expectation of `mass` for uniform rows, and of both `mass` and `argmax` for rows that are uniform on the
+            simplex: mean of 1 / number of allowed positions.
+        chance_at_closing: likewise.
+        n_queries: number of queries, closing ones included.
+    """
+
+    mass: Float[np.ndarray, "layer head"]
+    argmax: Float[np.ndarray, "layer head"]
+    mass_at_closing: Float[np.ndarray, "layer head"]
+    argmax_at_closing: Float[np.ndarray, "layer head"]
+    chance: float
+    chance_at_closing: float
+    n_queries: int
+
+    def __repr__(self) -> str:
+        def rows(values: np.ndarray) -> str:
+            return " ".join("/".join(f"{value:.2f}" for value in layer) for layer in values)
+
+        return (
+            f"StackLikeness(mass by layer {rows(self.mass)}, at closing brackets {rows(self.mass_at_closing)}; "
+            f"chance {self.chance:.2f}, at closing brackets {self.chance_at_closing:.2f})"
+        )
+
+
+def stack_likeness(
+    model: Any,
+    data: DyckTask | Int[Tensor, "batch pos"],
+    *,
+    language: DyckLanguage | None = None,
+    n: int = 200,
+    seed: int = 0,
+) -> StackLikeness:
+    """Measure how much the heads of a model look at the top of the stack.
+
+    Args:
+        model: any HookedTransformer.
+        data: a task, from which `n` training strings are drawn, or tokens, BOS included.
+        language: of the tokens; None for the task's, or the model's own.
+        n: number of strings.
+        seed: of the strings.
+
+    Raises:
+        ValueError: no query has anything on its stack.
+    """
+    if isinstance(data, DyckTask):
+        language = language or data.language
+        data = data.sample(n, generator=torch.Generator().manual_seed(seed))
+    language = language or model.cfg.language
+    top = language.top_of_stack(data)
+    queries = (top >= 0) & (data != language.bos_token)  # BOS at the end is filling
+    if not queries.any():
+        raise ValueError("no position of these strings has an unmatched opening bracket before it; give longer strings")
+    pattern = attention_patterns(model, data.to(model.cfg.device)).double()
+    index = top.clamp_min(0)[None, :, None, :, None].expand(*pattern.shape[:4], 1)
+    on_top = pattern.gather(-1, index)[..., 0].permute(0, 2, 1, 3)  # layer head batch query
+    is_top = (pattern.argmax(-1) == index[..., 0]).double().permute(0, 2, 1, 3)
+    chance = 1 / torch.arange(1, data.shape[1] + 1, dtype=torch.float64).expand(data.shape)
+
+    def mean(values: Float[Tensor, "*any batch query"], where: Bool[Tensor, "batch query"]) -> Any:
+        return values[..., where].mean(-1).numpy() if where.any() else np.full(values.shape[:-2], np.nan)
+
+    closing = queries & language.is_close(data)
+    return StackLikeness(
+        mass=mean(on_top, queries),
+        argmax=mean(is_top, queries),
+        mass_at_closing=mean(on_top, closing),
+        argmax_at_closing=mean(is_top, closing),
+        chance=float(mean(chance, queries)),
+        chance_at_closing=float(mean(chance, closing)),
+        n_queries=int(queries.sum()),
+    )
