@@ -1,17 +1,35 @@
-"""One-layer transformers as two-layer RNNs; imports torch, never TransformerLens."""
+"""One-layer transformers as two-layer RNNs; imports torch, never TransformerLens.
 
+>>> rnn = export_rnn(model)  # any one-layer causal HookedTransformer
+>>> rnn(tokens)  # the same logits, at every position
+>>> save(rnn, "my-rnn"); load_rnn("my-rnn")
+
+`tl_dyck.rnn.machine` states why the two are equal. `tl_dyck.rnn.onnx` and `tl_dyck.rnn.vnnlib` write the files that
+other verifiers read.
+"""
+
+from tl_dyck.rnn.artefact import load_rnn, save
 from tl_dyck.rnn.attention import Accumulator
 from tl_dyck.rnn.config import RNNConfig, RNNConfigError, RNNWeightError, weight_shapes
+from tl_dyck.rnn.export import export_rnn
 from tl_dyck.rnn.machine import HistoryCarry, QueryCarry, RNNInputError, TwoLayerRNN
+from tl_dyck.rnn.text import RNNTextError
+from tl_dyck.rnn.unsupported import ExportMismatchError, UnsupportedModelError
 
 __all__ = [
     "Accumulator",
+    "ExportMismatchError",
     "HistoryCarry",
     "QueryCarry",
     "RNNConfig",
     "RNNConfigError",
     "RNNInputError",
+    "RNNTextError",
     "RNNWeightError",
     "TwoLayerRNN",
+    "UnsupportedModelError",
+    "export_rnn",
+    "load_rnn",
+    "save",
     "weight_shapes",
 ]

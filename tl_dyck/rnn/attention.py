@@ -39,9 +39,7 @@ class Accumulator(NamedTuple):
         return self.weighted / self.total[..., None]
 
 
-def empty_accumulator(
-    shape: tuple[int, ...], d_head: int, *, dtype: torch.dtype, device: torch.device
-) -> Accumulator:
+def empty_accumulator(shape: tuple[int, ...], d_head: int, *, dtype: torch.dtype, device: torch.device) -> Accumulator:
     """The state before the first token; `shape` is [*query head]."""
     zeros = torch.zeros(shape, dtype=dtype, device=device)
     return Accumulator(

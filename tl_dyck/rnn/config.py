@@ -196,8 +196,7 @@ def check_weights(config: RNNConfig, weights: Mapping[str, Tensor]) -> None:
             raise RNNWeightError(f"weight {name} has shape {tuple(weight.shape)}, expected {shape}.")
         if weight.dtype not in (torch.float32, torch.float64):
             raise RNNWeightError(
-                f"weight {name} is {weight.dtype}, but only float32 and float64 are supported; "
-                "convert the model first."
+                f"weight {name} is {weight.dtype}, but only float32 and float64 are supported; convert the model first."
             )
         if not bool(torch.isfinite(weight).all()):
             raise RNNWeightError(f"weight {name} holds nan or infinite values.")
@@ -262,9 +261,7 @@ def _combinations(c: RNNConfig) -> None:
             f"n_types={c.n_types!r}, max_depth={c.max_depth!r}."
         )
     if c.n_types is not None and 2 * c.n_types > c.d_vocab:
-        raise RNNConfigError(
-            f"n_types={c.n_types} needs at least {2 * c.n_types} tokens, d_vocab={c.d_vocab}."
-        )
+        raise RNNConfigError(f"n_types={c.n_types} needs at least {2 * c.n_types} tokens, d_vocab={c.d_vocab}.")
     for name in ("bos_token", "unknown_token"):
         token = getattr(c, name)
         if token is not None and token >= c.d_vocab:

@@ -160,9 +160,7 @@ def _text(
     }
 
 
-def _verify(
-    model: Any, rnn: TwoLayerRNN, *, strings: int = 4, length: int = 12, tolerance: float = 1e-3
-) -> None:
+def _verify(model: Any, rnn: TwoLayerRNN, *, strings: int = 4, length: int = 12, tolerance: float = 1e-3) -> None:
     """Compare logits on random strings.
 
     The tolerance is that of a different *function* (a missing term changes logits by about their own size),

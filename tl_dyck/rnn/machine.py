@@ -180,8 +180,7 @@ class TwoLayerRNN(torch.nn.Module):
         positions = torch.arange(length, device=tokens.device).expand(tokens.shape)
         if self.config.has_position and length > self.config.n_ctx:
             raise RNNInputError(
-                f"a string of {length} tokens, but the model has {self.config.n_ctx} positions (n_ctx); "
-                "shorten it."
+                f"a string of {length} tokens, but the model has {self.config.n_ctx} positions (n_ctx); shorten it."
             )
         if self.config.state == "none":
             return torch.zeros_like(tokens)
@@ -190,9 +189,7 @@ class TwoLayerRNN(torch.nn.Module):
         depths = self._depth_change(tokens).cumsum(-1)
         return depths if self.config.state == "depth" else self._pack(positions, depths)
 
-    def embed(
-        self, tokens: Int[Tensor, "*batch"], states: Int[Tensor, "*batch"]
-    ) -> Float[Tensor, "*batch d_model"]:
+    def embed(self, tokens: Int[Tensor, "*batch"], states: Int[Tensor, "*batch"]) -> Float[Tensor, "*batch d_model"]:
         """r_i, the residual stream before the block, from a token and the state after it."""
         if self.config.state == "none":
             return self.W_E[tokens]
@@ -237,9 +234,7 @@ class TwoLayerRNN(torch.nn.Module):
 
     # ------------------------------------------------------------------ whole strings
 
-    def forward(
-        self, tokens: Int[Tensor, "batch pos"], *, block: int = 256
-    ) -> Float[Tensor, "batch pos d_vocab_out"]:
+    def forward(self, tokens: Int[Tensor, "batch pos"], *, block: int = 256) -> Float[Tensor, "batch pos d_vocab_out"]:
         """Logits at every position. Memory grows linearly with the length (scores: batch * head * block²).
 
         Without positions the machine also reads strings beyond the model's n_ctx.
@@ -401,9 +396,7 @@ class TwoLayerRNN(torch.nn.Module):
     def _check_tokens(self, tokens: Tensor) -> None:
         wrong = (tokens < 0) | (tokens >= self.config.d_vocab)
         if bool(wrong.any()):
-            raise RNNInputError(
-                f"token {int(tokens[wrong][0])} is not in the vocabulary 0..{self.config.d_vocab - 1}."
-            )
+            raise RNNInputError(f"token {int(tokens[wrong][0])} is not in the vocabulary 0..{self.config.d_vocab - 1}.")
 
     def _check_nonempty(self, tokens: Tensor) -> None:
         if tokens.shape[-1] == 0:

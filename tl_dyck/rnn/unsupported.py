@@ -83,9 +83,7 @@ def _attention(model: Any) -> None:
     cfg, attn, where = model.cfg, model.blocks[0].attn, "blocks.0.attn"
     direction = getattr(attn, "_attention_dir_override", None) or cfg.attention_dir
     if direction != "causal":
-        _refuse(
-            where, f"{direction} attention (cfg.attention_dir={direction!r}): a token reads those after it."
-        )
+        _refuse(where, f"{direction} attention (cfg.attention_dir={direction!r}): a token reads those after it.")
     if getattr(cfg, "use_local_attn", False) or getattr(attn, "attn_type", "global") != "global":
         _refuse(where, f"local attention (cfg.use_local_attn, cfg.window_size={cfg.window_size}): {_QUERY}.")
     groups = getattr(cfg, "n_key_value_heads", None)
@@ -113,9 +111,7 @@ def _norms(model: Any) -> None:
     cfg, block = model.cfg, model.blocks[0]
     kind = cfg.normalization_type
     if kind not in (None, "LN", "LNPre"):
-        _refuse(
-            "blocks.0.ln1", f"cfg.normalization_type={kind!r} is not supported, only 'LN', 'LNPre' and None."
-        )
+        _refuse("blocks.0.ln1", f"cfg.normalization_type={kind!r} is not supported, only 'LN', 'LNPre' and None.")
     if getattr(cfg, "final_rms", False):
         _refuse("ln_final", "an RMS norm (cfg.final_rms) is not supported, only LayerNorm.")
     architecture = getattr(cfg, "original_architecture", None)
