@@ -126,7 +126,7 @@ class DyckTask:
             tokens (BOS first, BOS as filling at the end), and the position of the last bracket of each.
         """
         if long:
-            lengths = range(self.long_lengths[0], self.long_lengths[1] + 1)
+            lengths = list(range(self.long_lengths[0], self.long_lengths[1] + 1))
         elif self.mode == "complete":
             tokens = self.sample(n, generator=generator)
             closing = self.language.is_close(tokens)

@@ -55,8 +55,8 @@ class DyckLanguage:
     brackets: Sequence[str] | None = None
 
     def __post_init__(self) -> None:
-        _check_integer("n_types", self.n_types, least=1)
-        _check_integer("max_depth", self.max_depth, least=1)
+        check_integer("n_types", self.n_types, least=1)
+        check_integer("max_depth", self.max_depth, least=1)
         brackets = _default_brackets(self.n_types) if self.brackets is None else tuple(self.brackets)
         _check_brackets(brackets, self.n_types)
         object.__setattr__(self, "brackets", brackets)
@@ -98,10 +98,7 @@ class DyckLanguage:
         while position < len(text):
             match = self._pattern.match(text, position)
             if match is None:
-                raise DyckStringError(
-                    f"unknown bracket {text[position]!r} at character {position} of {_shorten(text)!r}; "
-                    f"the brackets are {' '.join(self.alphabet)}"
-                )
+                raise unknown_bracket(text, position, self.alphabet)
             tokens.append(ids[match.group()])
             position = match.end()
         return torch.tensor(tokens, dtype=torch.int64)
@@ -145,6 +142,15 @@ class DyckLanguage:
                 f"closed; {len(stack)} bracket(s) are left open"
             )
         return tokens
+
+    @property
+    def probe_string(self) -> str:
+        """A text with brackets of all types and depths: for each type, D openings and then D closings.
+
+        For two types and depth 4 it is the ``[[[[]]]](((())))`` on which Wen et al. 2023 compare attention patterns.
+        """
+        pairs = zip(self.alphabet[::2], self.alphabet[1::2], strict=True)
+        return "".join(opening * self.max_depth + closing * self.max_depth for opening, closing in pairs)
 
     def to_string(self, tokens: Int[Tensor, " pos"]) -> str:
         """The text of one token string; BOS is dropped.
@@ -247,7 +253,7 @@ class DyckLanguage:
         Raises:
             ValueError: `length` is negative, or `mode` unknown. Odd lengths simply have no complete strings.
         """
-        _check_integer("length", length, least=0)
+        check_integer("length", length, least=0)
         check_mode(mode)
         ways = [1]  # ways[d]: strings so far that end at depth d
         for _ in range(length):
@@ -278,18 +284,14 @@ class DyckLanguage:
             )
         vocab = torch.arange(self.n_brackets)
         tokens = torch.zeros(1 if number else 0, 0, dtype=torch.int64)
-        stack = torch.full(
-            (tokens.shape[0], min(self.max_depth, length) + 1), -1
-        )  # entry d: type open at depth d
+        stack = torch.full((tokens.shape[0], min(self.max_depth, length) + 1), -1)  # entry d: type open at depth d
         depth = torch.zeros(tokens.shape[0], dtype=torch.int64)
         for position in range(length):
             deepest = self.max_depth
             if mode == "complete":
                 deepest = min(deepest, length - position - 1)
             top = stack.gather(1, depth[:, None])
-            allowed = torch.where(
-                vocab % 2 == 0, depth[:, None] < deepest, (vocab // 2 == top) & (depth[:, None] > 0)
-            )
+            allowed = torch.where(vocab % 2 == 0, depth[:, None] < deepest, (vocab // 2 == top) & (depth[:, None] > 0))
             row, token = allowed.nonzero(as_tuple=True)
             opens = token % 2 == 0
             depth = depth[row] + torch.where(opens, 1, -1)
@@ -320,13 +322,21 @@ class DyckLanguage:
         return torch.where(tokens < self.bos_token, 1 - 2 * (tokens % 2), 0)
 
 
+def unknown_bracket(text: str, position: int, brackets: Sequence[str]) -> DyckStringError:
+    """The error for a `text` in which no bracket begins at character `position`."""
+    return DyckStringError(
+        f"unknown bracket {text[position]!r} at character {position} of {_shorten(text)!r}; "
+        f"the brackets are {' '.join(brackets)}"
+    )
+
+
 def check_mode(mode: str) -> None:
     """Raise `UnknownNameError`, a ValueError that names the nearest mode, unless `mode` is one of `MODES`."""
     if mode not in MODES:
         raise unknown_name("mode", mode, MODES)
 
 
-def _check_integer(name: str, value: object, least: int) -> None:
+def check_integer(name: str, value: object, least: int) -> None:
     if isinstance(value, bool) or not isinstance(value, int):
         raise TypeError(f"{name} must be an integer, got {value!r} ({type(value).__name__})")
     if value < least:
@@ -346,9 +356,7 @@ def _check_brackets(brackets: tuple[str, ...], n_types: int) -> None:
         if not isinstance(bracket, str):
             raise TypeError(f"brackets must be strings, got {bracket!r} ({type(bracket).__name__})")
         if not bracket:
-            raise ValueError(
-                f"a bracket is the empty string in {brackets!r}; give each at least one character"
-            )
+            raise ValueError(f"a bracket is the empty string in {brackets!r}; give each at least one character")
     if len(brackets) != 2 * n_types:
         raise ValueError(
             f"{n_types} bracket type(s) need {2 * n_types} brackets (open 0, close 0, open 1, …), got {len(brackets)}: "
@@ -365,9 +373,7 @@ def _check_brackets(brackets: tuple[str, ...], n_types: int) -> None:
                 "another"
             )
     if _spells(BOS_STRING, brackets):
-        raise ValueError(
-            f"brackets {brackets!r} can spell {BOS_STRING!r}, which is the start token; choose others"
-        )
+        raise ValueError(f"brackets {brackets!r} can spell {BOS_STRING!r}, which is the start token; choose others")
 
 
 def _spells(target: str, brackets: tuple[str, ...]) -> bool:
@@ -377,8 +383,7 @@ def _spells(target: str, brackets: tuple[str, ...]) -> bool:
         return any(b.startswith(rest) or (rest.startswith(b) and goes_on(rest[len(b) :])) for b in brackets)
 
     return any(
-        target in bracket
-        or any(bracket.endswith(target[:i]) and goes_on(target[i:]) for i in range(1, len(target)))
+        target in bracket or any(bracket.endswith(target[:i]) and goes_on(target[i:]) for i in range(1, len(target)))
         for bracket in brackets
     )
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import einops
 import torch
 from jaxtyping import Float, Int
@@ -33,7 +35,8 @@ class UnitNorm(nn.Module):
         centred = x - x.mean(-1, keepdim=True)
         # vector_norm has a NaN-free subgradient at zero, clamp passes none below C
         scale = self.hook_scale(torch.linalg.vector_norm(centred, dim=-1, keepdim=True).clamp_min(self.c))
-        return self.hook_normalized(centred / scale)
+        normalized: Tensor = self.hook_normalized(centred / scale)
+        return normalized
 
 
 def eq6_block(cfg: HookedTransformerConfig, index: int, c: float) -> TransformerBlock:
@@ -53,8 +56,8 @@ class BareBlock(TransformerBlock):
     def forward(
         self,
         resid_pre: Float[Tensor, "batch pos d_model"],
-        shortformer_pos_embed: None = None,
-        past_kv_cache_entry: object | None = None,
+        shortformer_pos_embed: Tensor | None = None,
+        past_kv_cache_entry: Any = None,
         attention_mask: Int[Tensor, "batch offset_pos"] | None = None,
     ) -> Float[Tensor, "batch pos d_model"]:
         """Run the attention layer; arguments as `TransformerBlock.forward` has them."""

@@ -63,7 +63,7 @@ def depth_embedding_table(kind: str, language: DyckLanguage, d_model: int) -> Fl
 def clip_depth(
     tokens: Int[Tensor, "*batch pos"], depth: Int[Tensor, "*batch pos"], language: DyckLanguage
 ) -> Int[Tensor, "*batch pos"]:
-    """Clip each depth to what its token can have: opening 1..D, closing 0..D−1, BOS 0; no change inside the language."""
+    """Clip each depth to what its token can have: opening 1..D, closing 0..D−1, BOS 0; a no-op inside the language."""
     is_open = language.is_open(tokens).to(depth.dtype)
     lowest, highest = is_open, language.max_depth - 1 + is_open
     clipped = torch.minimum(torch.maximum(depth, lowest), highest)

@@ -7,7 +7,7 @@ import warnings
 from typing import Any, final
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from transformer_lens import HookedTransformer
 
 from tl_dyck.language import build_tokenizer
@@ -40,18 +40,19 @@ class DyckTransformer(HookedTransformer):
             warnings.filterwarnings("ignore", "HookedTransformer is deprecated", DeprecationWarning)
             super().__init__(cfg, tokenizer=build_tokenizer(cfg.language), move_to_device=False)
         if cfg.embedding != "token":
-            self.embed: nn.Module = DepthEmbed(cfg.embedding, cfg.language, cfg.d_model, cfg.dtype)
+            self._modules["embed"] = DepthEmbed(cfg.embedding, cfg.language, cfg.d_model, cfg.dtype)
         for index in range(cfg.n_layers):
             if cfg.block == "eq6":
                 self.blocks[index] = eq6_block(cfg, index, cfg.ln_c)
             elif cfg.block == "bare":
                 self.blocks[index] = BareBlock(cfg, index)
         self.setup()  # names the hook points of what was swapped in
-        self.to(cfg.device, print_details=False)
+        self.to(str(cfg.device), print_details=False)
 
-    def to_tokens(self, input: str | list[str], *args: Any, truncate: bool = False, **kwargs: Any) -> Tensor:
+    def to_tokens(self, input: str | list[str], *args: Any, **kwargs: Any) -> Tensor:
         """As `HookedTransformer.to_tokens`, except that too long a string is an error unless `truncate=True`."""
-        tokens: Tensor = super().to_tokens(input, *args, truncate=truncate, **kwargs)
+        kwargs.setdefault("truncate", False)
+        tokens: Tensor = super().to_tokens(input, *args, **kwargs)
         self._check_length(tokens)
         return tokens
 
@@ -69,7 +70,7 @@ class DyckTransformer(HookedTransformer):
         return super().input_to_embed(input, *args, **kwargs)
 
     @torch.inference_mode()
-    def generate(self, input: Any = "", max_new_tokens: int = 10, **kwargs: Any) -> Any:
+    def generate(self, input: Any = "", max_new_tokens: int = 10, *args: Any, **kwargs: Any) -> Any:
         """As `HookedTransformer.generate`.
 
         With a minimal first layer, one token is generated at a time from the whole string, since the embedding of a
@@ -79,6 +80,8 @@ class DyckTransformer(HookedTransformer):
             ValueError: prompt and new tokens together exceed `n_ctx`, or the arguments need what a depth embedding
                 lacks.
         """
+        if args:
+            raise TypeError("generate takes its options by keyword: generate(prompt, 10, temperature=0.5)")
         if not isinstance(self.embed, DepthEmbed):
             self._check_length(self._prompt(input, kwargs), max_new_tokens)
             return super().generate(input, max_new_tokens, **kwargs)
@@ -93,22 +96,24 @@ class DyckTransformer(HookedTransformer):
         self._check_length(tokens, max_new_tokens)
         stop_at_eos = kwargs.pop("stop_at_eos", True)
         eos = kwargs.pop("eos_token_id", None)
-        stop = torch.tensor(self.tokenizer.eos_token_id if eos is None else eos, device=tokens.device)
+        bos = self.cfg.language.bos_token  # the tokenizer has one token for BOS, EOS and padding
+        stop = torch.tensor(bos if eos is None else eos, device=tokens.device)
         kwargs.pop("use_past_kv_cache", None)
         kwargs["verbose"] = False
         finished = torch.zeros(len(tokens), dtype=torch.bool, device=tokens.device)
         for _ in range(max_new_tokens):
-            tokens = super().generate(
+            longer: Any = super().generate(
                 tokens, 1, use_past_kv_cache=False, return_type="tokens", stop_at_eos=False, **kwargs
             )
+            tokens = longer
             if stop_at_eos:
-                tokens[finished, -1] = self.tokenizer.eos_token_id
+                tokens[finished, -1] = bos
                 finished |= torch.isin(tokens[:, -1], stop)
                 if finished.all():
                     break
         if return_type == "tokens":
             return tokens
-        texts = [self.tokenizer.decode(row, skip_special_tokens=True) for row in tokens]
+        texts = [self.cfg.language.to_string(row.cpu()) for row in tokens]
         return texts[0] if len(texts) == 1 else texts
 
     def _prompt(self, input: Any, kwargs: dict[str, Any]) -> Tensor:

@@ -188,7 +188,7 @@ class _Run:
 
     def state(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
         """What a checkpoint holds."""
-        tensors = {f"model.{name}": tensor for name, tensor in self.model.named_parameters()}
+        tensors: dict[str, Tensor] = {f"model.{name}": tensor for name, tensor in self.model.named_parameters()}
         for index, parameter in enumerate(self.trained):
             for name, tensor in self.optimizer.state[parameter].items():
                 tensors[f"adam.{index}.{name}"] = tensor

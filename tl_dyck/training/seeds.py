@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import tempfile
 import traceback
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
-import torch
 from joblib import Parallel, cpu_count, delayed, parallel_config
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -62,56 +60,60 @@ def train_seeds(
     with tempfile.TemporaryDirectory(prefix="tl_dyck-") as temporary:
         root = Path(temporary) if folder is None else ensure_folder(folder)
         runs = [(config, task, seed, options or TrainConfig(), root / f"seed-{seed}") for seed in seeds]
-        return list(train_runs(runs, n_jobs=n_jobs, progress=progress))
+        train_runs(runs, n_jobs=n_jobs, progress=progress)
+        return [load_result(run[4], device=config.device) for run in runs]
 
 
-def train_runs(runs: list[Run], *, n_jobs: int | None = None, progress: bool = True) -> Iterator[TrainResult]:
-    """Train any runs, several at once, and yield their results in the order of `runs` when all have ended.
+def train_runs(
+    runs: list[Run],
+    *,
+    after: Callable[[TrainResult, Path], None] | None = None,
+    n_jobs: int | None = None,
+    progress: bool = True,
+) -> None:
+    """Train any runs, several at once, each into its folder.
 
     Args:
         runs: what to train; every run needs a folder of its own.
+        after: called with result and folder in the process that trained the run, for example to measure it.
         n_jobs: as in `train_seeds`.
         progress: whether to show a progress bar.
 
     Raises:
-        TrainingFailedError: a run raised; the others were finished first.
+        TrainingFailedError: a run, or `after`, raised; the others were finished first.
+        ValueError: two runs share a folder.
     """
-    if not runs:
-        return
     if len({run[4] for run in runs}) < len(runs):
         raise ValueError("two runs share a folder; is a seed named twice?")
     if n_jobs is None:
         n_jobs = 1 if any(str(run[0].device).startswith("cuda") for run in runs) else cpu_count()
     errors = []
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TextColumn("{task.fields[note]}"),
-    )
+    columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
     with Progress(*columns, disable=not progress) as bar, parallel_config(backend="loky", inner_max_num_threads=1):
-        shown = bar.add_task("training", total=len(runs), note="")
-        workers = Parallel(n_jobs=min(n_jobs, len(runs)), return_as="generator_unordered")
-        for note, error in workers(delayed(_train_into_folder)(*run) for run in runs):
-            bar.update(shown, advance=1, note=note)
+        shown = bar.add_task("training", total=len(runs))
+        workers = Parallel(n_jobs=max(1, min(n_jobs, len(runs))), return_as="generator_unordered")
+        for line, error in workers(delayed(_train_into_folder)(*run, after) for run in runs):
+            bar.update(shown, advance=1, description=line)
             if error:
-                errors.append(f"{note}\n{error}")
+                errors.append(f"{line}\n{error}")
     if errors:
         raise TrainingFailedError(f"{len(errors)} of {len(runs)} runs failed:\n" + "\n".join(errors))
-    for config, _, _, _, folder in runs:
-        yield load_result(folder, device=config.device)
 
 
 def _train_into_folder(
-    config: DyckTransformerConfig, task: DyckTask, seed: int, options: TrainConfig, folder: Path
+    config: DyckTransformerConfig,
+    task: DyckTask,
+    seed: int,
+    options: TrainConfig,
+    folder: Path,
+    after: Callable[[TrainResult, Path], None] | None,
 ) -> tuple[str, str]:
-    """Train one run in this process; returns a line about it, and the traceback if it raised."""
+    """Train one run in this process; returns a line about it, and the traceback if something raised."""
     name = f"{config.model_name} seed {seed}"
-    if "LOKY_WORKER" in os.environ or torch.multiprocessing.parent_process() is not None:
-        torch.set_num_threads(1)  # the environment variable comes too late if torch was loaded before
     try:
         result = train(config, task, seed=seed, options=options, folder=folder, progress=False)
+        if after is not None:
+            after(result, folder)
     except Exception:
         return name, traceback.format_exc()
     return f"{name}: {result.status}, accuracy {result.accuracy.any_token:.1%}", ""

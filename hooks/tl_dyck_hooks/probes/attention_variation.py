@@ -16,10 +16,9 @@ from jaxtyping import Float, Int
 from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
-from tl_dyck.language import DyckLanguage
 from tl_dyck_hooks.probes.activations import as_tokens, attention_patterns
 
-__all__ = ["AttentionVariation", "attention_variation", "probe_string", "random_attention_variation"]
+__all__ = ["AttentionVariation", "attention_variation", "random_attention_variation"]
 
 
 @final
@@ -89,7 +88,7 @@ def attention_variation(
         raise ValueError(f"the models have different shapes (layers, heads): {sorted(shapes)}; compare like with like")
     if not 0 < level < 1:
         raise ValueError(f"level must be between 0 and 1, not {level}")
-    text = probe_string(models[0].cfg.language) if text is None else text
+    text = models[0].cfg.language.probe_string if text is None else text
     tokens = as_tokens(models[0], text)
     if len(tokens) != 1:
         raise ValueError(f"attention variation is measured on one input at a time, not on {len(tokens)}")
@@ -126,12 +125,6 @@ def random_attention_variation(n_positions: int) -> float:
     them, and the difference of two twice the variance: ``Σ_m 2(m − 1) / (m(m + 1))``, m = 1..n_positions.
     """
     return sum(2 * (m - 1) / (m * (m + 1)) for m in range(1, n_positions + 1))
-
-
-def probe_string(language: DyckLanguage) -> str:
-    """The paper's probe string for this language: for each type, D openings and D closings."""
-    pairs = zip(language.alphabet[::2], language.alphabet[1::2], strict=True)
-    return "".join(opening * language.max_depth + closing * language.max_depth for opening, closing in pairs)
 
 
 def _mean_over_pairs(

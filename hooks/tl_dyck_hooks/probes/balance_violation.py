@@ -145,7 +145,8 @@ def _smallest_gap(query: Float[Tensor, "key d_model"], state: _StateIndex, d: in
         total = (total[:, None] + opens[None]).flatten(0, 1)  # the type of the last bracket varies fastest
     norms = torch.linalg.vector_norm(total, dim=-1).view(-1, state.n_types)
     # t* has the last bracket whose smallest norm is smallest, so P is the smallest norm over the other last brackets
-    return norms.min(0).values.sort().values[1]
+    gap: Tensor = norms.min(0).values.sort().values[1]
+    return gap
 
 
 def _check(model: DyckTransformer) -> DyckLanguage:

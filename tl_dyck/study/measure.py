@@ -1,0 +1,109 @@
+"""Everything that a study measures on one trained model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from tl_dyck.files import read_json, write_json, write_tensors
+from tl_dyck.models import DyckTransformer
+from tl_dyck.probes import load_probe
+from tl_dyck.study.config import StudyConfig
+from tl_dyck.tasks import DyckTask
+from tl_dyck.training import TrainResult
+
+__all__ = ["cross_entropy", "measure"]
+
+
+def cross_entropy(model: DyckTransformer, task: DyckTask, *, n: int, seed: int) -> tuple[float, float]:
+    """Cross-entropy on fresh training strings, nats per token, and its standard error over strings.
+
+    Args:
+        model: run without gradients.
+        task: gives the strings.
+        n: number of strings.
+        seed: of the strings.
+    """
+    tokens = task.sample(n, generator=torch.Generator().manual_seed(seed))
+    losses = []
+    with torch.no_grad():
+        for rows in tokens.to(model.cfg.device).split(500):
+            logits = model(rows[:, :-1]).double()
+            losses.append(
+                F.cross_entropy(
+                    logits.transpose(1, 2), rows[:, 1:], ignore_index=task.language.bos_token, reduction="none"
+                ).cpu()
+            )
+    total = torch.cat(losses).sum(-1)
+    length = (tokens[:, 1:] != task.language.bos_token).sum(-1).double()
+    mean = total.sum() / length.sum()
+    # a ratio of two sums: its error is that of the residuals (delta method)
+    error = (total - mean * length).std() / length.mean() / n**0.5
+    return float(mean), float(error)
+
+
+def measure(result: TrainResult, folder: Path, config: StudyConfig) -> None:
+    """Measure a trained model and write `measures.json` and `patterns.safetensors` into its folder.
+
+    Does nothing if they are there already, from the same study configuration.
+    """
+    path = folder / "measures.json"
+    settings = {key: value for key, value in config.to_dict().items() if key.startswith(("n_", "data_seed"))}
+    if path.exists() and read_json(path).get("settings") == settings:
+        return
+    model, task = result.model, result.task
+    device, seed = model.cfg.device, config.data_seed
+    close = task.closing_accuracy(model, n=config.n_accuracy, seed=seed, device=device, chunk=500)
+    far = task.closing_accuracy(model, n=config.n_long, long=True, seed=seed, device=device, chunk=25)
+    loss, loss_error = cross_entropy(model, task, n=config.n_strings, seed=seed)
+    stack = load_probe("stack_likeness")(model, task, n=min(config.n_strings, 500), seed=seed)
+    row: dict[str, Any] = {
+        "family": model.cfg.model_name,
+        "seed": result.seed,
+        "status": result.status,
+        "steps": result.steps,
+        "seconds": result.seconds,
+        "accuracy": close.any_token,
+        "accuracy_closing_only": close.closing_only,
+        "long_accuracy": far.any_token,
+        "long_accuracy_closing_only": far.closing_only,
+        "loss": loss,
+        "loss_error": loss_error,
+        "entropy_floor": task.entropy_floor,
+        "entropy_gap": loss - task.entropy_floor,
+        "balance_violation": _balance_violation(model),
+    }
+    heads = [
+        {
+            "layer": layer,
+            "head": head,
+            **{
+                name: float(getattr(stack, name)[layer, head])
+                for name in ("mass", "argmax", "mass_at_closing", "argmax_at_closing")
+            },
+        }
+        for layer in range(model.cfg.n_layers)
+        for head in range(model.cfg.n_heads)
+    ]
+    chance = {"chance": stack.chance, "chance_at_closing": stack.chance_at_closing}
+    write_tensors(folder / "patterns.safetensors", {"patterns": _patterns(model, task.language.probe_string)})
+    write_json(path, {"settings": settings, "row": row, "heads": heads, "stack_chance": chance})
+
+
+def _patterns(model: DyckTransformer, text: str) -> Tensor:
+    """Attention patterns on one string, ``[layer, head, query, key]``."""
+    with torch.no_grad():
+        _, cache = model.run_with_cache(text, names_filter=lambda name: name.endswith("hook_pattern"))
+    return torch.stack([cache["pattern", layer][0] for layer in range(model.cfg.n_layers)])
+
+
+def _balance_violation(model: DyckTransformer) -> float | None:
+    """β, or None for a family on which it is not defined."""
+    cfg = model.cfg
+    if cfg.embedding == "token" or cfg.n_layers != 1 or cfg.n_heads != 1 or cfg.position != "none":
+        return None
+    return float(load_probe("balance_violation")(model))

@@ -1,0 +1,123 @@
+"""A study's results on disk, and back from there."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, final
+
+import pandas as pd
+import torch
+from torch import Tensor
+
+from tl_dyck.files import CorruptFileError, read_json, read_tensors, write_bytes, write_json
+from tl_dyck.study.config import StudyConfig
+from tl_dyck.training import TrainResult, load_result
+
+__all__ = ["RECALLED_VARIATION", "Study", "environment", "load_study", "run_folder", "save_tables"]
+
+FORMAT = "tl_dyck.study/1"
+
+#: Attention variation that Wen et al. 2023 report for 40 seeds, as remembered: the numbers are lost in our copy.
+RECALLED_VARIATION = {"gpt-linear": 2.20, "gpt": 2.27, "minimal-onehot": 0.24, "random": 2.85}
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Study:
+    """A finished study.
+
+    Attributes:
+        folder: where everything is.
+        config: what was asked.
+        models: one row per model, runs that failed to learn included: family, seed, status, steps, seconds, accuracy
+            and long_accuracy (each also _closing_only), loss, loss_error, entropy_floor, entropy_gap (nats per token),
+            balance_violation (NaN where it is not defined).
+        heads: one row per head of every model: family, seed, layer, head, and the stack-likeness measures.
+        variation: one row per family and layer: variation, low, high (bootstrap over seeds), random_baseline, recalled.
+        history: the training curves: family, seed, step, loss, floor, accuracy, learning_rate.
+        summary: further facts: interval per family, stack-likeness by chance, correlations, environment.
+    """
+
+    folder: Path
+    config: StudyConfig
+    models: pd.DataFrame
+    heads: pd.DataFrame
+    variation: pd.DataFrame
+    history: pd.DataFrame
+    summary: dict[str, Any]
+
+    def patterns(self, family: str, seed: int) -> Tensor:
+        """Attention patterns of one model on the probe string, ``[layer, head, query, key]``."""
+        return read_tensors(run_folder(self.folder, family, seed) / "patterns.safetensors")["patterns"]
+
+    def run(self, family: str, seed: int, device: str | None = None) -> TrainResult:
+        """One trained model with its history."""
+        return load_result(run_folder(self.folder, family, seed), device=device)
+
+
+def run_folder(folder: Path, family: str, seed: int) -> Path:
+    """Where a study keeps one run."""
+    return folder / "runs" / family / f"seed-{seed}"
+
+
+def environment() -> dict[str, Any]:
+    """Versions and hardware, for the record."""
+    packages = ("tl-dyck", "torch", "transformer_lens", "numpy", "pandas", "plotly", "circuitsvis")
+    return {
+        "versions": {name: importlib.metadata.version(name) for name in packages},
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "cpu_cores": os.cpu_count(),
+        "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
+    }
+
+
+def save_tables(study: Study) -> None:
+    """Write `results.json` (everything but the training curves) and one Parquet file per table."""
+    tables = {name: getattr(study, name) for name in ("models", "heads", "variation", "history")}
+    for name, table in tables.items():
+        write_bytes(study.folder / f"{name}.parquet", table.to_parquet(index=False))
+    write_json(
+        study.folder / "results.json",
+        {
+            "format": FORMAT,
+            "config": study.config.to_dict(),
+            **{name: _records(tables[name]) for name in ("models", "heads", "variation")},
+            "summary": study.summary,
+        },
+    )
+
+
+def load_study(folder: str | Path) -> Study:
+    """Load what `run_study` wrote.
+
+    Raises:
+        CorruptFileError: a file is missing, altered or of another version.
+    """
+    path = Path(folder)
+    saved = read_json(path / "results.json")
+    if not isinstance(saved, dict) or saved.get("format") != FORMAT:
+        raise CorruptFileError(f"{str(path)!r} does not hold the results of a study of this version ({FORMAT})")
+    try:
+        return Study(
+            folder=path,
+            config=StudyConfig.from_dict(saved["config"]),
+            **{name: pd.DataFrame(saved[name]) for name in ("models", "heads", "variation")},
+            history=pd.read_parquet(path / "history.parquet"),
+            summary=saved["summary"],
+        )
+    except FileNotFoundError as error:
+        raise CorruptFileError(f"there is no file {error.filename!r}; run the study again") from error
+    except (KeyError, TypeError, ValueError, OSError) as error:
+        raise CorruptFileError(f"{str(path)!r} does not hold a whole study: {error!r}; run it again") from error
+
+
+def _records(table: pd.DataFrame) -> list[dict[str, Any]]:
+    return [  # NaN is not JSON
+        {key: None if isinstance(value, float) and value != value else value for key, value in row.items()}
+        for row in table.to_dict("records")
+    ]

@@ -1,0 +1,171 @@
+"""Run a study: train, measure, compare."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from scipy import stats
+
+from tl_dyck.files import ensure_folder, read_json
+from tl_dyck.models import DyckTransformer, get_config
+from tl_dyck.probes import load_probe
+from tl_dyck.study.config import StudyConfig
+from tl_dyck.study.measure import measure
+from tl_dyck.study.results import RECALLED_VARIATION, Study, environment, run_folder, save_tables
+from tl_dyck.tasks import load_task
+from tl_dyck.training import load_result
+from tl_dyck.training.seeds import train_runs
+
+__all__ = ["run_study"]
+
+
+def run_study(
+    config: StudyConfig | None = None,
+    folder: str | Path = "results/study",
+    *,
+    n_jobs: int | None = None,
+    progress: bool = True,
+    device: str | None = None,
+) -> Study:
+    """Train every family with every seed, measure each model, and write the results into `folder`.
+
+    Runs and measurements that are already there are kept, so an interrupted study goes on where it stopped.
+
+    Args:
+        config: what to do; None for the default study: three families, eight seeds, ``dyck-2-4``.
+        folder: where to put runs, `results.json` and the Parquet tables.
+        n_jobs: worker processes of one thread each; None for one per core (one on a GPU).
+        progress: whether to show a progress bar.
+        device: of the models; None for TransformerLens' default.
+
+    Raises:
+        UnknownNameError: no such task or family.
+        OSError: `folder` cannot be written.
+        CheckpointError: `folder` holds runs of another configuration.
+        TrainingFailedError: a run raised.
+    """
+    config = config or StudyConfig()
+    task = load_task(config.task)
+    model_configs = {family: get_config(family, task, device=device) for family in config.families}
+    path = ensure_folder(folder)
+    runs = [
+        (model_configs[family], task, seed, config.training, run_folder(path, family, seed))
+        for seed in config.seeds
+        for family in config.families
+    ]
+    train_runs(runs, after=partial(measure, config=config), n_jobs=n_jobs, progress=progress)
+
+    rows, heads, chance = [], [], {}
+    for family in config.families:
+        for seed in config.seeds:
+            measured = read_json(run_folder(path, family, seed) / "measures.json")
+            rows.append(measured["row"])
+            heads += [{"family": family, "seed": seed, **head} for head in measured["heads"]]
+            chance = measured["stack_chance"]
+    results = {key: load_result(run_folder(path, *key), device=device) for key in _keys(config)}
+    trained = {family: [results[family, seed].model for seed in config.seeds] for family in config.families}
+    history = [result.history.assign(family=family, seed=seed) for (family, seed), result in results.items()]
+    models = pd.DataFrame(rows).astype({"balance_violation": float})
+    study = Study(
+        folder=path,
+        config=config,
+        models=models,
+        heads=pd.DataFrame(heads),
+        variation=_variation(trained, config),
+        history=pd.concat(history, ignore_index=True),
+        summary={
+            "probe_string": task.language.probe_string,
+            "probe_tokens": trained[config.families[0]][0].to_str_tokens(task.language.probe_string),
+            "stack_chance": chance,
+            "families": _family_intervals(models, config),
+            "balance_and_length": _balance_and_length(models, config),
+            "environment": environment(),
+        },
+    )
+    save_tables(study)
+    return study
+
+
+def _keys(config: StudyConfig) -> list[tuple[str, int]]:
+    return [(family, seed) for family in config.families for seed in config.seeds]
+
+
+def _variation(trained: dict[str, list[DyckTransformer]], config: StudyConfig) -> pd.DataFrame:
+    rows: list[dict[str, Any]] = []
+    for family, models in trained.items():
+        if len(models) < 2:
+            continue  # one model does not vary
+        found = load_probe("attention_variation")(models, n_bootstrap=config.n_bootstrap, seed=config.data_seed)
+        for layer, (value, (low, high)) in enumerate(zip(found.matched, found.matched_interval, strict=True)):
+            rows.append(
+                {
+                    "family": family,
+                    "layer": layer,
+                    "variation": float(value),
+                    "low": float(low),
+                    "high": float(high),
+                    "random_baseline": found.random_baseline,
+                    "n_models": found.n_models,
+                    "recalled": RECALLED_VARIATION.get(family),
+                }
+            )
+    columns = ["family", "layer", "variation", "low", "high", "random_baseline", "n_models", "recalled"]
+    return pd.DataFrame(rows, columns=columns)
+
+
+def _family_intervals(models: pd.DataFrame, config: StudyConfig) -> dict[str, dict[str, Any]]:
+    """Per family and measure: mean over seeds with its bootstrap interval."""
+    generator = np.random.default_rng(config.data_seed)
+    summary: dict[str, dict[str, Any]] = {}
+    for family, group in models.groupby("family", sort=False):
+        summary[str(family)] = {"n": len(group), "reached": int((group["status"] == "reached").sum())}
+        for name in ("accuracy", "long_accuracy", "entropy_gap", "balance_violation", "seconds", "steps"):
+            values = group[name].dropna().to_numpy(float)
+            if len(values):
+                low, high = _bootstrap([values], lambda drawn: drawn.mean(-1), config.n_bootstrap, generator)
+                summary[str(family)][name] = {"mean": float(values.mean()), "low": low, "high": high}
+    return summary
+
+
+def _balance_and_length(models: pd.DataFrame, config: StudyConfig) -> dict[str, Any]:
+    """Per family with a balance violation: Spearman's correlation of it with long accuracy, over seeds."""
+    generator = np.random.default_rng(config.data_seed)
+    found: dict[str, Any] = {}
+    for family, group in models.dropna(subset="balance_violation").groupby("family", sort=False):
+        beta, accuracy = group["balance_violation"].to_numpy(), group["long_accuracy"].to_numpy()
+        if len(group) < 4 or np.ptp(beta) == 0 or np.ptp(accuracy) == 0:
+            continue  # no correlation to speak of
+
+        def correlation(beta: np.ndarray, accuracy: np.ndarray) -> np.ndarray:
+            ranks = stats.rankdata(beta, axis=-1), stats.rankdata(accuracy, axis=-1)
+            x, y = (rank - rank.mean(-1, keepdims=True) for rank in ranks)
+            norm = np.sqrt((x**2).sum(-1) * (y**2).sum(-1))
+            rho: np.ndarray = np.divide((x * y).sum(-1), norm, out=np.zeros(norm.shape), where=norm > 0)
+            return rho
+
+        low, high = _bootstrap([beta, accuracy], correlation, config.n_bootstrap, generator)
+        found[str(family)] = {
+            "spearman": float(correlation(beta, accuracy)),
+            "low": low,
+            "high": high,
+            "n": len(group),
+        }
+    return found
+
+
+def _bootstrap(
+    samples: list[np.ndarray],
+    statistic: Callable[..., np.ndarray],
+    n_bootstrap: int,
+    generator: np.random.Generator,
+    level: float = 0.95,
+) -> tuple[float, float]:
+    """Percentile interval of a statistic over seeds; the samples are resampled together."""
+    index = generator.integers(len(samples[0]), size=(n_bootstrap, len(samples[0])))
+    low, high = np.quantile(statistic(*(sample[index] for sample in samples)), [(1 - level) / 2, (1 + level) / 2])
+    return float(low), float(high)
