@@ -1,7 +1,24 @@
 """Bounded Dyck languages: strings, the distribution over them and its exact facts, the tokenizer."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 from tl_dyck.language.distribution import DyckDistribution
 from tl_dyck.language.dyck import DyckLanguage, DyckStringError
-from tl_dyck.language.tokenizer import build_tokenizer
+
+if TYPE_CHECKING:
+    from tl_dyck.language.tokenizer import build_tokenizer
 
 __all__ = ["DyckDistribution", "DyckLanguage", "DyckStringError", "build_tokenizer"]
+
+
+if not TYPE_CHECKING:  # type checkers would take it as "every name exists", and miss typos
+
+    def __getattr__(name: str) -> Any:
+        """Import the tokenizer on first use: it brings in `transformers`, which nothing else here needs."""
+        if name == "build_tokenizer":
+            from tl_dyck.language.tokenizer import build_tokenizer
+
+            return build_tokenizer
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

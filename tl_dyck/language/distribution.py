@@ -1,7 +1,18 @@
-"""The distribution D(q, k, D) over strings of a bounded Dyck language, and its exact facts (spec §1)."""
+"""The distribution D(q, k, D) over the strings of a bounded Dyck language, and the exact facts about it.
+
+After Wen et al. 2023 (arXiv 2312.01429). The next token is an open with probability q (each type equally likely)
+and a close with probability 1 - q; at depth 0 it is an open for certain, at depth D a close. There is never more than
+one valid close. Two modes:
+
+- "prefix": that process, run for a given number of tokens;
+- "complete": the same, conditional on depth 0 at the end, exactly.
+
+All probabilities are float64, all entropies in nats. BOS is given: it is never predicted and has probability 0.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import final
@@ -9,10 +20,18 @@ from typing import final
 import numpy as np
 import torch
 from jaxtyping import Float64, Int
+from numpy.typing import NDArray
 from torch import Tensor
 
-from tl_dyck.language.dyck import DyckLanguage, check_mode
-from tl_dyck.language.sampling import depth_walks, free_open_probability, log_completion, open_probability
+from tl_dyck.language.dyck import DyckLanguage, DyckStringError, check_integer, check_mode
+from tl_dyck.language.sampling import (
+    End,
+    Floats,
+    draw_tokens,
+    free_open_probability,
+    log_completion,
+    open_probability,
+)
 
 __all__ = ["DyckDistribution"]
 
@@ -20,10 +39,138 @@ __all__ = ["DyckDistribution"]
 @final
 @dataclass(frozen=True)
 class DyckDistribution:
-    """D(q, k, D)."""
+    """D(q, k, D).
+
+    Attributes:
+        language: gives k and D.
+        q: probability of an open where both an open and a close are allowed; strictly between 0 and 1.
+
+    Raises:
+        TypeError: `language` is no `DyckLanguage`, or `q` no number.
+        ValueError: `q` is not strictly between 0 and 1.
+    """
 
     language: DyckLanguage
     q: float = 0.5
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.language, DyckLanguage):
+            raise TypeError(f"language must be a DyckLanguage, got {self.language!r}; write DyckLanguage(2, 4)")
+        if isinstance(self.q, bool) or not isinstance(self.q, float | int):
+            raise TypeError(f"q must be a number, got {self.q!r} ({type(self.q).__name__})")
+        if not 0 < self.q < 1:
+            raise ValueError(f"q must be strictly between 0 and 1, got {self.q}: it is the probability of an open")
+
+    # --- exact facts ------------------------------------------------------------------------------------------------
+
+    def next_token_probs(
+        self,
+        tokens: Int[Tensor, "*batch pos"],
+        *,
+        mode: str = "prefix",
+        remaining: int | Int[Tensor, "*batch"] | None = None,
+    ) -> Float64[Tensor, "*batch pos d_vocab"]:
+        """Exact distribution of the next token after each position, given the tokens up to and including it.
+
+        Args:
+            tokens: prefixes of the language, with or without BOS. Without one, nothing is said about the first token.
+            mode: "prefix", or "complete": given that the string is complete at its known total length.
+            remaining: for mode "complete", how many brackets follow the last position: one number, or one per string.
+                None means 0, that the strings given are complete.
+
+        Returns:
+            Probabilities, on the device of `tokens`. In mode "complete" the rows where the string is over are all 0.
+
+        Raises:
+            DyckStringError: a string is no prefix of the language, or cannot be completed in `remaining` brackets.
+            ValueError: `remaining` is negative, or given in mode "prefix"; `mode` unknown.
+        """
+        check_mode(mode)
+        if mode == "prefix" and remaining is not None:
+            raise ValueError(
+                f"remaining={remaining} means something in mode 'complete' only; leave it out, or set mode"
+            )
+        language = self.language
+        self._refuse_invalid(tokens)
+        tokens, depth = tokens.long(), language.depth(tokens)
+        if mode == "complete":
+            left = self._tokens_left(tokens, depth, remaining)
+            longest = int((left.amax(-1) + (tokens < language.bos_token).sum(-1)).max()) if left.numel() else 0
+            table = open_probability(self.q, language.max_depth, longest, "complete")
+            opening = torch.tensor(table, device=tokens.device)[left, depth]
+            closing = torch.where(left > 0, 1 - opening, 0.0)
+        else:
+            table = free_open_probability(self.q, language.max_depth, language.max_depth)
+            opening = torch.tensor(table, device=tokens.device)[depth]
+            closing = 1 - opening
+        probs = torch.zeros(*tokens.shape, language.d_vocab, dtype=torch.float64, device=tokens.device)
+        probs[..., 0 : language.n_brackets : 2] = (opening / language.n_types)[..., None]
+        top = language.top_of_stack(tokens)
+        if tokens.shape[-1]:
+            close = tokens.gather(-1, top.clamp(min=0)) + 1
+            close = torch.where(top >= 0, close, language.bos_token)  # at depth 0, where closing is 0: P(BOS) = 0
+            probs.scatter_(-1, close[..., None], closing[..., None])
+        return probs
+
+    def log_prob(self, tokens: Int[Tensor, "*batch pos"], *, mode: str = "prefix") -> Float64[Tensor, "*batch"]:
+        """Exact log-probability of each string among those of its own length; BOS and padding count for nothing.
+
+        Args:
+            tokens: any strings; their lengths may differ by padding.
+            mode: "prefix" or "complete".
+
+        Returns:
+            Nats; -inf for what is no prefix, or in mode "complete" not complete. The empty string has 0.
+        """
+        check_mode(mode)
+        language = self.language
+        opens, closes = language.is_open(tokens), language.is_close(tokens)
+        depth = language.depth(tokens)
+        free = torch.tensor(free_open_probability(self.q, language.max_depth, language.max_depth), device=tokens.device)
+        before = (depth - opens.long() + closes.long()).clamp(0, language.max_depth)
+        log_open, log_close = (free[before] / language.n_types).log(), torch.log1p(-free[before])
+        terms = torch.where(opens, log_open, torch.where(closes, log_close, 0.0))
+        valid = language.is_prefix(tokens)
+        result = terms.sum(-1)
+        if mode == "complete":
+            valid = valid & language.is_complete(tokens)
+            lengths = torch.where(valid, (opens | closes).sum(-1), 0)
+            longest = int(lengths.max()) if lengths.numel() else 0
+            log_table = log_completion(self.q, language.max_depth, longest)[:, 0].copy()
+            result = result - torch.tensor(log_table, device=tokens.device)[lengths]
+        return torch.where(valid, result, -math.inf)
+
+    def entropy_floor(self, lengths: int | Sequence[int], mode: str) -> float:
+        """The least cross-entropy that any model can reach, in nats per predicted token.
+
+        The string's length N is uniform over `lengths` and not known to the model (for one length: known). Every token
+        of every string counts the same: the floor is (expected nats of a string) / (mean length). The best model
+        predicts, after i tokens, with the posterior over those N that exceed i: in mode "complete" the fact that the
+        string may be longer changes the odds of a close, in mode "prefix" it changes nothing.
+
+        Computed by an exact recursion over (position, depth). The end of a string is not predicted.
+
+        Args:
+            lengths: one length or several, each at least 1 and, in mode "complete", even. A length given twice counts
+                twice.
+            mode: "complete" or "prefix".
+
+        Raises:
+            ValueError: no lengths, a length below 1, an odd length in mode "complete", or `mode` unknown.
+        """
+        check_mode(mode)
+        sizes = [lengths] if isinstance(lengths, int) else list(lengths)
+        if not sizes:
+            raise ValueError("lengths is empty; give at least one length")
+        for length in sizes:
+            _check_length(length, mode, least=1)
+        if mode == "complete":
+            nats = self._complete_nats(np.unique(sizes), np.unique(sizes, return_counts=True)[1])
+        else:
+            nats = self._prefix_nats(np.array(sizes))
+        return float(nats / sum(sizes))
+
+    # --- drawing ------------------------------------------------------------------------------------------------------
 
     def sample(
         self,
@@ -34,8 +181,23 @@ class DyckDistribution:
         generator: torch.Generator | None = None,
         device: str | torch.device = "cpu",
     ) -> Int[Tensor, "n length"]:
-        """Draw strings of a given length."""
-        return self._draw(n, length, mode, generator, device, end_in_close=False)
+        """Draw n independent strings of a given length from the exact distribution, without rejection.
+
+        Args:
+            n: how many.
+            length: number of brackets; even in mode "complete".
+            mode: "complete" or "prefix".
+            generator: the same state gives the same strings, whatever the device they go to; it moves on by one draw.
+                None: fresh randomness from the operating system (torch's global generator is neither read nor changed).
+            device: where the result goes. The strings are drawn on the CPU.
+
+        Returns:
+            int64 tokens without BOS.
+
+        Raises:
+            ValueError: a negative number, an odd length in mode "complete", or `mode` unknown.
+        """
+        return self._draw(n, length, mode, "complete" if mode == "complete" else "anywhere", generator, device)
 
     def sample_ending_in_close(
         self,
@@ -46,47 +208,148 @@ class DyckDistribution:
         generator: torch.Generator | None = None,
         device: str | torch.device = "cpu",
     ) -> Int[Tensor, "n length"]:
-        """Draw strings of a given length whose last token is a close."""
-        return self._draw(n, length, mode, generator, device, end_in_close=True)
+        """Draw n strings of a given length that end in a close, from the exact conditional distribution.
 
-    def _draw(self, n, length, mode, generator, device, end_in_close):
+        Meant for the closing-bracket metric. In mode "complete" this is `sample`, as complete strings end in a close.
+
+        Args:
+            n: how many.
+            length: number of brackets, at least 2.
+            mode: "complete" or "prefix".
+            generator: as for `sample`.
+            device: as for `sample`.
+
+        Raises:
+            ValueError: no string of this length ends in a close (length below 2; odd lengths at max_depth 1), or as for
+                `sample`.
+        """
         check_mode(mode)
-        if mode == "complete" and length % 2:
-            raise ValueError(f"complete strings have even length, got {length}")
-        device = torch.device(device)
-        D = self.language.max_depth
-        deepest = min(D, length)
-        if mode == "complete":
-            table = open_probability(self.q, D, length)[length:0:-1]
-        elif end_in_close:
-            free = free_open_probability(self.q, D, deepest)
-            B = np.zeros((length + 1, deepest + 3))
-            with np.errstate(divide="ignore"):
-                B = np.full((length + 1, deepest + 3), -np.inf)
-                B[0, 1:-1] = 0
-                for r in range(1, length + 1):
-                    up = np.log(free) + B[r - 1, 2:] if r > 1 else -np.inf
-                    B[r, 1:-1] = np.logaddexp(up, np.log1p(-free) + B[r - 1, :-2])
-                if length == 0 or not np.isfinite(B[length, 1]):
-                    raise ValueError(f"no prefix of length {length} ends in a close")
-                ok = np.isfinite(B[1:, 1:-1])
-                t = np.zeros((length, deepest + 1))
-                t[ok] = np.exp((np.log(free) + B[:-1, 2:])[ok] - B[1:, 1:-1][ok])
-                t[0] = 0
-                table = t[::-1].copy()
-        else:
-            table = np.broadcast_to(free_open_probability(self.q, D, deepest), (length, deepest + 1))
-        opens = depth_walks(
-            torch.from_numpy(np.ascontiguousarray(table)).to(device), n, length, generator, device
-        )
-        return self._assign_types(opens.T, generator)
+        check_integer("length", length, least=0)
+        if length < 2 or (self.language.max_depth == 1 and length % 2):
+            raise ValueError(
+                f"no string of length {length} ends in a close in {self._name}; "
+                f"choose {'an even length' if length > 1 else 'a length of at least 2'}"
+            )
+        return self._draw(n, length, mode, "complete" if mode == "complete" else "close", generator, device)
 
-    def _assign_types(self, opens, generator):
-        k = self.language.n_types
-        types = torch.randint(k, opens.shape, generator=generator, device=opens.device)
-        step = 2 * opens.long() - 1
-        level = step.cumsum(1) + ~opens
-        level, order = level.sort(dim=1, stable=True)
-        opens_sorted = opens.gather(1, order)
-        pair = (opens_sorted.long().cumsum(1) - 1).clamp(min=0)
-        return torch.empty_like(order).scatter_(1, order, types.gather(1, pair) * 2 + ~opens_sorted)
+    # --- helpers ------------------------------------------------------------------------------------------------------
+
+    def _draw(
+        self,
+        n: int,
+        length: int,
+        mode: str,
+        end: End,
+        generator: torch.Generator | None,
+        device: str | torch.device,
+    ) -> Tensor:
+        check_mode(mode)
+        check_integer("n", n, least=0)
+        _check_length(length, mode, least=0)
+        if generator is None:
+            seed = torch.Generator().seed()
+        else:
+            seed = int(torch.randint(2**63 - 1, (), generator=generator, device=generator.device))
+        tokens = draw_tokens(
+            n,
+            length,
+            q=float(self.q),
+            n_types=self.language.n_types,
+            max_depth=self.language.max_depth,
+            end=end,
+            seed=seed,
+        )
+        return torch.from_numpy(tokens).to(device)
+
+    @property
+    def _name(self) -> str:
+        return f"Dyck({self.language.n_types}, {self.language.max_depth})"
+
+    def _refuse_invalid(self, tokens: Tensor) -> None:
+        valid = self.language.valid_up_to(tokens)
+        if not valid.all():
+            *where, position = (~valid).nonzero()[0].tolist()
+            string = f" of string {where[0] if len(where) == 1 else tuple(where)}" if where else ""
+            raise DyckStringError(
+                f"position {position}{string} makes it no prefix of {self._name}: "
+                f"{self.language.to_string(tokens[tuple(where)])!r}; check with is_prefix(tokens)"
+            )
+
+    def _tokens_left(self, tokens: Tensor, depth: Tensor, remaining: int | Tensor | None) -> Tensor:
+        """How many brackets follow each position, refusing what cannot be completed in them."""
+        brackets = (tokens < self.language.bos_token).long()
+        after = torch.as_tensor(0 if remaining is None else remaining, device=tokens.device)
+        if bool((after < 0).any()):
+            raise ValueError(f"remaining must be at least 0, got {int(after.min())}")
+        left = after[..., None] + brackets.sum(-1, keepdim=True) - brackets.cumsum(-1)
+        if depth.shape[-1]:
+            last_depth, last_left = depth[..., -1], left[..., -1]
+            stuck = (last_depth > last_left) | ((last_left - last_depth) % 2 == 1)
+            if bool(stuck.any()):
+                raise DyckStringError(
+                    f"a string that ends at depth {int(last_depth[stuck][0])} cannot be completed in "
+                    f"{int(last_left[stuck][0])} more bracket(s); set remaining to the number that follows, which must "
+                    "be at least the depth and of the same parity"
+                )
+        return left
+
+    def _prefix_nats(self, sizes: NDArray[np.int64]) -> float:
+        """Sum over the lengths of the expected nats of a string, mode "prefix"."""
+        opens = free_open_probability(self.q, self.language.max_depth, min(self.language.max_depth, int(sizes.max())))
+        entropy = _choice_nats(opens, 1 - opens) + opens * math.log(self.language.n_types)
+        nats, reach = 0.0, np.zeros(len(opens))
+        reach[0] = 1.0
+        for position in range(int(sizes.max())):
+            nats += float(reach @ entropy) * int((sizes > position).sum())
+            longer = np.zeros_like(reach)
+            longer[1:] += (reach * opens)[:-1]
+            longer[:-1] += (reach * (1 - opens))[1:]
+            reach = longer
+        return nats
+
+    def _complete_nats(self, sizes: NDArray[np.int64], counts: NDArray[np.int64]) -> float:
+        """Sum over the lengths of the expected nats of a string, mode "complete", the length unknown; sizes ascend.
+
+        With A the mass of an open and C that of a close at (position, depth), summed over the lengths that go on, the
+        best prediction is A / (A + C), and its cost A log((A + C) / A) + C log((A + C) / C).
+        """
+        longest = int(sizes[-1])
+        log_table = log_completion(self.q, self.language.max_depth, longest)
+        width = log_table.shape[1]
+        edge = np.full((longest + 1, 1), -np.inf)
+        padded = np.concatenate([edge, log_table, edge], axis=1)  # column d + 1: depth d
+        opens = free_open_probability(self.q, self.language.max_depth, width - 1)
+        log_reach = np.full(width + 2, -np.inf)  # log-probability of each depth in mode "prefix"
+        log_reach[1] = 0.0
+        nats = 0.0
+        with np.errstate(divide="ignore"):
+            log_open, log_close = np.log(opens), np.log1p(-opens)
+        for position in range(longest):
+            going = sizes > position
+            rest = sizes[going] - position - 1
+            base = log_reach[1:-1] - log_table[sizes[going], 0][:, None]
+            opening = counts[going] @ np.exp(base + log_open + padded[rest, 2:])
+            closing = counts[going] @ np.exp(base + log_close + padded[rest, :-2])
+            nats += float((_choice_nats(opening, closing) + opening * math.log(self.language.n_types)).sum())
+            after_open, after_close = log_reach[1:-1] + log_open, log_reach[1:-1] + log_close
+            log_reach[:] = -np.inf
+            log_reach[2:] = after_open
+            log_reach[:-2] = np.logaddexp(log_reach[:-2], after_close)
+        return nats
+
+
+def _choice_nats(first: Floats, second: Floats) -> Floats:
+    """``a log((a + b) / a) + b log((a + b) / b)``: nats of a choice between two masses, times their sum."""
+    total = first + second
+    safe_first, safe_second = np.where(first > 0, first, 1.0), np.where(second > 0, second, 1.0)
+    both = np.where(total > 0, total, 1.0)
+    return first * (np.log(both) - np.log(safe_first)) + second * (np.log(both) - np.log(safe_second))
+
+
+def _check_length(length: int, mode: str, least: int) -> None:
+    check_integer("length", length, least=least)
+    if mode == "complete" and length % 2:
+        raise ValueError(
+            f"complete strings have an even length, got {length}; choose {length - 1 or 2} or {length + 1}, "
+            "or mode='prefix'"
+        )

@@ -12,6 +12,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import final
 
 import torch
@@ -194,8 +195,8 @@ class DyckLanguage:
         closed. A close that closes nothing has no partner, and what follows it is matched as if it were not there.
         """
         step = self._steps(tokens)
-        # The level of a bracket is the depth on its inner side. Crossings of one level alternate between up and down, so
-        # after a stable sort by level partners are neighbours. BOS (step 0) gets a level of its own.
+        # The level of a bracket is the depth on its inner side. Crossings of one level alternate between up and down,
+        # so after a stable sort by level partners are neighbours. BOS (step 0) gets a level of its own.
         level = step.cumsum(-1) + (step < 0)
         level = torch.where(step == 0, tokens.shape[-1] + 1, level)
         level, order = level.sort(dim=-1, stable=True)
@@ -212,7 +213,8 @@ class DyckLanguage:
         As in `matching`, types are ignored and a close that closes nothing leaves the stack empty.
         """
         step = self._steps(tokens)
-        # The top is the last open whose depth is the present one: had it been closed, another open would have come back.
+        # The top is the last open whose depth is the present one: had it been closed, another open would have come
+        # back to that depth.
         depth, order = step.cumsum(-1).sort(dim=-1, stable=True)
         if order.shape[-1] == 0:
             return order
@@ -366,7 +368,7 @@ def _check_brackets(brackets: tuple[str, ...], n_types: int) -> None:
         twice = next(bracket for bracket in brackets if brackets.count(bracket) > 1)
         raise ValueError(f"bracket {twice!r} is given twice in {brackets!r}; all must be distinct")
     ordered = sorted(brackets)
-    for shorter, longer in zip(ordered[:-1], ordered[1:], strict=True):
+    for shorter, longer in pairwise(ordered):
         if longer.startswith(shorter):
             raise ValueError(
                 f"ambiguous brackets: {shorter!r} is the beginning of {longer!r}; choose brackets of which none begins "
