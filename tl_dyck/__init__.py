@@ -52,7 +52,6 @@ _EXPORTS = {
 
 # Subpackages that ``import tl_dyck; tl_dyck.rnn`` reaches without a second import statement.
 _SUBMODULES = (
-    "ablation",
     "certify",
     "language",
     "models",

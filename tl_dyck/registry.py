@@ -148,7 +148,7 @@ class Registry(Generic[T]):
     def _add(self, name: str, item: Any, summary: str, replace: bool) -> None:
         if self.item_type is not None and not isinstance(item, self.item_type):
             raise RegistryError(
-                f"{self.kind} {name!r} must be a {self.item_type.__name__}, not {_describe(item)}."
+                f"{self.kind} {name!r} must be of type {self.item_type.__name__}, not {_describe(item)}."
             )
         if replace:
             self._settled.add(name)

@@ -1,0 +1,186 @@
+"""What is shipped: wheel and source archive, metadata, entry points, pins, and the Makefile's first words."""
+
+from __future__ import annotations
+
+import configparser
+import importlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import zipfile
+from email.parser import Parser
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+import tl_dyck
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+ROOT = Path(__file__).resolve().parent.parent
+PYPROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+PACKAGES = {"tl_dyck": ROOT / "tl_dyck", "tl_dyck_hooks": ROOT / "hooks" / "tl_dyck_hooks"}
+
+
+def build(kind: str, source: Path, target: Path) -> Path:
+    """Build a "wheel" or "sdist" of `source` into `target`, without a network or an isolated environment."""
+    command = [sys.executable, "-m", "hatchling", "build", "-t", kind, "-d", str(target)]
+    run = subprocess.run(command, cwd=source, capture_output=True, text=True, timeout=300)
+    assert run.returncode == 0, run.stderr
+    (archive,) = target.iterdir()
+    return archive
+
+
+def contents(wheel: Path) -> dict[str, bytes]:
+    with zipfile.ZipFile(wheel) as archive:
+        return {name: archive.read(name) for name in archive.namelist()}
+
+
+def modules(wheel: dict[str, bytes]) -> set[str]:
+    return {name for name in wheel if ".dist-info/" not in name}
+
+
+def info(wheel: dict[str, bytes], name: str) -> str:
+    (path,) = [path for path in wheel if path.endswith(f".dist-info/{name}")]
+    return wheel[path].decode()
+
+
+def declared_entry_points() -> dict[str, dict[str, str]]:
+    project = PYPROJECT["project"]
+    return {"console_scripts": project["scripts"], **project["entry-points"]}
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+    return contents(build("wheel", ROOT, tmp_path_factory.mktemp("wheel")))
+
+
+def test_wheel_holds_both_packages_and_nothing_else(wheel: dict[str, bytes]) -> None:
+    shipped = modules(wheel)
+    expected = {
+        f"{package}/{path.relative_to(folder).as_posix()}"
+        for package, folder in PACKAGES.items()
+        for path in folder.rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+    assert shipped == expected
+    assert {"tl_dyck/py.typed", "tl_dyck_hooks/py.typed"} <= shipped
+
+
+def test_wheel_announces_what_pyproject_declares(wheel: dict[str, bytes]) -> None:
+    parser = configparser.ConfigParser(delimiters=("=",))
+    parser.optionxform = str  # type: ignore[assignment]  # keys are case-sensitive
+    parser.read_string(info(wheel, "entry_points.txt"))
+    assert {group: dict(parser[group]) for group in parser.sections()} == declared_entry_points()
+
+
+def test_wheel_metadata(wheel: dict[str, bytes]) -> None:
+    fields = Parser().parsestr(info(wheel, "METADATA"))
+    assert fields["Name"] == "tl-dyck"
+    assert fields["Version"] == tl_dyck.__version__
+    assert fields["License-Expression"] == "MIT"
+    assert fields["Requires-Python"] == ">=3.10"
+    assert "transformer-lens<4,>=3" in fields.get_all("Requires-Dist", [])
+
+
+def test_source_archive_builds_the_same_wheel(wheel: dict[str, bytes], tmp_path: Path) -> None:
+    archive = build("sdist", ROOT, tmp_path / "sdist")
+    with tarfile.open(archive) as tar:
+        tar.extractall(tmp_path / "unpacked", filter="data")
+    (source,) = (tmp_path / "unpacked").iterdir()
+    for path in ("Makefile", "constraints.txt", "LICENSE", "CHANGELOG.md", "tests/conftest.py", ".ci/run"):
+        assert (source / path).is_file(), path
+    again = contents(build("wheel", source, tmp_path / "again"))
+    assert {name for name in again if ".dist-info/" not in name} == {
+        name for name in wheel if ".dist-info/" not in name
+    }
+    assert info(again, "entry_points.txt") == info(wheel, "entry_points.txt")
+
+
+@pytest.mark.parametrize(
+    ("group", "name"), [(group, name) for group, names in declared_entry_points().items() for name in names]
+)
+def test_every_declared_entry_point_loads(group: str, name: str) -> None:
+    module, _, attribute = declared_entry_points()[group][name].partition(":")
+    assert getattr(importlib.import_module(module), attribute, None) is not None
+
+
+def test_installed_package_is_this_one() -> None:
+    """Entry points are read from the installed metadata: after an edit of pyproject.toml, install again."""
+    installed = metadata.distribution("tl-dyck")
+    found = {(point.group, point.name, point.value) for point in installed.entry_points}
+    declared = {
+        (group, name, value) for group, names in declared_entry_points().items() for name, value in names.items()
+    }
+    assert found == declared, "pyproject.toml has changed since the package was installed: run `make setup`"
+    assert installed.version == tl_dyck.__version__
+
+
+def test_changelog_begins_with_this_version() -> None:
+    headings = re.findall(r"^## \[?([^\]\s]+)\]?.*$", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)
+    versions = [heading for heading in headings if heading != "Unreleased"]
+    assert versions[0] == tl_dyck.__version__
+
+
+@pytest.mark.parametrize("python", ["3.10", "3.11", "3.12", "3.13"])
+def test_direct_dependencies_are_pinned_within_their_range(python: str) -> None:
+    environment = {"python_version": python, "python_full_version": f"{python}.0"}
+    lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    pins: dict[str, str] = {}
+    for line in lines:
+        if line and not line.startswith("#"):
+            pin = Requirement(line)
+            (specifier,) = pin.specifier
+            assert specifier.operator == "==", line
+            if pin.marker is None or pin.marker.evaluate(environment):
+                assert canonicalize_name(pin.name) not in pins, f"{pin.name} has two pins for Python {python}"
+                pins[canonicalize_name(pin.name)] = specifier.version
+    project = PYPROJECT["project"]
+    extras = project["optional-dependencies"]
+    for text in (*project["dependencies"], *extras["dev"], *extras["onnx"]):
+        wanted = Requirement(text)
+        if canonicalize_name(wanted.name) != "tl-dyck":
+            assert pins[canonicalize_name(wanted.name)] in wanted.specifier, text
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="needs make")
+class TestMakefile:
+    def make(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        # Not as a child of the make that may be running these tests.
+        alone = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
+        return subprocess.run(["make", *arguments], cwd=ROOT, env=alone, capture_output=True, text=True, timeout=60)
+
+    def test_help_lists_every_target(self) -> None:
+        text = (ROOT / "Makefile").read_text(encoding="utf-8")
+        (phony,) = re.findall(r"^\.PHONY: (help .*)$", text, re.MULTILINE)
+        shown = re.findall(r"^  (\w+) {2,}\S", self.make().stdout, re.MULTILINE)
+        assert shown == phony.split()
+
+    @pytest.mark.parametrize(
+        ("script", "message"),
+        [
+            (None, "not found: install Python 3.10 or later"),
+            ('[ "$1" = -V ] && echo Python 3.8.1; exit 1', "needs Python 3.10 or later, and .* is Python 3.8.1"),
+            ('case "$2" in *version*) exit 0;; *) exit 1;; esac', "cannot make virtual environments: install its venv"),
+        ],
+        ids=["missing", "old", "no venv"],
+    )
+    def test_unusable_python(self, tmp_path: Path, script: str | None, message: str) -> None:
+        python = tmp_path / "python"
+        if script is not None:
+            python.write_text(f"#!/bin/sh\n{script}\n")
+            python.chmod(0o755)
+        run = self.make("setup", f"PYTHON={python}", f"VENV={tmp_path / 'venv'}")
+        assert run.returncode != 0
+        assert re.search(message, run.stderr), run.stderr
+        assert not (tmp_path / "venv").exists()
