@@ -6,6 +6,7 @@ import dataclasses
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any, Literal, final
 
 import torch
@@ -107,10 +108,7 @@ class RNNConfig:
     format_version: int = FORMAT_VERSION
 
     def __post_init__(self) -> None:
-        _integers(self)
-        _numbers(self)
-        _choices(self)
-        _combinations(self)
+        _check(self)
 
     @property
     def mlp(self) -> bool:
@@ -154,6 +152,8 @@ class RNNConfig:
             if not isinstance(alphabet, (list, tuple)):
                 raise RNNConfigError(f"alphabet must be a list of strings, not {type(alphabet).__name__}.")
             values["alphabet"] = tuple(alphabet)
+        defaults = {name: field.default for name, field in fields.items() if name not in required}
+        _check(SimpleNamespace(**{**defaults, **values}))  # before construction: types may be anything here
         return cls(**values)
 
 
@@ -205,7 +205,15 @@ def check_weights(config: RNNConfig, weights: Mapping[str, Tensor]) -> None:
         raise RNNWeightError(f"weights of mixed types {sorted(map(str, dtypes))}; convert them to one.")
 
 
-def _integers(c: RNNConfig) -> None:
+def _check(c: Any) -> None:
+    """Raise `RNNConfigError` unless `c` has the fields of an RNNConfig with values that fit each other."""
+    _integers(c)
+    _numbers(c)
+    _choices(c)
+    _combinations(c)
+
+
+def _integers(c: Any) -> None:
     lowest = dict.fromkeys(("d_model", "n_heads", "d_head", "d_vocab", "d_vocab_out", "n_ctx"), 1)
     optional = {"d_mlp": 1, "n_types": 1, "max_depth": 1, "bos_token": 0, "unknown_token": 0}
     for name, low in {**lowest, **optional, "format_version": 1}.items():
@@ -221,7 +229,7 @@ def _integers(c: RNNConfig) -> None:
         )
 
 
-def _numbers(c: RNNConfig) -> None:
+def _numbers(c: Any) -> None:
     for name in ("attn_scale", "eps", "ln_c"):
         value = getattr(c, name)
         if name == "ln_c" and value is None:
@@ -232,7 +240,7 @@ def _numbers(c: RNNConfig) -> None:
             raise RNNConfigError(f"{name} must not be 0.")
 
 
-def _choices(c: RNNConfig) -> None:
+def _choices(c: Any) -> None:
     allowed: dict[str, tuple[object, ...]] = {
         "state": _STATES,
         "act_fn": (None, *ACTIVATIONS),
@@ -250,12 +258,13 @@ def _choices(c: RNNConfig) -> None:
         raise RNNConfigError(f"residual must be true or false, not {c.residual!r}.")
 
 
-def _combinations(c: RNNConfig) -> None:
+def _combinations(c: Any) -> None:
     if (c.d_mlp is None) != (c.act_fn is None):
         raise RNNConfigError(f"an MLP has both d_mlp and act_fn, not d_mlp={c.d_mlp!r}, act_fn={c.act_fn!r}.")
     if c.ln2 is not None and c.d_mlp is None:
         raise RNNConfigError(f"ln2={c.ln2!r} precedes an MLP, but d_mlp is None.")
-    if c.has_depth != (c.max_depth is not None) or c.has_depth != (c.n_types is not None):
+    has_depth = c.state in ("depth", "position+depth")
+    if has_depth != (c.max_depth is not None) or has_depth != (c.n_types is not None):
         raise RNNConfigError(
             f"a depth counter has n_types and max_depth, and nothing else has: state={c.state!r}, "
             f"n_types={c.n_types!r}, max_depth={c.max_depth!r}."

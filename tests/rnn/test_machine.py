@@ -1,0 +1,408 @@
+"""The machine by itself, built from tensors, against a slow reference that follows the spec's sums word for word."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from tl_dyck.rnn import (
+    HistoryCarry,
+    QueryCarry,
+    RNNConfig,
+    RNNConfigError,
+    RNNInputError,
+    RNNTextError,
+    RNNWeightError,
+    TwoLayerRNN,
+    weight_shapes,
+)
+
+
+def random_rnn(config: RNNConfig, seed: int = 0, dtype: torch.dtype = torch.float64, size: float = 1.0) -> TwoLayerRNN:
+    generator = torch.Generator().manual_seed(seed)
+    return TwoLayerRNN(
+        config,
+        {
+            name: (size * torch.randn(shape, generator=generator, dtype=torch.float64)).to(dtype)
+            for name, shape in weight_shapes(config).items()
+        },
+    )
+
+
+SMALL: dict[str, Any] = {"d_model": 5, "n_heads": 2, "d_head": 3, "d_vocab": 5, "d_vocab_out": 3, "n_ctx": 16}
+
+
+@st.composite
+def configs(draw: st.DrawFn) -> dict[str, Any]:
+    state = draw(st.sampled_from(["none", "position", "depth", "position+depth"]))
+    depth = {"n_types": draw(st.integers(1, 2)), "max_depth": draw(st.integers(1, 3))} if "depth" in state else {}
+    act_fn = draw(st.sampled_from([None, "relu", "gelu", "gelu_new", "silu"]))
+    norm = st.sampled_from([None, "ln", "lnpre"])
+    return dict(
+        d_model=draw(st.integers(1, 5)),
+        n_heads=draw(st.integers(1, 4)),
+        d_head=draw(st.integers(1, 3)),
+        d_vocab=5,
+        d_vocab_out=draw(st.integers(1, 3)),
+        n_ctx=16,
+        state=state,
+        **depth,
+        act_fn=act_fn,
+        d_mlp=None if act_fn is None else draw(st.integers(1, 4)),
+        ln1=draw(norm),
+        ln_c=draw(st.sampled_from([None, 1e-5, 3.0])),
+        ln2=None if act_fn is None else draw(norm),
+        ln_final=draw(norm),
+        residual=draw(st.booleans()),
+        attn_scale=draw(st.sampled_from([1.0, 2.5])),
+    )
+
+
+strings = st.integers(1, 12).flatmap(
+    lambda n: st.lists(st.lists(st.integers(0, 4), min_size=n, max_size=n), min_size=1, max_size=3)
+)
+
+
+# ---------------------------------------------------------------------- the reference
+
+
+def reference(rnn: TwoLayerRNN, tokens: list[int]) -> Tensor:
+    """Logits at every position: plain Python loops over the sums of the spec, float64, nothing shared with the code."""
+    c, w = rnn.config, {name: weight.double() for name, weight in rnn.weights.items()}
+    depth, rows = 0, []
+    for position, token in enumerate(tokens):
+        r = w["W_E"][token]
+        if c.n_types is not None and c.max_depth is not None:
+            is_bracket, is_open = token < 2 * c.n_types, token % 2 == 0
+            depth += (1 if is_open else -1) if is_bracket else 0
+            low, high = (1, c.max_depth) if is_open else (0, c.max_depth - 1)
+            r = w["W_E"][token][min(max(depth, low), high) if is_bracket else 0]
+        rows.append(r + w["W_pos"][position] if "W_pos" in w else r)
+
+    def norm(name: str, x: Tensor) -> Tensor:
+        if getattr(c, name) is None:
+            return x
+        variance = ((x - x.mean()) ** 2).sum() / len(x)
+        x = (x - x.mean()) / math.sqrt(variance + c.eps)
+        return x * w[f"{name}_w"] + w[f"{name}_b"] if getattr(c, name) == "ln" else x
+
+    logits = []
+    for last, r in enumerate(rows):
+        attn_out = w["b_O"].clone()
+        for h in range(c.n_heads):
+            query = norm("ln1", r) @ w["W_Q"][h] + w["b_Q"][h]
+            keys = [norm("ln1", x) @ w["W_K"][h] + w["b_K"][h] for x in rows[: last + 1]]
+            values = [norm("ln1", x) @ w["W_V"][h] + w["b_V"][h] for x in rows[: last + 1]]
+            scores = [float(query @ key) / c.attn_scale for key in keys]
+            weights = [math.exp(score - max(scores)) for score in scores]
+            z = sum(p * v for p, v in zip(weights, values, strict=True)) / sum(weights)
+            attn_out = attn_out + z @ w["W_O"][h]
+        if c.ln_c is not None:
+            attn_out = attn_out - attn_out.mean()
+            attn_out = attn_out / max(math.sqrt(float(attn_out @ attn_out)), c.ln_c)
+        x = r + attn_out if c.residual else attn_out
+        if c.act_fn is not None:
+            pre = norm("ln2", x) @ w["W_in"] + w["b_in"]
+            post = torch.tensor([scalar_activation(c.act_fn, float(y)) for y in pre], dtype=torch.float64)
+            x = x + post @ w["W_out"] + w["b_out"]
+        logits.append(norm("ln_final", x) @ w["W_U"] + w["b_U"])
+    return torch.stack(logits)
+
+
+def scalar_activation(name: str, x: float) -> float:
+    if name == "relu":
+        return max(x, 0.0)
+    if name == "gelu":
+        return x * 0.5 * (1 + math.erf(x / math.sqrt(2)))
+    if name == "gelu_new":
+        return 0.5 * x * (1 + math.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
+    return x / (1 + math.exp(-x)) if x > -700 else 0.0
+
+
+def close(actual: Tensor, expected: Tensor, tolerance: float = 1e-9) -> bool:
+    return float((actual - expected).abs().max()) <= tolerance * (1 + float(expected.abs().max()))
+
+
+# ---------------------------------------------------------------------- every form computes the same function
+
+
+@settings(max_examples=60)
+@given(configs(), strings, st.integers(0, 99))
+def test_whole_strings_equal_the_reference(fields: dict[str, Any], batch: list[list[int]], seed: int) -> None:
+    rnn = random_rnn(RNNConfig(**fields), seed)
+    actual = rnn(torch.tensor(batch))
+    for row, tokens in zip(actual, batch, strict=True):
+        assert close(row, reference(rnn, tokens))
+
+
+@settings(max_examples=60)
+@given(configs(), strings, st.integers(0, 99), st.integers(1, 13))
+def test_blocks_do_not_change_the_logits(fields: dict[str, Any], batch: list[list[int]], seed: int, block: int) -> None:
+    rnn = random_rnn(RNNConfig(**fields), seed)
+    assert close(rnn(torch.tensor(batch), block=block), rnn(torch.tensor(batch)))
+
+
+@settings(max_examples=60)
+@given(configs(), strings, st.integers(0, 99), st.booleans())
+def test_streaming_equals_whole_strings(
+    fields: dict[str, Any], batch: list[list[int]], seed: int, history: bool
+) -> None:
+    rnn, tokens = random_rnn(RNNConfig(**fields), seed), torch.tensor(batch)
+    carry = rnn.initial(len(batch), form="history" if history else None)
+    assert isinstance(carry, HistoryCarry if history or rnn.config.has_position else QueryCarry)
+    expected = rnn(tokens)
+    for position in range(tokens.shape[1]):
+        carry, logits = rnn.step(carry, tokens[:, position])
+        assert close(logits, expected[:, position])
+        assert torch.equal(carry.state, rnn.states(tokens)[:, position])
+
+
+@settings(max_examples=60)
+@given(configs(), strings, st.integers(0, 99), st.data())
+def test_last_logits_of_padded_strings(
+    fields: dict[str, Any], batch: list[list[int]], seed: int, data: st.DataObject
+) -> None:
+    rnn, tokens = random_rnn(RNNConfig(**fields), seed), torch.tensor(batch)
+    lengths = torch.tensor([data.draw(st.integers(1, tokens.shape[1])) for _ in batch])
+    expected = rnn(tokens)[torch.arange(len(batch)), lengths - 1]
+    assert close(rnn.last_logits(tokens, lengths), expected)
+    assert close(rnn.last_logits(tokens), rnn(tokens)[:, -1])
+
+
+@settings(max_examples=60)
+@given(configs(), strings)
+def test_the_state_machine_step_by_step(fields: dict[str, Any], batch: list[list[int]]) -> None:
+    rnn = random_rnn(RNNConfig(**fields))
+    for tokens in batch:
+        state: Tensor | int = rnn.start_state
+        for position, expected in enumerate(rnn.states(torch.tensor(tokens))):
+            state = rnn.next_state(state, tokens[position])
+            assert int(state) == int(expected)
+
+
+def test_states_mean_what_they_say() -> None:
+    brackets = {"n_types": 2, "max_depth": 2}
+    tokens = torch.tensor([4, 0, 2, 3, 1, 1, 0])  # BOS [ ( ) ] ] [
+    assert random_rnn(RNNConfig(**SMALL)).states(tokens).tolist() == [0] * 7
+    assert random_rnn(RNNConfig(**SMALL, state="position")).states(tokens).tolist() == [0, 1, 2, 3, 4, 5, 6]
+    # unclamped: the second ] goes below zero
+    assert random_rnn(RNNConfig(**SMALL, state="depth", **brackets)).states(tokens).tolist() == [0, 1, 2, 1, 0, -1, 0]
+
+
+# ---------------------------------------------------------------------- numerics
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("size", [1e2, 1e4, 1e8])
+@pytest.mark.parametrize("state", ["none", "position"])
+def test_saturated_scores_never_overflow(state: Any, size: float, dtype: torch.dtype) -> None:
+    rnn = random_rnn(RNNConfig(**SMALL, state=state), dtype=dtype)
+    rnn.W_Q *= size
+    rnn.b_Q *= size
+    tokens = torch.randint(5, (4, 16), generator=torch.Generator().manual_seed(0))
+    r = rnn.embed(tokens, rnn.states(tokens))
+    assert float(torch.einsum("bqhe,bkhe->bqkh", rnn.query(r), rnn.key(r)).abs().max()) > size
+    expected = torch.stack([reference(rnn, row) for row in tokens.tolist()])
+    # a score a is known to a·eps only, which is the relative error of its exponential
+    tolerance = 50 * size * torch.finfo(dtype).eps
+    carry = rnn.initial(4)
+    for position in range(16):
+        carry, logits = rnn.step(carry, tokens[:, position])
+        assert bool(logits.isfinite().all())
+        assert close(logits.double(), expected[:, position], min(tolerance, 10.0))
+    for whole in (rnn(tokens), rnn(tokens, block=3)):
+        assert bool(whole.isfinite().all())
+        assert close(whole.double(), expected, min(tolerance, 10.0))
+
+
+def test_equal_scores_give_the_mean() -> None:
+    """A tie of saturated scores: every token weighs the same, whichever came first."""
+    rnn = random_rnn(RNNConfig(**SMALL, state="position"))
+    for name in ("W_Q", "W_K", "b_K"):
+        getattr(rnn, name).zero_()
+    rnn.b_Q.fill_(1e150)
+    rnn.b_K.fill_(1e150)  # every score is 3e300
+    tokens = torch.tensor([[0, 1, 2, 3]])
+    r = rnn.embed(tokens, rnn.states(tokens))
+    expected = rnn.readout(r[:, -1], rnn.value(r).mean(1))
+    assert close(rnn(tokens)[:, -1], expected)
+    assert close(rnn.last_logits(tokens), expected)
+
+
+def test_memory_of_the_stream_does_not_grow_without_positions() -> None:
+    def size(carry: QueryCarry | HistoryCarry) -> int:
+        parts = [*carry.sums] if isinstance(carry, QueryCarry) else [carry.keys, carry.values]
+        return sum(part.numel() for part in parts)
+
+    sizes = {}
+    for form in ("queries", "history"):
+        rnn = random_rnn(RNNConfig(**SMALL))
+        carry = rnn.initial(2, form=form)  # type: ignore[arg-type]
+        sizes[form] = []
+        for _ in range(100):
+            carry, _ = rnn.step(carry, torch.tensor([1, 2]))
+            sizes[form].append(size(carry))
+    assert set(sizes["queries"]) == {2 * 5 * 2 * (3 + 2)}  # batch * queries * head * (d_head + 2)
+    assert sizes["history"] == [2 * 2 * 2 * 3 * n for n in range(1, 101)]  # 2 * batch * head * d_head * tokens
+
+
+def test_one_prefix_continues_in_several_ways() -> None:
+    for config in (RNNConfig(**SMALL), RNNConfig(**SMALL, state="position")):
+        rnn = random_rnn(config)
+        carry = rnn.initial()
+        for token in (0, 3, 1):
+            carry, _ = rnn.step(carry, torch.tensor([token]))
+        for token in (4, 2, 0):
+            _, logits = rnn.step(carry, torch.tensor([token]))
+            assert close(logits, rnn(torch.tensor([[0, 3, 1, token]]))[:, -1])
+
+
+def test_strings_beyond_n_ctx() -> None:
+    tokens = torch.zeros(1, 40, dtype=torch.long)
+    assert random_rnn(RNNConfig(**SMALL))(tokens).shape == (1, 40, 3)  # no positions, no limit
+    rnn = random_rnn(RNNConfig(**SMALL, state="position"))
+    with pytest.raises(RNNInputError, match="40 tokens, but the model has 16 positions"):
+        rnn(tokens)
+    for state, kwargs in (("position", {}), ("position+depth", {"n_types": 2, "max_depth": 3})):
+        rnn = random_rnn(RNNConfig(**SMALL, state=state, **kwargs))  # type: ignore[arg-type]
+        carry = rnn.initial()
+        for _ in range(16):
+            carry, _ = rnn.step(carry, torch.tensor([0]))
+        with pytest.raises(RNNInputError, match="n_ctx=16"):
+            rnn.step(carry, torch.tensor([0]))
+
+
+# ---------------------------------------------------------------------- what is refused
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"d_model": 0}, "d_model must be an integer"),
+        ({"n_heads": 2.0}, "n_heads must be an integer"),
+        ({"n_heads": True}, "n_heads must be an integer"),
+        ({"d_vocab": 2**31}, "d_vocab must be an integer"),
+        ({"state": "rotary"}, "state must be one of"),
+        ({"act_fn": "relu"}, "both d_mlp and act_fn"),
+        ({"d_mlp": 4}, "both d_mlp and act_fn"),
+        ({"d_mlp": 4, "act_fn": "swiglu"}, "act_fn must be one of"),
+        ({"ln1": "rms"}, "ln1 must be one of"),
+        ({"ln2": "ln"}, "precedes an MLP"),
+        ({"ln_c": 0.0}, "ln_c must not be 0"),
+        ({"attn_scale": float("nan")}, "attn_scale must be a finite number"),
+        ({"eps": -1.0}, "eps must be a finite number"),
+        ({"state": "depth"}, "a depth counter has n_types and max_depth"),
+        ({"n_types": 2, "max_depth": 2}, "a depth counter has n_types and max_depth"),
+        ({"state": "depth", "n_types": 3, "max_depth": 2}, "needs at least 6 tokens"),
+        ({"bos_token": 5}, "bos_token=5 is not a token"),
+        ({"alphabet": ("a",)}, "1 texts for d_vocab=5"),
+        ({"separator": ""}, "without an alphabet"),
+        ({"residual": 1}, "residual must be true or false"),
+        ({"model_name": None}, "model_name must be a string"),
+        ({"format_version": 2}, "newer than 1"),
+    ],
+)
+def test_impossible_configurations(change: dict[str, Any], message: str) -> None:
+    with pytest.raises(RNNConfigError, match=message):
+        RNNConfig.from_dict({**SMALL, **change})
+
+
+def test_impossible_configurations_in_code() -> None:
+    with pytest.raises(RNNConfigError, match="d_model must be an integer"):
+        RNNConfig(**{**SMALL, "d_model": 0})
+    with pytest.raises(RNNConfigError, match="both d_mlp and act_fn"):
+        RNNConfig(**SMALL, d_mlp=4)
+
+
+@given(configs())
+def test_configurations_survive_a_dictionary(fields: dict[str, Any]) -> None:
+    config = RNNConfig(**fields)
+    assert RNNConfig.from_dict(config.to_dict()) == config
+    with pytest.raises(RNNConfigError, match=r"unknown fields \['d_modell'\]"):
+        RNNConfig.from_dict({**config.to_dict(), "d_modell": 3})
+    plain = config.to_dict()
+    del plain["n_ctx"]
+    with pytest.raises(RNNConfigError, match=r"missing fields \['n_ctx'\]"):
+        RNNConfig.from_dict(plain)
+
+
+def test_wrong_weights() -> None:
+    config = RNNConfig(**SMALL)
+    good = random_rnn(config).weights
+    for change, message in (
+        ({"W_pos": torch.zeros(16, 5)}, r"unknown \['W_pos'\]"),
+        ({"W_Q": torch.zeros(2, 5, 4).double()}, r"W_Q has shape \(2, 5, 4\), expected \(2, 5, 3\)"),
+        ({"b_U": torch.tensor([0.0, torch.nan, 0.0]).double()}, "b_U holds nan or infinite"),
+        ({"b_U": torch.tensor([0.0, torch.inf, 0.0]).double()}, "b_U holds nan or infinite"),
+        ({"b_U": torch.zeros(3)}, "mixed types"),
+        ({"b_U": torch.zeros(3, dtype=torch.bfloat16)}, "only float32 and float64"),
+    ):
+        with pytest.raises(RNNWeightError, match=message):
+            TwoLayerRNN(config, {**good, **change})
+    with pytest.raises(RNNWeightError, match=r"missing \['W_E'\]"):
+        TwoLayerRNN(config, {name: weight for name, weight in good.items() if name != "W_E"})
+
+
+def test_weights_are_a_copy_and_follow_to() -> None:
+    weights = {
+        name: weight.clone() for name, weight in random_rnn(RNNConfig(**SMALL), dtype=torch.float32).weights.items()
+    }
+    rnn = TwoLayerRNN(RNNConfig(**SMALL), weights)
+    before = rnn(torch.tensor([[1, 2]]))
+    weights["W_E"].zero_()
+    assert torch.equal(rnn(torch.tensor([[1, 2]])), before)
+    assert rnn.to(torch.float64)(torch.tensor([[1, 2]])).dtype == torch.float64
+    assert not list(rnn.parameters())
+
+
+def test_wrong_strings() -> None:
+    rnn = random_rnn(RNNConfig(**SMALL))
+    for tokens, message in (
+        (torch.tensor([[1, 5]]), r"token 5 is not in the vocabulary 0\.\.4"),
+        (torch.tensor([[-1, 0]]), "token -1 is not in the vocabulary"),
+        (torch.zeros(1, 0, dtype=torch.long), "an empty string"),
+    ):
+        with pytest.raises(RNNInputError, match=message):
+            rnn(tokens)
+        with pytest.raises(RNNInputError, match=message):
+            rnn.last_logits(tokens)
+    with pytest.raises(RNNInputError, match="token -1"):
+        rnn.step(rnn.initial(), torch.tensor([-1]))
+    for length in (0, 3):
+        with pytest.raises(RNNInputError, match=r"lengths must be in 1\.\.2"):
+            rnn.last_logits(torch.tensor([[1, 2]]), torch.tensor([length]))
+    with pytest.raises(ValueError, match="finite set of queries"):
+        random_rnn(RNNConfig(**SMALL, state="position")).initial(form="queries")
+
+
+# ---------------------------------------------------------------------- texts
+
+
+def test_texts_of_characters_and_words() -> None:
+    config = RNNConfig(**SMALL, alphabet=("[", "]", "<a", "<", "<bos>"), separator="", bos_token=4)
+    rnn = random_rnn(config)
+    assert rnn.to_tokens("[ <a]<").tolist() == [[4, 0, 2, 1, 3]]  # the longest symbol first
+    assert rnn.to_tokens("<bos>[]").tolist() == [[4, 0, 1]]
+    assert rnn.to_tokens("[]", prepend_bos=False).tolist() == [[0, 1]]
+    assert rnn.to_string(torch.tensor([4, 0, 2, 1])) == "[<a]"
+    assert rnn.to_str_tokens(torch.tensor([4, 0])) == ["<bos>", "["]
+    with pytest.raises(RNNTextError, match=r"'x', symbol 2"):
+        rnn.to_tokens("[x")
+    words = dataclasses.replace(config, alphabet=("a", "good", "film", "?", "<bos>"), separator=" ", bos_token=None)
+    assert random_rnn(words).to_tokens("a  good film").tolist() == [[0, 1, 2]]
+    with pytest.raises(RNNTextError, match="'bad'"):
+        random_rnn(words).to_tokens("a bad film")
+    unknown = dataclasses.replace(words, unknown_token=3)
+    assert random_rnn(unknown).to_tokens("a bad film").tolist() == [[0, 3, 2]]
+    assert random_rnn(words).to_string(torch.tensor([0, 2])) == "a film"
+    with pytest.raises(RNNTextError, match="no alphabet"):
+        random_rnn(RNNConfig(**SMALL)).to_tokens("a")
+    with pytest.raises(RNNTextError, match="token 5"):
+        rnn.to_str_tokens(torch.tensor([5]))
