@@ -94,9 +94,8 @@ class DyckDistribution:
         self._refuse_invalid(tokens)
         tokens, depth = tokens.long(), language.depth(tokens)
         if mode == "complete":
-            left = self._tokens_left(tokens, depth, remaining)
-            longest = int((left.amax(-1) + (tokens < language.bos_token).sum(-1)).max()) if left.numel() else 0
-            table = open_probability(self.q, language.max_depth, longest, "complete")
+            left, total = self._tokens_left(tokens, depth, remaining)
+            table = open_probability(self.q, language.max_depth, int(total.max()) if total.numel() else 0, "complete")
             opening = torch.tensor(table, device=tokens.device)[left, depth]
             closing = torch.where(left > 0, 1 - opening, 0.0)
         else:
@@ -275,13 +274,14 @@ class DyckDistribution:
                 f"{self.language.to_string(tokens[tuple(where)])!r}; check with is_prefix(tokens)"
             )
 
-    def _tokens_left(self, tokens: Tensor, depth: Tensor, remaining: int | Tensor | None) -> Tensor:
-        """How many brackets follow each position, refusing what cannot be completed in them."""
+    def _tokens_left(self, tokens: Tensor, depth: Tensor, remaining: int | Tensor | None) -> tuple[Tensor, Tensor]:
+        """How many brackets follow each position, and are in each string; refuses what cannot be completed so."""
         brackets = (tokens < self.language.bos_token).long()
         after = torch.as_tensor(0 if remaining is None else remaining, device=tokens.device)
         if bool((after < 0).any()):
             raise ValueError(f"remaining must be at least 0, got {int(after.min())}")
-        left = after[..., None] + brackets.sum(-1, keepdim=True) - brackets.cumsum(-1)
+        total = after + brackets.sum(-1)
+        left = total[..., None] - brackets.cumsum(-1)
         if depth.shape[-1]:
             last_depth, last_left = depth[..., -1], left[..., -1]
             stuck = (last_depth > last_left) | ((last_left - last_depth) % 2 == 1)
@@ -291,7 +291,7 @@ class DyckDistribution:
                     f"{int(last_left[stuck][0])} more bracket(s); set remaining to the number that follows, which must "
                     "be at least the depth and of the same parity"
                 )
-        return left
+        return left, total
 
     def _prefix_nats(self, sizes: NDArray[np.int64]) -> float:
         """Sum over the lengths of the expected nats of a string, mode "prefix"."""
@@ -343,13 +343,14 @@ def _choice_nats(first: Floats, second: Floats) -> Floats:
     total = first + second
     safe_first, safe_second = np.where(first > 0, first, 1.0), np.where(second > 0, second, 1.0)
     both = np.where(total > 0, total, 1.0)
-    return first * (np.log(both) - np.log(safe_first)) + second * (np.log(both) - np.log(safe_second))
+    nats: Floats = first * (np.log(both) - np.log(safe_first)) + second * (np.log(both) - np.log(safe_second))
+    return nats
 
 
 def _check_length(length: int, mode: str, least: int) -> None:
     check_integer("length", length, least=least)
     if mode == "complete" and length % 2:
         raise ValueError(
-            f"complete strings have an even length, got {length}; choose {length - 1 or 2} or {length + 1}, "
+            f"complete strings have an even length, got {length}; choose {max(length - 1, 2)} or {length + 1}, "
             "or mode='prefix'"
         )

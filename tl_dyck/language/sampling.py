@@ -129,19 +129,21 @@ def draw_tokens(
     for first in range(0, n if length else 0, at_once):
         m = min(at_once, n - first)
         if in_pieces:
-            opens = _walk_in_pieces(_cells(q, max_depth, length, end), m, length, rng)
+            cells = _cells(q, max_depth, length, end)
+            opens = _walk_in_pieces(cells, rng.random((*cells.shape[:2], m)))[:length]
         else:
-            opens = _walk_by_position(open_probability(q, max_depth, length, end), m, length, rng)
+            opens = _walk_by_position(open_probability(q, max_depth, length, end), rng.random((length, m)))
         tokens[first : first + m] = _add_types(opens, n_types, rng).T
     return tokens
 
 
-def _walk_by_position(table: Floats, n: int, length: int, rng: np.random.Generator) -> NDArray[np.uint8]:
-    """Walk one position at a time, whatever D is. Shape ``[length, n]``, 1 for an open."""
+def _walk_by_position(table: Floats, draws: Floats) -> NDArray[np.uint8]:
+    """Walk one position at a time, whatever D is, with one uniform number a token; ``[length, n]``, 1 for an open."""
+    length, n = draws.shape
     depth = np.zeros(n, dtype=np.intp)
     opens = np.empty((length, n), dtype=bool)
-    for position, draws in enumerate(rng.random((length, n))):
-        np.less(draws, table[length - position].take(depth), out=opens[position])
+    for position in range(length):
+        np.less(draws[position], table[length - position].take(depth), out=opens[position])
         depth += opens[position]
         depth += opens[position]
         depth -= 1
@@ -165,14 +167,20 @@ def _cells(q: float, max_depth: int, length: int, end: End) -> Floats:
     return np.ascontiguousarray(cells.reshape(pieces, steps, -1).swapaxes(0, 1))
 
 
-def _walk_in_pieces(cells: Floats, n: int, length: int, rng: np.random.Generator) -> NDArray[np.uint8]:
+def _walk_in_pieces(cells: Floats, draws: Floats) -> NDArray[np.uint8]:
     """Walk all pieces at once, each from all depths it may begin at, and join them.
 
-    Shape ``[length, n]``, 1 for an open.
     One uniform number decides a position, whatever the depth: bit c of its mask says whether it opens in cell c.
+
+    Args:
+        cells: see `_cells`, ``[step, piece, cell]``.
+        draws: uniform on [0, 1), ``[step, piece, n]``.
+
+    Returns:
+        Shape ``[steps * pieces, n]``, 1 for an open.
     """
     steps, pieces, n_cells = cells.shape
-    draws = rng.random((steps, pieces, n))
+    n = draws.shape[2]
     mask = np.zeros(draws.shape, dtype=np.uint8)
     for c in range(n_cells):
         mask |= (draws < cells[:, :, c, None]).view(np.uint8) << np.uint8(c)
@@ -190,17 +198,18 @@ def _walk_in_pieces(cells: Floats, n: int, length: int, rng: np.random.Generator
         if step % 2 == 0:
             cell -= 1
     if pieces == 1:
-        return opens[:length, 0, 0]
+        return opens[:, 0, 0]
 
     begin = np.zeros((pieces, n), dtype=np.intp)
     columns = np.arange(n)
     for piece in range(1, pieces):
         begin[piece] = cell[begin[piece - 1], piece - 1, columns]
     begun = begin.astype(np.uint8)
-    joined = np.zeros((steps, pieces, n), dtype=np.uint8)
+    joined: NDArray[np.uint8] = np.zeros((steps, pieces, n), dtype=np.uint8)
     for start in range(starts):
         joined |= opens[:, start] & (begun == start)
-    return joined.swapaxes(0, 1).reshape(pieces * steps, n)[:length]
+    walks: NDArray[np.uint8] = joined.swapaxes(0, 1).reshape(pieces * steps, n)
+    return walks
 
 
 def _add_types(opens: NDArray[np.uint8], n_types: int, rng: np.random.Generator) -> NDArray[Any]:

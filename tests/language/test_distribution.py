@@ -1,0 +1,273 @@
+"""The exact facts of D(q, k, D), against exact fractions over all strings."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections import defaultdict
+from fractions import Fraction
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tl_dyck.language import DyckDistribution, DyckLanguage, DyckStringError
+
+
+@functools.cache
+def all_strings(n_types, max_depth, q, length):
+    """Every prefix of the given length with its exact probability, by the words of the definition."""
+    found = {}
+
+    def extend(tokens, stack, probability):
+        if len(tokens) == length:
+            found[tokens] = probability
+            return
+        opening = Fraction(1) if not stack else Fraction(0) if len(stack) == max_depth else q
+        if opening:
+            for kind in range(n_types):
+                extend((*tokens, 2 * kind), (*stack, kind), probability * opening / n_types)
+        if opening < 1:
+            extend((*tokens, 2 * stack[-1] + 1), stack[:-1], probability * (1 - opening))
+
+    extend((), (), Fraction(1))
+    return found
+
+
+def weights(n_types, max_depth, q, length, mode):
+    """Strings of the mode and their exact probability among those of their length."""
+    found = all_strings(n_types, max_depth, q, length)
+    if mode == "prefix":
+        return found
+    whole = {s: p for s, p in found.items() if sum(1 - 2 * (token % 2) for token in s) == 0}
+    total = sum(whole.values())
+    return {s: p / total for s, p in whole.items()}
+
+
+CASES = [
+    (n_types, max_depth, q)
+    for n_types, max_depth in ((1, 1), (1, 3), (2, 1), (2, 2), (2, 4), (3, 2))
+    for q in (Fraction(1, 2), Fraction(1, 7), Fraction(9, 10))
+]
+
+
+def build(n_types, max_depth, q):
+    return DyckDistribution(DyckLanguage(n_types, max_depth), float(q))
+
+
+@pytest.mark.parametrize("mode", ["complete", "prefix"])
+@pytest.mark.parametrize("case", CASES)
+def test_log_prob_against_fractions(case, mode):
+    distribution = build(*case)
+    for length in range(0, 7, 2 if mode == "complete" else 1):
+        expected = weights(*case, length, mode)
+        strings = distribution.language.enumerate(length, mode)
+        assert set(map(tuple, strings.tolist())) == set(expected)
+        log_probs = distribution.log_prob(strings, mode=mode)
+        assert log_probs.dtype == torch.float64
+        for string, value in zip(strings.tolist(), log_probs.tolist(), strict=True):
+            assert value == pytest.approx(math.log(expected[tuple(string)]), abs=1e-12)
+
+
+@pytest.mark.parametrize("mode", ["complete", "prefix"])
+@pytest.mark.parametrize("case", CASES)
+def test_next_token_probs_against_fractions(case, mode):
+    """P(next | prefix) is the mass of the strings that go on so, over the mass of those that begin so."""
+    distribution, length = build(*case), 6
+    begin, bos = defaultdict(Fraction), distribution.language.bos_token
+    for string, probability in weights(*case, length, mode).items():
+        for end in range(length + 1):
+            begin[string[:end]] += probability
+    for size in range(length):
+        prefixes = [prefix for prefix in list(begin) if len(prefix) == size]
+        tokens = torch.tensor([[bos, *prefix] for prefix in prefixes])
+        options = {"remaining": length - size} if mode == "complete" else {}
+        rows = distribution.next_token_probs(tokens, mode=mode, **options)
+        assert rows.shape == (len(prefixes), size + 1, bos + 1)
+        for prefix, row in zip(prefixes, rows[:, -1].tolist(), strict=True):
+            expected = [float(begin[(*prefix, token)] / begin[prefix]) for token in range(bos)]
+            assert row == pytest.approx([*expected, 0.0], abs=1e-12)
+
+
+def test_next_token_probs_of_whole_strings_end_in_zeros():
+    distribution = DyckDistribution(DyckLanguage(2, 4))
+    tokens = torch.tensor([[4, 0, 2, 3, 1], [4, 0, 1, 4, 4]])  # the second is shorter, and padded
+    rows = distribution.next_token_probs(tokens, mode="complete")
+    assert rows.sum(-1).tolist() == [[1, 1, 1, 1, 0], [1, 1, 0, 0, 0]]
+    ahead = distribution.next_token_probs(tokens[:, :2], mode="complete", remaining=torch.tensor([3, 1]))
+    assert torch.equal(ahead, rows[:, :2])
+    # Opening is certain at first, to depth 2 with probability 3/5 (3 of 5 shapes at q = 1/2), of either type.
+    assert rows[0, 0].tolist() == [0.5, 0, 0.5, 0, 0]
+
+
+def test_next_token_probs_on_the_boundaries():
+    distribution = DyckDistribution(DyckLanguage(2, 2), 0.3)
+    rows = distribution.next_token_probs(torch.tensor([4, 0, 2, 3, 1]))
+    expected = [
+        [0.5, 0, 0.5, 0, 0],
+        [0.15, 0.7, 0.15, 0, 0],
+        [0, 0, 0, 1, 0],
+        [0.15, 0.7, 0.15, 0, 0],
+        [0.5, 0, 0.5, 0, 0],
+    ]
+    assert torch.allclose(rows, torch.tensor(expected, dtype=torch.float64), atol=1e-15)
+
+
+@given(
+    st.integers(1, 3),
+    st.integers(1, 5),
+    st.sampled_from([0.001, 0.2, 0.5, 0.97]),
+    st.integers(0, 12),
+    st.integers(0, 99),
+)
+@settings(max_examples=60)
+def test_chain_rule(n_types, max_depth, q, pairs, seed):
+    """Log-probability is the sum of the logs of next-token probabilities, which sum to 1; in both modes."""
+    distribution = build(n_types, max_depth, q)
+    generator = torch.Generator().manual_seed(seed)
+    for mode in ("complete", "prefix"):
+        tokens = distribution.sample(3, 2 * pairs, mode=mode, generator=generator)
+        bos = torch.full((3, 1), distribution.language.bos_token)
+        rows = distribution.next_token_probs(torch.cat([bos, tokens], 1), mode=mode)[:, :-1]
+        assert torch.allclose(rows.sum(-1), torch.ones(3, 2 * pairs, dtype=torch.float64), atol=1e-12)
+        chained = rows.gather(-1, tokens[..., None]).log().sum((-1, -2))
+        assert torch.allclose(chained, distribution.log_prob(tokens, mode=mode), atol=1e-9)
+
+
+def test_log_prob_of_impossible_strings():
+    distribution = DyckDistribution(DyckLanguage(2, 2))
+    strings = torch.tensor([[0, 3, 4, 4], [1, 0, 4, 4], [0, 0, 0, 1], [0, 2, 4, 3], [4, 4, 4, 4], [0, 1, 4, 4]])
+    assert distribution.log_prob(strings).tolist() == [-math.inf] * 3 + [math.log(1 / 8), 0, math.log(1 / 4)]
+    whole = distribution.log_prob(strings, mode="complete")
+    assert whole.tolist() == pytest.approx([-math.inf] * 4 + [0, math.log(1 / 2)])
+
+
+# --- entropy floor --------------------------------------------------------------------------------------------------
+
+
+def brute_force_floor(n_types, max_depth, q, lengths, mode):
+    """Best cross-entropy of any function of the prefix, tokens pooled over all strings of all lengths."""
+    pooled = defaultdict(lambda: defaultdict(Fraction))
+    for length in lengths:
+        for string, probability in weights(n_types, max_depth, q, length, mode).items():
+            for end in range(length):
+                pooled[string[:end]][string[end]] += probability
+    nats = 0.0
+    for counts in pooled.values():
+        total = sum(counts.values())
+        nats += sum(float(mass) * math.log(total / mass) for mass in counts.values())
+    return nats / sum(lengths)
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(
+    ("mode", "lengths"),
+    [
+        ("complete", (2,)),
+        ("complete", (6,)),
+        ("complete", (2, 4, 6)),
+        ("complete", (6, 2)),
+        ("complete", (2, 2, 4)),
+        ("prefix", (1,)),
+        ("prefix", (5,)),
+        ("prefix", (1, 2, 5)),
+    ],
+)
+def test_entropy_floor_against_fractions(case, mode, lengths):
+    floor = build(*case).entropy_floor(lengths, mode)
+    assert floor == pytest.approx(brute_force_floor(*case, lengths, mode), abs=1e-12)
+    if len(lengths) == 1:
+        assert build(*case).entropy_floor(lengths[0], mode) == floor
+
+
+def test_entropy_floor_is_reached_by_the_exact_distribution():
+    """At a length too long to enumerate: the mean of -log p over samples, within 5 standard errors."""
+    distribution = DyckDistribution(DyckLanguage(2, 4), 0.4)
+    for mode in ("complete", "prefix"):
+        tokens = distribution.sample(4000, 200, mode=mode, generator=torch.Generator().manual_seed(1))
+        nats = -distribution.log_prob(tokens, mode=mode) / 200
+        assert abs(nats.mean() - distribution.entropy_floor(200, mode)) < 5 * nats.std() / math.sqrt(4000)
+
+
+def test_not_knowing_the_length_costs():
+    distribution, lengths = DyckDistribution(DyckLanguage(2, 4)), range(2, 28, 2)
+    unknown = distribution.entropy_floor(lengths, "complete")
+    known = sum(n * distribution.entropy_floor(n, "complete") for n in lengths) / sum(lengths)
+    assert known + 0.01 < unknown < math.log(4)
+
+
+@pytest.mark.parametrize(("max_depth", "q"), [(1, 0.5), (4, 0.5), (4, 1e-6), (300, 0.999), (300, 1e-3), (20_000, 0.5)])
+def test_long_strings_neither_underflow_nor_overflow(max_depth, q):
+    """For q = 0.999 and D = 300 the probability of being at depth 0 is about 1e-897."""
+    length = 10_000 if max_depth < 100 else 900
+    distribution = DyckDistribution(DyckLanguage(2, max_depth), q)
+    floor = distribution.entropy_floor((length, length - 2), "complete")
+    assert math.isfinite(floor)
+    assert math.log(2) / 2 - 1e-9 <= floor <= math.log(2) * 1.5 + 1e-9  # half the tokens are opens, of 2 types
+    tokens = distribution.sample(3, length, generator=torch.Generator().manual_seed(0))
+    assert bool(distribution.language.is_complete(tokens).all())
+    assert torch.isfinite(distribution.log_prob(tokens, mode="complete")).all()
+
+
+def test_completion_table_against_fractions_of_a_large_depth():
+    q, length, max_depth = Fraction(99, 100), 60, 30
+    row = {0: Fraction(1)}
+    for _ in range(length):
+        ways = defaultdict(Fraction)
+        for depth in range(max_depth + 1):
+            opening = Fraction(1) if depth == 0 else Fraction(0) if depth == max_depth else q
+            ways[depth] = opening * row.get(depth + 1, 0) + (1 - opening) * row.get(depth - 1, 0)
+        row = ways
+    deep = torch.tensor([[0] * 30 + [1] * 30])
+    distribution = DyckDistribution(DyckLanguage(1, max_depth), float(q))
+    exact = Fraction(99, 100) ** 29 * Fraction(1, 100) ** 29 / row[0]
+    assert distribution.log_prob(deep, mode="complete").item() == pytest.approx(math.log(exact), rel=1e-12)
+
+
+# --- errors ---------------------------------------------------------------------------------------------------------
+
+D = DyckDistribution(DyckLanguage(2, 2))
+
+
+@pytest.mark.parametrize("q", [0.0, 1.0, -0.1, 1.5, math.nan, math.inf])
+def test_q_outside_the_open_interval(q):
+    with pytest.raises(ValueError, match="q must be strictly between 0 and 1, got"):
+        DyckDistribution(DyckLanguage(2, 4), q)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: D.entropy_floor(7, "complete"), r"even length, got 7; choose 6 or 8, or mode='prefix'"),
+        (lambda: D.entropy_floor((2, 3), "complete"), r"even length, got 3"),
+        (lambda: D.entropy_floor(0, "prefix"), r"length must be at least 1, got 0"),
+        (lambda: D.entropy_floor((), "prefix"), r"lengths is empty"),
+        (lambda: D.entropy_floor(4, "complte"), r"unknown mode 'complte'. Did you mean 'complete'\?"),
+        (lambda: D.log_prob(torch.tensor([0]), mode="x"), r"unknown mode 'x'"),
+        (lambda: D.next_token_probs(torch.tensor([0]), mode="x"), r"unknown mode 'x'"),
+        (lambda: D.next_token_probs(torch.tensor([0]), remaining=1), r"mode 'complete' only"),
+        (lambda: D.next_token_probs(torch.tensor([0, 1]), mode="complete", remaining=-2), r"at least 0, got -2"),
+    ],
+)
+def test_bad_arguments(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: D.next_token_probs(torch.tensor([0, 3])), r"position 1 makes it no prefix of Dyck\(2, 2\): '\[\)'"),
+        (lambda: D.next_token_probs(torch.tensor([[0, 1], [1, 0]])), r"position 0 of string 1 makes it no prefix"),
+        (lambda: D.next_token_probs(torch.tensor([[[0, 0, 0]]])), r"position 2 of string \(0, 0\) makes it no prefix"),
+        (lambda: D.next_token_probs(torch.tensor([0, 0]), mode="complete"), r"depth 2 cannot be completed in 0 more"),
+        (
+            lambda: D.next_token_probs(torch.tensor([[0, 1], [0, 0]]), mode="complete", remaining=torch.tensor([2, 3])),
+            r"depth 2 cannot be completed in 3 more",
+        ),
+    ],
+)
+def test_strings_outside_the_language(call, message):
+    with pytest.raises(DyckStringError, match=message):
+        call()

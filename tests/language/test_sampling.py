@@ -1,0 +1,320 @@
+"""The sampler: every draw is of the language, frequencies are exact, both ways of walking agree bit by bit."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import Counter
+from fractions import Fraction
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from tl_dyck.language import DyckDistribution, DyckLanguage, sampling
+
+
+def generator(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
+QS = [1e-9, 0.01, 0.3, 0.5, 0.9, 1 - 1e-9]
+
+
+@given(
+    st.integers(1, 5),
+    st.one_of(st.integers(1, 6), st.sampled_from([14, 15, 16, 17, 40, 200])),
+    st.sampled_from(QS),
+    st.one_of(st.integers(0, 70), st.sampled_from([126, 127, 128, 129, 300])),
+    st.sampled_from(["complete", "prefix", "close"]),
+    st.integers(0, 2**31),
+)
+@settings(max_examples=150)
+def test_every_draw_is_of_the_language(n_types, max_depth, q, length, kind, seed):
+    distribution = DyckDistribution(DyckLanguage(n_types, max_depth), q)
+    language = distribution.language
+    if kind == "close":
+        length += 2 - (length % 2 if max_depth == 1 else 0)
+        tokens = distribution.sample_ending_in_close(7, length, mode="prefix", generator=generator(seed))
+        assert bool(language.is_close(tokens[:, -1]).all())
+    else:
+        length -= length % 2 if kind == "complete" else 0
+        tokens = distribution.sample(7, length, mode=kind, generator=generator(seed))
+    assert tokens.shape == (7, length)
+    assert tokens.dtype == torch.int64
+    assert not bool((tokens == language.bos_token).any())
+    assert bool((language.is_complete if kind == "complete" else language.is_prefix)(tokens).all())
+
+
+@pytest.mark.parametrize(
+    ("n_types", "max_depth", "q", "length", "kind"),
+    [
+        (1, 3, 0.5, 10, "complete"),
+        (2, 4, 0.5, 6, "complete"),
+        (2, 2, 0.9, 6, "complete"),
+        (3, 2, 0.2, 6, "complete"),
+        (1, 20, 0.7, 10, "complete"),  # D too large for walking in pieces, were the string longer
+        (2, 4, 0.5, 5, "prefix"),
+        (3, 3, 0.8, 4, "prefix"),
+        (2, 1, 0.5, 5, "prefix"),
+        (1, 3, 0.3, 9, "prefix"),
+        (2, 4, 0.5, 5, "close"),
+        (2, 3, 0.8, 6, "close"),
+        (1, 5, 0.2, 9, "close"),
+    ],
+)
+def test_frequencies_against_enumeration(n_types, max_depth, q, length, kind):
+    distribution = DyckDistribution(DyckLanguage(n_types, max_depth), q)
+    n, mode = 40_000, "complete" if kind == "complete" else "prefix"
+    strings = distribution.language.enumerate(length, mode)
+    if kind == "close":
+        strings = strings[strings[:, -1] % 2 == 1]
+        tokens = distribution.sample_ending_in_close(n, length, mode=mode, generator=generator(1))
+    else:
+        tokens = distribution.sample(n, length, mode=mode, generator=generator(1))
+    probability = distribution.log_prob(strings, mode=mode).exp()  # itself tested against fractions
+    probability = (probability / probability.sum()).numpy()
+    index = {tuple(string): i for i, string in enumerate(strings.tolist())}
+    found = np.zeros(len(index))
+    for string, times in Counter(map(tuple, tokens.tolist())).items():
+        found[index[string]] += times  # KeyError: a string outside the support
+    assert_frequencies(found, probability * n)
+
+
+def assert_frequencies(found, expected):
+    """Chi-square, with the rarest cells pooled until each has at least 5 expected draws."""
+    order = np.argsort(expected)
+    pooled = np.searchsorted(np.cumsum(expected[order]), 5) + 1 if expected.min() < 5 else 1
+    found = np.concatenate([[found[order[:pooled]].sum()], found[order[pooled:]]])
+    expected = np.concatenate([[expected[order[:pooled]].sum()], expected[order[pooled:]]])
+    assert len(found) > 1 or found[0] == pytest.approx(expected[0])
+    if len(found) > 1:
+        assert stats.chisquare(found, expected).pvalue > 1e-4
+
+
+# --- the walk -------------------------------------------------------------------------------------------------------
+
+
+def reference_walks(q, max_depth, draws, end):
+    """One string and one position at a time; probabilities by exact fractions."""
+    length, n = draws.shape
+    top = min(max_depth, length)
+
+    def opening(depth):
+        return Fraction(1) if depth == 0 else Fraction(0) if depth == max_depth else q
+
+    goals = [{d: Fraction(d == 0 if end == "complete" else 1) for d in range(top + 2)}]
+    for r in range(1, length + 1):
+        last, row = goals[-1], {top + 1: Fraction(0), -1: Fraction(0)}
+        for d in range(top + 1):
+            up = 0 if end == "close" and r == 1 else opening(d) * last[d + 1]
+            row[d] = up + (1 - opening(d)) * (last.get(d - 1, 0) if d else 0)
+        goals.append(row)
+    result = np.zeros((length, n), dtype=np.uint8)
+    for string in range(n):
+        depth = 0
+        for position in range(length):
+            r = length - position
+            up = 0 if end == "close" and r == 1 else opening(depth) * goals[r - 1][depth + 1]
+            opens = draws[position, string] < float(Fraction(up, 1) / goals[r][depth])
+            result[position, string] = opens
+            depth += 1 if opens else -1
+    return result
+
+
+@pytest.mark.parametrize("end", ["complete", "close", "anywhere"])
+@pytest.mark.parametrize(
+    ("q", "max_depth", "length"),
+    [
+        (Fraction(1, 2), 4, 28),
+        (Fraction(1, 2), 4, 66),  # just long enough for more than one piece
+        (Fraction(9, 10), 3, 100),
+        (Fraction(1, 10), 15, 90),
+        (Fraction(7, 8), 15, 120),
+        (Fraction(1, 2), 1, 70),
+        (Fraction(1, 3), 2, 64),
+    ],
+)
+def test_both_ways_of_walking_against_a_reference(q, max_depth, length, end):
+    """The same uniform numbers give the same walks. Not monotone in depth for q = 9/10, hence the bit masks."""
+    draws = np.random.default_rng(5).random((length, 40))
+    expected = reference_walks(q, max_depth, draws, end)
+    table = sampling.open_probability(float(q), max_depth, length, end)
+    by_position = sampling._walk_by_position(table, draws)
+    assert np.array_equal(by_position, expected)
+    cells = sampling._cells(float(q), max_depth, length, end)
+    assert (cells.shape[1] > 1) == (length > 64)
+    steps, pieces, _ = cells.shape
+    padded = np.full((pieces * steps, 40), 0.5)
+    padded[:length] = draws
+    in_pieces = sampling._walk_in_pieces(cells, padded.reshape(pieces, steps, 40).swapaxes(0, 1))
+    assert np.array_equal(in_pieces[:length], expected)
+
+
+@pytest.mark.parametrize(("max_depth", "length"), [(4, 500), (4, 10_000), (40, 500)])
+@pytest.mark.parametrize("kind", ["complete", "prefix", "close"])
+def test_depths_of_long_strings_against_forward_backward(max_depth, length, kind):
+    """Mean depth at some positions, exact by matrix powers of the two-step chain, within 5 standard errors."""
+    q, n = 0.45, 400 if length > 1000 else 3000
+    step = np.zeros((max_depth + 1, max_depth + 1))
+    for depth in range(max_depth + 1):
+        opening = 1.0 if depth == 0 else 0.0 if depth == max_depth else q
+        if opening:
+            step[depth, depth + 1] = opening
+        if opening < 1:
+            step[depth, depth - 1] = 1 - opening
+    goal = np.eye(max_depth + 1)[0] if kind == "complete" else np.ones(max_depth + 1)
+    last = np.tril(step) if kind == "close" else step
+    distribution = DyckDistribution(DyckLanguage(2, max_depth), q)
+    if kind == "close":
+        tokens = distribution.sample_ending_in_close(n, length, mode="prefix", generator=generator(3))
+    else:
+        tokens = distribution.sample(n, length, mode=kind, generator=generator(3))
+    depth = distribution.language.depth(tokens).double()
+    power = np.linalg.matrix_power
+    for position in (1, 2, 31, 64, length // 3, length - 5, length - 2, length - 1):  # tokens read
+        forward = power(step, position)[0]
+        weight = forward * (power(step, length - position - 1) @ last @ goal)
+        weight /= weight.sum()
+        mean = weight @ np.arange(max_depth + 1)
+        spread = math.sqrt(max(weight @ np.arange(max_depth + 1) ** 2 - mean**2, 0))
+        assert abs(depth[:, position - 1].mean().item() - mean) <= 5 * spread / math.sqrt(n) + 1e-9
+
+
+@pytest.mark.parametrize("q", [0.05, 0.5, 0.95])
+@pytest.mark.parametrize("end", ["complete", "close"])
+def test_tables_are_probabilities_and_forced_steps_are_exact(q, end):
+    table = sampling.open_probability(q, 5, 40, end)
+    assert table.shape == (41, 6)
+    assert ((table >= 0) & (table <= 1)).all()
+    assert not table[0].any()
+    assert not table[:, 5].any()
+    if end == "complete":
+        assert (table[2::2, 0] == 1).all()
+        assert (table[range(1, 6), range(1, 6)] == 0).all()  # as many closes to come as brackets open
+    else:
+        assert not table[1].any()
+        assert (table[2:, 0] == 1).all()
+
+
+# --- types ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("n_types", "max_depth", "length"),
+    [(2, 4, 28), (4, 3, 100), (3, 4, 28), (3, 8, 500), (5, 60, 400), (2, 120, 600), (300, 3, 40), (129, 3, 40)],
+)
+def test_types_are_uniform_and_independent(n_types, max_depth, length):
+    """Also where the levels need several words (k = 5, D = 60 and k = 2, D = 120)."""
+    q = 0.5 if max_depth < 10 else 0.97
+    distribution = DyckDistribution(DyckLanguage(n_types, max_depth), q)
+    language = distribution.language
+    tokens = distribution.sample(4000 if n_types < 100 else 20_000, length, mode="prefix", generator=generator(2))
+    types, opens = language.bracket_type(tokens), language.is_open(tokens)
+    partner = language.matching(tokens)
+    assert torch.equal(types.gather(1, partner.clamp(min=0))[partner >= 0], types[partner >= 0])
+    deepest = int(language.depth(tokens).max())
+    assert deepest == min(max_depth, length)
+    depth = language.depth(tokens)
+    for level in {1, 2, deepest // 2 + 1, deepest}:
+        chosen = opens & (depth == level)
+        counts = torch.bincount(types[chosen], minlength=n_types).numpy()
+        assert stats.chisquare(counts).pvalue > 1e-4, level
+    # Type of an open against that of the next open of the same level, and of the bracket around it.
+    first = (opens & (depth == 2)).int().argmax(1)
+    rows = torch.arange(len(tokens))
+    around, inner = types[:, 0], types[rows, first]
+    later = (opens & (depth == 2)).int().cumsum(1).eq(2).int().argmax(1)
+    for a, b, kept in ((around, inner, first > 0), (inner, types[rows, later], (first > 0) & (later > 0))):
+        if n_types > 10 or kept.sum() < 5 * n_types**2:
+            continue
+        joint = torch.bincount(a[kept] * n_types + b[kept], minlength=n_types**2).numpy()
+        assert stats.chisquare(joint).pvalue > 1e-4
+
+
+def test_neighbouring_strings_are_independent():
+    """Strings are drawn in blocks; nothing may be shared between two of them, in one block or in two."""
+    distribution = DyckDistribution(DyckLanguage(2, 4))
+    tokens = distribution.sample(30_000, 28, generator=generator(4))  # more than one block
+    assert len(tokens) * 28 > 2 * sampling._BLOCK
+    at_once = sampling._BLOCK // 28
+    for shift in (1, at_once):
+        same = (tokens[:-shift, 9] == tokens[shift:, 9]).double().mean().item()
+        share = torch.bincount(tokens[:, 9], minlength=4).double() / len(tokens)
+        assert same == pytest.approx((share**2).sum().item(), abs=5 * 0.5 / math.sqrt(len(tokens) - shift))
+
+
+# --- interface ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("length", [28, 500])
+@pytest.mark.parametrize("mode", ["complete", "prefix"])
+def test_same_seed_same_strings(mode, length):
+    distribution = DyckDistribution(DyckLanguage(3, 4))
+    first, again = generator(7), generator(7)
+    a = distribution.sample(600, length, mode=mode, generator=first)
+    assert torch.equal(a, distribution.sample(600, length, mode=mode, generator=again))
+    assert not torch.equal(a, distribution.sample(600, length, mode=mode, generator=first))  # the generator moved on
+    assert not torch.equal(a, distribution.sample(600, length, mode=mode, generator=generator(8)))
+    assert not torch.equal(a, distribution.sample(600, length, mode=mode))
+    assert torch.equal(
+        distribution.sample_ending_in_close(9, length, mode=mode, generator=generator(7)),
+        distribution.sample_ending_in_close(9, length, mode=mode, generator=generator(7)),
+    )
+
+
+@pytest.mark.parametrize(
+    "device", ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU"))]
+)
+def test_device(device):
+    distribution = DyckDistribution(DyckLanguage(2, 4))
+    tokens = distribution.sample(5, 10, generator=generator(1), device=torch.device(device))
+    assert tokens.device.type == device
+    # The same strings, wherever they go.
+    assert torch.equal(tokens.cpu(), distribution.sample(5, 10, generator=generator(1)))
+    assert (
+        distribution.sample(5, 10, generator=torch.Generator(device).manual_seed(1), device=device).device.type
+        == device
+    )
+
+
+@pytest.mark.parametrize(("n", "length"), [(0, 4), (3, 0), (0, 0)])
+def test_empty_results(n, length):
+    for mode in ("complete", "prefix"):
+        assert DyckDistribution(DyckLanguage(2, 4)).sample(n, length, mode=mode).shape == (n, length)
+
+
+def test_depth_one_is_a_row_of_pairs():
+    distribution = DyckDistribution(DyckLanguage(2, 1), 0.1)
+    for length, mode in itertools.product((4, 7, 101), ("complete", "prefix")):
+        if mode == "prefix" or length % 2 == 0:
+            tokens = distribution.sample(20, length, mode=mode, generator=generator(1))
+            assert torch.equal(tokens % 2, (torch.arange(length) % 2).expand(20, length))
+
+
+DISTRIBUTION = DyckDistribution(DyckLanguage(2, 4))
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: DISTRIBUTION.sample(4, 7), r"complete strings have an even length, got 7; choose 6 or 8"),
+        (lambda: DISTRIBUTION.sample(4, 1), r"even length, got 1; choose 2 or 2, or mode='prefix'"),
+        (lambda: DISTRIBUTION.sample(4, -2), r"length must be at least 0, got -2"),
+        (lambda: DISTRIBUTION.sample(-1, 4), r"n must be at least 0, got -1"),
+        (lambda: DISTRIBUTION.sample(4, 4, mode="prefx"), r"unknown mode 'prefx'. Did you mean 'prefix'\?"),
+        (lambda: DISTRIBUTION.sample_ending_in_close(4, 1, mode="prefix"), r"no string of length 1 ends in a close"),
+        (lambda: DISTRIBUTION.sample_ending_in_close(4, 0), r"no string of length 0 ends in a close"),
+        (lambda: DISTRIBUTION.sample_ending_in_close(4, 5), r"even length, got 5"),
+        (
+            lambda: DyckDistribution(DyckLanguage(2, 1)).sample_ending_in_close(4, 5, mode="prefix"),
+            r"no string of length 5 ends in a close in Dyck\(2, 1\); choose an even length",
+        ),
+    ],
+)
+def test_bad_arguments(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
