@@ -87,7 +87,7 @@ def read_json(path: str | Path) -> Any:
     """
     try:
         return json.loads(Path(path).read_bytes())
-    except FileNotFoundError as error:
+    except (FileNotFoundError, IsADirectoryError, NotADirectoryError) as error:
         raise CorruptFileError(f"there is no file {str(path)!r}") from error
     except (ValueError, RecursionError) as error:  # bad UTF-8, bad JSON, absurd nesting
         raise CorruptFileError(f"{str(path)!r} is not valid JSON: {error}") from error
@@ -116,7 +116,7 @@ def read_tensors(path: str | Path, sha256: str | None = None) -> dict[str, torch
     """
     try:
         data = Path(path).read_bytes()
-    except FileNotFoundError as error:
+    except (FileNotFoundError, IsADirectoryError, NotADirectoryError) as error:
         raise CorruptFileError(f"there is no file {str(path)!r}") from error
     digest = hashlib.sha256(data).hexdigest()
     if sha256 is not None and digest != sha256:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, Protocol, final
+from typing import Any, Protocol, final, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int
@@ -18,6 +18,7 @@ __all__ = ["ClosingAccuracy", "DyckTask", "LanguageModel", "list_tasks", "load_t
 MODES = ("complete", "prefix")
 
 
+@runtime_checkable
 class LanguageModel(Protocol):
     """Anything that maps token ids ``[batch, pos]`` (BOS first) to logits ``[batch, pos, d_vocab]``."""
 

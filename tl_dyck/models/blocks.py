@@ -63,12 +63,11 @@ class BareBlock(TransformerBlock):
         """Run the attention layer; arguments as `TransformerBlock.forward` has them."""
         resid_pre = self.hook_resid_pre(resid_pre)
         per_head = [resid_pre] * 3
-        if self.cfg.use_attn_in or self.cfg.use_split_qkv_input:
-            wide = einops.repeat(resid_pre, "batch pos d_model -> batch pos head d_model", head=self.cfg.n_heads)
-            if self.cfg.use_attn_in:
-                per_head = [self.hook_attn_in(wide.clone())] * 3
-            else:
-                per_head = [hook(wide.clone()) for hook in (self.hook_q_input, self.hook_k_input, self.hook_v_input)]
+        if self.cfg.use_attn_in:
+            per_head = [self.hook_attn_in(self._per_head(resid_pre))] * 3
+        if self.cfg.use_split_qkv_input:  # of the two, this one counts, as in TransformerBlock
+            hooks = (self.hook_q_input, self.hook_k_input, self.hook_v_input)
+            per_head = [hook(self._per_head(resid_pre)) for hook in hooks]
         query, key, value = per_head
         attn_out = self.attn(
             query_input=query,
@@ -79,3 +78,6 @@ class BareBlock(TransformerBlock):
         )
         resid_post: Tensor = self.hook_resid_post(self.hook_attn_out(attn_out))
         return resid_post
+
+    def _per_head(self, x: Tensor) -> Tensor:
+        return einops.repeat(x, "batch pos d_model -> batch pos head d_model", head=self.cfg.n_heads).clone()

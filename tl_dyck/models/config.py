@@ -2,31 +2,45 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+import operator
+from dataclasses import dataclass, fields
 from typing import Any
 
 import torch
 from transformer_lens import HookedTransformerConfig
+from transformer_lens.utilities.activation_functions import SUPPORTED_ACTIVATIONS
 
 from tl_dyck.language import DyckLanguage
-from tl_dyck.models.embeddings import depth_embedding_size
+from tl_dyck.models.embeddings import DEPTH_EMBEDDINGS, depth_embedding_size
 from tl_dyck.registry import unknown_name
 
-__all__ = ["DyckTransformerConfig"]
+__all__ = ["OPTIONS", "DyckTransformerConfig"]
 
 _CHOICES = {
-    "embedding": ("token", "onehot", "split", "yao"),
+    "embedding": ("token", *DEPTH_EMBEDDINGS),
     "block": ("gpt", "eq6", "bare"),
     "position": ("none", "linear", "learned", "sinusoidal"),
     "attention": ("softmax", "uniform"),
 }
 
-# What defines a model and therefore goes to disk. The other fields of HookedTransformerConfig follow from these,
-# describe architectures that are not ours, or change between releases of TransformerLens.
+# What defines a model and therefore goes to disk. TransformerLens' other fields follow from these, choose what is
+# recorded and not what is computed, or describe architectures that are not ours.
 _SAVED = (
     *("n_types", "max_depth", "brackets", "embedding", "block", "position", "attention", "t_max", "ln_c", "model_name"),
     *("n_layers", "n_heads", "d_model", "d_head", "d_mlp", "n_ctx", "act_fn", "eps", "initializer_range", "dtype"),
+    "default_prepend_bos",
 )
+_RECORDING = ("device", "use_attn_result", "use_split_qkv_input", "use_attn_in", "use_hook_mlp_in", "use_hook_tokens")
+_DERIVED = (
+    *("d_vocab", "d_vocab_out", "normalization_type", "use_normalization_before_and_after", "attn_only"),
+    *("init_weights", "positional_embedding_type", "attn_scale", "n_params", "tokenizer_prepends_bos"),
+)
+
+OPTIONS = (*_SAVED, *_RECORDING)
+
+_LEAST = {"n_layers": 1, "n_heads": 1, "d_model": 1, "d_head": 1, "d_mlp": 1, "n_ctx": 2, "t_max": 1}
+_DTYPES = {"float64": torch.float64, "float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
 @dataclass(kw_only=True)
@@ -39,6 +53,7 @@ class DyckTransformerConfig(HookedTransformerConfig):
     Attributes:
         n_types: number of bracket types k.
         max_depth: largest depth D.
+        d_head: size of a head; -1 for d_model // n_heads.
         brackets: the 2k bracket strings, or None for the default ones.
         embedding: "token" (a trained W_E), or a minimal first layer: "onehot" (Eq. 19), "split" (Eq. 20), "yao" (Eq.
             21).
@@ -55,6 +70,7 @@ class DyckTransformerConfig(HookedTransformerConfig):
 
     n_types: int
     max_depth: int
+    d_head: int = -1
     brackets: tuple[str, ...] | None = None
     embedding: str = "token"
     block: str = "gpt"
@@ -64,14 +80,11 @@ class DyckTransformerConfig(HookedTransformerConfig):
     ln_c: float = 1e-5
 
     def __post_init__(self) -> None:
-        for field, choices in _CHOICES.items():
-            if getattr(self, field) not in choices:
-                raise unknown_name(field, getattr(self, field), choices)
-        if self.seed is not None:
-            raise ValueError(
-                "leave `seed` out of the config (TransformerLens would reseed the whole process); "
-                "give it to build_model(config, seed=…)"
-            )
+        for name, choices in {**_CHOICES, "act_fn": SUPPORTED_ACTIVATIONS}.items():
+            if getattr(self, name) not in choices:
+                raise unknown_name(name, getattr(self, name), choices)
+        self._refuse_foreign()
+        self._check_numbers()
         if isinstance(self.brackets, list):
             self.brackets = tuple(self.brackets)
         language = self.language
@@ -80,18 +93,48 @@ class DyckTransformerConfig(HookedTransformerConfig):
                 f"d_model={self.d_model} is too small: the {self.embedding!r} embedding of Dyck({self.n_types},"
                 f"{self.max_depth}) has {depth_embedding_size(self.embedding, language)} coordinates"
             )
-        for field, least in (("n_layers", 1), ("n_heads", 1), ("d_head", 1), ("n_ctx", 2), ("t_max", 1)):
-            if getattr(self, field) < least:
-                raise ValueError(f"{field} must be at least {least}, not {getattr(self, field)}")
-        if self.ln_c <= 0:
-            raise ValueError(f"ln_c must be positive, not {self.ln_c}")
         self.d_vocab = self.d_vocab_out = language.d_vocab
         self.normalization_type = "LN" if self.block == "gpt" else None
         self.use_normalization_before_and_after = self.block == "eq6"
         self.attn_only = self.block == "bare"
         self.init_weights = False  # build_model does that, with a generator of its own
         self.positional_embedding_type = "standard"
+        self.attn_scale = math.sqrt(self.d_head)
         super().__post_init__()
+
+    def _refuse_foreign(self) -> None:
+        if self.seed is not None:
+            raise ValueError(
+                "leave `seed` out of the config (TransformerLens would reseed the whole process); "
+                "give it to build_model(config, seed=…)"
+            )
+        for field in fields(HookedTransformerConfig):
+            value = getattr(self, field.name)
+            if field.name not in (*OPTIONS, *_DERIVED) and value != field.default:
+                raise ValueError(
+                    f"{field.name}={value!r} is not supported in a Dyck model; leave it at {field.default!r}. "
+                    f"The options are {', '.join(OPTIONS)}"
+                )
+
+    def _check_numbers(self) -> None:
+        for name, least in _LEAST.items():
+            if name == "d_mlp" and self.d_mlp is None:
+                continue  # TransformerLens makes it 4 d_model
+            if name == "d_head" and self.d_head == -1:
+                self.d_head = max(1, self.d_model // self.n_heads)
+            try:
+                setattr(self, name, operator.index(getattr(self, name)))
+            except TypeError:
+                raise TypeError(f"{name} must be an integer, not {getattr(self, name)!r}") from None
+            if getattr(self, name) < least:
+                raise ValueError(f"{name} must be at least {least}, not {getattr(self, name)}")
+        for name in ("ln_c", "eps"):
+            if not 0 < getattr(self, name) < math.inf:
+                raise ValueError(f"{name} must be positive and finite, not {getattr(self, name)}")
+        if not self.initializer_range < math.inf:  # negative: TransformerLens' default
+            raise ValueError(f"initializer_range must be finite, not {self.initializer_range}")
+        if self.dtype not in _DTYPES.values():
+            raise ValueError(f"dtype must be one of {', '.join(f'torch.{name}' for name in _DTYPES)}, not {self.dtype}")
 
     @property
     def language(self) -> DyckLanguage:
@@ -116,6 +159,6 @@ class DyckTransformerConfig(HookedTransformerConfig):
         if set(values) != set(_SAVED):
             odd = sorted(set(values) ^ set(_SAVED))
             raise ValueError(f"not the config of a Dyck model: keys missing or unknown: {', '.join(odd)}")
-        if values["dtype"] not in ("float32", "float64", "bfloat16", "float16"):
-            raise ValueError(f"not the config of a Dyck model: dtype {values['dtype']!r}")
-        return cls(**{**values, "dtype": getattr(torch, values["dtype"]), "device": device})
+        if values["dtype"] not in _DTYPES:
+            raise unknown_name("dtype", values["dtype"], _DTYPES)
+        return cls(**{**values, "dtype": _DTYPES[values["dtype"]], "device": device})

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tl_dyck.models.config import DyckTransformerConfig
-from tl_dyck.models.embeddings import depth_embedding_size
+from tl_dyck.models.config import OPTIONS, DyckTransformerConfig
+from tl_dyck.models.embeddings import DEPTH_EMBEDDINGS, depth_embedding_size
 from tl_dyck.registry import Registry, unknown_name
 from tl_dyck.tasks import DyckTask, load_task
 
@@ -40,10 +40,9 @@ def get_config(name: str, task: DyckTask | str, **overrides: Any) -> DyckTransfo
     """
     if isinstance(task, str):
         task = load_task(task)
-    fields = DyckTransformerConfig.__dataclass_fields__
     for key in overrides:
-        if key not in fields:
-            raise unknown_name("model option", key, fields)
+        if key not in OPTIONS and key != "seed":  # of which the config itself has something to say
+            raise unknown_name("model option", key, OPTIONS)
     return models.get(name)(task, **overrides)
 
 
@@ -60,11 +59,10 @@ def _config(name: str, task: DyckTask, defaults: dict[str, Any], overrides: dict
         **defaults,
         **overrides,
     }
-    if values.get("embedding", "token") != "token" and "d_model" not in overrides:
+    if values.get("embedding") in DEPTH_EMBEDDINGS and "d_model" not in overrides:
         # the paper's 50 wherever it is enough
         values["d_model"] = max(50, depth_embedding_size(values["embedding"], task.language))
     values.setdefault("n_heads", 1)
-    values.setdefault("d_head", max(1, values["d_model"] // values["n_heads"]))
     values.setdefault("d_mlp", values["d_model"])
     return DyckTransformerConfig(**values)
 

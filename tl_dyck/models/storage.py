@@ -24,7 +24,19 @@ def save_model(model: DyckTransformer, folder: str | Path) -> Path:
 
     Raises:
         OSError: the folder cannot be written.
+        ValueError: the weights are not those of a model that `model.cfg` describes.
     """
+    if model.cfg.normalization_type == "LNPre":
+        raise ValueError(
+            "process_weights_ has folded the LayerNorms into the weights of this model, so it is no longer what its "
+            "options say; save it before that"
+        )
+    types = {parameter.dtype for parameter in model.parameters()}
+    if types != {model.cfg.dtype}:
+        raise ValueError(
+            f"the weights are {', '.join(sorted(map(str, types)))}, but model.cfg.dtype is {model.cfg.dtype}; "
+            "convert with model.to(dtype), which changes both"
+        )
     path = ensure_folder(folder)
     digest = write_tensors(path / "model.safetensors", dict(model.named_parameters()))
     write_json(path / "config.json", {"format": _FORMAT, "config": model.cfg.to_saved(), "sha256": digest})
@@ -46,13 +58,37 @@ def load_model(folder: str | Path, device: str | None = None) -> DyckTransformer
     if not isinstance(saved, dict) or saved.get("format") != _FORMAT:
         found = saved.get("format") if isinstance(saved, dict) else type(saved).__name__
         raise CorruptFileError(f"{str(path)!r} does not hold a Dyck model: format {found!r}, expected {_FORMAT!r}")
+    weights = read_tensors(path / "model.safetensors", _digest(saved, path / "config.json"))
     try:
-        config = DyckTransformerConfig.from_saved(saved["config"], device=device)
-    except (KeyError, TypeError, ValueError) as error:
-        raise CorruptFileError(f"{str(path / 'config.json')!r} does not describe a model: {error}") from error
-    model = build_model(config)
-    load_weights(model, read_tensors(path / "model.safetensors", saved.get("sha256")), str(path))
+        _check_sizes(saved["config"], weights)
+        model = build_model(DyckTransformerConfig.from_saved(saved["config"], device=device))
+    except KeyError as error:
+        raise CorruptFileError(f"{str(path / 'config.json')!r} lacks {error}") from error
+    except (TypeError, ValueError) as error:
+        raise CorruptFileError(f"{str(path / 'config.json')!r} does not describe the model: {error}") from error
+    load_weights(model, weights, str(path))
     return model
+
+
+def _digest(saved: dict[str, Any], path: Path) -> str:
+    digest = saved.get("sha256")
+    if not isinstance(digest, str):
+        raise CorruptFileError(f"{str(path)!r} has no SHA-256 of the weights: {digest!r}")
+    return digest
+
+
+def _check_sizes(config: dict[str, Any], weights: dict[str, torch.Tensor]) -> None:
+    """Compare the sizes with those of the weights before anything is built: a silly number may ask for all memory."""
+    last = config["n_layers"] - 1
+    for name, *shape in (
+        ("pos_embed.W_pos", config["n_ctx"], config["d_model"]),
+        ("unembed.W_U", config["d_model"], 2 * config["n_types"] + 1),
+        (f"blocks.{last}.attn.W_O", config["n_heads"], config["d_head"], config["d_model"]),
+        *([] if config["block"] == "bare" else [(f"blocks.{last}.mlp.W_in", config["d_model"], config["d_mlp"])]),
+    ):
+        found = list(weights[name].shape) if name in weights else None
+        if found != shape:
+            raise ValueError(f"by its sizes {name} is {shape}, but the weights have {found or 'none'}")
 
 
 def load_weights(model: DyckTransformer, weights: dict[str, torch.Tensor], source: str) -> None:

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import warnings
 from typing import Any, final
 
 import torch
+from jaxtyping import Int
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+from tqdm.auto import trange
 from transformer_lens import HookedTransformer
+from transformer_lens.utilities import USE_DEFAULT_VALUE, get_attention_mask, sample_logits
 
 from tl_dyck.language import build_tokenizer
 from tl_dyck.models.blocks import BareBlock, eq6_block
 from tl_dyck.models.config import DyckTransformerConfig
 from tl_dyck.models.embeddings import DepthEmbed
+from tl_dyck.registry import unknown_name
 
 __all__ = ["DyckTransformer", "build_model"]
 
@@ -26,19 +32,21 @@ class DyckTransformer(HookedTransformer):
     `to_str_tokens`, `generate`, `loss_fn`, `blocks.0.attn.hook_pattern`, … What differs:
 
     - a minimal first layer ("onehot", "split", "yao") is a `DepthEmbed` in place of `embed`: it has a `table`, no
-      `W_E`, and needs whole strings, so a `past_kv_cache` is refused and `generate` re-reads the string for each new
-      token;
+      `W_E`, and needs whole strings, so a `past_kv_cache` is refused;
+    - `generate` re-reads the whole string for each new token, in every model;
     - strings and tokens that are longer than `n_ctx` are refused, never cut.
 
     Build it with `build_model`.
     """
 
     cfg: DyckTransformerConfig
+    tokenizer: Any
 
     def __init__(self, cfg: DyckTransformerConfig) -> None:
         with warnings.catch_warnings():  # the project depends on transformer_lens < 4 for this reason
             warnings.filterwarnings("ignore", "HookedTransformer is deprecated", DeprecationWarning)
             super().__init__(cfg, tokenizer=build_tokenizer(cfg.language), move_to_device=False)
+        self.language = cfg.language
         if cfg.embedding != "token":
             self._modules["embed"] = DepthEmbed(cfg.embedding, cfg.language, cfg.d_model, cfg.dtype)
         for index in range(cfg.n_layers):
@@ -56,71 +64,127 @@ class DyckTransformer(HookedTransformer):
         self._check_length(tokens)
         return tokens
 
-    def input_to_embed(self, input: Any, *args: Any, **kwargs: Any) -> Any:
+    def input_to_embed(
+        self,
+        input: str | list[str] | Tensor,
+        prepend_bos: bool | None = USE_DEFAULT_VALUE,
+        padding_side: Any = USE_DEFAULT_VALUE,
+        attention_mask: Tensor | None = None,
+        past_kv_cache: Any = None,
+    ) -> Any:
         """As `HookedTransformer.input_to_embed`, after a check that the model can read this input."""
         if isinstance(input, Tensor):
-            if input.is_floating_point():
-                raise TypeError(f"the model reads token ids (integers), not {input.dtype}")
-            self._check_length(input)
-        if kwargs.get("past_kv_cache") is not None and isinstance(self.embed, DepthEmbed):
-            raise ValueError(
-                f"the {self.cfg.embedding!r} embedding depends on the depth, so on the whole string: "
-                "run the model on whole strings, without past_kv_cache"
-            )
-        return super().input_to_embed(input, *args, **kwargs)
+            tokens = input if input.ndim > 1 else input[None]
+        else:
+            tokens = self.to_tokens(input, prepend_bos=prepend_bos, padding_side=padding_side)
+        self.language.bracket_type(tokens)  # raises for what is no token: an index of -1 would pass in silence
+        if past_kv_cache is not None:
+            if isinstance(self.embed, DepthEmbed):
+                raise ValueError(
+                    f"the {self.cfg.embedding!r} embedding depends on the depth, so on the whole string: "
+                    "run the model on whole strings, without past_kv_cache"
+                )
+            seen = past_kv_cache[0].past_keys.shape[1]
+            self._check_length(tokens, seen)
+            if attention_mask is None and seen == 0:
+                # BOS is the padding token too, and TransformerLens would hide one that stands alone
+                attention_mask = get_attention_mask(self.tokenizer, tokens, True)
+                if self.tokenizer.padding_side == "right":
+                    attention_mask[:, 0] = 1
+        self._check_length(tokens)
+        return super().input_to_embed(tokens, prepend_bos, padding_side, attention_mask, past_kv_cache)
 
     @torch.inference_mode()
-    def generate(self, input: Any = "", max_new_tokens: int = 10, *args: Any, **kwargs: Any) -> Any:
-        """As `HookedTransformer.generate`.
+    def generate(  # type: ignore[override]
+        self,
+        input: str | list[str] | Int[Tensor, "batch pos"] = "",
+        max_new_tokens: int = 10,
+        stop_at_eos: bool = True,
+        eos_token_id: int | list[int] | None = None,
+        do_sample: bool = True,
+        top_k: int | None = None,
+        top_p: float | None = None,
+        temperature: float = 1.0,
+        freq_penalty: float = 0.0,
+        use_past_kv_cache: bool = False,
+        prepend_bos: bool | None = USE_DEFAULT_VALUE,
+        padding_side: Any = None,
+        return_type: str = "input",
+        verbose: bool = False,
+    ) -> Any:
+        """Continue strings, as `HookedTransformer.generate` does, with these differences.
 
-        With a minimal first layer, one token is generated at a time from the whole string, since the embedding of a
-        bracket depends on its depth.
+        Each new token is predicted from the whole string, exactly as ``model(string)`` predicts it, for the embedding
+        of a bracket may depend on its depth. So there is no key-value cache, nor padding for the model to see:
+        `use_past_kv_cache` and `padding_side` change nothing. Prompts are strings or tokens, not embeddings.
+
+        Args:
+            input: a string, a list of strings, or tokens (BOS first).
+            max_new_tokens: number of tokens to add, at least one.
+            stop_at_eos: stop when every string has ended, which the token `eos_token_id` shows; the rest is filled up.
+            eos_token_id: one or several tokens; None for the tokenizer's, which is BOS.
+            do_sample: draw from the model's distribution, with torch's global generator; False for the likeliest.
+            top_k: draw from the k likeliest only.
+            top_p: draw from the likeliest that hold this probability only.
+            temperature: divides the logits; 0 for the likeliest token.
+            freq_penalty: subtracted from a token's logit for each time that it occurs.
+            use_past_kv_cache: without effect.
+            prepend_bos: whether to put BOS in front of strings; the default is the configuration's.
+            padding_side: without effect.
+            return_type: "str", "tokens", or "input" for what the input was. Tokens of a list are padded on the left.
+            verbose: whether to show a progress bar.
 
         Raises:
-            ValueError: prompt and new tokens together exceed `n_ctx`, or the arguments need what a depth embedding
-                lacks.
+            ValueError: prompt and new tokens together exceed `n_ctx`, or an argument is out of range.
         """
-        if args:
-            raise TypeError("generate takes its options by keyword: generate(prompt, 10, temperature=0.5)")
-        if not isinstance(self.embed, DepthEmbed):
-            self._check_length(self._prompt(input, kwargs), max_new_tokens)
-            return super().generate(input, max_new_tokens, **kwargs)
-        if isinstance(input, list):  # one by one: padding on the left has no meaning for one-token steps
-            return [self.generate(text, max_new_tokens, **kwargs) for text in input]
-        if (isinstance(input, Tensor) and input.is_floating_point()) or kwargs.get("return_type") == "embeds":
-            raise ValueError(f"the {self.cfg.embedding!r} embedding can generate from strings and tokens only")
-        return_type = kwargs.pop("return_type", "input")
-        if return_type == "input":
-            return_type = "str" if isinstance(input, str) else "tokens"
-        tokens = self._prompt(input, kwargs)
+        if return_type not in ("input", "str", "tokens"):
+            raise unknown_name("return_type", return_type, ("input", "str", "tokens"))
+        if max_new_tokens < 1:
+            raise ValueError(f"max_new_tokens must be at least 1, not {max_new_tokens}")
+        tokens, mask = self._prompts(input, prepend_bos)
         self._check_length(tokens, max_new_tokens)
-        stop_at_eos = kwargs.pop("stop_at_eos", True)
-        eos = kwargs.pop("eos_token_id", None)
-        bos = self.cfg.language.bos_token  # the tokenizer has one token for BOS, EOS and padding
-        stop = torch.tensor(bos if eos is None else eos, device=tokens.device)
-        kwargs.pop("use_past_kv_cache", None)
-        kwargs["verbose"] = False
+        bos = self.language.bos_token
+        stop = torch.tensor(bos if eos_token_id is None else eos_token_id, device=tokens.device)
+        filling = eos_token_id if isinstance(eos_token_id, int) else bos
         finished = torch.zeros(len(tokens), dtype=torch.bool, device=tokens.device)
-        for _ in range(max_new_tokens):
-            longer: Any = super().generate(
-                tokens, 1, use_past_kv_cache=False, return_type="tokens", stop_at_eos=False, **kwargs
-            )
-            tokens = longer
+        for _ in trange(max_new_tokens, disable=not verbose):
+            logits = self(tokens, attention_mask=mask)[:, -1]
+            if do_sample:
+                new = sample_logits(
+                    logits, top_k=top_k, top_p=top_p, temperature=temperature, freq_penalty=freq_penalty, tokens=tokens
+                )
+            else:
+                new = logits.argmax(-1)
             if stop_at_eos:
-                tokens[finished, -1] = bos
-                finished |= torch.isin(tokens[:, -1], stop)
-                if finished.all():
-                    break
-        if return_type == "tokens":
+                new = new.masked_fill(finished, filling)
+                finished |= torch.isin(new, stop)
+            tokens = torch.cat([tokens, new[:, None]], dim=1)
+            mask = None if mask is None else torch.cat([mask, torch.ones_like(new)[:, None]], dim=1)
+            if finished.all():
+                break
+        if return_type == "tokens" or (return_type == "input" and isinstance(input, Tensor)):
             return tokens
-        texts = [self.cfg.language.to_string(row.cpu()) for row in tokens]
+        texts = [self.language.to_string(row.cpu()) for row in tokens]
         return texts[0] if len(texts) == 1 else texts
 
-    def _prompt(self, input: Any, kwargs: dict[str, Any]) -> Tensor:
+    def _prompts(self, input: Any, prepend_bos: bool | None) -> tuple[Tensor, Tensor | None]:
+        """Tokens, padded on the left, and which of them are no padding (None if all are)."""
         if isinstance(input, Tensor):
-            return input.to(self.cfg.device)
-        known = {name: kwargs[name] for name in ("prepend_bos", "padding_side") if name in kwargs}
-        return self.to_tokens(input, **known)
+            if input.ndim != 2:
+                raise ValueError(f"give tokens as [batch, pos], for example tokens[None], not {list(input.shape)}")
+            return input.to(self.cfg.device), None
+        if not input and not isinstance(input, str):
+            raise ValueError("there is no prompt in the list; for the empty string, give ['']")
+        rows = [
+            self.to_tokens(text, prepend_bos=prepend_bos)[0] for text in ([input] if isinstance(input, str) else input)
+        ]
+        if not all(len(row) for row in rows):
+            raise ValueError("an empty prompt without BOS leaves the model nothing to read; give prepend_bos=True")
+        tokens = pad_sequence(
+            [row.flip(0) for row in rows], batch_first=True, padding_value=self.language.bos_token
+        ).flip(1)
+        mask = pad_sequence([torch.ones_like(row) for row in rows], batch_first=True).flip(1)
+        return tokens, None if bool(mask.all()) else mask
 
     def _check_length(self, tokens: Tensor, extra: int = 0) -> None:
         length = tokens.shape[1 if tokens.ndim == 3 else -1] + extra
@@ -150,7 +214,7 @@ def build_model(config: DyckTransformerConfig, seed: int = 0) -> DyckTransformer
     """
     if not isinstance(config, DyckTransformerConfig):
         raise TypeError(f"build_model needs a DyckTransformerConfig (see get_config), not {type(config).__name__}")
-    model = DyckTransformer(config)
+    model = DyckTransformer(copy.deepcopy(config))  # TransformerLens changes a model's cfg, for example in to(device)
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
