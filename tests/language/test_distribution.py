@@ -80,13 +80,13 @@ def test_next_token_probs_against_fractions(case, mode):
         for end in range(length + 1):
             begin[string[:end]] += probability
     for size in range(length):
-        prefixes = [prefix for prefix in list(begin) if len(prefix) == size]
+        prefixes = [prefix for prefix in begin if len(prefix) == size]
         tokens = torch.tensor([[bos, *prefix] for prefix in prefixes])
         options = {"remaining": length - size} if mode == "complete" else {}
         rows = distribution.next_token_probs(tokens, mode=mode, **options)
         assert rows.shape == (len(prefixes), size + 1, bos + 1)
         for prefix, row in zip(prefixes, rows[:, -1].tolist(), strict=True):
-            expected = [float(begin[(*prefix, token)] / begin[prefix]) for token in range(bos)]
+            expected = [float(begin.get((*prefix, token), 0) / begin[prefix]) for token in range(bos)]
             assert row == pytest.approx([*expected, 0.0], abs=1e-12)
 
 
