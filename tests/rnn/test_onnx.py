@@ -1,0 +1,112 @@
+"""The ONNX network: the same logits as the RNN, in the few operations that verifiers know."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.cases import CASES, Case, case
+from tl_dyck.rnn import TwoLayerRNN, export_rnn
+from tl_dyck.rnn.onnx import save_onnx, to_onnx
+
+onnx = pytest.importorskip("onnx")
+pytest.importorskip("onnx.reference")
+onnxruntime = pytest.importorskip("onnxruntime")
+
+ALWAYS = {"MatMul", "Add", "Mul", "Softmax", "Flatten"}
+NORM = {"Sqrt", "Div"}
+ACTIVATION = {None: set(), "relu": {"Relu"}, "gelu": {"Erf"}, "gelu_new": {"Tanh"}, "silu": {"Sigmoid"}}
+
+
+exported = cache(lambda name: export_rnn(case(name).build(torch.float64)))
+
+
+def run(proto: object, embeddings: torch.Tensor) -> np.ndarray:
+    session = onnxruntime.InferenceSession(proto.SerializeToString())  # type: ignore[attr-defined]
+    return np.concatenate([session.run(None, {"embeddings": row[None].numpy()})[0] for row in embeddings])
+
+
+def rounding(rnn: TwoLayerRNN) -> float:
+    """Relative tolerance in float64; onnx's reference evaluator rounds Erf to float32."""
+    return 1e-6 if rnn.config.act_fn == "gelu" else 1e-10
+
+
+def embeddings_and_logits(rnn: TwoLayerRNN, tokens: torch.Tensor) -> tuple[torch.Tensor, np.ndarray]:
+    return rnn.embed(tokens, rnn.states(tokens)), rnn(tokens)[:, -1].numpy()
+
+
+@pytest.mark.parametrize("entry", CASES, ids=lambda entry: entry.name)
+def test_onnx_equals_the_rnn(entry: Case) -> None:
+    rnn = export_rnn(entry.build(torch.float32))
+    for length in (1, 2, 11):
+        proto = to_onnx(rnn, length)
+        onnx.checker.check_model(proto, full_check=True)
+        embeddings, expected = embeddings_and_logits(rnn, entry.tokens(3, length, rnn.config.d_vocab))
+        actual = run(proto, embeddings)
+        assert actual.shape == expected.shape
+        assert actual.dtype == np.float32
+        assert np.abs(actual - expected).max() <= 1e-5 * (1 + np.abs(expected).max())
+
+
+@pytest.mark.parametrize("name", ["gpt-4heads-gelu", "minimal-split-large-c", "own-scale", "scores-1e4"])
+def test_onnx_in_float64_equals_the_rnn_to_rounding(name: str) -> None:
+    """onnx's own reference evaluator, since onnxruntime has no Erf in float64: a second, independent reader."""
+    rnn = export_rnn(case(name).build(torch.float64))
+    embeddings, expected = embeddings_and_logits(rnn, case(name).tokens(2, 7, rnn.config.d_vocab))
+    evaluator = onnx.reference.ReferenceEvaluator(to_onnx(rnn, 7, dtype=torch.float64))
+    for row, logits in zip(embeddings, expected, strict=True):
+        (actual,) = evaluator.run(None, {"embeddings": row[None].numpy()})
+        assert np.abs(actual[0] - logits).max() <= rounding(rnn) * (1 + np.abs(logits).max())
+
+
+@pytest.mark.parametrize("entry", CASES, ids=lambda entry: entry.name)
+def test_only_few_operations_and_static_shapes(entry: Case) -> None:
+    rnn = export_rnn(entry.build(torch.float32))
+    proto, c = to_onnx(rnn, 5), rnn.config
+    allowed = ALWAYS | ACTIVATION[c.act_fn]
+    if any((c.ln1, c.ln2, c.ln_final, c.ln_c)):
+        allowed |= NORM
+    if c.ln_c is not None:
+        allowed |= {"Relu"}  # the maximum with C
+    assert {node.op_type for node in proto.graph.node} <= allowed
+    (given_input,), (output,) = proto.graph.input, proto.graph.output
+    assert [d.dim_value for d in given_input.type.tensor_type.shape.dim] == [1, 5, c.d_model]
+    assert [d.dim_value for d in output.type.tensor_type.shape.dim] == [1, c.d_vocab_out]
+    inferred = onnx.shape_inference.infer_shapes(proto, strict_mode=True)
+    for value in inferred.graph.value_info:
+        assert all(d.dim_value > 0 for d in value.type.tensor_type.shape.dim), value.name
+
+
+@settings(max_examples=30)
+@given(st.data())
+def test_embeddings_that_no_token_has(data: st.DataObject) -> None:
+    """A verifier asks about whole boxes: the network is the readout and attention on *any* embeddings."""
+    rnn = exported(data.draw(st.sampled_from(CASES)).name)
+    length, seed = data.draw(st.integers(1, 6)), data.draw(st.integers(0, 99))
+    generator = torch.Generator().manual_seed(seed)
+    r = torch.randn(1, length, rnn.config.d_model, generator=generator, dtype=torch.float64)
+    scores = torch.einsum("bhe,bphe->bph", rnn.query(r[:, -1]), rnn.key(r))
+    z = torch.einsum("bph,bphe->bhe", scores.softmax(1), rnn.value(r))
+    expected = rnn.readout(r[:, -1], z).numpy()
+    evaluator = onnx.reference.ReferenceEvaluator(to_onnx(rnn, length, dtype=torch.float64))
+    (actual,) = evaluator.run(None, {"embeddings": r.numpy()})
+    assert np.abs(actual - expected).max() <= rounding(rnn) * (1 + np.abs(expected).max())
+
+
+def test_files_and_wrong_lengths(tmp_path: Path) -> None:
+    rnn = export_rnn(case("gpt-linear").build(torch.float32, n_ctx=8))
+    path = save_onnx(rnn, tmp_path / "rnn.onnx", 8)
+    embeddings, expected = embeddings_and_logits(rnn, torch.tensor([[4, 0, 1, 2, 3, 0, 1, 2]]))
+    assert np.abs(run(onnx.load(path), embeddings) - expected).max() < 1e-5
+    for length in (0, 9):
+        with pytest.raises(ValueError, match=rf"length must be in 1\.\.8, not {length}"):
+            to_onnx(rnn, length)
+    to_onnx(export_rnn(case("gpt").build(torch.float32, n_ctx=8)), 9)  # no positions, no limit
+    with pytest.raises(ValueError, match="dtype must be"):
+        to_onnx(rnn, 3, dtype=torch.float16)
