@@ -62,8 +62,8 @@ def _variation(study: Study) -> list[Finding]:
         found.append(
             Finding(
                 title=f"{family}: the same task, {'different' if share > 0.3 else 'similar'} attention",
-                text=f"{int(row['n_models'])} models of {family}, {facts['mean']:.1%} accurate on average, differ in the "
-                f"attention of layer {int(row['layer'])} by {row['variation']:.2f} "
+                text=f"{int(row['n_models'])} models of {family}, {facts['mean']:.1%} accurate on average, differ in "
+                f"the attention of layer {int(row['layer'])} by {row['variation']:.2f} "
                 f"[{row['low']:.2f}, {row['high']:.2f}]; patterns drawn at random differ by "
                 f"{row['random_baseline']:.2f}.{recalled}",
                 interest=1 + 2 * min(share, 1.0),
@@ -116,7 +116,8 @@ def _balance(study: Study) -> list[Finding]:
     for family, facts in study.summary["balance_and_length"].items():
         clear = facts["low"] > 0 or facts["high"] < 0
         verdict = (
-            f"{'less' if facts['spearman'] < 0 else 'more'} accurate at lengths {_long(study)} where balance is violated more"
+            f"where balance is violated more, models are {'less' if facts['spearman'] < 0 else 'more'} accurate at "
+            f"lengths {_long(study)}"
             if clear
             else f"no clear tie between balance violation and accuracy at lengths {_long(study)}"
         )

@@ -57,7 +57,7 @@ class AttentionVariation:
 
 def attention_variation(
     models: Sequence[Any],
-    text: str | Int[Tensor, " pos"] | None = None,
+    text: str | Int[Tensor, "*batch pos"] | None = None,
     *,
     n_bootstrap: int = 2000,
     level: float = 0.95,

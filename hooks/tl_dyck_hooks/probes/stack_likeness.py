@@ -27,11 +27,11 @@ class StackLikeness:
 
     Attributes:
         mass: attention weight on the top of the stack, per layer and head, ``[layer, head]``.
-        argmax: share of queries whose largest weight is there, ``[layer, head]``.
+        argmax: share of queries whose largest weight is there; one of n equal ones counts 1/n, ``[layer, head]``.
         mass_at_closing: `mass`, over queries that are closing brackets only: there the top of the stack is never the
             query itself, so this is the part that takes a look back.
         argmax_at_closing: likewise.
-        chance: expectation of `mass` for uniform rows, and of both `mass` and `argmax` for rows that are uniform on the
+        chance: expectation of `mass` and `argmax`, for uniform rows and for rows that are uniform on the
             simplex: mean of 1 / number of allowed positions.
         chance_at_closing: likewise.
         n_queries: number of queries, closing ones included.
@@ -86,7 +86,9 @@ def stack_likeness(
     pattern = attention_patterns(model, data.to(model.cfg.device)).double()
     index = top.clamp_min(0)[None, :, None, :, None].expand(*pattern.shape[:4], 1)
     on_top = pattern.gather(-1, index)[..., 0].permute(0, 2, 1, 3)  # layer head batch query
-    is_top = (pattern.argmax(-1) == index[..., 0]).double().permute(0, 2, 1, 3)
+    # without positions equal tokens get equal weights, up to rounding: a tie counts for its share
+    largest = pattern >= pattern.max(-1, keepdim=True).values * (1 - 1e-5)
+    is_top = (largest.gather(-1, index)[..., 0].double() / largest.sum(-1)).permute(0, 2, 1, 3)
     chance = 1 / torch.arange(1, data.shape[1] + 1, dtype=torch.float64).expand(data.shape)
 
     def mean(values: Float[Tensor, "*any batch query"], where: Bool[Tensor, "batch query"]) -> Any:

@@ -1,0 +1,199 @@
+"""Three accounts of balance violation, which must agree: the probe (hooks), the weights, and concrete strings."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tl_dyck.models import build_model, get_config
+from tl_dyck.tasks import DyckTask
+from tl_dyck_hooks.probes import balance_violation
+
+FAMILIES = ["minimal-onehot", "minimal-split", "minimal-yao", "minimal-uniform", "figure2-onehot", "figure2-yao"]
+
+
+def make_model(family, n_types, max_depth, seed, scale=0.5, biases=True):
+    task = DyckTask(name="test", n_types=n_types, max_depth=max_depth)
+    model = build_model(get_config(family, task, dtype=torch.float64, initializer_range=scale, ln_c=1e-300), seed=seed)
+    if biases:
+        generator = torch.Generator().manual_seed(seed + 1)
+        with torch.no_grad():
+            for name, parameter in model.named_parameters():
+                if ".b_" in name and parameter.requires_grad:
+                    parameter.copy_(torch.randn(parameter.shape, generator=generator, dtype=torch.float64) * scale)
+    return model
+
+
+def beta_from_weights(model):
+    """Equations 12 and 15-17, straight from weights and embedding table, with plain loops."""
+    language, attn = model.cfg.language, model.blocks[0].attn
+    k, depth, bos = language.n_types, language.max_depth, language.bos_token
+    e = model.embed.table.numpy()
+    weight = {
+        name: getattr(attn, name)[0].detach().numpy() for name in ("W_Q", "W_K", "W_V", "W_O", "b_Q", "b_K", "b_V")
+    }
+    b_O = attn.b_O.detach().numpy()
+
+    def u(query, key):
+        q = e[query] @ weight["W_Q"] + weight["b_Q"]
+        score = q @ (e[key] @ weight["W_K"] + weight["b_K"]) / math.sqrt(model.cfg.d_head)
+        value = (e[key] @ weight["W_V"] + weight["b_V"]) @ weight["W_O"] + b_O
+        return math.exp(score) * (value - value.mean())
+
+    def opening(t, d):
+        return (2 * t, d)
+
+    def closing(t, d):
+        return (2 * t + 1, d)
+
+    ratios = []
+    for d, j in itertools.product(range(1, depth), range(k)):
+        q = closing(j, d)
+        norm = {
+            t: np.linalg.norm(
+                u(q, (bos, 0))
+                + sum(u(q, opening(t[m - 1], m)) for m in range(1, d + 1))
+                + u(q, opening(j, d + 1))
+                + u(q, q)
+            )
+            for t in itertools.product(range(k), repeat=d)
+        }
+        best = min(norm, key=norm.get)
+        P = min(value for t, value in norm.items() if t[-1] != best[-1])
+        for pair_depth, i in itertools.product(range(1, depth + 1), range(k)):
+            S = np.linalg.norm(u(q, opening(i, pair_depth)) + u(q, closing(i, pair_depth - 1)))
+            ratios.append(S / P)
+    return np.array(ratios)
+
+
+@given(
+    family=st.sampled_from(FAMILIES),
+    n_types=st.integers(2, 3),
+    max_depth=st.integers(2, 4),
+    seed=st.integers(0, 50),
+    scale=st.sampled_from([0.05, 0.5, 1.5]),
+)
+@settings(max_examples=25)
+def test_hooks_agree_with_the_weights(family, n_types, max_depth, seed, scale):
+    model = make_model(family, n_types, max_depth, seed, scale)
+    found = balance_violation(model)
+    expected = beta_from_weights(model)
+    assert found.beta == pytest.approx(expected.mean(), rel=1e-9)
+    # the same numbers in another order: d, then j, then d', then i
+    assert found.ratio.transpose(0, 3, 1, 2).ravel() == pytest.approx(expected, rel=1e-9)
+
+
+def unnormalised_output(model, tokens):
+    """P⊥ of the attention output at the last position times its softmax denominator, from a forward pass."""
+    with torch.no_grad():
+        _, cache = model.run_with_cache(torch.tensor([[model.cfg.language.bos_token, *tokens]]))
+    attn = model.blocks[0].attn
+    out = cache["z", 0][0, -1, 0] @ attn.W_O[0] + attn.b_O
+    denominator = cache["attn_scores", 0][0, 0, -1].exp().sum()
+    return ((out - out.mean()) * denominator).detach().numpy()
+
+
+@pytest.mark.parametrize("family", ["minimal-onehot", "minimal-yao", "figure2-split"])
+def test_hooks_agree_with_concrete_strings(family):
+    model = make_model(family, 2, 3, seed=4)
+    found = balance_violation(model)
+    opened = [2 * t for t in range(2)]
+    for d, j in itertools.product(range(1, 3), range(2)):
+        norms = {
+            t: np.linalg.norm(unnormalised_output(model, [opened[x] for x in t] + [2 * j, 2 * j + 1]))
+            for t in itertools.product(range(2), repeat=d)
+        }
+        best = min(norms, key=norms.get)
+        P = min(value for t, value in norms.items() if t[-1] != best[-1])
+        for pair_depth, i in itertools.product(range(1, 4), range(2)):
+            # a string that climbs to where the pair is put, and ends with `close j` at depth d
+            climb = max(pair_depth - 1, d)
+            base = [0] * climb + [1] * (climb - d) + [2 * j, 2 * j + 1]
+            longer = [0] * (pair_depth - 1) + [2 * i, 2 * i + 1] + [0] * (climb - pair_depth + 1)
+            longer += [1] * (climb - d) + [2 * j, 2 * j + 1]
+            S = np.linalg.norm(unnormalised_output(model, longer) - unnormalised_output(model, base))
+            assert found.ratio[d - 1, pair_depth - 1, i, j] == pytest.approx(S / P, rel=1e-8)
+
+
+def balance_values(model):
+    """Change W_V so that a closing bracket's value cancels its opening one's, up to scores that are all zero."""
+    language, attn = model.cfg.language, model.blocks[0].attn
+    pairs = torch.stack(
+        [
+            model.embed.table[2 * t, d] + model.embed.table[2 * t + 1, d - 1]
+            for t in range(language.n_types)
+            for d in range(1, language.max_depth + 1)
+        ]
+    )
+    basis = torch.linalg.qr(pairs.T).Q
+    with torch.no_grad():
+        attn.W_V[0] -= basis @ (basis.T @ attn.W_V[0])
+
+
+@pytest.mark.parametrize("insert_at", [0, 1, 2, 3])
+def test_without_violation_matched_pairs_change_no_later_closing_bracket(insert_at):
+    """The pinning property of the specification, with Eq. 6: S = 0 if and only if pairs may be inserted anywhere."""
+    model = make_model("minimal-uniform", 2, 4, seed=1, biases=False)
+    assert balance_violation(model).beta > 0.1
+    balance_values(model)
+    assert balance_violation(model).beta < 1e-12
+    string, pairs = [0, 2, 2, 3], [2, 3, 0, 2, 3, 1]
+    depths = [0, 1, 2, 3]
+    pairs = pairs if depths[insert_at] + 2 <= 4 else pairs[:2]
+    longer = string[:insert_at] + pairs * 3 + string[insert_at:]
+
+    def attn_out(tokens):
+        _, cache = model.run_with_cache(torch.tensor([[4, *tokens]]))
+        return cache["attn_out", 0][0, -1].detach().numpy()
+
+    assert attn_out(longer) == pytest.approx(attn_out(string), abs=1e-12)
+    with torch.no_grad():  # perturbed on purpose
+        model.blocks[0].attn.W_V += 0.3 * torch.randn(model.W_V[0].shape, generator=torch.Generator().manual_seed(0))
+    assert balance_violation(model).beta > 1e-2
+    assert np.abs(attn_out(longer) - attn_out(string)).max() > 1e-3
+
+
+@given(factor=st.floats(1e-3, 1e3), seed=st.integers(0, 20))
+@settings(max_examples=15)
+def test_does_not_depend_on_the_scale_of_the_values(factor, seed):
+    model = make_model("minimal-split", 2, 3, seed, biases=False)
+    before = balance_violation(model)
+    with torch.no_grad():
+        model.blocks[0].attn.W_V *= factor
+    after = balance_violation(model)
+    assert after.beta == pytest.approx(before.beta, rel=1e-9)
+    assert after.S == pytest.approx(before.S * factor, rel=1e-9)
+
+
+def test_saturated_scores_stay_finite():
+    model = make_model("minimal-onehot", 2, 4, seed=0, scale=6.0)
+    _, cache = model.run_with_cache(model.cfg.language.probe_string)
+    assert cache["attn_scores", 0][0, 0].tril().abs().max() > 100
+    found = balance_violation(model)
+    expected = beta_from_weights(model).reshape(3, 2, 4, 2).transpose(0, 2, 3, 1)
+    assert np.isfinite(found.ratio).all()
+    assert found.ratio == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("family", "overrides", "message"),
+    [
+        ("gpt", {}, "needs a minimal first layer"),
+        ("minimal-onehot", {"n_heads": 2}, "one head; this model has 2"),
+        ("minimal-onehot", {"position": "linear"}, "without positions"),
+        ("minimal-onehot", {"n_layers": 2}, "needs a minimal first layer"),
+    ],
+)
+def test_other_models_are_refused(family, overrides, message):
+    with pytest.raises(ValueError, match=message):
+        balance_violation(build_model(get_config(family, "dyck-2-4", **overrides)))
+
+
+def test_languages_without_a_choice_are_refused():
+    for n_types, max_depth in ((1, 4), (2, 1)):
+        with pytest.raises(ValueError, match="two types and depth 2"):
+            balance_violation(make_model("minimal-onehot", n_types, max_depth, 0))

@@ -1,0 +1,83 @@
+import numpy as np
+import pytest
+import torch
+
+from tl_dyck.language import DyckLanguage
+from tl_dyck.models import build_model, get_config
+from tl_dyck.tasks import load_task
+from tl_dyck_hooks.probes import stack_likeness
+
+LANGUAGE = DyckLanguage(2, 4)
+
+
+def slow_top_of_stack(tokens):
+    """Position of the last unmatched opening bracket after each token, by an explicit stack; None if there is none."""
+    stack, tops = [], []
+    for position, token in enumerate(tokens):
+        if token < LANGUAGE.bos_token:
+            if token % 2 == 0:
+                stack.append(position)
+            else:
+                stack.pop()
+        tops.append(stack[-1] if stack else None)
+    return tops
+
+
+def test_agrees_with_a_slow_reference():
+    task = load_task("dyck-2-4")
+    model = build_model(get_config("gpt", task, n_heads=2, initializer_range=0.6))
+    tokens = task.sample(20, generator=torch.Generator().manual_seed(0))
+    found = stack_likeness(model, tokens)
+    _, cache = model.run_with_cache(tokens)
+    for layer in range(2):
+        for head in range(2):
+            pattern = cache["pattern", layer][:, head].tolist()
+            rows = {"all": [], "closing": []}
+            for string, weights in zip(tokens.tolist(), pattern, strict=True):
+                for position, top in enumerate(slow_top_of_stack(string)):
+                    if top is None or string[position] == LANGUAGE.bos_token:
+                        continue
+                    row = weights[position]
+                    ties = sum(weight > 0.99999 * max(row) for weight in row)
+                    entry = (row[top], (row[top] > 0.99999 * max(row)) / ties, 1 / (position + 1))
+                    rows["all"].append(entry)
+                    if string[position] % 2 == 1:
+                        rows["closing"].append(entry)
+            everywhere, closing = np.mean(rows["all"], 0), np.mean(rows["closing"], 0)
+            assert found.mass[layer, head] == pytest.approx(everywhere[0], rel=1e-5)
+            assert found.argmax[layer, head] == pytest.approx(everywhere[1])
+            assert found.chance == pytest.approx(everywhere[2])
+            assert found.mass_at_closing[layer, head] == pytest.approx(closing[0], rel=1e-5)
+            assert found.argmax_at_closing[layer, head] == pytest.approx(closing[1])
+            assert found.chance_at_closing == pytest.approx(closing[2])
+            assert found.n_queries == len(rows["all"])
+
+
+def test_a_stack_head_scores_one():
+    model = build_model(get_config("gpt", "dyck-2-4", n_layers=1))
+
+    def look_at_the_stack(pattern, hook):
+        tops = slow_top_of_stack(string)
+        one_hot = torch.zeros_like(pattern)
+        for position, top in enumerate(tops):
+            one_hot[0, 0, position, 0 if top is None else top] = 1
+        return one_hot
+
+    tokens = model.to_tokens("[[()]](())[")
+    string = tokens[0].tolist()
+    with model.hooks(fwd_hooks=[("blocks.0.attn.hook_pattern", look_at_the_stack)]):
+        found = stack_likeness(model, tokens)
+    assert found.mass == found.argmax == found.mass_at_closing == found.argmax_at_closing == 1
+
+
+def test_uniform_attention_has_the_mass_of_chance():
+    found = stack_likeness(build_model(get_config("gpt-uniform", "dyck-2-4")), load_task("dyck-2-4"), n=50)
+    assert found.mass == pytest.approx(np.full((2, 1), found.chance), rel=1e-5)
+    assert found.mass_at_closing == pytest.approx(np.full((2, 1), found.chance_at_closing), rel=1e-5)
+    assert found.argmax == pytest.approx(np.full((2, 1), found.chance), rel=1e-5)  # all weights tie
+
+
+def test_strings_without_a_stack_are_refused():
+    model = build_model(get_config("gpt", "dyck-2-4"))
+    with pytest.raises(ValueError, match="unmatched opening bracket"):
+        stack_likeness(model, model.to_tokens(""))
