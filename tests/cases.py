@@ -94,9 +94,7 @@ def plain_model(
         "normalization_type": None,
         "attn_only": False,
     }
-    cfg = HookedTransformerConfig(
-        **{**values, **fields}, n_ctx=n_ctx, dtype=dtype, init_weights=False, device="cpu"
-    )
+    cfg = HookedTransformerConfig(**{**values, **fields}, n_ctx=n_ctx, dtype=dtype, init_weights=False, device="cpu")
     model = HookedTransformer(cfg, move_to_device=False)
     randomise(model, _generator(name))
     with torch.no_grad():
@@ -112,9 +110,7 @@ def _plain(name: str, largest_score: float | None = None, **fields: Any) -> Case
     return Case(name, lambda dtype, n_ctx: plain_model(name, dtype, n_ctx, **fields), largest_score)
 
 
-def _registered(
-    family: str, name: str | None = None, largest_score: float | None = None, **overrides: Any
-) -> Case:
+def _registered(family: str, name: str | None = None, largest_score: float | None = None, **overrides: Any) -> Case:
     name = name or family
 
     def make(dtype: torch.dtype, n_ctx: int) -> HookedTransformer:
