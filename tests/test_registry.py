@@ -233,6 +233,8 @@ class TestEntryPoints:
     def test_other_groups_are_not_ours(self, toys: Registry[object], shelf: Shelf) -> None:
         shelf.install("toy-shop", "kite = 1", {"kite": "toy_shop:kite"}, group="somebody.else")
         assert toys.names() == []
+        with pytest.raises(UnknownNameError):
+            toys.get("kite")
 
 
 @pytest.mark.parametrize(
