@@ -1,0 +1,413 @@
+"""The figures of a report: what is plotted, its data, and one sentence on what to see."""
+
+from __future__ import annotations
+
+import math
+import shlex
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any, final
+
+import numpy as np
+import pandas as pd
+
+from tl_dyck.report.markup import Html, for_plotly
+from tl_dyck.report.plots import COLORS, SYMBOLS, Line, Plot, interval, jitter, lines, numbers, points, row_layout
+from tl_dyck.study import Study
+from tl_dyck.tasks import load_task
+
+__all__ = ["Figure", "figures", "good_statuses", "percent", "report_command", "seed_text"]
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Figure:
+    """One figure of the report.
+
+    Attributes:
+        name: its anchor, and the name of its data file.
+        title: of its section.
+        reading: one sentence: what one sees.
+        data: what it shows, one row per mark.
+        command: shell command that makes it, or its numbers, again.
+        plots: the plots, if it is made of these.
+        body: or else its markup.
+        note: how it was measured.
+    """
+
+    name: str
+    title: str
+    reading: str
+    data: pd.DataFrame
+    command: str
+    plots: list[Plot] = field(default_factory=list)
+    body: Html | None = None
+    note: str = ""
+
+
+def figures(study: Study) -> list[Figure]:
+    """The plotly figures of a study, in the order of the report; without those for which there is no data."""
+    made = [_accuracy(study), _variation(study), _stack(study), _balance(study), _entropy_gap(study), _training(study)]
+    return [figure for figure in made if figure is not None]
+
+
+def percent(share: float, digits: int = 1) -> str:
+    """A share as text: ``99.3%``."""
+    return f"{100 * share:.{digits}f}%" if math.isfinite(share) else "not a number"
+
+
+def good_statuses(study: Study) -> set[str]:
+    """What a run that learned ends with; without a target, making all steps is enough."""
+    return {"reached"} if study.config.training.target is not None else {"reached", "not reached"}
+
+
+def report_command(study: Study) -> str:
+    """The command that makes the report again."""
+    return f"tl-dyck report {shlex.quote(study.folder.as_posix())}"
+
+
+def seed_text(seeds: Iterable[int]) -> str:
+    """Seeds as the command line reads them: ``0-7``, ``0,3,5-9``."""
+    runs: list[list[int]] = []
+    for seed in sorted(seeds):
+        if runs and seed == runs[-1][-1] + 1:
+            runs[-1][1:] = [seed]
+        else:
+            runs.append([seed])
+    return ",".join("-".join(map(str, run)) for run in runs)
+
+
+def _probe_command(study: Study, family: str, probe: str) -> str:
+    """The command that measures a family's saved models again."""
+    parts = [part.split("-") for part in seed_text(study.config.seeds).split(",")]
+    braces = ["{" + "..".join(ends) + "}" if len(ends) > 1 else ends[0] for ends in parts]  # as bash and zsh expand
+    seeds = braces[0] if len(braces) == 1 else "{" + ",".join(braces) + "}"
+    folder = shlex.quote((study.folder / "runs" / family).as_posix())
+    return f"tl-dyck probe {folder}/seed-{seeds} --probe {probe}"
+
+
+def _accuracy(study: Study) -> Figure:
+    families, models, lengths = list(study.config.families), study.models, _long_lengths(study)
+    measures = {
+        "accuracy": ("in distribution", "@c0", "circle", 0.17),
+        "long_accuracy": (f"lengths {lengths}", "@c1", "diamond-open", -0.17),
+    }
+    traces = []
+    for column, (label, color, symbol, shift) in measures.items():
+        rows = _rows(models, families) + shift
+        marks = points(100 * models[column], rows, color=color, symbol=symbol, name=f"one model, {label}")
+        hover = f"%{{customdata}}<br>{label}: %{{x:.1f}}%<extra></extra>"
+        traces.append({**marks, "customdata": _names(models), "hovertemplate": hover})
+    for column, (label, _, _, shift) in measures.items():
+        means = _means(study, column, scale=100, shift=shift, unit="%", label=label)
+        traces.append({**means, "showlegend": column == "accuracy"})
+    n_types = load_task(study.config.task).language.n_types
+    guess = 100 / n_types
+    target = study.config.training.target
+    marked = [Line(guess, f"guess: {guess:.0f}%")]
+    marked += [Line(100 * target, f"target: {100 * target:g}%", "right")] if target is not None else []
+    near, far = (_between(study, column, percent) for column in measures)
+    reading = f"In distribution the families are {near} accurate on average; at lengths {lengths} it is {far}."
+    lowest = np.nanmin([guess, 100 * models["accuracy"].min(), 100 * models["long_accuracy"].min()])
+    return Figure(
+        name="accuracy",
+        title="Accuracy, in distribution and at length",
+        reading=reading,
+        data=models[["family", "seed", *measures, *(f"{column}_closing_only" for column in measures)]],
+        command=report_command(study),
+        plots=[
+            Plot(
+                alt=f"Dot plot, a row per family, a dot per seed. {reading}",
+                traces=traces,
+                layout=row_layout(families, "closing-bracket accuracy (%)", marked, [lowest - 4, 102]),
+            )
+        ],
+        note="Each model predicts the last bracket of prefixes that end with a closing one: "
+        f"{study.config.n_accuracy:,} from the training distribution, {study.config.n_long:,} at lengths {lengths}. "
+        "It is right if the right bracket has the largest logit of all tokens; a guess among the closing brackets is "
+        f"right once in {n_types}. Intervals: bootstrap over seeds.",
+    )
+
+
+def _variation(study: Study) -> Figure | None:
+    table = study.variation[study.variation["variation"].notna()]
+    if table.empty:
+        return None
+    labels = [f"{row.family}, layer {row.layer}" for row in table.itertuples()]
+    baseline = float(table["random_baseline"].iloc[0])
+    recalled = table["recalled"].astype(float)
+    rows = list(range(len(table)))
+    said = [
+        f"{for_plotly(label)}<br>{row.variation:.2f} [{row.low:.2f}, {row.high:.2f}]"
+        for label, row in zip(labels, table.itertuples(), strict=True)
+    ]
+    name = "measured, 95% interval"
+    measured = points(table["variation"], rows, color="@c0", symbol="circle", name=name, size=11)
+    measured["error_x"] = interval(table["variation"], table["low"], table["high"], color="@c0", width=5)
+    traces = [{**measured, "customdata": said, "hovertemplate": "%{customdata}<extra></extra>"}]
+    if recalled.notna().any():
+        name = "reported for 40 seeds (recalled)"
+        reported = points(recalled, rows, color="@c1", symbol="diamond-open", name=name, size=11)
+        traces.append({**reported, "hovertemplate": "reported (recalled): %{x:.2f}<extra></extra>"})
+    most, least = (table.loc[index] for index in (table["variation"].idxmax(), table["variation"].idxmin()))
+    reading = (
+        f"Seeds of {most['family']} differ by {most['variation']:.2f} in layer {most['layer']}, "
+        f"{most['variation'] / baseline:.0%} of what random patterns differ by ({baseline:.2f})"
+    )
+    if len(table) > 1:
+        reading += f"; least varied is {least['family']}, layer {least['layer']}, with {least['variation']:.2f}"
+    marked = [Line(baseline, f"random patterns: {baseline:.2f}")]
+    furthest = float(np.nanmax([baseline, table["high"].max(), recalled.max()]))
+    unit = "attention variation ‖A₁ − A₂‖² (squared Frobenius norm)"
+    return Figure(
+        name="variation",
+        title="Attention variation between seeds",
+        reading=f"{reading}.",
+        data=table,
+        command=_probe_command(study, str(most["family"]), "attention_variation"),
+        plots=[
+            Plot(
+                alt=f"Dot plot with intervals, a row per family and layer; a line marks random patterns. {reading}.",
+                traces=traces,
+                layout=row_layout(labels, unit, marked, [-0.02 * furthest, 1.08 * furthest]),
+            )
+        ],
+        note="Mean over pairs of seeds of the squared Frobenius norm of the difference of their attention patterns on "
+        "the probe string; 0 means the same pattern. Intervals: bootstrap over seeds, since pairs are not independent. "
+        "Random: rows drawn uniformly from all distributions over the allowed positions.",
+    )
+
+
+def _stack(study: Study) -> Figure | None:
+    heads = study.heads[study.heads["mass_at_closing"].notna()]
+    if heads.empty:
+        return None
+    values = heads["mass_at_closing"]
+    keys = list(zip(heads["family"], heads["layer"], strict=True))
+    groups = list(dict.fromkeys(keys))
+    rows = np.array([groups.index(key) for key in keys]) + jitter(heads["seed"])
+    chance = float(study.summary["stack_chance"]["chance_at_closing"])
+    said = [
+        f"{for_plotly(row.family)} seed {row.seed}, layer {row.layer}, head {row.head}<br>largest weight there: "
+        f"{percent(row.argmax_at_closing)} of closing brackets"
+        for row in heads.itertuples()
+    ]
+    hover = "%{customdata}<br>weight on the top of the stack: %{x:.3f}<extra></extra>"
+    marks = points(values, rows, color="@c2", symbol="circle", name="one head")
+    often = int((heads["argmax_at_closing"] > 0.9).sum())
+    reading = (
+        f"{often} of {len(heads)} heads look first at the top of the stack at nine closing brackets in ten; the weight "
+        f"they put there is between {values.min():.2f} and {values.max():.2f}, where chance is {chance:.2f}."
+    )
+    labels = [f"{family}, layer {layer}" for family, layer in groups]
+    marked = [Line(chance, f"chance: {chance:.2f}"), Line(1.0, "a parser: 1", "right")]
+    unit = "attention weight on the top of the stack (share, 0 to 1)"
+    return Figure(
+        name="stack",
+        title="Is attention stack-like?",
+        reading=reading,
+        data=heads,
+        command=_probe_command(study, str(heads.loc[values.idxmax(), "family"]), "stack_likeness"),
+        plots=[
+            Plot(
+                alt=f"Dot plot, a row per family and layer, a dot per head, and a line at chance. {reading}",
+                traces=[{**marks, "customdata": said, "hovertemplate": hover, "showlegend": True}],
+                layout=row_layout(labels, unit, marked, [-0.03, 1.03]),
+            )
+        ],
+        note="A parser would look at the last bracket that is still open. Mean weight there over queries that are "
+        f"closing brackets, on {min(study.config.n_strings, 500):,} training strings.",
+    )
+
+
+def _balance(study: Study) -> Figure | None:
+    table = study.models.dropna(subset=["balance_violation"])
+    if table.empty:
+        return None
+    lengths = _long_lengths(study)
+    hover = (
+        f"%{{customdata}}<br>balance violation %{{x:.3f}}<br>accuracy at lengths {lengths}: %{{y:.1f}}%<extra></extra>"
+    )
+    traces, said = [], []
+    for family, color, symbol in _styles(study):
+        rows = table[table["family"] == family]
+        if rows.empty:
+            continue
+        x, y = rows["balance_violation"], 100 * rows["long_accuracy"]
+        marks = points(x, y, color=color, symbol=symbol, name=family, size=11)
+        traces.append({**marks, "customdata": _names(rows), "hovertemplate": hover, "showlegend": True})
+        facts = study.summary["balance_and_length"].get(family)
+        if facts:
+            said.append(
+                f"over {facts['n']} seeds of {family} the rank correlation is {facts['spearman']:+.2f} "
+                f"[{facts['low']:+.2f}, {facts['high']:+.2f}]"
+            )
+    reading = "; ".join(said)
+    reading = f"{reading[:1].upper()}{reading[1:]}." if said else "Too few seeds to speak of a correlation."
+    return Figure(
+        name="balance",
+        title="Balance violation and accuracy at length",
+        reading=reading,
+        data=table[["family", "seed", "balance_violation", "long_accuracy"]],
+        command=_probe_command(study, str(table["family"].iloc[0]), "balance_violation"),
+        plots=[
+            Plot(
+                alt=f"Scatter plot of accuracy at lengths {lengths} against balance violation, by seed. {reading}",
+                traces=traces,
+                layout={
+                    "height": 400,
+                    "margin": {"t": 40, "r": 16, "b": 56, "l": 16},
+                    "xaxis": {"title": {"text": "balance violation β (mean of S/P, no unit)"}, "rangemode": "tozero"},
+                    "yaxis": {"title": {"text": f"accuracy at lengths {lengths} (%)"}},
+                    "legend": {"orientation": "h", "x": 0, "xanchor": "left", "y": 1.01, "yanchor": "bottom"},
+                },
+            )
+        ],
+        note="β is 0 for a model on whose output a matched pair of brackets, wherever it stands, has no influence: a "
+        "condition for generalising to any length. It is defined for families with a minimal first layer.",
+    )
+
+
+def _entropy_gap(study: Study) -> Figure:
+    families, models = list(study.config.families), study.models
+    floor = float(models["entropy_floor"].iloc[0])
+    errors = {"type": "data", "array": numbers(2 * models["loss_error"]), "thickness": 1, "width": 0, "color": "@c3"}
+    name = "one model, ± 2 standard errors"
+    marks = points(models["entropy_gap"], _rows(models, families) + 0.1, color="@c3", symbol="circle", name=name)
+    hover = "%{customdata}<br>%{x:.4f} nats per token above the floor<extra></extra>"
+    means = _means(study, "entropy_gap", scale=1, shift=-0.2, unit=" nats per token", label="entropy gap")
+    between = _between(study, "entropy_gap", lambda value: f"{value:.3f}")
+    reading = f"On average the families end {between} nats per token above the floor of {floor:.3f}."
+    return Figure(
+        name="entropy-gap",
+        title="Distance from the entropy floor",
+        reading=reading,
+        data=models[["family", "seed", "loss", "loss_error", "entropy_floor", "entropy_gap"]],
+        command=report_command(study),
+        plots=[
+            Plot(
+                alt=f"Dot plot, a row per family, a dot per seed, and a line at the floor. {reading}",
+                traces=[{**marks, "error_x": errors, "customdata": _names(models), "hovertemplate": hover}, means],
+                layout=row_layout(families, "cross-entropy above the floor (nats per token)", [Line(0.0, "floor")], []),
+            )
+        ],
+        note="The floor is exact: the least cross-entropy that any model can reach which is not told how long a string "
+        f"will be. Loss on {study.config.n_strings:,} fresh training strings.",
+    )
+
+
+def _training(study: Study) -> Figure:
+    history, models = study.history, study.models
+    losses = history["loss"].astype(float)
+    floor = float(history["floor"].iloc[0])
+    top = float(losses.max()) if losses.notna().any() else floor + 1
+    pad = 0.12 * (top - floor)
+    status = {(row.family, row.seed): row.status for row in models.itertuples()}
+    good = good_statuses(study)
+    plots = []
+    for family in study.config.families:
+        rows = history[history["family"] == family]
+        traces = [_curve(int(seed), curve, status[family, seed], good) for seed, curve in rows.groupby("seed")]
+        last = int(rows["step"].max())
+        plots.append(
+            Plot(
+                alt=f"Line plot: training loss of {family}, a line per seed, and a line at the entropy floor.",
+                traces=traces,
+                layout={
+                    "height": 300,
+                    "title": {"text": for_plotly(family), "font": {"size": 14}, "x": 0.02, "xanchor": "left"},
+                    "margin": {"t": 40, "r": 16, "b": 48, "l": 56},
+                    "xaxis": {"title": {"text": "step"}, "range": [0, 1.05 * last]},
+                    "yaxis": {"title": {"text": "loss (nats per token)"}, "range": [floor - pad, top + pad / 2]},
+                    **lines([Line(floor, f"floor: {floor:.3f}")], vertical=False),
+                },
+            )
+        )
+    reached, steps = int((models["status"] == "reached").sum()), models["steps"]
+    span = f"{steps.min():,} to {steps.max():,} steps"
+    reading = f"All runs made {steps.max():,} steps."
+    if study.config.training.target is not None:
+        reading = f"{reached} of {len(models)} runs reached the target accuracy; training took {span}."
+    return Figure(
+        name="training",
+        title="Training curves",
+        reading=reading,
+        data=history[["family", "seed", "step", "loss", "floor", "accuracy", "learning_rate"]],
+        command=report_command(study),
+        plots=plots,
+        note="Mean training loss since the measurement before. A cross at the end, and another colour, mark a run that "
+        "did not learn.",
+    )
+
+
+def _curve(seed: int, curve: pd.DataFrame, status: str, good: set[str]) -> dict[str, Any]:
+    """The training loss of one run."""
+    learned = status in good
+    color = "@c0" if learned else "@c1"
+    return {
+        "type": "scatter",
+        "mode": "lines+markers",
+        "x": numbers(curve["step"]),
+        "y": numbers(curve["loss"]),
+        "line": {"width": 1.3, "color": color},
+        "marker": {
+            "size": [0] * (len(curve) - 1) + [8],
+            "symbol": "circle" if learned else "x",
+            "color": color,
+        },
+        "customdata": [f"seed {seed} ({status})<br>accuracy {percent(value)}" for value in curve["accuracy"]],
+        "hovertemplate": "%{customdata}<br>step %{x}, loss %{y:.4f}<extra></extra>",
+        "showlegend": False,
+    }
+
+
+def _means(study: Study, measure: str, *, scale: float, shift: float, unit: str, label: str) -> dict[str, Any]:
+    """A mark with an interval per family, from the summary; above or below the family's row by `shift`."""
+    found = [
+        (row + shift, family, *(scale * facts[measure][key] for key in ("mean", "low", "high")))
+        for row, family in enumerate(study.config.families)
+        if measure in (facts := study.summary["families"][family])
+    ]
+    table = pd.DataFrame(found, columns=["row", "family", "mean", "low", "high"])
+    marks = points(table["mean"], table["row"], color="@ink", symbol="line-ns", name="mean over seeds, 95% interval")
+    marks["marker"]["size"] = 14
+    said = [
+        f"{for_plotly(row.family)}, {label}<br>mean {row.mean:.4g}{unit} [{row.low:.4g}, {row.high:.4g}]"
+        for row in table.itertuples()
+    ]
+    bars = interval(table["mean"], table["low"], table["high"], color="@ink", width=0)
+    return {**marks, "error_x": bars, "customdata": said, "hovertemplate": "%{customdata}<extra></extra>"}
+
+
+def _rows(models: pd.DataFrame, families: list[str]) -> np.ndarray:
+    rows: np.ndarray = np.array([families.index(family) for family in models["family"]]) + jitter(models["seed"])
+    return rows
+
+
+def _names(models: pd.DataFrame) -> list[str]:
+    return [f"{for_plotly(row.family)} seed {row.seed} ({row.status})" for row in models.itertuples()]
+
+
+def _styles(study: Study) -> list[tuple[str, str, str]]:
+    """A colour and a symbol for each family."""
+    return [
+        (family, COLORS[index % len(COLORS)], SYMBOLS[index % len(SYMBOLS)])
+        for index, family in enumerate(study.config.families)
+    ]
+
+
+def _between(study: Study, measure: str, text: Callable[[float], str]) -> str:
+    """The range of the family means in words."""
+    facts = study.summary["families"]
+    known = [family for family in study.config.families if measure in facts[family]]
+    means = sorted((facts[family][measure]["mean"], family) for family in known)
+    if not means:
+        return "not measurably"
+    (low, lowest), (high, highest) = means[0], means[-1]
+    return text(low) if text(low) == text(high) else f"{text(low)} ({lowest}) to {text(high)} ({highest})"
+
+
+def _long_lengths(study: Study) -> str:
+    """The lengths that test length generalisation: ``400–500``."""
+    shortest, longest = load_task(study.config.task).long_lengths
+    return f"{shortest}–{longest}"

@@ -1,0 +1,112 @@
+"""HTML that is safe by construction: whatever is not markup already is escaped."""
+
+from __future__ import annotations
+
+import base64
+import html
+import json
+from collections.abc import Iterable
+from typing import Any, final
+
+import pandas as pd
+
+__all__ = ["Child", "Html", "csv_link", "element", "for_plotly", "json_block", "table"]
+
+_VOID = {"br", "col", "hr", "img", "input", "link", "meta"}
+
+
+@final
+class Html(str):
+    """Markup, as opposed to text: it is inserted as it is. Only this module and SVG builders make it from strings."""
+
+    __slots__ = ()
+
+
+#: Text or a number (escaped), `Html` (inserted), None (nothing), or an iterable of such.
+Child = Any
+
+
+def element(name: str, *children: Child, **attributes: Any) -> Html:
+    """One HTML element.
+
+    Args:
+        name: of the element, written by us.
+        *children: what is in it, see `Child`.
+        **attributes: ``class_`` and ``for_`` stand for class and for, other underscores for hyphens; True means present
+            without a value, None and False absent.
+    """
+    parts = [f"<{name}"]
+    for key, value in attributes.items():
+        if value is None or value is False:
+            continue
+        key = key.rstrip("_").replace("_", "-")
+        parts.append(f" {key}" if value is True else f' {key}="{html.escape(str(value))}"')
+    parts.append(">")
+    if name not in _VOID:
+        parts += [_markup(child) for child in children]
+        parts.append(f"</{name}>")
+    return Html("".join(parts))
+
+
+def _markup(child: Child) -> str:
+    if child is None:
+        return ""
+    if isinstance(child, Html):
+        return child
+    if isinstance(child, (str, int, float)):
+        return html.escape(str(child), quote=False)
+    return "".join(_markup(part) for part in child)
+
+
+def json_block(name: str, value: Any) -> Html:
+    """A block of JSON that scripts read by its id; nothing in it can end the block or start another."""
+    text = json.dumps(value, allow_nan=False, separators=(",", ":"))  # ASCII, so U+2028 is escaped already
+    for character in "<>&":
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return Html(f'<script type="application/json" id="{html.escape(name)}">{text}</script>')
+
+
+def for_plotly(text: object) -> str:
+    """Text for a plotly label: plotly reads a little HTML there, so what users named is escaped."""
+    return html.escape(str(text), quote=False)
+
+
+def csv_link(frame: pd.DataFrame, name: str) -> Html:
+    """A link that saves a table as CSV; the data is in the link."""
+    data = base64.b64encode(frame.to_csv(index=False, lineterminator="\n").encode()).decode()
+    return element(
+        "a",
+        f"Data (CSV, {len(frame):,} rows)",
+        href=f"data:text/csv;charset=utf-8;base64,{data}",
+        download=f"{name}.csv",
+        class_="download",
+    )
+
+
+def table(
+    caption: Child, columns: Iterable[str], rows: Iterable[Iterable[Child]], *, numeric: Iterable[int] = ()
+) -> Html:
+    """A table with caption and column headers, in a box that scrolls sideways where the page is narrow.
+
+    Args:
+        caption: what it shows.
+        columns: the headers.
+        rows: the cells; the first of each row is its header.
+        numeric: the columns that hold numbers, to be aligned to the right.
+    """
+    right = set(numeric)
+
+    def cell(kind: str, index: int, content: Child, scope: str | None = None) -> Html:
+        return element(kind, content, scope=scope, class_="number" if index in right else None)
+
+    head = element("tr", [cell("th", index, name, "col") for index, name in enumerate(columns)])
+    body = [
+        element(
+            "tr", [cell("td" if index else "th", index, c, None if index else "row") for index, c in enumerate(row)]
+        )
+        for row in rows
+    ]
+    inner = element(
+        "table", element("caption", element("span", caption)), element("thead", head), element("tbody", body)
+    )
+    return element("div", inner, class_="scroll", tabindex="0", role="region", aria_label="table, scrolls sideways")

@@ -1,0 +1,143 @@
+"""Probes of saved models, as text: what ``tl-dyck probe`` prints."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.text import Text
+
+from tl_dyck.models import DyckTransformer, load_model
+from tl_dyck.probes import list_probes, load_probe
+from tl_dyck.registry import unknown_name
+from tl_dyck.report.terminal import console, say_note, table
+from tl_dyck.tasks import DyckTask
+from tl_dyck.training import load_result
+
+__all__ = ["say_probes"]
+
+_OWN = ("attention_variation", "balance_violation", "stack_likeness")
+
+
+def say_probes(folders: Sequence[Path], probe: str | None, string: str | None, device: str | None) -> None:
+    """Measure saved models and print what was found.
+
+    Args:
+        folders: of models or of finished runs.
+        probe: name of a probe; None for all that apply.
+        string: what to measure on; None for each probe's own choice.
+        device: of the models.
+
+    Raises:
+        CorruptFileError: a folder holds no model.
+        UnknownNameError: no such probe.
+        DyckStringError: the string is not of a model's language.
+        ValueError: the probe that was asked for does not apply.
+    """
+    if probe is not None and probe not in list_probes():
+        raise unknown_name("probe", probe, list_probes())  # before models are loaded
+    models = {str(folder): load_model(folder, device=device) for folder in folders}
+    if string is not None:
+        for model in models.values():
+            model.cfg.language.parse(string)
+    if probe in (None, "attention_variation") and (probe or len(models) > 1):
+        _applies(probe, _variation, models, string)
+    if probe in (None, "stack_likeness"):
+        _stack(models, string)
+    if probe in (None, "balance_violation"):
+        _applies(probe, _balance, models)
+    for name in list_probes() if probe is None else [probe]:
+        if name not in _OWN:
+            _applies(probe, _other, models, name)
+
+
+def _applies(asked: str | None, say: Any, *arguments: Any) -> None:
+    """Call `say`; that a probe does not apply is an error only if it was asked for."""
+    try:
+        say(*arguments)
+    except ValueError as error:
+        if asked is not None:
+            raise
+        say_note(f"{error}.\n" if not str(error).endswith(".") else f"{error}\n")
+
+
+def _variation(models: dict[str, DyckTransformer], string: str | None) -> None:
+    languages = {model.cfg.language for model in models.values()}
+    if len(languages) > 1:
+        raise ValueError("attention variation: the models are of different languages; compare like with like")
+    found = load_probe("attention_variation")(list(models.values()), string)
+    text = "".join(found.input[1:])
+    _title("Attention variation", f"{len(models)} models on {text}")
+    rows = table("layer", "variation", "95% interval", "random patterns", right=range(1, 4))
+    for layer, (value, (low, high)) in enumerate(zip(found.matched, found.matched_interval, strict=True)):
+        rows.add_row(str(layer), f"{value:.2f}", f"{low:.2f} to {high:.2f}", f"{found.random_baseline:.2f}")
+    console().print(rows)
+    say_note("Squared Frobenius norm of the difference of two patterns; 0: the same pattern.\n")
+
+
+def _stack(models: dict[str, DyckTransformer], string: str | None) -> None:
+    probe, names = load_probe("stack_likeness"), _short(list(models))
+    _title("Stack-likeness", f"on {string}" if string is not None else "on 200 training strings")
+    rows = table("model", "layer", "head", "weight", "at closing", "first there", "chance", right=range(1, 7))
+    for name, (folder, model) in zip(names, models.items(), strict=True):
+        data = model.to_tokens(string).cpu() if string is not None else _task(Path(folder), model)
+        found = probe(model, data, language=model.cfg.language)
+        for layer in range(model.cfg.n_layers):
+            for head in range(model.cfg.n_heads):
+                cells = (
+                    f"{found.mass[layer, head]:.2f}",
+                    f"{found.mass_at_closing[layer, head]:.2f}",
+                    f"{found.argmax_at_closing[layer, head]:.0%}",
+                    f"{found.chance_at_closing:.2f}",
+                )
+                rows.add_row(Text(name), str(layer), str(head), *cells)
+    console().print(rows)
+    say_note(
+        "weight: attention on the last bracket still open; at closing: where the query closes;\n"
+        "first there: closing brackets whose largest weight is there.\n"
+    )
+
+
+def _balance(models: dict[str, DyckTransformer]) -> None:
+    probe = load_probe("balance_violation")
+    found = [(name, probe(model)) for name, model in zip(_short(list(models)), models.values(), strict=True)]
+    _title("Balance violation", "0: balanced, so able to generalise to any length")
+    rows = table("model", "balance violation", "largest S/P", right=range(1, 3))
+    for name, result in found:
+        rows.add_row(Text(name), f"{result.beta:.4f}", f"{result.ratio.max():.4f}")
+    console().print(rows)
+    console().print()
+
+
+def _other(models: dict[str, DyckTransformer], probe: str) -> None:
+    """A third party's probe: called with one model, shown as it shows itself."""
+    _title(probe, "")
+    for name, model in zip(_short(list(models)), models.values(), strict=True):
+        console().print(Text.assemble((f"{name}  ", "bold"), repr(load_probe(probe)(model))))
+    console().print()
+
+
+def _title(title: str, rest: str) -> None:
+    console().print(Text.assemble((title, "bold"), f"  {rest}"))
+
+
+def _task(folder: Path, model: DyckTransformer) -> DyckTask:
+    """The task that a run was trained on; for a model alone, complete strings of its language."""
+    if (folder / "result.json").exists():
+        return load_result(folder, device="cpu").task
+    language = model.cfg.language
+    return DyckTask(
+        name="complete strings", n_types=language.n_types, max_depth=language.max_depth, brackets=language.alphabet
+    )
+
+
+def _short(folders: list[str]) -> list[str]:
+    """The last parts of the paths, as many as tell them apart, for narrow terminals."""
+    parts = [Path(folder).resolve().parts for folder in folders]
+    longest = max(map(len, parts))
+    for n in range(1, longest + 1):
+        names = ["/".join(part[-n:]) for part in parts]
+        if len(set(names)) == len(set(parts)):
+            return names
+    return folders

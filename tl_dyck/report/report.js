@@ -1,0 +1,165 @@
+"use strict";
+(() => {
+  const read = (id) => JSON.parse(document.getElementById(id).textContent);
+  const root = document.documentElement;
+
+  // ---- plotly figures: colours are names of CSS variables, so a change of theme is a redraw ----
+  const plots = read("data-plots");
+  const paint = (value, key, style) => {
+    if (Array.isArray(value)) return value.map((part) => paint(part, key, style));
+    if (value && typeof value === "object")
+      return Object.fromEntries(Object.entries(value).map(([name, part]) => [name, paint(part, name, style)]));
+    const named = /color$/i.test(key) && typeof value === "string" && value.startsWith("@");
+    return named ? style.getPropertyValue("--" + value.slice(1)).trim() : value;
+  };
+  const paper = 660; // pixels between the margins of a printed page
+  const axis = { gridcolor: "@grid", linecolor: "@rule", zerolinecolor: "@rule", automargin: true };
+  const scale = (own) => ({ ...axis, ...own, title: { font: { size: 13 }, ...own.title } });
+  const wrap = (title, narrow) => (narrow && title ? { ...title, text: title.text.replace(" (", "<br>(") } : title);
+  const draw = (box) => {
+    const printing = root.classList.contains("printing");
+    const width = printing ? Math.min(box.clientWidth, paper / (box.parentElement.className === "plots" ? 2 : 1)) : undefined;
+    const narrow = (width || box.clientWidth) < 500;
+    const { data, layout } = plots[box.dataset.plot];
+    const style = getComputedStyle(root);
+    const full = {
+      paper_bgcolor: "rgba(0,0,0,0)",
+      plot_bgcolor: "rgba(0,0,0,0)",
+      hovermode: "closest",
+      margin: { t: 24, r: 16, b: 56, l: 16 },
+      dragmode: matchMedia("(pointer: coarse)").matches ? false : "zoom", // a finger scrolls the page
+      hoverlabel: { bgcolor: "@ink", bordercolor: "@ink", font: { color: "@page" }, align: "left" },
+      ...layout,
+      width,
+      font: { family: getComputedStyle(document.body).fontFamily, size: 13, color: "@ink" },
+      xaxis: scale({ ...layout.xaxis, title: wrap(layout.xaxis.title, narrow) }),
+      yaxis: scale(layout.yaxis),
+    };
+    const config = {
+      responsive: true,
+      displaylogo: false,
+      modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"],
+      toImageButtonOptions: { format: "svg", filename: box.dataset.plot },
+    };
+    return Plotly.react(box, paint(data, "", style), paint(full, "", style), config);
+  };
+  const boxes = [...document.querySelectorAll(".plot")];
+  const drawAll = () => Promise.all(boxes.map(draw));
+  // one after the other, so that the page answers meanwhile
+  const drawNext = (rest) =>
+    rest.length ? draw(rest[0]).then(() => setTimeout(drawNext, 0, rest.slice(1))) : (root.dataset.drawn = "yes");
+  drawNext(boxes);
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", drawAll);
+  addEventListener("beforeprint", () => (root.classList.add("printing"), drawAll()));
+  addEventListener("afterprint", () => {
+    root.classList.remove("printing");
+    drawAll().then(() => boxes.forEach(Plotly.Plots.resize));
+  });
+
+  // ---- attention patterns ----
+  const { tokens, depth, top, groups } = read("data-patterns");
+  const svgName = "http://www.w3.org/2000/svg";
+  const tip = document.getElementById("tip");
+  const share = (weight) => (weight / 1000).toFixed(3);
+  const weightAt = (group, map, q, k) => groups[group].weights[map][(q * (q + 1)) / 2 + k];
+  const token = (i) => `“${tokens[i]}” at position ${i}, depth ${depth[i]}`;
+
+  const describe = (group, map, q, k) => {
+    const others = groups[group].weights.map((_, other) => weightAt(group, other, q, k)).filter((w) => w !== null);
+    const range = `all seeds: ${share(Math.min(...others))} to ${share(Math.max(...others))}`;
+    const lines = [
+      `weight ${share(weightAt(group, map, q, k))} (seed ${groups[group].seeds[map]})`,
+      `query ${token(q)}`,
+      `key ${token(k)}${top[q] === k ? ", the top of the stack" : ""}`,
+      others.length > 1 ? range : "",
+    ];
+    return lines.join("\n").trim();
+  };
+  const cellAt = (svg, event) => {
+    const at = new DOMPoint(event.clientX, event.clientY).matrixTransform(svg.getScreenCTM().inverse());
+    const [q, k] = [Math.floor(at.y), Math.floor(at.x)];
+    return q >= 0 && q < tokens.length && k >= 0 && k <= q ? [q, k] : null;
+  };
+  const mark = (svg, cell) => {
+    let box = svg.querySelector(".cursor");
+    if (!cell) return box && box.remove();
+    if (!box) {
+      box = svg.appendChild(document.createElementNS(svgName, "rect"));
+      box.setAttribute("class", "cursor");
+      box.setAttribute("width", 1);
+      box.setAttribute("height", 1);
+    }
+    box.setAttribute("y", cell[0]);
+    box.setAttribute("x", cell[1]);
+  };
+  const place = (event) => {
+    const [width, height] = [tip.offsetWidth, tip.offsetHeight];
+    tip.style.left = Math.max(4, Math.min(event.clientX + 16, innerWidth - width - 8)) + "px";
+    tip.style.top = (event.clientY + 20 + height > innerHeight ? event.clientY - height - 14 : event.clientY + 20) + "px";
+  };
+
+  for (const box of document.querySelectorAll(".group")) {
+    const maps = [...box.querySelectorAll(".open")];
+    const leave = () => {
+      tip.hidden = true;
+      maps.forEach((map) => mark(map.firstElementChild, null));
+    };
+    box.addEventListener("pointermove", (event) => {
+      const button = event.target.closest(".open");
+      const cell = button && cellAt(button.firstElementChild, event);
+      if (!cell) return leave();
+      tip.textContent = describe(+button.dataset.group, +button.dataset.map, ...cell);
+      tip.hidden = false;
+      place(event);
+      maps.forEach((map) => mark(map.firstElementChild, cell)); // the same cell in all seeds
+    });
+    box.addEventListener("pointerleave", leave);
+    box.addEventListener("click", (event) => {
+      const button = event.target.closest(".open");
+      if (button) leave(), open(button);
+    });
+  }
+
+  const viewer = document.getElementById("viewer");
+  const stage = document.getElementById("viewer-map");
+  const said = document.getElementById("viewer-cell");
+  let shown = null; // the button whose map is shown
+  let cell = [tokens.length - 1, tokens.length - 1];
+  const tell = () => {
+    mark(stage.firstElementChild, cell);
+    said.textContent = describe(+shown.dataset.group, +shown.dataset.map, ...cell);
+  };
+  const show = (button) => {
+    shown = button;
+    const group = groups[button.dataset.group];
+    document.getElementById("viewer-title").textContent = `${group.name}, seed ${group.seeds[button.dataset.map]}`;
+    stage.replaceChildren(button.firstElementChild.cloneNode(true));
+    tell();
+  };
+  const open = (button) => {
+    show(button);
+    viewer.showModal();
+    stage.focus();
+  };
+  const step = (by) => {
+    const maps = [...shown.parentElement.querySelectorAll(".open")];
+    show(maps[(maps.indexOf(shown) + by + maps.length) % maps.length]);
+  };
+  document.getElementById("viewer-previous").addEventListener("click", () => step(-1));
+  document.getElementById("viewer-next").addEventListener("click", () => step(1));
+  document.getElementById("viewer-close").addEventListener("click", () => viewer.close());
+  viewer.addEventListener("close", () => shown.focus());
+  viewer.addEventListener("click", (event) => event.target === viewer && viewer.close()); // the backdrop
+  stage.addEventListener("pointermove", (event) => {
+    const found = cellAt(stage.firstElementChild, event);
+    if (found) (cell = found), tell();
+  });
+  stage.addEventListener("keydown", (event) => {
+    const move = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] }[event.key];
+    if (!move) return;
+    event.preventDefault();
+    const q = Math.min(Math.max(cell[0] + move[0], 0), tokens.length - 1);
+    cell = [q, Math.min(Math.max(cell[1] + move[1], 0), q)];
+    tell();
+  });
+})();

@@ -1,0 +1,72 @@
+"""The tables of a report: reported beside measured, and every run."""
+
+from __future__ import annotations
+
+from tl_dyck.report.figures import good_statuses, percent
+from tl_dyck.report.markup import Html, element, table
+from tl_dyck.study import Study
+from tl_dyck.study.results import RECALLED_VARIATION
+
+__all__ = ["recalled_table", "run_table"]
+
+
+def recalled_table(study: Study) -> Html:
+    """What Wen et al. 2023 report, as remembered, beside what this study measured."""
+    rows = []
+    seeds = f"{len(study.config.seeds)} seeds per family; there 40"
+    for row in study.variation.itertuples():
+        if row.recalled == row.recalled and row.recalled is not None:
+            measured = f"{row.variation:.2f} [{row.low:.2f}, {row.high:.2f}]"
+            rows.append((f"attention variation, {row.family}, layer {row.layer}", f"{row.recalled:.2f}", measured))
+    if not study.variation.empty:
+        baseline = f"{study.variation['random_baseline'].iloc[0]:.2f} (exact)"
+        rows.append(("attention variation, random patterns", f"{RECALLED_VARIATION['random']:.2f}", baseline))
+    for family in study.config.families:
+        facts = study.summary["families"][family].get("accuracy")
+        measured = f"{percent(facts['mean'])} [{percent(facts['low'])}, {percent(facts['high'])}]" if facts else "–"
+        rows.append((f"accuracy in distribution, {family}", _recalled_accuracy(family), measured))
+    caption = f"Reported by Wen et al. 2023 (recalled, not checked) and measured here, with 95% intervals ({seeds})"
+    return table(caption, ("quantity", "reported (recalled)", "measured"), rows, numeric=(1, 2))
+
+
+def _recalled_accuracy(family: str) -> str:
+    if family.endswith("uniform"):
+        return "> 99%"
+    return "97%" if family == "gpt" else "> 97%"
+
+
+def run_table(study: Study) -> list[Html | None]:
+    """Every run, those that failed to learn included and marked."""
+    models = study.models
+    failed = models[~models["status"].isin(good_statuses(study))]
+    note = (
+        element("p", f"All {len(models)} runs ended well.")
+        if failed.empty
+        else element(
+            "p",
+            f"{len(failed)} of {len(models)} runs did not reach their target. They are part of every number above.",
+            class_="warning",
+        )
+    )
+    rows = []
+    for row in models.itertuples():
+        bad = row.Index in failed.index
+        rows.append(
+            (
+                f"{row.family} seed {row.seed}",
+                element("strong", row.status, class_="failed") if bad else row.status,
+                f"{row.steps:,}",
+                f"{row.seconds:.1f}",
+                percent(row.accuracy),
+                percent(row.accuracy_closing_only),
+                percent(row.long_accuracy),
+                f"{row.entropy_gap:.4f}",
+                "–" if row.balance_violation != row.balance_violation else f"{row.balance_violation:.3f}",
+            )
+        )
+    columns = (
+        *("run", "status", "steps", "time (s)", "accuracy", "among closings", "accuracy, long"),
+        *("entropy gap (nats)", "balance violation"),
+    )
+    caption = "Every run: accuracy over all tokens, and among closing brackets only; – where a measure is not defined"
+    return [note, table(caption, columns, rows, numeric=range(2, 9))]
