@@ -35,7 +35,7 @@ PACKAGES = {"tl_dyck": ROOT / "tl_dyck", "tl_dyck_hooks": ROOT / "hooks" / "tl_d
 def build(kind: str, source: Path, target: Path) -> Path:
     """Build a "wheel" or "sdist" of `source` into `target`, without a network or an isolated environment."""
     command = [sys.executable, "-m", "hatchling", "build", "-t", kind, "-d", str(target)]
-    run = subprocess.run(command, cwd=source, capture_output=True, text=True, timeout=300)
+    run = subprocess.run(command, cwd=source, capture_output=True, text=True, timeout=600)
     assert run.returncode == 0, run.stderr
     (archive,) = target.iterdir()
     return archive
@@ -158,7 +158,7 @@ class TestMakefile:
     def make(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         # Not as a child of the make that may be running these tests.
         alone = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
-        return subprocess.run(["make", *arguments], cwd=ROOT, env=alone, capture_output=True, text=True, timeout=60)
+        return subprocess.run(["make", *arguments], cwd=ROOT, env=alone, capture_output=True, text=True, timeout=600)
 
     def test_help_lists_every_target(self) -> None:
         text = (ROOT / "Makefile").read_text(encoding="utf-8")
