@@ -66,9 +66,9 @@ class DyckTask:
     max_depth: int
     q: float = 0.5
     mode: str = "complete"
-    train_lengths: tuple[int, ...] = tuple(range(2, 28, 2))
-    long_lengths: tuple[int, int] = (400, 500)
-    brackets: tuple[str, ...] | None = None
+    train_lengths: Sequence[int] = tuple(range(2, 28, 2))
+    long_lengths: Sequence[int] = (400, 500)
+    brackets: Sequence[str] | None = None
     language: DyckLanguage = field(init=False, repr=False, compare=False)
     distribution: DyckDistribution = field(init=False, repr=False, compare=False)
 
@@ -76,7 +76,7 @@ class DyckTask:
         if self.mode not in MODES:
             raise unknown_name("mode", self.mode, MODES)
         for name in ("train_lengths", "long_lengths", "brackets"):
-            if isinstance(getattr(self, name), list):  # as JSON has it
+            if getattr(self, name) is not None:  # a list, if it comes from JSON; a tuple can be hashed
                 object.__setattr__(self, name, tuple(getattr(self, name)))
         if not self.train_lengths or min(self.train_lengths) < 1:
             raise ValueError(f"train_lengths must be positive lengths, not {self.train_lengths}")
@@ -177,7 +177,7 @@ class DyckTask:
 
     def _mixture(self, n: int, lengths: Sequence[int], mode: str, generator: torch.Generator) -> Int[Tensor, "n pos"]:
         chosen = torch.tensor(lengths)[torch.randint(len(lengths), (n,), generator=generator)]
-        tokens = torch.full((n, 1 + int(chosen.max())), self.language.bos_token)
+        tokens = torch.full((n, 1 + max(lengths)), self.language.bos_token)
         for length in chosen.unique().tolist():
             rows = (chosen == length).nonzero()[:, 0]
             if mode == "ending in close":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -71,7 +72,7 @@ class DyckTransformerConfig(HookedTransformerConfig):
     n_types: int
     max_depth: int
     d_head: int = -1
-    brackets: tuple[str, ...] | None = None
+    brackets: Sequence[str] | None = None
     embedding: str = "token"
     block: str = "gpt"
     position: str = "none"
@@ -85,7 +86,7 @@ class DyckTransformerConfig(HookedTransformerConfig):
                 raise unknown_name(name, getattr(self, name), choices)
         self._refuse_foreign()
         self._check_numbers()
-        if isinstance(self.brackets, list):
+        if self.brackets is not None:
             self.brackets = tuple(self.brackets)
         language = self.language
         if self.embedding != "token" and self.d_model < depth_embedding_size(self.embedding, language):

@@ -8,7 +8,6 @@ import warnings
 from typing import Any, final
 
 import torch
-from jaxtyping import Int
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 from tqdm.auto import trange
@@ -97,7 +96,7 @@ class DyckTransformer(HookedTransformer):
     @torch.inference_mode()
     def generate(  # type: ignore[override]
         self,
-        input: str | list[str] | Int[Tensor, "batch pos"] = "",
+        input: str | list[str] | Tensor = "",
         max_new_tokens: int = 10,
         stop_at_eos: bool = True,
         eos_token_id: int | list[int] | None = None,
@@ -119,7 +118,7 @@ class DyckTransformer(HookedTransformer):
         `use_past_kv_cache` and `padding_side` change nothing. Prompts are strings or tokens, not embeddings.
 
         Args:
-            input: a string, a list of strings, or tokens (BOS first).
+            input: a string, a list of strings, or tokens ``[batch, pos]`` (BOS first).
             max_new_tokens: number of tokens to add, at least one.
             stop_at_eos: stop when every string has ended, which the token `eos_token_id` shows; the rest is filled up.
             eos_token_id: one or several tokens; None for the tokenizer's, which is BOS.

@@ -1,0 +1,120 @@
+"""The constant embeddings of a minimal first layer: Eq. 19, 20 and 21, number by number."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tl_dyck.language import DyckLanguage
+from tl_dyck.models import build_model, get_config
+from tl_dyck.models.embeddings import DEPTH_EMBEDDINGS, DepthEmbed, depth_embedding_size, depth_embedding_table
+from tl_dyck.tasks import DyckTask
+
+SIZES = st.tuples(st.integers(1, 4), st.integers(1, 6))
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "expected"),
+    [
+        # Dyck(2, 4), brackets [ ] ( ): coordinates as the equations order them, BOS in the last
+        ("onehot", "[(", [{0: 1.0}, {9: 1.0}]),
+        ("onehot", "[]", [{0: 1.0}, {4: 1.0}]),
+        ("onehot", "[[)", [{0: 1.0}, {1: 1.0}, {13: 1.0}]),  # a wrong type: depth alone counts
+        ("split", "[(", [{0: 1.0, 5: 1.0}, {2: 1.0, 6: 1.0}]),
+        ("split", "()", [{2: 1.0, 5: 1.0}, {3: 1.0, 4: 1.0}]),
+        ("yao", "()", [{2: 1.0, 4: 5 / 26**0.5, 5: 1 / 26**0.5}, {3: 1.0, 4: 1.0}]),
+        ("yao", "([", [{2: 1.0, 4: 5 / 26**0.5, 5: 1 / 26**0.5}, {0: 1.0, 4: 2 / 5**0.5, 5: 1 / 5**0.5}]),
+    ],
+)  # fmt: skip
+def test_by_hand(kind, text, expected):
+    language = DyckLanguage(2, 4)
+    size = {"onehot": 17, "split": 10, "yao": 7}[kind]
+    embed = DepthEmbed(kind, language, 20, torch.float64)
+    found = embed(torch.cat([torch.tensor([4]), language.tokenize(text)])[None])[0]
+    wanted = torch.zeros(len(text) + 1, 20, dtype=torch.float64)
+    wanted[0, size - 1] = 1
+    for row, entries in enumerate(expected, start=1):
+        for column, value in entries.items():
+            wanted[row, column] = value
+    torch.testing.assert_close(found, wanted, rtol=1e-14, atol=1e-14)
+    assert depth_embedding_size(kind, language) == size
+
+
+@pytest.mark.parametrize("kind", DEPTH_EMBEDDINGS)
+@given(size=SIZES)
+def test_every_reachable_row_is_its_own_vector_and_the_rest_is_zero(kind, size):
+    k, deepest = size
+    language = DyckLanguage(k, deepest)
+    table = depth_embedding_table(kind, language, depth_embedding_size(kind, language) + 2)
+    assert table.shape == (2 * k + 1, deepest + 1, depth_embedding_size(kind, language) + 2)
+    reachable = [(t, d) for t in range(2 * k) for d in (range(1, deepest + 1) if t % 2 == 0 else range(deepest))]
+    reachable.append((2 * k, 0))
+    rows = torch.stack([table[t, d] for t, d in reachable])
+    assert (torch.cdist(rows, rows) + torch.eye(len(rows)) > 1e-3).all()
+    assert table.square().sum() == pytest.approx(rows.square().sum().item())
+    norms = {"onehot": 1, "split": 2**0.5, "yao": 2**0.5}[kind]
+    torch.testing.assert_close(rows[:-1].norm(dim=-1), torch.full((len(rows) - 1,), norms, dtype=torch.float64))
+    assert rows[:, -2:].count_nonzero() == 0
+    assert rows[:-1] @ rows[-1] == pytest.approx(0)
+
+
+@given(size=SIZES)
+def test_yao_angles_rise_with_depth_and_stay_below_a_right_angle(size):
+    k, deepest = size
+    language = DyckLanguage(k, deepest)
+    table = depth_embedding_table("yao", language, 2 * k + 3)
+    angles = [math.atan2(float(table[0, d, 2 * k + 1]), float(table[0, d, 2 * k])) for d in range(1, deepest + 1)]
+    assert angles == pytest.approx([math.atan(d / (deepest + 2 - d)) for d in range(1, deepest + 1)])
+    assert angles == sorted(angles)
+    assert 0 < angles[0] <= angles[-1] < math.pi / 2
+
+
+@given(
+    tokens=st.lists(st.lists(st.integers(0, 4), min_size=6, max_size=6), min_size=1, max_size=4),
+    kind=st.sampled_from(DEPTH_EMBEDDINGS),
+)
+def test_depth_is_clipped_to_what_the_token_can_have_outside_the_language(tokens, kind):
+    language = DyckLanguage(2, 2)
+    embed = DepthEmbed(kind, language, 12, torch.float64)
+    found = embed(torch.tensor(tokens))
+    for row, string in zip(found, tokens, strict=True):
+        depth = 0
+        for vector, token in zip(row, string, strict=True):
+            depth += 0 if token == 4 else 1 - 2 * (token % 2)
+            clipped = 0 if token == 4 else min(max(depth, 1), 2) if token % 2 == 0 else min(max(depth, 0), 1)
+            assert torch.equal(vector, embed.table[token, clipped])
+            assert vector.any()
+
+
+def test_no_gradient_and_no_parameter():
+    model = build_model(get_config("minimal-split", "dyck-2-4"))
+    assert [name for name, _ in model.named_parameters() if name.startswith("embed")] == []
+    assert not model.embed.table.requires_grad
+    assert "embed.table" not in model.state_dict()
+    assert not hasattr(model, "W_E")
+
+
+@pytest.mark.parametrize(("kind", "needed"), [("onehot", 17), ("split", 10), ("yao", 7)])
+def test_too_small_a_model_is_refused_by_name(kind, needed):
+    get_config(f"minimal-{kind}", "dyck-2-4", d_model=needed)
+    with pytest.raises(ValueError, match=rf"d_model={needed - 1} is too small: the '{kind}' .* {needed} coordinates"):
+        get_config(f"minimal-{kind}", "dyck-2-4", d_model=needed - 1)
+    with pytest.raises(ValueError, match=f"needs d_model >= {needed}, but d_model is 3"):
+        depth_embedding_table(kind, DyckLanguage(2, 4), 3)
+
+
+def test_large_languages_get_the_width_that_they_need():
+    assert get_config("minimal-onehot", "dyck-2-4").d_model == 50
+    assert get_config("minimal-onehot", "dyck-3-8").d_model == 50
+    assert get_config("minimal-onehot", DyckTask(name="deep", n_types=3, max_depth=20)).d_model == 121
+    assert get_config("gpt", DyckTask(name="deep", n_types=3, max_depth=20)).d_model == 50
+
+
+def test_values_move_with_the_model():
+    model = build_model(get_config("minimal-yao", "dyck-2-4", n_ctx=10))
+    assert model("[").dtype == torch.float32
+    assert model.to(torch.float64)("[").dtype == torch.float64

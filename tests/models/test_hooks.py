@@ -1,0 +1,324 @@
+"""Hook points and cache entries mean what TransformerLens users expect: identities between them, and interventions."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+from transformer_lens import HookedTransformer
+from transformer_lens.hook_points import HookPoint
+
+from tl_dyck.models import build_model, get_config, list_models
+from tl_dyck.models.blocks import UnitNorm
+from tl_dyck.tasks import load_task
+
+FAMILIES = list_models()
+BLOCK = {name: get_config(name, "dyck-2-4").block for name in FAMILIES}
+WITH_RESIDUAL = [name for name in FAMILIES if BLOCK[name] != "bare"]
+BARE = [name for name in FAMILIES if BLOCK[name] == "bare"]
+EQ6 = [name for name in FAMILIES if BLOCK[name] == "eq6"]
+TEXTS = ["[([])]", "(()[])", "[[((", "[]()[]"]
+
+
+@pytest.fixture(params=FAMILIES)
+def family(request):
+    return request.param
+
+
+@pytest.fixture
+def model(family, random_model) -> HookedTransformer:
+    return random_model(family, n_heads=2, d_head=6)
+
+
+def close(a: torch.Tensor, b: torch.Tensor) -> None:
+    torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-10)
+
+
+def heads_out(model, cache, layer: int) -> torch.Tensor:
+    """Sum over heads of z W_O, and b_O: the attention's output before any LayerNorm."""
+    attn = model.blocks[layer].attn
+    return torch.einsum("bphd,hdm->bpm", cache["z", layer], attn.W_O) + attn.b_O
+
+
+def test_documented_hook_points_exist(model, family):
+    wanted = ["hook_embed", "hook_pos_embed"]
+    attention = ["hook_q", "hook_k", "hook_v", "hook_z", "hook_attn_scores", "hook_pattern", "hook_result"]
+    for layer in range(model.cfg.n_layers):
+        block = f"blocks.{layer}."
+        wanted += [f"{block}attn.{name}" for name in attention]
+        wanted += [block + name for name in ("hook_resid_pre", "hook_attn_out", "hook_resid_post")]
+        wanted += [block + name for name in ("hook_q_input", "hook_k_input", "hook_v_input", "hook_attn_in")]
+        if family not in BARE:
+            wanted += [
+                block + name
+                for name in ("hook_resid_mid", "hook_mlp_in", "hook_mlp_out", "mlp.hook_pre", "mlp.hook_post")
+            ]
+        if BLOCK[family] == "gpt":
+            wanted += [f"{block}{norm}.{hook}" for norm in ("ln1", "ln2") for hook in ("hook_scale", "hook_normalized")]
+        if BLOCK[family] == "eq6":
+            wanted += [f"{block}ln1_post.hook_scale", f"{block}ln1_post.hook_normalized"]
+    if BLOCK[family] == "gpt":
+        wanted += ["ln_final.hook_scale", "ln_final.hook_normalized"]
+    assert set(wanted) <= set(model.hook_dict)
+    assert all(point.name == name for name, point in model.hook_dict.items())
+
+
+def test_every_hook_point_that_is_on_fires(model, family):
+    fired: list[str] = []
+    model.run_with_hooks("[()]", fwd_hooks=[(lambda _: True, lambda x, hook: fired.append(hook.name))])
+    off = ["hook_result", "hook_q_input", "hook_k_input", "hook_v_input", "hook_attn_in", "hook_mlp_in"]
+    off += ["hook_mlp_out"] if family in BARE else []
+    assert set(fired) == {name for name in model.hook_dict if not name.endswith(tuple(off))}
+    norms = ("ln1.hook_scale", "ln1.hook_normalized")  # TransformerLens normalises for query, key and value each
+    assert all(fired.count(name) == (3 if name.endswith(norms) else 1) for name in fired)
+
+
+def test_residual_stream_identities(model, family):
+    _, cache = model.run_with_cache(TEXTS)
+    close(cache["resid_pre", 0], cache["hook_embed"] + cache["hook_pos_embed"])
+    for layer in range(model.cfg.n_layers):
+        if layer > 0:
+            close(cache["resid_pre", layer], cache["resid_post", layer - 1])
+        if family in BARE:
+            close(cache["resid_post", layer], cache["attn_out", layer])
+            assert f"blocks.{layer}.hook_resid_mid" not in cache
+        else:
+            close(cache["resid_mid", layer], cache["resid_pre", layer] + cache["attn_out", layer])
+            close(cache["resid_post", layer], cache["resid_mid", layer] + cache["mlp_out", layer])
+
+
+def test_attention_identities(model, family):
+    _, cache = model.run_with_cache(TEXTS)
+    for layer in range(model.cfg.n_layers):
+        pattern = cache["pattern", layer]
+        close(pattern.sum(-1), torch.ones_like(pattern[..., 0]))
+        assert pattern.triu(1).count_nonzero() == 0
+        close(
+            pattern.transpose(1, 2).permute(0, 2, 1, 3) @ cache["v", layer].transpose(1, 2),
+            cache["z", layer].transpose(1, 2),
+        )
+        close(cache["attn_scores", layer].softmax(-1), pattern)
+        plain = heads_out(model, cache, layer)
+        if BLOCK[family] == "eq6":
+            plain = plain - plain.mean(-1, keepdim=True)
+            close(cache[f"blocks.{layer}.ln1_post.hook_scale"], plain.norm(dim=-1, keepdim=True))
+            plain = plain / plain.norm(dim=-1, keepdim=True)
+        close(cache["attn_out", layer], plain)
+
+
+@pytest.mark.parametrize("uniform", ["gpt-uniform", "eq6-uniform", "minimal-uniform"])
+def test_uniform_attention_is_uniform(random_model, uniform):
+    model = random_model(uniform)
+    _, cache = model.run_with_cache("[()][]")
+    expected = torch.ones(7, 7, dtype=torch.float64).tril() / torch.arange(1, 8)[:, None]
+    for layer in range(model.cfg.n_layers):
+        close(cache["pattern", layer][0, 0], expected)
+
+
+def test_logits_come_from_the_last_residual(model, family):
+    logits, cache = model.run_with_cache(TEXTS)
+    last = cache["resid_post", model.cfg.n_layers - 1]
+    if BLOCK[family] == "gpt":
+        last = model.ln_final(last)
+    close(logits, last @ model.W_U + model.b_U)
+
+
+def test_ablating_a_head_is_zeroing_its_slice_of_w_o(model):
+    for layer in range(model.cfg.n_layers):
+        for head in range(2):
+
+            def ablate(z: torch.Tensor, hook: HookPoint, head: int = head) -> torch.Tensor:
+                z[:, :, head] = 0
+                return z
+
+            hooked = model.run_with_hooks(TEXTS, fwd_hooks=[(f"blocks.{layer}.attn.hook_z", ablate)])
+            other = copy.deepcopy(model)
+            with torch.no_grad():
+                other.blocks[layer].attn.W_O[head] = 0
+            close(hooked, other(TEXTS))
+            assert (hooked - model(TEXTS)).abs().max() > 1e-3
+
+
+def test_replacing_the_pattern_changes_what_is_mixed(model):
+    def first_only(pattern: torch.Tensor, hook: HookPoint) -> torch.Tensor:
+        pattern[:] = 0
+        pattern[..., 0] = 1
+        return pattern
+
+    with model.hooks([("blocks.0.attn.hook_pattern", first_only)]):
+        _, cache = model.run_with_cache(TEXTS)
+    close(cache["z", 0], cache["v", 0][:, :1].expand_as(cache["z", 0]))
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["hook_embed", "hook_pos_embed", "blocks.0.hook_resid_pre", "blocks.0.hook_attn_out", "blocks.0.hook_resid_post"],
+)
+def test_what_a_hook_writes_is_what_the_model_goes_on_with(model, name):
+    """Adding at the embedding, the positions or resid_pre is the same; everything written is read downstream."""
+    push = torch.randn(model.cfg.d_model, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    before = model(TEXTS)
+    after = model.run_with_hooks(TEXTS, fwd_hooks=[(name, lambda x, hook: x + push)])
+    assert (after - before).abs().max() > 1e-3
+    if name in ("hook_embed", "hook_pos_embed", "blocks.0.hook_resid_pre"):
+        close(after, model.run_with_hooks(TEXTS, fwd_hooks=[("blocks.0.hook_resid_pre", lambda x, hook: x + push)]))
+    if name == "blocks.0.hook_attn_out" and model.cfg.block == "bare":
+        close(after, before + push @ model.W_U)
+
+
+def test_stopping_at_and_starting_from_a_layer(model):
+    for layer in range(model.cfg.n_layers + 1):
+        residual = model(TEXTS, stop_at_layer=layer)
+        close(model(residual, start_at_layer=layer), model(TEXTS))
+
+
+def test_use_attn_result(model, family):
+    before = model(TEXTS)
+    model.set_use_attn_result(True)
+    logits, cache = model.run_with_cache(TEXTS)
+    close(logits, before)
+    for layer in range(model.cfg.n_layers):
+        close(cache["result", layer].sum(2) + model.b_O[layer], heads_out(model, cache, layer))
+
+
+def test_use_split_qkv_input_and_attn_in(model):
+    before = model(TEXTS)
+    model.set_use_split_qkv_input(True)
+    logits, cache = model.run_with_cache(TEXTS)
+    close(logits, before)
+    for kind in "qkv":
+        shown = cache[f"blocks.0.hook_{kind}_input"]
+        assert shown.shape == (4, 7, 2, 50)
+        close(shown, cache["resid_pre", 0][:, :, None].expand_as(shown))
+
+    def other_input(x: torch.Tensor, hook: HookPoint) -> torch.Tensor:
+        x[:, :, 1] = 0.25 * x[:, :, 1].roll(1, dims=-1)
+        return x
+
+    for kind in "qkv":  # one head's query, key or value reads something else: that head, that part, and nothing more
+        with model.hooks([(f"blocks.0.hook_{kind}_input", other_input)]):
+            _, changed = model.run_with_cache(TEXTS)
+        for part in "qkv":
+            close(changed[part, 0][:, :, 0], cache[part, 0][:, :, 0])
+            same = torch.equal(changed[part, 0][:, :, 1], cache[part, 0][:, :, 1])
+            assert same == (part != kind or (model.cfg.attention == "uniform" and part in "qk"))
+
+    model.set_use_split_qkv_input(False)
+    model.set_use_attn_in(True)
+    logits, cache = model.run_with_cache(TEXTS)
+    close(logits, before)
+    assert cache["blocks.0.hook_attn_in"].shape == (4, 7, 2, 50)
+    with model.hooks([("blocks.0.hook_attn_in", other_input)]):
+        _, changed = model.run_with_cache(TEXTS)
+    close(changed["v", 0][:, :, 0], cache["v", 0][:, :, 0])
+    assert not torch.equal(changed["v", 0][:, :, 1], cache["v", 0][:, :, 1])
+
+    model.set_use_split_qkv_input(True)  # both: TransformerLens lets the split inputs win, and so do we
+    with model.hooks([("blocks.0.hook_v_input", other_input)]):
+        _, both = model.run_with_cache(TEXTS)
+    close(both["v", 0], changed["v", 0])
+
+
+def test_use_hook_mlp_in_and_tokens(random_model):
+    for family in WITH_RESIDUAL:
+        model = random_model(family, use_hook_tokens=True)
+        before = model("[()]")
+        model.set_use_hook_mlp_in(True)
+        logits, cache = model.run_with_cache("[()]")
+        close(logits, before)
+        close(cache["mlp_in", 0], cache["resid_mid", 0])
+        assert cache["hook_tokens"].tolist() == [[4, 0, 2, 3, 1]]
+    with pytest.raises(AssertionError, match="attn_only"):
+        random_model(BARE[0]).set_use_hook_mlp_in(True)
+
+
+def test_activation_cache_tools(model, family):
+    model.set_use_attn_result(True)
+    _, cache = model.run_with_cache(TEXTS)
+    if family not in BARE:  # without residual links there is nothing to sum
+        parts, labels = cache.decompose_resid(layer=-1, return_labels=True)
+        assert labels[:2] == ["embed", "pos_embed"]
+        close(parts.sum(0), cache["resid_post", model.cfg.n_layers - 1])
+    assert cache.stack_head_results(layer=-1).shape == (2 * model.cfg.n_layers, 4, 7, 50)
+    directions = model.tokens_to_residual_directions(torch.tensor([0, 1]))
+    close(directions, model.W_U[:, [0, 1]].T)
+
+
+def test_centring_the_weights_changes_no_prediction(model):
+    """TransformerLens' own, which knows from the config which of our blocks may be centred (it computes in float32)."""
+    before = model(TEXTS).log_softmax(-1)
+    model.process_weights_(fold_ln=False)
+    torch.testing.assert_close(model(TEXTS).log_softmax(-1), before, rtol=1e-4, atol=1e-4)
+
+
+def test_gradients_reach_every_trained_weight_and_no_other(model, family):
+    model(TEXTS, return_type="loss").backward()
+    for name, parameter in model.named_parameters():
+        frozen = name == "pos_embed.W_pos" and model.cfg.position != "learned"
+        frozen |= model.cfg.attention == "uniform" and name.split(".")[-1] in ("W_Q", "W_K", "b_Q", "b_K")
+        assert parameter.requires_grad == (not frozen), name
+        if frozen:
+            assert parameter.grad is None
+        elif not name.endswith("b_K"):  # a softmax does not see what is added to all its scores
+            assert parameter.grad.abs().max() > 0, name
+
+
+def test_unit_norm_by_hand_and_its_gradient():
+    norm = UnitNorm(0.5).double()
+    x = torch.tensor([[[3.0, 0, 0, -3], [0, 0, 0, 0], [7, 7, 7, 7], [1.1, 0.9, 1, 1]]], dtype=torch.float64)
+    expected = torch.tensor(
+        [[[0.5**0.5, 0, 0, -(0.5**0.5)], [0, 0, 0, 0], [0, 0, 0, 0], [0.2, -0.2, 0, 0]]], dtype=torch.float64
+    )
+    close(norm(x), expected)
+    x.requires_grad_()
+    norm(x).square().sum().backward()
+    assert x.grad.isfinite().all()
+    inner = torch.randn(2, 3, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(norm, inner)
+    assert torch.autograd.gradcheck(norm, (inner.detach() * 0.01).requires_grad_())  # below C
+
+
+def test_a_batch_is_its_rows_and_padding_is_never_seen(model):
+    texts = ["[", "[()]", "", "(([]))["]
+    batch = model(texts)
+    left = model(texts, padding_side="left")
+    for row, text in enumerate(texts):
+        close(batch[row, : len(text) + 1], model(text)[0])
+        close(left[row, len(left[row]) - len(text) - 1 :], model(text)[0])
+
+
+def test_loss_is_the_mean_cross_entropy_of_the_next_token(model):
+    tokens = model.to_tokens("[()][]")
+    logits = model(tokens).detach()
+    nats = [float(logits[0, i].logsumexp(0) - logits[0, i, tokens[0, i + 1]]) for i in range(6)]
+    assert model(tokens, return_type="loss").item() == pytest.approx(sum(nats) / 6)
+    close(model.loss_fn(logits, tokens, per_token=True)[0], torch.tensor(nats, dtype=torch.float64))
+    both = model("[()][]", return_type="both")
+    close(both.logits, logits)
+    assert both.loss.item() == pytest.approx(sum(nats) / 6)
+
+
+def test_text_in_and_out(model):
+    assert model.to_tokens("[()]").tolist() == [[4, 0, 2, 3, 1]]
+    assert model.to_tokens("[()]", prepend_bos=False).tolist() == [[0, 2, 3, 1]]
+    assert model.to_tokens(["[", "()"]).tolist() == [[4, 0, 4], [4, 2, 3]]
+    assert model.to_str_tokens("[()]") == ["<bos>", "[", "(", ")", "]"]
+    assert model.to_str_tokens(torch.tensor([4, 0, 1])) == ["<bos>", "[", "]"]
+    assert model.to_string(torch.tensor([0, 2, 3, 1])) == "[()]"
+    assert model.to_single_token("(") == 2
+
+
+def test_vmap_over_models_with_one_function(random_model):
+    """torch.func works on the models: stacked weights, hooks off, give what the models give one by one."""
+    models = [random_model("minimal-onehot", seed=seed) for seed in range(3)]
+    tokens = torch.nn.functional.pad(
+        load_task("dyck-2-4").distribution.sample(4, 8, generator=torch.Generator().manual_seed(0)), (1, 0), value=4
+    )
+    parameters, buffers = torch.func.stack_module_state(models)
+    base = build_model(models[0].cfg)
+    together = torch.func.vmap(lambda p, b: torch.func.functional_call(base, (p, b), (tokens,)), in_dims=(0, 0))(
+        parameters, buffers
+    )
+    for row, model in zip(together, models, strict=True):
+        close(row, model(tokens))

@@ -1,0 +1,229 @@
+"""Models on disk: bit for bit, or a clear error; nothing half-written, nothing silly built."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from safetensors.torch import load_file, save_file
+
+from tl_dyck.files import CorruptFileError
+from tl_dyck.models import build_model, get_config, list_models, load_model, save_model
+from tl_dyck.models.storage import load_weights
+
+TASK = "dyck-2-4"
+
+
+@pytest.mark.parametrize("family", list_models())
+def test_round_trip_bit_for_bit(random_model, family, tmp_path):
+    model = random_model(family)
+    folder = save_model(model, tmp_path / "a" / "b")
+    assert sorted(path.name for path in folder.iterdir()) == ["config.json", "model.safetensors"]
+    loaded = load_model(folder)
+    assert loaded.cfg.to_saved() == model.cfg.to_saved()
+    for (name, mine), (other, theirs) in zip(model.named_parameters(), loaded.named_parameters(), strict=True):
+        assert name == other
+        assert mine.dtype == theirs.dtype
+        assert torch.equal(mine, theirs)
+        assert mine.requires_grad == theirs.requires_grad
+    assert torch.equal(loaded("[()]"), model("[()]"))
+    assert loaded.generate("[", 5, do_sample=False) == model.generate("[", 5, do_sample=False)
+
+
+def test_saving_again_replaces(random_model, tmp_path):
+    save_model(random_model("gpt"), tmp_path)
+    save_model(random_model("minimal-yao", dtype=torch.bfloat16), str(tmp_path))
+    assert load_model(str(tmp_path)).cfg.model_name == "minimal-yao"
+
+
+def test_frozen_values_that_someone_changed_are_kept(random_model, tmp_path):
+    model = random_model("gpt-linear")
+    with torch.no_grad():
+        model.pos_embed.W_pos += 1
+    assert torch.equal(load_model(save_model(model, tmp_path)).W_pos, model.W_pos)
+
+
+def test_what_the_config_does_not_describe_is_not_saved(random_model, tmp_path):
+    model = random_model("gpt")
+    model.process_weights_()
+    with pytest.raises(ValueError, match="process_weights_ has folded the LayerNorms"):
+        save_model(model, tmp_path)
+    model = random_model("gpt", dtype=torch.float32)
+    model.double()  # behind TransformerLens' back
+    with pytest.raises(
+        ValueError, match=r"weights are torch.float64, but model.cfg.dtype is torch.float32; .* model.to"
+    ):
+        save_model(model, tmp_path)
+    model.to(torch.float64)
+    assert load_model(save_model(model, tmp_path)).cfg.dtype == torch.float64
+
+
+# --- damage ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory) -> Path:
+    return save_model(build_model(get_config("minimal-onehot", TASK, n_ctx=12)), tmp_path_factory.mktemp("whole"))
+
+
+@pytest.fixture
+def folder(whole, tmp_path) -> Path:
+    return Path(shutil.copytree(whole, tmp_path / "copy"))
+
+
+def change(folder: Path, **values: object) -> None:
+    """Change entries of config.json; those named config__x belong to the config."""
+    path = folder / "config.json"
+    saved = json.loads(path.read_text())
+    for name, value in values.items():
+        where, key = (saved["config"], name[8:]) if name.startswith("config__") else (saved, name)
+        if value is ...:
+            del where[key]
+        else:
+            where[key] = value
+    path.write_text(json.dumps(saved))
+
+
+@settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_any_flipped_byte_or_cut_of_the_weights_is_noticed(whole, data):
+    path = whole / "model.safetensors"
+    original = path.read_bytes()
+    position = data.draw(st.integers(0, len(original) - 1))
+    try:
+        path.write_bytes(
+            original[:position] + bytes([original[position] ^ (1 << position % 8)]) + original[position + 1 :]
+        )
+        with pytest.raises(CorruptFileError, match="truncated or was altered"):
+            load_model(whole)
+        path.write_bytes(original[:position])
+        with pytest.raises(CorruptFileError, match="truncated or was altered"):
+            load_model(whole)
+    finally:
+        path.write_bytes(original)
+    load_model(whole)
+
+
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_a_damaged_config_is_an_error_or_read_as_it_is(whole, data):
+    path = whole / "config.json"
+    original = path.read_bytes()
+    position = data.draw(st.integers(0, len(original) - 1))
+    byte = data.draw(st.sampled_from(b'0123456789abcdef"{}[],: \x00\xff'))
+    try:
+        for damaged in (original[:position] + bytes([byte]) + original[position + 1 :], original[:position]):
+            path.write_bytes(damaged)
+            try:
+                loaded = load_model(whole)
+            except CorruptFileError:
+                continue
+            # white space, or another value that fits the weights: then the model says so
+            assert loaded.cfg.to_saved() == json.loads(damaged)["config"]
+    finally:
+        path.write_bytes(original)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"config__extra": 1}, "keys missing or unknown: extra"),
+        ({"config__ln_c": ...}, "keys missing or unknown: ln_c"),
+        ({"config__n_ctx": ...}, "lacks 'n_ctx'"),
+        ({"config": ...}, "lacks 'config'"),
+        ({"config": [1]}, "does not describe the model"),
+        ({"config": None}, "does not describe the model"),
+        ({"config__n_layers": 10**9}, r"by its sizes blocks.999999999.attn.W_O is .* but the weights have none"),
+        ({"config__n_layers": 2}, "weights have none"),
+        ({"config__n_layers": "2"}, "does not describe the model"),
+        ({"config__n_ctx": 10**12}, r"by its sizes pos_embed.W_pos is \[1000000000000, 50\]"),
+        ({"config__n_types": 10**9}, "by its sizes unembed.W_U"),
+        ({"config__d_mlp": 10**9}, "by its sizes blocks.0.mlp.W_in"),
+        ({"config__d_head": 49}, "by its sizes blocks.0.attn.W_O"),
+        ({"config__d_model": 51}, "by its sizes"),
+        ({"config__block": "bare"}, "missing or unknown blocks.0.mlp"),
+        ({"config__block": "gpt"}, "missing or unknown blocks.0.ln1"),
+        ({"config__block": "eq8"}, "unknown block 'eq8'"),
+        ({"config__embedding": "token"}, "missing or unknown embed.W_E"),
+        ({"config__max_depth": 100}, "d_model=50 is too small"),
+        ({"config__dtype": "int8"}, "unknown dtype 'int8'"),
+        ({"config__dtype": "load"}, "unknown dtype 'load'"),
+        ({"config__dtype": "float64"}, r"is torch.float32 \[.*\], but the model has torch.float64"),
+        ({"config__ln_c": -1.0}, "ln_c must be positive"),
+        ({"config__act_fn": "os.system"}, "unknown act_fn"),
+        ({"config__brackets": ["a"]}, "need 4 brackets"),
+        ({"config__brackets": [1, 2, 3, 4]}, "does not describe the model"),
+        ({"format": "tl_dyck.model/99"}, "format 'tl_dyck.model/99', expected 'tl_dyck.model/1'"),
+        ({"format": ...}, "format None"),
+        ({"sha256": ...}, "no SHA-256"),
+        ({"sha256": None}, "no SHA-256"),
+        ({"sha256": 5}, "no SHA-256"),
+        ({"sha256": "0" * 64}, "truncated or was altered"),
+    ],
+)
+def test_altered_configs(folder, values, message):
+    change(folder, **values)
+    with pytest.raises(CorruptFileError, match=message):
+        load_model(folder)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{", "null", "[]", '"x"', "5", "NaN", "[" * 100_000, '{"format": "tl_dyck.model/1"}']
+)
+def test_config_files_that_are_something_else(folder, text):
+    (folder / "config.json").write_text(text)
+    with pytest.raises(CorruptFileError, match=r"config.json|does not hold a Dyck model"):
+        load_model(folder)
+
+
+def test_missing_files(folder, tmp_path):
+    with pytest.raises(CorruptFileError, match=r"there is no file .*nowhere"):
+        load_model(tmp_path / "nowhere")
+    (folder / "model.safetensors").unlink()
+    with pytest.raises(CorruptFileError, match=r"there is no file .*model.safetensors"):
+        load_model(folder)
+    with pytest.raises(CorruptFileError, match="there is no file"):
+        load_model(folder / "config.json")  # a file where a folder should be
+
+
+def test_weights_of_another_model(random_model):
+    model = random_model("gpt")
+    good = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
+    before = {name: value.clone() for name, value in good.items()}
+    with pytest.raises(CorruptFileError, match=r"missing or unknown unembed.b_U"):
+        load_weights(model, {name: value for name, value in good.items() if name != "unembed.b_U"}, "here")
+    with pytest.raises(CorruptFileError, match="missing or unknown extra"):
+        load_weights(model, {**good, "extra": torch.zeros(1)}, "here")
+    with pytest.raises(
+        CorruptFileError, match=r"unembed.b_U in 'here' is torch.float64 \[1\], but the model has torch"
+    ):
+        load_weights(model, {**good, "unembed.b_U": torch.zeros(1, dtype=torch.float64)}, "here")
+    with pytest.raises(CorruptFileError, match=r"is torch.float32 \[5\], but the model has torch.float64"):
+        load_weights(model, {**good, "unembed.b_U": torch.zeros(5)}, "here")
+    for name, parameter in model.named_parameters():
+        assert torch.equal(parameter, before[name])
+
+
+def test_renamed_weights_with_a_fresh_digest(folder):
+    import hashlib
+
+    path = folder / "model.safetensors"
+    weights = load_file(path)
+    weights["blocks.0.attn.W_X"] = weights.pop("blocks.0.attn.W_Q")
+    save_file(weights, path)
+    change(folder, sha256=hashlib.sha256(path.read_bytes()).hexdigest())
+    with pytest.raises(CorruptFileError, match=r"missing or unknown blocks.0.attn.W_Q, blocks.0.attn.W_X"):
+        load_model(folder)
+
+
+def test_unwritable_folder(tmp_path):
+    model = build_model(get_config("gpt", TASK, n_ctx=4))
+    (tmp_path / "file").write_text("x")
+    for folder in (tmp_path / "file", tmp_path / "file" / "below", Path("/proc/nowhere")):
+        with pytest.raises(OSError, match=r"cannot write to the folder .* choose another one"):
+            save_model(model, folder)
