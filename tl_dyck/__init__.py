@@ -29,6 +29,7 @@ _EXPORTS = {
     "list_models": "tl_dyck.models",
     "save_model": "tl_dyck.models",
     "load_model": "tl_dyck.models",
+    "construct": "tl_dyck.models",
     # training
     "TrainConfig": "tl_dyck.training",
     "TrainResult": "tl_dyck.training",
@@ -73,6 +74,7 @@ if TYPE_CHECKING:
     from tl_dyck.models import DyckTransformer as DyckTransformer
     from tl_dyck.models import DyckTransformerConfig as DyckTransformerConfig
     from tl_dyck.models import build_model as build_model
+    from tl_dyck.models import construct as construct
     from tl_dyck.models import get_config as get_config
     from tl_dyck.models import list_models as list_models
     from tl_dyck.models import load_model as load_model

@@ -3,6 +3,7 @@
 The only folder that imports TransformerLens' model class.
 """
 
+from tl_dyck.models import construct
 from tl_dyck.models.config import DyckTransformerConfig
 from tl_dyck.models.families import get_config, list_models, models
 from tl_dyck.models.storage import load_model, save_model
@@ -12,6 +13,7 @@ __all__ = [
     "DyckTransformer",
     "DyckTransformerConfig",
     "build_model",
+    "construct",
     "get_config",
     "list_models",
     "load_model",

@@ -1,0 +1,190 @@
+"""What the constructions of solutions share: coordinates of the residual stream, decoder MLP, exact unembedding.
+
+A construction is an ordinary `DyckTransformer` whose weights are zero but for those written here. Every coordinate of
+its residual stream has one meaning. The *state* of a position is its token and depth, one coordinate each.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, final
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from tl_dyck.language import DyckLanguage
+from tl_dyck.models.config import DyckTransformerConfig
+from tl_dyck.models.transformer import DyckTransformer, build_model
+
+__all__ = ["LN_C", "NEVER", "Coordinates", "States", "check_q", "empty_model", "write_decoder", "write_unembed"]
+
+#: The logit of a token that cannot follow: its probability is e^-40 = 4e-18.
+NEVER = -40.0
+
+#: C of LN_C (Eq. 7): far below the norm of any attention output, so that LN_C removes the scale exactly, as with C = 0.
+LN_C = 1e-30
+
+
+@final
+class Coordinates:
+    """Hands out coordinates of the residual stream (or dimensions of a head) one block after the other."""
+
+    def __init__(self) -> None:
+        self.size = 0
+
+    def take(self, n: int) -> list[int]:
+        """The next `n` coordinates."""
+        first, self.size = self.size, self.size + n
+        return list(range(first, self.size))
+
+
+@final
+class States:
+    """The coordinate of every state: 2kD brackets with their depth, in the order of Eq. 19's embedding, then BOS.
+
+    Opening brackets have depth 1..D and closing ones 0..D−1, since a bracket's depth is counted after it.
+    """
+
+    def __init__(self, language: DyckLanguage, coordinates: list[int]) -> None:
+        if len(coordinates) != self.size(language):
+            raise ValueError(f"{self.size(language)} states need as many coordinates, not {len(coordinates)}")
+        self.language = language
+        self._coordinates = coordinates
+
+    @staticmethod
+    def size(language: DyckLanguage) -> int:
+        """Number of states, 2kD + 1."""
+        return language.n_brackets * language.max_depth + 1
+
+    def open(self, bracket_type: int, depth: int) -> int:
+        """Of an opening bracket, depth 1..D."""
+        return self._coordinates[2 * bracket_type * self.language.max_depth + depth - 1]
+
+    def close(self, bracket_type: int, depth: int) -> int:
+        """Of a closing bracket, depth 0..D−1."""
+        return self._coordinates[(2 * bracket_type + 1) * self.language.max_depth + depth]
+
+    @property
+    def bos(self) -> int:
+        """Of BOS."""
+        return self._coordinates[-1]
+
+    def of_token(self, token: int) -> list[int]:
+        """Of a bracket token at each of its depths, ascending."""
+        return self._coordinates[token * self.language.max_depth : (token + 1) * self.language.max_depth]
+
+    @property
+    def closing(self) -> list[int]:
+        """Of all closing brackets below which something is still open: depth 1..D−1, in the order of (type, depth)."""
+        k, deepest = self.language.n_types, self.language.max_depth
+        return [self.close(t, d) for t in range(k) for d in range(1, deepest)]
+
+    def at_depth(self, depth: int, *, opening: bool = True) -> list[int]:
+        """Of all brackets at a depth; without the opening ones if asked."""
+        k, deepest = self.language.n_types, self.language.max_depth
+        found = [self.close(t, depth) for t in range(k) if depth < deepest]
+        return found + [self.open(t, depth) for t in range(k) if opening and depth > 0]
+
+
+def empty_model(language: DyckLanguage, **fields: Any) -> DyckTransformer:
+    """A model of Eq. 6 blocks with one head, ReLU, LN_C with a negligible C, and all weights zero."""
+    # an MLP needs one hidden unit, even where D = 1 leaves nothing to decode
+    fields["d_mlp"] = max(1, fields["d_mlp"])
+    config = DyckTransformerConfig(
+        n_types=language.n_types,
+        max_depth=language.max_depth,
+        brackets=language.alphabet,
+        block="eq6",
+        ln_c=LN_C,
+        n_heads=1,
+        act_fn="relu",
+        **fields,
+    )
+    model = build_model(config)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if not name.startswith("pos_embed."):  # fixed by the configuration
+                parameter.zero_()
+    return model
+
+
+def write_decoder(
+    mlp: Any,
+    unit: int,
+    read: int,
+    gate: list[int],
+    write: int,
+    margin: float,
+) -> int:
+    """Write two hidden units that add 1 to coordinate `write` where the gate is open and `read` is below the margin.
+
+    ``relu(y) − relu(y − 1)`` with ``y = 2 (3/4 margin − x) / margin − big · (1 − gate)``: 1 where x ≤ margin / 4, 0
+    where x ≥ 3/4 margin, exactly. So x, which is 0 or at least `margin` in theory, may be off by a quarter of the
+    margin.
+
+    Args:
+        mlp: changed in place.
+        unit: first of the two hidden units.
+        read: coordinate of x, between −1 and 1 (an output of LN_C).
+        gate: coordinates of which at most one is 1 and all others are 0; the gate is open where one is.
+        write: coordinate that receives 0 or 1.
+        margin: positive.
+
+    Returns:
+        The next free hidden unit.
+    """
+    slope = 2 / margin
+    closed = slope + 2  # y <= 1.5 + slope for x >= -1, so y < 0 where the gate is shut
+    for offset, sign in ((0, 1.0), (1, -1.0)):
+        mlp.W_in[read, unit + offset] = -slope
+        mlp.W_in[gate, unit + offset] = closed
+        mlp.b_in[unit + offset] = 1.5 - closed - offset
+        mlp.W_out[unit + offset, write] = sign
+    return unit + 2
+
+
+def write_unembed(
+    model: DyckTransformer, states: States, excluded: list[int], q: float, *, opening_knows_type: bool
+) -> None:
+    """Write the unembedding, after which the logits are the log-probabilities of the distribution D(q, k, D).
+
+    Args:
+        model: changed in place.
+        states: where the state of a position stands, 0 or 1 each.
+        excluded: per type, the coordinate that is 1 if brackets of this type must not be closed next.
+        q: probability of an opening bracket where both are possible.
+        opening_knows_type: take the type of the top of the stack from the state where the last token is an opening
+            bracket; if not, `excluded` is valid there too.
+    """
+    language = states.language
+    k, deepest = language.n_types, language.max_depth
+    opens, closes = list(range(0, 2 * k, 2)), list(range(1, 2 * k, 2))
+    W_U = torch.zeros(model.unembed.W_U.shape, dtype=torch.float64)
+    W_U[[states.bos, *states.at_depth(0)], :] = _row(language, opens, 1.0, [])
+    for depth in range(1, deepest + 1):
+        chance_open = q if depth < deepest else 0.0
+        for state in states.at_depth(depth):
+            W_U[state, :] = _row(language, opens, chance_open, closes)
+        for t in range(k):
+            if opening_knows_type:
+                W_U[states.open(t, depth), :] = _row(language, opens, chance_open, [closes[t]])
+    for t in range(k):
+        W_U[excluded[t], closes[t]] = NEVER
+    model.unembed.W_U.copy_(W_U)
+
+
+def _row(language: DyckLanguage, opens: list[int], chance_open: float, closes: list[int]) -> Float[Tensor, " d_vocab"]:
+    """Logits: `chance_open` shared among the openings, the rest for each of `closes`, of which one will be left."""
+    row = torch.full((language.d_vocab,), NEVER, dtype=torch.float64)
+    if chance_open > 0:
+        row[opens] = math.log(chance_open / len(opens))
+    if closes:
+        row[closes] = math.log1p(-chance_open)
+    return row
+
+
+def check_q(q: float) -> None:
+    """Refuse a q for which some prefixes never occur."""
+    if not 0 < q < 1:
+        raise ValueError(f"q must be strictly between 0 and 1, got {q}: otherwise some prefixes never occur")
