@@ -33,7 +33,7 @@ class StudyConfig:
     task: str = "dyck-2-4"
     families: tuple[str, ...] = ("gpt", "gpt-linear", "minimal-onehot")
     seeds: tuple[int, ...] = tuple(range(8))
-    training: TrainConfig = field(default_factory=TrainConfig)
+    training: TrainConfig = field(default_factory=lambda: TrainConfig(min_steps=500))
     n_accuracy: int = 2000
     n_long: int = 300
     n_strings: int = 2000

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from tl_dyck.models import DyckTransformer
 from tl_dyck.probes import load_probe
 from tl_dyck.study.config import StudyConfig
 from tl_dyck.tasks import DyckTask
-from tl_dyck.training import TrainResult
+from tl_dyck.training import TrainResult, lean_logits
 
 __all__ = ["cross_entropy", "measure"]
 
@@ -32,7 +33,7 @@ def cross_entropy(model: DyckTransformer, task: DyckTask, *, n: int, seed: int) 
     losses = []
     with torch.no_grad():
         for rows in tokens.to(model.cfg.device).split(500):
-            logits = model(rows[:, :-1]).double()
+            logits = lean_logits(model, rows[:, :-1]).double()
             losses.append(
                 F.cross_entropy(
                     logits.transpose(1, 2), rows[:, 1:], ignore_index=task.language.bos_token, reduction="none"
@@ -57,8 +58,9 @@ def measure(result: TrainResult, folder: Path, config: StudyConfig) -> None:
         return
     model, task = result.model, result.task
     device, seed = model.cfg.device, config.data_seed
-    close = task.closing_accuracy(model, n=config.n_accuracy, seed=seed, device=device, chunk=500)
-    far = task.closing_accuracy(model, n=config.n_long, long=True, seed=seed, device=device, chunk=25)
+    predict = partial(lean_logits, model)
+    close = task.closing_accuracy(predict, n=config.n_accuracy, seed=seed, device=device, chunk=500)
+    far = task.closing_accuracy(predict, n=config.n_long, long=True, seed=seed, device=device, chunk=25)
     loss, loss_error = cross_entropy(model, task, n=config.n_strings, seed=seed)
     stack = load_probe("stack_likeness")(model, task, n=min(config.n_strings, 500), seed=seed)
     row: dict[str, Any] = {

@@ -6,6 +6,7 @@ import hashlib
 import math
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from tl_dyck.training.checkpoint import (
     write_checkpoint,
 )
 from tl_dyck.training.config import TrainConfig, TrainResult, run_identity
+from tl_dyck.training.lean import lean_logits
 
 __all__ = ["batch_loss", "train"]
 
@@ -108,7 +110,7 @@ def train(
 
 def batch_loss(model: DyckTransformer, tokens: Tensor) -> Tensor:
     """Next-token cross-entropy in nats, the mean over all brackets of the batch; BOS, as filling, is not predicted."""
-    logits = model(tokens[:, :-1])
+    logits = lean_logits(model, tokens[:, :-1])
     return F.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten(), ignore_index=model.cfg.language.bos_token)
 
 
@@ -133,7 +135,8 @@ class _Run:
     def advance(self) -> dict[str, Any] | None:
         """Make one step; measure if it is time to. Returns the new row of the history, if any."""
         started = time.perf_counter()
-        rate = self.options.learning_rate * (1 - self.step / self.options.steps)
+        warmup = min(1.0, (self.step + 1) / (self.options.warmup_steps + 1))
+        rate = self.options.learning_rate * warmup * (1 - self.step / self.options.steps)
         for group in self.optimizer.param_groups:
             group["lr"] = rate
         loss = batch_loss(self.model, self._strings())
@@ -184,7 +187,8 @@ class _Run:
         return self._pool[1][index * size : (index + 1) * size]
 
     def accuracy(self, n: int, seed: int) -> ClosingAccuracy:
-        return self.task.closing_accuracy(self.model, n=n, seed=seed, device=self.model.cfg.device, chunk=n)
+        predict = partial(lean_logits, self.model)
+        return self.task.closing_accuracy(predict, n=n, seed=seed, device=self.model.cfg.device, chunk=n)
 
     def state(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
         """What a checkpoint holds."""

@@ -1,0 +1,72 @@
+"""The lean forward pass is the model's own, for every family and option, gradients included."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tl_dyck.models import build_model, get_config, list_models
+from tl_dyck.tasks import load_task
+from tl_dyck.training import lean_logits
+from tl_dyck.training.loop import batch_loss
+
+TASK = load_task("dyck-2-4")
+
+
+def random_model(family, seed, dtype=torch.float64, **overrides):
+    model = build_model(get_config(family, TASK, dtype=dtype, initializer_range=0.4, **overrides), seed=seed)
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():  # biases and LayerNorm scales that do something
+        for name, parameter in model.named_parameters():
+            if parameter.requires_grad and ".W_" not in name:
+                parameter += 0.3 * torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
+    return model
+
+
+@given(
+    family=st.sampled_from(list_models()),
+    seed=st.integers(0, 1000),
+    n_heads=st.integers(1, 3),
+    n_layers=st.integers(1, 3),
+    act_fn=st.sampled_from(["relu", "gelu", "gelu_new", "silu", "gelu_fast", "solu_ln"]),
+    batch=st.integers(1, 3),
+    length=st.integers(1, 30),
+)
+@settings(max_examples=60)
+def test_logits_and_gradients_are_the_models(family, seed, n_heads, n_layers, act_fn, batch, length):
+    model = random_model(family, seed, n_heads=n_heads, n_layers=n_layers, act_fn=act_fn)
+    tokens = torch.randint(5, (batch, length), generator=torch.Generator().manual_seed(seed))
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    slow, fast = model(tokens), lean_logits(model, tokens)
+    assert torch.allclose(fast, slow, rtol=1e-10, atol=1e-10)
+    weights = torch.randn(slow.shape, generator=torch.Generator().manual_seed(1), dtype=slow.dtype)
+    for a, b in zip(
+        torch.autograd.grad((fast * weights).sum(), trained, allow_unused=True),
+        torch.autograd.grad((slow * weights).sum(), trained, allow_unused=True),
+        strict=True,
+    ):
+        assert (a is None) == (b is None)
+        if a is not None:
+            assert torch.allclose(a, b, rtol=1e-7, atol=1e-8 * float(1 + b.abs().max()))
+
+
+@pytest.mark.parametrize("family", ["gpt", "eq6", "figure2-yao"])
+def test_float32_agrees_at_long_lengths_and_saturated_scores(family):
+    model = random_model(family, 0, torch.float32)
+    with torch.no_grad():
+        for block in model.blocks:
+            block.attn.W_Q *= 30
+    tokens, _ = TASK.sample_closing(2, long=True, generator=torch.Generator().manual_seed(0))
+    assert torch.allclose(lean_logits(model, tokens), model(tokens), rtol=1e-4, atol=1e-4)
+
+
+def test_loss_is_the_mean_over_brackets():
+    model = random_model("gpt", 0)
+    tokens = TASK.sample(6, generator=torch.Generator().manual_seed(0))
+    losses = []
+    for row in tokens:
+        string = row[: int((row != 4).sum()) + 1]  # without the filling
+        logits = model(string[None, :-1])[0]
+        losses += [F.cross_entropy(logit, target).item() for logit, target in zip(logits, string[1:], strict=True)]
+    assert batch_loss(model, tokens).item() == pytest.approx(sum(losses) / len(losses), rel=1e-9)
