@@ -28,7 +28,8 @@ class AttentionVariation:
 
     Attributes:
         mean: per layer and head, heads paired by index, ``[layer, head]``.
-        interval: bootstrap percentile interval of `mean` over models (seeds), ``[layer, head, 2]``.
+        interval: bootstrap percentile interval of `mean` over models (seeds), ``[layer, head, 2]``; NaN for two models,
+            whose one distance says nothing about how much it varies.
         matched: per layer, mean over heads after pairing the heads of two models so that they differ least,
             ``[layer]``; equals `mean` for one head.
         matched_interval: of `matched`, ``[layer, 2]``.
@@ -138,5 +139,5 @@ def _mean_over_pairs(
     weights /= weights.sum((1, 2), keepdims=True)
     resampled = np.einsum("sab,ab...->s...", weights, distance)
     tail = (1 - level) / 2
-    low, high = np.quantile(resampled, [tail, 1 - tail], axis=0)
-    return distance.sum((0, 1)) / (n * (n - 1)), np.stack([low, high], axis=-1)
+    interval = np.moveaxis(np.quantile(resampled, [tail, 1 - tail], axis=0), 0, -1)
+    return distance.sum((0, 1)) / (n * (n - 1)), interval if n > 2 else np.full_like(interval, np.nan)

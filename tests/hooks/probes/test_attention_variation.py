@@ -101,6 +101,13 @@ def test_uniform_attention_does_not_vary():
     assert "".join(found.input[1:]) == "[[[[]]]](((())))"
 
 
+def test_two_models_have_no_interval():
+    found = attention_variation([wide_model(0), wide_model(1)], TEXT, n_bootstrap=10)
+    assert np.isnan(found.interval).all()
+    assert np.isnan(found.matched_interval).all()
+    assert found.mean.min() > 0
+
+
 def test_bad_input_is_refused():
     with pytest.raises(ValueError, match="at least two, not 1"):
         attention_variation([wide_model(0)])

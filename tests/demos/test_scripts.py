@@ -1,0 +1,23 @@
+"""Every script in demos/ runs from beginning to end."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+DEMOS = Path(__file__).parents[2] / "demos"
+
+
+def run(script, *arguments, cwd):
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, str(DEMOS / script), *map(str, arguments)]
+    return subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=300, check=False)
+
+
+def test_train_and_look(tmp_path):
+    done = run("train_and_look.py", 30, tmp_path / "look.html", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "AttentionVariation(layer 0" in done.stdout
+    page = (tmp_path / "look.html").read_text()
+    assert "attention weight" in page
+    assert 'src="http' not in page
