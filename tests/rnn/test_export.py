@@ -194,6 +194,24 @@ def test_the_weights_are_a_copy_and_the_model_is_unchanged() -> None:
     assert not any(weight.requires_grad for weight in rnn.weights.values())
 
 
+def test_a_tokenizer_that_pads_on_the_left() -> None:
+    """The model then takes leading pad tokens (here BOS) for padding; the RNN reads strings, not padding."""
+    model = case("gpt-linear").build()
+    model.tokenizer.padding_side = "left"
+    rnn = export_rnn(model)
+    tokens = model.to_tokens("[()]")
+    assert torch.allclose(rnn(tokens), model(tokens), rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("setting", ["use_attn_result", "use_split_qkv_input", "use_attn_in", "use_hook_mlp_in"])
+def test_settings_that_only_add_hook_points_change_nothing(setting: str) -> None:
+    model = case("relu-ln-4heads").build()
+    tokens = case("relu-ln-4heads").tokens(2, 6, 11)
+    expected = export_rnn(model)(tokens)
+    getattr(model, f"set_{setting}")(True)
+    assert torch.equal(export_rnn(model)(tokens), expected)
+
+
 def test_config_of_an_exported_dyck_model() -> None:
     model = case("minimal-yao").build()
     config = export_rnn(model).config

@@ -169,7 +169,10 @@ def _verify(model: Any, rnn: TwoLayerRNN, *, strings: int = 4, length: int = 12,
     generator = torch.Generator().manual_seed(0)
     shape = (strings, min(length, model.cfg.n_ctx))
     tokens = torch.randint(model.cfg.d_vocab, shape, generator=generator).to(rnn.device)
-    expected = model(tokens).to(rnn.device)
+    # The RNN reads strings, not padding; with padding on the left the model would take leading tokens for padding.
+    padded_left = getattr(getattr(model, "tokenizer", None), "padding_side", "right") == "left"
+    masks = {"attention_mask": torch.ones_like(tokens)} if padded_left else {}
+    expected = model(tokens, **masks).to(rnn.device)
     error, scale = float((rnn(tokens) - expected).abs().max()), float(expected.abs().max())
     if not error <= tolerance * scale + torch.finfo(rnn.dtype).tiny:
         raise ExportMismatchError(

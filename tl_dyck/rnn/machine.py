@@ -242,7 +242,7 @@ class TwoLayerRNN(torch.nn.Module):
         Raises:
             RNNInputError: see `states`; or an empty string.
         """
-        self._check_nonempty(tokens)
+        tokens = self._checked(tokens)
         r = self.embed(tokens, self.states(tokens))
         z = attend_causal(self.query(r), self.key(r), self.value(r), block=block)
         return self.readout(r, z)
@@ -258,11 +258,12 @@ class TwoLayerRNN(torch.nn.Module):
             tokens: strings, padded on the right with any token if their lengths differ.
             lengths: number of tokens of each string, at least 1; all of them if not given.
         """
-        self._check_nonempty(tokens)
+        tokens = self._checked(tokens)
         if lengths is None:
-            lengths = torch.full(tokens.shape[:1], tokens.shape[1], device=tokens.device)
+            lengths = torch.full(tokens.shape[:1], tokens.shape[1])
         elif not bool(((lengths >= 1) & (lengths <= tokens.shape[1])).all()):
             raise RNNInputError(f"lengths must be in 1..{tokens.shape[1]}, not {lengths.tolist()}.")
+        lengths = lengths.to(self.device)
         r = self.embed(tokens, self.states(tokens))
         last = r[torch.arange(len(r), device=r.device), lengths - 1]
         z = attend_last(self.query(last), self.key(r), self.value(r), lengths)
@@ -312,6 +313,7 @@ class TwoLayerRNN(torch.nn.Module):
         Raises:
             RNNInputError: a token outside the vocabulary, or more tokens than the model has positions.
         """
+        token = token.to(self.device)
         self._check_tokens(token)
         state = self.next_state(carry.state, token)
         if self.config.has_position and bool((self._positions(state) >= self.config.n_ctx).any()):
@@ -398,9 +400,11 @@ class TwoLayerRNN(torch.nn.Module):
         if bool(wrong.any()):
             raise RNNInputError(f"token {int(tokens[wrong][0])} is not in the vocabulary 0..{self.config.d_vocab - 1}.")
 
-    def _check_nonempty(self, tokens: Tensor) -> None:
+    def _checked(self, tokens: Tensor) -> Tensor:
+        """The tokens, on the weights' device, as `HookedTransformer` moves its input too."""
         if tokens.shape[-1] == 0:
             raise RNNInputError("an empty string has no logits; give at least one token (BOS).")
+        return tokens.to(self.device)
 
 
 def activation(name: str) -> Callable[[Tensor], Tensor]:
