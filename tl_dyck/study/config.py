@@ -61,4 +61,5 @@ class StudyConfig:
         Raises:
             TypeError: an unknown field.
         """
-        return cls(**{**values, "training": TrainConfig(**values["training"])})
+        lists = {name: tuple(value) for name, value in values.items() if isinstance(value, list)}
+        return cls(**{**values, **lists, "training": TrainConfig(**values["training"])})

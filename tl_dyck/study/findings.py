@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import final
 
+import pandas as pd
+
 from tl_dyck.study.results import Study
 from tl_dyck.tasks import load_task
 
@@ -58,14 +60,14 @@ def _variation(study: Study) -> list[Finding]:
         row = group.loc[group["variation"].idxmax()]
         facts = study.summary["families"][family]["accuracy"]
         share = row["variation"] / row["random_baseline"]
-        recalled = f" The paper reports about {row['recalled']:.2f} (recalled)." if row["recalled"] else ""
+        recalled = f" The paper reports about {row['recalled']:.2f} (recalled)." if pd.notna(row["recalled"]) else ""
+        interval = f" [{row['low']:.2f}, {row['high']:.2f}]" if pd.notna(row["low"]) else ""
         found.append(
             Finding(
                 title=f"{family}: the same task, {'different' if share > 0.3 else 'similar'} attention",
                 text=f"{int(row['n_models'])} models of {family}, {facts['mean']:.1%} accurate on average, differ in "
-                f"the attention of layer {int(row['layer'])} by {row['variation']:.2f} "
-                f"[{row['low']:.2f}, {row['high']:.2f}]; patterns drawn at random differ by "
-                f"{row['random_baseline']:.2f}.{recalled}",
+                f"the attention of layer {int(row['layer'])} by {row['variation']:.2f}{interval}; patterns "
+                f"drawn at random differ by {row['random_baseline']:.2f}.{recalled}",
                 interest=1 + 2 * min(share, 1.0),
             )
         )

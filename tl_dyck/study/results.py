@@ -106,7 +106,7 @@ def load_study(folder: str | Path) -> Study:
         return Study(
             folder=path,
             config=StudyConfig.from_dict(saved["config"]),
-            **{name: pd.DataFrame(saved[name]) for name in ("models", "heads", "variation")},
+            **{name: _table(saved[name]) for name in ("models", "heads", "variation")},
             history=pd.read_parquet(path / "history.parquet"),
             summary=saved["summary"],
         )
@@ -114,6 +114,12 @@ def load_study(folder: str | Path) -> Study:
         raise CorruptFileError(f"there is no file {error.filename!r}; run the study again") from error
     except (KeyError, TypeError, ValueError, OSError) as error:
         raise CorruptFileError(f"{str(path)!r} does not hold a whole study: {error!r}; run it again") from error
+
+
+def _table(records: list[dict[str, Any]]) -> pd.DataFrame:
+    table = pd.DataFrame(records)
+    empty = [name for name in table if table[name].isna().all()]
+    return table.astype(dict.fromkeys(empty, float))  # a column of nulls only: they were numbers
 
 
 def _records(table: pd.DataFrame) -> list[dict[str, Any]]:

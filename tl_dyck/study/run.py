@@ -115,7 +115,7 @@ def _variation(trained: dict[str, list[DyckTransformer]], config: StudyConfig) -
                 }
             )
     columns = ["family", "layer", "variation", "low", "high", "random_baseline", "n_models", "recalled"]
-    return pd.DataFrame(rows, columns=columns)
+    return pd.DataFrame(rows, columns=columns).astype({"recalled": float})
 
 
 def _family_intervals(models: pd.DataFrame, config: StudyConfig) -> dict[str, dict[str, Any]]:
