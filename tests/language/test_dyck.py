@@ -48,20 +48,20 @@ languages = st.sampled_from([DyckLanguage(k, depth) for k in range(1, 5) for dep
 
 @st.composite
 def language_and_batch(draw):
-    """A language and a batch of token strings: noise, or mostly well nested with BOS here and there."""
+    """A language and a batch of token strings: noise, or well nested (perhaps too deep) with BOS here and there."""
     language = draw(languages)
     length, rows = draw(st.integers(0, 24)), draw(st.integers(0, 3))
     batch = []
     for _ in range(rows):
         row, stack = [], []
-        sloppy = draw(st.booleans())
+        style = draw(st.sampled_from(["proper", "deep", "noise"]))
         for _ in range(length):
             choices = [2 * language.n_types]
-            if len(stack) < language.max_depth or sloppy:
+            if len(stack) < language.max_depth or style != "proper":
                 choices += [2 * t for t in range(language.n_types)]
             if stack:
                 choices += [stack[-1] + 1] * language.n_types
-            if sloppy:
+            if style == "noise":
                 choices += [2 * t + 1 for t in range(language.n_types)]
             token = draw(st.sampled_from(choices))
             if token % 2 == 0 and token < 2 * language.n_types:
