@@ -76,7 +76,9 @@ def _variation(study: Study) -> list[Finding]:
 
 def _stack(study: Study) -> list[Finding]:
     """Do accurate models look at the top of the stack?"""
-    heads, chance = study.heads, study.summary["stack_chance"]["chance_at_closing"]
+    heads, chance = study.heads.dropna(subset=["mass_at_closing"]), study.summary["stack_chance"]["chance_at_closing"]
+    if heads.empty:
+        return []
     stack_like = int((heads["argmax_at_closing"] > 0.9).sum())
     best = heads.loc[heads["mass_at_closing"].idxmax()]
     title = "Hardly any head is stack-like" if stack_like < 0.1 * len(heads) else "Some heads are stack-like"

@@ -14,6 +14,7 @@ from tl_dyck.files import read_json, write_json, write_tensors
 from tl_dyck.models import DyckTransformer
 from tl_dyck.probes import load_probe
 from tl_dyck.study.config import StudyConfig
+from tl_dyck.study.results import without_nan
 from tl_dyck.tasks import DyckTask
 from tl_dyck.training import TrainResult, lean_logits
 
@@ -93,7 +94,8 @@ def measure(result: TrainResult, folder: Path, config: StudyConfig) -> None:
     ]
     chance = {"chance": stack.chance, "chance_at_closing": stack.chance_at_closing}
     write_tensors(folder / "patterns.safetensors", {"patterns": _patterns(model, task.language.probe_string)})
-    write_json(path, {"settings": settings, "row": row, "heads": heads, "stack_chance": chance})
+    measured = {"settings": settings, "row": without_nan(row), "heads": [without_nan(head) for head in heads]}
+    write_json(path, {**measured, "stack_chance": chance})
 
 
 def _patterns(model: DyckTransformer, text: str) -> Tensor:

@@ -17,12 +17,24 @@ from tl_dyck.files import CorruptFileError, read_json, read_tensors, write_bytes
 from tl_dyck.study.config import StudyConfig
 from tl_dyck.training import TrainResult, load_result
 
-__all__ = ["RECALLED_VARIATION", "Study", "environment", "load_study", "run_folder", "save_tables"]
+__all__ = [
+    "RECALLED_VARIATION",
+    "Study",
+    "as_table",
+    "environment",
+    "load_study",
+    "run_folder",
+    "save_tables",
+    "without_nan",
+]
 
 FORMAT = "tl_dyck.study/1"
 
 #: Attention variation that Wen et al. 2023 report for 40 seeds, as remembered: the numbers are lost in our copy.
 RECALLED_VARIATION = {"gpt-linear": 2.20, "gpt": 2.27, "minimal-onehot": 0.24, "random": 2.85}
+
+_IN_JSON = ("models", "heads", "variation")
+_VARIATION = ["family", "layer", "variation", "low", "high", "random_baseline", "n_models", "recalled"]
 
 
 @final
@@ -86,7 +98,7 @@ def save_tables(study: Study) -> None:
         {
             "format": FORMAT,
             "config": study.config.to_dict(),
-            **{name: _records(tables[name]) for name in ("models", "heads", "variation")},
+            **{name: [without_nan(row) for row in tables[name].to_dict("records")] for name in _IN_JSON},
             "summary": study.summary,
         },
     )
@@ -106,7 +118,7 @@ def load_study(folder: str | Path) -> Study:
         return Study(
             folder=path,
             config=StudyConfig.from_dict(saved["config"]),
-            **{name: _table(saved[name]) for name in ("models", "heads", "variation")},
+            **{name: as_table(name, saved[name]) for name in _IN_JSON},
             history=pd.read_parquet(path / "history.parquet"),
             summary=saved["summary"],
         )
@@ -116,14 +128,13 @@ def load_study(folder: str | Path) -> Study:
         raise CorruptFileError(f"{str(path)!r} does not hold a whole study: {error!r}; run it again") from error
 
 
-def _table(records: list[dict[str, Any]]) -> pd.DataFrame:
-    table = pd.DataFrame(records)
-    empty = [name for name in table if table[name].isna().all()]
+def without_nan(row: dict[str, Any]) -> dict[str, Any]:
+    """The same with None for NaN, which is not JSON; a model that diverged has many."""
+    return {key: None if isinstance(value, float) and value != value else value for key, value in row.items()}
+
+
+def as_table(name: str, rows: list[dict[str, Any]]) -> pd.DataFrame:
+    """One of the tables of a study from its rows, in which None stands for a number that is not there."""
+    table = pd.DataFrame(rows, columns=_VARIATION if name == "variation" else None)
+    empty = [column for column in table if table[column].isna().all()]
     return table.astype(dict.fromkeys(empty, float))  # a column of nulls only: they were numbers
-
-
-def _records(table: pd.DataFrame) -> list[dict[str, Any]]:
-    return [  # NaN is not JSON
-        {key: None if isinstance(value, float) and value != value else value for key, value in row.items()}
-        for row in table.to_dict("records")
-    ]

@@ -16,7 +16,7 @@ from tl_dyck.models import DyckTransformer, get_config
 from tl_dyck.probes import load_probe
 from tl_dyck.study.config import StudyConfig
 from tl_dyck.study.measure import measure
-from tl_dyck.study.results import RECALLED_VARIATION, Study, environment, run_folder, save_tables
+from tl_dyck.study.results import RECALLED_VARIATION, Study, as_table, environment, run_folder, save_tables
 from tl_dyck.tasks import load_task
 from tl_dyck.training import load_result
 from tl_dyck.training.seeds import train_runs
@@ -68,19 +68,21 @@ def run_study(
             heads += [{"family": family, "seed": seed, **head} for head in measured["heads"]]
             chance = measured["stack_chance"]
     results = {key: load_result(run_folder(path, *key), device=device) for key in _keys(config)}
-    trained = {family: [results[family, seed].model for seed in config.seeds] for family in config.families}
+    # weights that are not finite give no patterns to compare
+    sound = [key for key, result in results.items() if result.status != "diverged"]
+    trained = {family: [results[key].model for key in sound if key[0] == family] for family in config.families}
     history = [result.history.assign(family=family, seed=seed) for (family, seed), result in results.items()]
-    models = pd.DataFrame(rows).astype({"balance_violation": float})
+    models = as_table("models", rows)
     study = Study(
         folder=path,
         config=config,
         models=models,
-        heads=pd.DataFrame(heads),
+        heads=as_table("heads", heads),
         variation=_variation(trained, config),
         history=pd.concat(history, ignore_index=True),
         summary={
             "probe_string": task.language.probe_string,
-            "probe_tokens": trained[config.families[0]][0].to_str_tokens(task.language.probe_string),
+            "probe_tokens": next(iter(results.values())).model.to_str_tokens(task.language.probe_string),
             "stack_chance": chance,
             "families": _family_intervals(models, config),
             "balance_and_length": _balance_and_length(models, config),
