@@ -5,7 +5,6 @@ Nothing heavy is imported before a command needs it, so ``tl-dyck --help`` answe
 
 from __future__ import annotations
 
-import re
 import shlex
 from dataclasses import replace
 from pathlib import Path
@@ -16,9 +15,7 @@ import typer.core
 from rich.console import Console
 from rich.text import Text
 
-__all__ = ["app", "main", "parse_seeds"]
-
-_MOST_SEEDS = 10_000
+__all__ = ["app", "main"]
 
 
 class _Commands(typer.core.TyperGroup):
@@ -50,7 +47,7 @@ app = typer.Typer(
 )
 
 _Task = Annotated[str, typer.Option("--task", "-t", metavar="NAME", help="A task, see [bold]tl-dyck tasks[/bold].")]
-_Steps = Annotated[int | None, typer.Option(min=1, metavar="N", help="Training steps at most. \\[default: 1500]")]
+_Steps = Annotated[int | None, typer.Option(min=1, metavar="N", help="Training steps at most.")]
 _Jobs = Annotated[
     int | None, typer.Option(min=1, metavar="N", help="Worker processes. \\[default: one per core; one on a GPU]")
 ]
@@ -97,11 +94,12 @@ def study(
     What is already in the folder is kept: an interrupted study goes on where it stopped.
     """
     from tl_dyck.report import write_report
+    from tl_dyck.report.commands import parse_seeds, with_steps
     from tl_dyck.report.terminal import say_study
     from tl_dyck.study import StudyConfig, run_study
-    from tl_dyck.training import TrainConfig
 
-    config = StudyConfig(task=task, seeds=parse_seeds(seeds), training=_training(TrainConfig(), steps))
+    config = StudyConfig(task=task, seeds=parse_seeds(seeds))
+    config = replace(config, training=with_steps(config.training, steps))
     if families is not None:
         config = replace(config, families=_names(families))
     done = run_study(config, out, n_jobs=jobs, device=_device(device))
@@ -188,6 +186,7 @@ def train(
 ) -> None:
     """Train one family; each seed is kept in a folder of its own and resumed if interrupted."""
     from tl_dyck.models import get_config
+    from tl_dyck.report.commands import parse_seeds, with_steps
     from tl_dyck.report.terminal import console, say_note, say_path, table
     from tl_dyck.training import TrainConfig, train_seeds
     from tl_dyck.training import train as train_one
@@ -196,7 +195,7 @@ def train(
         raise ValueError("give --seed or --seeds, not both")
     chosen = parse_seeds(seeds) if seeds is not None else (seed or 0,)
     config = get_config(model, task, device=_device(device))
-    options = _training(TrainConfig(), steps)
+    options = with_steps(TrainConfig(), steps)
     folder = out or Path("results", "train", task, model)
     if len(chosen) == 1:  # in this process, so that the bar shows loss and accuracy
         results = [train_one(config, task, seed=chosen[0], options=options, folder=folder / f"seed-{chosen[0]}")]
@@ -209,13 +208,14 @@ def train(
         rows.add_row(str(result.seed), status, f"{result.steps:,}", f"{result.seconds:.1f}", *accuracy)
     console().print(rows)
     say_path("Models", folder)
-    say_note(f"Probe them: tl-dyck probe {shlex.quote(folder.as_posix())}/seed-*")
+    say_note(f"Probe them: tl-dyck probe {shlex.quote(folder.as_posix())}")
 
 
 @app.command()
 def probe(
     checkpoints: Annotated[
-        list[Path], typer.Argument(metavar="CHECKPOINT", help="Folders of saved models.", show_default=False)
+        list[Path],
+        typer.Argument(metavar="CHECKPOINT", help="Folders of saved models, or of several runs.", show_default=False),
     ],
     name: Annotated[
         str | None, typer.Option("--probe", "-p", metavar="NAME", help="One probe only. \\[default: all that apply]")
@@ -240,36 +240,8 @@ def main() -> None:
 # --- reading what users type ------------------------------------------------------------------------------------------
 
 
-def parse_seeds(text: str) -> tuple[int, ...]:
-    """Seeds from ``"8"`` (eight of them, from 0), ``"0-7"``, ``"0,3,5"``, or ``"0-3,8"``.
-
-    Raises:
-        ValueError: something else, or more than ten thousand.
-    """
-    wrong = ValueError(f'seeds {text!r}: give a number of seeds ("8"), a range ("0-7") or a list ("0,3,5")')
-    if re.fullmatch(r"\s*\d{1,9}\s*", text):
-        first, last = 0, int(text) - 1
-        if last < first:
-            raise wrong
-        parts = [(first, last)]
-    else:
-        parts = []
-        for part in text.split(","):
-            match = re.fullmatch(r"\s*(\d{1,9})(?:\s*-\s*(\d{1,9}))?\s*", part)
-            if match is None or (match[2] and int(match[2]) < int(match[1])):
-                raise wrong
-            parts.append((int(match[1]), int(match[2] or match[1])))
-    if sum(last - first + 1 for first, last in parts) > _MOST_SEEDS:
-        raise ValueError(f"seeds {text!r}: more than {_MOST_SEEDS:,} seeds")
-    return tuple(seed for first, last in parts for seed in range(first, last + 1))
-
-
 def _names(text: str) -> tuple[str, ...]:
     return tuple(name.strip() for name in text.split(",") if name.strip())
-
-
-def _training(default: Any, steps: int | None) -> Any:
-    return default if steps is None else replace(default, steps=steps)
 
 
 def _device(name: str | None) -> str | None:

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import math
-import shlex
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, final
 
 import numpy as np
 import pandas as pd
 
+from tl_dyck.report.commands import probe_command, report_command
 from tl_dyck.report.markup import Html, for_plotly
 from tl_dyck.report.plots import COLORS, SYMBOLS, Line, Plot, interval, jitter, lines, numbers, points, row_layout
 from tl_dyck.study import Study
 from tl_dyck.tasks import load_task
 
-__all__ = ["Figure", "figures", "good_statuses", "percent", "report_command", "seed_text"]
+__all__ = ["Figure", "figures", "good_statuses", "percent"]
 
 
 @final
@@ -59,31 +59,6 @@ def percent(share: float, digits: int = 1) -> str:
 def good_statuses(study: Study) -> set[str]:
     """What a run that learned ends with; without a target, making all steps is enough."""
     return {"reached"} if study.config.training.target is not None else {"reached", "not reached"}
-
-
-def report_command(study: Study) -> str:
-    """The command that makes the report again."""
-    return f"tl-dyck report {shlex.quote(study.folder.as_posix())}"
-
-
-def seed_text(seeds: Iterable[int]) -> str:
-    """Seeds as the command line reads them: ``0-7``, ``0,3,5-9``."""
-    runs: list[list[int]] = []
-    for seed in sorted(seeds):
-        if runs and seed == runs[-1][-1] + 1:
-            runs[-1][1:] = [seed]
-        else:
-            runs.append([seed])
-    return ",".join("-".join(map(str, run)) for run in runs)
-
-
-def _probe_command(study: Study, family: str, probe: str) -> str:
-    """The command that measures a family's saved models again."""
-    parts = [part.split("-") for part in seed_text(study.config.seeds).split(",")]
-    braces = ["{" + "..".join(ends) + "}" if len(ends) > 1 else ends[0] for ends in parts]  # as bash and zsh expand
-    seeds = braces[0] if len(braces) == 1 else "{" + ",".join(braces) + "}"
-    folder = shlex.quote((study.folder / "runs" / family).as_posix())
-    return f"tl-dyck probe {folder}/seed-{seeds} --probe {probe}"
 
 
 def _accuracy(study: Study) -> Figure:
@@ -164,7 +139,7 @@ def _variation(study: Study) -> Figure | None:
         title="Attention variation between seeds",
         reading=f"{reading}.",
         data=table,
-        command=_probe_command(study, str(most["family"]), "attention_variation"),
+        command=probe_command(study, str(most["family"]), "attention_variation"),
         plots=[
             Plot(
                 alt=f"Dot plot with intervals, a row per family and layer; a line marks random patterns. {reading}.",
@@ -207,7 +182,7 @@ def _stack(study: Study) -> Figure | None:
         title="Is attention stack-like?",
         reading=reading,
         data=heads,
-        command=_probe_command(study, str(heads.loc[values.idxmax(), "family"]), "stack_likeness"),
+        command=probe_command(study, str(heads.loc[values.idxmax(), "family"]), "stack_likeness"),
         plots=[
             Plot(
                 alt=f"Dot plot, a row per family and layer, a dot per head, and a line at chance. {reading}",
@@ -249,7 +224,7 @@ def _balance(study: Study) -> Figure | None:
         title="Balance violation and accuracy at length",
         reading=reading,
         data=table[["family", "seed", "balance_violation", "long_accuracy"]],
-        command=_probe_command(study, str(table["family"].iloc[0]), "balance_violation"),
+        command=probe_command(study, str(table["family"].iloc[0]), "balance_violation"),
         plots=[
             Plot(
                 alt=f"Scatter plot of accuracy at lengths {lengths} against balance violation, by seed. {reading}",

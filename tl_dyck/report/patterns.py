@@ -16,7 +16,8 @@ import pandas as pd
 from jaxtyping import Float
 
 from tl_dyck.language.dyck import BOS_STRING
-from tl_dyck.report.figures import Figure, good_statuses, percent, report_command
+from tl_dyck.report.commands import report_command
+from tl_dyck.report.figures import Figure, good_statuses, percent
 from tl_dyck.report.markup import Html, element
 from tl_dyck.study import Study
 from tl_dyck.tasks import load_task

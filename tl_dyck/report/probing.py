@@ -24,7 +24,7 @@ def say_probes(folders: Sequence[Path], probe: str | None, string: str | None, d
     """Measure saved models and print what was found.
 
     Args:
-        folders: of models or of finished runs.
+        folders: of models, of finished runs, or of several runs (``seed-0``, ``seed-1``, …).
         probe: name of a probe; None for all that apply.
         string: what to measure on; None for each probe's own choice.
         device: of the models.
@@ -37,7 +37,8 @@ def say_probes(folders: Sequence[Path], probe: str | None, string: str | None, d
     """
     if probe is not None and probe not in list_probes():
         raise unknown_name("probe", probe, list_probes())  # before models are loaded
-    models = {str(folder): load_model(folder, device=device) for folder in folders}
+    found = [run for folder in folders for run in _runs(folder)]
+    models = {str(folder): load_model(folder, device=device) for folder in found}
     if string is not None:
         for model in models.values():
             model.cfg.language.parse(string)
@@ -52,6 +53,14 @@ def say_probes(folders: Sequence[Path], probe: str | None, string: str | None, d
             _applies(probe, _other, models, name)
 
 
+def _runs(folder: Path) -> list[Path]:
+    """The folder itself, or the runs in it if it is not of a model."""
+    runs = [path for path in folder.glob("seed-*") if (path / "config.json").exists()]
+    if (folder / "config.json").exists() or not runs:
+        return [folder]
+    return sorted(runs, key=lambda path: (len(path.name), path.name))
+
+
 def _applies(asked: str | None, say: Any, *arguments: Any) -> None:
     """Call `say`; that a probe does not apply is an error only if it was asked for."""
     try:
@@ -59,7 +68,7 @@ def _applies(asked: str | None, say: Any, *arguments: Any) -> None:
     except ValueError as error:
         if asked is not None:
             raise
-        say_note(f"{error}.\n" if not str(error).endswith(".") else f"{error}\n")
+        say_note(f"Not measured: {str(error).rstrip('.')}.\n")
 
 
 def _variation(models: dict[str, DyckTransformer], string: str | None) -> None:
@@ -71,7 +80,8 @@ def _variation(models: dict[str, DyckTransformer], string: str | None) -> None:
     _title("Attention variation", f"{len(models)} models on {text}")
     rows = table("layer", "variation", "95% interval", "random patterns", right=range(1, 4))
     for layer, (value, (low, high)) in enumerate(zip(found.matched, found.matched_interval, strict=True)):
-        rows.add_row(str(layer), f"{value:.2f}", f"{low:.2f} to {high:.2f}", f"{found.random_baseline:.2f}")
+        interval = f"{low:.2f} to {high:.2f}" if low == low else "–"  # two models have none
+        rows.add_row(str(layer), f"{value:.2f}", interval, f"{found.random_baseline:.2f}")
     console().print(rows)
     say_note("Squared Frobenius norm of the difference of two patterns; 0: the same pattern.\n")
 
@@ -93,10 +103,8 @@ def _stack(models: dict[str, DyckTransformer], string: str | None) -> None:
                 )
                 rows.add_row(Text(name), str(layer), str(head), *cells)
     console().print(rows)
-    say_note(
-        "weight: attention on the last bracket still open; at closing: where the query closes;\n"
-        "first there: closing brackets whose largest weight is there.\n"
-    )
+    say_note("weight: attention on the last bracket still open. at closing: of queries that close.")
+    say_note("first there: closing brackets whose largest weight is there.\n")
 
 
 def _balance(models: dict[str, DyckTransformer]) -> None:

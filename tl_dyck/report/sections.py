@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import json
-import shlex
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import Any
 
-from tl_dyck.report.figures import Figure, good_statuses, percent, report_command, seed_text
+from tl_dyck.report.commands import report_command, seed_text, study_command
+from tl_dyck.report.figures import Figure, good_statuses, percent
 from tl_dyck.report.markup import Html, csv_link, element, table
 from tl_dyck.report.patterns import Patterns, heat_map, striking_pair
-from tl_dyck.study import Study, StudyConfig, findings
+from tl_dyck.study import Study, findings
 from tl_dyck.study.findings import Finding
 from tl_dyck.tasks import load_task
-from tl_dyck.training import TrainConfig
 
 __all__ = ["about", "figure_section", "lead", "summary", "versions", "viewer"]
 
@@ -124,7 +122,7 @@ def about(study: Study) -> list[Html]:
     """How to make everything again, and what the numbers mean."""
     config = study.config
     return [
-        *_study_command(study),
+        *_again(study),
         element("p", "This page from saved results, without training: ", element("code", report_command(study))),
         element(
             "p",
@@ -139,24 +137,12 @@ def about(study: Study) -> list[Html]:
     ]
 
 
-def _study_command(study: Study) -> list[Html]:
+def _again(study: Study) -> list[Html]:
     """As a command if the command line can say all of the configuration, else in Python."""
-    config, folder = study.config, study.folder.as_posix()
-    default = StudyConfig()
-    rest = replace(
-        config,
-        task=default.task,
-        families=default.families,
-        seeds=default.seeds,
-        training=replace(config.training, steps=TrainConfig().steps),
-    )
-    if rest == default:
-        seeds = seed_text(config.seeds)
-        words = ["tl-dyck", "study", "--task", config.task, "--families", ",".join(config.families)]
-        words += ["--seeds", f"{seeds}-{seeds}" if seeds.isdigit() else seeds]  # one number would be a number of seeds
-        words += ["--steps", str(config.training.steps), "--out", folder]
-        return [element("p", "Train, measure and report again: ", element("code", shlex.join(words)))]
-    call = f"run_study(StudyConfig.from_dict({config.to_dict()!r}), {folder!r})"
+    command = study_command(study)
+    if command is not None:
+        return [element("p", "Train, measure and report again: ", element("code", command))]
+    call = f"run_study(StudyConfig.from_dict({study.config.to_dict()!r}), {study.folder.as_posix()!r})"
     code = f"from tl_dyck.study import StudyConfig, run_study\n\n{call}"
     return [element("p", "Train and measure again:"), element("pre", element("code", code), tabindex="0")]
 

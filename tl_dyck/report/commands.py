@@ -1,0 +1,88 @@
+"""What the command line can say: seeds and steps, read and written, and the commands that make things again."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterable
+from dataclasses import replace
+
+from tl_dyck.study import Study, StudyConfig
+from tl_dyck.training import TrainConfig
+
+__all__ = ["parse_seeds", "probe_command", "report_command", "seed_text", "study_command", "with_steps"]
+
+_MOST_SEEDS = 10_000
+
+
+def parse_seeds(text: str) -> tuple[int, ...]:
+    """Seeds from ``"8"`` (eight of them, from 0), ``"0-7"``, ``"0,3,5"``, or ``"0-3,8"``.
+
+    Raises:
+        ValueError: something else, or more than ten thousand.
+    """
+    wrong = f'seeds {text!r}: give a number of seeds ("8"), a range ("0-7") or a list ("0,3,5")'
+    if re.fullmatch(r"\s*\d{1,9}\s*", text):
+        ends = [(0, int(text) - 1)]
+    else:
+        parts = [re.fullmatch(r"\s*(\d{1,9})(?:\s*-\s*(\d{1,9}))?\s*", part) for part in text.split(",")]
+        if not all(parts):
+            raise ValueError(wrong)
+        ends = [(int(part[1]), int(part[2] or part[1])) for part in parts if part]
+    if any(last < first for first, last in ends):
+        raise ValueError(wrong)
+    if sum(last - first + 1 for first, last in ends) > _MOST_SEEDS:
+        raise ValueError(f"seeds {text!r}: more than {_MOST_SEEDS:,} seeds")
+    return tuple(seed for first, last in ends for seed in range(first, last + 1))
+
+
+def seed_text(seeds: Iterable[int]) -> str:
+    """Seeds in few characters: ``0-7``, ``0,3,5-9``."""
+    runs: list[list[int]] = []
+    for seed in sorted(seeds):
+        if runs and seed == runs[-1][-1] + 1:
+            runs[-1][1:] = [seed]
+        else:
+            runs.append([seed])
+    return ",".join("-".join(map(str, run)) for run in runs)
+
+
+def with_steps(options: TrainConfig, steps: int | None) -> TrainConfig:
+    """The same options with another number of steps; None changes nothing."""
+    if steps is None:
+        return options
+    return replace(options, steps=steps, min_steps=min(options.min_steps, steps))
+
+
+def report_command(study: Study) -> str:
+    """Make the report again, without training."""
+    return shlex.join(["tl-dyck", "report", study.folder.as_posix()])
+
+
+def probe_command(study: Study, family: str, probe: str) -> str:
+    """Measure the saved models of a family again."""
+    parts = [part.split("-") for part in seed_text(study.config.seeds).split(",")]
+    braces = ["{" + "..".join(ends) + "}" if len(ends) > 1 else ends[0] for ends in parts]  # as bash and zsh expand
+    seeds = braces[0] if len(braces) == 1 else "{" + ",".join(braces) + "}"
+    folder = shlex.quote((study.folder / "runs" / family).as_posix())
+    return f"tl-dyck probe {folder}/seed-{seeds} --probe {probe}"
+
+
+def study_command(study: Study) -> str | None:
+    """Do the whole study again; None if the command line cannot say all of its configuration."""
+    config, default = study.config, StudyConfig()
+    sayable = replace(
+        default,
+        task=config.task,
+        families=config.families,
+        seeds=config.seeds,
+        training=with_steps(default.training, config.training.steps),
+    )
+    if config != sayable:
+        return None
+    seeds = seed_text(config.seeds)
+    words = ["tl-dyck", "study", "--task", config.task, "--families", ",".join(config.families)]
+    words += ["--seeds", f"{seeds}-{seeds}" if seeds.isdigit() else seeds]  # one number would be a number of seeds
+    if config.training != default.training:
+        words += ["--steps", str(config.training.steps)]
+    return shlex.join([*words, "--out", study.folder.as_posix()])
