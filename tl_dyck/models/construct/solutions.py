@@ -1,4 +1,22 @@
-"""Three ways to solve a bounded Dyck language exactly: uniform, balanced random, and stack attention."""
+"""Three ways to solve a bounded Dyck language exactly: uniform, balanced random, and stack attention.
+
+How far floating-point numbers carry (measured by `tests/benchmarks/bench_construct.py` on Dyck(2, 4) and Dyck(4, 6);
+largest error of a next-token probability, strings made for errors to add up included; the right closing bracket is
+first always):
+
+| construction                        | float64                   | float32                                         |
+|-------------------------------------|---------------------------|-------------------------------------------------|
+| uniform, minimal first layer        | 7e-16, n up to 524,288    | 4e-7, n up to 524,288 (Dyck(2, 4): 12,582,912)  |
+| uniform, first layer by attention   | 8e-16, n up to 32,768     | 4e-7, n up to 32,768                            |
+| balanced, spread 1.5                | 1e-15, n up to 524,288    | 6e-7, n up to 8,192 (Dyck(2, 4): 131,072)       |
+| stack, gap 30                       | 1e-16, n up to 524,288    | 1e-9, n up to 524,288 (Dyck(2, 4): 8,388,608)   |
+
+So n tokens are never what float32 fails on, but for `balanced`, where a pair cancels up to rounding only: it fails
+once n times the machine epsilon is about 10 times the least relative weight of the top of the stack (Dyck(4, 6):
+spread 2 at n = 32,000, spread 3 at 2,000), and `balanced` refuses to be built from 1 time on. Depth costs precision
+in float32: the error of `uniform_attention` passes 1e-6 between D = 32 and D = 64 (k = 2, n = 2,048; 6e-6 at D =
+256), still with the right bracket first. In float64 it is 1e-14 at D = 256.
+"""
 
 from __future__ import annotations
 

@@ -1,0 +1,302 @@
+"""Proposition 1 as a tool: a head that shows any pattern and does nothing."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any, TypeVar, final
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from transformer_lens import HookedTransformer
+from transformer_lens.components import Attention, GroupedQueryAttention
+
+from tl_dyck.language import DyckDistribution
+from tl_dyck.registry import unknown_name
+
+__all__ = ["DecoyAttention", "decoy_head"]
+
+#: From tokens ``[batch, pos]`` to a pattern ``[batch, pos, pos]`` (query, key).
+PatternFunction = Callable[[Tensor], Tensor]
+Model = TypeVar("Model", bound=HookedTransformer)
+
+_NAMED = ("stack", "uniform", "previous")
+_ROW_TOLERANCE = 1e-5  # of a row's sum: room for float32
+_PER_HEAD = ("W_Q", "W_K", "W_V", "W_O", "b_Q", "b_K", "b_V")
+
+
+def decoy_head(model: Model, pattern: str | PatternFunction | Tensor, *, layer: int = -1) -> Model:
+    """Proposition 1: the same model with one more head, which shows a pattern of your choice and changes no logit.
+
+    The new head is the last one. Its W_V, b_V and W_O are zero, so that whatever it attends to, it adds nothing.
+    TransformerLens gives all layers the same number of heads: the other layers get a head of zeros too, which shows
+    uniform attention.
+
+    Weights alone cannot show every pattern. "uniform" is shown by weights (W_Q = W_K = 0). For the others, the
+    layer's attention is a `DecoyAttention`, which sets the *scores* of that head to the logarithm of the pattern; all
+    hook points see it (`hook_attn_scores`, `hook_pattern`, `hook_z`), so no probe that reads activations can tell. It
+    survives `copy.deepcopy`, but not disk: what `save_model` or a state dict keeps is the weights, with which the
+    head shows uniform attention; call `decoy_head` again on the original model.
+
+    Args:
+        model: any causal HookedTransformer; not changed. Grouped-query attention becomes ordinary attention in the
+            copy, since its heads come in groups.
+        pattern: "stack" (the top of the stack, where nothing is open the first token; for models with a
+            `cfg.language`), "uniform", "previous" (the token before; the first token looks at itself), a matrix
+            ``[pos, pos]`` (query, key) as large as the longest input to come, or a function from tokens ``[batch,
+            pos]`` to patterns ``[batch, pos, pos]``.
+        layer: which layer shows it; negative counts from the last.
+
+    Returns:
+        A model of the same class with ``cfg.n_heads`` one higher and no hooks. Its logits differ at most by the order
+        of floating-point sums, since the output projection has one more block of zeros to add.
+
+    Raises:
+        TypeError: `model` is not a HookedTransformer, has an attention of another kind, or the pattern is of no known
+            kind.
+        UnknownNameError: no pattern of that name.
+        ValueError: a pattern that is not causal, is negative, or whose rows do not sum to one; a wrong shape; a layer
+            that is not there; a kind of attention in which one more head changes the others. All before anything is
+            built, and again for each output of a function.
+    """
+    _check_model(model)
+    n_layers = model.cfg.n_layers
+    if not -n_layers <= layer < n_layers:
+        raise ValueError(f"layer must be between {-n_layers} and {n_layers - 1}, got {layer}")
+    shown = _resolve(model, pattern)
+    clone = copy.deepcopy(model)
+    clone.reset_hooks(including_permanent=True)  # those on attention layers would be lost, so none are kept
+    clone.cfg.n_heads += 1
+    clone.cfg.n_key_value_heads = None
+    clone.cfg.n_params = (clone.cfg.n_params or 0) + n_layers * 4 * clone.cfg.d_model * clone.cfg.d_head
+    for index, block in enumerate(clone.blocks):
+        block.attn = _widen(block.attn, clone.cfg, shown if index == layer % n_layers else None)
+    if isinstance(shown, _FromTokens):
+        shown.tape.attach(clone)
+    clone.setup()  # names the new hook points
+    return clone
+
+
+@final
+class _Matrix:
+    """A fixed pattern."""
+
+    def __init__(self, matrix: Float[Tensor, "pos pos"]) -> None:
+        self.matrix = matrix.detach().clone()
+
+    def rows(self, n_query: int, n_key: int) -> Float[Tensor, "1 query key"]:
+        """The last `n_query` rows of the pattern on `n_key` tokens."""
+        if n_key > len(self.matrix):
+            raise ValueError(
+                f"the decoy's pattern is for at most {len(self.matrix)} tokens, but the input has {n_key}: give "
+                "decoy_head a larger matrix, or a function of the tokens"
+            )
+        return self.matrix[None, n_key - n_query : n_key, :n_key]
+
+
+@final
+class _FromTokens:
+    """A pattern that depends on the tokens."""
+
+    def __init__(self, function: PatternFunction) -> None:
+        self.function = function
+        self.tape = _Tape()
+
+    def rows(self, n_query: int, n_key: int) -> Float[Tensor, "batch query key"]:
+        """As for a matrix."""
+        tokens = self.tape.tokens(n_key)
+        found = self.function(tokens)
+        _check_pattern(found, tuple(tokens.shape), "the decoy's pattern")
+        return found[:, n_key - n_query :]
+
+
+@final
+class _Tape:
+    """The tokens that the model is reading: attention layers do not see them."""
+
+    def __init__(self) -> None:
+        self.now: Tensor | None = None
+        self.before: Tensor | None = None  # the whole input of the run before, for key-value caches
+
+    def attach(self, model: HookedTransformer) -> None:
+        """Listen at the embedding."""
+        model.embed.register_forward_pre_hook(self._record)
+        model.register_forward_hook(self._rewind)
+
+    def tokens(self, n_key: int) -> Int[Tensor, "batch key"]:
+        """All tokens up to now, those in a key-value cache included."""
+        if self.now is not None:
+            whole = [self.now] if self.before is None else [self.now, torch.cat([self.before, self.now], 1)]
+            for tokens in whole:
+                if tokens.shape[1] == n_key:
+                    return tokens
+        raise ValueError(
+            "this decoy head draws its pattern from the tokens, so the model must be run from its tokens on (not from "
+            "a later layer), and a key-value cache must hold its previous input"
+        )
+
+    def _record(self, module: nn.Module, arguments: tuple[Any, ...]) -> None:
+        tokens = arguments[0]
+        if self.before is not None and len(self.before) != len(tokens):
+            self.before = None
+        self.now = tokens
+
+    def _rewind(self, module: nn.Module, arguments: tuple[Any, ...], output: Any) -> None:
+        if self.now is not None:
+            self.before = self.now
+        self.now = None
+
+
+class DecoyAttention(Attention):
+    """TransformerLens' attention, except that some heads show given patterns whatever their weights.
+
+    Attributes:
+        shown: head -> pattern.
+    """
+
+    shown: dict[int, _Matrix | _FromTokens]
+
+    def calculate_attention_scores(
+        self, q: Float[Tensor, "batch query head d_head"], k: Float[Tensor, "batch key head d_head"]
+    ) -> Float[Tensor, "batch head query key"]:
+        """Scores; those of a decoy are the logarithm of its pattern, of which softmax is the pattern."""
+        scores: Tensor = super().calculate_attention_scores(q, k)
+        scores = scores.clone()
+        for head, pattern in self.shown.items():
+            rows = pattern.rows(scores.shape[-2], scores.shape[-1])
+            scores[:, head] = rows.to(device=scores.device, dtype=scores.dtype).log()
+        return scores
+
+
+def _widen(attn: Any, cfg: Any, shown: _Matrix | _FromTokens | None) -> Attention:
+    """The same attention layer with one more head, of zeros, which shows a pattern if one is given."""
+    patterns = dict(getattr(attn, "shown", {}))
+    if shown is not None:
+        patterns[cfg.n_heads - 1] = shown
+    new: Any = Attention(cfg, attn.attn_type, attn.layer_id)
+    if patterns:
+        new = DecoyAttention(cfg, attn.attn_type, attn.layer_id)
+        new.shown = patterns
+    for name in _PER_HEAD:
+        old = getattr(attn, name)  # for grouped queries: repeated for every head
+        trained = getattr(attn, "_" + name, old).requires_grad
+        wide = torch.cat([old, torch.zeros_like(old[:1])]).detach()
+        setattr(new, name, nn.Parameter(wide, requires_grad=trained))
+    rest = {name: value for name, value in attn.named_parameters() if name.lstrip("_") not in _PER_HEAD}
+    if "sinks" in rest:
+        rest["sinks"] = torch.cat([rest["sinks"], torch.full_like(rest["sinks"][:1], -torch.inf)])  # no sink of its own
+    for name, value in rest.items():
+        module, _, leaf = name.rpartition(".")
+        parameter = nn.Parameter(value.detach(), requires_grad=value.requires_grad)
+        setattr(new.get_submodule(module), leaf, parameter)
+    new.attn_scale = attn.attn_scale
+    new._attention_dir_override = getattr(attn, "_attention_dir_override", None)
+    new.train(attn.training)
+    moved: Attention = new.to(attn.b_O.device)
+    return moved
+
+
+def _resolve(model: HookedTransformer, pattern: Any) -> _Matrix | _FromTokens | None:
+    """What the head will show, checked; None if zero weights show it."""
+    if isinstance(pattern, str):
+        if pattern not in _NAMED:
+            raise unknown_name("pattern", pattern, _NAMED)
+        if pattern == "uniform":
+            return None
+        if pattern == "previous":
+            position = torch.arange(model.cfg.n_ctx)
+            return _Matrix(nn.functional.one_hot((position - 1).clamp(min=0), len(position)).float())
+        return _FromTokens(_stack_pattern(model))
+    if isinstance(pattern, Tensor):
+        if pattern.ndim != 2:
+            raise ValueError(
+                f"a pattern is a matrix [query, key], or a function of the tokens; got shape {list(pattern.shape)}"
+            )
+        _check_pattern(pattern[None], (1, pattern.shape[0]), "the pattern")
+        return _Matrix(pattern)
+    if not callable(pattern):
+        raise TypeError(
+            f"a pattern is one of {', '.join(map(repr, _NAMED))}, a matrix [query, key], or a function of the tokens, "
+            f"not {type(pattern).__name__}"
+        )
+    tokens = _trial_tokens(model)
+    _check_pattern(pattern(tokens), tuple(tokens.shape), "the function's pattern for trial tokens")
+    return _FromTokens(pattern)
+
+
+def _stack_pattern(model: HookedTransformer) -> PatternFunction:
+    language = getattr(model.cfg, "language", None)
+    if language is None:
+        raise ValueError(
+            "the 'stack' pattern needs a model that knows its language (cfg.language), as a DyckTransformer does; give "
+            "a function of the tokens instead"
+        )
+
+    def stack(tokens: Tensor) -> Tensor:
+        top = language.top_of_stack(tokens).clamp(min=0)
+        return nn.functional.one_hot(top, tokens.shape[1]).to(torch.get_default_dtype())
+
+    return stack
+
+
+def _trial_tokens(model: HookedTransformer) -> Int[Tensor, "batch pos"]:
+    """Two inputs to try a function on: prefixes of the model's language if it has one, else random tokens."""
+    generator = torch.Generator().manual_seed(0)
+    length = min(8, model.cfg.n_ctx - 1)
+    language = getattr(model.cfg, "language", None)
+    if language is None:
+        tokens = torch.randint(model.cfg.d_vocab, (2, length), generator=generator)
+    else:
+        tokens = DyckDistribution(language).sample(2, length, mode="prefix", generator=generator)
+        tokens = torch.cat([torch.full((2, 1), language.bos_token), tokens], 1)
+    return tokens.to(model.cfg.device)
+
+
+def _check_pattern(pattern: Any, shape: tuple[int, ...], what: str) -> None:
+    """Refuse what no causal attention head can show."""
+    expected = [*shape, shape[-1]]
+    if not isinstance(pattern, Tensor) or not pattern.is_floating_point():
+        kind = pattern.dtype if isinstance(pattern, Tensor) else type(pattern).__name__
+        raise TypeError(f"{what} must be a tensor of real numbers, not {kind}")
+    if list(pattern.shape) != expected:
+        raise ValueError(f"{what} has shape {list(pattern.shape)}, expected {expected}")
+    if not pattern.isfinite().all() or (pattern < 0).any():
+        raise ValueError(f"{what} has negative or infinite entries: attention weights are probabilities")
+    future = pattern.triu(1) > 0
+    if future.any():
+        where = future.nonzero()[0].tolist()
+        raise ValueError(
+            f"{what} is not causal: query {where[-2]} attends to the later key {where[-1]}; use .tril() and "
+            "divide by the row sums"
+        )
+    off = (pattern.sum(-1) - 1).abs()
+    if (off > _ROW_TOLERANCE).any():
+        where = (off > _ROW_TOLERANCE).nonzero()[0].tolist()
+        raise ValueError(f"{what}: row {where[-1]} sums to {float(pattern.sum(-1)[tuple(where)]):.6g}, not to one")
+
+
+def _check_model(model: Any) -> None:
+    """Refuse models to which a head cannot be added without changing what the others do."""
+    if not isinstance(model, HookedTransformer):
+        raise TypeError(f"decoy_head needs a HookedTransformer, not {type(model).__name__}")
+    cfg = model.cfg
+    for index, block in enumerate(model.blocks):
+        kind = type(block.attn)
+        if kind not in (Attention, GroupedQueryAttention, DecoyAttention):
+            raise TypeError(
+                f"cannot add a head to a {kind.__name__} (layer {index}): only to TransformerLens' own attention"
+            )
+    shared = {
+        "alibi positions (their slopes depend on the number of heads)": cfg.positional_embedding_type == "alibi",
+        "relative position biases (one table for all heads)": cfg.positional_embedding_type
+        == "relative_positional_bias",
+        "4-bit weights": cfg.load_in_4bit,
+        "bidirectional attention": cfg.attention_dir != "causal",
+        "query and key norms over all heads together": bool(
+            getattr(model.blocks[0].attn, "q_norm", None) is not None and not cfg.use_qk_norm
+        ),
+    }
+    for reason, found in shared.items():
+        if found:
+            raise ValueError(f"cannot add a head to this model without changing what the others do: it has {reason}")

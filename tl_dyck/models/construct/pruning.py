@@ -1,0 +1,363 @@
+"""Theorem 3: prune a large random network until it computes what a given small one does."""
+
+from __future__ import annotations
+
+import copy
+import math
+from dataclasses import dataclass
+from typing import Any, final
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from tl_dyck.models.construct.plan import Plan
+from tl_dyck.models.construct.subset_sum import EXACT_ITEMS, nearest_subsets
+from tl_dyck.models.construct.target import LayerErrors, TargetLayer, propagate, read_target, spectral_norm
+from tl_dyck.models.transformer import DyckTransformer
+
+__all__ = ["LayerBound", "NetworkTooNarrowError", "Pruning", "check_bound", "check_epsilon", "prune", "prune_to"]
+
+
+class NetworkTooNarrowError(ValueError):
+    """The random network is too small for the target or for ε; the message says how large it must be."""
+
+
+@final
+@dataclass(frozen=True)
+class LayerBound:
+    """How far the pruned network can be from its target at one point.
+
+    Attributes:
+        target_hook: hook point of the target; "" stands for its logits.
+        pruned_hook: hook point of the pruned network, of which the first coordinates correspond.
+        bound: of the Euclidean distance there, for every input of any length; of the largest difference, for logits.
+    """
+
+    target_hook: str
+    pruned_hook: str
+    bound: float
+
+
+@final
+@dataclass(frozen=True)
+class Pruning:
+    """A random network pruned to a target.
+
+    Attributes:
+        model: the pruned network: every weight is the random network's, bit for bit, or zero.
+        masks: for each parameter, True where the random weight was kept.
+        bound: no logit differs from the target's by more, for any input of any length.
+        layers: the same, after the embedding, after each layer of the target, and at the logits.
+        items: random products that each weight could be put together from.
+    """
+
+    model: DyckTransformer
+    masks: dict[str, Tensor]
+    bound: float
+    layers: tuple[LayerBound, ...]
+    items: int
+
+    @property
+    def kept(self) -> float:
+        """Share of the random weights that were kept."""
+        return sum(int(mask.sum()) for mask in self.masks.values()) / sum(mask.numel() for mask in self.masks.values())
+
+
+def prune_to(target: DyckTransformer, random_network: DyckTransformer, epsilon: float) -> Pruning:
+    """Theorem 3: a pruned random network whose logits are within ε of a target's, for every input of any length.
+
+    A weight w of the target becomes a sum of products of two random weights, Σ_m a_m b_m over a subset of hidden
+    units (or head dimensions) m that serve one input coordinate; everything else is pruned. The subset is found by
+    `nearest_subsets`. For the linear maps of attention (W_Q W_Kᵀ and W_V W_O) that is all; a linear map by an MLP
+    needs one such sum from units with a > 0 and one from units with a < 0, since relu lets through one sign only
+    (Pensia et al. 2020). See `Plan` for the layout.
+
+    What is covered: every weight and bias of a model of Eq. 6 blocks, embedding and unembedding included (the paper
+    leaves them out), without positions. The random network has the same vocabulary, the same C of LN_C, and twice the
+    blocks, as in the theorem, and one or two more for the embedding and the logits. Since blocks of Eq. 6 have
+    residual links around both parts, blocks that are not needed are pruned to the identity exactly, where the theorem
+    has an approximation. What is not: other blocks, positions, activations other than ReLU, and a C so small that
+    1/C, the Lipschitz constant of LN_C, makes the bound useless (as with the constructions that solve Dyck at any
+    length).
+
+    Measured (Dyck(1, 2), one layer, d_model 6; `tests/benchmarks/bench_construct.py`): TODO
+
+    Args:
+        target: a `DyckTransformer`, block "eq6", ReLU, position "none".
+        random_network: such a model with random weights and biases, float64, for example from
+            `construct.random_network`; not changed.
+        epsilon: largest difference of a logit to be guaranteed.
+
+    Returns:
+        The pruned network with its masks, and bounds layer by layer; ``bound <= epsilon``.
+
+    Raises:
+        ValueError: `epsilon` is not positive, the two models do not go together, a kind of model that is not covered,
+            or a weight of the target that is larger than what the random weights can sum to.
+        NetworkTooNarrowError: the random network is too small for the target, or for ε; the message says what it needs.
+    """
+    check_epsilon(epsilon)
+    plan = Plan.of(target)
+    pruning = prune(target, random_network, plan)
+    check_bound(pruning, plan, epsilon)
+    return pruning
+
+
+def check_epsilon(epsilon: float) -> None:
+    """Refuse an ε that is no distance."""
+    if not 0 < epsilon < math.inf:
+        raise ValueError(f"epsilon must be positive and finite, got {epsilon}")
+
+
+def check_bound(pruning: Pruning, plan: Plan, epsilon: float) -> None:
+    """Insist on ε, or say what it takes."""
+    if pruning.bound <= epsilon:
+        return
+    # One more item halves the error of a weight, and the bound is proportional to it
+    items = pruning.items + math.ceil(math.log2(pruning.bound / epsilon)) + 2
+    message = (
+        f"with {pruning.items} random products per weight, logits can be off by {pruning.bound:.2g}; "
+        f"epsilon={epsilon:.2g} would take about {items}"
+    )
+    if items > EXACT_ITEMS:
+        least = pruning.bound * 2.0 ** (pruning.items - EXACT_ITEMS + 2)
+        raise NetworkTooNarrowError(
+            f"{message}, but subsets are searched among {EXACT_ITEMS} only, so about {least:.1g} is the least epsilon "
+            "for this target at any width; a larger C of LN_C or smaller weights in the target help"
+        )
+    raise NetworkTooNarrowError(
+        f"{message}: d_head={plan.d_head(items)} and d_mlp={plan.hidden_units(items)} (the network has "
+        f"{pruning.model.cfg.d_head} and {pruning.model.cfg.d_mlp}); construct.random_network(…, items={items}) is one"
+    )
+
+
+@torch.no_grad()
+def prune(target: DyckTransformer, network: DyckTransformer, plan: Plan, keep: str | None = None) -> Pruning:
+    """Prune as planned, as well as the network's width allows, but keep the whole of parameter `keep`."""
+    items = _check(target, network, plan)
+    weights = read_target(target, plan.n_layers, plan.n_heads, plan.d_model, plan.d_mlp)
+    masks = {name: torch.zeros(value.shape, dtype=torch.bool) for name, value in network.named_parameters()}
+    state = slice(0, plan.d_model)
+    hooks = [("hook_embed", "hook_embed")]
+    embed_error = 0.0
+    if weights.embed is not None:
+        # One random weight per token, then a linear map
+        W_E = network.embed.W_E.detach().double().cpu()[:, plan.tokens]
+        columns = plan.tokens.start + _one_each(W_E)
+        tokens = torch.arange(plan.d_vocab)
+        masks["embed.W_E"][tokens, columns] = True
+        block = plan.embedding_block
+        first = W_E[tokens, columns - plan.tokens.start][:, None] * _weight(network, block, "mlp.W_in")[columns]
+        fit = _fit(first, _weight(network, block, "mlp.W_out")[:, state], weights.embed, "positive", items, "W_E")
+        masks[f"blocks.{block}.mlp.W_in"][columns] = fit.first
+        masks[f"blocks.{block}.mlp.W_out"][:, state] = fit.second
+        embed_error = float(fit.error.norm(dim=1).max())
+        hooks = [("hook_embed", f"blocks.{block}.hook_resid_post")]
+    errors = []
+    for index, layer in enumerate(weights.layers):
+        first_block, second_block = plan.layer_blocks(index)
+        hidden = list(range(*plan.hidden(index).indices(plan.width)))
+        here = list(range(plan.d_model))
+        scores, values = _fit_attention(network, masks, first_block, layer, items, index)
+        w_in = _fit_mlp(network, masks, first_block, here, hidden, layer.w_in, "both", items, f"W_in of layer {index}")
+        w_out = _fit_mlp(
+            network, masks, second_block, hidden, here, layer.w_out, "positive", items, f"W_out of layer {index}"
+        )
+        errors.append(LayerErrors(scores, values, spectral_norm(w_in), spectral_norm(w_out)))
+        hooks.append((f"blocks.{index}.hook_resid_post", f"blocks.{second_block}.hook_resid_post"))
+    # A linear map, then one random weight per logit
+    W_U = network.unembed.W_U.detach().double().cpu()[plan.logits]
+    rows = plan.logits.start + _one_each(W_U.T)
+    masks["unembed.W_U"][rows, torch.arange(plan.d_vocab)] = True
+    read = W_U[rows - plan.logits.start, torch.arange(plan.d_vocab)]
+    wanted = weights.unembed / read
+    unembed = _fit_mlp(
+        network, masks, plan.logit_block, list(range(plan.d_model)), rows.tolist(), wanted, "both", items, "W_U"
+    )
+    if keep is not None:
+        masks[keep][:] = True
+    bounds = propagate(weights, embed_error, errors, (unembed * read).norm(dim=0), read)
+    model = copy.deepcopy(network)
+    for name, parameter in model.named_parameters():
+        parameter.mul_(masks[name].to(parameter.device))
+    layers = tuple(LayerBound(*pair, bound) for pair, bound in zip([*hooks, ("", "")], bounds, strict=True))
+    return Pruning(model, masks, bounds[-1], layers, items)
+
+
+def _one_each(weights: Float[Tensor, "token choice"]) -> Int[Tensor, " token"]:
+    """A column for each row, no column twice, by the largest weight that is left."""
+    left = weights.abs().clone()
+    chosen = torch.zeros(len(left), dtype=torch.int64)
+    for token in range(len(left)):
+        chosen[token] = left[token].argmax()
+        left[:, chosen[token]] = -1
+    return chosen
+
+
+def _fit_attention(
+    network: DyckTransformer, masks: dict[str, Tensor], block: int, layer: TargetLayer, items: int, index: int
+) -> tuple[list[float], list[float]]:
+    """Prune an attention layer; returns the errors of M and of O, head by head."""
+    d_model = layer.values.shape[-1]
+    scale = float(network.blocks[block].attn.attn_scale)
+    scores, values = [], []
+    for head, (M, O_) in enumerate(zip(layer.scores, layer.values, strict=True)):
+        W_Q, W_K, W_V = (
+            torch.cat(
+                [
+                    _weight(network, block, f"attn.W_{name}")[head, :d_model],
+                    _weight(network, block, f"attn.b_{name}")[head][None],
+                ]
+            )
+            for name in "QKV"
+        )
+        W_O = _weight(network, block, "attn.W_O")[head, :, :d_model]
+        fit_scores = _fit(W_Q, W_K.T, M * scale, "linear", items, f"W_Q W_K of layer {index}")
+        fit_values = _fit(W_V, W_O, O_, "linear", items, f"W_V W_O of layer {index}")
+        for name, mask in (("Q", fit_scores.first), ("K", fit_scores.second.T), ("V", fit_values.first)):
+            masks[f"blocks.{block}.attn.W_{name}"][head, :d_model] = mask[:-1]
+            masks[f"blocks.{block}.attn.b_{name}"][head] = mask[-1]
+        masks[f"blocks.{block}.attn.W_O"][head, :, :d_model] = fit_values.second
+        scores.append(spectral_norm(fit_scores.error) / scale)
+        values.append(spectral_norm(fit_values.error))
+    return scores, values
+
+
+@final
+@dataclass(frozen=True)
+class _Fit:
+    """Masks for two random matrices whose product is near a third, and bounds of the errors, entry by entry."""
+
+    first: Bool[Tensor, "d_in unit"]
+    second: Bool[Tensor, "unit d_out"]
+    error: Float[Tensor, "d_in d_out"]
+
+
+def _fit(
+    first: Float[Tensor, "d_in unit"],
+    second: Float[Tensor, "unit d_out"],
+    wanted: Float[Tensor, "d_in d_out"],
+    mode: str,
+    items: int,
+    what: str,
+) -> _Fit:
+    """Prune the product of two random matrices to a third one, entry by entry.
+
+    Units are dealt out to rows of `first`; a unit serves one row, so which weights of `first` are kept does not
+    depend on `wanted`. In mode "linear" nothing is between the two matrices; in mode "positive" a relu, and inputs
+    are never negative; in mode "both" a relu, and inputs have any sign, but for the last row, which belongs to the
+    constant.
+    """
+    keep_first, keep_second = torch.zeros(first.shape, dtype=torch.bool), torch.zeros(second.shape, dtype=torch.bool)
+    error = torch.zeros(wanted.shape, dtype=torch.float64)
+    for row, groups in enumerate(_deal(first, mode, items)):
+        for units in groups:
+            products = (first[row, units][:, None] * second[units]).T.contiguous()  # output, unit
+            _check_reach(products, wanted[row], what)
+            subset = nearest_subsets(products, wanted[row])
+            keep_first[row, units] = True
+            keep_second[units] = subset.T
+            off = torch.where(subset, products, 0.0).sum(1) - wanted[row]
+            error[row] = off if mode == "linear" else torch.maximum(error[row], off.abs())
+    return _Fit(keep_first, keep_second, error)
+
+
+def _deal(first: Float[Tensor, "d_in unit"], mode: str, items: int) -> list[list[Tensor]]:
+    """For each row, its units: one list of `items` of them, or one with positive and one with negative weights.
+
+    Rows choose in turn, the largest weight that is left, so that none gets small ones only.
+    """
+    n_rows, n_units = first.shape
+    free = torch.ones(n_units, dtype=torch.bool)
+    both = [mode == "both" and row < n_rows - 1 for row in range(n_rows)]
+    dealt: list[list[list[int]]] = [[[], []] if both[row] else [[]] for row in range(n_rows)]
+    for _ in range(items):
+        for row in range(n_rows):
+            for side, group in enumerate(dealt[row]):
+                value = first[row].abs() if mode == "linear" else first[row] * (1 - 2 * side)
+                unit = int(value.masked_fill(~free, -torch.inf).argmax())
+                if free[unit] and value[unit] > 0:
+                    group.append(unit)
+                    free[unit] = False
+    return [[torch.tensor(group, dtype=torch.int64) for group in groups] for groups in dealt]
+
+
+def _check_reach(products: Float[Tensor, "output unit"], wanted: Float[Tensor, " output"], what: str) -> None:
+    """Refuse weights beyond the sum of all products of their sign."""
+    reach = torch.where(wanted > 0, products.clamp(min=0).sum(1), -products.clamp(max=0).sum(1))
+    short = wanted.abs() - reach
+    if (short > 0).any():
+        worst = int(short.argmax())
+        factor = math.ceil(float(wanted[worst].abs() / reach[worst].clamp(min=1e-9)) * 1.5)
+        raise NetworkTooNarrowError(
+            f"the target is too large: {what} has a weight of {float(wanted[worst]):.3g} (in units of the random "
+            f"network), but its {products.shape[1]} random products sum to {float(reach[worst]):.3g} at most; scale "
+            f"the target down, draw the random weights from a range {math.sqrt(factor):.1f} times as large, or take "
+            f"{factor} times the width"
+        )
+
+
+def _fit_mlp(
+    network: DyckTransformer,
+    masks: dict[str, Tensor],
+    block: int,
+    read: list[int],
+    write: list[int],
+    wanted: Float[Tensor, "d_in d_out"],
+    mode: str,
+    items: int,
+    what: str,
+) -> Float[Tensor, "d_in d_out"]:
+    """Make a block's MLP a linear map with bias, from some coordinates to others; returns its errors."""
+    first = torch.cat([_weight(network, block, "mlp.W_in")[read], _weight(network, block, "mlp.b_in")[None]])
+    fit = _fit(first, _weight(network, block, "mlp.W_out")[:, write], wanted, mode, items, what)
+    masks[f"blocks.{block}.mlp.W_in"][read] = fit.first[:-1]
+    masks[f"blocks.{block}.mlp.b_in"][:] = fit.first[-1]
+    masks[f"blocks.{block}.mlp.W_out"][:, write] = fit.second
+    return fit.error
+
+
+def _weight(network: DyckTransformer, block: int, name: str) -> Tensor:
+    return network.blocks[block].get_parameter(name).detach().double().cpu()
+
+
+def _check(target: DyckTransformer, network: DyckTransformer, plan: Plan) -> int:
+    """Refuse models that do not go together or do not fit; returns the items per weight that there is room for."""
+    for name, model in (("target", target), ("random network", network)):
+        if not isinstance(model, DyckTransformer):
+            raise TypeError(f"the {name} must be a DyckTransformer, not {type(model).__name__}")
+        for field, wanted in (("block", "eq6"), ("position", "none"), ("act_fn", "relu")):
+            if getattr(model.cfg, field) != wanted:
+                raise ValueError(
+                    f"pruning covers models with {field}={wanted!r}; the {name} has {getattr(model.cfg, field)!r}"
+                )
+    if network.cfg.dtype != torch.float64:
+        raise ValueError(f"the random network must be float64, not {network.cfg.dtype}: the bounds leave rounding out")
+    if network.cfg.attention == "uniform":
+        raise ValueError(
+            "the random network must have attention='softmax': uniform attention has no random queries and keys"
+        )
+    for field in ("n_types", "max_depth", "embedding", "ln_c"):
+        ours, theirs = getattr(target.cfg, field), getattr(network.cfg, field)
+        if ours != theirs:
+            raise ValueError(f"target and random network differ in {field}: {ours!r} and {theirs!r}; take the target's")
+    cfg = network.cfg
+    needed: dict[str, Any] = {
+        "n_layers": plan.depth,
+        "n_heads": plan.n_heads,
+        "d_model": plan.width,
+        "d_head": plan.d_head(1),
+        "d_mlp": plan.hidden_units(1),
+    }
+    short = [
+        f"{name} >= {least} (it has {getattr(cfg, name)})"
+        for name, least in needed.items()
+        if getattr(cfg, name) < least
+    ]
+    if short:
+        raise NetworkTooNarrowError(
+            f"the random network is too small for this target whatever epsilon is: it needs {', '.join(short)}; "
+            "construct.random_network(target) makes one that fits"
+        )
+    return plan.items(cfg.d_head, cfg.d_mlp or 0)
