@@ -21,11 +21,15 @@ __all__ = [
     "ensure_folder",
     "read_json",
     "read_tensors",
+    "remove_leftovers",
     "sha256",
     "write_bytes",
     "write_json",
     "write_tensors",
 ]
+
+
+_TEMPORARY = ".tl_dyck-"
 
 
 class CorruptFileError(ValueError):
@@ -41,7 +45,7 @@ def ensure_folder(folder: str | Path) -> Path:
     path = Path(folder)
     try:
         path.mkdir(parents=True, exist_ok=True)
-        descriptor, probe = tempfile.mkstemp(prefix=".probe-", dir=path)
+        descriptor, probe = tempfile.mkstemp(prefix=_TEMPORARY, suffix=".tmp", dir=path)
         os.close(descriptor)
         os.unlink(probe)
     except OSError as error:
@@ -49,6 +53,12 @@ def ensure_folder(folder: str | Path) -> Path:
             error.errno, f"cannot write to the folder {str(path)!r} ({error.strerror}); choose another one"
         ) from error
     return path
+
+
+def remove_leftovers(folder: Path) -> None:
+    """Remove the unfinished files of a process that was killed. For folders in which one process at a time writes."""
+    for path in folder.glob(f"{_TEMPORARY}*.tmp"):
+        path.unlink(missing_ok=True)
 
 
 def write_bytes(path: str | Path, data: bytes) -> None:
@@ -60,7 +70,7 @@ def write_bytes(path: str | Path, data: bytes) -> None:
         OSError: no space, no permission, …; `path` is as it was.
     """
     path = Path(path)
-    descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}-", suffix=".tmp", dir=path.parent)
+    descriptor, temporary = tempfile.mkstemp(prefix=_TEMPORARY, suffix=".tmp", dir=path.parent)
     try:
         with os.fdopen(descriptor, "wb") as file:
             file.write(data)

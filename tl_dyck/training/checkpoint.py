@@ -8,6 +8,8 @@ their digest) is renamed into place last, so whatever is named there is whole.
 from __future__ import annotations
 
 import contextlib
+import math
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +19,17 @@ import torch
 from tl_dyck.files import CorruptFileError, read_json, read_tensors, write_json, write_tensors
 from tl_dyck.models import load_model, save_model
 from tl_dyck.tasks import ClosingAccuracy, DyckTask
-from tl_dyck.training.config import TrainConfig, TrainResult
+from tl_dyck.training.config import HISTORY, STATUSES, TrainConfig, TrainResult
 
-__all__ = ["CheckpointError", "has_result", "load_result", "read_checkpoint", "save_result", "write_checkpoint"]
+__all__ = [
+    "CheckpointError",
+    "Progress",
+    "has_result",
+    "load_result",
+    "read_checkpoint",
+    "save_result",
+    "write_checkpoint",
+]
 
 _FORMAT = "tl_dyck.run/1"
 
@@ -28,59 +38,66 @@ class CheckpointError(CorruptFileError):
     """A checkpoint is corrupt, or belongs to another run."""
 
 
+@dataclass(frozen=True)
+class Progress:
+    """How far a run has come, apart from its tensors.
+
+    Attributes:
+        step: updates made.
+        status: a key of `STATUSES` if the run has ended, else None.
+        seconds: training time.
+        history: rows of the history.
+    """
+
+    step: int
+    status: str | None
+    seconds: float
+    history: list[dict[str, Any]]
+
+
 def write_checkpoint(
-    folder: Path, identity: dict[str, Any], progress: dict[str, Any], tensors: dict[str, torch.Tensor]
+    folder: Path, identity: dict[str, Any], progress: Progress, tensors: dict[str, torch.Tensor]
 ) -> None:
-    """Save the state after `progress["step"]` steps, then remove older states."""
-    name = f"state-{progress['step']}.safetensors"
+    """Save the state between two steps, then remove older states."""
+    name = f"state-{progress.step}.safetensors"
     digest = write_tensors(folder / name, tensors)
-    write_json(
-        folder / "checkpoint.json",
-        {"format": _FORMAT, "identity": identity, "progress": progress, "tensors": name, "sha256": digest},
-    )
-    for old in folder.glob("state-*.safetensors"):
-        if old.name != name:
-            old.unlink(missing_ok=True)
+    saved = {"format": _FORMAT, "identity": identity, **_to_json(progress), "tensors": name, "sha256": digest}
+    write_json(folder / "checkpoint.json", saved)
+    _remove_states(folder, but=name)
 
 
-def read_checkpoint(folder: Path, identity: dict[str, Any]) -> tuple[dict[str, Any], dict[str, torch.Tensor]] | None:
+def read_checkpoint(folder: Path, identity: dict[str, Any]) -> tuple[Progress, dict[str, torch.Tensor]] | None:
     """The last saved progress and tensors, or None if there is no checkpoint.
 
     Raises:
         CheckpointError: the checkpoint is corrupt, or of a run that differs in task, model, options or seed.
     """
-    if not (folder / "checkpoint.json").exists():
+    path = folder / "checkpoint.json"
+    if not path.exists():
         return None
-    saved = _read(folder / "checkpoint.json", identity)
-    name = saved.get("tensors")
-    if not isinstance(name, str) or Path(name).name != name:
-        raise CheckpointError(f"{str(folder / 'checkpoint.json')!r} names no file of its own folder: {name!r}")
+    saved = _read(path, identity)
     try:
-        return saved["progress"], read_tensors(folder / name, saved.get("sha256"))
-    except (CorruptFileError, KeyError) as error:
+        progress = _from_json(saved)
+        if saved.get("tensors") != f"state-{progress.step}.safetensors" or not isinstance(saved.get("sha256"), str):
+            raise ValueError(f"tensors {saved.get('tensors')!r} with SHA-256 {saved.get('sha256')!r}")
+        return progress, read_tensors(folder / saved["tensors"], saved["sha256"])
+    except CorruptFileError as error:
         raise CheckpointError(f"{error}. Delete {str(folder)!r} to train again from the start.") from error
+    except (KeyError, TypeError, ValueError) as error:
+        raise CheckpointError(
+            f"{str(path)!r} does not describe a checkpoint: {error!r}. Delete {str(folder)!r} to train again from the "
+            "start."
+        ) from error
 
 
 def save_result(result: TrainResult, folder: Path) -> None:
     """Save a run that has ended, and drop its checkpoint."""
     save_model(result.model, folder)
-    write_json(
-        folder / "result.json",
-        {
-            "format": _FORMAT,
-            "identity": result.identity(),
-            "status": result.status,
-            "steps": result.steps,
-            "seconds": result.seconds,
-            "accuracy": vars(result.accuracy),
-            # NaN is not JSON; the loss of a run that diverged becomes null
-            "history": result.history.astype(object).where(result.history.notna(), None).to_dict("records"),
-        },
-    )
+    progress = Progress(result.steps, result.status, result.seconds, result.history.to_dict("records"))
+    saved = {"format": _FORMAT, "identity": result.identity(), **_to_json(progress)}
+    write_json(folder / "result.json", {**saved, "accuracy": vars(result.accuracy)})
     (folder / "checkpoint.json").unlink(missing_ok=True)
-    for old in folder.glob("state-*.safetensors"):
-        with contextlib.suppress(OSError):
-            old.unlink()
+    _remove_states(folder)
 
 
 def has_result(folder: Path) -> bool:
@@ -102,21 +119,56 @@ def load_result(folder: str | Path, identity: dict[str, Any] | None = None, devi
     path = Path(folder)
     saved = _read(path / "result.json", identity)
     try:
-        return TrainResult(
+        progress = _from_json(saved)
+        if progress.status is None:
+            raise ValueError("a run without status")
+        result = TrainResult(
             model=load_model(path, device),
             task=DyckTask(**saved["identity"]["task"]),
             options=TrainConfig(**saved["identity"]["options"]),
             seed=saved["identity"]["seed"],
-            status=saved["status"],
-            steps=saved["steps"],
-            seconds=saved["seconds"],
+            status=progress.status,
+            steps=progress.step,
+            seconds=progress.seconds,
             accuracy=ClosingAccuracy(**saved["accuracy"]),
-            history=pd.DataFrame(saved["history"]),
+            history=pd.DataFrame(progress.history, columns=list(HISTORY)),
         )
     except CorruptFileError as error:
         raise CheckpointError(str(error)) from error
     except (KeyError, TypeError, ValueError) as error:
         raise CheckpointError(f"{str(path / 'result.json')!r} does not describe a run: {error!r}") from error
+    if result.identity() != saved["identity"]:
+        different = "; ".join(_differences(result.identity(), saved["identity"]))
+        raise CheckpointError(f"the model in {str(path)!r} is not that of its result.json; it differs in {different}")
+    return result
+
+
+def _to_json(progress: Progress) -> dict[str, Any]:
+    # NaN is not JSON; the loss of a run that diverged becomes null
+    rows = [{key: None if value != value else value for key, value in row.items()} for row in progress.history]
+    return {**vars(progress), "history": rows}
+
+
+def _from_json(saved: dict[str, Any]) -> Progress:
+    """The inverse; KeyError, TypeError or ValueError if `saved` is nothing that `_to_json` writes."""
+    step, status, seconds = saved["step"], saved["status"], saved["seconds"]
+    if type(step) is not int or step < 0 or not isinstance(seconds, int | float):
+        raise TypeError(f"step {step!r}, seconds {seconds!r}")
+    if status is not None and status not in STATUSES:
+        raise ValueError(f"status {status!r}")
+    rows = [dict(row) for row in saved["history"]]
+    for row in rows:
+        row["loss"] = math.nan if row["loss"] is None else row["loss"]
+        if set(row) != set(HISTORY) or not all(isinstance(value, int | float) for value in row.values()):
+            raise ValueError(f"row of the history: {row!r}")
+    return Progress(step, status, float(seconds), rows)
+
+
+def _remove_states(folder: Path, but: str = "") -> None:
+    for old in folder.glob("state-*.safetensors"):
+        if old.name != but:
+            with contextlib.suppress(OSError):  # untidy, but no reason to lose a run
+                old.unlink()
 
 
 def _read(path: Path, identity: dict[str, Any] | None) -> dict[str, Any]:

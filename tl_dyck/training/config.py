@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass
 from typing import Any, final
 
@@ -10,7 +11,10 @@ import pandas as pd
 from tl_dyck.models import DyckTransformer
 from tl_dyck.tasks import ClosingAccuracy, DyckTask
 
-__all__ = ["STATUSES", "TrainConfig", "TrainResult"]
+__all__ = ["HISTORY", "STATUSES", "TrainConfig", "TrainResult"]
+
+#: Columns of a history.
+HISTORY = ("step", "loss", "floor", "accuracy", "learning_rate")
 
 #: What can come of a run, and what it means.
 STATUSES = {
@@ -55,14 +59,24 @@ class TrainConfig:
     checkpoint_every: int = 250
 
     def __post_init__(self) -> None:
-        for name in ("steps", "batch_size", "check_every", "check_size", "checkpoint_every"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
-        if not self.learning_rate > 0 or min(self.weight_decay, self.min_steps, self.warmup_steps) < 0:
-            raise ValueError(
-                "learning_rate must be positive; weight_decay, min_steps and warmup_steps must not be negative: "
-                f"{self.learning_rate}, {self.weight_decay}, {self.min_steps}, {self.warmup_steps}"
-            )
+        for name in (
+            "steps",
+            "batch_size",
+            "check_every",
+            "check_size",
+            "checkpoint_every",
+            "min_steps",
+            "warmup_steps",
+        ):
+            least = 0 if name in ("min_steps", "warmup_steps") else 1
+            if not isinstance(getattr(self, name), int):
+                raise TypeError(f"{name} must be an integer, not {getattr(self, name)!r}")
+            if getattr(self, name) < least:
+                raise ValueError(f"{name} must be at least {least}, not {getattr(self, name)}")
+        if not 0 < self.learning_rate < math.inf:
+            raise ValueError(f"learning_rate must be positive and finite, not {self.learning_rate}")
+        if not 0 <= self.weight_decay < math.inf:
+            raise ValueError(f"weight_decay must be finite and not negative, not {self.weight_decay}")
         if self.target is not None and not 0 < self.target <= 1:
             raise ValueError(f"target is an accuracy between 0 and 1, or None, not {self.target}")
 
@@ -81,8 +95,8 @@ class TrainResult:
         steps: updates that were made.
         seconds: training time, in seconds of wall clock, without the time between a kill and its resumption.
         accuracy: closing accuracy at the end, on 1,000 fresh prefixes from the training distribution.
-        history: one row per measurement: step, loss (nats per token, mean since the row before), floor (entropy floor,
-            nats per token), accuracy, learning_rate.
+        history: one row per measurement: step, loss (nats per token, mean since the row before; NaN if it diverged),
+            floor (entropy floor, nats per token), accuracy, learning_rate.
     """
 
     model: DyckTransformer

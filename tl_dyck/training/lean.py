@@ -7,6 +7,9 @@ the same parameters; `tests/training/test_lean.py` holds the two together for ev
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
@@ -16,7 +19,7 @@ from tl_dyck.models import DyckTransformer
 
 __all__ = ["lean_logits"]
 
-_ACTIVATIONS = {
+_ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": F.relu,
     "gelu": F.gelu,
     "gelu_new": lambda x: F.gelu(x, approximate="tanh"),
@@ -37,6 +40,7 @@ def lean_logits(model: DyckTransformer, tokens: Int[Tensor, "batch pos"]) -> Flo
     if cfg.position != "none":
         x = x + model.pos_embed.W_pos[:length]
     x = x.view(batch * length, cfg.d_model)
+    block: Any
     for block in model.blocks:
         normed = _layer_norm(x, block.ln1, cfg.eps) if cfg.block == "gpt" else x
         out = _attention(block.attn, normed, batch, length, cfg.attention == "uniform")
@@ -57,11 +61,11 @@ def lean_logits(model: DyckTransformer, tokens: Int[Tensor, "batch pos"]) -> Flo
     return torch.addmm(model.unembed.b_U, x, model.unembed.W_U).view(batch, length, -1)
 
 
-def _layer_norm(x: Tensor, module: torch.nn.Module, eps: float) -> Tensor:
+def _layer_norm(x: Tensor, module: Any, eps: float) -> Tensor:
     return F.layer_norm(x, x.shape[-1:], module.w, module.b, eps)
 
 
-def _attention(attn: torch.nn.Module, x: Tensor, batch: int, length: int, uniform: bool) -> Tensor:
+def _attention(attn: Any, x: Tensor, batch: int, length: int, uniform: bool) -> Tensor:
     n_heads, d_head = attn.b_V.shape
     names = "V" if uniform else "QKV"
     weight = torch.cat([getattr(attn, f"W_{name}") for name in names]).transpose(0, 1).flatten(1)
@@ -71,6 +75,7 @@ def _attention(attn: torch.nn.Module, x: Tensor, batch: int, length: int, unifor
     if uniform:
         z = parts[0].cumsum(2) / torch.arange(1, length + 1, device=x.device, dtype=x.dtype)[:, None]
     else:
-        z = F.scaled_dot_product_attention(*parts, is_causal=True, scale=1 / attn.attn_scale)
+        q, k, v = parts
+        z = F.scaled_dot_product_attention(q, k, v, is_causal=True, scale=1 / attn.attn_scale)
     z = z.transpose(1, 2).reshape(batch * length, n_heads * d_head)
     return torch.addmm(attn.b_O, z, attn.W_O.flatten(0, 1))

@@ -2,32 +2,39 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import math
+import operator
+import signal
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import pandas as pd
 import torch
 import torch.nn.functional as F
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich import progress as rich_progress
 from torch import Tensor
 
-from tl_dyck.files import ensure_folder
+from tl_dyck.files import ensure_folder, remove_leftovers
 from tl_dyck.models import DyckTransformer, DyckTransformerConfig, build_model
+from tl_dyck.models.storage import load_weights
 from tl_dyck.tasks import ClosingAccuracy, DyckTask, load_task
 from tl_dyck.training.checkpoint import (
     CheckpointError,
+    Progress,
     has_result,
     load_result,
     read_checkpoint,
     save_result,
     write_checkpoint,
 )
-from tl_dyck.training.config import TrainConfig, TrainResult, run_identity
+from tl_dyck.training.config import HISTORY, TrainConfig, TrainResult, run_identity
 from tl_dyck.training.lean import lean_logits
 
 __all__ = ["batch_loss", "train"]
@@ -65,6 +72,7 @@ def train(
 
     Raises:
         CheckpointError: `folder` holds another run, or a corrupt one.
+        KeyboardInterrupt: Ctrl-C, after the step at hand and a checkpoint.
         OSError: `folder` cannot be written.
         ValueError: model and task are of different languages.
     """
@@ -76,7 +84,7 @@ def train(
         raise ValueError(
             f"n_ctx={config.n_ctx} is less than the longest training string with BOS, {max(task.train_lengths) + 1}"
         )
-    options = options or TrainConfig()
+    options, seed = options or TrainConfig(), operator.index(seed)
     identity = run_identity(config.to_saved(), task, options, seed)
     path = None if folder is None else ensure_folder(folder)
     if path is not None and has_result(path):
@@ -84,24 +92,24 @@ def train(
     run = _Run(config, task, options, seed)
     if path is not None and (saved := read_checkpoint(path, identity)) is not None:
         run.restore(*saved)
-    with _bar(progress) as bar:
+    if path is not None:
+        remove_leftovers(path)
+    with _bar(progress) as bar, _interrupt_waits() as interrupted:
         shown = bar.add_task(f"{config.model_name} seed {seed}", total=options.steps, completed=run.step, note="")
-        try:
-            while run.status is None:
-                row = run.advance()
-                if row is not None:
-                    bar.update(
-                        shown, note=f"loss {row['loss']:.4f} (floor {row['floor']:.4f})  accuracy {row['accuracy']:.1%}"
-                    )
-                    if on_check is not None:
-                        on_check(row)
-                bar.update(shown, completed=run.step)
-                if path is not None and run.status is None and run.step % options.checkpoint_every == 0:
-                    write_checkpoint(path, identity, *run.state())
-        except KeyboardInterrupt:
-            if path is not None:
+        while run.status is None and not interrupted():
+            row = run.advance()
+            if row is not None:
+                note = f"loss {row['loss']:.3f} (floor {row['floor']:.3f})  accuracy {row['accuracy']:.1%}"
+                bar.update(shown, note=note)
+                if on_check is not None:
+                    on_check(row)
+            bar.update(shown, completed=run.step)
+            if path is not None and run.status is None and run.step % options.checkpoint_every == 0:
                 write_checkpoint(path, identity, *run.state())
-            raise
+        if interrupted():
+            if path is not None and run.step > 0:
+                write_checkpoint(path, identity, *run.state())
+            raise KeyboardInterrupt
     result = run.result()
     if path is not None:
         save_result(result, path)
@@ -158,7 +166,7 @@ class _Run:
         accuracy = self.accuracy(self.options.check_size, _stream(self.seed, "check", self.step))
         row = {
             "step": self.step,
-            "loss": sum(self._losses) / len(self._losses),
+            "loss": math.nan if self.status == "diverged" else sum(self._losses) / len(self._losses),
             "floor": self.floor,
             "accuracy": accuracy.any_token,
             "learning_rate": rate,
@@ -190,31 +198,33 @@ class _Run:
         predict = partial(lean_logits, self.model)
         return self.task.closing_accuracy(predict, n=n, seed=seed, device=self.model.cfg.device, chunk=n)
 
-    def state(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
-        """What a checkpoint holds."""
+    def state(self) -> tuple[Progress, dict[str, Tensor]]:
+        """What a checkpoint holds; only between two steps."""
         tensors: dict[str, Tensor] = {f"model.{name}": tensor for name, tensor in self.model.named_parameters()}
         for index, parameter in enumerate(self.trained):
             for name, tensor in self.optimizer.state[parameter].items():
                 tensors[f"adam.{index}.{name}"] = tensor
         tensors["losses"] = torch.tensor(self._losses, dtype=torch.float64)
-        return {"step": self.step, "seconds": self.seconds, "history": self.history}, tensors
+        return Progress(self.step, self.status, self.seconds, self.history), tensors
 
-    def restore(self, progress: dict[str, Any], tensors: dict[str, Tensor]) -> None:
+    def restore(self, progress: Progress, tensors: dict[str, Tensor]) -> None:
         """Take up a checkpoint."""
+        weights = {name[6:]: tensor for name, tensor in tensors.items() if name.startswith("model.")}
         try:
-            with torch.no_grad():
-                for name, parameter in self.model.named_parameters():
-                    parameter.copy_(tensors[f"model.{name}"])
+            load_weights(self.model, weights, "the checkpoint")
             for index, parameter in enumerate(self.trained):
-                self.optimizer.state[parameter] = {
-                    name: tensors[f"adam.{index}.{name}"].to(parameter.device if name != "step" else "cpu")
-                    for name in ("step", "exp_avg", "exp_avg_sq")
-                }
-            self._losses = tensors["losses"].tolist()
-            self.step, self.seconds = int(progress["step"]), float(progress["seconds"])
-            self.history = list(progress["history"])
-        except (KeyError, RuntimeError, TypeError, ValueError) as error:
+                state = {name: tensors[f"adam.{index}.{name}"] for name in ("step", "exp_avg", "exp_avg_sq")}
+                if [tensor.shape for tensor in state.values()] != [(), parameter.shape, parameter.shape]:
+                    raise ValueError(f"the state of Adam for parameter {index} has another shape")
+                # a fused Adam keeps its step beside the parameter
+                self.optimizer.state[parameter] = {name: tensor.to(parameter.device) for name, tensor in state.items()}
+            if progress.step > self.options.steps:
+                raise ValueError(f"step {progress.step} of {self.options.steps}")
+            self._losses = [float(loss) for loss in tensors["losses"]]
+        except (KeyError, TypeError, ValueError) as error:
             raise CheckpointError(f"the checkpoint does not fit its run: {error!r}") from error
+        self.step, self.status = progress.step, progress.status
+        self.seconds, self.history = progress.seconds, list(progress.history)
 
     def result(self) -> TrainResult:
         assert self.status is not None
@@ -227,7 +237,7 @@ class _Run:
             steps=self.step,
             seconds=self.seconds,
             accuracy=self.accuracy(1000, _stream(self.seed, "final", 0)),
-            history=pd.DataFrame(self.history),
+            history=pd.DataFrame(self.history, columns=list(HISTORY)),
         )
 
 
@@ -237,13 +247,38 @@ def _stream(seed: int, purpose: str, index: int) -> int:
     return int.from_bytes(digest[:8], "big") >> 1
 
 
-def _bar(enabled: bool) -> Progress:
-    return Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[note]}"),
-        TimeRemainingColumn(),
-        disable=not enabled,
-        transient=False,
+@contextlib.contextmanager
+def _interrupt_waits() -> Iterator[Callable[[], bool]]:
+    """Let Ctrl-C wait until it is asked for, since half a step cannot be resumed; the second Ctrl-C does not wait.
+
+    Yields:
+        Whether Ctrl-C was pressed.
+    """
+    pressed: list[int] = []
+
+    def handler(number: int, frame: FrameType | None) -> None:
+        if pressed:
+            raise KeyboardInterrupt
+        pressed.append(number)
+
+    if (
+        threading.current_thread() is not threading.main_thread()  # which alone gets signals
+        or signal.getsignal(signal.SIGINT) is not signal.default_int_handler  # someone else has plans for it
+    ):
+        yield lambda: False
+        return
+    signal.signal(signal.SIGINT, handler)
+    try:
+        yield lambda: bool(pressed)
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def _bar(enabled: bool) -> rich_progress.Progress:
+    columns = (
+        rich_progress.TextColumn("{task.description}"),
+        rich_progress.BarColumn(bar_width=None),  # gives way in a narrow terminal
+        rich_progress.MofNCompleteColumn(),
+        rich_progress.TextColumn("{task.fields[note]}"),
     )
+    return rich_progress.Progress(*columns, disable=not enabled)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import operator
 import tempfile
 import traceback
 from collections.abc import Callable, Iterable
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
+from typing import SupportsIndex
 
 from joblib import Parallel, cpu_count, delayed, parallel_config
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -13,7 +16,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from tl_dyck.files import ensure_folder
 from tl_dyck.models import DyckTransformerConfig
 from tl_dyck.tasks import DyckTask, load_task
-from tl_dyck.training.checkpoint import load_result
+from tl_dyck.training.checkpoint import has_result, load_result
 from tl_dyck.training.config import TrainConfig, TrainResult
 from tl_dyck.training.loop import train
 
@@ -24,14 +27,20 @@ Run = tuple[DyckTransformerConfig, DyckTask, int, TrainConfig, Path]
 
 
 class TrainingFailedError(RuntimeError):
-    """Some runs raised; the message has their tracebacks. The others are whole, in their folders."""
+    """Some runs raised; the message has their tracebacks. The others are whole, in their folders.
+
+    Attributes:
+        results: of those others, if `train_seeds` raised this.
+    """
+
+    results: tuple[TrainResult, ...] = ()
 
 
 def train_seeds(
     config: DyckTransformerConfig,
     task: DyckTask | str,
     *,
-    seeds: Iterable[int] = range(8),
+    seeds: Iterable[SupportsIndex] = range(8),
     options: TrainConfig | None = None,
     folder: str | Path | None = None,
     n_jobs: int | None = None,
@@ -59,8 +68,13 @@ def train_seeds(
     task = load_task(task) if isinstance(task, str) else task
     with tempfile.TemporaryDirectory(prefix="tl_dyck-") as temporary:
         root = Path(temporary) if folder is None else ensure_folder(folder)
-        runs = [(config, task, seed, options or TrainConfig(), root / f"seed-{seed}") for seed in seeds]
-        train_runs(runs, n_jobs=n_jobs, progress=progress)
+        options = options or TrainConfig()
+        runs = [(config, task, seed, options, root / f"seed-{seed}") for seed in map(operator.index, seeds)]
+        try:
+            train_runs(runs, n_jobs=n_jobs, progress=progress)
+        except TrainingFailedError as error:
+            error.results = tuple(load_result(run[4], device=config.device) for run in runs if has_result(run[4]))
+            raise
         return [load_result(run[4], device=config.device) for run in runs]
 
 
@@ -81,21 +95,29 @@ def train_runs(
 
     Raises:
         TrainingFailedError: a run, or `after`, raised; the others were finished first.
-        ValueError: two runs share a folder.
+        ValueError: two runs share a folder, or `n_jobs` is less than one.
     """
     if len({run[4] for run in runs}) < len(runs):
         raise ValueError("two runs share a folder; is a seed named twice?")
     if n_jobs is None:
         n_jobs = 1 if any(str(run[0].device).startswith("cuda") for run in runs) else cpu_count()
+    if n_jobs < 1:
+        raise ValueError(f"n_jobs must be at least 1, or None for as many as there are cores, not {n_jobs}")
     errors = []
     columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
     with Progress(*columns, disable=not progress) as bar, parallel_config(backend="loky", inner_max_num_threads=1):
         shown = bar.add_task("training", total=len(runs))
-        workers = Parallel(n_jobs=max(1, min(n_jobs, len(runs))), return_as="generator_unordered")
-        for line, error in workers(delayed(_train_into_folder)(*run, after) for run in runs):
-            bar.update(shown, advance=1, description=line)
-            if error:
-                errors.append(f"{line}\n{error}")
+        workers = Parallel(n_jobs=min(n_jobs, max(1, len(runs))), return_as="generator_unordered")
+        try:
+            for line, error in workers(delayed(_train_into_folder)(*run, after) for run in runs):
+                bar.update(shown, advance=1, description=line)
+                if error:
+                    errors.append(f"{line}\n{error}")
+        except BrokenProcessPool as error:
+            raise TrainingFailedError(
+                f"a worker process was killed, perhaps for want of memory, and the others with it: {error}\n"
+                "Runs with a folder go on from their checkpoints if they are started again."
+            ) from error
     if errors:
         raise TrainingFailedError(f"{len(errors)} of {len(runs)} runs failed:\n" + "\n".join(errors))
 

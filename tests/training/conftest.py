@@ -1,0 +1,60 @@
+"""A task, a model and options small enough to train in a moment."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import torch
+
+from tl_dyck.models import DyckTransformerConfig, get_config
+from tl_dyck.tasks import DyckTask
+from tl_dyck.training import TrainConfig, TrainResult, train
+
+
+@dataclass
+class Tiny:
+    task: DyckTask
+    config: DyckTransformerConfig
+    options: TrainConfig
+
+    def train(self, **kwargs: Any) -> TrainResult:
+        """Train the tiny model; any argument of `train` can be given."""
+        kwargs = {"options": self.options, "progress": False, **kwargs}
+        return train(kwargs.pop("config", self.config), kwargs.pop("task", self.task), **kwargs)
+
+
+@pytest.fixture(scope="session")
+def tiny() -> Tiny:
+    task = DyckTask(name="tiny", n_types=2, max_depth=2, train_lengths=(2, 4, 6), long_lengths=(8, 9))
+    config = get_config("minimal-onehot", task, d_model=10, d_mlp=4)
+    return Tiny(
+        task,
+        config,
+        TrainConfig(
+            steps=10, batch_size=3, check_every=4, check_size=9, checkpoint_every=3, warmup_steps=2, target=None
+        ),
+    )
+
+
+@pytest.fixture(scope="session")
+def uninterrupted(tiny: Tiny) -> TrainResult:
+    return tiny.train(seed=1)
+
+
+def same_run(found: TrainResult, wanted: TrainResult) -> None:
+    """The same to the last bit: weights, history, status, accuracy."""
+    theirs = dict(wanted.model.named_parameters())
+    for name, parameter in found.model.named_parameters():
+        assert torch.equal(parameter, theirs[name]), name
+    assert found.history.equals(wanted.history)
+    assert list(found.history.dtypes) == list(wanted.history.dtypes)
+    for field in ("status", "steps", "seed", "accuracy", "task", "options"):
+        assert getattr(found, field) == getattr(wanted, field), field
+    assert found.identity() == wanted.identity()
+
+
+@pytest.fixture(scope="session", name="same_run")
+def same_run_fixture() -> Any:
+    return same_run

@@ -1,0 +1,467 @@
+"""Whatever happens to a run, it goes on to the very same end, or says what is wrong with its folder."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+import random
+import shutil
+import signal
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from safetensors.torch import load_file, save_file
+
+from tl_dyck.models import get_config
+from tl_dyck.tasks import DyckTask
+from tl_dyck.training import CheckpointError, TrainConfig, load_result
+from tl_dyck.training import loop as loop_module
+
+RESULT_FILES = ["config.json", "model.safetensors", "result.json"]
+CHECKPOINT_FILES = ["checkpoint.json", "state-3.safetensors"]
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+class Killed(BaseException):
+    """The process ends here."""
+
+
+@pytest.fixture(scope="module")
+def stopped_at_3(tiny, tmp_path_factory) -> Path:
+    """The folder of a run (seed 1) that was killed after step 4, and so has a checkpoint of step 3."""
+    folder = tmp_path_factory.mktemp("stopped")
+
+    def stop(row):
+        raise Killed
+
+    with pytest.raises(Killed):
+        tiny.train(seed=1, folder=folder, on_check=stop)
+    assert names(folder) == CHECKPOINT_FILES
+    return folder
+
+
+@pytest.fixture
+def folder(stopped_at_3, tmp_path) -> Path:
+    return Path(shutil.copytree(stopped_at_3, tmp_path / "run"))
+
+
+@pytest.fixture(scope="module")
+def finished(tiny, tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("finished")
+    tiny.train(seed=1, folder=folder)
+    return folder
+
+
+@pytest.fixture
+def done(finished, tmp_path) -> Path:
+    return Path(shutil.copytree(finished, tmp_path / "run"))
+
+
+# --- kills ----------------------------------------------------------------------------------------------------------
+
+
+def test_resuming(tiny, folder, uninterrupted, same_run):
+    rows = []
+    same_run(tiny.train(seed=1, folder=folder, on_check=rows.append), uninterrupted)
+    assert [row["step"] for row in rows] == [4, 8, 10]  # step 4 was made again
+    assert names(folder) == RESULT_FILES
+
+
+def test_a_kill_between_any_two_file_operations(tiny, uninterrupted, same_run, tmp_path, monkeypatch):
+    """After it no operation succeeds, the tidying up after errors included, as with a process that is gone."""
+    left = [0]
+
+    def mortal(function):
+        def call(*args, **kwargs):
+            if left[0] <= 0:
+                raise Killed
+            left[0] -= 1
+            return function(*args, **kwargs)
+
+        return call
+
+    for module, name in [
+        *[(os, name) for name in ("replace", "unlink", "fsync", "chmod", "mkdir")],
+        (tempfile, "mkstemp"),
+        (Path, "unlink"),
+    ]:
+        monkeypatch.setattr(module, name, mortal(getattr(module, name)))
+    kills = 0
+    while True:
+        folder = tmp_path / f"run-{kills}"
+        left[0] = kills
+        try:
+            tiny.train(seed=1, folder=folder)
+        except Killed:
+            left[0] = 10**9
+            same_run(tiny.train(seed=1, folder=folder), uninterrupted)
+            assert set(RESULT_FILES) <= set(names(folder))
+            assert not list(folder.glob(".*.tmp"))
+            kills += 1
+        else:
+            break
+    assert kills > 40
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_kill_9_at_random_moments(tiny, same_run, tmp_path):
+    options = TrainConfig(steps=60, batch_size=3, check_every=7, check_size=9, checkpoint_every=1, target=None)
+    started = time.monotonic()
+    whole = tiny.train(seed=2, options=options, folder=tmp_path / "whole")
+    duration = time.monotonic() - started
+    folder, chance, killed = tmp_path / "killed", random.Random(0), 0
+    for _ in range(6):
+        child = os.fork()
+        if child == 0:
+            try:
+                tiny.train(seed=2, options=options, folder=folder)
+            finally:
+                os._exit(0)
+        time.sleep(chance.uniform(0, duration / 2))
+        os.kill(child, signal.SIGKILL)
+        killed += os.WTERMSIG(os.waitpid(child, 0)[1]) == signal.SIGKILL
+    same_run(tiny.train(seed=2, options=options, folder=folder), whole)
+    assert killed > 1
+    assert names(folder) == RESULT_FILES
+
+
+@pytest.fixture
+def ctrl_c():
+    """The usual handler of Ctrl-C, which a test runner's workers may have replaced."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield lambda *_: signal.raise_signal(signal.SIGINT)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.parametrize("row", [0, 1, 2])
+def test_ctrl_c_writes_a_checkpoint(tiny, ctrl_c, uninterrupted, same_run, tmp_path, row):
+    """Also in the last row, after which the run has ended and only its result is unwritten."""
+    seen = []
+
+    def press(found):
+        seen.append(found)
+        if len(seen) == row + 1:
+            ctrl_c()
+
+    with pytest.raises(KeyboardInterrupt):
+        tiny.train(seed=1, folder=tmp_path, on_check=press)
+    step = [4, 8, 10][row]
+    assert names(tmp_path) == ["checkpoint.json", f"state-{step}.safetensors"]
+    more = []
+    same_run(tiny.train(seed=1, folder=tmp_path, on_check=more.append), uninterrupted)
+    assert [found["step"] for found in seen + more] == [4, 8, 10]
+
+
+def test_ctrl_c_when_the_target_was_just_reached(tiny, ctrl_c, same_run, tmp_path):
+    """A run that is resumed does not go on where an uninterrupted one would have stopped."""
+    options = TrainConfig(steps=10, batch_size=3, check_every=2, check_size=9, target=0.01, warmup_steps=0)
+    whole = tiny.train(seed=1, options=options)
+    assert whole.status == "reached"
+    assert whole.steps < 10
+
+    def press(row):
+        if row["step"] == whole.steps:
+            ctrl_c()
+
+    with pytest.raises(KeyboardInterrupt):
+        tiny.train(seed=1, options=options, folder=tmp_path, on_check=press)
+    same_run(tiny.train(seed=1, options=options, folder=tmp_path), whole)
+
+
+def test_ctrl_c_when_the_run_has_just_diverged(tiny, ctrl_c, tmp_path, monkeypatch):
+    real = loop_module.batch_loss
+    monkeypatch.setattr(loop_module, "batch_loss", lambda *args: real(*args) * float("nan"))
+    with pytest.raises(KeyboardInterrupt):
+        tiny.train(seed=1, folder=tmp_path, on_check=ctrl_c)
+    monkeypatch.undo()
+    result = tiny.train(seed=1, folder=tmp_path)
+    assert (result.status, result.steps) == ("diverged", 1)
+    assert result.history["loss"].isna().tolist() == [True]
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="needs interval timers")
+def test_ctrl_c_at_random_moments(tiny, ctrl_c, same_run, tmp_path):
+    options = TrainConfig(steps=40, batch_size=3, check_every=2, check_size=9, checkpoint_every=100, target=None)
+    started = time.monotonic()
+    whole = tiny.train(seed=2, options=options)
+    duration = time.monotonic() - started
+    before, chance, pressed = signal.signal(signal.SIGALRM, ctrl_c), random.Random(1), 0
+    try:
+        for _ in range(40):
+            signal.setitimer(signal.ITIMER_REAL, chance.uniform(0.1, 0.5) * duration)
+            try:
+                result = tiny.train(seed=2, options=options, folder=tmp_path)
+            except KeyboardInterrupt:
+                pressed += 1
+            else:
+                break
+            finally:
+                signal.setitimer(signal.ITIMER_REAL, 0)
+    except KeyboardInterrupt:  # between the end of the training and that of the timer
+        result = tiny.train(seed=2, options=options, folder=tmp_path)
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert pressed > 0
+    same_run(result, whole)
+
+
+def test_the_second_ctrl_c_does_not_wait(tiny, ctrl_c, folder, uninterrupted, same_run):
+    reached = []
+
+    def press(row):
+        ctrl_c()
+        ctrl_c()
+        reached.append(row)
+
+    with pytest.raises(KeyboardInterrupt):
+        tiny.train(seed=1, folder=folder, on_check=press)
+    assert reached == []
+    assert names(folder) == CHECKPOINT_FILES
+    same_run(tiny.train(seed=1, folder=folder), uninterrupted)
+
+
+def test_without_a_folder_ctrl_c_just_ends(tiny, ctrl_c):
+    with pytest.raises(KeyboardInterrupt):
+        tiny.train(seed=1, on_check=ctrl_c)
+
+
+def test_a_handler_of_the_users_own_is_left_alone(tiny, uninterrupted, same_run):
+    def mine(number, frame):
+        pass
+
+    before = signal.signal(signal.SIGINT, mine)
+    try:
+        seen = []
+        tiny.train(seed=1, on_check=lambda row: seen.append(signal.getsignal(signal.SIGINT)))
+        assert seen == [mine, mine, mine]
+    finally:
+        signal.signal(signal.SIGINT, before)
+    results = []
+    thread = threading.Thread(target=lambda: results.append(tiny.train(seed=1)))
+    thread.start()
+    thread.join()
+    same_run(results[0], uninterrupted)
+
+
+def test_a_full_disk_leaves_the_old_checkpoint(tiny, folder, uninterrupted, same_run, monkeypatch):
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+
+    def full(descriptor):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        tiny.train(seed=1, folder=folder)
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+    monkeypatch.undo()
+    same_run(tiny.train(seed=1, folder=folder), uninterrupted)
+
+
+# --- finished runs --------------------------------------------------------------------------------------------------
+
+
+def test_a_finished_run_is_loaded_not_made_again(tiny, done, uninterrupted, same_run, monkeypatch):
+    monkeypatch.setattr(loop_module, "_Run", None)
+    result = tiny.train(seed=1, folder=done)
+    same_run(result, uninterrupted)
+    assert result.seconds == load_result(done).seconds > 0
+    same_run(load_result(str(done)), uninterrupted)
+    assert names(done) == RESULT_FILES
+
+
+def test_unfinished_files_of_a_killed_process_are_removed(tiny, folder):
+    (folder / ".tl_dyck-abc.tmp").write_text("half")
+    (folder / "notes.tmp").write_text("mine")
+    (folder / ".hidden").write_text("mine")
+    tiny.train(seed=1, folder=folder)
+    assert names(folder) == sorted([*RESULT_FILES, "notes.tmp", ".hidden"])
+
+
+def test_folders_are_made_and_may_be_strings(tiny, tmp_path, uninterrupted, same_run):
+    same_run(tiny.train(seed=1, folder=str(tmp_path / "a" / "b")), uninterrupted)
+    assert names(tmp_path / "a" / "b") == RESULT_FILES
+
+
+def test_unwritable_folders(tiny, tmp_path):
+    (tmp_path / "file").write_text("x")
+    for folder in (tmp_path / "file", tmp_path / "file" / "below", Path("/proc/nowhere")):
+        with pytest.raises(OSError, match=r"cannot write to the folder .* choose another one"):
+            tiny.train(folder=folder)
+
+
+# --- folders of other runs ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("which", ["folder", "done"])
+def test_a_folder_of_another_run_is_refused_and_kept(tiny, which, request):
+    path = request.getfixturevalue(which)
+    before = {file.name: file.read_bytes() for file in path.iterdir()}
+    more_steps = TrainConfig(**{**vars(tiny.options), "steps": 11})
+    other_task = DyckTask(name="tiny", n_types=2, max_depth=2, q=0.25, train_lengths=(2, 4, 6), long_lengths=(8, 9))
+    renamed = DyckTask(name="other", n_types=2, max_depth=2, train_lengths=(2, 4, 6), long_lengths=(8, 9))
+    wider = get_config("minimal-onehot", tiny.task, d_model=12, d_mlp=4)
+    for change, message in [
+        ({"seed": 2}, r"holds another run; it differs in seed \(1 there, 2 asked for\)"),
+        ({"seed": 1, "options": more_steps}, r"options.steps \(10 there, 11 asked for\)"),
+        ({"seed": 1, "task": other_task}, r"task.q \(0.5 there, 0.25 asked for\)"),
+        ({"seed": 1, "task": renamed}, r"task.name \('tiny' there, 'other' asked for\)"),
+        ({"seed": 1, "config": wider}, r"model.d_model \(10 there, 12 asked for\)"),
+        (
+            {"seed": 3, "options": more_steps},
+            r"options.steps .*; seed .*Choose another folder",
+        ),
+    ]:
+        with pytest.raises(CheckpointError, match=message):
+            tiny.train(folder=path, **change)
+    assert {file.name: file.read_bytes() for file in path.iterdir()} == before
+
+
+# --- damage ---------------------------------------------------------------------------------------------------------
+
+
+def alter(path: Path, *keys: object, value: object) -> None:
+    """Set (or delete, with ``...``) an entry deep in a JSON file."""
+    saved = json.loads(path.read_text())
+    where = saved
+    for key in keys[:-1]:
+        where = where[key]
+    if value is ...:
+        del where[keys[-1]]
+    else:
+        where[keys[-1]] = value
+    path.write_text(json.dumps(saved))
+
+
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_any_damage_to_the_tensors_is_noticed(tiny, stopped_at_3, data):
+    path = stopped_at_3 / "state-3.safetensors"
+    original = path.read_bytes()
+    position = data.draw(st.integers(0, len(original) - 1))
+    flipped = original[:position] + bytes([original[position] ^ (1 << position % 8)]) + original[position + 1 :]
+    try:
+        for damaged in (flipped, original[:position], original + b"\0"):
+            path.write_bytes(damaged)
+            with pytest.raises(CheckpointError, match=r"truncated or was altered.*Delete .* to train again"):
+                tiny.train(seed=1, folder=stopped_at_3)
+    finally:
+        path.write_bytes(original)
+
+
+@pytest.mark.parametrize(
+    ("keys", "value"),
+    [
+        *[
+            (("tensors",), name)
+            for name in ("../state-3.safetensors", "/etc/passwd", "..", ".", "", "a\0b", 5, None, ...)
+        ],
+        *[(("tensors",), name) for name in (["state-3.safetensors"], "state-4.safetensors", "checkpoint.json")],
+        *[(("sha256",), value) for value in ("0" * 64, "", None, 5, [], ...)],
+        *[(("step",), value) for value in (-1, 4, 10**9, 2.0, "3", None, True, [], ...)],
+        *[(("status",), value) for value in ("great", 5, [], {}, ...)],
+        *[(("seconds",), value) for value in ("1", None, [], ...)],
+        *[(("history",), value) for value in (5, None, "abc", [5], [[]], [{}], [{"step": 1}], {"a": 1}, ...)],
+        *[(("identity",), value) for value in (5, None, [], {}, "x", ...)],
+        *[(("identity", "task"), value) for value in (5, None, [], {}, "x", ...)],
+        *[(("format",), value) for value in (5, None, "tl_dyck.run/0", [], ...)],
+    ],
+)
+def test_hostile_checkpoints(tiny, folder, keys, value):
+    alter(folder / "checkpoint.json", *keys, value=value)
+    with pytest.raises(CheckpointError, match=r"checkpoint.json|holds another run|truncated or was altered"):
+        tiny.train(seed=1, folder=folder)
+
+
+@pytest.mark.parametrize("text", ["", "{", "null", "[]", "5", '"x"', "NaN", "[" * 100_000, "{}", "\ufeff{}"])
+@pytest.mark.parametrize("name", ["checkpoint.json", "result.json"])
+def test_files_that_are_something_else(tiny, folder, name, text):
+    (folder / name).write_text(text, encoding="utf-8")
+    with pytest.raises(CheckpointError, match=f"{name}.* is not "):
+        tiny.train(seed=1, folder=folder)
+
+
+def test_tensors_that_are_whole_but_do_not_fit(tiny, folder):
+    path = folder / "state-3.safetensors"
+    original = load_file(path)
+    for change in (
+        {"model.unembed.b_U": torch.zeros(4)},
+        {"model.unembed.b_U": torch.zeros(5, dtype=torch.float64)},
+        {"model.unembed.b_U": None},
+        {"model.extra": torch.zeros(1)},
+        {"adam.0.exp_avg": torch.zeros(1)},
+        {"adam.0.exp_avg_sq": None},
+        {"adam.1.step": torch.zeros(3)},
+        {"losses": None},
+        {"losses": torch.zeros(2, 2)},
+    ):
+        tensors = {name: value for name, value in {**original, **change}.items() if value is not None}
+        save_file(tensors, path)
+        alter(folder / "checkpoint.json", "sha256", value=hashlib.sha256(path.read_bytes()).hexdigest())
+        with pytest.raises(CheckpointError, match="the checkpoint does not fit its run"):
+            tiny.train(seed=1, folder=folder)
+
+
+def test_a_missing_state(tiny, folder):
+    (folder / "state-3.safetensors").unlink()
+    with pytest.raises(CheckpointError, match=r"there is no file .*state-3.safetensors.*Delete"):
+        tiny.train(seed=1, folder=folder)
+
+
+@pytest.mark.parametrize(
+    ("keys", "value"),
+    [
+        *[(("status",), value) for value in ("great", None, 5, ...)],
+        *[(("step",), value) for value in (-1, "3", None, ...)],
+        *[(("seconds",), value) for value in ("1", None, ...)],
+        *[(("accuracy",), value) for value in (5, None, {}, {"n": 1}, [], ...)],
+        *[(("history",), value) for value in (5, "abc", [{"step": 1}], [[1]], ...)],
+        *[(("history", 0, "loss"), value) for value in ("0.5", [], ...)],
+        *[(("identity",), value) for value in (5, None, [], {}, ...)],
+        *[(("identity", "task"), value) for value in (5, None, [], {}, {"name": "x"}, ...)],
+        *[(("identity", "task", "extra"), value) for value in (5,)],
+        *[(("identity", "task", "q"), value) for value in (2.0, -1.0)],
+        *[(("identity", "options"), value) for value in (5, {"step": 1}, ...)],
+        *[(("identity", "options", "steps"), value) for value in (0, "10", 2.5)],
+        *[(("identity", "seed"), value) for value in (..., "1")],
+        *[(("identity", "model", "d_model"), value) for value in (11,)],
+        *[(("format",), value) for value in (5, None, "tl_dyck.run/0", ...)],
+    ],
+)
+def test_hostile_results(done, keys, value):
+    alter(done / "result.json", *keys, value=value)
+    with pytest.raises(CheckpointError, match=r"result.json"):
+        load_result(done)
+
+
+def test_a_result_with_the_model_of_another_run(tiny, done, tmp_path):
+    other = get_config("minimal-onehot", tiny.task, d_model=12, d_mlp=4)
+    tiny.train(seed=1, config=other, folder=tmp_path / "other")
+    for name in ("config.json", "model.safetensors"):
+        shutil.copy(tmp_path / "other" / name, done / name)
+    with pytest.raises(CheckpointError, match=r"not that of its result.json; it differs in .*model.d_model \(12 there"):
+        load_result(done)
+    (done / "model.safetensors").write_bytes(b"")
+    with pytest.raises(CheckpointError, match="truncated or was altered"):
+        load_result(done)
+    with pytest.raises(CheckpointError, match="there is no file"):
+        load_result(tmp_path / "nowhere")
+
+
+def test_history_in_json_is_exact(tiny, done, uninterrupted):
+    saved = json.loads((done / "result.json").read_text())
+    assert saved["history"] == uninterrupted.history.to_dict("records")
+    assert saved["identity"] == json.loads(json.dumps(uninterrupted.identity()))
+    assert saved["accuracy"] == vars(uninterrupted.accuracy)

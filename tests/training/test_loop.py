@@ -1,0 +1,261 @@
+"""The training loop, against one written in ten lines; and what it says when training does not go well."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import pandas as pd
+import pytest
+import torch
+import torch.nn.functional as F
+
+from tl_dyck.models import build_model, get_config
+from tl_dyck.tasks import DyckTask, load_task
+from tl_dyck.training import TrainConfig, train
+from tl_dyck.training import loop as loop_module
+from tl_dyck.training.config import STATUSES
+
+
+def plain_training(config, batches, seed, *, rate, warmup, steps, decay, made=None):
+    """What `train` must do, by hand: (weights, loss of each step, learning rate of each step)."""
+    model = build_model(config, seed)
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    first, second = [torch.zeros_like(p) for p in trained], [torch.zeros_like(p) for p in trained]
+    losses, rates = [], []
+    for step, batch in zip(range(made or steps), batches, strict=False):
+        nats, count = 0.0, 0
+        for string in batch:
+            string = string[: int((string != config.d_vocab - 1).sum()) + 1]
+            logits = model(string[None, :-1])[0]
+            nats = nats + F.cross_entropy(logits, string[1:], reduction="sum")
+            count += len(string) - 1
+        loss = nats / count
+        gradients = torch.autograd.grad(loss, trained)
+        lr = rate * (1 - step / steps) * min(1, (step + 1) / (warmup + 1))
+        with torch.no_grad():
+            for p, g, m, v in zip(trained, gradients, first, second, strict=True):
+                p -= lr * decay * p
+                m.mul_(0.9).add_(0.1 * g)
+                v.mul_(0.999).add_(0.001 * g * g)
+                p -= lr * (m / (1 - 0.9 ** (step + 1))) / ((v / (1 - 0.999 ** (step + 1))).sqrt() + 1e-8)
+        losses.append(loss.item())
+        rates.append(lr)
+    return dict(model.named_parameters()), losses, rates
+
+
+@pytest.mark.parametrize("family", ["minimal-yao", "gpt-learned", "gpt-uniform", "eq6", "figure2-split"])
+def test_training_is_what_it_says(tiny, family, monkeypatch):
+    drawn: list[torch.Tensor] = []
+    sample = DyckTask.sample
+    monkeypatch.setattr(DyckTask, "sample", lambda *a, **k: drawn.append(sample(*a, **k)) or drawn[-1])
+    config = get_config(family, tiny.task, d_model=10, dtype=torch.float64)
+    options = TrainConfig(
+        steps=40,
+        batch_size=2,
+        learning_rate=0.02,
+        warmup_steps=4,
+        weight_decay=0.1,
+        target=None,
+        check_every=8,
+        check_size=5,
+    )
+    result = tiny.train(config=config, options=options, seed=3)
+    drawn_for_training = [
+        tokens for tokens in drawn if len(tokens) % 2 == 0 and len(tokens) > 5 and len(tokens) != 1000
+    ]
+    batches = list(itertools.chain.from_iterable(tokens.split(2) for tokens in drawn_for_training))
+    weights, losses, rates = plain_training(config, batches, 3, rate=0.02, warmup=4, steps=40, decay=0.1)
+    assert len(losses) == 40
+    for name, parameter in result.model.named_parameters():
+        torch.testing.assert_close(parameter, weights[name], rtol=1e-7, atol=1e-9)
+    history = result.history
+    assert history["step"].tolist() == [8, 16, 24, 32, 40]
+    assert history["loss"].tolist() == pytest.approx([sum(losses[i : i + 8]) / 8 for i in range(0, 40, 8)])
+    assert history["learning_rate"].tolist() == pytest.approx(rates[7::8])
+    assert history["floor"].tolist() == [tiny.task.entropy_floor] * 5
+    assert (result.status, result.steps, result.seed) == ("not reached", 40, 3)
+    assert result.learned  # there was no target
+
+
+def test_the_loss_goes_down_towards_the_floor(tiny):
+    options = TrainConfig(steps=150, batch_size=16, learning_rate=0.01, target=None, check_every=50, check_size=5)
+    config = get_config("minimal-onehot", tiny.task)
+    history = tiny.train(config=config, options=options).history
+    gap = history["loss"] - history["floor"]
+    assert gap.iloc[-1] < 0.25 * gap.iloc[0]
+    assert gap.iloc[-1] > -0.05  # the mean over 50 batches may be a little below, never far
+
+
+@pytest.mark.parametrize("family", ["gpt-uniform", "gpt-linear", "gpt-sinusoidal", "minimal-uniform", "figure2-onehot"])
+def test_what_is_not_trained_stays(tiny, family):
+    config = get_config(family, tiny.task)
+    before = dict(build_model(config, seed=5).named_parameters())
+    result = tiny.train(config=config, seed=5)
+    for name, parameter in result.model.named_parameters():
+        frozen = name == "pos_embed.W_pos" or (
+            config.attention == "uniform" and name[-3:] in ("W_Q", "W_K", "b_Q", "b_K")
+        )
+        moved = not torch.equal(parameter, before[name])
+        assert moved == (not frozen) or name.endswith("b_K"), name
+    if family.endswith("onehot"):
+        assert torch.equal(result.model.embed.table, build_model(config).embed.table)
+
+
+def test_a_seed_decides_everything(tiny, uninterrupted, same_run):
+    same_run(tiny.train(seed=1), uninterrupted)
+    other = tiny.train(seed=2)
+    assert other.history["loss"].tolist() != uninterrupted.history["loss"].tolist()
+    assert not torch.equal(other.model.W_U, uninterrupted.model.W_U)
+
+
+def test_streams_of_random_numbers_do_not_overlap():
+    seeds = {
+        loop_module._stream(seed, purpose, index)
+        for seed in range(20)
+        for purpose in ("train", "check", "final")
+        for index in range(20)
+    }
+    assert len(seeds) == 20 * 3 * 20
+    assert all(0 <= seed < 2**63 for seed in seeds)
+
+
+def test_accuracy_is_the_tasks_own_on_fresh_prefixes(tiny, monkeypatch):
+    seeds = []
+    original = DyckTask.closing_accuracy
+
+    def spy(self, model, **kwargs):
+        seeds.append((kwargs["seed"], kwargs["n"]))
+        return original(self, model, **kwargs)
+
+    monkeypatch.setattr(DyckTask, "closing_accuracy", spy)
+    result = tiny.train(seed=4)
+    assert [n for _, n in seeds] == [9, 9, 9, 1000]
+    assert len(set(seeds)) == 4
+    assert result.accuracy == original(tiny.task, result.model, n=1000, seed=seeds[-1][0])
+
+
+# --- how it ends ----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def easy() -> DyckTask:
+    """One bracket type: whoever knows that the string goes on closes right."""
+    return DyckTask(name="easy", n_types=1, max_depth=1, train_lengths=(2, 4), long_lengths=(4, 6))
+
+
+def test_training_stops_when_the_target_is_reached(tiny, easy):
+    config = get_config("minimal-onehot", easy)
+    options = TrainConfig(steps=200, batch_size=8, learning_rate=0.03, check_every=5, check_size=50, target=0.99)
+    result = tiny.train(config=config, task=easy, options=options)
+    assert (result.status, result.learned) == ("reached", True)
+    assert result.steps < 200
+    assert result.steps == result.history["step"].iloc[-1]
+    accuracy = result.history["accuracy"].tolist()
+    assert accuracy[-1] >= 0.99 > max([0.0, *accuracy[:-1]])
+    assert result.accuracy.any_token > 0.9
+    later = TrainConfig(**{**vars(options), "min_steps": result.steps + 3})
+    patient = tiny.train(config=config, task=easy, options=later)
+    assert patient.status == "reached"
+    assert patient.steps >= result.steps + 3
+    assert patient.steps % 5 == 0
+
+
+def test_a_run_that_does_not_learn_says_so(tiny):
+    result = tiny.train(options=TrainConfig(steps=3, target=1.0, check_every=2, check_size=50))
+    assert (result.status, result.learned, result.steps) == ("not reached", False, 3)
+    assert result.history["step"].tolist() == [2, 3]
+    assert result.status in STATUSES
+    assert "tiny, seed 0: not reached after 3 steps" in repr(result)
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+def test_a_run_that_diverges_says_so_and_can_be_loaded(tiny, monkeypatch, tmp_path, same_run, bad):
+    real = loop_module.batch_loss
+    calls = itertools.count(1)
+    monkeypatch.setattr(loop_module, "batch_loss", lambda *a: real(*a) * (bad if next(calls) == 6 else 1))
+    result = tiny.train(folder=tmp_path)
+    assert (result.status, result.learned, result.steps) == ("diverged", False, 6)
+    assert result.history["step"].tolist() == [4, 6]
+    assert math.isfinite(result.history["loss"].iloc[0])
+    assert math.isnan(result.history["loss"].iloc[1])
+    same_run_but_nan = tiny.train(folder=tmp_path)
+    pd.testing.assert_frame_equal(same_run_but_nan.history, result.history)
+    assert (same_run_but_nan.status, same_run_but_nan.steps) == ("diverged", 6)
+
+
+def test_an_absurd_learning_rate_diverges(tiny):
+    config = get_config("gpt", tiny.task)
+    options = TrainConfig(steps=60, learning_rate=1e30, warmup_steps=0, check_every=50, check_size=5)
+    result = tiny.train(config=config, options=options)
+    assert result.status == "diverged"
+    assert 1 < result.steps < 60
+    assert math.isnan(result.history["loss"].iloc[-1])
+
+
+# --- what it is asked to do -----------------------------------------------------------------------------------------
+
+
+def test_rows_are_reported_as_they_are_made(tiny, uninterrupted):
+    rows = []
+    tiny.train(seed=1, on_check=rows.append)
+    assert pd.DataFrame(rows).equals(uninterrupted.history)
+
+
+def test_the_progress_bar_shows_loss_floor_and_accuracy(tiny, capsys):
+    tiny.train(seed=7, progress=True)
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "minimal-onehot seed 7" in shown
+    assert f"(floor {tiny.task.entropy_floor:.3f})" in shown
+    assert "10/10" in shown
+    tiny.train(seed=7)
+    assert capsys.readouterr().out.strip() == ""
+
+
+def test_models_and_tasks_must_be_of_one_language(tiny):
+    with pytest.raises(ValueError, match=r"the model reads .*but task 'dyck-3-4' is about"):
+        train(get_config("gpt", "dyck-2-4"), "dyck-3-4", progress=False)
+    with pytest.raises(ValueError, match="n_ctx=20 is less than the longest training string with BOS, 27"):
+        train(get_config("gpt", "dyck-2-4", n_ctx=20), "dyck-2-4", progress=False)
+    with pytest.raises(ValueError, match=r"unknown task 'dyck2-4'"):
+        train(get_config("gpt", "dyck-2-4"), "dyck2-4")
+    config = get_config("minimal-yao", "dyck-2-4", n_ctx=27)
+    options = TrainConfig(steps=1, batch_size=2, check_size=4)
+    assert train(config, "dyck-2-4", options=options, progress=False).task is load_task("dyck-2-4")
+
+
+def test_seeds_are_whole_numbers(tiny):
+    assert tiny.train(seed=True).seed == 1
+    with pytest.raises(TypeError):
+        tiny.train(seed=1.5)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"steps": 0}, "steps must be at least 1, not 0"),
+        ({"batch_size": -1}, "batch_size must be at least 1"),
+        ({"check_every": 0}, "check_every"),
+        ({"check_size": 0}, "check_size"),
+        ({"checkpoint_every": 0}, "checkpoint_every"),
+        ({"min_steps": -1}, "min_steps must be at least 0"),
+        ({"warmup_steps": -1}, "warmup_steps must be at least 0"),
+        ({"learning_rate": 0.0}, "learning_rate must be positive and finite, not 0.0"),
+        ({"learning_rate": math.inf}, "learning_rate must be positive and finite"),
+        ({"learning_rate": math.nan}, "learning_rate must be positive and finite"),
+        ({"weight_decay": -0.1}, "weight_decay must be finite and not negative"),
+        ({"weight_decay": math.nan}, "weight_decay must be finite and not negative"),
+        ({"target": 0.0}, "target is an accuracy between 0 and 1"),
+        ({"target": 1.1}, "target is an accuracy between 0 and 1"),
+    ],
+)
+def test_bad_options(values, message):
+    with pytest.raises(ValueError, match=message):
+        TrainConfig(**values)
+
+
+def test_options_must_be_of_the_right_kind():
+    with pytest.raises(TypeError):
+        TrainConfig(steps=1.5)
+    with pytest.raises(TypeError):
+        TrainConfig(step=1)

@@ -1,0 +1,107 @@
+"""Many seeds in worker processes: each the model that it is alone; one that fails does not take the others with it."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tl_dyck.training import TrainConfig, load_result, train_seeds
+from tl_dyck.training.seeds import TrainingFailedError, train_runs
+
+# joblib's pool of workers outlives a call, and its threads and pipes are closed when Python ends
+pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
+
+
+def test_each_seed_is_the_model_that_it_is_alone(tiny, same_run, tmp_path):
+    results = train_seeds(
+        tiny.config, tiny.task, seeds=(3, 1, 2), options=tiny.options, folder=tmp_path, n_jobs=2, progress=False
+    )
+    assert [result.seed for result in results] == [3, 1, 2]
+    for result in results:
+        same_run(result, tiny.train(seed=result.seed))
+        same_run(load_result(tmp_path / f"seed-{result.seed}"), result)
+    again = train_seeds(
+        tiny.config, tiny.task, seeds=range(1, 4), options=tiny.options, folder=tmp_path, n_jobs=1, progress=False
+    )
+    assert [result.seconds for result in again] == [results[i].seconds for i in (1, 2, 0)]  # loaded
+
+
+def test_without_a_folder_nothing_is_left(tiny, same_run, monkeypatch, tmp_path):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    results = train_seeds(tiny.config, tiny.task, seeds=[4], options=tiny.options, n_jobs=1, progress=False)
+    same_run(results[0], tiny.train(seed=4))
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("n_jobs", [1, 2])
+def test_a_run_that_fails_is_reported_and_the_others_are_kept(tiny, tmp_path, n_jobs):
+    (tmp_path / "seed-1").mkdir()
+    (tmp_path / "seed-1" / "checkpoint.json").write_text("no JSON")
+    with pytest.raises(TrainingFailedError, match="1 of 3 runs failed") as caught:
+        train_seeds(
+            tiny.config, tiny.task, seeds=range(3), options=tiny.options, folder=tmp_path, n_jobs=n_jobs, progress=False
+        )
+    assert "minimal-onehot seed 1" in str(caught.value)
+    assert "CheckpointError" in str(caught.value)
+    assert [result.seed for result in caught.value.results] == [0, 2]
+    assert sorted(path.parent.name for path in tmp_path.glob("*/result.json")) == ["seed-0", "seed-2"]
+
+
+def test_runs_that_did_not_learn_are_results(tiny):
+    options = TrainConfig(steps=2, check_size=20, target=1.0)
+    results = train_seeds(tiny.config, tiny.task, seeds=np.arange(2), options=options, n_jobs=1, progress=False)
+    assert [(result.seed, result.status) for result in results] == [(0, "not reached"), (1, "not reached")]
+
+
+def test_a_worker_that_is_killed(tiny, same_run, tmp_path):
+    parent = os.getpid()
+
+    def after(result, folder):
+        if os.getpid() != parent and result.seed == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    runs = [(tiny.config, tiny.task, seed, tiny.options, tmp_path / f"seed-{seed}") for seed in range(3)]
+    with pytest.raises(TrainingFailedError, match=r"worker process was killed(.|\n)*go on from their checkpoints"):
+        train_runs(runs, after=after, n_jobs=2, progress=False)
+    same_run(load_result(tmp_path / "seed-1"), tiny.train(seed=1))
+    results = train_seeds(tiny.config, tiny.task, seeds=range(3), options=tiny.options, folder=tmp_path, n_jobs=1)
+    assert [result.seed for result in results] == [0, 1, 2]
+
+
+def test_what_is_called_after_a_run_gets_result_and_folder(tiny, tmp_path):
+    seen = []
+    runs = [(tiny.config, tiny.task, seed, tiny.options, tmp_path / str(seed)) for seed in range(2)]
+    train_runs(runs, after=lambda result, folder: seen.append((result.seed, folder.name)), n_jobs=1, progress=False)
+    assert seen == [(0, "0"), (1, "1")]
+    train_runs(runs, after=lambda result, folder: seen.append(result.status), n_jobs=1, progress=False)
+    assert seen[2:] == ["not reached"] * 2  # runs that have ended, too
+
+    def fail(result, folder):
+        raise RuntimeError("cannot measure")
+
+    with pytest.raises(TrainingFailedError, match=r"2 of 2 runs failed(.|\n)*cannot measure"):
+        train_runs(runs, after=fail, n_jobs=1, progress=False)
+
+
+def test_bad_arguments(tiny, tmp_path):
+    with pytest.raises(ValueError, match="two runs share a folder; is a seed named twice"):
+        train_seeds(tiny.config, tiny.task, seeds=[1, 1], progress=False)
+    with pytest.raises(ValueError, match="n_jobs must be at least 1"):
+        train_seeds(tiny.config, tiny.task, seeds=[1], n_jobs=-1, progress=False)
+    assert train_seeds(tiny.config, tiny.task, seeds=[], progress=False) == []
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(OSError, match="cannot write to the folder"):
+        train_seeds(tiny.config, tiny.task, seeds=[1], folder=Path(tmp_path / "file"), progress=False)
+    with pytest.raises(ValueError, match="unknown task"):
+        train_seeds(tiny.config, "dyck", seeds=[1], progress=False)
+
+
+def test_the_bar_counts_the_runs(tiny, capsys, tmp_path):
+    train_seeds(tiny.config, tiny.task, seeds=[5], options=tiny.options, folder=tmp_path, n_jobs=1)
+    shown = capsys.readouterr().out
+    assert "1/1" in shown
+    assert "seed 5: not reached" in shown
