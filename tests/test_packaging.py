@@ -32,6 +32,12 @@ PYPROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(en
 PACKAGES = {"tl_dyck": ROOT / "tl_dyck", "tl_dyck_hooks": ROOT / "hooks" / "tl_dyck_hooks"}
 
 
+# An interpreter that takes itself for Python 3.9.
+OLD = f"""[ "$1" = -V ] && echo Python 3.9.25 && exit
+exec '{sys.executable}' -c 'import sys; sys.version_info = (3, 9, 25); exec(sys.argv[1])' "$2"
+"""
+
+
 def build(kind: str, source: Path, target: Path) -> Path:
     """Build a "wheel" or "sdist" of `source` into `target`, without a network or an isolated environment."""
     command = [sys.executable, "-m", "hatchling", "build", "-t", kind, "-d", str(target)]
@@ -170,7 +176,7 @@ class TestMakefile:
         ("script", "message"),
         [
             (None, "not found: install Python 3.10 or later"),
-            ('[ "$1" = -V ] && echo Python 3.8.1; exit 1', "needs Python 3.10 or later, and .* is Python 3.8.1"),
+            (OLD, "needs Python 3.10 or later, and .* is Python 3.9.25"),
             ('case "$2" in *version*) exit 0;; *) exit 1;; esac', "cannot make virtual environments: install its venv"),
         ],
         ids=["missing", "old", "no venv"],
