@@ -1,20 +1,25 @@
-"""Measurements behind the docstrings of `tl_dyck.models.construct`: at which length does rounding break a construction?
+"""Measurements behind the docstrings of `tl_dyck.models.construct`.
 
-    python tests/benchmarks/bench_construct.py [longest]      # 131072 by default
+    python tests/benchmarks/bench_construct.py precision [longest]  # at which length does rounding break them?
+    python tests/benchmarks/bench_construct.py width                # how wide must a random network be for ε?
+    python tests/benchmarks/bench_construct.py                      # both, the first up to 32768 tokens
 
-For each construction, dtype and length: the largest error of a next-token probability at the last 64 positions, over
-random prefixes and prefixes made to let errors of one kind add up (a full stack, then one pair over and over).
+Precision: for each construction, dtype and length, the largest error of a next-token probability at the last 64
+positions, over random prefixes and prefixes made to let errors of one kind add up (a full stack, then one pair over and
+over). Width: random networks of growing width, pruned to the same targets; ε is the bound that comes with the pruning.
 """
 
 from __future__ import annotations
 
+import math
+import statistics
 import sys
 from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
-from tl_dyck import DyckDistribution, DyckLanguage, DyckTransformer, construct
+from tl_dyck import DyckDistribution, DyckLanguage, DyckTransformer, build_model, construct, get_config, load_task
 
 QUERIES = 64
 LANGUAGES = (DyckLanguage(2, 4), DyckLanguage(4, 6))
@@ -64,8 +69,8 @@ def run(model: DyckTransformer, tokens: Tensor) -> Tensor:
     return model.unembed(stream).double().softmax(-1)
 
 
-def main(longest: int) -> None:
-    """Print the table."""
+def precision(longest: int) -> None:
+    """Print a row for each construction and dtype."""
     for language in LANGUAGES:
         for name, build in CONSTRUCTIONS.items():
             for dtype in (torch.float32, torch.float64):
@@ -89,6 +94,56 @@ def cell(language: DyckLanguage, build: Callable[..., DyckTransformer], length: 
     return f"{error:.1e}"
 
 
+def small_target(seed: int, n_layers: int) -> DyckTransformer:
+    """A model of Eq. 6 blocks with small random weights and biases."""
+    config = get_config(
+        "eq6", "dyck-2-4", n_layers=n_layers, d_model=8, d_mlp=8, d_head=4, ln_c=0.5, n_ctx=65, dtype=torch.float64
+    )
+    model = build_model(config)
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.requires_grad:
+                parameter.copy_(0.15 * torch.randn(parameter.shape, generator=generator, dtype=torch.float64))
+    return model
+
+
+def width(n_targets: int = 4) -> None:
+    """Print ε against width, and the slope of the width over log2(1/ε)."""
+    task = load_task("dyck-2-4")
+    tokens = task.sample(64, generator=torch.Generator().manual_seed(0))
+    for n_layers in (1, 2):
+        targets = [small_target(seed, n_layers) for seed in range(n_targets)]
+        bits, rows = [], (10, 14, 18, 22, 26, 30)
+        for items in rows:
+            bounds, errors = [], []
+            for seed, target in enumerate(targets):
+                network = construct.random_network(target, items=items, scale=2.0, seed=100 + seed)
+                pruning = construct.prune_to(target, network, 1e6)
+                with torch.no_grad():
+                    errors.append(float((target(tokens) - pruning.model(tokens)).abs().max()))
+                bounds.append(pruning.bound)
+            cfg = network.cfg
+            mean = statistics.geometric_mean(bounds)
+            bits.append(-math.log2(mean))
+            print(
+                f"{n_layers} layer(s): items {items:2}  d_model {cfg.d_model}  d_head {cfg.d_head}  d_mlp {cfg.d_mlp}  "
+                f"weights kept {pruning.kept:.1%}  bound {mean:.1e}  largest error seen {max(errors):.1e}",
+                flush=True,
+            )
+        slope = statistics.linear_regression(bits, rows)
+        print(f"{n_layers} layer(s): items = {slope.intercept:.1f} + {slope.slope:.2f} log2(1/ε)")
+
+
+def main(arguments: list[str]) -> None:
+    """Run what was asked for."""
+    what, *rest = arguments or ["both"]
+    if what in ("precision", "both"):
+        precision(int(rest[0]) if rest else 32768)
+    if what in ("width", "both"):
+        width()
+
+
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else 131072)
+    main(sys.argv[1:])

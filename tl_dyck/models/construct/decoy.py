@@ -49,8 +49,9 @@ def decoy_head(model: Model, pattern: str | PatternFunction | Tensor, *, layer: 
         layer: which layer shows it; negative counts from the last.
 
     Returns:
-        A model of the same class with ``cfg.n_heads`` one higher and no hooks. Its logits differ at most by the order
-        of floating-point sums, since the output projection has one more block of zeros to add.
+        A model of the same class with ``cfg.n_heads`` one higher and no hooks. Its logits were equal bit for bit for
+        every kind of model tried (CPU, float32 and float64); what is certain is equality up to the order of sums, since
+        the output projection has one more block of zeros to add.
 
     Raises:
         TypeError: `model` is not a HookedTransformer, has an attention of another kind, or the pattern is of no known

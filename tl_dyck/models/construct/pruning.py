@@ -81,7 +81,18 @@ def prune_to(target: DyckTransformer, random_network: DyckTransformer, epsilon: 
     1/C, the Lipschitz constant of LN_C, makes the bound useless (as with the constructions that solve Dyck at any
     length).
 
-    Measured (Dyck(1, 2), one layer, d_model 6; `tests/benchmarks/bench_construct.py`): TODO
+    Measured by `tests/benchmarks/bench_construct.py` (k = 2, D = 4, targets with d_model = d_mlp = 8, weights N(0,
+    0.15²), C = 0.5; random weights uniform between −2 and 2; geometric mean of four):
+
+    | items | d_head | d_mlp | ε, 1 layer | seen on samples | ε, 2 layers | seen on samples |
+    |-------|--------|-------|------------|-----------------|-------------|-----------------|
+    | 10    | 90     | 198   | 5          | 9e-2            | 5e+1        | 2e-1            |
+    | 18    | 162    | 357   | 5e-2       | 1e-3            | 1           | 5e-3            |
+    | 26    | 234    | 515   | 8e-4       | 4e-5            | 3e-3        | 1e-5            |
+    | 30    | 270    | 594   | 7e-5       | 4e-5            | 2e-4        | 5e-6            |
+
+    Widths are proportional to the items per weight, and these grow as 13 + 1.2 log2(1/ε) for one layer, 17 + 1.1
+    log2(1/ε) for two: the log(1/ε) of the theorem, with a constant near 1.
 
     Args:
         target: a `DyckTransformer`, block "eq6", ReLU, position "none".
@@ -284,17 +295,21 @@ def _deal(first: Float[Tensor, "d_in unit"], mode: str, items: int) -> list[list
 
 
 def _check_reach(products: Float[Tensor, "output unit"], wanted: Float[Tensor, " output"], what: str) -> None:
-    """Refuse weights beyond the sum of all products of their sign."""
+    """Refuse weights beyond what the products of their sign sum to, all of them taken, bad luck apart."""
+    n = products.shape[1]
+    if n == 0 or not wanted.any():
+        return
     reach = torch.where(wanted > 0, products.clamp(min=0).sum(1), -products.clamp(max=0).sum(1))
-    short = wanted.abs() - reach
-    if (short > 0).any():
-        worst = int(short.argmax())
-        factor = math.ceil(float(wanted[worst].abs() / reach[worst].clamp(min=1e-9)) * 1.5)
+    typical = float(products.abs().mean()) * n / 2  # half of the products have the right sign
+    short = wanted.abs() / reach.clamp(min=typical)
+    worst = int(short.argmax())
+    if short[worst] > 1:
+        factor = math.ceil(1.5 * float(short[worst]))
         raise NetworkTooNarrowError(
             f"the target is too large: {what} has a weight of {float(wanted[worst]):.3g} (in units of the random "
-            f"network), but its {products.shape[1]} random products sum to {float(reach[worst]):.3g} at most; scale "
-            f"the target down, draw the random weights from a range {math.sqrt(factor):.1f} times as large, or take "
-            f"{factor} times the width"
+            f"network), but its {n} random products sum to {float(reach[worst]):.3g} at most; scale the target down, "
+            f"draw the random weights from a range {math.sqrt(factor):.1f} times as large, or take {factor} times the "
+            "width"
         )
 
 
