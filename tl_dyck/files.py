@@ -109,7 +109,10 @@ def write_tensors(path: str | Path, tensors: Mapping[str, torch.Tensor]) -> str:
     Returns:
         The SHA-256 of the file, in hexadecimal, for the JSON file beside it.
     """
-    data = dump_safetensors({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()})
+    # copies, since safetensors refuses tensors that share memory
+    data = dump_safetensors(
+        {name: tensor.detach().cpu().clone(memory_format=torch.contiguous_format) for name, tensor in tensors.items()}
+    )
     write_bytes(path, data)
     return hashlib.sha256(data).hexdigest()
 

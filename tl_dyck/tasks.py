@@ -11,11 +11,10 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from tl_dyck.language import DyckDistribution, DyckLanguage
-from tl_dyck.registry import Registry, unknown_name
+from tl_dyck.language.dyck import check_integer, check_mode
+from tl_dyck.registry import Registry
 
 __all__ = ["ClosingAccuracy", "DyckTask", "LanguageModel", "list_tasks", "load_task", "tasks"]
-
-MODES = ("complete", "prefix")
 
 
 @runtime_checkable
@@ -58,6 +57,7 @@ class DyckTask:
         brackets: the 2k bracket strings, or None for the default ones.
 
     Raises:
+        TypeError: a number is no integer where it should be.
         ValueError: a value is out of range; the message names it.
     """
 
@@ -73,19 +73,23 @@ class DyckTask:
     distribution: DyckDistribution = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        if self.mode not in MODES:
-            raise unknown_name("mode", self.mode, MODES)
+        check_mode(self.mode)
         for name in ("train_lengths", "long_lengths", "brackets"):
             if getattr(self, name) is not None:  # a list, if it comes from JSON; a tuple can be hashed
                 object.__setattr__(self, name, tuple(getattr(self, name)))
-        if not self.train_lengths or min(self.train_lengths) < 1:
-            raise ValueError(f"train_lengths must be positive lengths, not {self.train_lengths}")
+        for length in (*self.train_lengths, *self.long_lengths):
+            check_integer("a length", length, least=1)
+        if not self.train_lengths:
+            raise ValueError("train_lengths is empty; give at least one length")
         if self.mode == "complete" and any(length % 2 for length in self.train_lengths):
             raise ValueError(f"complete strings have even lengths, but train_lengths is {self.train_lengths}")
-        if len(self.long_lengths) != 2 or not 2 <= self.long_lengths[0] <= self.long_lengths[1]:
+        if len(self.long_lengths) != 2 or self.long_lengths[0] > self.long_lengths[1]:
             raise ValueError(f"long_lengths must be a shortest and a longest length, not {self.long_lengths}")
         object.__setattr__(self, "language", DyckLanguage(self.n_types, self.max_depth, self.brackets))
         object.__setattr__(self, "distribution", DyckDistribution(self.language, self.q))
+        for name, lengths in (("train_lengths", self.train_lengths), ("long_lengths", self._long)):
+            if not self._closing(lengths):
+                raise ValueError(f"no prefix of {self.language} with one of {name} ends with a closing bracket")
 
     @property
     def max_length(self) -> int:
@@ -118,23 +122,21 @@ class DyckTask:
     ) -> tuple[Int[Tensor, "n pos"], Int[Tensor, " n"]]:
         """Draw prefixes that end with a closing bracket.
 
-        In distribution: a training string, cut after one of its closing brackets chosen uniformly (a string that has
-        none, in mode "prefix", is drawn again as a prefix of the same length that ends with one). Long: a prefix whose
-        length is uniform in `long_lengths`, from D(q,k,D) conditioned on its last bracket being a closing one, in
-        either mode, as Section 4.2 tests "valid prefixes with length randomly sampled".
+        In distribution: a training string, cut after one of its closing brackets chosen uniformly; in mode "prefix",
+        where a string may have none, a prefix of a training length conditioned on ending with one. Long, in
+        either mode: a prefix whose length is uniform in `long_lengths`, from D(q,k,D) conditioned on its last bracket
+        being a closing one, as Section 4.2 tests "valid prefixes with length randomly sampled". Lengths that no such
+        prefix has are left out.
 
         Returns:
             tokens (BOS first, BOS as filling at the end), and the position of the last bracket of each.
         """
-        if long:
-            lengths = list(range(self.long_lengths[0], self.long_lengths[1] + 1))
-        elif self.mode == "complete":
+        if not long and self.mode == "complete":
             tokens = self.sample(n, generator=generator)
-            closing = self.language.is_close(tokens)
-            chosen = torch.multinomial(closing.double(), 1, generator=generator)[:, 0]
-            return tokens, chosen
-        else:
-            lengths = [length for length in self.train_lengths if length > 1]
+            last = torch.multinomial(self.language.is_close(tokens).double(), 1, generator=generator)
+            here = torch.arange(tokens.shape[1])
+            return torch.where(here <= last, tokens, self.language.bos_token), last[:, 0]
+        lengths = self._closing(self._long if long else self.train_lengths)
         tokens = self._mixture(n, lengths, "ending in close", generator)
         return tokens, (tokens != self.language.bos_token).sum(-1)
 
@@ -150,6 +152,8 @@ class DyckTask:
     ) -> ClosingAccuracy:
         """The metric of the paper's Section 4.1, in both readings, on `n` fresh prefixes (see `sample_closing`).
 
+        Of equal logits the first counts as the largest.
+
         Args:
             model: maps tokens to logits; run without gradients.
             n: number of prefixes.
@@ -158,13 +162,17 @@ class DyckTask:
             device: where the model is.
             chunk: prefixes per forward pass, which bounds the memory.
         """
+        check_integer("n", n, least=1)
+        check_integer("chunk", chunk, least=1)
         generator = torch.Generator().manual_seed(seed)
         tokens, last = self.sample_closing(n, long=long, generator=generator)
         scores: list[Float[Tensor, "rows d_vocab"]] = []
         with torch.no_grad():
             for rows, ends in zip(tokens.split(chunk), last.split(chunk), strict=True):
-                # the model must not see the bracket that it predicts, nor needs the filling after it
-                logits = model(rows[:, : int(ends.max())].to(device))
+                # the model must not see the bracket that it predicts, nor what comes after
+                here = torch.arange(int(ends.max()))
+                seen = torch.where(here < ends[:, None], rows[:, : len(here)], self.language.bos_token)
+                logits = model(seen.to(device))
                 scores.append(logits[torch.arange(len(rows)), ends - 1].cpu())
         logits = torch.cat(scores)
         right = tokens.gather(1, last[:, None])[:, 0]
@@ -174,6 +182,15 @@ class DyckTask:
             closing_only=float((closing[logits[:, closing].argmax(-1)] == right).double().mean()),
             n=n,
         )
+
+    @property
+    def _long(self) -> list[int]:
+        shortest, longest = self.long_lengths
+        return list(range(shortest, longest + 1))
+
+    def _closing(self, lengths: Sequence[int]) -> list[int]:
+        """The lengths that a prefix may have that ends with a closing bracket."""
+        return [length for length in lengths if length > 1 and (length % 2 == 0 or self.max_depth > 1)]
 
     def _mixture(self, n: int, lengths: Sequence[int], mode: str, generator: torch.Generator) -> Int[Tensor, "n pos"]:
         chosen = torch.tensor(lengths)[torch.randint(len(lengths), (n,), generator=generator)]
@@ -190,7 +207,7 @@ class DyckTask:
         return tokens
 
 
-tasks: Registry[DyckTask] = Registry("task", "tl_dyck.tasks")
+tasks: Registry[DyckTask] = Registry("task", "tl_dyck.tasks", DyckTask)
 
 
 def load_task(name: str) -> DyckTask:
