@@ -99,7 +99,6 @@ def _open_probability(q: float, max_depth: int, length: int, end: End) -> Floats
     possible = np.isfinite(log_table)
     table = np.zeros_like(log_table)
     table[possible] = np.exp((log_open + log_above)[possible] - log_table[possible])
-    table[0] = 0.0
     return np.minimum(table, 1.0)
 
 
