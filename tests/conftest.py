@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Generator
+from typing import TYPE_CHECKING
 
 # Before anything imports these libraries: tests never reach for the network, and two workers share two cores.
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
@@ -13,6 +14,9 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import pytest
 import torch
 from hypothesis import settings
+
+if TYPE_CHECKING:
+    from tl_dyck.study import Study
 
 torch.set_num_threads(1)
 
@@ -46,3 +50,22 @@ def pytest_runtest_setup(item: pytest.Item) -> Generator[None, object, object]:
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
     """Guard the body of a test."""
     return (yield from _guard_global_rng(item))
+
+
+@pytest.fixture(scope="session")
+def tiny_study(tmp_path_factory: pytest.TempPathFactory) -> Study:
+    """A real study that takes a second or two: for who needs one, not for its numbers. Leave its folder as it is."""
+    from tl_dyck.study import StudyConfig, run_study
+    from tl_dyck.training import TrainConfig
+
+    config = StudyConfig(
+        families=("gpt", "minimal-onehot"),
+        seeds=(0, 1, 4),
+        # so low a target is reached in the first steps
+        training=TrainConfig(steps=20, batch_size=16, check_every=5, check_size=50, min_steps=10, target=0.01),
+        n_accuracy=100,
+        n_long=10,
+        n_strings=50,
+        n_bootstrap=50,
+    )
+    return run_study(config, tmp_path_factory.mktemp("tiny") / "study", n_jobs=1, progress=False)

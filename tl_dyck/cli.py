@@ -56,12 +56,13 @@ _Device = Annotated[
 ]
 
 
-def _version(wanted: bool) -> None:
+def _version(wanted: bool) -> bool:
     if wanted:
         from tl_dyck import __version__
 
         typer.echo(f"tl_dyck {__version__}")
         raise typer.Exit
+    return wanted
 
 
 @app.callback()
@@ -273,7 +274,7 @@ def _is_ours(error: Exception) -> bool:
 def _fail(error: Exception) -> NoReturn:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
     # the message of failed runs ends with what the last of them raised
-    text = lines[0] if len(lines) == 1 else f"{lines[0]} {lines[-1]} (--debug shows all)"
+    text = lines[0] if len(lines) == 1 else f"{lines[0]} {lines[-1]} (tl-dyck --debug shows all)"
     if isinstance(error, OSError) and error.strerror and not error.filename:
         text = error.strerror  # ours say it all; "[Errno 13]" adds nothing
     Console(stderr=True).print(Text(f"Error: {text}", style="red"), soft_wrap=True)

@@ -22,10 +22,10 @@ def parse_seeds(text: str) -> tuple[int, ...]:
         ValueError: something else, or more than ten thousand.
     """
     wrong = f'seeds {text!r}: give a number of seeds ("8"), a range ("0-7") or a list ("0,3,5")'
-    if re.fullmatch(r"\s*\d{1,9}\s*", text):
+    if re.fullmatch(r"\s*[0-9]{1,9}\s*", text):
         ends = [(0, int(text) - 1)]
     else:
-        parts = [re.fullmatch(r"\s*(\d{1,9})(?:\s*-\s*(\d{1,9}))?\s*", part) for part in text.split(",")]
+        parts = [re.fullmatch(r"\s*([0-9]{1,9})(?:\s*-\s*([0-9]{1,9}))?\s*", part) for part in text.split(",")]
         if not all(parts):
             raise ValueError(wrong)
         ends = [(int(part[1]), int(part[2] or part[1])) for part in parts if part]

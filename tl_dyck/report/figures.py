@@ -74,7 +74,7 @@ def _accuracy(study: Study) -> Figure:
         hover = f"%{{customdata}}<br>{label}: %{{x:.1f}}%<extra></extra>"
         traces.append({**marks, "customdata": _names(models), "hovertemplate": hover})
     for column, (label, _, _, shift) in measures.items():
-        means = _means(study, column, scale=100, shift=shift, unit="%", label=label)
+        means = _means(study, column, scale=100.0, shift=shift, unit="%", label=label)
         traces.append({**means, "showlegend": column == "accuracy"})
     n_types = load_task(study.config.task).language.n_types
     guess = 100 / n_types
@@ -94,7 +94,7 @@ def _accuracy(study: Study) -> Figure:
             Plot(
                 alt=f"Dot plot, a row per family, a dot per seed. {reading}",
                 traces=traces,
-                layout=row_layout(families, "closing-bracket accuracy (%)", marked, [lowest - 4, 102]),
+                layout=row_layout(families, "closing-bracket accuracy (%)", marked, [lowest - 4, 102.0]),
             )
         ],
         note="Each model predicts the last bracket of prefixes that end with a closing one: "
@@ -250,7 +250,7 @@ def _entropy_gap(study: Study) -> Figure:
     name = "one model, ± 2 standard errors"
     marks = points(models["entropy_gap"], _rows(models, families) + 0.1, color="@c3", symbol="circle", name=name)
     hover = "%{customdata}<br>%{x:.4f} nats per token above the floor<extra></extra>"
-    means = _means(study, "entropy_gap", scale=1, shift=-0.2, unit=" nats per token", label="entropy gap")
+    means = _means(study, "entropy_gap", scale=1.0, shift=-0.2, unit=" nats per token", label="entropy gap")
     between = _between(study, "entropy_gap", lambda value: f"{value:.3f}")
     reading = f"On average the families end {between} nats per token above the floor of {floor:.3f}."
     return Figure(

@@ -303,4 +303,4 @@ def _label(token: str) -> tuple[Html, float | None]:
     """A token beside a map, escaped, and its font size in cells; long ones are cut and made smaller."""
     text = token.strip("<>") if token == BOS_STRING else token
     text = text if len(text) <= _LABEL_LENGTH else text[: _LABEL_LENGTH - 1] + "…"
-    return element("tspan", text), round(min(1.0, 1.9 / len(text)), 2) if len(text) > 1 else None
+    return element("tspan", text), round(min(1.0, 1.6 / len(text)), 2) if len(text) > 1 else None

@@ -141,11 +141,9 @@ def _task(folder: Path, model: DyckTransformer) -> DyckTask:
 
 
 def _short(folders: list[str]) -> list[str]:
-    """The last parts of the paths, as many as tell them apart, for narrow terminals."""
+    """The paths without what they have in common, for narrow terminals."""
     parts = [Path(folder).resolve().parts for folder in folders]
-    longest = max(map(len, parts))
-    for n in range(1, longest + 1):
-        names = ["/".join(part[-n:]) for part in parts]
-        if len(set(names)) == len(set(parts)):
-            return names
-    return folders
+    common = 0
+    while all(len(part) > common + 1 for part in parts) and len({part[common] for part in parts}) == 1:
+        common += 1
+    return ["/".join(part[common:]) for part in parts]

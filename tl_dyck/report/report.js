@@ -14,6 +14,7 @@
   };
   const paper = 660; // pixels between the margins of a printed page
   const axis = { gridcolor: "@grid", linecolor: "@rule", zerolinecolor: "@rule", automargin: true };
+  const labels = (texts, narrow) => (narrow && texts ? texts.map((text) => text.replace(", ", ",<br>")) : texts);
   const scale = (own) => ({ ...axis, ...own, title: { font: { size: 13 }, ...own.title } });
   const wrap = (title, narrow) => (narrow && title ? { ...title, text: title.text.replace(" (", "<br>(") } : title);
   const draw = (box) => {
@@ -33,7 +34,7 @@
       width,
       font: { family: getComputedStyle(document.body).fontFamily, size: 13, color: "@ink" },
       xaxis: scale({ ...layout.xaxis, title: wrap(layout.xaxis.title, narrow) }),
-      yaxis: scale(layout.yaxis),
+      yaxis: scale({ ...layout.yaxis, ticktext: labels(layout.yaxis.ticktext, narrow) }),
     };
     const config = {
       responsive: true,

@@ -44,7 +44,7 @@ def summary(study: Study, patterns: Patterns) -> list[Html | None]:
     rest = None
     if len(found) > 3:
         more = element("ul", _items(found[3:]), class_="findings more")
-        rest = element("details", element("summary", f"{len(found) - 3} more findings"), more)
+        rest = element("details", element("summary", f"What else was found ({len(found) - 3})"), more)
     return [element("ol", _items(found[:3]), class_="findings"), rest, _example(study, patterns)]
 
 

@@ -1,0 +1,52 @@
+"""A study to report on whose every name is markup."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from tl_dyck.study import Study
+from tl_dyck.study.results import run_folder
+from tl_dyck.tasks import DyckTask, tasks
+
+#: What users may name things; each would do something if it were not escaped.
+EVIL_BRACKETS = ("<script>alert(1)</script>", "</script><b>", "<img src=x onerror=alert(2)>", "&lt;'\"]]>")
+EVIL_FAMILIES = ("<img src=x onerror=alert(3)>", '"><script>alert(4)<')
+EVIL_TASK = "</title><script>alert(5)<"
+
+
+@pytest.fixture(scope="session")
+def evil_study(tiny_study: Study, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Study]:
+    """The tiny study with every name replaced by markup."""
+    tasks.register(EVIL_TASK)(DyckTask(name=EVIL_TASK, n_types=2, max_depth=4, brackets=EVIL_BRACKETS))
+    folder = tmp_path_factory.mktemp("evil")
+    names = dict(zip(tiny_study.config.families, EVIL_FAMILIES, strict=True))
+    for old, new in names.items():
+        for seed in tiny_study.config.seeds:
+            shutil.copytree(run_folder(tiny_study.folder, old, seed), run_folder(folder, new, seed))
+    tables = {
+        name: getattr(tiny_study, name).assign(family=getattr(tiny_study, name)["family"].map(names))
+        for name in ("models", "heads", "variation", "history")
+    }
+    summary = tiny_study.summary
+    language = tasks.get(EVIL_TASK).language
+    yield replace(
+        tiny_study,
+        folder=folder,
+        config=replace(tiny_study.config, task=EVIL_TASK, families=EVIL_FAMILIES),
+        summary={
+            **summary,
+            "probe_string": language.probe_string,
+            "probe_tokens": [
+                "<bos>",
+                *(language.alphabet[t] for t in language.tokenize(language.probe_string).tolist()),
+            ],
+            "families": {names[name]: facts for name, facts in summary["families"].items()},
+            "balance_and_length": {names[name]: facts for name, facts in summary["balance_and_length"].items()},
+        },
+        **tables,
+    )
+    tasks.unregister(EVIL_TASK)

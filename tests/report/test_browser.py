@@ -1,0 +1,190 @@
+"""The report in a real browser: no errors, no network, hover, keyboard, and room enough on a telephone."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from tl_dyck.report import write_report
+from tl_dyck.study import Study
+
+playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install playwright")
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium: apt-get install chromium")
+
+_QUIET = (
+    *("--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"),
+    *("--disable-component-update", "--disable-sync"),
+)
+_PATIENCE = 120_000  # milliseconds; only how long to wait before giving up
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    sandbox = () if os.name != "posix" or os.geteuid() else ("--no-sandbox",)  # root cannot have one
+    with playwright.sync_playwright() as player:
+        launched = player.chromium.launch(executable_path=CHROMIUM, args=[*_QUIET, *sandbox])
+        yield launched
+        launched.close()
+
+
+@pytest.fixture(scope="module")
+def reports(tiny_study: Study, evil_study: Study, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("reports")
+    studies = {"tiny": tiny_study, "evil": evil_study}
+    return {name: write_report(study, folder / f"{name}.html") for name, study in studies.items()}
+
+
+class Visit:
+    """A page with a record of what it complained about and asked for."""
+
+    def __init__(self, browser: Any, path: Path, width: int, scheme: str) -> None:
+        self.context = browser.new_context(
+            viewport={"width": width, "height": 900}, color_scheme=scheme, offline=True, reduced_motion="reduce"
+        )
+        self.page = self.context.new_page()
+        self.page.set_default_timeout(_PATIENCE)
+        self.said: list[str] = []
+        self.asked: list[str] = []
+        self.page.on("console", lambda message: self.said.append(f"{message.type}: {message.text}"))
+        self.page.on("pageerror", lambda error: self.said.append(f"error: {error}"))
+        self.page.on("dialog", lambda dialog: (self.said.append(f"dialog: {dialog.message}"), dialog.dismiss()))
+        self.page.on("request", lambda request: self.asked.append(request.url))
+        self.page.goto(path.as_uri())
+        self.page.wait_for_selector("html[data-drawn=yes]")
+
+    def colors(self) -> tuple[str, str]:
+        """Of the page's background, and of the text in the first plot."""
+        background = self.page.locator("body").evaluate("body => getComputedStyle(body).backgroundColor")
+        return background, self.page.locator(".plot .xtick text").first.evaluate("text => text.style.fill")
+
+
+@pytest.fixture
+def visit(browser: Any, reports: dict[str, Path]) -> Iterator[Any]:
+    visits: list[Visit] = []
+
+    def open_page(name: str, width: int, scheme: str) -> Visit:
+        visits.append(Visit(browser, reports[name], width, scheme))
+        return visits[-1]
+
+    yield open_page
+    for each in visits:
+        each.context.close()
+
+
+@pytest.fixture(scope="module")
+def page(browser: Any, reports: dict[str, Path]) -> Iterator[Any]:
+    """One page for all tests that only look at it."""
+    seen = Visit(browser, reports["tiny"], 1000, "light")
+    yield seen.page
+    seen.context.close()
+
+
+@pytest.mark.parametrize("name", ["tiny", "evil"])
+@pytest.mark.parametrize(("width", "scheme"), [(400, "dark"), (1600, "light")])
+def test_no_errors_no_requests_no_sideways_scrolling(visit, reports, name, width, scheme):
+    seen = visit(name, width, scheme)
+    page = seen.page
+    assert page.evaluate("Math.max(document.documentElement.scrollWidth, document.body.scrollWidth)") <= width
+    plots = page.locator(".plot")
+    assert plots.count() == 7
+    for index in range(plots.count()):
+        box = plots.nth(index).bounding_box()
+        assert box["x"] >= 0
+        assert box["x"] + box["width"] <= width
+        assert box["height"] >= 240
+        assert plots.nth(index).locator("svg").count() > 0
+    box = page.locator("button.open").first.bounding_box()
+    assert 110 <= box["width"] <= 300  # large enough to read, small enough to compare
+    page.locator("details summary").first.click()
+    page.locator("button.open").nth(1).click()
+    page.keyboard.press("ArrowUp")
+    assert seen.said == []
+    assert seen.asked == [reports[name].as_uri()]
+
+
+def test_hover_tells_what_a_cell_is_and_marks_it_in_every_seed(page, tiny_study):
+    tip, button = page.locator("#tip"), page.locator("button.open").nth(1)
+    assert not tip.is_visible()
+    button.scroll_into_view_if_needed()
+    # query 5 is the first "]", key 3 the third "[": the top of the stack then
+    at = button.locator("svg").evaluate(
+        "svg => { const p = new DOMPoint(3.5, 5.5).matrixTransform(svg.getScreenCTM()); return [p.x, p.y]; }"
+    )
+    page.mouse.move(*at)
+    weights = [float(tiny_study.patterns("gpt", seed)[0, 0, 5, 3]) for seed in (0, 1, 4)]
+    assert tip.inner_text().splitlines() == [
+        f"weight {weights[1]:.3f} (seed 1)",
+        "query “]” at position 5, depth 3",
+        "key “[” at position 3, depth 3, the top of the stack",
+        f"all seeds: {min(weights):.3f} to {max(weights):.3f}",
+    ]
+    marked = page.locator(".group").first.locator("rect.cursor")
+    assert [(cell.get_attribute("y"), cell.get_attribute("x")) for cell in marked.all()] == [("5", "3")] * 3
+    page.mouse.move(5, 5)
+    assert not tip.is_visible()
+    assert page.locator("rect.cursor").count() == 0
+
+
+def test_hover_over_a_plot(page):
+    point = page.locator("[data-plot=accuracy-0] .points path").first
+    point.scroll_into_view_if_needed()
+    point.hover(force=True)
+    label = page.locator("[data-plot=accuracy-0] .hovertext")
+    label.wait_for()
+    assert "seed" in label.text_content()
+    assert "in distribution" in label.text_content()
+
+
+def test_a_map_opens_large_and_is_walked_by_keyboard(visit):
+    page = visit("tiny", 400, "dark").page
+    button = page.locator("button.open").nth(1)
+    button.focus()
+    page.keyboard.press("Enter")
+    viewer, cell = page.locator("#viewer"), page.locator("#viewer-cell")
+    assert viewer.is_visible()
+    assert viewer.bounding_box()["width"] <= 400
+    assert page.locator("#viewer-title").inner_text() == "gpt, layer 0, seed 1"
+    assert "query “)” at position 16" in cell.inner_text()
+    page.keyboard.press("ArrowUp")
+    page.keyboard.press("ArrowLeft")
+    page.keyboard.press("ArrowRight")  # never beyond the diagonal
+    page.keyboard.press("ArrowRight")
+    assert "query “)” at position 15" in cell.inner_text()
+    assert "key “)” at position 15" in cell.inner_text()
+    page.locator("#viewer-next").click()
+    page.locator("#viewer-next").click()  # around the end
+    assert page.locator("#viewer-title").inner_text() == "gpt, layer 0, seed 0"
+    assert "query “)” at position 15" in cell.inner_text()
+    page.keyboard.press("Escape")
+    assert not viewer.is_visible()
+    assert page.evaluate("document.activeElement.dataset.map") == "0"  # the map that was shown last
+
+
+def test_colours_follow_the_theme_and_paper_is_light(visit):
+    seen = visit("tiny", 1000, "light")
+    light = seen.colors()
+    seen.page.emulate_media(color_scheme="dark")
+    text = seen.page.locator(".plot .xtick text").first
+    playwright.expect(text).not_to_have_css("fill", light[1], timeout=_PATIENCE)  # redrawn
+    dark = seen.colors()
+    assert dark[0] != light[0]
+    text.evaluate("() => dispatchEvent(new Event('beforeprint'))")
+    assert seen.colors() == light
+    text.evaluate("() => dispatchEvent(new Event('afterprint'))")
+    assert seen.colors() == dark
+    assert seen.said == []
+
+
+def test_data_can_be_saved(page, tiny_study, tmp_path):
+    with page.expect_download() as waiting:
+        page.locator("a[download='accuracy.csv']").click()
+    waiting.value.save_as(tmp_path / "accuracy.csv")
+    saved = pd.read_csv(tmp_path / "accuracy.csv")
+    assert saved["accuracy"].tolist() == tiny_study.models["accuracy"].tolist()

@@ -1,0 +1,99 @@
+"""The commands that a report prints: what they say is what was done."""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+import tl_dyck.study
+from tl_dyck.cli import app
+from tl_dyck.report.commands import parse_seeds, probe_command, report_command, seed_text, study_command, with_steps
+from tl_dyck.study import Study, StudyConfig
+from tl_dyck.training import TrainConfig
+
+
+@pytest.mark.parametrize(
+    ("text", "seeds"),
+    [
+        ("8", tuple(range(8))),
+        ("1", (0,)),
+        ("0-7", tuple(range(8))),
+        ("3-3", (3,)),
+        ("0,3,5", (0, 3, 5)),
+        ("5,0", (5, 0)),
+        (" 1 - 3 , 9 ", (1, 2, 3, 9)),
+    ],
+)
+def test_seeds(text, seeds):
+    assert parse_seeds(text) == seeds
+
+
+@pytest.mark.parametrize("text", ["", "0", "x", "3-1", "1,,2", "-1", "1-", "1.5", "0-99999", "99999999999", "1;2", "٣"])
+def test_malformed_seeds(text):
+    with pytest.raises(ValueError, match="seeds "):
+        parse_seeds(text)
+
+
+@given(st.lists(st.integers(0, 300), min_size=1, unique=True))
+def test_seeds_survive_being_written(seeds):
+    text = seed_text(seeds)
+    if text.isdigit():  # one seed; alone it would be a number of seeds
+        text = f"{text}-{text}"
+    assert list(parse_seeds(text)) == sorted(seeds)
+
+
+def test_steps():
+    options = TrainConfig(min_steps=500)
+    assert with_steps(options, None) is options
+    assert with_steps(options, 700) == replace(options, steps=700)
+    assert with_steps(options, 10) == replace(options, steps=10, min_steps=10)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        StudyConfig(),
+        StudyConfig(task="dyck-3-8-prefix", families=("eq6",), seeds=(3,)),
+        StudyConfig(seeds=(0, 1, 2, 9), training=with_steps(StudyConfig().training, 7)),
+    ],
+)
+@pytest.mark.parametrize("folder", ["results/study", "a folder/it's"])
+def test_the_command_for_a_study_runs_that_study(config, folder, tiny_study, monkeypatch):
+    done = replace(tiny_study, config=config, folder=Path(folder))
+    asked = []
+
+    def run_study(config, folder, **options):
+        asked.append((config, folder, options))
+        raise ValueError("enough")
+
+    monkeypatch.setattr(tl_dyck.study, "run_study", run_study)
+    command, *words = shlex.split(study_command(done))
+    assert command == "tl-dyck"
+    CliRunner().invoke(app, words)
+    assert asked == [(config, Path(folder), {"n_jobs": None, "device": None})]
+
+
+@pytest.mark.parametrize(
+    "config", [StudyConfig(n_long=5), StudyConfig(training=replace(StudyConfig().training, batch_size=2))]
+)
+def test_what_the_command_line_cannot_say_is_not_said(config, tiny_study):
+    assert study_command(replace(tiny_study, config=config)) is None
+
+
+@pytest.mark.parametrize("seeds", [(0, 1, 2, 3), (4,), (0, 2, 3, 7), (1, 5)])
+def test_the_command_for_a_probe_names_every_run(seeds, tiny_study: Study, tmp_path):
+    study = replace(tiny_study, folder=tmp_path / "a b", config=replace(tiny_study.config, seeds=seeds))
+    command = probe_command(study, "gpt", "stack_likeness")
+    shell = subprocess.run(
+        ["bash", "-c", f"printf '%s\\n' {command}"], capture_output=True, text=True, check=True, timeout=60
+    )
+    runs = [str(study.folder / "runs" / "gpt" / f"seed-{seed}") for seed in seeds]
+    assert shell.stdout.splitlines() == ["tl-dyck", "probe", *runs, "--probe", "stack_likeness"]
+    assert shlex.split(report_command(study)) == ["tl-dyck", "report", str(study.folder)]

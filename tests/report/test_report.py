@@ -1,0 +1,414 @@
+"""The report's file: whole, self-contained, honest, and unmoved by what users name things."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import io
+import itertools
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import plotly.graph_objects as go
+import pytest
+
+from tests.report.conftest import EVIL_BRACKETS, EVIL_FAMILIES, EVIL_TASK
+from tests.report.pages import Node, read_page
+from tl_dyck.files import CorruptFileError
+from tl_dyck.report import write_report
+from tl_dyck.report.patterns import SHADES
+from tl_dyck.study import Study, findings, load_study
+
+
+@pytest.fixture(scope="module")
+def report(tiny_study: Study, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_report(tiny_study, tmp_path_factory.mktemp("report") / "report.html")
+
+
+@pytest.fixture(scope="module")
+def page(report: Path) -> Node:
+    return read_page(report)
+
+
+@pytest.fixture(scope="module")
+def evil(evil_study: Study, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_report(evil_study, tmp_path_factory.mktemp("evil-report") / "report.html")
+
+
+def data_block(page: Node, name: str) -> dict:
+    (block,) = page.find("script", type="application/json", id=name)
+    return json.loads(block.text)
+
+
+def csv(page: Node, name: str) -> pd.DataFrame:
+    (link,) = page.find("a", download=f"{name}.csv")
+    prefix = "data:text/csv;charset=utf-8;base64,"
+    assert link.attributes["href"].startswith(prefix)
+    return pd.read_csv(io.BytesIO(base64.b64decode(link.attributes["href"].removeprefix(prefix))))
+
+
+# --- one file, nothing from elsewhere ---------------------------------------------------------------------------------
+
+
+def test_one_file_of_moderate_size_and_the_same_each_time(tiny_study, report, tmp_path):
+    assert report.stat().st_size < 8_000_000
+    again = write_report(load_study(tiny_study.folder), tmp_path / "new" / "again.html")
+    assert again.read_bytes() == report.read_bytes()
+    assert [path.name for path in again.parent.iterdir()] == ["again.html"]
+
+
+def test_default_place_is_the_folder_of_the_study(tiny_study, tmp_path):
+    moved = replace(tiny_study, folder=tmp_path)
+    (tmp_path / "runs").symlink_to(tiny_study.folder / "runs")
+    assert write_report(moved) == tmp_path / "report.html"
+
+
+@pytest.mark.parametrize("which", ["report", "evil"])
+def test_nothing_is_fetched(which, request):
+    page = read_page(request.getfixturevalue(which))
+    for node in page.find("*"):
+        assert node.name not in ("iframe", "object", "embed", "img", "base", "audio", "video", "source")
+        for key, value in node.attributes.items():
+            assert not key.startswith("on")
+            if key in ("src", "href", "xlink:href", "action", "poster", "srcset"):
+                assert value.startswith(("#", "data:")), value
+    (style,) = page.find("style")
+    assert "url(" not in style.text
+    assert "@import" not in style.text
+    assert [link.attributes["rel"] for link in page.find("link")] == ["icon"]
+
+
+@pytest.mark.parametrize("which", ["report", "evil"])
+def test_two_scripts_run_and_the_policy_allows_no_other(which, request):
+    path = request.getfixturevalue(which)
+    page = read_page(path)
+    scripts = [node for node in page.find("script") if node.attributes.get("type") != "application/json"]
+    assert len(scripts) == 2
+    assert len(re.findall(r"\* plotly\.js v\d", path.read_text())) == 1  # its banner: inlined once
+    (policy,) = page.find("meta", http_equiv="Content-Security-Policy")
+    rules = dict(rule.strip().split(" ", 1) for rule in policy.attributes["content"].split(";"))
+    digests = {base64.b64encode(hashlib.sha256(script.text.encode()).digest()).decode() for script in scripts}
+    assert set(rules["script-src"].split()) == {f"'sha256-{digest}'" for digest in digests}
+    assert rules["default-src"] == "'none'"
+    head = page.find("head")[0].children
+    assert head.index(policy) < min(head.index(node) for node in page.find("style"))
+
+
+# --- what users named is shown, not run -------------------------------------------------------------------------------
+
+
+def test_markup_in_names_is_text(evil, evil_study):
+    page = read_page(evil)
+    assert page.find("title")[0].text == f"tl_dyck study: {EVIL_TASK}"
+    assert page.find("h1")[0].text == f"tl_dyck study: {EVIL_TASK}"
+    for family in EVIL_FAMILIES:
+        assert any(family in heading.text for heading in page.find("h3"))
+        assert any(family in cell.text for cell in page.find("th", scope="row"))
+    for finding in findings(evil_study):
+        assert finding.text in page.find("section", id="summary")[0].text
+    patterns = data_block(page, "data-patterns")
+    assert set(EVIL_BRACKETS) <= set(patterns["tokens"])
+    assert patterns["groups"][0]["name"].startswith(EVIL_FAMILIES[0])
+    assert EVIL_BRACKETS[0] in page.find("p", class_="lead")[0].text
+    assert set(csv(page, "accuracy")["family"]) == set(EVIL_FAMILIES)
+
+
+def test_plotly_gets_names_as_text(evil):
+    """Plotly reads a little HTML in labels, so there must be no tag but our own line breaks."""
+    plots = data_block(read_page(evil), "data-plots")
+
+    def texts(value):
+        if isinstance(value, str):
+            yield value
+        elif isinstance(value, dict):
+            for key, part in value.items():
+                if key != "hovertemplate":  # ours alone; it ends with <extra></extra>
+                    yield from texts(part)
+        elif isinstance(value, list):
+            for part in value:
+                yield from texts(part)
+
+    found = list(texts(plots))
+    assert {tag for text in found for tag in re.findall(r"<[^>]*>", text)} <= {"<br>"}
+    assert any("&lt;img src=x" in text for text in found)
+
+
+# --- for readers ------------------------------------------------------------------------------------------------------
+
+
+def test_contents_lead_to_every_section_in_order(page):
+    ids = [node.attributes["id"] for node in page.find("*") if "id" in node.attributes]
+    assert len(set(ids)) == len(ids)
+    sections = [section.attributes["id"] for section in page.find("main")[0].find("section")]
+    links = [link.attributes["href"] for link in page.find("nav")[0].find("a")]
+    assert links == [f"#{name}" for name in sections]
+    assert sections[0] == "summary"
+    assert {
+        "patterns",
+        "accuracy",
+        "variation",
+        "stack",
+        "balance",
+        "entropy-gap",
+        "training",
+        "recalled",
+        "runs",
+    } <= set(sections)
+    for section in page.find("section"):
+        assert section.find("h2")[0].attributes["id"] == section.attributes["aria-labelledby"]
+
+
+def test_findings_come_first_the_most_interesting_three_in_order(page, tiny_study):
+    found = findings(tiny_study)
+    (first,) = page.find("ol", class_="findings")
+    assert [(item.find("h3")[0].text, item.find("p")[0].text) for item in first.find("li")] == [
+        (finding.title, finding.text) for finding in found[:3]
+    ]
+    (rest,) = page.find("ul", class_="findings more")
+    assert [item.find("p")[0].text for item in rest.find("li")] == [finding.text for finding in found[3:]]
+
+
+def test_every_figure_is_read_aloud_downloadable_and_reproducible(page, tiny_study):
+    names = [link.attributes["download"] for link in page.find("a", class_="download")]
+    assert len(names) == 7
+    for name in names:
+        (section,) = page.find("section", id=name.removesuffix(".csv"))
+        (reading,) = section.find("p", class_="reading")
+        assert reading.text.endswith(".")
+        assert "nan" not in reading.text.lower().split()
+        (tools,) = section.find("div", class_="tools")
+        assert tools.find("code")[0].text.startswith("tl-dyck ")
+        assert str(tiny_study.folder) in tools.find("code")[0].text
+
+
+def test_who_cannot_see_or_point_gets_the_same(page):
+    for plot in page.find("div", class_="plot"):
+        assert plot.attributes["role"] == "img"
+        assert len(plot.attributes["aria-label"]) > 40
+    for svg in page.find("svg"):
+        assert svg.attributes["aria-hidden"] == "true"
+        assert len(svg.parent.attributes["aria-label"]) > 40  # the button or image that it is in
+    for button in page.find("button"):
+        assert button.attributes.get("aria-label") or button.text
+    for table in page.find("table"):
+        assert table.find("caption")[0].text
+        assert all(cell.attributes["scope"] in ("row", "col") for cell in table.find("th"))
+        widths = {len(row.children) for row in table.find("tr")}
+        assert len(widths) == 1
+    levels = [int(node.name[1]) for node in page.find("*") if re.fullmatch("h[1-6]", node.name)]
+    assert levels.count(1) == 1
+    assert all(after <= before + 1 for before, after in itertools.pairwise(levels))
+    assert page.find("html")[0].attributes["lang"] == "en"
+
+
+# --- the numbers are the study's --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "table"),
+    [
+        ("accuracy", "models"),
+        ("entropy-gap", "models"),
+        ("balance", "models"),
+        ("stack", "heads"),
+        ("variation", "variation"),
+        ("training", "history"),
+    ],
+)
+def test_downloads_hold_the_tables(page, tiny_study, name, table):
+    saved = csv(page, name)
+    expected = getattr(tiny_study, table)
+    if name == "balance":
+        expected = expected[expected["family"] == "minimal-onehot"]
+    expected = expected[list(saved.columns)].reset_index(drop=True)
+    pd.testing.assert_frame_equal(saved, expected, check_dtype=False)
+
+
+def marks(page: Node, name: str) -> list[dict]:
+    return data_block(page, "data-plots")[name]["data"]
+
+
+def test_plots_show_the_tables(page, tiny_study):
+    models, heads, variation = tiny_study.models, tiny_study.heads, tiny_study.variation
+    near, far, *_ = marks(page, "accuracy-0")
+    np.testing.assert_allclose(near["x"], 100 * models["accuracy"])
+    np.testing.assert_allclose(far["x"], 100 * models["long_accuracy"])
+    order = list(tiny_study.config.families)
+    assert [round(y - 0.17) for y in near["y"]] == [order.index(family) for family in models["family"]]
+    np.testing.assert_allclose(marks(page, "stack-0")[0]["x"], heads["mass_at_closing"])
+    measured, recalled = marks(page, "variation-0")
+    np.testing.assert_allclose(measured["x"], variation["variation"])
+    np.testing.assert_allclose(np.add(measured["x"], measured["error_x"]["array"]), variation["high"])
+    np.testing.assert_allclose(np.subtract(measured["x"], measured["error_x"]["arrayminus"]), variation["low"])
+    np.testing.assert_allclose(recalled["x"], variation["recalled"])
+    gap, means = marks(page, "entropy-gap-0")
+    np.testing.assert_allclose(gap["x"], models["entropy_gap"])
+    np.testing.assert_allclose(means["x"], models.groupby("family", sort=False)["entropy_gap"].mean())
+    (balance,) = marks(page, "balance-0")
+    minimal = models[models["family"] == "minimal-onehot"]
+    np.testing.assert_allclose(balance["x"], minimal["balance_violation"])
+    np.testing.assert_allclose(balance["y"], 100 * minimal["long_accuracy"])
+    losses = {key: list(rows["loss"]) for key, rows in tiny_study.history.groupby(["family", "seed"])}
+    for index, family in enumerate(order):
+        curves = marks(page, f"training-{index}")
+        assert [curve["y"] for curve in curves] == [losses[family, seed] for seed in tiny_study.config.seeds]
+
+
+def test_lines_mark_baselines(page, tiny_study):
+    plots = data_block(page, "data-plots")
+
+    def at(name):
+        return [shape["x0"] for shape in plots[name]["layout"]["shapes"]]
+
+    assert at("variation-0") == [pytest.approx(tiny_study.variation["random_baseline"][0])]
+    assert at("stack-0") == [pytest.approx(tiny_study.summary["stack_chance"]["chance_at_closing"]), 1.0]
+    assert at("accuracy-0") == [50.0, 1.0]
+    assert plots["training-0"]["layout"]["shapes"][0]["y0"] == tiny_study.history["floor"][0]
+
+
+def test_plotly_accepts_every_plot(page):
+    for plot in data_block(page, "data-plots").values():
+        text = re.sub(r'"@[a-z0-9]+"', '"#123456"', json.dumps(plot))  # names of CSS variables stand for colours
+        go.Figure(json.loads(text))
+
+
+def drawn(svg: Node) -> np.ndarray:
+    """The shade of each cell of a heat map, painted again from its paths; -1 above the diagonal."""
+    n = len(svg.find("text", class_="q"))
+    shades = np.full((n, n), -1)
+    for path in svg.find("path"):
+        if path.attributes["class"].startswith("h"):
+            for x, y, width in re.findall(r"M(\d+) (\d+)h(\d+)v1h-\3z", path.attributes["d"]):
+                shades[int(y), int(x) : int(x) + int(width)] = int(path.attributes["class"][1:])
+    return shades
+
+
+def test_maps_show_the_saved_patterns(page, tiny_study):
+    data = data_block(page, "data-patterns")
+    buttons = page.find("button", class_="open")
+    shown = {(int(b.attributes["data-group"]), int(b.attributes["data-map"])): b for b in buttons}
+    expected = [(family, layer) for family, n in (("gpt", 2), ("minimal-onehot", 1)) for layer in range(n)]
+    assert [group["name"] for group in data["groups"]] == [f"{family}, layer {layer}" for family, layer in expected]
+    assert len(shown) == 3 * len(expected)
+    for index, (family, layer) in enumerate(expected):
+        assert data["groups"][index]["seeds"] == [0, 1, 4]
+        for position, seed in enumerate((0, 1, 4)):
+            weights = tiny_study.patterns(family, seed)[layer, 0].double().numpy()
+            lower = [weights[q, k] for q in range(17) for k in range(q + 1)]
+            np.testing.assert_allclose(np.array(data["groups"][index]["weights"][position]) / 1000, lower, atol=6e-4)
+            shades = drawn(shown[index, position].find("svg")[0])
+            assert (shades[np.triu_indices(17, 1)] == -1).all()
+            tril = np.tril_indices(17)
+            np.testing.assert_allclose((shades[tril] / (SHADES - 1)) ** 2, weights[tril], atol=0.05)
+            assert f"seed {seed}" in shown[index, position].text
+    frame = csv(page, "patterns")
+    assert len(frame) == 9 * 17 * 18 // 2
+    np.testing.assert_allclose(
+        frame.groupby(["family", "seed", "layer", "head", "query"])["weight"].sum(), 1, atol=1e-3
+    )
+
+
+def test_rings_mark_the_top_of_the_stack(page):
+    data = data_block(page, "data-patterns")
+    tokens, stack, tops = data["tokens"], [], []
+    for position, token in enumerate(tokens):
+        if token in "[(":
+            stack.append(position)
+        elif token in "])":
+            stack.pop()
+        tops.append(stack[-1] if stack else -1)
+    assert data["top"] == tops
+    assert data["depth"] == [0, *2 * (1, 2, 3, 4, 3, 2, 1, 0)]
+    rings = page.find("svg")[0].find("path", class_="stack")[0].attributes["d"]
+    found = [(float(y) - 0.5, round(float(x) - 0.15)) for x, y in re.findall(r"M([\d.]+) ([\d.]+)a", rings)]
+    assert found == [(query, top) for query, top in enumerate(tops) if top >= 0]
+
+
+def test_runs_that_failed_are_marked(page, tiny_study, tmp_path):
+    assert set(tiny_study.models["status"]) == {"reached"}
+    assert page.find("p", class_="warning") == page.find("strong", class_="failed") == []
+    statuses = ["reached", "not reached", "reached", "reached", "diverged", "reached"]
+    study = replace(tiny_study, models=tiny_study.models.assign(status=statuses))
+    other = read_page(write_report(study, tmp_path / "r.html"))
+    (section,) = other.find("section", id="runs")
+    rows = section.find("tbody")[0].find("tr")
+    assert [row.children[1].text for row in rows] == statuses
+    assert [bool(row.find("strong", class_="failed")) for row in rows] == [s != "reached" for s in statuses]
+    assert "2 of 6 runs did not reach their target" in section.find("p", class_="warning")[0].text
+    assert "4 of 6 reached" in other.find("p", class_="lead")[0].text
+    assert [curve["marker"]["symbol"] for curve in marks(other, "training-0")] == ["circle", "x", "circle"]
+
+
+def test_without_a_target_all_steps_are_enough(tiny_study, tmp_path):
+    training = replace(tiny_study.config.training, target=None)
+    models = tiny_study.models.assign(status="not reached")
+    study = replace(tiny_study, models=models, config=replace(tiny_study.config, training=training))
+    page = read_page(write_report(study, tmp_path / "r.html"))
+    assert page.find("p", class_="warning") == page.find("strong", class_="failed") == []
+    assert len(data_block(page, "data-plots")["accuracy-0"]["layout"]["shapes"]) == 1  # guessing, but no target
+
+
+def test_recalled_numbers_stand_beside_measured_ones_with_intervals(page, tiny_study):
+    rows = [[cell.text for cell in row.children] for row in page.find("section", id="recalled")[0].find("tr")]
+    assert rows[0] == ["quantity", "reported (recalled)", "measured"]
+    facts = tiny_study.variation.set_index(["family", "layer"]).loc[("gpt", 1)]
+    measured = f"{facts['variation']:.2f} [{facts['low']:.2f}, {facts['high']:.2f}]"
+    assert ["attention variation, gpt, layer 1", "2.27", measured] in rows
+    assert rows[4] == ["attention variation, random patterns", "2.85", "3.10 (exact)"]
+    assert rows[5][:2] == ["accuracy in distribution, gpt", "97%"]
+
+
+def test_footer_names_versions_machine_and_seeds(page, tiny_study):
+    (footer,) = page.find("footer")
+    for name, version in tiny_study.summary["environment"]["versions"].items():
+        assert f"{name} {version}" in footer.text
+    assert "models 0-1,4; measurements 1000003" in footer.text
+
+
+# --- odd studies, bad input -------------------------------------------------------------------------------------------
+
+
+def test_weights_that_are_not_finite_are_said_not_drawn(tiny_study, tmp_path, monkeypatch):
+    whole = Study.patterns
+
+    def patterns(study, family, seed):
+        found = whole(study, family, seed)
+        return found * float("nan") if seed == 4 else found
+
+    monkeypatch.setattr(Study, "patterns", patterns)
+    models = tiny_study.models.copy()
+    models.loc[models["seed"] == 4, ["loss", "entropy_gap", "balance_violation"]] = float("nan")
+    models.loc[models["seed"] == 4, "status"] = "diverged"
+    page = read_page(write_report(replace(tiny_study, models=models), tmp_path / "r.html"))
+    assert [note.text for note in page.find("p", class_="nomap")] == [
+        "seed 4: no pattern, the weights are not finite"
+    ] * 3
+    assert data_block(page, "data-patterns")["groups"][0]["weights"][2] == [None] * 153
+    assert marks(page, "entropy-gap-0")[0]["x"].count(None) == 2
+
+
+def test_one_seed_and_no_balance(tiny_study, tmp_path):
+    """No pairs, no balance: those figures are left out, the others are there."""
+    few = {name: getattr(tiny_study, name) for name in ("models", "heads", "history")}
+    few = {name: table[(table["family"] == "gpt") & (table["seed"] == 0)] for name, table in few.items()}
+    config = replace(tiny_study.config, families=("gpt",), seeds=(0,))
+    study = replace(tiny_study, config=config, variation=tiny_study.variation.iloc[:0], **few)
+    page = read_page(write_report(study, tmp_path / "r.html"))
+    sections = {section.attributes["id"] for section in page.find("section")}
+    assert {"variation", "balance"} & sections == set()
+    assert {"patterns", "accuracy", "stack", "training"} <= sections
+    assert page.find("figure") == []  # no pair to show
+
+
+def test_missing_pattern_and_bad_targets(tiny_study, tmp_path):
+    with pytest.raises(CorruptFileError, match="there is no file"):
+        write_report(replace(tiny_study, folder=tmp_path))
+    with pytest.raises(IsADirectoryError, match=r"is a folder; name a file, such as .*report\.html"):
+        write_report(tiny_study, tmp_path)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OSError, match="cannot write to the folder"):
+        write_report(tiny_study, tmp_path / "file" / "report.html")

@@ -1,0 +1,339 @@
+"""The command line: quick to answer, readable at 80 columns, and one clear line for every mistake."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+import tl_dyck
+import tl_dyck.study
+from tl_dyck.cli import app
+from tl_dyck.models import load_model, models
+from tl_dyck.registry import Registry
+from tl_dyck.study import Study, StudyConfig, findings
+from tl_dyck.study.results import run_folder
+from tl_dyck.tasks import list_tasks
+from tl_dyck.training import TrainConfig, load_result
+from tl_dyck.training.seeds import TrainingFailedError
+
+
+def call(*words: object) -> Result:
+    """Run a command in this process, in a terminal of 80 columns."""
+    return CliRunner(env={"COLUMNS": "80", "TERM": "dumb"}).invoke(app, [str(word) for word in words])
+
+
+def flat(text: str) -> str:
+    """Text without line breaks, frames and repeated spaces."""
+    return " ".join(text.replace("│", " ").split())
+
+
+@pytest.fixture
+def runs(tiny_study: Study) -> dict[tuple[str, int], Path]:
+    config = tiny_study.config
+    return {(f, s): run_folder(tiny_study.folder, f, s) for f in config.families for s in config.seeds}
+
+
+# --- help and lists ---------------------------------------------------------------------------------------------------
+
+
+def test_help_is_quick_and_complete():
+    """As users call it: by the installed command, in a process of its own, without loading anything heavy."""
+    code = (
+        "import json, sys\nfrom tl_dyck.cli import main\nsys.argv = ['tl-dyck', '--help']\n"
+        "try:\n    main()\nexcept SystemExit as end:\n    print(json.dumps([end.code, sorted(sys.modules)]))"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
+    status, modules = json.loads(run.stdout.splitlines()[-1])
+    assert status == 0
+    assert not {"torch", "transformer_lens", "pandas", "plotly", "numpy", "scipy"} & set(modules)
+    for command in ("study", "report", "tasks", "models", "train", "probe"):
+        assert f"│ {command} " in run.stdout
+
+
+@pytest.mark.parametrize("command", [(), ("study",), ("report",), ("tasks",), ("models",), ("train",), ("probe",)])
+def test_help_fits_and_every_option_is_explained(command):
+    result = call(*command, "--help")
+    assert result.exit_code == 0
+    assert max(map(len, result.output.splitlines())) <= 80
+    assert "[bold]" not in result.output  # markup is rendered, not shown
+
+
+def test_defaults_in_the_help_are_those_of_a_study():
+    config = StudyConfig()
+    text = flat(call("study", "--help").output)
+    assert f"[default: {config.task}]" in text
+    assert f"[default: {','.join(config.families)}]" in text
+    assert f"[default: {len(config.seeds)}]" in text
+    assert config.seeds == tuple(range(len(config.seeds)))
+
+
+def test_version():
+    assert call("--version").output == f"tl_dyck {tl_dyck.__version__}\n"
+
+
+def test_tasks():
+    result = call("tasks")
+    assert result.exit_code == 0
+    assert max(map(len, result.output.splitlines())) <= 80
+    assert [line.split()[0] for line in result.output.splitlines() if line.startswith("dyck")] == list_tasks()
+    (row,) = [line.split() for line in result.output.splitlines() if line.startswith("dyck-3-8-prefix ")]
+    assert row[1:6] == ["3", "8", "1–27", "400–500", "1.200"]
+
+
+def test_models():
+    result = call("models", "--task", "dyck-3-8")
+    assert result.exit_code == 0
+    assert max(map(len, result.output.splitlines())) <= 80
+    rows = {line.split()[0]: line.split()[1:4] for line in result.output.splitlines() if not line.startswith(" ")}
+    assert set(models.names()) <= set(rows)
+    assert rows["gpt"] == ["2", "1", "50"]
+    assert rows["minimal-onehot"][:2] == ["1", "1"]
+    assert int(rows["minimal-onehot"][2]) >= 2 * 3 * 8  # Eq. 19 needs a coordinate for each type and depth
+
+
+def test_a_plug_in_that_cannot_be_loaded_spoils_no_list(monkeypatch):
+    whole = Registry.summaries
+    monkeypatch.setattr(Registry, "summaries", lambda registry: {**whole(registry), "broken": "(unusable: [why])"})
+    for command in ("tasks", "models"):
+        result = call(command)
+        assert result.exit_code == 0
+        assert "broken" in result.output
+        assert "(unusable: [why])" in flat(result.output)
+
+
+# --- study, report ----------------------------------------------------------------------------------------------------
+
+
+def test_study_asks_for_what_was_typed_and_says_what_was_found(tiny_study, tmp_path, monkeypatch):
+    asked = {}
+
+    def run_study(config, folder, **options):
+        asked.update(config=config, folder=folder, **options)
+        return replace(tiny_study, folder=shutil.copytree(tiny_study.folder, folder))
+
+    monkeypatch.setattr(tl_dyck.study, "run_study", run_study)
+    out = tmp_path / "a rather long name of a folder, for paths must not be broken into lines" / "study"
+    words = (
+        "--task",
+        "dyck-2-8",
+        "--families",
+        "eq6, gpt",
+        "--seeds",
+        "1-3",
+        "--steps",
+        40,
+        "--jobs",
+        3,
+        "--device",
+        "cpu",
+    )
+    result = call("study", *words, "--out", out)
+    assert result.exit_code == 0, result.output
+    config = asked["config"]
+    assert (config.task, config.families, config.seeds) == ("dyck-2-8", ("eq6", "gpt"), (1, 2, 3))
+    assert config.training == replace(
+        StudyConfig().training, steps=40, min_steps=min(40, StudyConfig().training.min_steps)
+    )
+    assert (asked["folder"], asked["n_jobs"], asked["device"]) == (out, 3, "cpu")
+    assert (out / "report.html").stat().st_size > 1_000_000
+    assert result.output.splitlines()[-1] == f"Report: {out / 'report.html'}"
+    assert max(len(line) for line in result.output.splitlines()[:-1]) <= 80
+    text = flat(result.output)
+    for number, finding in enumerate(findings(tiny_study)[:3], start=1):
+        assert f"{number}. {finding.title} {finding.text}" in text
+    for family, facts in tiny_study.summary["families"].items():
+        assert f"{family} {facts['reached']} of 3 {facts['accuracy']['mean']:.1%}" in text
+
+
+def test_report_of_saved_results(tiny_study, tmp_path):
+    folder = shutil.copytree(tiny_study.folder, tmp_path / "study")
+    for where in (folder, folder / "results.json"):
+        result = call("report", where)
+        assert result.exit_code == 0, result.output
+        assert result.output.splitlines()[-1] == f"Report: {folder / 'report.html'}"
+    assert call("report", folder, "--out", tmp_path / "other.html").exit_code == 0
+    assert (tmp_path / "other.html").read_bytes() == (folder / "report.html").read_bytes()
+
+
+# --- train, probe -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("words", "seeds"), [(("--seed", 3), [3]), (("--seeds", "0,2", "--jobs", 1), [0, 2])])
+def test_train_keeps_every_seed_in_a_folder(words, seeds, tmp_path):
+    result = call("train", "minimal-onehot", "--steps", 2, *words, "--out", tmp_path / "runs", "--task", "dyck-2-8")
+    assert result.exit_code == 0, result.output
+    assert sorted(path.name for path in (tmp_path / "runs").iterdir()) == [f"seed-{seed}" for seed in seeds]
+    for seed in seeds:
+        run = load_result(tmp_path / "runs" / f"seed-{seed}")
+        assert (run.seed, run.steps, run.task.name) == (seed, 2, "dyck-2-8")
+        assert f"{seed} {run.status} 2 {run.seconds:.1f} {run.accuracy.any_token:.1%}" in flat(result.output)
+    assert f"Models: {tmp_path / 'runs'}" in result.output
+
+
+def test_probe_all_that_apply(runs, tiny_study):
+    folder = runs["minimal-onehot", 0].parent
+    result = call("probe", folder)
+    assert result.exit_code == 0, result.output
+    assert max(map(len, result.output.splitlines())) <= 80
+    text = flat(result.output)
+    row = tiny_study.variation.set_index("family").loc["minimal-onehot"]
+    assert "Attention variation 3 models on [[[[]]]](((())))" in text
+    assert f"0 {row['variation']:.2f}" in text
+    for seed in (0, 1, 4):
+        beta = tl_dyck.balance_violation(load_model(folder / f"seed-{seed}")).beta
+        assert f"seed-{seed} {beta:.4f}" in text
+        stack = tl_dyck.stack_likeness(load_model(folder / f"seed-{seed}"), tl_dyck.load_task("dyck-2-4"))
+        assert f"seed-{seed} 0 0 {stack.mass[0, 0]:.2f} {stack.mass_at_closing[0, 0]:.2f}" in text
+
+
+def test_probe_one_string(runs):
+    folders = [runs["gpt", 0], runs["gpt", 4]]
+    result = call("probe", *folders, "--string", "[[]]()")
+    assert result.exit_code == 0, result.output
+    loaded = [load_model(folder) for folder in folders]
+    text = flat(result.output)
+    assert "Attention variation 2 models on [[]]()" in text
+    found = tl_dyck.attention_variation(loaded, "[[]]()")
+    for layer in (0, 1):
+        assert f"{layer} {found.matched[layer]:.2f} " in text
+    stack = tl_dyck.stack_likeness(loaded[0], loaded[0].to_tokens("[[]]()").cpu())
+    assert f"seed-0 1 0 {stack.mass[1, 0]:.2f} {stack.mass_at_closing[1, 0]:.2f}" in text
+    assert "Not measured: balance violation needs a minimal first layer" in text
+
+
+def test_probe_one_probe_and_a_third_partys(runs):
+    result = call("probe", runs["gpt", 0], "--probe", "stack_likeness")
+    assert "Stack-likeness" in result.output
+    assert "Attention variation" not in result.output
+    assert "Not measured" not in result.output
+    tl_dyck.register_probe("width [red]")(lambda model: [model.cfg.d_model])
+    try:
+        result = call("probe", runs["gpt", 0], runs["minimal-onehot", 1], "-p", "width [red]")
+        assert flat(result.output) == "width [red] gpt/seed-0 [50] minimal-onehot/seed-1 [50]"
+    finally:
+        tl_dyck.probes.probes.unregister("width [red]")
+
+
+# --- mistakes ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("study", "--task", "dyck-2-5"), "unknown task 'dyck-2-5'. Did you mean 'dyck-2-"),
+        (("study", "--families", "gpt,gpt-liner"), "unknown model 'gpt-liner'. Did you mean 'gpt-linear'?"),
+        (("study", "--families", "gpt,gpt"), "families must be different"),
+        (("study", "--families", " , "), "families must be"),
+        (("study", "--seeds", "3-1"), "seeds '3-1': give a number of seeds (\"8\"), a range"),
+        (("study", "--seeds", "1,1"), "seeds must be different"),
+        (("study", "--device", "gpu"), "device 'gpu' cannot be used"),
+        (("study", "--out", "{file}/x"), "cannot write to the folder"),
+        (("report", "{nowhere}"), "there is no file"),
+        (("report", "{file}"), "there is no file"),
+        (("train", "gtp"), "unknown model 'gtp'. Did you mean 'gpt'?"),
+        (("train", "gpt", "--task", "dyk-2-4"), "unknown task 'dyk-2-4'. Did you mean 'dyck-2-4'?"),
+        (("train", "gpt", "--seed", "1", "--seeds", "2"), "give --seed or --seeds, not both"),
+        (("train", "gpt", "--seeds", "many"), "seeds 'many'"),
+        (("train", "gpt", "--out", "{file}"), "cannot write to the folder"),
+        (("train", "gpt", "--steps", "3", "--seed", "0", "--out", "{gpt}"), "holds another run; it differs in"),
+        (("models", "--task", "x"), "unknown task 'x'"),
+        (("probe", "{nowhere}"), "there is no file"),
+        (("probe", "{gpt}/seed-0", "--probe", "stack_likenes"), "Did you mean 'stack_likeness'?"),
+        (("probe", "{gpt}/seed-0", "--probe", "attention_variation"), "give at least two, not 1"),
+        (("probe", "{gpt}/seed-0", "--probe", "balance_violation"), "balance violation needs a minimal first layer"),
+        (("probe", "{gpt}/seed-0", "--string", "[[)"), "cannot close '['"),
+        (("probe", "{gpt}/seed-0", "--string", "[[[[["), "too deep"),
+        (("probe", "{gpt}/seed-0", "--string", "[bold]x"), "unknown bracket 'b' at character 1 of '[bold]x'"),
+    ],
+)
+def test_a_mistake_is_one_line_and_exit_code_2(words, said, runs, tmp_path):
+    (tmp_path / "file").write_text("")
+    places = {"file": tmp_path / "file", "nowhere": tmp_path / "nowhere", "gpt": runs["gpt", 0].parent}
+    result = call(*(word.format(**places) for word in words))
+    assert result.exit_code == 2
+    assert result.stderr.startswith("Error: ")
+    assert len(result.stderr.splitlines()) == 1
+    assert said in result.stderr
+    assert "Traceback" not in result.output
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("nonsense",), ("study", "--steps", "0"), ("study", "--jobs", "x"), ("probe",), ("tasks", "extra"), ("--no",)],
+)
+def test_wrong_usage_is_exit_code_2(words):
+    result = call(*words)
+    assert result.exit_code == 2
+    assert "Usage: tl-dyck" in result.stderr
+    assert max(map(len, result.stderr.splitlines())) <= 80
+
+
+def test_corrupt_model(runs, tmp_path):
+    folder = shutil.copytree(runs["gpt", 0], tmp_path / "run")
+    (folder / "model.safetensors").write_bytes((folder / "model.safetensors").read_bytes()[:-7])
+    result = call("probe", folder)
+    assert result.exit_code == 2
+    assert "is truncated or was altered" in result.stderr
+
+
+def raising(monkeypatch, error):
+    def run_study(*arguments, **options):
+        raise error
+
+    monkeypatch.setattr(tl_dyck.study, "run_study", run_study)
+
+
+def test_stopping_says_how_to_go_on(monkeypatch):
+    raising(monkeypatch, KeyboardInterrupt())
+    result = call("study")
+    assert result.exit_code == 130
+    assert result.stderr == "stopped; run again to go on from the checkpoint\n"
+
+
+def test_failed_runs_are_summed_up(monkeypatch):
+    raising(
+        monkeypatch, TrainingFailedError("1 of 2 runs failed:\ngpt seed 0\nTraceback …\n  File …\nOSError: disk full\n")
+    )
+    result = call("study")
+    assert result.exit_code == 2
+    assert result.stderr == "Error: 1 of 2 runs failed: OSError: disk full (tl-dyck --debug shows all)\n"
+
+
+def test_debug_shows_the_traceback(monkeypatch):
+    error = ValueError("a mistake")
+    raising(monkeypatch, error)
+    assert call("study").exception.code == 2
+    assert call("--debug", "study").exception is error
+
+
+@pytest.mark.parametrize("bug", [RuntimeError("shapes"), TypeError("none"), KeyError("x")])
+def test_a_bug_is_not_hidden(monkeypatch, bug):
+    raising(monkeypatch, bug)
+    assert call("study").exception is bug
+
+
+def test_the_defaults_of_training_are_the_librarys(monkeypatch, tmp_path):
+    import tl_dyck.training
+
+    asked = {}
+
+    def train(config, task, **options):
+        asked.update(options, family=config.model_name, task=task)
+        raise ValueError("enough")
+
+    monkeypatch.setattr(tl_dyck.training, "train", train)
+    call("train", "eq6", "--out", tmp_path)
+    assert asked["options"] == TrainConfig()
+    assert (asked["family"], asked["task"], asked["seed"], asked["folder"]) == (
+        "eq6",
+        "dyck-2-4",
+        0,
+        tmp_path / "seed-0",
+    )
