@@ -61,3 +61,5 @@ def test_it_runs_and_is_right(outputs: list[str]) -> None:
     assert re.search(r"^900 +0\.0$", broken, re.M)
     assert float(honest.rsplit(maxsplit=1)[-1]) < 1e-12
     assert "True - and in use by both: True" in twins
+    assert "right: accuracy 100%" in twins
+    assert "wrong: accuracy 0%" in twins

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import math
 from typing import Any
 
 import numpy as np
@@ -10,7 +12,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tl_dyck import DyckTask, DyckTransformer, build_model, construct, get_config
+from tl_dyck import DyckDistribution, DyckLanguage, DyckTask, DyckTransformer, build_model, construct, get_config
 from tl_dyck.models.construct.plan import Plan
 from tl_dyck.models.construct.pruning import prune
 from tl_dyck.models.construct.target import read_target
@@ -259,6 +261,30 @@ def test_twins_share_a_matrix_and_not_the_function(shared: str, in_use: bool) ->
             assert torch.equal(pruning.model(tokens), output) != in_use
     if not in_use:
         assert pair.a.masks[shared].all()
+
+
+def test_a_perfect_parser_and_one_that_is_always_wrong() -> None:
+    """Both out of one random network, sharing a matrix that both use; and the bound proves it for every prefix."""
+    language = DyckLanguage(2, 2)
+    longest = 28
+    right = construct.uniform_attention(language, n_ctx=longest + 1, ln_c=0.04)  # exact up to 35 tokens
+    with torch.no_grad():
+        right.unembed.W_U.clamp_(min=-10)
+        wrong = copy.deepcopy(right)
+        wrong.unembed.W_U[:, [1, 3]] = right.unembed.W_U[:, [3, 1]]
+    pair = construct.twins(right, wrong, shared="blocks.0.attn.W_V", epsilon=4.0, items=22, scale=3.0, seed=2)
+    assert pair.in_use
+    # a closing bracket that is wrong has a logit 10 lower: errors of less than 5 cannot turn the order around
+    assert max(pair.a.bound, pair.b.bound) < 5 - math.log(2)
+    tokens = DyckDistribution(language).sample(200, longest, mode="prefix", generator=torch.Generator().manual_seed(0))
+    tokens = torch.cat([torch.full((200, 1), language.bos_token), tokens], 1)
+    top = language.top_of_stack(tokens)
+    closable = top >= 0
+    expected = tokens.gather(1, top.clamp(min=0))[closable] // 2
+    for pruning, answer in ((pair.a, expected), (pair.b, 1 - expected)):
+        with torch.no_grad():
+            logits = pruning.model(tokens)
+        assert torch.equal(logits[closable][:, [1, 3]].argmax(-1), answer)
 
 
 def test_twins_of_different_sizes() -> None:

@@ -99,6 +99,19 @@ def test_saved_and_loaded(kind: str, tmp_path: Any, prefix: Any) -> None:
     assert again.cfg.language == language
 
 
+@pytest.mark.parametrize("first_layer", ["minimal", "attention"])
+def test_a_larger_c_bounds_the_length(first_layer: str, exact: Any) -> None:
+    language = DyckLanguage(2, 4)
+    model = construct.uniform_attention(language, first_layer=first_layer, ln_c=0.01)
+    assert model.cfg.ln_c == 0.01
+    longest = int(math.sqrt(2) / 0.01)
+    for start in ([0], [2, 0, 2], [2, 0, 0]):
+        tokens = [4, *start, *[0, 1] * longest][:longest]
+        exact(model, language, tokens, 0.5, tolerance=1e-9)
+    with pytest.raises(AssertionError):
+        exact(model, language, [4, 0, *[0, 1] * 900], 0.5)
+
+
 # --- attention ----------------------------------------------------------------------------------------------------
 
 

@@ -87,8 +87,8 @@ class States:
         return found + [self.open(t, depth) for t in range(k) if opening and depth > 0]
 
 
-def empty_model(language: DyckLanguage, **fields: Any) -> DyckTransformer:
-    """A model of Eq. 6 blocks with one head, ReLU, LN_C with a negligible C, and all weights zero."""
+def empty_model(language: DyckLanguage, *, ln_c: float = LN_C, **fields: Any) -> DyckTransformer:
+    """A model of Eq. 6 blocks with one head, ReLU, and all weights zero."""
     # an MLP needs one hidden unit, even where D = 1 leaves nothing to decode
     fields["d_mlp"] = max(1, fields["d_mlp"])
     config = DyckTransformerConfig(
@@ -96,7 +96,7 @@ def empty_model(language: DyckLanguage, **fields: Any) -> DyckTransformer:
         max_depth=language.max_depth,
         brackets=language.alphabet,
         block="eq6",
-        ln_c=LN_C,
+        ln_c=ln_c,
         n_heads=1,
         act_fn="relu",
         **fields,

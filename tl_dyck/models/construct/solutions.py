@@ -30,6 +30,7 @@ from torch import Tensor
 from tl_dyck.language import DyckLanguage
 from tl_dyck.models.construct.first_layer import CountCoordinates, write_first_layer
 from tl_dyck.models.construct.parts import (
+    LN_C,
     Coordinates,
     States,
     check_q,
@@ -51,6 +52,7 @@ def uniform_attention(
     first_layer: str = "minimal",
     q: float = 0.5,
     n_ctx: int = 2048,
+    ln_c: float = LN_C,
     dtype: torch.dtype = torch.float64,
     device: str | None = None,
 ) -> DyckTransformer:
@@ -67,6 +69,8 @@ def uniform_attention(
             depends on token and depth alone, so Assumption 1 holds).
         q: probability of an opening bracket where both are possible.
         n_ctx: longest input, BOS included; no weight depends on it.
+        ln_c: C of LN_C. With a larger one the model is exact for n ≤ √2 / C tokens only, but its Lipschitz constant
+            shrinks, which `prune_to` needs.
         dtype: of weights and activations, see the table.
         device: None for TransformerLens' default.
 
@@ -76,7 +80,7 @@ def uniform_attention(
 
     Raises:
         UnknownNameError: no such `first_layer`.
-        ValueError: `q` is not strictly between 0 and 1.
+        ValueError: `q` is not strictly between 0 and 1, or `ln_c` is not positive.
     """
     check_q(q)
     if first_layer not in ("minimal", "attention"):
@@ -84,18 +88,19 @@ def uniform_attention(
     coordinates = Coordinates()
     states = States(language, coordinates.take(States.size(language)))
     to = StackCoordinates.take(language, coordinates)
-    shape: dict[str, Any] = {"embedding": "onehot", "n_layers": 1}
+    k, deepest = language.n_types, language.max_depth
+    shape: dict[str, Any] = {"embedding": "onehot", "n_layers": 1, "d_mlp": 2 * k * (deepest - 1)}
     if first_layer == "attention":
         count = CountCoordinates.take(language, coordinates)
-        shape = {"embedding": "token", "n_layers": 2}
+        shape = {"embedding": "token", "n_layers": 2, "d_mlp": 2 * k * (2 * deepest - 1)}
     model = empty_model(
         language,
         model_name=f"uniform-attention-{first_layer}",
         attention="uniform",
         d_model=coordinates.size,
         d_head=len(to.values),
-        d_mlp=2 * language.n_types * (2 * language.max_depth - 1),
         n_ctx=n_ctx,
+        ln_c=ln_c,
         dtype=dtype,
         device=device,
         **shape,
