@@ -328,6 +328,18 @@ def test_rings_mark_the_top_of_the_stack(page):
     assert found == [(query, top) for query, top in enumerate(tops) if top >= 0]
 
 
+@pytest.mark.parametrize(
+    ("low", "high", "tie"), [(-0.9, -0.3, "less accurate"), (0.3, 0.9, "more accurate"), (-0.1, 0.9, "no clear tie")]
+)
+def test_a_correlation_is_called_clear_only_if_its_interval_says_so(low, high, tie, tiny_study, tmp_path):
+    facts = {"spearman": (low + high) / 2, "low": low, "high": high, "n": 9}
+    summary = {**tiny_study.summary, "balance_and_length": {"minimal-onehot": facts}}
+    page = read_page(write_report(replace(tiny_study, summary=summary), tmp_path / "r.html"))
+    (reading,) = page.find("section", id="balance")[0].find("p", class_="reading")
+    assert f"accuracy at length: {tie} over 9 seeds of minimal-onehot (rank correlation " in reading.text
+    assert f"[{low:+.2f}, {high:+.2f}])." in reading.text
+
+
 def test_runs_that_failed_are_marked(page, tiny_study, tmp_path):
     assert set(tiny_study.models["status"]) == {"reached"}
     assert page.find("p", class_="warning") == page.find("strong", class_="failed") == []

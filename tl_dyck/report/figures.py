@@ -213,12 +213,13 @@ def _balance(study: Study) -> Figure | None:
         traces.append({**marks, "customdata": _names(rows), "hovertemplate": hover, "showlegend": True})
         facts = study.summary["balance_and_length"].get(family)
         if facts:
-            said.append(
-                f"over {facts['n']} seeds of {family} the rank correlation is {facts['spearman']:+.2f} "
-                f"[{facts['low']:+.2f}, {facts['high']:+.2f}]"
-            )
-    reading = "; ".join(said)
-    reading = f"{reading[:1].upper()}{reading[1:]}." if said else "Too few seeds to speak of a correlation."
+            clear = facts["low"] > 0 or facts["high"] < 0
+            tie = f"{'less' if facts['spearman'] < 0 else 'more'} accurate" if clear else "no clear tie"
+            correlation = f"rank correlation {facts['spearman']:+.2f} [{facts['low']:+.2f}, {facts['high']:+.2f}]"
+            said.append(f"{tie} over {facts['n']} seeds of {family} ({correlation})")
+    reading = f"Where balance is violated more, accuracy at length: {'; '.join(said)}."
+    if not said:
+        reading = "Too few seeds to tell whether balance violation and accuracy at length are tied."
     return Figure(
         name="balance",
         title="Balance violation and accuracy at length",
