@@ -18,7 +18,7 @@ EVIL_FAMILIES = ("<img src=x onerror=alert(3)>", '"><script>alert(4)<')
 EVIL_TASK = "</title><script>alert(5)<"
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")  # no longer than it is used: other tests list the tasks
 def evil_study(tiny_study: Study, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Study]:
     """The tiny study with every name replaced by markup."""
     tasks.register(EVIL_TASK)(DyckTask(name=EVIL_TASK, n_types=2, max_depth=4, brackets=EVIL_BRACKETS))
