@@ -295,7 +295,7 @@ def _check_model(model: Any) -> None:
         "4-bit weights": cfg.load_in_4bit,
         "bidirectional attention": cfg.attention_dir != "causal",
         "query and key norms over all heads together": bool(
-            getattr(model.blocks[0].attn, "q_norm", None) is not None and not cfg.use_qk_norm
+            getattr(model.blocks[0].attn, "q_norm", None) is not None and not getattr(cfg, "use_qk_norm", False)
         ),
     }
     for reason, found in shared.items():

@@ -125,11 +125,12 @@ def balanced(
 ) -> DyckTransformer:
     """Theorem 1: random attention that satisfies the balance condition; exact at any length.
 
-    W_Q is Gaussian, and W_K is Gaussian conditioned on Eq. 11 given W_Q (an orthogonal projection of the differences
-    of its rows), so every solution with a W_Q of full rank can come up and nothing else is preferred. How an opening
-    bracket, BOS or a closing bracket of depth 0 attends is not restricted at all. Values, MLP and unembedding are
-    then made for these scores, see `write_second_layer`. Different seeds give different patterns and the same
-    function.
+    W_Q is Gaussian, and W_K is Gaussian conditioned on Eq. 11 given W_Q (an orthogonal projection of the differences of
+    its rows), so every solution with a W_Q of full rank can come up and nothing else is preferred. How an opening
+    bracket, BOS or a closing bracket of depth 0 attends is not restricted at all. Values, MLP and unembedding are then
+    made for these scores, see `write_second_layer`. Different seeds give different patterns and the same function.
+    Where the paper's proof has an MLP of 6 layers, one hidden layer of 2k(D − 1) ReLUs is enough here, since the type
+    and depth of the last token stay in the residual stream and the unembedding can read them.
 
     Args:
         language: Dyck(k, D).
