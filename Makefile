@@ -3,17 +3,14 @@
 #   make study                        train, probe, report
 #   make test ARGS="-k depth -x"      anything in ARGS is passed on (to pytest here)
 #   make setup PYTHON=python3.12      another interpreter
-#   make setup TORCH=cpu              the CPU-only build of torch: a far smaller download on Linux
 
 PYTHON ?= python3
 VENV ?= .venv
-TORCH ?=
 JOBS ?= 2
 ARGS ?=
 
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
-INDEX := $(if $(filter cpu,$(TORCH)),--extra-index-url https://download.pytorch.org/whl/cpu)
 
 # An environment cannot be moved: if this folder was, make the environment again.
 ifneq ($(shell cat '$(READY)' 2>/dev/null),$(CURDIR))
@@ -79,8 +76,6 @@ $(READY): pyproject.toml constraints.txt
 		"install its venv module (Debian and Ubuntu: apt install python3-venv)" >&2; exit 1; }
 	@if [ -f '$(READY)' ] && [ "$$(cat '$(READY)')" != '$(CURDIR)' ]; then \
 		echo "this folder was moved: making $(VENV) again"; rm -rf '$(VENV)'; fi
-	@[ -n "$(TORCH)" ] || [ "$$(uname -s)" != Linux ] || command -v nvidia-smi >/dev/null || \
-		echo "No NVIDIA driver here: 'make setup TORCH=cpu' would fetch a much smaller torch."
 	'$(PYTHON)' -m venv '$(VENV)'
-	$(BIN)/python -m pip install $(INDEX) -c constraints.txt -e '.[dev]'
+	$(BIN)/python -m pip install -c constraints.txt -e '.[dev]'
 	@echo '$(CURDIR)' > $@

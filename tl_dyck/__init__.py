@@ -39,6 +39,10 @@ _EXPORTS = {
     "attention_variation": "tl_dyck_hooks.probes",
     "balance_violation": "tl_dyck_hooks.probes",
     "stack_likeness": "tl_dyck_hooks.probes",
+    # the two-layer RNN
+    "TwoLayerRNN": "tl_dyck.rnn",
+    "export_rnn": "tl_dyck.rnn",
+    "load_rnn": "tl_dyck.rnn",
     # the study
     "run_study": "tl_dyck.study",
     # plugging in one's own
@@ -84,6 +88,9 @@ if TYPE_CHECKING:
     from tl_dyck.registry import Registry as Registry
     from tl_dyck.registry import RegistryError as RegistryError
     from tl_dyck.registry import UnknownNameError as UnknownNameError
+    from tl_dyck.rnn import TwoLayerRNN as TwoLayerRNN
+    from tl_dyck.rnn import export_rnn as export_rnn
+    from tl_dyck.rnn import load_rnn as load_rnn
     from tl_dyck.study import run_study as run_study
     from tl_dyck.tasks import DyckTask as DyckTask
     from tl_dyck.tasks import list_tasks as list_tasks
