@@ -1,0 +1,198 @@
+"""Slow and independent answers for the tests of spaces and certifiers, and random inputs to compare on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from hypothesis import strategies as st
+
+from tl_dyck.certify import (
+    Delete,
+    Duplicate,
+    Insert,
+    InsertMatchedPairs,
+    PerturbationSpace,
+    Substitute,
+    SwapAdjacent,
+    Transformation,
+)
+from tl_dyck.language import DyckLanguage
+from tl_dyck.rnn import RNNConfig, TwoLayerRNN, weight_shapes
+
+VOCABULARY = 7  # three types of brackets, and BOS where there is one
+LANGUAGE = DyckLanguage(3, 3)
+
+
+def brute_force(space: PerturbationSpace, tokens: tuple[int, ...]) -> list[tuple[tuple[int, ...], int]]:
+    """Every way to edit `tokens`, as (string, number of edits): straight from the definition, by recursion."""
+    budgets = [budget for _, budget in space.transformations]
+
+    def from_gap(i: int, left: tuple[int, ...]) -> Iterator[tuple[tuple[int, ...], int]]:
+        """What can become of x_i …, if nothing has been inserted at gap i yet."""
+        for kind, span, text in _rewrites(space, tokens, i):
+            if span == 0 and left[kind]:
+                for rest, edits in from_word(i, _spend(left, kind)):
+                    yield text + rest, edits + 1
+        yield from from_word(i, left)
+
+    def from_word(i: int, left: tuple[int, ...]) -> Iterator[tuple[tuple[int, ...], int]]:
+        if i == len(tokens):
+            yield (), 0
+            return
+        for rest, edits in from_gap(i + 1, left):
+            yield (tokens[i], *rest), edits
+        for kind, span, text in _rewrites(space, tokens, i):
+            if span and left[kind]:
+                for rest, edits in from_gap(i + span, _spend(left, kind)):
+                    yield text + rest, edits + 1
+
+    return list(from_gap(0, tuple(budgets)))
+
+
+def _rewrites(
+    space: PerturbationSpace, tokens: tuple[int, ...], position: int
+) -> set[tuple[int, int, tuple[int, ...]]]:
+    return {
+        (kind, span, text)
+        for kind, (transformation, _) in enumerate(space.transformations)
+        for span, text in transformation.rewrites(tokens, position)
+        if text != tokens[position : position + span]
+    }
+
+
+def _spend(left: tuple[int, ...], kind: int) -> tuple[int, ...]:
+    return (*left[:kind], left[kind] - 1, *left[kind + 1 :])
+
+
+def margins(rnn: TwoLayerRNN, strings: Sequence[tuple[int, ...]], target: int) -> np.ndarray[Any, Any]:
+    """The margin of each string (without BOS), by the RNN's own forward pass, one length at a time."""
+    bos = () if rnn.config.bos_token is None else (rnn.config.bos_token,)
+    result = np.empty(len(strings))
+    for length in {len(string) for string in strings}:
+        rows = [i for i, string in enumerate(strings) if len(string) == length]
+        logits = rnn(torch.tensor([bos + strings[i] for i in rows]))[:, -1].numpy()
+        result[rows] = logits[:, target] - np.delete(logits, target, axis=1).max(1)
+    return result
+
+
+def strings_of(rnn: TwoLayerRNN, space: PerturbationSpace, tokens: tuple[int, ...]) -> list[tuple[int, ...]]:
+    """The distinct strings of a space that the model can read."""
+    return sorted({string for string, _ in brute_force(space, tokens) if string or rnn.config.bos_token is not None})
+
+
+def random_rnn(
+    seed: int, *, sharpness: float = 1.0, scale: float = 0.6, d_vocab_out: int = 3, **fields: Any
+) -> TwoLayerRNN:
+    """A small RNN with random weights; `sharpness` multiplies its attention scores."""
+    values: dict[str, Any] = {"d_model": 6, "n_heads": 1, "d_head": 3, "n_ctx": 24, **fields}
+    if values.get("act_fn"):
+        values.setdefault("d_mlp", 7)
+    if values.get("state") in ("depth", "position+depth"):
+        values |= {"n_types": 3, "max_depth": 3}
+    config = RNNConfig(d_vocab=VOCABULARY, d_vocab_out=d_vocab_out, **values)
+    generator = torch.Generator().manual_seed(seed)
+    weights = {}
+    for name, shape in weight_shapes(config).items():
+        weight = torch.randn(shape, generator=generator, dtype=torch.float64) * scale
+        weights[name] = 1 + weight / 2 if name.endswith("_w") else weight
+    weights["W_Q"] *= sharpness
+    weights["b_Q"] *= sharpness
+    return TwoLayerRNN(config, weights)
+
+
+READOUTS: list[dict[str, Any]] = [
+    {},
+    {"residual": False},
+    {"ln1": "ln"},
+    {"ln_final": "lnpre"},
+    {"ln_final": "ln", "residual": False},
+    {"ln_c": 0.3},
+    {"ln_c": 1.5, "residual": False},
+    {"act_fn": "relu"},
+    {"act_fn": "relu", "ln_c": 0.3},
+    {"act_fn": "relu", "ln1": "ln", "ln2": "ln", "ln_final": "ln"},
+    {"act_fn": "gelu"},
+    {"act_fn": "gelu", "ln2": "lnpre"},
+    {"act_fn": "gelu_new", "ln1": "ln", "ln2": "ln", "ln_final": "ln"},
+    {"act_fn": "silu", "ln_final": "lnpre"},
+]
+
+STATES = ["none", "position", "depth", "position+depth"]
+
+
+# Strategies yield plain data, and tests build objects from it: while Hypothesis draws, the run-time type checker must
+# not run (it picks list items at random).
+
+
+@dataclass(frozen=True)
+class RNNRecipe:
+    """What `random_rnn` is called with."""
+
+    seed: int
+    fields: dict[str, Any]
+
+    def build(self) -> TwoLayerRNN:
+        return random_rnn(self.seed, **self.fields)
+
+
+@dataclass(frozen=True)
+class SpaceRecipe:
+    """Names and arguments of transformations, with budgets."""
+
+    parts: tuple[tuple[str, Any, int], ...]
+
+    def build(self) -> PerturbationSpace:
+        return PerturbationSpace([(_MAKERS[name](argument), budget) for name, argument, budget in self.parts])
+
+
+_MAKERS: dict[str, Callable[[Any], Transformation]] = {
+    "dup": lambda _: Duplicate(),
+    "sub": lambda argument: Substitute(argument[0], k=argument[1]),
+    "del": Delete,
+    "ins": lambda argument: Insert(argument[0], at_end=argument[1]),
+    "swap": lambda _: SwapAdjacent(),
+    "pairs": lambda argument: InsertMatchedPairs(LANGUAGE, r=argument[0], at_end=argument[1]),
+}
+
+
+@st.composite
+def rnns(draw: st.DrawFn, readouts: Sequence[dict[str, Any]] = READOUTS, max_heads: int = 4) -> RNNRecipe:
+    """Random RNNs: every readout, every state machine, 1 to 4 heads, with BOS and without."""
+    fields = {
+        "sharpness": draw(st.sampled_from([0.0, 1.0, 1.0, 5.0])),
+        "scale": draw(st.sampled_from([0.3, 0.6, 1.2])),
+        "d_vocab_out": draw(st.integers(2, 4)),
+        "n_heads": draw(st.integers(1, max_heads)),
+        "state": draw(st.sampled_from(STATES)),
+        "bos_token": draw(st.sampled_from([None, 6])),
+    }
+    return RNNRecipe(draw(st.integers(0, 10_000)), fields | draw(st.sampled_from(readouts)))
+
+
+WORDS = st.integers(0, VOCABULARY - 2)
+
+
+def tokens(max_size: int = 5) -> st.SearchStrategy[tuple[int, ...]]:
+    """Non-empty strings without BOS."""
+    return st.lists(WORDS, min_size=1, max_size=max_size).map(tuple)
+
+
+_ARGUMENTS: dict[str, st.SearchStrategy[Any]] = {
+    "dup": st.none(),
+    "sub": st.tuples(st.dictionaries(WORDS, st.lists(WORDS, max_size=3), max_size=4), st.sampled_from([None, 1])),
+    "del": st.one_of(st.none(), st.frozensets(WORDS, max_size=3)),
+    "ins": st.tuples(st.lists(st.lists(WORDS, min_size=1, max_size=2).map(tuple), max_size=2), st.booleans()),
+    "swap": st.none(),
+    "pairs": st.tuples(st.sampled_from([None, 1]), st.booleans()),
+}
+
+
+@st.composite
+def spaces(draw: st.DrawFn, max_budget: int = 2, max_parts: int = 3) -> SpaceRecipe:
+    """Up to three different transformations, each with a budget."""
+    names = draw(st.lists(st.sampled_from(sorted(_ARGUMENTS)), max_size=max_parts, unique=True))
+    return SpaceRecipe(tuple((name, draw(_ARGUMENTS[name]), draw(st.integers(0, max_budget))) for name in names))

@@ -1,0 +1,59 @@
+"""Perturbation spaces and certificates: does a prediction survive every edit of a string?
+
+>>> space = PerturbationSpace([(Duplicate(), 2), (Substitute(table), 2)])
+>>> certify(model, tokens, target, space)  # or certifier="interval", "exhaustive", …
+
+Imports torch and numpy, never TransformerLens. The certifiers themselves live in `tl_dyck_hooks.certifiers` and
+are found by entry point, as anyone else's are.
+"""
+
+from tl_dyck.certify.certificate import Certificate, Witness
+from tl_dyck.certify.protocol import (
+    Certifier,
+    CertifyError,
+    certifiers,
+    certify,
+    certify_many,
+    conclude,
+    list_certifiers,
+)
+from tl_dyck.certify.spaces import Edit, PerturbationSpace, SpaceError, SpaceTooLargeError, edited
+from tl_dyck.certify.text import Resources, parse_space, transformations
+from tl_dyck.certify.transformations import (
+    Delete,
+    Duplicate,
+    Insert,
+    InsertMatchedPairs,
+    Substitute,
+    SwapAdjacent,
+    Transformation,
+    substitution_table,
+)
+
+__all__ = [
+    "Certificate",
+    "Certifier",
+    "CertifyError",
+    "Delete",
+    "Duplicate",
+    "Edit",
+    "Insert",
+    "InsertMatchedPairs",
+    "PerturbationSpace",
+    "Resources",
+    "SpaceError",
+    "SpaceTooLargeError",
+    "Substitute",
+    "SwapAdjacent",
+    "Transformation",
+    "Witness",
+    "certifiers",
+    "certify",
+    "certify_many",
+    "conclude",
+    "edited",
+    "list_certifiers",
+    "parse_space",
+    "substitution_table",
+    "transformations",
+]

@@ -1,0 +1,180 @@
+"""Ball arithmetic: numbers with a proved error, used for intervals and for rounding alike.
+
+A `Ball` is a midpoint and a radius, elementwise; it stands for every array within the radius of the midpoint. Each
+operation returns a ball that holds the exact (real-number) result for every choice of arguments in its argument
+balls, *including* the rounding of its own float64 arithmetic. With radius 0 in, the radius that comes out is a
+rounding bound that was computed, not guessed; with wide balls in, this is interval arithmetic.
+
+The rounding model is the standard one (Higham, *Accuracy and Stability of Numerical Algorithms*, ch. 3): each
+operation has relative error at most u = 2⁻⁵³, so that a sum of products of n terms, in any order and with or without
+fused multiply-add, is off by at most γ_n Σ|x_i||y_i| with γ_n = n u / (1 - n u). Of the mathematical library we
+assume 4 ulp for exp, erf and tanh. Radii are themselves rounded: each is enlarged by a factor 1 + 2⁻³⁰, far more than
+their own rounding, and by 10⁻³⁰⁰, more than underflow can lose.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from tl_dyck.rnn.machine import activation as torch_activation
+
+__all__ = ["UNIT", "Ball", "activation", "apply_activation", "gamma", "layer_norm", "unit_norm"]
+
+Array = NDArray[np.float64]
+
+UNIT = 2.0**-53
+_GROW = 1.0 + 2.0**-30
+_TINY = 1e-300
+
+# Where the activations that first fall and then rise have their minimum.
+_LOWEST_AT = {"gelu": -0.7517915246935645, "gelu_new": -0.7524614220710163, "silu": -1.2784645427610738}
+
+
+def gamma(n: int) -> float:
+    """γ_n = n u / (1 - n u): the relative error of n roundings in a row."""
+    return n * UNIT / (1 - n * UNIT)
+
+
+class Ball(NamedTuple):
+    """Midpoint and radius, arrays of one shape (the radius may be broadcast)."""
+
+    mid: Array
+    rad: Array
+
+    @classmethod
+    def exact(cls, values: Any) -> Ball:
+        """A ball of radius 0."""
+        mid = np.asarray(values, dtype=np.float64)
+        return cls(mid, np.zeros_like(mid))
+
+    @classmethod
+    def between(cls, low: Array, high: Array) -> Ball:
+        """The smallest ball around [low, high]."""
+        mid = (low + high) / 2
+        return cls(mid, _outward((high - low) / 2 + 2 * UNIT * (abs(low) + abs(high))))
+
+    @property
+    def low(self) -> Array:
+        """A lower bound, rounded down."""
+        low: Array = self.mid - self.rad
+        return low - (2 * UNIT * (abs(self.mid) + self.rad) + _TINY)
+
+    @property
+    def high(self) -> Array:
+        """An upper bound, rounded up."""
+        high: Array = self.mid + self.rad
+        return high + (2 * UNIT * (abs(self.mid) + self.rad) + _TINY)
+
+    @property
+    def size(self) -> Array:
+        """An upper bound of the absolute value."""
+        return _outward(abs(self.mid) + self.rad)
+
+    def at(self, index: Any) -> Ball:
+        """Numpy indexing of both parts."""
+        return Ball(self.mid[index], self.rad[index])
+
+    def reshape(self, *shape: int) -> Ball:
+        """Numpy reshape of both parts."""
+        return Ball(self.mid.reshape(shape), self.rad.reshape(shape))
+
+    def plus(self, other: Ball) -> Ball:
+        """Elementwise sum."""
+        mid = self.mid + other.mid
+        return Ball(mid, _outward(self.rad + other.rad + UNIT * abs(mid)))
+
+    def minus(self, other: Ball) -> Ball:
+        """Elementwise difference."""
+        return self.plus(Ball(-other.mid, other.rad))
+
+    def times(self, other: Ball) -> Ball:
+        """Elementwise product."""
+        mid = self.mid * other.mid
+        rad = abs(self.mid) * other.rad + self.rad * (abs(other.mid) + other.rad)
+        return Ball(mid, _outward(rad + UNIT * abs(mid)))
+
+    def matmul(self, other: Ball) -> Ball:
+        """Matrix product over the last axis of self and the first (or last but one) of other."""
+        mid = self.mid @ other.mid
+        size = abs(other.mid)
+        n = self.mid.shape[-1]
+        rad = self.rad @ (size + other.rad) + abs(self.mid) @ (other.rad + gamma(n + 1) * size)
+        return Ball(mid, _outward(rad))
+
+    def affine(self, weight: Array, absolute: Array, bias: Array) -> Ball:
+        """Self @ weight + bias for exact weights, `absolute` being abs(weight)."""
+        mid = self.mid @ weight + bias
+        n = self.mid.shape[-1]
+        rad = (self.rad + gamma(n + 2) * abs(self.mid)) @ absolute + 2 * UNIT * (abs(mid) + abs(bias))
+        return Ball(mid, _outward(rad))
+
+    def over(self, low: Array, high: Array) -> Ball:
+        """Elementwise quotient by anything in [low, high], where low > 0 (else the radius is infinite)."""
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            a, b = self.low, self.high
+            bottom = np.where(a >= 0, a / high, a / low)
+            top = np.where(b >= 0, b / low, b / high)
+            ball = Ball.between(bottom, top)
+            bad = ~(low > 0) | ~np.isfinite(ball.rad)
+            return Ball(np.where(bad, 0.0, ball.mid), np.where(bad, np.inf, ball.rad))
+
+
+def layer_norm(x: Ball, eps: float) -> Ball:
+    """(x - mean) / sqrt(mean((x - mean)²) + eps), over the last axis."""
+    centred = _centred(x)
+    low, high = _mean_square(centred)
+    return centred.over(np.sqrt(low + eps) * (1 - 4 * UNIT), np.sqrt(high + eps) * (1 + 4 * UNIT))
+
+
+def unit_norm(x: Ball, c: float) -> Ball:
+    """P x / max(|P x|, c), over the last axis; P subtracts the mean (Wen et al. 2023, Eq. 7)."""
+    centred = _centred(x)
+    low, high = (np.sqrt(square * x.mid.shape[-1]) for square in _mean_square(centred))
+    return centred.over(np.maximum(low * (1 - 4 * UNIT), c), np.maximum(high * (1 + 4 * UNIT), c))
+
+
+def activation(x: Ball, name: str) -> Ball:
+    """The MLP's activation, elementwise."""
+    low, high = x.low, x.high
+    at_low, at_high = apply_activation(name, low), apply_activation(name, high)
+    bottom, top = np.minimum(at_low, at_high), np.maximum(at_low, at_high)
+    if name != "relu":
+        turn = _LOWEST_AT[name]
+        # the minimum's place is known to 1e-9, and its value, second order in that, to the last digit
+        inside = (low <= turn + 1e-9) & (high >= turn - 1e-9)
+        bottom = np.where(inside, np.minimum(bottom, apply_activation(name, np.array([turn]))[0]), bottom)
+    ball = Ball.between(bottom, top)
+    # each is x times something in [0, 1], computed from exp, erf or tanh
+    return Ball(ball.mid, _outward(ball.rad + (0 if name == "relu" else 16 * UNIT) * np.maximum(abs(low), abs(high))))
+
+
+def apply_activation(name: str, x: Array) -> Array:
+    """The activation of plain numbers, by the very function that the RNN uses."""
+    values: Array = torch_activation(name)(torch.from_numpy(np.ascontiguousarray(x))).numpy()
+    return values
+
+
+def _outward(rad: Array) -> Array:
+    return rad * _GROW + _TINY
+
+
+def _centred(x: Ball) -> Ball:
+    """P x. The matrix P has 1 - 1/d on its diagonal and -1/d elsewhere."""
+    d = x.mid.shape[-1]
+    mid = x.mid - x.mid.mean(-1, keepdims=True)
+    rad = x.rad * abs(1 - 2 / d) + x.rad.sum(-1, keepdims=True) / d
+    rounding = gamma(d + 2) * abs(x.mid).sum(-1, keepdims=True) / d + 2 * UNIT * abs(mid)
+    return Ball(mid, _outward(rad + rounding))
+
+
+def _mean_square(x: Ball) -> tuple[Array, Array]:
+    """Bounds of the mean of x² over the last axis (kept)."""
+    d = x.mid.shape[-1]
+    low = (np.maximum(abs(x.mid) - x.rad, 0) ** 2).mean(-1, keepdims=True)
+    high = ((abs(x.mid) + x.rad) ** 2).mean(-1, keepdims=True)
+    slack = gamma(d + 8)
+    return low * (1 - slack), high * (1 + slack) + _TINY

@@ -1,0 +1,136 @@
+"""What a certifier returns."""
+
+from __future__ import annotations
+
+import html
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from types import MappingProxyType
+from typing import Any, Literal, final
+
+from tl_dyck.certify.spaces import Edit
+
+__all__ = ["Certificate", "Status", "Witness"]
+
+Status = Literal["certified", "falsified", "unknown"]
+
+_STATUSES = ("certified", "falsified", "unknown")
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Witness:
+    """A string of the space, and what the network makes of it.
+
+    Attributes:
+        tokens: the string.
+        edits: how it comes about; positions count the tokens of the original string as it was given.
+        logits: at its last token.
+        margin: logit of the target minus the largest other logit.
+    """
+
+    tokens: tuple[int, ...]
+    edits: tuple[Edit, ...]
+    logits: tuple[float, ...]
+    margin: float
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Certificate:
+    """A verdict on one string: does the target stay the largest logit on every string of a space?
+
+    The *margin* of a string is logit[target] - max of the other logits.
+
+    Attributes:
+        status: "certified" (every string's margin is positive), "falsified" (some string's is negative) or "unknown".
+        tokens: the original string, as it was given (with BOS, if it was).
+        target: the logit that must stay largest.
+        lower: proved: no string of the space has a smaller margin. -inf if nothing was proved.
+        upper: seen: the margin of `worst`. The least margin lies in [lower, upper].
+        worst: the string with the least margin that was run.
+        certifier: name of the certifier.
+        space: text form of the space.
+        seconds: wall-clock time.
+        reason: why the status is "unknown"; or a remark.
+        stats: what the certifier counted.
+    """
+
+    status: Status
+    tokens: tuple[int, ...]
+    target: int
+    lower: float
+    upper: float
+    worst: Witness | None
+    certifier: str
+    space: str
+    seconds: float
+    reason: str = ""
+    stats: Mapping[str, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.status not in _STATUSES:
+            raise ValueError(f"status must be one of {_STATUSES}, not {self.status!r}.")
+        if math.isnan(self.lower) or math.isnan(self.upper) or self.lower > self.upper:
+            raise ValueError(f"the bounds [{self.lower}, {self.upper}] are not an interval.")
+        if self.status == "certified" and not self.lower > 0:
+            raise ValueError(f"certified with a proved margin of {self.lower}: it must be positive.")
+        if self.status == "falsified" and (self.worst is None or not self.upper < 0):
+            raise ValueError(f"falsified without a string of negative margin (least seen: {self.upper}).")
+        object.__setattr__(self, "stats", MappingProxyType(dict(self.stats)))
+
+    @property
+    def margin(self) -> float:
+        """The margin that settles the verdict: proved if certified, seen if falsified, else nan."""
+        return {"certified": self.lower, "falsified": self.upper}.get(self.status, math.nan)
+
+    @property
+    def counterexample(self) -> Witness | None:
+        """The worst string, if it is a counterexample."""
+        return self.worst if self.status == "falsified" else None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON types; infinite bounds become None."""
+        plain = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        plain["worst"] = None if self.worst is None else asdict(self.worst)
+        plain["stats"] = dict(self.stats)
+        plain["margin"] = self.margin
+        for name in ("lower", "upper", "margin"):
+            plain[name] = plain[name] if math.isfinite(plain[name]) else None
+        result: dict[str, Any] = json.loads(json.dumps(plain))
+        return result
+
+    def _rows(self) -> list[tuple[str, str]]:
+        rows = [
+            ("status", self.status),
+            ("margin", f"at least {self.lower:.6g} proved, at most {self.upper:.6g} seen"),
+            ("target", str(self.target)),
+            ("space", self.space),
+            ("string", " ".join(map(str, self.tokens))),
+        ]
+        if self.worst is not None:
+            name = "counterexample" if self.status == "falsified" else "worst string seen"
+            rows.append((name, " ".join(map(str, self.worst.tokens))))
+            rows.append(("edits", "; ".join(map(str, self.worst.edits)) or "none: it is the original string"))
+        if self.reason:
+            rows.append(("reason", self.reason))
+        counts = ", ".join(f"{value:,} {name.replace('_', ' ')}" for name, value in self.stats.items())
+        rows.append(("effort", f"{self.certifier}, {self.seconds:.3g} s" + (f", {counts}" if counts else "")))
+        return rows
+
+    def __repr__(self) -> str:
+        rows = self._rows()
+        width = max(len(name) for name, _ in rows)
+        lines = "\n".join(f"  {name:<{width}}  {value}" for name, value in rows)
+        return f"Certificate\n{lines}"
+
+    def _repr_html_(self) -> str:
+        colour = {"certified": "#1a7f37", "falsified": "#cf222e", "unknown": "#9a6700"}[self.status]
+        cells = "".join(
+            f'<tr><th style="text-align:left">{html.escape(name)}</th>'
+            f'<td style="text-align:left">{html.escape(value)}</td></tr>'
+            for name, value in self._rows()[1:]
+        )
+        return f'<div><b style="color:{colour}">{self.status}</b><table>{cells}</table></div>'

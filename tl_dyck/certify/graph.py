@@ -1,0 +1,448 @@
+"""Every string of a space as a path, with the state machine of the RNN's first layer run along.
+
+A node is (level of the lattice, budget spent, state), so a path is a string *together with the symbols it is made of*:
+what the attention sums over is additive along paths. Two things make the graph more convenient than that product:
+
+- Paths whose only difference is which synonym they take share an arc. An arc carries a *bundle* of *emissions*; an
+  emission is one option read in one state: a short sequence of symbols.
+- The readout's query belongs to the last symbol. So every path has exactly one *closing* arc, whose emission ends with
+  the last symbol of its string; after it come only options that emit nothing (deletions at the end). The last symbols
+  that occur are the *groups*, and a closing bundle belongs to one of them: forbidding the others' fixes the query.
+
+Arcs always lead to a higher level. Nodes: O(n · Π(budget + 1) · states per place); emissions: O(n · (options per
+place) · states per place). A model without positions or depths has one state per place; one with positions has as many
+as the string can have grown or shrunk by.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple, final
+
+import numpy as np
+import torch
+
+from tl_dyck.certify.balls import Array
+from tl_dyck.certify.lattice import Lattice
+from tl_dyck.certify.network import IntArray, Network, SymbolTable
+
+__all__ = ["PREFIX", "StringGraph", "build_graph"]
+
+PREFIX = -1
+"""The option of the emission that stands before every string: BOS, if there is one."""
+
+NO_GROUP = -1
+
+
+@final
+@dataclass(frozen=True)
+class StringGraph:
+    """All strings of a space around one string; see the module's docstring.
+
+    Attributes:
+        lattice: the options that emissions refer to.
+        symbols: S symbols, tabulated.
+        groups: [G] the last symbol of each group.
+        n_nodes: nodes are 0 … n_nodes - 1; the first `n_sinks` have no arcs.
+        root: the node before the first symbol.
+        finals: the nodes where strings end.
+        option: [E] the option of each emission; emissions are sorted by bundle.
+        emits: [E, longest] its symbols, padded with S.
+        lengths: [E] its number of symbols.
+        bundle_start: [bundles + 1] emissions of bundle b are bundle_start[b] … bundle_start[b + 1] - 1.
+        bundle_group: [bundles] the group of a closing bundle, else `NO_GROUP`.
+        arc_source: [A] arcs are sorted by source, and so by level.
+        arc_target: [A].
+        arc_bundle: [A].
+        arc_start: [n_nodes + 1] arcs of node v are arc_start[v] … arc_start[v + 1] - 1.
+        level_nodes: pairs (first node, last node + 1) of each level with arcs, in order of level.
+    """
+
+    lattice: Lattice
+    symbols: SymbolTable
+    groups: IntArray
+    n_nodes: int
+    n_sinks: int
+    root: int
+    finals: IntArray
+    option: IntArray
+    emits: IntArray
+    lengths: IntArray
+    bundle_start: IntArray
+    bundle_group: IntArray
+    arc_source: IntArray
+    arc_target: IntArray
+    arc_bundle: IntArray
+    arc_start: IntArray
+    level_nodes: tuple[tuple[int, int], ...]
+
+    @property
+    def n_bundles(self) -> int:
+        """Number of bundles."""
+        return len(self.bundle_group)
+
+    @cached_property
+    def padded_arcs(self) -> tuple[IntArray, IntArray, Array]:
+        """The arcs of each node side by side: bundles, targets, and a cost of inf where there is none.
+
+        Each is [n_nodes, most arcs]. A node without arcs gets one that leads nowhere, to itself.
+        """
+        index = _padded(self.arc_start)
+        real = index >= 0
+        bundle = np.where(real, self.arc_bundle[index], 0)
+        target = np.where(real, self.arc_target[index], np.arange(self.n_nodes)[:, None])
+        closed = np.where(real, 0.0, np.inf)
+        closed[: self.n_sinks, 0] = 0.0
+        return bundle, target, closed
+
+    @cached_property
+    def padded_emissions(self) -> tuple[IntArray, Array]:
+        """The emissions of each bundle side by side, and a cost of inf where there is none, [bundles, most]."""
+        index = _padded(self.bundle_start)
+        return np.maximum(index, 0), np.where(index >= 0, 0.0, np.inf)
+
+    def string_of(self, emissions: IntArray) -> tuple[int, ...]:
+        """The string (without BOS) that a path emits, given as emissions in order (-1 is skipped)."""
+        path = emissions[emissions >= 0]
+        path = path[self.option[path] != PREFIX]
+        flat = self.emits[path].ravel()
+        return tuple(self.symbols.tokens[flat[flat < len(self.symbols.tokens)]].tolist())
+
+
+class _Parts(NamedTuple):
+    """The graph before closing arcs, with raw symbols; nodes are numbered level by level."""
+
+    node_level: IntArray
+    node_code: IntArray
+    option: IntArray
+    tokens: IntArray  # [E, longest]; -1 pads
+    states: IntArray  # [E, longest]
+    bundle: IntArray  # [E]
+    source: IntArray
+    target: IntArray
+    arc_bundle: IntArray
+
+
+def build_graph(network: Network, lattice: Lattice) -> StringGraph:
+    """Lay out all strings of a lattice for a network."""
+    parts = _Builder(network, lattice).run()
+    return _assemble(network, lattice, parts)
+
+
+class _Builder:
+    """The product of the lattice and the state machine, one level at a time."""
+
+    def __init__(self, network: Network, lattice: Lattice) -> None:
+        self.network, self.lattice = network, lattice
+        self.longest = max(1, len(network.prefix), *(len(o.emits) for o in lattice.options))
+        kinds = range(-1, len(lattice.budgets))
+        after = [[lattice.after(code, kind) for kind in kinds] for code in range(lattice.n_codes)]
+        self.after = np.array([[-1 if new is None else new for new in row] for row in after])
+        options = lattice.options
+        self.kind = np.array([o.kind for o in options], dtype=np.int64)
+        self.target = np.array([o.target for o in options], dtype=np.int64)
+        self.length = np.array([len(o.emits) for o in options], dtype=np.int64)
+        self.emits = np.full((len(options), self.longest), -1, dtype=np.int64)
+        for j in range(self.longest):
+            rows = np.flatnonzero(self.length > j)
+            self.emits[rows, j] = [options[i].emits[j] for i in rows]
+
+    def run(self) -> _Parts:
+        stateless = self.network.config.state == "none"
+        return self._stateless() if stateless else self._stateful()
+
+    def _stateless(self) -> _Parts:
+        """Without states nothing has to be followed: every level has a node for every code."""
+        lattice, codes = self.lattice, self.lattice.n_codes
+        source_level = np.array([o.source for o in lattice.options], dtype=np.int64)
+        kinds = self.after.shape[1]
+        key = (source_level * (lattice.last_level + 1) + self.target) * kinds + self.kind + 1
+        unique, bundle = np.unique(key, return_inverse=True)
+        kind, levels = unique % kinds, unique // kinds
+        bundle_source, bundle_target = levels // (lattice.last_level + 1), levels % (lattice.last_level + 1)
+        after = self.after[:, kind]  # [codes, bundles]
+        code, which = np.nonzero(after >= 0)
+        return _Parts(
+            node_level=np.repeat(np.arange(lattice.last_level + 1), codes),
+            node_code=np.tile(np.arange(codes), lattice.last_level + 1),
+            option=np.arange(len(lattice.options)),
+            tokens=self.emits,
+            states=np.zeros_like(self.emits),
+            bundle=bundle,
+            source=bundle_source[which] * codes + code,
+            target=bundle_target[which] * codes + after[code, which],
+            arc_bundle=which,
+        )
+
+    def _stateful(self) -> _Parts:
+        lattice = self.lattice
+        arriving: list[list[IntArray]] = [[] for _ in range(lattice.last_level + 1)]
+        arriving[0].append(np.array([[0], [self._start_state()]]))
+        nodes: list[tuple[IntArray, IntArray]] = []
+        rows: list[tuple[IntArray, ...]] = []
+        arcs: list[tuple[IntArray, ...]] = []
+        n_bundles = n_nodes = 0
+        for level in range(lattice.last_level + 1):
+            code, state = _unique_columns(np.concatenate(arriving[level], axis=1))[0]
+            nodes.append((code, state))
+            options = np.array(lattice.options_from[level], dtype=np.int64)
+            if len(options):
+                here, which = np.unique(state, return_inverse=True)
+                read, (before, kind, ends, states) = self._read(options, here)
+                after = self.after[code][:, kind]  # [nodes, bundles]
+                node, bundle = np.nonzero((which[:, None] == before) & (after >= 0))
+                new, target, reached = after[node, bundle], ends[bundle], states[bundle]
+                # no budget is left for some bundles: they go, and with them states that no string reaches
+                kept, bundle = np.unique(bundle, return_inverse=True)
+                renumbered = np.full(len(kind), -1)
+                renumbered[kept] = np.arange(len(kept))
+                live = renumbered[read[3]] >= 0
+                rows.append((*(part[live] for part in read[:3]), renumbered[read[3][live]] + n_bundles))
+                arcs.append((node + n_nodes, target, new, reached, bundle + n_bundles))
+                for end in np.unique(target):
+                    arriving[end].append(np.stack([new, reached])[:, target == end])
+                n_bundles += len(kept)
+            n_nodes += len(code)
+        level_of = np.repeat(np.arange(len(nodes)), [len(code) for code, _ in nodes])
+        code, state = (np.concatenate(part) for part in zip(*nodes, strict=True))
+        option, tokens, states, row_bundle = (np.concatenate(part) for part in zip(*rows, strict=True))
+        source, target, new, reached, arc_bundle = (np.concatenate(part) for part in zip(*arcs, strict=True))
+        # every arc's end is among the nodes: match the two lists
+        both = np.stack([np.concatenate(pair) for pair in ((level_of, target), (code, new), (state, reached))])
+        _, which_node = _unique_columns(both)
+        number = np.empty(len(level_of), dtype=np.int64)
+        number[which_node[: len(level_of)]] = np.arange(len(level_of))
+        found = number[which_node[len(level_of) :]]
+        return _Parts(level_of, code, option, tokens, states, row_bundle, source, found, arc_bundle)
+
+    def _start_state(self) -> int:
+        state = self.network.rnn.start_state
+        for token in self.network.prefix:
+            state = int(self.network.rnn.next_state(state, token))
+        return state
+
+    def _read(
+        self, options: IntArray, here: IntArray
+    ) -> tuple[tuple[IntArray, IntArray, IntArray, IntArray], tuple[IntArray, IntArray, IntArray, IntArray]]:
+        """Read every option in every state.
+
+        Returns:
+            Emissions: option, tokens, states, bundle. Bundles: index of the state before, kind + 1, level after, state
+            after.
+        """
+        tokens = np.tile(self.emits[options], (len(here), 1))
+        before = np.repeat(here, len(options))
+        states, state = np.zeros_like(tokens), before
+        length = np.tile(self.length[options], len(here))
+        for j in range(int(length.max(initial=0))):
+            rows = np.flatnonzero(length > j)
+            new = self.network.rnn.next_state(torch.from_numpy(state[rows]), torch.from_numpy(tokens[rows, j]))
+            state = state.copy()
+            state[rows] = states[rows, j] = new.numpy()
+        kind, target = np.tile(self.kind[options] + 1, len(here)), np.tile(self.target[options], len(here))
+        at = np.repeat(np.arange(len(here)), len(options))
+        key = np.stack([at, kind, target, state])
+        unique, bundle = _unique_columns(key)
+        return (np.tile(options, len(here)), tokens, states, bundle), tuple(unique)
+
+
+@final
+class _Draft:
+    """Emissions, bundles and arcs as they are collected; bundles are counted within each addition."""
+
+    def __init__(self, longest: int, padding: int) -> None:
+        self.longest, self.padding = longest, padding
+        self.option: list[IntArray] = []
+        self.emits: list[IntArray] = []
+        self.bundle: list[IntArray] = []
+        self.group: list[IntArray] = []
+        self.arcs: list[tuple[IntArray, IntArray, IntArray]] = []
+        self.n_bundles = 0
+
+    def add(
+        self,
+        option: IntArray,
+        emits: IntArray,
+        bundle: IntArray,
+        arcs: tuple[IntArray, IntArray, IntArray],
+        group: IntArray | None = None,
+    ) -> None:
+        """Add emissions, each with its option, symbols and bundle, and arcs as (source, target, bundle).
+
+        `group` holds the last symbol of each bundle if these are closing.
+        """
+        n = int(bundle.max(initial=-1)) + 1
+        self.option.append(option)
+        self.emits.append(emits)
+        self.bundle.append(bundle + self.n_bundles)
+        self.group.append(np.full(n, NO_GROUP) if group is None else group)
+        self.arcs.append((arcs[0], arcs[1], arcs[2] + self.n_bundles))
+        self.n_bundles += n
+
+
+def _assemble(network: Network, lattice: Lattice, parts: _Parts) -> StringGraph:
+    """Tabulate the symbols, add the prefix and the closing arcs, and put everything in order."""
+    prefix_tokens, prefix_states = _prefix_symbols(network)
+    used = parts.tokens >= 0
+    tokens = np.concatenate([parts.tokens[used], prefix_tokens])
+    states = np.concatenate([parts.states[used], prefix_states])
+    symbols, index = _unique_columns(np.stack([tokens, states]))
+    padding = symbols.shape[1]
+    emits = np.full(parts.tokens.shape, padding)
+    emits[used] = index[: len(index) - len(prefix_tokens)]
+    prefix = np.full((1, parts.tokens.shape[1]), padding)
+    prefix[0, : len(prefix_tokens)] = index[len(index) - len(prefix_tokens) :]
+
+    # Nodes: those of the product, a root before the prefix, and (level, code) after the closing arc.
+    draft = _Draft(parts.tokens.shape[1], padding)
+    draft.add(parts.option, emits, parts.bundle, (parts.source, parts.target, parts.arc_bundle))
+    start = np.flatnonzero((parts.node_level == 0) & (parts.node_code == 0))
+    root = start if not len(prefix_tokens) else np.array([len(parts.node_level)])
+    closed = _ClosedNodes(lattice, first=len(parts.node_level) + bool(len(prefix_tokens)))
+    zero = np.zeros(1, dtype=np.int64)
+    if len(prefix_tokens):
+        draft.add(zero + PREFIX, prefix, zero, (root, start, zero))
+    _add_closing(draft, lattice, parts, closed)
+    _add_silent(draft, lattice, closed)
+    if len(prefix_tokens) and closed.open[0]:  # everything can be deleted
+        last = prefix[:, len(prefix_tokens) - 1]
+        draft.add(zero + PREFIX, prefix, zero, (root, closed.node(zero, zero), zero), last)
+    level = np.concatenate([parts.node_level, np.full(len(prefix_tokens[:1]), -1), closed.levels()])
+    finals = closed.node(np.full(lattice.n_codes, lattice.last_level), np.arange(lattice.n_codes))
+    return _ordered(network, lattice, symbols, draft, level, int(root[0]), finals)
+
+
+@final
+class _ClosedNodes:
+    """The nodes after a closing arc: one per code, at each level from which nothing more need be emitted."""
+
+    def __init__(self, lattice: Lattice, first: int) -> None:
+        self.first, self.codes = first, lattice.n_codes
+        self.open = np.zeros(lattice.last_level + 1, dtype=bool)
+        self.open[-1] = True
+        for option in reversed(lattice.options):
+            if not option.emits and self.open[option.target]:
+                self.open[option.source] = True
+        self.index = np.cumsum(self.open) - 1
+
+    def node(self, level: IntArray, code: IntArray) -> IntArray:
+        return self.first + self.index[level] * self.codes + code
+
+    def levels(self) -> IntArray:
+        return np.repeat(np.flatnonzero(self.open), self.codes)
+
+
+def _add_closing(draft: _Draft, lattice: Lattice, parts: _Parts, closed: _ClosedNodes) -> None:
+    """Copy every emission after which the string may end, one bundle per original bundle and last symbol."""
+    emits, bundle = draft.emits[0], draft.bundle[0]
+    lengths = (emits < draft.padding).sum(1)
+    target = np.array([o.target for o in lattice.options], dtype=np.int64)[parts.option]
+    rows = np.flatnonzero((lengths > 0) & closed.open[target])
+    if not len(rows):
+        return
+    (kept, last), which = _unique_columns(np.stack([bundle[rows], emits[rows, lengths[rows] - 1]]))
+    order = np.argsort(parts.arc_bundle, kind="stable")
+    counts = np.bincount(parts.arc_bundle, minlength=draft.n_bundles)
+    begin = np.cumsum(counts) - counts
+    arc = order[ranges(begin[kept], counts[kept])]
+    reached = parts.target[arc]
+    ends = closed.node(parts.node_level[reached], parts.node_code[reached])
+    of_bundle = np.repeat(np.arange(len(kept)), counts[kept])
+    draft.add(parts.option[rows], emits[rows], which, (parts.source[arc], ends, of_bundle), last)
+
+
+def _add_silent(draft: _Draft, lattice: Lattice, closed: _ClosedNodes) -> None:
+    """Options that emit nothing, after the closing arc."""
+    silent = [i for i, o in enumerate(lattice.options) if not o.emits and closed.open[o.target]]
+    arcs = [
+        (o.source, code, o.target, new, bundle)
+        for bundle, o in enumerate(lattice.options[i] for i in silent)
+        for code in range(lattice.n_codes)
+        if (new := lattice.after(code, o.kind)) is not None
+    ]
+    if arcs:
+        source, code, target, new, bundle = np.array(arcs).T
+        emits = np.full((len(silent), draft.longest), draft.padding)
+        ends = (closed.node(source, code), closed.node(target, new), bundle)
+        draft.add(np.array(silent), emits, np.arange(len(silent)), ends)
+
+
+def _ordered(
+    network: Network,
+    lattice: Lattice,
+    symbols: IntArray,
+    draft: _Draft,
+    level: IntArray,
+    root: int,
+    finals: IntArray,
+) -> StringGraph:
+    """Number nodes by level, those without arcs first; sort arcs by source and emissions by bundle."""
+    source, target, arc_bundle = (np.concatenate(part) for part in zip(*draft.arcs, strict=True))
+    n = len(level)
+    has_arcs = np.zeros(n, dtype=bool)
+    has_arcs[source] = True
+    order = np.lexsort((level, has_arcs))
+    number = np.empty(n, dtype=np.int64)
+    number[order] = np.arange(n)
+    source, target = number[source], number[target]
+    by_source = np.argsort(source, kind="stable")
+    source, target, arc_bundle = source[by_source], target[by_source], arc_bundle[by_source]
+    n_sinks = int(n - has_arcs.sum())
+    level = level[order]
+    cuts = np.flatnonzero(np.diff(level[n_sinks:], prepend=level[n_sinks] - 1)) + n_sinks
+    bundle, group = np.concatenate(draft.bundle), np.concatenate(draft.group)
+    by_bundle = np.argsort(bundle, kind="stable")
+    emits = np.concatenate(draft.emits)[by_bundle]
+    groups, which = np.unique(group[group != NO_GROUP], return_inverse=True)
+    group[group != NO_GROUP] = which
+    return StringGraph(
+        lattice=lattice,
+        symbols=network.symbols(symbols[0], symbols[1]),
+        groups=groups,
+        n_nodes=n,
+        n_sinks=n_sinks,
+        root=int(number[root]),
+        finals=number[finals],
+        option=np.concatenate(draft.option)[by_bundle],
+        emits=emits,
+        lengths=(emits < symbols.shape[1]).sum(1),
+        bundle_start=np.searchsorted(bundle[by_bundle], np.arange(draft.n_bundles + 1)),
+        bundle_group=group,
+        arc_source=source,
+        arc_target=target,
+        arc_bundle=arc_bundle,
+        arc_start=np.searchsorted(source, np.arange(n + 1)),
+        level_nodes=tuple(zip(cuts.tolist(), [*cuts[1:].tolist(), n], strict=True)),
+    )
+
+
+def _prefix_symbols(network: Network) -> tuple[IntArray, IntArray]:
+    """The symbols of what stands before every string."""
+    tokens = torch.tensor(network.prefix, dtype=torch.int64)
+    return tokens.numpy(), network.rnn.states(tokens[None])[0].numpy()
+
+
+def ranges(start: IntArray, count: IntArray) -> IntArray:
+    """Count up: start[0], start[0] + 1, …, start[0] + count[0] - 1, start[1], and so on."""
+    ends = np.cumsum(count)
+    within = np.arange(int(ends[-1]) if len(ends) else 0) - np.repeat(ends - count, count)
+    return np.repeat(start, count) + within
+
+
+def _unique_columns(columns: IntArray) -> tuple[IntArray, IntArray]:
+    """The distinct columns, [rows, unique], and which of them each column is."""
+    low = columns.min(1, initial=0, keepdims=True)
+    span = columns.max(1, initial=0) - low[:, 0] + 1
+    key = np.zeros(columns.shape[1], dtype=np.int64)
+    for row, width in zip(columns - low, span, strict=True):
+        key = key * width + row
+    _, first, inverse = np.unique(key, return_index=True, return_inverse=True)
+    return columns[:, first], inverse
+
+
+def _padded(start: IntArray) -> IntArray:
+    """Row i lists start[i] … start[i + 1] - 1, padded with -1."""
+    count = np.diff(start)
+    index = start[:-1, None] + np.arange(count.max(initial=1))
+    return np.where(index < start[1:, None], index, -1)

@@ -1,0 +1,149 @@
+"""A perturbation space around one string, laid out as a lattice of options: the form that algorithms read.
+
+The string x_0 … x_{n-1} is cut into *levels*, read from left to right: before x_0, before x_1, …, the end; a gap at
+which something may be inserted is a level of its own. An option leads from one level to a later one and emits tokens:
+"keep x_i", "rewrite the span that starts here", "insert at this gap", "insert nothing". A string of the space
+is what a path of options from the first level to the last emits, with no more options of each transformation than
+its budget. Two facts follow, and the rest of the package relies on them:
+
+- Every path passes every level step ℓ → ℓ+1 exactly once, inside exactly one option. So the options that cover
+  a step can be split into two sets, and every path falls on exactly one side (`tl_dyck_hooks.certifiers.exact`
+  branches this way).
+- Rewritten spans are disjoint, and a gap inside a rewritten span cannot be used.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple, final
+
+__all__ = ["KEEP", "Lattice", "Option"]
+
+KEEP = -1
+"""The kind of options that edit nothing: keep a word, leave a gap alone."""
+
+
+class Option(NamedTuple):
+    """One thing that can be done at one place.
+
+    Attributes:
+        source: level it starts from.
+        target: level it leads to.
+        kind: index of the transformation it spends budget of, or `KEEP`.
+        start: index of the first original token it replaces (or of the gap).
+        end: index after the last one; equal to `start` for an insertion.
+        emits: the tokens put in their place.
+    """
+
+    source: int
+    target: int
+    kind: int
+    start: int
+    end: int
+    emits: tuple[int, ...]
+
+
+@final
+@dataclass(frozen=True)
+class Lattice:
+    """All options around one string.
+
+    Attributes:
+        tokens: the original string.
+        budgets: most uses of each transformation (never more than could be used at once).
+        last_level: the level at the end of the string; the first level is 0.
+        options: sorted by source.
+    """
+
+    tokens: tuple[int, ...]
+    budgets: tuple[int, ...]
+    last_level: int
+    options: tuple[Option, ...]
+
+    @property
+    def n_codes(self) -> int:
+        """Number of ways to have spent the budgets; a *code* 0 … n_codes - 1 stands for each."""
+        return math.prod(budget + 1 for budget in self.budgets)
+
+    @cached_property
+    def strides(self) -> tuple[int, ...]:
+        """What one use of each transformation adds to the code: codes are numbers of mixed radix."""
+        strides, stride = [], 1
+        for budget in self.budgets:
+            strides.append(stride)
+            stride *= budget + 1
+        return tuple(strides)
+
+    def spent(self, code: int) -> tuple[int, ...]:
+        """The uses of each transformation that a code stands for."""
+        return tuple(code // stride % (budget + 1) for stride, budget in zip(self.strides, self.budgets, strict=True))
+
+    def after(self, code: int, kind: int) -> int | None:
+        """The code after one more option of that kind, or None if its budget is spent."""
+        if kind == KEEP:
+            return code
+        stride, budget = self.strides[kind], self.budgets[kind]
+        return None if code // stride % (budget + 1) == budget else code + stride
+
+    @cached_property
+    def options_from(self) -> tuple[tuple[int, ...], ...]:
+        """Indices of the options that start at each level."""
+        table: list[list[int]] = [[] for _ in range(self.last_level + 1)]
+        for index, option in enumerate(self.options):
+            table[option.source].append(index)
+        return tuple(map(tuple, table))
+
+    def n_edit_paths(self) -> int:
+        """Number of paths: ways to choose disjoint rewritings within the budgets (not of distinct strings)."""
+        ways: list[dict[int, int]] = [{} for _ in range(self.last_level + 1)]
+        ways[0][0] = 1
+        for option in self.options:
+            for code, count in ways[option.source].items():
+                new = self.after(code, option.kind)
+                if new is not None:
+                    ways[option.target][new] = ways[option.target].get(new, 0) + count
+        return sum(ways[-1].values())
+
+    def length_range(self) -> tuple[int, int]:
+        """Number of tokens of the shortest and of the longest string."""
+        seen: list[dict[int, tuple[int, int]]] = [{} for _ in range(self.last_level + 1)]
+        seen[0][0] = (0, 0)
+        for option in self.options:
+            more = len(option.emits)
+            for code, (low, high) in tuple(seen[option.source].items()):
+                new = self.after(code, option.kind)
+                if new is not None:
+                    shortest, longest = seen[option.target].get(new, (low + more, high + more))
+                    seen[option.target][new] = (min(shortest, low + more), max(longest, high + more))
+        ends = seen[-1].values()
+        return min(low for low, _ in ends), max(high for _, high in ends)
+
+    def path_to(self, string: Sequence[int]) -> tuple[int, ...] | None:
+        """Indices of the options of a path with the fewest edits that emits `string`; None if there is none."""
+        string = tuple(string)
+        parents: dict[tuple[int, int, int], tuple[tuple[int, int, int], int] | None] = {(0, 0, 0): None}
+        front: list[set[tuple[int, int, int]]] = [set() for _ in range(self.last_level + 1)]
+        front[0].add((0, 0, 0))
+        for index, option in enumerate(self.options):
+            for place in tuple(front[option.source]):
+                _, code, read = place
+                new, end = self.after(code, option.kind), read + len(option.emits)
+                if new is None or string[read:end] != option.emits:
+                    continue
+                reached = (option.target, new, end)
+                if reached not in parents:
+                    parents[reached] = (place, index)
+                    front[option.target].add(reached)
+        ends = [place for place in front[-1] if place[2] == len(string)]
+        if not ends:
+            return None
+        # the number of edits is the number of budget units spent, so any path to the cheapest code will do
+        step = parents[min(ends, key=lambda place: (sum(self.spent(place[1])), place[1]))]
+        path = []
+        while step is not None:
+            path.append(step[1])
+            step = parents[step[0]]
+        return tuple(reversed(path))

@@ -1,0 +1,241 @@
+"""A `TwoLayerRNN` in float64 numpy, with every result in a ball that holds the exact value.
+
+What is certified is the real-number function that the RNN's weights define (float32 weights are float64 numbers too).
+A symbol is a token together with the state after it: all that an embedding, a key, a value and a query depend on.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from tl_dyck.certify.balls import UNIT, Array, Ball, activation, gamma, layer_norm, unit_norm
+from tl_dyck.rnn import TwoLayerRNN
+
+__all__ = ["Network", "Objectives", "SymbolTable"]
+
+IntArray = NDArray[np.int64]
+
+_MOST_NUMBERS = 4_000_000
+"""Arrays of values are kept below this many numbers (32 MB) by working in pieces."""
+
+
+@final
+@dataclass(frozen=True)
+class Objectives:
+    """K functions of the logits, whose least value over a space is asked for: logit[plus] - logit[minus] + offset.
+
+    Attributes:
+        plus: [K] indices of logits; -1 leaves the term out.
+        minus: [K].
+        offsets: [K].
+    """
+
+    plus: IntArray
+    minus: IntArray
+    offsets: Array
+
+    @classmethod
+    def margins(cls, target: int, d_vocab_out: int) -> Objectives:
+        """logit[target] - logit[c] for every other c; their least value is the margin."""
+        others = np.delete(np.arange(d_vocab_out), target)
+        return cls(np.full_like(others, target), others, np.zeros(len(others)))
+
+    @classmethod
+    def changes(cls, logits: Array) -> Objectives:
+        """±(logit[c] - logits[c]) for every c; minus their least value is the largest change of any logit."""
+        c, none = np.arange(len(logits)), np.full(len(logits), -1)
+        return cls(np.concatenate([c, none]), np.concatenate([none, c]), np.concatenate([-logits, logits]))
+
+
+@final
+@dataclass(frozen=True)
+class SymbolTable:
+    """What the network makes of each symbol; S symbols, H heads.
+
+    Attributes:
+        network: whose symbols these are.
+        tokens: [S].
+        states: [S].
+        r: residual stream before the block, [S, d_model].
+        attended: what keys, values and queries are made of: ln1(r), or r, [S, d_model].
+    """
+
+    network: Network
+    tokens: IntArray
+    states: IntArray
+    r: Ball
+    attended: Ball
+
+    @cached_property
+    def key(self) -> Ball:
+        """[S, H, d_head]."""
+        return self.network.project(self.attended, "K")
+
+    @cached_property
+    def value(self) -> Ball:
+        """[S, H, d_head]."""
+        return self.network.project(self.attended, "V")
+
+    @cached_property
+    def largest_value(self) -> Array:
+        """[H, d_head]: the largest |v| of any symbol, error included."""
+        largest: Array = self.value.size.max(0)
+        return largest
+
+    @cached_property
+    def value_error(self) -> Array:
+        """[H, d_head]: the largest error of any symbol's value."""
+        error: Array = self.value.rad.max(0)
+        return error
+
+    def scores(self, queries: IntArray) -> tuple[Array, Array]:
+        """Scores of every symbol for some symbols' queries, and a bound of their errors.
+
+        Returns:
+            [Q, S, H] and [Q, H].
+        """
+        scale = self.network.config.attn_scale
+        query, key = self.network.project(self.attended.at(queries), "Q"), self.key
+        q_mid, k_mid = query.mid.transpose(1, 0, 2), key.mid.transpose(1, 2, 0)
+        scores: Array = (q_mid @ k_mid).transpose(1, 2, 0) / scale
+        q, e_q, k, e_k = (np.sqrt((part**2).sum(-1)) for part in (query.mid, query.rad, key.mid, key.rad))
+        k, e_k = k.max(0), e_k.max(0)
+        error: Array = q * e_k + e_q * (k + e_k) + gamma(query.mid.shape[-1] + 6) * q * k
+        return scores, error / scale * (1 + 1e-6)
+
+
+@final
+class Network:
+    """The network's functions, batched."""
+
+    def __init__(self, rnn: TwoLayerRNN) -> None:
+        if rnn.dtype != torch.float64 or rnn.device.type != "cpu":
+            rnn = copy.deepcopy(rnn).to(device="cpu", dtype=torch.float64)
+        self.rnn = rnn
+        self.config = rnn.config
+        self._balls: dict[str, Ball] = {}
+
+    @property
+    def prefix(self) -> tuple[int, ...]:
+        """What stands before every string: BOS, or nothing."""
+        return () if self.config.bos_token is None else (self.config.bos_token,)
+
+    @cached_property
+    def w_o(self) -> Ball:
+        """[H, d_head, d_model]."""
+        return self.weight("W_O")
+
+    @cached_property
+    def _projections(self) -> dict[str, tuple[Array, Array, Array]]:
+        """W_K, W_V, W_Q as [d_model, H * d_head], their absolute values, and the biases."""
+        flat = {
+            name: np.ascontiguousarray(self.weight(f"W_{name}").mid.transpose(1, 0, 2).reshape(self.config.d_model, -1))
+            for name in "KVQ"
+        }
+        return {name: (w, abs(w), self.weight(f"b_{name}").mid.reshape(-1)) for name, w in flat.items()}
+
+    def project(self, attended: Ball, name: str) -> Ball:
+        """Keys ("K"), values ("V"), or queries ("Q", not yet divided by attn_scale): [S, d_model] to [S, H, d_head]."""
+        weight, absolute, bias = self._projections[name]
+        return attended.affine(weight, absolute, bias).reshape(-1, self.config.n_heads, self.config.d_head)
+
+    def weight(self, name: str) -> Ball:
+        """A weight of the RNN."""
+        if name not in self._balls:
+            self._balls[name] = Ball.exact(getattr(self.rnn, name).numpy())
+        return self._balls[name]
+
+    def norm(self, name: str, x: Ball) -> Ball:
+        """ln1, ln2 or ln_final."""
+        kind = getattr(self.config, name)
+        if kind is None:
+            return x
+        x = layer_norm(x, self.config.eps)
+        return x if kind == "lnpre" else x.times(self.weight(f"{name}_w")).plus(self.weight(f"{name}_b"))
+
+    def symbols(self, tokens: IntArray, states: IntArray) -> SymbolTable:
+        """Tabulate embeddings, keys, values and queries."""
+        with torch.no_grad():
+            embedded = self.rnn.embed(torch.from_numpy(tokens), torch.from_numpy(states)).numpy()
+        r = Ball(embedded, np.asarray(UNIT * abs(embedded), dtype=np.float64))  # at most one addition: W_E + W_pos
+        return SymbolTable(self, tokens, states, r, self.norm("ln1", r))
+
+    def attention_output(self, z: Ball) -> Ball:
+        """Σ_h z^h W_O^h + b_O, from z as [..., H * d_head]."""
+        w_o = self.w_o.reshape(-1, self.config.d_model)
+        return z.matmul(w_o).plus(self.weight("b_O"))
+
+    def readout(self, r: Ball, z: Ball) -> Ball:
+        """From r_L and the attention's output z, [..., H * d_head], to what the unembedding reads, [..., d_model]."""
+        attn_out = self.attention_output(z)
+        if self.config.ln_c is not None:
+            attn_out = unit_norm(attn_out, self.config.ln_c)
+        resid = r.plus(attn_out) if self.config.residual else attn_out
+        if self.config.act_fn is not None:
+            pre = self.norm("ln2", resid).matmul(self.weight("W_in")).plus(self.weight("b_in"))
+            hidden = activation(pre, self.config.act_fn)
+            resid = resid.plus(hidden.matmul(self.weight("W_out")).plus(self.weight("b_out")))
+        return self.norm("ln_final", resid)
+
+    def unembed(self, objectives: Objectives) -> tuple[Ball, Ball]:
+        """The objectives as functions of what the unembedding reads: weights [d_model, K] and constants [K]."""
+        weights, bias = (
+            Ball.exact(_columns(w.mid, objectives.plus)).minus(Ball.exact(_columns(w.mid, objectives.minus)))
+            for w in (self.weight("W_U"), self.weight("b_U"))
+        )
+        return weights, bias.plus(Ball.exact(objectives.offsets))
+
+    def values_of(self, strings: Sequence[tuple[int, ...]], objectives: Objectives) -> Ball:
+        """The objectives on concrete strings (without BOS), [B, K], each with its proved rounding error."""
+        mid = np.empty((len(strings), len(objectives.offsets)))
+        rad = np.empty_like(mid)
+        by_length: dict[int, list[int]] = {}
+        for index, string in enumerate(strings):
+            by_length.setdefault(len(string), []).append(index)
+        for indices in by_length.values():
+            tokens = np.array([(*self.prefix, *strings[i]) for i in indices], dtype=np.int64)
+            states = self.rnn.states(torch.from_numpy(tokens)).numpy()
+            unique, inverse = np.unique(np.stack([tokens.ravel(), states.ravel()]), axis=1, return_inverse=True)
+            table = self.symbols(unique[0].copy(), unique[1].copy())
+            result = self.values_at(table, inverse.reshape(tokens.shape), self.unembed(objectives))
+            mid[indices], rad[indices] = result.mid, result.rad
+        return Ball(mid, rad)
+
+    def values_at(self, table: SymbolTable, index: IntArray, unembed: tuple[Ball, Ball]) -> Ball:
+        """Objectives (see `unembed`) on strings of one length, given as symbols, [B, L], BOS included."""
+        weights, bias = unembed
+        step = max(1, _MOST_NUMBERS // (index.shape[1] * self.config.n_heads * self.config.d_head))
+        pieces = []
+        for start in range(0, len(index), step):
+            piece = index[start : start + step]
+            z = self.attend(table, piece)
+            pieces.append(self.readout(table.r.at(piece[:, -1]), z).matmul(weights).plus(bias))
+        return pieces[0] if len(pieces) == 1 else Ball(*(np.concatenate(part) for part in zip(*pieces, strict=True)))
+
+    def attend(self, table: SymbolTable, index: IntArray) -> Ball:
+        """The attention's output at the last of L symbols, [B, L] to [B, H * d_head]."""
+        last, which = np.unique(index[:, -1], return_inverse=True)
+        scores, score_error = table.scores(last)
+        a = scores[which[:, None], index]  # [B, L, H]
+        weight = np.exp(a - a.max(1, keepdims=True))
+        z = np.einsum("blh,blhe->bhe", weight, table.value.mid[index], optimize=True)
+        z /= weight.sum(1)[..., None]
+        # exp(a) is off by a relative ε, which moves a weighted mean by at most 2ε/(1-ε) times the largest |v|
+        epsilon = np.expm1(score_error[which] + 4 * UNIT * abs(scores).max()) + 8 * UNIT
+        relative = np.where(epsilon < 0.5, 2 * epsilon / (1 - np.minimum(epsilon, 0.5)), np.inf)
+        relative += 4 * gamma(index.shape[1] + 8)
+        rad = relative[..., None] * table.largest_value + table.value_error
+        return Ball(z, rad * (1 + 1e-9) + 1e-300).reshape(len(index), -1)
+
+
+def _columns(weight: Array, index: IntArray) -> Array:
+    """Some columns (entries of the last axis); zeros for the index -1."""
+    return np.where(index >= 0, weight[..., index], 0.0)

@@ -1,0 +1,245 @@
+"""Shortest paths over a `StringGraph`, for many costs at once.
+
+Costs are additive over symbols. All functions work on columns: column b has its own cost of every symbol, its own
+group (last symbol) and, where a search has narrowed the space down, its own set of allowed emissions. One sweep from
+the end to the root computes, for every node and column, the least cost from there to the end; it takes O(arcs) vector
+operations on columns, in one numpy call per level and step, and needs (nodes + bundles + emissions) × columns numbers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tl_dyck.certify.balls import Array
+from tl_dyck.certify.graph import NO_GROUP, StringGraph, ranges
+from tl_dyck.certify.network import IntArray
+
+__all__ = ["Costs", "Sweep", "count_paths", "emission_costs", "enumerate_below", "extremes", "sweep"]
+
+BoolArray = NDArray[np.bool_]
+
+
+@final
+@dataclass(frozen=True)
+class Costs:
+    """Costs of emissions and bundles, B columns.
+
+    Attributes:
+        emissions: [E, B]; inf where forbidden.
+        bundles: [bundles, B]: the least of each bundle's emissions; inf for closing bundles of other groups.
+    """
+
+    emissions: Array
+    bundles: Array
+
+
+@final
+@dataclass(frozen=True)
+class Sweep:
+    """The result of one sweep.
+
+    Attributes:
+        costs: what was swept.
+        to_go: [nodes, B]: the least cost from a node to the end; inf if the end cannot be reached.
+    """
+
+    graph: StringGraph
+    costs: Costs
+    to_go: Array
+
+    @property
+    def least(self) -> Array:
+        """[B]: the least cost of any string; inf if no string is left."""
+        least: Array = self.to_go[self.graph.root]
+        return least
+
+    def paths(self, columns: IntArray) -> IntArray:
+        """A cheapest path of each of some columns, as emissions, [columns, steps], padded with -1.
+
+        Every column must have a path.
+        """
+        graph, n_columns = self.graph, self.to_go.shape[1]
+        bundle_of, target_of, closed = graph.padded_arcs
+        cost_of, to_go = self.costs.bundles.ravel(), self.to_go.ravel()
+        node = np.full(len(columns), graph.root)
+        column, nodes, bundles = columns[:, None], [], []
+        while node.max() >= graph.n_sinks:
+            bundle, target = bundle_of[node], target_of[node]  # [columns, most arcs]
+            cost = cost_of.take(bundle * n_columns + column)
+            cost += to_go.take(target * n_columns + column)
+            cost += closed[node]
+            best = node * bundle_of.shape[1] + cost.argmin(1)
+            nodes.append(node)
+            bundles.append(bundle_of.take(best))
+            node = target_of.take(best)
+        bundle = np.stack(bundles, axis=1)  # [columns, steps]
+        emission, missing = graph.padded_emissions
+        cost = self.costs.emissions.ravel().take(emission[bundle] * n_columns + columns[:, None, None])
+        best = bundle * emission.shape[1] + (cost + missing[bundle]).argmin(2)
+        return np.where(np.stack(nodes, axis=1) < graph.n_sinks, -1, emission.take(best))
+
+
+def emission_costs(
+    graph: StringGraph,
+    symbols: Array,
+    groups: IntArray,
+    allowed: BoolArray | None = None,
+    extra: Array | None = None,
+) -> Costs:
+    """Add up the costs of symbols.
+
+    Args:
+        graph: the strings.
+        symbols: [S, B] cost of each symbol.
+        groups: [B] the group that each column's strings belong to.
+        allowed: [E, B] which emissions may be used; all if not given.
+        extra: [E] costs of emissions themselves.
+    """
+    padded = np.concatenate([symbols, np.zeros((1, symbols.shape[1]))])
+    costs = _emission_sums(graph, padded)
+    if extra is not None:
+        costs += extra[:, None]
+    if allowed is not None:
+        costs[~allowed] = np.inf
+    bundles = np.minimum.reduceat(costs, graph.bundle_start[:-1], axis=0)
+    _close(graph, bundles, groups, np.inf)
+    return Costs(costs, bundles)
+
+
+def sweep(graph: StringGraph, costs: Costs) -> Sweep:
+    """The least cost from every node to the end."""
+    return Sweep(graph, costs, _to_go(graph, costs.bundles))
+
+
+def extremes(graph: StringGraph, symbols: Array, group: int, allowed: BoolArray | None = None) -> tuple[Array, Array]:
+    """The least and the greatest cost of any string of one group, for B costs of symbols, [S, B].
+
+    Args:
+        graph: the strings.
+        symbols: [S, B].
+        group: of the strings.
+        allowed: [E]; all if not given.
+
+    Returns:
+        [B] and [B].
+    """
+    padded = np.concatenate([symbols, np.zeros((1, symbols.shape[1]))])
+    least = _emission_sums(graph, padded)
+    most = least
+    if allowed is not None:
+        most = least.copy()
+        least[~allowed], most[~allowed] = np.inf, -np.inf
+    bundles = np.concatenate(
+        [
+            np.minimum.reduceat(least, graph.bundle_start[:-1], axis=0),
+            -np.maximum.reduceat(most, graph.bundle_start[:-1], axis=0),
+        ],
+        axis=1,
+    )
+    _close(graph, bundles, np.array([group]), np.inf)
+    both = _to_go(graph, bundles)[graph.root]
+    return both[: symbols.shape[1]], -both[symbols.shape[1] :]
+
+
+def _to_go(graph: StringGraph, bundles: Array) -> Array:
+    to_go = np.full((graph.n_nodes, bundles.shape[1]), np.inf)
+    to_go[graph.finals] = 0.0
+    for first, last in reversed(graph.level_nodes):
+        start, end = graph.arc_start[first], graph.arc_start[last]
+        through = to_go.take(graph.arc_target[start:end], axis=0)
+        through += bundles.take(graph.arc_bundle[start:end], axis=0)
+        np.minimum.reduceat(through, graph.arc_start[first:last] - start, axis=0, out=to_go[first:last])
+    return to_go
+
+
+def _emission_sums(graph: StringGraph, padded: Array) -> Array:
+    """Costs of emissions, [E, B], from those of symbols, [S + 1, B], the last of which is 0."""
+    costs: Array = padded.take(graph.emits[:, 0], axis=0)
+    for j in range(1, graph.emits.shape[1]):
+        rows = np.flatnonzero(graph.lengths > j)
+        costs[rows] += padded.take(graph.emits[rows, j], axis=0)
+    return costs
+
+
+def count_paths(graph: StringGraph, groups: IntArray, allowed: BoolArray | None = None) -> Array:
+    """[B]: how many paths each column has (rounded once they exceed 2⁵³)."""
+    ways = np.ones((len(graph.option), len(groups))) if allowed is None else allowed.astype(np.float64)
+    bundles = np.add.reduceat(ways, graph.bundle_start[:-1], axis=0)
+    _close(graph, bundles, groups, 0.0)
+    to_go = np.zeros((graph.n_nodes, len(groups)))
+    to_go[graph.finals] = 1.0
+    for first, last in reversed(graph.level_nodes):
+        start, end = graph.arc_start[first], graph.arc_start[last]
+        through = to_go.take(graph.arc_target[start:end], axis=0)
+        through *= bundles.take(graph.arc_bundle[start:end], axis=0)
+        np.add.reduceat(through, graph.arc_start[first:last] - start, axis=0, out=to_go[first:last])
+    counts: Array = to_go[graph.root]
+    return counts
+
+
+def enumerate_below(swept: Sweep, column: int, threshold: float, limit: int) -> IntArray | None:
+    """All paths of one column whose cost is at most `threshold`, or None if there are more than `limit`.
+
+    Partial paths are extended level by level, and dropped when even the cheapest way to the end costs too much. So
+    every one that is kept leads to a result, and the work is proportional to the number of results.
+
+    Returns:
+        [paths, steps] emissions, padded with -1.
+    """
+    graph, to_go = swept.graph, swept.to_go[:, column]
+    bundles, emissions = swept.costs.bundles[:, column], swept.costs.emissions[:, column]
+    threshold = min(threshold, np.finfo(np.float64).max)  # what is forbidden costs inf, and stays forbidden
+    history = [(np.array([-1]), np.array([-1]))]  # per partial path: index of the one it extends, emission
+    n_history = 1
+    waiting: dict[int, list[tuple[IntArray, Array, IntArray]]] = {}
+    levels = [first for first, _ in graph.level_nodes]
+    ended: list[IntArray] = []
+
+    def put(node: IntArray, cost: Array, index: IntArray) -> None:
+        done = node < graph.n_sinks
+        ended.append(index[done])
+        which = np.searchsorted(levels, node, side="right") - 1
+        for level in np.unique(which[~done]):
+            there = (which == level) & ~done
+            waiting.setdefault(int(level), []).append((node[there], cost[there], index[there]))
+
+    put(np.array([graph.root]), np.zeros(1), np.array([0]))
+    for level in range(len(levels)):
+        if level not in waiting:
+            continue
+        node, cost, index = (np.concatenate(part) for part in zip(*waiting.pop(level), strict=True))
+        count = graph.arc_start[node + 1] - graph.arc_start[node]
+        arc, origin = ranges(graph.arc_start[node], count), np.repeat(np.arange(len(node)), count)
+        bundle, target = graph.arc_bundle[arc], graph.arc_target[arc]
+        kept = cost[origin] + bundles[bundle] + to_go[target] <= threshold
+        origin, bundle, target = origin[kept], bundle[kept], target[kept]
+        count = graph.bundle_start[bundle + 1] - graph.bundle_start[bundle]
+        row, which = ranges(graph.bundle_start[bundle], count), np.repeat(np.arange(len(bundle)), count)
+        # a closing bundle of another group is forbidden as a whole, and was dropped with its arc
+        spent = cost[origin[which]] + emissions[row]
+        kept = spent + to_go[target[which]] <= threshold
+        row, which, spent = row[kept], which[kept], spent[kept]
+        history.append((index[origin[which]], row))
+        put(target[which], spent, np.arange(n_history, n_history + len(row)))
+        n_history += len(row)
+        open_ends = sum(len(part[0]) for parts in waiting.values() for part in parts)
+        if open_ends + sum(map(len, ended)) > limit:
+            return None
+    parent, emission = (np.concatenate(part) for part in zip(*history, strict=True))
+    at = np.concatenate(ended)
+    steps = []
+    while (at > 0).any():
+        steps.append(emission[at])
+        at = np.where(at > 0, parent[at], 0)
+    return np.stack(steps[::-1], axis=1) if steps else np.empty((0, 0), dtype=np.int64)
+
+
+def _close(graph: StringGraph, bundles: Array, groups: IntArray, forbidden: float) -> None:
+    """Forbid the closing bundles of other groups, in place."""
+    closing = np.flatnonzero(graph.bundle_group != NO_GROUP)
+    other = graph.bundle_group[closing][:, None] != groups
+    bundles[closing] = np.where(other, forbidden, bundles[closing])

@@ -1,0 +1,321 @@
+"""The certifier hook: how users ask, and what a certifier is.
+
+A certifier is a function ``(rnn, tokens, target, space, *, time_limit, **options) -> Certificate``. To plug one
+in, write it and announce it by entry point, or register it by decorator::
+
+    def my_certifier(rnn, tokens, target, space, *, time_limit=None):
+        lower, string = ...  # a proved bound of the margin, and the worst string seen
+        return conclude(rnn, tokens, target, space, certifier="mine", lower=lower, string=string, started=...)
+
+    [project.entry-points."tl_dyck.certifiers"]
+    mine = "my_package:my_certifier"
+
+It is handed an RNN in float64 and a string without BOS that `certify` has checked. Whatever it claims to be a
+counterexample, `certify` checks again: by the space, and by running the original model.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import math
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+import torch
+
+from tl_dyck.certify.certificate import Certificate, Status, Witness
+from tl_dyck.certify.network import Network, Objectives
+from tl_dyck.certify.spaces import Edit, PerturbationSpace, Tokens, as_tokens
+from tl_dyck.registry import Registry
+from tl_dyck.rnn import TwoLayerRNN, export_rnn
+
+__all__ = ["Certifier", "CertifyError", "certifiers", "certify", "certify_many", "conclude", "list_certifiers"]
+
+
+class CertifyError(ValueError):
+    """A question that has no answer: an empty string, a target that is no logit, a space beyond the model's reach."""
+
+
+@runtime_checkable
+class Certifier(Protocol):
+    """What is registered under a name; see the module's docstring."""
+
+    def __call__(
+        self,
+        rnn: TwoLayerRNN,
+        tokens: tuple[int, ...],
+        target: int,
+        space: PerturbationSpace,
+        *,
+        time_limit: float | None = None,
+        **options: Any,
+    ) -> Certificate:
+        """Certify one string."""
+
+
+certifiers: Registry[Certifier] = Registry("certifier", "tl_dyck.certifiers")
+
+
+def list_certifiers() -> list[str]:
+    """Names of all certifiers, built in or installed. Loads none of them."""
+    return certifiers.names()
+
+
+def certify(
+    model_or_rnn: Any,
+    tokens: Tokens,
+    target: int | None,
+    space: PerturbationSpace,
+    certifier: str | Certifier = "exact",
+    *,
+    time_limit: float | None = None,
+    beyond_n_ctx: bool = False,
+    **options: Any,
+) -> Certificate:
+    """Does the target stay the largest logit at the last position, on every string of a space?
+
+    Args:
+        model_or_rnn: a `TwoLayerRNN`, or any model that `tl_dyck.rnn.export_rnn` accepts.
+        tokens: the string. If the model reads a BOS first, the string may start with one or not; it is not edited.
+        target: index of a logit; None for the one that is largest on `tokens`.
+        space: the strings to certify against.
+        certifier: name of a certifier, or the certifier itself.
+        time_limit: seconds, after which the best bound so far is returned; None for no limit.
+        beyond_n_ctx: allow strings longer than n_ctx, if the model has no positions.
+        options: of the certifier.
+
+    Returns:
+        The certificate. "falsified" carries a string of the space on which the *model* (not only the RNN) prefers
+        another logit.
+
+    Raises:
+        CertifyError: an empty string, a token or target out of range, or strings that the model cannot read.
+        UnknownNameError: no such certifier.
+    """
+    return _Asker(model_or_rnn).ask(tokens, target, space, certifier, time_limit, beyond_n_ctx, options)
+
+
+def certify_many(
+    model_or_rnn: Any,
+    strings: Iterable[Tokens],
+    targets: Sequence[int | None] | None,
+    space: PerturbationSpace,
+    certifier: str | Certifier = "exact",
+    *,
+    time_limit: float | None = None,
+    beyond_n_ctx: bool = False,
+    n_jobs: int = 1,
+    **options: Any,
+) -> list[Certificate]:
+    """Certify many strings against one space; as `certify`, but what depends on the model alone is done once.
+
+    Args:
+        strings: the strings.
+        targets: one per string; None for the model's own predictions.
+        time_limit: seconds *per string*.
+        n_jobs: worker processes (as joblib counts them: -1 for one per core).
+        model_or_rnn: see `certify`.
+        space: see `certify`.
+        certifier: see `certify`.
+        beyond_n_ctx: see `certify`.
+        options: of the certifier.
+
+    Returns:
+        Certificates in the order of the strings.
+    """
+    asker, every = _Asker(model_or_rnn), [as_tokens(tokens) for tokens in strings]
+    wanted = [None] * len(every) if targets is None else list(targets)
+    if len(wanted) != len(every):
+        raise CertifyError(f"{len(every)} strings but {len(wanted)} targets; give one target per string.")
+    calls = [
+        (tokens, target, space, certifier, time_limit, beyond_n_ctx, options)
+        for tokens, target in zip(every, wanted, strict=True)
+    ]
+    if n_jobs == 1:
+        return [asker.ask(*call) for call in calls]
+    import joblib
+
+    results: list[Certificate] = joblib.Parallel(n_jobs=n_jobs)(joblib.delayed(asker.ask)(*call) for call in calls)
+    return results
+
+
+def conclude(
+    rnn: TwoLayerRNN,
+    tokens: tuple[int, ...],
+    target: int,
+    space: PerturbationSpace,
+    *,
+    certifier: str,
+    lower: float,
+    string: tuple[int, ...] | None,
+    started: float,
+    reason: str = "",
+    stats: Mapping[str, int] | None = None,
+) -> Certificate:
+    """Make a certificate of a proved bound and the worst string seen.
+
+    Args:
+        rnn: as handed to the certifier.
+        tokens: as handed to the certifier.
+        target: as handed to the certifier.
+        space: as handed to the certifier.
+        certifier: the certifier's name.
+        lower: proved: no string of the space has a smaller margin; -inf for nothing proved.
+        string: the worst string seen; None for the original.
+        started: `time.perf_counter()` when the certifier began.
+        reason: why it had to stop early, if it had to.
+        stats: anything worth counting.
+
+    Returns:
+        "certified" if `lower` is positive, "falsified" if the string's margin is negative by more than its rounding
+        error, else "unknown".
+    """
+    network = Network(rnn)
+    string = tokens if string is None else string
+    values = network.values_of([string], Objectives.margins(target, rnn.config.d_vocab_out))
+    upper = float((values.mid + values.rad).min())
+    logits = tuple(_last_logits(rnn, (*network.prefix, *string)))
+    edits = space.edits(tokens, string)
+    if edits is None:
+        raise CertifyError(f"certifier {certifier!r} returned the string {string}, which is not in the space {space}.")
+    lower = min(lower, upper)
+    status: Status = "certified" if lower > 0 else "falsified" if upper < 0 else "unknown"
+    if status == "unknown" and not reason:
+        reason = "the least margin and 0 are closer than rounding, or than the certifier can tell"
+    return Certificate(
+        status=status,
+        tokens=tokens,
+        target=target,
+        lower=lower,
+        upper=upper,
+        worst=Witness(tokens=string, edits=edits, logits=logits, margin=_margin(logits, target)),
+        certifier=certifier,
+        space=str(space),
+        seconds=time.perf_counter() - started,
+        reason=reason if status == "unknown" else "",
+        stats=stats or {},
+    )
+
+
+class _Asker:
+    """A model, its RNN in float64, and the checks around a certifier."""
+
+    def __init__(self, model_or_rnn: Any) -> None:
+        self.model = None if isinstance(model_or_rnn, TwoLayerRNN) else model_or_rnn
+        rnn = model_or_rnn if self.model is None else export_rnn(model_or_rnn)
+        if rnn.dtype != torch.float64 or rnn.device.type != "cpu":
+            rnn = copy.deepcopy(rnn).to(device="cpu", dtype=torch.float64)
+        self.rnn: TwoLayerRNN = rnn
+
+    def ask(
+        self,
+        tokens: Tokens,
+        target: int | None,
+        space: PerturbationSpace,
+        certifier: str | Certifier,
+        time_limit: float | None,
+        beyond_n_ctx: bool,
+        options: dict[str, Any],
+    ) -> Certificate:
+        started = time.perf_counter()
+        run = certifiers.get(certifier) if isinstance(certifier, str) else certifier
+        given = as_tokens(tokens)
+        bos = self.rnn.config.bos_token
+        prefix = given[:1] if bos is not None and given[:1] == (bos,) else ()
+        string = given[len(prefix) :]
+        self._check(string, space, time_limit, beyond_n_ctx)
+        target = self._target(string, target)
+        certificate = run(self.rnn, string, target, space, time_limit=time_limit, **options)
+        if not isinstance(certificate, Certificate):
+            raise TypeError(f"certifier {certifier!r} returned a {type(certificate).__name__}, not a Certificate.")
+        certificate = self._confirmed(certificate, space)
+        worst = certificate.worst
+        if worst is not None:
+            edits = tuple(_shifted(edit, len(prefix)) for edit in worst.edits)
+            worst = dataclasses.replace(worst, tokens=prefix + worst.tokens, edits=edits)
+        seconds = time.perf_counter() - started
+        return dataclasses.replace(certificate, tokens=given, worst=worst, seconds=seconds)
+
+    def _check(
+        self, string: tuple[int, ...], space: PerturbationSpace, time_limit: float | None, beyond_n_ctx: bool
+    ) -> None:
+        config = self.rnn.config
+        if not isinstance(space, PerturbationSpace):
+            raise TypeError(f"space must be a PerturbationSpace, not {space!r}; see parse_space for texts.")
+        if time_limit is not None and not time_limit > 0:
+            raise CertifyError(f"time_limit must be positive (or None), not {time_limit!r}.")
+        if not string:
+            raise CertifyError("an empty string cannot be certified; give at least one token besides BOS.")
+        lattice = space.lattice(string)
+        every = (*string, *(token for option in lattice.options for token in option.emits))
+        if not 0 <= min(every) <= max(every) < config.d_vocab:
+            wrong = next(token for token in every if not 0 <= token < config.d_vocab)
+            where = "the string" if wrong in string else f"the space {space}"
+            raise CertifyError(f"token {wrong} of {where} is not in the vocabulary 0..{config.d_vocab - 1}.")
+        bos = config.bos_token is not None
+        shortest, longest = lattice.length_range()
+        if shortest == 0 and not bos:
+            raise CertifyError(
+                f"the space {space} holds the empty string, on which a model without BOS has no logits; lower the "
+                "budget of deletions, or protect a word from them."
+            )
+        if longest + bos > config.n_ctx and (config.has_position or not beyond_n_ctx):
+            hint = "" if config.has_position else " or pass beyond_n_ctx=True (the model has no positions)"
+            raise CertifyError(
+                f"the space {space} holds strings of {longest + bos} tokens (BOS included), but the model reads "
+                f"{config.n_ctx} (n_ctx); shorten the string, lower the budgets{hint}."
+            )
+
+    def _target(self, string: tuple[int, ...], target: int | None) -> int:
+        if target is None:
+            return int(np.argmax(self._logits(string)))
+        if isinstance(target, bool) or not isinstance(target, int | np.integer):
+            raise TypeError(f"target must be the index of a logit, not {target!r}.")
+        if not 0 <= target < self.rnn.config.d_vocab_out:
+            raise CertifyError(f"target {target} is not one of the {self.rnn.config.d_vocab_out} logits.")
+        if self.rnn.config.d_vocab_out == 1:
+            raise CertifyError("the model has a single logit, so nothing can be larger; there is nothing to certify.")
+        return int(target)
+
+    def _logits(self, string: tuple[int, ...]) -> list[float]:
+        """Of the original model, where there is one."""
+        bos = self.rnn.config.bos_token
+        return _last_logits(self.rnn if self.model is None else self.model, string if bos is None else (bos, *string))
+
+    def _confirmed(self, certificate: Certificate, space: PerturbationSpace) -> Certificate:
+        """Run the model on the worst string; withdraw a "falsified" that it does not confirm."""
+        worst = certificate.worst
+        if worst is None:
+            return certificate
+        if not space.contains(certificate.tokens, worst.tokens):
+            raise CertifyError(
+                f"certifier {certificate.certifier!r} returned the string {worst.tokens}, which is not in {space}."
+            )
+        logits = tuple(self._logits(worst.tokens))
+        margin = _margin(logits, certificate.target)
+        worst = dataclasses.replace(worst, logits=logits, margin=margin)
+        if certificate.status == "falsified" and not margin < 0:
+            reason = (
+                f"the exact margin of {worst.tokens} is {certificate.upper:.3g}, but the model computes {margin:.3g}: "
+                "its rounding hides the error"
+            )
+            return dataclasses.replace(certificate, status="unknown", worst=worst, reason=reason)
+        return dataclasses.replace(certificate, worst=worst)
+
+
+def _last_logits(model: Any, tokens: tuple[int, ...]) -> list[float]:
+    with torch.no_grad():
+        device = next(iter(model.state_dict().values())).device
+        logits: list[float] = model(torch.tensor([tokens], device=device))[0, -1].double().tolist()
+    return logits
+
+
+def _margin(logits: Sequence[float], target: int) -> float:
+    return logits[target] - max((value for c, value in enumerate(logits) if c != target), default=-math.inf)
+
+
+def _shifted(edit: Edit, by: int) -> Edit:
+    return dataclasses.replace(edit, start=edit.start + by)

@@ -1,0 +1,280 @@
+"""Perturbation spaces: which strings an attacker may turn a string into.
+
+A space is a list of (transformation, budget). Its strings are those that come about by rewriting spans of the
+*original* string, each transformation at most budget times, all rewritten spans disjoint (ARC's semantics, Zhang et
+al., arXiv 2102.07818; the budgets are upper bounds, so the original string belongs to the space). Rewritings are never
+applied to the result of other rewritings. Two points that the definition leaves open are settled so:
+
+- An insertion rewrites the empty span at a gap. Two insertions at the same gap count as overlapping, whichever
+  transformations they belong to: at most one string is inserted at a gap. A gap strictly inside a rewritten span
+  (between two swapped words) is inside it, so nothing is inserted there.
+- BOS is not part of the string and is never edited.
+
+Two sizes: `size` is the number of *distinct strings*, `n_edit_paths` the number of ways to choose the rewritings.
+"""
+
+from __future__ import annotations
+
+import operator
+import random
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias, final
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from tl_dyck.certify.automaton import StringAutomaton
+from tl_dyck.certify.lattice import KEEP, Lattice, Option
+from tl_dyck.certify.transformations import Transformation
+
+__all__ = ["Edit", "PerturbationSpace", "SpaceError", "SpaceTooLargeError", "Tokens", "as_tokens", "edited"]
+
+Tokens: TypeAlias = "Sequence[int] | Int[Tensor, ' _pos']"
+
+
+class SpaceError(ValueError):
+    """A perturbation space that makes no sense: a bad budget, a rewriting beyond the end of the string."""
+
+
+class SpaceTooLargeError(ValueError):
+    """A space has more strings than the caller wants to list; the message says how many."""
+
+
+@final
+@dataclass(frozen=True)
+class Edit:
+    """One rewriting.
+
+    Attributes:
+        transformation: name of the transformation.
+        start: index in the original string of the first token replaced, or of the gap.
+        removed: the original tokens that are replaced.
+        inserted: what is put in their place.
+    """
+
+    transformation: str
+    start: int
+    removed: tuple[int, ...]
+    inserted: tuple[int, ...]
+
+    def __str__(self) -> str:
+        def text(tokens: tuple[int, ...]) -> str:
+            return " ".join(map(str, tokens)) or "∅"
+
+        return f"{self.transformation}@{self.start}: {text(self.removed)} → {text(self.inserted)}"
+
+
+@final
+@dataclass(frozen=True, init=False)
+class PerturbationSpace:
+    """A list of transformations with budgets; see the module's docstring for what it means.
+
+    Args:
+        transformations: pairs (transformation, most uses). A budget of 0 switches a transformation off.
+
+    Raises:
+        SpaceError: a budget is negative or no integer, or the same transformation is listed twice.
+        TypeError: something else than pairs of a `Transformation` and a budget.
+    """
+
+    transformations: tuple[tuple[Transformation, int], ...]
+    _lattices: dict[tuple[int, ...], Lattice] = field(compare=False, repr=False)
+    _automata: dict[tuple[int, ...], StringAutomaton] = field(compare=False, repr=False)
+
+    def __init__(self, transformations: Iterable[tuple[Transformation, int]]) -> None:
+        pairs = tuple(_checked_pair(pair) for pair in transformations)
+        for index, (transformation, _) in enumerate(pairs):
+            if any(transformation == other for other, _ in pairs[:index]):
+                raise SpaceError(f"{transformation!r} is listed twice; give it one budget.")
+        object.__setattr__(self, "transformations", pairs)
+        # what was made for the last few strings; neither compared nor shown
+        object.__setattr__(self, "_lattices", {})
+        object.__setattr__(self, "_automata", {})
+
+    def __repr__(self) -> str:
+        return f"PerturbationSpace({list(self.transformations)!r})"
+
+    def __str__(self) -> str:
+        """The text form, "dup:2,sub:2"."""
+        return ",".join(f"{transformation.name}:{budget}" for transformation, budget in self.transformations)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the transformations, in order."""
+        return tuple(transformation.name for transformation, _ in self.transformations)
+
+    def lattice(self, tokens: Tokens) -> Lattice:
+        """Everything that can be done to `tokens`, for algorithms to read.
+
+        Raises:
+            SpaceError: a transformation rewrites beyond the end of the string, or into something else than tokens.
+        """
+        string = as_tokens(tokens)
+        if string not in self._lattices:
+            _make_room(self._lattices)
+            self._lattices[string] = _lattice(self, string)
+        return self._lattices[string]
+
+    def size(self, tokens: Tokens) -> int:
+        """Number of distinct strings, exact."""
+        return self._automaton(tokens).size()
+
+    def n_edit_paths(self, tokens: Tokens) -> int:
+        """Number of ways to choose disjoint rewritings within the budgets, exact; at least `size`."""
+        return self.lattice(tokens).n_edit_paths()
+
+    def length_range(self, tokens: Tokens) -> tuple[int, int]:
+        """Number of tokens of the shortest and of the longest string."""
+        return self.lattice(tokens).length_range()
+
+    def enumerate(self, tokens: Tokens, *, limit: int | None = None) -> Iterator[tuple[int, ...]]:
+        """Every distinct string once, in lexicographic order.
+
+        Args:
+            tokens: the original string.
+            limit: refuse to list more strings than this.
+
+        Raises:
+            SpaceTooLargeError: there are more; raised at the call, before the first string.
+        """
+        automaton = self._automaton(tokens)
+        if limit is not None and automaton.size() > limit:
+            raise SpaceTooLargeError(
+                f"the space {self} has {automaton.size():,} strings around this one, more than the limit of {limit:,}; "
+                "raise the limit or lower the budgets."
+            )
+        return iter(automaton)
+
+    def sample(self, tokens: Tokens, n: int, *, generator: torch.Generator) -> list[tuple[int, ...]]:
+        """`n` strings, drawn independently and uniformly from the distinct ones."""
+        automaton = self._automaton(tokens)
+        rng = random.Random(int(torch.randint(2**62, (1,), generator=generator)))
+        return [automaton.draw(rng) for _ in range(n)]
+
+    def contains(self, tokens: Tokens, candidate: Tokens) -> bool:
+        """Whether `tokens` can be turned into `candidate`."""
+        return as_tokens(candidate) in self._automaton(tokens)
+
+    def edits(self, tokens: Tokens, candidate: Tokens) -> tuple[Edit, ...] | None:
+        """The fewest rewritings that turn `tokens` into `candidate`, left to right; None if none do."""
+        lattice = self.lattice(tokens)
+        path = lattice.path_to(as_tokens(candidate))
+        return None if path is None else self.edits_of(lattice, path)
+
+    def edits_of(self, lattice: Lattice, path: Iterable[int]) -> tuple[Edit, ...]:
+        """The rewritings on a path, given as indices of options."""
+        options = (lattice.options[index] for index in path)
+        return tuple(
+            Edit(self.names[o.kind], o.start, lattice.tokens[o.start : o.end], o.emits)
+            for o in options
+            if o.kind != KEEP
+        )
+
+    def _automaton(self, tokens: Tokens) -> StringAutomaton:
+        """The automaton of a string; those of the last few strings are kept."""
+        string = as_tokens(tokens)
+        if string not in self._automata:
+            _make_room(self._automata)
+            self._automata[string] = StringAutomaton(self.lattice(string))
+        return self._automata[string]
+
+
+def edited(tokens: Tokens, edits: Iterable[Edit]) -> tuple[int, ...]:
+    """Apply edits to the original string.
+
+    Raises:
+        SpaceError: two edits overlap, or one does not fit the string.
+    """
+    string = as_tokens(tokens)
+    result: list[int] = []
+    done, gap = 0, -1
+    for edit in sorted(edits, key=lambda edit: (edit.start, len(edit.removed))):
+        end = edit.start + len(edit.removed)
+        if edit.start < done or end == gap or string[edit.start : end] != edit.removed:
+            raise SpaceError(f"edit {edit} does not fit: another covers its place, or the string differs there.")
+        result += [*string[done : edit.start], *edit.inserted]
+        done, gap = end, end if not edit.removed else -1
+    return (*result, *string[done:])
+
+
+def as_tokens(tokens: Tokens) -> tuple[int, ...]:
+    """A string as a tuple of plain integers.
+
+    Raises:
+        TypeError: not a 1-dimensional sequence of integers.
+        SpaceError: a negative token.
+    """
+    if isinstance(tokens, Tensor):
+        tokens = tokens.tolist()
+    if isinstance(tokens, (str, bytes)):
+        raise TypeError(f"expected token ids, not the text {tokens!r}; tokenize it first.")
+    try:
+        plain = tuple(map(operator.index, tokens))
+    except TypeError as error:
+        raise TypeError(f"a string is a 1-dimensional sequence of token ids, not {tokens!r}.") from error
+    if any(token < 0 for token in plain):
+        raise SpaceError(f"a token cannot be negative: {min(plain)}.")
+    return plain
+
+
+def _checked_pair(pair: tuple[Transformation, int]) -> tuple[Transformation, int]:
+    if not isinstance(pair, tuple) or len(pair) != 2 or not isinstance(pair[0], Transformation):
+        raise TypeError(f"a space is a list of pairs (transformation, budget); {pair!r} is none.")
+    transformation, budget = pair
+    if isinstance(budget, bool) or not isinstance(budget, int) or budget < 0:
+        raise SpaceError(f"the budget of {transformation!r} must be an integer of at least 0, not {budget!r}.")
+    return transformation, budget
+
+
+def _make_room(cache: dict[tuple[int, ...], Any]) -> None:
+    """Drop the oldest entry of a cache of 8."""
+    if len(cache) >= 8:
+        cache.pop(next(iter(cache)))
+
+
+def _lattice(space: PerturbationSpace, tokens: tuple[int, ...]) -> Lattice:
+    """Ask every transformation what it can do at every position, and number the levels."""
+    n = len(tokens)
+    found = [_rewrites(space, tokens, position) for position in range(n + 1)]
+    options: list[Option] = []
+    entering, leaving, level = [], [], 0
+    for gap, _ in found:
+        entering.append(level)
+        level += bool(gap)
+        leaving.append(level)
+        level += 1
+    uses = [0] * len(space.transformations)
+    for i, (gap, spans) in enumerate(found):
+        before, at = entering[i], leaving[i]
+        if gap:
+            options.append(Option(before, at, KEEP, i, i, ()))
+            options += [Option(before, at, kind, i, i, emits) for kind, _, emits in gap]
+        if i < n:
+            options.append(Option(at, entering[i + 1], KEEP, i, i + 1, (tokens[i],)))
+            options += [Option(at, entering[i + span], kind, i, i + span, emits) for kind, span, emits in spans]
+        for kind in {kind for kind, _, _ in (*gap, *spans)}:
+            uses[kind] += 1
+    budgets = tuple(min(budget, used) for (_, budget), used in zip(space.transformations, uses, strict=True))
+    return Lattice(tokens, budgets, leaving[n], tuple(options))
+
+
+_Found = dict[tuple[int, int, tuple[int, ...]], None]
+
+
+def _rewrites(space: PerturbationSpace, tokens: tuple[int, ...], position: int) -> tuple[_Found, _Found]:
+    """The distinct rewritings (kind, span, emits) at a position that change something: of the gap, and of spans."""
+    room = len(tokens) - position
+    gap: _Found = {}
+    spans: _Found = {}
+    for kind, (transformation, budget) in enumerate(space.transformations):
+        for span, emits in transformation.rewrites(tokens, position) if budget else ():
+            if not 0 <= span <= room or type(emits) is not tuple:
+                raise SpaceError(
+                    f"{transformation!r} yields ({span!r}, {emits!r}) at position {position} of {len(tokens)} tokens; "
+                    f"expected a span of 0 to {room} tokens and a tuple of tokens."
+                )
+            if tokens[position : position + span] != emits:
+                (spans if span else gap)[kind, span, emits] = None
+    return gap, spans

@@ -1,0 +1,119 @@
+"""Perturbation spaces as short texts, for the command line: ``dup:2,del:2,sub:2``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, final
+
+from tl_dyck.certify.spaces import PerturbationSpace, SpaceError
+from tl_dyck.certify.transformations import (
+    Delete,
+    Duplicate,
+    Insert,
+    InsertMatchedPairs,
+    Substitute,
+    SwapAdjacent,
+    Transformation,
+)
+from tl_dyck.language import DyckLanguage
+from tl_dyck.registry import Registry
+
+__all__ = ["Resources", "parse_space", "transformations"]
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Resources:
+    """What a text cannot say: the data that transformations need.
+
+    Attributes:
+        substitutes: token -> substitutes, for "sub".
+        deletable: tokens that "del" may drop; None with "del" is an error, an empty collection means none.
+        insertions: strings of tokens, for "ins".
+        language: for "pairs".
+        pairs_per_block: r of "pairs"; None for the language's greatest depth.
+        others: anything that third-party transformations ask for by name.
+    """
+
+    substitutes: Mapping[int, Sequence[int]] | None = None
+    deletable: Sequence[int] | None = None
+    insertions: Sequence[Sequence[int]] | None = None
+    language: DyckLanguage | None = None
+    pairs_per_block: int | None = None
+    others: Mapping[str, Any] | None = None
+
+    def need(self, field: str, name: str) -> Any:
+        """The value of a field.
+
+        Raises:
+            SpaceError: it is missing, and transformation `name` needs it.
+        """
+        value = getattr(self, field)
+        if value is None:
+            raise SpaceError(f"transformation {name!r} needs {field}; pass {field}=… along with the text.")
+        return value
+
+
+TransformationFactory = Callable[[Resources], Transformation]
+
+transformations: Registry[TransformationFactory] = Registry("transformation", "tl_dyck.transformations")
+"""Name in texts -> function that makes the transformation from `Resources`."""
+
+
+@transformations.register("dup", "Repeat a word.")
+def _dup(_: Resources) -> Transformation:
+    return Duplicate()
+
+
+@transformations.register("sub", "Replace a word by a synonym.")
+def _sub(resources: Resources) -> Transformation:
+    return Substitute(resources.need("substitutes", "sub"))
+
+
+@transformations.register("del", "Drop a stop word.")
+def _del(resources: Resources) -> Transformation:
+    return Delete(resources.need("deletable", "del"))
+
+
+@transformations.register("ins", "Insert a string at a gap.")
+def _ins(resources: Resources) -> Transformation:
+    return Insert(resources.need("insertions", "ins"))
+
+
+@transformations.register("swap", "Exchange two neighbours.")
+def _swap(_: Resources) -> Transformation:
+    return SwapAdjacent()
+
+
+@transformations.register("pairs", "Insert nested matched brackets at a gap.")
+def _pairs(resources: Resources) -> Transformation:
+    return InsertMatchedPairs(resources.need("language", "pairs"), resources.pairs_per_block)
+
+
+def parse_space(text: str, **resources: Any) -> PerturbationSpace:
+    """Read a space from its text form: names with budgets, separated by commas.
+
+    Args:
+        text: ``name:budget,name:budget,…`` with the names dup, del, sub, ins, swap, pairs, or registered ones.
+        resources: see `Resources`.
+
+    Raises:
+        UnknownNameError: no such transformation; the message names the nearest.
+        SpaceError: no or a bad budget, a name twice, or a transformation whose data is missing.
+    """
+    given = Resources(**resources)
+    pairs: list[tuple[Transformation, int]] = []
+    seen: set[str] = set()
+    for part in text.split(","):
+        name, colon, budget = (piece.strip() for piece in part.partition(":"))
+        if not name:
+            raise SpaceError(f"{text!r} has an empty part; write a space as 'dup:2,sub:2'.")
+        factory = transformations.get(name)
+        if not colon or not (budget.isascii() and budget.isdigit()):
+            raise SpaceError(f"{part.strip()!r} needs a budget, a number of at least 0: {name + ':2'!r}.")
+        if name in seen:
+            raise SpaceError(f"{name!r} is listed twice in {text!r}; give it one budget.")
+        seen.add(name)
+        pairs.append((factory(given), int(budget)))
+    return PerturbationSpace(pairs)

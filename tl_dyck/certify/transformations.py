@@ -1,0 +1,274 @@
+"""What an attacker may do to a string: transformations, and the built-in ones.
+
+A transformation says, for a string and a position, which spans that start there it can rewrite, and into what
+(ARC's "match" and "replace", Zhang et al., arXiv 2102.07818). Adding one takes a few lines::
+
+    @dataclass(frozen=True)
+    class Reverse(Transformation):
+        name = "rev"
+
+        def rewrites(self, tokens, position):
+            if position + 3 <= len(tokens):
+                yield 3, tokens[position : position + 3][::-1]
+
+It is then used like any other: ``PerturbationSpace([(Reverse(), 1)])``.
+"""
+
+from __future__ import annotations
+
+import abc
+import functools
+import operator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, final
+
+import torch
+
+from tl_dyck.language import DyckLanguage
+
+__all__ = [
+    "Delete",
+    "Duplicate",
+    "Insert",
+    "InsertMatchedPairs",
+    "Rewrite",
+    "Substitute",
+    "SwapAdjacent",
+    "Transformation",
+    "substitution_table",
+]
+
+Rewrite = tuple[int, tuple[int, ...]]
+"""(number of tokens replaced, the tokens put in their place)."""
+
+
+class Transformation(abc.ABC):
+    """Base class of all transformations; subclasses are frozen dataclasses with a `name`.
+
+    Attributes:
+        name: short name, used in texts, edits and error messages.
+    """
+
+    name: ClassVar[str]
+
+    @abc.abstractmethod
+    def rewrites(self, tokens: tuple[int, ...], position: int) -> Iterable[Rewrite]:
+        """Yield what may be done at one position of the original string.
+
+        Args:
+            tokens: the whole original string, x_0 … x_{n-1}, without BOS.
+            position: where the rewritten span starts, 0 … n. A span of length 0 is the gap *before*
+                x_position (for position n: the end of the string).
+
+        Yields:
+            (span length, replacement). A rewriting that changes nothing is ignored.
+        """
+
+
+@final
+@dataclass(frozen=True)
+class Duplicate(Transformation):
+    """Repeat a word: x_i becomes x_i x_i (ARC's T_Dup)."""
+
+    name: ClassVar[str] = "dup"
+
+    def rewrites(self, tokens: tuple[int, ...], position: int) -> Iterator[Rewrite]:
+        """Yield the doubled token."""
+        if position < len(tokens):
+            yield 1, (tokens[position],) * 2
+
+
+@final
+@dataclass(frozen=True)
+class Substitute(Transformation):
+    """Replace a word by one of its substitutes (ARC's T_SubSyn).
+
+    Args:
+        table: token -> tokens that may stand in its place, best first. Tokens that are not in it stay.
+        k: use only the first k substitutes of each token; None for all.
+    """
+
+    name: ClassVar[str] = "sub"
+    table: Mapping[int, Sequence[int]]
+    k: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.k is not None and _integer("k", self.k) < 1:
+            raise ValueError(f"k must be at least 1 (or None for every substitute), not {self.k}.")
+        items = ((_token(key), _tokens(value)[: self.k]) for key, value in self.table.items())
+        object.__setattr__(self, "table", _FrozenTable(items))
+
+    def rewrites(self, tokens: tuple[int, ...], position: int) -> Iterator[Rewrite]:
+        """Yield one rewriting per substitute."""
+        if position < len(tokens):
+            for substitute in self.table.get(tokens[position], ()):
+                yield 1, (substitute,)
+
+
+@final
+@dataclass(frozen=True)
+class Delete(Transformation):
+    """Drop a word (ARC's T_DelStop, where the words are a, and, the, of, to).
+
+    Args:
+        words: the tokens that may be dropped; None for every token.
+    """
+
+    name: ClassVar[str] = "del"
+    words: Iterable[int] | None
+
+    def __post_init__(self) -> None:
+        if self.words is not None:
+            object.__setattr__(self, "words", frozenset(_tokens(self.words)))
+
+    def rewrites(self, tokens: tuple[int, ...], position: int) -> Iterator[Rewrite]:
+        """Yield the empty replacement."""
+        if position < len(tokens) and (self.words is None or tokens[position] in frozenset(self.words)):
+            yield 1, ()
+
+
+@final
+@dataclass(frozen=True)
+class Insert(Transformation):
+    """Insert one of some strings at a gap.
+
+    Args:
+        strings: what may be inserted; each a non-empty sequence of tokens.
+        at_end: whether the gap after the last token counts. If not, the last token stays last, and with it the
+            query of the readout.
+    """
+
+    name: ClassVar[str] = "ins"
+    strings: Iterable[Sequence[int]]
+    at_end: bool = True
+
+    def __post_init__(self) -> None:
+        strings = tuple(dict.fromkeys(_tokens(string) for string in self.strings))
+        if () in strings:
+            raise ValueError("Insert was given an empty string, which would change nothing; leave it out.")
+        object.__setattr__(self, "strings", strings)
+
+    def rewrites(self, tokens: tuple[int, ...], position: int) -> Iterator[Rewrite]:
+        """Yield one rewriting per string."""
+        if self.at_end or position < len(tokens):
+            for string in self.strings:
+                yield 0, tuple(string)
+
+
+@final
+@dataclass(frozen=True)
+class SwapAdjacent(Transformation):
+    """Exchange two neighbours: x_i x_{i+1} becomes x_{i+1} x_i."""
+
+    name: ClassVar[str] = "swap"
+
+    def rewrites(self, tokens: tuple[int, ...], position: int) -> Iterator[Rewrite]:
+        """Yield the exchanged pair."""
+        if position + 2 <= len(tokens):
+            yield 2, (tokens[position + 1], tokens[position])
+
+
+@final
+@dataclass(frozen=True)
+class InsertMatchedPairs(Transformation):
+    """Insert up to r nested pairs of one type at a gap: the pumping of Wen et al. 2023, Theorem 1.
+
+    A block of m pairs of type t is (open t)^m (close t)^m, m = 1 … r. It is allowed at a gap of depth d if
+    d + m ≤ D and d ≥ 0, where d is the depth of the *original* string at that gap; blocks are balanced, so
+    inserting several changes no other gap's depth, and the strings stay in Dyck(k, D).
+
+    Args:
+        language: the bracket language.
+        r: most pairs in a block; None for D.
+        at_end: whether the gap after the last token counts; by default it does not, so that the last token, whose
+            successor is predicted, stays last.
+    """
+
+    name: ClassVar[str] = "pairs"
+    language: DyckLanguage
+    r: int | None = None
+    at_end: bool = False
+
+    def __post_init__(self) -> None:
+        if self.r is not None and _integer("r", self.r) < 1:
+            raise ValueError(f"r, the most pairs in a block, must be at least 1, not {self.r}.")
+
+    def rewrites(self, tokens: tuple[int, ...], position: int) -> Iterator[Rewrite]:
+        """Yield one rewriting per type and number of pairs."""
+        if position == len(tokens) and not self.at_end:
+            return
+        depth = _gap_depths(self.language, tokens)[position]
+        if depth < 0:
+            return
+        room = self.language.max_depth - depth
+        most = room if self.r is None else min(self.r, room)
+        for opening in range(0, self.language.n_brackets, 2):
+            for pairs in range(1, most + 1):
+                yield 0, (opening,) * pairs + (opening + 1,) * pairs
+
+
+def substitution_table(
+    words: Mapping[str, Sequence[str]], alphabet: Sequence[str], k: int | None = None
+) -> dict[int, tuple[int, ...]]:
+    """Turn a thesaurus of words into a table of tokens for `Substitute`.
+
+    Args:
+        words: word -> synonyms, best first. Words outside the alphabet are left out.
+        alphabet: the text of each token.
+        k: keep only the first k synonyms *that are in the alphabet*.
+    """
+    token = {text: index for index, text in enumerate(alphabet)}
+    table = {}
+    for word, synonyms in words.items():
+        known = tuple(token[synonym] for synonym in synonyms if synonym in token and synonym != word)[:k]
+        if word in token and known:
+            table[token[word]] = known
+    return table
+
+
+@functools.lru_cache(maxsize=64)
+def _gap_depths(language: DyckLanguage, tokens: tuple[int, ...]) -> tuple[int, ...]:
+    """Depth of the string at each of its gaps, 0 … n."""
+    return (0, *language.depth(torch.tensor(tokens, dtype=torch.int64)).tolist())
+
+
+class _FrozenTable(Mapping[int, tuple[int, ...]]):
+    """A mapping that nobody writes to, so that it can be hashed."""
+
+    def __init__(self, items: Iterable[tuple[int, tuple[int, ...]]]) -> None:
+        self._items = dict(items)
+
+    def __getitem__(self, token: int) -> tuple[int, ...]:
+        return self._items[token]
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._items)
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __hash__(self) -> int:
+        return hash(frozenset(self._items.items()))
+
+    def __repr__(self) -> str:
+        return repr(self._items)
+
+
+def _integer(name: str, value: object) -> int:
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        raise TypeError(f"{name} must be an integer, not {value!r}.")
+    return operator.index(value)
+
+
+def _token(value: object) -> int:
+    token = _integer("a token", value)
+    if token < 0:
+        raise ValueError(f"a token cannot be negative: {token}.")
+    return token
+
+
+def _tokens(values: Iterable[object]) -> tuple[int, ...]:
+    if isinstance(values, (str, bytes)):
+        raise TypeError(f"expected token ids, not the text {values!r}; tokenize it first.")
+    return tuple(_token(value) for value in values)
