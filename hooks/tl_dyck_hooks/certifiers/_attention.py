@@ -1,0 +1,128 @@
+"""The attention's outputs over all strings of a space, and their exact extremes in any direction.
+
+For the strings of one group the query is fixed, so that each symbol s has a fixed weight E_s = exp(score -
+largest score). Everything below is a statement about *columns*: direction D and number τ per head, for the
+group's strings y
+
+    r(y) = Σ_h Σ_{s in y} E^h_s (D^h · x^h_s + τ^h),
+
+whose least value over all strings is one shortest path. Here x_s is the head's value vector, or (a `View`) a
+fixed linear image of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+
+from tl_dyck.certify.balls import UNIT, Array, Ball, gamma
+from tl_dyck.certify.graph import StringGraph
+from tl_dyck.certify.network import IntArray, Network
+from tl_dyck.certify.paths import BoolArray, Sweep, emission_costs, sweep
+
+__all__ = ["Attention", "Items", "View"]
+
+_MOST_NUMBERS = 4_000_000
+"""Emission costs are kept below this many numbers (32 MB) by working on some columns at a time."""
+
+
+@final
+@dataclass(frozen=True)
+class Items:
+    """Parts of the space that are examined side by side; I of them.
+
+    Attributes:
+        groups: [I] the group of each.
+        allowed: [E, I] the emissions each may use; None if nothing is forbidden.
+    """
+
+    groups: IntArray
+    allowed: BoolArray | None = None
+
+    def __len__(self) -> int:
+        return len(self.groups)
+
+    def take(self, index: IntArray) -> Items:
+        """Some of them, possibly repeated."""
+        return Items(self.groups[index], None if self.allowed is None else self.allowed[:, index])
+
+
+@final
+@dataclass(frozen=True)
+class View:
+    """What is summed over symbols.
+
+    Attributes:
+        x: [S, H, width] a vector per symbol, with its error.
+        largest: [H, width] the largest absolute values.
+        error: [H, width] the largest errors.
+    """
+
+    x: Ball
+    largest: Array
+    error: Array
+
+    @classmethod
+    def of(cls, x: Ball) -> View:
+        """A view of these vectors."""
+        return cls(x, x.size.max(0), x.rad.max(0))
+
+
+@final
+class Attention:
+    """Weights of all symbols for all groups."""
+
+    def __init__(self, network: Network, graph: StringGraph) -> None:
+        self.network, self.graph = network, graph
+        scores, error = graph.symbols.scores(graph.groups)  # [G, S, H], [G, H]
+        self.weights = np.exp(scores - scores.max(1, keepdims=True))
+        # relative error of a weight: of the score, of the subtraction, of exp
+        self.epsilon = np.expm1(error + 4 * UNIT * abs(scores).max(1)) + 8 * UNIT
+        self.values = View.of(graph.symbols.value)
+
+    def relative_error(self, groups: IntArray, head: int) -> Array:
+        """[B] What is lost of a string's Σ E |x| to the weights' errors and to the rounding of all sums along a
+        path.""" config, graph = self.network.config, self.graph steps = max(config.d_head, config.d_model) +
+        config.n_heads + graph.emits.shape[1] + len(graph.level_nodes)
+        relative: Array = self.epsilon[groups, head] + gamma(2 * steps + 20)
+        return relative
+
+    def columns(self, view: View, groups: IntArray, directions: Array, taus: Array) -> Array:
+        """Costs of symbols, [S, B], for directions [B, H, width] and taus [B, H].
+
+        They are lowered by as much as rounding can have raised them: the least cost computed for a string is at most
+        its exact r(y), so that "computed ≥ 0" proves "exact ≥ 0".
+        """
+        costs = np.zeros((len(view.x.mid), len(groups)))
+        size = abs(directions)
+        for head in range(taus.shape[1]):
+            spread = size[:, head] @ view.largest[head] + abs(taus[:, head])
+            relative = self.relative_error(groups, head)
+            slack = (1 + 1e-6) * (relative * spread + size[:, head] @ view.error[head])
+            part = view.x.mid[:, head] @ directions[:, head].T
+            part += taus[:, head] - slack
+            part *= self.weights[groups, :, head].T
+            costs += part
+        return costs
+
+    def sweep(self, view: View, items: Items, directions: Array, taus: Array) -> Sweep:
+        """The shortest paths for one column per item."""
+        costs = self.columns(view, items.groups, directions, taus)
+        return sweep(self.graph, emission_costs(self.graph, costs, items.groups, items.allowed))
+
+    def least(self, view: View, items: Items, which: IntArray, directions: Array, taus: Array) -> Array:
+        """The least r(y) of each column; column b belongs to item which[b]. Works on some columns at a time."""
+        least = np.empty(len(which))
+        for piece in self.pieces(len(which)):
+            part = items.take(which[piece])
+            least[piece] = self.sweep(view, part, directions[piece], taus[piece]).least
+        return least
+
+    def pieces(self, n_columns: int) -> Iterator[slice]:
+        """Cut columns into pieces that fit the memory bound."""
+        step = max(1, _MOST_NUMBERS // max(1, len(self.graph.option)))
+        for start in range(0, n_columns, step):
+            yield slice(start, min(n_columns, start + step))

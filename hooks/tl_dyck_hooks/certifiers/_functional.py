@@ -1,0 +1,112 @@
+"""Linear functionals of a layer's vector, carried backwards through the network with their rounding accounted for.
+
+A functional's coefficients are the float64 numbers they are; what may be wrong is only that they stand for slightly
+different ones. That difference, times the largest size of the vector they act on, is bounded at each step (γ_n times
+the sum of absolute values) and collected in `slack`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+
+from tl_dyck.certify.balls import UNIT, Array, Ball, gamma
+
+__all__ = ["Functional", "Linear", "ulp"]
+
+
+def ulp(*terms: Array) -> Array:
+    """An upper bound of the rounding errors of adding these up, in any order."""
+    error = abs(terms[0])
+    for term in terms[1:]:
+        error = error + abs(term)
+    return gamma(2 * len(terms) + 4) * error
+
+
+@final
+@dataclass(frozen=True)
+class Functional:
+    """K functionals coef · v + const of a vector v, for I items (or 1, the same for all); right up to ± slack.
+
+    Attributes:
+        coef: [I, K, d].
+        const: [I, K].
+        slack: [I, K].
+    """
+
+    coef: Array
+    const: Array
+    slack: Array
+
+    @classmethod
+    def of(cls, coef: Array) -> Functional:
+        """The functionals with these coefficients, exactly."""
+        zero = np.zeros(coef.shape[:2])
+        return cls(coef, zero, zero)
+
+    def through(self, weight: Ball, bias: Ball, size: Array) -> Functional:
+        """As functionals of v', where v = v' @ weight + bias and |v'| ≤ size [I or 1, 1, d']."""
+        absolute = abs(self.coef)
+        lost = absolute @ (weight.rad.T + gamma(weight.mid.shape[1] + 2) * abs(weight.mid.T))
+        const = self.coef @ bias.mid
+        error = absolute @ (bias.rad + gamma(len(bias.mid) + 2) * abs(bias.mid))
+        slack = self.slack + (lost * size).sum(-1) + error + ulp(const, self.const)
+        return Functional(self.coef @ weight.mid.T, self.const + const, slack)
+
+    def scaled(self, weight: Array, bias: Array, size: Array) -> Functional:
+        """As functionals of v', where v = v' * weight + bias, elementwise, and |v'| ≤ size."""
+        coef, const = self.coef * weight, self.coef @ bias
+        error = UNIT * (abs(coef) * size).sum(-1) + gamma(len(bias) + 2) * (abs(self.coef) @ abs(bias))
+        return Functional(coef, self.const + const, self.slack + error + ulp(const, self.const))
+
+    def centred(self, size: Array) -> Functional:
+        """As functionals of v', where v = P v' (P subtracts the mean) and |v'| ≤ size."""
+        mean = self.coef.mean(-1, keepdims=True)
+        error = gamma(self.coef.shape[-1] + 4) * ((abs(self.coef) + abs(self.coef).mean(-1, keepdims=True)) * size)
+        return Functional(self.coef - mean, self.const, self.slack + error.sum(-1))
+
+    def times(self, factor: Array, size: Array) -> Functional:
+        """Coefficients multiplied by [I, K, d] or broadcast; what was constant or slack is dropped. |v| ≤ size."""
+        coef = self.coef * factor
+        return Functional(coef, np.zeros(coef.shape[:2]), UNIT * (abs(coef) * size).sum(-1))
+
+    def plus(self, other: Functional, size: Array) -> Functional:
+        """The sum of functionals of the same vector, |v| ≤ size."""
+        coef, const = self.coef + other.coef, self.const + other.const
+        error = UNIT * (abs(coef) * size).sum(-1) + ulp(self.const, other.const)
+        return Functional(coef, const, self.slack + other.slack + error)
+
+    def shifted(self, *consts: Array) -> Functional:
+        """Constants added."""
+        const = self.const + sum(consts)
+        return Functional(self.coef, const, self.slack + ulp(self.const, *consts))
+
+    def at(self, v: Array) -> Array:
+        """The values at one vector per item, [I, d]; [I, K], rounded."""
+        coef = np.broadcast_to(self.coef, (len(v), *self.coef.shape[1:]))
+        value: Array = np.einsum("ikd,id->ik", coef, v) + self.const
+        return value
+
+
+@final
+@dataclass(frozen=True)
+class Linear:
+    """K functionals Σ_h D^h · o^h + const of the attention's outputs, right up to ± slack.
+
+    Attributes:
+        directions: [I, K, H, width].
+        const: [I, K].
+        slack: [I, K].
+    """
+
+    directions: Array
+    const: Array
+    slack: Array
+
+    def plus(self, other: Linear, largest: Array) -> Linear:
+        """The sum; |o| ≤ largest [I, H, width]."""
+        directions = self.directions + other.directions
+        error = UNIT * np.einsum("ikhe,ihe->ik", abs(directions), largest) + ulp(self.const, other.const)
+        return Linear(directions, self.const + other.const, self.slack + other.slack + error)

@@ -1,0 +1,88 @@
+"""The strings that were run through the network, and the worst of them."""
+
+from __future__ import annotations
+
+import math
+from typing import final
+
+import numpy as np
+import torch
+
+from tl_dyck.certify.balls import Array, Ball
+from tl_dyck.certify.graph import StringGraph
+from tl_dyck.certify.network import IntArray, Network, Objectives
+
+__all__ = ["Incumbent"]
+
+
+@final
+class Incumbent:
+    """The least value seen so far, and where.
+
+    Attributes:
+        upper: least value of any objective on any string that was run, error included.
+        string: that string, without BOS.
+        rounding: width of the ball around its value.
+        strings_run: how many strings were run.
+    """
+
+    def __init__(self, network: Network, graph: StringGraph, objectives: Objectives) -> None:
+        self.network, self.graph, self.objectives = network, graph, objectives
+        self.upper = math.inf
+        self.string: tuple[int, ...] | None = None
+        self.rounding = 0.0
+        self.unembed = network.unembed(objectives)
+        self.strings_run = 0
+        padding = len(graph.symbols.tokens)
+        self._emits = np.concatenate([graph.emits, np.full((1, graph.emits.shape[1]), padding)])
+
+    def run_string(self, string: tuple[int, ...]) -> Array:
+        """Run one string; returns the attention's output, [H, d_head]."""
+        tokens = np.array([(*self.network.prefix, *string)])
+        states = self.network.rnn.states(torch.from_numpy(tokens)).numpy()
+        table = self.network.symbols(tokens[0], states[0])
+        z = self.network.attend(table, np.arange(tokens.shape[1])[None])
+        weights, bias = self.unembed
+        values = self.network.readout(table.r.at(slice(-1, None)), z).matmul(weights).plus(bias)
+        self._remember(values, np.array([string], dtype=np.int64))
+        config = self.network.config
+        return z.mid.reshape(config.n_heads, config.d_head)
+
+    def _remember(self, values: Ball, strings: IntArray) -> None:
+        """Note the worst of some strings (one row each)."""
+        upper = (values.mid + values.rad).min(1)
+        best = int(upper.argmin())
+        if upper[best] < self.upper:
+            self.upper, self.rounding = float(upper[best]), float(2 * values.rad[best].max())
+            self.string = tuple(strings[best].tolist())
+        self.strings_run += len(upper)
+
+    def run(self, paths: IntArray) -> Array:
+        """Run the network on some paths ([n, steps] emissions, -1 pads), and remember the worst.
+
+        Returns:
+            [n] a proved lower bound of the least objective on each.
+        """
+        lower = np.empty(len(paths))
+        for rows, symbols in self._by_length(paths):
+            distinct, which = np.unique(symbols, axis=0, return_inverse=True)
+            values = self.network.values_at(self.graph.symbols, distinct, self.unembed)
+            lower[rows] = (values.mid - values.rad).min(1)[which.ravel()]
+            self._remember(values, self.graph.symbols.tokens[distinct[:, len(self.network.prefix) :]])
+        return lower
+
+    def outputs(self, paths: IntArray) -> Array:
+        """The attention's outputs of some paths, [n, H, d_head], rounded."""
+        config = self.network.config
+        z = np.empty((len(paths), config.n_heads, config.d_head))
+        for rows, symbols in self._by_length(paths):
+            z[rows] = self.network.attend(self.graph.symbols, symbols).mid.reshape(-1, *z.shape[1:])
+        return z
+
+    def _by_length(self, paths: IntArray) -> list[tuple[IntArray, IntArray]]:
+        """Per length: which paths, and their symbols [·, length]."""
+        symbols = self._emits[paths].reshape(len(paths), -1)
+        real = symbols < len(self.graph.symbols.tokens)
+        lengths = real.sum(1)
+        groups = ((length, np.flatnonzero(lengths == length)) for length in np.unique(lengths))
+        return [(rows, symbols[rows][real[rows]].reshape(len(rows), length)) for length, rows in groups]

@@ -1,0 +1,126 @@
+"""One head and a linear readout: the exact minimum by Dinkelbach's method, a few shortest paths in all.
+
+Every objective k on the strings of group g is a ratio: D · N/Z + c. For a number t, F(t) = min over strings of
+Σ E (D · v + c - t) = min Z · (objective - t) is one shortest path; it is concave and decreasing in t, and its
+root is the minimum. Newton's method from above (t = the value of a known string) converges to the least root of
+all columns monotonically and superlinearly; a column whose F(t) is not negative cannot improve on t and is
+dropped. F'(t) is -Z of the minimising string; it is read off as the difference to F at a slightly smaller t,
+which costs another column instead of a second pass. The last string is then run, and the bound proved by one
+more pass just below its value.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from tl_dyck.certify.balls import Array
+from tl_dyck.certify.graph import StringGraph
+from tl_dyck.certify.network import IntArray, Network
+from tl_dyck.certify.paths import count_paths
+from tl_dyck_hooks.certifiers._attention import Attention, Items
+from tl_dyck_hooks.certifiers._incumbent import Incumbent
+from tl_dyck_hooks.certifiers._readout import Readout
+from tl_dyck_hooks.certifiers._region import Region
+
+__all__ = ["is_linear", "linear_minimum"]
+
+_STEPS = 60
+
+
+def is_linear(network: Network) -> bool:
+    """Whether objectives are linear in the output of a single head."""
+    config = network.config
+    return config.n_heads == 1 and config.ln_c is None and config.act_fn is None and config.ln_final is None
+
+
+def linear_minimum(attention: Attention, incumbent: Incumbent, original: Array) -> float | None:
+    """A proved lower bound of the objectives on all strings; a string that attains it becomes the incumbent.
+
+    Args:
+        attention: weights and strings.
+        incumbent: the strings run so far, at least one.
+        original: [H, d_head] the attention's output on some string; nothing depends on which.
+
+    Returns:
+        The bound, or None if denominators underflow, so that ratios say nothing.
+    """
+    network, graph = attention.network, attention.graph
+    items = _alive(graph)
+    centre = np.repeat(original[None], len(items), axis=0)
+    region = Region.build(attention, attention.values, items, np.zeros_like(centre), 1.0, centre)
+    if not region.sound.all():
+        return None
+    r = graph.symbols.r.at(graph.groups[items.groups])
+    bound = Readout(network, incumbent.unembed, region, r).lower(0.0)
+    n, k = bound.constant.shape
+    item, directions = np.repeat(np.arange(n), k), bound.directions.reshape(n * k, 1, -1)
+    constant = bound.constant.ravel()
+    scale = float((abs(directions[:, 0]) @ region.view.largest[0] + abs(constant)).max()) + 1e-300
+    columns = _Columns(region, item, directions, constant)
+    t = incumbent.upper
+    before, worst = columns.descend(t, scale)
+    if len(worst):
+        incumbent.run(columns.paths(worst, before))
+    gap = 2 * incumbent.rounding + 1e-13 * scale
+    for _ in range(_STEPS):
+        t = incumbent.upper - gap
+        negative = columns.negative(t)
+        if not len(negative):
+            return t
+        seen = incumbent.upper
+        incumbent.run(columns.paths(negative[:64], t))
+        if incumbent.upper > seen - gap:  # what is left is rounding: step over it
+            gap *= 4
+    return None
+
+
+@dataclass(frozen=True)
+class _Columns:
+    """Ratios D · N/Z + c over the strings of an item; B of them."""
+
+    region: Region
+    item: IntArray
+    directions: Array
+    constant: Array
+
+    def values(self, columns: IntArray, t: Array) -> Array:
+        """F of some columns, each at its own t."""
+        region, tau = self.region, (self.constant[columns] - t)[:, None]
+        return region.attention.least(region.view, region.items, self.item[columns], self.directions[columns], tau)
+
+    def negative(self, t: float) -> IntArray:
+        """The columns whose ratio is below t on some string, most promising first."""
+        values = self.values(np.arange(len(self.item)), np.full(len(self.item), t))
+        found = np.flatnonzero(values < 0)
+        return found[np.argsort(values[found])]
+
+    def paths(self, columns: IntArray, t: float) -> IntArray:
+        """A string of each column on which the ratio is below t, if there is one."""
+        region, tau = self.region, (self.constant[columns] - t)[:, None]
+        items = region.items.take(self.item[columns])
+        swept = region.attention.sweep(region.view, items, self.directions[columns], tau)
+        return swept.paths(np.arange(len(columns)))
+
+    def descend(self, t: float, scale: float) -> tuple[float, IntArray]:
+        """Newton's method: the last t below which some ratio is seen to lie, and the column it belongs to (if any)."""
+        delta = 1e-7 * scale
+        active, before, worst = np.arange(len(self.item)), t, np.empty(0, dtype=np.int64)
+        for _ in range(_STEPS):
+            both = self.values(np.concatenate([active, active]), np.repeat([t, t - delta], len(active)))
+            value, slope = both[: len(active)], (both[: len(active)] - both[len(active) :]) / delta
+            negative = (value < 0) & (slope < 0)
+            if not negative.any():
+                break
+            active, step = active[negative], (value / slope)[negative]
+            before, worst = t, active[[step.argmax()]]
+            if step.max() <= 1e-13 * scale:
+                break
+            t -= float(step.max())
+        return before, worst
+
+
+def _alive(graph: StringGraph) -> Items:
+    groups = np.arange(len(graph.groups))
+    return Items(groups[count_paths(graph, groups) > 0])

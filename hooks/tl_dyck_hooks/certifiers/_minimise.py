@@ -1,0 +1,79 @@
+"""The least value of some objectives over a space: the driver behind `exact`."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import final
+
+from tl_dyck.certify.graph import build_graph
+from tl_dyck.certify.lattice import Lattice
+from tl_dyck.certify.network import Network, Objectives
+from tl_dyck_hooks.certifiers._attention import Attention
+from tl_dyck_hooks.certifiers._incumbent import Incumbent
+from tl_dyck_hooks.certifiers._linear import is_linear, linear_minimum
+from tl_dyck_hooks.certifiers._search import Search
+
+__all__ = ["Minimum", "minimise"]
+
+
+@final
+@dataclass(frozen=True)
+class Minimum:
+    """What is known of the least value of some objectives.
+
+    Attributes:
+        lower: proved: it is at least this.
+        upper: seen: it is at most this.
+        string: where it was seen.
+        in_time: whether the search ended before its time limit.
+        stats: counts.
+    """
+
+    lower: float
+    upper: float
+    string: tuple[int, ...]
+    in_time: bool
+    stats: Mapping[str, int]
+
+
+def minimise(
+    network: Network,
+    lattice: Lattice,
+    objectives: Objectives,
+    *,
+    decide: bool,
+    time_limit: float | None = None,
+    tolerance: float = 1e-9,
+    max_listed: int = 2048,
+) -> Minimum:
+    """Find, and prove, the least value of any objective on any string of a lattice.
+
+    Args:
+        network: the network.
+        lattice: the strings.
+        objectives: what to minimise.
+        decide: stop once the sign of the minimum is proved. (With one head and a linear readout the minimum comes with
+            the sign, and `decide` makes no difference.)
+        time_limit: seconds.
+        tolerance: how far apart, relative to max(1, |minimum|), the proved and the seen minimum may stay.
+        max_listed: a part of the space with at most this many candidates is listed instead of being split.
+    """
+    deadline = math.inf if time_limit is None else time.perf_counter() + time_limit
+    graph = build_graph(network, lattice)
+    attention, incumbent = Attention(network, graph), Incumbent(network, graph, objectives)
+    output = incumbent.run_string(lattice.tokens)
+    lower = linear_minimum(attention, incumbent, output) if is_linear(network) else None
+    stats = {"nodes": graph.n_nodes, "emissions": len(graph.option)}
+    if lower is None:
+        search = Search(
+            attention, incumbent, decide=decide, tolerance=tolerance, deadline=deadline, most_listed=max_listed
+        )
+        search.run()
+        lower, stats = search.lower, stats | search.stats
+    assert incumbent.string is not None
+    in_time = time.perf_counter() <= deadline or lower >= incumbent.upper
+    stats["strings_run"] = incumbent.strings_run
+    return Minimum(lower, incumbent.upper, incumbent.string, in_time, stats)

@@ -1,0 +1,116 @@
+"""Linear lower bounds of objectives over a region: the chain of stages, and ln_final with the unembedding on top."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+
+from tl_dyck.certify.balls import UNIT, Array, Ball, gamma
+from tl_dyck.certify.network import Network
+from tl_dyck.certify.paths import BoolArray
+from tl_dyck_hooks.certifiers._functional import Functional, Linear
+from tl_dyck_hooks.certifiers._region import Region
+from tl_dyck_hooks.certifiers._stages import Lifted, Mlp, Normed, Shifted, SquareRange, Stage, projected
+
+__all__ = ["LinearBound", "Readout"]
+
+
+@final
+@dataclass(frozen=True)
+class LinearBound:
+    """scale(y) · (objective_k(y) - threshold) ≥ Σ_h D^h · o^h(y) + constant on every string y of item i.
+
+    Attributes:
+        directions: [I, K, H, width].
+        constant: [I, K]; all that rounding may have added is subtracted.
+        scale_low: [I] scale(y) > 0 is at least this,
+        scale_high: [I] and at most this.
+        finite: [I] False where some number overflowed on the way: nothing is known, and the bound is made up to be
+            negative.
+    """
+
+    directions: Array
+    constant: Array
+    scale_low: Array
+    scale_high: Array
+    finite: BoolArray
+
+
+@final
+class Readout:
+    """The readout of a network on all strings of a region's items.
+
+    Args:
+        network: the network.
+        unembed: what `Network.unembed` returns for the objectives: [d, K] and [K].
+        region: the items; all of them sound. In the projective view (unit 0), x is shown up to a factor only.
+        r: [I, d] the residual stream of each item's last symbol.
+        exact: False linearises as if every item held its centre alone: first-order guesses instead of bounds.
+    """
+
+    def __init__(
+        self, network: Network, unembed: tuple[Ball, Ball], region: Region, r: Ball, *, exact: bool = True
+    ) -> None:
+        config = network.config
+        self.config, self.n_items = config, len(region.items)
+        lift = (network.w_o, network.weight("b_O")) if region.unit else None
+        stage: Stage = Lifted(region, lift, exact=exact)
+        if config.ln_c is not None:
+            stage = Normed(stage, factor=1.0, eps=0.0, floor=config.ln_c if region.unit else 0.0)
+        if config.residual:
+            stage = Shifted(stage, r)
+        if config.act_fn is not None:
+            scale = shift = None
+            normed = stage
+            if config.ln2 is not None:
+                normed = Normed(stage, factor=1 / config.d_model, eps=config.eps, floor=0.0)
+            if config.ln2 == "ln":
+                scale, shift = network.weight("ln2_w"), network.weight("ln2_b")
+            stage = Mlp(network, region, stage, normed, scale, shift)
+        self.stage = stage
+        weight, bias = unembed
+        self.gain: Ball | None = None
+        if config.ln_final == "ln":
+            gain, shift = network.weight("ln_final_w"), network.weight("ln_final_b")
+            bias = bias.plus(shift.matmul(weight))
+            weight = Ball(gain.mid[:, None], gain.rad[:, None]).times(weight)
+        self.weight, self.bias = weight, bias
+        self.square = SquareRange(stage) if config.ln_final is not None else None
+
+    def lower(self, threshold: float) -> LinearBound:
+        """Bound the objectives minus a threshold from below."""
+        n, stage = self.n_items, self.stage
+        one = np.ones(n)
+        f = Functional.of(np.ascontiguousarray(self.weight.mid.T)[None])
+        size = stage.size + stage.size.mean(-1, keepdims=True)
+        beta = self.bias.mid - threshold
+        lost = (size @ self.weight.rad)[:, 0] + self.bias.rad + UNIT * abs(beta)
+        if self.square is None:
+            return _bound(stage.lower(Functional(f.coef, f.const + beta, f.slack + lost)), one, one)
+        q, d = self.square, self.config.d_model
+        sigma = np.sqrt(q.square / d + self.config.eps)[:, None]
+        low, high = np.sqrt(q.low / d + self.config.eps), np.sqrt(q.high / d + self.config.eps)
+        # σ = |(P out / √d, √eps)| ≥ its product with any vector no longer than 1: shrink the unit vector a little
+        shrink = np.where(beta >= 0, 1 - 1e-12, 1.0)
+        tilt = shrink * beta / (2 * d * sigma)
+        f = projected(stage, f)
+        tangent = projected(stage, q.tangent)
+        g = f.plus(tangent.times(tilt[..., None], stage.size), stage.size)
+        above = beta * ((q.spread - q.square)[:, None] / d + self.config.eps + sigma**2) / (2 * sigma)
+        below = shrink * beta * self.config.eps / sigma
+        const = np.where(beta >= 0, below, above)
+        rounding = gamma(d + 40) * abs(beta) * (sigma + (q.spread + q.square)[:, None] / (d * sigma))
+        slack = g.slack + abs(tilt) * tangent.slack + lost * (1 + high[:, None]) + rounding
+        g = Functional(g.coef, np.broadcast_to(const, slack.shape), slack)
+        return _bound(stage.lower(g), low * (1 - 8 * UNIT), high * (1 + 8 * UNIT))
+
+
+def _bound(linear: Linear, low: Array, high: Array) -> LinearBound:
+    constant = linear.const - linear.slack * (1 + 1e-9)
+    finite = np.isfinite(linear.directions).all((1, 2, 3)) & np.isfinite(constant).all(1)
+    finite &= (low > 0) & np.isfinite(low) & np.isfinite(high)
+    directions = np.where(finite[:, None, None, None], linear.directions, 0.0)
+    constant = np.where(finite[:, None], constant, -1.0)
+    return LinearBound(directions, constant, np.where(finite, low, 1.0), np.where(finite, high, 1.0), finite)

@@ -1,0 +1,157 @@
+"""What is known about the attention's output on all strings of an item: exact ranges in any direction."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import final
+
+import numpy as np
+
+from tl_dyck.certify.balls import UNIT, Array
+from tl_dyck.certify.network import IntArray
+from tl_dyck.certify.paths import BoolArray, extremes
+from tl_dyck_hooks.certifiers._attention import Attention, Items, View
+
+__all__ = ["Region"]
+
+_MOST_NUMBERS = 200_000
+"""Costs of emissions are computed this many at a time (1.6 MB), so that they stay in the processor's cache."""
+
+
+@final
+@dataclass(frozen=True)
+class Region:
+    """The outputs o^h = Σ E x / Σ E ω of all strings of I items, where ω_s = base · x_s + unit.
+
+    For the values themselves ω = 1 (base 0, unit 1), and o is what the attention returns. The other case (unit 0) is a
+    projective view, in which only the direction of o matters; the denominators must then be positive on every string.
+
+    Attributes:
+        attention: the weights.
+        view: the vectors x.
+        items: the items.
+        base: [I, H, width].
+        unit: 1.0 or 0.0.
+        centre: [I, H, width] the output for some string of the item.
+        low: [I, H] lower bounds of the denominators.
+        high: [I, H] upper bounds.
+        total_high: [I, H] upper bounds of Σ E.
+    """
+
+    attention: Attention
+    view: View
+    items: Items
+    base: Array
+    unit: float
+    centre: Array
+    low: Array
+    high: Array
+    total_high: Array
+
+    @classmethod
+    def build(cls, attention: Attention, view: View, items: Items, base: Array, unit: float, centre: Array) -> Region:
+        """Compute the ranges of the denominators."""
+        heads = base.shape[1]
+        low, high, total_high = np.empty((3, len(items), heads))
+        for head in range(heads):  # the other heads count nothing
+            d, t = np.zeros_like(base), np.zeros(base.shape[:2])
+            d[:, head], t[:, head] = base[:, head], unit
+            low[:, head] = attention.sweep(view, items, d, t).least
+            high[:, head] = -attention.sweep(view, items, -d, -t).least
+            total_high[:, head] = high[:, head] if unit else -attention.sweep(view, items, 0 * d, t - 1).least
+        return cls(attention, view, items, base, unit, centre, low, high, total_high)
+
+    @property
+    def n_heads(self) -> int:
+        """H."""
+        return int(self.base.shape[1])
+
+    def take(self, index: IntArray) -> Region:
+        """Some of the items."""
+        parts = {name: getattr(self, name)[index] for name in ("base", "centre", "low", "high", "total_high")}
+        return replace(self, items=self.items.take(index), **parts)
+
+    @property
+    def sound(self) -> BoolArray:
+        """[I] whether every denominator is safely above 0; nothing else may be asked of the other items."""
+        return np.asarray((self.low > 1e-250).all(1))
+
+    @property
+    def even(self) -> BoolArray:
+        """[I] whether denominators vary so little that dividing by the least of them leaves something to be seen.
+
+        They vary by orders of magnitude where scores are saturated and some strings lack the token of the largest one.
+        """
+        return np.asarray(self.sound & (self.high < 1e6 * self.low).all(1))
+
+    @cached_property
+    def output_size(self) -> Array:
+        """[I, H, width] or [1, H, width]: the largest |o|; a weighted mean is no larger than its largest term."""
+        if self.unit:
+            return self.view.largest[None]
+        size: Array = self.view.largest * (self.total_high / self.low)[..., None]
+        return size
+
+    def at_centre(self, directions: Array) -> Array:
+        """Σ_h D^h · o^h at the centre, [I, K]."""
+        n = len(self.items)
+        value: Array = np.einsum("ikhe,ihe->ik", np.broadcast_to(directions, (n, *directions.shape[1:])), self.centre)
+        return value
+
+    def ranges(self, directions: Array) -> tuple[Array, Array]:
+        """Bounds of Σ_h D^h · o^h for K directions per item, [I, K, H, width] or [1, K, H, width].
+
+        Per head: with t the value at the centre, Σ E (D · x - t ω) is additive, so its least value r is one
+        shortest path, and D · o ≥ t + r / Σ E ω for every string, with the denominator at whichever end is
+        worse. Exact for r = 0; off by at most |r| (1/low - 1/high) otherwise. The sum over heads ignores that
+        they share the string.
+
+        Returns:
+            low and high, [I, K].
+        """
+        n, k = len(self.items), directions.shape[1]
+        low, high = np.empty((n, k)), np.empty((n, k))
+        shared = directions.shape[0] == 1
+        step = max(1, _MOST_NUMBERS // len(self.attention.graph.option))
+        for start in range(0, k, step):
+            piece = slice(start, min(k, start + step))
+            d = directions[:, piece]
+            seen = self._seen(d[0]) if shared else None
+            for i in range(n):
+                low[i, piece], high[i, piece] = self._ranges_of(i, d[0 if shared else i], seen)
+        return low, high
+
+    def _seen(self, directions: Array) -> list[Array]:
+        """D^h · x^h_s for directions [K, H, width]: per head [S, K]."""
+        x = self.view.x.mid
+        return [x[:, head] @ directions[:, head].T for head in range(self.n_heads)]
+
+    def _ranges_of(self, item: int, directions: Array, seen: list[Array] | None) -> tuple[Array, Array]:
+        """Ranges on one item."""
+        attention, group = self.attention, int(self.items.groups[item])
+        allowed = None if self.items.allowed is None else self.items.allowed[:, item]
+        low = high = slack = np.full(len(directions), 0.0)
+        for head, dx in enumerate(seen or self._seen(directions)):
+            d, centre = directions[:, head], self.centre[item, head]
+            t = d @ centre
+            omega = self.view.x.mid[:, head] @ self.base[item, head] + self.unit
+            costs = dx - np.outer(omega, t)
+            costs *= attention.weights[group, :, head, None]
+            least, most = extremes(attention.graph, costs, group, allowed)
+            bottom, top = self.low[item, head], self.high[item, head]
+            down = least / np.where(least < 0, bottom, top)
+            up = most / np.where(most > 0, bottom, top)
+            # rounding is bounded relative to the string's Σ E, which may be larger than its denominator
+            ratio = 1.0 if self.unit else self.total_high[item, head] / bottom
+            base, largest, error = abs(self.base[item, head]), self.view.largest[head], self.view.error[head]
+            size = abs(d) @ largest + abs(t) * (base @ largest + self.unit)
+            lost = (
+                attention.relative_error(self.items.groups[[item]], head) * size
+                + abs(d) @ error
+                + abs(t) * (base @ error)
+            )
+            lost = ratio * lost
+            low, high = low + t + down, high + t + up
+            slack = slack + lost * (1 + 1e-6) + 16 * UNIT * (abs(t) + abs(down) + abs(up)) + 1e-300
+        return low - slack, high + slack

@@ -1,0 +1,311 @@
+"""The readout as a chain of stages, from the attention's output to the vector that is unembedded.
+
+Each stage holds a vector v (one for every string) and answers two questions about functionals of v, for I items
+at a time:
+
+- `ranges`: between which numbers does each lie on all strings of the item?
+- `lower`: which *linear* functional of the attention's outputs is below it on all strings of the item?
+
+Each hands the question down to the stage it is made of, and the lowest to shortest paths (`Region`). The
+answers of linear stages lose nothing (but rounding); those of norms and activations lose an amount that is
+second order in the size of the region.
+"""
+
+from __future__ import annotations
+
+import abc
+from functools import cached_property
+from typing import final
+
+import numpy as np
+
+from tl_dyck.certify.balls import UNIT, Array, Ball, apply_activation, gamma
+from tl_dyck.certify.network import Network
+from tl_dyck_hooks.certifiers._functional import Functional, Linear, ulp
+from tl_dyck_hooks.certifiers._lines import activation_lines
+from tl_dyck_hooks.certifiers._region import Region
+
+__all__ = ["Lifted", "Mlp", "Normed", "Shifted", "SquareRange", "Stage"]
+
+
+class Stage(abc.ABC):
+    """A vector of the readout.
+
+    Attributes:
+        centre: [I, d] its value for one string of each item (or near it: nothing depends on that).
+        size: [I or 1, 1, d] the largest absolute values; crude, for rounding only.
+        is_centred: whether its mean is 0 already.
+    """
+
+    centre: Array
+    size: Array
+    is_centred: bool
+
+    @cached_property
+    def coordinates(self) -> tuple[Array, Array]:
+        """[I, d] twice: each coordinate of P v lies between them (P subtracts the mean)."""
+        return self._coordinates()
+
+    def _coordinates(self) -> tuple[Array, Array]:
+        return self.ranges(projected(self, identity(self)))
+
+    @abc.abstractmethod
+    def ranges(self, f: Functional) -> tuple[Array, Array]:
+        """[I, K] twice: f(v) lies between them on every string."""
+
+    @abc.abstractmethod
+    def lower(self, f: Functional) -> Linear:
+        """A functional of the attention's outputs that is at most f(v) on every string."""
+
+
+@final
+class Lifted(Stage):
+    """x = Σ_h o^h W_O^h + b_O; or, in the projective view, o itself.
+
+    Args:
+        region: the strings.
+        lift: (W_O [H, d_head, d], b_O), or None for the projective view.
+        exact: False takes every range to be the centre alone: first-order guesses instead of bounds.
+    """
+
+    def __init__(self, region: Region, lift: tuple[Ball, Ball] | None, *, exact: bool) -> None:
+        self.region, self.lift, self.exact = region, lift, exact
+        self.is_centred = lift is None
+        if lift is None:
+            self.centre = region.centre[:, 0]
+            self.size = region.output_size
+        else:
+            weight, bias = lift
+            self.centre = np.einsum("ihe,hed->id", region.centre, weight.mid) + bias.mid
+            self.size = (np.einsum("he,hed->d", region.view.largest, weight.size) + bias.size)[None, None]
+
+    def _linear(self, f: Functional) -> Linear:
+        if self.lift is None:
+            return Linear(f.coef[:, :, None], f.const, f.slack)
+        weight, bias = self.lift
+        heads, width, d = weight.mid.shape
+        g = f.through(weight.reshape(heads * width, d), bias, self.region.view.largest.reshape(1, 1, -1))
+        return Linear(g.coef.reshape(*g.coef.shape[:2], heads, width), g.const, g.slack)
+
+    def ranges(self, f: Functional) -> tuple[Array, Array]:
+        """See `Stage`."""
+        g = self._linear(f)
+        if self.exact:
+            low, high = self.region.ranges(g.directions)
+        else:
+            low = high = self.region.at_centre(g.directions)
+        slack = g.slack + ulp(g.const, low) + ulp(g.const, high)
+        return low + g.const - slack, high + g.const + slack
+
+    def lower(self, f: Functional) -> Linear:
+        """See `Stage`."""
+        g = self._linear(f)
+        n = len(self.centre)
+        return Linear(*(np.broadcast_to(part, (n, *part.shape[1:])) for part in (g.directions, g.const, g.slack)))
+
+
+@final
+class Shifted(Stage):
+    """m = r + y, where r is fixed by the last symbol."""
+
+    is_centred = False
+
+    def __init__(self, inner: Stage, r: Ball) -> None:
+        self.inner, self.r = inner, r
+        self.centre = r.mid + inner.centre
+        self.size = r.size[:, None] + inner.size
+
+    def _rest(self, f: Functional) -> Functional:
+        """The functional of y."""
+        r = Functional(f.coef, 0 * f.const, f.slack).at(self.r.mid)
+        coef = abs(f.coef)
+        error = (coef * (self.r.rad + gamma(f.coef.shape[-1] + 4) * abs(self.r.mid))[:, None]).sum(-1)
+        return Functional(f.coef, f.const + r, f.slack + error + ulp(f.const, r))
+
+    def ranges(self, f: Functional) -> tuple[Array, Array]:
+        """See `Stage`."""
+        return self.inner.ranges(self._rest(f))
+
+    def lower(self, f: Functional) -> Linear:
+        """See `Stage`."""
+        return self.inner.lower(self._rest(f))
+
+
+@final
+class SquareRange:
+    """What is known of q = |P v|², v a stage's vector: [I] each, but `centre` [I, d], for any numbers `centre`.
+
+    q lies in [low, high], and in 2 centre · P v - |centre|² + [0, spread].
+    """
+
+    def __init__(self, stage: Stage) -> None:
+        d = stage.centre.shape[-1]
+        low, high = stage.coordinates
+        self.centre = stage.centre if stage.is_centred else stage.centre - stage.centre.mean(-1, keepdims=True)
+        grow = 1 + gamma(d + 20)
+        reach = np.maximum(high - self.centre, self.centre - low)
+        self.spread = (np.maximum(reach, 0) ** 2).sum(-1) * grow
+        self.square = (self.centre**2).sum(-1)
+        least = np.where((low <= 0) & (high >= 0), 0.0, np.minimum(abs(low), abs(high)))
+        most = np.maximum(abs(low), abs(high))
+        along = stage.ranges(projected(stage, self.tangent))
+        slack = gamma(d + 20) * 3 * self.square
+        self.low = np.maximum((least**2).sum(-1) / grow, along[0][:, 0] - self.square - slack).clip(0)
+        self.high = np.minimum(
+            (most**2).sum(-1) * grow, along[1][:, 0] - self.square + self.spread * grow + slack
+        ).clip(self.low)
+
+    @property
+    def tangent(self) -> Functional:
+        """The functional 2 centre · P v of P v, one per item."""
+        return Functional.of(2 * self.centre[:, None])
+
+
+def identity(stage: Stage) -> Functional:
+    """The coordinates, as functionals."""
+    return Functional.of(np.eye(stage.centre.shape[-1])[None])
+
+
+def projected(stage: Stage, f: Functional) -> Functional:
+    """As functionals of the stage's v, given those of P v."""
+    return f if stage.is_centred else f.centred(stage.size)
+
+
+@final
+class Normed(Stage):
+    """n = s P v with s = 1 / max(√(f q + eps), c), q = |P v|²: LayerNorm (f = 1/d, c = 0) or LN_C (f = 1, eps = 0).
+
+    For z = ζ · P v, writing index 0 for the centre,
+
+        s z = s₀ z + z₀ s - s₀ z₀ + (s - s₀)(z - z₀) ≥ s₀ z + z₀ s - s₀ z₀ - max|s - s₀| max|z - z₀|,
+
+    and s lies between two lines of the same slope in q, which `SquareRange` knows to be nearly linear in v.
+    """
+
+    is_centred = True
+
+    def __init__(self, inner: Stage, *, factor: float, eps: float, floor: float) -> None:
+        self.inner = inner
+        q = self.q = SquareRange(inner)
+
+        def s(square: Array) -> Array:
+            with np.errstate(divide="ignore"):
+                value: Array = 1 / np.maximum(np.sqrt(square * factor + eps), floor)
+            return value
+
+        at = np.clip(q.square, q.low, q.high)
+        self.s0 = s(at)
+        steep = np.sqrt(at * factor + eps) > floor
+        self.slope = np.where(steep, -0.5 * factor * self.s0**3, 0.0)
+        # s - slope·q is monotone or convex between these points (q = kink: where the floor ends; at: the tangent's)
+        kink = np.clip((floor**2 - eps) / factor, q.low, q.high)
+        points = np.stack([q.low, q.high, at, kink])
+        rest = s(points) - self.slope * points
+        slack = 32 * UNIT * (s(points) + abs(self.slope * points)).max(0)
+        self.rest_low, self.rest_high = rest.min(0) - slack, rest.max(0) + slack
+        self.low, self.high = s(q.high) * (1 - 8 * UNIT), s(q.low) * (1 + 8 * UNIT)
+        self.centre = q.centre * self.s0[:, None]
+        bound = np.sqrt(1 / factor) * (1 + 1e-9)  # |n| ≤ 1/√factor
+        self.size = np.full((1, 1, inner.centre.shape[-1]), bound)
+
+    def ranges(self, f: Functional) -> tuple[Array, Array]:
+        """See `Stage`."""
+        g = projected(self.inner, Functional(f.coef, 0 * f.const, 0 * f.slack))
+        z_low, z_high = self.inner.ranges(g)
+        s_low, s_high = self.low[:, None], self.high[:, None]
+        low = np.where(z_low >= 0, z_low * s_low, z_low * s_high)
+        high = np.where(z_high >= 0, z_high * s_high, z_high * s_low)
+        slack = f.slack + ulp(low, f.const) + ulp(high, f.const)
+        return low + f.const - slack, high + f.const + slack
+
+    def lower(self, f: Functional) -> Linear:
+        """See `Stage`."""
+        q, inner, size = self.q, self.inner, self.inner.size
+        z = projected(inner, Functional(f.coef, 0 * f.const, 0 * f.slack))
+        z0 = z.at(inner.centre)
+        z_low, z_high = inner.ranges(z)
+        product = np.maximum(self.high - self.s0, self.s0 - self.low)[:, None] * np.maximum(z_high - z0, z0 - z_low)
+        s0, tilt = self.s0[:, None], z0 * self.slope[:, None]
+        tangent = projected(inner, q.tangent)
+        rest = np.minimum(z0 * self.rest_low[:, None], z0 * self.rest_high[:, None])
+        g = z.times(s0[..., None], size).plus(tangent.times(tilt[..., None], size), size)
+        # the two projections were rounded as well: s0 and |tilt| times their slack
+        lost = f.slack + s0 * z.slack + abs(tilt) * tangent.slack
+        g = Functional(g.coef, f.const, g.slack + lost).shifted(
+            -tilt * q.square[:, None],
+            np.minimum(tilt, 0) * q.spread[:, None],
+            rest,
+            -s0 * z0,
+            -product * (1 + 8 * UNIT),
+            -gamma(q.centre.shape[-1] + 8) * abs(tilt) * q.square[:, None],
+        )
+        return inner.lower(g)
+
+
+@final
+class Mlp(Stage):
+    """out = m + act(n W_in + b_in) W_out + b_out, n = m or a norm of m times `scale` plus `shift`."""
+
+    is_centred = False
+
+    def __init__(
+        self, network: Network, region: Region, m: Stage, n: Stage, scale: Ball | None, shift: Ball | None
+    ) -> None:
+        self.region, self.m, self.n, self.scale, self.shift = region, m, n, scale, shift
+        self.w_in, self.b_in = network.weight("W_in"), network.weight("b_in")
+        self.w_out, self.b_out = network.weight("W_out"), network.weight("b_out")
+        name = network.config.act_fn
+        assert name is not None
+        hidden = Functional.of(np.eye(len(self.b_in.mid))[None])
+        self.low, self.high = n.ranges(self._of_n(hidden))
+        normed = n.centre if scale is None or shift is None else n.centre * scale.mid + shift.mid
+        p0 = normed @ self.w_in.mid + self.b_in.mid
+        self.lines = activation_lines(name, self.low, self.high, p0)
+        self.centre = m.centre + apply_activation(name, p0) @ self.w_out.mid + self.b_out.mid
+        hidden_size = np.maximum(abs(self.lines.low), abs(self.lines.high))
+        self.hidden_size = hidden_size[:, None]
+        self.size = m.size + (hidden_size @ self.w_out.size + self.b_out.size)[:, None]
+
+    def _of_n(self, f: Functional) -> Functional:
+        """Functionals of n, given those of the pre-activations."""
+        if self.scale is None or self.shift is None:
+            return f.through(self.w_in, self.b_in, self.n.size)
+        size = self.n.size * self.scale.size + self.shift.size
+        return f.through(self.w_in, self.b_in, size).scaled(self.scale.mid, self.shift.mid, self.n.size)
+
+    def _coordinates(self) -> tuple[Array, Array]:
+        low, high = self._hidden_part(projected(self, identity(self)))
+        m_low, m_high = self.m.coordinates
+        slack = ulp(low, m_low) + ulp(high, m_high)
+        return low + m_low - slack, high + m_high + slack
+
+    def ranges(self, f: Functional) -> tuple[Array, Array]:
+        """See `Stage`."""
+        low, high = self._hidden_part(f)
+        m_low, m_high = self.m.ranges(Functional.of(f.coef))
+        slack = ulp(low, m_low) + ulp(high, m_high)
+        return low + m_low - slack, high + m_high + slack
+
+    def _hidden_part(self, f: Functional) -> tuple[Array, Array]:
+        """Ranges of f(act(…) W_out + b_out), with the hidden layer taken as a box."""
+        hidden = f.through(self.w_out, self.b_out, self.hidden_size)
+        middle = (self.lines.low + self.lines.high) / 2
+        radius = np.maximum(self.lines.high - middle, middle - self.lines.low)
+        value = hidden.at(middle)
+        size = Functional.of(abs(hidden.coef))
+        reach = size.at(radius) + hidden.slack
+        reach += gamma(len(self.b_in.mid) + 8) * (size.at(self.hidden_size[:, 0]) + abs(hidden.const))
+        return value - reach * (1 + 1e-9), value + reach * (1 + 1e-9)
+
+    def lower(self, f: Functional) -> Linear:
+        """See `Stage`."""
+        hidden = f.through(self.w_out, self.b_out, self.hidden_size)
+        lines, up = self.lines, hidden.coef >= 0
+        slope = np.where(up, lines.slope_below[:, None], lines.slope_above[:, None])
+        rest = hidden.coef * np.where(up, lines.rest_below[:, None], lines.rest_above[:, None])
+        pre = hidden.times(slope, np.maximum(abs(self.low), abs(self.high))[:, None])
+        error = gamma(rest.shape[-1] + 2) * abs(rest).sum(-1)
+        pre = Functional(pre.coef, hidden.const, pre.slack + hidden.slack + error).shifted(rest.sum(-1))
+        through_mlp = self.n.lower(self._of_n(pre))
+        past_it = self.m.lower(Functional.of(f.coef))
+        return through_mlp.plus(past_it, self.region.output_size)

@@ -1,0 +1,71 @@
+"""The oracle: run the network on every distinct string of the space."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import time
+
+import numpy as np
+
+from tl_dyck.certify import Certificate, PerturbationSpace, conclude
+from tl_dyck.certify.network import Network, Objectives
+from tl_dyck.rnn import TwoLayerRNN
+
+__all__ = ["exhaustive"]
+
+_BATCH = 4096
+
+
+def exhaustive(
+    rnn: TwoLayerRNN,
+    tokens: tuple[int, ...],
+    target: int,
+    space: PerturbationSpace,
+    *,
+    time_limit: float | None = None,
+    max_strings: int = 1_000_000,
+) -> Certificate:
+    """Run the network on every string, in batches, each distinct string once.
+
+    Args:
+        rnn: the network, in float64.
+        tokens: the string, without BOS.
+        target: the logit that must stay largest.
+        space: the perturbation space.
+        time_limit: seconds.
+        max_strings: refuse larger spaces.
+
+    Returns:
+        The exact least margin, up to the rounding of the forward pass, which is bounded string by string.
+
+    Raises:
+        SpaceTooLargeError: the space has more strings than `max_strings`.
+    """
+    started = time.perf_counter()
+    network, objectives = Network(rnn), Objectives.margins(target, rnn.config.d_vocab_out)
+    strings = space.enumerate(tokens, limit=max_strings)
+    lower, upper, worst, done, reason = math.inf, math.inf, tokens, 0, ""
+    while batch := list(itertools.islice(strings, _BATCH)):
+        if time_limit is not None and time.perf_counter() - started > time_limit:
+            lower, reason = -math.inf, f"the time limit of {time_limit} s was reached after {done:,} strings"
+            break
+        values = network.values_of(batch, objectives)
+        lower = min(lower, float((values.mid - values.rad).min()))
+        least = (values.mid + values.rad).min(1)
+        best = int(np.argmin(least))
+        if least[best] < upper:
+            upper, worst = float(least[best]), batch[best]
+        done += len(batch)
+    return conclude(
+        rnn,
+        tokens,
+        target,
+        space,
+        certifier="exhaustive",
+        lower=lower,
+        string=worst,
+        started=started,
+        reason=reason,
+        stats={"strings_run": done},
+    )

@@ -1,0 +1,100 @@
+"""Intervals, as ARC propagates them through a recurrent network: the baseline that others publish.
+
+ARC (Zhang et al., arXiv 2102.07818; for one-layer transformers read as RNNs, arXiv 2405.17361) runs an RNN once
+per abstract state (input position, edits used) on boxes, and joins the boxes of all edits that lead to the same
+state. Here the hidden state is layer 2's (Z, N): sums of exp(a) and exp(a) v. An edge adds its tokens' terms,
+the join is the smallest box around all incoming ones, so each bound of the final box is a shortest or longest
+path, coordinate by coordinate: the path that minimises one coordinate need not be the one that minimises
+another, which is what is lost. Then N / Z and the readout are computed in interval arithmetic, rounded
+outwards.
+
+Soundness of the softmax: N and Z are positive-weighted sums over *all* tokens of the string, scaled by the
+largest score that any string can have, so nothing overflows; and no epsilon is added to Z. Where its lower end
+is 0 after underflow, N / Z is bounded by the values alone: it is a weighted mean of them.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+
+import numpy as np
+
+from tl_dyck.certify import Certificate, PerturbationSpace, conclude
+from tl_dyck.certify.balls import Array, Ball
+from tl_dyck.certify.graph import build_graph
+from tl_dyck.certify.network import Network, Objectives
+from tl_dyck.certify.paths import count_paths, extremes
+from tl_dyck.rnn import TwoLayerRNN
+from tl_dyck_hooks.certifiers._attention import Attention
+
+__all__ = ["interval"]
+
+
+def interval(
+    rnn: TwoLayerRNN,
+    tokens: tuple[int, ...],
+    target: int,
+    space: PerturbationSpace,
+    *,
+    time_limit: float | None = None,
+) -> Certificate:
+    """Bound the margin by intervals; sound, fast, and not complete: never "falsified" but by the original string.
+
+    Args:
+        rnn: the network, in float64.
+        tokens: the string, without BOS.
+        target: the logit that must stay largest.
+        space: the perturbation space.
+        time_limit: seconds.
+    """
+    started = time.perf_counter()
+    network = Network(rnn)
+    graph = build_graph(network, space.lattice(tokens))
+    attention = Attention(network, graph)
+    weights, bias = network.unembed(Objectives.margins(target, rnn.config.d_vocab_out))
+    groups = np.arange(len(graph.groups))
+    lower, reason = math.inf, "intervals are too wide to tell"
+    for group in groups[count_paths(graph, groups) > 0].tolist():
+        if time_limit is not None and time.perf_counter() - started > time_limit:
+            lower, reason = -math.inf, f"the time limit of {time_limit} s was reached"
+            break
+        r = graph.symbols.r.at(graph.groups[group : group + 1])
+        margins = network.readout(r, _attention_box(attention, group)).matmul(weights).plus(bias)
+        lower = min(lower, float(margins.low.min()))
+    return conclude(
+        rnn,
+        tokens,
+        target,
+        space,
+        certifier="interval",
+        lower=-math.inf if math.isnan(lower) else lower,
+        string=tokens,
+        started=started,
+        reason=reason,
+        stats={"nodes": graph.n_nodes},
+    )
+
+
+def _attention_box(attention: Attention, group: int) -> Ball:
+    """A box around N / Z for all strings of a group, [1, H * d_head]."""
+    value, graph = attention.graph.symbols.value, attention.graph
+    low: list[Array] = []
+    high: list[Array] = []
+    for head in range(value.mid.shape[1]):
+        weight = attention.weights[group, :, head, None]
+        lost = float(attention.relative_error(np.array([group]), head)[0])
+        v_low, v_high = value.mid[:, head] - value.rad[:, head], value.mid[:, head] + value.rad[:, head]
+        n_low, _ = extremes(graph, weight * (v_low - lost * abs(v_low)), group)
+        _, n_high = extremes(graph, weight * (v_high + lost * abs(v_high)), group)
+        (least,), (most,) = extremes(graph, weight, group)
+        z_low, z_high = least * (1 - lost), most * (1 + lost)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            ends = (
+                np.where(n_low >= 0, n_low / z_high, n_low / z_low),
+                np.where(n_high >= 0, n_high / z_low, n_high / z_high),
+            )
+        # a weighted mean of values lies between the least and the greatest of them
+        low.append(np.fmax(ends[0] - 1e-15 * abs(ends[0]), v_low.min(0)))
+        high.append(np.fmin(ends[1] + 1e-15 * abs(ends[1]), v_high.max(0)))
+    return Ball.between(np.concatenate(low)[None], np.concatenate(high)[None])

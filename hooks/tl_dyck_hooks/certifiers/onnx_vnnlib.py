@@ -1,0 +1,134 @@
+"""Hand the question to another verifier: an ONNX network and a VNN-LIB property, as VNN-COMP's tools read them.
+
+Only spaces that keep the length can be written so (substitutions, swaps): the network is unrolled for one length. The
+property's box holds, at each position, the embeddings of all tokens that any string of the space has there. So it
+ignores budgets and holds more than strings: "unsat" certifies, "sat" says nothing about strings.
+"""
+
+from __future__ import annotations
+
+import math
+import subprocess
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from tl_dyck.certify import Certificate, CertifyError, PerturbationSpace, conclude
+from tl_dyck.certify.network import Network
+from tl_dyck.rnn import TwoLayerRNN
+from tl_dyck.rnn.onnx import save_onnx
+from tl_dyck.rnn.vnnlib import embedding_box, save_vnnlib, vnnlib_property
+
+__all__ = ["onnx_vnnlib"]
+
+# VNN-COMP's answers, and the words that some tools use for them
+_ANSWERS = {
+    "unsat": "unsat",
+    "holds": "unsat",
+    "sat": "sat",
+    "violated": "sat",
+    "timeout": "timeout",
+    "unknown": "unknown",
+}
+
+
+def onnx_vnnlib(
+    rnn: TwoLayerRNN,
+    tokens: tuple[int, ...],
+    target: int,
+    space: PerturbationSpace,
+    *,
+    time_limit: float | None = None,
+    command: Sequence[str] | None = None,
+    folder: str | Path | None = None,
+) -> Certificate:
+    """Write the files and, if there is a verifier, run it.
+
+    Args:
+        rnn: the network.
+        tokens: the string, without BOS.
+        target: the logit that must stay largest.
+        space: a space whose rewritings keep the length.
+        time_limit: seconds, after which the verifier is stopped.
+        command: the verifier as an argument list, in which {onnx}, {vnnlib}, {results} and {timeout} are
+            replaced. It is run without a shell. Its answer (sat, unsat, timeout, unknown) is the first word of
+            the results file if the command names it, else the last such word on its standard output.
+        folder: where the files go; None for a new temporary folder, which is kept. The reason of an "unknown" names it.
+
+    Returns:
+        "certified" on unsat, with a margin that is positive but not quantified: the verdict is as good as the
+        verifier's arithmetic on the float32 network. "falsified" only if the original string is.
+
+    Raises:
+        CertifyError: the space changes the length, or the command cannot be started.
+        MissingOnnxError: the extra tl-dyck[onnx] is not installed.
+    """
+    started = time.perf_counter()
+    allowed = [[token] for token in Network(rnn).prefix] + _tokens_by_position(tokens, space)
+    place = Path(tempfile.mkdtemp(prefix="tl-dyck-")) if folder is None else Path(folder)
+    place.mkdir(parents=True, exist_ok=True)
+    network = save_onnx(rnn, place / "network.onnx", len(allowed))
+    text = vnnlib_property(*embedding_box(rnn, allowed), target, rnn.config.d_vocab_out)
+    prop = save_vnnlib(text, place / "property.vnnlib")
+    where = f"the files are {network} and {prop}"
+    answer, reason = "unknown", f"no verifier command was given; {where}"
+    if command is not None:
+        answer, reason = _ask(command, network, prop, place / "results.txt", time_limit)
+    if answer == "sat":
+        reason = "the verifier found a point of the embedding box, which need not be a string"
+    return conclude(
+        rnn,
+        tokens,
+        target,
+        space,
+        certifier="onnx-vnnlib",
+        lower=math.ulp(0.0) if answer == "unsat" else -math.inf,
+        string=tokens,
+        started=started,
+        reason=f"{reason}; {where}" if where not in reason else reason,
+        stats={},
+    )
+
+
+def _tokens_by_position(tokens: tuple[int, ...], space: PerturbationSpace) -> list[list[int]]:
+    found = [{token} for token in tokens]
+    for option in space.lattice(tokens).options:
+        if len(option.emits) != option.end - option.start:
+            raise CertifyError(
+                f"onnx-vnnlib needs a space that keeps the length, but {space} can turn {option.end - option.start} "
+                f"tokens at position {option.start} into {len(option.emits)}; use another certifier."
+            )
+        for position, token in enumerate(option.emits, start=option.start):
+            found[position].add(token)
+    return [sorted(here) for here in found]
+
+
+def _ask(command: Sequence[str], network: Path, prop: Path, results: Path, time_limit: float | None) -> tuple[str, str]:
+    """Run the verifier: its answer, and why it is none."""
+    if isinstance(command, str) or not command:
+        raise CertifyError(f"command must be a list of arguments, such as ['verifier', '{{onnx}}'], not {command!r}.")
+    timeout = "" if time_limit is None else f"{time_limit:g}"
+    names = {"{onnx}": str(network), "{vnnlib}": str(prop), "{results}": str(results), "{timeout}": timeout}
+    arguments = [_filled(argument, names) for argument in command]
+    results.unlink(missing_ok=True)
+    try:
+        done = subprocess.run(
+            arguments, capture_output=True, text=True, timeout=time_limit, check=False, stdin=subprocess.DEVNULL
+        )
+    except subprocess.TimeoutExpired:
+        return "timeout", f"the verifier was stopped after {time_limit:g} s"
+    except OSError as error:
+        raise CertifyError(f"the verifier {arguments[0]!r} cannot be started: {error}") from error
+    words = results.read_text().split()[:1] if results.exists() else done.stdout.lower().split()[::-1]
+    answer = next((_ANSWERS[word.lower()] for word in words if word.lower() in _ANSWERS), None)
+    if answer is None:
+        said = (done.stderr or done.stdout).strip()[-300:]
+        return "unknown", f"the verifier gave no verdict (exit status {done.returncode}): {said}"
+    return answer, f"the verifier answered {answer}"
+
+
+def _filled(argument: str, names: dict[str, str]) -> str:
+    for placeholder, value in names.items():
+        argument = argument.replace(placeholder, value)
+    return argument
