@@ -84,9 +84,9 @@ class Attention:
         self.values = View.of(graph.symbols.value)
 
     def relative_error(self, groups: IntArray, head: int) -> Array:
-        """[B] What is lost of a string's Σ E |x| to the weights' errors and to the rounding of all sums along a
-        path.""" config, graph = self.network.config, self.graph steps = max(config.d_head, config.d_model) +
-        config.n_heads + graph.emits.shape[1] + len(graph.level_nodes)
+        """[B] What a string's Σ E |x| loses to the weights' errors and to the rounding of all sums along a path."""
+        config, graph = self.network.config, self.graph
+        steps = max(config.d_head, config.d_model) + config.n_heads + graph.emits.shape[1] + len(graph.level_nodes)
         relative: Array = self.epsilon[groups, head] + gamma(2 * steps + 20)
         return relative
 
