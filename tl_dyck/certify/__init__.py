@@ -8,6 +8,8 @@ are found by entry point, as anyone else's are.
 """
 
 from tl_dyck.certify.certificate import Certificate, Witness
+from tl_dyck.certify.change import LogitChange, worst_logit_change
+from tl_dyck.certify.dyck import DyckCertificate, DyckCertificates, certify_dyck
 from tl_dyck.certify.protocol import (
     Certifier,
     CertifyError,
@@ -36,9 +38,12 @@ __all__ = [
     "CertifyError",
     "Delete",
     "Duplicate",
+    "DyckCertificate",
+    "DyckCertificates",
     "Edit",
     "Insert",
     "InsertMatchedPairs",
+    "LogitChange",
     "PerturbationSpace",
     "Resources",
     "SpaceError",
@@ -49,6 +54,7 @@ __all__ = [
     "Witness",
     "certifiers",
     "certify",
+    "certify_dyck",
     "certify_many",
     "conclude",
     "edited",
@@ -56,4 +62,5 @@ __all__ = [
     "parse_space",
     "substitution_table",
     "transformations",
+    "worst_logit_change",
 ]

@@ -54,6 +54,11 @@ class Objectives:
         c, none = np.arange(len(logits)), np.full(len(logits), -1)
         return cls(np.concatenate([c, none]), np.concatenate([none, c]), np.concatenate([-logits, logits]))
 
+    def least(self, logits: Array) -> float:
+        """The least objective for some logits, rounded; the margin, for `margins`."""
+        values = _columns(logits, self.plus) - _columns(logits, self.minus) + self.offsets
+        return float(values.min(initial=np.inf))
+
 
 @final
 @dataclass(frozen=True)

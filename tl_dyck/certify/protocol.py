@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import math
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
@@ -72,6 +71,7 @@ def certify(
     certifier: str | Certifier = "exact",
     *,
     time_limit: float | None = None,
+    tight: bool = False,
     beyond_n_ctx: bool = False,
     **options: Any,
 ) -> Certificate:
@@ -84,6 +84,7 @@ def certify(
         space: the strings to certify against.
         certifier: name of a certifier, or the certifier itself.
         time_limit: seconds, after which the best bound so far is returned; None for no limit.
+        tight: find the least margin, not only its sign.
         beyond_n_ctx: allow strings longer than n_ctx, if the model has no positions.
         options: of the certifier.
 
@@ -95,7 +96,7 @@ def certify(
         CertifyError: an empty string, a token or target out of range, or strings that the model cannot read.
         UnknownNameError: no such certifier.
     """
-    return _Asker(model_or_rnn).ask(tokens, target, space, certifier, time_limit, beyond_n_ctx, options)
+    return Asker(model_or_rnn).ask(tokens, target, space, certifier, time_limit, beyond_n_ctx, _options(tight, options))
 
 
 def certify_many(
@@ -106,6 +107,7 @@ def certify_many(
     certifier: str | Certifier = "exact",
     *,
     time_limit: float | None = None,
+    tight: bool = False,
     beyond_n_ctx: bool = False,
     n_jobs: int = 1,
     **options: Any,
@@ -120,18 +122,19 @@ def certify_many(
         model_or_rnn: see `certify`.
         space: see `certify`.
         certifier: see `certify`.
+        tight: see `certify`.
         beyond_n_ctx: see `certify`.
         options: of the certifier.
 
     Returns:
         Certificates in the order of the strings.
     """
-    asker, every = _Asker(model_or_rnn), [as_tokens(tokens) for tokens in strings]
+    asker, every = Asker(model_or_rnn), [as_tokens(tokens) for tokens in strings]
     wanted = [None] * len(every) if targets is None else list(targets)
     if len(wanted) != len(every):
         raise CertifyError(f"{len(every)} strings but {len(wanted)} targets; give one target per string.")
     calls = [
-        (tokens, target, space, certifier, time_limit, beyond_n_ctx, options)
+        (tokens, target, space, certifier, time_limit, beyond_n_ctx, _options(tight, options))
         for tokens, target in zip(every, wanted, strict=True)
     ]
     if n_jobs == 1:
@@ -152,6 +155,7 @@ def conclude(
     lower: float,
     string: tuple[int, ...] | None,
     started: float,
+    objectives: Objectives | None = None,
     reason: str = "",
     stats: Mapping[str, int] | None = None,
 ) -> Certificate:
@@ -166,6 +170,7 @@ def conclude(
         lower: proved: no string of the space has a smaller margin; -inf for nothing proved.
         string: the worst string seen; None for the original.
         started: `time.perf_counter()` when the certifier began.
+        objectives: as handed to the certifier, if they were.
         reason: why it had to stop early, if it had to.
         stats: anything worth counting.
 
@@ -175,7 +180,8 @@ def conclude(
     """
     network = Network(rnn)
     string = tokens if string is None else string
-    values = network.values_of([string], Objectives.margins(target, rnn.config.d_vocab_out))
+    wanted = Objectives.margins(target, rnn.config.d_vocab_out) if objectives is None else objectives
+    values = network.values_of([string], wanted)
     upper = float((values.mid + values.rad).min())
     logits = tuple(_last_logits(rnn, (*network.prefix, *string)))
     edits = space.edits(tokens, string)
@@ -191,7 +197,7 @@ def conclude(
         target=target,
         lower=lower,
         upper=upper,
-        worst=Witness(tokens=string, edits=edits, logits=logits, margin=_margin(logits, target)),
+        worst=Witness(tokens=string, edits=edits, logits=logits, margin=wanted.least(np.array(logits))),
         certifier=certifier,
         space=str(space),
         seconds=time.perf_counter() - started,
@@ -200,7 +206,7 @@ def conclude(
     )
 
 
-class _Asker:
+class Asker:
     """A model, its RNN in float64, and the checks around a certifier."""
 
     def __init__(self, model_or_rnn: Any) -> None:
@@ -209,6 +215,16 @@ class _Asker:
         if rnn.dtype != torch.float64 or rnn.device.type != "cpu":
             rnn = copy.deepcopy(rnn).to(device="cpu", dtype=torch.float64)
         self.rnn: TwoLayerRNN = rnn
+
+    def without_bos(self, tokens: Tokens) -> tuple[int, ...]:
+        """A string without the BOS that it may start with."""
+        given = as_tokens(tokens)
+        return given[1:] if given and given[0] == self.rnn.config.bos_token else given
+
+    def rnn_logits(self, string: tuple[int, ...]) -> list[float]:
+        """The RNN's logits after a string without BOS."""
+        bos = self.rnn.config.bos_token
+        return _last_logits(self.rnn, string if bos is None else (bos, *string))
 
     def ask(
         self,
@@ -220,18 +236,18 @@ class _Asker:
         beyond_n_ctx: bool,
         options: dict[str, Any],
     ) -> Certificate:
+        """See `certify`."""
         started = time.perf_counter()
         run = certifiers.get(certifier) if isinstance(certifier, str) else certifier
-        given = as_tokens(tokens)
-        bos = self.rnn.config.bos_token
-        prefix = given[:1] if bos is not None and given[:1] == (bos,) else ()
-        string = given[len(prefix) :]
+        given, string = as_tokens(tokens), self.without_bos(tokens)
+        prefix = given[: len(given) - len(string)]
         self._check(string, space, time_limit, beyond_n_ctx)
         target = self._target(string, target)
         certificate = run(self.rnn, string, target, space, time_limit=time_limit, **options)
         if not isinstance(certificate, Certificate):
             raise TypeError(f"certifier {certifier!r} returned a {type(certificate).__name__}, not a Certificate.")
-        certificate = self._confirmed(certificate, space)
+        objectives = options.get("objectives") or Objectives.margins(target, self.rnn.config.d_vocab_out)
+        certificate = self._confirmed(certificate, space, objectives)
         worst = certificate.worst
         if worst is not None:
             edits = tuple(_shifted(edit, len(prefix)) for edit in worst.edits)
@@ -282,10 +298,12 @@ class _Asker:
 
     def _logits(self, string: tuple[int, ...]) -> list[float]:
         """Of the original model, where there is one."""
+        if self.model is None:
+            return self.rnn_logits(string)
         bos = self.rnn.config.bos_token
-        return _last_logits(self.rnn if self.model is None else self.model, string if bos is None else (bos, *string))
+        return _last_logits(self.model, string if bos is None else (bos, *string))
 
-    def _confirmed(self, certificate: Certificate, space: PerturbationSpace) -> Certificate:
+    def _confirmed(self, certificate: Certificate, space: PerturbationSpace, objectives: Objectives) -> Certificate:
         """Run the model on the worst string; withdraw a "falsified" that it does not confirm."""
         worst = certificate.worst
         if worst is None:
@@ -295,7 +313,7 @@ class _Asker:
                 f"certifier {certificate.certifier!r} returned the string {worst.tokens}, which is not in {space}."
             )
         logits = tuple(self._logits(worst.tokens))
-        margin = _margin(logits, certificate.target)
+        margin = objectives.least(np.array(logits))
         worst = dataclasses.replace(worst, logits=logits, margin=margin)
         if certificate.status == "falsified" and not margin < 0:
             reason = (
@@ -313,8 +331,9 @@ def _last_logits(model: Any, tokens: tuple[int, ...]) -> list[float]:
     return logits
 
 
-def _margin(logits: Sequence[float], target: int) -> float:
-    return logits[target] - max((value for c, value in enumerate(logits) if c != target), default=-math.inf)
+def _options(tight: bool, options: dict[str, Any]) -> dict[str, Any]:
+    """Options of a certifier; `tight` is passed on only if it is wanted, since not every certifier knows it."""
+    return {**options, "tight": True} if tight else options
 
 
 def _shifted(edit: Edit, by: int) -> Edit:

@@ -12,6 +12,8 @@ fixed linear image of it.
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import final
@@ -23,10 +25,14 @@ from tl_dyck.certify.graph import StringGraph
 from tl_dyck.certify.network import IntArray, Network
 from tl_dyck.certify.paths import BoolArray, Sweep, emission_costs, sweep
 
-__all__ = ["Attention", "Items", "View"]
+__all__ = ["Attention", "Items", "OutOfTime", "View"]
 
 _MOST_NUMBERS = 4_000_000
 """Emission costs are kept below this many numbers (32 MB) by working on some columns at a time."""
+
+
+class OutOfTime(Exception):
+    """The deadline has passed in the middle of something; what was proved before stands."""
 
 
 @final
@@ -75,13 +81,18 @@ class View:
 class Attention:
     """Weights of all symbols for all groups."""
 
-    def __init__(self, network: Network, graph: StringGraph) -> None:
-        self.network, self.graph = network, graph
+    def __init__(self, network: Network, graph: StringGraph, deadline: float = math.inf) -> None:
+        self.network, self.graph, self.deadline = network, graph, deadline
         scores, error = graph.symbols.scores(graph.groups)  # [G, S, H], [G, H]
         self.weights = np.exp(scores - scores.max(1, keepdims=True))
         # relative error of a weight: of the score, of the subtraction, of exp
         self.epsilon = np.expm1(error + 4 * UNIT * abs(scores).max(1)) + 8 * UNIT
         self.values = View.of(graph.symbols.value)
+
+    def check_time(self) -> None:
+        """Raise `OutOfTime` if the deadline (of `time.perf_counter`) has passed."""
+        if time.perf_counter() > self.deadline:
+            raise OutOfTime
 
     def relative_error(self, groups: IntArray, head: int) -> Array:
         """[B] What a string's Σ E |x| loses to the weights' errors and to the rounding of all sums along a path."""
@@ -117,6 +128,7 @@ class Attention:
         """The least r(y) of each column; column b belongs to item which[b]. Works on some columns at a time."""
         least = np.empty(len(which))
         for piece in self.pieces(len(which)):
+            self.check_time()
             part = items.take(which[piece])
             least[piece] = self.sweep(view, part, directions[piece], taus[piece]).least
         return least

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import time
 from collections.abc import Mapping
@@ -11,7 +12,7 @@ from typing import final
 from tl_dyck.certify.graph import build_graph
 from tl_dyck.certify.lattice import Lattice
 from tl_dyck.certify.network import Network, Objectives
-from tl_dyck_hooks.certifiers._attention import Attention
+from tl_dyck_hooks.certifiers._attention import Attention, OutOfTime
 from tl_dyck_hooks.certifiers._incumbent import Incumbent
 from tl_dyck_hooks.certifiers._linear import is_linear, linear_minimum
 from tl_dyck_hooks.certifiers._search import Search
@@ -63,14 +64,14 @@ def minimise(
     """
     deadline = math.inf if time_limit is None else time.perf_counter() + time_limit
     graph = build_graph(network, lattice)
-    attention, incumbent = Attention(network, graph), Incumbent(network, graph, objectives)
+    attention, incumbent = Attention(network, graph, deadline), Incumbent(network, graph, objectives)
     output = incumbent.run_string(lattice.tokens)
-    lower = linear_minimum(attention, incumbent, output) if is_linear(network) else None
-    stats = {"nodes": graph.n_nodes, "emissions": len(graph.option)}
+    lower, stats = None, {"nodes": graph.n_nodes, "emissions": len(graph.option)}
+    if is_linear(network):
+        with contextlib.suppress(OutOfTime):
+            lower = linear_minimum(attention, incumbent, output)
     if lower is None:
-        search = Search(
-            attention, incumbent, decide=decide, tolerance=tolerance, deadline=deadline, most_listed=max_listed
-        )
+        search = Search(attention, incumbent, decide=decide, tolerance=tolerance, most_listed=max_listed)
         search.run()
         lower, stats = search.lower, stats | search.stats
     assert incumbent.string is not None

@@ -18,7 +18,7 @@ from tl_dyck.certify.graph import PREFIX
 from tl_dyck.certify.lattice import KEEP
 from tl_dyck.certify.network import IntArray
 from tl_dyck.certify.paths import BoolArray, count_paths, emission_costs, enumerate_below, sweep
-from tl_dyck_hooks.certifiers._attention import Attention, Items, View
+from tl_dyck_hooks.certifiers._attention import Attention, Items, OutOfTime, View
 from tl_dyck_hooks.certifiers._branch import Brancher
 from tl_dyck_hooks.certifiers._incumbent import Incumbent
 from tl_dyck_hooks.certifiers._readout import Readout
@@ -54,11 +54,10 @@ class Search:
     """One search.
 
     Args:
-        attention: weights and strings.
+        attention: weights and strings, and when to stop.
         incumbent: the strings run so far, and what is to be minimised.
         decide: stop as soon as the sign of the minimum is proved; otherwise find the minimum.
         tolerance: parts whose bound is within this (relative to max(1, |value|)) of the least value seen are done.
-        deadline: when to stop (`time.perf_counter`).
         most_listed: parts with fewer candidates than this are listed and run instead of being split.
 
     Attributes:
@@ -73,13 +72,12 @@ class Search:
         *,
         decide: bool,
         tolerance: float,
-        deadline: float = math.inf,
         most_listed: int = 2048,
     ) -> None:
         self.attention, self.incumbent = attention, incumbent
         self.network, self.graph, self.unembed = attention.network, attention.graph, incumbent.unembed
         self.brancher = Brancher(self.graph)
-        self.decide, self.tolerance, self.deadline, self.most_listed = decide, tolerance, deadline, most_listed
+        self.decide, self.tolerance, self.most_listed = decide, tolerance, most_listed
         self.closed = math.inf
         self.open: list[Part] = []
         self.stats = {"parts": 0, "listed": 0}
@@ -98,17 +96,27 @@ class Search:
         alive = count_paths(self.graph, groups) > 0
         self.open = [self._part(-math.inf, int(group), None) for group in groups[alive]]
         heapq.heapify(self.open)
-        self._guess()
-        while self.open and not self.finished:
-            batch: list[Part] = []
-            while self.open and len(batch) < _BATCH:
-                part = heapq.heappop(self.open)
-                if part.bound >= self.threshold():
-                    self._close(part.bound)
-                else:
-                    batch.append(part)
-            if batch:
-                self._examine(batch)
+        batch: list[Part] = []
+        try:
+            self._guess()
+            while self.open and not self.finished:
+                batch = self._next_batch()
+                if batch:
+                    self._examine(batch)
+        except OutOfTime:
+            for part in batch:  # some may be closed or split already: then they are covered twice
+                self._keep(part)
+
+    def _next_batch(self) -> list[Part]:
+        """The most promising parts; those that need no attention are closed on the way."""
+        batch: list[Part] = []
+        while self.open and len(batch) < _BATCH:
+            part = heapq.heappop(self.open)
+            if part.bound >= self.threshold():
+                self._close(part.bound)
+            else:
+                batch.append(part)
+        return batch
 
     @property
     def lower(self) -> float:
@@ -118,7 +126,7 @@ class Search:
     @property
     def finished(self) -> bool:
         """Whether to stop: the sign is known, or time is up."""
-        return (self.decide and self.incumbent.upper < 0) or time.perf_counter() > self.deadline
+        return (self.decide and self.incumbent.upper < 0) or time.perf_counter() > self.attention.deadline
 
     def threshold(self, fraction: float = 1 / 16) -> float:
         """What a part's bound must reach to be of no further interest."""

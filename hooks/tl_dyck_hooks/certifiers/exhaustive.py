@@ -24,6 +24,8 @@ def exhaustive(
     space: PerturbationSpace,
     *,
     time_limit: float | None = None,
+    objectives: Objectives | None = None,
+    tight: bool = True,
     max_strings: int = 1_000_000,
 ) -> Certificate:
     """Run the network on every string, in batches, each distinct string once.
@@ -34,6 +36,8 @@ def exhaustive(
         target: the logit that must stay largest.
         space: the perturbation space.
         time_limit: seconds.
+        objectives: what to minimise instead of the margin.
+        tight: has no effect: the least margin is always found.
         max_strings: refuse larger spaces.
 
     Returns:
@@ -43,14 +47,15 @@ def exhaustive(
         SpaceTooLargeError: the space has more strings than `max_strings`.
     """
     started = time.perf_counter()
-    network, objectives = Network(rnn), Objectives.margins(target, rnn.config.d_vocab_out)
+    network = Network(rnn)
+    wanted = Objectives.margins(target, rnn.config.d_vocab_out) if objectives is None else objectives
     strings = space.enumerate(tokens, limit=max_strings)
     lower, upper, worst, done, reason = math.inf, math.inf, tokens, 0, ""
     while batch := list(itertools.islice(strings, _BATCH)):
         if time_limit is not None and time.perf_counter() - started > time_limit:
             lower, reason = -math.inf, f"the time limit of {time_limit} s was reached after {done:,} strings"
             break
-        values = network.values_of(batch, objectives)
+        values = network.values_of(batch, wanted)
         lower = min(lower, float((values.mid - values.rad).min()))
         least = (values.mid + values.rad).min(1)
         best = int(np.argmin(least))
@@ -63,6 +68,7 @@ def exhaustive(
         target,
         space,
         certifier="exhaustive",
+        objectives=objectives,
         lower=lower,
         string=worst,
         started=started,

@@ -38,6 +38,8 @@ def interval(
     space: PerturbationSpace,
     *,
     time_limit: float | None = None,
+    objectives: Objectives | None = None,
+    tight: bool = False,
 ) -> Certificate:
     """Bound the margin by intervals; sound, fast, and not complete: never "falsified" but by the original string.
 
@@ -47,12 +49,15 @@ def interval(
         target: the logit that must stay largest.
         space: the perturbation space.
         time_limit: seconds.
+        objectives: what to bound instead of the margin.
+        tight: has no effect: there is only this bound.
     """
     started = time.perf_counter()
     network = Network(rnn)
     graph = build_graph(network, space.lattice(tokens))
     attention = Attention(network, graph)
-    weights, bias = network.unembed(Objectives.margins(target, rnn.config.d_vocab_out))
+    wanted = Objectives.margins(target, rnn.config.d_vocab_out) if objectives is None else objectives
+    weights, bias = network.unembed(wanted)
     groups = np.arange(len(graph.groups))
     lower, reason = math.inf, "intervals are too wide to tell"
     for group in groups[count_paths(graph, groups) > 0].tolist():
@@ -68,6 +73,7 @@ def interval(
         target,
         space,
         certifier="interval",
+        objectives=objectives,
         lower=-math.inf if math.isnan(lower) else lower,
         string=tokens,
         started=started,

@@ -1,0 +1,63 @@
+"""The largest change of any logit over a space, exact where the certifier is."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any, final
+
+import numpy as np
+
+from tl_dyck.certify.certificate import Witness
+from tl_dyck.certify.network import Objectives
+from tl_dyck.certify.protocol import Asker, Certifier
+from tl_dyck.certify.spaces import PerturbationSpace, Tokens
+
+__all__ = ["LogitChange", "worst_logit_change"]
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class LogitChange:
+    """How far any logit at the last position moves, at most, when a string is edited: max over strings and logits.
+
+    Attributes:
+        seen: some string of the space changes some logit by at least this (up to rounding).
+        proved: no string changes any logit by more than this.
+        worst: the string it was seen on; its `margin` is minus the change.
+        seconds: wall-clock time.
+    """
+
+    seen: float
+    proved: float
+    worst: Witness
+    seconds: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON types, except that `proved` may be infinite."""
+        return dataclasses.asdict(self)
+
+
+def worst_logit_change(
+    model_or_rnn: Any,
+    tokens: Tokens,
+    space: PerturbationSpace,
+    certifier: str | Certifier = "exact",
+    *,
+    time_limit: float | None = None,
+    beyond_n_ctx: bool = False,
+    **options: Any,
+) -> LogitChange:
+    """Find the largest |logit_c(y) - logit_c(tokens)| over all logits c and all strings y of a space.
+
+    Arguments are those of `certify`. The certifier must accept `objectives`; the built-in ones that do are
+    "exact" (both numbers agree, to its tolerance, unless time runs out), "exhaustive", and "interval" (a bound
+    alone).
+    """
+    asker = Asker(model_or_rnn)
+    string = asker.without_bos(tokens)
+    logits = np.array(asker.rnn_logits(string))
+    wanted = {**options, "tight": True, "objectives": Objectives.changes(logits)}
+    found = asker.ask(tokens, int(logits.argmax()), space, certifier, time_limit, beyond_n_ctx, wanted)
+    assert found.worst is not None
+    return LogitChange(seen=max(0.0, -found.upper), proved=-found.lower, worst=found.worst, seconds=found.seconds)

@@ -1,0 +1,201 @@
+"""Where the two papers meet: trained one-layer Dyck models against inserted matched pairs.
+
+Wen et al. 2023, Theorem 1: if (and only if) a model is balanced, inserting matched pairs anywhere before a
+closing bracket leaves the attention's direction there unchanged. So a model that has learnt the language the
+way the theorem describes must not change its prediction, nor any logit, under `InsertMatchedPairs`; how much it
+does is an exact, behavioural counterpart of the balance violation β.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, final, runtime_checkable
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from tl_dyck.certify.certificate import Certificate
+from tl_dyck.certify.change import LogitChange, worst_logit_change
+from tl_dyck.certify.protocol import CertifyError, certify
+from tl_dyck.certify.spaces import PerturbationSpace
+from tl_dyck.certify.transformations import InsertMatchedPairs
+from tl_dyck.language import DyckDistribution, DyckLanguage
+
+__all__ = ["DyckCertificate", "DyckCertificates", "certify_dyck", "closing_prefixes"]
+
+
+@runtime_checkable
+class _Task(Protocol):
+    """What is needed of a `tl_dyck.tasks.DyckTask`."""
+
+    language: DyckLanguage
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class DyckCertificate:
+    """One prefix.
+
+    Attributes:
+        prefix: its brackets, as text.
+        target: the closing bracket that must follow, as text.
+        certificate: does the model prefer it on every string of the space?
+        change: how far any logit moves.
+    """
+
+    prefix: str
+    target: str
+    certificate: Certificate
+    change: LogitChange
+
+    def to_dict(self, language: DyckLanguage) -> dict[str, Any]:
+        """One flat row, for a table."""
+        worst = self.certificate.worst
+        assert worst is not None
+
+        def text(tokens: tuple[int, ...]) -> str:
+            return language.to_string(torch.tensor(tokens, dtype=torch.int64))
+
+        return {
+            "prefix": self.prefix,
+            "target": self.target,
+            "status": self.certificate.status,
+            "margin_proved": self.certificate.lower,
+            "margin_seen": self.certificate.upper,
+            "worst_string": text(worst.tokens),
+            "logit_change_proved": self.change.proved,
+            "logit_change_seen": self.change.seen,
+            "most_changed_string": text(self.change.worst.tokens),
+            "seconds": self.certificate.seconds + self.change.seconds,
+        }
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class DyckCertificates:
+    """Certificates of one model on several prefixes.
+
+    Attributes:
+        language: the language.
+        space: what was inserted.
+        rows: one per prefix.
+    """
+
+    language: DyckLanguage
+    space: PerturbationSpace
+    rows: tuple[DyckCertificate, ...]
+
+    def share(self, status: str) -> float:
+        """Share of prefixes with that status."""
+        return sum(row.certificate.status == status for row in self.rows) / len(self.rows)
+
+    @property
+    def worst_margin(self) -> float:
+        """The least margin proved on any prefix."""
+        return min(row.certificate.lower for row in self.rows)
+
+    @property
+    def worst_change(self) -> float:
+        """The largest change of a logit seen on any prefix; exact if `worst_change_proved` is the same."""
+        return max(row.change.seen for row in self.rows)
+
+    @property
+    def worst_change_proved(self) -> float:
+        """A bound of the change of any logit on all prefixes."""
+        return max(row.change.proved for row in self.rows)
+
+    @property
+    def counterexample(self) -> DyckCertificate | None:
+        """The falsified prefix with the most negative margin, if there is one."""
+        falsified = [row for row in self.rows if row.certificate.status == "falsified"]
+        return min(falsified, key=lambda row: row.certificate.upper, default=None)
+
+    def to_rows(self) -> list[dict[str, Any]]:
+        """Flat rows, ready for `pandas.DataFrame`."""
+        return [row.to_dict(self.language) for row in self.rows]
+
+
+def closing_prefixes(
+    language: DyckLanguage, n: int, length: int, *, q: float = 0.5, generator: torch.Generator
+) -> Int[Tensor, "n length"]:
+    """Draw distinct prefixes whose last bracket closes and whose next bracket may close, too.
+
+    These are the ones that the theorem speaks about: the query is a closing bracket, and some open bracket is
+    left for the model to get right. They are drawn from D(q, k, D), given that.
+
+    Raises:
+        CertifyError: there are fewer such prefixes than wanted (or they are too rare to be found).
+    """
+    distribution = DyckDistribution(language, q)
+    found: dict[tuple[int, ...], None] = {}
+    for _ in range(50):
+        drawn = distribution.sample_ending_in_close(4 * n, length, mode="prefix", generator=generator)
+        deep = drawn[language.depth(drawn)[:, -1] > 0]
+        found.update(dict.fromkeys(tuple(row) for row in deep.tolist()))
+        if len(found) >= n:
+            return torch.tensor(list(found)[:n], dtype=torch.int64)
+    raise CertifyError(
+        f"found only {len(found)} of {n} distinct prefixes of length {length} that end with a closing bracket and "
+        "leave one open; ask for fewer, or for longer ones."
+    )
+
+
+def certify_dyck(
+    model_or_rnn: Any,
+    task: _Task,
+    *,
+    prefixes: Int[Tensor, "n pos"] | Sequence[Sequence[int]] | None = None,
+    n: int = 16,
+    length: int = 13,
+    budget: int = 2,
+    pairs_per_block: int | None = None,
+    seed: int = 0,
+    certifier: str = "exact",
+    time_limit: float | None = 10.0,
+) -> DyckCertificates:
+    """Certify a one-layer model against insertions of matched pairs before the last bracket.
+
+    Args:
+        model_or_rnn: as for `certify`; its tokens are the language's, BOS first.
+        task: a `DyckTask`, or anything with a `language`.
+        prefixes: strings of brackets, each with an open bracket left; None to draw `closing_prefixes`.
+        n: how many to draw.
+        length: of those drawn.
+        budget: most blocks inserted.
+        pairs_per_block: r, most pairs in a block; None for the language's depth.
+        seed: of the drawing.
+        certifier: one that accepts `objectives`; "exact" by default.
+        time_limit: seconds per prefix and question.
+    """
+    language = task.language
+    if prefixes is None:
+        prefixes = closing_prefixes(language, n, length, generator=torch.Generator().manual_seed(seed))
+    space = PerturbationSpace([(InsertMatchedPairs(language, pairs_per_block), budget)])
+    rows = []
+    for prefix in prefixes:
+        tokens = torch.as_tensor(prefix, dtype=torch.int64)
+        tokens = tokens[tokens != language.bos_token]
+        target = _closing_bracket(language, tokens)
+        string = tuple(tokens.tolist())
+        rows.append(
+            DyckCertificate(
+                prefix=language.to_string(tokens),
+                target=language.alphabet[target],
+                certificate=certify(model_or_rnn, string, target, space, certifier, time_limit=time_limit),
+                change=worst_logit_change(model_or_rnn, string, space, certifier, time_limit=time_limit),
+            )
+        )
+    return DyckCertificates(language=language, space=space, rows=tuple(rows))
+
+
+def _closing_bracket(language: DyckLanguage, tokens: Tensor) -> int:
+    """The closing bracket that may follow a prefix."""
+    top = int(language.top_of_stack(tokens)[-1]) if len(tokens) else -1
+    if top < 0 or not bool(language.is_prefix(tokens)):
+        raise CertifyError(
+            f"{language.to_string(tokens)!r} leaves no bracket open (or is no prefix of the language), so no closing "
+            "bracket must follow; choose another prefix."
+        )
+    return int(tokens[top]) + 1
