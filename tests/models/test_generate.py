@@ -55,7 +55,7 @@ def test_tokens_of_a_list_are_padded_on_the_left_and_filled_at_the_end(random_mo
     def ending(logits):  # the second string ends after one bracket, the first goes on
         logits[:] = 0
         logits[..., 3] = 1
-        if logits.shape[1] > 3:
+        if logits.shape[1] == 4:
             logits[1, :, BOS] = 2
         return logits
 

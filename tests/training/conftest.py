@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +12,12 @@ import torch
 from tl_dyck.models import DyckTransformerConfig, get_config
 from tl_dyck.tasks import DyckTask
 from tl_dyck.training import TrainConfig, TrainResult, train
+
+
+@pytest.fixture(autouse=True)
+def _no_waiting_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Flushing to the disk counts when a machine stops, not when a process does; on a busy disk it takes minutes."""
+    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
 
 
 @dataclass

@@ -9,9 +9,10 @@ import os
 import random
 import shutil
 import signal
+import sys
 import tempfile
 import threading
-import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -78,8 +79,10 @@ def test_resuming(tiny, folder, uninterrupted, same_run):
     assert names(folder) == RESULT_FILES
 
 
-def test_a_kill_between_any_two_file_operations(tiny, uninterrupted, same_run, tmp_path, monkeypatch):
+def test_a_kill_between_any_two_file_operations(tiny, same_run, tmp_path, monkeypatch):
     """After it no operation succeeds, the tidying up after errors included, as with a process that is gone."""
+    options = TrainConfig(steps=5, batch_size=2, check_every=3, check_size=5, checkpoint_every=2, target=None)
+    whole = tiny.train(seed=1, options=options)
     left = [0]
 
     def mortal(function):
@@ -102,38 +105,59 @@ def test_a_kill_between_any_two_file_operations(tiny, uninterrupted, same_run, t
         folder = tmp_path / f"run-{kills}"
         left[0] = kills
         try:
-            tiny.train(seed=1, folder=folder)
+            tiny.train(seed=1, options=options, folder=folder)
         except Killed:
             left[0] = 10**9
-            same_run(tiny.train(seed=1, folder=folder), uninterrupted)
+            same_run(tiny.train(seed=1, options=options, folder=folder), whole)
             assert set(RESULT_FILES) <= set(names(folder))
             assert not list(folder.glob(".*.tmp"))
             kills += 1
         else:
             break
-    assert kills > 40
+    assert kills > 30
+
+
+class Countdown:
+    """Counts the calls and returns of Python and C functions, and acts at a given one: a moment without a clock."""
+
+    def __init__(self, moment: float, act: Callable[[], object]) -> None:
+        self.count, self.moment, self.act = 0, moment, act
+
+    def __call__(self, frame: object, event: str, argument: object) -> None:
+        self.count += 1
+        if self.count == self.moment:
+            self.act()
+
+    def __enter__(self) -> Countdown:
+        sys.setprofile(self)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        sys.setprofile(None)
+
+
+LONGER = TrainConfig(steps=30, batch_size=3, check_every=4, check_size=9, checkpoint_every=2, target=None)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 def test_kill_9_at_random_moments(tiny, same_run, tmp_path):
-    options = TrainConfig(steps=60, batch_size=3, check_every=7, check_size=9, checkpoint_every=1, target=None)
-    started = time.monotonic()
-    whole = tiny.train(seed=2, options=options, folder=tmp_path / "whole")
-    duration = time.monotonic() - started
+    with Countdown(-1, print) as counter:
+        whole = tiny.train(seed=2, options=LONGER, folder=tmp_path / "whole")
     folder, chance, killed = tmp_path / "killed", random.Random(0), 0
     for _ in range(6):
         child = os.fork()
         if child == 0:
             try:
-                tiny.train(seed=2, options=options, folder=folder)
+                moment = int(counter.count * chance.uniform(0.1, 0.3))
+                with Countdown(moment, lambda: os.kill(os.getpid(), signal.SIGKILL)):
+                    tiny.train(seed=2, options=LONGER, folder=folder)
             finally:
                 os._exit(0)
-        time.sleep(chance.uniform(0, duration / 2))
-        os.kill(child, signal.SIGKILL)
+        chance.random()
         killed += os.WTERMSIG(os.waitpid(child, 0)[1]) == signal.SIGKILL
-    same_run(tiny.train(seed=2, options=options, folder=folder), whole)
-    assert killed > 1
+    same_run(tiny.train(seed=2, options=LONGER, folder=folder), whole)
+    assert killed > 2
     assert names(folder) == RESULT_FILES
 
 
@@ -192,29 +216,19 @@ def test_ctrl_c_when_the_run_has_just_diverged(tiny, ctrl_c, tmp_path, monkeypat
     assert result.history["loss"].isna().tolist() == [True]
 
 
-@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="needs interval timers")
 def test_ctrl_c_at_random_moments(tiny, ctrl_c, same_run, tmp_path):
-    options = TrainConfig(steps=40, batch_size=3, check_every=2, check_size=9, checkpoint_every=100, target=None)
-    started = time.monotonic()
-    whole = tiny.train(seed=2, options=options)
-    duration = time.monotonic() - started
-    before, chance, pressed = signal.signal(signal.SIGALRM, ctrl_c), random.Random(1), 0
-    try:
-        for _ in range(40):
-            signal.setitimer(signal.ITIMER_REAL, chance.uniform(0.1, 0.5) * duration)
-            try:
+    """Nothing but Ctrl-C writes a checkpoint here."""
+    options = TrainConfig(**{**vars(LONGER), "checkpoint_every": 100})
+    with Countdown(-1, print) as counter:
+        whole = tiny.train(seed=2, options=options)
+    chance, pressed, result = random.Random(1), 0, None
+    while result is None:
+        try:
+            with Countdown(int(counter.count * chance.uniform(0.05, 0.3)), ctrl_c):
                 result = tiny.train(seed=2, options=options, folder=tmp_path)
-            except KeyboardInterrupt:
-                pressed += 1
-            else:
-                break
-            finally:
-                signal.setitimer(signal.ITIMER_REAL, 0)
-    except KeyboardInterrupt:  # between the end of the training and that of the timer
-        result = tiny.train(seed=2, options=options, folder=tmp_path)
-    finally:
-        signal.signal(signal.SIGALRM, before)
-    assert pressed > 0
+        except KeyboardInterrupt:
+            pressed += 1
+    assert pressed > 2
     same_run(result, whole)
 
 
