@@ -1,0 +1,84 @@
+"""What a certificate says of itself."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import pytest
+
+from tl_dyck.certify import Certificate, Edit, Witness
+
+WITNESS = Witness(tokens=(1, 2, 2), edits=(Edit("dup", 1, (2,), (2, 2)),), logits=(0.5, -0.5), margin=-1.0)
+
+
+def certificate(**fields: Any) -> Certificate:
+    values: dict[str, Any] = {
+        "status": "falsified",
+        "tokens": (1, 2),
+        "target": 1,
+        "lower": -math.inf,
+        "upper": -1.0,
+        "worst": WITNESS,
+        "certifier": "exact",
+        "space": "dup:2",
+        "seconds": 0.25,
+        "stats": {"strings_run": 12345},
+    }
+    return Certificate(**{**values, **fields})
+
+
+def test_the_margin_is_what_settles_the_verdict() -> None:
+    assert certificate().margin == -1.0
+    assert certificate(status="certified", lower=0.5, upper=0.75).margin == 0.5
+    assert math.isnan(certificate(status="unknown", lower=-1.0, upper=1.0).margin)
+
+
+def test_only_a_falsified_certificate_has_a_counterexample() -> None:
+    assert certificate().counterexample is WITNESS
+    assert certificate(status="certified", lower=0.5, upper=0.75).counterexample is None
+
+
+def test_repr_names_everything_a_reader_needs() -> None:
+    text = repr(certificate(reason="because"))
+    for part in ("falsified", "-1 seen", "dup:2", "1 2 2", "dup@1: 2 → 2 2", "because", "12,345 strings run", "0.25 s"):
+        assert part in text
+
+
+def test_html_is_escaped() -> None:
+    page = certificate(certifier="<script>alert(1)</script>", reason="a < b & c")._repr_html_()
+    assert "<script>" not in page
+    assert "&lt;script&gt;" in page
+    assert "a &lt; b &amp; c" in page
+
+
+def test_plain_types_for_json() -> None:
+    plain = certificate().to_dict()
+    assert json.loads(json.dumps(plain, allow_nan=False)) == plain
+    assert plain["lower"] is None
+    assert plain["worst"]["edits"] == [{"transformation": "dup", "start": 1, "removed": [2], "inserted": [2, 2]}]
+    assert plain["stats"] == {"strings_run": 12345}
+
+
+def test_a_certificate_cannot_be_changed() -> None:
+    with pytest.raises(AttributeError):
+        certificate().status = "certified"  # type: ignore[misc]
+    with pytest.raises(TypeError):
+        certificate().stats["strings_run"] = 0  # type: ignore[index]
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"status": "certified"}, "must be positive"),
+        ({"status": "certified", "lower": 0.0, "upper": 1.0}, "must be positive"),
+        ({"upper": 0.0}, "without a string"),
+        ({"worst": None}, "without a string"),
+        ({"lower": 1.0}, "not an interval"),
+        ({"lower": math.nan}, "not an interval"),
+    ],
+)
+def test_contradictions_are_refused(fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        certificate(**fields)

@@ -1,0 +1,119 @@
+"""The numpy network: its values against a forward pass in extended precision, and its error bounds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.certify.oracles import READOUTS, STATES, random_rnn, rnns, tokens
+from tl_dyck.certify.network import Network, Objectives
+from tl_dyck.rnn import TwoLayerRNN
+
+LONG = np.longdouble
+ERF_POINTS = 400
+
+
+def erf(x: np.ndarray) -> np.ndarray:
+    """The error function in extended precision: Gauss-Legendre on the integral of exp(-t²)."""
+    nodes, weights = (part.astype(LONG) for part in np.polynomial.legendre.leggauss(ERF_POINTS))
+    half = np.clip(x, -7, 7)[..., None] / 2
+    return (np.exp(-((half * (nodes + 1)) ** 2)) * weights).sum(-1) * half[..., 0] * 2 / np.sqrt(LONG(np.pi))
+
+
+def slow_logits(rnn: TwoLayerRNN, string: tuple[int, ...]) -> np.ndarray:
+    """The transformer in long double, one token at a time, written from the formulas."""
+    c = rnn.config
+    w = {name: weight.numpy().astype(LONG) for name, weight in rnn.weights.items()}
+    full = string if c.bos_token is None else (c.bos_token, *string)
+    states = rnn.states(torch.tensor([full]))[0]
+    r = rnn.embed(torch.tensor(full), states).numpy().astype(LONG)
+
+    def norm(name: str, x: np.ndarray) -> np.ndarray:
+        kind = getattr(c, name)
+        if kind is None:
+            return x
+        x = x - x.mean(-1, keepdims=True)
+        x = x / np.sqrt((x**2).mean(-1, keepdims=True) + LONG(c.eps))
+        return x * w[f"{name}_w"] + w[f"{name}_b"] if kind == "ln" else x
+
+    x = norm("ln1", r)
+    attn = w["b_O"].copy()
+    for h in range(c.n_heads):
+        q, k, v = (x @ w[f"W_{n}"][h] + w[f"b_{n}"][h] for n in "QKV")
+        scores = k @ q[-1] / LONG(c.attn_scale)
+        p = np.exp(scores - scores.max())
+        attn = attn + (p @ v / p.sum()) @ w["W_O"][h]
+    if c.ln_c is not None:
+        centred = attn - attn.mean()
+        attn = centred / max(np.sqrt((centred**2).sum()), LONG(c.ln_c))
+    m = r[-1] + attn if c.residual else attn
+    if c.act_fn is not None:
+        p = norm("ln2", m) @ w["W_in"] + w["b_in"]
+        inner = np.sqrt(LONG(2) / LONG(np.pi)) * (p + LONG("0.044715") * p**3)
+        hidden = {
+            "relu": np.maximum(p, 0),
+            "gelu": p / 2 * (1 + erf(p / np.sqrt(LONG(2)))),
+            "gelu_new": p / 2 * (1 + np.tanh(inner)),
+            "silu": p / (1 + np.exp(-p)),
+        }[c.act_fn]
+        m = m + hidden @ w["W_out"] + w["b_out"]
+    return norm("ln_final", m) @ w["W_U"] + w["b_U"]
+
+
+@settings(max_examples=60)
+@given(recipe=rnns(), strings=st.lists(tokens(6), min_size=1, max_size=4), target=st.integers(0, 1))
+def test_values_lie_in_their_balls(recipe: Any, strings: list[tuple[int, ...]], target: int) -> None:
+    rnn = recipe.build()
+    values = Network(rnn).values_of(strings, Objectives.margins(target, rnn.config.d_vocab_out))
+    for row, string in enumerate(strings):
+        logits = slow_logits(rnn, string)
+        exact = logits[target] - np.delete(logits, target)
+        assert (abs(values.mid[row] - exact) <= values.rad[row]).all()
+        # the bound is no larger than rounding can explain
+        assert (values.rad[row] <= 1e-9 * max(1.0, abs(exact).max())).all()
+
+
+@pytest.mark.parametrize("readout", READOUTS, ids=str)
+@pytest.mark.parametrize("state", STATES)
+def test_the_rnn_itself_agrees(readout: dict[str, Any], state: str) -> None:
+    rnn = random_rnn(0, state=state, n_heads=2, bos_token=6, **readout)
+    string = (0, 2, 4, 1, 3)
+    values = Network(rnn).values_of([string], Objectives.margins(0, 3))
+    logits = rnn(torch.tensor([(6, *string)]))[0, -1].numpy()
+    assert np.allclose(values.mid[0], logits[0] - logits[1:], rtol=1e-12, atol=1e-12)
+
+
+def test_float32_weights_are_taken_as_they_are() -> None:
+    rnn = random_rnn(3, n_heads=2)
+    single = TwoLayerRNN(rnn.config, {name: weight.float() for name, weight in rnn.weights.items()})
+    double = TwoLayerRNN(rnn.config, {name: weight.double() for name, weight in single.weights.items()})
+    objectives = Objectives.margins(0, 3)
+    values = Network(single).values_of([(0, 1)], objectives)
+    assert np.array_equal(values.mid, Network(double).values_of([(0, 1)], objectives).mid)
+    assert single.dtype == torch.float32
+
+
+def test_saturated_scores_are_exact_to_the_last_digits() -> None:
+    """Scores of several hundred: one token takes everything, and the answer is its value."""
+    rnn = random_rnn(1, sharpness=10.0, scale=1.0)
+    strings = [(0, 1, 2, 3), (3, 2, 1, 0), (5, 5, 1)]
+    network = Network(rnn)
+    scores, _ = network.symbols(np.arange(6), np.zeros(6, dtype=np.int64)).scores(np.arange(6))
+    assert abs(scores).max() > 400
+    values = network.values_of(strings, Objectives.margins(0, 3))
+    for row, string in enumerate(strings):
+        logits = slow_logits(rnn, string)
+        assert (abs(values.mid[row] - (logits[0] - logits[1:])) <= values.rad[row]).all()
+        assert (values.rad[row] < 2e-9).all()
+
+
+def test_objectives() -> None:
+    logits = np.array([1.0, 4.0, 2.5])
+    assert Objectives.margins(1, 3).least(logits) == 1.5
+    assert Objectives.margins(0, 3).least(logits) == -3.0
+    assert Objectives.changes(logits).least(np.array([1.0, 4.5, 0.5])) == -2.0

@@ -1,0 +1,138 @@
+"""The graph of a space holds its strings, and shortest paths over it are what listing the strings gives."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.certify.oracles import STATES, random_rnn, spaces, strings_of, tokens
+from tl_dyck.certify import Delete, Duplicate, PerturbationSpace, Substitute
+from tl_dyck.certify.graph import StringGraph, build_graph
+from tl_dyck.certify.network import Network
+from tl_dyck.certify.paths import count_paths, emission_costs, enumerate_below, extremes, sweep
+
+
+def symbols_of(graph: StringGraph, path: np.ndarray) -> list[int]:
+    flat = graph.emits[path[path >= 0]].ravel()
+    return flat[flat < len(graph.symbols.tokens)].tolist()
+
+
+def listed(graph: StringGraph) -> list[list[list[int]]]:
+    """Per group, every path as symbols: the graph walked by plain recursion."""
+
+    def walk(node: int, group: int) -> list[list[int]]:
+        found = [[]] if node in graph.finals else []
+        for arc in range(graph.arc_start[node], graph.arc_start[node + 1]):
+            bundle = graph.arc_bundle[arc]
+            if graph.bundle_group[bundle] not in (-1, group):
+                continue
+            tails = walk(int(graph.arc_target[arc]), group)
+            for emission in range(graph.bundle_start[bundle], graph.bundle_start[bundle + 1]):
+                head = graph.emits[emission][: graph.lengths[emission]].tolist()
+                found += [head + tail for tail in tails]
+        return found
+
+    return [walk(graph.root, group) for group in range(len(graph.groups))]
+
+
+@settings(max_examples=60)
+@given(
+    recipe=spaces(max_budget=1),
+    string=tokens(4),
+    state=st.sampled_from(STATES),
+    bos=st.sampled_from([None, 6]),
+    seed=st.integers(0, 99),
+)
+def test_the_graph_is_the_space(recipe: Any, string: tuple[int, ...], state: str, bos: int | None, seed: int) -> None:
+    space, rnn = recipe.build(), random_rnn(0, state=state, bos_token=bos)
+    network, lattice = Network(rnn), space.lattice(string)
+    graph = build_graph(network, lattice)
+    groups = np.arange(len(graph.groups))
+    every = listed(graph)
+    assert count_paths(graph, groups).tolist() == [len(paths) for paths in every]
+    empty = () in set(space.enumerate(string)) and bos is None
+    assert bool(empty) or sum(map(len, every)) == lattice.n_edit_paths()
+
+    found = set()
+    for group, paths in enumerate(every):
+        for path in paths:
+            assert path[-1] == graph.groups[group]
+            full = tuple(graph.symbols.tokens[path].tolist())
+            assert rnn.states(torch.tensor([full]))[0].tolist() == graph.symbols.states[path].tolist()
+            found.add(full[len(network.prefix) :])
+    assert sorted(found) == strings_of(rnn, space, string)
+
+    costs = np.random.default_rng(seed).normal(size=(len(graph.symbols.tokens), len(groups)))
+    swept = sweep(graph, emission_costs(graph, costs, groups))
+    sums = [np.array([costs[path, group].sum() for path in paths]) for group, paths in enumerate(every)]
+    for group in groups:
+        if not len(sums[group]):
+            assert swept.least[group] == np.inf
+            continue
+        assert swept.least[group] == pytest.approx(sums[group].min())
+        best = symbols_of(graph, swept.paths(np.array([group]))[0])
+        assert best in every[group]
+        assert costs[best, group].sum() == pytest.approx(sums[group].min())
+        low, high = extremes(graph, costs, int(group))
+        assert low[group] == pytest.approx(sums[group].min())
+        assert high[group] == pytest.approx(sums[group].max())
+        threshold = float(np.median(sums[group])) + 1e-9
+        below = enumerate_below(swept, int(group), threshold, 10**6)
+        assert below is not None
+        wanted = sorted(path for path, total in zip(every[group], sums[group], strict=True) if total <= threshold)
+        assert sorted(symbols_of(graph, path) for path in below) == wanted
+        if len(wanted) > 1:
+            assert enumerate_below(swept, int(group), threshold, len(wanted) - 1) is None
+
+
+def graph_of(space: PerturbationSpace, string: tuple[int, ...], **fields: Any) -> StringGraph:
+    return build_graph(Network(random_rnn(0, **fields)), space.lattice(string))
+
+
+def test_forbidden_emissions_are_on_no_path() -> None:
+    graph = graph_of(PerturbationSpace([(Substitute({0: [1], 2: [3]}), 2), (Duplicate(), 1)]), (0, 2))
+    groups = np.arange(len(graph.groups))
+    rng = np.random.default_rng(0)
+    allowed = rng.random((len(graph.option), len(groups))) < 0.7
+    costs = rng.normal(size=(len(graph.symbols.tokens), len(groups)))
+    swept = sweep(graph, emission_costs(graph, costs, groups, allowed))
+    counts = count_paths(graph, groups, allowed)
+    for group in groups:
+        paths = enumerate_below(swept, int(group), np.inf, 10**6)
+        assert paths is not None
+        assert len(paths) == counts[group]
+        assert (counts[group] > 0) == np.isfinite(swept.least[group])
+        used = paths[paths >= 0]
+        assert allowed[used, group].all()
+        low, high = extremes(graph, costs, int(group), allowed[:, group])
+        if len(paths):
+            sums = [costs[symbols_of(graph, path), group].sum() for path in paths]
+            assert (low[group], high[group]) == pytest.approx((min(sums), max(sums)))
+
+
+def test_a_string_may_end_before_the_original_does() -> None:
+    """Deletions at the end: the last symbol is then an earlier one, or BOS."""
+    graph = graph_of(PerturbationSpace([(Delete(None), 3)]), (0, 1, 2), bos_token=6)
+    last = {int(graph.symbols.tokens[g]) for g in graph.groups}
+    assert last == {0, 1, 2, 6}
+
+
+def test_extra_costs_of_emissions_count_edits() -> None:
+    graph = graph_of(PerturbationSpace([(Substitute({0: [1]}), 2)]), (0, 0))
+    kinds = np.array([graph.lattice.options[i].kind for i in graph.option])
+    zero = np.zeros((len(graph.symbols.tokens), len(graph.groups)))
+    groups = np.arange(len(graph.groups))
+    swept = sweep(graph, emission_costs(graph, zero, groups, extra=(kinds >= 0).astype(float)))
+    # ending in 0: no edit needed; ending in 1: one
+    assert dict(zip(graph.symbols.tokens[graph.groups].tolist(), swept.least.tolist(), strict=True)) == {0: 0.0, 1: 1.0}
+
+
+def test_positions_beyond_the_longest_string_are_never_asked_for() -> None:
+    """n_ctx is exactly what the space needs, so that one position more would be an index error."""
+    graph = graph_of(PerturbationSpace([(Duplicate(), 2)]), (0, 1, 2), state="position", n_ctx=5)
+    assert graph.symbols.states.max() == 4
