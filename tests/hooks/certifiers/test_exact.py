@@ -4,20 +4,28 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.cases import CASES, Case
 from tests.certify.oracles import (
+    READOUTS,
     RNNRecipe,
     SpaceRecipe,
     margins,
+    random_rnn,
     rnns,
     spaces,
     strings_of,
     tokens,
 )
-from tl_dyck.certify import PerturbationSpace
+from tl_dyck.certify import Delete, Duplicate, PerturbationSpace, Substitute, SwapAdjacent, certify
+from tl_dyck.rnn import export_rnn
 from tl_dyck_hooks.certifiers.exact import exact
+from tl_dyck_hooks.certifiers.interval import interval
 
 TOLERANCE = 1e-9
 
@@ -62,3 +70,155 @@ def test_exact_is_exhaustive(
     if not strings_of(rnn, space, string) or (rnn.config.bos_token is None and space.contains(string, ())):
         return
     check(rnn, string, target, space, tight=tight, max_listed=4 if few else 2048)
+
+
+@settings(max_examples=25)
+@given(
+    recipe=rnns([{}, {"residual": False}, {"ln1": "ln"}], max_heads=1),
+    space_recipe=spaces(),
+    string=tokens(),
+    target=st.integers(0, 1),
+)
+def test_one_head_and_a_linear_readout_need_no_search(
+    recipe: RNNRecipe, space_recipe: SpaceRecipe, string: tuple[int, ...], target: int
+) -> None:
+    rnn, space = recipe.build(), space_recipe.build()
+    if not strings_of(rnn, space, string) or (rnn.config.bos_token is None and space.contains(string, ())):
+        return
+    check(rnn, string, target, space, tight=True)
+    assert "parts" not in exact(rnn, string, target, space).stats
+
+
+WIDE = PerturbationSpace([(Duplicate(), 1), (Delete([1, 2]), 1), (Substitute({0: [1, 2], 3: [4], 5: [0]}), 2)])
+
+
+@pytest.mark.parametrize("sharpness", [20.0, 400.0, 8000.0])
+@pytest.mark.parametrize("heads", [1, 2])
+@pytest.mark.parametrize("readout", [{}, {"act_fn": "relu"}, {"ln_c": 0.3}], ids=str)
+def test_saturated_scores(sharpness: float, heads: int, readout: dict[str, Any]) -> None:
+    """Scores from ±100 to far beyond what exp can represent, with and without the token that takes everything."""
+    for seed in range(3):
+        rnn = random_rnn(seed, sharpness=sharpness, n_heads=heads, scale=0.8, **readout)
+        check(rnn, (0, 3, 1, 5, 2), 0, WIDE, tight=True)
+
+
+def test_ties_are_unknown() -> None:
+    """Two classes with the same weights: the margin is 0 on every string, and nobody may claim either verdict."""
+    rnn = random_rnn(0, n_heads=2, act_fn="relu", d_vocab_out=2)
+    weights = {name: weight.clone() for name, weight in rnn.weights.items()}
+    weights["W_U"][:, 1], weights["b_U"][1] = weights["W_U"][:, 0], weights["b_U"][0]
+    certificate = exact(type(rnn)(rnn.config, weights), (0, 3, 1), 0, WIDE)
+    assert certificate.status == "unknown"
+    assert certificate.lower <= 0 <= certificate.upper
+    assert certificate.upper - certificate.lower < 1e-8
+
+
+def test_a_tie_with_one_string_is_not_certified() -> None:
+    """The margin is shifted so that the worst string sits exactly at 0."""
+    rnn = random_rnn(3, d_vocab_out=2)
+    least = exact(rnn, (0, 3, 1), 0, WIDE, tight=True).upper
+    weights = {name: weight.clone() for name, weight in rnn.weights.items()}
+    weights["b_U"][1] += least
+    assert exact(type(rnn)(rnn.config, weights), (0, 3, 1), 0, WIDE).status == "unknown"
+
+
+@pytest.mark.parametrize(("shift", "status"), [(1e-6, "certified"), (-1e-6, "falsified")])
+def test_verdicts_are_right_up_to_rounding(shift: float, status: str) -> None:
+    for readout in READOUTS:
+        rnn = random_rnn(3, d_vocab_out=2, n_heads=2, **readout)
+        least = exact(rnn, (0, 3, 1), 0, WIDE, tight=True).upper
+        scale = 1.0 if rnn.config.ln_final is None else 1.0
+        weights = {name: weight.clone() for name, weight in rnn.weights.items()}
+        weights["b_U"][1] += least - shift * scale
+        assert exact(type(rnn)(rnn.config, weights), (0, 3, 1), 0, WIDE).status == status
+
+
+def test_many_heads_share_few_patterns() -> None:
+    """Beyond four heads, the rest get the penalty of a fixed weight; still exact."""
+    rnn = random_rnn(1, n_heads=7, scale=0.3)
+    check(rnn, (0, 3, 1, 5), 0, WIDE, tight=True, max_listed=8)
+    check(random_rnn(2, n_heads=6, act_fn="relu", scale=0.3), (0, 3, 1, 5), 0, WIDE, tight=True, max_listed=8)
+
+
+def test_branching_to_the_end() -> None:
+    """With nothing listed but the smallest parts, branching alone must come to the same answer."""
+    for seed, readout in enumerate(READOUTS):
+        rnn = random_rnn(seed, n_heads=2, state="position", **readout)
+        check(rnn, (0, 3, 1, 5), 0, WIDE, tight=True, max_listed=1)
+
+
+@pytest.mark.parametrize("readout", [{}, {"act_fn": "gelu", "ln2": "ln", "ln_final": "ln"}], ids=str)
+def test_out_of_time(readout: dict[str, Any]) -> None:
+    """Whatever was proved by then holds, and the certificate says that time ran out."""
+    rnn = random_rnn(4, n_heads=2, d_vocab_out=2, **readout)
+    string = (0, 3, 1, 5, 2, 4, 0, 3)
+    space = PerturbationSpace([(Duplicate(), 2), (Substitute({t: [0, 1, 2, 3, 4, 5] for t in range(6)}), 3)])
+    least = exact(rnn, string, 0, space, tight=True).upper
+    weights = {name: weight.clone() for name, weight in rnn.weights.items()}
+    weights["b_U"][1] += least - 0.001  # certified, but barely
+    close = type(rnn)(rnn.config, weights)
+    true = exact(close, string, 0, space, tight=True)
+    assert true.status == "certified"
+    bounds = []
+    for seconds in (1e-6, 0.02, 0.1):
+        early = exact(close, string, 0, space, time_limit=seconds)
+        assert early.lower <= true.upper
+        assert early.upper >= true.lower
+        bounds.append(early.lower)
+        if early.status == "unknown":
+            assert "time limit" in early.reason
+    assert bounds[0] == -float("inf")
+
+
+@settings(max_examples=40)
+@given(recipe=rnns(), space_recipe=spaces(), string=tokens(), target=st.integers(0, 1), seed=st.integers(0, 99))
+def test_no_attack_breaks_a_certificate(
+    recipe: RNNRecipe, space_recipe: SpaceRecipe, string: tuple[int, ...], target: int, seed: int
+) -> None:
+    rnn, space = recipe.build(), space_recipe.build()
+    if rnn.config.bos_token is None and space.contains(string, ()):
+        return
+    certificate = exact(rnn, string, target, space)
+    drawn = space.sample(string, 30, generator=torch.Generator().manual_seed(seed))
+    least = margins(rnn, drawn, target).min()
+    assert certificate.lower <= least + 1e-9 * max(1.0, abs(least))
+    if certificate.status == "certified":
+        assert least > 0
+
+
+@settings(max_examples=30)
+@given(recipe=rnns(), space_recipe=spaces(), string=tokens(), target=st.integers(0, 1))
+def test_exact_proves_at_least_what_intervals_prove(
+    recipe: RNNRecipe, space_recipe: SpaceRecipe, string: tuple[int, ...], target: int
+) -> None:
+    rnn, space = recipe.build(), space_recipe.build()
+    if rnn.config.bos_token is None and space.contains(string, ()):
+        return
+    ours, theirs = exact(rnn, string, target, space, tight=True), interval(rnn, string, target, space)
+    assert ours.lower >= theirs.lower - 1e-8 * max(1.0, abs(ours.lower))
+    assert theirs.status != "certified" or ours.status == "certified"
+
+
+@pytest.mark.parametrize("entry", CASES, ids=lambda entry: entry.name)
+def test_every_model_of_the_table(entry: Case) -> None:
+    """Every model that exports: exact against all strings, run by the model itself in float64."""
+    model = entry.build(torch.float64)
+    rnn = export_rnn(model)
+    bos = rnn.config.bos_token
+    words = [t for t in range(min(rnn.config.d_vocab, 4)) if t != bos]
+    if rnn.config.d_vocab_out < 2 or len(words) < 2:
+        return
+    string = tuple(words[i % len(words)] for i in (0, 1, 0, 1, 1))
+    space = PerturbationSpace([(Duplicate(), 1), (Substitute({words[0]: words[1:3]}), 1), (SwapAdjacent(), 1)])
+    certificate = certify(model, string, None, space, tight=True)
+    strings = strings_of(rnn, space, string)
+    least = np.inf
+    with torch.no_grad():
+        for text in strings:
+            logits = model(torch.tensor([text if bos is None else (bos, *text)]))[0, -1].double().numpy()
+            least = min(least, logits[certificate.target] - np.delete(logits, certificate.target).max())
+    scale = max(1.0, abs(least))
+    assert certificate.lower - 1e-9 * scale <= least <= certificate.upper + 1e-9 * scale
+    if abs(least) > 1e-6 * scale:
+        assert certificate.status == ("certified" if least > 0 else "falsified")
+        assert certificate.upper - certificate.lower < 1e-5 * scale
