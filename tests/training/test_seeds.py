@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from tl_dyck.training import TrainConfig, load_result, train_seeds
 from tl_dyck.training.seeds import TrainingFailedError, train_runs
@@ -85,6 +86,19 @@ def test_what_is_called_after_a_run_gets_result_and_folder(tiny, tmp_path):
 
     with pytest.raises(TrainingFailedError, match=r"2 of 2 runs failed(.|\n)*cannot measure"):
         train_runs(runs, after=fail, n_jobs=1, progress=False)
+
+
+def test_a_run_has_one_thread_whatever_the_process_has(tiny, tmp_path):
+    seen = []
+    runs = [(tiny.config, tiny.task, 0, tiny.options, tmp_path / "0")]
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        train_runs(runs, after=lambda *_: seen.append(torch.get_num_threads()), n_jobs=1, progress=False)
+        seen.append(torch.get_num_threads())
+    finally:
+        torch.set_num_threads(before)
+    assert seen == [1, 2]
 
 
 def test_bad_arguments(tiny, tmp_path):

@@ -10,6 +10,7 @@ from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import SupportsIndex
 
+import torch
 from joblib import Parallel, cpu_count, delayed, parallel_config
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -46,7 +47,7 @@ def train_seeds(
     n_jobs: int | None = None,
     progress: bool = True,
 ) -> list[TrainResult]:
-    """Train one model per seed; each is the model that `train` gives for that seed.
+    """Train one model per seed; each is, bit for bit, the model that `train` gives for that seed with one thread.
 
     Args:
         config: of the models.
@@ -132,10 +133,14 @@ def _train_into_folder(
 ) -> tuple[str, str]:
     """Train one run in this process; returns a line about it, and the traceback if something raised."""
     name = f"{config.model_name} seed {seed}"
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # also where this is no worker, so that the result does not depend on n_jobs
     try:
         result = train(config, task, seed=seed, options=options, folder=folder, progress=False)
         if after is not None:
             after(result, folder)
     except Exception:
         return name, traceback.format_exc()
+    finally:
+        torch.set_num_threads(threads)
     return f"{name}: {result.status}, accuracy {result.accuracy.any_token:.1%}", ""
