@@ -13,16 +13,19 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import pytest
 import torch
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 if TYPE_CHECKING:
     from tl_dyck.study import Study
 
 torch.set_num_threads(1)
 
-settings.register_profile("local", deadline=None)
-settings.register_profile("ci", deadline=None, derandomize=True, database=None, print_blob=True)
-settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if os.environ.get("CI") else "local"))
+# The same examples on every run; HYPOTHESIS_PROFILE=explore looks at others (and so, for longer, do the fuzz scripts).
+# No health check of speed: how fast an example is drawn depends on what else the machine does.
+_common = {"deadline": None, "print_blob": True, "suppress_health_check": [HealthCheck.too_slow]}
+settings.register_profile("same", derandomize=True, database=None, **_common)
+settings.register_profile("explore", **_common)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or "same")
 
 
 def _guard_global_rng(item: pytest.Item) -> Generator[None, object, object]:
