@@ -1,0 +1,84 @@
+"""Small models of many kinds, random in every weight, in float64."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from transformer_lens import HookedTransformer, HookedTransformerConfig
+
+from tl_dyck.models import build_model, get_config
+
+#: What differs from a plain GPT-2 of two layers and three heads.
+PLAIN: dict[str, dict[str, Any]] = {
+    "gpt2": {},
+    "no positions by table": {"positional_embedding_type": "rotary", "rotary_dim": 4},
+    "relative to the end": {"positional_embedding_type": "shortformer"},
+    "parallel": {"parallel_attn_mlp": True},
+    "attention only": {"attn_only": True},
+    "grouped": {"n_heads": 4, "n_key_value_heads": 2},
+    "local": {"use_local_attn": True, "attn_types": ["global", "local"], "window_size": 3},
+    "results": {"use_attn_result": True, "use_split_qkv_input": True},
+    "bidirectional": {"attention_dir": "bidirectional"},
+    "sinks": {"use_attention_sinks": True},
+}
+DYCK: dict[str, dict[str, Any]] = {
+    "gpt-linear": {"n_layers": 3, "n_heads": 2},
+    "eq6": {"n_heads": 2},
+    "figure2-onehot": {"n_heads": 3},
+    "minimal-split": {"n_heads": 2},
+    "gpt-uniform": {"n_heads": 2},
+}
+
+
+def randomise(model: Any, seed: int) -> Any:
+    """Draw every trained weight from a normal distribution."""
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.requires_grad:
+                parameter.copy_(torch.randn(parameter.shape, generator=generator, dtype=torch.float64) * 0.4)
+    return model
+
+
+def plain_model(*, seed: int = 0, **options: Any) -> Any:
+    """A HookedTransformer that is none of ours."""
+    values = {"n_layers": 2, "n_heads": 3, "d_model": 12, "d_head": 4, "d_vocab": 7, "n_ctx": 9, **options}
+    values = {"act_fn": "gelu_new", "normalization_type": "LN", "init_weights": False, "dtype": torch.float64, **values}
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "HookedTransformer is deprecated", DeprecationWarning)
+        return randomise(HookedTransformer(HookedTransformerConfig(device="cpu", **values)), seed)
+
+
+def dyck_model(family: str = "gpt", *, seed: int = 0, task: str = "dyck-2-4", **options: Any) -> Any:
+    """One of ours."""
+    values = {"dtype": torch.float64, "n_ctx": 40, "d_model": 24, "device": "cpu", **options}
+    return randomise(build_model(get_config(family, task, **values)), seed)
+
+
+def make_any(name: str) -> Any:
+    """One of the models named above."""
+    return plain_model(**PLAIN[name]) if name in PLAIN else dyck_model(name, **DYCK[name])
+
+
+@pytest.fixture(params=[*PLAIN, *DYCK])
+def any_model(request: pytest.FixtureRequest) -> Any:
+    return make_any(request.param)
+
+
+@pytest.fixture
+def tokens_for() -> Callable[..., torch.Tensor]:
+    """Random tokens that a model can read."""
+
+    def make(model: Any, batch: int = 5, length: int = 8, seed: int = 3) -> torch.Tensor:
+        generator = torch.Generator().manual_seed(seed)
+        if hasattr(model, "language"):
+            language = model.language
+            strings = [torch.randint(language.bos_token, (length - 1,), generator=generator) for _ in range(batch)]
+            return torch.stack([torch.cat([torch.tensor([language.bos_token]), text]) for text in strings])
+        return torch.randint(model.cfg.d_vocab, (batch, length), generator=generator)
+
+    return make

@@ -1,0 +1,125 @@
+"""Metrics, and what is said about data and metrics that cannot be."""
+
+from __future__ import annotations
+
+import math
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from tests.ablation.conftest import plain_model
+from tl_dyck.ablation import MetricError, closing_accuracy, frozen_importance, gradient_importance, log_likelihood
+from tl_dyck.ablation.data import rows_per_pass
+from tl_dyck.language import DyckLanguage
+
+LANGUAGE = DyckLanguage(2, 4)
+TOKENS = torch.arange(6).reshape(2, 3)
+
+
+def test_log_likelihood():
+    generator = torch.Generator().manual_seed(0)
+    logits, tokens = torch.randn(3, 6, 5, generator=generator), torch.randint(5, (3, 6), generator=generator)
+    tokens[1, 3:] = 4
+    tokens[0, 1:] = torch.tensor([4, 2, 4, 1, 0])
+    for ignore in (None, 4):
+        found = log_likelihood(logits, tokens, ignore=ignore)
+        for row in range(3):
+            terms = []
+            for position in range(5):
+                target = int(tokens[row, position + 1])
+                if target != ignore:
+                    exps = [math.exp(value) for value in logits[row, position].tolist()]
+                    terms.append(math.log(exps[target] / sum(exps)))
+            assert float(found[row]) == pytest.approx(sum(terms) / len(terms), abs=1e-5)
+
+
+def test_closing_accuracy():
+    tokens = torch.stack([LANGUAGE.tokenize("[()]"), LANGUAGE.tokenize("[]()")])
+    tokens = torch.cat([torch.full((2, 1), LANGUAGE.bos_token), tokens], 1)
+    guess = torch.tensor([[0, 2, 3, 3, 0], [2, 1, 0, 3, 0]])  # what has the largest logit at each position
+    logits = torch.nn.functional.one_hot(guess, 5).double()
+    assert closing_accuracy(LANGUAGE)(logits, tokens).tolist() == [0.5, 1.0]
+
+
+@pytest.mark.parametrize(
+    ("metric", "message"),
+    [
+        (lambda logits, tokens: logits.mean(), r"shape \[2\], but returned shape \[\]"),
+        (lambda logits, tokens: logits[:, :, 0], r"shape \[2\], but returned shape \[2, 3\]"),
+        (lambda logits, tokens: logits[:1, 0, 0], r"shape \[2\], but returned shape \[1\]"),
+        (lambda logits, tokens: 0.5, "returned float"),
+        (lambda logits, tokens: logits[:, 0, 0].to(torch.complex64), "complex"),
+        (lambda logits, tokens: logits[:, 0, 0].log() * torch.nan, "intact model the metric returned nan for 2 of 2"),
+        (lambda logits, tokens: torch.tensor([0.0, -math.inf]), r"-inf for 1 of 2 .* example 1 of its batch"),
+    ],
+)
+def test_bad_metrics(metric, message):
+    with pytest.raises(MetricError, match=message):
+        frozen_importance(plain_model(), TOKENS, metric)
+    with pytest.raises(MetricError, match=message):
+        gradient_importance(plain_model(), TOKENS, metric)
+
+
+def test_a_metric_that_fails_for_one_head_says_which():
+    calls = []
+
+    def metric(logits, tokens):
+        calls.append(1)
+        return logits[:, 0, 0] * (torch.nan if len(calls) == 6 else 1)
+
+    with pytest.raises(MetricError, match="without head 1 of layer 1"):
+        frozen_importance(plain_model(), TOKENS, metric)
+
+
+@pytest.mark.parametrize("metric", [closing_accuracy(LANGUAGE), lambda logits, tokens: logits[:, 0, 0].detach()])
+def test_a_metric_without_gradient(metric):
+    tokens = torch.tensor([[4, 0, 1], [4, 2, 3]])
+    frozen_importance(plain_model(), tokens, metric)
+    with pytest.raises(MetricError, match="no gradient"):
+        gradient_importance(plain_model(), tokens, metric)
+
+
+@pytest.mark.parametrize(
+    ("data", "error", "message"),
+    [
+        (torch.zeros(2, 10, dtype=torch.long), ValueError, r"10 tokens long, .* n_ctx=9: .*data\[:, :9\]"),
+        (torch.full((2, 3), 7), ValueError, "token 7 is not in the model's vocabulary of 7"),
+        (torch.full((2, 3), -1), ValueError, "token -1"),
+        (torch.zeros(0, 3, dtype=torch.long), ValueError, r"not \[0, 3\]"),
+    ],
+)
+@pytest.mark.parametrize("measure", [frozen_importance, gradient_importance])
+def test_bad_data(measure, data, error, message):
+    with pytest.raises(error, match=message):
+        measure(plain_model(), data)
+
+
+def test_labels_and_where_fit_the_data():
+    with pytest.raises(ValueError, match="3 labels for 2 examples"):
+        frozen_importance(plain_model(), TOKENS, labels=torch.zeros(3))
+    with pytest.raises(ValueError, match="marks 0"):
+        frozen_importance(plain_model(), TOKENS, mode="mean", where=torch.zeros_like(TOKENS, dtype=torch.bool))
+    with pytest.raises(ValueError, match="at least 1, not 0"):
+        frozen_importance(plain_model(), TOKENS, chunk=0)
+
+
+def test_models_without_heads():
+    with pytest.raises(TypeError, match="HookedTransformer, not Identity"):
+        frozen_importance(torch.nn.Identity(), TOKENS)
+    with pytest.raises(ValueError, match="no attention heads"):
+        frozen_importance(plain_model(n_layers=0), TOKENS)
+    model = plain_model()
+    del model.hook_dict["blocks.1.attn.hook_z"]  # as if layer 1 were something else
+    with pytest.raises(ValueError, match="layer 1 has no hook point"):
+        gradient_importance(model, TOKENS)
+
+
+def test_the_default_chunk_shrinks_with_what_it_holds():
+    def rows(d_vocab):
+        cfg = SimpleNamespace(d_vocab_out=d_vocab, d_mlp=64, d_model=16, n_heads=2)
+        return rows_per_pass(SimpleNamespace(cfg=cfg), 9, None)
+
+    assert rows(50_000) < rows(10)
+    assert 4 * rows(50_000) * 9 * 50_000 <= 2**28
+    assert rows(10**8) == 1

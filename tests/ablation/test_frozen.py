@@ -1,0 +1,291 @@
+"""Frozen importance against models with the head removed, and against one run with hooks per head."""
+
+from __future__ import annotations
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+
+from tests.ablation.conftest import dyck_model, make_any, plain_model
+from tl_dyck.ablation import MODES, frozen_importance, gradient_importance, log_likelihood
+from tl_dyck.ablation.frozen import _cycle
+from tl_dyck.models.construct import decoy_head
+from tl_dyck.registry import UnknownNameError
+
+EXACT = 1e-10  # float64 rounding of these small models, with a wide margin
+
+
+def odd_metric(logits, tokens):
+    """Not linear, not symmetric in the positions, different for every example."""
+    weight = torch.linspace(0.5, 2.0, logits.shape[1], dtype=logits.dtype)
+    return (logits.log_softmax(-1)[..., 1] * weight).sum(-1) + logits[:, -1].max(-1).values * tokens[:, 1]
+
+
+def heads_of(model):
+    return [(layer, head) for layer in range(model.cfg.n_layers) for head in range(model.cfg.n_heads)]
+
+
+def removed(model, layer, head):
+    """The model without the head's slice of W_O."""
+    clone = copy.deepcopy(model)
+    with torch.no_grad():
+        clone.blocks[layer].attn.W_O[head] = 0
+    return clone
+
+
+def by_hooks(model, tokens, layer, head, mode, partner=None):
+    """Logits with one head replaced, by one ordinary run with a hook."""
+    prefix = f"blocks.{layer}.attn."
+    _, cache = model.run_with_cache(tokens)
+    z = cache[prefix + "hook_z"][:, :, head]
+
+    def replace(activation, hook):
+        activation = activation.clone()
+        activation[:, :, head] = {"mean": lambda: z.mean((0, 1)), "resample": lambda: z[partner]}[mode]()
+        return activation
+
+    def flatten(pattern, hook):
+        pattern = pattern.clone()
+        scores = cache[prefix + "hook_attn_scores"][:, head]
+        for example in range(len(pattern)):
+            for query in range(pattern.shape[2]):
+                allowed = scores[example, query] > -1e300
+                pattern[example, head, query] = allowed.double() / allowed.sum()
+        return pattern
+
+    hook = (prefix + "hook_pattern", flatten) if mode == "uniform-pattern" else (prefix + "hook_z", replace)
+    return model.run_with_hooks(tokens, fwd_hooks=[hook])
+
+
+@torch.no_grad()
+def test_zero_is_the_model_without_the_slice_of_w_o(any_model, tokens_for):
+    tokens = tokens_for(any_model)
+    found = frozen_importance(any_model, tokens, odd_metric)
+    intact = odd_metric(any_model(tokens), tokens)
+    np.testing.assert_allclose(found.baseline, intact, atol=EXACT)
+    for layer, head in heads_of(any_model):
+        without = odd_metric(removed(any_model, layer, head)(tokens), tokens)
+        np.testing.assert_allclose(found.per_example[layer, head], intact - without, atol=EXACT)
+    assert np.abs(found.values).min() > 1e-4  # every head does something, so the comparison says something
+
+
+@pytest.mark.parametrize("mode", ["mean", "resample", "uniform-pattern"])
+@torch.no_grad()
+def test_other_modes_are_what_one_hook_per_head_gives(any_model, tokens_for, mode):
+    tokens = tokens_for(any_model)
+    found = frozen_importance(any_model, tokens, odd_metric, mode, seed=5)
+    intact = odd_metric(any_model(tokens), tokens)
+    for layer, head in heads_of(any_model):
+        logits = by_hooks(any_model, tokens, layer, head, mode, _cycle(len(tokens), 5))
+        drop = intact - odd_metric(logits, tokens)
+        np.testing.assert_allclose(found.per_example[layer, head], drop, atol=EXACT)
+
+
+def test_left_padding_is_masked_as_usual():
+    """What the tokenizer pads on the left is hidden from attention; a run from the middle of a model would not know."""
+    model = dyck_model(n_layers=2, n_heads=2)
+    tokens = model.to_tokens(["[()]", "[]"], padding_side="left")
+    model.tokenizer.padding_side = "left"
+    with torch.no_grad():
+        intact = odd_metric(model(tokens), tokens)
+        found = frozen_importance(model, tokens, odd_metric)
+        for layer, head in heads_of(model):
+            without = odd_metric(removed(model, layer, head)(tokens), tokens)
+            np.testing.assert_allclose(found.per_example[layer, head], intact - without, atol=EXACT)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("chunk", [1, 2, 7, 100])
+def test_the_chunk_changes_memory_and_nothing_else(tokens_for, mode, chunk):
+    model = plain_model()
+    tokens = tokens_for(model)
+    rows = []
+    handle = model.embed.register_forward_hook(lambda module, inputs, output: rows.append(len(output)))
+    found = frozen_importance(model, tokens, odd_metric, mode, chunk=chunk)
+    handle.remove()
+    assert max(rows) <= chunk
+    whole = frozen_importance(model, tokens, odd_metric, mode, chunk=5)
+    np.testing.assert_allclose(found.per_example, whole.per_example, atol=EXACT)
+    np.testing.assert_allclose(found.baseline, whole.baseline, atol=EXACT)
+
+
+def test_only_what_comes_after_the_head_is_computed_again(tokens_for):
+    model, batch = plain_model(n_layers=3), 5
+    attended, projected = [0, 0, 0], [0, 0, 0]
+    for layer, block in enumerate(model.blocks):
+
+        def count(counts, layer):
+            def hook(activation, hook):
+                counts[layer] += len(activation)
+
+            return hook
+
+        block.attn.hook_pattern.add_hook(count(attended, layer))
+        block.hook_mlp_out.add_hook(count(projected, layer))
+    frozen_importance(model, tokens_for(model), odd_metric)
+    heads = 3
+    assert attended == [batch, batch * (1 + heads), batch * (1 + 2 * heads)]
+    assert projected == [batch * (1 + heads), batch * (1 + 2 * heads), batch * (1 + 3 * heads)]
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("pattern", ["stack", "previous"])
+def test_a_decoy_has_importance_exactly_zero(mode, pattern):
+    """Also one that reads the tokens, in a layer after the ablated one."""
+    model = decoy_head(dyck_model(n_layers=2, n_heads=2, dtype=torch.float32), pattern, layer=1)
+    tokens = model.to_tokens(["[[()]]()", "()[(())]", "[]()[()]"])
+    found = frozen_importance(model, tokens, odd_metric, mode)
+    assert (found.per_example[:, 2] == 0).all()
+    assert (found.per_example[:, :2] != 0).any(-1).all()
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_so_has_a_head_that_computes_something_but_writes_nothing(tokens_for, mode):
+    model = plain_model(dtype=torch.float32)
+    with torch.no_grad():
+        model.blocks[0].attn.W_O[1] = 0
+    found = frozen_importance(model, tokens_for(model), odd_metric, mode)
+    assert (found.per_example[0, 1] == 0).all()
+
+
+def test_mean_can_leave_out_filling(tokens_for):
+    model = plain_model()
+    tokens = tokens_for(model)
+    where = torch.zeros_like(tokens, dtype=torch.bool)
+    where[:, 2:4] = where[1, 5] = True
+    found = frozen_importance(model, tokens, odd_metric, "mean", where=where, chunk=2)
+    _, cache = model.run_with_cache(tokens)
+    z = cache["z", 1][:, :, 2]
+    mean = sum(z[tuple(at)] for at in where.nonzero().tolist()) / int(where.sum())
+
+    def replace(activation, hook):
+        activation[:, :, 2] = mean
+        return activation
+
+    with torch.no_grad():
+        without = odd_metric(model.run_with_hooks(tokens, fwd_hooks=[("blocks.1.attn.hook_z", replace)]), tokens)
+        drop = odd_metric(model(tokens), tokens) - without
+    np.testing.assert_allclose(found.per_example[1, 2], drop, atol=EXACT)
+
+
+@pytest.mark.parametrize("n", [2, 3, 50])
+def test_nobody_is_resampled_from_itself(n):
+    partner = _cycle(n, 1)
+    assert sorted(partner.tolist()) == list(range(n))
+    assert (partner != torch.arange(n)).all()
+    assert n < 50 or not torch.equal(partner, _cycle(n, 2))
+
+
+def test_labels_follow_their_examples(tokens_for):
+    """An answer per example, as in indirect object identification, with data in several batches."""
+    model = plain_model()
+    tokens, answers = tokens_for(model), torch.tensor([6, 0, 3, 3, 1])
+
+    def metric(logits, tokens, labels):
+        return logits[torch.arange(len(tokens)), -1, labels]
+
+    found = frozen_importance(model, tokens, metric, labels=answers, chunk=2)
+    with torch.no_grad():
+        intact, without = model(tokens)[:, -1], removed(model, 0, 1)(tokens)[:, -1]
+    drop = [float(intact[i, answer] - without[i, answer]) for i, answer in enumerate(answers.tolist())]
+    np.testing.assert_allclose(found.per_example[0, 1], drop, atol=EXACT)
+    gradient = gradient_importance(model, tokens, metric, labels=answers, chunk=2)
+    np.testing.assert_allclose(gradient.baseline, found.baseline, atol=EXACT)
+
+
+def test_hooks_that_the_model_has_take_part(tokens_for):
+    model = plain_model()
+    tokens = tokens_for(model)
+    model.add_perma_hook("blocks.0.attn.hook_z", lambda z, hook: z * torch.tensor([0.0, 1.0, 2.0])[:, None])
+    model.add_hook("blocks.1.hook_mlp_out", lambda out, hook: out * 3)
+    found = frozen_importance(model, tokens, odd_metric)
+    assert (found.per_example[0, 0] == 0).all()  # it is off already
+    with torch.no_grad():
+        drop = odd_metric(model(tokens), tokens) - odd_metric(removed(model, 0, 2)(tokens), tokens)
+    np.testing.assert_allclose(found.per_example[0, 2], drop, atol=EXACT)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_the_model_is_left_as_it_was(tokens_for, fails):
+    model = plain_model()
+    tokens = tokens_for(model)
+    model.add_hook("blocks.1.hook_mlp_out", lambda out, hook: out)
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    logits, calls = model(tokens), []
+
+    def metric(logits, tokens):
+        calls.append(1)
+        if fails and len(calls) > 2:
+            raise RuntimeError("mine")
+        return logits[:, -1, 0]
+
+    for mode in MODES:
+        calls.clear()
+        if fails:
+            with pytest.raises(RuntimeError, match="mine"):
+                frozen_importance(model, tokens, metric, mode)
+        else:
+            frozen_importance(model, tokens, metric, mode)
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert all("forward" not in vars(module) for module in model.modules())
+    assert torch.equal(model(tokens), logits)
+    hooked = [name for name, point in model.hook_dict.items() if point.fwd_hooks]
+    assert hooked == ["blocks.1.hook_mlp_out"]
+    assert not any(block.attn._forward_hooks for block in model.blocks)
+
+
+# --- the gradient proxy -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["gpt2", "grouped", "eq6", "figure2-onehot"])
+def test_gradient_is_the_finite_difference(name, tokens_for):
+    model = make_any(name)
+    tokens = tokens_for(model)
+    found = gradient_importance(model, tokens, odd_metric)
+    step = 1e-5
+    for layer, head in heads_of(model):
+
+        def scaled(factor, layer=layer, head=head):
+            clone = copy.deepcopy(model)
+            with torch.no_grad():
+                clone.blocks[layer].attn.W_O[head] *= factor
+                return odd_metric(clone(tokens), tokens)
+
+        slope = (scaled(1 + step) - scaled(1 - step)) / (2 * step)
+        np.testing.assert_allclose(found.per_example[layer, head], slope.abs(), rtol=1e-5, atol=1e-7)
+
+
+def test_gradient_leaves_no_gradients_behind(tokens_for):
+    model = plain_model()
+    gradient_importance(model, tokens_for(model), chunk=2)
+    assert all(parameter.grad is None for parameter in model.parameters())
+
+
+# --- what comes out ---------------------------------------------------------------------------------------------------
+
+
+def test_mean_error_and_frame(tokens_for):
+    model = plain_model()
+    found = frozen_importance(model, tokens_for(model), log_likelihood)
+    frame = found.to_frame()
+    assert list(zip(frame["layer"], frame["head"], strict=True)) == heads_of(model)
+    for row in frame.itertuples():
+        drops = found.per_example[row.layer, row.head].tolist()
+        mean = sum(drops) / 5
+        assert row.importance == pytest.approx(mean)
+        assert row.standard_error == pytest.approx((sum((drop - mean) ** 2 for drop in drops) / 4 / 5) ** 0.5)
+    assert "zero" in repr(found)
+    alone = frozen_importance(model, tokens_for(model, batch=1), log_likelihood)
+    assert np.isnan(alone.standard_error).all()
+
+
+def test_unknown_mode(tokens_for):
+    with pytest.raises(UnknownNameError, match="Did you mean 'zero'"):
+        frozen_importance(plain_model(), torch.zeros(1, 3, dtype=torch.long), mode="zeros")
+
+
+def test_one_example_cannot_be_resampled():
+    with pytest.raises(ValueError, match="at least two"):
+        frozen_importance(plain_model(), torch.zeros(1, 3, dtype=torch.long), mode="resample")

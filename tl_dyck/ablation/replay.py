@@ -1,0 +1,168 @@
+"""One forward pass kept, so that the model can be run again from any layer on with other heads.
+
+Ablating a head of layer l changes nothing before the attention output of layer l. So the blocks before it, and that
+attention itself, are not computed again: the model is run from its tokens (which keeps padding masks, positions and
+whatever else reads tokens as they are), its earlier blocks hand on what they get, `hook_resid_pre` of block l puts in
+the residual stream that was kept, and the attention of block l answers with its kept output plus
+``(z' − z) W_O[head]``. Several heads are stacked along the batch.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, final
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+__all__ = ["Replay", "uniform_pattern"]
+
+
+@final
+class Replay:
+    """What a model did on one batch.
+
+    Attributes:
+        logits: ``[batch, pos, d_vocab]``.
+        z: per layer ``[batch, pos, head, d_head]``, what heads put out.
+        uniform_z: likewise, had each head attended to all allowed positions alike; only if asked for.
+    """
+
+    def __init__(self, model: Any, tokens: Int[Tensor, "batch pos"], *, uniform: bool = False) -> None:
+        """Run the model once, with all hooks that it has.
+
+        Args:
+            model: any HookedTransformer.
+            tokens: the batch, on the model's device.
+            uniform: whether to compute `uniform_z`.
+        """
+        self.model, self.tokens = model, tokens
+        n_layers = model.cfg.n_layers
+        self.z: list[Tensor] = [torch.empty(0)] * n_layers
+        self.uniform_z: list[Tensor] = [torch.empty(0)] * n_layers
+        self._resid_pre: list[Tensor] = [torch.empty(0)] * n_layers
+        self._attn_out: list[Tensor] = [torch.empty(0)] * n_layers
+        again = False  # whether an attention layer runs a second time, with uniform patterns
+
+        def keep(into: list[Tensor], layer: int) -> Callable[..., None]:
+            def hook(activation: Tensor, hook: Any) -> None:
+                if not again:
+                    into[layer] = activation
+
+            return hook
+
+        def keep_output(layer: int) -> Callable[..., None]:
+            def hook(module: Any, arguments: Any, keywords: Any, output: Tensor) -> None:
+                nonlocal again
+                if again:
+                    return
+                self._attn_out[layer] = output
+                if uniform:
+                    again = True
+                    try:
+                        self.uniform_z[layer] = _with_uniform_pattern(model, layer, module, arguments, keywords)
+                    finally:
+                        again = False
+
+            return hook
+
+        hooks = [
+            hook
+            for layer in range(n_layers)
+            for hook in (
+                (f"blocks.{layer}.hook_resid_pre", keep(self._resid_pre, layer)),
+                (f"blocks.{layer}.attn.hook_z", keep(self.z, layer)),
+            )
+        ]
+        handles = [
+            block.attn.register_forward_hook(keep_output(layer), with_kwargs=True)
+            for layer, block in enumerate(model.blocks)
+        ]
+        try:
+            with torch.no_grad():
+                self.logits: Tensor = model.run_with_hooks(tokens, return_type="logits", fwd_hooks=hooks)
+        finally:
+            for handle in handles:
+                handle.remove()
+
+    def change(
+        self, layer: int, heads: Sequence[int], z: Float[Tensor, "#batch #pos n d_head"]
+    ) -> Float[Tensor, "n batch pos d_model"]:
+        """By how much the attention output of a layer changes if heads, one at a time, put out something else.
+
+        Args:
+            layer: index.
+            heads: n heads of it.
+            z: what each puts out instead.
+        """
+        chosen = list(heads)
+        difference = z - self.z[layer][:, :, chosen]
+        weight = self.model.blocks[layer].attn.W_O[chosen].to(difference.dtype)
+        with torch.no_grad():
+            found: Tensor = torch.einsum("bpnh,nhd->nbpd", difference, weight)
+        return found
+
+    def run(self, layer: int, change: Float[Tensor, "n batch pos d_model"]) -> Float[Tensor, "n batch pos d_vocab"]:
+        """The logits if the attention output of a layer is changed in n ways."""
+        n = len(change)
+        attn_out = (self._attn_out[layer] + change).flatten(0, 1)
+
+        def resid_pre(activation: Tensor, hook: Any) -> Tensor:
+            return self._resid_pre[layer].repeat(n, 1, 1)
+
+        with torch.no_grad(), _starting_at(self.model, layer, attn_out):
+            logits = self.model.run_with_hooks(
+                self.tokens.repeat(n, 1),
+                return_type="logits",
+                fwd_hooks=[(f"blocks.{layer}.hook_resid_pre", resid_pre)],
+            )
+        stacked: Tensor = logits.unflatten(0, (n, len(self.tokens)))
+        return stacked
+
+
+def uniform_pattern(scores: Float[Tensor, "batch head query key"]) -> Float[Tensor, "batch head query key"]:
+    """Patterns uniform over the positions that masked scores allow; a row that allows none is zero."""
+    allowed = (scores > torch.finfo(scores.dtype).min).to(scores.dtype)
+    return allowed / allowed.sum(-1, keepdim=True).clamp_min(1)
+
+
+def _with_uniform_pattern(model: Any, layer: int, attn: Any, arguments: Any, keywords: Any) -> Tensor:
+    """What all heads of an attention layer put out with uniform patterns."""
+    kept: dict[str, Tensor] = {}
+
+    def scores(activation: Tensor, hook: Any) -> None:
+        kept["pattern"] = uniform_pattern(activation)
+
+    def pattern(activation: Tensor, hook: Any) -> Tensor:
+        return kept["pattern"]
+
+    def z(activation: Tensor, hook: Any) -> None:
+        kept["z"] = activation
+
+    prefix = f"blocks.{layer}.attn.hook_"
+    with model.hooks(fwd_hooks=[(prefix + "attn_scores", scores), (prefix + "pattern", pattern), (prefix + "z", z)]):
+        attn(*arguments, **keywords)
+    return kept["z"]
+
+
+@contextlib.contextmanager
+def _starting_at(model: Any, layer: int, attn_out: Tensor) -> Iterator[None]:
+    """Let the blocks before `layer` hand on what they get, and its attention answer with `attn_out`."""
+
+    def hand_on(residual: Tensor, *arguments: Any, **keywords: Any) -> Tensor:
+        return residual
+
+    def answer(*arguments: Any, **keywords: Any) -> Tensor:
+        return attn_out
+
+    changed = [*model.blocks[:layer], model.blocks[layer].attn]
+    try:
+        for block in changed[:-1]:
+            block.forward = hand_on
+        changed[-1].forward = answer
+        yield
+    finally:
+        for module in changed:
+            module.__dict__.pop("forward", None)
