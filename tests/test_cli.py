@@ -23,6 +23,8 @@ from tl_dyck.tasks import list_tasks
 from tl_dyck.training import TrainConfig, load_result
 from tl_dyck.training.seeds import TrainingFailedError
 
+COMMANDS = ("study", "report", "tasks", "models", "train", "probe", "export", "certify")
+
 
 def call(*words: object) -> Result:
     """Run a command in this process, in a terminal of 80 columns."""
@@ -53,11 +55,11 @@ def test_help_is_quick_and_complete():
     status, modules = json.loads(run.stdout.splitlines()[-1])
     assert status == 0
     assert not {"torch", "transformer_lens", "pandas", "plotly", "numpy", "scipy"} & set(modules)
-    for command in ("study", "report", "tasks", "models", "train", "probe"):
+    for command in COMMANDS:
         assert f"│ {command} " in run.stdout
 
 
-@pytest.mark.parametrize("command", [(), ("study",), ("report",), ("tasks",), ("models",), ("train",), ("probe",)])
+@pytest.mark.parametrize("command", [(), *((command,) for command in COMMANDS)])
 def test_help_fits_and_every_option_is_explained(command):
     result = call(*command, "--help")
     assert result.exit_code == 0

@@ -1,4 +1,4 @@
-"""The command line: ``tl-dyck study``, ``report``, ``tasks``, ``models``, ``train``, ``probe``.
+"""The command line: ``tl-dyck study``, ``report``, ``train``, ``probe``, ``certify``, and more.
 
 Nothing heavy is imported before a command needs it, so ``tl-dyck --help`` answers at once.
 """
@@ -29,7 +29,7 @@ class _Commands(typer.core.TyperGroup):
             raise typer.Exit(130) from None
         except BrokenPipeError:  # the reader of a pipe went away: typer ends quietly
             raise
-        except (ValueError, OSError, RuntimeError) as error:
+        except (ValueError, OSError, RuntimeError, ImportError) as error:
             if ctx.params.get("debug") or not _is_ours(error):
                 raise
             _fail(error)
@@ -233,6 +233,77 @@ def probe(
     say_probes(checkpoints, name, string, _device(device))
 
 
+@app.command()
+def export(
+    checkpoint: Annotated[
+        Path, typer.Argument(metavar="CHECKPOINT", help="Folder of a saved one-layer model.", show_default=False)
+    ],
+    out: Annotated[Path, typer.Argument(metavar="OUT", help="Folder to write.", show_default=False)],
+    onnx: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="N", help="Also the ONNX network for strings of N tokens, BOS included."),
+    ] = None,
+) -> None:
+    """Export a one-layer model as the two-layer RNN that equals it, to run on torch alone."""
+    from tl_dyck.report.certifying import say_export
+
+    say_export(checkpoint, out, onnx)
+
+
+@app.command()
+def certify(
+    rnn: Annotated[
+        Path,
+        typer.Argument(metavar="RNN", help="Folder of an exported RNN, or of a saved model.", show_default=False),
+    ],
+    space: Annotated[
+        str,
+        typer.Option(
+            "--space", metavar="SPACE", show_default=False, help="Edits with budgets: dup, del, sub, ins, swap, pairs."
+        ),
+    ],
+    text: Annotated[list[str] | None, typer.Option("--text", metavar="TEXT", help="A string; repeatable.")] = None,
+    file: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Strings, one a line; a target may follow after a tab.")
+    ] = None,
+    target: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="What must stay predicted. \\[default: what the model predicts]"),
+    ] = None,
+    certifier: Annotated[str, typer.Option(metavar="NAME", help="exact, interval, exhaustive, …")] = "exact",
+    synonyms: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="JSON for sub: word to list of words, best first.")
+    ] = None,
+    k: Annotated[int | None, typer.Option(min=1, metavar="N", help="Synonyms of each word. \\[default: all]")] = None,
+    delete: Annotated[
+        str | None, typer.Option(metavar="WORDS", help="For del; '*' for any. \\[default: a and the of to]")
+    ] = None,
+    insert: Annotated[str | None, typer.Option(metavar="TEXTS", help="For ins, with commas between.")] = None,
+    time_limit: Annotated[float, typer.Option(metavar="S", help="Seconds a string.")] = 10.0,
+    tight: Annotated[bool, typer.Option("--tight", help="Find the least margin, not only its sign.")] = False,
+    jobs: Annotated[int, typer.Option(min=1, metavar="N", help="Worker processes.")] = 1,
+    out: Annotated[Path | None, typer.Option("--out", "-o", metavar="FILE", help="Certificates as JSON.")] = None,
+) -> None:
+    """Does a prediction survive every edit of a string? Prove it, or show the string that breaks it.
+
+    For example: [bold]tl-dyck certify my-rnn --text "(()" --space pairs:2[/bold]
+    """
+    from tl_dyck.report.certifying import Question, say_certificates
+
+    question = Question(
+        space=space,
+        target=target,
+        certifier=certifier,
+        synonyms=synonyms,
+        k=k,
+        delete=delete,
+        insert=insert,
+        time_limit=time_limit,
+        tight=tight,
+    )
+    say_certificates(rnn, text or [], file, question, out, jobs)
+
+
 def main() -> None:
     """Run the command line."""
     app()
@@ -263,12 +334,16 @@ def _device(name: str | None) -> str | None:
 
 
 def _is_ours(error: Exception) -> bool:
-    """Of RuntimeErrors only those are the user's business that the training raises on purpose."""
-    if not isinstance(error, RuntimeError):
-        return True
-    from tl_dyck.training.seeds import TrainingFailedError
+    """Of RuntimeErrors and ImportErrors only those are the user's business that we raise on purpose."""
+    if isinstance(error, ImportError):
+        from tl_dyck.rnn.onnx import MissingOnnxError
 
-    return isinstance(error, TrainingFailedError)
+        return isinstance(error, MissingOnnxError)
+    if isinstance(error, RuntimeError):
+        from tl_dyck.training.seeds import TrainingFailedError
+
+        return isinstance(error, TrainingFailedError)
+    return True
 
 
 def _fail(error: Exception) -> NoReturn:

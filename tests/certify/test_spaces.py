@@ -38,6 +38,9 @@ def test_a_space_is_what_its_definition_says(recipe: SpaceRecipe, string: tuple[
     assert space.size(string) == len(distinct)
     assert space.n_edit_paths(string) == len(every)
     assert space.length_range(string) == (min(map(len, distinct)), max(map(len, distinct)))
+    low, high = space.lattice(string).length_bounds()
+    assert low <= min(map(len, distinct))
+    assert max(map(len, distinct)) <= high
     assert string in distinct
 
 

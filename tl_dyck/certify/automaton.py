@@ -44,14 +44,6 @@ class StringAutomaton:
         """Number of distinct strings."""
         return self._count(self._start)
 
-    def __contains__(self, string: tuple[int, ...]) -> bool:
-        state = self._start
-        for token in string:
-            if token not in self._next(state):
-                return False
-            state = self._next(state)[token]
-        return self._accepts(state)
-
     def __iter__(self) -> Iterator[tuple[int, ...]]:
         """Every distinct string once, in lexicographic order of tokens."""
         stack: list[tuple[tuple[int, ...], _State]] = [((), self._start)]

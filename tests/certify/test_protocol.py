@@ -1,0 +1,224 @@
+"""`certify`: what it checks before and after a certifier runs, and certifiers of third parties."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from tests.cases import case
+from tests.certify.oracles import margins, random_rnn, strings_of
+from tests.test_registry import Shelf, shelf  # noqa: F401  (a fixture)
+from tl_dyck.certify import (
+    Certificate,
+    CertifyError,
+    Delete,
+    Duplicate,
+    PerturbationSpace,
+    Substitute,
+    certifiers,
+    certify,
+    certify_each,
+    certify_many,
+    conclude,
+    edited,
+    list_certifiers,
+)
+from tl_dyck.registry import UnknownNameError
+from tl_dyck.rnn import TwoLayerRNN, export_rnn
+
+SPACE = PerturbationSpace([(Duplicate(), 1), (Delete([1, 2]), 1), (Substitute({0: [1, 2], 3: [4], 5: [0]}), 1)])
+STRING = (0, 3, 1, 5)
+
+TOY = '''
+from tl_dyck.certify import conclude
+import time
+
+
+def sampling(rnn, tokens, target, space, *, time_limit=None, n=1):
+    """Tries a few strings, and proves nothing."""
+    started = time.perf_counter()
+    strings = list(space.enumerate(tokens))[:n]
+    return conclude(rnn, tokens, target, space, certifier="toy", lower=-float("inf"), string=strings[-1],
+                    started=started, reason=f"tried {n} strings")
+'''
+
+
+@pytest.fixture
+def registered() -> Iterator[Any]:
+    """Register a certifier for the length of a test."""
+    names = []
+
+    def register(name: str, certifier: Any) -> None:
+        certifiers.register(name)(certifier)
+        names.append(name)
+
+    yield register
+    for name in names:
+        certifiers.unregister(name)
+
+
+class TestWhatUsersGet:
+    def test_the_built_in_certifiers_are_found_by_entry_point(self) -> None:
+        assert {"exact", "exhaustive", "interval", "onnx-vnnlib"} <= set(list_certifiers())
+
+    @pytest.mark.parametrize("name", ["exact", "exhaustive", "interval"])
+    def test_a_model_and_its_rnn_are_answered_alike(self, name: str) -> None:
+        model = case("gpt").build(torch.float64)
+        rnn = export_rnn(model)
+        tokens = (4, 0, 2, 3, 1)
+        space = PerturbationSpace([(Duplicate(), 1)])
+        ours, theirs = certify(model, tokens, None, space, name), certify(rnn, tokens, None, space, name)
+        assert ours.status == theirs.status
+        assert ours.lower == theirs.lower
+        assert ours.tokens == theirs.tokens == tokens
+
+    def test_the_target_is_what_the_model_predicts(self) -> None:
+        rnn = random_rnn(2)
+        expected = int(rnn(torch.tensor([STRING]))[0, -1].argmax())
+        assert certify(rnn, STRING, None, SPACE).target == expected
+
+    def test_edits_count_from_bos_if_bos_was_given(self) -> None:
+        rnn = random_rnn(1, bos_token=6)
+        without, with_bos = certify(rnn, STRING, 1, SPACE, tight=True), certify(rnn, (6, *STRING), 1, SPACE, tight=True)
+        assert without.worst is not None
+        assert with_bos.worst is not None
+        assert without.worst.edits
+        assert with_bos.worst.tokens == (6, *without.worst.tokens)
+        assert edited(STRING, without.worst.edits) == without.worst.tokens
+        assert edited((6, *STRING), with_bos.worst.edits) == with_bos.worst.tokens
+
+    def test_a_counterexample_carries_the_models_logits(self) -> None:
+        model = case("gpt").build(torch.float32)  # not float64: the RNN's logits are others
+        rnn = export_rnn(model)
+        target = int(model(torch.tensor([[4, 0, 2, 3]]))[0, -1].argmin())
+        certificate = certify(model, (0, 2, 3), target, PerturbationSpace([(Duplicate(), 1)]))
+        witness = certificate.counterexample
+        assert witness is not None
+        with torch.no_grad():
+            logits = model(torch.tensor([[4, *witness.tokens]]))[0, -1].double()
+        assert witness.logits == tuple(logits.tolist())
+        assert witness.margin == float(logits[target] - logits[torch.arange(len(logits)) != target].max())
+        assert rnn.dtype == torch.float32  # what was handed in is left as it was
+
+    def test_certify_leaves_the_rnn_alone(self) -> None:
+        rnn = TwoLayerRNN(random_rnn(0).config, {n: w.float() for n, w in random_rnn(0).weights.items()})
+        before = {name: weight.clone() for name, weight in rnn.weights.items()}
+        certify(rnn, STRING, 0, SPACE)
+        assert all(torch.equal(before[name], weight) for name, weight in rnn.weights.items())
+
+    @pytest.mark.parametrize("n_jobs", [1, 2])
+    def test_many_strings(self, n_jobs: int) -> None:
+        rnn = random_rnn(5)
+        strings = [(0, 3, t, 5) for t in range(6)] * 3
+        targets = [0, 1, None] * 6
+        one_by_one = [certify(rnn, s, t, SPACE) for s, t in zip(strings, targets, strict=True)]
+        many = certify_many(rnn, strings, targets, SPACE, n_jobs=n_jobs)
+        assert [(c.status, c.lower, c.upper, c.tokens, c.target) for c in many] == [
+            (c.status, c.lower, c.upper, c.tokens, c.target) for c in one_by_one
+        ]
+
+    def test_certificates_come_one_by_one(self) -> None:
+        """The third string is an error, which must not take the first two with it."""
+        each = certify_each(random_rnn(0), [(0,), (1, 2), (99,)], None, PerturbationSpace([(Duplicate(), 1)]))
+        assert next(each).tokens == (0,)
+        assert next(each).tokens == (1, 2)
+        with pytest.raises(CertifyError, match="token 99"):
+            next(each)
+
+    def test_strings_beyond_n_ctx_on_request(self) -> None:
+        rnn = random_rnn(0, n_ctx=4)
+        with pytest.raises(CertifyError, match=r"pass beyond_n_ctx=True \(the model has no positions\)"):
+            certify(rnn, STRING, 0, SPACE)
+        least = margins(rnn, strings_of(rnn, SPACE, STRING), 0).min()
+        assert certify(rnn, STRING, 0, SPACE, tight=True, beyond_n_ctx=True).upper == pytest.approx(least, rel=1e-9)
+        with pytest.raises(CertifyError, match="shorten the string, lower the budgets"):
+            certify(random_rnn(0, n_ctx=4, state="position"), STRING, 0, SPACE, beyond_n_ctx=True)
+
+
+class TestQuestionsWithoutAnswers:
+    @pytest.mark.parametrize(
+        ("changes", "message"),
+        [
+            ({"tokens": ()}, "an empty string cannot be certified"),
+            ({"tokens": (0, 7)}, r"token 7 of the string is not in the vocabulary 0\.\.6"),
+            ({"space": PerturbationSpace([(Substitute({0: [9]}), 1)])}, "token 9 of the space sub:1"),
+            ({"space": PerturbationSpace([(Delete(None), 4)])}, "holds the empty string"),
+            ({"target": 3}, "target 3 is not one of the 3 logits"),
+            ({"target": -1}, "target -1"),
+            ({"time_limit": 0.0}, "time_limit must be positive"),
+            ({"certifier": "exakt"}, "unknown certifier 'exakt'"),
+        ],
+    )
+    def test_are_refused(self, changes: dict[str, Any], message: str) -> None:
+        question = {"tokens": STRING, "target": 0, "space": SPACE, "certifier": "exact", "time_limit": None} | changes
+        with pytest.raises((CertifyError, UnknownNameError), match=message):
+            certify(
+                random_rnn(0),
+                question["tokens"],
+                question["target"],
+                question["space"],
+                question["certifier"],
+                time_limit=question["time_limit"],
+            )
+
+    def test_a_single_logit(self) -> None:
+        with pytest.raises(CertifyError, match="single logit"):
+            certify(random_rnn(0, d_vocab_out=1), STRING, 0, SPACE)
+
+    def test_one_target_per_string(self) -> None:
+        with pytest.raises(CertifyError, match="2 strings but 1 targets"):
+            certify_many(random_rnn(0), [(0,), (1,)], [0], SPACE)
+
+
+class TestThirdParties:
+    def test_a_certifier_installed_by_entry_point(self, shelf: Shelf) -> None:  # noqa: F811
+        shelf.install("toy-certifier", TOY, {"toy": "toy_certifier:sampling"}, group="tl_dyck.certifiers")
+        try:
+            assert "toy" in list_certifiers()
+            assert "toy_certifier" not in shelf.loaded()
+            certificate = certify(random_rnn(0), STRING, 0, SPACE, "toy", n=3)
+            assert certificate.certifier == "toy"
+            if certificate.status == "unknown":
+                assert certificate.reason == "tried 3 strings"
+        finally:
+            certifiers.unregister("toy")
+
+    def test_a_string_outside_the_space_is_found_out(self, registered: Any) -> None:
+        def liar(rnn: TwoLayerRNN, tokens: Any, target: int, space: Any, **options: Any) -> Certificate:
+            honest = certify(rnn, tokens, target, space, "exact")
+            assert honest.worst is not None
+            return dataclasses.replace(honest, worst=dataclasses.replace(honest.worst, tokens=(2, 2, 2, 2, 2)))
+
+        registered("liar", liar)
+        with pytest.raises(CertifyError, match=r"returned the string \(2, 2, 2, 2, 2\), which is not in"):
+            certify(random_rnn(0), STRING, 0, SPACE, "liar")
+
+    def test_conclude_refuses_it_too(self) -> None:
+        with pytest.raises(CertifyError, match="which is not in the space"):
+            conclude(random_rnn(0), STRING, 0, SPACE, certifier="liar", lower=-np.inf, string=(2,), started=0.0)
+
+    def test_a_counterexample_that_is_none_is_withdrawn(self, registered: Any) -> None:
+        """It says falsified; the model, asked for its own logits on that string, does not agree."""
+        rnn = random_rnn(0)
+        target = int(rnn(torch.tensor([STRING]))[0, -1].argmax())
+
+        def liar(rnn: TwoLayerRNN, tokens: Any, target: int, space: Any, **options: Any) -> Certificate:
+            honest = conclude(rnn, tokens, target, space, certifier="liar", lower=-9.0, string=tokens, started=0.0)
+            return dataclasses.replace(honest, status="falsified", upper=-1.0)
+
+        registered("liar", liar)
+        certificate = certify(rnn, STRING, target, SPACE, "liar")
+        assert certificate.status == "unknown"
+        assert "its rounding hides the error" in certificate.reason
+        assert certificate.worst is not None
+        assert certificate.worst.margin > 0
+
+    def test_what_is_no_certificate_is_refused(self, registered: Any) -> None:
+        registered("nothing", lambda *arguments, **options: None)
+        with pytest.raises(TypeError, match="returned a NoneType, not a Certificate"):
+            certify(random_rnn(0), STRING, 0, SPACE, "nothing")
