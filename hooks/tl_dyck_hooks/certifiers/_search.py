@@ -20,10 +20,10 @@ from tl_dyck.certify.network import IntArray
 from tl_dyck.certify.paths import BoolArray, count_paths, emission_costs, enumerate_below, sweep
 from tl_dyck_hooks.certifiers._attention import Attention, Items, OutOfTime, View
 from tl_dyck_hooks.certifiers._branch import Brancher
+from tl_dyck_hooks.certifiers._columns import Columns, test_bound
 from tl_dyck_hooks.certifiers._incumbent import Incumbent
 from tl_dyck_hooks.certifiers._readout import Readout
 from tl_dyck_hooks.certifiers._region import Region
-from tl_dyck_hooks.certifiers._test import Columns, test_bound
 
 __all__ = ["Part", "Search"]
 
