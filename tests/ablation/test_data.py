@@ -116,10 +116,12 @@ def test_models_without_heads():
 
 
 def test_the_default_chunk_shrinks_with_what_it_holds():
-    def rows(d_vocab):
-        cfg = SimpleNamespace(d_vocab_out=d_vocab, d_mlp=64, d_model=16, n_heads=2)
-        return rows_per_pass(SimpleNamespace(cfg=cfg), 9, None)
+    def rows(d_vocab, device="cuda:0", length=64):
+        cfg = SimpleNamespace(d_vocab_out=d_vocab, d_mlp=64, d_model=16, n_heads=2, device=device)
+        return rows_per_pass(SimpleNamespace(cfg=cfg), length, None)
 
     assert rows(50_000) < rows(10)
-    assert 4 * rows(50_000) * 9 * 50_000 <= 2**28
-    assert rows(10**8) == 1
+    assert 4 * rows(50_000) * 64 * 50_000 <= 2**28
+    assert rows(10, "cpu") < rows(10)
+    assert rows(10**8) == rows(10**8, "cpu") == 512 // 64
+    assert rows(10**8, length=1000) == 1

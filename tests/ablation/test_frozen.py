@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 import torch
 
-from tests.ablation.conftest import dyck_model, make_any, plain_model
+from tests.ablation.conftest import DYCK, PLAIN, dyck_model, make_any, plain_model
 from tl_dyck.ablation import MODES, frozen_importance, gradient_importance, log_likelihood
 from tl_dyck.ablation.frozen import _cycle
+from tl_dyck.ablation.lean import LeanTail
+from tl_dyck.ablation.replay import Replay
 from tl_dyck.models.construct import decoy_head
 from tl_dyck.registry import UnknownNameError
 
@@ -81,6 +83,45 @@ def test_other_modes_are_what_one_hook_per_head_gives(any_model, tokens_for, mod
         logits = by_hooks(any_model, tokens, layer, head, mode, _cycle(len(tokens), 5))
         drop = intact - odd_metric(logits, tokens)
         np.testing.assert_allclose(found.per_example[layer, head], drop, atol=EXACT)
+
+
+LEAN = {"gpt2", "attention only", "results", "gpt-linear", "gpt-uniform"}
+
+
+@pytest.mark.parametrize("name", [*PLAIN, *DYCK])
+def test_models_of_the_usual_shape_take_the_short_way(name, tokens_for, monkeypatch):
+    """The tests above hold for both ways; this says which way they tested."""
+    rows, model = [], make_any(name)
+    run = LeanTail.run
+    monkeypatch.setattr(
+        LeanTail, "run", lambda self, *arguments: rows.append(len(arguments[1])) or run(self, *arguments)
+    )
+    frozen_importance(model, tokens_for(model), odd_metric, chunk=7)
+    assert bool(rows) == LeanTail.fits(model) == (name in LEAN)
+    assert all(n <= 7 for n in rows)
+
+
+@pytest.mark.parametrize("norm", ["LN", "LNPre", None])
+@pytest.mark.parametrize("act", ["relu", "gelu", "gelu_new", "gelu_pytorch_tanh", "silu"])
+def test_the_short_way_knows_norms_and_activations(norm, act, tokens_for):
+    model = plain_model(normalization_type=norm, act_fn=act, attn_scale=1.7)
+    assert LeanTail.fits(model)
+    tokens = tokens_for(model)
+    replay = Replay(model, tokens, lean=LeanTail(model))
+    change = replay.change(0, [1], torch.ones(1, 1, 1, 4, dtype=torch.float64))
+    assert replay._lean is not None
+    short = replay.run(0, change)
+    replay._lean = None
+    torch.testing.assert_close(short, replay.run(0, change), rtol=0, atol=EXACT)
+
+
+def test_the_short_way_is_not_taken_if_it_is_wrong(tokens_for, monkeypatch):
+    model = plain_model()
+    tokens = tokens_for(model)
+    wanted = frozen_importance(model, tokens, odd_metric).per_example
+    run = LeanTail.run
+    monkeypatch.setattr(LeanTail, "run", lambda self, *arguments: 1.001 * run(self, *arguments))
+    np.testing.assert_allclose(frozen_importance(model, tokens, odd_metric).per_example, wanted, atol=EXACT)
 
 
 def test_left_padding_is_masked_as_usual():

@@ -26,7 +26,10 @@ __all__ = [
 #: argument where labels are given; larger is better.
 Metric = Callable[..., Tensor]
 
-_BYTES = 256 * 2**20  # about so much memory do the largest activations of one forward pass take by default
+# About so much memory does the largest activation of one forward pass take by default: on a CPU what its caches hold
+# (larger passes were slower), but no fewer tokens than matrix products need to be worth it.
+_BYTES = {"cpu": 2 * 2**20, "other": 256 * 2**20}
+_TOKENS = 512
 
 
 class MetricError(ValueError):
@@ -44,7 +47,7 @@ def log_likelihood(
         ignore: a token that is not to be predicted, such as the one that fills up short strings.
     """
     target = tokens[:, 1:]
-    found = logits[:, :-1].log_softmax(-1).gather(-1, target[..., None])[..., 0]
+    found = logits.log_softmax(-1)[:, :-1].gather(-1, target[..., None])[..., 0]
     if ignore is None:
         return found.mean(-1)
     counted = target != ignore
@@ -167,7 +170,7 @@ def evaluate(
 
 
 def rows_per_pass(model: Any, length: int, chunk: int | None) -> int:
-    """How many strings one forward pass reads: `chunk`, or as many as fit into about 256 MB.
+    """How many strings one forward pass reads: `chunk`, or a number that is quick and needs little memory.
 
     Raises:
         ValueError: `chunk` is less than one.
@@ -178,4 +181,5 @@ def rows_per_pass(model: Any, length: int, chunk: int | None) -> int:
         return chunk
     cfg = model.cfg
     widest: int = max(cfg.d_vocab_out, cfg.d_mlp or 0, 4 * cfg.d_model, cfg.n_heads * length)
-    return max(1, _BYTES // (4 * length * widest))
+    memory = _BYTES["cpu" if str(cfg.device).startswith("cpu") else "other"]
+    return max(1, memory // (4 * length * widest), _TOKENS // length)

@@ -14,6 +14,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from tl_dyck.ablation.data import Metric, check_model, check_tokens, evaluate, log_likelihood, rows_per_pass
+from tl_dyck.ablation.lean import LeanTail
 from tl_dyck.ablation.replay import Replay
 from tl_dyck.registry import unknown_name
 
@@ -101,7 +102,7 @@ def frozen_importance(
         labels: anything the metric needs to know of each example, first dimension as the data.
         where: the positions over which "mean" takes the mean, so that filling can be left out; None for all.
         chunk: strings per forward pass, which bounds the memory: about ``chunk × pos × (d_vocab + layers × (2 d_model +
-            heads × d_head))`` numbers. Data and heads are stacked up to this. None for about 256 MB.
+            heads × d_head))`` numbers. Data and heads are stacked up to this. None for what is quick: on a CPU little.
         seed: of the pairing that "resample" draws: one cycle through all examples, so none is paired with itself.
 
     Raises:
@@ -124,10 +125,11 @@ def frozen_importance(
     n_layers, n_heads = model.cfg.n_layers, model.cfg.n_heads
     drops = torch.zeros(n_layers, n_heads, len(data), dtype=torch.float64)
     baseline = torch.zeros(len(data), dtype=torch.float64)
+    lean = LeanTail(model) if LeanTail.fits(model) else None
     for batch in torch.arange(len(data)).split(rows):
         tokens = data[batch].to(device)
         told = None if labels is None else labels[batch].to(device)
-        replay = Replay(model, tokens, uniform=mode == "uniform-pattern")
+        replay = Replay(model, tokens, uniform=mode == "uniform-pattern", lean=lean)
         other = None if partners is None else Replay(model, data[partners[batch]].to(device)).z
         before = evaluate(metric, replay.logits, tokens, told)
         baseline[batch] = before.cpu()

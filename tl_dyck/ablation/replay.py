@@ -4,7 +4,8 @@ Ablating a head of layer l changes nothing before the attention output of layer 
 attention itself, are not computed again: the model is run from its tokens (which keeps padding masks, positions and
 whatever else reads tokens as they are), its earlier blocks hand on what they get, `hook_resid_pre` of block l puts in
 the residual stream that was kept, and the attention of block l answers with its kept output plus
-``(z' − z) W_O[head]``. Several heads are stacked along the batch.
+``(z' − z) W_O[head]``. Several heads are stacked along the batch. For models of the usual shape the rest is computed by
+`LeanTail`, if that gives the same logits for the intact model.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from typing import Any, final
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
+
+from tl_dyck.ablation.lean import LeanTail
 
 __all__ = ["Replay", "uniform_pattern"]
 
@@ -30,13 +33,21 @@ class Replay:
         uniform_z: likewise, had each head attended to all allowed positions alike; only if asked for.
     """
 
-    def __init__(self, model: Any, tokens: Int[Tensor, "batch pos"], *, uniform: bool = False) -> None:
+    def __init__(
+        self,
+        model: Any,
+        tokens: Int[Tensor, "batch pos"],
+        *,
+        uniform: bool = False,
+        lean: LeanTail | None = None,
+    ) -> None:
         """Run the model once, with all hooks that it has.
 
         Args:
             model: any HookedTransformer.
             tokens: the batch, on the model's device.
             uniform: whether to compute `uniform_z`.
+            lean: of the model, if it fits.
         """
         self.model, self.tokens = model, tokens
         n_layers = model.cfg.n_layers
@@ -86,6 +97,7 @@ class Replay:
         finally:
             for handle in handles:
                 handle.remove()
+        self._lean = lean if lean is not None and self._agrees(lean) else None
 
     def change(
         self, layer: int, heads: Sequence[int], z: Float[Tensor, "#batch #pos n d_head"]
@@ -108,6 +120,11 @@ class Replay:
         """The logits if the attention output of a layer is changed in n ways."""
         n = len(change)
         attn_out = (self._attn_out[layer] + change).flatten(0, 1)
+        if self._lean is not None:
+            with torch.no_grad():
+                short: Tensor = self._lean.run(layer, self._resid_pre[layer].repeat(n, 1, 1), attn_out)
+            rows: Tensor = short.unflatten(0, (n, len(self.tokens)))
+            return rows
 
         def resid_pre(activation: Tensor, hook: Any) -> Tensor:
             return self._resid_pre[layer].repeat(n, 1, 1)
@@ -120,6 +137,15 @@ class Replay:
             )
         stacked: Tensor = logits.unflatten(0, (n, len(self.tokens)))
         return stacked
+
+    def _agrees(self, lean: LeanTail) -> bool:
+        """Whether the lean pass gives the model's own logits on the first string, from the first layer on."""
+        with torch.no_grad():
+            found = lean.run(0, self._resid_pre[0][:1], self._attn_out[0][:1])
+        tolerance = 1e4 * torch.finfo(found.dtype).eps  # far above rounding, far below what any mistake would make
+        return torch.allclose(
+            found, self.logits[:1], rtol=tolerance, atol=tolerance * float(self.logits[:1].abs().max())
+        )
 
 
 def uniform_pattern(scores: Float[Tensor, "batch head query key"]) -> Float[Tensor, "batch head query key"]:

@@ -1,0 +1,115 @@
+"""The rest of a forward pass without hook points, for models of the usual shape.
+
+In a HookedTransformer much time goes into what serves hooks: copies of weights into the layout of a library, masks,
+activations and norms step by step. Nobody looks at these while heads are ablated. So for TransformerLens' own blocks,
+without hooks on them, the rest of a pass is computed with torch's fused operations. Before it is used, it must give the
+logits that the model itself gave on the same batch (see `Replay`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, final
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor
+from transformer_lens.components import MLP, Attention, LayerNorm, LayerNormPre, TransformerBlock
+
+__all__ = ["LeanTail"]
+
+_ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "relu": F.relu,
+    "gelu": F.gelu,
+    "gelu_new": lambda x: F.gelu(x, approximate="tanh"),
+    "gelu_pytorch_tanh": lambda x: F.gelu(x, approximate="tanh"),
+    "silu": F.silu,
+}
+_NORMS = (LayerNorm, LayerNormPre, torch.nn.Identity)
+
+
+@final
+class LeanTail:
+    """A model from the attention output of a layer on. It holds a copy of the attention weights, in one piece each."""
+
+    def __init__(self, model: Any) -> None:
+        """For a model of which `fits` is true."""
+        self.model, self.cfg = model, model.cfg
+        self.activation = _ACTIVATIONS.get(self.cfg.act_fn or "", F.relu)
+        self._qkv: list[tuple[Tensor, Tensor]] = []
+        self._out: list[Tensor] = []
+        with torch.no_grad():
+            for block in model.blocks:
+                attn = block.attn
+                weight = torch.cat([attn.W_Q, attn.W_K, attn.W_V])  # head, d_model, d_head
+                bias = torch.cat([attn.b_Q, attn.b_K, attn.b_V]).flatten()
+                self._qkv.append((weight.transpose(1, 2).flatten(0, 1).contiguous(), bias))
+                self._out.append(attn.W_O.flatten(0, 1).T.contiguous())
+
+    @staticmethod
+    def fits(model: Any) -> bool:
+        """Whether this module knows all parts of the model, and no hook wants to see them."""
+        cfg = model.cfg
+        known = (
+            cfg.dtype in (torch.float32, torch.float64)
+            and cfg.positional_embedding_type == "standard"
+            and cfg.attention_dir == "causal"
+            and cfg.output_logits_soft_cap <= 0
+            and cfg.attn_scores_soft_cap <= 0
+            and (cfg.attn_only or cfg.act_fn in _ACTIVATIONS)
+            and not cfg.parallel_attn_mlp
+            and not cfg.use_normalization_before_and_after
+        )
+        return (
+            known
+            and all(_is_plain(block) for block in model.blocks)
+            and (cfg.normalization_type is None or type(model.ln_final) in _NORMS)
+            and not any(point.fwd_hooks or point.bwd_hooks for point in model.hook_dict.values())
+            and not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
+        )
+
+    def run(
+        self, layer: int, resid_pre: Float[Tensor, "row pos d_model"], attn_out: Float[Tensor, "row pos d_model"]
+    ) -> Float[Tensor, "row pos d_vocab"]:
+        """The logits, from what comes into a layer and what its attention adds."""
+        x = self._mlp(self.model.blocks[layer], resid_pre + attn_out)
+        for index in range(layer + 1, self.cfg.n_layers):
+            block = self.model.blocks[index]
+            x = self._mlp(block, x + self._attention(index, _norm(block.ln1, x)))
+        if self.cfg.normalization_type is not None:
+            x = _norm(self.model.ln_final, x)
+        unembed = self.model.unembed
+        logits: Tensor = torch.addmm(unembed.b_U, x.flatten(0, 1), unembed.W_U).unflatten(0, x.shape[:2])
+        return logits
+
+    def _attention(self, layer: int, x: Tensor) -> Tensor:
+        n_rows, n_pos = x.shape[:2]
+        weight, bias = self._qkv[layer]
+        projected = F.linear(x, weight, bias).view(n_rows, n_pos, 3, self.cfg.n_heads, self.cfg.d_head)
+        q, k, v = projected.permute(2, 0, 3, 1, 4).unbind()
+        attn = self.model.blocks[layer].attn
+        z = F.scaled_dot_product_attention(q, k, v, is_causal=True, scale=1 / attn.attn_scale)
+        return F.linear(z.transpose(1, 2).flatten(2), self._out[layer], attn.b_O)
+
+    def _mlp(self, block: Any, x: Tensor) -> Tensor:
+        if self.cfg.attn_only:
+            return x
+        flat = _norm(block.ln2, x).flatten(0, 1)
+        hidden = self.activation(torch.addmm(block.mlp.b_in, flat, block.mlp.W_in))
+        return x + torch.addmm(block.mlp.b_out, hidden, block.mlp.W_out).view_as(x)
+
+
+def _is_plain(block: Any) -> bool:
+    if type(block) is not TransformerBlock or type(block.attn) is not Attention or type(block.ln1) not in _NORMS:
+        return False
+    attn = block.attn
+    plain = attn.attn_type == "global" and attn.q_norm is None and getattr(attn, "sinks", None) is None
+    return plain and (block.cfg.attn_only or (type(block.mlp) is MLP and type(block.ln2) in _NORMS))
+
+
+def _norm(module: Any, x: Tensor) -> Tensor:
+    if isinstance(module, torch.nn.Identity):
+        return x
+    weight, bias = (module.w, module.b) if isinstance(module, LayerNorm) else (None, None)
+    return F.layer_norm(x, x.shape[-1:], weight, bias, module.eps)
