@@ -139,13 +139,14 @@ class Replay:
         return stacked
 
     def _agrees(self, lean: LeanTail) -> bool:
-        """Whether the lean pass gives the model's own logits on the first string, from the first layer on."""
+        """Whether the lean pass gives the model's own logits, from the first layer on.
+
+        All examples count: where the tokenizer pads on the left, only those with padding differ.
+        """
         with torch.no_grad():
-            found = lean.run(0, self._resid_pre[0][:1], self._attn_out[0][:1])
+            found = lean.run(0, self._resid_pre[0], self._attn_out[0])
         tolerance = 1e4 * torch.finfo(found.dtype).eps  # far above rounding, far below what any mistake would make
-        return torch.allclose(
-            found, self.logits[:1], rtol=tolerance, atol=tolerance * float(self.logits[:1].abs().max())
-        )
+        return torch.allclose(found, self.logits, rtol=tolerance, atol=tolerance * float(self.logits.abs().max()))
 
 
 def uniform_pattern(scores: Float[Tensor, "batch head query key"]) -> Float[Tensor, "batch head query key"]:
