@@ -1,0 +1,306 @@
+"""Fine-tuned importance: which heads survive when each has a price and all weights may adapt (Voita et al. 2019)."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, final
+
+import numpy as np
+import pandas as pd
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from tl_dyck.ablation.data import Metric, log_likelihood
+from tl_dyck.ablation.frozen import scaling_hooks
+from tl_dyck.ablation.gates import closed_below, expected_gate, final_gate, p_open, sample_gate
+from tl_dyck.ablation.patterns import pattern_drift
+from tl_dyck.ablation.resume import load_state, save_state
+from tl_dyck.ablation.tuning import Data, FinetuneConfig, Source, Tuner, bar, stream, weights_digest
+from tl_dyck.files import ensure_folder
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
+__all__ = ["FinetunedImportance", "finetuned_importance"]
+
+_TRAJECTORY = ("step", "penalty", "layer", "head", "log_alpha", "p_open", "expected_gate", "gate")
+_PATH = ("step", "penalty", "metric", "n_open")
+_HEADS = ("step", "penalty", "layer", "head", "gate", "p_open", "expected_gate", "drift")
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class FinetunedImportance:
+    """Which heads survived, and for how long.
+
+    Attributes:
+        values: the expected gate, averaged over the whole sweep, ``[layer, head]``: 1 if a head stayed open to the end,
+            near 0 if it was removed at once.
+        removed_at: the step after which the gate (at test time) was 0 for good, ``[layer, head]``; -1 if it never was.
+        gates: the gates at the end, at test time, ``[layer, head]``.
+        path: one row per stage of the sweep: step (at its end), penalty, metric (with gates at test time), n_open.
+        heads: one row per stage and head: gate, p_open, expected_gate, and drift, how far its attention patterns moved
+            since before (see `pattern_drift`).
+        trajectories: the gates every few steps: step, penalty, layer, head, log_alpha, p_open, expected_gate, gate.
+        metric: of the model before, on the same strings as `path`.
+        status: "finished", "all heads removed", or "out of time".
+        model: as it was at the end; its gates are not part of it (`scaling_hooks` of `gates` applies them).
+    """
+
+    values: Float[np.ndarray, "layer head"]
+    removed_at: Int[np.ndarray, "layer head"]
+    gates: Float[np.ndarray, "layer head"]
+    path: pd.DataFrame
+    heads: pd.DataFrame
+    trajectories: pd.DataFrame
+    metric: float
+    status: str
+    model: Any
+
+    @property
+    def removal_order(self) -> list[tuple[int, int]]:
+        """The removed heads (layer, head), first removed first; of those removed in one step the least open first."""
+        gone = [(int(layer), int(head)) for layer, head in np.argwhere(self.removed_at >= 0)]
+        return sorted(gone, key=lambda head: (self.removed_at[head], self.values[head]))
+
+    @property
+    def drift(self) -> Float[np.ndarray, "layer head"]:
+        """How far each head had moved when it was last seen open at the end of a stage; NaN if it never was."""
+        found = np.full(self.values.shape, np.nan)
+        for row in self.heads[self.heads["gate"] > 0].itertuples():
+            found[row.layer, row.head] = row.drift
+        return found
+
+    def figure(self) -> go.Figure:
+        """The pruning path: every gate against the steps of the sweep."""
+        import plotly.express as px
+
+        data = self.trajectories.assign(name=[f"L{r.layer}H{r.head}" for r in self.trajectories.itertuples()])
+        labels = {"step": "step of fine-tuning", "expected_gate": "expected gate", "name": "head"}
+        figure = px.line(data, x="step", y="expected_gate", color="name", labels=labels, range_y=[-0.02, 1.02])
+        for row in self.path.itertuples():
+            figure.add_vline(x=row.step, line_dash="dot", opacity=0.4)
+            text = f"{row.penalty:g}: {row.metric:.3f}"
+            figure.add_annotation(x=row.step, y=1.02, yref="paper", text=text, showarrow=False, xanchor="right")
+        figure.update_layout(title="Gates as the penalty rises; above: penalty of the stage, metric at its end")
+        return figure
+
+    def __repr__(self) -> str:
+        rows = "; ".join(" ".join(f"{value:.2f}" for value in layer) for layer in self.values)
+        return f"FinetunedImportance({self.status}; mean expected gate by layer: {rows})"
+
+
+def finetuned_importance(
+    model: Any,
+    data: Data,
+    metric: Metric | None = None,
+    *,
+    options: FinetuneConfig | None = None,
+    labels: Tensor | None = None,
+    ignore: int | None = None,
+    seed: int = 0,
+    seconds: float | int | None = None,
+    folder: str | Path | None = None,
+    progress: bool = True,
+) -> FinetunedImportance:
+    """Gate every head, let all weights adapt, and raise the price of an open gate until hardly any is left.
+
+    The objective is ``mean metric − λ Σ_h P(gate_h > 0)`` over weights and gates, with one hard-concrete gate per head
+    (`tl_dyck.ablation.gates`), drawn anew for every example, multiplying its output z. The penalty λ rises stage by
+    stage, each going on from the one before, so the stages are one pruning path. Voita et al. 2019 train one model per
+    penalty instead; a path costs as much as one of these and gives an order of removal.
+
+    A resumed run ends with the same numbers, bit for bit, as an uninterrupted one with the same number of threads.
+
+    Args:
+        model: any HookedTransformer; not changed. Weights that do not require a gradient stay.
+        data: tokens ``[batch, pos]``; a `DyckTask`, of which fresh strings are drawn for every step; or a function
+            ``sample(n, generator) -> tokens`` that draws them.
+        metric: differentiable, see `frozen_importance`; None for `log_likelihood`.
+        options: the sweep, see `FinetuneConfig`.
+        labels: as for `frozen_importance`, if data is tokens.
+        ignore: a token that fills up short strings; it is not predicted (by the metric None), nor do patterns count
+            there. For a `DyckTask` None means BOS.
+        seed: of batches and gates.
+        seconds: stop after so long; None for no limit. With a folder, call again to go on.
+        folder: for checkpoints and the result; None keeps nothing. A finished run is loaded from there. One run per
+            folder.
+        progress: whether to show a progress bar.
+
+    Raises:
+        CorruptFileError: the folder holds another run, or a damaged one.
+        MetricError: the metric has another shape than one number per example, no gradient, or became NaN.
+        TypeError: not a HookedTransformer, or data that is no token ids.
+        ValueError: no attention heads, or data that the model cannot read.
+    """
+    options = options or FinetuneConfig()
+    if ignore is None and hasattr(data, "language"):
+        ignore = data.language.bos_token
+    metric = metric or partial(log_likelihood, ignore=ignore)
+    source = Source(model, data, labels, ignore, options, seed)
+    run = _Sweep(model, metric, source)
+    path = None if folder is None else ensure_folder(folder)
+    identity = {
+        "what": "gates",
+        "options": options.to_dict(),
+        "seed": seed,
+        "model": weights_digest(model),
+        "data": source.identity(),
+        "ignore": ignore,
+    }
+    if path is not None and (saved := load_state(path, "gates", identity)) is not None:
+        run.restore(*saved)
+    deadline = None if seconds is None else time.monotonic() + seconds
+    late = False
+    with bar(progress) as shown:
+        task = shown.add_task("gates", total=run.total, completed=run.done, note="")
+        started = run.done
+        while run.status is None and not late:
+            run.advance()
+            shown.update(task, completed=run.done, note=run.note())
+            late = deadline is not None and time.monotonic() >= deadline
+            due = run.done % options.checkpoint_every == 0
+            if path is not None and (due or late or run.status is not None):
+                save_state(path, "gates", identity, *run.state())
+        if run.done > started:
+            shown.update(task, completed=run.total if run.status else run.done)
+    return run.result()
+
+
+@final
+class _Sweep:
+    """The state of a sweep between two steps."""
+
+    def __init__(self, model: Any, metric: Metric, source: Source) -> None:
+        self.options, self.source, self.before = source.options, source, model
+        shape = (model.cfg.n_layers, model.cfg.n_heads)
+        # log α in float64: a few numbers, and gates must close exactly
+        self.log_alpha = torch.full(shape, float(self.options.log_alpha), dtype=torch.float64, device=model.cfg.device)
+        self.log_alpha.requires_grad_(True)
+        self.tuner = Tuner(model, metric, source, self.log_alpha)
+        self.done, self.total = 0, self.options.steps * len(self.options.penalties)
+        self.status: str | None = None
+        self.area = torch.zeros(shape, dtype=torch.float64)
+        self.last_open = torch.zeros(shape, dtype=torch.int64)
+        self.trajectories: list[dict[str, Any]] = []
+        self.path: list[dict[str, Any]] = []
+        self.heads: list[dict[str, Any]] = []
+        self.metric = self.tuner.measure(torch.ones(shape[0], 1, shape[1], device=model.cfg.device))
+
+    @property
+    def penalty(self) -> float:
+        """Of the step to come, or the last one."""
+        return self.options.penalties[min(self.done, self.total - 1) // self.options.steps]
+
+    def advance(self) -> None:
+        """Make one step, and note what there is to note."""
+        n_layers, n_heads = self.log_alpha.shape
+        penalty = self.penalty
+        if self.done == 0:
+            self._log(penalty)
+        uniform = torch.rand(
+            n_layers,
+            self.options.batch_size,
+            n_heads,
+            generator=stream(self.source.seed, "gates", self.done),
+            dtype=torch.float64,
+        )
+        with torch.enable_grad():
+            gates = sample_gate(self.log_alpha[:, None], uniform.to(self.log_alpha.device))
+            price = penalty * p_open(self.log_alpha).sum()
+        self.tuner.step("batch", self.done, gates.to(self.before.cfg.dtype), price)
+        self.done += 1
+        with torch.no_grad():  # or else a gate that was long wanted would take long to close, whatever its price
+            self.log_alpha.clamp_(max=self.options.log_alpha)
+        log_alpha = self.log_alpha.detach()
+        gate = final_gate(log_alpha).cpu()
+        self.area += expected_gate(log_alpha).cpu()
+        self.last_open[gate > 0] = self.done
+        gone = not bool((gate > 0).any())
+        ends = self.done % self.options.steps == 0
+        if ends or gone or self.done % self.options.log_every == 0:
+            self._log(penalty)
+        if ends or gone:
+            self._stage(penalty, gate)
+        if gone:
+            self.status = "all heads removed"
+        elif self.done == self.total:
+            self.status = "finished"
+
+    def _log(self, penalty: float) -> None:
+        self.trajectories += [{"step": self.done, "penalty": penalty, **row} for row in self._rows()]
+
+    def _stage(self, penalty: float, gate: Tensor) -> None:
+        """What there is to say at the end of a stage."""
+        factors = gate.to(self.log_alpha.device, self.before.cfg.dtype)[:, None]
+        tokens, where = self.source.tokens, self.source.where
+        drift = pattern_drift(self.before, self.tuner.model, tokens, where=where, hooks=scaling_hooks(factors))
+        facts = {"step": self.done, "penalty": penalty}
+        self.path.append({**facts, "metric": self.tuner.measure(factors), "n_open": int((gate > 0).sum())})
+        for row in self._rows():
+            moved = float(drift[row["layer"], row["head"]])
+            self.heads.append({**facts, **{key: row[key] for key in _HEADS if key in row}, "drift": moved})
+
+    def _rows(self) -> list[dict[str, Any]]:
+        log_alpha = self.log_alpha.detach().cpu()
+        facts = {
+            "log_alpha": log_alpha,
+            "p_open": p_open(log_alpha),
+            "expected_gate": expected_gate(log_alpha),
+            "gate": final_gate(log_alpha),
+        }
+        return [
+            {"layer": layer, "head": head, **{name: float(values[layer, head]) for name, values in facts.items()}}
+            for layer in range(log_alpha.shape[0])
+            for head in range(log_alpha.shape[1])
+        ]
+
+    def note(self) -> str:
+        """For the progress bar."""
+        n_open = int((self.log_alpha.detach() > closed_below()).sum())
+        reached = f", metric {self.path[-1]['metric']:.4g}" if self.path else ""
+        return f"penalty {self.penalty:g}: {n_open} of {self.log_alpha.numel()} heads open{reached}"
+
+    def state(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
+        """What a checkpoint holds."""
+        facts = {
+            "step": self.done,
+            "status": self.status,
+            "metric": self.metric,
+            "trajectories": [[row[key] for key in _TRAJECTORY] for row in self.trajectories],
+            "path": self.path,
+            "heads": self.heads,
+        }
+        own = {"log_alpha": self.log_alpha, "area": self.area, "last_open": self.last_open}
+        return facts, {**self.tuner.state(), **own}
+
+    @torch.no_grad()
+    def restore(self, facts: dict[str, Any], tensors: dict[str, Tensor]) -> None:
+        """Take up a checkpoint."""
+        self.tuner.restore(tensors)
+        self.log_alpha.copy_(tensors["log_alpha"])
+        self.area, self.last_open = tensors["area"], tensors["last_open"]
+        self.done, self.status, self.metric = facts["step"], facts["status"], facts["metric"]
+        self.trajectories = [dict(zip(_TRAJECTORY, row, strict=True)) for row in facts["trajectories"]]
+        self.path, self.heads = list(facts["path"]), list(facts["heads"])
+
+    def result(self) -> FinetunedImportance:
+        """What came of it, or has come of it so far."""
+        gate = final_gate(self.log_alpha.detach()).cpu().numpy()
+        # once all heads are gone they stay so; of a sweep that ran out of time only what was run counts
+        steps = self.total if self.status is not None else max(1, self.done)
+        return FinetunedImportance(
+            values=(self.area / steps).numpy(),
+            removed_at=np.where(gate > 0, -1, self.last_open.numpy()),
+            gates=gate,
+            path=pd.DataFrame(self.path, columns=list(_PATH)),
+            heads=pd.DataFrame(self.heads, columns=list(_HEADS)),
+            trajectories=pd.DataFrame(self.trajectories, columns=list(_TRAJECTORY)),
+            metric=self.metric,
+            status=self.status or "out of time",
+            model=self.tuner.model,
+        )

@@ -1,0 +1,94 @@
+"""What attention patterns look like, and how far they moved."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from tl_dyck.ablation.data import check_model, check_tokens, rows_per_pass
+
+__all__ = ["attention_entropy", "pattern_drift"]
+
+_Hooks = Sequence[tuple[str, Any]]
+
+
+def attention_entropy(
+    model: Any,
+    data: Int[Tensor, "batch pos"],
+    *,
+    where: Bool[Tensor, "batch pos"] | None = None,
+    chunk: int | None = None,
+) -> Float[np.ndarray, "layer head"]:
+    """The entropy of a head's attention, nats, mean over queries: 0 where it looks at one position only.
+
+    Args:
+        model: any HookedTransformer.
+        data: token ids.
+        where: which queries count; None for all.
+        chunk: strings per forward pass.
+    """
+    check_model(model)
+    check_tokens(model, data, None, where)
+    marked = torch.ones_like(data, dtype=torch.bool) if where is None else where
+    total = torch.zeros(model.cfg.n_layers, model.cfg.n_heads, dtype=torch.float64)
+    for batch in torch.arange(len(data)).split(rows_per_pass(model, data.shape[1], chunk)):
+        patterns = _patterns(model, data[batch], ())
+        for layer, pattern in enumerate(patterns):
+            entropy = torch.special.entr(pattern.double()).sum(-1).cpu()  # batch head query
+            total[layer] += (entropy * marked[batch][:, None]).sum((0, 2))
+    found: np.ndarray = (total / int(marked.sum())).numpy()
+    return found
+
+
+def pattern_drift(
+    before: Any,
+    after: Any,
+    data: Int[Tensor, "batch pos"],
+    *,
+    where: Bool[Tensor, "batch pos"] | None = None,
+    hooks: _Hooks = (),
+    chunk: int | None = None,
+) -> Float[np.ndarray, "layer head"]:
+    """How far each head's pattern moved: ``‖A_before − A_after‖²_F``, mean over strings.
+
+    This is the attention variation of Wen et al. 2023 with a model's two states in place of two seeds.
+
+    Args:
+        before: a HookedTransformer.
+        after: another of the same shape.
+        data: token ids.
+        where: which queries count; None for all.
+        hooks: with which `after` runs, such as gates.
+        chunk: strings per forward pass.
+    """
+    check_model(before)
+    check_tokens(before, data, None, where)
+    marked = torch.ones_like(data, dtype=torch.bool) if where is None else where
+    total = torch.zeros(before.cfg.n_layers, before.cfg.n_heads, dtype=torch.float64)
+    for batch in torch.arange(len(data)).split(rows_per_pass(before, data.shape[1], chunk)):
+        pairs = zip(_patterns(before, data[batch], ()), _patterns(after, data[batch], hooks), strict=True)
+        for layer, (old, new) in enumerate(pairs):
+            moved = (old - new).double().square().sum(-1).cpu()  # batch head query
+            total[layer] += (moved * marked[batch][:, None]).sum((0, 2))
+    found: np.ndarray = (total / len(data)).numpy()
+    return found
+
+
+def _patterns(model: Any, tokens: Tensor, hooks: _Hooks) -> list[Float[Tensor, "batch head query key"]]:
+    """The patterns of all layers."""
+    found: list[Tensor] = []
+
+    def keep(pattern: Tensor, hook: Any) -> None:
+        found.append(pattern)
+
+    names = [f"blocks.{layer}.attn.hook_pattern" for layer in range(model.cfg.n_layers)]
+    with torch.no_grad():
+        model.run_with_hooks(
+            tokens.to(model.cfg.device), return_type=None, fwd_hooks=[*hooks, *((name, keep) for name in names)]
+        )
+    return found
