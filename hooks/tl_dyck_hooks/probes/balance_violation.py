@@ -19,25 +19,33 @@ the layer's output times its softmax denominator, and any LayerNorm after it see
 
 β = 0 means that matched pairs, anywhere, leave later predictions alone: with Eq. 6 this is necessary and sufficient for
 an optimal prediction at any length (Theorem 1). A small loss at length N forces S ≤ (C/N) P (Theorem 2).
+
+The minimum over the k^d prefixes t is exact, see `shortest_sum`.
+
+Any other model has a first layer whose output is no function of the state: it depends on positions and on all brackets
+before. With ``first_layer="means"`` queries, keys and values of a state are replaced by their means over its
+occurrences in strings. That is an *approximation*, good if little of their variance is left within states
+(`BalanceViolation.within`), and for blocks other than Eq. 6 the theorems speak of something else: they need a LayerNorm
+directly after the attention.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import final
+from typing import Any, final
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from tl_dyck.language import DyckLanguage
-from tl_dyck.models import DyckTransformer
+from tl_dyck.registry import unknown_name
+from tl_dyck.tasks import DyckTask
 from tl_dyck_hooks.probes.activations import record
+from tl_dyck_hooks.probes.shortest_sum import second_smallest_norm
 
 __all__ = ["BalanceViolation", "balance_violation", "contributions"]
-
-_MAX_PREFIXES = 2_000_000  # the minimum over open prefixes is by brute force
 
 
 @final
@@ -53,73 +61,139 @@ class BalanceViolation:
         ratio: S / P, ``[d − 1, d' − 1, i, j]``, d = 1..D−1, d' = 1..D.
         S: Eq. 15, ``[d − 1, d' − 1, i, j]``.
         P: Eq. 17, ``[d − 1, j]``.
+        within: None if queries, keys and values are functions of the state; else the share of their variance that is
+            left within states, 0 to 1: what the approximation by means leaves out.
     """
 
     beta: float
     ratio: Float[np.ndarray, "depth pair_depth n_types n_types"]
     S: Float[np.ndarray, "depth pair_depth n_types n_types"]
     P: Float[np.ndarray, "depth n_types"]
+    within: float | None = None
 
     def __float__(self) -> float:
         return self.beta
 
     def __repr__(self) -> str:
-        return f"BalanceViolation(beta={self.beta:.4g}, largest S/P={self.ratio.max():.4g})"
+        approximate = "" if self.within is None else f", approximate: {self.within:.0%} of variance within states"
+        return f"BalanceViolation(beta={self.beta:.4g}, largest S/P={self.ratio.max():.4g}{approximate})"
 
 
-def balance_violation(model: DyckTransformer) -> BalanceViolation:
-    """Measure the balance violation of a model with a minimal first layer, from activations of a forward pass.
+def balance_violation(
+    model: Any,
+    data: DyckTask | Int[Tensor, "batch pos"] | None = None,
+    *,
+    first_layer: str = "exact",
+    head: int | None = None,
+    language: DyckLanguage | None = None,
+    n: int = 1000,
+    seed: int = 0,
+) -> BalanceViolation:
+    """Measure the balance violation of the last attention layer, from activations of forward passes.
 
     Args:
-        model: of a ``minimal-*`` or ``figure2-*`` family: one layer, one head, a depth embedding, no positions.
+        model: for ``first_layer="exact"``, of a ``minimal-*`` or ``figure2-*`` family: one layer, a depth embedding, no
+            positions. For "means" any HookedTransformer.
+        data: for "means", where states are looked up: a task, from which `n` training strings are drawn, or tokens,
+            BOS first.
+        first_layer: "exact" or "means", see above.
+        head: the head to measure, if the layer has several. Each has a softmax of its own, so their contributions have
+            no common unnormalised sum, and there is no β of the layer: what is measured is what the head itself adds to
+            the residual stream, without b_O, which belongs to no head.
+        language: of the tokens; None for the task's, or the model's own.
+        n: number of strings.
+        seed: of the strings.
 
     Raises:
-        ValueError: another kind of model, one bracket type only (P needs two), depth 1, or too many open prefixes.
+        ValueError: another kind of model, several heads and no `head`, a state that the strings do not visit, or a
+            language of one type only or depth 1 (P needs two).
     """
-    language = _check(model)
+    u, language, within = _contributions(model, data, first_layer, head, language, n, seed)
     k, depth = language.n_types, language.max_depth
-    u = contributions(model)  # query state, key state, d_model
     state = _StateIndex(language)
-    S = torch.empty(depth - 1, depth, k, k, dtype=u.dtype)
-    P = torch.empty(depth - 1, k, dtype=u.dtype)
+    opens = np.array([[state.open(t, m) for t in range(k)] for m in range(1, depth + 1)])
+    closes = np.array([[state.close(t, m - 1) for t in range(k)] for m in range(1, depth + 1)])
+    S = np.empty((depth - 1, depth, k, k))
+    P = np.empty((depth - 1, k))
     for d in range(1, depth):
         for j in range(k):
-            query = u[state.close(j, d)]
-            for pair_depth in range(1, depth + 1):
-                for i in range(k):
-                    pair = query[state.open(i, pair_depth)] + query[state.close(i, pair_depth - 1)]
-                    S[d - 1, pair_depth - 1, i, j] = torch.linalg.vector_norm(pair)
-            P[d - 1, j] = _smallest_gap(query, state, d, j)
+            query = u[state.close(j, d)].numpy()
+            S[d - 1, :, :, j] = np.linalg.norm(query[opens] + query[closes], axis=-1)
+            always = query[state.bos] + query[state.open(j, d + 1)] + query[state.close(j, d)]
+            P[d - 1, j] = second_smallest_norm(always, query[opens[:d]])
     ratio = S / P[:, None, None, :]
-    return BalanceViolation(beta=float(ratio.mean()), ratio=ratio.numpy(), S=S.numpy(), P=P.numpy())
+    return BalanceViolation(beta=float(ratio.mean()), ratio=ratio, S=S, P=P, within=within)
 
 
-def contributions(model: DyckTransformer) -> Float[Tensor, "query key d_model"]:
+def contributions(model: Any) -> Float[Tensor, "query key d_model"]:
     """u(query, key) of Eq. 12 for every pair of states, float64, each query scaled by exp(−its largest score).
 
-    States are ordered as token · (D + 1) + depth; those that no string reaches are zero. Queries, keys and values are
-    read by hooks while the model runs on strings that visit every state.
+    States are ordered as token · (D + 1) + depth; those that no string reaches are zero.
+
+    Args:
+        model: with a minimal first layer, see `balance_violation`.
     """
-    language = _check(model)
-    k, depth = language.n_types, language.max_depth
-    steps = torch.arange(2 * depth)
-    tokens = torch.full((k, 2 * depth + 1), language.bos_token)
-    for t in range(k):  # BOS, then D openings and D closings of type t
-        tokens[t, 1:] = 2 * t + (steps >= depth).long()
-    states = (tokens * (depth + 1) + language.depth(tokens)).flatten()
+    return _contributions(model, None, "exact", None, None, 0, 0)[0]
+
+
+def _contributions(
+    model: Any,
+    data: DyckTask | Tensor | None,
+    first_layer: str,
+    head: int | None,
+    language: DyckLanguage | None,
+    n: int,
+    seed: int,
+) -> tuple[Tensor, DyckLanguage, float | None]:
+    """`contributions`, the language, and the share of variance within states."""
+    head = _check_head(model, head)
+    if first_layer == "exact":
+        language = _check_language(_check_minimal(model))
+        tokens = _visit_all(language)
+    elif first_layer == "means":
+        if isinstance(data, DyckTask):
+            language = language or data.language
+            data = data.sample(n, generator=torch.Generator().manual_seed(seed))
+        if data is None:
+            raise ValueError('first_layer="means" looks states up in strings: give a task, or tokens')
+        language, tokens = _check_language(language or model.cfg.language), data
+        if not language.is_prefix(tokens).all():
+            raise ValueError(f"the strings are not all prefixes of {language}")
+    else:
+        raise unknown_name("first_layer", first_layer, ("exact", "means"))
+    depths = language.depth(tokens)
+    filling = tokens == language.bos_token
+    filling[:, 0] = False
+    states = (tokens * (language.max_depth + 1) + depths)[~filling]
     attn = model.blocks[-1].attn
     names = [f"blocks.{model.cfg.n_layers - 1}.attn.hook_{name}" for name in "qkv"]
     found = record(model, tokens.to(model.cfg.device), names)
-    q, key, v = (found[name][:, :, 0].double().cpu().flatten(0, 1) for name in names)
-    value = v @ attn.W_O[0].detach().double().cpu() + attn.b_O.detach().double().cpu()
+    vectors = torch.cat([found[name][:, :, head].double().cpu() for name in names], dim=-1)[~filling]
+    known, index, count = states.unique(return_inverse=True, return_counts=True)
+    missing = set(_all_states(language)) - set(known.tolist())
+    if missing:
+        token, deep = divmod(min(missing), language.max_depth + 1)
+        raise ValueError(
+            f"the strings never visit {language.alphabet[token]!r} at depth {deep} ({len(missing)} states in all are "
+            "not visited); give more strings, or longer ones"
+        )
+    means = torch.zeros(len(known), vectors.shape[1], dtype=torch.float64).index_add_(0, index, vectors)
+    means /= count[:, None]
+    within = None
+    if first_layer == "means":
+        spread = (vectors - vectors.mean(0)).square().sum()
+        within = float((vectors - means[index]).square().sum() / spread) if spread > 0 else 0.0
+    q, key, v = means.split([found[name].shape[-1] for name in names], dim=-1)
+    value = v @ attn.W_O[head].detach().double().cpu()
+    if model.cfg.n_heads == 1:
+        value = value + attn.b_O.detach().double().cpu()
     value = value - value.mean(-1, keepdim=True)
     score = q @ key.T / attn.attn_scale
     weight = torch.exp(score - score.max(-1, keepdim=True).values)
-    u = torch.zeros(
-        language.d_vocab * (depth + 1), language.d_vocab * (depth + 1), value.shape[-1], dtype=torch.float64
-    )
-    u[states[:, None], states[None, :]] = weight[:, :, None] * value[None]
-    return u
+    n_states = language.d_vocab * (language.max_depth + 1)
+    u = torch.zeros(n_states, n_states, value.shape[-1], dtype=torch.float64)
+    u[known[:, None], known[None, :]] = weight[:, :, None] * value[None]
+    return u, language, within
 
 
 class _StateIndex:
@@ -128,7 +202,6 @@ class _StateIndex:
     def __init__(self, language: DyckLanguage) -> None:
         self.depths = language.max_depth + 1
         self.bos = language.bos_token * self.depths
-        self.n_types = language.n_types
 
     def open(self, t: int, depth: int) -> int:
         return 2 * t * self.depths + depth
@@ -137,38 +210,53 @@ class _StateIndex:
         return (2 * t + 1) * self.depths + depth
 
 
-def _smallest_gap(query: Float[Tensor, "key d_model"], state: _StateIndex, d: int, j: int) -> Float[Tensor, ""]:
-    """P[d, j] of Eq. 17, by brute force over the k^d open prefixes t."""
-    total = (query[state.bos] + query[state.open(j, d + 1)] + query[state.close(j, d)])[None]
-    for m in range(1, d + 1):
-        opens = query[[state.open(t, m) for t in range(state.n_types)]]
-        total = (total[:, None] + opens[None]).flatten(0, 1)  # the type of the last bracket varies fastest
-    norms = torch.linalg.vector_norm(total, dim=-1).view(-1, state.n_types)
-    # t* has the last bracket whose smallest norm is smallest, so P is the smallest norm over the other last brackets
-    gap: Tensor = norms.min(0).values.sort().values[1]
-    return gap
+def _all_states(language: DyckLanguage) -> list[int]:
+    state = _StateIndex(language)
+    pairs = [(t, d) for t in range(language.n_types) for d in range(1, language.max_depth + 1)]
+    return [state.bos, *(state.open(t, d) for t, d in pairs), *(state.close(t, d - 1) for t, d in pairs)]
 
 
-def _check(model: DyckTransformer) -> DyckLanguage:
+def _visit_all(language: DyckLanguage) -> Int[Tensor, "batch pos"]:
+    """Strings that visit every state: for each type BOS, then D openings and D closings."""
+    steps = torch.arange(2 * language.max_depth)
+    tokens = torch.full((language.n_types, 2 * language.max_depth + 1), language.bos_token)
+    for t in range(language.n_types):
+        tokens[t, 1:] = 2 * t + (steps >= language.max_depth).long()
+    return tokens
+
+
+def _check_head(model: Any, head: int | None) -> int:
+    n_heads = model.cfg.n_heads
+    if head is None and n_heads > 1:
+        raise ValueError(
+            f"balance violation is defined for one head; this model has {n_heads}: give head=0 to {n_heads - 1} to "
+            "measure one by itself"
+        )
+    if head is not None and not 0 <= head < n_heads:
+        raise ValueError(f"there is no head {head}; the model's heads are 0 to {n_heads - 1}")
+    return head or 0
+
+
+def _check_minimal(model: Any) -> DyckLanguage:
     cfg = model.cfg
     if getattr(cfg, "embedding", "token") == "token" or cfg.n_layers != 1:
         raise ValueError(
             f"balance violation needs a minimal first layer (a minimal-* or figure2-* model), not {cfg.model_name!r}: "
-            "elsewhere keys depend on more than type and depth"
+            'elsewhere keys depend on more than type and depth; first_layer="means" approximates'
         )
-    if cfg.n_heads != 1:
-        raise ValueError(f"balance violation is defined for one head; this model has {cfg.n_heads}")
     if cfg.position != "none":
-        raise ValueError(f"balance violation is defined without positions; this model has {cfg.position!r} ones")
-    language = cfg.language
+        raise ValueError(
+            f"balance violation is defined without positions; this model has {cfg.position!r} ones; "
+            'first_layer="means" approximates'
+        )
+    language: DyckLanguage = cfg.language
+    return language
+
+
+def _check_language(language: DyckLanguage) -> DyckLanguage:
     if language.n_types < 2 or language.max_depth < 2:
         raise ValueError(
             "balance violation compares strings that differ in the type of an open bracket below the top: it needs two "
             f"types and depth 2 at least, not {language.n_types} and {language.max_depth}"
-        )
-    if language.n_types ** (language.max_depth - 1) > _MAX_PREFIXES:
-        raise ValueError(
-            f"{language.n_types}^{language.max_depth - 1} open prefixes are too many for the brute-force minimum "
-            f"(at most {_MAX_PREFIXES})"
         )
     return language

@@ -193,6 +193,105 @@ def test_other_models_are_refused(family, overrides, message):
         balance_violation(build_model(get_config(family, "dyck-2-4", **overrides)))
 
 
+# --- any model, by means over the occurrences of a state -------------------------------------------------------------
+
+
+def beta_from_means(model, tokens, head):
+    """Queries, keys and values of every string, averaged per state with plain loops; then Equations 12 and 15-17."""
+    language, layer = model.cfg.language, model.cfg.n_layers - 1
+    k, depth = language.n_types, language.max_depth
+    sums, counts, everything = {}, {}, []
+    for row in tokens:
+        string = row[: 1 + int((row != language.bos_token).sum())]
+        with torch.no_grad():
+            _, cache = model.run_with_cache(string[None])
+        d = 0
+        for position, token in enumerate(string.tolist()):
+            if token < language.bos_token:
+                d += 1 if token % 2 == 0 else -1
+            vector = np.concatenate([cache[name, layer][0, position, head].numpy() for name in "qkv"])
+            everything.append(((token, d), vector))
+            sums[token, d] = sums.get((token, d), 0) + vector
+            counts[token, d] = counts.get((token, d), 0) + 1
+    mean = {state: sums[state] / counts[state] for state in sums}
+    whole = np.mean([vector for _, vector in everything], axis=0)
+    within = sum(((vector - mean[state]) ** 2).sum() for state, vector in everything)
+    within /= sum(((vector - whole) ** 2).sum() for _, vector in everything)
+    attn = model.blocks[-1].attn
+    W_O, b_O = attn.W_O[head].detach().numpy(), attn.b_O.detach().numpy()
+
+    def u(query, key):
+        q, key_, v = mean[query][: len(W_O)], mean[key][len(W_O) : 2 * len(W_O)], mean[key][2 * len(W_O) :]
+        value = v @ W_O + (b_O if model.cfg.n_heads == 1 else 0)
+        return math.exp(q @ key_ / attn.attn_scale) * (value - value.mean())
+
+    ratios = []
+    for d, j in itertools.product(range(1, depth), range(k)):
+        q = (2 * j + 1, d)
+        norm = {}
+        for t in itertools.product(range(k), repeat=d):
+            keys = [(language.bos_token, 0), *((2 * t[m - 1], m) for m in range(1, d + 1)), (2 * j, d + 1), q]
+            norm[t] = np.linalg.norm(sum(u(q, key) for key in keys))
+        best = min(norm, key=norm.get)
+        P = min(value for t, value in norm.items() if t[-1] != best[-1])
+        for pair_depth, i in itertools.product(range(1, depth + 1), range(k)):
+            ratios.append(np.linalg.norm(u(q, (2 * i, pair_depth)) + u(q, (2 * i + 1, pair_depth - 1))) / P)
+    return np.mean(ratios), within
+
+
+@pytest.mark.parametrize(
+    ("family", "overrides", "head"),
+    [
+        ("gpt", {}, None),
+        ("gpt-linear", {"n_layers": 3}, 0),
+        ("gpt-learned", {"n_heads": 2}, 1),
+        ("eq6", {}, None),
+        ("minimal-yao", {"n_heads": 2}, 1),
+    ],
+)
+def test_means_of_any_first_layer(family, overrides, head):
+    task = DyckTask(name="test", n_types=2, max_depth=3, train_lengths=(2, 8, 10))
+    config = get_config(family, task, dtype=torch.float64, initializer_range=0.25, **overrides)
+    model = build_model(config, seed=1)
+    with torch.no_grad():
+        model.blocks[-1].attn.b_O += torch.randn(config.d_model, generator=torch.Generator().manual_seed(2))
+    tokens = task.sample(40, generator=torch.Generator().manual_seed(0))
+    found = balance_violation(model, tokens, first_layer="means", head=head)
+    beta, within = beta_from_means(model, tokens, head or 0)
+    assert found.beta == pytest.approx(beta, rel=1e-9)
+    assert found.within == pytest.approx(within, rel=1e-9, abs=1e-12)
+    assert "approximate" in repr(found)
+    assert (found.within < 1e-12) == family.startswith("minimal")
+    drawn = balance_violation(model, task, first_layer="means", head=head, n=40, seed=0)
+    assert drawn.beta == found.beta
+
+
+def test_means_are_exact_where_there_is_nothing_to_average():
+    model = make_model("minimal-split", 2, 3, seed=3)
+    task = DyckTask(name="test", n_types=2, max_depth=3)
+    exact = balance_violation(model)
+    found = balance_violation(model, task, first_layer="means", n=50)
+    assert found.ratio == pytest.approx(exact.ratio, rel=1e-9)
+    assert exact.within is None
+    assert found.within == pytest.approx(0, abs=1e-20)
+
+
+def test_means_need_strings_that_visit_every_state():
+    task = DyckTask(name="test", n_types=2, max_depth=3)
+    model = build_model(get_config("gpt", task))
+    with pytest.raises(ValueError, match="give a task, or tokens"):
+        balance_violation(model, first_layer="means")
+    tokens = torch.tensor([[4, 0, 2, 3, 1]])
+    with pytest.raises(ValueError, match=r"never visit '\[' at depth 2 \(8 states"):
+        balance_violation(model, tokens, first_layer="means")
+    with pytest.raises(ValueError, match="not all prefixes"):
+        balance_violation(model, torch.tensor([[4, 1]]), first_layer="means")
+    with pytest.raises(ValueError, match=r"unknown first_layer 'mean'.*means"):
+        balance_violation(model, tokens, first_layer="mean")
+    with pytest.raises(ValueError, match="no head 2"):
+        balance_violation(build_model(get_config("gpt", task, n_heads=2)), task, first_layer="means", head=2)
+
+
 def test_languages_without_a_choice_are_refused():
     for n_types, max_depth in ((1, 4), (2, 1)):
         with pytest.raises(ValueError, match="two types and depth 2"):

@@ -1,0 +1,167 @@
+"""The exact denominator: against all sums in integers, where greedy fails, and where only structure can check it."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+
+from tl_dyck.models import build_model, get_config
+from tl_dyck.tasks import DyckTask
+from tl_dyck_hooks.probes import balance_violation, shortest_sum
+from tl_dyck_hooks.probes.shortest_sum import second_smallest_norm
+
+
+def second_smallest_square(base, choices):
+    """Eq. 17 word by word, in Python's integers: t*, then the best t with another last entry."""
+    levels, k, dim = choices.shape
+    square = {}
+    for t in itertools.product(range(k), repeat=levels):
+        total = [int(base[x]) + sum(int(choices[m, t[m], x]) for m in range(levels)) for x in range(dim)]
+        square[t] = sum(x * x for x in total)
+    best = min(square, key=square.get)
+    return min(value for t, value in square.items() if t[-1] != best[-1])
+
+
+@st.composite
+def integer_cases(draw):
+    levels, k = draw(st.sampled_from([(1, 3), (2, 2), (3, 3), (4, 3), (5, 2), (6, 2)]))
+    dim = draw(st.integers(1, 4))
+    largest = draw(st.sampled_from([1, 3, 1000]))
+    entries = st.integers(-largest, largest)
+    base = draw(arrays.arrays(np.int64, dim, elements=entries))
+    return base, draw(arrays.arrays(np.int64, (levels, k, dim), elements=entries))
+
+
+def small_steps(patch):
+    """Many small steps, as only large cases have them otherwise."""
+    for name, value in (("_BLOCK", 1), ("_GUESS", 1), ("_CHUNK", 2), ("_ENTRIES", 3)):
+        patch.setattr(shortest_sum, name, value)
+
+
+@given(integer_cases(), st.sampled_from(["branch", "branch by single levels", "all", "auto"]))
+@settings(max_examples=200)
+def test_it_is_the_second_smallest_of_all(case, method):
+    """Small integers make ties, zeros and cancellation common; squares of norms are then exact."""
+    base, choices = case
+    with pytest.MonkeyPatch.context() as patch:
+        if "single" in method:
+            small_steps(patch)
+        found = second_smallest_norm(base.astype(float), choices.astype(float), method=method.split()[0])
+    assert found**2 == pytest.approx(second_smallest_square(base, choices), rel=1e-12, abs=1e-12)
+
+
+def greedy(base, choices):
+    """Choose depth by depth what is shortest so far, the last bracket free; then the best other last bracket."""
+    total = base
+    for level in choices[:-1]:
+        sums = total + level
+        total = sums[np.linalg.norm(sums, axis=1).argmin()]
+    return np.sort(np.linalg.norm(total + choices[-1], axis=1))[1]
+
+
+def test_where_greedy_choices_fail():
+    """At each depth one type looks best and is a trap: only the far choices cancel in the end."""
+    base = np.array([0.0, 1.0])
+    step = np.array([[[0.1, 0.0], [5.0, 0.0]], [[0.1, 0.0], [5.0, 0.0]], [[0.1, 0.0], [-10.0, 0.0]]])
+    far = np.concatenate([step, [[[0.0, 0.5], [0.0, -0.25]]]])  # 5 + 5 − 10 = 0; then (0, 1.5) or (0, 0.75)
+    for method in ("all", "branch"):
+        assert second_smallest_norm(base, far, method=method) == pytest.approx(1.5, rel=1e-12)
+    assert greedy(base, far) > 1.5 + 1e-3
+
+
+@pytest.mark.parametrize("dim", [1, 3, 12, 40])
+@pytest.mark.parametrize("spread", [0.0, 1.5, 8.0])
+def test_random_vectors_of_very_different_lengths(dim, spread, monkeypatch):
+    """Lengths as those of exp(score): from alike to many orders of magnitude."""
+    small_steps(monkeypatch)
+    generator = np.random.default_rng(dim)
+    length = np.exp(spread * generator.normal(size=(5, 4, 1)))
+    base, choices = generator.normal(size=dim), generator.normal(size=(5, 4, dim)) * length
+    totals = base
+    for level in choices:
+        totals = totals[..., None, :] + level
+    norms = np.linalg.norm(totals, axis=-1).reshape(-1, 4).min(0)
+    assert second_smallest_norm(base, choices, method="branch") == pytest.approx(np.sort(norms)[1], rel=1e-9)
+
+
+def separable(generator, levels, k):
+    """Every level in coordinates of its own, turned: norms add up, so each level has its own minimum."""
+    size = generator.uniform(0.5, 2, size=(levels, k))
+    flat = np.zeros((levels, k, levels * k + 1))
+    for m, t in itertools.product(range(levels), range(k)):
+        flat[m, t, m * k + t] = size[m, t]
+    base = np.zeros(levels * k + 1)
+    base[-1] = 1.0
+    turn = np.linalg.qr(generator.normal(size=(len(base), len(base))))[0]
+    least = np.sort(size**2, axis=1)
+    return base @ turn, flat @ turn, np.sqrt(1 + least[:-1, 0].sum() + least[-1, 1])
+
+
+def test_eight_types_and_ten_levels():
+    """10⁹ sums: more than can be tried, but the answer is known."""
+    base, choices, expected = separable(np.random.default_rng(1), 10, 8)
+    assert second_smallest_norm(base, choices) == pytest.approx(expected, rel=1e-9)
+
+
+def test_eight_types_and_nine_levels_with_a_hidden_cancellation():
+    """A planted choice cancels the base up to a given length, and so does one with another last bracket."""
+    generator = np.random.default_rng(2)
+    choices = generator.normal(size=(9, 8, 60))
+    planted = generator.integers(8, size=9)
+    total = choices[np.arange(9), planted].sum(0)
+    direction = generator.normal(size=60)
+    choices[8, (planted[8] + 1) % 8] = choices[8, planted[8]] + 0.03 * direction / np.linalg.norm(direction)
+    base = -total
+    assert second_smallest_norm(base, choices) == pytest.approx(0.03, rel=1e-6)
+    assert greedy(base, choices) > 1
+
+
+def test_a_result_far_below_what_squares_can_tell_from_zero():
+    """Sums of a few units that cancel to 1e-9: the norm is that of the vectors, not of rounded squares."""
+    generator = np.random.default_rng(3)
+    choices = generator.normal(size=(8, 3, 10))
+    base = -choices[:, 0].sum(0)
+    choices[7, 1] = choices[7, 0]
+    choices[7, 1, 0] += 1e-9
+    assert second_smallest_norm(base, choices, method="branch") == pytest.approx(1e-9, rel=1e-5)
+
+
+def test_ties_without_end(monkeypatch):
+    """Types that are alike: all 8⁹ sums are equally long, or zero. None but the first guess is looked at."""
+    looked = []
+    finish = shortest_sum._Search._finish
+    monkeypatch.setattr(shortest_sum._Search, "_finish", lambda *args: looked.append(1) or finish(*args))
+    same = np.repeat(np.random.default_rng(4).normal(size=(9, 1, 30)), 8, axis=1)
+    base = np.ones(30)
+    expected = np.linalg.norm(base + same[:, 0].sum(0))
+    assert second_smallest_norm(base, same) == pytest.approx(expected, rel=1e-9)
+    assert second_smallest_norm(np.zeros(5), np.zeros((9, 8, 5))) == 0
+    orthogonal = np.zeros((9, 8, 72))
+    orthogonal.reshape(72, 72)[np.arange(72), np.arange(72)] = 2.0
+    assert second_smallest_norm(np.zeros(72), orthogonal) == pytest.approx(6.0, rel=1e-9)
+    assert len(looked) == 3
+
+
+@pytest.mark.parametrize("family", ["minimal-onehot", "figure2-yao"])
+def test_models_of_many_depths(family, monkeypatch):
+    """Both ways on the values of models: k = 3, D = 7."""
+    task = DyckTask(name="deep", n_types=3, max_depth=7)
+    model = build_model(get_config(family, task, initializer_range=0.4), seed=2)
+    whole = balance_violation(model)
+    monkeypatch.setattr("tl_dyck_hooks.probes.shortest_sum._FEW", 0)
+    assert pytest.approx(whole.P, rel=1e-9) == balance_violation(model).P
+
+
+def test_what_makes_no_sense_is_refused():
+    for base, choices in ((np.zeros(2), np.zeros((3, 1, 2))), (np.zeros(2), np.zeros((0, 3, 2)))):
+        with pytest.raises(ValueError, match="needs a level and two choices"):
+            second_smallest_norm(base, choices)
+    with pytest.raises(ValueError, match="not finite"):
+        second_smallest_norm(np.zeros(2), np.full((3, 2, 2), np.nan))
+    with pytest.raises(ValueError, match=r"unknown method 'greedy'.*(all|branch)"):
+        second_smallest_norm(np.zeros(2), np.zeros((3, 2, 2)), method="greedy")
