@@ -1,25 +1,34 @@
 """Which heads matter: when the rest of the model is frozen, and when it may adapt."""
 
+from tl_dyck.ablation.compare import Answer, ImportanceComparison, compare_importance
 from tl_dyck.ablation.data import MetricError, closing_accuracy, log_likelihood
 from tl_dyck.ablation.finetuned import FinetunedImportance, finetuned_importance
 from tl_dyck.ablation.frozen import MODES, HeadImportance, frozen_importance, gradient_importance
 from tl_dyck.ablation.leave_one_out import LeaveOneOutImportance, leave_one_out_importance
+from tl_dyck.ablation.measure import FINETUNED, FROZEN, INTERPRETABILITY, measure_heads
 from tl_dyck.ablation.patterns import attention_entropy, pattern_drift
 from tl_dyck.ablation.tuning import FinetuneConfig
 
 __all__ = [
+    "FINETUNED",
+    "FROZEN",
+    "INTERPRETABILITY",
     "MODES",
+    "Answer",
     "FinetuneConfig",
     "FinetunedImportance",
     "HeadImportance",
+    "ImportanceComparison",
     "LeaveOneOutImportance",
     "MetricError",
     "attention_entropy",
     "closing_accuracy",
+    "compare_importance",
     "finetuned_importance",
     "frozen_importance",
     "gradient_importance",
     "leave_one_out_importance",
     "log_likelihood",
+    "measure_heads",
     "pattern_drift",
 ]

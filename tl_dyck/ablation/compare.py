@@ -1,0 +1,277 @@
+"""Do the heads that matter look interpretable, and do the two kinds of importance agree? Wen et al. 2023, App. B.2."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import TYPE_CHECKING, Any, final
+
+import numpy as np
+import pandas as pd
+from scipy import stats
+
+from tl_dyck.ablation.measure import FINETUNED, FROZEN, INTERPRETABILITY
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
+__all__ = ["Answer", "ImportanceComparison", "compare_importance"]
+
+_MEASURES = (*FROZEN, *FINETUNED, *INTERPRETABILITY, "drift", "drift-control")
+_CORRELATIONS = (
+    *("group", "a", "b", "spearman", "spearman_low", "spearman_high", "kendall", "kendall_low", "kendall_high"),
+    *("n_models", "n_left_out"),
+)
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """What the numbers say to one question, for one group of models.
+
+    Attributes:
+        question: as one would ask it.
+        group: of models.
+        verdict: "yes", "no" (the opposite is true), "not clear", or a number.
+        text: the answer with its numbers and intervals.
+    """
+
+    question: str
+    group: str
+    verdict: str
+    text: str
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class ImportanceComparison:
+    """How measures of heads go together.
+
+    Attributes:
+        heads: one row per head of every model: group, model, layer, head, and the measures.
+        correlations: one row per group and pair of measures a, b: the mean over models of the rank correlation over the
+            heads of a model, spearman and kendall (τ_b), each with low and high; n_models, and n_left_out, models in
+            which it is not defined because a measure is the same for all heads.
+        level: of the intervals, which are percentile bootstraps over models.
+    """
+
+    heads: pd.DataFrame
+    correlations: pd.DataFrame
+    level: float
+
+    def correlation(self, group: str, a: str, b: str) -> pd.Series[Any]:
+        """One row of `correlations`; the order of a and b does not matter.
+
+        Raises:
+            ValueError: there is none for these measures.
+        """
+        table = self.correlations
+        pair = (table["a"].eq(a) & table["b"].eq(b)) | (table["a"].eq(b) & table["b"].eq(a))
+        found = table[pair & table["group"].eq(group)]
+        if found.empty:
+            raise ValueError(f"{a!r} and {b!r} were not compared for {group!r}; see the columns a, b and group")
+        return found.iloc[0]
+
+    @property
+    def answers(self) -> list[Answer]:
+        """The questions of App. B.2, answered group by group from `correlations` and `heads`."""
+        return [
+            answer
+            for group in self.heads["group"].unique()
+            for answer in _answers(self, str(group))
+            if answer is not None
+        ]
+
+    def figure(self) -> go.Figure:
+        """Every head: frozen against fine-tuned importance (as ranks within its model), coloured by stack-likeness."""
+        import plotly.express as px
+
+        x, y = _first(self.heads, FROZEN), _first(self.heads, FINETUNED)
+        color = _first(self.heads, INTERPRETABILITY)
+        if x is None or y is None:
+            raise ValueError(f"the figure needs a frozen {FROZEN} and a fine-tuned {FINETUNED} importance in the table")
+        ranked = self.heads.copy()
+        for column in (x, y):
+            grouped = ranked.groupby(["group", "model"], sort=False)[column]
+            ranked[column] = (grouped.rank() - 1) / (grouped.transform("size") - 1).clip(lower=1)
+        labels = {x: f"frozen ({x}): rank in its model", y: f"fine-tuned ({y}): rank in its model"}
+        figure = px.scatter(
+            ranked, x=x, y=y, color=color, facet_col="group", facet_col_wrap=2, labels=labels,
+            hover_data=["model", "layer", "head"], color_continuous_scale="Cividis",
+        )  # fmt: skip
+        figure.update_traces(marker={"size": 9})
+        figure.update_layout(title="Heads that matter: frozen against fine-tuned (1: the most important of its model)")
+        return figure
+
+    def __repr__(self) -> str:
+        sizes = self.heads.groupby("group", sort=False)["model"].nunique()
+        return f"ImportanceComparison({', '.join(f'{group}: {n} models' for group, n in sizes.items())})"
+
+
+def compare_importance(
+    heads: pd.DataFrame | Sequence[pd.DataFrame],
+    *,
+    measures: Iterable[str] | None = None,
+    n_bootstrap: int = 2000,
+    level: float = 0.95,
+    seed: int = 0,
+) -> ImportanceComparison:
+    """Rank correlations between all measures of heads, over models.
+
+    A correlation is taken over the heads of one model and averaged over models, so that differences between models do
+    not count as agreement. Models (seeds) are what is resampled, since the heads of one model are not independent.
+
+    Args:
+        heads: one table per model, as `measure_heads` returns it, with layer and head; or one table of all, with a
+            column "model", and "group" if there are groups.
+        measures: columns to compare; None for all that are there and known.
+        n_bootstrap: resamples.
+        level: of the intervals.
+        seed: of the resampling.
+
+    Raises:
+        ValueError: no tables, fewer than two measures, columns that are not there, or a level outside (0, 1).
+    """
+    if not 0 < level < 1:
+        raise ValueError(f"level must be between 0 and 1, not {level}")
+    table = _one_table(heads)
+    known = [name for name in _MEASURES if name in table] if measures is None else list(measures)
+    missing = [name for name in ("model", "layer", "head", *known) if name not in table]
+    if missing:
+        raise ValueError(
+            f"the table of heads has no column {missing[0]!r}; it has {', '.join(map(str, table.columns))}"
+        )
+    if len(known) < 2:
+        raise ValueError(f"to compare takes two measures, but there are {known or 'none'}")
+    generator = np.random.default_rng(seed)
+    rows = []
+    for group, part in table.groupby("group", sort=False):
+        models = [model for _, model in part.groupby("model", sort=False)]
+        for a, b in combinations(known, 2):
+            each = np.array([_correlations(model[a].to_numpy(float), model[b].to_numpy(float)) for model in models])
+            defined = each[np.isfinite(each).all(1)]
+            row: dict[str, Any] = {"group": group, "a": a, "b": b}
+            for index, name in enumerate(("spearman", "kendall")):
+                mean, low, high = _mean(defined[:, index], n_bootstrap, level, generator)
+                row |= {name: mean, f"{name}_low": low, f"{name}_high": high}
+            rows.append({**row, "n_models": len(models), "n_left_out": len(models) - len(defined)})
+    return ImportanceComparison(heads=table, correlations=pd.DataFrame(rows, columns=list(_CORRELATIONS)), level=level)
+
+
+def _one_table(heads: pd.DataFrame | Sequence[pd.DataFrame]) -> pd.DataFrame:
+    if isinstance(heads, pd.DataFrame):
+        table = heads.copy()
+    else:
+        tables = [part if "model" in part else part.assign(model=index) for index, part in enumerate(heads)]
+        if not tables:
+            raise ValueError("there is nothing to compare: give at least one table of heads")
+        table = pd.concat(tables, ignore_index=True)
+    if "group" not in table:
+        table.insert(0, "group", "all")
+    if table.empty:
+        raise ValueError("there is nothing to compare: the table of heads is empty")
+    return table
+
+
+def _correlations(a: np.ndarray, b: np.ndarray) -> tuple[float, float]:
+    """Spearman's ρ and Kendall's τ_b over the heads that have both; NaN if not defined."""
+    both = np.isfinite(a) & np.isfinite(b)
+    a, b = a[both], b[both]
+    if len(a) < 3 or np.ptp(a) == 0 or np.ptp(b) == 0:
+        return math.nan, math.nan
+    return float(stats.spearmanr(a, b).statistic), float(stats.kendalltau(a, b).statistic)
+
+
+def _mean(
+    values: np.ndarray, n_bootstrap: int, level: float, generator: np.random.Generator
+) -> tuple[float, float, float]:
+    """Mean and percentile interval over resampled models; no interval for fewer than two."""
+    if not len(values):
+        return math.nan, math.nan, math.nan
+    if len(values) < 2:
+        return float(values.mean()), math.nan, math.nan
+    resampled = values[generator.integers(len(values), size=(n_bootstrap, len(values)))].mean(1)
+    low, high = np.quantile(resampled, [(1 - level) / 2, (1 + level) / 2])
+    return float(values.mean()), float(low), float(high)
+
+
+# --- in words ---------------------------------------------------------------------------------------------------------
+
+
+def _answers(found: ImportanceComparison, group: str) -> list[Answer | None]:
+    heads = found.heads
+    frozen, tuned = ([name for name in names if name in heads] for names in (FROZEN, FINETUNED))
+    answers: list[Answer | None] = []
+    if "stack-likeness" in heads:
+        for title, names in (("frozen", frozen), ("fine-tuned", tuned)):
+            question = f"Are stack-like heads more important when {_WHEN[title]}?"
+            answers.append(_tied(found, group, question, "stack-likeness", names))
+    for title, names in (("frozen", frozen), ("fine-tuned", tuned)):
+        question = f"Are heads with spread-out attention more important when {_WHEN[title]}?"
+        answers.append(_tied(found, group, question, "entropy", names))
+    if frozen:
+        question = "Are the heads that matter when frozen those that matter when the rest may adapt?"
+        answers.append(_tied(found, group, question, frozen[0], tuned))
+    answers.append(_moved(found, group))
+    if "stack-likeness" in heads:
+        question = "Did stack-like heads move more than others while the model was pruned?"
+        answers.append(_tied(found, group, question, "stack-likeness", ["drift"] if "drift" in heads else []))
+    return answers
+
+
+_WHEN = {"frozen": "the model is frozen", "fine-tuned": "the model may adapt"}
+
+
+def _tied(found: ImportanceComparison, group: str, question: str, a: str, names: Sequence[str]) -> Answer | None:
+    """An answer from rank correlations: the first of `names` decides, the others are told."""
+    rows = [found.correlation(group, a, name) for name in names]
+    rows = [row for row in rows if math.isfinite(row["spearman"])]
+    if not rows:
+        return None
+    first = rows[0]
+    name = first["b"] if first["a"] == a else first["a"]
+    verdict = "yes" if first["spearman_low"] > 0 else "no" if first["spearman_high"] < 0 else "not clear"
+    left = int(first["n_models"] - first["n_left_out"])
+    text = f"{_VERDICTS[verdict]}: Spearman {_interval(first)} between {a} and {name}, mean of {left} models"
+    others = [f"{row['b'] if row['a'] == a else row['a']} {_interval(row)}" for row in rows[1:]]
+    text += f"; with {', '.join(others)}." if others else "."
+    return Answer(question=question, group=group, verdict=verdict, text=text)
+
+
+_VERDICTS = {"yes": "Yes", "no": "No, the other way round", "not clear": "Not clear"}
+
+
+def _interval(row: pd.Series[Any]) -> str:
+    interval = (
+        f" [{row['spearman_low']:+.2f}, {row['spearman_high']:+.2f}]"
+        if row["spearman_low"] <= row["spearman_high"]
+        else ""
+    )
+    return f"{row['spearman']:+.2f}{interval}"
+
+
+def _moved(found: ImportanceComparison, group: str) -> Answer | None:
+    """How far the patterns of surviving heads moved."""
+    if "drift" not in found.heads:
+        return None
+    part = found.heads[found.heads["group"] == group]
+    per_model = part.groupby("model", sort=False)["drift"].mean().dropna().to_numpy(float)
+    if not len(per_model):
+        return None
+    mean, low, high = _mean(per_model, 2000, found.level, np.random.default_rng(0))
+    interval = f" [{low:.2f}, {high:.2f}]" if low <= high else ""
+    text = f"While heads were removed, the patterns of those still open moved by {mean:.2f}{interval}"
+    text += f" (squared Frobenius norm, mean of {len(per_model)} models)"
+    if "drift-random" in part:
+        chance = float(part["drift-random"].mean())
+        text += f", {mean / chance:.0%} of what patterns drawn at random differ by ({chance:.2f})"
+    if "drift-control" in part:
+        text += f"; by fine-tuning alone, with no head removed, {part['drift-control'].mean():.2f}"
+    question = "How far did the heads move meanwhile?"
+    return Answer(question=question, group=group, verdict=f"{mean:.2f}", text=text + ".")
+
+
+def _first(table: pd.DataFrame, names: Sequence[str]) -> str | None:
+    return next((name for name in names if name in table), None)

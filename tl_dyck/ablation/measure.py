@@ -1,0 +1,112 @@
+"""All that is measured on the heads of one model, in one table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from tl_dyck.ablation.data import Metric, log_likelihood
+from tl_dyck.ablation.finetuned import FinetunedImportance, finetuned_importance
+from tl_dyck.ablation.frozen import MODES, frozen_importance, gradient_importance
+from tl_dyck.ablation.leave_one_out import leave_one_out_importance
+from tl_dyck.ablation.patterns import attention_entropy
+from tl_dyck.ablation.tuning import Data, FinetuneConfig, Source
+from tl_dyck.probes import load_probe
+
+__all__ = ["FINETUNED", "FROZEN", "INTERPRETABILITY", "measure_heads"]
+
+#: Columns of the table: importance of heads of a frozen model, …
+FROZEN = ("zero", "mean", "resample", "uniform-pattern", "gradient")
+#: … importance after the model adapted, …
+FINETUNED = ("gates", "leave-one-out")
+#: … and what one would call interpretable: attention on the top of the stack, and how sharp a pattern is.
+INTERPRETABILITY = ("stack-likeness", "entropy")
+
+
+def measure_heads(
+    model: Any,
+    data: Data,
+    metric: Metric | None = None,
+    *,
+    modes: Sequence[str] = (*MODES, "gradient"),
+    finetune: FinetuneConfig | None = None,
+    leave_one_out: FinetuneConfig | None = None,
+    language: Any = None,
+    labels: Tensor | None = None,
+    ignore: int | None = None,
+    n: int = 200,
+    seed: int = 0,
+    folder: str | Path | None = None,
+    progress: bool = True,
+    chunk: int | None = None,
+) -> tuple[pd.DataFrame, FinetunedImportance | None]:
+    """Measure every head of a model: how important it is, and how interpretable it looks.
+
+    Args:
+        model: any HookedTransformer.
+        data: tokens, a task or a function, see `finetuned_importance`.
+        metric: see `frozen_importance`; differentiable where something is fine-tuned. None for `log_likelihood`.
+        modes: of `frozen_importance`, and "gradient".
+        finetune: for the gates; None for no gates.
+        leave_one_out: for leave-one-out; None for none.
+        language: of the tokens, a `DyckLanguage`, for stack-likeness; None for the model's own, or none.
+        labels: see `frozen_importance`.
+        ignore: see `finetuned_importance`.
+        n: strings on which the frozen model is measured, at most.
+        seed: of everything that is drawn.
+        folder: keeps what is slow, see `finetuned_importance`.
+        progress: whether to show progress bars.
+        chunk: strings per forward pass.
+
+    Returns:
+        One row per head: layer, head, then `FROZEN`, `FINETUNED`, `INTERPRETABILITY` as far as asked for, drift (of the
+        head's pattern until it was removed, see `FinetunedImportance.drift`), drift-control (without any removal),
+        drift-random (of patterns drawn at random); and what became of the gates, if there were any.
+    """
+    if ignore is None and hasattr(data, "language"):
+        ignore = data.language.bos_token
+    metric = metric or partial(log_likelihood, ignore=ignore)
+    source = Source(model, data, labels, ignore, FinetuneConfig(n_eval=n), seed)
+    tokens, told, where = source.tokens, source.labels, source.where
+    table: dict[str, np.ndarray] = {}
+    for mode in modes:
+        if mode == "gradient":
+            table[mode] = gradient_importance(model, tokens, metric, labels=told, chunk=chunk).values
+        else:
+            found = frozen_importance(model, tokens, metric, mode, labels=told, where=where, chunk=chunk, seed=seed)
+            table[mode] = found.values
+    language = language or getattr(model.cfg, "language", None)
+    if language is not None:
+        table["stack-likeness"] = load_probe("stack_likeness")(model, tokens, language=language).mass_at_closing
+    table["entropy"] = attention_entropy(model, tokens, where=where, chunk=chunk)
+    rest: dict[str, Any] = {"labels": labels, "ignore": ignore, "seed": seed, "folder": folder, "progress": progress}
+    swept = None
+    if finetune is not None:
+        swept = finetuned_importance(model, data, metric, options=finetune, **rest)
+        table["gates"], table["drift"] = swept.values, swept.drift
+    if leave_one_out is not None:
+        left = leave_one_out_importance(model, data, metric, options=leave_one_out, **rest)
+        table["leave-one-out"], table["drift-control"] = left.values, left.control_drift
+    table["drift-random"] = np.full(table["entropy"].shape, random_drift(tokens, where))
+    layer, head = np.indices(table["entropy"].shape).reshape(2, -1)
+    columns = {name: np.asarray(values, dtype=float).ravel() for name, values in table.items()}
+    return pd.DataFrame({"layer": layer, "head": head, **columns}), swept
+
+
+def random_drift(tokens: Int[Tensor, "batch pos"], where: Tensor | None) -> float:
+    """The drift of two causal patterns whose rows are uniform on the simplex, on these strings.
+
+    A row of m allowed positions contributes ``2(m − 1) / (m(m + 1))``, as in the probe of attention variation.
+    """
+    m = torch.arange(1, tokens.shape[1] + 1, dtype=torch.float64)
+    row: Float[Tensor, " pos"] = 2 * (m - 1) / (m * (m + 1))
+    marked = torch.ones(tokens.shape, dtype=torch.bool) if where is None else where.cpu()
+    return float((marked * row).sum(-1).mean())
