@@ -39,6 +39,14 @@ _EXPORTS = {
     "attention_variation": "tl_dyck_hooks.probes",
     "balance_violation": "tl_dyck_hooks.probes",
     "stack_likeness": "tl_dyck_hooks.probes",
+    # which heads matter
+    "FinetuneConfig": "tl_dyck.ablation",
+    "compare_importance": "tl_dyck.ablation",
+    "finetuned_importance": "tl_dyck.ablation",
+    "frozen_importance": "tl_dyck.ablation",
+    "gradient_importance": "tl_dyck.ablation",
+    "leave_one_out_importance": "tl_dyck.ablation",
+    "measure_heads": "tl_dyck.ablation",
     # the two-layer RNN
     "TwoLayerRNN": "tl_dyck.rnn",
     "export_rnn": "tl_dyck.rnn",
@@ -57,6 +65,7 @@ _EXPORTS = {
 
 # Subpackages that ``import tl_dyck; tl_dyck.rnn`` reaches without a second import statement.
 _SUBMODULES = (
+    "ablation",
     "certify",
     "language",
     "models",
@@ -70,6 +79,13 @@ _SUBMODULES = (
 )
 
 if TYPE_CHECKING:
+    from tl_dyck.ablation import FinetuneConfig as FinetuneConfig
+    from tl_dyck.ablation import compare_importance as compare_importance
+    from tl_dyck.ablation import finetuned_importance as finetuned_importance
+    from tl_dyck.ablation import frozen_importance as frozen_importance
+    from tl_dyck.ablation import gradient_importance as gradient_importance
+    from tl_dyck.ablation import leave_one_out_importance as leave_one_out_importance
+    from tl_dyck.ablation import measure_heads as measure_heads
     from tl_dyck.certify import certifiers as _certifiers
     from tl_dyck.language import DyckDistribution as DyckDistribution
     from tl_dyck.language import DyckLanguage as DyckLanguage

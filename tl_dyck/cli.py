@@ -234,6 +234,48 @@ def probe(
 
 
 @app.command()
+def ablate(
+    checkpoints: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            metavar="CHECKPOINT", help="Folders of saved models, of runs, or of a study.", show_default=False
+        ),
+    ] = None,
+    task: Annotated[
+        str | None,
+        typer.Option("--task", "-t", metavar="NAME", help="Strings of this task. \\[default: each model's own]"),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out", "-o", metavar="FOLDER", help="Folder. \\[default: ablation in the study's, or in results]"
+        ),
+    ] = None,
+    steps: Annotated[
+        int | None,
+        typer.Option(
+            min=0, metavar="N", help="Steps per penalty and per head left out; 0: no fine-tuning. \\[default: 60]"
+        ),
+    ] = None,
+    experiment: Annotated[
+        bool, typer.Option("--experiment", help="Train 2- and 3-layer models with 4 heads first, and ablate those.")
+    ] = False,
+    seeds: Annotated[str, typer.Option(metavar="LIST", help="Seeds of the experiment.")] = "10",
+    jobs: _Jobs = None,
+    device: _Device = None,
+) -> None:
+    """Which heads matter: disable each while all else stays, and again while all else adapts.
+
+    What is already in the folder is kept: an interrupted call goes on where it stopped.
+    """
+    from tl_dyck.report.ablating import say_ablation
+    from tl_dyck.report.commands import parse_seeds
+
+    chosen = parse_seeds(seeds) if experiment else None
+    say_ablation(checkpoints or [], task, out, steps, chosen, jobs, _device(device))
+
+
+@app.command()
 def export(
     checkpoint: Annotated[
         Path, typer.Argument(metavar="CHECKPOINT", help="Folder of a saved one-layer model.", show_default=False)

@@ -34,7 +34,8 @@ class Answer:
     Attributes:
         question: as one would ask it.
         group: of models.
-        verdict: "yes", "no" (the opposite is true), "not clear", or a number.
+        verdict: "yes", "no" (the opposite is true), "not clear" (the interval has zero in it, or there are fewer than
+            five models), or a number.
         text: the answer with its numbers and intervals.
     """
 
@@ -234,12 +235,17 @@ def _tied(found: ImportanceComparison, group: str, question: str, a: str, names:
     name = first["b"] if first["a"] == a else first["a"]
     verdict = "yes" if first["spearman_low"] > 0 else "no" if first["spearman_high"] < 0 else "not clear"
     left = int(first["n_models"] - first["n_left_out"])
-    text = f"{_VERDICTS[verdict]}: Spearman {_interval(first)} between {a} and {name}, mean of {left} models"
+    few = left < _ENOUGH
+    if few:  # an interval of so few says little
+        verdict = "not clear"
+    told = f"{_VERDICTS[verdict]}{', with so few models' if few else ''}"
+    text = f"{told}: Spearman {_interval(first)} between {a} and {name}, mean of {left} model{'s' * (left != 1)}"
     others = [f"{row['b'] if row['a'] == a else row['a']} {_interval(row)}" for row in rows[1:]]
     text += f"; with {', '.join(others)}." if others else "."
     return Answer(question=question, group=group, verdict=verdict, text=text)
 
 
+_ENOUGH = 5  # models, for a verdict
 _VERDICTS = {"yes": "Yes", "no": "No, the other way round", "not clear": "Not clear"}
 
 
@@ -263,7 +269,7 @@ def _moved(found: ImportanceComparison, group: str) -> Answer | None:
     mean, low, high = _mean(per_model, 2000, found.level, np.random.default_rng(0))
     interval = f" [{low:.2f}, {high:.2f}]" if low <= high else ""
     text = f"While heads were removed, the patterns of those still open moved by {mean:.2f}{interval}"
-    text += f" (squared Frobenius norm, mean of {len(per_model)} models)"
+    text += f" (squared Frobenius norm, mean of {len(per_model)} model{'s' * (len(per_model) != 1)})"
     if "drift-random" in part:
         chance = float(part["drift-random"].mean())
         text += f", {mean / chance:.0%} of what patterns drawn at random differ by ({chance:.2f})"

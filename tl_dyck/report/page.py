@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -11,14 +12,15 @@ from typing import Any
 from plotly.offline import get_plotlyjs
 
 from tl_dyck.files import ensure_folder, write_bytes
-from tl_dyck.report.figures import figures
+from tl_dyck.report.figures import Figure, figures
+from tl_dyck.report.heads import ablation_figures
 from tl_dyck.report.markup import Html, element, json_block
 from tl_dyck.report.patterns import SHADES, pattern_figure, read_patterns
 from tl_dyck.report.sections import about, figure_section, lead, summary, versions, viewer
 from tl_dyck.report.tables import recalled_table, run_table
 from tl_dyck.study import Study
 
-__all__ = ["write_report"]
+__all__ = ["document", "write_report"]
 
 # Attention weight 0 to 1; blue to dark on paper, dark to light on a dark page: lightness alone carries the value.
 _SCALES = {
@@ -56,7 +58,7 @@ def write_report(study: Study, path: str | Path | None = None) -> Path:
 def _page(study: Study) -> Html:
     patterns = read_patterns(study)
     made = [pattern_figure(study, patterns), *figures(study)]
-    title = f"tl_dyck study: {study.config.task}"
+    made += ablation_figures(study.folder / "ablation")
     sections = [
         ("summary", "What was found", summary(study, patterns)),
         *((figure.name, figure.title, figure_section(figure)) for figure in made),
@@ -64,6 +66,28 @@ def _page(study: Study) -> Html:
         ("runs", "All runs", run_table(study)),
         ("about", "How this was made", about(study)),
     ]
+    title = f"tl_dyck study: {study.config.task}"
+    return document(title, lead(study), sections, made, versions(study), patterns.to_json())
+
+
+def document(
+    title: str,
+    intro: Html,
+    sections: Sequence[tuple[str, str, Any]],
+    made: Sequence[Figure],
+    footer: Html,
+    patterns: dict[str, Any] | None = None,
+) -> Html:
+    """A whole page.
+
+    Args:
+        title: of it.
+        intro: what it is about, one paragraph.
+        sections: anchor, title and content of each.
+        made: the figures in them, whose plots are drawn when the page is opened.
+        footer: versions and the like.
+        patterns: what the viewer of attention maps shows, if there are any.
+    """
     contents = element("ol", [element("li", element("a", text, href=f"#{name}")) for name, text, _ in sections])
     plots = {
         f"{figure.name}-{index}": {"data": plot.traces, "layout": plot.layout}
@@ -74,15 +98,15 @@ def _page(study: Study) -> Html:
     body = element(
         "body",
         element("a", "Skip to the report", href="#main", class_="skip"),
-        element("header", element("h1", title), lead(study)),
+        element("header", element("h1", title), intro),
         element("nav", element("h2", "Contents"), contents, aria_label="Contents"),
         element("main", [_section(*section) for section in sections], id="main"),
-        element("footer", versions(study)),
+        element("footer", footer),
         viewer(),
         element("div", id="tip", hidden=True),
         element("noscript", "The plots and the enlarged maps need JavaScript; the texts, maps and tables do not."),
         json_block("data-plots", plots),
-        json_block("data-patterns", patterns.to_json()),
+        json_block("data-patterns", patterns or {"tokens": [], "depth": [], "top": [], "groups": []}),
         [Html(f"<script>{script}</script>") for script in scripts],
     )
     head = element(
