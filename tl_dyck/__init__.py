@@ -35,6 +35,7 @@ _EXPORTS = {
     "TrainResult": "tl_dyck.training",
     "train": "tl_dyck.training",
     "train_seeds": "tl_dyck.training",
+    "ContrastiveRegularizer": "tl_dyck.training",
     # probes (this file is the only one of the library that names the package of plugs)
     "attention_variation": "tl_dyck_hooks.probes",
     "balance_violation": "tl_dyck_hooks.probes",
@@ -112,6 +113,7 @@ if TYPE_CHECKING:
     from tl_dyck.tasks import list_tasks as list_tasks
     from tl_dyck.tasks import load_task as load_task
     from tl_dyck.tasks import tasks as _tasks
+    from tl_dyck.training import ContrastiveRegularizer as ContrastiveRegularizer
     from tl_dyck.training import TrainConfig as TrainConfig
     from tl_dyck.training import TrainResult as TrainResult
     from tl_dyck.training import train as train

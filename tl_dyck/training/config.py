@@ -36,6 +36,8 @@ class TrainConfig:
         warmup_steps: over the first so many steps it is scaled up linearly as well; without that, many seeds of the
             GPT families stay at 97 % for a long time.
         weight_decay: of AdamW; 0 is plain Adam.
+        contrastive_weight: λ of the contrastive regularisation (Eq. 22, `ContrastiveRegularizer`) that is added to the
+            loss; 0 leaves it out, and with it the second forward pass that it costs.
         target: stop when the closing accuracy (argmax over all tokens, fresh in-distribution prefixes) reaches this;
             None to make all steps whatever the accuracy.
         min_steps: do not stop before this many steps.
@@ -52,6 +54,7 @@ class TrainConfig:
     learning_rate: float = 6e-3
     warmup_steps: int = 100
     weight_decay: float = 0.0
+    contrastive_weight: float = 0.0
     target: float | None = 0.99
     min_steps: int = 0
     check_every: int = 100
@@ -75,8 +78,9 @@ class TrainConfig:
                 raise ValueError(f"{name} must be at least {least}, not {getattr(self, name)}")
         if not 0 < self.learning_rate < math.inf:
             raise ValueError(f"learning_rate must be positive and finite, not {self.learning_rate}")
-        if not 0 <= self.weight_decay < math.inf:
-            raise ValueError(f"weight_decay must be finite and not negative, not {self.weight_decay}")
+        for name in ("weight_decay", "contrastive_weight"):
+            if not 0 <= getattr(self, name) < math.inf:
+                raise ValueError(f"{name} must be finite and not negative, not {getattr(self, name)}")
         if self.target is not None and not 0 < self.target <= 1:
             raise ValueError(f"target is an accuracy between 0 and 1, or None, not {self.target}")
 
@@ -95,8 +99,8 @@ class TrainResult:
         steps: updates that were made.
         seconds: training time, in seconds of wall clock, without the time between a kill and its resumption.
         accuracy: closing accuracy at the end, on 1,000 fresh prefixes from the training distribution.
-        history: one row per measurement: step, loss (nats per token, mean since the row before; NaN if it diverged),
-            floor (entropy floor, nats per token), accuracy, learning_rate.
+        history: one row per measurement: step, loss (cross-entropy without regularisation, nats per token, mean since
+            the row before; NaN if it diverged), floor (entropy floor, nats per token), accuracy, learning_rate.
     """
 
     model: DyckTransformer
@@ -127,4 +131,7 @@ class TrainResult:
 
 def run_identity(model: dict[str, Any], task: DyckTask, options: TrainConfig, seed: int) -> dict[str, Any]:
     """What defines a run, as JSON values; equal identities give equal results."""
-    return {"task": task.to_dict(), "model": model, "options": asdict(options), "seed": seed}
+    saved = asdict(options)
+    if not saved["contrastive_weight"]:  # runs from before there was such a thing are runs without it
+        del saved["contrastive_weight"]
+    return {"task": task.to_dict(), "model": model, "options": saved, "seed": seed}

@@ -35,6 +35,7 @@ from tl_dyck.training.checkpoint import (
     write_checkpoint,
 )
 from tl_dyck.training.config import HISTORY, TrainConfig, TrainResult, run_identity
+from tl_dyck.training.contrastive import ContrastiveRegularizer
 from tl_dyck.training.lean import lean_logits
 
 __all__ = ["batch_loss", "train"]
@@ -51,6 +52,7 @@ def train(
     folder: str | Path | None = None,
     progress: bool = True,
     on_check: Callable[[dict[str, Any]], None] | None = None,
+    on_model: Callable[[int, DyckTransformer], None] | None = None,
 ) -> TrainResult:
     """Train a model from scratch, or resume where an interrupted run stopped.
 
@@ -66,6 +68,7 @@ def train(
             is loaded; unfinished, resumed.
         progress: whether to show a progress bar with loss and entropy floor.
         on_check: called with each row of the history.
+        on_model: called with step and model as it is then, after each row of the history; it must not change the model.
 
     Returns:
         The model with its history. A run that diverged, or did not reach the target, says so in `status`.
@@ -80,11 +83,15 @@ def train(
         task = load_task(task)
     if config.language != task.language:
         raise ValueError(f"the model reads {config.language}, but task {task.name!r} is about {task.language}")
-    if config.n_ctx < max(task.train_lengths) + 1:
-        raise ValueError(
-            f"n_ctx={config.n_ctx} is less than the longest training string with BOS, {max(task.train_lengths) + 1}"
-        )
     options, seed = options or TrainConfig(), operator.index(seed)
+    longest = max(task.train_lengths) + 1
+    if options.contrastive_weight:
+        longest += 2 * task.language.max_depth
+    if config.n_ctx < longest:
+        and_prefix = " and the prefix of the regularisation" if options.contrastive_weight else ""
+        raise ValueError(
+            f"n_ctx={config.n_ctx} is less than the longest training string with BOS{and_prefix}, {longest}"
+        )
     identity = run_identity(config.to_saved(), task, options, seed)
     path = None if folder is None else ensure_folder(folder)
     if path is not None and has_result(path):
@@ -103,6 +110,8 @@ def train(
                 bar.update(shown, note=note)
                 if on_check is not None:
                     on_check(row)
+                if on_model is not None:
+                    on_model(run.step, run.model)
             bar.update(shown, completed=run.step)
             if path is not None and run.status is None and run.step % options.checkpoint_every == 0:
                 write_checkpoint(path, identity, *run.state())
@@ -116,9 +125,15 @@ def train(
     return result
 
 
-def batch_loss(model: DyckTransformer, tokens: Tensor) -> Tensor:
-    """Next-token cross-entropy in nats, the mean over all brackets of the batch; BOS, as filling, is not predicted."""
-    logits = lean_logits(model, tokens[:, :-1])
+def batch_loss(model: DyckTransformer, tokens: Tensor, logits: Tensor | None = None) -> Tensor:
+    """Next-token cross-entropy in nats, the mean over all brackets of the batch; BOS, as filling, is not predicted.
+
+    Args:
+        model: gradients flow into its parameters.
+        tokens: BOS first.
+        logits: those of all tokens, if they are known already.
+    """
+    logits = lean_logits(model, tokens[:, :-1]) if logits is None else logits[:, :-1]
     return F.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten(), ignore_index=model.cfg.language.bos_token)
 
 
@@ -137,6 +152,7 @@ class _Run:
         self.seconds = 0.0
         self.history: list[dict[str, Any]] = []
         self.floor = task.entropy_floor
+        self.regularizer = ContrastiveRegularizer(task.language)
         self._losses: list[float] = []
         self._pool: tuple[int, Tensor] = (-1, torch.empty(0))
 
@@ -147,19 +163,31 @@ class _Run:
         rate = self.options.learning_rate * warmup * (1 - self.step / self.options.steps)
         for group in self.optimizer.param_groups:
             group["lr"] = rate
-        loss = batch_loss(self.model, self._strings())
+        total, loss = self._losses_of_step()
         self.optimizer.zero_grad(set_to_none=True)
-        loss.backward()
+        total.backward()
         self.optimizer.step()
         self.step += 1
         self._losses.append(loss.item())
         row = None
-        if not math.isfinite(self._losses[-1]):
+        if not math.isfinite(total.item()):
             self.status = "diverged"
         if self.status or self.step % self.options.check_every == 0 or self.step == self.options.steps:
             row = self._check(rate)
         self.seconds += time.perf_counter() - started
         return row
+
+    def _losses_of_step(self) -> tuple[Tensor, Tensor]:
+        """What to descend, and the cross-entropy in it."""
+        tokens, weight = self._strings(), self.options.contrastive_weight
+        if not weight:
+            loss = batch_loss(self.model, tokens)
+            return loss, loss
+        logits = lean_logits(self.model, tokens)
+        loss = batch_loss(self.model, tokens, logits)
+        generator = torch.Generator().manual_seed(_stream(self.seed, "contrast", self.step))
+        predict = partial(lean_logits, self.model)
+        return loss + weight * self.regularizer(predict, tokens, generator=generator, logits=logits), loss
 
     def _check(self, rate: float) -> dict[str, Any]:
         # fresh prefixes at every measurement, never those of a training step

@@ -7,6 +7,7 @@ import tempfile
 import traceback
 from collections.abc import Callable, Iterable
 from concurrent.futures.process import BrokenProcessPool
+from functools import partial
 from pathlib import Path
 from typing import SupportsIndex
 
@@ -15,7 +16,7 @@ from joblib import Parallel, cpu_count, delayed, parallel_config
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from tl_dyck.files import ensure_folder
-from tl_dyck.models import DyckTransformerConfig
+from tl_dyck.models import DyckTransformer, DyckTransformerConfig
 from tl_dyck.tasks import DyckTask, load_task
 from tl_dyck.training.checkpoint import has_result, load_result
 from tl_dyck.training.config import TrainConfig, TrainResult
@@ -83,6 +84,7 @@ def train_runs(
     runs: list[Run],
     *,
     after: Callable[[TrainResult, Path], None] | None = None,
+    during: Callable[[int, DyckTransformer, Path], None] | None = None,
     n_jobs: int | None = None,
     progress: bool = True,
 ) -> None:
@@ -91,11 +93,13 @@ def train_runs(
     Args:
         runs: what to train; every run needs a folder of its own.
         after: called with result and folder in the process that trained the run, for example to measure it.
+        during: called likewise with step, model and folder at every measurement of a run that is being trained, not of
+            one that is finished already; after a resumption, again for what comes after the checkpoint.
         n_jobs: as in `train_seeds`.
         progress: whether to show a progress bar.
 
     Raises:
-        TrainingFailedError: a run, or `after`, raised; the others were finished first.
+        TrainingFailedError: a run, `after` or `during`, raised; the others were finished first.
         ValueError: two runs share a folder, or `n_jobs` is less than one.
     """
     if len({run[4] for run in runs}) < len(runs):
@@ -110,7 +114,7 @@ def train_runs(
         shown = bar.add_task("training", total=len(runs))
         workers = Parallel(n_jobs=min(n_jobs, max(1, len(runs))), return_as="generator_unordered")
         try:
-            for line, error in workers(delayed(_train_into_folder)(*run, after) for run in runs):
+            for line, error in workers(delayed(_train_into_folder)(*run, after, during) for run in runs):
                 bar.update(shown, advance=1, description=line)
                 if error:
                     errors.append(f"{line}\n{error}")
@@ -130,13 +134,15 @@ def _train_into_folder(
     options: TrainConfig,
     folder: Path,
     after: Callable[[TrainResult, Path], None] | None,
+    during: Callable[[int, DyckTransformer, Path], None] | None,
 ) -> tuple[str, str]:
     """Train one run in this process; returns a line about it, and the traceback if something raised."""
     name = f"{config.model_name} seed {seed}"
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # also where this is no worker, so that the result does not depend on n_jobs
     try:
-        result = train(config, task, seed=seed, options=options, folder=folder, progress=False)
+        on_model = None if during is None else partial(_with_folder, during, folder)
+        result = train(config, task, seed=seed, options=options, folder=folder, progress=False, on_model=on_model)
         if after is not None:
             after(result, folder)
     except Exception:
@@ -144,3 +150,9 @@ def _train_into_folder(
     finally:
         torch.set_num_threads(threads)
     return f"{name}: {result.status}, accuracy {result.accuracy.any_token:.1%}", ""
+
+
+def _with_folder(
+    during: Callable[[int, DyckTransformer, Path], None], folder: Path, step: int, model: DyckTransformer
+) -> None:
+    during(step, model, folder)
