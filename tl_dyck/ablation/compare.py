@@ -202,23 +202,23 @@ def _mean(
 
 
 def _answers(found: ImportanceComparison, group: str) -> list[Answer | None]:
-    heads = found.heads
-    frozen, tuned = ([name for name in names if name in heads] for names in (FROZEN, FINETUNED))
+    compared = {*found.correlations["a"], *found.correlations["b"]}
+    frozen, tuned = ([name for name in names if name in compared] for names in (FROZEN, FINETUNED))
     answers: list[Answer | None] = []
-    if "stack-likeness" in heads:
+    if "stack-likeness" in compared:
         for title, names in (("frozen", frozen), ("fine-tuned", tuned)):
             question = f"Are stack-like heads more important when {_WHEN[title]}?"
             answers.append(_tied(found, group, question, "stack-likeness", names))
-    for title, names in (("frozen", frozen), ("fine-tuned", tuned)):
+    for title, names in (("frozen", frozen), ("fine-tuned", tuned)) if "entropy" in compared else ():
         question = f"Are heads with spread-out attention more important when {_WHEN[title]}?"
         answers.append(_tied(found, group, question, "entropy", names))
     if frozen:
         question = "Are the heads that matter when frozen those that matter when the rest may adapt?"
         answers.append(_tied(found, group, question, frozen[0], tuned))
     answers.append(_moved(found, group))
-    if "stack-likeness" in heads:
+    if {"stack-likeness", "drift"} <= compared:
         question = "Did stack-like heads move more than others while the model was pruned?"
-        answers.append(_tied(found, group, question, "stack-likeness", ["drift"] if "drift" in heads else []))
+        answers.append(_tied(found, group, question, "stack-likeness", ["drift"]))
     return answers
 
 
