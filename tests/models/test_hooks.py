@@ -58,6 +58,8 @@ def test_documented_hook_points_exist(model, family):
             wanted += [f"{block}{norm}.{hook}" for norm in ("ln1", "ln2") for hook in ("hook_scale", "hook_normalized")]
         if BLOCK[family] == "eq6":
             wanted += [f"{block}ln1_post.hook_scale", f"{block}ln1_post.hook_normalized"]
+        if BLOCK[family] == "eq49":
+            wanted += [f"{block}ln2.hook_scale", f"{block}ln2.hook_normalized"]
     if BLOCK[family] == "gpt":
         wanted += ["ln_final.hook_scale", "ln_final.hook_normalized"]
     assert set(wanted) <= set(model.hook_dict)
@@ -85,7 +87,8 @@ def test_residual_stream_identities(model, family):
             assert f"blocks.{layer}.hook_resid_mid" not in cache
         else:
             close(cache["resid_mid", layer], cache["resid_pre", layer] + cache["attn_out", layer])
-            close(cache["resid_post", layer], cache["resid_mid", layer] + cache["mlp_out", layer])
+            kept = "ln2.hook_normalized" if BLOCK[family] == "eq49" else "hook_resid_mid"
+            close(cache["resid_post", layer], cache[f"blocks.{layer}.{kept}"] + cache["mlp_out", layer])
 
 
 def test_attention_identities(model, family):
@@ -236,7 +239,7 @@ def test_use_hook_mlp_in_and_tokens(random_model):
 def test_activation_cache_tools(model, family):
     model.set_use_attn_result(True)
     _, cache = model.run_with_cache(TEXTS)
-    if family not in BARE:  # without residual links there is nothing to sum
+    if BLOCK[family] not in ("bare", "eq49"):  # where the residual stream is not a plain sum, there is nothing to sum
         parts, labels = cache.decompose_resid(layer=-1, return_labels=True)
         assert labels[:2] == ["embed", "pos_embed"]
         close(parts.sum(0), cache["resid_post", model.cfg.n_layers - 1])

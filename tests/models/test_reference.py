@@ -24,6 +24,7 @@ FAMILIES = {
     "gpt-uniform": ("gpt", "token", "none", "uniform", 2),
     "eq6": ("eq6", "token", "none", "softmax", 2),
     "eq6-uniform": ("eq6", "token", "none", "uniform", 2),
+    "eq49": ("eq49", "token", "none", "softmax", 2),
     "minimal-onehot": ("eq6", "onehot", "none", "softmax", 1),
     "minimal-split": ("eq6", "split", "none", "softmax", 1),
     "minimal-yao": ("eq6", "yao", "none", "softmax", 1),
@@ -125,6 +126,8 @@ def reference_logits(cfg: Any, weights: dict[str, np.ndarray], tokens: list[int]
         elif block == "eq6":
             x = x + unit_norm(attention(x, part("attn"), uniform), cfg.ln_c)
             into_mlp = x
+        elif block == "eq49":
+            into_mlp = x = unit_norm(x + attention(x, part("attn"), uniform), cfg.ln_c)
         else:
             x = attention(x, part("attn"), uniform)
             continue
@@ -184,8 +187,9 @@ def test_gpt_depths_and_heads(random_model, layers, heads):
 
 @pytest.mark.parametrize("ln_c", [1e-5, 0.7, 1e6])
 def test_large_c_of_the_unit_norm(random_model, ln_c):
-    model = random_model("eq6", ln_c=ln_c)
-    check(model, [[0, 2, 3, 1, 0, 1]], FAMILIES["eq6"])
+    for family in ("eq6", "eq49"):
+        model = random_model(family, ln_c=ln_c)
+        check(model, [[0, 2, 3, 1, 0, 1]], FAMILIES[family])
 
 
 @pytest.mark.parametrize("position", ["none", "linear", "learned", "sinusoidal"])

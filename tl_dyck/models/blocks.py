@@ -1,4 +1,4 @@
-"""The two transformer blocks that TransformerLens lacks, built from its own parts and hook points."""
+"""The transformer blocks that TransformerLens lacks, built from its own parts and hook points."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from transformer_lens import HookedTransformerConfig
 from transformer_lens.components import TransformerBlock
 from transformer_lens.hook_points import HookPoint
 
-__all__ = ["BareBlock", "UnitNorm", "eq6_block"]
+__all__ = ["BareBlock", "Eq49Block", "UnitNorm", "eq6_block"]
 
 
 class UnitNorm(nn.Module):
@@ -50,7 +50,33 @@ def eq6_block(cfg: HookedTransformerConfig, index: int, c: float) -> Transformer
     return block
 
 
-class BareBlock(TransformerBlock):
+class _AttentionBlock(TransformerBlock):
+    """What the blocks below have in common: attention without a LayerNorm before it."""
+
+    def _attn_out(self, resid_pre: Tensor, past_kv_cache_entry: Any, attention_mask: Any) -> Tensor:
+        per_head = [resid_pre] * 3
+        if self.cfg.use_attn_in:
+            per_head = [self.hook_attn_in(self._per_head(resid_pre))] * 3
+        if self.cfg.use_split_qkv_input:  # of the two, this one counts, as in TransformerBlock
+            hooks = (self.hook_q_input, self.hook_k_input, self.hook_v_input)
+            per_head = [hook(self._per_head(resid_pre)) for hook in hooks]
+        query, key, value = per_head
+        attn_out: Tensor = self.hook_attn_out(
+            self.attn(
+                query_input=query,
+                key_input=key,
+                value_input=value,
+                past_kv_cache_entry=past_kv_cache_entry,
+                attention_mask=attention_mask,
+            )
+        )
+        return attn_out
+
+    def _per_head(self, x: Tensor) -> Tensor:
+        return einops.repeat(x, "batch pos d_model -> batch pos head d_model", head=self.cfg.n_heads).clone()
+
+
+class BareBlock(_AttentionBlock):
     """Attention and nothing else: ``resid_post = attn_out``; no residual link, no MLP, no LayerNorm (App. D.1)."""
 
     def forward(
@@ -61,23 +87,41 @@ class BareBlock(TransformerBlock):
         attention_mask: Int[Tensor, "batch offset_pos"] | None = None,
     ) -> Float[Tensor, "batch pos d_model"]:
         """Run the attention layer; arguments as `TransformerBlock.forward` has them."""
-        resid_pre = self.hook_resid_pre(resid_pre)
-        per_head = [resid_pre] * 3
-        if self.cfg.use_attn_in:
-            per_head = [self.hook_attn_in(self._per_head(resid_pre))] * 3
-        if self.cfg.use_split_qkv_input:  # of the two, this one counts, as in TransformerBlock
-            hooks = (self.hook_q_input, self.hook_k_input, self.hook_v_input)
-            per_head = [hook(self._per_head(resid_pre)) for hook in hooks]
-        query, key, value = per_head
-        attn_out = self.attn(
-            query_input=query,
-            key_input=key,
-            value_input=value,
-            past_kv_cache_entry=past_kv_cache_entry,
-            attention_mask=attention_mask,
-        )
-        resid_post: Tensor = self.hook_resid_post(self.hook_attn_out(attn_out))
+        attn_out = self._attn_out(self.hook_resid_pre(resid_pre), past_kv_cache_entry, attention_mask)
+        resid_post: Tensor = self.hook_resid_post(attn_out)
         return resid_post
 
-    def _per_head(self, x: Tensor) -> Tensor:
-        return einops.repeat(x, "batch pos d_model -> batch pos head d_model", head=self.cfg.n_heads).clone()
+
+class Eq49Block(_AttentionBlock):
+    """A block of Wen et al. 2023, Eq. 49 (App. C.7): LayerNorm acts on the *sum* of residual and attention output.
+
+    With ``resid_mid = resid_pre + attn_out`` and y = LN_C(resid_mid), which is `ln2.hook_normalized`, it computes
+    g(y) = y + MLP(y). So ``resid_post = y + mlp_out``, where TransformerLens' own blocks, which normalise what the MLP
+    reads and not what is handed on, have ``resid_mid + mlp_out``.
+
+    Args:
+        cfg: of the model.
+        index: of the block.
+        c: C of LN_C (Eq. 7).
+    """
+
+    def __init__(self, cfg: HookedTransformerConfig, index: int, c: float) -> None:
+        super().__init__(cfg, index)
+        self.ln2 = UnitNorm(c)
+
+    def forward(
+        self,
+        resid_pre: Float[Tensor, "batch pos d_model"],
+        shortformer_pos_embed: Tensor | None = None,
+        past_kv_cache_entry: Any = None,
+        attention_mask: Int[Tensor, "batch offset_pos"] | None = None,
+    ) -> Float[Tensor, "batch pos d_model"]:
+        """Run attention, LayerNorm and MLP; arguments as `TransformerBlock.forward` has them."""
+        resid_pre = self.hook_resid_pre(resid_pre)
+        attn_out = self._attn_out(resid_pre, past_kv_cache_entry, attention_mask)
+        resid_mid = self.hook_resid_mid(resid_pre + attn_out)
+        kept = read = self.ln2(resid_mid)
+        if self.cfg.use_hook_mlp_in:
+            read = self.ln2(self.hook_mlp_in(resid_mid.clone()))
+        resid_post: Tensor = self.hook_resid_post(kept + self.apply_mlp(read))
+        return resid_post

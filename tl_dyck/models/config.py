@@ -20,7 +20,7 @@ __all__ = ["OPTIONS", "DyckTransformerConfig"]
 
 _CHOICES = {
     "embedding": ("token", *DEPTH_EMBEDDINGS),
-    "block": ("gpt", "eq6", "bare"),
+    "block": ("gpt", "eq6", "eq49", "bare"),
     "position": ("none", "linear", "learned", "sinusoidal"),
     "attention": ("softmax", "uniform"),
 }
@@ -58,12 +58,13 @@ class DyckTransformerConfig(HookedTransformerConfig):
         brackets: the 2k bracket strings, or None for the default ones.
         embedding: "token" (a trained W_E), or a minimal first layer: "onehot" (Eq. 19), "split" (Eq. 20), "yao" (Eq.
             21).
-        block: "gpt" (pre-LN, as HookedTransformer has it), "eq6" (Eq. 6), "bare" (attention only, no residual).
+        block: "gpt" (pre-LN, as HookedTransformer has it), "eq6" (Eq. 6), "eq49" (Eq. 49, LayerNorm around the sum),
+            "bare" (attention only, no residual).
         position: what W_pos holds: "none" (zeros), "linear" (i / t_max in the last coordinate), "sinusoidal"; fixed, or
             "learned".
         attention: "softmax", or "uniform": query and key weights are zero and stay zero.
         t_max: T_max of the linear position encoding, in tokens.
-        ln_c: the constant C of LN_C (Eq. 7), for "eq6".
+        ln_c: the constant C of LN_C (Eq. 7), for "eq6" and "eq49".
 
     Raises:
         ValueError: an unknown choice, or a combination that makes no sense; the message says what to change.

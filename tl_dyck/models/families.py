@@ -92,6 +92,7 @@ _family("eq6", "2 layers of the paper's Eq. 6: LayerNorm on the attention output
 _family(
     "eq6-uniform", "2 layers of Eq. 6, uniform attention (Corollary 1)", n_layers=2, block="eq6", attention="uniform"
 )
+_family("eq49", "2 layers of the paper's Eq. 49: LayerNorm around residual and attention", n_layers=2, block="eq49")
 for _embedding, _equation in (("onehot", "19"), ("split", "20"), ("yao", "21")):
     _family(
         f"minimal-{_embedding}",

@@ -15,7 +15,7 @@ from transformer_lens import HookedTransformer
 from transformer_lens.utilities import USE_DEFAULT_VALUE, get_attention_mask, sample_logits
 
 from tl_dyck.language import build_tokenizer
-from tl_dyck.models.blocks import BareBlock, eq6_block
+from tl_dyck.models.blocks import BareBlock, Eq49Block, eq6_block
 from tl_dyck.models.config import DyckTransformerConfig
 from tl_dyck.models.embeddings import DepthEmbed
 from tl_dyck.registry import unknown_name
@@ -51,6 +51,8 @@ class DyckTransformer(HookedTransformer):
         for index in range(cfg.n_layers):
             if cfg.block == "eq6":
                 self.blocks[index] = eq6_block(cfg, index, cfg.ln_c)
+            elif cfg.block == "eq49":
+                self.blocks[index] = Eq49Block(cfg, index, cfg.ln_c)
             elif cfg.block == "bare":
                 self.blocks[index] = BareBlock(cfg, index)
         self.setup()  # names the hook points of what was swapped in

@@ -50,6 +50,8 @@ def lean_logits(model: DyckTransformer, tokens: Int[Tensor, "batch pos"]) -> Flo
         if cfg.block == "eq6":
             out = block.ln1_post(out[None])[0]
         x = x + out
+        if cfg.block == "eq49":
+            x = block.ln2(x[None])[0]
         normed = _layer_norm(x, block.ln2, cfg.eps) if cfg.block == "gpt" else x
         if cfg.act_fn in _ACTIVATIONS:
             hidden = _ACTIVATIONS[cfg.act_fn](torch.addmm(block.mlp.b_in, normed, block.mlp.W_in))
