@@ -69,6 +69,8 @@ def tiny_study(tmp_path_factory: pytest.TempPathFactory) -> Study:
         n_accuracy=100,
         n_long=10,
         n_strings=50,
+        n_certified=3,
+        n_inserted=1,
         n_bootstrap=50,
     )
     return run_study(config, tmp_path_factory.mktemp("tiny") / "study", n_jobs=1, progress=False)

@@ -29,10 +29,13 @@ def evil_study(tiny_study: Study, tmp_path_factory: pytest.TempPathFactory) -> I
             shutil.copytree(run_folder(tiny_study.folder, old, seed), run_folder(folder, new, seed))
     tables = {
         name: getattr(tiny_study, name).assign(family=getattr(tiny_study, name)["family"].map(names))
-        for name in ("models", "heads", "variation", "history")
+        for name in ("models", "heads", "variation", "certificates", "history")
     }
     summary = tiny_study.summary
     language = tasks.get(EVIL_TASK).language
+    written = str.maketrans(dict(zip("[]()", EVIL_BRACKETS, strict=True)))
+    for column in ("prefix", "target", "worst_string", "worst_edits", "most_changed_string"):
+        tables["certificates"][column] = [text.translate(written) for text in tables["certificates"][column]]
     yield replace(
         tiny_study,
         folder=folder,
@@ -45,7 +48,10 @@ def evil_study(tiny_study: Study, tmp_path_factory: pytest.TempPathFactory) -> I
                 *(language.alphabet[t] for t in language.tokenize(language.probe_string).tolist()),
             ],
             "families": {names[name]: facts for name, facts in summary["families"].items()},
-            "balance_and_length": {names[name]: facts for name, facts in summary["balance_and_length"].items()},
+            **{
+                fact: {names[name]: facts for name, facts in summary[fact].items()}
+                for fact in ("balance_and_length", "balance_and_change", "change_and_length")
+            },
         },
         **tables,
     )

@@ -93,7 +93,7 @@ def test_no_errors_no_requests_no_sideways_scrolling(visit, reports, name, width
     page = seen.page
     assert page.evaluate("Math.max(document.documentElement.scrollWidth, document.body.scrollWidth)") <= width
     plots = page.locator(".plot")
-    assert plots.count() == 7
+    assert plots.count() == 9
     for index in range(plots.count()):
         box = plots.nth(index).bounding_box()
         assert box["x"] >= 0

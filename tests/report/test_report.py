@@ -20,6 +20,7 @@ from tests.report.conftest import EVIL_BRACKETS, EVIL_FAMILIES, EVIL_TASK
 from tests.report.pages import Node, read_page
 from tl_dyck.files import CorruptFileError
 from tl_dyck.report import write_report
+from tl_dyck.report.certified import certificate_figures
 from tl_dyck.report.patterns import SHADES
 from tl_dyck.study import Study, findings, load_study
 
@@ -174,7 +175,7 @@ def test_findings_come_first_the_most_interesting_three_in_order(page, tiny_stud
 
 def test_every_figure_is_read_aloud_downloadable_and_reproducible(page, tiny_study):
     names = [link.attributes["download"] for link in page.find("a", class_="download")]
-    assert len(names) == 7
+    assert len(names) == 9
     for name in names:
         (section,) = page.find("section", id=name.removesuffix(".csv"))
         (reading,) = section.find("p", class_="reading")
@@ -216,6 +217,7 @@ def test_who_cannot_see_or_point_gets_the_same(page):
         ("balance", "models"),
         ("stack", "heads"),
         ("variation", "variation"),
+        ("certificates", "certificates"),
         ("training", "history"),
     ],
 )
@@ -252,10 +254,29 @@ def test_plots_show_the_tables(page, tiny_study):
     minimal = models[models["family"] == "minimal-onehot"]
     np.testing.assert_allclose(balance["x"], minimal["balance_violation"])
     np.testing.assert_allclose(balance["y"], 100 * minimal["long_accuracy"])
+    (against_balance,), (against_length,) = marks(page, "certificates-0"), marks(page, "certificates-1")
+    np.testing.assert_allclose(against_balance["x"], minimal["balance_violation"])
+    np.testing.assert_allclose(against_balance["y"], minimal["logit_change"])
+    np.testing.assert_allclose(against_length["x"], minimal["logit_change"])
+    np.testing.assert_allclose(against_length["y"], 100 * minimal["long_accuracy"])
     losses = {key: list(rows["loss"]) for key, rows in tiny_study.history.groupby(["family", "seed"])}
     for index, family in enumerate(order):
         curves = marks(page, f"training-{index}")
         assert [curve["y"] for curve in curves] == [losses[family, seed] for seed in tiny_study.config.seeds]
+
+
+def test_the_string_that_hurts_most_is_shown_before_and_after(page, tiny_study):
+    rows = tiny_study.certificates
+    worst = rows.loc[rows["margin_seen"].idxmin()]
+    (section,) = page.find("section", id="worst-string")
+    assert str(worst["worst_edits"]) in [code.text for code in section.find("code")]
+    reading = section.find("p", class_="reading")[0].text
+    assert str(worst["prefix"]) in reading
+    assert str(worst["worst_string"]) in reading
+    sizes = [len(svg.find("text", class_="k")) for svg in section.find("svg")]
+    assert sizes == [1 + len(worst["prefix"]), 1 + len(worst["worst_string"])]
+    fewer = replace(tiny_study, certificates=rows.iloc[:0])
+    assert certificate_figures(fewer) == []
 
 
 def test_lines_mark_baselines(page, tiny_study):

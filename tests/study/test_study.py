@@ -25,6 +25,8 @@ CONFIG = StudyConfig(
     n_accuracy=100,
     n_long=10,
     n_strings=200,
+    n_certified=3,
+    n_inserted=1,
     n_bootstrap=50,
 )
 
@@ -69,6 +71,45 @@ def test_variation_is_that_of_the_saved_patterns(study):
         assert row.n_models == 3
 
 
+def test_certificates_are_those_of_the_saved_models(study):
+    task, table = load_task("dyck-2-4"), study.certificates
+    assert set(table["family"]) == {"minimal-onehot"}  # the others have two layers
+    assert len(table) == 3 * CONFIG.n_certified
+    for (family, seed), rows in table.groupby(["family", "seed"]):
+        model = study.run(family, seed).model
+        whole = study.models.set_index(["family", "seed"]).loc[family, seed]
+        assert whole["certified_share"] == (rows["status"] == "certified").mean()
+        assert whole["falsified_share"] == (rows["status"] == "falsified").mean()
+        assert whole["logit_change"] == rows["logit_change_seen"].max()
+        for row in rows.itertuples():
+            before, after = model(row.prefix)[0, -1].detach(), model(row.most_changed_string)[0, -1].detach()
+            assert float(abs(after - before).max()) == pytest.approx(row.logit_change_seen, abs=1e-4)
+            assert row.logit_change_proved == pytest.approx(row.logit_change_seen, abs=1e-4)
+            logits = model(row.worst_string)[0, -1].detach()
+            target = task.language.alphabet.index(row.target)
+            margin = float(logits[target] - max(x for i, x in enumerate(logits) if i != target))
+            assert margin == pytest.approx(row.margin_seen, abs=1e-4)
+            assert row.status == ("certified" if margin > 0 else "falsified")
+            assert task.language.top_of_stack(task.language.parse(row.prefix))[-1] >= 0
+            plain = row.worst_edits.replace("‹+", "").replace("›", "")
+            assert plain == row.worst_string
+        worst = rows.loc[rows["margin_seen"].idxmin()]
+        patterns = study.certificate_patterns(family, seed)
+        for name, text in (("original", worst["prefix"]), ("worst", worst["worst_string"])):
+            _, cache = model.run_with_cache(text)
+            assert torch.equal(patterns[name], cache["pattern", 0][0])
+    assert study.models.loc[study.models["family"] == "gpt", "logit_change"].isna().all()
+
+
+def test_no_certificates_if_none_are_wanted(tmp_path):
+    config = replace(CONFIG, families=("minimal-onehot",), seeds=(0,), n_certified=0)
+    done = run_study(config, tmp_path, n_jobs=1, progress=False)
+    assert done.certificates.empty
+    assert "logit_change" not in done.models or done.models["logit_change"].isna().all()
+    assert load_study(tmp_path).certificates.empty
+    assert not any("inserted pairs" in finding.title for finding in findings(done))
+
+
 def test_cross_entropy_is_per_token_with_an_honest_error():
     task = load_task("dyck-2-4")
     model = train(get_config("minimal-onehot", task), task, options=CONFIG.training, progress=False).model
@@ -87,7 +128,7 @@ def test_cross_entropy_is_per_token_with_an_honest_error():
 def test_tables_come_back_from_disk(study):
     again = load_study(study.folder)
     assert again.config == study.config
-    for name in ("models", "heads", "variation", "history"):
+    for name in ("models", "heads", "variation", "certificates", "history"):
         pd.testing.assert_frame_equal(getattr(again, name), getattr(study, name), check_dtype=False)
         parquet = pd.read_parquet(study.folder / f"{name}.parquet")
         pd.testing.assert_frame_equal(parquet, getattr(study, name), check_dtype=False)
@@ -138,5 +179,7 @@ def test_configurations_that_make_no_sense_are_refused():
         StudyConfig(families=())
     with pytest.raises(ValueError, match="n_long"):
         StudyConfig(n_long=0)
+    with pytest.raises(ValueError, match="n_certified must be at least 0"):
+        StudyConfig(n_certified=-1)
     with pytest.raises(ValueError, match="Did you mean 'gpt'"):
         run_study(StudyConfig(families=("gptt",)), "never-written", progress=False)

@@ -8,7 +8,7 @@ does is an exact, behavioural counterpart of the balance violation β.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, final, runtime_checkable
 
@@ -19,7 +19,7 @@ from torch import Tensor
 from tl_dyck.certify.certificate import Certificate
 from tl_dyck.certify.change import LogitChange, worst_logit_change
 from tl_dyck.certify.protocol import CertifyError, certify
-from tl_dyck.certify.spaces import PerturbationSpace
+from tl_dyck.certify.spaces import Edit, PerturbationSpace
 from tl_dyck.certify.transformations import InsertMatchedPairs
 from tl_dyck.language import DyckDistribution, DyckLanguage
 
@@ -30,7 +30,9 @@ __all__ = ["DyckCertificate", "DyckCertificates", "certify_dyck", "closing_prefi
 class _Task(Protocol):
     """What is needed of a `tl_dyck.tasks.DyckTask`."""
 
-    language: DyckLanguage
+    @property
+    def language(self) -> DyckLanguage:
+        """The language."""
 
 
 @final
@@ -65,11 +67,21 @@ class DyckCertificate:
             "margin_proved": self.certificate.lower,
             "margin_seen": self.certificate.upper,
             "worst_string": text(worst.tokens),
+            "worst_edits": self._marked(language, worst.edits),
             "logit_change_proved": self.change.proved,
             "logit_change_seen": self.change.seen,
             "most_changed_string": text(self.change.worst.tokens),
             "seconds": self.certificate.seconds + self.change.seconds,
         }
+
+    def _marked(self, language: DyckLanguage, edits: Iterable[Edit]) -> str:
+        """The prefix with each inserted block in its place: ``[‹+()›(``."""
+        tokens, at, parts = self.certificate.tokens, 0, []
+        for edit in sorted(edits, key=lambda edit: edit.start):
+            block = language.to_string(torch.tensor(edit.inserted, dtype=torch.int64))
+            parts += [language.to_string(torch.tensor(tokens[at : edit.start], dtype=torch.int64)), f"‹+{block}›"]
+            at = edit.start
+        return "".join([*parts, language.to_string(torch.tensor(tokens[at:], dtype=torch.int64))])
 
 
 @final

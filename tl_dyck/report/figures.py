@@ -16,7 +16,7 @@ from tl_dyck.report.plots import COLORS, SYMBOLS, Line, Plot, interval, jitter, 
 from tl_dyck.study import Study
 from tl_dyck.tasks import load_task
 
-__all__ = ["Figure", "figures", "good_statuses", "percent"]
+__all__ = ["Figure", "family_styles", "figures", "good_statuses", "long_lengths", "model_names", "percent"]
 
 
 @final
@@ -62,7 +62,7 @@ def good_statuses(study: Study) -> set[str]:
 
 
 def _accuracy(study: Study) -> Figure:
-    families, models, lengths = list(study.config.families), study.models, _long_lengths(study)
+    families, models, lengths = list(study.config.families), study.models, long_lengths(study)
     measures = {
         "accuracy": ("in distribution", "@c0", "circle", 0.17),
         "long_accuracy": (f"lengths {lengths}", "@c1", "diamond-open", -0.17),
@@ -72,7 +72,7 @@ def _accuracy(study: Study) -> Figure:
         rows = _rows(models, families) + shift
         marks = points(100 * models[column], rows, color=color, symbol=symbol, name=f"one model, {label}")
         hover = f"%{{customdata}}<br>{label}: %{{x:.1f}}%<extra></extra>"
-        traces.append({**marks, "customdata": _names(models), "hovertemplate": hover})
+        traces.append({**marks, "customdata": model_names(models), "hovertemplate": hover})
     for column, (label, _, _, shift) in measures.items():
         means = _means(study, column, scale=100.0, shift=shift, unit="%", label=label)
         traces.append({**means, "showlegend": column == "accuracy"})
@@ -199,18 +199,18 @@ def _balance(study: Study) -> Figure | None:
     table = study.models.dropna(subset=["balance_violation"])
     if table.empty:
         return None
-    lengths = _long_lengths(study)
+    lengths = long_lengths(study)
     hover = (
         f"%{{customdata}}<br>balance violation %{{x:.3f}}<br>accuracy at lengths {lengths}: %{{y:.1f}}%<extra></extra>"
     )
     traces, said = [], []
-    for family, color, symbol in _styles(study):
+    for family, color, symbol in family_styles(study):
         rows = table[table["family"] == family]
         if rows.empty:
             continue
         x, y = rows["balance_violation"], 100 * rows["long_accuracy"]
         marks = points(x, y, color=color, symbol=symbol, name=family, size=11)
-        traces.append({**marks, "customdata": _names(rows), "hovertemplate": hover, "showlegend": True})
+        traces.append({**marks, "customdata": model_names(rows), "hovertemplate": hover, "showlegend": True})
         facts = study.summary["balance_and_length"].get(family)
         if facts:
             clear = facts["low"] > 0 or facts["high"] < 0
@@ -263,7 +263,7 @@ def _entropy_gap(study: Study) -> Figure:
         plots=[
             Plot(
                 alt=f"Dot plot, a row per family, a dot per seed, and a line at the floor. {reading}",
-                traces=[{**marks, "error_x": errors, "customdata": _names(models), "hovertemplate": hover}, means],
+                traces=[{**marks, "error_x": errors, "customdata": model_names(models), "hovertemplate": hover}, means],
                 layout=row_layout(families, "cross-entropy above the floor (nats per token)", [Line(0.0, "floor")], []),
             )
         ],
@@ -360,11 +360,12 @@ def _rows(models: pd.DataFrame, families: list[str]) -> np.ndarray:
     return rows
 
 
-def _names(models: pd.DataFrame) -> list[str]:
+def model_names(models: pd.DataFrame) -> list[str]:
+    """What marks are called when they are pointed at."""
     return [f"{for_plotly(row.family)} seed {row.seed} ({row.status})" for row in models.itertuples()]
 
 
-def _styles(study: Study) -> list[tuple[str, str, str]]:
+def family_styles(study: Study) -> list[tuple[str, str, str]]:
     """A colour and a symbol for each family."""
     return [
         (family, COLORS[index % len(COLORS)], SYMBOLS[index % len(SYMBOLS)])
@@ -383,7 +384,7 @@ def _between(study: Study, measure: str, text: Callable[[float], str]) -> str:
     return text(low) if text(low) == text(high) else f"{text(low)} ({lowest}) to {text(high)} ({highest})"
 
 
-def _long_lengths(study: Study) -> str:
+def long_lengths(study: Study) -> str:
     """The lengths that test length generalisation: ``400–500``."""
     shortest, longest = load_task(study.config.task).long_lengths
     return f"{shortest}–{longest}"

@@ -12,6 +12,7 @@ from typing import Any
 from plotly.offline import get_plotlyjs
 
 from tl_dyck.files import ensure_folder, write_bytes
+from tl_dyck.report.certified import certificate_figures
 from tl_dyck.report.figures import Figure, figures
 from tl_dyck.report.heads import ablation_figures
 from tl_dyck.report.markup import Html, element, json_block
@@ -57,7 +58,7 @@ def write_report(study: Study, path: str | Path | None = None) -> Path:
 
 def _page(study: Study) -> Html:
     patterns = read_patterns(study)
-    made = [pattern_figure(study, patterns), *figures(study)]
+    made = [pattern_figure(study, patterns), *figures(study), *certificate_figures(study)]
     made += ablation_figures(study.folder / "ablation")
     sections = [
         ("summary", "What was found", summary(study, patterns)),

@@ -13,8 +13,10 @@ from typing import Any, final
 
 import numpy as np
 import pandas as pd
-from jaxtyping import Float
+from jaxtyping import Float, Int
+from torch import Tensor
 
+from tl_dyck.language import DyckLanguage
 from tl_dyck.language.dyck import BOS_STRING
 from tl_dyck.report.commands import report_command
 from tl_dyck.report.figures import Figure, good_statuses, percent
@@ -22,7 +24,16 @@ from tl_dyck.report.markup import Html, element
 from tl_dyck.study import Study
 from tl_dyck.tasks import load_task
 
-__all__ = ["SHADES", "Patterns", "color_bar", "heat_map", "pattern_figure", "read_patterns", "striking_pair"]
+__all__ = [
+    "SHADES",
+    "Patterns",
+    "color_bar",
+    "heat_map",
+    "pattern_figure",
+    "read_patterns",
+    "striking_pair",
+    "string_patterns",
+]
 
 SHADES = 24  #: number of shades; the style sheet has a colour .h0 … .h23 for each
 _LABEL_LENGTH = 5  # characters of a long bracket that are shown beside a map
@@ -79,7 +90,7 @@ class Patterns:
     def in_words(self, weights: Weights) -> str:
         """One pattern in a few words, for who cannot see it."""
         share = percent(self.on_top(weights), 0)
-        return f"at the closing brackets of the probe string {share} of the attention is on the top of the stack"
+        return f"at the closing brackets of the string {share} of the attention is on the top of the stack"
 
     def to_json(self) -> dict[str, Any]:
         """What the page's script needs: tokens, and per group the lower triangles in thousandths, row by row."""
@@ -150,8 +161,21 @@ def read_patterns(study: Study) -> Patterns:
             for layer in range(n_layers)
             for head in range(n_heads)
         ]
+    return _patterns_of(language, tokens, [str(token) for token in study.summary["probe_tokens"]], groups)
+
+
+def string_patterns(language: DyckLanguage, text: str) -> Patterns:
+    """What a heat map of some other string needs to know about it."""
+    brackets = language.tokenize(text)
+    tokens = brackets.new_tensor([language.bos_token, *brackets.tolist()])
+    return _patterns_of(language, tokens, [BOS_STRING, *(language.alphabet[token] for token in brackets.tolist())], [])
+
+
+def _patterns_of(
+    language: DyckLanguage, tokens: Int[Tensor, " pos"], texts: list[str], groups: list[Group]
+) -> Patterns:
     return Patterns(
-        tokens=[str(token) for token in study.summary["probe_tokens"]],
+        tokens=texts,
         depth=language.depth(tokens).tolist(),
         top=language.top_of_stack(tokens).tolist(),
         closing=language.is_close(tokens).tolist(),

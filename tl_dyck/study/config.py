@@ -23,6 +23,8 @@ class StudyConfig:
         n_accuracy: prefixes for the closing accuracy in distribution.
         n_long: prefixes for the closing accuracy at long lengths.
         n_strings: strings for the cross-entropy and for stack-likeness.
+        n_certified: prefixes on which one-layer models are certified against inserted matched pairs; 0 for none.
+        n_inserted: blocks of nested pairs inserted into each at most.
         n_bootstrap: resamples for every interval.
         data_seed: of everything that is measured, so that all models see the same strings.
 
@@ -37,6 +39,8 @@ class StudyConfig:
     n_accuracy: int = 2000
     n_long: int = 300
     n_strings: int = 2000
+    n_certified: int = 8
+    n_inserted: int = 2
     n_bootstrap: int = 2000
     data_seed: int = 1_000_003
 
@@ -46,9 +50,11 @@ class StudyConfig:
             object.__setattr__(self, name, values)
             if not values or len(set(values)) < len(values):
                 raise ValueError(f"{name} must be different from each other and at least one, not {values}")
-        for name in ("n_accuracy", "n_long", "n_strings", "n_bootstrap"):
+        for name in ("n_accuracy", "n_long", "n_strings", "n_inserted", "n_bootstrap"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
+        if self.n_certified < 0:
+            raise ValueError(f"n_certified must be at least 0, not {self.n_certified}")
 
     def to_dict(self) -> dict[str, Any]:
         """The fields as JSON values."""

@@ -10,15 +10,19 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from tl_dyck.certify import certify_dyck
 from tl_dyck.files import read_json, write_json, write_tensors
 from tl_dyck.models import DyckTransformer
 from tl_dyck.probes import load_probe
 from tl_dyck.study.config import StudyConfig
-from tl_dyck.study.results import without_nan
+from tl_dyck.study.results import without_infinity, without_nan
 from tl_dyck.tasks import DyckTask
 from tl_dyck.training import TrainResult, lean_logits
 
 __all__ = ["cross_entropy", "measure"]
+
+_SECONDS = 10.0
+"""For a question about one prefix; far more than is needed, so that no number depends on the machine."""
 
 
 def cross_entropy(model: DyckTransformer, task: DyckTask, *, n: int, seed: int) -> tuple[float, float]:
@@ -92,10 +96,43 @@ def measure(result: TrainResult, folder: Path, config: StudyConfig) -> None:
         for layer in range(model.cfg.n_layers)
         for head in range(model.cfg.n_heads)
     ]
+    certificates = _certificates(model, task, config, folder)
+    if certificates:
+        shares = {f"{status}_share": _share(certificates, status) for status in ("certified", "falsified")}
+        row |= {**shares, "logit_change": max(found["logit_change_seen"] for found in certificates)}
     chance = {"chance": stack.chance, "chance_at_closing": stack.chance_at_closing}
     write_tensors(folder / "patterns.safetensors", {"patterns": _patterns(model, task.language.probe_string)})
     measured = {"settings": settings, "row": without_nan(row), "heads": [without_nan(head) for head in heads]}
-    write_json(path, {**measured, "stack_chance": chance})
+    write_json(path, {**measured, "stack_chance": chance, "certificates": certificates})
+
+
+def _certificates(model: DyckTransformer, task: DyckTask, config: StudyConfig, folder: Path) -> list[dict[str, Any]]:
+    """Certify a one-layer model against inserted matched pairs; keeps the patterns on the worst string.
+
+    The prefixes are as long as those of training strings can be, so that insertions lead beyond.
+    """
+    if model.cfg.n_layers != 1 or config.n_certified == 0 or not _is_finite(model):
+        return []
+    length = max(task.train_lengths) - 1
+    found = certify_dyck(
+        model,
+        task,
+        n=config.n_certified,
+        length=length,
+        budget=config.n_inserted,
+        seed=config.data_seed,
+        time_limit=_SECONDS,
+    )
+    rows = [without_infinity(row) for row in found.to_rows()]
+    worst = min(rows, key=lambda row: row["margin_seen"])
+    strings = {"original": worst["prefix"], "worst": worst["worst_string"]}
+    patterns = {name: _patterns(model, text)[0] for name, text in strings.items()}
+    write_tensors(folder / "certificate.safetensors", patterns)
+    return rows
+
+
+def _share(certificates: list[dict[str, Any]], status: str) -> float:
+    return [row["status"] for row in certificates].count(status) / len(certificates)
 
 
 def _patterns(model: DyckTransformer, text: str) -> Tensor:
@@ -106,8 +143,14 @@ def _patterns(model: DyckTransformer, text: str) -> Tensor:
 
 
 def _balance_violation(model: DyckTransformer) -> float | None:
-    """β, or None for a family on which it is not defined."""
+    """β, or None for a family on which it is not defined, or a model that diverged."""
     cfg = model.cfg
     if cfg.embedding == "token" or cfg.n_layers != 1 or cfg.n_heads != 1 or cfg.position != "none":
         return None
+    if not _is_finite(model):
+        return None
     return float(load_probe("balance_violation")(model))
+
+
+def _is_finite(model: DyckTransformer) -> bool:
+    return all(bool(parameter.isfinite().all()) for parameter in model.parameters())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import math
 import os
 import platform
 from dataclasses import dataclass
@@ -25,16 +26,34 @@ __all__ = [
     "load_study",
     "run_folder",
     "save_tables",
+    "without_infinity",
     "without_nan",
 ]
 
-FORMAT = "tl_dyck.study/1"
+FORMAT = "tl_dyck.study/2"
 
 #: Attention variation that Wen et al. 2023 report for 40 seeds, as remembered: the numbers are lost in our copy.
 RECALLED_VARIATION = {"gpt-linear": 2.20, "gpt": 2.27, "minimal-onehot": 0.24, "random": 2.85}
 
-_IN_JSON = ("models", "heads", "variation")
-_VARIATION = ["family", "layer", "variation", "low", "high", "random_baseline", "n_models", "recalled"]
+_IN_JSON = ("models", "heads", "variation", "certificates")
+#: Of the tables that may be empty.
+_COLUMNS = {
+    "variation": ["family", "layer", "variation", "low", "high", "random_baseline", "n_models", "recalled"],
+    "certificates": [
+        *(
+            "family",
+            "seed",
+            "prefix",
+            "target",
+            "status",
+            "margin_proved",
+            "margin_seen",
+            "worst_string",
+            "worst_edits",
+        ),
+        *("logit_change_proved", "logit_change_seen", "most_changed_string", "seconds"),
+    ],
+}
 
 
 @final
@@ -47,9 +66,13 @@ class Study:
         config: what was asked.
         models: one row per model, runs that failed to learn included: family, seed, status, steps, seconds, accuracy
             and long_accuracy (each also _closing_only), loss, loss_error, entropy_floor, entropy_gap (nats per token),
-            balance_violation (NaN where it is not defined).
+            balance_violation (NaN where it is not defined), certified_share, falsified_share, logit_change (NaN where
+            there is no certificate).
         heads: one row per head of every model: family, seed, layer, head, and the stack-likeness measures.
         variation: one row per family and layer: variation, low, high (bootstrap over seeds), random_baseline, recalled.
+        certificates: one row per prefix and one-layer model, against inserted matched pairs: family, seed, prefix,
+            target, status, margin_proved, margin_seen (logits), worst_string, worst_edits, logit_change_proved,
+            logit_change_seen, most_changed_string, seconds.
         history: the training curves: family, seed, step, loss, floor, accuracy, learning_rate.
         summary: further facts: interval per family, stack-likeness by chance, correlations, environment.
     """
@@ -59,12 +82,20 @@ class Study:
     models: pd.DataFrame
     heads: pd.DataFrame
     variation: pd.DataFrame
+    certificates: pd.DataFrame
     history: pd.DataFrame
     summary: dict[str, Any]
 
     def patterns(self, family: str, seed: int) -> Tensor:
         """Attention patterns of one model on the probe string, ``[layer, head, query, key]``."""
         return read_tensors(run_folder(self.folder, family, seed) / "patterns.safetensors")["patterns"]
+
+    def certificate_patterns(self, family: str, seed: int) -> dict[str, Tensor]:
+        """Attention patterns on the prefix with the least margin ("original"), and on its worst string ("worst").
+
+        Each is ``[head, query, key]``; the strings are in `certificates`.
+        """
+        return read_tensors(run_folder(self.folder, family, seed) / "certificate.safetensors")
 
     def run(self, family: str, seed: int, device: str | None = None) -> TrainResult:
         """One trained model with its history."""
@@ -90,7 +121,7 @@ def environment() -> dict[str, Any]:
 
 def save_tables(study: Study) -> None:
     """Write `results.json` (everything but the training curves) and one Parquet file per table."""
-    tables = {name: getattr(study, name) for name in ("models", "heads", "variation", "history")}
+    tables = {name: getattr(study, name) for name in (*_IN_JSON, "history")}
     for name, table in tables.items():
         write_bytes(study.folder / f"{name}.parquet", table.to_parquet(index=False))
     write_json(
@@ -133,8 +164,13 @@ def without_nan(row: dict[str, Any]) -> dict[str, Any]:
     return {key: None if isinstance(value, float) and value != value else value for key, value in row.items()}
 
 
+def without_infinity(row: dict[str, Any]) -> dict[str, Any]:
+    """The same with None for bounds that are infinite, which are not JSON either."""
+    return {key: None if isinstance(value, float) and not math.isfinite(value) else value for key, value in row.items()}
+
+
 def as_table(name: str, rows: list[dict[str, Any]]) -> pd.DataFrame:
     """One of the tables of a study from its rows, in which None stands for a number that is not there."""
-    table = pd.DataFrame(rows, columns=_VARIATION if name == "variation" else None)
+    table = pd.DataFrame(rows, columns=_COLUMNS.get(name))
     empty = [column for column in table if table[column].isna().all()]
     return table.astype(dict.fromkeys(empty, float))  # a column of nulls only: they were numbers

@@ -60,12 +60,13 @@ def run_study(
     ]
     train_runs(runs, after=partial(measure, config=config), n_jobs=n_jobs, progress=progress)
 
-    rows, heads, chance = [], [], {}
+    rows, heads, certificates, chance = [], [], [], {}
     for family in config.families:
         for seed in config.seeds:
             measured = read_json(run_folder(path, family, seed) / "measures.json")
             rows.append(measured["row"])
             heads += [{"family": family, "seed": seed, **head} for head in measured["heads"]]
+            certificates += [{"family": family, "seed": seed, **row} for row in measured["certificates"]]
             chance = measured["stack_chance"]
     results = {key: load_result(run_folder(path, *key), device=device) for key in _keys(config)}
     # weights that are not finite give no patterns to compare
@@ -79,18 +80,27 @@ def run_study(
         models=models,
         heads=as_table("heads", heads),
         variation=_variation(trained, config),
+        certificates=as_table("certificates", certificates),
         history=pd.concat(history, ignore_index=True),
         summary={
             "probe_string": task.language.probe_string,
             "probe_tokens": next(iter(results.values())).model.to_str_tokens(task.language.probe_string),
             "stack_chance": chance,
             "families": _family_intervals(models, config),
-            "balance_and_length": _balance_and_length(models, config),
+            "balance_and_length": _correlation(models, "balance_violation", "long_accuracy", config),
+            "balance_and_change": _correlation(models, "balance_violation", "logit_change", config),
+            "change_and_length": _correlation(models, "logit_change", "long_accuracy", config),
             "environment": environment(),
         },
     )
     save_tables(study)
     return study
+
+
+_MEASURES = (
+    *("accuracy", "long_accuracy", "entropy_gap", "balance_violation"),
+    *("certified_share", "falsified_share", "logit_change", "seconds", "steps"),
+)
 
 
 def _keys(config: StudyConfig) -> list[tuple[str, int]]:
@@ -126,7 +136,9 @@ def _family_intervals(models: pd.DataFrame, config: StudyConfig) -> dict[str, di
     summary: dict[str, dict[str, Any]] = {}
     for family, group in models.groupby("family", sort=False):
         summary[str(family)] = {"n": len(group), "reached": int((group["status"] == "reached").sum())}
-        for name in ("accuracy", "long_accuracy", "entropy_gap", "balance_violation", "seconds", "steps"):
+        for name in _MEASURES:
+            if name not in group:
+                continue
             values = group[name].dropna().to_numpy(float)
             if len(values):
                 low, high = _bootstrap([values], lambda drawn: drawn.mean(-1), config.n_bootstrap, generator)
@@ -134,30 +146,28 @@ def _family_intervals(models: pd.DataFrame, config: StudyConfig) -> dict[str, di
     return summary
 
 
-def _balance_and_length(models: pd.DataFrame, config: StudyConfig) -> dict[str, Any]:
-    """Per family with a balance violation: Spearman's correlation of it with long accuracy, over seeds."""
+def _correlation(models: pd.DataFrame, first: str, second: str, config: StudyConfig) -> dict[str, Any]:
+    """Spearman's correlation of two measures over seeds, for each family that has both."""
     generator = np.random.default_rng(config.data_seed)
     found: dict[str, Any] = {}
-    for family, group in models.dropna(subset="balance_violation").groupby("family", sort=False):
-        beta, accuracy = group["balance_violation"].to_numpy(), group["long_accuracy"].to_numpy()
-        if len(group) < 4 or np.ptp(beta) == 0 or np.ptp(accuracy) == 0:
+    if first not in models or second not in models:
+        return found
+    for family, group in models.dropna(subset=[first, second]).groupby("family", sort=False):
+        x, y = group[first].to_numpy(float), group[second].to_numpy(float)
+        if len(group) < 4 or np.ptp(x) == 0 or np.ptp(y) == 0:
             continue  # no correlation to speak of
-
-        def correlation(beta: np.ndarray, accuracy: np.ndarray) -> np.ndarray:
-            ranks = stats.rankdata(beta, axis=-1), stats.rankdata(accuracy, axis=-1)
-            x, y = (rank - rank.mean(-1, keepdims=True) for rank in ranks)
-            norm = np.sqrt((x**2).sum(-1) * (y**2).sum(-1))
-            rho: np.ndarray = np.divide((x * y).sum(-1), norm, out=np.zeros(norm.shape), where=norm > 0)
-            return rho
-
-        low, high = _bootstrap([beta, accuracy], correlation, config.n_bootstrap, generator)
-        found[str(family)] = {
-            "spearman": float(correlation(beta, accuracy)),
-            "low": low,
-            "high": high,
-            "n": len(group),
-        }
+        low, high = _bootstrap([x, y], _spearman, config.n_bootstrap, generator)
+        found[str(family)] = {"spearman": float(_spearman(x, y)), "low": low, "high": high, "n": len(group)}
     return found
+
+
+def _spearman(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Spearman's rank correlation along the last axis; 0 where one of the two does not vary."""
+    ranks = stats.rankdata(x, axis=-1), stats.rankdata(y, axis=-1)
+    a, b = (rank - rank.mean(-1, keepdims=True) for rank in ranks)
+    norm = np.sqrt((a**2).sum(-1) * (b**2).sum(-1))
+    rho: np.ndarray = np.divide((a * b).sum(-1), norm, out=np.zeros(norm.shape), where=norm > 0)
+    return rho
 
 
 def _bootstrap(

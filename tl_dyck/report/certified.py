@@ -1,0 +1,142 @@
+"""What a study proved: exact certificates against inserted matched pairs, beside balance and accuracy at length."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from tl_dyck.report.commands import report_command
+from tl_dyck.report.figures import Figure, family_styles, long_lengths, model_names, percent
+from tl_dyck.report.markup import Html, element
+from tl_dyck.report.patterns import Patterns, color_bar, heat_map, string_patterns
+from tl_dyck.report.plots import Plot, points
+from tl_dyck.study import Study
+from tl_dyck.tasks import load_task
+
+__all__ = ["certificate_figures"]
+
+
+def certificate_figures(study: Study) -> list[Figure]:
+    """The verdicts, and the string that hurts most; nothing if no model of the study can be certified."""
+    if study.certificates.empty:
+        return []
+    return [_verdicts(study), _worst_string(study)]
+
+
+def _verdicts(study: Study) -> Figure:
+    """Worst logit change against balance violation, and accuracy at length against worst logit change."""
+    table = study.models.dropna(subset=["logit_change"])
+    lengths, statuses = long_lengths(study), study.certificates["status"]
+    change = "largest change of a logit (exact, over all insertions)"
+    panels = [
+        ("balance_violation", "logit_change", "balance violation β (mean of S/P, no unit)", change, 1.0),
+        ("logit_change", "long_accuracy", change, f"accuracy at lengths {lengths} (%)", 100.0),
+    ]
+    said = [
+        _tie(study, "balance_and_change", "balance violation and the largest change of a logit"),
+        _tie(study, "change_and_length", f"that change and accuracy at lengths {lengths}"),
+    ]
+    counts = {status: int((statuses == status).sum()) for status in ("certified", "falsified", "unknown")}
+    verdicts = ", ".join(f"{count} {status}" for status, count in counts.items() if count)
+    reading = (
+        f"Of {len(statuses)} predictions (one-layer models, {study.config.n_certified} prefixes each) {verdicts}: "
+        f"{percent(counts['certified'] / len(statuses), 0)} provably survive every insertion."
+    )
+    plots = [
+        Plot(
+            alt=f"Scatter plot by seed: {y_title} against {x_title}. {text}",
+            traces=_traces(study, table.dropna(subset=[x, y]), x, y, scale),
+            layout={
+                "height": 360,
+                "margin": {"t": 40, "r": 16, "b": 56, "l": 16},
+                "xaxis": {"title": {"text": x_title}, "rangemode": "tozero"},
+                "yaxis": {"title": {"text": y_title}, **({"rangemode": "tozero"} if scale == 1.0 else {})},
+                "legend": {"orientation": "h", "x": 0, "xanchor": "left", "y": 1.01, "yanchor": "bottom"},
+            },
+        )
+        for (x, y, x_title, y_title, scale), text in zip(panels, said, strict=True)
+        if not table.dropna(subset=[x, y]).empty
+    ]
+    length = max(load_task(study.config.task).train_lengths) - 1
+    blocks = study.config.n_inserted
+    return Figure(
+        name="certificates",
+        title="Certified against inserted pairs",
+        reading=reading,
+        data=study.certificates,
+        command=report_command(study),
+        plots=plots,
+        note=f"Prefixes of {length} brackets that end with a closing one and leave one open. Up to {blocks} "
+        f"block{'s' * (blocks != 1)} of nested matched pairs may be inserted before the last bracket; the right "
+        "closing bracket must keep the largest logit on every such string. Verdicts are exact: by shortest paths and "
+        "branch and bound over all of them, not by samples. A balanced model (β = 0) would not move at all. "
+        f"{' '.join(filter(None, said))}",
+    )
+
+
+def _worst_string(study: Study) -> Figure:
+    """The prediction that insertions make most wrong (or least right), with attention before and after."""
+    rows = study.certificates
+    row = rows.loc[rows["margin_seen"].idxmin()]
+    family, seed = str(row["family"]), int(row["seed"])
+    weights = study.certificate_patterns(family, seed)
+    language = load_task(study.config.task).language
+    falsified = row["status"] == "falsified"
+    maps = [
+        _map(string_patterns(language, text), weights[name].float().numpy().mean(0), label)
+        for name, text, label in (
+            ("original", str(row["prefix"]), "as it was"),
+            ("worst", str(row["worst_string"]), "after the insertion"),
+        )
+    ]
+    reading = (
+        f"After {row['prefix']} only {row['target']} closes. {family} seed {seed} is furthest from saying so "
+        f"{'once brackets are inserted: ' if row['prefix'] != row['worst_string'] else ''}after {row['worst_string']} "
+        f"that logit is {abs(row['margin_seen']):.3g} {'below' if falsified else 'above'} the largest other one."
+    )
+    edits = element("p", "The insertion: ", element("code", str(row["worst_edits"])))
+    return Figure(
+        name="worst-string",
+        title="The string that hurts most",
+        reading=reading,
+        data=rows.loc[[row.name]],
+        command=report_command(study),
+        body=element("div", [color_bar(), edits, element("div", maps, class_="pair")]),
+        note="The string of all those searched on which the right closing bracket fares worst, and the model's "
+        "attention (mean over heads) on the prefix and on that string. Rows are queries, columns keys; rings mark the "
+        "top of the stack.",
+    )
+
+
+def _traces(study: Study, table: pd.DataFrame, x: str, y: str, scale: float) -> list[dict[str, Any]]:
+    traces = []
+    for family, color, symbol in family_styles(study):
+        rows = table[table["family"] == family]
+        if rows.empty:
+            continue
+        marks = points(rows[x], scale * rows[y], color=color, symbol=symbol, name=family, size=11)
+        hover = (
+            f"%{{customdata}}<br>{x.replace('_', ' ')} %{{x:.3f}}<br>{y.replace('_', ' ')} %{{y:.3g}}<extra></extra>"
+        )
+        traces.append({**marks, "customdata": model_names(rows), "hovertemplate": hover, "showlegend": True})
+    return traces
+
+
+def _tie(study: Study, fact: str, what: str) -> str:
+    """A correlation over seeds in words, for every family that has one."""
+    said = []
+    for family, facts in study.summary[fact].items():
+        clear = facts["low"] > 0 or facts["high"] < 0
+        verdict = (
+            ("rise together" if facts["spearman"] > 0 else "go against each other") if clear else "show no clear tie"
+        )
+        interval = f"{facts['spearman']:+.2f} [{facts['low']:+.2f}, {facts['high']:+.2f}]"
+        said.append(f"over {facts['n']} seeds of {family} {what} {verdict} (rank correlation {interval})")
+    return "; ".join(said)[:1].upper() + "; ".join(said)[1:] + "." if said else ""
+
+
+def _map(patterns: Patterns, weights: np.ndarray, label: str) -> Html:
+    said = f"Attention pattern {label}; {patterns.in_words(weights)}."
+    return element("div", heat_map(patterns, weights, (label,)), role="img", aria_label=said)
