@@ -10,7 +10,13 @@ import pytest
 import torch
 from transformer_lens import HookedTransformer, HookedTransformerConfig
 
+from tl_dyck.ablation import FinetuneConfig
+from tl_dyck.ablation.runs import AblateConfig, Ablation, run_experiment
 from tl_dyck.models import build_model, get_config
+from tl_dyck.training import TrainConfig
+
+SMALL = FinetuneConfig(penalties=(0.1, 0.2), steps=2, batch_size=4, n_eval=6)
+CONFIG = AblateConfig(finetune=SMALL, leave_one_out=SMALL, n=12, n_bootstrap=20)
 
 #: What differs from a plain GPT-2 of two layers and three heads.
 PLAIN: dict[str, dict[str, Any]] = {
@@ -82,3 +88,19 @@ def tokens_for() -> Callable[..., torch.Tensor]:
         return torch.randint(model.cfg.d_vocab, (batch, length), generator=generator)
 
     return make
+
+
+@pytest.fixture(scope="session")
+def ablation(tmp_path_factory: pytest.TempPathFactory) -> Ablation:
+    """A tiny experiment: one depth, two tasks, two seeds."""
+    return run_experiment(
+        tmp_path_factory.mktemp("experiment"),
+        seeds=(0, 3),
+        layers=(1,),
+        n_heads=3,
+        d_model=9,
+        training=TrainConfig(steps=5, check_every=5, check_size=10, batch_size=4),
+        config=CONFIG,
+        n_jobs=1,
+        progress=False,
+    )

@@ -230,7 +230,8 @@ def _measure(run: Path, folder: Path, task: DyckTask | None, config: AblateConfi
             )
         cfg = model.cfg
         identity = {"model": weights_digest(model), "task": task.to_dict(), "config": config.to_dict()}
-        group = f"{cfg.model_name}, {cfg.n_layers} layers × {cfg.n_heads} heads, {task.name}"
+        size = f"{cfg.n_layers} layer{'s' * (cfg.n_layers > 1)} × {cfg.n_heads} head{'s' * (cfg.n_heads > 1)}"
+        group = f"{cfg.model_name}, {size}, {task.name}"
         if _is_done(folder, identity):
             return group
         ensure_folder(folder)

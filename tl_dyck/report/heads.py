@@ -65,9 +65,9 @@ def _answers(ablation: Ablation) -> Figure:
     first = answers[0].question if answers else ""
     count = {verdict: sum(a.question == first and a.verdict == verdict for a in answers) for verdict in _VERDICTS}
     tally = ", ".join(f"{text} for {count[verdict]}" for verdict, text in _VERDICTS.items() if count[verdict])
-    reading = (
-        f"{first} {tally[:1].upper()}{tally[1:]} of {len(groups)} kinds of models." if tally else "Nothing to compare."
-    )
+    reading = "Nothing to compare: a rank correlation takes at least three heads in a model."
+    if tally:
+        reading = f"{first} {tally[:1].upper()}{tally[1:]} of {len(groups)} kinds of models."
     return Figure(
         name="heads",
         title="Which heads matter",

@@ -1,0 +1,174 @@
+"""The page of an ablation, and the command line."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import re
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import plotly.graph_objects as go
+import pytest
+from typer.testing import CliRunner, Result
+
+from tests.report.pages import Node, read_page
+from tl_dyck.ablation.runs import Ablation, load_ablation
+from tl_dyck.cli import app
+from tl_dyck.report.ablating import write_ablation
+from tl_dyck.report.heads import ablate_command, ablation_figures, ablation_section
+
+EVIL = '<img src=x onerror=alert(1)>"</script><b>'
+
+
+@pytest.fixture(scope="module")
+def evil(ablation: Ablation) -> Ablation:
+    """The same with markup for a name."""
+    old = ablation.models["group"].iloc[0]
+
+    def rename(table: pd.DataFrame) -> pd.DataFrame:
+        return table.assign(
+            group=table["group"].replace(old, EVIL), **({"model": EVIL + table["model"]} if "model" in table else {})
+        )
+
+    comparison = replace(
+        ablation.comparison,
+        heads=rename(ablation.comparison.heads),
+        correlations=rename(ablation.comparison.correlations),
+    )
+    tables = {name: rename(getattr(ablation, name)) for name in ("models", "trajectories", "paths")}
+    return replace(ablation, comparison=comparison, sources=[EVIL], **tables)
+
+
+@pytest.fixture(scope="module")
+def page(ablation: Ablation, tmp_path_factory: pytest.TempPathFactory) -> Node:
+    return read_page(write_ablation(ablation, tmp_path_factory.mktemp("page") / "new" / "page.html"))
+
+
+def block(page: Node, name: str) -> dict:
+    (found,) = page.find("script", type="application/json", id=name)
+    return json.loads(found.text)
+
+
+def test_sections_plots_and_downloads(page, ablation):
+    sections = [section.attributes["id"] for section in page.find("main")[0].find("section")]
+    names = ["heads", "heads-correlations", "heads-importance", "heads-gates", "heads-cost"]
+    assert sections == [*names, "models", "about"]
+    assert [link.attributes["download"] for link in page.find("a", class_="download")] == [
+        f"{name}.csv" for name in names
+    ]
+    plots = block(page, "data-plots")
+    assert {box.attributes["data-plot"] for box in page.find("div", class_="plot")} == set(plots)
+    for plot in plots.values():
+        go.Figure(json.loads(re.sub(r'"@[a-z0-9]+"', '"#123456"', json.dumps(plot))))
+    (link,) = page.find("a", download="heads-importance.csv")
+    saved = pd.read_csv(io.BytesIO(base64.b64decode(link.attributes["href"].split(",", 1)[1])))
+    pd.testing.assert_frame_equal(saved, ablation.comparison.heads, check_dtype=False)
+    for section in page.find("section")[:5]:
+        assert section.find("p", class_="reading")[0].text.endswith(".")
+        assert section.find("div", class_="tools")[0].find("code")[0].text == ablate_command(ablation)
+
+
+def test_it_shows_the_numbers(page, ablation):
+    (section,) = page.find("section", id="heads")
+    for answer in ablation.answers:
+        assert any(answer.question == heading.text for heading in section.find("h3"))
+        assert any(item.text == f"{answer.group}. {answer.text}" for item in section.find("li"))
+    plots, heads = block(page, "data-plots"), ablation.comparison.heads
+    for index, (_, part) in enumerate(heads.groupby("group", sort=False)):
+        (marks,) = plots[f"heads-importance-{index}"]["data"]
+        np.testing.assert_allclose(marks["x"], part["zero"])
+        np.testing.assert_allclose(marks["y"], part["gates"])
+        np.testing.assert_allclose(marks["marker"]["color"], part["stack-likeness"])
+    first = ablation.trajectories[ablation.trajectories["model"] == ablation.models["model"].iloc[0]]
+    curve = plots["heads-gates-0"]["data"][1]
+    wanted = first[(first["layer"] == 0) & (first["head"] == 1)]
+    assert curve["name"] == "L0H1"
+    np.testing.assert_allclose(curve["y"], wanted["expected_gate"])
+    row = ablation.models.iloc[0]
+    path = ablation.paths[ablation.paths["model"] == row["model"]]
+    np.testing.assert_allclose(plots["heads-cost-0"]["data"][0]["y"][: len(path)], row["metric"] - path["metric"])
+    correlations = plots["heads-correlations-0"]["data"][0]
+    found = ablation.comparison.correlation(row["group"], "stack-likeness", "zero")["spearman"]
+    assert found != found or correlations["x"][0] == pytest.approx(found)
+
+
+def test_names_are_text(evil, tmp_path):
+    path = write_ablation(evil, tmp_path / "page.html")
+    page = read_page(path)
+    assert page.find("img") == []
+    assert not [node for node in page.find("*") if any(key.startswith("on") for key in node.attributes)]
+    scripts = [node for node in page.find("script") if node.attributes.get("type") != "application/json"]
+    assert len(scripts) == 2
+    assert EVIL in page.find("p", class_="lead")[0].text
+    titles = [plot["layout"].get("title", {}).get("text", "") for plot in block(page, "data-plots").values()]
+    assert any("&lt;img" in title for title in titles)
+    assert not any("<img" in title for title in titles)
+
+
+def test_frozen_only_has_what_there_is(ablation):
+    heads = ablation.comparison.heads.drop(columns=["gates", "leave-one-out", "drift", "stack-likeness"])
+    table = ablation.comparison.correlations
+    table = table[~table[["a", "b"]].isin(["gates", "leave-one-out", "drift", "stack-likeness"]).any(axis=1)]
+    comparison = replace(ablation.comparison, heads=heads, correlations=table)
+    empty = pd.DataFrame()
+    made = ablation_figures(replace(ablation, comparison=comparison, trajectories=empty, paths=empty))
+    assert [figure.name for figure in made] == ["heads", "heads-correlations"]
+
+
+def test_a_section_for_a_study(ablation, tmp_path):
+    assert ablation_section(tmp_path) is None
+    assert ablation_figures(tmp_path / "ablation") == []
+    (tmp_path / "ablation").symlink_to(ablation.folder)
+    (body,) = ablation_section(tmp_path)
+    assert "Are stack-like heads more important" in body or "Are heads with spread-out" in body
+    assert len(ablation_figures(tmp_path / "ablation")) == 5
+
+
+# --- the command line -------------------------------------------------------------------------------------------------
+
+
+def call(*words: object) -> Result:
+    return CliRunner(env={"COLUMNS": "80", "TERM": "dumb"}).invoke(app, [str(word) for word in words])
+
+
+def test_command(ablation, tmp_path):
+    run = Path(ablation.models["folder"].iloc[0])
+    done = call("ablate", run, "--steps", 0, "--out", tmp_path / "out", "--jobs", 1)
+    assert done.exit_code == 0, done.output
+    assert max(map(len, done.output.splitlines()[:-1])) <= 80
+    assert "Are heads with spread-out attention more important when the model is frozen?" in done.output
+    assert f"Report: {tmp_path / 'out' / 'ablation.html'}" in done.output
+    assert read_page(tmp_path / "out" / "ablation.html").find("section", id="heads")
+    assert load_ablation(tmp_path / "out").config["finetune"] is None
+
+
+def test_default_place_in_a_study(ablation, tmp_path):
+    run = Path(ablation.models["folder"].iloc[0])
+    study = tmp_path / "study"
+    shutil.copytree(run, study / "runs" / "seed-0")
+    (study / "results.json").write_text("{}")
+    assert call("ablate", study, "--steps", 0, "--jobs", 1).exit_code == 0
+    assert (study / "ablation" / "ablation.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("ablate",), "give folders of saved models, or --experiment"),
+        (("ablate", ".", "--experiment"), "or --experiment with none"),
+        (("ablate", "nowhere"), "no saved model in 'nowhere'"),
+        (("ablate", "--experiment", "--seeds", "x"), "seeds 'x'"),
+        (("ablate", "--experiment", "--task", "dyck-2-5"), "dyck-2-5"),
+    ],
+)
+def test_mistakes(words, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    done = call(*words)
+    assert done.exit_code == 2
+    assert message in done.output
+    assert "Traceback" not in done.output

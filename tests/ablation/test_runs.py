@@ -1,0 +1,104 @@
+"""Saved models: found, measured once, compared, kept, and loaded again."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from tests.ablation.conftest import CONFIG
+from tl_dyck.ablation import runs
+from tl_dyck.ablation.runs import AblateConfig, ablate_runs, find_runs, load_ablation
+from tl_dyck.files import CorruptFileError
+from tl_dyck.models import build_model, get_config, save_model
+from tl_dyck.tasks import load_task
+
+
+def same(a: pd.DataFrame, b: pd.DataFrame) -> None:
+    pd.testing.assert_frame_equal(a, b, check_dtype=False)
+
+
+def test_experiment(ablation):
+    groups = [f"gpt, 1 layer × 3 heads, {task}" for task in ("dyck-2-4", "dyck-2-4-prefix")]
+    assert ablation.models["group"].tolist() == [group for group in groups for _ in range(2)]
+    heads = ablation.comparison.heads
+    assert list(heads.groupby(["group", "model"], sort=False).size()) == [3, 3, 3, 3]
+    assert heads["model"].nunique() == 4
+    assert {"zero", "gates", "leave-one-out", "stack-likeness", "entropy", "drift"} <= set(heads)
+    assert set(ablation.trajectories["model"]) == set(ablation.models["model"])
+    assert ablation.models["accuracy"].between(0, 1).all()
+    runs_of = [path for source in ablation.sources for path in find_runs(Path(source))]
+    assert [path.as_posix() for path in runs_of] == ablation.models["folder"].tolist()
+
+
+def test_it_is_kept_and_not_measured_again(ablation, monkeypatch):
+    def fails(*arguments, **options):
+        raise AssertionError("measured again")
+
+    monkeypatch.setattr(runs, "measure_heads", fails)
+    again = ablate_runs(ablation.sources, ablation.folder, config=CONFIG, n_jobs=1, progress=False)
+    loaded = load_ablation(ablation.folder)
+    for found in (again, loaded):
+        same(found.comparison.heads, ablation.comparison.heads)
+        same(found.comparison.correlations, ablation.comparison.correlations)
+        for name in ("models", "trajectories", "paths"):
+            same(getattr(found, name), getattr(ablation, name))
+        assert found.answers == ablation.answers
+        assert (found.config, found.sources, found.versions) == (ablation.config, ablation.sources, ablation.versions)
+    saved = json.loads((ablation.folder / "ablation.json").read_text())
+    assert len(saved["heads"]) == 12
+    assert saved["config"]["finetune"]["penalties"] == [0.1, 0.2]
+    assert [answer["text"] for answer in saved["answers"]] == [answer.text for answer in ablation.answers]
+    assert "torch" in saved["versions"]
+
+
+def test_other_options_do_not_mix(ablation):
+    with pytest.raises(CorruptFileError, match="another model, task or configuration"):
+        ablate_runs(ablation.sources, ablation.folder, config=AblateConfig(n=3), n_jobs=1, progress=False)
+
+
+def test_a_model_alone(tmp_path):
+    """Without a run around it: complete strings of its language, or a task; frozen only."""
+    save_model(build_model(get_config("gpt", "dyck-2-4", n_heads=2, d_model=8)), tmp_path / "mine")
+    config = AblateConfig(finetune=None, leave_one_out=None, n=6, n_bootstrap=5)
+    found = ablate_runs([tmp_path / "mine"], tmp_path / "a", config=config, n_jobs=1, progress=False)
+    assert found.comparison.heads["group"].unique().tolist() == ["gpt, 2 layers × 2 heads, complete strings"]
+    assert found.models["accuracy"].isna().all()
+    assert found.trajectories.empty
+    assert load_ablation(tmp_path / "a").models["metric"].isna().all()
+    other = ablate_runs(
+        [tmp_path / "mine"], tmp_path / "b", task="dyck-2-4-prefix", config=config, n_jobs=1, progress=False
+    )
+    assert not other.comparison.heads["zero"].equals(found.comparison.heads["zero"])
+    with pytest.raises(ValueError, match="task 'dyck-3-4'"):
+        ablate_runs([tmp_path / "mine"], tmp_path / "c", task=load_task("dyck-3-4"), config=config, n_jobs=1)
+    with pytest.raises(ValueError, match="named twice"):
+        ablate_runs([tmp_path / "mine"] * 2, tmp_path / "d", config=config, n_jobs=1)
+
+
+def test_runs_are_found_in_order(tmp_path):
+    for family, seed in (("gpt", 10), ("gpt", 9), ("eq6", 1)):
+        save_model(build_model(get_config(family, "dyck-2-4", d_model=8)), tmp_path / "runs" / family / f"seed-{seed}")
+    found = [path.relative_to(tmp_path).as_posix() for path in find_runs(tmp_path)]
+    assert found == ["runs/eq6/seed-1", "runs/gpt/seed-9", "runs/gpt/seed-10"]
+    assert find_runs(tmp_path / found[0]) == [tmp_path / found[0]]
+    (tmp_path / "none").mkdir()
+    with pytest.raises(CorruptFileError, match="no saved model"):
+        find_runs(tmp_path / "none")
+
+
+@pytest.mark.parametrize("damage", ["gone", "another format", "a table is gone"])
+def test_damaged_results(ablation, tmp_path, damage):
+    for path in ablation.folder.glob("*.*"):
+        shutil.copy(path, tmp_path)
+    if damage == "gone":
+        (tmp_path / "ablation.json").unlink()
+    elif damage == "another format":
+        (tmp_path / "ablation.json").write_text("[]")
+    else:
+        (tmp_path / "heads.parquet").unlink()
+    with pytest.raises(CorruptFileError):
+        load_ablation(tmp_path)

@@ -1,0 +1,24 @@
+"""A study whose folder has an ablation shows it in its report."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tests.report.pages import read_page
+from tl_dyck.ablation.runs import AblateConfig, ablate_runs
+from tl_dyck.report import write_report
+
+
+def test_the_report_of_a_study_shows_its_ablation(tiny_study, tmp_path):
+    for path in tiny_study.folder.iterdir():
+        (tmp_path / path.name).symlink_to(path)
+    runs = [tmp_path / "runs" / "gpt" / f"seed-{seed}" for seed in (0, 1)]
+    config = AblateConfig(finetune=None, leave_one_out=None, n=10, n_bootstrap=5)
+    ablate_runs(runs, tmp_path / "ablation", config=config, n_jobs=1, progress=False)
+    moved = replace(tiny_study, folder=tmp_path)
+    page = read_page(write_report(moved, tmp_path / "new.html"))
+    sections = [section.attributes["id"] for section in page.find("main")[0].find("section")]
+    assert sections.index("heads") < sections.index("recalled")
+    assert "#heads" in [link.attributes["href"] for link in page.find("nav")[0].find("a")]
+    without = read_page(write_report(tiny_study, tmp_path / "without.html"))
+    assert not without.find("section", id="heads")
