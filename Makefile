@@ -22,7 +22,7 @@ OFFLINE := HF_HUB_OFFLINE=1 HF_DATASETS_OFFLINE=1 WANDB_MODE=disabled
 ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup study test lint types format bench constraints clean distclean
+.PHONY: help setup study test fuzz lint types format bench constraints clean distclean
 
 help: ## show this list
 	@echo "make TARGET [ARGS=...]; the targets are:"
@@ -35,6 +35,9 @@ study: $(READY) ## train, probe and report: the main job
 
 test: $(READY) ## run the tests
 	$(OFFLINE) $(ONE_THREAD) $(BIN)/python -m pytest -n $(JOBS) --dist worksteal $(ARGS)
+
+fuzz: $(READY) ## hold the exact certifier to enumeration on tens of thousands of random cases
+	$(OFFLINE) $(ONE_THREAD) $(BIN)/python tests/fuzz_certify.py --jobs $(JOBS) $(ARGS)
 
 lint: $(READY) ## check style and formatting
 	$(BIN)/ruff check .

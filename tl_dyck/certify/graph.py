@@ -97,6 +97,16 @@ class StringGraph:
         return bundle, target, closed
 
     @cached_property
+    def arc_slots(self) -> tuple[Slots, ...]:
+        """For each level the first arcs of its nodes, their second arcs, …"""
+        return tuple(_slots(self.arc_start[first : last + 1]) for first, last in self.level_nodes)
+
+    @cached_property
+    def emission_slots(self) -> Slots:
+        """The first emissions of all bundles, their second emissions, …"""
+        return _slots(self.bundle_start)
+
+    @cached_property
     def padded_emissions(self) -> tuple[IntArray, Array]:
         """The emissions of each bundle side by side, and a cost of inf where there is none, [bundles, most]."""
         index = _padded(self.bundle_start)
@@ -108,6 +118,17 @@ class StringGraph:
         path = path[self.option[path] != PREFIX]
         flat = self.emits[path].ravel()
         return tuple(self.symbols.tokens[flat[flat < len(self.symbols.tokens)]].tolist())
+
+
+Slots = tuple[tuple[IntArray, IntArray], ...]
+"""Of segments of a list: (which segments have a j-th entry, where it is) for j = 0, 1, …"""
+
+
+def _slots(start: IntArray) -> Slots:
+    """See `Slots`; segment i is start[i] … start[i + 1] - 1, and none is empty."""
+    size = np.diff(start)
+    having = [np.flatnonzero(size > j) for j in range(int(size.max(initial=0)))]
+    return tuple((rows, start[rows] + j) for j, rows in enumerate(having))
 
 
 class _Parts(NamedTuple):

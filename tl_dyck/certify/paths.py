@@ -22,6 +22,10 @@ __all__ = ["Costs", "Sweep", "count_paths", "emission_costs", "enumerate_below",
 
 BoolArray = NDArray[np.bool_]
 
+_MANY = 32
+"""From so many columns on, segments are reduced entry by entry, row against row: numpy's `reduceat` walks each column by
+itself, which is faster only for few."""
+
 
 @final
 @dataclass(frozen=True)
@@ -105,7 +109,7 @@ def emission_costs(
         costs += extra[:, None]
     if allowed is not None:
         costs[~allowed] = np.inf
-    bundles = np.minimum.reduceat(costs, graph.bundle_start[:-1], axis=0)
+    bundles = _least_of_bundles(graph, costs)
     _close(graph, bundles, groups, np.inf)
     return Costs(costs, bundles)
 
@@ -133,13 +137,7 @@ def extremes(graph: StringGraph, symbols: Array, group: int, allowed: BoolArray 
     if allowed is not None:
         most = least.copy()
         least[~allowed], most[~allowed] = np.inf, -np.inf
-    bundles = np.concatenate(
-        [
-            np.minimum.reduceat(least, graph.bundle_start[:-1], axis=0),
-            -np.maximum.reduceat(most, graph.bundle_start[:-1], axis=0),
-        ],
-        axis=1,
-    )
+    bundles = np.concatenate([_least_of_bundles(graph, least), -_least_of_bundles(graph, most, np.maximum)], axis=1)
     _close(graph, bundles, np.array([group]), np.inf)
     both = _to_go(graph, bundles)[graph.root]
     return both[: symbols.shape[1]], -both[symbols.shape[1] :]
@@ -148,12 +146,40 @@ def extremes(graph: StringGraph, symbols: Array, group: int, allowed: BoolArray 
 def _to_go(graph: StringGraph, bundles: Array) -> Array:
     to_go = np.full((graph.n_nodes, bundles.shape[1]), np.inf)
     to_go[graph.finals] = 0.0
+    if bundles.shape[1] >= _MANY:
+        for (first, last), slots in zip(reversed(graph.level_nodes), reversed(graph.arc_slots), strict=True):
+            here = to_go[first:last]
+            for rows, arcs in slots:
+                through = to_go.take(graph.arc_target[arcs], axis=0)
+                through += bundles.take(graph.arc_bundle[arcs], axis=0)
+                _improve(here, rows, through, np.minimum)
+        return to_go
     for first, last in reversed(graph.level_nodes):
         start, end = graph.arc_start[first], graph.arc_start[last]
         through = to_go.take(graph.arc_target[start:end], axis=0)
         through += bundles.take(graph.arc_bundle[start:end], axis=0)
         np.minimum.reduceat(through, graph.arc_start[first:last] - start, axis=0, out=to_go[first:last])
     return to_go
+
+
+def _least_of_bundles(graph: StringGraph, costs: Array, extreme: np.ufunc = np.minimum) -> Array:
+    """The least (or greatest) cost of each bundle's emissions, [bundles, B]."""
+    if costs.shape[1] < _MANY:
+        reduced: Array = extreme.reduceat(costs, graph.bundle_start[:-1], axis=0)
+        return reduced
+    (_, first), *rest = graph.emission_slots
+    bundles: Array = costs.take(first, axis=0)
+    for rows, emissions in rest:
+        _improve(bundles, rows, costs.take(emissions, axis=0), extreme)
+    return bundles
+
+
+def _improve(least: Array, rows: IntArray, offered: Array, extreme: np.ufunc) -> None:
+    """Take what is offered for some rows if it is better, in place."""
+    if len(rows) == len(least):
+        extreme(least, offered, out=least)
+    else:
+        least[rows] = extreme(least.take(rows, axis=0), offered)
 
 
 def _emission_sums(graph: StringGraph, padded: Array) -> Array:
