@@ -21,3 +21,14 @@ def test_train_and_look(tmp_path):
     page = (tmp_path / "look.html").read_text()
     assert "attention weight" in page
     assert 'src="http' not in page
+
+
+def test_ablate_any_model(tmp_path):
+    done = run("ablate_any_model.py", 150, tmp_path / "path.html", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    for mode in ("zero", "mean", "resample", "uniform-pattern", "gradient"):
+        assert f"HeadImportance({mode}" in done.stdout
+    assert "'L1H" in done.stdout.split("removed, first to last: ")[1]
+    page = (tmp_path / "path.html").read_text()
+    assert "expected gate" in page
+    assert 'src="http' not in page
