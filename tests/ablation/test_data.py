@@ -110,6 +110,10 @@ def test_models_without_heads():
     with pytest.raises(ValueError, match="no attention heads"):
         frozen_importance(plain_model(n_layers=0), TOKENS)
     model = plain_model()
+    model.cfg.load_in_4bit = True
+    with pytest.raises(ValueError, match="4 bits"):
+        frozen_importance(model, TOKENS)
+    model = plain_model()
     del model.hook_dict["blocks.1.attn.hook_z"]  # as if layer 1 were something else
     with pytest.raises(ValueError, match="layer 1 has no hook point"):
         gradient_importance(model, TOKENS)

@@ -85,7 +85,7 @@ def test_other_modes_are_what_one_hook_per_head_gives(any_model, tokens_for, mod
         np.testing.assert_allclose(found.per_example[layer, head], drop, atol=EXACT)
 
 
-LEAN = {"gpt2", "attention only", "results", "gpt-linear", "gpt-uniform"}
+LEAN = {"gpt2", "scale by layer", "attention only", "results", "gpt-linear", "gpt-uniform"}
 
 
 @pytest.mark.parametrize("name", [*PLAIN, *DYCK])

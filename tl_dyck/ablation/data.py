@@ -78,6 +78,8 @@ def check_model(model: Any) -> None:
     """
     if not all(hasattr(model, name) for name in ("cfg", "blocks", "hook_dict", "run_with_hooks")):
         raise TypeError(f"head importance needs a HookedTransformer, not {type(model).__name__}")
+    if getattr(model.cfg, "load_in_4bit", False):
+        raise ValueError("the weights of this model are packed in 4 bits; load it without load_in_4bit to ablate heads")
     for layer in range(model.cfg.n_layers):
         name = f"blocks.{layer}.attn.hook_z"
         if name not in model.hook_dict:

@@ -60,6 +60,9 @@ class LeanTail:
             and (cfg.attn_only or cfg.act_fn in _ACTIVATIONS)
             and not cfg.parallel_attn_mlp
             and not cfg.use_normalization_before_and_after
+            # what only newer releases have
+            and getattr(cfg, "clip_qkv", None) is None
+            and not getattr(cfg, "use_logn_attn", False)
         )
         return (
             known
@@ -104,7 +107,9 @@ def _is_plain(block: Any) -> bool:
     if type(block) is not TransformerBlock or type(block.attn) is not Attention or type(block.ln1) not in _NORMS:
         return False
     attn = block.attn
-    plain = attn.attn_type == "global" and attn.q_norm is None and getattr(attn, "sinks", None) is None
+    plain = attn.attn_type == "global" and not any(
+        getattr(attn, name, None) is not None for name in ("q_norm", "k_norm", "sinks")
+    )
     return plain and (block.cfg.attn_only or (type(block.mlp) is MLP and type(block.ln2) in _NORMS))
 
 

@@ -40,7 +40,7 @@ def attention_entropy(
         patterns = _patterns(model, data[batch], ())
         for layer, pattern in enumerate(patterns):
             entropy = torch.special.entr(pattern.double()).sum(-1).cpu()  # batch head query
-            total[layer] += (entropy * marked[batch][:, None]).sum((0, 2))
+            total[layer] += (entropy * marked[batch][:, None].cpu()).sum((0, 2))
     found: np.ndarray = (total / int(marked.sum())).numpy()
     return found
 
@@ -74,7 +74,7 @@ def pattern_drift(
         pairs = zip(_patterns(before, data[batch], ()), _patterns(after, data[batch], hooks), strict=True)
         for layer, (old, new) in enumerate(pairs):
             moved = (old - new).double().square().sum(-1).cpu()  # batch head query
-            total[layer] += (moved * marked[batch][:, None]).sum((0, 2))
+            total[layer] += (moved * marked[batch][:, None].cpu()).sum((0, 2))
     found: np.ndarray = (total / len(data)).numpy()
     return found
 
