@@ -26,7 +26,9 @@ tune = partial(finetuned_importance, progress=False)
 
 
 def test_useless_heads_are_removed_and_only_those():
-    found = tune(planted(), sample, metric, options=FinetuneConfig(penalties=(0.01, 0.1), steps=80))
+    found = tune(
+        planted(), sample, metric, options=FinetuneConfig(penalties=(0.01, 0.1), steps=40, gate_learning_rate=0.2)
+    )
     assert {head for _, head in found.removal_order} == set(USELESS)
     assert found.status == "finished"
     assert (found.gates[0, list(USEFUL)] == 1).all()
@@ -45,7 +47,7 @@ def test_an_essential_head_survives_longest(seed):
         for name in ("W_V", "W_O"):
             weight = getattr(model.blocks[0].attn, name)
             weight[1:] = 0.2 * torch.randn(weight[1:].shape, generator=generator)
-    options = FinetuneConfig(penalties=(0.3, 30.0), steps=120, learning_rate=3e-3)
+    options = FinetuneConfig(penalties=(0.3, 30.0), steps=60, learning_rate=3e-3, gate_learning_rate=0.2)
     found = tune(model, sample, metric_of_one, options=options, seed=seed)
     assert found.path["n_open"].iloc[0] == 1  # three are gone at a price that the fourth is worth
     assert found.gates.sum() == 0  # and at an absurd one it goes too
@@ -58,7 +60,9 @@ def test_an_essential_head_survives_longest(seed):
 def test_decoys_are_removed_first():
     """An exact construction with a decoy that shows a perfect stack pattern."""
     model = decoy_head(uniform_attention(TASK.language, n_ctx=40).to(torch.float32), "stack")
-    options = FinetuneConfig(penalties=(0.01, 0.02), steps=50, batch_size=8, n_eval=20, learning_rate=1e-4)
+    options = FinetuneConfig(
+        penalties=(0.01, 0.02), steps=25, batch_size=8, n_eval=20, learning_rate=1e-4, gate_learning_rate=0.2
+    )
     found = tune(model, TASK, options=options)
     assert found.removal_order == [(0, 1)]
 

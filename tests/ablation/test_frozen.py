@@ -73,14 +73,22 @@ def test_zero_is_the_model_without_the_slice_of_w_o(any_model, tokens_for):
     assert np.abs(found.values).min() > 1e-4  # every head does something, so the comparison says something
 
 
-@pytest.mark.parametrize("mode", ["mean", "resample", "uniform-pattern"])
+@pytest.mark.parametrize(
+    ("name", "mode"),
+    [
+        *((name, mode) for mode in ("mean", "resample") for name in ("gpt2", "grouped", "eq6", "figure2-onehot")),
+        *((name, "uniform-pattern") for name in ("gpt2", "grouped", "eq6", "figure2-onehot", "gpt-uniform")),
+        *((name, "uniform-pattern") for name in ("no positions by table", "local", "bidirectional", "sinks")),
+    ],
+)
 @torch.no_grad()
-def test_other_modes_are_what_one_hook_per_head_gives(any_model, tokens_for, mode):
-    tokens = tokens_for(any_model)
-    found = frozen_importance(any_model, tokens, odd_metric, mode, seed=5)
-    intact = odd_metric(any_model(tokens), tokens)
-    for layer, head in heads_of(any_model):
-        logits = by_hooks(any_model, tokens, layer, head, mode, _cycle(len(tokens), 5))
+def test_other_modes_are_what_one_hook_per_head_gives(name, tokens_for, mode):
+    model = make_any(name)
+    tokens = tokens_for(model)
+    found = frozen_importance(model, tokens, odd_metric, mode, seed=5)
+    intact = odd_metric(model(tokens), tokens)
+    for layer, head in heads_of(model):
+        logits = by_hooks(model, tokens, layer, head, mode, _cycle(len(tokens), 5))
         drop = intact - odd_metric(logits, tokens)
         np.testing.assert_allclose(found.per_example[layer, head], drop, atol=EXACT)
 
@@ -138,7 +146,7 @@ def test_left_padding_is_masked_as_usual():
 
 
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("chunk", [1, 2, 7, 100])
+@pytest.mark.parametrize("chunk", [1, 7])
 def test_the_chunk_changes_memory_and_nothing_else(tokens_for, mode, chunk):
     model = plain_model()
     tokens = tokens_for(model)

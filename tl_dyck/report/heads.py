@@ -61,7 +61,7 @@ def _answers(ablation: Ablation) -> Figure:
     for question in dict.fromkeys(answer.question for answer in answers):
         told = [answer for answer in answers if answer.question == question]
         items = [element("li", element("p", element("strong", f"{answer.group}. "), answer.text)) for answer in told]
-        blocks.append([element("h3", question), element("ul", items, class_="findings")])
+        blocks.append([element("h3", question), element("ul", items)])
     first = answers[0].question if answers else ""
     count = {verdict: sum(a.question == first and a.verdict == verdict for a in answers) for verdict in _VERDICTS}
     tally = ", ".join(f"{text} for {count[verdict]}" for verdict, text in _VERDICTS.items() if count[verdict])
