@@ -23,7 +23,7 @@ from tl_dyck.tasks import list_tasks
 from tl_dyck.training import TrainConfig, load_result
 from tl_dyck.training.seeds import TrainingFailedError
 
-COMMANDS = ("study", "report", "tasks", "models", "train", "probe", "ablate", "export", "certify")
+COMMANDS = ("study", "report", "reproduce", "tasks", "models", "train", "probe", "ablate", "export", "certify")
 
 
 def call(*words: object) -> Result:

@@ -346,6 +346,28 @@ def certify(
     say_certificates(rnn, text or [], file, question, out, jobs)
 
 
+@app.command()
+def reproduce(
+    scale: Annotated[
+        str, typer.Option(metavar="NAME", help='"quick" (minutes), "full" (12 seeds), "paper" (40 seeds).')
+    ] = "quick",
+    out: Annotated[
+        Path, typer.Option("--out", "-o", metavar="FOLDER", help="Folder for runs, tables and report.")
+    ] = Path("results/reproduce"),
+    jobs: _Jobs = None,
+    device: _Device = None,
+) -> None:
+    """Run every experiment of the Dyck paper, and say of each of its claims whether we find the same.
+
+    Writes [bold]reproduce.html[/bold] and claims.json. What is already in the folder is kept.
+    """
+    from tl_dyck.report.reproducing import say_reproduction, write_reproduction
+    from tl_dyck.study.reproduce import reproduce as run
+
+    done = run(scale, out, n_jobs=jobs, device=_device(device))
+    say_reproduction(done, write_reproduction(done))
+
+
 def main() -> None:
     """Run the command line."""
     app()

@@ -87,7 +87,7 @@ def _contrast(mode: str, where: str) -> list[Claim]:
             measure=partial(found.tied, mode=mode),
         ),
         Claim(
-            name=f"correlation-{mode}-all-weights",
+            name=f"correlation-{mode}-pooled",
             about=_CONTRAST,
             where=where,
             says=f"With and without regularisation together, less violation goes with better accuracy at length "
@@ -228,7 +228,7 @@ CLAIMS = (
     ),
     *(
         Claim(
-            name=f"table-1-types-{k}-depth-{depth}-layers-{layers}",
+            name=f"table-1-k{k}-d{depth}-layers-{layers}",
             about=_VARIATION,
             where="App. D.3, Table 1",
             says=f"Variation in each layer: {k} types, depth {depth}, {layers} layers (the numbers are lost).",

@@ -293,8 +293,9 @@ def misleading(evidence: Evidence) -> Measured:
     kinds = ", ".join(f"{kind} {count}" for kind, count in looking["looks_like"].value_counts().items())
     anyway = int(heads["replaceable"].astype(bool).sum())
     reading = (
-        f"Of {len(heads)} heads of models that are {LEARNED:.0%} accurate, {len(looking)} look interpretable ({kinds or 'none'}), {len(idle)} of them in vain: "
-        f"uniform and random patterns in their place cost at most {REPLACEABLE:.0%} of accuracy. Of all heads, "
+        f"Of {len(heads)} heads of models that are {LEARNED:.0%} accurate, {len(looking)} look interpretable "
+        f"({kinds or 'none'}), {len(idle)} of them in vain: uniform and random patterns in their place cost at most "
+        f"{REPLACEABLE:.0%} of accuracy. Of all these heads, "
         f"{anyway} can be replaced so. Interpretable: the largest weight at {INTERPRETABLE:.0%} of closing brackets is "
         "on the top of the stack, the bracket itself, the bracket before, or BOS."
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -35,7 +34,7 @@ class Reproduction:
     Attributes:
         folder: where everything is.
         scale: how many models.
-        claims: one row per claim: name, about, where, says, quantity, reported (recalled; None if lost), measured (as
+        claims: one row per claim: name, about, where, says, quantity, reported (recalled; "" if lost), measured (as
             text), value, low, high, n_seeds, rule, verdict, reading.
         evidence: what they were judged by.
         environment: versions and hardware.
@@ -110,9 +109,9 @@ def _during(step: int, model: DyckTransformer, folder: Path, *, groups: dict[Pat
         measure_checkpoint(step, model, folder, scale)
 
 
-def judge_all(evidence: Evidence, claims: Sequence[Claim] = CLAIMS) -> pd.DataFrame:
+def judge_all(evidence: Evidence) -> pd.DataFrame:
     """One row per claim, see `Reproduction`."""
-    return pd.DataFrame([_row(claim, evidence) for claim in claims])
+    return pd.DataFrame([_row(claim, evidence) for claim in CLAIMS])
 
 
 def _row(claim: Claim, evidence: Evidence) -> dict[str, Any]:
@@ -123,7 +122,7 @@ def _row(claim: Claim, evidence: Evidence) -> dict[str, Any]:
         "where": claim.where,
         "says": claim.says,
         "quantity": claim.quantity,
-        "reported": claim.reported,
+        "reported": claim.reported or "",
         "measured": found.estimate.text(found.form),
         "value": found.estimate.value,
         "low": found.estimate.low,

@@ -1,0 +1,151 @@
+"""The page of a reproduction: every claim with its verdict, nothing from elsewhere, plots that plotly accepts."""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import io
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import plotly.graph_objects as go
+import pytest
+
+from tests.report.pages import Node, read_page
+from tl_dyck.report.reproducing import say_reproduction, write_reproduction
+from tl_dyck.study.reproduce import CLAIMS, VERDICTS, Reproduction, Scale, load_reproduction, reproduce
+from tl_dyck.study.reproduce import evidence as evidence_module
+from tl_dyck.study.reproduce import run as run_module
+from tl_dyck.study.reproduce.scales import groups_of
+from tl_dyck.study.reproduce.statistics import regression
+from tl_dyck.training import TrainConfig
+
+pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
+
+GROUPS = ("gpt", "minimal-onehot-complete-weight-0", "minimal-onehot-complete-weight-1")
+NAMES = ("table-1-k2-d4-layers-2", "contrastive-beta-complete", "correlation-complete", "correlation-complete-pooled")
+NAMES += ("theorem-2-loss", "theorem-2-length", "misleading-heads")
+SCALE = Scale(
+    name="tiny",
+    **{"seeds": 3, "table_seeds": 1, "contrastive_seeds": 3, "weights": (0.0, 1.0), "lengths": (), "to_the_end": 20},
+    **{"n_accuracy": 30, "n_long": 4, "n_strings": 20, "n_bootstrap": 30},
+)
+
+
+def few_groups(scale: Scale) -> list:
+    made = []
+    for group in groups_of(scale):
+        if group.name in GROUPS:
+            options = {"contrastive_weight": group.training.contrastive_weight, "target": None}
+            training = TrainConfig(steps=9, batch_size=8, check_every=3, check_size=20, **options)
+            made.append(dataclasses.replace(group, training=training))
+    return made
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory: pytest.TempPathFactory):
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (run_module, evidence_module):
+            patch.setattr(module, "groups_of", few_groups)
+        patch.setattr(run_module, "CLAIMS", [claim for claim in CLAIMS if claim.name in NAMES])
+        yield reproduce(SCALE, tmp_path_factory.mktemp("reproduction"), n_jobs=1, progress=False)
+
+
+@pytest.fixture(scope="module")
+def report(done: Reproduction) -> Path:
+    return write_reproduction(done)
+
+
+@pytest.fixture(scope="module")
+def page(report: Path) -> Node:
+    return read_page(report)
+
+
+def test_one_file_that_is_the_same_each_time(done, report, page, tmp_path):
+    assert report == done.folder / "reproduce.html"
+    again = write_reproduction(load_reproduction(done.folder), tmp_path / "new" / "again.html")
+    assert again.read_bytes() == report.read_bytes()
+    for name, attribute in (("script", "src"), ("link", "href"), ("img", "src")):
+        assert all(node.attributes.get(attribute, "data:,").startswith("data:") for node in page.find(name))
+    with pytest.raises(IsADirectoryError, match="name a file"):
+        write_reproduction(done, done.folder)
+
+
+def test_a_row_for_every_claim(done, page):
+    table = page.find("section", id="claims")[0].find("table")[0]
+    rows = table.find("tbody")[0].find("tr")
+    assert len(rows) == len(done.claims) == len(NAMES)
+    for row, claim in zip(rows, done.claims.itertuples(), strict=True):
+        cells = [cell.text for cell in row.children]
+        assert cells[0] == f"{claim.says} ({claim.where})"
+        assert cells[1] == (claim.reported or "–")
+        assert cells[2] == claim.measured
+        assert cells[4] == claim.verdict
+        assert cells[4] in VERDICTS
+        assert claim.reading in cells[5]
+        assert claim.rule in cells[5]
+    heads = [cell.text for cell in table.find("thead")[0].find("th")]
+    assert "reported (recalled)" in heads
+    text = page.find("section", id="claims")[0].text
+    for verdict, meaning in VERDICTS.items():
+        assert f"{verdict}{meaning}" in text
+
+
+def test_the_claims_can_be_saved(done, page):
+    (link,) = page.find("a", download="claims.csv")
+    data = base64.b64decode(link.attributes["href"].partition("base64,")[2])
+    saved = pd.read_csv(io.BytesIO(data), keep_default_na=False)
+    assert saved["verdict"].tolist() == done.claims["verdict"].tolist()
+
+
+def test_every_plot_is_one_that_plotly_draws(page):
+    plots = json.loads(page.find("script", id="data-plots")[0].text)
+    drawn = {node.attributes["data-plot"] for node in page.find("div", class_="plot")}
+    assert drawn == set(plots)
+    assert {name.rpartition("-")[0] for name in plots} == {
+        *("variation", "balance-complete", "theorem-2-loss", "theorem-2-length", "misleading")
+    }
+    for plot in plots.values():
+        go.Figure(data=[_without_colors(trace) for trace in plot["data"]])  # colours are names of the page's variables
+
+
+def _without_colors(value):
+    if isinstance(value, dict):
+        return {key: _without_colors(part) for key, part in value.items() if not key.lower().endswith("color")}
+    return value
+
+
+def test_the_regression_is_that_of_the_marks(done, page):
+    plot = json.loads(page.find("script", id="data-plots")[0].text)["balance-complete-0"]["data"]
+    line = next(trace for trace in plot if trace.get("name") == "regression")
+    models = done.evidence.of(*GROUPS[1:])
+    marks = [trace for trace in plot if trace.get("name", "").startswith("λ")]
+    assert sorted(x for trace in marks for x in trace["x"]) == pytest.approx(sorted(models["beta"]))
+    slope, height = np.polyfit(models["beta"], 100 * models["long_accuracy"], 1)
+    assert line["y"] == pytest.approx([slope * x + height for x in line["x"]], abs=1e-6)
+    _, low, high = regression(
+        models["beta"].to_numpy(), 100 * models["long_accuracy"].to_numpy(), np.array(line["x"]), 30, SCALE.data_seed
+    )
+    assert plot[0]["y"] == pytest.approx(low.tolist())
+    assert plot[1]["y"] == pytest.approx(high.tolist())
+
+
+def test_the_most_different_seeds_are_shown(done, page):
+    (gallery,) = page.find("section", id="patterns")
+    assert gallery.find("h3")[0].text.startswith("gpt Figure 1; these two differ by")
+    assert len(gallery.find("svg")) == 2
+    assert all("top of the stack" in node.attributes["aria-label"] for node in gallery.find("div", role="img"))
+
+
+def test_the_terminal_says_it_in_eighty_columns(done, report, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    say_reproduction(done, report)
+    said = capsys.readouterr().out
+    for claim in done.claims.itertuples():
+        (line,) = [line for line in said.splitlines() if line.startswith(f"{claim.name} ")]
+        assert claim.verdict in line
+        assert claim.measured in line
+        assert len(line) <= 80
+    assert f"{len(NAMES)} claims: " in said

@@ -1,0 +1,130 @@
+"""The page of a reproduction: one row per claim of the paper, ours beside theirs, and the figures behind it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pandas as pd
+from rich.text import Text
+
+from tl_dyck.files import ensure_folder, write_bytes
+from tl_dyck.report.markup import Html, csv_link, element, table
+from tl_dyck.report.page import document
+from tl_dyck.report.reproduced import reproduce_command, reproduced_figures
+from tl_dyck.report.sections import figure_section
+from tl_dyck.report.terminal import console, say_note, say_path
+from tl_dyck.report.terminal import table as lines_table
+from tl_dyck.study.reproduce import VERDICTS, Reproduction
+
+__all__ = ["say_reproduction", "write_reproduction"]
+
+
+def write_reproduction(done: Reproduction, path: str | Path | None = None) -> Path:
+    """Write a reproduction as one self-contained HTML file: no network, scripts inlined once.
+
+    Args:
+        done: from `reproduce` or `load_reproduction`.
+        path: of the file; None for ``reproduce.html`` in its folder.
+
+    Returns:
+        The path.
+
+    Raises:
+        CorruptFileError: a model's patterns are missing or damaged.
+        OSError: the file cannot be written.
+    """
+    target = done.folder / "reproduce.html" if path is None else Path(path)
+    if target.is_dir():
+        raise IsADirectoryError(f"{str(target)!r} is a folder; name a file, such as {str(target / 'reproduce.html')!r}")
+    made = reproduced_figures(done)
+    sections = [
+        ("claims", "Every claim", claims_section(done)),
+        *((figure.name, figure.title, figure_section(figure)) for figure in made),
+        ("about", "How this was made", _about(done)),
+    ]
+    page = document("Wen et al. 2023, reproduced", _lead(done), sections, made, _versions(done))
+    ensure_folder(target.parent)
+    write_bytes(target, page.encode())
+    return target
+
+
+def say_reproduction(done: Reproduction, path: Path) -> None:
+    """Print one line per claim, and where the page is."""
+    rows = lines_table("claim", "measured", "verdict", right=(1,))
+    for claim in done.claims.itertuples():
+        verdict = Text(claim.verdict, style="" if claim.verdict.startswith("reproduced") else "yellow")
+        rows.add_row(Text(claim.name), Text(claim.measured), verdict)
+    console().print(rows)
+    say_note(f"{_tally(done.claims)}. Intervals: 95% bootstrap over seeds.")
+    say_path("Report", path)
+
+
+def claims_section(done: Reproduction) -> list[Html | None]:
+    """The table of claims, for this page or another."""
+    rows = []
+    for claim in done.claims.itertuples():
+        fine = claim.verdict in ("reproduced", "not testable from the text")
+        rows.append(
+            (
+                [claim.says, element("small", f" ({claim.where})")],
+                claim.reported or "–",
+                claim.measured,
+                claim.n_seeds or "exact",
+                claim.verdict if fine else element("strong", claim.verdict, class_="failed"),
+                [element("p", claim.reading), element("p", f"Measured: {claim.quantity}. Rule: {claim.rule}.")],
+            )
+        )
+    columns = ("what the paper says", "reported (recalled)", "measured", "seeds", "verdict", "what was found")
+    caption = (
+        "Claims of Wen et al. 2023 beside our measurements, with 95% bootstrap intervals over seeds. The paper's "
+        "numbers are lost in our copy of its text: what is shown is recalled, for 40 seeds, and decides nothing."
+    )
+    meanings = [[element("dt", verdict), element("dd", meaning)] for verdict, meaning in VERDICTS.items()]
+    return [
+        element("p", f"{_tally(done.claims)}.", class_="reading"),
+        table(caption, columns, rows, numeric=(1, 2, 3)),
+        element("dl", meanings),
+        element("div", csv_link(done.claims, "claims"), class_="tools"),
+    ]
+
+
+def _tally(claims: pd.DataFrame) -> str:
+    counts = claims["verdict"].value_counts()
+    return f"{len(claims)} claims: " + ", ".join(f"{counts[name]} {name}" for name in VERDICTS if name in counts)
+
+
+def _lead(done: Reproduction) -> Html:
+    return element(
+        "p",
+        f"Every experiment of “Transformers are uninterpretable with myopic methods” (Wen et al., NeurIPS 2023, arXiv "
+        f"2312.01429) that its text lets one repeat, on {len(done.evidence.models)} transformers trained at the "
+        f"“{done.scale.name}” scale. For each claim the rule that decides was written down before anything was "
+        "measured.",
+        class_="lead",
+    )
+
+
+def _about(done: Reproduction) -> list[Html]:
+    models = done.evidence.models
+    fields = ["group", "seed", "status", "steps", "accuracy", "long_accuracy", "beta"]
+    return [
+        element("p", "Train, measure and judge again: ", element("code", reproduce_command(done))),
+        element("p", "All models: ", csv_link(models[fields], "models")),
+        element(
+            "details",
+            element("summary", "The whole configuration"),
+            element("pre", element("code", json.dumps(done.scale.to_dict(), indent=1)), tabindex="0"),
+        ),
+    ]
+
+
+def _versions(done: Reproduction) -> Html:
+    facts = done.environment
+    packages = ", ".join(f"{name} {version}" for name, version in facts["versions"].items())
+    entries = {
+        "Versions": f"{packages}, Python {facts['python']}",
+        "Machine": f"{facts['platform']}, {facts['cpu_cores']} CPU cores, {facts['gpu'] or 'no GPU'}",
+        "Training": f"{done.evidence.models['seconds'].sum():,.0f} s in all runs together",
+    }
+    return element("dl", [[element("dt", name), element("dd", value)] for name, value in entries.items()])
