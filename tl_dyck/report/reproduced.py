@@ -60,6 +60,8 @@ def reproduced_figures(done: Reproduction) -> list[Figure]:
 def _variation(done: Reproduction) -> Figure:
     evidence, rows = done.evidence, []
     for group in evidence.groups():
+        if group.training.contrastive_weight or group.longest:
+            continue  # of interest for their balance
         for layer in range(evidence.patterns(group.name).shape[1]):
             found = evidence.variation(group.name, layer=layer)
             e, last = found.estimate, layer == evidence.patterns(group.name).shape[1] - 1

@@ -67,18 +67,24 @@ def claims_section(done: Reproduction) -> list[Html | None]:
         fine = claim.verdict in ("reproduced", "not testable from the text")
         rows.append(
             (
-                [claim.says, element("small", f" ({claim.where})")],
+                element("div", claim.says, element("small", f" ({claim.where})"), style="min-width:13rem"),
                 claim.reported or "–",
                 claim.measured,
                 claim.n_seeds or "exact",
                 claim.verdict if fine else element("strong", claim.verdict, class_="failed"),
-                [element("p", claim.reading), element("p", f"Measured: {claim.quantity}. Rule: {claim.rule}.")],
+                element(
+                    "div",
+                    element("div", claim.reading),
+                    element("small", f"Measured: {claim.quantity}. Rule: {claim.rule}."),
+                    style="min-width:24rem",
+                ),
             )
         )
-    columns = ("what the paper says", "reported (recalled)", "measured", "seeds", "verdict", "what was found")
+    columns = ("what the paper says", "reported (recalled)", "measured", "n", "verdict", "what was found")
     caption = (
         "Claims of Wen et al. 2023 beside our measurements, with 95% bootstrap intervals over seeds. The paper's "
-        "numbers are lost in our copy of its text: what is shown is recalled, for 40 seeds, and decides nothing."
+        "numbers are lost in our copy of its text: what is shown is recalled, for 40 seeds, and decides nothing. n: "
+        "seeds, or models where several kinds are pooled."
     )
     meanings = [[element("dt", verdict), element("dd", meaning)] for verdict, meaning in VERDICTS.items()]
     return [
