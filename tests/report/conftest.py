@@ -5,9 +5,11 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
+from tests.report.browsing import CHROMIUM, browser_arguments
 from tl_dyck.study import Study
 from tl_dyck.study.results import run_folder
 from tl_dyck.tasks import DyckTask, tasks
@@ -56,3 +58,15 @@ def evil_study(tiny_study: Study, tmp_path_factory: pytest.TempPathFactory) -> I
         **tables,
     )
     tasks.unregister(EVIL_TASK)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """The system's Chromium, headless."""
+    playwright = pytest.importorskip(
+        "playwright.sync_api", reason="playwright is not installed: pip install playwright"
+    )
+    with playwright.sync_playwright() as player:
+        launched = player.chromium.launch(executable_path=CHROMIUM, args=browser_arguments())
+        yield launched
+        launched.close()

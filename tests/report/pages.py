@@ -40,7 +40,7 @@ class _Reader(HTMLParser):
         assert len(set(attributes)) == len(attributes), f"an attribute twice in <{tag}>"
         node = Node(tag, {key: value or "" for key, value in attrs}, self.here)
         self.here.children.append(node)
-        if tag not in ("meta", "link", "br", "img"):
+        if tag not in ("meta", "link", "br", "img", "input"):
             self.here = node
 
     def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:

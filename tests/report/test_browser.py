@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,27 +9,12 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from tests.report.browsing import CHROMIUM, PATIENCE, Visit
 from tl_dyck.report import write_report
 from tl_dyck.study import Study
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install playwright")
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium: apt-get install chromium")
-
-_QUIET = (
-    *("--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"),
-    *("--disable-component-update", "--disable-sync"),
-)
-_PATIENCE = 120_000  # milliseconds; only how long to wait before giving up
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    sandbox = () if os.name != "posix" or os.geteuid() else ("--no-sandbox",)  # root cannot have one
-    with playwright.sync_playwright() as player:
-        launched = player.chromium.launch(executable_path=CHROMIUM, args=[*_QUIET, *sandbox])
-        yield launched
-        launched.close()
 
 
 @pytest.fixture(scope="module")
@@ -39,30 +22,6 @@ def reports(tiny_study: Study, evil_study: Study, tmp_path_factory: pytest.TempP
     folder = tmp_path_factory.mktemp("reports")
     studies = {"tiny": tiny_study, "evil": evil_study}
     return {name: write_report(study, folder / f"{name}.html") for name, study in studies.items()}
-
-
-class Visit:
-    """A page with a record of what it complained about and asked for."""
-
-    def __init__(self, browser: Any, path: Path, width: int, scheme: str) -> None:
-        self.context = browser.new_context(
-            viewport={"width": width, "height": 900}, color_scheme=scheme, offline=True, reduced_motion="reduce"
-        )
-        self.page = self.context.new_page()
-        self.page.set_default_timeout(_PATIENCE)
-        self.said: list[str] = []
-        self.asked: list[str] = []
-        self.page.on("console", lambda message: self.said.append(f"{message.type}: {message.text}"))
-        self.page.on("pageerror", lambda error: self.said.append(f"error: {error}"))
-        self.page.on("dialog", lambda dialog: (self.said.append(f"dialog: {dialog.message}"), dialog.dismiss()))
-        self.page.on("request", lambda request: self.asked.append(request.url))
-        self.page.goto(path.as_uri())
-        self.page.wait_for_selector("html[data-drawn=yes]")
-
-    def colors(self) -> tuple[str, str]:
-        """Of the page's background, and of the text in the first plot."""
-        background = self.page.locator("body").evaluate("body => getComputedStyle(body).backgroundColor")
-        return background, self.page.locator(".plot .xtick text").first.evaluate("text => text.style.fill")
 
 
 @pytest.fixture
@@ -172,7 +131,7 @@ def test_colours_follow_the_theme_and_paper_is_light(visit):
     light = seen.colors()
     seen.page.emulate_media(color_scheme="dark")
     text = seen.page.locator(".plot .xtick text").first
-    playwright.expect(text).not_to_have_css("fill", light[1], timeout=_PATIENCE)  # redrawn
+    playwright.expect(text).not_to_have_css("fill", light[1], timeout=PATIENCE)  # redrawn
     dark = seen.colors()
     assert dark[0] != light[0]
     text.evaluate("() => dispatchEvent(new Event('beforeprint'))")

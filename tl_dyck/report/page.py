@@ -21,7 +21,7 @@ from tl_dyck.report.sections import about, figure_section, lead, summary, versio
 from tl_dyck.report.tables import recalled_table, run_table
 from tl_dyck.study import Study
 
-__all__ = ["document", "write_report"]
+__all__ = ["asset", "document", "policy", "shades", "write_report"]
 
 # Attention weight 0 to 1; blue to dark on paper, dark to light on a dark page: lightness alone carries the value.
 _SCALES = {
@@ -95,7 +95,7 @@ def document(
         for figure in made
         for index, plot in enumerate(figure.plots)
     }
-    scripts = [get_plotlyjs(), _asset("report.js")]
+    scripts = [get_plotlyjs(), asset("report.js")]
     body = element(
         "body",
         element("a", "Skip to the report", href="#main", class_="skip"),
@@ -113,12 +113,12 @@ def document(
     head = element(
         "head",
         element("meta", charset="utf-8"),
-        element("meta", http_equiv="Content-Security-Policy", content=_policy(scripts)),
+        element("meta", http_equiv="Content-Security-Policy", content=policy(scripts)),
         element("meta", name_="viewport", content="width=device-width, initial-scale=1"),
         element("meta", name_="color-scheme", content="light dark"),
         element("title", title),
         element("link", rel="icon", href="data:,"),  # or else browsers look for /favicon.ico
-        Html(f"<style>{_asset('report.css')}{_shades()}</style>"),
+        Html(f"<style>{asset('report.css')}{shades()}</style>"),
     )
     return Html("<!DOCTYPE html>\n" + element("html", head, body, lang="en") + "\n")
 
@@ -128,7 +128,7 @@ def _section(name: str, title: str, content: Any) -> Html:
     return element("section", heading, content, id=name, aria_labelledby=f"{name}-title")
 
 
-def _policy(scripts: list[str]) -> str:
+def policy(scripts: list[str]) -> str:
     """Run these scripts and nothing else, and fetch nothing."""
     digests = (base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts)
     allowed = " ".join(f"'sha256-{digest}'" for digest in digests)
@@ -138,11 +138,12 @@ def _policy(scripts: list[str]) -> str:
     )
 
 
-def _asset(name: str) -> str:
+def asset(name: str) -> str:
+    """The text of a style sheet or script of the report."""
     return files("tl_dyck.report").joinpath(name).read_text(encoding="utf-8")
 
 
-def _shades() -> str:
+def shades() -> str:
     """The colours of the heat maps, for light and dark."""
     rules = [f".h{shade}{{fill:var(--h{shade})}}.b{shade}{{background:var(--h{shade})}}" for shade in range(SHADES)]
     light, dark = (

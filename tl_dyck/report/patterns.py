@@ -33,6 +33,7 @@ __all__ = [
     "read_patterns",
     "striking_pair",
     "string_patterns",
+    "token_label",
 ]
 
 SHADES = 24  #: number of shades; the style sheet has a colour .h0 … .h23 for each
@@ -263,7 +264,7 @@ def heat_map(patterns: Patterns, weights: Weights, lines: tuple[str, ...] = ()) 
     )
     parts.append(f'<path class="stack" d="{rings}"/>')
     for position, token in enumerate(patterns.tokens):
-        label, size = _label(token)
+        label, size = token_label(token)
         style = f' style="font-size:{size}px"' if size else ""
         middle = f"{position + 0.5:g}"
         parts.append(f'<text class="q" x="-.25" y="{middle}"{style}>{label}</text>')
@@ -323,7 +324,7 @@ def _runs(values: list[int]) -> Iterator[tuple[int, int, int]]:
             start = end
 
 
-def _label(token: str) -> tuple[Html, float | None]:
+def token_label(token: str) -> tuple[Html, float | None]:
     """A token beside a map, escaped, and its font size in cells; long ones are cut and made smaller."""
     text = token.strip("<>") if token == BOS_STRING else token
     text = text if len(text) <= _LABEL_LENGTH else text[: _LABEL_LENGTH - 1] + "…"

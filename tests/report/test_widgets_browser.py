@@ -1,0 +1,181 @@
+"""Saved widgets in a real browser: no errors, no network, hover, keyboard, and room enough on a telephone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.report.browsing import CHROMIUM, Visit
+from tests.report.conftest import EVIL_BRACKETS
+from tl_dyck import DyckTask, balance_violation, build_model, construct, get_config, load_task
+from tl_dyck.certify import certify_dyck
+from tl_dyck.report import widgets
+from tl_dyck.report.widgets import Widget
+
+pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install playwright")
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium: apt-get install chromium")
+
+TEXT = "[(())]("
+
+
+def make_widgets(task: DyckTask, text: str) -> dict[str, Widget]:
+    models = [build_model(get_config("minimal-onehot", task), seed=seed) for seed in range(8)]
+    first = models[0]
+    deep = task.language.tokenize(text)[:2].tolist()
+    return {
+        "attention": widgets.attention(build_model(get_config("gpt", task), seed=1), text),
+        "seeds": widgets.attention_seeds(models, text),
+        "before-after": widgets.before_after(first, text, task.language.alphabet[0] + text),
+        "balance": widgets.balance_heatmap(balance_violation(first), language=task.language),
+        "certificate": widgets.certificate(certify_dyck(first, task, prefixes=[deep], budget=1).rows[0], first),
+        "rnn": widgets.rnn_steps(first, text),
+    }
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("widgets")
+    evil = DyckTask(name="evil", n_types=2, max_depth=4, brackets=EVIL_BRACKETS)
+    open_0, close_0, open_1, close_1 = EVIL_BRACKETS
+    made = {
+        **make_widgets(load_task("dyck-2-4"), TEXT),
+        **{f"evil-{name}": widget for name, widget in make_widgets(evil, open_0 + open_1 + close_1 + close_0).items()},
+    }
+    return {name: widget.save(folder / f"{name}.html") for name, widget in made.items()}
+
+
+@pytest.fixture
+def visit(browser: Any, saved: dict[str, Path]) -> Iterator[Any]:
+    visits: list[Visit] = []
+
+    def open_page(name: str, width: int = 1000, scheme: str = "light") -> Visit:
+        visits.append(Visit(browser, saved[name], width, scheme))
+        return visits[-1]
+
+    yield open_page
+    for each in visits:
+        assert each.said == []
+        assert len(each.asked) == 1
+        assert each.asked[0].startswith("file:")
+        each.context.close()
+
+
+def at_cell(page: Any, figure: int, q: int, k: int) -> list[float]:
+    """Where on the screen a cell of a map is."""
+    box = page.locator("figure .map").nth(figure)
+    box.scroll_into_view_if_needed()
+    found: list[float] = box.evaluate(
+        "(svg, [x, y]) => { const p = new DOMPoint(x, y).matrixTransform(svg.getScreenCTM()); return [p.x, p.y]; }",
+        [k + 0.5, q + 0.5],
+    )
+    return found
+
+
+@pytest.mark.parametrize("prefix", ["", "evil-"])
+@pytest.mark.parametrize("name", ["attention", "seeds", "before-after", "balance", "certificate", "rnn"])
+def test_no_errors_no_requests_no_sideways_scrolling(visit, name, prefix):
+    for width, scheme in ((400, "dark"), (1600, "light")):
+        page = visit(prefix + name, width, scheme).page
+        assert page.evaluate("Math.max(document.documentElement.scrollWidth, document.body.scrollWidth)") <= width
+        assert page.locator("main").inner_text().strip()
+        for summary in page.locator("summary").all():
+            summary.click()
+        for box in (found.bounding_box() for found in page.locator("figure .map").all()):
+            assert box["x"] >= 0
+            assert box["x"] + box["width"] <= width
+            assert box["width"] >= 110
+        page.mouse.move(200, 300)
+        page.keyboard.press("Tab")
+
+
+def test_hover_tells_weight_tokens_depths_in_every_map(visit):
+    page = visit("seeds").page
+    model = build_model(get_config("minimal-onehot", "dyck-2-4"), seed=3)
+    weight = float(model.run_with_cache(TEXT)[1]["pattern", 0][0, 0, 5, 1])
+    page.mouse.move(*at_cell(page, 3, 5, 1))
+    lines = page.locator("#tip").inner_text().splitlines()
+    assert lines[0] == f"weight {weight:.3f} (seed 3)"
+    assert lines[1] == "query “)” at position 5, depth 1"
+    assert lines[2] == "key “[” at position 1, depth 1, the top of the stack"
+    assert lines[3].startswith("all patterns: 0.")
+    marked = page.locator("rect.cell-at")
+    assert [(cell.get_attribute("y"), cell.get_attribute("x")) for cell in marked.all()] == [("5", "1")] * 8
+    page.mouse.move(2, 2)
+    assert not page.locator("#tip").is_visible()
+    assert marked.count() == 0
+
+
+def test_a_query_is_chosen_by_pointer_and_by_keyboard(visit):
+    page = visit("attention").page
+    cells = page.locator(".cell")
+    assert cells.nth(7).get_attribute("class").split()[-2:] == ["now", "top"]  # it ends with an open bracket
+    cells.nth(4).hover()
+    assert page.locator("#tip").inner_text() == "“)” at position 4, depth 2\nits partner is “(” at 3"
+    assert "now" in cells.nth(4).get_attribute("class")
+    assert "top" in cells.nth(2).get_attribute("class")
+    assert page.locator(".arc.now").count() == 1
+    slider = page.locator(".query")
+    slider.focus()
+    page.keyboard.press("ArrowRight")
+    assert slider.get_attribute("aria-valuetext") == "“)” at position 5, depth 1"
+    assert "now" in cells.nth(5).get_attribute("class")
+    assert page.locator(".tells").first.inner_text().startswith("“)” at 5 attends most to “")
+    assert [row.get_attribute("y") for row in page.locator("rect.row").all()] == ["5", "5"]
+    heights = cells.locator(".weight span").evaluate_all("bars => bars.map(bar => bar.style.height)")
+    assert heights[6:] == ["0%", "0%"]  # later tokens are not looked at
+    assert "100%" in heights
+
+
+def test_before_and_after_point_at_the_same_pair_of_tokens(visit):
+    page = visit("before-after").page  # "[(())](", then "[" + "[(())]("
+    page.mouse.move(*at_cell(page, 0, 3, 2))
+    marked = page.locator("rect.cell-at")
+    assert [(cell.get_attribute("y"), cell.get_attribute("x")) for cell in marked.all()] == [("3", "2"), ("4", "3")]
+    assert page.locator("#tip").inner_text().splitlines()[-1].startswith("after 0.")
+    new = page.locator(".cell.new")
+    assert new.count() == 1
+    at = int(new.get_attribute("data-at"))
+    page.mouse.move(*at_cell(page, 1, 5, at))
+    assert page.locator("#tip").inner_text().endswith("not in the string before")
+
+
+def test_a_cell_of_the_balance_table_says_what_it_is(visit):
+    page = visit("balance").page
+    page.locator(".balance tbody td").nth(9).hover()
+    result = balance_violation(build_model(get_config("minimal-onehot", "dyck-2-4"), seed=0))
+    assert page.locator("#tip").inner_text().splitlines()[0] == f"S/P {result.ratio[0, 0, 1, 1]:.3g}"
+
+
+def test_an_rnn_steps_by_keyboard(visit):
+    page = visit("rnn").page
+    assert "depth 1" in page.locator("#step-state").inner_text()
+    page.locator(".query").focus()
+    page.keyboard.press("Home")
+    for _ in range(3):
+        page.keyboard.press("ArrowRight")
+    assert page.locator("#step-state").inner_text().split() == ["after", "“(”,", "token", "3:", "depth", "3"]
+    assert "one term for each of 4 tokens" in page.locator("#step-sums").inner_text()
+    chances = build_model(get_config("minimal-onehot", "dyck-2-4"), seed=0)("[((")[0, -1].softmax(-1).tolist()
+    amounts = page.locator("#step-logits .amount").all_inner_texts()
+    assert [float(amount.split(" ")[0]) for amount in amounts] == pytest.approx([100 * c for c in chances], abs=0.06)
+
+
+def test_a_widget_works_in_the_frame_of_a_notebook(browser, tmp_path):
+    widget = widgets.attention(construct.stack(load_task("dyck-2-4").language), TEXT)
+    path = tmp_path / "notebook.html"
+    path.write_text(
+        f"<!DOCTYPE html><html data-drawn=yes><body>{widget._repr_html_()}{widget._repr_html_()}</body></html>"
+    )
+    seen = Visit(browser, path, 900, "light")
+    frames = [seen.page.frame_locator("iframe").nth(index) for index in range(2)]
+    for frame in frames:
+        frame.locator(".cell").nth(4).hover()
+        assert frame.locator("#tip").inner_text().startswith("“)” at position 4")
+        assert frame.locator(".tells").first.inner_text().endswith("at 2: 1.000")
+    assert seen.said == []
+    assert seen.asked[0] == path.as_uri()
+    assert all(address.startswith("about:srcdoc") for address in seen.asked[1:])
+    seen.context.close()

@@ -1,0 +1,26 @@
+"""Pictures for notebooks that need no network: attention, balance violation, certificates, an RNN at work.
+
+Each function returns a `Widget`. It shows itself in JupyterLab, VS Code, Colab and marimo, and ``.save("x.html")``
+writes a page that any browser opens, offline too.
+
+>>> from tl_dyck import DyckLanguage, construct
+>>> from tl_dyck.report import widgets
+>>> widgets.attention(construct.uniform_attention(DyckLanguage(2, 4)), "[()]")
+Widget('Attention of minimal-onehot', 0.03 MB)
+"""
+
+from tl_dyck.report.widgets.attending import attention, attention_seeds, before_after
+from tl_dyck.report.widgets.balance import balance_heatmap
+from tl_dyck.report.widgets.certificates import certificate
+from tl_dyck.report.widgets.frame import Widget
+from tl_dyck.report.widgets.stepping import rnn_steps
+
+__all__ = [
+    "Widget",
+    "attention",
+    "attention_seeds",
+    "balance_heatmap",
+    "before_after",
+    "certificate",
+    "rnn_steps",
+]

@@ -1,0 +1,264 @@
+"""Attention patterns: of one model, of many side by side, and before and after a change."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from difflib import SequenceMatcher
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from tl_dyck.language import DyckLanguage
+from tl_dyck.report.markup import Html, element
+from tl_dyck.report.patterns import color_bar, heat_map
+from tl_dyck.report.widgets.frame import Widget, note
+from tl_dyck.report.widgets.strings import Text, UnreadableTextError, strip, text_of, token_texts
+
+__all__ = ["attention", "attention_seeds", "before_after", "figure_of", "thousandths"]
+
+_MOST_MAPS = 64
+
+Pattern = Float[np.ndarray, "_query _key"]
+String = str | Int[Tensor, " pos"]
+
+_HOW = (
+    "Rows are queries, columns keys; every row sums to 1. Point at a cell for its weight, at a token (or move the "
+    "slider) for what it attends to. "
+)
+_STACK = (
+    "Arcs join matching brackets (dashed: still open), colours are depths, rings mark the top of the stack: the last "
+    "bracket still open, where a parser would look."
+)
+
+
+def attention(
+    model: Any,
+    text: String,
+    *,
+    layer: int | None = None,
+    head: int | None = None,
+    language: DyckLanguage | None = None,
+) -> Widget:
+    """The attention patterns of one model on a string.
+
+    Args:
+        model: a Dyck model, or any causal HookedTransformer.
+        text: the string, to which the model's tokenizer adds BOS; or tokens as they are.
+        layer: only this one; negative counts from the last. None for all.
+        head: likewise.
+        language: whose brackets the tokens are; None for the model's own, if it has one.
+
+    Raises:
+        UnreadableTextError: too long a string, or too many patterns.
+        ValueError: no such layer or head, or attention that also looks ahead.
+    """
+    string, patterns = _read(model, text, language)
+    layers, heads = _chosen("layer", layer, patterns.shape[0]), _chosen("head", head, patterns.shape[1])
+    several = patterns.shape[1] > 1
+    maps = [
+        (f"layer {at}" + (f", head {which}" if several else ""), 0, patterns[at, which])
+        for at in layers
+        for which in heads
+    ]
+    return _widget(f"Attention of {_name(model)}", [string], maps)
+
+
+def attention_seeds(
+    models: Sequence[Any] | Mapping[str, Any],
+    text: String,
+    *,
+    layer: int = -1,
+    head: int = 0,
+    language: DyckLanguage | None = None,
+) -> Widget:
+    """One head of many models side by side, on the same string; a cell is marked in all of them.
+
+    Args:
+        models: such as the seeds of one family; a mapping gives them names.
+        text: see `attention`.
+        layer: which one; negative counts from the last.
+        head: which one.
+        language: see `attention`.
+
+    Raises:
+        UnreadableTextError: no model, too many of them, too long a string, or models that do not read it alike.
+        ValueError: no such layer or head.
+    """
+    named = dict(models) if isinstance(models, Mapping) else {f"seed {i}": model for i, model in enumerate(models)}
+    if not named:
+        raise UnreadableTextError("there is no model to look at; give at least one")
+    maps, strings = [], []
+    for name, model in named.items():
+        string, patterns = _read(model, text, language)
+        strings.append(string)
+        maps.append((name, 0, _one(patterns, layer, head)))
+    odd = [name for name, string in zip(named, strings, strict=True) if string.ids != strings[0].ids]
+    if odd:
+        raise UnreadableTextError(f"models read the string as different tokens: {next(iter(named))} and {odd[0]}")
+    first = next(iter(named.values()))
+    names = {_name(model) for model in named.values()}
+    what = f"{names.pop()} models" if len(names) == 1 else "models"
+    place = f"layer {layer % first.cfg.n_layers}" + (f", head {head}" if first.cfg.n_heads > 1 else "")
+    return _widget(f"Attention of {len(maps)} {what}, {place}", strings[:1], maps)
+
+
+def before_after(
+    model: Any,
+    text_a: String,
+    text_b: String,
+    *,
+    after: Any = None,
+    layer: int = -1,
+    head: int = 0,
+    language: DyckLanguage | None = None,
+) -> Widget:
+    """One head before and after a change of the string, of the model, or of both.
+
+    Tokens that both strings share are matched up (longest common blocks), and pointing at a cell marks the same pair
+    of tokens in the other pattern.
+
+    Args:
+        model: see `attention`.
+        text_a: the string before.
+        text_b: the string after; it may be the same.
+        after: the model after, for example fine-tuned; None for the same one.
+        layer: which one; negative counts from the last.
+        head: which one.
+        language: see `attention`.
+
+    Raises:
+        UnreadableTextError: too long a string.
+        ValueError: no such layer or head.
+    """
+    models = (model, model if after is None else after)
+    strings, maps = [], []
+    for index, (name, each, text) in enumerate(zip(("before", "after"), models, (text_a, text_b), strict=True)):
+        string, patterns = _read(each, text, language)
+        strings.append(string)
+        maps.append((f"{name}{_prediction(each, string)}", index, _one(patterns, layer, head)))
+    links = _links(strings[0], strings[1])
+    what = _name(model) if after is None else f"{_name(model)} and {_name(after)}"
+    place = f"layer {layer % model.cfg.n_layers}" + (f", head {head}" if model.cfg.n_heads > 1 else "")
+    new = [position for position, source in enumerate(links[1]) if source < 0]
+    return _widget(f"Before and after: {what}, {place}", strings, maps, links=links, new=new)
+
+
+def _widget(
+    title: str,
+    strings: list[Text],
+    maps: list[tuple[str, int, Pattern]],
+    *,
+    links: list[list[int]] | None = None,
+    new: Sequence[int] = (),
+) -> Widget:
+    if len(maps) > _MOST_MAPS:
+        raise UnreadableTextError(
+            f"{len(maps)} patterns on one page are too many to compare; choose at most {_MOST_MAPS} "
+            "with layer=… or head=…"
+        )
+    size = {1: "one", 2: "two"}.get(len(maps), "many")
+    figures = [
+        figure_of(name, strings[which], which, index, pattern) for index, (name, which, pattern) in enumerate(maps)
+    ]
+    lines = [strip(string, index) for index, string in enumerate(strings)]
+    explained = note(_HOW, _STACK if strings[0].depth is not None else None)
+    body = [lines, element("div", figures, class_=f"heads {size}"), color_bar(), explained]
+    data = {
+        "strings": [string.to_json() for string in strings],
+        "maps": [{"name": name, "string": which, "weights": thousandths(pattern)} for name, which, pattern in maps],
+        "links": links,
+        "new": list(new),
+    }
+    rows = {"one": 1, "two": 1, "many": -(-len(maps) // 4)}[size]
+    height = 330 + 130 * (len(strings) - 1) + rows * {"one": 520, "two": 460, "many": 290}[size]
+    return Widget(title=title, height=min(height, 1000), body=body, data=data)
+
+
+def figure_of(name: str, string: Text, which: int, index: int, pattern: Pattern) -> Html:
+    """A heat map with its name and a line that the script fills; `which` string it is of, `index` its number."""
+    finite = bool(np.isfinite(pattern).all())
+    if finite:
+        said = f"; {string.patterns.in_words(pattern)}" if any(top >= 0 for top in string.top) else ""
+        inside = element(
+            "div",
+            heat_map(string.patterns, pattern),
+            role="img",
+            aria_label=f"Attention, {name}{said}",
+            style=f"max-width:{2.2 * (len(string.tokens) + 1.7):.1f}rem",  # short strings have no huge cells
+        )
+    else:
+        inside = element("p", "no pattern: the weights are not finite", class_="nomap")
+    return element(
+        "figure",
+        element("h2", name),
+        inside,
+        element("figcaption", class_="tells", aria_live="polite" if index == 0 else None),
+        class_="head",
+        data_map=index if finite else None,
+        data_string=which,
+    )
+
+
+def _read(
+    model: Any, text: String, language: DyckLanguage | None
+) -> tuple[Text, Float[np.ndarray, "layer head query key"]]:
+    """A string and all patterns on it, from one forward pass."""
+    if getattr(model.cfg, "attention_dir", "causal") != "causal":
+        raise ValueError("this widget draws causal attention, which never looks ahead; this model's is bidirectional")
+    language = language or getattr(model.cfg, "language", None)
+    tokens = model.to_tokens(text) if isinstance(text, str) else text.to(model.cfg.device)[None]
+    ids = tokens[0].cpu()
+    string = text_of(ids.tolist(), token_texts(model, ids, language), language)
+    with torch.no_grad():
+        _, cache = model.run_with_cache(tokens, names_filter=lambda name: name.endswith("hook_pattern"))
+    layers = [cache["pattern", layer][0].double().cpu().numpy() for layer in range(model.cfg.n_layers)]
+    return string, np.stack(layers)
+
+
+def _one(patterns: Float[np.ndarray, "layer head query key"], layer: int, head: int) -> Pattern:
+    (at,), (which,) = _chosen("layer", layer, patterns.shape[0]), _chosen("head", head, patterns.shape[1])
+    found: Pattern = patterns[at, which]
+    return found
+
+
+def _chosen(what: str, number: int | None, n: int) -> list[int]:
+    if number is None:
+        return list(range(n))
+    if not -n <= number < n:
+        raise ValueError(f"there is no {what} {number}; the model has {n}, counted from 0")
+    return [number % n]
+
+
+def _prediction(model: Any, string: Text) -> str:
+    """What a Dyck model expects next; nothing for others, whose vocabulary is large."""
+    language = getattr(model.cfg, "language", None)
+    if language is None:
+        return ""
+    with torch.no_grad():
+        chances = model(torch.tensor([string.ids], device=model.cfg.device))[0, -1].softmax(-1)
+    likely = int(chances.argmax())
+    name = [*language.alphabet, "the end"][likely]
+    return f": next “{name}”, {float(chances[likely]):.1%}"
+
+
+def _links(a: Text, b: Text) -> list[list[int]]:
+    """For each token of one string its position in the other, -1 for those that are not in it."""
+    there, back = [-1] * len(a.ids), [-1] * len(b.ids)
+    for block in SequenceMatcher(None, a.ids, b.ids, autojunk=False).get_matching_blocks():
+        for offset in range(block.size):
+            there[block.a + offset] = block.b + offset
+            back[block.b + offset] = block.a + offset
+    return [there, back]
+
+
+def thousandths(pattern: Pattern) -> list[int | None]:
+    """The lower triangle in thousandths, row by row; None for what is not finite."""
+    rows, columns = np.tril_indices(len(pattern))
+    return [round(1000 * weight) if np.isfinite(weight) else None for weight in pattern[rows, columns].tolist()]
+
+
+def _name(model: Any) -> str:
+    return str(getattr(model.cfg, "model_name", None) or "model")

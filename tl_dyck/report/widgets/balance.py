@@ -1,0 +1,134 @@
+"""Balance violation as a table whose cells are shaded."""
+
+from __future__ import annotations
+
+import math
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+from jaxtyping import Float
+
+from tl_dyck.language import DyckLanguage
+from tl_dyck.report.markup import Html, element
+from tl_dyck.report.patterns import SHADES
+from tl_dyck.report.widgets.frame import Widget, note
+
+__all__ = ["balance_heatmap"]
+
+
+@runtime_checkable
+class Violation(Protocol):
+    """What `tl_dyck.balance_violation` returns."""
+
+    @property
+    def beta(self) -> float:
+        """The mean of `ratio`."""
+
+    @property
+    def ratio(self) -> Float[np.ndarray, "depth pair_depth n_types n_types"]:
+        """S / P."""
+
+    @property
+    def S(self) -> Float[np.ndarray, "depth pair_depth n_types n_types"]:
+        """Eq. 15."""
+
+    @property
+    def P(self) -> Float[np.ndarray, "depth n_types"]:
+        """Eq. 17."""
+
+
+def balance_heatmap(result: Violation, *, language: DyckLanguage | None = None) -> Widget:
+    """S / P of a balance violation, for every closing bracket (rows) and every matched pair before it (columns).
+
+    Args:
+        result: of `tl_dyck.balance_violation`.
+        language: whose brackets to show; None for the default brackets of that size.
+
+    Raises:
+        ValueError: the language has another number of types or another depth than the result.
+    """
+    n_depths, deepest, k, _ = result.ratio.shape
+    language = language or DyckLanguage(k, deepest)
+    if (language.n_types, language.max_depth) != (k, deepest):
+        raise ValueError(f"the result is of {k} types and depth {deepest}, not of {language}")
+    names = language.alphabet
+    columns = [(i, at) for at in range(deepest) for i in range(k)]
+    over = [element("th", f"depth {at + 1}", colspan=k, scope="colgroup") for at in range(deepest)]
+    pairs = [element("th", names[2 * i], names[2 * i + 1], scope="col", class_="bracket") for i, _ in columns]
+    rows = []
+    for d in range(n_depths):
+        for j in range(k):
+            head = [element("th", names[2 * j + 1], scope="row", class_="bracket")]
+            if j == 0:
+                head.insert(0, element("th", f"depth {d + 1}", rowspan=k, scope="rowgroup"))
+            cells = [_cell(result, d, at, i, j, names) for i, at in columns]
+            rows.append(element("tr", head, cells))
+    heading = [
+        element("tr", element("td", "closing ↓ pair →", colspan=2, rowspan=2), over),
+        element("tr", pairs),
+    ]
+    meaning = element("span", "S/P of a closing bracket (row, with its depth) and a matched pair before it (column)")
+    caption = element("caption", meaning)
+    grid = element("table", caption, element("thead", heading), element("tbody", rows), class_="balance")
+    words = (
+        "0: no matched pair, anywhere, disturbs what comes after it: what being right at every length asks for."
+        if result.beta < 1e-6
+        else "The larger, the more a matched pair that is already closed disturbs what comes after it; at 1, one pair "
+        "can outweigh the bracket that is to be closed."
+    )
+    body = [
+        element(
+            "p", element("strong", f"β = {_number(result.beta)}", class_="verdict"), " (mean of all cells). ", words
+        ),
+        element("div", grid, class_="scroll", tabindex="0", role="region", aria_label="table, scrolls sideways"),
+        _scale(),
+        note(
+            "S: how much the pair adds to the attention output of that query, before normalisation (Eq. 15). P: what "
+            "has to be told apart, the least output that still depends on the right bracket (Eq. 17). Point at a cell "
+            "for both."
+        ),
+    ]
+    return Widget(
+        title="Balance violation",
+        height=min(1000, 400 + 31 * n_depths * k),
+        body=body,
+        data={"strings": [], "maps": [], "links": None, "new": []},
+    )
+
+
+def _cell(result: Violation, d: int, at: int, i: int, j: int, names: tuple[str, ...]) -> Html:
+    ratio, s, p = float(result.ratio[d, at, i, j]), float(result.S[d, at, i, j]), float(result.P[d, j])
+    pair = f"“{names[2 * i]}” at depth {at + 1} and its “{names[2 * i + 1]}”"
+    tip = (
+        f"S/P {_number(ratio)}\nS {_number(s)}: {pair}\nP {_number(p)}: query “{names[2 * j + 1]}” at depth {d + 1}"
+        if math.isfinite(ratio)
+        else f"not finite: {pair}"
+    )
+    shade = _shade(ratio)
+    text = "–" if not math.isfinite(ratio) else f"{ratio:.2f}" if ratio >= 0.005 else "0"
+    # where the text must be light to be read; on a dark page it must be dark a little earlier
+    contrast = " strong" if shade >= 14 else " middle" if shade >= 12 else ""
+    return element("td", text, class_=f"b{shade}{contrast}", data_tip=tip)
+
+
+def _shade(ratio: float) -> int:
+    """The square root, as in the attention maps, so that small violations show; 1 and more is the last shade."""
+    if not math.isfinite(ratio):
+        return 0
+    return round(math.sqrt(min(max(ratio, 0.0), 1.0)) * (SHADES - 1))
+
+
+def _scale() -> Html:
+    shades = element("span", [element("span", class_=f"b{shade}") for shade in range(SHADES)], class_="shades")
+    ticks = [
+        element("span", name, style=f"left:{100 * value**0.5:.1f}%")
+        for value, name in ((0, "0"), (0.05, "0.05"), (0.25, "0.25"), (0.5, "0.5"), (1, "≥ 1"))
+    ]
+    label = element("span", "S/P (square-root scale)")
+    return element(
+        "div", element("div", label, shades, element("span", ticks, class_="ticks"), class_="bar"), class_="colorbar"
+    )
+
+
+def _number(value: float) -> str:
+    return f"{value:.3g}" if abs(value) >= 1e-3 or value == 0 else f"{value:.1e}"

@@ -1,0 +1,160 @@
+"""A certificate in words: the string, the verdict, and the worst string with its edits marked."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+
+from tl_dyck.certify import Certificate, DyckCertificate, Edit
+from tl_dyck.language import DyckLanguage
+from tl_dyck.report.markup import Html, element, table
+from tl_dyck.report.widgets.frame import Widget, note
+from tl_dyck.report.widgets.strings import text_of, token_texts, words
+from tl_dyck.rnn import TwoLayerRNN, export_rnn
+
+__all__ = ["certificate", "marks", "output_names", "rnn_language"]
+
+_MOST_LOGITS = 12
+_MARKS = {"certified": "✓", "falsified": "✗", "unknown": "?"}
+
+
+def certificate(
+    cert: Certificate | DyckCertificate, rnn_or_model: Any, *, language: DyckLanguage | None = None
+) -> Widget:
+    """A certificate: verdict, original string, worst string with its edits marked, and the logits on both.
+
+    Args:
+        cert: of `tl_dyck.certify.certify`, or a row of `certify_dyck`.
+        rnn_or_model: what was certified.
+        language: whose brackets the tokens are; None for the model's own, if it has one.
+    """
+    if isinstance(cert, DyckCertificate):
+        cert = cert.certificate
+    rnn = rnn_or_model if isinstance(rnn_or_model, TwoLayerRNN) else export_rnn(rnn_or_model)
+    language = language or rnn_language(rnn)
+    outputs = output_names(rnn, language)
+    target = outputs[cert.target]
+    before = _logits(rnn, cert.tokens)
+    body = [_verdict(cert, target), _strings(cert, rnn, language), _table(cert, outputs, before), _facts(cert)]
+    return Widget(
+        title=f"Certificate: {cert.status}",
+        height=520 + 34 * min(len(outputs), _MOST_LOGITS),
+        body=body,
+        data={"strings": [], "maps": [], "links": None, "new": []},
+    )
+
+
+def rnn_language(rnn: TwoLayerRNN) -> DyckLanguage | None:
+    """The Dyck language that an RNN counts the depth of, None if it counts none."""
+    config = rnn.config
+    if config.n_types is None or config.max_depth is None:
+        return None
+    return DyckLanguage(config.n_types, config.max_depth, config.alphabet and config.alphabet[: 2 * config.n_types])
+
+
+def _verdict(cert: Certificate, target: str) -> Html:
+    said = {
+        "certified": f"On every string of the space {cert.space} the model prefers “{target}”: its logit is above all "
+        f"others by at least {cert.lower:.3g}. This is proved.",
+        "falsified": f"There is a string in the space {cert.space} on which the model no longer prefers “{target}”: "
+        f"its logit is {-cert.upper:.3g} below another.",
+        "unknown": f"Whether the model prefers “{target}” on every string of the space {cert.space} is not settled: "
+        f"the least margin lies between {cert.lower:.3g} (proved) and {cert.upper:.3g} (seen).",
+    }[cert.status]
+    badge = element("strong", f"{_MARKS[cert.status]} {cert.status}", class_=f"verdict {cert.status}")
+    return element("p", badge, " ", said, f" ({cert.reason})" if cert.reason else None, class_="reading")
+
+
+def _strings(cert: Certificate, rnn: TwoLayerRNN, language: DyckLanguage | None) -> list[Html]:
+    def show(ids: tuple[int, ...], marked: set[int], *, removed: bool) -> Html:
+        string = torch.tensor(ids)
+        return words(text_of(ids, token_texts(rnn, string, language), language), marked, removed=removed)
+
+    edits = () if cert.worst is None else cert.worst.edits
+    taken, put = marks(edits)
+    parts = [element("h2", "The string"), show(cert.tokens, taken, removed=True)]
+    if cert.worst is not None:
+        name = "Counterexample" if cert.status == "falsified" else "The worst string that was run"
+        listed = [element("li", _edit(edit, rnn, language)) for edit in edits]
+        parts += [
+            element("h2", name),
+            show(cert.worst.tokens, put, removed=False),
+            element("ul", listed or element("li", "no edit: it is the string itself"), class_="edits"),
+        ]
+    return parts
+
+
+def marks(edits: tuple[Edit, ...]) -> tuple[set[int], set[int]]:
+    """Positions in the original string that edits take away, and in the edited string that they put in."""
+    taken: set[int] = set()
+    put: set[int] = set()
+    shift = 0
+    for edit in sorted(edits, key=lambda edit: (edit.start, len(edit.removed))):
+        taken.update(range(edit.start, edit.start + len(edit.removed)))
+        put.update(range(edit.start + shift, edit.start + shift + len(edit.inserted)))
+        shift += len(edit.inserted) - len(edit.removed)
+    return taken, put
+
+
+def _edit(edit: Edit, rnn: TwoLayerRNN, language: DyckLanguage | None) -> str:
+    between = "" if language is not None or rnn.config.separator == "" else " "
+
+    def text(tokens: tuple[int, ...]) -> str:
+        return between.join(token_texts(rnn, torch.tensor(tokens), language))
+
+    if not edit.removed:
+        what = f"“{text(edit.inserted)}” put in before position {edit.start}"
+    elif not edit.inserted:
+        what = f"“{text(edit.removed)}” at position {edit.start} left out"
+    else:
+        what = f"“{text(edit.removed)}” at position {edit.start} becomes “{text(edit.inserted)}”"
+    return f"{what} ({edit.transformation})"
+
+
+def _table(cert: Certificate, outputs: list[str], before: list[float]) -> list[Html]:
+    after = before if cert.worst is None else list(cert.worst.logits)
+    others = sorted(set(range(len(outputs))) - {cert.target}, key=lambda index: -after[index])
+    chosen = [cert.target, *others[: _MOST_LOGITS - 1]]
+    low = min(min(before[index], after[index]) for index in chosen)
+    high = max(max(before[index], after[index]) for index in chosen)
+
+    def bar(value: float) -> Html:
+        share = (value - low) / (high - low) if high > low else 1.0
+        inside = element("span", style=f"width:{100 * share:.1f}%") if math.isfinite(share) else None
+        return element("span", element("span", inside, class_="meter"), f"{value:.3f}", class_="value")
+
+    rows = [
+        [f"“{outputs[index]}”" + (" (target)" if index == cert.target else ""), bar(before[index]), bar(after[index])]
+        for index in chosen
+    ]
+    omitted = len(outputs) - len(chosen)
+    more = f"; {omitted} lower ones are left out" if omitted else ""
+    name = "on the counterexample" if cert.status == "falsified" else "on the worst string"
+    caption = f"What the model says comes next{more}"
+    return [element("h2", "Logits at the last position"), table(caption, ["output", "on the string", name], rows)]
+
+
+def _facts(cert: Certificate) -> Html:
+    counts = "".join(f", {value:,} {name.replace('_', ' ')}" for name, value in cert.stats.items())
+    return note(
+        f"Certifier {cert.certifier}, {cert.seconds:.2g} s{counts}. The margin is the target's logit minus the largest "
+        f"other; its least value over the space lies in [{cert.lower:.4g}, {cert.upper:.4g}]."
+    )
+
+
+def output_names(rnn: TwoLayerRNN, language: DyckLanguage | None) -> list[str]:
+    """What each logit stands for: tokens, or classes."""
+    n = rnn.config.d_vocab_out
+    if n != rnn.config.d_vocab:
+        return [f"class {index}" for index in range(n)]
+    return token_texts(rnn, torch.arange(n), language)
+
+
+def _logits(rnn: TwoLayerRNN, tokens: tuple[int, ...]) -> list[float]:
+    bos = rnn.config.bos_token
+    string = tokens if bos is None or tokens[:1] == (bos,) else (bos, *tokens)
+    with torch.no_grad():
+        values: list[float] = rnn.last_logits(torch.tensor([string]))[0].tolist()
+    return values

@@ -1,0 +1,99 @@
+"""What all widgets are: a small page of its own, shown in a frame or saved."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, final
+
+from tl_dyck.files import ensure_folder, write_bytes
+from tl_dyck.report.markup import Child, Html, element, json_block
+from tl_dyck.report.page import asset, policy, shades
+
+__all__ = ["Widget", "note"]
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Widget:
+    """Something to look at, in a notebook or as a file.
+
+    The page is complete: style, script and data are inside, and its policy forbids the browser to fetch or run
+    anything else. In a notebook it stands in a frame, so its style touches nothing around it.
+
+    Attributes:
+        title: what it shows.
+        height: of the frame in a notebook, in pixels; what does not fit is scrolled to.
+        body: the content, as markup.
+        data: what the script reads.
+    """
+
+    title: str
+    height: int
+    body: Child = field(repr=False)
+    data: dict[str, Any] = field(repr=False)
+
+    def __repr__(self) -> str:
+        return f"Widget({self.title!r}, {len(self.html.encode()) / 1e6:.2f} MB)"
+
+    @property
+    def html(self) -> str:
+        """The whole page."""
+        script = asset("widgets/widgets.js")
+        style = f"{asset('report.css')}{shades()}{asset('widgets/widgets.css')}"
+        head = element(
+            "head",
+            element("meta", charset="utf-8"),
+            element("meta", http_equiv="Content-Security-Policy", content=policy([script])),
+            element("meta", name_="viewport", content="width=device-width, initial-scale=1"),
+            element("meta", name_="color-scheme", content="light dark"),
+            element("title", self.title),
+            element("link", rel="icon", href="data:,"),  # or else browsers look for /favicon.ico
+            Html(f"<style>{style}</style>"),
+        )
+        body = element(
+            "body",
+            element("main", element("h1", self.title), self.body),
+            element("div", id="tip", hidden=True),
+            json_block("data", self.data),
+            Html(f"<script>{script}</script>"),
+        )
+        return Html("<!DOCTYPE html>\n" + element("html", head, body, lang="en") + "\n")
+
+    def _repr_html_(self) -> str:
+        # a sandbox without allow-same-origin: whatever the page does, it cannot reach the notebook
+        return element(
+            "iframe",
+            srcdoc=self.html,
+            title=self.title,
+            sandbox="allow-scripts",
+            width="100%",
+            height=self.height,
+            style="border:0;width:100%",
+        )
+
+    def save(self, path: str | Path) -> Path:
+        """Write the widget as one self-contained HTML file.
+
+        Args:
+            path: of the file; its folder is made if need be.
+
+        Returns:
+            The path.
+
+        Raises:
+            IsADirectoryError: `path` is a folder.
+        """
+        target = Path(path)
+        if target.is_dir():
+            raise IsADirectoryError(
+                f"{str(target)!r} is a folder; name a file, such as {str(target / 'widget.html')!r}"
+            )
+        ensure_folder(target.parent)
+        write_bytes(target, self.html.encode())
+        return target
+
+
+def note(*children: Child) -> Html:
+    """A remark in small print."""
+    return element("p", *children, class_="note")

@@ -1,0 +1,183 @@
+"""Strings of tokens: brackets coloured by depth, matching pairs joined by arcs, edits marked."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from typing import Any, final
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from tl_dyck.language import DyckLanguage
+from tl_dyck.language.dyck import BOS_STRING
+from tl_dyck.report.markup import Html, element
+from tl_dyck.report.patterns import Patterns, token_label
+
+__all__ = ["N_COLORS", "Text", "UnreadableTextError", "arcs", "strip", "text_of", "token_texts", "words"]
+
+N_COLORS = 6  #: depths beyond begin with the first colour again; style sheet .d0 … .d5
+_LARGEST = 256  # tokens: beyond, cells are smaller than a pixel
+
+
+class UnreadableTextError(ValueError):
+    """A text that a widget cannot show; the message says why."""
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Text:
+    """A string and what is known about it.
+
+    Attributes:
+        ids: the tokens as numbers, BOS included.
+        tokens: as text.
+        depth: after each token; None if the tokens are no brackets.
+        pair: position of each token's partner, -1 for none.
+        top: position of the top of the stack after each token, -1 for none.
+        closing: whether each token closes.
+    """
+
+    ids: list[int]
+    tokens: list[str]
+    depth: list[int] | None = None
+    pair: list[int] = field(default_factory=list)
+    top: list[int] = field(default_factory=list)
+    closing: list[bool] = field(default_factory=list)
+
+    @property
+    def patterns(self) -> Patterns:
+        """What a heat map needs to know."""
+        depth = [0] * len(self.tokens) if self.depth is None else self.depth
+        return Patterns(tokens=self.tokens, depth=depth, top=self.top, closing=self.closing, groups=[])
+
+    def color(self, position: int) -> str | None:
+        """The class of a token's colour, which it shares with its partner; None if it has no depth."""
+        if self.depth is None or self.tokens[position] == BOS_STRING:
+            return None
+        outer = self.depth[position] - (0 if self.closing[position] else 1)  # an open and its close, alike
+        return f"d{outer % N_COLORS}"
+
+    def to_json(self) -> dict[str, Any]:
+        """What the script needs."""
+        return {"tokens": self.tokens, "depth": self.depth, "pair": self.pair, "top": self.top}
+
+
+def text_of(ids: Sequence[int], tokens: Sequence[str], language: DyckLanguage | None) -> Text:
+    """A string, with depths and pairs if its language is known.
+
+    Raises:
+        UnreadableTextError: an empty string, or one too long to be drawn.
+    """
+    if not 0 < len(ids) <= _LARGEST:
+        raise UnreadableTextError(
+            f"a string of {len(ids)} tokens cannot be drawn so that one can read it; give 1 to {_LARGEST} tokens"
+        )
+    none = [-1] * len(ids)
+    if language is None:
+        return Text(ids=list(ids), tokens=list(tokens), pair=none, top=none, closing=[False] * len(ids))
+    string = torch.tensor(ids)
+    return Text(
+        ids=list(ids),
+        tokens=list(tokens),
+        depth=language.depth(string).tolist(),
+        pair=language.matching(string).tolist(),
+        top=language.top_of_stack(string).tolist(),
+        closing=language.is_close(string).tolist(),
+    )
+
+
+def token_texts(model: Any, ids: Int[Tensor, " pos"], language: DyckLanguage | None) -> list[str]:
+    """Tokens as text: by the language, else by the model's tokenizer or alphabet, else as numbers."""
+    if language is not None:
+        names = [*language.alphabet, BOS_STRING]
+        return [names[token] for token in ids.tolist()]
+    config = getattr(model, "config", None)
+    if getattr(model, "tokenizer", None) is not None:
+        return [str(token) for token in model.to_str_tokens(ids)]
+    if getattr(config, "alphabet", None) is not None:
+        return [str(token) for token in model.to_str_tokens(ids)]
+    return [str(token) for token in ids.tolist()]
+
+
+def arcs(text: Text) -> Html | None:
+    """Lines that join matching brackets, one unit to a token; those of brackets that stay open are dashed."""
+    if text.depth is None or not any(text.depth):
+        return None
+    n, deepest = len(text.tokens), max(max(text.depth), 1)
+    parts = []
+    for position, partner in enumerate(text.pair):
+        if text.closing[position] or text.color(position) is None:
+            continue
+        level = min(max(text.depth[position], 1), deepest)
+        top = 0.2 + 0.36 * (level - 1)
+        bottom = 0.36 * deepest + 0.35
+        end = f"H{partner + 0.5}V{bottom:.2f}" if partner >= 0 else f"H{n}"  # what is open stays open
+        dashed = "" if partner >= 0 else " dashed"
+        path = f"M{position + 0.5} {bottom:.2f}V{top:.2f}{end}"
+        parts.append(f'<path class="arc {text.color(position)}{dashed}" data-at="{position}" d="{path}"/>')
+    height = 0.36 * deepest + 0.45
+    style = f"width:calc({n}*var(--cell));height:calc({height:.2f}*var(--cell))"
+    box = f'viewBox="0 0 {n} {height:.2f}"'
+    return Html(f'<svg class="arcs" {box} style="{style}" aria-hidden="true" focusable="false">{"".join(parts)}</svg>')
+
+
+def strip(text: Text, index: int) -> Html:
+    """A string in one line, with arcs above, from which a query can be chosen.
+
+    Args:
+        text: the string.
+        index: of the string in the page's data.
+    """
+    cells = []
+    for position, token in enumerate(text.tokens):
+        label, size = token_label(token)
+        inner = [
+            element(
+                "span", label, class_="token", style=f"font-size:{max(size, 0.65)}em" if size and size < 1 else None
+            ),
+            element("span", element("span"), class_="weight"),
+            element("span", position, class_="at"),
+        ]
+        cells.append(element("span", inner, class_=f"cell {text.color(position) or ''}", data_at=position))
+    line = element("div", cells, class_="cells")
+    slider = element(
+        "input",
+        type="range",
+        min=0,
+        max=len(text.tokens) - 1,
+        value=len(text.tokens) - 1,
+        class_="query",
+        aria_label="query position",
+        style=f"width:calc({len(text.tokens)}*var(--cell))",
+    )
+    said = " ".join(text.tokens)
+    return element(
+        "div",
+        element("div", arcs(text), line, slider, class_="strip", data_strip=index, role="group", aria_label=said),
+        class_="scroll" if text.depth is not None else "scroll wide",
+    )
+
+
+def words(text: Text, marked: Collection[int] = (), *, kind: str = "added", removed: bool = False) -> Html:
+    """A string as running text, brackets in their colours; no arcs, and long ones wrap.
+
+    Args:
+        text: the string.
+        marked: positions that are edits.
+        kind: class of the marks.
+        removed: mark what an edit takes away, not what it puts in.
+    """
+    tag = "del" if removed else "ins"
+    parts = []
+    for position, token in enumerate(text.tokens):
+        depth = f", depth {text.depth[position]}" if text.depth is not None else ""
+        inner = element(
+            "span",
+            token,
+            class_=f"word {text.color(position) or ''}",
+            data_tip=f"“{token}” at position {position}{depth}",
+        )
+        parts.append(element(tag, inner, class_=kind) if position in marked else inner)
+    return element("div", parts, class_="words" + ("" if text.depth is None else " brackets"))
