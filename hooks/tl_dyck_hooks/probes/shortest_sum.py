@@ -213,7 +213,7 @@ class _Search:
         s = nodes.types.shape[1]
         cost = nodes.cost[:, None] + nodes.fields[:, 0] + self.single[s]
         fields = nodes.fields[:, None, 1:] + self.pair[s, s + 1 :].transpose(1, 0, 2)
-        bound = self.constant + cost + (fields + self.alone[s + 1 :]).min(-1).sum(-1)
+        bound = self.constant + cost + _least(fields + self.alone[s + 1 :]).sum(-1)
         node, chosen = np.nonzero(bound < limit)
         order = np.argsort(bound[node, chosen], kind="stable")
         node, chosen = node[order], chosen[order]
@@ -249,3 +249,11 @@ class _Search:
     def _along(self, values: Float[np.ndarray, " choice"], axis: int) -> np.ndarray:
         """Values laid along one axis of the block."""
         return values.reshape([-1 if other == axis else 1 for other in range(self.tail)])
+
+
+def _least(values: Float[np.ndarray, "*any choice"]) -> Float[np.ndarray, "*any"]:
+    """Minimum over a short last axis: by halves, which numpy does several times faster than ``min(-1)``."""
+    while values.shape[-1] > 1:
+        half = (values.shape[-1] + 1) // 2
+        values = np.minimum(values[..., :half], values[..., -half:])
+    return values[..., 0]
