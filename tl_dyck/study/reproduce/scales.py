@@ -143,6 +143,10 @@ def groups_of(scale: Scale) -> list[Group]:
         Group(name="gpt-to-the-end", family="gpt", seeds=scale.seeds, training=replace(to_the_end, steps=2 * steps)),
         Group(name="gpt-slow", family="gpt", seeds=scale.seeds, training=TrainConfig(learning_rate=3e-3)),
         *(
+            Group(name=f"{family}-init-{std:g}", family=family, seeds=scale.seeds, overrides={"initializer_range": std})
+            for family, std in (("gpt", 0.02), ("minimal-onehot", 0.3))
+        ),
+        *(
             Group(
                 name=f"{family}-rate-{rate:g}",
                 family=family,
