@@ -134,6 +134,23 @@ def test_verdicts(sign, verdict, word):
     assert spread.verdict == {"yes": "no", "no": "yes"}.get(verdict, verdict)
 
 
+def test_measures_that_contradict_each_other():
+    models = [model.assign(mean=-model["zero"]) for model in models_with(1, noise=0)]
+    answers = {a.question: a for a in compare_importance(models).answers}
+    assert answers["Are stack-like heads more important when the model is frozen?"].verdict == "mixed"
+    assert answers["Are stack-like heads more important when the model may adapt?"].verdict == "yes"
+
+
+def test_what_is_lost_after_adapting():
+    models = [
+        m.assign(zero=[0.2 * k] * 8, **{"leave-one-out": [0.05 * k] * 8}) for k, m in enumerate(models_with(1), 1)
+    ]
+    (answer,) = [a for a in compare_importance(models).answers if a.question.startswith("Is what a frozen")]
+    assert answer.verdict == "25%"
+    assert "costs 0.9000 [" in answer.text  # 0.2 times the mean of 1 to 8
+    assert "and 0.2250 [" in answer.text
+
+
 def test_how_far_they_moved():
     (moved,) = [a for a in compare_importance(models_with(1)).answers if a.question.startswith("How far")]
     assert moved.verdict == "0.50"
@@ -143,7 +160,7 @@ def test_how_far_they_moved():
 
 def test_few_models_give_no_verdict():
     found = compare_importance(models_with(1, n=4, noise=0))
-    assert {a.verdict for a in found.answers if not a.question.startswith("How far")} == {"not clear"}
+    assert {a.verdict for a in found.answers if a.question.startswith(("Are", "Did"))} == {"not clear"}
     assert all("so few models" in a.text for a in found.answers if a.verdict == "not clear")
     assert {a.verdict for a in compare_importance(models_with(1, n=5, noise=0)).answers} > {"yes"}
 

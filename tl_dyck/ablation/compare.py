@@ -34,8 +34,8 @@ class Answer:
     Attributes:
         question: as one would ask it.
         group: of models.
-        verdict: "yes", "no" (the opposite is true), "not clear" (the interval has zero in it, or there are fewer than
-            five models), or a number.
+        verdict: "yes", "no" (the opposite is true), "mixed" (some measures of importance say yes and others no), "not
+            clear" (the interval of the first measure has zero in it, or there are fewer than five models), or a number.
         text: the answer with its numbers and intervals.
     """
 
@@ -215,6 +215,8 @@ def _answers(found: ImportanceComparison, group: str) -> list[Answer | None]:
     if frozen:
         question = "Are the heads that matter when frozen those that matter when the rest may adapt?"
         answers.append(_tied(found, group, question, frozen[0], tuned))
+    if frozen and "leave-one-out" in tuned:
+        answers.append(_recovered(found, group, frozen[0]))
     answers.append(_moved(found, group))
     if {"stack-likeness", "drift"} <= compared:
         question = "Did stack-like heads move more than others while the model was pruned?"
@@ -226,14 +228,15 @@ _WHEN = {"frozen": "the model is frozen", "fine-tuned": "the model may adapt"}
 
 
 def _tied(found: ImportanceComparison, group: str, question: str, a: str, names: Sequence[str]) -> Answer | None:
-    """An answer from rank correlations: the first of `names` decides, the others are told."""
+    """An answer from rank correlations: the first of `names` decides unless others contradict each other."""
     rows = [found.correlation(group, a, name) for name in names]
     rows = [row for row in rows if math.isfinite(row["spearman"])]
     if not rows:
         return None
     first = rows[0]
     name = first["b"] if first["a"] == a else first["a"]
-    verdict = "yes" if first["spearman_low"] > 0 else "no" if first["spearman_high"] < 0 else "not clear"
+    signs = [1 if row["spearman_low"] > 0 else -1 if row["spearman_high"] < 0 else 0 for row in rows]
+    verdict = "mixed" if {1, -1} <= set(signs) else {1: "yes", -1: "no", 0: "not clear"}[signs[0]]
     left = int(first["n_models"] - first["n_left_out"])
     few = left < _ENOUGH
     if few:  # an interval of so few says little
@@ -246,7 +249,12 @@ def _tied(found: ImportanceComparison, group: str, question: str, a: str, names:
 
 
 _ENOUGH = 5  # models, for a verdict
-_VERDICTS = {"yes": "Yes", "no": "No, the other way round", "not clear": "Not clear"}
+_VERDICTS = {
+    "yes": "Yes",
+    "no": "No, the other way round",
+    "mixed": "It depends on how importance is measured",
+    "not clear": "Not clear",
+}
 
 
 def _interval(row: pd.Series[Any]) -> str:
@@ -256,6 +264,25 @@ def _interval(row: pd.Series[Any]) -> str:
         else ""
     )
     return f"{row['spearman']:+.2f}{interval}"
+
+
+def _recovered(found: ImportanceComparison, group: str, frozen: str) -> Answer:
+    """What a head is worth to a frozen model, and to one that had time to do without it."""
+    part = found.heads[found.heads["group"] == group]
+    said, means = [], []
+    for name in (frozen, "leave-one-out"):
+        per_model = part.groupby("model", sort=False)[name].mean().dropna().to_numpy(float)
+        mean, low, high = _mean(per_model, 2000, found.level, np.random.default_rng(0))
+        means.append(mean)
+        said.append(f"{mean:.4f} [{low:.4f}, {high:.4f}]" if low <= high else f"{mean:.4f}")
+    share = means[1] / means[0] if means[0] > 0 else math.nan
+    text = (
+        f"Doing without one head costs {said[0]} of the metric while all else stays ({frozen}, mean over heads and "
+        f"models), and {said[1]} after the others were fine-tuned without it"
+    )
+    text += f": {share:.0%} of it." if share == share else "."
+    question = "Is what a frozen model loses without a head still lost after it adapted?"
+    return Answer(question=question, group=group, verdict=f"{share:.0%}" if share == share else "not clear", text=text)
 
 
 def _moved(found: ImportanceComparison, group: str) -> Answer | None:

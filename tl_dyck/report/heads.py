@@ -76,13 +76,14 @@ def _answers(ablation: Ablation) -> Figure:
         command=ablate_command(ablation),
         body=element("div", blocks),
         note="Correlations are rank correlations over the heads of one model, averaged over models, with 95% bootstrap "
-        "intervals over models. Frozen importance: the drop of the log-likelihood (nats per token) when a head is "
-        "replaced and all else stays. Fine-tuned: how long its gate stays open while all weights adapt and open gates "
-        "become more and more expensive (gates), or what is lost without it after the others adapted (leave-one-out).",
+        "intervals over models, not corrected for how many there are. Frozen importance: the drop of the "
+        "log-likelihood (nats per token) when a head is replaced and all else stays. Fine-tuned: how long its gate "
+        "stays open while all weights adapt and open gates become more and more expensive (gates), or what is lost "
+        "without it after the others adapted (leave-one-out).",
     )
 
 
-_VERDICTS = {"yes": "yes", "no": "the other way round", "not clear": "not clear"}
+_VERDICTS = {"yes": "yes", "no": "the other way round", "mixed": "it depends on the measure", "not clear": "not clear"}
 
 
 def _correlations(ablation: Ablation) -> Figure | None:
