@@ -117,8 +117,8 @@ def _correlations(ablation: Ablation) -> Figure | None:
     layout = row_layout(
         [f"{a}, {b}" for a, b in pairs], "Spearman correlation over heads", [Line(0.0, "")], [-1.05, 1.05]
     )
-    layout["margin"] = {**layout["margin"], "t": 66 + 22 * len(groups)}
-    layout["height"] += 22 * len(groups)
+    layout["margin"] = {**layout["margin"], "t": 66 + 12 * len(groups)}
+    layout["height"] += 12 * len(groups)
     strongest = drawn.loc[drawn["spearman"].abs().idxmax()]
     reading = (
         f"The strongest of these ties is between {strongest['label'].replace(', ', ' and ')} for {strongest['group']}: "
@@ -145,6 +145,7 @@ def _importance(ablation: Ablation) -> Figure | None:
     if frozen is None or tuned is None:
         return None
     plots = []
+    brightest = float(np.nanmax([0.2, *heads["stack-likeness"]])) if "stack-likeness" in heads else 1.0
     for group in _groups(ablation)[:_MOST]:
         part = heads[heads["group"] == group]
         said = [f"{for_plotly(row.model)}<br>layer {row.layer}, head {row.head}" for row in part.itertuples()]
@@ -152,7 +153,7 @@ def _importance(ablation: Ablation) -> Figure | None:
         hover = f"%{{customdata}}<br>{frozen} %{{x:.4f}}<br>{tuned} %{{y:.3f}}"
         if "stack-likeness" in part:
             marks["marker"] |= {
-                "color": numbers(part["stack-likeness"]), "colorscale": "Cividis", "cmin": 0, "cmax": 1,
+                "color": numbers(part["stack-likeness"]), "colorscale": "Cividis", "cmin": 0, "cmax": brightest,
                 "colorbar": {"title": {"text": "stack-<br>likeness"}, "thickness": 12},
             }  # fmt: skip
             marks["marker"]["line"] = {"width": 1, "color": "@ink"}
@@ -202,13 +203,13 @@ def _gates(ablation: Ablation) -> Figure | None:
                 layout={
                     "height": 340,
                     "title": {
-                        "text": for_plotly(f"{group}: {model}"),
+                        "text": for_plotly(group),
                         "font": {"size": 13},
                         "x": 0.02,
                         "xanchor": "left",
                     },
                     "margin": {"t": 40, "r": 16, "b": 48, "l": 56},
-                    "xaxis": {"title": {"text": "step of fine-tuning; the penalty rises at each line"}},
+                    "xaxis": {"title": {"text": "step; at each line the penalty rises"}},
                     "yaxis": {"title": {"text": "expected gate"}, "range": [-0.03, 1.03]},
                     "shapes": [_stage(int(step)) for step in stages],
                 },
@@ -223,9 +224,9 @@ def _gates(ablation: Ablation) -> Figure | None:
         data=data,
         command=ablate_command(ablation),
         plots=plots,
-        note="A hard-concrete gate multiplies the output of each head (Louizos et al. 2018); all weights adapt while "
-        "the price of an open gate rises (Voita et al. 2019). The trajectories of all models are in "
-        "trajectories.parquet.",
+        note=f"Shown: {', '.join(data['model'].unique())}; of all models: trajectories.parquet. A hard-concrete gate "
+        "multiplies the output of each head (Louizos et al. 2018); all weights adapt while the price of an open gate "
+        "rises (Voita et al. 2019).",
     )
 
 
@@ -288,7 +289,7 @@ def _cost(ablation: Ablation) -> Figure | None:
                 traces=traces,
                 layout={
                     "height": 400,
-                    "margin": {"t": 40 + 22 * min(len(groups), _MOST), "r": 16, "b": 56, "l": 56},
+                    "margin": {"t": 40 + 12 * min(len(groups), _MOST), "r": 16, "b": 56, "l": 56},
                     "xaxis": {"title": {"text": "heads still open at the end of a stage"}},
                     "yaxis": {"title": {"text": "log-likelihood lost (nats per token)"}},
                     "legend": {"orientation": "h", "x": 0, "xanchor": "left", "y": 1.01, "yanchor": "bottom"},
