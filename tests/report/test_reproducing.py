@@ -12,8 +12,11 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 import pytest
+from typer.testing import CliRunner
 
+import tl_dyck.study.reproduce
 from tests.report.pages import Node, read_page
+from tl_dyck.cli import app
 from tl_dyck.report.reproducing import say_reproduction, write_reproduction
 from tl_dyck.study.reproduce import CLAIMS, VERDICTS, Reproduction, Scale, load_reproduction, reproduce
 from tl_dyck.study.reproduce import evidence as evidence_module
@@ -149,3 +152,24 @@ def test_the_terminal_says_it_in_eighty_columns(done, report, capsys, monkeypatc
         assert claim.measured in line
         assert len(line) <= 80
     assert f"{len(NAMES)} claims: " in said
+
+
+def test_the_command(done, monkeypatch):
+    asked = {}
+
+    def run(scale, folder, **options):
+        asked.update(scale=scale, folder=folder, **options)
+        return done
+
+    monkeypatch.setattr(tl_dyck.study.reproduce, "reproduce", run)
+    (done.folder / "reproduce.html").unlink(missing_ok=True)
+    words = ["reproduce", "--scale", "full", "--out", "there", "--jobs", "3", "--device", "cpu"]
+    result = CliRunner(env={"COLUMNS": "80"}).invoke(app, words)
+    assert result.exit_code == 0, result.output
+    assert asked == {"scale": "full", "folder": Path("there"), "n_jobs": 3, "device": "cpu"}
+    assert result.output.splitlines()[-1] == f"Report: {done.folder / 'reproduce.html'}"
+    assert (done.folder / "reproduce.html").exists()
+    monkeypatch.undo()
+    result = CliRunner().invoke(app, ["reproduce", "--scale", "papre"])
+    assert result.exit_code == 2
+    assert "unknown scale 'papre'. Did you mean 'paper'" in result.output
