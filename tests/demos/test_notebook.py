@@ -82,3 +82,51 @@ def test_which_heads_matter(tmp_path: Path) -> None:
     assert tables.count("<tr") == 9
     assert "with so few models" in answers
     assert "How far did the heads move meanwhile?" in answers
+
+
+def numbers(table: str) -> list[list[float]]:
+    """The numbers of a data frame, row by row; cells of text are left out."""
+    rows = re.findall(r"<tr>(.*?)</tr>", table.partition("<tbody>")[2], re.DOTALL)
+    cells = [re.findall(r"<td>([^<]*)</td>", row) for row in rows]
+    return [[float(cell) for cell in row if re.fullmatch(r"-?[\d.]+(e-?\d+)?", cell)] for row in cells]
+
+
+@pytest.mark.filterwarnings("ignore")  # Jupyter's own
+def test_stack_like(tmp_path: Path) -> None:
+    accuracy, seeds, measured, variation, decoy = execute("stack_like.ipynb", tmp_path)
+    assert all(float(value) > 0.9 for value in re.findall(r"(\d\.\d+)$", accuracy, re.M))
+    assert "<iframe" in seeds
+    *trained, parser = numbers(measured)
+    assert parser[1:3] == [1.0, 1.0]  # layer, mass, argmax, chance
+    assert len(trained) == 6
+    assert max(row[1] for row in trained) < 0.5
+    assert "layer 1" in variation
+    assert "same logits: True" in decoy
+    assert re.search(r"at closing brackets 0\.\d\d/1\.00", decoy)
+
+
+@pytest.mark.filterwarnings("ignore")  # Jupyter's own
+def test_balance_and_length(tmp_path: Path) -> None:
+    _, table, plain, regularised, piling = execute("balance_and_length.ipynb", tmp_path)
+    *trained, balanced = numbers(table)
+    betas = [row[0] for row in trained]
+    assert max(betas[2:]) < min(betas[:2])  # regularisation lowers it, whichever the seed
+    assert balanced == [0.0, 1.0, 1.0]
+    assert all(row[1] > 0.95 for row in trained)
+    assert "<iframe" in plain
+    assert "<iframe" in regularised
+    rows = numbers(piling)
+    assert {row[-1] for row in rows} == {1.0}  # balanced, however many pairs
+    assert all(last < first - 0.1 for first, last in zip(rows[0][:4], rows[-1][:4], strict=True))
+
+
+@pytest.mark.filterwarnings("ignore")  # Jupyter's own
+def test_certify(tmp_path: Path) -> None:
+    accuracy, steps, one, many, hardest = execute("certify.ipynb", tmp_path)
+    assert float(re.search(r"any_token=([\d.]+)", accuracy)[1]) > 0.95  # type: ignore[index]
+    assert float(re.search(r"logit: (\S+)", steps)[1]) < 1e-4  # type: ignore[index]
+    assert re.match(r"[\d,]+ strings", one)
+    trained, uniform = numbers(many)
+    assert uniform == [1.0, 0.6931, 0.0]  # ln 2: the right bracket has probability 1/2, either opening one 1/4
+    assert trained[2] > 0.1
+    assert "Certificate: " in hardest
