@@ -76,6 +76,7 @@ _SUBMODULES = (
     "rnn",
     "study",
     "tasks",
+    "text",
     "training",
 )
 

@@ -15,6 +15,8 @@ import typer.core
 from rich.console import Console
 from rich.text import Text
 
+from tl_dyck.cli_text import text_app
+
 __all__ = ["app", "main"]
 
 
@@ -45,6 +47,8 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog="Start with [bold]tl-dyck study[/bold]: about two minutes on two cores.",
 )
+
+app.add_typer(text_app, name="text")
 
 _Task = Annotated[str, typer.Option("--task", "-t", metavar="NAME", help="A task, see [bold]tl-dyck tasks[/bold].")]
 _Steps = Annotated[int | None, typer.Option(min=1, metavar="N", help="Training steps at most.")]

@@ -21,8 +21,9 @@ from tl_dyck.certify.protocol import (
     list_certifiers,
 )
 from tl_dyck.certify.spaces import Edit, PerturbationSpace, SpaceError, SpaceTooLargeError, edited
-from tl_dyck.certify.text import Resources, parse_space, transformations
+from tl_dyck.certify.text import Resources, load_synonyms, parse_space, transformations
 from tl_dyck.certify.transformations import (
+    STOP_WORDS,
     Delete,
     Duplicate,
     Insert,
@@ -34,6 +35,7 @@ from tl_dyck.certify.transformations import (
 )
 
 __all__ = [
+    "STOP_WORDS",
     "Certificate",
     "Certifier",
     "CertifyError",
@@ -61,6 +63,7 @@ __all__ = [
     "conclude",
     "edited",
     "list_certifiers",
+    "load_synonyms",
     "parse_space",
     "substitution_table",
     "transformations",

@@ -98,12 +98,12 @@ class StringGraph:
 
     @cached_property
     def arc_slots(self) -> tuple[Slots, ...]:
-        """For each level the first arcs of its nodes, their second arcs, …"""
+        """For each level the first arcs of its nodes, then their second arcs, and so on."""
         return tuple(_slots(self.arc_start[first : last + 1]) for first, last in self.level_nodes)
 
     @cached_property
     def emission_slots(self) -> Slots:
-        """The first emissions of all bundles, their second emissions, …"""
+        """The first emissions of all bundles, then their second emissions, and so on."""
         return _slots(self.bundle_start)
 
     @cached_property

@@ -23,8 +23,8 @@ __all__ = ["Costs", "Sweep", "count_paths", "emission_costs", "enumerate_below",
 BoolArray = NDArray[np.bool_]
 
 _MANY = 32
-"""From so many columns on, segments are reduced entry by entry, row against row: numpy's `reduceat` walks each column by
-itself, which is faster only for few."""
+"""From so many columns on, segments are reduced entry by entry, row against row: numpy's `reduceat` walks each column
+by itself, which is faster only for few."""
 
 
 @final

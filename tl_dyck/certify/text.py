@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, final
 
 from tl_dyck.certify.spaces import PerturbationSpace, SpaceError
@@ -16,10 +18,11 @@ from tl_dyck.certify.transformations import (
     SwapAdjacent,
     Transformation,
 )
+from tl_dyck.files import CorruptFileError
 from tl_dyck.language import DyckLanguage
 from tl_dyck.registry import Registry
 
-__all__ = ["Resources", "parse_space", "transformations"]
+__all__ = ["Resources", "load_synonyms", "parse_space", "transformations"]
 
 
 @final
@@ -89,6 +92,25 @@ def _swap(_: Resources) -> Transformation:
 @transformations.register("pairs", "Insert nested matched brackets at a gap.")
 def _pairs(resources: Resources) -> Transformation:
     return InsertMatchedPairs(resources.need("language", "pairs"), resources.pairs_per_block)
+
+
+def load_synonyms(file: str | Path) -> dict[str, tuple[str, ...]]:
+    """Read a JSON object from each word to its synonyms, best first; see `substitution_table`.
+
+    Raises:
+        CorruptFileError: it is something else.
+        OSError: it cannot be read.
+    """
+    try:
+        found = json.loads(Path(file).read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise CorruptFileError(f"{str(file)!r} is not JSON: {error}") from error
+    lists = isinstance(found, dict) and all(
+        isinstance(words, list) and all(isinstance(word, str) for word in words) for words in found.values()
+    )
+    if not lists:
+        raise CorruptFileError(f"{str(file)!r} must be a JSON object from each word to its list of synonyms")
+    return {word: tuple(words) for word, words in found.items()}
 
 
 def parse_space(text: str, **resources: Any) -> PerturbationSpace:

@@ -28,6 +28,7 @@ import torch
 from tl_dyck.language import DyckLanguage
 
 __all__ = [
+    "STOP_WORDS",
     "Delete",
     "Duplicate",
     "Insert",
@@ -38,6 +39,9 @@ __all__ = [
     "Transformation",
     "substitution_table",
 ]
+
+STOP_WORDS = ("a", "and", "the", "of", "to")
+"""What ARC's T_DelStop deletes (Zhang et al., arXiv 2102.07818)."""
 
 Rewrite = tuple[int, tuple[int, ...]]
 """(number of tokens replaced, the tokens put in their place)."""
@@ -69,13 +73,21 @@ class Transformation(abc.ABC):
 @final
 @dataclass(frozen=True)
 class Duplicate(Transformation):
-    """Repeat a word: x_i becomes x_i x_i (ARC's T_Dup)."""
+    """Repeat a word: x_i becomes x_i x_i (ARC's T_Dup).
+
+    Args:
+        but: tokens that are never repeated, such as a mark at the end of every string.
+    """
 
     name: ClassVar[str] = "dup"
+    but: Iterable[int] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "but", frozenset(_tokens(self.but)))
 
     def rewrites(self, tokens: tuple[int, ...], position: int) -> Iterator[Rewrite]:
         """Yield the doubled token."""
-        if position < len(tokens):
+        if position < len(tokens) and tokens[position] not in frozenset(self.but):
             yield 1, (tokens[position],) * 2
 
 

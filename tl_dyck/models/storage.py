@@ -91,7 +91,7 @@ def _check_sizes(config: dict[str, Any], weights: dict[str, torch.Tensor]) -> No
             raise ValueError(f"by its sizes {name} is {shape}, but the weights have {found or 'none'}")
 
 
-def load_weights(model: DyckTransformer, weights: dict[str, torch.Tensor], source: str) -> None:
+def load_weights(model: torch.nn.Module, weights: dict[str, torch.Tensor], source: str) -> None:
     """Copy `weights` into the model's parameters.
 
     Args:

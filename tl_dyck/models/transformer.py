@@ -246,13 +246,18 @@ def position_table(cfg: DyckTransformerConfig) -> Tensor:
 
     Position i counts BOS as 0. Sinusoidal: sin and cos of i / 10000^(2j/d_model), as in Vaswani et al. 2017.
     """
-    table = torch.zeros(cfg.n_ctx, cfg.d_model, dtype=torch.float64)
-    position = torch.arange(cfg.n_ctx, dtype=torch.float64)
-    if cfg.position == "linear":
-        table[:, -1] = position / cfg.t_max
-    elif cfg.position == "sinusoidal":
-        even = torch.arange(0, cfg.d_model, 2, dtype=torch.float64)
-        angle = position[:, None] * torch.exp(-math.log(10000.0) * even / cfg.d_model)
+    return fixed_positions(cfg.position, cfg.n_ctx, cfg.d_model, cfg.t_max)
+
+
+def fixed_positions(kind: str, n_ctx: int, d_model: int, t_max: int) -> Tensor:
+    """See `position_table`."""
+    table = torch.zeros(n_ctx, d_model, dtype=torch.float64)
+    position = torch.arange(n_ctx, dtype=torch.float64)
+    if kind == "linear":
+        table[:, -1] = position / t_max
+    elif kind == "sinusoidal":
+        even = torch.arange(0, d_model, 2, dtype=torch.float64)
+        angle = position[:, None] * torch.exp(-math.log(10000.0) * even / d_model)
         table[:, 0::2] = angle.sin()
-        table[:, 1::2] = angle.cos()[:, : cfg.d_model // 2]
+        table[:, 1::2] = angle.cos()[:, : d_model // 2]
     return table

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -14,7 +13,17 @@ import typer
 from rich.progress import track
 from rich.text import Text
 
-from tl_dyck.certify import Certificate, CertifyError, Edit, Resources, certify_each, parse_space, substitution_table
+from tl_dyck.certify import (
+    STOP_WORDS,
+    Certificate,
+    CertifyError,
+    Edit,
+    Resources,
+    certify_each,
+    load_synonyms,
+    parse_space,
+    substitution_table,
+)
 from tl_dyck.files import CorruptFileError, saved_runs, write_json
 from tl_dyck.language import DyckLanguage
 from tl_dyck.report.terminal import console, say_note, say_path, table
@@ -22,10 +31,7 @@ from tl_dyck.rnn import RNNConfig, export_rnn, load_rnn, save
 from tl_dyck.rnn.artefact import CONFIG_FILE
 from tl_dyck.rnn.text import text_to_tokens
 
-__all__ = ["STOP_WORDS", "Question", "say_certificates", "say_export"]
-
-STOP_WORDS = ("a", "and", "the", "of", "to")
-"""What ARC's T_DelStop deletes (Zhang et al., arXiv 2102.07818)."""
+__all__ = ["Question", "say_certificates", "say_export"]
 
 _STYLES = {"certified": "green", "falsified": "red", "unknown": "yellow"}
 
@@ -190,7 +196,7 @@ def _resources(config: RNNConfig, language: DyckLanguage | None, question: Quest
     names = {part.partition(":")[0].strip() for part in question.space.split(",")}
     found: dict[str, Any] = {"language": language}
     if "sub" in names and question.synonyms is not None:
-        found["substitutes"] = _synonyms(config, question.synonyms, question.k)
+        found["substitutes"] = substitution_table(load_synonyms(question.synonyms), _alphabet(config), question.k)
     if "del" in names:
         found["deletable"] = _deletable(config, question.delete)
     if "ins" in names and question.insert is not None:
@@ -207,19 +213,6 @@ def _resources(config: RNNConfig, language: DyckLanguage | None, question: Quest
             "certify the model's own folder instead of the exported one."
         )
     return {field: value for field, value in found.items() if field in Resources.__dataclass_fields__}
-
-
-def _synonyms(config: RNNConfig, file: Path, k: int | None) -> dict[int, tuple[int, ...]]:
-    try:
-        words = json.loads(file.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise CorruptFileError(f"{str(file)!r} is not JSON: {error}") from error
-    lists = isinstance(words, dict) and all(
-        isinstance(found, list) and all(isinstance(word, str) for word in found) for found in words.values()
-    )
-    if not lists:
-        raise CorruptFileError(f"{str(file)!r} must be a JSON object from each word to its list of synonyms")
-    return substitution_table(words, _alphabet(config), k)
 
 
 def _deletable(config: RNNConfig, words: str | None) -> list[int]:

@@ -21,7 +21,7 @@ import time
 import numpy as np
 
 from tl_dyck.certify import Certificate, PerturbationSpace, conclude
-from tl_dyck.certify.balls import Array, Ball
+from tl_dyck.certify.balls import Array, Ball, activation
 from tl_dyck.certify.graph import build_graph
 from tl_dyck.certify.network import Network, Objectives
 from tl_dyck.certify.paths import count_paths, extremes
@@ -65,7 +65,7 @@ def interval(
             lower, reason = -math.inf, f"the time limit of {time_limit} s was reached"
             break
         r = graph.symbols.r.at(graph.groups[group : group + 1])
-        margins = network.readout(r, _attention_box(attention, group)).matmul(weights).plus(bias)
+        margins = _margins(network, r, _attention_box(attention, group), weights, bias)
         lower = min(lower, float(margins.low.min()))
     return conclude(
         rnn,
@@ -80,6 +80,22 @@ def interval(
         reason=reason,
         stats={"nodes": graph.n_nodes},
     )
+
+
+def _margins(network: Network, r: Ball, z: Ball, weights: Ball, bias: Ball) -> Ball:
+    """The objectives on a box of attention outputs, [1, K]; linear maps in a row are composed before they meet it."""
+    config = network.config
+    if config.ln_c is not None or config.ln2 is not None or config.ln_final is not None:
+        return network.readout(r, z).matmul(weights).plus(bias)
+    w_o, b_o = network.w_o.reshape(-1, config.d_model), network.weight("b_O")
+    fixed = r.plus(b_o) if config.residual else Ball(b_o.mid[None], b_o.rad[None])
+    margins = z.matmul(w_o.matmul(weights)).plus(fixed.matmul(weights)).plus(bias)
+    if config.act_fn is None:
+        return margins
+    w_in, w_out = network.weight("W_in"), network.weight("W_out")
+    pre = z.matmul(w_o.matmul(w_in)).plus(fixed.matmul(w_in)).plus(network.weight("b_in"))
+    hidden = activation(pre, config.act_fn)
+    return margins.plus(hidden.matmul(w_out.matmul(weights))).plus(network.weight("b_out").matmul(weights))
 
 
 def _attention_box(attention: Attention, group: int) -> Ball:

@@ -1,0 +1,61 @@
+"""Pictures of sentences: the words, their attention, the edits; and nothing that a sentence says is run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.report.pages import read_page
+from tl_dyck.models.text import TextConfig, TextTransformer, build_text_model
+from tl_dyck.report.texts import write_sentences
+from tl_dyck.text import Sentence, certify_sentences, text_space
+
+EVIL = "<script>alert(1)</script>"
+WORDS = ("<unk>", "<cls>", "the", "film", "good", "bad", EVIL)
+
+
+@pytest.fixture
+def model() -> TextTransformer:
+    model = build_text_model(TextConfig(words=WORDS, d_model=8), seed=1)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(4.0)
+    return model
+
+
+def test_every_sentence_has_its_words_attention_and_edits(model: TextTransformer, tmp_path: Path) -> None:
+    rows = [Sentence(text, label) for label in (0, 1) for text in ("the film good", f"{EVIL} film", "bad")]
+    space = text_space("dup:1,sub:1", model.text, {"good": ["bad"], "film": [EVIL]})
+    found = certify_sentences(model, rows, space)
+    page = read_page(write_sentences(model, rows, found, tmp_path / "page.html"))
+    assert page.find("script") == []
+    pictures = page.find("section", class_="sentence")
+    assert len(pictures) == len(rows)
+    seen = set()
+    for picture in pictures:
+        before = picture.find("p", class_="words")[0].find("span")
+        words = tuple(span.text for span in before)
+        certificate = next(
+            c
+            for c in found
+            if tuple(WORDS[t] for t in c.tokens) == words
+            and picture.find("h2")[0].text == f"{c.status} class {c.target}"
+        )
+        seen.add((certificate.tokens, certificate.target))
+        tokens = torch.tensor([certificate.tokens])
+        _, cache = model.run_with_cache(tokens)
+        weights = cache["blocks.0.attn.hook_pattern"][0, 0, -1]
+        for span, weight in zip(before, weights.tolist(), strict=True):
+            assert span.attributes["title"].endswith(f": {weight:.1%} of the attention")
+        worst = certificate.worst
+        assert worst is not None
+        gone = [span.text for span in before if span.attributes["class"].endswith(" gone")]
+        assert gone == [WORDS[token] for edit in worst.edits for token in edit.removed]
+        if worst.edits:
+            after = picture.find("p", class_="words")[1].find("span")
+            assert tuple(span.text for span in after) == tuple(WORDS[token] for token in worst.tokens)
+            new = [span.text for span in after if span.attributes["class"].endswith(" new")]
+            assert new == [WORDS[token] for edit in worst.edits for token in edit.inserted]
+    assert len(seen) == len(rows)

@@ -1,0 +1,73 @@
+"""Reading labelled sentences: what is used, what is left out, and that it is said."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tl_dyck.files import CorruptFileError
+from tl_dyck.text import CorpusError, Sentence, build_words, load_folder, load_synonyms
+
+
+def write(folder: Path, train: str, dev: str = "fine\t1\n") -> Path:
+    (folder / "train.tsv").write_text(train, encoding="utf-8")
+    (folder / "dev.tsv").write_text(dev, encoding="utf-8")
+    return folder
+
+
+def test_rows_become_sentences(tmp_path: Path) -> None:
+    corpus = load_folder(write(tmp_path, "sentence\tlabel\na  fine film\t1\nso\tdull\t0\nnaïve “film”\t1\n"))
+    assert corpus.train == (Sentence("a fine film", 1), Sentence("so dull", 0), Sentence("naïve “film”", 1))
+    assert corpus.test == (Sentence("fine", 1),)
+    assert corpus.problems == {}
+    assert corpus.n_classes == 2
+
+
+def test_what_cannot_be_used_is_counted_with_its_place(tmp_path: Path) -> None:
+    text = "good\t1\nbad\t0\n\nno tab\n\t1\ngood\tyes\nbad\t-1\nfine\t1\nok\t1\nmeh\t0\nnah\t0\n"
+    corpus = load_folder(write(tmp_path, text))
+    assert len(corpus.train) == 6
+    assert corpus.problems["empty lines"] == "1 (train.tsv line 3)"
+    assert corpus.problems["lines without a tab"] == "1 (train.tsv line 4)"
+    assert corpus.problems["sentences without a word"].startswith("1 (train.tsv row")
+    assert corpus.problems["labels that are no class number"].startswith("2 (train.tsv row")
+    assert "'yes'" in corpus.problems["labels that are no class number"]
+
+
+@pytest.mark.parametrize(
+    ("train", "dev", "message"),
+    [
+        ("", "fine\t1\n", "no usable train rows"),
+        ("good\t1\nbad\t0\n", "\n", "no usable dev rows"),
+        ("good\t1\nbad\t0\nx\ny\nz\nu\n", "fine\t1\n", "most of .* cannot be used"),
+        ("good\t1\nfine\t1\n", "fine\t1\n", "a single class to learn, 1"),
+    ],
+)
+def test_data_that_cannot_be_learned_from(tmp_path: Path, train: str, dev: str, message: str) -> None:
+    with pytest.raises(CorpusError, match=message):
+        load_folder(write(tmp_path, train, dev))
+
+
+def test_bytes_that_are_no_text_are_not_fatal(tmp_path: Path) -> None:
+    write(tmp_path, "good\t1\nbad\t0\n")
+    (tmp_path / "train.tsv").write_bytes(b"caf\xe9 good\t1\nbad\t0\n")
+    assert load_folder(tmp_path).train[0].text == "caf� good"
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match=r"train\.tsv"):
+        load_folder(tmp_path)
+
+
+def test_the_vocabulary_is_that_of_the_training_sentences() -> None:
+    rows = [Sentence("b a b", 0), Sentence("a c <cls>", 1)]
+    assert build_words(rows) == ("<unk>", "<cls>", "a", "b", "c")
+    assert build_words(rows, least=2) == ("<unk>", "<cls>", "a", "b")
+
+
+@pytest.mark.parametrize("content", ["[]", '{"good": "fine"}', '{"good": [1]}', "{"])
+def test_synonyms_must_be_lists_of_words(tmp_path: Path, content: str) -> None:
+    (tmp_path / "synonyms.json").write_text(content)
+    with pytest.raises(CorruptFileError, match=r"synonyms\.json"):
+        load_synonyms(tmp_path / "synonyms.json")

@@ -1,0 +1,212 @@
+"""One-layer classifiers of texts, `text-1l`: ordinary HookedTransformers that read out at a last token of their own.
+
+A sentence is ``word … word <cls>``; the logits at ``<cls>`` are the classes'. No edit touches ``<cls>``, so the query
+of the readout depends on the sentence by its length at most (through positions), not on its last word.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any, final
+
+import torch
+from torch import Tensor
+from transformer_lens import HookedTransformer, HookedTransformerConfig
+
+from tl_dyck.files import CorruptFileError, ensure_folder, read_json, read_tensors, write_json, write_tensors
+from tl_dyck.models.storage import load_weights
+from tl_dyck.models.transformer import fixed_positions
+from tl_dyck.registry import unknown_name
+
+__all__ = [
+    "CLS",
+    "UNKNOWN",
+    "TextConfig",
+    "TextTransformer",
+    "build_text_model",
+    "load_text_model",
+    "save_text_model",
+]
+
+UNKNOWN, CLS = "<unk>", "<cls>"
+_FORMAT = "tl_dyck.text/1"
+_CHOICES = {"position": ("none", "linear", "sinusoidal"), "normalization": ("none", "ln")}
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class TextConfig:
+    """What a text classifier is.
+
+    Attributes:
+        words: the vocabulary: "<unk>", "<cls>", then words.
+        n_classes: number of logits.
+        d_model: width.
+        n_heads: attention heads, of width d_model / n_heads.
+        d_mlp: hidden width of a ReLU MLP; 0 for none (attention only).
+        position: "none", "linear" (i / n_ctx in the last coordinate) or "sinusoidal"; fixed.
+        normalization: "none", or "ln" for LayerNorms as in GPT.
+        n_ctx: longest sentence, "<cls>" included.
+
+    Raises:
+        ValueError: an unknown choice or an impossible number.
+    """
+
+    words: tuple[str, ...]
+    n_classes: int = 2
+    d_model: int = 32
+    n_heads: int = 1
+    d_mlp: int = 0
+    position: str = "none"
+    normalization: str = "none"
+    n_ctx: int = 80
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "words", tuple(self.words))
+        for name, choices in _CHOICES.items():
+            if getattr(self, name) not in choices:
+                raise unknown_name(name, getattr(self, name), choices)
+        if self.words[:2] != (UNKNOWN, CLS) or len(set(self.words)) < len(self.words):
+            raise ValueError(f"words must be distinct and begin with {UNKNOWN!r}, {CLS!r}, not {self.words[:3]}")
+        for name, least in {"n_classes": 2, "d_model": 1, "n_heads": 1, "d_mlp": 0, "n_ctx": 2}.items():
+            if getattr(self, name) < least:
+                raise ValueError(f"{name} must be at least {least}, not {getattr(self, name)}")
+        if self.d_model % self.n_heads:
+            raise ValueError(f"d_model={self.d_model} must be a multiple of n_heads={self.n_heads}")
+
+    @property
+    def cls_token(self) -> int:
+        """The token that ends every sentence."""
+        return 1
+
+    @property
+    def unknown_token(self) -> int:
+        """The token of words outside the vocabulary."""
+        return 0
+
+    def encode(self, text: str | Sequence[str]) -> list[int]:
+        """Tokens of a text that is split at white space (or of its words), with "<cls>" at the end."""
+        index = _index(self.words)
+        words = text.split() if isinstance(text, str) else text
+        return [*(index.get(word, self.unknown_token) for word in words), self.cls_token]
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        """The words of some tokens, without "<cls>"."""
+        return " ".join(self.words[token] for token in tokens if token != self.cls_token)
+
+
+_last_index: tuple[tuple[str, ...], dict[str, int]] = ((), {})
+
+
+def _index(words: tuple[str, ...]) -> dict[str, int]:
+    """Word -> token; that of the last vocabulary is kept."""
+    global _last_index
+    if _last_index[0] is not words:
+        _last_index = (words, {word: token for token, word in enumerate(words)})
+    return _last_index[1]
+
+
+@final
+class TextTransformer(HookedTransformer):
+    """A HookedTransformer that classifies sentences; every hook point is TransformerLens' own.
+
+    Attributes:
+        text: its configuration, which knows the words: ``model(torch.tensor([model.text.encode("a fine film")]))``.
+    """
+
+    def __init__(self, config: TextConfig, device: str = "cpu") -> None:
+        with warnings.catch_warnings():  # the project depends on transformer_lens < 4 for this reason
+            warnings.filterwarnings("ignore", "HookedTransformer is deprecated", DeprecationWarning)
+            super().__init__(_hooked_config(config, device))
+        self.text = config
+
+
+def build_text_model(config: TextConfig, seed: int = 0, *, device: str = "cpu") -> TextTransformer:
+    """Build a classifier with freshly drawn weights (normal, standard deviation 0.8/√d_model; embeddings 0.1)."""
+    model = TextTransformer(config, device)
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            kind = name.rpartition(".")[2]
+            if kind.startswith("W_"):
+                scale = 0.1 if kind == "W_E" else 0.8 / math.sqrt(config.d_model)
+                parameter.copy_(torch.randn(parameter.shape, generator=generator) * scale)
+            else:
+                parameter.fill_(1.0 if kind == "w" else 0.0)
+        table = fixed_positions(config.position, config.n_ctx, config.d_model, config.n_ctx)
+        model.pos_embed.W_pos.copy_(table).requires_grad_(False)
+    return model
+
+
+def _hooked_config(config: TextConfig, device: str) -> HookedTransformerConfig:
+    return HookedTransformerConfig(
+        n_layers=1,
+        d_model=config.d_model,
+        n_heads=config.n_heads,
+        d_head=config.d_model // config.n_heads,
+        n_ctx=config.n_ctx,
+        d_vocab=len(config.words),
+        d_vocab_out=config.n_classes,
+        d_mlp=config.d_mlp or None,
+        attn_only=config.d_mlp == 0,
+        act_fn="relu",
+        normalization_type="LN" if config.normalization == "ln" else None,
+        default_prepend_bos=False,
+        init_weights=False,
+        device=device,
+        model_name="text-1l",
+    )
+
+
+def save_text_model(model: TextTransformer, folder: str | Path) -> Path:
+    """Save configuration, vocabulary and weights, atomically, never as pickle."""
+    path = ensure_folder(folder)
+    digest = write_tensors(path / "model.safetensors", dict(model.named_parameters()))
+    saved = asdict(model.text) | {"words": list(model.text.words)}
+    write_json(path / "config.json", {"format": _FORMAT, "config": saved, "sha256": digest})
+    return path
+
+
+def load_text_model(folder: str | Path, *, device: str = "cpu") -> TextTransformer:
+    """Load what `save_text_model` saved.
+
+    Raises:
+        CorruptFileError: a file is missing, altered, or not a text classifier.
+    """
+    path = Path(folder)
+    saved: Any = read_json(path / "config.json")
+    if not isinstance(saved, dict) or saved.get("format") != _FORMAT:
+        found = saved.get("format") if isinstance(saved, dict) else type(saved).__name__
+        raise CorruptFileError(f"{str(path)!r} does not hold a text classifier: format {found!r}, not {_FORMAT!r}")
+    try:
+        known = {field.name for field in fields(TextConfig)}
+        if set(saved["config"]) != known:
+            raise ValueError(f"keys missing or unknown: {sorted(known ^ set(saved['config']))}")
+        config = TextConfig(**{**saved["config"], "words": tuple(map(str, saved["config"]["words"]))})
+        digest = str(saved["sha256"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise CorruptFileError(f"{str(path / 'config.json')!r} does not describe the model: {error}") from error
+    weights = read_tensors(path / "model.safetensors", sha256=digest)
+    _check_sizes(config, weights, str(path))
+    model = build_text_model(config, device=device)
+    load_weights(model, weights, str(path))
+    return model
+
+
+def _check_sizes(config: TextConfig, weights: dict[str, Tensor], source: str) -> None:
+    """Compare with the weights before anything is built: a silly number may ask for all memory."""
+    for name, *shape in (
+        ("embed.W_E", len(config.words), config.d_model),
+        ("pos_embed.W_pos", config.n_ctx, config.d_model),
+        ("unembed.W_U", config.d_model, config.n_classes),
+        *([("blocks.0.mlp.W_in", config.d_model, config.d_mlp)] if config.d_mlp else []),
+    ):
+        found = list(weights[name].shape) if name in weights else None
+        if found != shape:
+            raise CorruptFileError(
+                f"{source!r}: by its sizes {name} is {shape}, but the weights have {found or 'none'}"
+            )

@@ -1,0 +1,34 @@
+"""Robust one-layer classifiers of real sentences: data, training, and the table that compares objectives."""
+
+from tl_dyck.certify.text import load_synonyms
+from tl_dyck.text.attack import Attack, UnsupportedTextModelError
+from tl_dyck.text.corpus import Corpus, CorpusError, Sentence, build_words, load_folder, load_sst2
+from tl_dyck.text.edits import BatchEdits, text_space
+from tl_dyck.text.ibp import IntervalBound
+from tl_dyck.text.table import SPACES, TextTable, certify_sentences, run_table, summarise
+from tl_dyck.text.training import OBJECTIVES, TextTraining, TextTrainingError, accuracy, train_text
+
+__all__ = [
+    "OBJECTIVES",
+    "SPACES",
+    "Attack",
+    "BatchEdits",
+    "Corpus",
+    "CorpusError",
+    "IntervalBound",
+    "Sentence",
+    "TextTable",
+    "TextTraining",
+    "TextTrainingError",
+    "UnsupportedTextModelError",
+    "accuracy",
+    "build_words",
+    "certify_sentences",
+    "load_folder",
+    "load_sst2",
+    "load_synonyms",
+    "run_table",
+    "summarise",
+    "text_space",
+    "train_text",
+]

@@ -1,0 +1,151 @@
+"""Labelled sentences: from a local folder, or from the Hugging Face hub; vocabulary and synonyms.
+
+Nothing is skipped in silence: a `Corpus` counts the rows that could not be used, and says why.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import final
+
+from tl_dyck.models.text import CLS, UNKNOWN
+
+__all__ = ["Corpus", "CorpusError", "Sentence", "build_words", "load_folder", "load_sst2"]
+
+_SHOWN = 3
+
+
+class CorpusError(ValueError):
+    """Data that cannot be trained on: no usable rows, or labels that are no class numbers."""
+
+
+@final
+@dataclass(frozen=True)
+class Sentence:
+    """A sentence and its class.
+
+    Attributes:
+        text: words with white space between.
+        label: class, from 0.
+    """
+
+    text: str
+    label: int
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Corpus:
+    """Sentences to learn from, and to test on.
+
+    Attributes:
+        train: sentences.
+        test: sentences.
+        problems: what was left out, counted by reason, with places of the first few.
+    """
+
+    train: tuple[Sentence, ...]
+    test: tuple[Sentence, ...]
+    problems: Mapping[str, str]
+
+    @property
+    def n_classes(self) -> int:
+        """Number of classes."""
+        return 1 + max(sentence.label for sentence in (*self.train, *self.test))
+
+
+def load_folder(folder: str | Path) -> Corpus:
+    """Read ``train.tsv`` and ``dev.tsv``: a line is ``sentence<TAB>label``, the label a class number.
+
+    A first line ``sentence<TAB>label`` is taken for a header. Empty lines, lines without a tab, sentences without a
+    word and labels that are no number are left out and counted.
+
+    Raises:
+        CorpusError: no usable row in a file, or more lines that cannot be used than lines that can.
+        OSError: a file cannot be read.
+    """
+    path, problems = Path(folder), _Problems()
+    train, test = (tuple(_rows(path / name, problems)) for name in ("train.tsv", "dev.tsv"))
+    return _checked(train, test, problems, str(path))
+
+
+def load_sst2() -> Corpus:
+    """SST2 (Socher et al. 2013) from the Hugging Face hub, ``stanfordnlp/sst2``; the dev split is what is tested on.
+
+    Raises:
+        OSError: the hub cannot be reached and nothing is cached.
+    """
+    from datasets import load_dataset
+
+    data, problems = load_dataset("stanfordnlp/sst2"), _Problems()
+    train, test = (
+        tuple(_sentences(((row["sentence"], str(row["label"])) for row in data[split]), split, problems))
+        for split in ("train", "validation")
+    )
+    return _checked(train, test, problems, "stanfordnlp/sst2")
+
+
+def build_words(sentences: Iterable[Sentence], *, least: int = 1) -> tuple[str, ...]:
+    """The vocabulary of some sentences: "<unk>", "<cls>", then words seen `least` times or more, by frequency."""
+    counts = Counter(word for sentence in sentences for word in sentence.text.split())
+    words = sorted((word for word, count in counts.items() if count >= least), key=lambda word: (-counts[word], word))
+    return (UNKNOWN, CLS, *(word for word in words if word not in (UNKNOWN, CLS)))
+
+
+class _Problems:
+    """Counts what is left out, and remembers where it was first seen."""
+
+    def __init__(self) -> None:
+        self.places: dict[str, list[str]] = {}
+
+    def add(self, reason: str, place: str) -> None:
+        self.places.setdefault(reason, []).append(place)
+
+    def said(self) -> dict[str, str]:
+        return {
+            reason: f"{len(places):,} ({', '.join(places[:_SHOWN])}{', …' if len(places) > _SHOWN else ''})"
+            for reason, places in self.places.items()
+        }
+
+    @property
+    def total(self) -> int:
+        return sum(len(places) for reason, places in self.places.items() if reason != "empty lines")
+
+
+def _rows(file: Path, problems: _Problems) -> Iterator[Sentence]:
+    pairs: list[tuple[str, str]] = []
+    for number, line in enumerate(file.read_text(encoding="utf-8", errors="replace").splitlines(), start=1):
+        text, tab, label = line.rpartition("\t")
+        if not line.strip():
+            problems.add("empty lines", f"{file.name} line {number}")
+        elif not tab:
+            problems.add("lines without a tab", f"{file.name} line {number}")
+        elif not (number == 1 and label.strip().lower() == "label"):
+            pairs.append((text, label))
+    return _sentences(pairs, file.name, problems)
+
+
+def _sentences(pairs: Iterable[tuple[str, str]], source: str, problems: _Problems) -> Iterator[Sentence]:
+    for number, (text, label) in enumerate(pairs, start=1):
+        words, place = text.split(), f"{source} row {number}"
+        if not words:
+            problems.add("sentences without a word", place)
+        elif not (label.strip().isascii() and label.strip().isdigit()):
+            problems.add("labels that are no class number", f"{place}: {label.strip()!r}")
+        else:
+            yield Sentence(" ".join(words), int(label))
+
+
+def _checked(train: tuple[Sentence, ...], test: tuple[Sentence, ...], problems: _Problems, source: str) -> Corpus:
+    said = "; ".join(f"{reason}: {count}" for reason, count in problems.said().items())
+    for name, rows in (("train", train), ("dev", test)):
+        if not rows:
+            raise CorpusError(f"{source!r} has no usable {name} rows (sentence<TAB>label). {said}")
+    if problems.total > len(train) + len(test):
+        raise CorpusError(f"most of {source!r} cannot be used; is it sentence<TAB>label? {said}")
+    if len({sentence.label for sentence in train}) < 2:
+        raise CorpusError(f"{source!r} has a single class to learn, {train[0].label}")
+    return Corpus(train=train, test=test, problems=problems.said())

@@ -1,0 +1,211 @@
+"""Train a text classifier: clean, with random edits, on exact worst strings, or on interval bounds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from time import process_time
+from typing import Any, final
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from torch import Tensor
+
+from tl_dyck.certify import PerturbationSpace
+from tl_dyck.models.text import TextConfig, TextTransformer, build_text_model
+from tl_dyck.registry import unknown_name
+from tl_dyck.text.attack import Attack
+from tl_dyck.text.corpus import Sentence
+from tl_dyck.text.edits import BatchEdits, pad, random_strings
+from tl_dyck.text.ibp import IntervalBound
+
+__all__ = ["OBJECTIVES", "TextTraining", "TextTrainingError", "accuracy", "train_text"]
+
+OBJECTIVES = ("clean", "augment", "worst", "ibp")
+
+
+class TextTrainingError(RuntimeError):
+    """The weights are no longer finite."""
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class TextTraining:
+    """How to train.
+
+    Attributes:
+        objective: what is minimised beside the cross-entropy of the sentences themselves: "clean" nothing; "augment"
+            that of one random string of each one's space; "worst" that of its worst string (`Attack`: one shortest path
+            a sentence and round); "ibp" that of logits at interval bounds (`IntervalBound`).
+        weight: of that other loss at the end, in [0, 1]; the clean loss has the rest. None for 1, and 0.9 for "ibp",
+            which with 1 forgets the sentences and learns to answer always the same.
+        ramp: share of the training over which it rises to that, linearly from 0.
+        seconds: of training, in processor time (one thread: as long as the clock's on an idle machine); None for
+            `steps`. With a time limit the number of steps depends on the machine.
+        steps: of training.
+        batch_size: sentences a step; those of a batch are of similar length.
+        lr: learning rate of AdamW, which falls to 0 as a cosine.
+        weight_decay: of AdamW.
+    """
+
+    objective: str = "clean"
+    weight: float | None = None
+    ramp: float = 0.5
+    seconds: float | None = None
+    steps: int = 1000
+    batch_size: int = 64
+    lr: float = 3e-3
+    weight_decay: float = 1.0
+
+    def __post_init__(self) -> None:
+        if self.objective not in OBJECTIVES:
+            raise unknown_name("objective", self.objective, OBJECTIVES)
+        if self.weight is not None and not 0 <= self.weight <= 1:
+            raise ValueError(f"weight must be between 0 and 1 (or None), not {self.weight}")
+        for name, low, high in (("ramp", 0, 1), ("lr", 0, np.inf), ("weight_decay", 0, np.inf)):
+            if not low <= getattr(self, name) <= high:
+                raise ValueError(f"{name} must be between {low} and {high}, not {getattr(self, name)}")
+        if self.steps < 1 or self.batch_size < 1 or (self.seconds is not None and not self.seconds > 0):
+            raise ValueError("steps, batch_size and seconds must be positive")
+
+    @property
+    def final_weight(self) -> float:
+        """Of the robust loss, at the end."""
+        return (0.9 if self.objective == "ibp" else 1.0) if self.weight is None else self.weight
+
+    def to_dict(self) -> dict[str, Any]:
+        """The fields as JSON values."""
+        return asdict(self)
+
+
+def train_text(
+    config: TextConfig,
+    sentences: Sequence[Sentence],
+    options: TextTraining | None = None,
+    *,
+    space: PerturbationSpace | None = None,
+    seed: int = 0,
+    progress: bool = True,
+) -> tuple[TextTransformer, list[dict[str, float]]]:
+    """Train a `text-1l` classifier.
+
+    Args:
+        config: of the model.
+        sentences: to learn from; those that are too long for n_ctx, with the space's duplications, are cut.
+        options: how.
+        space: what the robust objectives defend against; from `tl_dyck.text.text_space`.
+        seed: of weights and batches.
+        progress: whether to show a progress bar.
+
+    Returns:
+        The model, and the training curve: step, seconds (processor time), clean_loss, robust_loss (means of
+        the last 50 steps).
+
+    Raises:
+        ValueError: a robust objective without a space, or one that the model or space cannot have.
+        TextTrainingError: the loss is no longer finite.
+    """
+    options = options or TextTraining()
+    if space is None and options.objective != "clean":
+        raise ValueError(f"objective {options.objective!r} needs a space; see tl_dyck.text.text_space")
+    model = build_text_model(config, seed)
+    robust = _robust(model, options, space, np.random.default_rng(seed + 1))
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    optimizer = torch.optim.AdamW(trained, lr=options.lr, weight_decay=options.weight_decay)
+    longest = config.n_ctx - (BatchEdits.of(space, config).budgets[0] if space is not None else 0)
+    rows = [config.encode(sentence.text.split()[: longest - 1]) for sentence in sentences]
+    labels = torch.tensor([sentence.label for sentence in sentences])
+    curve: list[dict[str, float]] = []
+    recent: list[tuple[float, float]] = []
+    batches = _batches([len(row) for row in rows], options.batch_size, np.random.default_rng(seed))
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+    with Progress(*columns, disable=not progress) as bar:
+        shown, start = bar.add_task(f"training ({options.objective})", total=1.0), process_time()
+        for step, chosen in enumerate(batches):
+            done = step / options.steps if options.seconds is None else (process_time() - start) / options.seconds
+            if done >= 1:
+                break
+            optimizer.param_groups[0]["lr"] = options.lr * (1 + np.cos(np.pi * done)) / 2
+            strings, wanted = [rows[i] for i in chosen], labels[chosen]
+            clean = F.cross_entropy(text_logits(model, strings), wanted)
+            weight = options.final_weight * (min(1.0, done / options.ramp) if options.ramp else 1.0)
+            other = robust(strings, wanted) if robust is not None and weight > 0 else clean
+            loss = (1 - weight) * clean + weight * other if robust is not None else clean
+            optimizer.zero_grad(set_to_none=True)
+            loss.backward()
+            optimizer.step()
+            recent = [*recent[-49:], (float(clean.detach()), float(other.detach()))]
+            if not np.isfinite(recent[-1]).all():
+                raise TextTrainingError(f"the loss is not finite at step {step}; lower lr ({options.lr})")
+            if step % 50 == 0:
+                means = np.mean(recent, axis=0).tolist()
+                curve.append(
+                    {
+                        "step": float(step),
+                        "seconds": process_time() - start,
+                        "clean_loss": means[0],
+                        "robust_loss": means[1],
+                    }
+                )
+            bar.update(shown, completed=done)
+        bar.update(shown, completed=1.0)
+    return model.eval(), curve
+
+
+def text_logits(model: TextTransformer, strings: Sequence[Sequence[int]]) -> Tensor:
+    """Logits at the last token of each string, [batch, class]."""
+    tokens, lengths = pad(strings)
+    logits: Tensor = model(tokens.to(model.cfg.device))
+    return logits[torch.arange(len(strings)), lengths - 1]
+
+
+@torch.no_grad()
+def accuracy(model: TextTransformer, sentences: Sequence[Sentence]) -> float:
+    """Share of sentences whose class has the largest logit."""
+    right = 0
+    for start in range(0, len(sentences), 256):
+        part = sentences[start : start + 256]
+        predicted = text_logits(model, [model.text.encode(sentence.text) for sentence in part]).argmax(-1)
+        right += int((predicted.cpu() == torch.tensor([sentence.label for sentence in part])).sum())
+    return right / len(sentences)
+
+
+_Robust = Callable[[Sequence[Sequence[int]], Tensor], Tensor]
+
+
+def _robust(
+    model: TextTransformer,
+    options: TextTraining,
+    space: PerturbationSpace | None,
+    rng: np.random.Generator,
+) -> _Robust | None:
+    """The loss beside the clean one."""
+    if options.objective == "clean" or space is None:
+        return None
+    edits = BatchEdits.of(space, model.text)
+    if options.objective == "augment":
+        return lambda strings, labels: F.cross_entropy(text_logits(model, random_strings(edits, strings, rng)), labels)
+    if options.objective == "worst":
+        attack = Attack(model, edits, rounds=3)
+
+        def worst(strings: Sequence[Sequence[int]], labels: Tensor) -> Tensor:
+            found, _ = attack(*pad(strings), labels)
+            return F.cross_entropy(text_logits(model, found), labels)
+
+        return worst
+    bound = IntervalBound(model, edits)
+    return lambda strings, labels: F.cross_entropy(-bound(*pad(strings), labels), labels)
+
+
+def _batches(lengths: Sequence[int], size: int, rng: np.random.Generator) -> Iterator[list[int]]:
+    """Batches of similar length, for ever: each pass shuffles, sorts within pools of 16 batches, and shuffles again."""
+    while True:
+        order = rng.permutation(len(lengths))
+        pools = [
+            sorted(order[i : i + 16 * size].tolist(), key=lambda j: lengths[j]) for i in range(0, len(order), 16 * size)
+        ]
+        batches = [pool[i : i + size] for pool in pools for i in range(0, len(pool), size)]
+        for index in rng.permutation(len(batches)):
+            yield batches[index]
