@@ -237,7 +237,7 @@ def write_sentences(
 def sentence_picture(model: TextTransformer, certificate: Certificate) -> Html:
     """One sentence before and after its worst edits, with the attention of the readout on every word."""
     worst = certificate.worst
-    edits = worst.edits if worst is not None else ()
+    edits = [_visible(edit) for edit in worst.edits] if worst is not None else []
     before = _words(model, certificate.tokens, [(edit.start, len(edit.removed)) for edit in edits], "gone")
     rows = [element("p", element("b", "as it was: "), before, class_="words")]
     if worst is not None and edits:
@@ -250,6 +250,14 @@ def sentence_picture(model: TextTransformer, certificate: Certificate) -> Html:
         "h2", element("span", certificate.status, class_=certificate.status), f" class {certificate.target}"
     )
     return element("section", title, rows, element("p", f"{margin}; {logits}", class_="note"), class_="sentence")
+
+
+def _visible(edit: Edit) -> Edit:
+    """What one sees of an edit: of a word that is repeated, only the repetition."""
+    same = len(edit.removed)
+    if edit.inserted[:same] != edit.removed:
+        return edit
+    return replace(edit, start=edit.start + same, removed=(), inserted=edit.inserted[same:])
 
 
 def _places(edits: Sequence[Edit]) -> list[tuple[int, int]]:
