@@ -218,20 +218,24 @@ def _checkpoints(done: Reproduction) -> Figure | None:
     table = done.evidence.checkpoints.dropna(subset=["loss", "beta"])
     if table.empty:
         return None
-    traces = []
-    for index, (seed, run) in enumerate(table.groupby("seed")):
-        color = COLORS[index % len(COLORS)]
+    lengths = {name: longest for longest, name in length_points(done.evidence)}
+    known = sorted(set(table["group"]), key=lambda name: lengths.get(name, 0))
+    traces: list[dict[str, Any]] = []
+    for (group, seed), run in table.groupby(["group", "seed"]):
+        index = known.index(group) % len(COLORS)
         traces.append(
             {
                 "type": "scatter",
                 "mode": "lines+markers",
                 "x": numbers(run["loss"] - run["floor"]),
                 "y": numbers(run["beta"]),
-                "line": {"width": 1.3, "color": color},
-                "marker": {"size": 5, "color": color},
-                "customdata": [f"seed {seed}, step {step}" for step in run["step"]],
+                "line": {"width": 1.3, "color": COLORS[index]},
+                "marker": {"size": 5, "color": COLORS[index], "symbol": SYMBOLS[index]},
+                "name": f"N = {lengths.get(group, '?')}",
+                "legendgroup": group,
+                "customdata": [f"N = {lengths.get(group, '?')}, seed {seed}, step {step}" for step in run["step"]],
                 "hovertemplate": "%{customdata}<br>%{x:.4f} nats above the floor, β %{y:.3f}<extra></extra>",
-                "showlegend": False,
+                "showlegend": all(trace["legendgroup"] != group for trace in traces),
             }
         )
     reading = f"Within a run, rank correlation of loss and β: {_measured(done, 'theorem-2-loss')}."
@@ -245,8 +249,8 @@ def _checkpoints(done: Reproduction) -> Figure | None:
         data=table,
         command=reproduce_command(done),
         plots=[Plot(alt=f"Line plot of β against loss, a line per run. {reading}", traces=traces, layout=layout)],
-        note="Training runs from right to left. Models with a minimal first layer, complete strings, without "
-        "regularisation; loss on the same fresh strings at every checkpoint.",
+        note="Training runs from right to left, a line per run. Models with a minimal first layer, trained on complete "
+        "strings of at most N brackets, without regularisation; loss on fresh strings of these lengths.",
     )
 
 

@@ -251,7 +251,7 @@ def violation_and_loss(evidence: Evidence) -> Measured:
         (run["loss"].to_numpy(), run["beta"].to_numpy()) for _, run in table.groupby(["group", "seed"]) if len(run) > 2
     ]
     found = within_runs_correlation(runs, evidence.scale.n_bootstrap, evidence.scale.data_seed)
-    first, last = (table.groupby("seed")["beta"].agg(which).mean() for which in ("first", "last"))
+    first, last = (table.groupby(["group", "seed"])["beta"].agg(which).mean() for which in ("first", "last"))
     reading = f"β goes from {first:.2f} at the first checkpoint to {last:.2f} at the last, mean over runs."
     return Measured(estimate=found, reading=reading, form="+.2f")
 

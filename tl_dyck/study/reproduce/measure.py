@@ -82,12 +82,10 @@ def measure(result: TrainResult, folder: Path, group: Group, scale: Scale) -> No
     write_json(path, saved)
 
 
-def measure_checkpoint(step: int, model: DyckTransformer, folder: Path, scale: Scale) -> None:
+def measure_checkpoint(step: int, model: DyckTransformer, folder: Path, group: Group, scale: Scale) -> None:
     """Measure loss and balance violation of a model on the way: one file per step, so repeating it does no harm."""
-    seed = scale.data_seed
-    # the strings of every checkpoint are the same, and those of the model's own training lengths
-    task = DyckTask(name="way", n_types=model.cfg.n_types, max_depth=model.cfg.max_depth)
-    loss, _ = cross_entropy(model, task, n=scale.n_strings, seed=seed)
+    task = group.load_task()
+    loss, _ = cross_entropy(model, task, n=scale.n_strings, seed=scale.data_seed)
     row = {"step": step, "loss": loss, "floor": task.entropy_floor, **_balance(model)}
     write_json(folder / f"checkpoint-{step}.json", without_nan(row))
 

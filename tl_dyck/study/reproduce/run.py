@@ -106,7 +106,7 @@ def _after(result: TrainResult, folder: Path, *, groups: dict[Path, Group], scal
 
 def _during(step: int, model: DyckTransformer, folder: Path, *, groups: dict[Path, Group], scale: Scale) -> None:
     if groups[folder].watched:
-        measure_checkpoint(step, model, folder, scale)
+        measure_checkpoint(step, model, folder, groups[folder], scale)
 
 
 def judge_all(evidence: Evidence) -> pd.DataFrame:

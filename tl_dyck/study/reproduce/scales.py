@@ -191,6 +191,7 @@ def groups_of(scale: Scale) -> list[Group]:
             seeds=scale.seeds,
             training=to_the_end,
             longest=longest,
+            watched=True,
         )
         for longest in scale.lengths
     ]
