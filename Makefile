@@ -11,6 +11,7 @@ ARGS ?=
 
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+DOCS := $(VENV)/.docs
 
 # An environment cannot be moved: if this folder was, make the environment again.
 ifneq ($(shell cat '$(READY)' 2>/dev/null),$(CURDIR))
@@ -22,7 +23,7 @@ OFFLINE := HF_HUB_OFFLINE=1 HF_DATASETS_OFFLINE=1 WANDB_MODE=disabled
 ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup study test fuzz lint types format bench constraints clean distclean
+.PHONY: help setup study test fuzz lint types format bench docs constraints clean distclean
 
 help: ## show this list
 	@echo "make TARGET [ARGS=...]; the targets are:"
@@ -54,12 +55,15 @@ bench: $(READY) ## run the benchmarks
 	@set -e; for script in tests/benchmarks/bench_*.py; do \
 		echo "== $$script"; $(OFFLINE) $(BIN)/python "$$script" $(ARGS); done
 
+docs: $(READY) $(DOCS) ## build the documentation in build/site
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet $(ARGS)
+
 # torch itself says which CUDA packages it needs, so those are not pinned here.
 constraints: $(READY) ## resolve constraints.txt again, keeping pins that still fit (needs the network)
 	$(BIN)/python -m pip install --quiet uv
 	cp constraints.txt '$(VENV)/resolved.txt'
-	$(BIN)/uv pip compile pyproject.toml --extra dev --universal --python-version 3.10 --no-annotate --no-header \
-		--quiet $(ARGS) --output-file '$(VENV)/resolved.txt'
+	$(BIN)/uv pip compile pyproject.toml --extra dev --extra docs --universal --python-version 3.10 --no-annotate \
+		--no-header --quiet $(ARGS) --output-file '$(VENV)/resolved.txt'
 	@{ grep '^#' constraints.txt; grep -vE '^(#|cuda-|nvidia-|triton=)' '$(VENV)/resolved.txt'; } \
 		> '$(VENV)/constraints.txt' && mv '$(VENV)/constraints.txt' constraints.txt
 
@@ -82,3 +86,7 @@ $(READY): pyproject.toml constraints.txt
 	'$(PYTHON)' -m venv '$(VENV)'
 	$(BIN)/python -m pip install -c constraints.txt -e '.[dev]'
 	@echo '$(CURDIR)' > $@
+
+$(DOCS): $(READY)
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[docs]'
+	@touch $@

@@ -153,7 +153,7 @@ def test_direct_dependencies_are_pinned_within_their_range(python: str) -> None:
                 pins[canonicalize_name(pin.name)] = specifier.version
     project = PYPROJECT["project"]
     extras = project["optional-dependencies"]
-    for text in (*project["dependencies"], *extras["dev"], *extras["onnx"]):
+    for text in (*project["dependencies"], *extras["dev"], *extras["docs"], *extras["onnx"]):
         wanted = Requirement(text)
         if canonicalize_name(wanted.name) != "tl-dyck":
             assert pins[canonicalize_name(wanted.name)] in wanted.specifier, text

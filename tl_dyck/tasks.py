@@ -213,6 +213,9 @@ tasks: Registry[DyckTask] = Registry("task", "tl_dyck.tasks", DyckTask)
 def load_task(name: str) -> DyckTask:
     """A registered task, for example ``load_task("dyck-2-4")``: two bracket types, depth at most four.
 
+    >>> load_task("dyck-3-8").language.alphabet
+    ('[', ']', '(', ')', '{', '}')
+
     Raises:
         UnknownNameError: no such task; the message suggests the nearest.
     """

@@ -1,7 +1,15 @@
 """Perturbation spaces and certificates: does a prediction survive every edit of a string?
 
->>> space = PerturbationSpace([(Duplicate(), 2), (Substitute(table), 2)])
->>> certify(model, tokens, target, space)  # or certifier="interval", "exhaustive", …
+>>> from tl_dyck import construct, load_task
+>>> language = load_task("dyck-2-4").language
+>>> space = PerturbationSpace([(InsertMatchedPairs(language), 2)])  # or parse_space("pairs:2", language=language)
+>>> prefix = language.tokenize("[(()")
+>>> space.size(prefix)
+161
+>>> model = construct.uniform_attention(language)
+>>> certificate = certify(model, prefix, None, space)  # or certifier="interval", "exhaustive", …
+>>> certificate.status, language.alphabet[certificate.target]
+('certified', ')')
 
 Imports torch and numpy, never TransformerLens. The certifiers themselves live in `tl_dyck_hooks.certifiers` and
 are found by entry point, as anyone else's are.

@@ -41,6 +41,12 @@ __all__ = ["DyckDistribution"]
 class DyckDistribution:
     """D(q, k, D).
 
+    >>> from tl_dyck import DyckLanguage
+    >>> distribution = DyckDistribution(DyckLanguage(2, 4))
+    >>> prefix = distribution.language.parse("[(")
+    >>> distribution.next_token_probs(prefix)[-1].tolist()  # "[", "]", "(", ")", BOS
+    [0.25, 0.0, 0.25, 0.5, 0.0]
+
     Attributes:
         language: gives k and D.
         q: probability of an open where both an open and a close are allowed; strictly between 0 and 1.

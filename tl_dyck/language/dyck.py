@@ -39,6 +39,15 @@ class DyckStringError(ValueError):
 class DyckLanguage:
     """The language Dyck(k, D): well-nested strings over k bracket types whose depth never exceeds D.
 
+    >>> language = DyckLanguage(2, 4)
+    >>> tokens = language.parse("[()]")
+    >>> tokens.tolist(), language.depth(tokens).tolist(), language.matching(tokens).tolist()
+    ([0, 2, 3, 1], [1, 2, 1, 0], [3, 2, 1, 0])
+    >>> language.top_of_stack(tokens).tolist()  # the last bracket that is still open
+    [0, 1, 0, -1]
+    >>> language.count(8)
+    224
+
     Attributes:
         n_types: k, the number of bracket types, at least 1.
         max_depth: D, the greatest depth, at least 1.

@@ -1,8 +1,14 @@
 """One-layer transformers as two-layer RNNs; imports torch, never TransformerLens.
 
->>> rnn = export_rnn(model)  # any one-layer causal HookedTransformer
->>> rnn(tokens)  # the same logits, at every position
->>> save(rnn, "my-rnn"); load_rnn("my-rnn")
+>>> from tl_dyck import construct, load_task
+>>> model = construct.stack(load_task("dyck-2-4").language)  # any one-layer causal HookedTransformer will do
+>>> rnn = export_rnn(model)
+>>> tokens = model.to_tokens("[(())]")
+>>> bool((rnn(tokens) - model(tokens)).abs().max() < 1e-9)  # the same logits, at every position
+True
+>>> folder = save(rnn, "my-rnn")
+>>> load_rnn("my-rnn").to_string(tokens[0])
+'[(())]'
 
 `tl_dyck.rnn.machine` states why the two are equal. `tl_dyck.rnn.onnx` and `tl_dyck.rnn.vnnlib` write the files that
 other verifiers read.

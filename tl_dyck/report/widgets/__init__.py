@@ -6,7 +6,7 @@ writes a page that any browser opens, offline too.
 >>> from tl_dyck import DyckLanguage, construct
 >>> from tl_dyck.report import widgets
 >>> widgets.attention(construct.uniform_attention(DyckLanguage(2, 4)), "[()]")
-Widget('Attention of minimal-onehot', 0.03 MB)
+Widget('Attention of uniform-attention-minimal', 0.03 MB)
 """
 
 from tl_dyck.report.widgets.attending import attention, attention_seeds, before_after

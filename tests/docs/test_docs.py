@@ -1,0 +1,170 @@
+"""The documentation: what is generated is up to date, examples run, every path and name in it exists."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+import importlib.util
+import os
+import pkgutil
+import re
+import subprocess
+import sys
+from importlib import metadata
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+import tl_dyck
+import tl_dyck_hooks
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCS = ROOT / "docs"
+MODULES = sorted(
+    module.name
+    for package in (tl_dyck, tl_dyck_hooks)
+    for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}.")
+)
+
+
+def load(path: Path) -> ModuleType:
+    """A script of the documentation, as a module."""
+    spec = importlib.util.spec_from_file_location(f"docs_{path.stem}", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def pinned(package: str) -> str:
+    (line,) = re.findall(rf"^{package}==(\S+)$", (ROOT / "constraints.txt").read_text(encoding="utf-8"), re.M)
+    return line
+
+
+# --- the table of hook names -------------------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(
+    metadata.version("transformer_lens") != pinned("transformer-lens"),
+    reason="the page lists the hooks of the TransformerLens that is pinned",
+)
+def test_hook_names_are_those_of_the_models():
+    script = load(DOCS / "hook_names.py")
+    assert script.PAGE.read_text(encoding="utf-8") == script.page(), "run: python docs/hook_names.py"
+
+
+def test_hook_names_list_every_family_once():
+    script = load(DOCS / "hook_names.py")
+    text = script.PAGE.read_text(encoding="utf-8")
+    first, second = text.split("| hook |")
+    families = [name for row in first.splitlines() if row.startswith("| **") for name in re.findall(r"`([^`]+)`", row)]
+    assert sorted(families) == sorted(script.families())
+    assert "minimal-onehot" in families
+    assert "| `blocks.{l}.attn.hook_pattern` | `[batch head pos pos]` | ✓ |" in second
+
+
+# --- examples ----------------------------------------------------------------------------------------------------
+
+
+def examples() -> list[doctest.DocTest]:
+    """Every docstring of the library that has an example, found without importing what has none."""
+    found: dict[str, doctest.DocTest] = {}
+    finder = doctest.DocTestFinder(exclude_empty=True)
+    for name in MODULES:
+        source = importlib.util.find_spec(name)
+        if source is None or source.origin is None or ">>>" not in Path(source.origin).read_text(encoding="utf-8"):
+            continue
+        module = importlib.import_module(name)
+        tests = finder.find(module, name, module=module)
+        # jaxtyping wraps what has annotations, so that it no longer seems to be of this module
+        for thing in vars(module).values():
+            if getattr(thing, "__module__", None) == name and callable(thing):
+                tests += finder.find(thing, f"{name}.{thing.__name__}", globs=vars(module).copy())
+        found |= {test.name: test for test in tests if test.examples}
+    return list(found.values())
+
+
+EXAMPLES = examples()
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.name)
+def test_docstring_examples(example: doctest.DocTest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    said: list[str] = []
+    runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE)
+    failed, _ = runner.run(example, out=said.append, clear_globs=False)
+    assert failed == 0, "".join(said)
+
+
+def test_there_are_examples_and_all_of_them_are_found():
+    written = sum(
+        path.read_text(encoding="utf-8").count(">>> ")
+        for package in (tl_dyck, tl_dyck_hooks)
+        for path in Path(package.__path__[0]).rglob("*.py")
+    )
+    assert written == sum(len(example.examples) for example in EXAMPLES)
+    assert written >= 10
+
+
+def test_getting_started_runs_from_top_to_bottom(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    blocks = re.findall(r"```python\n(.*?)```", (DOCS / "getting_started.md").read_text(encoding="utf-8"), re.DOTALL)
+    assert len(blocks) == 5
+    names: dict[str, object] = {}
+    for block in blocks:
+        exec(compile(block, "getting_started.md", "exec"), names)
+    printed = capsys.readouterr().out
+    assert "torch.Size([1, 1, 5, 5])" in printed
+    assert re.search(r"BalanceViolation\(beta=\d\.?\d*e-1\d", printed)
+    assert "certified 1" in printed
+    assert (tmp_path / "attention.html").stat().st_size > 10_000
+
+
+# --- pages -------------------------------------------------------------------------------------------------------
+
+
+def test_paths_that_the_pages_name_exist():
+    pages = [*DOCS.rglob("*.md"), ROOT / "CONTRIBUTING.md"]
+    named = {
+        (page.name, path)
+        for page in pages
+        for path in re.findall(r"`((?:tests|demos|docs|tl_dyck|hooks)/[\w/.-]+)`", page.read_text(encoding="utf-8"))
+    }
+    assert len(named) > 20
+    assert not [(page, path) for page, path in named if not (ROOT / path).exists()]
+
+
+def test_every_demo_is_a_page_of_the_site():
+    demos = {path.stem for path in (ROOT / "demos").glob("*.*")}
+    pages = load(DOCS / "site.py").pages()
+    assert {f"demos/{name}.md" for name in demos} <= set(pages)
+    assert all(pages[f"demos/{name}.md"].startswith("# ") for name in demos)
+    assert not [name for name in demos if f"({name}.md)" not in pages["demos/index.md"]]
+
+
+def test_every_public_name_is_in_the_reference():
+    reference = "\n".join(page.read_text(encoding="utf-8") for page in (DOCS / "api").glob("*.md"))
+    documented = {name.rpartition(".")[2] for name in re.findall(r"^::: (\S+)$", reference, re.M)}
+    elsewhere = {"construct", "register_task", "register_model", "register_probe", "register_certifier"}
+    assert set(tl_dyck.__all__) - elsewhere <= documented
+
+
+def test_the_site_builds_without_a_warning(tmp_path):
+    pytest.importorskip("material", reason="mkdocs-material is not installed: make docs installs it")
+    run = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path / "site")],
+        cwd=ROOT,
+        env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    assert run.returncode == 0, run.stderr
+    pages = {path.relative_to(tmp_path / "site").as_posix(): path for path in (tmp_path / "site").rglob("*.html")}
+    assert {"index.html", "theory/theorem-1.html", "demos/certify.html", "api/certify.html"} <= set(pages)
+    for name, path in pages.items():  # nothing is fetched when a page is read
+        text = path.read_text(encoding="utf-8")
+        assert not re.findall(r"<(?:script|link|img|iframe)[^>]+(?:src|href)=\"?https?:", text), name
+    assert 'id="tl_dyck.certify.certify"' in pages["api/certify.html"].read_text(encoding="utf-8")
