@@ -32,3 +32,12 @@ def test_ablate_any_model(tmp_path):
     page = (tmp_path / "path.html").read_text()
     assert "expected gate" in page
     assert 'src="http' not in page
+
+
+def test_contrast_and_certify(tmp_path):
+    options = ("--seeds", 2, "--weights", 0, 1, "--steps", 20, "--prefixes", 2, "--out", tmp_path / "runs")
+    done = run("contrast_and_certify.py", *options, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    lines = [line.split()[0] for line in done.stdout.splitlines() if line[:1].isdigit()]
+    assert lines == ["0", "1"]
+    assert "survive every insertion" in done.stdout
