@@ -16,6 +16,8 @@ from tl_dyck.tasks import load_task
 
 __all__ = ["about", "figure_section", "lead", "summary", "versions", "viewer"]
 
+_TEXT_LIMIT = 450  # characters of a finding, and how many are shown of a longer one
+_TEXT_BEGINNING = 230
 _TABLE_LIMIT = 120  # rows; longer data is in the CSV file alone
 
 
@@ -49,7 +51,19 @@ def summary(study: Study, patterns: Patterns) -> list[Html | None]:
 
 
 def _items(found: Iterable[Finding]) -> list[Html]:
-    return [element("li", element("h3", finding.title), element("p", finding.text)) for finding in found]
+    return [element("li", element("h3", finding.title), _text(finding.text)) for finding in found]
+
+
+def _text(text: str) -> list[Html]:
+    """A finding's text; of one that lists a lot, the beginning, so that it does not push the others off the page."""
+    if len(text) <= _TEXT_LIMIT:
+        return [element("p", text)]
+    entries, found, _ = text[:_TEXT_BEGINNING].rpartition("), ")  # never in the middle of a pair of brackets
+    beginning = f"{entries})," if found else text[:_TEXT_BEGINNING].rpartition(" ")[0]
+    return [
+        element("p", f"{beginning} …"),
+        element("details", element("summary", "All of it"), element("p", text)),
+    ]
 
 
 def _example(study: Study, patterns: Patterns) -> Html | None:
