@@ -133,6 +133,7 @@ REGISTERED_CASES = [
             "gpt-uniform",
             "eq6",
             "eq6-uniform",
+            "eq49",
             "minimal-onehot",
             "minimal-split",
             "minimal-yao",

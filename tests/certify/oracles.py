@@ -112,6 +112,8 @@ READOUTS: list[dict[str, Any]] = [
     {"ln_final": "ln", "residual": False},
     {"ln_c": 0.3},
     {"ln_c": 1.5, "residual": False},
+    {"ln_mid": 0.3},
+    {"ln_mid": 2.0, "act_fn": "relu"},
     {"act_fn": "relu"},
     {"act_fn": "relu", "ln_c": 0.3},
     {"act_fn": "relu", "ln1": "ln", "ln2": "ln", "ln_final": "ln"},

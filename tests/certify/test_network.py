@@ -52,6 +52,9 @@ def slow_logits(rnn: TwoLayerRNN, string: tuple[int, ...]) -> np.ndarray:
         centred = attn - attn.mean()
         attn = centred / max(np.sqrt((centred**2).sum()), LONG(c.ln_c))
     m = r[-1] + attn if c.residual else attn
+    if c.ln_mid is not None:
+        m = m - m.mean()
+        m = m / max(np.sqrt((m**2).sum()), LONG(c.ln_mid))
     if c.act_fn is not None:
         p = norm("ln2", m) @ w["W_in"] + w["b_in"]
         inner = np.sqrt(LONG(2) / LONG(np.pi)) * (p + LONG("0.044715") * p**3)

@@ -205,5 +205,5 @@ def test_edits_that_do_not_fit_are_refused() -> None:
 def test_texts() -> None:
     space = PerturbationSpace([(Duplicate(), 2), (Delete([1]), 1)])
     assert str(space) == "dup:2,del:1"
-    assert repr(space) == "PerturbationSpace([(Duplicate(), 2), (Delete(words=frozenset({1})), 1)])"
+    assert repr(space) == "PerturbationSpace([(Duplicate(but=frozenset()), 2), (Delete(words=frozenset({1})), 1)])"
     assert str(Edit("del", 3, (5,), ())) == "del@3: 5 → ∅"

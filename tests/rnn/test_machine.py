@@ -58,6 +58,7 @@ def configs(draw: st.DrawFn) -> dict[str, Any]:
         d_mlp=None if act_fn is None else draw(st.integers(1, 4)),
         ln1=draw(norm),
         ln_c=draw(st.sampled_from([None, 1e-5, 3.0])),
+        ln_mid=draw(st.sampled_from([None, None, 1e-5, 3.0])),
         ln2=None if act_fn is None else draw(norm),
         ln_final=draw(norm),
         residual=draw(st.booleans()),
@@ -108,6 +109,9 @@ def reference(rnn: TwoLayerRNN, tokens: list[int]) -> Tensor:
             attn_out = attn_out - attn_out.mean()
             attn_out = attn_out / max(math.sqrt(float(attn_out @ attn_out)), c.ln_c)
         x = r + attn_out if c.residual else attn_out
+        if c.ln_mid is not None:
+            x = x - x.mean()
+            x = x / max(math.sqrt(float(x @ x)), c.ln_mid)
         if c.act_fn is not None:
             pre = norm("ln2", x) @ w["W_in"] + w["b_in"]
             post = torch.tensor([scalar_activation(c.act_fn, float(y)) for y in pre], dtype=torch.float64)
@@ -296,6 +300,7 @@ def test_strings_beyond_n_ctx() -> None:
         ({"ln1": "rms"}, "ln1 must be one of"),
         ({"ln2": "ln"}, "precedes an MLP"),
         ({"ln_c": 0.0}, "ln_c must not be 0"),
+        ({"ln_mid": 0.0}, "ln_mid must not be 0"),
         ({"attn_scale": float("nan")}, "attn_scale must be a finite number"),
         ({"eps": -1.0}, "eps must be a finite number"),
         ({"state": "depth"}, "a depth counter has n_types and max_depth"),

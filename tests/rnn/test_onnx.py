@@ -70,9 +70,9 @@ def test_only_few_operations_and_static_shapes(entry: Case) -> None:
     rnn = export_rnn(entry.build(torch.float32))
     proto, c = to_onnx(rnn, 5), rnn.config
     allowed = ALWAYS | ACTIVATION[c.act_fn]
-    if any((c.ln1, c.ln2, c.ln_final, c.ln_c)):
+    if any((c.ln1, c.ln2, c.ln_final, c.ln_c, c.ln_mid)):
         allowed |= NORM
-    if c.ln_c is not None:
+    if c.ln_c is not None or c.ln_mid is not None:
         allowed |= {"Relu"}  # the maximum with C
     assert {node.op_type for node in proto.graph.node} <= allowed
     (given_input,), (output,) = proto.graph.input, proto.graph.output

@@ -184,6 +184,8 @@ class Network:
         if self.config.ln_c is not None:
             attn_out = unit_norm(attn_out, self.config.ln_c)
         resid = r.plus(attn_out) if self.config.residual else attn_out
+        if self.config.ln_mid is not None:
+            resid = unit_norm(resid, self.config.ln_mid)
         if self.config.act_fn is not None:
             pre = self.norm("ln2", resid).matmul(self.weight("W_in")).plus(self.weight("b_in"))
             hidden = activation(pre, self.config.act_fn)

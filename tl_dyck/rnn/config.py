@@ -64,6 +64,8 @@ class RNNConfig:
         ln1: norm before the attention. "ln" has a scale and a bias, "lnpre" has neither.
         ln_c: the constant C of Eq. 6's LN_C(x) = P x / max(|P x|, C), applied to the attention's output
             before the residual is added (P subtracts the mean); None if there is no such norm.
+        ln_mid: the constant C of Eq. 49's LN_C, applied to the sum of residual stream and attention output; None if
+            there is no such norm.
         ln2: norm before the MLP.
         ln_final: norm before the unembedding.
         residual: whether the attention's output is added to the residual stream or replaces it ("bare"
@@ -93,6 +95,7 @@ class RNNConfig:
     act_fn: str | None = None
     ln1: Norm | None = None
     ln_c: float | None = None
+    ln_mid: float | None = None
     ln2: Norm | None = None
     ln_final: Norm | None = None
     residual: bool = True
@@ -230,9 +233,9 @@ def _integers(c: Any) -> None:
 
 
 def _numbers(c: Any) -> None:
-    for name in ("attn_scale", "eps", "ln_c"):
+    for name in ("attn_scale", "eps", "ln_c", "ln_mid"):
         value = getattr(c, name)
-        if name == "ln_c" and value is None:
+        if name in ("ln_c", "ln_mid") and value is None:
             continue
         if type(value) not in (int, float) or not math.isfinite(value) or value < 0:
             raise RNNConfigError(f"{name} must be a finite number of at least 0, not {value!r}.")

@@ -33,7 +33,7 @@ def export_rnn(
 ) -> TwoLayerRNN:
     """Export a one-layer causal model as the equivalent two-layer RNN (see `tl_dyck.rnn.machine`).
 
-    Supported: every one-layer `DyckTransformer` (depth embeddings; GPT, Eq. 6 and bare blocks; uniform
+    Supported: every one-layer `DyckTransformer` (depth embeddings; GPT, Eq. 6, 49 and bare blocks; uniform
         attention), and
     any plain one-layer `HookedTransformer` with standard positions (learned or set by hand; a table of zeros
     counts as none), normalization "LN", "LNPre" or None, attention-only or with an MLP of activation "relu",
@@ -83,6 +83,7 @@ def _configuration(model: Any, weights: dict[str, Tensor], text: dict[str, Any])
         act_fn=act_fn_of(cfg) if has_mlp else None,
         ln1=_norm_kind(block, "ln1"),
         ln_c=ln_c_of(block),
+        ln_mid=ln_c_of(block, "ln2"),
         ln2=_norm_kind(block, "ln2") if has_mlp else None,
         ln_final=_norm_kind(model, "ln_final"),
         residual=getattr(cfg, "block", None) != "bare",
@@ -129,7 +130,7 @@ def _embedding(model: Any) -> Tensor:
 
 def _norm_kind(owner: Any, name: str) -> Norm | None:
     norm = getattr(owner, name, None)
-    if norm is None or isinstance(norm, nn.Identity):
+    if norm is None or isinstance(norm, nn.Identity) or ln_c_of(owner, name) is not None:
         return None
     return "ln" if hasattr(norm, "w") else "lnpre"
 

@@ -219,14 +219,15 @@ class TwoLayerRNN(torch.nn.Module):
     ) -> Float[Tensor, "*batch d_vocab_out"]:
         """Logits from r_L and the attention's output z^h = N^h / Z^h.
 
-        a = Σ_h z^h W_O^h + b_O;  a ← LN_C(a) (Eq. 6);  m = r + a, or a alone;  m ← m + MLP(ln2(m));
-        logits = ln_final(m) W_U + b_U. Steps the model does not have are left out.
+        a = Σ_h z^h W_O^h + b_O;  a ← LN_C(a) (Eq. 6);  m = r + a, or a alone;  m ← LN_C(m) (Eq. 49);
+        m ← m + MLP(ln2(m));  logits = ln_final(m) W_U + b_U. Steps the model does not have are left out.
         """
         attn_out = torch.einsum("...he,hed->...d", z, self.W_O) + self.b_O
         if self.config.ln_c is not None:
-            centred = attn_out - attn_out.mean(-1, keepdim=True)
-            attn_out = centred / centred.norm(dim=-1, keepdim=True).clamp_min(self.config.ln_c)
+            attn_out = _unit_norm(attn_out, self.config.ln_c)
         resid = r + attn_out if self.config.residual else attn_out
+        if self.config.ln_mid is not None:
+            resid = _unit_norm(resid, self.config.ln_mid)
         if self.config.act_fn is not None:
             pre = self._norm("ln2", resid) @ self.W_in + self.b_in
             resid = resid + (activation(self.config.act_fn)(pre) @ self.W_out + self.b_out)
@@ -405,6 +406,12 @@ class TwoLayerRNN(torch.nn.Module):
         if tokens.shape[-1] == 0:
             raise RNNInputError("an empty string has no logits; give at least one token (BOS).")
         return tokens.to(self.device)
+
+
+def _unit_norm(x: Tensor, c: float) -> Tensor:
+    """LN_C of Wen et al. 2023, Eq. 7: P x / max(|P x|, C)."""
+    centred = x - x.mean(-1, keepdim=True)
+    return centred / centred.norm(dim=-1, keepdim=True).clamp_min(c)
 
 
 def activation(name: str) -> Callable[[Tensor], Tensor]:

@@ -137,6 +137,8 @@ def _logits(graph: _Graph, rnn: TwoLayerRNN) -> str:
     if c.ln_c is not None:
         attn_out = _unit_norm(graph, attn_out, c.ln_c)
     resid = graph.op("Add", resid, attn_out) if c.residual else attn_out
+    if c.ln_mid is not None:
+        resid = _unit_norm(graph, resid, c.ln_mid)
     if c.act_fn is not None:
         pre = graph.affine(_norm(graph, rnn, "ln2", resid), rnn.W_in, rnn.b_in)
         resid = graph.op("Add", resid, graph.affine(_activation(graph, c.act_fn, pre), rnn.W_out, rnn.b_out))
@@ -175,7 +177,7 @@ def _norm(graph: _Graph, rnn: TwoLayerRNN, name: str, x: str) -> str:
 
 
 def _unit_norm(graph: _Graph, x: str, c: float) -> str:
-    """LN_C of Eq. 6: centre, then divide by max(norm, C) = Relu(norm - C) + C."""
+    """LN_C of Eq. 6 and 49: centre, then divide by max(norm, C) = Relu(norm - C) + C."""
     x = graph.centre(x)
     norm = graph.op("Sqrt", graph.sum_of_squares(x, 1.0))
     above = graph.op("Relu", graph.op("Add", norm, graph.scalar(-c)))

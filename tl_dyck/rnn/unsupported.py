@@ -47,9 +47,9 @@ def act_fn_of(cfg: Any) -> str:
     return "gelu_new" if name == "gelu_pytorch_tanh" else name  # the same formula under another name
 
 
-def ln_c_of(block: Any) -> float | None:
-    """The constant C, if the block has the LN_C of Eq. 6 after its attention."""
-    norm: Any = getattr(block, "ln1_post", None)
+def ln_c_of(block: Any, name: str = "ln1_post") -> float | None:
+    """The constant C, if that norm of the block is an LN_C: "ln1_post" after the attention (Eq. 6), "ln2" (Eq. 49)."""
+    norm: Any = getattr(block, name, None)
     return float(norm.c) if type(norm).__name__ == "UnitNorm" else None
 
 

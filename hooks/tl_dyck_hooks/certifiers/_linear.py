@@ -32,7 +32,8 @@ _STEPS = 60
 def is_linear(network: Network) -> bool:
     """Whether objectives are linear in the output of a single head."""
     config = network.config
-    return config.n_heads == 1 and config.ln_c is None and config.act_fn is None and config.ln_final is None
+    norms = (config.ln_c, config.ln_mid, config.ln_final)
+    return config.n_heads == 1 and config.act_fn is None and norms == (None, None, None)
 
 
 def linear_minimum(attention: Attention, incumbent: Incumbent, original: Array) -> float | None:

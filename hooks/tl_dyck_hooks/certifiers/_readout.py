@@ -61,6 +61,8 @@ class Readout:
             stage = Normed(stage, factor=1.0, eps=0.0, floor=config.ln_c if region.unit else 0.0)
         if config.residual:
             stage = Shifted(stage, r)
+        if config.ln_mid is not None:
+            stage = Normed(stage, factor=1.0, eps=0.0, floor=config.ln_mid)
         if config.act_fn is not None:
             scale = shift = None
             normed = stage

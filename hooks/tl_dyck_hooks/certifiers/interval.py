@@ -85,7 +85,7 @@ def interval(
 def _margins(network: Network, r: Ball, z: Ball, weights: Ball, bias: Ball) -> Ball:
     """The objectives on a box of attention outputs, [1, K]; linear maps in a row are composed before they meet it."""
     config = network.config
-    if config.ln_c is not None or config.ln2 is not None or config.ln_final is not None:
+    if (config.ln_c, config.ln_mid, config.ln2, config.ln_final) != (None, None, None, None):
         return network.readout(r, z).matmul(weights).plus(bias)
     w_o, b_o = network.w_o.reshape(-1, config.d_model), network.weight("b_O")
     fixed = r.plus(b_o) if config.residual else Ball(b_o.mid[None], b_o.rad[None])
