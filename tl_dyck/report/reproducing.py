@@ -67,7 +67,7 @@ def claims_section(done: Reproduction) -> list[Html | None]:
         fine = claim.verdict in ("reproduced", "not testable from the text")
         rows.append(
             (
-                element("div", claim.says, element("small", f" ({claim.where})"), style="min-width:11rem"),
+                element("div", claim.says, element("small", f" ({claim.where})"), style="min-width:9rem"),
                 claim.reported or "–",
                 claim.measured,
                 claim.n_seeds or "exact",
@@ -76,7 +76,7 @@ def claims_section(done: Reproduction) -> list[Html | None]:
                     "div",
                     element("div", claim.reading),
                     element("small", f"Measured: {claim.quantity}. Rule: {claim.rule}."),
-                    style="min-width:20rem",
+                    style="min-width:15rem",
                 ),
             )
         )
