@@ -33,7 +33,7 @@ from tl_dyck.report import widgets
 from tl_dyck.report.widgets import Widget
 from tl_dyck.report.widgets.attending import figure_of, thousandths
 from tl_dyck.report.widgets.certificates import marks
-from tl_dyck.report.widgets.strings import UnreadableTextError, text_of
+from tl_dyck.report.widgets.strings import UnreadableTextError, text_of, token_texts
 
 TASK = load_task("dyck-2-4")
 LANGUAGE = TASK.language
@@ -204,6 +204,15 @@ def test_a_plain_hooked_transformer_has_attention_but_no_brackets(tmp_path):
     assert data_of(known)["strings"][0]["depth"] == [0, 1, 2, 1]
 
 
+def test_tokens_have_the_names_that_the_model_gives_them(gpt):
+    ids = gpt.to_tokens("[()")[0]
+    assert token_texts(gpt, ids, LANGUAGE) == ["<bos>", "[", "(", ")"]
+    assert token_texts(gpt, ids, None) == ["<bos>", "[", "(", ")"]  # its tokenizer
+    rnn = export_rnn(build_model(get_config("figure2-split", TASK)))
+    assert token_texts(rnn, ids, None) == ["<bos>", "[", "(", ")"]  # its alphabet
+    assert token_texts(SimpleNamespace(), ids, None) == ["4", "0", "2", "3"]
+
+
 def test_attention_that_looks_ahead_is_refused():
     with pytest.raises(ValueError, match="bidirectional"):
         widgets.attention(SimpleNamespace(cfg=SimpleNamespace(attention_dir="bidirectional")), TEXT)
@@ -245,18 +254,18 @@ def test_a_pattern_that_is_not_finite_is_said_to_be_none():
 
 
 def test_before_and_after_matches_up_tokens(minimal):
-    data = data_of(widgets.before_after(minimal, "[(", "[()()("))
+    data = data_of(widgets.before_after(minimal, "[(", "()[("))
     there, back = data["links"]
-    assert there == [0, 1, 2]
-    assert back == [0, 1, 2, -1, -1, -1, -1]
-    assert data["new"] == [3, 4, 5, 6]
+    assert there == [0, 3, 4]
+    assert back == [0, -1, -1, 1, 2]
+    assert data["new"] == [1, 2]
     chances = minimal("[(")[0, -1].softmax(-1).detach()
     likely = [*LANGUAGE.alphabet, "the end"][int(chances.argmax())]
     assert data["maps"][0]["name"] == f"before: next “{likely}”, {float(chances.max()):.1%}"
     other = build_model(get_config("minimal-onehot", TASK), seed=5)
-    pattern = other.run_with_cache("[()()(")[1]["pattern", 0][0, 0].detach().numpy()
-    changed = data_of(widgets.before_after(minimal, "[(", "[()()(", after=other))["maps"][1]
-    assert np.abs(triangle(7, changed["weights"]) - pattern).max() <= 0.0005 + 1e-7
+    pattern = other.run_with_cache("()[(")[1]["pattern", 0][0, 0].detach().numpy()
+    changed = data_of(widgets.before_after(minimal, "[(", "()[(", after=other))["maps"][1]
+    assert np.abs(triangle(5, changed["weights"]) - pattern).max() <= 0.0005 + 1e-7
 
 
 # --- balance -----------------------------------------------------------------------------------------------------

