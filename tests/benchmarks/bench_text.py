@@ -1,7 +1,7 @@
 """What robust training costs: seconds an epoch of each objective, as multiples of a clean epoch.
 
 Sentences are made up (6,920 of 2 to 50 words, from a vocabulary of 13,840, as many as SST2 has; eight synonyms),
-since only sizes matter. The objectives take turns, batch by batch of the same sentences, in one process with one thread.
+Sentences are made up (6,920 of 2 to 50 words from a vocabulary of 13,840, as many as SST2 has; eight synonyms each),
 The floor of "worst" is a second forward and backward pass, on the worst strings: twice a clean epoch.
 
 Run with ``python tests/benchmarks/bench_text.py --batches 20``.

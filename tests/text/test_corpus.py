@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tl_dyck.files import CorruptFileError
-from tl_dyck.text import CorpusError, Sentence, build_words, load_folder, load_synonyms
+from tl_dyck.text import CorpusError, Sentence, build_words, load_folder, load_sst2, load_synonyms
 
 
 def write(folder: Path, train: str, dev: str = "fine\t1\n") -> Path:
@@ -71,3 +71,19 @@ def test_synonyms_must_be_lists_of_words(tmp_path: Path, content: str) -> None:
     (tmp_path / "synonyms.json").write_text(content)
     with pytest.raises(CorruptFileError, match=r"synonyms\.json"):
         load_synonyms(tmp_path / "synonyms.json")
+
+
+def test_sst2_from_the_hub(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The hub's rows, without the network: "test" has labels of -1 there, and is not read."""
+    asked = []
+
+    def load_dataset(name: str) -> dict[str, list[dict[str, object]]]:
+        asked.append(name)
+        rows = [{"idx": 0, "sentence": "a fine film ", "label": 1}, {"idx": 1, "sentence": "dull", "label": 0}]
+        return {"train": rows, "validation": rows[:1], "test": [{"idx": 2, "sentence": "?", "label": -1}]}
+
+    monkeypatch.setattr("datasets.load_dataset", load_dataset)
+    corpus = load_sst2()
+    assert asked == ["stanfordnlp/sst2"]
+    assert corpus.train == (Sentence("a fine film", 1), Sentence("dull", 0))
+    assert corpus.test == (Sentence("a fine film", 1),)

@@ -411,7 +411,8 @@ class TwoLayerRNN(torch.nn.Module):
 def _unit_norm(x: Tensor, c: float) -> Tensor:
     """LN_C of Wen et al. 2023, Eq. 7: P x / max(|P x|, C)."""
     centred = x - x.mean(-1, keepdim=True)
-    return centred / centred.norm(dim=-1, keepdim=True).clamp_min(c)
+    unit: Tensor = centred / centred.norm(dim=-1, keepdim=True).clamp_min(c)
+    return unit
 
 
 def activation(name: str) -> Callable[[Tensor], Tensor]:

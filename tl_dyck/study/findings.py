@@ -42,15 +42,29 @@ def _failures(study: Study) -> list[Finding]:
         failed = models[models["status"] == "diverged"]
     if failed.empty:
         return []
-    names = ", ".join(f"{row.family} seed {row.seed} ({row.status}, {row.accuracy:.1%})" for row in failed.itertuples())
     return [
         Finding(
-            title="Some runs did not learn the task",
-            text=f"{len(failed)} of {len(models)} runs stayed below the target accuracy: {names}. "
-            "They are part of every number here.",
+            title="Some runs did not reach the target accuracy",
+            text=f"{len(failed)} of {len(models)} runs stayed below it: "
+            + "; ".join(
+                _failed_family(str(family), runs, int((models["family"] == family).sum()))
+                for family, runs in failed.groupby("family", sort=False)
+            )
+            + ". They are part of every number here.",
             interest=3 + len(failed) / len(models),
         )
     ]
+
+
+def _failed_family(family: str, failed: pd.DataFrame, of: int) -> str:
+    """The runs of one family that failed: how many, which, how bad."""
+    low, high = (f"{value:.1%}" for value in (failed["accuracy"].min(), failed["accuracy"].max()))
+    diverged = int((failed["status"] == "diverged").sum())
+    seeds = ", ".join(map(str, failed["seed"]))
+    return (
+        f"{family} {len(failed)} of {of} (seed{'s' * (len(failed) > 1)} {seeds}; "
+        f"{low if low == high else f'{low} to {high}'}{f'; {diverged} diverged' if diverged else ''})"
+    )
 
 
 def _variation(study: Study) -> list[Finding]:
