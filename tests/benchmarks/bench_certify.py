@@ -16,7 +16,6 @@ Run with ``python tests/benchmarks/bench_certify.py``; ``--growth FILE.html`` dr
 from __future__ import annotations
 
 import argparse
-import json
 import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -29,13 +28,22 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import numpy as np
 import torch
 import torch.nn.functional as F
-from torch import Tensor
 
-from tl_dyck.certify import Certificate, PerturbationSpace, certify_many, parse_space, substitution_table
+from tl_dyck.certify import (
+    STOP_WORDS,
+    Certificate,
+    PerturbationSpace,
+    certify_many,
+    load_synonyms,
+    parse_space,
+    substitution_table,
+)
 from tl_dyck.certify.graph import build_graph
 from tl_dyck.certify.network import Network, Objectives
 from tl_dyck.certify.paths import emission_costs, sweep
 from tl_dyck.rnn import RNNConfig, TwoLayerRNN, weight_shapes
+from tl_dyck.text import Sentence, build_words, load_folder
+from tl_dyck.text.edits import pad
 
 VOCABULARY = 10_000
 SPACES = {
@@ -44,7 +52,6 @@ SPACES = {
     "del 2, sub 2, k=8": ("del:2,sub:2", 8),
     "dup 2, del 2, sub 2, k=8": ("dup:2,del:2,sub:2", 8),
 }
-STOP_WORDS = ("a", "and", "the", "of", "to")
 
 
 @dataclass(frozen=True)
@@ -86,20 +93,18 @@ def made_up(seed: int = 0) -> Corpus:
 
 
 def from_folder(folder: Path, synonyms: Path) -> Corpus:
-    def read(name: str) -> list[tuple[list[str], int]]:
-        pairs = (line.rsplit("\t", 1) for line in (folder / name).read_text(encoding="utf-8").splitlines())
-        return [(text.split(), int(label)) for text, label in pairs]
+    found = load_folder(folder)
+    words = build_words(found.train)
+    index = {word: token for token, word in enumerate(words)}
 
-    train, test = read("train.tsv"), read("dev.tsv")
-    words = ["<unk>", *sorted({word for row, _ in train for word in row})]
-    index = {word: i for i, word in enumerate(words)}
+    def ids(rows: Sequence[Sentence]) -> tuple[list[list[int]], list[int]]:
+        return [[index.get(word, 0) for word in row.text.split()] for row in rows], [row.label for row in rows]
 
-    def ids(rows: list[tuple[list[str], int]]) -> tuple[list[list[int]], list[int]]:
-        return [[index.get(word, 0) for word in row] for row, _ in rows], [label for _, label in rows]
-
-    kept = [row for row in test if 10 <= len(row[0]) <= 50]
-    table = substitution_table(json.loads(synonyms.read_text(encoding="utf-8")), words)
-    return Corpus(*ids(train), *ids(kept), table, [index[word] for word in STOP_WORDS if word in index], len(words))
+    kept = [row for row in found.test if 10 <= len(row.text.split()) <= 50]
+    table = substitution_table(load_synonyms(synonyms), words)
+    return Corpus(
+        *ids(found.train), *ids(kept), table, [index[word] for word in STOP_WORDS if word in index], len(words)
+    )
 
 
 def classifier(corpus: Corpus, d: int, heads: int, *, mlp: bool, position: bool, steps: int) -> TwoLayerRNN:
@@ -132,7 +137,7 @@ def classifier(corpus: Corpus, d: int, heads: int, *, mlp: bool, position: bool,
         chosen = rng.integers(len(corpus.train), size=64)
         rows = [corpus.train[i] for i in chosen]
         rows[::2] = [_with_synonyms(row, corpus.synonyms, rng) for row in rows[::2]]
-        tokens, lengths = _padded([row[:50] for row in rows])
+        tokens, lengths = pad([row[:50] for row in rows])
         loss = F.cross_entropy(rnn.last_logits(tokens, lengths), labels[chosen])
         optimizer.zero_grad()
         loss.backward()
@@ -145,14 +150,6 @@ def _with_synonyms(row: list[int], synonyms: dict[int, tuple[int, ...]], rng: np
     return [
         int(rng.choice((word, *synonyms[word]))) if word in synonyms and rng.random() < 0.3 else word for word in row
     ]
-
-
-def _padded(rows: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
-    lengths = torch.tensor([len(row) for row in rows])
-    tokens = torch.zeros(len(rows), int(lengths.max()), dtype=torch.int64)
-    for i, row in enumerate(rows):
-        tokens[i, : len(row)] = torch.tensor(row)
-    return tokens, lengths
 
 
 def floor(rnn: TwoLayerRNN, string: tuple[int, ...], target: int, space: PerturbationSpace) -> float:
@@ -182,7 +179,7 @@ def verdicts(corpus: Corpus, models: dict[str, TwoLayerRNN], n: int, seconds: fl
     print(f"\n{n} sentences that are classified right; a limit of {seconds:g} s each; times in ms")
     head = f"{'certifier':<10}{'median':>8}{'95 %':>8}{'max':>8}{'decided':>9}{'certified':>10}{'evals':>7}"
     for name, rnn in models.items():
-        tokens, lengths = _padded(strings)
+        tokens, lengths = pad(strings)
         with torch.no_grad():
             right = rnn.last_logits(tokens, lengths).argmax(-1) == torch.tensor(corpus.test_labels)
         chosen = np.flatnonzero(right.numpy())[:n]

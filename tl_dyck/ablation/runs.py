@@ -23,6 +23,7 @@ from tl_dyck.files import CorruptFileError, ensure_folder, read_json, write_byte
 from tl_dyck.models import get_config, load_model
 from tl_dyck.tasks import DyckTask, load_task
 from tl_dyck.training import TrainConfig, load_result, train_seeds
+from tl_dyck.training.seeds import one_thread
 
 __all__ = ["AblateConfig", "Ablation", "ablate_runs", "find_runs", "load_ablation", "run_experiment"]
 
@@ -214,9 +215,7 @@ def load_ablation(folder: str | Path) -> Ablation:
 
 def _measure(run: Path, folder: Path, task: DyckTask | None, config: AblateConfig, device: str | None) -> str:
     """Measure one model in this process, unless its folder has the result already; returns a line on it."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # also where this is no worker, so that the result does not depend on n_jobs
-    try:
+    with one_thread():
         model = load_model(run, device=device)
         accuracy = math.nan
         if (run / "result.json").exists():
@@ -254,8 +253,6 @@ def _measure(run: Path, folder: Path, task: DyckTask | None, config: AblateConfi
             _write_table(folder / f"{name}.parquet", table)
         write_json(folder / "model.json", {"format": _FORMAT, "identity": identity, "facts": facts})
         return group
-    finally:
-        torch.set_num_threads(threads)
 
 
 def _is_done(folder: Path, identity: dict[str, Any]) -> bool:

@@ -49,6 +49,11 @@ class Objectives:
         return cls(np.full_like(others, target), others, np.zeros(len(others)))
 
     @classmethod
+    def wanted(cls, objectives: Objectives | None, target: int, d_vocab_out: int) -> Objectives:
+        """What a certifier was asked for: the objectives it was given, else the margins of the target."""
+        return cls.margins(target, d_vocab_out) if objectives is None else objectives
+
+    @classmethod
     def changes(cls, logits: Array) -> Objectives:
         """±(logit[c] - logits[c]) for every c; minus their least value is the largest change of any logit."""
         c, none = np.arange(len(logits)), np.full(len(logits), -1)

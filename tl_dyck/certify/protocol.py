@@ -218,7 +218,7 @@ def conclude(
     """
     network = Network(rnn)
     string = tokens if string is None else string
-    wanted = Objectives.margins(target, rnn.config.d_vocab_out) if objectives is None else objectives
+    wanted = Objectives.wanted(objectives, target, rnn.config.d_vocab_out)
     values = network.values_of([string], wanted)
     upper = float((values.mid + values.rad).min())
     logits = tuple(_last_logits(rnn, (*network.prefix, *string)))
@@ -284,7 +284,7 @@ class Asker:
         certificate = run(self.rnn, string, target, space, time_limit=time_limit, **options)
         if not isinstance(certificate, Certificate):
             raise TypeError(f"certifier {certifier!r} returned a {type(certificate).__name__}, not a Certificate.")
-        objectives = options.get("objectives") or Objectives.margins(target, self.rnn.config.d_vocab_out)
+        objectives = Objectives.wanted(options.get("objectives"), target, self.rnn.config.d_vocab_out)
         certificate = self._confirmed(certificate, space, objectives)
         worst = certificate.worst
         if worst is not None:

@@ -35,6 +35,7 @@ class Resources:
         deletable: tokens that "del" may drop; None with "del" is an error, an empty collection means none.
         insertions: strings of tokens, for "ins".
         language: for "pairs".
+        protected: tokens that "dup" never repeats.
         pairs_per_block: r of "pairs"; None for the language's greatest depth.
         others: anything that third-party transformations ask for by name.
     """
@@ -43,6 +44,7 @@ class Resources:
     deletable: Sequence[int] | None = None
     insertions: Sequence[Sequence[int]] | None = None
     language: DyckLanguage | None = None
+    protected: Sequence[int] = ()
     pairs_per_block: int | None = None
     others: Mapping[str, Any] | None = None
 
@@ -65,8 +67,8 @@ transformations: Registry[TransformationFactory] = Registry("transformation", "t
 
 
 @transformations.register("dup", "Repeat a word.")
-def _dup(_: Resources) -> Transformation:
-    return Duplicate()
+def _dup(resources: Resources) -> Transformation:
+    return Duplicate(but=resources.protected)
 
 
 @transformations.register("sub", "Replace a word by a synonym.")

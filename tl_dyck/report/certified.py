@@ -11,7 +11,7 @@ from tl_dyck.report.commands import report_command
 from tl_dyck.report.figures import Figure, family_styles, long_lengths, model_names, percent
 from tl_dyck.report.markup import Html, element
 from tl_dyck.report.patterns import Patterns, color_bar, heat_map, string_patterns
-from tl_dyck.report.plots import Plot, points
+from tl_dyck.report.plots import Plot, points, scatter_layout
 from tl_dyck.study import Study
 from tl_dyck.tasks import load_task
 
@@ -48,13 +48,7 @@ def _verdicts(study: Study) -> Figure:
         Plot(
             alt=f"Scatter plot by seed: {y_title} against {x_title}. {text}",
             traces=_traces(study, table.dropna(subset=[x, y]), x, y, scale),
-            layout={
-                "height": 360,
-                "margin": {"t": 40, "r": 16, "b": 56, "l": 16},
-                "xaxis": {"title": {"text": x_title}, "rangemode": "tozero"},
-                "yaxis": {"title": {"text": y_title}, **({"rangemode": "tozero"} if scale == 1.0 else {})},
-                "legend": {"orientation": "h", "x": 0, "xanchor": "left", "y": 1.01, "yanchor": "bottom"},
-            },
+            layout=_layout(x_title, y_title, y_from_zero=scale == 1.0),
         )
         for (x, y, x_title, y_title, scale), text in zip(panels, said, strict=True)
         if not table.dropna(subset=[x, y]).empty
@@ -108,6 +102,13 @@ def _worst_string(study: Study) -> Figure:
         "attention (mean over heads) on the prefix and on that string. Rows are queries, columns keys; rings mark the "
         "top of the stack.",
     )
+
+
+def _layout(x: str, y: str, *, y_from_zero: bool) -> dict[str, Any]:
+    layout = scatter_layout(x, y, height=360)
+    if y_from_zero:
+        layout["yaxis"]["rangemode"] = "tozero"
+    return layout
 
 
 def _traces(study: Study, table: pd.DataFrame, x: str, y: str, scale: float) -> list[dict[str, Any]]:

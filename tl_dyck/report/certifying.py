@@ -24,7 +24,7 @@ from tl_dyck.certify import (
     parse_space,
     substitution_table,
 )
-from tl_dyck.files import CorruptFileError, saved_runs, write_json
+from tl_dyck.files import CorruptFileError, ensure_folder, saved_runs, write_json
 from tl_dyck.language import DyckLanguage
 from tl_dyck.report.terminal import console, say_note, say_path, table
 from tl_dyck.rnn import RNNConfig, export_rnn, load_rnn, save
@@ -53,8 +53,7 @@ def say_export(checkpoint: Path, out: Path, onnx_length: int | None) -> None:
     if onnx_length is not None:
         from tl_dyck.rnn.onnx import save_onnx  # before anything is written: it may not be installed
 
-        out.mkdir(parents=True, exist_ok=True)
-        save_onnx(rnn, out / f"network-{onnx_length}.onnx", onnx_length)
+        save_onnx(rnn, ensure_folder(out) / f"network-{onnx_length}.onnx", onnx_length)
     save(rnn, out)
     config, numbers = rnn.config, sum(weight.numel() for weight in rnn.weights.values())
     mlp = f"{config.act_fn} MLP of {config.d_mlp}" if config.mlp else "no MLP"

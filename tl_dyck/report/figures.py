@@ -12,7 +12,19 @@ import pandas as pd
 
 from tl_dyck.report.commands import probe_command, report_command
 from tl_dyck.report.markup import Html, for_plotly
-from tl_dyck.report.plots import COLORS, SYMBOLS, Line, Plot, interval, jitter, lines, numbers, points, row_layout
+from tl_dyck.report.plots import (
+    COLORS,
+    SYMBOLS,
+    Line,
+    Plot,
+    interval,
+    jitter,
+    lines,
+    numbers,
+    points,
+    row_layout,
+    scatter_layout,
+)
 from tl_dyck.study import Study
 from tl_dyck.tasks import load_task
 
@@ -230,13 +242,9 @@ def _balance(study: Study) -> Figure | None:
             Plot(
                 alt=f"Scatter plot of accuracy at lengths {lengths} against balance violation, by seed. {reading}",
                 traces=traces,
-                layout={
-                    "height": 400,
-                    "margin": {"t": 40, "r": 16, "b": 56, "l": 16},
-                    "xaxis": {"title": {"text": "balance violation β (mean of S/P, no unit)"}, "rangemode": "tozero"},
-                    "yaxis": {"title": {"text": f"accuracy at lengths {lengths} (%)"}},
-                    "legend": {"orientation": "h", "x": 0, "xanchor": "left", "y": 1.01, "yanchor": "bottom"},
-                },
+                layout=scatter_layout(
+                    "balance violation β (mean of S/P, no unit)", f"accuracy at lengths {lengths} (%)"
+                ),
             )
         ],
         note="β is 0 for a model on whose output a matched pair of brackets, wherever it stands, has no influence: a "

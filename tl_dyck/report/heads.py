@@ -14,7 +14,7 @@ from tl_dyck.ablation import FINETUNED, FROZEN, INTERPRETABILITY
 from tl_dyck.ablation.runs import Ablation, load_ablation
 from tl_dyck.report.figures import Figure
 from tl_dyck.report.markup import Html, element, for_plotly
-from tl_dyck.report.plots import COLORS, SYMBOLS, Line, Plot, interval, numbers, points, row_layout
+from tl_dyck.report.plots import COLORS, SYMBOLS, Line, Plot, interval, numbers, points, row_layout, scatter_layout
 
 __all__ = ["ablate_command", "ablation_figures", "ablation_section"]
 
@@ -287,13 +287,13 @@ def _cost(ablation: Ablation) -> Figure | None:
             Plot(
                 alt=f"Scatter plot of what is lost against the number of open heads. {reading}",
                 traces=traces,
-                layout={
-                    "height": 400,
-                    "margin": {"t": 40 + 12 * min(len(groups), _MOST), "r": 16, "b": 56, "l": 56},
-                    "xaxis": {"title": {"text": "heads still open at the end of a stage"}},
-                    "yaxis": {"title": {"text": "log-likelihood lost (nats per token)"}},
-                    "legend": {"orientation": "h", "x": 0, "xanchor": "left", "y": 1.01, "yanchor": "bottom"},
-                },
+                layout=scatter_layout(
+                    "heads still open at the end of a stage",
+                    "log-likelihood lost (nats per token)",
+                    top=40 + 12 * min(len(groups), _MOST),
+                    left=56,
+                    from_zero=False,
+                ),
             )
         ],
         note="A dot per model and stage of the penalty. Less than nothing is lost where fine-tuning also helped.",

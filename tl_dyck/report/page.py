@@ -21,7 +21,7 @@ from tl_dyck.report.sections import about, figure_section, lead, summary, versio
 from tl_dyck.report.tables import recalled_table, run_table
 from tl_dyck.study import Study
 
-__all__ = ["asset", "document", "policy", "shades", "write_report"]
+__all__ = ["asset", "document", "shell", "write_report"]
 
 # Attention weight 0 to 1; blue to dark on paper, dark to light on a dark page: lightness alone carries the value.
 _SCALES = {
@@ -110,15 +110,27 @@ def document(
         json_block("data-patterns", patterns or {"tokens": [], "depth": [], "top": [], "groups": []}),
         [Html(f"<script>{script}</script>") for script in scripts],
     )
+    return shell(title, body, scripts)
+
+
+def shell(title: str, body: Html, scripts: Sequence[str] = (), style: str = "") -> Html:
+    """A complete page around a body: the report's style, and a policy that runs these scripts and fetches nothing.
+
+    Args:
+        title: of the page.
+        body: the element.
+        scripts: those that are in it.
+        style: more CSS, after the report's.
+    """
     head = element(
         "head",
         element("meta", charset="utf-8"),
-        element("meta", http_equiv="Content-Security-Policy", content=policy(scripts)),
+        element("meta", http_equiv="Content-Security-Policy", content=_policy(scripts)),
         element("meta", name_="viewport", content="width=device-width, initial-scale=1"),
         element("meta", name_="color-scheme", content="light dark"),
         element("title", title),
         element("link", rel="icon", href="data:,"),  # or else browsers look for /favicon.ico
-        Html(f"<style>{asset('report.css')}{shades()}</style>"),
+        Html(f"<style>{asset('report.css')}{_shades()}{style}</style>"),
     )
     return Html("<!DOCTYPE html>\n" + element("html", head, body, lang="en") + "\n")
 
@@ -128,7 +140,7 @@ def _section(name: str, title: str, content: Any) -> Html:
     return element("section", heading, content, id=name, aria_labelledby=f"{name}-title")
 
 
-def policy(scripts: list[str]) -> str:
+def _policy(scripts: Sequence[str]) -> str:
     """Run these scripts and nothing else, and fetch nothing."""
     digests = (base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts)
     allowed = " ".join(f"'sha256-{digest}'" for digest in digests)
@@ -143,7 +155,7 @@ def asset(name: str) -> str:
     return files("tl_dyck.report").joinpath(name).read_text(encoding="utf-8")
 
 
-def shades() -> str:
+def _shades() -> str:
     """The colours of the heat maps, for light and dark."""
     rules = [f".h{shade}{{fill:var(--h{shade})}}.b{shade}{{background:var(--h{shade})}}" for shade in range(SHADES)]
     light, dark = (

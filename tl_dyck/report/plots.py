@@ -16,7 +16,19 @@ import pandas as pd
 
 from tl_dyck.report.markup import for_plotly
 
-__all__ = ["COLORS", "SYMBOLS", "Line", "Plot", "interval", "jitter", "lines", "numbers", "points", "row_layout"]
+__all__ = [
+    "COLORS",
+    "SYMBOLS",
+    "Line",
+    "Plot",
+    "interval",
+    "jitter",
+    "lines",
+    "numbers",
+    "points",
+    "row_layout",
+    "scatter_layout",
+]
 
 COLORS = tuple(f"@c{index}" for index in range(6))  #: of the style sheet; told apart by the colour-blind
 SYMBOLS = ("circle", "square", "diamond", "triangle-up", "cross", "star")
@@ -112,6 +124,28 @@ def row_layout(labels: Sequence[str], unit: str, marked: Sequence[Line], limits:
         # above the names of the lines
         "legend": {"orientation": "h", "x": 0, "xanchor": "left", "y": 1 + 20 / height, "yanchor": "bottom"},
         **lines(marked, vertical=True),
+    }
+
+
+def scatter_layout(
+    x: str, y: str, *, height: int = 400, top: int = 40, left: int = 16, from_zero: bool = True
+) -> dict[str, Any]:
+    """One quantity against another, the legend above.
+
+    Args:
+        x: title of the axis, with its unit.
+        y: likewise.
+        height: in pixels.
+        top: margin above, where the legend is.
+        left: margin.
+        from_zero: whether the x axis begins at 0.
+    """
+    return {
+        "height": height,
+        "margin": {"t": top, "r": 16, "b": 56, "l": left},
+        "xaxis": {"title": {"text": x}, **({"rangemode": "tozero"} if from_zero else {})},
+        "yaxis": {"title": {"text": y}},
+        "legend": {"orientation": "h", "x": 0, "xanchor": "left", "y": 1.01, "yanchor": "bottom"},
     }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,18 @@ import pandas as pd
 from tl_dyck.report.figures import Figure, percent
 from tl_dyck.report.markup import element, for_plotly
 from tl_dyck.report.patterns import color_bar, heat_map, string_patterns
-from tl_dyck.report.plots import COLORS, SYMBOLS, Line, Plot, interval, jitter, numbers, points, row_layout
+from tl_dyck.report.plots import (
+    COLORS,
+    SYMBOLS,
+    Line,
+    Plot,
+    interval,
+    jitter,
+    numbers,
+    points,
+    row_layout,
+    scatter_layout,
+)
 from tl_dyck.study.reproduce import Reproduction
 from tl_dyck.study.reproduce.evidence import Evidence
 from tl_dyck.study.reproduce.experiments import length_points
@@ -36,6 +48,9 @@ _GALLERY = {
     "gpt-prefix": "Figures 7, 9",
     "gpt-linear-prefix": "Figures 7, 9",
 }
+
+
+_layout = partial(scatter_layout, height=420, top=60)
 
 
 def reproduce_command(done: Reproduction) -> str:
@@ -239,9 +254,12 @@ def _checkpoints(done: Reproduction) -> Figure | None:
             }
         )
     reading = f"Within a run, rank correlation of loss and β: {_measured(done, 'theorem-2-loss')}."
-    layout = _layout("loss above the entropy floor (nats per token)", "balance violation β")
+    layout = _layout(
+        "loss above the entropy floor (nats per token)",
+        "balance violation β",
+        from_zero=False,
+    )
     layout["xaxis"]["type"] = "log"
-    del layout["xaxis"]["rangemode"]
     return Figure(
         name="theorem-2-loss",
         title="Violation on the way down (Theorem 2)",
@@ -273,9 +291,8 @@ def _lengths(done: Reproduction) -> Figure | None:
         hover = f"%{{customdata}}<br>{label} %{{y:.3f}}<extra></extra>"
         traces.append({**marks, "customdata": said, "hovertemplate": hover, "showlegend": True})
     reading = f"Rank correlation of N and β: {_measured(done, 'theorem-2-length')}."
-    layout = _layout("longest training strings N (brackets)", "violation (no unit)")
+    layout = _layout("longest training strings N (brackets)", "violation (no unit)", from_zero=False)
     layout["xaxis"]["type"] = layout["yaxis"]["type"] = "log"
-    del layout["xaxis"]["rangemode"]
     return Figure(
         name="theorem-2-length",
         title="Violation and training length (Theorem 2)",
@@ -331,13 +348,3 @@ def _heads(done: Reproduction) -> Figure | None:
 def _measured(done: Reproduction, name: str) -> str:
     found = done.claims.loc[done.claims["name"] == name, "measured"]
     return str(found.iloc[0]) if len(found) else "not measured"
-
-
-def _layout(x: str, y: str) -> dict[str, Any]:
-    return {
-        "height": 420,
-        "margin": {"t": 60, "r": 16, "b": 56, "l": 16},
-        "xaxis": {"title": {"text": x}, "rangemode": "tozero"},
-        "yaxis": {"title": {"text": y}},
-        "legend": {"orientation": "h", "x": 0, "xanchor": "left", "y": 1.01, "yanchor": "bottom"},
-    }

@@ -18,7 +18,7 @@ from tl_dyck.files import CorruptFileError, ensure_folder, write_bytes, write_js
 from tl_dyck.models.text import TextConfig, TextTransformer, load_text_model, save_text_model
 from tl_dyck.report.markup import Html, element
 from tl_dyck.report.markup import table as html_table
-from tl_dyck.report.page import asset, policy, shades
+from tl_dyck.report.page import asset, shell
 from tl_dyck.report.patterns import SHADES
 from tl_dyck.report.terminal import console, say_note, say_path, table
 from tl_dyck.rnn import export_rnn, save
@@ -218,19 +218,9 @@ def write_sentences(
         html_table("All sentences", ("sentence", "verdict", "margin seen", "edits"), rows, numeric=(2,)),
     )
     body = element("body", element("main", element("h1", "What flips a prediction"), intro, parts, everything))
-    head = element(
-        "head",
-        element("meta", charset="utf-8"),
-        element("meta", http_equiv="Content-Security-Policy", content=policy([])),
-        element("meta", name_="viewport", content="width=device-width, initial-scale=1"),
-        element("meta", name_="color-scheme", content="light dark"),
-        element("title", "What flips a prediction"),
-        element("link", rel="icon", href="data:,"),
-        Html(f"<style>{asset('report.css')}{shades()}{asset('texts.css')}</style>"),
-    )
     target = Path(path)
     ensure_folder(target.parent)
-    write_bytes(target, ("<!DOCTYPE html>\n" + element("html", head, body, lang="en") + "\n").encode())
+    write_bytes(target, shell("What flips a prediction", body, style=asset("texts.css")).encode())
     return target
 
 

@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy import stats
 
 from tl_dyck.files import ensure_folder, read_json
 from tl_dyck.models import DyckTransformer, get_config
 from tl_dyck.probes import load_probe
 from tl_dyck.study.config import StudyConfig
 from tl_dyck.study.measure import measure
+from tl_dyck.study.ranks import spearman
 from tl_dyck.study.results import RECALLED_VARIATION, Study, as_table, environment, run_folder, save_tables
 from tl_dyck.tasks import load_task
 from tl_dyck.training import load_result
@@ -156,18 +156,9 @@ def _correlation(models: pd.DataFrame, first: str, second: str, config: StudyCon
         x, y = group[first].to_numpy(float), group[second].to_numpy(float)
         if len(group) < 4 or np.ptp(x) == 0 or np.ptp(y) == 0:
             continue  # no correlation to speak of
-        low, high = _bootstrap([x, y], _spearman, config.n_bootstrap, generator)
-        found[str(family)] = {"spearman": float(_spearman(x, y)), "low": low, "high": high, "n": len(group)}
+        low, high = _bootstrap([x, y], spearman, config.n_bootstrap, generator)
+        found[str(family)] = {"spearman": float(spearman(x, y)), "low": low, "high": high, "n": len(group)}
     return found
-
-
-def _spearman(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Spearman's rank correlation along the last axis; 0 where one of the two does not vary."""
-    ranks = stats.rankdata(x, axis=-1), stats.rankdata(y, axis=-1)
-    a, b = (rank - rank.mean(-1, keepdims=True) for rank in ranks)
-    norm = np.sqrt((a**2).sum(-1) * (b**2).sum(-1))
-    rho: np.ndarray = np.divide((a * b).sum(-1), norm, out=np.zeros(norm.shape), where=norm > 0)
-    return rho
 
 
 def _bootstrap(

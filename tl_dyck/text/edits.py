@@ -24,6 +24,7 @@ from tl_dyck.certify import (
     PerturbationSpace,
     SpaceError,
     Substitute,
+    parse_space,
     substitution_table,
 )
 from tl_dyck.models.text import TextConfig
@@ -42,19 +43,16 @@ def text_space(
     Raises:
         SpaceError: another transformation, no budget, or one named twice.
     """
-    table = substitution_table(synonyms, config.words, k)
-    known = {
-        "dup": Duplicate(but=(config.cls_token,)),
-        "del": Delete([token for token, word in enumerate(config.words) if word in STOP_WORDS]),
-        "sub": Substitute({token: found for token, found in table.items() if token > config.cls_token}),
-    }
-    pairs = []
     for part in text.split(","):
-        name, _, budget = (piece.strip() for piece in part.partition(":"))
-        if name not in known or not (budget.isascii() and budget.isdigit()):
+        if part.partition(":")[0].strip() not in _KINDS:
             raise SpaceError(f"{part.strip()!r} is none of dup:N, del:N, sub:N, of which a space of sentences is made.")
-        pairs.append((known[name], int(budget)))
-    return PerturbationSpace(pairs)
+    table = substitution_table(synonyms, config.words, k)
+    return parse_space(
+        text,
+        substitutes={token: found for token, found in table.items() if token > config.cls_token},
+        deletable=[token for token, word in enumerate(config.words) if word in STOP_WORDS],
+        protected=(config.cls_token,),
+    )
 
 
 def pad(rows: Sequence[Sequence[int]], cls_token: int = 1) -> tuple[Int[Tensor, "batch pos"], Int[Tensor, " batch"]]:

@@ -61,15 +61,14 @@ class IntervalBound:
         unembed = self.model.unembed
         weight = unembed.W_U[:, labels].T[:, :, None] - unembed.W_U  # [batch, m, class]
         bias = unembed.b_U[labels][:, None] - unembed.b_U
+        spread = torch.einsum("bz,bzc->bc", radius, torch.einsum("zm,bmc->bzc", w_o, weight).abs())
         if self.model.text.d_mlp == 0:
-            spread = torch.einsum("bz,bzc->bc", radius, torch.einsum("zm,bmc->bzc", w_o, weight).abs())
             return torch.einsum("bm,bmc->bc", middle, weight) + bias - spread
         mlp = block.mlp
         pre, pre_radius = middle @ mlp.W_in + mlp.b_in, radius @ (w_o @ mlp.W_in).abs()
         ends = torch.relu(pre - pre_radius), torch.relu(pre + pre_radius)
         hidden, hidden_radius = (ends[0] + ends[1]) / 2, (ends[1] - ends[0]) / 2
         middle = middle + hidden @ mlp.W_out + mlp.b_out
-        spread = torch.einsum("bz,bzc->bc", radius, torch.einsum("zm,bmc->bzc", w_o, weight).abs())
         spread = spread + torch.einsum(
             "bj,bjc->bc", hidden_radius, torch.einsum("jm,bmc->bjc", mlp.W_out, weight).abs()
         )

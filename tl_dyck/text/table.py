@@ -6,7 +6,7 @@ What is there is not done again, so an interrupted table goes on where it stoppe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, final
@@ -14,7 +14,6 @@ from typing import Any, final
 import joblib
 import numpy as np
 import pandas as pd
-import torch
 from rich.progress import track
 
 from tl_dyck.certify import Certificate, PerturbationSpace, certify_many
@@ -23,6 +22,7 @@ from tl_dyck.models.text import TextConfig, TextTransformer, load_text_model, sa
 from tl_dyck.text.corpus import Corpus, Sentence, build_words
 from tl_dyck.text.edits import text_space
 from tl_dyck.text.training import OBJECTIVES, TextTraining, accuracy, train_text
+from tl_dyck.training.seeds import one_thread
 
 __all__ = ["SPACES", "TextTable", "certify_sentences", "run_table", "summarise"]
 
@@ -91,7 +91,7 @@ def run_table(
     identity = sha256([asdict(table), [asdict(row) for row in (*corpus.train, *corpus.test)], sorted(synonyms.items())])
     _claim(path, identity)
     tasks = [(objective, k, seed) for seed in table.seeds for k in table.ks for objective in table.objectives]
-    calls = (joblib.delayed(_one)(corpus, synonyms, path, table, *task) for task in tasks)
+    calls = (joblib.delayed(_in_one_thread)(corpus, synonyms, path, table, *task) for task in tasks)
     with joblib.parallel_config(backend="loky", inner_max_num_threads=1):
         done = joblib.Parallel(n_jobs=n_jobs, return_as="generator")(calls)
         rows = [row for found in track(done, "table", total=len(tasks), disable=not progress) for row in found]
@@ -109,6 +109,11 @@ def _claim(path: Path, identity: str) -> None:
         raise CorruptFileError(f"{str(path)!r} holds results of another table or other data; choose another folder")
 
 
+def _in_one_thread(*arguments: Any) -> list[dict[str, Any]]:
+    with one_thread():
+        return _one(*arguments)
+
+
 def _one(
     corpus: Corpus,
     synonyms: dict[str, tuple[str, ...]],
@@ -118,7 +123,6 @@ def _one(
     k: int,
     seed: int,
 ) -> list[dict[str, Any]]:
-    torch.set_num_threads(1)
     folder = path / "runs" / f"{objective}-k{k}-seed{seed}"
     config = table.config(build_words(corpus.train))
     if not (folder / "training.json").exists():
@@ -191,14 +195,12 @@ def certify_sentences(
 def summarise(rows: pd.DataFrame, *, n_bootstrap: int = 2000, seed: int = 0) -> pd.DataFrame:
     """Means over seeds with 95 % percentile bootstrap intervals: a row per k, space and objective."""
     rng = np.random.default_rng(seed)
-    interval: Callable[[np.ndarray], tuple[float, float]] = lambda values: tuple(  # noqa: E731
-        np.quantile(rng.choice(values, (n_bootstrap, len(values))).mean(1), (0.025, 0.975)).tolist()
-    )
     found = []
     for (k, space, objective), group in rows.groupby(["k", "space", "objective"], sort=False):
         row: dict[str, Any] = {"k": k, "space": space, "objective": objective, "n": len(group)}
         for name in ("clean", "certified", "interval"):
-            low, high = interval(group[name].to_numpy())
+            values = group[name].to_numpy()
+            low, high = np.quantile(rng.choice(values, (n_bootstrap, len(values))).mean(1), (0.025, 0.975))
             row |= {name: group[name].mean(), f"{name}_low": low, f"{name}_high": high}
         for name in ("undecided", "median_ms", "p95_ms", "interval_ms", "steps"):
             row[name] = group[name].mean()

@@ -5,8 +5,9 @@ from __future__ import annotations
 import operator
 import tempfile
 import traceback
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import SupportsIndex
@@ -127,6 +128,17 @@ def train_runs(
         raise TrainingFailedError(f"{len(errors)} of {len(runs)} runs failed:\n" + "\n".join(errors))
 
 
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Compute with one thread, in a worker process and elsewhere, so that no result depends on the number of jobs."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
 def _train_into_folder(
     config: DyckTransformerConfig,
     task: DyckTask,
@@ -138,17 +150,14 @@ def _train_into_folder(
 ) -> tuple[str, str]:
     """Train one run in this process; returns a line about it, and the traceback if something raised."""
     name = f"{config.model_name} seed {seed}"
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # also where this is no worker, so that the result does not depend on n_jobs
     try:
-        on_model = None if during is None else partial(_with_folder, during, folder)
-        result = train(config, task, seed=seed, options=options, folder=folder, progress=False, on_model=on_model)
-        if after is not None:
-            after(result, folder)
+        with one_thread():
+            on_model = None if during is None else partial(_with_folder, during, folder)
+            result = train(config, task, seed=seed, options=options, folder=folder, progress=False, on_model=on_model)
+            if after is not None:
+                after(result, folder)
     except Exception:
         return name, traceback.format_exc()
-    finally:
-        torch.set_num_threads(threads)
     return f"{name}: {result.status}, accuracy {result.accuracy.any_token:.1%}", ""
 
 

@@ -111,7 +111,7 @@ def exact(
     found = minimise(
         Network(rnn),
         space.lattice(tokens),
-        Objectives.margins(target, rnn.config.d_vocab_out) if objectives is None else objectives,
+        Objectives.wanted(objectives, target, rnn.config.d_vocab_out),
         decide=not tight,
         time_limit=time_limit,
         tolerance=tolerance,

@@ -48,7 +48,7 @@ def exhaustive(
     """
     started = time.perf_counter()
     network = Network(rnn)
-    wanted = Objectives.margins(target, rnn.config.d_vocab_out) if objectives is None else objectives
+    wanted = Objectives.wanted(objectives, target, rnn.config.d_vocab_out)
     strings = space.enumerate(tokens, limit=max_strings)
     lower, upper, worst, done, reason = math.inf, math.inf, tokens, 0, ""
     while batch := list(itertools.islice(strings, _BATCH)):

@@ -56,7 +56,7 @@ def interval(
     network = Network(rnn)
     graph = build_graph(network, space.lattice(tokens))
     attention = Attention(network, graph)
-    wanted = Objectives.margins(target, rnn.config.d_vocab_out) if objectives is None else objectives
+    wanted = Objectives.wanted(objectives, target, rnn.config.d_vocab_out)
     weights, bias = network.unembed(wanted)
     groups = np.arange(len(graph.groups))
     lower, reason = math.inf, "intervals are too wide to tell"

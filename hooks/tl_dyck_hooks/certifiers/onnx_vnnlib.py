@@ -16,6 +16,7 @@ from pathlib import Path
 
 from tl_dyck.certify import Certificate, CertifyError, PerturbationSpace, conclude
 from tl_dyck.certify.network import Network
+from tl_dyck.files import ensure_folder
 from tl_dyck.rnn import TwoLayerRNN
 from tl_dyck.rnn.onnx import save_onnx
 from tl_dyck.rnn.vnnlib import embedding_box, save_vnnlib, vnnlib_property
@@ -66,8 +67,7 @@ def onnx_vnnlib(
     """
     started = time.perf_counter()
     allowed = [[token] for token in Network(rnn).prefix] + _tokens_by_position(tokens, space)
-    place = Path(tempfile.mkdtemp(prefix="tl-dyck-")) if folder is None else Path(folder)
-    place.mkdir(parents=True, exist_ok=True)
+    place = Path(tempfile.mkdtemp(prefix="tl-dyck-")) if folder is None else ensure_folder(folder)
     network = save_onnx(rnn, place / "network.onnx", len(allowed))
     text = vnnlib_property(*embedding_box(rnn, allowed), target, rnn.config.d_vocab_out)
     prop = save_vnnlib(text, place / "property.vnnlib")

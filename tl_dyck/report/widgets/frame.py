@@ -8,7 +8,7 @@ from typing import Any, final
 
 from tl_dyck.files import ensure_folder, write_bytes
 from tl_dyck.report.markup import Child, Html, element, json_block
-from tl_dyck.report.page import asset, policy, shades
+from tl_dyck.report.page import asset, shell
 
 __all__ = ["Widget", "note"]
 
@@ -40,17 +40,6 @@ class Widget:
     def html(self) -> str:
         """The whole page."""
         script = asset("widgets/widgets.js")
-        style = f"{asset('report.css')}{shades()}{asset('widgets/widgets.css')}"
-        head = element(
-            "head",
-            element("meta", charset="utf-8"),
-            element("meta", http_equiv="Content-Security-Policy", content=policy([script])),
-            element("meta", name_="viewport", content="width=device-width, initial-scale=1"),
-            element("meta", name_="color-scheme", content="light dark"),
-            element("title", self.title),
-            element("link", rel="icon", href="data:,"),  # or else browsers look for /favicon.ico
-            Html(f"<style>{style}</style>"),
-        )
         body = element(
             "body",
             element("main", element("h1", self.title), self.body),
@@ -58,7 +47,7 @@ class Widget:
             json_block("data", self.data),
             Html(f"<script>{script}</script>"),
         )
-        return Html("<!DOCTYPE html>\n" + element("html", head, body, lang="en") + "\n")
+        return shell(self.title, body, [script], asset("widgets/widgets.css"))
 
     def _repr_html_(self) -> str:
         # a sandbox without allow-same-origin: whatever the page does, it cannot reach the notebook

@@ -8,7 +8,8 @@ from typing import final
 
 import numpy as np
 from jaxtyping import Float, Int
-from scipy import stats
+
+from tl_dyck.study.ranks import spearman
 
 __all__ = [
     "Estimate",
@@ -79,20 +80,13 @@ def correlation(
     drawn = []
     for _ in range(n_bootstrap):
         rows = np.concatenate([kinds[index] for index in generator.integers(len(kinds), size=len(kinds))])
-        drawn.append(_spearman(x[rows], y[rows]))
-    return estimate(_spearman(x, y), np.array(drawn), len(kinds))
+        drawn.append(float(spearman(x[rows], y[rows])))
+    return estimate(float(spearman(x, y)), np.array(drawn), len(kinds))
 
 
 def within_runs_correlation(runs: Sequence[tuple[np.ndarray, np.ndarray]], n_bootstrap: int, seed: int) -> Estimate:
     """Mean over runs of the rank correlation within a run; resampled are runs."""
-    return mean([_spearman(x, y) for x, y in runs], n_bootstrap, seed)
-
-
-def _spearman(x: np.ndarray, y: np.ndarray) -> float:
-    a, b = (stats.rankdata(values) for values in (x, y))
-    a, b = a - a.mean(), b - b.mean()
-    norm = float(np.sqrt((a**2).sum() * (b**2).sum()))
-    return float((a * b).sum()) / norm if norm > 0 else 0.0
+    return mean([float(spearman(x, y)) for x, y in runs], n_bootstrap, seed)
 
 
 def regression(
