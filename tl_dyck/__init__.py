@@ -54,6 +54,7 @@ _EXPORTS = {
     "load_rnn": "tl_dyck.rnn",
     # the study
     "run_study": "tl_dyck.study",
+    "run_sweep": "tl_dyck.study.sweep",
     # plugging in one's own
     "Registry": "tl_dyck.registry",
     "RegistryError": "tl_dyck.registry",
@@ -62,6 +63,7 @@ _EXPORTS = {
     "register_model": "tl_dyck.models:models.register",
     "register_probe": "tl_dyck.probes:probes.register",
     "register_certifier": "tl_dyck.certify:certifiers.register",
+    "register_experiment": "tl_dyck.study.sweep:experiments.register",
 }
 
 # Subpackages that ``import tl_dyck; tl_dyck.rnn`` reaches without a second import statement.
@@ -110,6 +112,8 @@ if TYPE_CHECKING:
     from tl_dyck.rnn import export_rnn as export_rnn
     from tl_dyck.rnn import load_rnn as load_rnn
     from tl_dyck.study import run_study as run_study
+    from tl_dyck.study.sweep import experiments as _experiments
+    from tl_dyck.study.sweep import run_sweep as run_sweep
     from tl_dyck.tasks import DyckTask as DyckTask
     from tl_dyck.tasks import list_tasks as list_tasks
     from tl_dyck.tasks import load_task as load_task
@@ -127,6 +131,7 @@ if TYPE_CHECKING:
     register_model = _models.register
     register_probe = _probes.register
     register_certifier = _certifiers.register
+    register_experiment = _experiments.register
 
 __all__ = sorted(_EXPORTS)
 

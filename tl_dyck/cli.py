@@ -15,6 +15,7 @@ import typer.core
 from rich.console import Console
 from rich.text import Text
 
+from tl_dyck.cli_sweep import sweep_app
 from tl_dyck.cli_text import text_app
 
 __all__ = ["app", "main"]
@@ -49,6 +50,7 @@ app = typer.Typer(
 )
 
 app.add_typer(text_app, name="text")
+app.add_typer(sweep_app, name="sweep")
 
 _Task = Annotated[str, typer.Option("--task", "-t", metavar="NAME", help="A task, see [bold]tl-dyck tasks[/bold].")]
 _Steps = Annotated[int | None, typer.Option(min=1, metavar="N", help="Training steps at most.")]
@@ -405,8 +407,9 @@ def _is_ours(error: Exception) -> bool:
     """Of RuntimeErrors and ImportErrors only those are the user's business that we raise on purpose."""
     if isinstance(error, ImportError):
         from tl_dyck.rnn.onnx import MissingOnnxError
+        from tl_dyck.study.sweep.execute import MissingBackendError
 
-        return isinstance(error, MissingOnnxError)
+        return isinstance(error, (MissingOnnxError, MissingBackendError))
     if isinstance(error, RuntimeError):
         from tl_dyck.training.seeds import TrainingFailedError
 

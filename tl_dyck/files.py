@@ -62,10 +62,16 @@ def remove_leftovers(folder: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def write_bytes(path: str | Path, data: bytes) -> None:
+def write_bytes(path: str | Path, data: bytes, *, flush: bool = True) -> None:
     """Write `data` so that `path` holds either its old content or all of the new, whatever happens half-way.
 
     The bytes go to a temporary name in the same folder, are flushed to disk, and are renamed onto `path`.
+
+    Args:
+        path: of the file.
+        data: its new content.
+        flush: False saves the milliseconds that flushing takes; what happens half-way may then be anything that happens
+            to a process, but not to the machine.
 
     Raises:
         OSError: no space, no permission, …; `path` is as it was.
@@ -75,8 +81,9 @@ def write_bytes(path: str | Path, data: bytes) -> None:
     try:
         with os.fdopen(descriptor, "wb") as file:
             file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
+            if flush:
+                file.flush()
+                os.fsync(file.fileno())
         os.chmod(temporary, 0o644)  # mkstemp makes it private
         os.replace(temporary, path)
     except BaseException:  # Ctrl-C too: leave no half file behind

@@ -1,0 +1,24 @@
+"""Thousands of runs: every point of a grid or list, with many seeds each, on one machine or many, whatever dies."""
+
+from tl_dyck.study.sweep.execute import BACKENDS, SweepReport, run_sweep
+from tl_dyck.study.sweep.experiments import Experiment, TrainExperiment, experiments
+from tl_dyck.study.sweep.results import MergeReport, SweepStatus, aggregate, load_results, merge_sweeps, sweep_status
+from tl_dyck.study.sweep.spec import Sweep, SweepError, load_sweep
+
+__all__ = [
+    "BACKENDS",
+    "Experiment",
+    "MergeReport",
+    "Sweep",
+    "SweepError",
+    "SweepReport",
+    "SweepStatus",
+    "TrainExperiment",
+    "aggregate",
+    "experiments",
+    "load_results",
+    "load_sweep",
+    "merge_sweeps",
+    "run_sweep",
+    "sweep_status",
+]

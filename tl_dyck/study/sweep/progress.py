@@ -1,0 +1,58 @@
+"""One line of progress, however many runs there are."""
+
+from __future__ import annotations
+
+from collections import Counter
+from types import TracebackType
+from typing import final
+
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.text import Text
+
+__all__ = ["SweepProgress"]
+
+_SHOWN = 5  # kinds of errors that are printed; the rest is in the table
+
+
+@final
+class SweepProgress:
+    """A bar with counts; an error is printed the first time that one of its kind appears.
+
+    Args:
+        total: number of runs.
+        enabled: whether to show anything.
+    """
+
+    def __init__(self, total: int, *, enabled: bool = True) -> None:
+        columns = (
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.description}"),
+            TimeElapsedColumn(),
+            TextColumn("left:"),
+            TimeRemainingColumn(elapsed_when_finished=False),
+        )
+        self._bar = Progress(*columns, disable=not enabled)
+        self._task = self._bar.add_task("", total=total)
+        self._counts: Counter[str] = Counter()
+        self._errors: Counter[str] = Counter()
+
+    def __enter__(self) -> SweepProgress:
+        self._bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._bar.stop()
+
+    def add(self, status: str, run: str, error: str = "") -> None:
+        """One more run has come to this status ("done", "failed")."""
+        self._counts[status] += 1
+        if error:
+            kind = error.split(":")[0]
+            self._errors[kind] += 1
+            if self._errors[kind] == 1 and len(self._errors) <= _SHOWN:
+                self._bar.print(Text(f"run {run} failed: {error}", style="red"))
+        failed = f"{self._counts['failed']} failed" if self._counts["failed"] else ""
+        self._bar.update(self._task, advance=1, description=failed)

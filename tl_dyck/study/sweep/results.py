@@ -1,0 +1,378 @@
+"""What came of a sweep: one tidy table, means over seeds, how it stands, and folders of several machines as one."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+import warnings
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, final
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tl_dyck.files import CorruptFileError, write_bytes
+from tl_dyck.study.sweep.execute import row_of
+from tl_dyck.study.sweep.spec import SweepError
+from tl_dyck.study.sweep.store import RESERVED, Store, run_id
+
+__all__ = ["MergeReport", "SweepStatus", "aggregate", "load_results", "merge_sweeps", "sweep_status"]
+
+_TABLE = "results.parquet"
+_FIRST = ("id", "point", "experiment")
+_MIDDLE = ("seed", "status")
+_LAST = tuple(name for name in RESERVED if name not in _FIRST + _MIDDLE)
+
+
+def load_results(folder: str | Path, *, failures: bool = True) -> pd.DataFrame:
+    """Every run that has ended, one row each.
+
+    The table is kept as ``results.parquet``; records are never changed, so only those that it lacks are read. Where the
+    folder cannot be written, it is put together without being kept.
+
+    Args:
+        folder: of a sweep.
+        failures: whether runs that raised have rows too (status "failed", error, no metrics).
+
+    Returns:
+        Columns: id, point, experiment, the parameters of the points, seed, status, the metrics, error, seconds,
+        started (UTC), host, cpu_cores, gpu, python, platform, tl_dyck, torch, transformer_lens. Rows are in the order
+        of the sweep's points, those of earlier sweeps in the folder last, and of seeds.
+
+    Raises:
+        CorruptFileError: the folder holds no sweep, or one of another version.
+    """
+    store = Store.open(folder)
+    _, points = store.plan()
+    status = dict(store.names())
+    kept = _read_table(store)
+    # failures may be forgotten, records are not
+    known = set(kept["id"][kept["status"] == "done"]) if len(kept) else set()
+    done = {run for run, how in status.items() if how == "done"}
+    new = done - known
+    failed = [run for run, how in status.items() if how == "failed"]
+    stale = bool(known - done) or set(kept["id"][kept["status"] == "failed"] if len(kept) else ()) != set(failed)
+    if new or stale:
+        old = kept[(kept["status"] == "done") & kept["id"].isin(done)] if len(kept) else kept
+        kept = _tidy([old, _frame(store, sorted(new), "done"), _frame(store, sorted(failed), "failed")])
+        with contextlib.suppress(OSError):  # it is only a copy; the folder of someone else is read all the same
+            write_bytes(store.folder / _TABLE, _parquet(kept))
+    order = {point: place for place, point in enumerate(points)}
+    place = kept["point"].map(order).fillna(len(order))
+    kept = kept.assign(**{"": place}).sort_values(["", "point", "seed"], ignore_index=True).drop(columns="")
+    return kept if failures else kept[kept["status"] == "done"].reset_index(drop=True)
+
+
+def _frame(store: Store, runs: Iterable[str], status: str) -> pd.DataFrame:
+    """Records as a table, read anew."""
+    records = []
+    for run in runs:
+        with contextlib.suppress(CorruptFileError):  # it is set aside, and the run done again, by the next `run_sweep`
+            records.append(store.read(store.path(run, ".json" if status == "done" else ".failed.json")))
+    parameters = dict.fromkeys(name for record in records for name in record["parameters"])
+    metrics = dict.fromkeys(name for record in records for name in record.get("metrics", ()) if name not in parameters)
+    names = [*_FIRST, *parameters, *_MIDDLE, *metrics, *_LAST]
+    return pd.DataFrame([row_of(record, status) for record in records], columns=names)
+
+
+def _read_table(store: Store) -> pd.DataFrame:
+    path = store.folder / _TABLE
+    try:
+        return pd.read_parquet(path)
+    except FileNotFoundError:
+        return pd.DataFrame()
+    except (OSError, pa.ArrowException):
+        return pd.DataFrame()  # corrupt: it is only a copy
+
+
+def _parquet(table: pd.DataFrame) -> bytes:
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.Table.from_pandas(table, preserve_index=False), sink, compression="zstd")
+    found: bytes = sink.getvalue().to_pybytes()
+    return found
+
+
+def _tidy(parts: Sequence[pd.DataFrame]) -> pd.DataFrame:
+    """One table of several. Parameters stand before the seed, metrics between status and error."""
+    parts = [part for part in parts if len(part)]
+    if not parts:
+        return pd.DataFrame({name: [] for name in _FIRST + _MIDDLE + _LAST})
+    parameters = list(dict.fromkeys(name for part in parts for name in columns_of(part)[0]))
+    metrics = [name for part in parts for name in columns_of(part)[1] if name not in parameters]
+    with warnings.catch_warnings():
+        # what pandas will do one day about columns without any value makes no difference here
+        warnings.simplefilter("ignore", FutureWarning)
+        table = pd.concat(parts, ignore_index=True) if len(parts) > 1 else parts[0]
+    table = table[[*_FIRST, *parameters, *_MIDDLE, *dict.fromkeys(metrics), *_LAST]].copy()
+    for name in (*parameters, *metrics):
+        kinds = {type(value) for value in table[name] if not _missing(value)} if table[name].dtype == object else set()
+        if len(kinds - {float}) > 1 or kinds & {list, dict} or (str in kinds and len(kinds) > 1):
+            table[name] = [None if _missing(value) else _text(value) for value in table[name]]
+    return table
+
+
+def columns_of(results: pd.DataFrame) -> tuple[list[str], list[str]]:
+    """Names of the parameters, and of the metrics, in a table of results."""
+    names = [str(name) for name in results]
+    return names[names.index("experiment") + 1 : names.index("seed")], names[
+        names.index("status") + 1 : names.index("error")
+    ]
+
+
+def _missing(value: Any) -> bool:
+    return value is None or (isinstance(value, float) and value != value)
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+# --- over seeds ------------------------------------------------------------------------------------------------------
+
+
+def aggregate(
+    results: pd.DataFrame,
+    metrics: Sequence[str] | None = None,
+    *,
+    by: Sequence[str] | None = None,
+    n_bootstrap: int = 2000,
+    seed: int = 0,
+) -> pd.DataFrame:
+    """Means over seeds with 95 % percentile bootstrap intervals.
+
+    Args:
+        results: from `load_results`.
+        metrics: columns of numbers or booleans; None for all that the experiment returned.
+        by: columns that name a group; None for the point, that is for all parameters.
+        n_bootstrap: resamples.
+        seed: of the resampling.
+
+    Returns:
+        One row per group and metric: the columns of `by` (of all parameters that differ, if it is None), metric, n
+        (runs with a value), failed, mean, low, high, std. low and high are NaN for a single run.
+
+    Raises:
+        SweepError: an unknown column, or a metric that is not a number.
+    """
+    parameters, measured = columns_of(results)
+    groups = ["point"] if by is None else list(by)
+    if metrics is None:
+        metrics = [name for name in measured if name not in groups and _is_number(results[name])]
+    for name in (*groups, *metrics):
+        if name not in results:
+            raise SweepError(f"the results have no column {name!r}, but {', '.join(map(str, results))}")
+    shown = groups
+    if by is None:
+        shown = [name for name in parameters if results[name].astype(str).nunique() > 1] or groups
+    generator = np.random.default_rng(seed)
+    rows = []
+    for _, group in results.groupby(groups, sort=False, dropna=False):
+        named = group[shown].iloc[0].to_dict()
+        failed = int((group["status"] == "failed").sum())
+        for name in metrics:
+            try:
+                values = group[name].dropna().astype(float).to_numpy()
+            except (TypeError, ValueError) as error:
+                raise SweepError(f"{name!r} cannot be averaged: {error}") from error
+            low = high = float("nan")
+            if len(values) > 1:
+                drawn = values[generator.integers(len(values), size=(n_bootstrap, len(values)))].mean(-1)
+                low, high = np.quantile(drawn, [0.025, 0.975])
+            mean = float(values.mean()) if len(values) else float("nan")
+            std = float(values.std(ddof=1)) if len(values) > 1 else float("nan")
+            found = {
+                "metric": name,
+                "n": len(values),
+                "failed": failed,
+                "mean": mean,
+                "low": low,
+                "high": high,
+                "std": std,
+            }
+            rows.append({**named, **found})
+    return pd.DataFrame(rows)
+
+
+def _is_number(column: pd.Series) -> bool:
+    known = column.dropna()
+    return len(known) > 0 and bool(pd.api.types.is_numeric_dtype(known.infer_objects()))
+
+
+# --- how it stands ---------------------------------------------------------------------------------------------------
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class SweepStatus:
+    """How a sweep stands.
+
+    Attributes:
+        folder: where it is.
+        total: runs of the sweep that was last asked for in it.
+        counts: how many of them are "done", "failed", "running" (in some process, on any machine), "interrupted" (begun
+            by a process that is gone), "waiting" (not begun).
+        axes: for each parameter that varies, each of its values, as text, with such counts.
+        errors: first lines of failures, most frequent first, with how often they occur.
+        corrupt: files that were set aside because their digest did not match.
+        others: runs in the folder that are not of this sweep, but of others before it.
+    """
+
+    folder: Path
+    total: int
+    counts: dict[str, int]
+    axes: dict[str, dict[str, dict[str, int]]]
+    errors: list[tuple[str, int]]
+    corrupt: int
+    others: int
+
+
+def sweep_status(folder: str | Path) -> SweepStatus:
+    """How a sweep stands; writes nothing.
+
+    Raises:
+        CorruptFileError: the folder holds no sweep, or one of another version.
+        UnknownNameError: it is of an experiment that is not registered here.
+    """
+    store = Store.open(folder)
+    sweep, points = store.plan()
+    names = dict(store.names())
+    counts: Counter[str] = Counter()
+    axes: dict[str, dict[str, Counter[str]]] = {name: {} for name in sweep.axes}
+    total, mine = 0, 0
+    errors: Counter[str] = Counter()
+    for point, parameters in zip(points, sweep.points(), strict=True):
+        found: Counter[str] = Counter()
+        for seed in sweep.all_seeds:
+            run = run_id(point, seed)
+            status = names.get(run, "waiting")
+            mine += status != "waiting"
+            if status == "started":
+                status = "running" if store.is_claimed(run) else "interrupted"
+            if status == "failed":
+                errors[_error(store, run)] += 1
+            found[status] += 1
+        total += len(sweep.all_seeds)
+        counts += found
+        for name in axes:
+            axes[name].setdefault(_text(parameters.get(name)), Counter()).update(found)
+    return SweepStatus(
+        folder=store.folder,
+        total=total,
+        counts={name: counts[name] for name in ("done", "failed", "running", "interrupted", "waiting")},
+        axes={name: {value: dict(found) for value, found in values.items()} for name, values in axes.items()},
+        errors=errors.most_common(),
+        corrupt=sum(1 for _ in (store.folder / "runs").glob("*/*.corrupt")),
+        others=len(names) - mine,
+    )
+
+
+def _error(store: Store, run: str) -> str:
+    try:
+        return str(store.read(store.path(run, ".failed.json")).get("error"))
+    except CorruptFileError as error:
+        return str(error)
+
+
+# --- folders of several machines -------------------------------------------------------------------------------------
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class MergeReport:
+    """What merging did.
+
+    Attributes:
+        copied: runs that were copied.
+        there: runs that were there already, with the same metrics.
+        conflicts: ids of runs that were there already, with other metrics; what was there stays.
+    """
+
+    copied: int
+    there: int
+    conflicts: tuple[str, ...]
+
+
+def merge_sweeps(into: str | Path, folders: Sequence[str | Path]) -> MergeReport:
+    """Copy the runs of several folders into one; may be repeated, also after an interruption.
+
+    A record beats a failure. A run that is in two folders should be the same in both; where its metrics differ, by more
+    than another processor's rounding, something that defines it was not written down.
+
+    Args:
+        into: a folder with a sweep, or a new one, which becomes that of the first folder.
+        folders: with sweeps of this version.
+
+    Raises:
+        CorruptFileError: a folder holds no sweep, or one of another version. Nothing is copied then.
+        OSError: `into` cannot be written.
+    """
+    sources = [Store.open(folder) for folder in folders]
+    if not sources:
+        raise SweepError("there is nothing to merge: name at least one folder")
+    target = Store(Path(into).resolve())
+    if not (target.folder / "sweep.json").exists():
+        target = Store.create(into, *sources[0].plan())
+    Store.open(target.folder)
+    copied, there, conflicts = 0, 0, []
+    for source in sources:
+        if source.folder == target.folder:
+            continue
+        for path in sorted((source.folder / "points").glob("*.json")):
+            if not (target.folder / "points" / path.name).exists():
+                write_bytes(target.folder / "points" / path.name, path.read_bytes())
+        for run, status in source.names():
+            if status == "started":
+                continue
+            ending = ".json" if status == "done" else ".failed.json"
+            try:
+                record = source.read(source.path(run, ending))
+            except CorruptFileError:
+                continue
+            if target.is_done(run) or (status == "failed" and target.has_failed(run)):
+                there += 1
+                if status == "done" and not _same(record, target.read(target.path(run, ".json"))):
+                    conflicts.append(run)
+                    there -= 1
+                continue
+            if status == "done" and source.is_started(run):
+                _copy_folder(source.path(run), target.path(run))
+            target.path(run).parent.mkdir(exist_ok=True)
+            write_bytes(target.path(run, ending), source.path(run, ending).read_bytes())
+            if status == "done":
+                target.forget_failure(run)
+            copied += 1
+    return MergeReport(copied=copied, there=there, conflicts=tuple(conflicts))
+
+
+def _copy_folder(source: Path, target: Path) -> None:
+    """Copy files that are not there; the record, which comes last, says that all are."""
+    target.mkdir(parents=True, exist_ok=True)
+    for path in source.rglob("*"):
+        here = target / path.relative_to(source)
+        if path.is_dir():
+            here.mkdir(parents=True, exist_ok=True)
+        elif path.is_file():
+            temporary = here.with_name(f".tl_dyck-{here.name}.tmp")
+            shutil.copyfile(path, temporary)
+            temporary.replace(here)
+
+
+def _same(one: dict[str, Any], other: dict[str, Any]) -> bool:
+    """Whether the metrics agree, but for rounding and for times."""
+    mine, theirs = one.get("metrics", {}), other.get("metrics", {})
+    if mine.keys() != theirs.keys():
+        return False
+    for name, value in mine.items():
+        if "seconds" in name:
+            continue
+        known = theirs[name]
+        numbers = all(isinstance(number, float) for number in (value, known))
+        if value != known and not (numbers and np.isclose(value, known, rtol=1e-3, atol=1e-6)):
+            return False
+    return True

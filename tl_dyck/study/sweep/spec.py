@@ -1,0 +1,249 @@
+"""What a sweep is asked to do: points (configurations), and how many seeds of each."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, final
+
+import yaml
+
+from tl_dyck.files import read_json
+from tl_dyck.registry import unknown_name
+
+__all__ = ["Point", "Sweep", "SweepError", "load_sweep"]
+
+#: One configuration: parameter, dotted where it belongs to something (``training.steps``), to JSON value.
+Point = dict[str, Any]
+
+_KEYS = ("experiment", "seeds", "common", "grid", "list")
+
+
+class SweepError(ValueError):
+    """A sweep that cannot be run: a file that is not one, a parameter given twice, an axis without values."""
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Sweep:
+    """A sweep: every point of a grid, or of a list, or of both, with every seed.
+
+    A point is a dictionary of parameters; what they mean is the experiment's business. With both, every combination of
+    the grid is made for every item of the list. The seed is no parameter but an axis of its own, over which results are
+    aggregated.
+
+    Attributes:
+        grid: parameter to the values it takes.
+        list: points one by one.
+        common: parameters that all points share.
+        seeds: of every point: a list, n for 0 to n − 1, or where they start and how many (``start``, ``count``).
+        experiment: name of a registered experiment.
+
+    Raises:
+        SweepError: nothing to do, something twice, or a value that JSON cannot hold.
+    """
+
+    grid: Mapping[str, Any] = field(default_factory=dict)
+    list: Sequence[Any] = ()
+    common: Mapping[str, Any] = field(default_factory=dict)
+    seeds: Sequence[int] | Mapping[str, int] | int = 8
+    experiment: str = "train"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "seeds", _seeds(self.seeds))
+        grid = {name: _values(name, values) for name, values in _flat(self.grid, "grid").items()}
+        common = _flat(self.common, "common")
+        items = tuple(_flat(item, f"list[{index}]") for index, item in enumerate(self.list))
+        for index, item in enumerate(items):
+            for other, where in ((common, "common"), (grid, "grid")):
+                _no_overlap(item, f"list[{index}]", other, where)
+        _no_overlap(common, "common", grid, "grid")
+        object.__setattr__(self, "grid", grid)
+        object.__setattr__(self, "common", common)
+        object.__setattr__(self, "list", items)
+
+    @property
+    def all_seeds(self) -> tuple[int, ...]:
+        """The seeds, whatever they were given as."""
+        seeds: Any = self.seeds
+        return tuple(seeds)
+
+    @property
+    def n_points(self) -> int:
+        """Number of configurations."""
+        return max(1, len(self.list)) * math.prod(len(values) for values in self.grid.values())
+
+    @property
+    def axes(self) -> tuple[str, ...]:
+        """The parameters that differ between points, those of the grid first."""
+        varied = dict.fromkeys(self.grid)
+        for name in dict.fromkeys(name for item in self.list for name in item):
+            if len({repr(item.get(name)) for item in self.list}) > 1:
+                varied[name] = None
+        return tuple(varied)
+
+    def points(self) -> Iterator[Point]:
+        """Every configuration, one after the other; the last axis of the grid varies fastest."""
+        for item in self.list or ({},):
+            for values in itertools.product(*self.grid.values()):
+                yield {**self.common, **item, **dict(zip(self.grid, values, strict=True))}
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON values, which `from_dict` reads; consecutive seeds as where they start and how many."""
+        seeds: Any = list(self.all_seeds)
+        if len(seeds) > 2 and seeds == list(range(seeds[0], seeds[0] + len(seeds))):
+            seeds = {"start": seeds[0], "count": len(seeds)}
+        return {
+            "experiment": self.experiment,
+            "seeds": seeds,
+            "common": dict(self.common),
+            "grid": {name: list(values) for name, values in self.grid.items()},
+            "list": [dict(item) for item in self.list],
+        }
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Sweep:
+        """Read what a YAML or JSON file holds.
+
+        Raises:
+            SweepError: an unknown key, or anything that `Sweep` refuses.
+        """
+        if not isinstance(values, Mapping):
+            raise SweepError(f"a sweep is a mapping with the keys {', '.join(_KEYS)}, not {values!r:.80}")
+        for name in values:
+            if name not in _KEYS:
+                raise SweepError(str(unknown_name("key of a sweep", name, _KEYS)))
+        given = {name: value for name, value in values.items() if value is not None}
+        for name in ("common", "grid"):
+            if not isinstance(given.get(name, {}), Mapping):
+                raise SweepError(f"{name} must map parameters to values, not {given[name]!r:.80}")
+        if not isinstance(given.get("list", []), list):
+            raise SweepError(f"list must be a list of points, not {given['list']!r:.80}")
+        if not isinstance(given.get("experiment", ""), str):
+            raise SweepError(f"experiment must be a name, not {given['experiment']!r:.80}")
+        return cls(**{**given, **({"seeds": _seeds(given["seeds"])} if "seeds" in given else {})})
+
+
+def load_sweep(source: Sweep | Mapping[str, Any] | str | Path) -> Sweep:
+    """A sweep from a file (YAML, or JSON by its suffix), a mapping, or itself.
+
+    Raises:
+        SweepError: the file is not there, cannot be read, or does not hold a sweep; the message names it.
+    """
+    if isinstance(source, Sweep):
+        return source
+    if isinstance(source, Mapping):
+        return Sweep.from_dict(source)
+    path = Path(source)
+    try:
+        values = read_json(path) if path.suffix == ".json" else yaml.load(path.read_bytes(), Loader=_Loader)
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise SweepError(f"cannot read the sweep {str(path)!r}: {reason}") from error
+    except (yaml.YAMLError, RecursionError) as error:
+        raise SweepError(f"{str(path)!r} is not valid YAML: {error}") from error
+    try:
+        return Sweep.from_dict(values)
+    except SweepError as error:
+        raise SweepError(f"{str(path)!r}: {error}") from error
+
+
+class _Loader(yaml.SafeLoader):  # type: ignore[misc]  # yaml comes without types
+    """YAML that reads ``1e-3`` as a number, as YAML 1.2 does, and refuses a key that stands twice."""
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
+        keys = [key.value for key, _ in node.value]
+        twice = {key for key in keys if keys.count(key) > 1}
+        if twice:
+            raise yaml.constructor.ConstructorError(
+                None, None, f"{sorted(map(str, twice))[0]!r} stands twice", node.start_mark
+            )
+        found: dict[Any, Any] = super().construct_mapping(node, deep)
+        return found
+
+
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float", re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+$"), list("-+.0123456789")
+)
+
+
+def _flat(values: Any, where: str) -> dict[str, Any]:
+    """Nested mappings as one with dotted names."""
+    if not isinstance(values, Mapping):
+        raise SweepError(f"{where} must map parameters to values, not {values!r:.80}")
+    flat: dict[str, Any] = {}
+    for name, value in values.items():
+        if not isinstance(name, str) or not name:
+            raise SweepError(f"{where}: the name of a parameter is a string, not {name!r}")
+        if isinstance(value, Mapping) and value:
+            inner = {f"{name}.{key}": entry for key, entry in _flat(value, f"{where}: {name}").items()}
+        else:
+            inner = {name: _plain(value, f"{where}: {name}")}
+        _no_overlap(inner, where, flat, where)
+        flat |= inner
+    return flat
+
+
+def _plain(value: Any, where: str) -> Any:
+    """A JSON value that equals `value`; tuples become lists."""
+    if isinstance(value, (tuple, list, range)):
+        return [_plain(entry, where) for entry in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        raise SweepError(f"{where}: {value} cannot be kept in JSON")
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    if isinstance(value, Mapping) and not value:
+        return {}
+    raise SweepError(
+        f"{where}: {value!r:.80} is {type(value).__name__}; a value is a number, a string, or a list of them"
+    )
+
+
+def _values(name: str, values: Any) -> tuple[Any, ...]:
+    if not isinstance(values, (list, tuple)):
+        raise SweepError(
+            f"grid: {name} must be a list of values, not {values!r:.80}; a parameter with one value goes to common"
+        )
+    if not values:
+        raise SweepError(f"grid: {name} has no values")
+    seen: list[str] = []
+    for value in values:
+        if repr(value) in seen:
+            raise SweepError(f"grid: {name} has the value {value!r:.80} twice")
+        seen.append(repr(value))
+    return tuple(values)
+
+
+def _no_overlap(one: Mapping[str, Any], where: str, other: Mapping[str, Any], there: str) -> None:
+    for name in one:
+        if name in other:
+            raise SweepError(f"{name} is given twice: in {where} and in {there}")
+
+
+def _seeds(seeds: Any) -> tuple[int, ...]:
+    if isinstance(seeds, Mapping):
+        if set(seeds) != {"start", "count"}:
+            raise SweepError(f"seeds as a mapping has the keys start and count, not {', '.join(map(str, seeds))}")
+        start, count = seeds["start"], seeds["count"]
+        if not _is_integer(start) or not _is_integer(count):
+            raise SweepError(f"seeds: start and count are integers, not {start!r} and {count!r}")
+        seeds = range(start, start + count)
+    elif _is_integer(seeds):
+        seeds = range(seeds)
+    if isinstance(seeds, str) or not isinstance(seeds, Sequence):
+        raise SweepError(f"seeds is a number of seeds or a list of them, not {seeds!r:.80}")
+    for seed in seeds if not isinstance(seeds, range) else ():
+        if not _is_integer(seed):
+            raise SweepError(f"a seed is an integer, not {seed!r}")
+    made = tuple(seeds)
+    if not made or len(set(made)) < len(made) or min(made) < 0:
+        raise SweepError(f"seeds must be different from each other, not negative, and at least one, not {made!r:.80}")
+    return made
+
+
+def _is_integer(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
