@@ -46,6 +46,8 @@ def main() -> None:
             for family in ("minimal-onehot", "minimal-split", "minimal-yao", "figure2-split"):
                 trained = train(get_config(family, task), task, options=options, progress=False)
                 models[f"{family}, trained"] = trained.model
+            trained = train(get_config("minimal-onehot", task, d_head=2), task, options=options, progress=False)
+            models["minimal-onehot, d_head 2, trained"] = trained.model
         for name, model in models.items():
             found, slow = seconds(model), "–"
             if brute:
