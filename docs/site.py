@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
+_KINDS = {".ipynb": "notebook", ".py": "script", ".yaml": "sweep"}
 _FIRST = "demos/train_and_look.md"  # to begin with
 
 
@@ -33,6 +34,13 @@ def script(path: Path) -> str:
     return f"# {title.rstrip('.')}\n\n*This page is `demos/{path.name}`.*\n{rest}\n\n```python\n{code.strip()}\n```\n"
 
 
+def sweep(path: Path) -> str:
+    """A sweep as a page: the first comment is its title."""
+    text = path.read_text(encoding="utf-8")
+    title = text.partition("\n")[0].lstrip("# ").partition(":")[0].partition(".")[0].partition("?")
+    return f"# {title[0]}{title[1]}\n\n*This page is `demos/{path.name}`.*\n\n```yaml\n{text.strip()}\n```\n"
+
+
 def demos_index(made: dict[str, str]) -> str:
     """A list of all demos, from their titles."""
     lines = [
@@ -43,7 +51,7 @@ def demos_index(made: dict[str, str]) -> str:
     ]
     for path, text in sorted(made.items(), key=lambda entry: (entry[0] != _FIRST, entry[0])):
         name = path.removeprefix("demos/")
-        kind = "notebook" if (ROOT / path).with_suffix(".ipynb").exists() else "script"
+        kind = next(kind for ending, kind in _KINDS.items() if (ROOT / path).with_suffix(ending).exists())
         title = text.partition("\n")[0].removeprefix("# ")
         lines.append(f"- [{title}]({name}), a {kind}")
     return "\n".join(lines) + "\n"
@@ -59,6 +67,7 @@ def pages() -> dict[str, str]:
     folder = ROOT / "demos"
     demos = {f"demos/{path.stem}.md": notebook(path) for path in folder.glob("*.ipynb")}
     demos |= {f"demos/{path.stem}.md": script(path) for path in folder.glob("*.py")}
+    demos |= {f"demos/{path.stem}.md": sweep(path) for path in folder.glob("*.yaml")}
     return made | demos | {"demos/index.md": demos_index(demos)}
 
 

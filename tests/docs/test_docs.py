@@ -18,6 +18,7 @@ import pytest
 
 import tl_dyck
 import tl_dyck_hooks
+from tl_dyck.study.sweep import load_sweep
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
@@ -122,6 +123,24 @@ def test_getting_started_runs_from_top_to_bottom(tmp_path, monkeypatch, capsys):
     assert (tmp_path / "attention.html").stat().st_size > 10_000
 
 
+def test_the_guide_to_sweeps_runs_from_top_to_bottom(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    text = (DOCS / "sweeps.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    assert len(blocks) == 3
+    names: dict[str, object] = {"__name__": "guide"}
+    for block in blocks:
+        exec(compile(block, "sweeps.md", "exec"), names)
+    tl_dyck.study.sweep.experiments.unregister("coin")
+    printed = capsys.readouterr().out
+    assert printed.count("long_accuracy") == 2  # of two families
+    assert "AttentionVariation(layer 0" in printed
+    (sweep,) = re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)
+    Path("depth.yaml").write_text(sweep, encoding="utf-8")
+    assert load_sweep("depth.yaml").n_points == 8
+    assert load_sweep(ROOT / "demos" / "sweep.yaml").n_points == 8
+
+
 # --- pages -------------------------------------------------------------------------------------------------------
 
 
@@ -147,7 +166,14 @@ def test_every_demo_is_a_page_of_the_site():
 def test_every_public_name_is_in_the_reference():
     reference = "\n".join(page.read_text(encoding="utf-8") for page in (DOCS / "api").glob("*.md"))
     documented = {name.rpartition(".")[2] for name in re.findall(r"^::: (\S+)$", reference, re.M)}
-    elsewhere = {"construct", "register_task", "register_model", "register_probe", "register_certifier"}
+    elsewhere = {
+        "construct",
+        "register_task",
+        "register_model",
+        "register_probe",
+        "register_certifier",
+        "register_experiment",
+    }
     assert set(tl_dyck.__all__) - elsewhere <= documented
 
 

@@ -2,7 +2,15 @@
 
 from tl_dyck.study.sweep.execute import BACKENDS, SweepReport, run_sweep
 from tl_dyck.study.sweep.experiments import Experiment, TrainExperiment, experiments
-from tl_dyck.study.sweep.results import MergeReport, SweepStatus, aggregate, load_results, merge_sweeps, sweep_status
+from tl_dyck.study.sweep.results import (
+    MergeReport,
+    SweepStatus,
+    aggregate,
+    load_models,
+    load_results,
+    merge_sweeps,
+    sweep_status,
+)
 from tl_dyck.study.sweep.spec import Sweep, SweepError, load_sweep
 
 __all__ = [
@@ -16,6 +24,7 @@ __all__ = [
     "TrainExperiment",
     "aggregate",
     "experiments",
+    "load_models",
     "load_results",
     "load_sweep",
     "merge_sweeps",

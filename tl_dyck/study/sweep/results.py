@@ -7,7 +7,7 @@ import json
 import shutil
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
@@ -22,7 +22,16 @@ from tl_dyck.study.sweep.execute import row_of
 from tl_dyck.study.sweep.spec import SweepError
 from tl_dyck.study.sweep.store import RESERVED, Store, run_id
 
-__all__ = ["MergeReport", "SweepStatus", "aggregate", "load_results", "merge_sweeps", "sweep_status"]
+__all__ = [
+    "MergeReport",
+    "SweepStatus",
+    "aggregate",
+    "columns_of",
+    "load_models",
+    "load_results",
+    "merge_sweeps",
+    "sweep_status",
+]
 
 _TABLE = "results.parquet"
 _FIRST = ("id", "point", "experiment")
@@ -131,6 +140,36 @@ def _missing(value: Any) -> bool:
 
 def _text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value)
+
+
+def load_models(folder: str | Path, parameters: Mapping[str, Any] | None = None) -> list[Any]:
+    """The models of a sweep of the experiment "train", in the order of the table of results.
+
+    Args:
+        folder: of the sweep.
+        parameters: columns of the table of results and what they must be (``{"model": "gpt", "seed": 3}``); None for
+            all models.
+
+    Returns:
+        A `DyckTransformer` per run that is done and matches.
+
+    Raises:
+        SweepError: there is no such column, or a run's files were not kept.
+    """
+    from tl_dyck.models import load_model
+
+    store = Store.open(folder)
+    results = load_results(folder, failures=False)
+    for name, value in (parameters or {}).items():
+        if name not in results:
+            raise SweepError(f"the results have no column {name!r}, but {', '.join(map(str, results))}")
+        results = results[results[name] == value]
+    models = []
+    for run in results["id"]:
+        if not (store.path(run) / "config.json").exists():
+            raise SweepError(f"run {run} kept no model: was the sweep run with records only, or another experiment?")
+        models.append(load_model(store.path(run)))
+    return models
 
 
 # --- over seeds ------------------------------------------------------------------------------------------------------

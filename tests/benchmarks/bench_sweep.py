@@ -1,0 +1,136 @@
+"""What sweeps cost: ``python tests/benchmarks/bench_sweep.py [--runs 1000000] [--train 64] [--rows 100000]``.
+
+- no-op: a sweep of runs that do nothing, in this process and in workers: milliseconds a run, memory, files and bytes,
+  at growing sizes (is the cost a run flat?);
+- the floor: making a folder, and a file by rename, with nothing around it;
+- start again: how long it takes to find that everything is done;
+- table: loading, filtering and averaging it;
+- throughput: short training runs on all cores, against the sum of the runs' own times divided by the workers.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import resource
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from joblib import cpu_count
+
+from tl_dyck.files import write_bytes
+from tl_dyck.study.sweep import aggregate, load_results, run_sweep
+
+
+def nothing(point: dict[str, Any], seed: int, folder: Path) -> dict[str, Any]:
+    """An experiment that costs nothing."""
+    return {"score": point["x"] + seed / 7}
+
+
+def sweep_of(n_runs: int) -> dict[str, Any]:
+    n_points = max(1, n_runs // 1000)
+    return {"grid": {"x": list(range(n_points))}, "seeds": min(n_runs, 1000)}
+
+
+def peak_mb() -> float:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def floor(root: Path, n_runs: int = 5000) -> float:
+    """Milliseconds for a folder and a file of 600 bytes by rename."""
+    started = time.perf_counter()
+    for index in range(n_runs):
+        folder = root / f"{index % 256:02x}" / str(index)
+        folder.mkdir(parents=True)
+        write_bytes(folder.with_suffix(".json"), b"x" * 600, flush=False)
+    return (time.perf_counter() - started) / n_runs * 1e3
+
+
+def no_ops(root: Path, sizes: list[int]) -> None:
+    print(f"floor, a folder and a file by rename: {floor(root / 'floor'):.3f} ms\n")
+    print("| runs | workers | ms a run | starting again, ms a run | peak memory, MB | files | bytes a run |")
+    print("|---|---|---|---|---|---|---|")
+    for size in sizes:
+        for jobs in (1, cpu_count()):
+            folder = root / f"{size}-{jobs}"
+            done = run_sweep(sweep_of(size), folder, experiment=nothing, n_jobs=jobs, keep_files=False, progress=False)
+            assert done.done == done.made == done.total
+            again = run_sweep(sweep_of(size), folder, experiment=nothing, n_jobs=jobs, progress=False)
+            assert again.done == again.total
+            assert again.made == 0
+            n_files = n_bytes = 0
+            for _, _, names in os.walk(folder):
+                n_files += len(names)
+            for path in (folder / "runs" / "00").iterdir():
+                n_bytes = max(n_bytes, path.stat().st_size)
+            print(
+                f"| {done.total:,} | {jobs} | {done.seconds / done.total * 1e3:.3f} "
+                f"| {again.seconds / done.total * 1e3:.3f} | {peak_mb():.0f} | {n_files:,} | {n_bytes} |",
+                flush=True,
+            )
+
+
+def table(root: Path, n_rows: int) -> None:
+    folder = root / "table"
+    run_sweep(sweep_of(n_rows), folder, experiment=nothing, n_jobs=1, keep_files=False, progress=False)
+    started = time.perf_counter()
+    load_results(folder)
+    print(f"\ntable of {n_rows:,} runs: made in {time.perf_counter() - started:.1f} s")
+    started = time.perf_counter()
+    results = load_results(folder)
+    loaded = time.perf_counter() - started
+    started = time.perf_counter()
+    chosen = results[(results["x"] < 50) & (results["seed"] % 2 == 0)]
+    aggregate(chosen)
+    queried = time.perf_counter() - started
+    started = time.perf_counter()
+    pd.read_parquet(folder / "results.parquet", columns=["x", "seed", "score"])
+    print(
+        f"loaded and checked for news in {loaded:.2f} s; filtered and averaged in {queried:.2f} s; "
+        f"three columns by pandas alone in {time.perf_counter() - started:.2f} s"
+    )
+
+
+def throughput(root: Path, n_runs: int, steps: int) -> None:
+    jobs = cpu_count()
+    sweep = {
+        "grid": {"model": ["minimal-onehot", "gpt"], "training.learning_rate": [3e-3, 6e-3]},
+        "common": {
+            "task": "dyck-2-4",
+            "training": {"steps": steps, "target": None},
+            "measure": {"n_accuracy": 500, "n_long": 50, "n_strings": 200},
+        },
+        "seeds": n_runs // 4,
+    }
+    done = run_sweep(sweep, root / "train", n_jobs=jobs, progress=False)
+    own = float(load_results(root / "train")["seconds"].sum())
+    print(
+        f"\n{done.total} training runs of {steps} steps, {jobs} workers: {done.seconds:.1f} s, the workers' start "
+        f"included; the runs' own times add up to {own:.1f} s: {own / jobs / done.seconds:.1%} of the ideal throughput"
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--runs", type=int, default=100_000, help="largest number of no-op runs")
+    parser.add_argument("--rows", type=int, default=100_000, help="rows of the table")
+    parser.add_argument("--train", type=int, default=64, help="training runs")
+    parser.add_argument("--steps", type=int, default=600, help="of each")
+    parser.add_argument("--folder", help="where to put everything [default: a temporary folder]")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory(dir=arguments.folder) as folder:
+        root = Path(folder)
+        sizes = [size for size in (1_000, 10_000, 100_000, 1_000_000) if size <= arguments.runs]
+        if sizes:
+            no_ops(root, sizes)
+        if arguments.rows:
+            table(root, arguments.rows)
+        if arguments.train:
+            throughput(root, arguments.train, arguments.steps)
+
+
+if __name__ == "__main__":
+    main()
