@@ -37,7 +37,8 @@ study: $(READY) ## train, probe and report: the main job
 test: $(READY) ## run the tests
 	$(OFFLINE) $(ONE_THREAD) $(BIN)/python -m pytest -n $(JOBS) --dist worksteal $(ARGS)
 
-fuzz: $(READY) ## hold the exact certifier to enumeration on tens of thousands of random cases
+fuzz: $(READY) ## kill sweeps at random moments; hold the exact certifier to enumeration on tens of thousands of cases
+	$(OFFLINE) $(ONE_THREAD) $(BIN)/python tests/fuzz_sweep.py
 	$(OFFLINE) $(ONE_THREAD) $(BIN)/python tests/fuzz_certify.py --jobs $(JOBS) $(ARGS)
 
 lint: $(READY) ## check style and formatting

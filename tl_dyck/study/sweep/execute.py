@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import functools
+import itertools
 import math
 import platform
 import threading
 import time
+import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, final
 
 from joblib import Parallel, cpu_count, delayed, parallel_config
 
-from tl_dyck.files import CorruptFileError
 from tl_dyck.study.sweep.experiments import Experiment, as_experiment
 from tl_dyck.study.sweep.progress import SweepProgress
 from tl_dyck.study.sweep.spec import Point, Sweep, SweepError, load_sweep
@@ -78,6 +80,7 @@ class _Outcome:
     status: str
     made: bool = False
     error: str = ""
+    errno: int = 0
     row: dict[str, Any] | None = None
 
 
@@ -198,27 +201,14 @@ def _todo(
     for point, (parameters, _) in points.items():
         for seed in seeds:
             task = _Task(run_id(point, seed), point, parameters, seed)
-            if _is_recorded(store, task.run):
-                say(_Outcome(task.run, "done"))
-            elif store.has_failed(task.run) and not retry_failed:
-                say(_Outcome(task.run, "failed"))
+            ended = store.ended(task.run)
+            if ended == "done" or (ended == "failed" and not retry_failed):
+                say(_Outcome(task.run, ended))
             elif store.is_started(task.run):
                 begun.append(task)
             else:
                 yield task
     yield from begun
-
-
-def _is_recorded(store: Store, run: str) -> bool:
-    """Whether there is a record, and a sound one; others are set aside."""
-    if not store.is_done(run):
-        return False
-    try:
-        store.read(store.path(run, ".json"))
-    except CorruptFileError:
-        store.set_aside(store.path(run, ".json"))
-        return False
-    return True
 
 
 # --- in a worker -----------------------------------------------------------------------------------------------------
@@ -234,14 +224,13 @@ def _work(
         with store.claim(task.run) as mine:
             if not mine:
                 return _Outcome(task.run, "elsewhere")
-            if store.is_done(task.run):
-                return _Outcome(task.run, "done")
-            if store.has_failed(task.run) and not retry_failed:
-                return _Outcome(task.run, "failed")
+            ended = store.ended(task.run, aside=True)
+            if ended == "done" or (ended == "failed" and not retry_failed):
+                return _Outcome(task.run, ended)
             with one_thread():
                 return _attempt(store, name, experiment, keep_files, task)
     except OSError as error:  # of the sweep's own files; those of the experiment are caught below
-        return _Outcome(task.run, "stopped", error=_disk(store, error))
+        return _Outcome(task.run, "stopped", error=_disk(store, error), errno=error.errno or errno.EIO)
 
 
 def _attempt(store: Store, name: str, experiment: Experiment, keep_files: bool, task: _Task) -> _Outcome:
@@ -258,20 +247,20 @@ def _attempt(store: Store, name: str, experiment: Experiment, keep_files: bool, 
     started = time.perf_counter()
     try:
         metrics = _plain(experiment.run(dict(task.parameters), task.seed, folder), task.parameters)
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # one run that gives up does not end the sweep
         if isinstance(error, OSError) and error.errno in STOPPERS:
             raise
         line, trace = describe(error)
         took = time.perf_counter() - started
         record["seconds"] = took
         store.write_failure(task.run, record, line, trace, took=took)
-        return _Outcome(task.run, "failed", True, line, row_of({**record, "error": line}, "failed"))
+        return _Outcome(task.run, "failed", True, line, row=row_of({**record, "error": line}, "failed"))
     took = time.perf_counter() - started
     record |= {"seconds": took, "metrics": metrics}
     store.write_record(task.run, record, took=took)
     if not keep_files:
         store.drop_files(task.run)
-    return _Outcome(task.run, "done", True, "", row_of(record, "done"))
+    return _Outcome(task.run, "done", True, row=row_of(record, "done"))
 
 
 def _plain(metrics: Any, parameters: Point) -> dict[str, Any]:
@@ -280,7 +269,7 @@ def _plain(metrics: Any, parameters: Point) -> dict[str, Any]:
         raise TypeError(f"an experiment returns metrics, names to numbers or strings, not {metrics!r:.80}")
     plain: dict[str, Any] = {}
     for key, value in metrics.items():
-        if not isinstance(key, str) or key in RESERVED or key in parameters:
+        if not isinstance(key, str) or not key or key in RESERVED or key in parameters:
             raise TypeError(f"a metric cannot be called {key!r}: a parameter or column of the results has that name")
         if hasattr(value, "item"):  # of numpy or torch
             value = value.item()
@@ -288,8 +277,15 @@ def _plain(metrics: Any, parameters: Point) -> dict[str, Any]:
             value = None
         if value is not None and not isinstance(value, (bool, int, float, str)):
             raise TypeError(f"metric {key!r} is a number, a string, a boolean or None, not {value!r:.80}")
-        plain[key] = value
+        if isinstance(value, int) and not -(2**63) <= value < 2**63:
+            raise TypeError(f"metric {key!r} is an integer of more than 64 bits; return a float")
+        plain[_unicode(key)] = _unicode(value) if isinstance(value, str) else value
     return plain
+
+
+def _unicode(text: str) -> str:
+    """Text that can be written as UTF-8; what is not Unicode (names of files can be so) is escaped."""
+    return text.encode(errors="backslashreplace").decode()
 
 
 def row_of(record: Mapping[str, Any], status: str) -> dict[str, Any]:
@@ -335,28 +331,45 @@ def _disk(store: Store, error: OSError) -> str:
 # --- dispatching -----------------------------------------------------------------------------------------------------
 
 
-@dataclass
+@final
 class _Queue:
-    """An iterator that remembers what was handed out and not heard of since; joblib takes from it in its threads."""
+    """Tasks for joblib, which takes them in its threads; remembers those that were handed out and not heard of since.
 
-    tasks: Iterator[_Task]
-    out: dict[str, _Task] = field(default_factory=dict)
-    lock: threading.Lock = field(default_factory=threading.Lock)
+    Attributes:
+        tasks: what is left.
+        out: run to task, handed out.
+        error: what `tasks` raised; joblib would wait for ever if it met that in a thread.
+    """
+
+    def __init__(self, tasks: Iterator[_Task]) -> None:
+        self.tasks = tasks
+        self.out: dict[str, _Task] = {}
+        self.error: BaseException | None = None
+        self._closed = False
+        self._lock = threading.Lock()
 
     def __iter__(self) -> Iterator[_Task]:
         while True:
-            with self.lock:
-                task = next(self.tasks, None)
+            with self._lock:
+                try:
+                    task = None if self._closed else next(self.tasks, None)
+                except BaseException as error:
+                    self.error, task = error, None
                 if task is None:
                     return
                 self.out[task.run] = task
             yield task
 
+    def close(self) -> None:
+        """Hand out nothing more; what is left stays in `tasks`."""
+        with self._lock:
+            self._closed = True
+
 
 def _carry_out(
     store: Store,
     name: str,
-    workers: Callable[..., Iterator[_Outcome]],
+    workers: Callable[..., Generator[_Outcome, None, None]],
     work: Callable[[_Task], _Outcome],
     tasks: Iterable[_Task],
     say: Callable[[_Outcome], None],
@@ -368,44 +381,76 @@ def _carry_out(
     """
     elsewhere: list[_Task] = []
     queue = _Queue(iter(tasks))
-
-    def hear(outcomes: Iterator[_Outcome]) -> None:
-        for outcome in outcomes:
-            task = queue.out.pop(outcome.run)
-            if outcome.status == "stopped":
-                raise OSError(outcome.error)
-            if outcome.status == "elsewhere":
-                elsewhere.append(task)
-            else:
-                say(outcome)
-
     while True:
-        try:
-            hear(workers(work, queue))
+        broken = _hear(workers(work, queue), queue, elsewhere, say)
+        if broken is None:
             return elsewhere
-        except OSError:
-            raise
-        except Exception as error:
-            lost = list(queue.out.values())
-            suspects = [task for task in lost if store.is_started(task.run) and not store.is_done(task.run)]
-            if not suspects:
-                raise  # it was no run's fault: what is to be done cannot be sent, the cluster is gone
-            queue.out.clear()
-            for suspect in suspects:
-                queue.out[suspect.run] = suspect
-                try:
-                    hear(workers(work, iter([suspect])))
-                except OSError:
-                    raise
-                except Exception as again:
-                    say(_died(store, name, queue.out.pop(suspect.run), again or error))
-            rest = [task for task in lost if task not in suspects]
-            queue.tasks = _chain(rest, queue.tasks)
+        queue.close()
+        ended: list[_Task] = []
+        suspects: list[_Task] = []
+        rest: list[_Task] = []
+        for task in queue.out.values():
+            (ended if store.is_done(task.run) else suspects if store.is_started(task.run) else rest).append(task)
+        if not suspects and not ended:
+            raise broken  # it was no run's fault: what is to be done cannot be sent, the cluster is gone
+        for task in ended:  # done in a parcel whose end was not reached
+            record = store.read(store.path(task.run, ".json"))
+            say(_Outcome(task.run, "done", True, row=row_of(record, "done")))
+        for task in suspects:
+            alone = _Queue(iter([task]))
+            again = _hear(workers(work, alone), alone, elsewhere, say)
+            if again is not None:
+                outcome = _died(store, name, task, again)
+                if outcome.status == "elsewhere":
+                    elsewhere.append(task)
+                else:
+                    say(outcome)
+        queue = _Queue(itertools.chain(rest, queue.tasks))
 
 
-def _chain(first: list[_Task], rest: Iterator[_Task]) -> Iterator[_Task]:
-    yield from first
-    yield from rest
+def _hear(
+    outcomes: Generator[_Outcome, None, None],
+    queue: _Queue,
+    elsewhere: list[_Task],
+    say: Callable[[_Outcome], None],
+) -> Exception | None:
+    """Say what comes; returns what broke the workers, if anything did.
+
+    If the disk is full, or `say` raises, nothing more is handed out; what has been ends, and counts, before the error
+    is raised.
+    """
+    stopped: BaseException | None = None
+    try:
+        while True:
+            try:
+                outcome = next(outcomes)
+            except StopIteration:
+                break
+            except OSError:
+                raise
+            except Exception as error:
+                if stopped is not None:
+                    break
+                return error
+            task = queue.out.pop(outcome.run)
+            try:
+                if outcome.status == "stopped":
+                    raise OSError(outcome.errno, outcome.error)
+                if outcome.status == "elsewhere":
+                    elsewhere.append(task)
+                else:
+                    say(outcome)
+            except Exception as error:
+                queue.close()
+                stopped = stopped or error
+    finally:
+        with warnings.catch_warnings():  # that runs are abandoned, after Ctrl-C
+            warnings.simplefilter("ignore")
+            outcomes.close()
+    stopped = stopped or queue.error
+    if stopped is not None:
+        raise stopped
+    return None
 
 
 def _died(store: Store, name: str, task: _Task, error: BaseException) -> _Outcome:
@@ -422,14 +467,18 @@ def _died(store: Store, name: str, task: _Task, error: BaseException) -> _Outcom
         "seconds": 0.0,
     }
     with store.claim(task.run) as mine:
-        if not mine or store.is_done(task.run):
-            return _Outcome(task.run, "done" if store.is_done(task.run) else "failed")
+        if not mine:
+            return _Outcome(task.run, "elsewhere")
+        if store.is_done(task.run):
+            return _Outcome(task.run, "done")
         store.write_failure(task.run, record, line, f"{line}\n{error}", took=math.inf)
-    return _Outcome(task.run, "failed", True, line, row_of({**record, "error": line}, "failed"))
+    return _Outcome(task.run, "failed", True, line, row=row_of({**record, "error": line}, "failed"))
 
 
 @contextlib.contextmanager
-def _workers(backend: str, n_jobs: int | None, address: str | None) -> Iterator[Callable[..., Iterator[_Outcome]]]:
+def _workers(
+    backend: str, n_jobs: int | None, address: str | None
+) -> Iterator[Callable[..., Generator[_Outcome, None, None]]]:
     """A function that has tasks done and yields outcomes as they come."""
     with contextlib.ExitStack() as stack:
         options: dict[str, Any] = {"backend": backend}
@@ -442,7 +491,7 @@ def _workers(backend: str, n_jobs: int | None, address: str | None) -> Iterator[
         else:
             stack.enter_context(_ray(address, n_jobs))
 
-        def workers(work: Callable[[_Task], _Outcome], tasks: Iterable[_Task]) -> Iterator[_Outcome]:
+        def workers(work: Callable[[_Task], _Outcome], tasks: Iterable[_Task]) -> Generator[_Outcome, None, None]:
             with parallel_config(**options):
                 if backend != "ray":
                     parallel = Parallel(n_jobs=jobs, return_as="generator_unordered")

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import itertools
+import json
 import math
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, final
 
+import numpy as np
 import yaml
 
-from tl_dyck.files import read_json
 from tl_dyck.registry import unknown_name
 
 __all__ = ["Point", "Sweep", "SweepError", "load_sweep"]
@@ -21,6 +23,10 @@ __all__ = ["Point", "Sweep", "SweepError", "load_sweep"]
 Point = dict[str, Any]
 
 _KEYS = ("experiment", "seeds", "common", "grid", "list")
+
+_INT64 = 2**63  # the table of results holds no larger integers
+_MAX_SEEDS = 10_000_000
+_MAX_EXPANDED = 1_000_000  # values that aliases in YAML may stand for
 
 
 class SweepError(ValueError):
@@ -54,6 +60,10 @@ class Sweep:
     experiment: str = "train"
 
     def __post_init__(self) -> None:
+        if not isinstance(self.experiment, str) or not self.experiment:
+            raise SweepError(f"experiment must be a name, not {self.experiment!r:.80}")
+        if isinstance(self.list, str) or not isinstance(self.list, Sequence):
+            raise SweepError(f"list must be a list of points, not {self.list!r:.80}")
         object.__setattr__(self, "seeds", _seeds(self.seeds))
         grid = {name: _values(name, values) for name, values in _flat(self.grid, "grid").items()}
         common = _flat(self.common, "common")
@@ -118,14 +128,7 @@ class Sweep:
             if name not in _KEYS:
                 raise SweepError(str(unknown_name("key of a sweep", name, _KEYS)))
         given = {name: value for name, value in values.items() if value is not None}
-        for name in ("common", "grid"):
-            if not isinstance(given.get(name, {}), Mapping):
-                raise SweepError(f"{name} must map parameters to values, not {given[name]!r:.80}")
-        if not isinstance(given.get("list", []), list):
-            raise SweepError(f"list must be a list of points, not {given['list']!r:.80}")
-        if not isinstance(given.get("experiment", ""), str):
-            raise SweepError(f"experiment must be a name, not {given['experiment']!r:.80}")
-        return cls(**{**given, **({"seeds": _seeds(given["seeds"])} if "seeds" in given else {})})
+        return cls(**given)
 
 
 def load_sweep(source: Sweep | Mapping[str, Any] | str | Path) -> Sweep:
@@ -139,31 +142,62 @@ def load_sweep(source: Sweep | Mapping[str, Any] | str | Path) -> Sweep:
     if isinstance(source, Mapping):
         return Sweep.from_dict(source)
     path = Path(source)
+    kind = "JSON" if path.suffix == ".json" else "YAML"
     try:
-        values = read_json(path) if path.suffix == ".json" else yaml.load(path.read_bytes(), Loader=_Loader)
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else str(error)
-        raise SweepError(f"cannot read the sweep {str(path)!r}: {reason}") from error
-    except (yaml.YAMLError, RecursionError) as error:
-        raise SweepError(f"{str(path)!r} is not valid YAML: {error}") from error
+        data = path.read_bytes()
+    except OSError as error:
+        raise SweepError(f"cannot read the sweep {str(path)!r}: {error.strerror}") from error
+    try:
+        values = json.loads(data, object_pairs_hook=_unique) if kind == "JSON" else yaml.load(data, Loader=_Loader)
+    # what YAML's constructors raise for ``!!int x``, ``2026-99-99``, ``!!bool x`` is not always a YAMLError
+    except (yaml.YAMLError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise SweepError(f"{str(path)!r} is not valid {kind}: {error}") from error
     try:
         return Sweep.from_dict(values)
-    except SweepError as error:
+    except (SweepError, RecursionError) as error:
         raise SweepError(f"{str(path)!r}: {error}") from error
 
 
+def _unique(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    """A JSON object, in which no key may stand twice."""
+    for name, number in Counter(name for name, _ in pairs).items():
+        if number > 1:
+            raise ValueError(f"{name!r} stands twice")
+    return dict(pairs)
+
+
 class _Loader(yaml.SafeLoader):  # type: ignore[misc]  # yaml comes without types
-    """YAML that reads ``1e-3`` as a number, as YAML 1.2 does, and refuses a key that stands twice."""
+    """YAML that reads ``1e-3`` as a number, as YAML 1.2 does, and refuses keys that stand twice and alias bombs."""
+
+    def get_single_node(self) -> Any:
+        node = super().get_single_node()
+        sizes: dict[int, int] = {}
+        if node is not None and _expanded(node, sizes) > max(_MAX_EXPANDED, 10 * len(sizes)):
+            raise yaml.composer.ComposerError(None, None, "its aliases stand for too many values", node.start_mark)
+        return node
 
     def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
-        keys = [key.value for key, _ in node.value]
-        twice = {key for key in keys if keys.count(key) > 1}
-        if twice:
-            raise yaml.constructor.ConstructorError(
-                None, None, f"{sorted(map(str, twice))[0]!r} stands twice", node.start_mark
-            )
+        if isinstance(node, yaml.MappingNode):
+            keys = Counter(key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode))
+            for key, number in keys.items():
+                if number > 1:
+                    raise yaml.constructor.ConstructorError(None, None, f"{key!r} stands twice", node.start_mark)
         found: dict[Any, Any] = super().construct_mapping(node, deep)
         return found
+
+
+def _expanded(node: Any, sizes: dict[int, int]) -> int:
+    """How many values a node stands for when its aliases are written out."""
+    known = sizes.get(id(node))
+    if known == 0:
+        raise yaml.composer.ComposerError(None, None, "an alias stands inside of what it stands for", node.start_mark)
+    if known is None:
+        sizes[id(node)] = 0
+        inner = node.value if isinstance(node, yaml.CollectionNode) else ()
+        if isinstance(node, yaml.MappingNode):
+            inner = itertools.chain.from_iterable(inner)
+        known = sizes[id(node)] = 1 + sum(_expanded(child, sizes) for child in inner)
+    return known
 
 
 _Loader.add_implicit_resolver(
@@ -177,7 +211,7 @@ def _flat(values: Any, where: str) -> dict[str, Any]:
         raise SweepError(f"{where} must map parameters to values, not {values!r:.80}")
     flat: dict[str, Any] = {}
     for name, value in values.items():
-        if not isinstance(name, str) or not name:
+        if not isinstance(name, str) or not name or not _is_text(name):
             raise SweepError(f"{where}: the name of a parameter is a string, not {name!r}")
         if isinstance(value, Mapping) and value:
             inner = {f"{name}.{key}": entry for key, entry in _flat(value, f"{where}: {name}").items()}
@@ -189,11 +223,17 @@ def _flat(values: Any, where: str) -> dict[str, Any]:
 
 
 def _plain(value: Any, where: str) -> Any:
-    """A JSON value that equals `value`; tuples become lists."""
+    """A JSON value that equals `value`; tuples become lists, and numpy's numbers Python's."""
+    if isinstance(value, np.generic):
+        value = value.item()
     if isinstance(value, (tuple, list, range)):
         return [_plain(entry, where) for entry in value]
     if isinstance(value, float) and not math.isfinite(value):
         raise SweepError(f"{where}: {value} cannot be kept in JSON")
+    if isinstance(value, int) and not -_INT64 <= value < _INT64:
+        raise SweepError(f"{where}: an integer of more than 64 bits cannot be kept in a table")
+    if isinstance(value, str) and not _is_text(value):
+        raise SweepError(f"{where}: {value!r:.80} is not valid Unicode")
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     if isinstance(value, Mapping) and not value:
@@ -210,11 +250,11 @@ def _values(name: str, values: Any) -> tuple[Any, ...]:
         )
     if not values:
         raise SweepError(f"grid: {name} has no values")
-    seen: list[str] = []
+    seen: set[str] = set()
     for value in values:
         if repr(value) in seen:
             raise SweepError(f"grid: {name} has the value {value!r:.80} twice")
-        seen.append(repr(value))
+        seen.add(repr(value))
     return tuple(values)
 
 
@@ -231,18 +271,25 @@ def _seeds(seeds: Any) -> tuple[int, ...]:
         start, count = seeds["start"], seeds["count"]
         if not _is_integer(start) or not _is_integer(count):
             raise SweepError(f"seeds: start and count are integers, not {start!r} and {count!r}")
-        seeds = range(start, start + count)
+        seeds = range(start, start + min(count, _MAX_SEEDS + 1))
     elif _is_integer(seeds):
-        seeds = range(seeds)
+        seeds = range(min(seeds, _MAX_SEEDS + 1))
     if isinstance(seeds, str) or not isinstance(seeds, Sequence):
         raise SweepError(f"seeds is a number of seeds or a list of them, not {seeds!r:.80}")
     for seed in seeds if not isinstance(seeds, range) else ():
         if not _is_integer(seed):
             raise SweepError(f"a seed is an integer, not {seed!r}")
     made = tuple(seeds)
+    if len(made) > _MAX_SEEDS or (made and max(made) >= _INT64):
+        raise SweepError(f"seeds must be at most {_MAX_SEEDS:,} integers below 2**63")
     if not made or len(set(made)) < len(made) or min(made) < 0:
         raise SweepError(f"seeds must be different from each other, not negative, and at least one, not {made!r:.80}")
     return made
+
+
+def _is_text(value: str) -> bool:
+    """Whether it can be written as UTF-8, which half a surrogate pair cannot."""
+    return not any("\ud800" <= character <= "\udfff" for character in value)
 
 
 def _is_integer(value: Any) -> bool:

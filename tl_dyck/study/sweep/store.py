@@ -100,8 +100,9 @@ class Store:
         plan = (sweep, tuple(points))
         if (store.folder / "sweep.json").exists() and store.plan() == plan:
             return store
-        if not (store.folder / "locks").exists():  # to close it would drop the locks that this process has
-            (store.folder / "locks").touch()
+        with _guard:  # to close it would drop the locks that this process has
+            if not (store.folder / "locks").exists():
+                (store.folder / "locks").touch()
         for name in ("points", "runs"):
             (store.folder / name).mkdir(exist_ok=True)
         write_json(store.folder / "sweep.json", {"format": FORMAT, "sweep": sweep.to_dict(), "points": list(points)})
@@ -222,22 +223,42 @@ class Store:
         """
         saved = read_json(path)
         run = path.name.split(".")[0]
-        if not isinstance(saved, dict) or saved.pop("digest", None) != sha256({"run": run, "record": saved}):
+        try:
+            sound = isinstance(saved, dict) and saved.pop("digest", None) == sha256({"run": run, "record": saved})
+        except (ValueError, RecursionError):  # NaN, infinities, absurd nesting
+            sound = False
+        if not sound:
             raise CorruptFileError(f"{str(path)!r} is truncated or was altered: its digest does not match")
-        return saved
+        if not _is_record(saved, run):
+            raise CorruptFileError(f"{str(path)!r} is not the record of a run as this version writes them")
+        return dict(saved)
 
-    def set_aside(self, path: Path) -> Path:
-        """Rename a corrupt record, so that its run is done again and nothing is destroyed."""
-        aside = path.with_name(f"{path.name}.corrupt")
-        os.replace(path, aside)
-        return aside
+    def ended(self, run: str, *, aside: bool = False) -> str:
+        """What came of a run: "done", "failed", or "" if there is no record of it that can be read.
+
+        Args:
+            run: its id.
+            aside: whether to rename records that cannot be read, so that nothing is destroyed when it is done again.
+                Only for who holds its lock: another process may have done it again in the meantime.
+        """
+        for status, ending in (("done", ".json"), ("failed", ".failed.json")):
+            path = self.path(run, ending)
+            if not os.path.exists(path):
+                continue
+            try:
+                self.read(path)
+                return status
+            except CorruptFileError:
+                if aside:
+                    os.replace(path, f"{path}.{os.urandom(4).hex()}.corrupt")
+        return ""
 
     # --- all runs -----------------------------------------------------------------------------------------------------
 
     def names(self) -> Iterator[tuple[str, str]]:
         """Every run that was started: its id, and "done", "failed" or "started"."""
         try:
-            shelves = sorted(entry.path for entry in os.scandir(self.folder / "runs"))
+            shelves = sorted(entry.path for entry in os.scandir(self.folder / "runs") if entry.is_dir())
         except FileNotFoundError:
             return
         for shelf in shelves:
@@ -263,10 +284,28 @@ def _sealed(run: str, record: Mapping[str, Any]) -> bytes:
     return json.dumps({**record, "digest": sha256({"run": run, "record": dict(record)})}, allow_nan=False).encode()
 
 
+def _is_record(saved: dict[str, Any], run: str) -> bool:
+    """Whether everything is there that a row of the table is made of."""
+    kinds = {
+        **{"id": str, "point": str, "experiment": str, "parameters": dict, "seed": int, "seconds": float},
+        **{"started": str, "environment": dict},
+        **({"metrics": dict} if "error" not in saved else {"error": str}),
+    }
+    return (
+        all(isinstance(saved.get(name), kind) for name, kind in kinds.items())
+        and saved["id"] == run == run_id(saved["point"], saved["seed"])
+        and not any(key in RESERVED for part in ("parameters", "metrics") for key in saved.get(part, ()))
+    )
+
+
 def describe(error: BaseException) -> tuple[str, str]:
-    """One line on an error, and its traceback."""
-    lines = traceback.format_exception_only(type(error), error)
-    return lines[-1].strip().splitlines()[0][:500], "".join(traceback.format_exception(error))[-20_000:]
+    """One line on an error, and its traceback; what is not Unicode (names of files can be so) is escaped."""
+    found = traceback.TracebackException.from_exception(error)
+    trace = "".join(found.format())
+    vars(found)["__notes__"] = None  # else they come last
+    lines = (list(found.format_exception_only())[-1].strip() or type(error).__name__).splitlines()
+    line, trace = (text.encode(errors="backslashreplace").decode() for text in (lines[0][:500], trace[-20_000:]))
+    return line, trace
 
 
 # --- locks -----------------------------------------------------------------------------------------------------------
@@ -274,36 +313,43 @@ def describe(error: BaseException) -> tuple[str, str]:
 # each process opens the file once and never closes it, and keeps in mind what its own threads hold.
 
 _descriptors: dict[tuple[int, str], int] = {}
-_held: set[tuple[int, str, str]] = set()
+_held: dict[tuple[int, str, str], int] = {}
 _guard = threading.Lock()
 
 
 def _lock(folder: Path, run: str) -> bool:
     if fcntl is None:
         raise SweepError("sweeps need POSIX file locks, which this operating system does not have (try WSL)")
-    pid = os.getpid()
-    mine = (pid, str(folder), run)
+    mine = (os.getpid(), str(folder), run)
     with _guard:
         if mine in _held:
             return False
-        known = _descriptors.get((pid, str(folder)))
-        if known is None or os.fstat(known).st_nlink == 0:  # the folder was removed, and made again
-            _descriptors[pid, str(folder)] = os.open(folder / "locks", os.O_RDWR | os.O_CREAT, 0o644)
+        descriptor = _descriptor(folder)
         try:
-            fcntl.lockf(_descriptors[pid, str(folder)], fcntl.LOCK_EX | fcntl.LOCK_NB, 1, _byte(run))
+            fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, _byte(run))
         except OSError as error:
             if error.errno in (errno.EACCES, errno.EAGAIN):
                 return False
             raise
-        _held.add(mine)
+        _held[mine] = descriptor
         return True
 
 
+def _descriptor(folder: Path) -> int:
+    """The open file; opened again if the folder was removed or moved away, and made again."""
+    key = (os.getpid(), str(folder))
+    path = folder / "locks"
+    if key in _descriptors:
+        with contextlib.suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(_descriptors[key]), os.stat(path)):
+                return _descriptors[key]
+    _descriptors[key] = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    return _descriptors[key]
+
+
 def _unlock(folder: Path, run: str) -> None:
-    pid = os.getpid()
     with _guard:
-        fcntl.lockf(_descriptors[pid, str(folder)], fcntl.LOCK_UN, 1, _byte(run))
-        _held.discard((pid, str(folder), run))
+        fcntl.lockf(_held.pop((os.getpid(), str(folder), run)), fcntl.LOCK_UN, 1, _byte(run))
 
 
 def _byte(run: str) -> int:
