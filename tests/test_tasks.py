@@ -6,8 +6,10 @@ import dataclasses
 import json
 import math
 import pickle
+import weakref
 from collections import Counter
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -270,6 +272,22 @@ def test_test_data_depend_on_the_seed_alone():
     assert task.closing_accuracy(model, n=80, seed=3) == task.closing_accuracy(model, n=80, seed=3, chunk=7)
     values = {task.closing_accuracy(model, n=80, seed=seed).any_token for seed in range(6)}
     assert len(values) > 1
+
+
+def test_the_metric_keeps_the_logits_of_one_chunk():
+    """However many prefixes: what the model returned for earlier ones is let go of, views of it included."""
+    task = load_task("dyck-2-4")
+    returned: list[weakref.ref] = []
+    alive = []
+
+    def model(tokens: torch.Tensor, /) -> torch.Tensor:
+        alive.append(sum(ref() is not None for ref in returned))
+        logits = np.zeros((*tokens.shape, 5))
+        returned.append(weakref.ref(logits))
+        return torch.from_numpy(logits)  # lives as long as any tensor that shares its memory
+
+    task.closing_accuracy(model, n=60, long=True, chunk=10)
+    assert alive == [0, 1, 1, 1, 1, 1]
 
 
 def test_the_metric_keeps_no_gradients():

@@ -202,13 +202,13 @@ class _Search:
         self.ends = _sums(np.zeros_like(self.lead_start), self.lead[self.head :])
         largest = self._diffuse(base, rest)
         eps = float(np.finfo(np.float64).eps)
-        terms = 4 * dim + levels * (levels + 2 * _DIFFUSION)
+        terms = int(4 * dim + levels * (levels + 2 * _DIFFUSION))
         #: no computed norm is farther from the true one
         self.blur = terms * eps * size + unseen
         #: no bound is: no partial sum of terms is larger than this, each is a rounding error away, and so is a term
         self.rounding = terms * eps * (size * size + largest)
         #: a sum that is shorter than this is zero, as far as double precision can tell
-        self.nothing = (levels + 1) * eps * size
+        self.nothing = float((levels + 1) * eps * size)
         self.least = np.full(k, np.inf)
 
     def _choose_axes(self, base: Float[np.ndarray, " dim"], rest: Float[np.ndarray, "level choice dim"]) -> float:

@@ -63,6 +63,8 @@ def integer_cases(draw):
     if draw(st.booleans()):  # planted: the base is nearly cancelled
         planted = draw(st.lists(st.integers(0, k - 1), min_size=levels, max_size=levels))
         base = base % 3 - choices[np.arange(levels), planted].sum(0)
+    if draw(st.booleans()):  # one coordinate that no choice turns round
+        base[-1] += 10 * np.abs(choices[..., -1]).max()
     return base, choices
 
 
@@ -177,6 +179,18 @@ def test_a_result_far_below_what_squares_can_tell_from_zero():
     choices[7, 1] = choices[7, 0]
     choices[7, 1, 0] += 1e-9
     assert second_smallest_norm(base, choices, method="branch") == pytest.approx(1e-9, rel=1e-5)
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("way", ["branch, one level of tail", "branch, grouped", "branch, a long tail"])
+def test_differences_that_single_precision_does_not_see(way, seed, monkeypatch):
+    """Norms that differ by some parts in 10⁸: more than may be given up, less than a rough product can tell."""
+    small_steps(monkeypatch, **WAYS[way])
+    generator = np.random.default_rng(seed)
+    choices = 1e-8 * generator.normal(size=(5, 3, 3))
+    base = np.array([0.6, 0.0, 0.8])
+    expected = second_smallest_norm(base, choices, method="all")
+    assert second_smallest_norm(base, choices, method="branch") == pytest.approx(expected, rel=1.1e-9)
 
 
 def test_ties_without_end(monkeypatch):
