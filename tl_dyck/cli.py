@@ -365,7 +365,7 @@ def reproduce(
 ) -> None:
     """Run every experiment of the Dyck paper, and say of each of its claims whether we find the same.
 
-    Writes [bold]reproduce.html[/bold] and claims.json. What is already in the folder is kept.
+    Writes [bold]reproduce.html[/bold], claims.md and claims.json. What is already in the folder is kept.
     """
     from tl_dyck.report.reproducing import say_reproduction, write_reproduction
     from tl_dyck.study.reproduce import reproduce as run

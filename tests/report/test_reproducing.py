@@ -173,3 +173,13 @@ def test_the_command(done, monkeypatch):
     result = CliRunner().invoke(app, ["reproduce", "--scale", "papre"])
     assert result.exit_code == 2
     assert "unknown scale 'papre'. Did you mean 'paper'" in result.output
+
+
+def test_the_table_as_markdown(done: Reproduction, report: Path):
+    lines = report.with_name("claims.md").read_text(encoding="utf-8").splitlines()
+    assert len(lines) == 2 + len(done.claims)
+    for line, claim in zip(lines[2:], done.claims.itertuples(), strict=True):
+        cells = [cell.strip() for cell in line.replace("\\|", "").strip("|").split("|")]
+        assert len(cells) == 5
+        assert cells[4] == claim.verdict
+        assert cells[0] == claim.says.rstrip(".")

@@ -17,11 +17,11 @@ from tl_dyck.report.terminal import console, say_note, say_path
 from tl_dyck.report.terminal import table as lines_table
 from tl_dyck.study.reproduce import VERDICTS, Reproduction
 
-__all__ = ["say_reproduction", "write_reproduction"]
+__all__ = ["claims_markdown", "say_reproduction", "write_reproduction"]
 
 
 def write_reproduction(done: Reproduction, path: str | Path | None = None) -> Path:
-    """Write a reproduction as one self-contained HTML file: no network, scripts inlined once.
+    """Write a reproduction as one self-contained HTML file: no network, scripts inlined once; and claims.md beside it.
 
     Args:
         done: from `reproduce` or `load_reproduction`.
@@ -46,6 +46,7 @@ def write_reproduction(done: Reproduction, path: str | Path | None = None) -> Pa
     page = document("Wen et al. 2023, reproduced", _lead(done), sections, made, _versions(done))
     ensure_folder(target.parent)
     write_bytes(target, page.encode())
+    write_bytes(target.with_name("claims.md"), claims_markdown(done).encode())
     return target
 
 
@@ -58,6 +59,15 @@ def say_reproduction(done: Reproduction, path: Path) -> None:
     console().print(rows)
     say_note(f"{_tally(done.claims)}. Intervals: 95% bootstrap over seeds.")
     say_path("Report", path)
+
+
+def claims_markdown(done: Reproduction) -> str:
+    """The table of claims as Markdown, for a README or a paper's supplement."""
+    lines = ["| what the paper says | reported (recalled) | measured | n | verdict |", "|---|---|---|---|---|"]
+    for claim in done.claims.itertuples():
+        cells = (claim.says.rstrip("."), claim.reported or "–", claim.measured, claim.n_seeds or "exact", claim.verdict)
+        lines.append("| " + " | ".join(str(cell).replace("|", "\\|") for cell in cells) + " |")
+    return "\n".join(lines) + "\n"
 
 
 def claims_section(done: Reproduction) -> list[Html | None]:
