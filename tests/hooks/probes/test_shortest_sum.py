@@ -241,6 +241,27 @@ def interchangeable(generator):
 
 
 @pytest.mark.parametrize("kind", [plane, slab, interchangeable])
+@pytest.mark.parametrize("grouping", ["fine", "coarse"])
+def test_no_group_with_a_sum_that_is_short_enough_is_passed_over(kind, grouping):
+    """Whatever the limit, even if it is only just above a sum; and groups hold every sum of the tail once."""
+    base, choices = kind(np.random.default_rng(8))
+    search = shortest_sum._Search(base, choices[:, :4])
+    types = np.random.default_rng(9).integers(4, size=(30, search.head))
+    places = search._places(shortest_sum._Nodes(types, np.zeros(30), np.zeros((30, 0, 4)), np.zeros(30)))
+    norms = np.linalg.norm(places[:, None] + search.ends, axis=-1)
+    for share in (0.0, 1e-4, 1e-3, 0.01, 0.1, 0.5):
+        search.least[:] = np.quantile(norms, share, method="nearest") * (1 + 1e-8)
+        groups = getattr(search, grouping)
+        assert sorted(groups.order) == list(range(len(search.ends)))
+        group_of = np.empty(len(search.ends), int)
+        group_of[groups.order] = np.repeat(np.arange(len(groups.radius)), np.diff(groups.first))
+        node, end = np.nonzero(norms < search.best * (1 - 5e-9))
+        assert len(node)
+        kept = set(zip(*map(np.ndarray.tolist, search._near(places, groups)), strict=True))
+        assert set(zip(node.tolist(), group_of[end].tolist(), strict=True)) <= kept
+
+
+@pytest.mark.parametrize("kind", [plane, slab, interchangeable])
 def test_eight_types_and_nine_levels_in_few_dimensions(kind, monkeypatch):
     """Bounds of the head keep nearly everything; groups leave less than a hundredth of the 8⁹ sums to be computed."""
     looked = []
