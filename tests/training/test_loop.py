@@ -13,8 +13,9 @@ import torch.nn.functional as F
 from tl_dyck.models import build_model, get_config
 from tl_dyck.tasks import DyckTask, load_task
 from tl_dyck.training import TrainConfig, train
-from tl_dyck.training import loop as loop_module
 from tl_dyck.training.config import STATUSES
+from tl_dyck.training.run import stream
+from tl_dyck.training.stack import Stack
 
 
 def plain_training(config, batches, seed, *, rate, warmup, steps, decay, made=None):
@@ -111,7 +112,7 @@ def test_a_seed_decides_everything(tiny, uninterrupted, same_run):
 
 def test_streams_of_random_numbers_do_not_overlap():
     seeds = {
-        loop_module._stream(seed, purpose, index)
+        stream(seed, purpose, index)
         for seed in range(20)
         for purpose in ("train", "check", "final")
         for index in range(20)
@@ -171,9 +172,8 @@ def test_a_run_that_does_not_learn_says_so(tiny):
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
 def test_a_run_that_diverges_says_so_and_can_be_loaded(tiny, monkeypatch, tmp_path, same_run, bad):
-    real = loop_module.batch_loss
-    calls = itertools.count(1)
-    monkeypatch.setattr(loop_module, "batch_loss", lambda *a: real(*a) * (bad if next(calls) == 6 else 1))
+    losses, calls = Stack.losses, itertools.count(1)
+    monkeypatch.setattr(Stack, "losses", lambda *a: (losses(*a)[0] * (bad if next(calls) == 6 else 1), None))
     result = tiny.train(folder=tmp_path)
     assert (result.status, result.learned, result.steps) == ("diverged", False, 6)
     assert result.history["step"].tolist() == [4, 6]

@@ -1,8 +1,9 @@
-"""The forward pass of a `DyckTransformer` without hook points, for the inner loop of training.
+"""The forward pass of a `DyckTransformer` without hook points, for measuring.
 
-A training step of a model this small is spent on launching operations, not on arithmetic, and many of those that a
+What a model this small takes is spent on launching operations, not on arithmetic, and many of those that a
 HookedTransformer launches serve its hook points, masks and checks. This is a second account of the same function, on
-the same parameters; `tests/training/test_lean.py` holds the two together for every family, gradients included.
+the same parameters; `tests/training/test_lean.py` holds the two together for every family, gradients included. Training
+itself has a third, for packed strings and several models at once (`tl_dyck.training.stack`).
 """
 
 from __future__ import annotations

@@ -1,0 +1,186 @@
+"""Packed rows and stacked models, against the models' own forward pass, string by string."""
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tl_dyck.models import build_model, get_config, list_models
+from tl_dyck.models.embeddings import clip_depth
+from tl_dyck.tasks import load_task
+from tl_dyck.training.packing import IGNORED, pack, place
+from tl_dyck.training.stack import Batch, Stack
+
+TASK = load_task("dyck-2-4")
+BOS = TASK.language.bos_token
+ACTIVATIONS = ["relu", "gelu", "gelu_new", "silu", "gelu_fast", "solu_ln", "xielu"]
+
+
+@given(
+    st.integers(1, 30).flatmap(
+        lambda width: st.tuples(
+            st.just(width),
+            st.integers(1, 12).flatmap(
+                lambda n: st.lists(st.lists(st.integers(1, width), min_size=n, max_size=n), min_size=1, max_size=3)
+            ),
+        )
+    )
+)
+def test_strings_are_placed_without_overlap_in_few_rows(drawn):
+    width, lengths = drawn
+    starts, rows = place(np.array(lengths), width)
+    for own, begin, used in zip(lengths, starts.tolist(), rows.tolist(), strict=True):
+        slots = [slot for start, length in zip(begin, own, strict=True) for slot in range(start, start + length)]
+        assert len(set(slots)) == len(slots)
+        assert all(start // width == (start + n - 1) // width for start, n in zip(begin, own, strict=True))
+        assert {slot // width for slot in slots} == set(range(used))
+        # of first fit, no two rows are both at most half full
+        filled = [sum(slot // width == row for slot in slots) for row in range(used)]
+        assert sum(2 * n <= width for n in filled) <= 1
+
+
+def packed(tokens, extra=0, width=26):
+    """Batches ``[model, string, pos]`` as `Group` packs them, with `extra` slots to spare in each row."""
+    language = TASK.language
+    lengths = (tokens != BOS).sum(-1)
+    depth = clip_depth(tokens, language.depth(tokens), language)
+    found = pack(
+        tokens[..., :-1], lengths, depth=depth[..., :-1], targets=tokens[..., 1:], width=width + extra, filling=BOS
+    )
+    return Batch(list(range(len(tokens))), found.tokens, found.depth, found.first, found.targets), found
+
+
+def random_models(family, n_models, seed, **overrides):
+    config = get_config(family, TASK, dtype=torch.float64, initializer_range=0.4, n_ctx=40, **overrides)
+    models = [build_model(config, seed + index) for index in range(n_models)]
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():  # biases and LayerNorm scales that do something
+        for name, parameter in itertools.chain.from_iterable(model.named_parameters() for model in models):
+            if parameter.requires_grad and ".W_" not in name:
+                parameter += 0.3 * torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
+    return models
+
+
+def stacked(models, **options):
+    moments = [
+        {name: (torch.zeros_like(p.data), torch.zeros_like(p.data)) for name, p in trained(model).items()}
+        for model in models
+    ]
+    return Stack(models, moments, step=0, **{"weight_decay": 0.0, **options})
+
+
+def trained(model):
+    return {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
+
+
+def loss_of(model, strings):
+    """Mean over all brackets, each string read alone and without filling."""
+    nats, count = 0.0, 0
+    for row in strings:
+        string = row[: int((row != BOS).sum()) + 1]
+        nats = nats + F.cross_entropy(model(string[None, :-1])[0], string[1:], reduction="sum")
+        count += len(string) - 1
+    return nats / count
+
+
+@given(
+    family=st.sampled_from(list_models()),
+    n_models=st.integers(1, 3),
+    seed=st.integers(0, 1000),
+    n_heads=st.integers(1, 3),
+    n_layers=st.integers(1, 3),
+    act_fn=st.sampled_from(ACTIVATIONS),
+    batch=st.integers(1, 5),
+    extra=st.integers(0, 5),
+)
+@settings(max_examples=12)
+def test_losses_and_gradients_are_the_models(family, n_models, seed, n_heads, n_layers, act_fn, batch, extra):
+    check(family, n_models, seed, batch, extra, n_heads=n_heads, n_layers=n_layers, act_fn=act_fn)
+
+
+@pytest.mark.parametrize("family", list_models())
+def test_every_family(family):
+    check(family, n_models=2, seed=0, batch=6, extra=0)
+
+
+@pytest.mark.parametrize("act_fn", ACTIVATIONS)
+def test_every_activation(act_fn):
+    check("gpt", n_models=2, seed=0, batch=3, extra=0, act_fn=act_fn)
+    check("eq6", n_models=2, seed=0, batch=3, extra=0, act_fn=act_fn)
+
+
+def check(family, n_models, seed, batch, extra, **overrides):
+    models = random_models(family, n_models, seed, **overrides)
+    tokens = torch.stack(
+        [TASK.sample(batch, generator=torch.Generator().manual_seed(seed + index)) for index in range(n_models)]
+    )
+    expected = []
+    for model, strings in zip(models, tokens, strict=True):
+        loss = loss_of(model, strings)
+        gradients = torch.autograd.grad(loss, list(trained(model).values()), allow_unused=True)
+        expected.append((loss.item(), gradients))
+    stack = stacked(models)
+    losses, contrast = stack.losses(packed(tokens, extra)[0])
+    assert contrast is None
+    losses.sum().backward()
+    grads = {k: torch.zeros_like(leaf) if leaf.grad is None else leaf.grad for k, leaf in stack.leaves.items()}
+    for index, (loss, gradients) in enumerate(expected):
+        assert losses[index].item() == pytest.approx(loss, rel=1e-9)
+        found = stack._views(grads, index)
+        assert set(found) == set(trained(models[index]))
+        for name, gradient in zip(trained(models[index]), gradients, strict=True):
+            wanted = torch.zeros_like(found[name]) if gradient is None else gradient
+            # xielu has two parameters in single precision
+            near = 1e-7 if wanted.dtype == torch.float64 else 1e-4
+            torch.testing.assert_close(found[name], wanted, rtol=near, atol=near / 10 * float(1 + wanted.abs().max()))
+
+
+def test_the_models_are_views_until_they_are_released():
+    models = random_models("gpt-learned", 2, 0)
+    before = [{name: p.detach().clone() for name, p in model.named_parameters()} for model in models]
+    stack = stacked(models)
+    for model, saved in zip(models, before, strict=True):
+        assert all(torch.equal(p, saved[name]) for name, p in model.named_parameters())
+    tokens = torch.stack([TASK.sample(3, generator=torch.Generator().manual_seed(0))] * 2)
+    stack.step([packed(tokens)[0]], 0.1)
+    assert not any(torch.equal(p, before[0][name]) for name, p in trained(models[0]).items() if "b_K" not in name)
+    stack.release(0)
+    kept = {name: p.detach().clone() for name, p in models[0].named_parameters()}
+    other = models[1].W_U.detach().clone()
+    stack.step([packed(tokens)[0]], 0.1)
+    assert all(torch.equal(p, kept[name]) for name, p in models[0].named_parameters())
+    assert all(p.is_contiguous() for p in models[0].parameters())
+    assert not torch.equal(models[1].W_U, other)
+
+
+def test_what_is_not_finite_stays_where_it_is():
+    """In forward pass, gradients, and the state of Adam."""
+    models = random_models("gpt", 3, 0)
+    alone = random_models("gpt", 3, 0)
+    tokens = torch.stack([TASK.sample(4, generator=torch.Generator().manual_seed(seed)) for seed in range(3)])
+    batch, _ = packed(tokens)
+    with torch.no_grad():
+        models[1].blocks[0].attn.W_Q[0, 0, 0] = float("nan")
+        models[1].embed.W_E[0, 0] = float("inf")
+    broken, sound = stacked(models), stacked(alone)
+    for _ in range(3):
+        totals, _ = broken.step([batch], 0.01)
+        expected, _ = sound.step([batch], 0.01)
+        assert totals[1] != totals[1]
+        assert [totals[0], totals[2]] == [expected[0], expected[2]]
+    for index in (0, 2):
+        assert all(torch.equal(p, trained(alone[index])[name]) for name, p in trained(models[index]).items())
+
+
+def test_nothing_is_predicted_where_nothing_is():
+    tokens = TASK.sample(5, generator=torch.Generator().manual_seed(0))[None]
+    batch, found = packed(tokens)
+    assert int((batch.targets != IGNORED).sum()) == int((tokens != BOS).sum())
+    for string, slots in zip(tokens[0], found.slots[0], strict=True):
+        length = int((string != BOS).sum())
+        assert batch.tokens.flatten()[slots[:length]].tolist() == string[:length].tolist()
+        assert batch.targets.flatten()[slots[:length]].tolist() == string[1 : length + 1].tolist()

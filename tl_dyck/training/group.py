@@ -1,0 +1,162 @@
+"""Runs that differ in their seeds alone and have come equally far, trained together."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tl_dyck.models.embeddings import clip_depth
+from tl_dyck.tasks import DyckTask
+from tl_dyck.training.config import TrainConfig
+from tl_dyck.training.contrastive import ContrastiveRegularizer
+from tl_dyck.training.packing import Packed, pack
+from tl_dyck.training.run import POOL, RunState, stream
+from tl_dyck.training.stack import Batch, Stack
+
+__all__ = ["Group"]
+
+
+class Group:
+    """Runs of one configuration, task and options, at the same step; one run is a group too.
+
+    What a run reads in a step, its learning rate, its measurements, and the shapes of all that is computed for it do
+    not depend on the others. So it is the same as alone: bit for bit, if batched products of matrices are computed in
+    the same way whatever their number, as they are on CPUs with MKL; to rounding, if not.
+
+    Attributes:
+        runs: those still in training; a run that has ended stays until it is taken out.
+    """
+
+    def __init__(self, runs: Sequence[RunState]) -> None:
+        self.runs: list[RunState] = []
+        self._pool: tuple[int, Packed, Tensor | None] | None = None
+        self._join(list(runs))
+
+    def advance(self) -> list[dict[str, Any] | None]:
+        """Make one step of every run; returns the new row of each one's history, if any."""
+        started = time.perf_counter()
+        options, step = self.runs[0].options, self.runs[0].step
+        warmup = min(1.0, (step + 1) / (options.warmup_steps + 1))
+        rate = options.learning_rate * warmup * (1 - step / options.steps)
+        totals, losses = self.stack.step(self._batches(step), rate, options.contrastive_weight)
+        steps = zip(self.runs, totals, losses, strict=True)
+        rows = [run.record(total, loss, rate) for run, total, loss in steps]
+        for run in self.runs:
+            run.seconds += (time.perf_counter() - started) / len(self.runs)
+        return rows
+
+    def take_out(self, runs: Sequence[RunState]) -> None:
+        """Go on without these; they keep what they are."""
+        for run in runs:
+            self.stack.release(self.runs.index(run))
+        self._join([run for run in self.runs if run not in runs])
+
+    def _join(self, runs: list[RunState]) -> None:
+        self.runs, self._pool = runs, None
+        if runs:
+            options, step = runs[0].options, runs[0].step
+            self._width, self._usual_rows = _layout(runs[0].task, options)
+            self.stack = Stack(
+                [run.model for run in runs],
+                [run.moments for run in runs],
+                step=step,
+                weight_decay=options.weight_decay,
+            )
+            for index, run in enumerate(runs):
+                run.moments = self.stack.moments(index)
+
+    # --- data -------------------------------------------------------------------------------------------------------
+
+    def _batches(self, step: int) -> list[Batch]:
+        """Almost always one, of `_usual_rows` rows; runs that need more are set apart.
+
+        So how many rows a run has does not depend on the others, for the order in which sums are taken depends on it.
+        """
+        block, index = divmod(step, POOL)
+        if self._pool is None or self._pool[0] != block:
+            self._pool = (block, *self._packed(block))
+        _, packed, pairs = self._pool
+        first = index * len(self.runs)
+        needed = packed.rows[first : first + len(self.runs)].tolist()
+        batches = []
+        for rows in sorted({max(self._usual_rows, number) for number in needed}):
+            members = [i for i, number in enumerate(needed) if max(self._usual_rows, number) == rows]
+            whole = len(members) == len(needed)
+            mine: Any = slice(first, first + len(needed)) if whole else [first + i for i in members]
+            batches.append(
+                Batch(
+                    members=members,
+                    tokens=packed.tokens[mine, :rows],
+                    depth=packed.depth[mine, :rows],
+                    first=packed.first[mine, :rows],
+                    targets=packed.targets[mine, :rows],
+                    pairs=None if pairs is None else pairs[:, mine],
+                )
+            )
+        return batches
+
+    def _packed(self, block: int) -> tuple[Packed, Tensor | None]:
+        """The batches of `POOL` steps, step by step and in each step run by run, and the slots to compare in each."""
+        task, options, cfg = self.runs[0].task, self.runs[0].options, self.runs[0].model.cfg
+        bos = task.language.bos_token
+        drawn = torch.stack([run.strings(block) for run in self.runs])
+        tokens = drawn.view(len(self.runs), POOL, options.batch_size, -1).transpose(0, 1).flatten(0, 1)
+        lengths = (tokens != bos).sum(-1)  # without BOS, or without the last bracket
+        targets, shift = tokens[..., 1:], None
+        if options.contrastive_weight:
+            tokens, lengths, shift = self._with_prefixed(block, tokens, lengths)
+            targets = torch.full_like(tokens, bos)
+            targets[:, : options.batch_size, :-1] = tokens[:, : options.batch_size, 1:]
+        else:
+            tokens = tokens[..., :-1]
+        if cfg.embedding == "token":
+            depth = torch.zeros((), dtype=torch.int64).expand_as(tokens)
+        else:
+            depth = clip_depth(tokens, task.language.depth(tokens), task.language)
+        packed = pack(
+            tokens, lengths, depth=depth, targets=targets, width=self._width, least=self._usual_rows, filling=bos
+        )
+        pairs = None if shift is None else _pairs(packed.slots, lengths, shift)
+        return packed.to(cfg.device), None if pairs is None else pairs.to(cfg.device)
+
+    def _with_prefixed(self, block: int, tokens: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Strings, then the same with a prefix; lengths with BOS; and by how much the prefix shifts each."""
+        regularizer, n_runs = ContrastiveRegularizer(self.runs[0].task.language), len(self.runs)
+        longest = tokens.shape[2] + 2 * regularizer.most
+        both = tokens.new_full((len(tokens), 2 * tokens.shape[1], longest), regularizer.language.bos_token)
+        both[:, : tokens.shape[1], : tokens.shape[2]] = tokens
+        shift = torch.empty_like(lengths)
+        for index in range(POOL):
+            for number, run in enumerate(self.runs, start=index * n_runs):
+                generator = torch.Generator().manual_seed(stream(run.seed, "contrast", block * POOL + index))
+                longer, shift[number] = regularizer.prefixed(tokens[number], generator=generator)
+                both[number, tokens.shape[1] :, : longer.shape[1]] = longer
+        return both, torch.cat([lengths, lengths + shift], dim=1) + 1, shift
+
+
+def _layout(task: DyckTask, options: TrainConfig) -> tuple[int, int]:
+    """Width of a row, and the number of rows that is enough for all but one batch in a hundred or so."""
+    lengths = np.array(task.train_lengths, dtype=float)
+    width, copies = int(lengths.max()), 1
+    if options.contrastive_weight:
+        copies, pairs = 2, task.language.max_depth
+        width += 1 + 2 * pairs
+        lengths = np.concatenate([2 * lengths + 2 + 2 * r for r in range(1, pairs + 1)])
+    total = options.batch_size * lengths.mean() + 2 * math.sqrt(options.batch_size) * lengths.std()
+    return width, min(math.ceil(total / width) + copies, copies * options.batch_size)
+
+
+def _pairs(slots: Tensor, lengths: Tensor, shift: Tensor) -> Tensor:
+    """Slots of each bracket in its string and in the prefixed one, ``[2, group, string * pos]``; others are both 0."""
+    count = shift.shape[1]
+    here = torch.arange(1, int(lengths[:, :count].max()), device=slots.device)
+    before = slots[:, :count, 1 : len(here) + 1]
+    after = slots[:, count:].gather(2, here + shift[:, :, None])
+    beyond = here >= lengths[:, :count, None]
+    return torch.stack([before, after]).masked_fill(beyond, 0).flatten(2)

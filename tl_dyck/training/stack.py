@@ -1,0 +1,302 @@
+"""Models of one configuration as one: stacked parameters, one forward pass, one optimizer.
+
+A training step of one small model is spent on launching some hundred operations, each of which takes longer to launch
+than to compute. Here every operation works on all models at once: a weight ``[in, out]`` of n models is one leaf
+``[n, in, out]``, and ``x @ W`` one batched product. The models themselves stay what they are, for their parameters
+become views of the leaves: whoever reads or saves a model in between sees what the stack has made of it.
+
+No operation mixes two models, so one whose numbers are no longer finite leaves the others as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from tl_dyck.models import DyckTransformer
+from tl_dyck.training.operations import attend, unit_norm
+from tl_dyck.training.packing import IGNORED
+
+__all__ = ["Batch", "Moments", "Stack"]
+
+#: What Adam remembers of each parameter, by name: its means of gradients and of their squares.
+Moments = dict[str, tuple[Tensor, Tensor]]
+
+_FUSED = ("Q", "K", "V")
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What one step of some models of a stack reads: for each, rows of slots (see `Packed`).
+
+    Attributes:
+        members: which models, ascending.
+        tokens: ``[model, row, slot]``.
+        depth: ``[model, row, slot]``.
+        first: ``[model, row, slot]``.
+        targets: ``[model, row, slot]``.
+        pairs: slots, counted through a model's rows, whose logits the contrastive regularisation compares,
+            ``[2, model, pair]``; two zeros are no pair; None without the regularisation.
+    """
+
+    members: list[int]
+    tokens: Int[Tensor, "model row slot"]
+    depth: Int[Tensor, "model row slot"]
+    first: Int[Tensor, "model row slot"]
+    targets: Int[Tensor, "model row slot"]
+    pairs: Int[Tensor, "two model pair"] | None = None
+
+
+class Stack:
+    """Several models of one configuration, trained by one AdamW.
+
+    Attributes:
+        models: their trained parameters are views of the leaves until `release`.
+        leaves: stacked parameters, by name, ``[model, ...]``; query, key and value weights are one leaf.
+    """
+
+    def __init__(
+        self, models: Sequence[DyckTransformer], moments: Sequence[Moments], *, step: int, weight_decay: float
+    ) -> None:
+        """Stack models that have been trained for `step` steps, and what Adam remembers of them."""
+        self.models = list(models)
+        self.cfg = models[0].cfg
+        blocks: Any = models[0].blocks
+        self._uniform = self.cfg.attention == "uniform"
+        self._scale = 1 / float(blocks[0].attn.attn_scale)
+        self._tables: dict[int, Tensor] = {}
+        self._active: dict[str, Tensor] = {}  # leaves of the models that a forward pass is about
+        parameters = [_trained(model) for model in models]
+        first, second = ([{k: v[i] for k, v in saved.items()} for saved in moments] for i in range(2))
+        buffers, leaves = _flattened(self._joined([dict(own) for own in parameters]))
+        means, self._means = _flattened(self._joined(first))
+        squares, self._squares = _flattened(self._joined(second))
+        self.leaves = {name: leaf.requires_grad_() for name, leaf in leaves.items()}
+        self.optimizer = torch.optim.AdamW(list(buffers.values()), weight_decay=weight_decay, fused=True)
+        self._buffers = buffers
+        for dtype, buffer in buffers.items():
+            made = torch.tensor(float(step), device=buffer.device)
+            self.optimizer.state[buffer] = {"step": made, "exp_avg": means[dtype], "exp_avg_sq": squares[dtype]}
+        for index, own in enumerate(parameters):
+            for name, value in self._views({k: leaf.detach() for k, leaf in self.leaves.items()}, index).items():
+                own[name].data = value
+
+    def moments(self, index: int) -> Moments:
+        """What Adam remembers of the parameters of model `index`: views, that the next step changes."""
+        means, squares = self._views(self._means, index), self._views(self._squares, index)
+        return {name: (means[name], squares[name]) for name in means}
+
+    def release(self, index: int) -> None:
+        """Give model `index` parameters of its own again."""
+        for parameter in _trained(self.models[index]).values():
+            parameter.data = parameter.data.clone(memory_format=torch.contiguous_format)
+
+    def step(
+        self, batches: Sequence[Batch], rate: float, contrastive_weight: float = 0.0
+    ) -> tuple[list[float], list[float]]:
+        """One step of AdamW for every model.
+
+        Args:
+            batches: every model is in one of them.
+            rate: the learning rate.
+            contrastive_weight: of the regularisation.
+
+        Returns:
+            For each model, what was descended, and the cross-entropy in it, both before the step.
+        """
+        totals, losses = [0.0] * len(self.models), [0.0] * len(self.models)
+        for batch in batches:
+            nats, contrast = self.losses(batch)
+            total = nats if contrast is None else nats + contrastive_weight * contrast
+            total.sum().backward()
+            for index, *numbers in zip(batch.members, total.tolist(), nats.tolist(), strict=True):
+                totals[index], losses[index] = numbers
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate
+        gradients = {}
+        for name, leaf in self.leaves.items():
+            gradients[name] = torch.zeros_like(leaf) if leaf.grad is None else leaf.grad
+            leaf.grad = None
+        for dtype, buffer in _flattened(gradients)[0].items():
+            self._buffers[dtype].grad = buffer
+        self.optimizer.step()
+        return totals, losses
+
+    def losses(self, batch: Batch) -> tuple[Float[Tensor, " model"], Float[Tensor, " model"] | None]:
+        """Mean cross-entropy over targets, in nats, and R of `ContrastiveRegularizer`, for each model."""
+        logits, targets = self.logits(batch), batch.targets.flatten(1)
+        nats = F.cross_entropy(logits, targets, ignore_index=IGNORED, reduction="none")
+        nats = nats.sum(1) / (targets != IGNORED).sum(1)
+        if batch.pairs is None:
+            return nats, None
+        before, after = (logits.gather(2, slots[:, None].expand(-1, logits.shape[1], -1)) for slots in batch.pairs)
+        return nats, (after - before).square().sum((1, 2)) / (batch.pairs.any(0).sum(1) * logits.shape[1])
+
+    def logits(self, batch: Batch) -> Float[Tensor, "model d_vocab slots"]:
+        """Those at every slot, row after row; the vocabulary is not last, since a softmax over few numbers is slow."""
+        cfg, width = self.cfg, batch.tokens.shape[2]
+        self._active = self.leaves
+        if len(batch.members) < len(self.models):
+            chosen = torch.tensor(batch.members, device=batch.tokens.device)
+            self._active = {name: leaf.index_select(0, chosen) for name, leaf in self.leaves.items()}
+        seen = batch.first * width + torch.arange(width, device=batch.first.device)
+        mask = self._table(width).index_select(0, seen.flatten()).view(-1, width, width)
+        x, projected = self._embedded(batch)
+        for layer in range(cfg.n_layers):
+            block = f"blocks.{layer}."
+            if projected is None:
+                projected = self._linear(x, f"{block}attn.W_QKV", f"{block}attn.b_QKV", f"{block}ln1")
+            out = self._attention(projected, mask, block)
+            projected = None
+            if cfg.block == "bare":
+                x = out
+                continue
+            x = x + (unit_norm(out, cfg.ln_c) if cfg.block == "eq6" else out)
+            if cfg.block == "eq49":
+                x = unit_norm(x, cfg.ln_c)
+            x = x + self._mlp(x, layer)
+        return self._linear(x, "unembed.W_U", "unembed.b_U", "ln_final").transpose(1, 2).contiguous()
+
+    # --- parts of the forward pass ----------------------------------------------------------------------------------
+
+    def _embedded(self, batch: Batch) -> tuple[Tensor, Tensor | None]:
+        """What the first block reads, ``[model, slots, d_model]``, and what its attention makes of it, if cheap.
+
+        Without positions there are few different vectors, fewer than slots, so they are projected and then looked up.
+        """
+        cfg, model, n_models, width = self.cfg, self.models[0], len(batch.tokens), batch.tokens.shape[2]
+        vectors, index = self._vectors(batch)
+        if cfg.position == "none":
+            projected = self._linear(vectors, "blocks.0.attn.W_QKV", "blocks.0.attn.b_QKV", "blocks.0.ln1")
+            return _looked_up(vectors, index), _looked_up(projected, index)
+        x, position = _looked_up(vectors, index), torch.arange(width, device=index.device) - batch.first
+        table: Any = self._active.get("pos_embed.W_pos", model.pos_embed.W_pos.expand(n_models, -1, -1))
+        return x + _looked_up(table[:, :width], position), None
+
+    def _vectors(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """All vectors that tokens are embedded as, ``[model, number, d_model]``, and which one each slot has."""
+        if self.cfg.embedding == "token":
+            return self._active["embed.W_E"], batch.tokens
+        table: Any = self.models[0].embed.table
+        return table.flatten(0, 1).expand(len(batch.tokens), -1, -1), batch.tokens * table.shape[1] + batch.depth
+
+    def _table(self, width: int) -> Tensor:
+        """Row ``first * width + slot``: how a slot sees the slots of its row, if its string begins at `first`.
+
+        Softmax attention: 0 for those that it sees, -inf for the others, added to the scores; uniform attention: the
+        weights themselves.
+        """
+        if width not in self._tables:
+            some = next(iter(self.leaves.values()))
+            like = torch.empty(0, dtype=self.cfg.dtype, device=some.device)
+            here = torch.arange(width, device=like.device)
+            first, slot, seen = here[:, None, None], here[:, None], here
+            visible = ((first <= seen) & (seen <= slot)).flatten(0, 1)
+            if self._uniform:
+                self._tables[width] = visible.to(like.dtype) / visible.sum(-1, keepdim=True).clamp_min(1)
+            else:
+                self._tables[width] = like.new_zeros(visible.shape).masked_fill_(~visible, -torch.inf)
+        return self._tables[width]
+
+    def _linear(self, x: Tensor, weight: str, bias: str, norm: str) -> Tensor:
+        """The linear map of x, or of its LayerNorm, whose scale and shift go into W and b, which are smaller."""
+        W, b = self._active[weight].flatten(2), self._active[bias].flatten(1)[:, None]
+        if f"{norm}.w" in self._active:
+            x = F.layer_norm(x, x.shape[-1:], eps=self.cfg.eps)
+            b = torch.baddbmm(b, self._active[f"{norm}.b"][:, None], W)
+            W = self._active[f"{norm}.w"][:, :, None] * W
+        return torch.baddbmm(b, x, W)
+
+    def _attention(self, projected: Tensor, mask: Tensor, block: str) -> Tensor:
+        cfg, rows, width = self.cfg, *mask.shape[:2]
+        if self._uniform:
+            z = torch.bmm(mask, projected.view(rows, width, -1))
+        else:
+            z = attend(projected.view(rows, width, 3, cfg.n_heads, cfg.d_head), mask, self._scale)
+        W_O = self._active[f"{block}attn.W_O"].flatten(1, 2)
+        z = z.reshape(len(projected), -1, W_O.shape[1])
+        return torch.baddbmm(self._active[f"{block}attn.b_O"][:, None], z, W_O)
+
+    def _mlp(self, x: Tensor, layer: int) -> Tensor:
+        name = f"blocks.{layer}.mlp"
+        mlp: Any = self.models[0].blocks[layer].mlp
+        hidden = self._linear(x, f"{name}.W_in", f"{name}.b_in", f"blocks.{layer}.ln2")
+        if isinstance(mlp.act_fn, nn.Module):  # may have parameters
+            names = [key for key, _ in mlp.act_fn.named_parameters()]
+            own = [{key: self._active[f"{name}.act_fn.{key}"][i] for key in names} for i in range(len(x))]
+            hidden = torch.stack(
+                [torch.func.functional_call(mlp.act_fn, w, (h,)) for w, h in zip(own, hidden, strict=True)]
+            )
+        else:
+            hidden = mlp.act_fn(hidden)
+        if self.cfg.is_layer_norm_activation() and f"{name}.ln.w" not in self._active:
+            hidden = F.layer_norm(hidden, hidden.shape[-1:], eps=self.cfg.eps)
+        return self._linear(hidden, f"{name}.W_out", f"{name}.b_out", f"{name}.ln")
+
+    # --- from the parameters of models to leaves and back -------------------------------------------------------------
+
+    def _joined(self, values: list[dict[str, Tensor]]) -> dict[str, Tensor]:
+        """Leaves, from a value for each trained parameter of each model."""
+        leaves = {}
+        for name in values[0]:
+            base, kind = name[:-1], name[-1]
+            if base.endswith(("attn.W_", "attn.b_")) and kind in _FUSED:
+                if kind == "V":
+                    # [model, (d_model,) part, head, d_head]
+                    parts = [torch.stack([own[base + part] for own in values]) for part in self._parts()]
+                    joined = torch.stack(parts, dim=1)
+                    leaves[f"{base}QKV"] = joined.permute(0, 3, 1, 2, 4) if joined.ndim == 5 else joined
+            else:
+                leaves[name] = torch.stack([own[name] for own in values])
+        return {name: leaf.detach().contiguous() for name, leaf in leaves.items()}
+
+    def _views(self, leaves: dict[str, Tensor], index: int) -> dict[str, Tensor]:
+        """The inverse: what belongs to each trained parameter of one model."""
+        views = {}
+        for name, leaf in leaves.items():
+            if name.endswith("_QKV"):
+                for i, part in enumerate(self._parts()):
+                    own = leaf[index].select(-3, i)  # [(d_model,) head, d_head]
+                    views[name[:-3] + part] = own.transpose(0, 1) if own.ndim == 3 else own
+            else:
+                views[name] = leaf[index]
+        return views
+
+    def _parts(self) -> tuple[str, ...]:
+        return _FUSED[2:] if self._uniform else _FUSED
+
+
+def _flattened(tensors: dict[str, Tensor]) -> tuple[dict[torch.dtype, Tensor], dict[str, Tensor]]:
+    """One long tensor for each data type, and the tensors as views of it.
+
+    Adam is one operation then. The length is a multiple of what a processor takes at once, since it may round the
+    rest, taken one by one, in another way, and so a model's numbers would depend on its place in the stack.
+    """
+    buffers, views = {}, {}
+    for dtype in dict.fromkeys(tensor.dtype for tensor in tensors.values()):
+        parts = {name: tensor.flatten() for name, tensor in tensors.items() if tensor.dtype == dtype}
+        like = next(iter(parts.values()))
+        rest = -sum(map(len, parts.values())) % 64
+        buffers[dtype] = torch.cat([*parts.values(), like.new_zeros(rest)])
+        cut = buffers[dtype].split([*map(len, parts.values()), rest])
+        views.update({name: view.view(tensors[name].shape) for name, view in zip(parts, cut[:-1], strict=True)})
+    return buffers, views
+
+
+def _looked_up(vectors: Tensor, index: Tensor) -> Tensor:
+    """Of each model's vectors those that `index` names, ``[model, slots, size]``."""
+    n_models, number, size = vectors.shape
+    if not vectors.requires_grad and vectors.stride(0) == 0:
+        return F.embedding(index.flatten(1), vectors[0])
+    offsets = torch.arange(0, n_models * number, number, device=index.device)
+    return F.embedding(index.flatten(1) + offsets[:, None], vectors.reshape(-1, size))
+
+
+def _trained(model: DyckTransformer) -> dict[str, nn.Parameter]:
+    return {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
