@@ -112,8 +112,8 @@ if TYPE_CHECKING:
     from tl_dyck.rnn import export_rnn as export_rnn
     from tl_dyck.rnn import load_rnn as load_rnn
     from tl_dyck.study import run_study as run_study
-    from tl_dyck.study.sweep import experiments as _experiments
     from tl_dyck.study.sweep import run_sweep as run_sweep
+    from tl_dyck.study.sweep.experiments import experiments as _experiments
     from tl_dyck.tasks import DyckTask as DyckTask
     from tl_dyck.tasks import list_tasks as list_tasks
     from tl_dyck.tasks import load_task as load_task

@@ -60,10 +60,10 @@ def raises(point: Point, seed: int, folder: Path) -> dict[str, Any]:
 
 
 def dies(point: Point, seed: int, folder: Path) -> dict[str, Any]:
-    """Kill the process at seed 1; with ``once``, the first time only."""
+    """Kill the process at some seeds, at others the first time only."""
     note(point, f"{seed}")
     flag = folder / "flag"
-    if seed == 1 and not (point["once"] and flag.exists()):
+    if seed in point["always"] or (seed in point["once"] and not flag.exists()):
         flag.touch()
         os.kill(os.getpid(), signal.SIGKILL)
     time.sleep(0.05)

@@ -80,9 +80,8 @@ class _Function:
     def identity(self, point: Point) -> Mapping[str, Any]:
         return point
 
-    def run(self, point: Point, seed: int, folder: Path) -> Mapping[str, Any]:
-        found: Mapping[str, Any] = self.function(point, seed, folder)
-        return found
+    def run(self, point: Point, seed: int, folder: Path) -> Any:
+        return self.function(point, seed, folder)
 
 
 @final

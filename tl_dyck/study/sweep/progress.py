@@ -32,6 +32,7 @@ class SweepProgress:
             TextColumn("left:"),
             TimeRemainingColumn(elapsed_when_finished=False),
         )
+        self._enabled = enabled
         self._bar = Progress(*columns, disable=not enabled)
         self._task = self._bar.add_task("", total=total)
         self._counts: Counter[str] = Counter()
@@ -49,7 +50,7 @@ class SweepProgress:
     def add(self, status: str, run: str, error: str = "") -> None:
         """One more run has come to this status ("done", "failed")."""
         self._counts[status] += 1
-        if error:
+        if error and self._enabled:
             kind = error.split(":")[0]
             self._errors[kind] += 1
             if self._errors[kind] == 1 and len(self._errors) <= _SHOWN:

@@ -7,7 +7,7 @@ import json
 import shutil
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
@@ -37,13 +37,16 @@ _TABLE = "results.parquet"
 _FIRST = ("id", "point", "experiment")
 _MIDDLE = ("seed", "status")
 _LAST = tuple(name for name in RESERVED if name not in _FIRST + _MIDDLE)
+_STAMP = " stamp"  # of the record that a row was read from; only in the file, and no name of a parameter
+_MEANS = ("metric", "n", "failed", "mean", "low", "high", "std")
+_DRAWN = 2_000_000  # numbers that are drawn at once
 
 
 def load_results(folder: str | Path, *, failures: bool = True) -> pd.DataFrame:
     """Every run that has ended, one row each.
 
-    The table is kept as ``results.parquet``; records are never changed, so only those that it lacks are read. Where the
-    folder cannot be written, it is put together without being kept.
+    The table is kept as ``results.parquet``; only records that it lacks are read. Where the folder cannot be written,
+    it is put together without being kept.
 
     Args:
         folder: of a sweep.
@@ -59,45 +62,62 @@ def load_results(folder: str | Path, *, failures: bool = True) -> pd.DataFrame:
     """
     store = Store.open(folder)
     _, points = store.plan()
-    status = dict(store.names())
-    kept = _read_table(store)
-    # failures may be forgotten, records are not
-    known = set(kept["id"][kept["status"] == "done"]) if len(kept) else set()
-    done = {run for run, how in status.items() if how == "done"}
-    new = done - known
-    failed = [run for run, how in status.items() if how == "failed"]
-    stale = bool(known - done) or set(kept["id"][kept["status"] == "failed"] if len(kept) else ()) != set(failed)
-    if new or stale:
-        old = kept[(kept["status"] == "done") & kept["id"].isin(done)] if len(kept) else kept
-        kept = _tidy([old, _frame(store, sorted(new), "done"), _frame(store, sorted(failed), "failed")])
-        with contextlib.suppress(OSError):  # it is only a copy; the folder of someone else is read all the same
-            write_bytes(store.folder / _TABLE, _parquet(kept))
+    kept = _up_to_date(store, _read_table(store))
     order = {point: place for place, point in enumerate(points)}
     place = kept["point"].map(order).fillna(len(order))
     kept = kept.assign(**{"": place}).sort_values(["", "point", "seed"], ignore_index=True).drop(columns="")
     return kept if failures else kept[kept["status"] == "done"].reset_index(drop=True)
 
 
-def _frame(store: Store, runs: Iterable[str], status: str) -> pd.DataFrame:
-    """Records as a table, read anew."""
-    records = []
-    for run in runs:
+def _up_to_date(store: Store, kept: pd.DataFrame) -> pd.DataFrame:
+    """The table as the records are now; `kept` is what it was at some time."""
+    stamps = store.stamps()
+    known = dict(zip(kept["id"], kept[_STAMP], strict=True))
+    if known == {run: stamp for run, (_, stamp) in stamps.items()}:
+        return kept.drop(columns=_STAMP)
+    old = kept[kept["status"] == "done"]  # failures come and go
+    if any(stamps.get(run) != ("done", known[run]) for run in old["id"]):
+        old = old[:0]  # a record is gone, or was made again: begin anew
+    table = _join(store, stamps, old)
+    typed = [name for name in old if old[name].dtype.kind in "biuf"] if len(old) else []
+    if any(table[name].dtype.kind not in "biuf" and table[name].map(type).eq(str).any() for name in typed):
+        table = _join(store, stamps, old[:0])  # the numbers, as text, are not as the records have them
+    with contextlib.suppress(
+        OSError, pa.ArrowException
+    ):  # only a copy; the folder of someone else is read all the same
+        write_bytes(store.folder / _TABLE, _parquet(table))
+    return table.drop(columns=_STAMP)
+
+
+def _join(store: Store, stamps: Mapping[str, tuple[str, int]], old: pd.DataFrame) -> pd.DataFrame:
+    """A table of records read before, and the others."""
+    known = set(old["id"])
+    return _tidy([old, _frame(store, {run: how for run, how in sorted(stamps.items()) if run not in known})])
+
+
+def _frame(store: Store, runs: Mapping[str, tuple[str, int]]) -> pd.DataFrame:
+    """Records as a table, read anew, of Python objects."""
+    records, rows = [], []
+    for run, (status, stamp) in runs.items():
         with contextlib.suppress(CorruptFileError):  # it is set aside, and the run done again, by the next `run_sweep`
             records.append(store.read(store.path(run, ".json" if status == "done" else ".failed.json")))
+            rows.append({**row_of(records[-1], status), _STAMP: stamp})
     parameters = dict.fromkeys(name for record in records for name in record["parameters"])
     metrics = dict.fromkeys(name for record in records for name in record.get("metrics", ()) if name not in parameters)
-    names = [*_FIRST, *parameters, *_MIDDLE, *metrics, *_LAST]
-    return pd.DataFrame([row_of(record, status) for record in records], columns=names)
+    names = [*_FIRST, *parameters, *_MIDDLE, *metrics, *_LAST, _STAMP]
+    return pd.DataFrame(rows, columns=names, dtype=object)
 
 
 def _read_table(store: Store) -> pd.DataFrame:
-    path = store.folder / _TABLE
+    """The table as it was kept; an empty one if it cannot be read, for it is only a copy."""
+    empty = pd.DataFrame({name: [] for name in (*_FIRST, *_MIDDLE, *_LAST, _STAMP)})
     try:
-        return pd.read_parquet(path)
-    except FileNotFoundError:
-        return pd.DataFrame()
-    except (OSError, pa.ArrowException):
-        return pd.DataFrame()  # corrupt: it is only a copy
+        table = pd.read_parquet(store.folder / _TABLE)
+    except (OSError, pa.ArrowException, ValueError, KeyError):
+        return empty
+    if not table.columns.is_unique or not {*empty} <= {*table} or not table["id"].is_unique:
+        return empty
+    return table
 
 
 def _parquet(table: pd.DataFrame) -> bytes:
@@ -109,21 +129,28 @@ def _parquet(table: pd.DataFrame) -> bytes:
 
 def _tidy(parts: Sequence[pd.DataFrame]) -> pd.DataFrame:
     """One table of several. Parameters stand before the seed, metrics between status and error."""
-    parts = [part for part in parts if len(part)]
-    if not parts:
-        return pd.DataFrame({name: [] for name in _FIRST + _MIDDLE + _LAST})
+    parts = [part for part in parts if len(part)] or list(parts[:1])
     parameters = list(dict.fromkeys(name for part in parts for name in columns_of(part)[0]))
     metrics = [name for part in parts for name in columns_of(part)[1] if name not in parameters]
     with warnings.catch_warnings():
         # what pandas will do one day about columns without any value makes no difference here
         warnings.simplefilter("ignore", FutureWarning)
         table = pd.concat(parts, ignore_index=True) if len(parts) > 1 else parts[0]
-    table = table[[*_FIRST, *parameters, *_MIDDLE, *dict.fromkeys(metrics), *_LAST]].copy()
-    for name in (*parameters, *metrics):
-        kinds = {type(value) for value in table[name] if not _missing(value)} if table[name].dtype == object else set()
-        if len(kinds - {float}) > 1 or kinds & {list, dict} or (str in kinds and len(kinds) > 1):
-            table[name] = [None if _missing(value) else _text(value) for value in table[name]]
+    table = table[[*_FIRST, *parameters, *_MIDDLE, *dict.fromkeys(metrics), *_LAST, _STAMP]].copy()
+    for name in table:
+        if table[name].dtype == object and len(table):
+            table[name] = _typed(table[name].tolist())
     return table
+
+
+def _typed(values: list[Any]) -> pd.Series:
+    """A column of one type: numbers, booleans or text, which is JSON where values are lists or of several kinds."""
+    kinds = {type(value) for value in values if not _missing(value)}
+    if kinds and kinds <= {int, float}:
+        return pd.Series(values, dtype=None if kinds == {int} else float)
+    if kinds & {list, dict} or len(kinds) > 1:
+        values = [value if _missing(value) else _text(value) for value in values]
+    return pd.Series([None if _missing(value) else value for value in values])
 
 
 def columns_of(results: pd.DataFrame) -> tuple[list[str], list[str]]:
@@ -188,13 +215,14 @@ def aggregate(
     Args:
         results: from `load_results`.
         metrics: columns of numbers or booleans; None for all that the experiment returned.
-        by: columns that name a group; None for the point, that is for all parameters.
+        by: columns that name a group, none for one group of all; None for the point, that is for all parameters.
         n_bootstrap: resamples.
         seed: of the resampling.
 
     Returns:
         One row per group and metric: the columns of `by` (of all parameters that differ, if it is None), metric, n
-        (runs with a value), failed, mean, low, high, std. low and high are NaN for a single run.
+        (runs with a value), failed, mean, low, high, std. low and high are NaN for a single run. A column of `by` that
+        has one of these names is called "by <name>".
 
     Raises:
         SweepError: an unknown column, or a metric that is not a number.
@@ -211,8 +239,9 @@ def aggregate(
         shown = [name for name in parameters if results[name].astype(str).nunique() > 1] or groups
     generator = np.random.default_rng(seed)
     rows = []
-    for _, group in results.groupby(groups, sort=False, dropna=False):
-        named = group[shown].iloc[0].to_dict()
+    # to group by nothing, pandas wants a value that is the same for all
+    for _, group in results.groupby(groups or (lambda _: 0), sort=False, dropna=False):
+        named = {f"by {name}" if name in _MEANS else name: group[name].iloc[0] for name in shown}
         failed = int((group["status"] == "failed").sum())
         for name in metrics:
             try:
@@ -221,8 +250,7 @@ def aggregate(
                 raise SweepError(f"{name!r} cannot be averaged: {error}") from error
             low = high = float("nan")
             if len(values) > 1:
-                drawn = values[generator.integers(len(values), size=(n_bootstrap, len(values)))].mean(-1)
-                low, high = np.quantile(drawn, [0.025, 0.975])
+                low, high = np.quantile(_resampled_means(values, n_bootstrap, generator), [0.025, 0.975])
             mean = float(values.mean()) if len(values) else float("nan")
             std = float(values.std(ddof=1)) if len(values) > 1 else float("nan")
             found = {
@@ -236,6 +264,18 @@ def aggregate(
             }
             rows.append({**named, **found})
     return pd.DataFrame(rows)
+
+
+def _resampled_means(
+    values: np.ndarray[Any, np.dtype[np.float64]], n: int, generator: np.random.Generator
+) -> np.ndarray[Any, np.dtype[np.float64]]:
+    """Means of `n` samples with replacement, as large as `values`, a few at a time."""
+    at_once = max(1, _DRAWN // len(values))
+    parts = [
+        values[generator.integers(len(values), size=(min(at_once, n - start), len(values)))].mean(-1)
+        for start in range(0, n, at_once)
+    ]
+    return np.concatenate(parts)
 
 
 def _is_number(column: pd.Series) -> bool:
@@ -276,7 +316,6 @@ def sweep_status(folder: str | Path) -> SweepStatus:
 
     Raises:
         CorruptFileError: the folder holds no sweep, or one of another version.
-        UnknownNameError: it is of an experiment that is not registered here.
     """
     store = Store.open(folder)
     sweep, points = store.plan()
@@ -328,13 +367,15 @@ class MergeReport:
 
     Attributes:
         copied: runs that were copied.
-        there: runs that were there already, with the same metrics.
+        there: runs that were there already, with the same metrics, or that some process is doing there now.
         conflicts: ids of runs that were there already, with other metrics; what was there stays.
+        corrupt: records that could not be read, and were left where they are.
     """
 
     copied: int
     there: int
     conflicts: tuple[str, ...]
+    corrupt: int = 0
 
 
 def merge_sweeps(into: str | Path, folders: Sequence[str | Path]) -> MergeReport:
@@ -358,7 +399,7 @@ def merge_sweeps(into: str | Path, folders: Sequence[str | Path]) -> MergeReport
     if not (target.folder / "sweep.json").exists():
         target = Store.create(into, *sources[0].plan())
     Store.open(target.folder)
-    copied, there, conflicts = 0, 0, []
+    copied, there, corrupt, conflicts = 0, 0, 0, []
     for source in sources:
         if source.folder == target.folder:
             continue
@@ -372,31 +413,31 @@ def merge_sweeps(into: str | Path, folders: Sequence[str | Path]) -> MergeReport
             try:
                 record = source.read(source.path(run, ending))
             except CorruptFileError:
+                corrupt += 1
                 continue
-            if target.is_done(run) or (status == "failed" and target.has_failed(run)):
-                there += 1
-                if status == "done" and not _same(record, target.read(target.path(run, ".json"))):
+            with target.claim(run) as mine:
+                known = target.ended(run, aside=mine)
+                if status == known == "done" and not _same(record, target.read(target.path(run, ".json"))):
                     conflicts.append(run)
-                    there -= 1
-                continue
-            if status == "done" and source.is_started(run):
-                _copy_folder(source.path(run), target.path(run))
-            target.path(run).parent.mkdir(exist_ok=True)
-            write_bytes(target.path(run, ending), source.path(run, ending).read_bytes())
-            if status == "done":
-                target.forget_failure(run)
-            copied += 1
-    return MergeReport(copied=copied, there=there, conflicts=tuple(conflicts))
+                elif not mine or known == "done" or known == status:
+                    there += 1
+                else:
+                    if status == "done":
+                        _copy_folder(source.path(run), target.path(run))
+                    target.path(run).parent.mkdir(exist_ok=True)
+                    write_bytes(target.path(run, ending), source.path(run, ending).read_bytes())
+                    if status == "done":
+                        target.forget_failure(run)
+                    copied += 1
+    return MergeReport(copied=copied, there=there, conflicts=tuple(conflicts), corrupt=corrupt)
 
 
 def _copy_folder(source: Path, target: Path) -> None:
-    """Copy files that are not there; the record, which comes last, says that all are."""
-    target.mkdir(parents=True, exist_ok=True)
+    """Copy files; the record, which comes last, says that all are there."""
     for path in source.rglob("*"):
         here = target / path.relative_to(source)
-        if path.is_dir():
-            here.mkdir(parents=True, exist_ok=True)
-        elif path.is_file():
+        if path.is_file() and not path.name.startswith(".tl_dyck-"):
+            here.parent.mkdir(parents=True, exist_ok=True)
             temporary = here.with_name(f".tl_dyck-{here.name}.tmp")
             shutil.copyfile(path, temporary)
             temporary.replace(here)

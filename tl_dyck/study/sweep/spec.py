@@ -62,8 +62,6 @@ class Sweep:
     def __post_init__(self) -> None:
         if not isinstance(self.experiment, str) or not self.experiment:
             raise SweepError(f"experiment must be a name, not {self.experiment!r:.80}")
-        if isinstance(self.list, str) or not isinstance(self.list, Sequence):
-            raise SweepError(f"list must be a list of points, not {self.list!r:.80}")
         object.__setattr__(self, "seeds", _seeds(self.seeds))
         grid = {name: _values(name, values) for name, values in _flat(self.grid, "grid").items()}
         common = _flat(self.common, "common")
@@ -116,7 +114,7 @@ class Sweep:
         }
 
     @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Sweep:
+    def from_dict(cls, values: Any) -> Sweep:
         """Read what a YAML or JSON file holds.
 
         Raises:
@@ -128,7 +126,18 @@ class Sweep:
             if name not in _KEYS:
                 raise SweepError(str(unknown_name("key of a sweep", name, _KEYS)))
         given = {name: value for name, value in values.items() if value is not None}
-        return cls(**given)
+        items = given.get("list", [])
+        if not isinstance(items, (list, tuple)):
+            raise SweepError(f"list must be a list of points, not {items!r:.80}")
+        if not isinstance(given.get("experiment", ""), str):
+            raise SweepError(f"experiment must be a name, not {given['experiment']!r:.80}")
+        return cls(
+            grid=_flat(given.get("grid", {}), "grid"),
+            list=[_flat(item, f"list[{index}]") for index, item in enumerate(items)],
+            common=_flat(given.get("common", {}), "common"),
+            seeds=_seeds(given.get("seeds", 8)),
+            experiment=given.get("experiment", "train"),
+        )
 
 
 def load_sweep(source: Sweep | Mapping[str, Any] | str | Path) -> Sweep:

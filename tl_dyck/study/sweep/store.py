@@ -189,6 +189,8 @@ class Store:
 
     def is_claimed(self, run: str) -> bool:
         """Whether some process is at it now; False where that cannot be known."""
+        if not (self.folder / "locks").exists():
+            return False
         try:
             with self.claim(run) as mine:
                 return not mine
@@ -257,25 +259,37 @@ class Store:
 
     def names(self) -> Iterator[tuple[str, str]]:
         """Every run that was started: its id, and "done", "failed" or "started"."""
+        for shelf in self._shelves():
+            yield from sorted((run, status) for run, (status, _) in _statuses(shelf).items())
+
+    def stamps(self) -> dict[str, tuple[str, int]]:
+        """Every run that has ended: "done" or "failed", and a number that changes if its record is written again."""
+        found: dict[str, tuple[str, int]] = {}
+        for shelf in self._shelves():
+            for run, (status, entry) in _statuses(shelf).items():
+                if status != "started":
+                    with contextlib.suppress(FileNotFoundError):  # a failure, forgotten just now
+                        seen = entry.stat()
+                        found[run] = (status, hash((seen.st_ino, seen.st_mtime_ns, seen.st_size)))
+        return found
+
+    def _shelves(self) -> list[str]:
         try:
-            shelves = sorted(entry.path for entry in os.scandir(self.folder / "runs") if entry.is_dir())
+            return sorted(entry.path for entry in os.scandir(self.folder / "runs") if entry.is_dir())
         except FileNotFoundError:
-            return
-        for shelf in shelves:
-            found = _statuses(shelf)
-            yield from sorted(found.items())
+            return []
 
 
-def _statuses(shelf: str) -> dict[str, str]:
-    """Run to status for one of the 256 folders; done before failed before started."""
-    found: dict[str, str] = {}
-    for name in os.listdir(shelf):
-        run, _, ending = name.partition(".")
+def _statuses(shelf: str) -> dict[str, tuple[str, os.DirEntry[str]]]:
+    """Run to status, and file, for one of the 256 folders; done before failed before started."""
+    found: dict[str, tuple[str, os.DirEntry[str]]] = {}
+    for entry in os.scandir(shelf):
+        run, _, ending = entry.name.partition(".")
         status = {"": "started", "json": "done", "failed.json": "failed"}.get(ending)
         if len(run) != 20 or status is None:
             continue  # a file that is being written, or was set aside
-        if found.get(run) != "done" and (status != "started" or run not in found):
-            found[run] = status
+        if run not in found or status == "done" or found[run][0] == "started":
+            found[run] = (status, entry)
     return found
 
 
