@@ -167,6 +167,10 @@ class TrainExperiment:
                     raise SweepError(
                         str(unknown_name("parameter", f"{part}.{key}", [f"{part}.{name}" for name in names]))
                     )
+        for field in fields(TrainConfig):
+            value = parts["training"].get(field.name)
+            if "float" in str(field.type) and type(value) is int:  # 1 and 1.0 are the same here, and the same run
+                parts["training"][field.name] = float(value)
         task = load_task(point["task"])
         try:
             config = get_config(point["model"], task, device=self.device, **parts["model"])

@@ -1,0 +1,164 @@
+"""``tl-dyck sweep``: run, status, resume, results, merge, and one clear line for every mistake."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from tests.test_cli import call, flat
+from tl_dyck.study.sweep import experiments, load_results
+
+
+@pytest.fixture(autouse=True)
+def experiment() -> Any:
+    """An experiment by name, as sweep files need one."""
+
+    @experiments.register("toy")
+    def toy(point: dict[str, Any], seed: int, folder: Path) -> dict[str, Any]:
+        if seed == 2 and point["x"] == 1 and not Path(point["repaired"]).exists():
+            raise ValueError("two is too much")
+        return {"score": point["x"] + seed / 10, "word": "w"}
+
+    yield toy
+    experiments.unregister("toy")
+
+
+@pytest.fixture
+def file(tmp_path) -> Path:
+    path = tmp_path / "mine.yaml"
+    path.write_text(
+        f"experiment: toy\nseeds: 3\ncommon: {{repaired: {tmp_path / 'repaired'}}}\ngrid: {{x: [0, 1], y: [a, b]}}\n"
+    )
+    return path
+
+
+def one_job(*words: object) -> Any:
+    return call("sweep", *words, "--jobs", 1)
+
+
+def test_dry_run(file, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    said = call("sweep", file, "--dry-run")
+    assert said.exit_code == 0
+    text = flat(said.output)
+    assert "4 points × 3 seeds = 12 runs of 'toy'" in text
+    assert "x 0, 1" in text
+    assert "y a, b" in text
+    assert {path.name for path in tmp_path.iterdir()} == {"mine.yaml"}
+
+
+def test_run_status_resume_results(file, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    said = one_job(file)
+    assert said.exit_code == 1  # runs failed
+    text = flat(said.output)
+    assert "10 of 12 runs done, 2 failed; 12 of them now" in text
+    assert "resume results/mine --retry-failed" in text
+    folder = tmp_path / "results" / "mine"
+    assert len(load_results(folder)) == 12
+
+    text = flat(call("sweep", "status", folder).output)
+    assert "12 runs: 10 done, 2 failed" in text
+    assert "ValueError: two is too much" in text
+    screen = call("sweep", "status", folder).output.replace("│", " ").splitlines()
+    assert [line.split() for line in screen if line.split()[:1] == ["1"]] == [["1", "4", "2"]]  # x = 1: done, failed
+
+    again = one_job("resume", folder)
+    assert again.exit_code == 1
+    assert "0 of them now" in flat(again.output)
+    (tmp_path / "repaired").touch()
+    repaired = one_job("resume", folder, "--retry-failed")
+    assert repaired.exit_code == 0
+    assert "12 of 12 runs done; 2 of them now" in flat(repaired.output)
+
+    text = flat(call("sweep", "results", folder).output)
+    assert "95 % interval" in text
+    assert "1.1" in text
+    by_x = flat(call("sweep", "results", folder, "--by", "x", "--metrics", "score").output)
+    assert "score" in by_x
+    assert "0.1" in by_x
+    for name, read in (("out.csv", pd.read_csv), ("deep/out.parquet", pd.read_parquet)):
+        said = call("sweep", "results", folder, "--out", tmp_path / name)
+        assert said.exit_code == 0
+        table = read(tmp_path / name)
+        assert list(table["score"]) == list(load_results(folder)["score"])
+        assert list(table) == list(load_results(folder))
+
+
+def test_run_by_its_full_name_and_into_a_folder(file, tmp_path):
+    said = call("sweep", "run", file, "-o", tmp_path / "there", "--jobs", 1, "--records-only", "--no-wait")
+    assert said.exit_code == 1
+    kept = [path for path in (tmp_path / "there" / "runs").glob("*/*") if path.is_dir()]
+    assert len(kept) == 2  # of those that failed
+    assert json.loads((tmp_path / "there" / "sweep.json").read_text())["sweep"]["experiment"] == "toy"
+
+
+def test_merge(file, tmp_path):
+    (tmp_path / "repaired").touch()
+    for number in range(2):
+        text = file.read_text().replace("seeds: 3", f"seeds: [{number}, 5]")
+        (tmp_path / f"m{number}.yaml").write_text(text)
+        assert one_job(tmp_path / f"m{number}.yaml", "-o", tmp_path / f"m{number}").exit_code == 0
+    said = call("sweep", "merge", tmp_path / "all", tmp_path / "m0", tmp_path / "m1")
+    assert said.exit_code == 0
+    assert "12 runs copied, 4 were there already." in flat(said.output)
+    assert len(load_results(tmp_path / "all")) == 12
+    assert "4 further runs" in flat(call("sweep", "status", tmp_path / "all").output)
+
+
+def test_nothing_to_show_yet(file, tmp_path, monkeypatch):
+    monkeypatch.setattr("tl_dyck.study.sweep.execute._carry_out", lambda *_: [])
+    one_job(file, "-o", tmp_path / "empty")
+    assert "No run has ended yet." in flat(call("sweep", "results", tmp_path / "empty").output)
+    assert "12 runs: 12 waiting" in flat(call("sweep", "status", tmp_path / "empty").output)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["none.yaml"], "cannot read the sweep 'none.yaml': No such file"),
+        (["status", "."], "holds no sweep"),
+        (["resume", "."], "holds no sweep"),
+        (["results", "none"], "holds no sweep"),
+        (["merge", "all", "none"], "holds no sweep"),
+        (["bad.yaml"], "'bad.yaml': unknown key of a sweep 'gird'. Did you mean 'grid'?"),
+        (["bad.yaml", "--dry-run"], "Did you mean 'grid'?"),
+        (["mine.yaml", "--backend", "slurm"], "backend must be one of loky, dask, ray, not 'slurm'"),
+        (["other.yaml", "--dry-run"], "unknown experiment 'toyy'. Did you mean 'toy'?"),
+    ],
+)
+def test_mistakes(file, tmp_path, monkeypatch, words, message):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "bad.yaml").write_text("gird: {x: [1]}")
+    (tmp_path / "other.yaml").write_text("experiment: toyy")
+    said = call("sweep", *words)
+    assert said.exit_code == 2
+    text = flat(said.output)
+    assert text.startswith("Error: ")
+    assert message in text
+    assert "Traceback" not in text
+    assert {path.name for path in tmp_path.iterdir()} == {"mine.yaml", "bad.yaml", "other.yaml"}
+
+
+def test_mistakes_about_results(file, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    one_job(file, "-o", "there")
+    for words, message in (
+        (["--by", "z"], "no column 'z'"),
+        (["--metrics", "word"], "'word' cannot be averaged"),
+        (["--out", "x.txt"], "ends with .parquet or .csv"),
+    ):
+        said = call("sweep", "results", "there", *words)
+        assert said.exit_code == 2
+        assert message in flat(said.output)
+
+
+def test_help_names_the_commands():
+    text = flat(call("sweep", "--help").output)
+    for command in ("run", "resume", "status", "results", "merge"):
+        assert f" {command} " in text
+    assert call("sweep", "run", "--help").exit_code == 0
