@@ -49,14 +49,14 @@ def floor(root: Path, n_runs: int = 5000) -> float:
     return (time.perf_counter() - started) / n_runs * 1e3
 
 
-def no_ops(root: Path, sizes: list[int]) -> None:
+def no_ops(root: Path, sizes: list[int], workers: list[int]) -> None:
     print(f"floor, a folder and a file by rename: {floor(root / 'floor'):.3f} ms\n")
     print("| runs | workers | ms a run | starting again, ms a run | peak memory, MB | files | bytes a run |")
     print("|---|---|---|---|---|---|---|")
     for size in sizes:
-        for jobs in (1, cpu_count()):
+        for jobs in workers:
             folder = root / f"{size}-{jobs}"
-            done = run_sweep(sweep_of(size), folder, experiment=nothing, n_jobs=jobs, keep_files=False, progress=False)
+            done = run_sweep(sweep_of(size), folder, experiment=nothing, n_jobs=jobs, progress=False)
             assert done.done == done.made == done.total
             again = run_sweep(sweep_of(size), folder, experiment=nothing, n_jobs=jobs, progress=False)
             assert again.done == again.total
@@ -64,7 +64,7 @@ def no_ops(root: Path, sizes: list[int]) -> None:
             n_files = n_bytes = 0
             for _, _, names in os.walk(folder):
                 n_files += len(names)
-            for path in (folder / "runs" / "00").iterdir():
+            for path in (folder / "runs" / "00").glob("*.json"):
                 n_bytes = max(n_bytes, path.stat().st_size)
             print(
                 f"| {done.total:,} | {jobs} | {done.seconds / done.total * 1e3:.3f} "
@@ -116,6 +116,8 @@ def throughput(root: Path, n_runs: int, steps: int) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=100_000, help="largest number of no-op runs")
+    parser.add_argument("--smallest", type=int, default=1_000, help="number of no-op runs")
+    parser.add_argument("--workers", type=int, nargs="*", help="for those [default: 1 and one per core]")
     parser.add_argument("--rows", type=int, default=100_000, help="rows of the table")
     parser.add_argument("--train", type=int, default=64, help="training runs")
     parser.add_argument("--steps", type=int, default=600, help="of each")
@@ -123,9 +125,9 @@ def main() -> None:
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=arguments.folder) as folder:
         root = Path(folder)
-        sizes = [size for size in (1_000, 10_000, 100_000, 1_000_000) if size <= arguments.runs]
+        sizes = [size for size in (1_000, 10_000, 100_000, 1_000_000) if arguments.smallest <= size <= arguments.runs]
         if sizes:
-            no_ops(root, sizes)
+            no_ops(root, sizes, arguments.workers or [1, cpu_count()])
         if arguments.rows:
             table(root, arguments.rows)
         if arguments.train:

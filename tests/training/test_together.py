@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from tl_dyck.models import get_config, list_models
 from tl_dyck.tasks import DyckTask
-from tl_dyck.training import TrainConfig, load_result, train_seeds
+from tl_dyck.training import CheckpointError, TrainConfig, load_result, train_seeds
 from tl_dyck.training.run import RunState
 from tl_dyck.training.seeds import group_runs
 from tl_dyck.training.stack import Stack
@@ -166,9 +166,9 @@ def test_one_seed_whose_folder_or_callback_fails(tiny, tmp_path):
         on_model=on_model,
         on_result=on_result,
     )
-    assert "CheckpointError" in found[1]
-    assert "cannot look" in found[2]
-    assert "cannot measure" in found[3]
+    assert isinstance(found[1], CheckpointError)
+    assert "cannot look" in str(found[2])
+    assert "cannot measure" in str(found[3])
     assert load_result(tmp_path / "3").steps == 10  # it had ended
     assert [found[seed].status for seed in (0, 4)] == ["not reached"] * 2
 

@@ -25,7 +25,7 @@ from tl_dyck.training.config import TrainConfig, TrainResult
 from tl_dyck.training.loop import train
 from tl_dyck.training.together import train_together
 
-__all__ = ["Run", "TrainingFailedError", "train_runs", "train_seeds"]
+__all__ = ["Run", "TrainingFailedError", "group_runs", "most_together", "one_thread", "train_runs", "train_seeds"]
 
 # The measured rule, see `train_seeds`: seeds in a group, and the widest models for which groups pay, on the CPU.
 _ON_CPU = 4
@@ -167,13 +167,13 @@ def group_runs(runs: list[Run], n_jobs: int, together: bool | None = None) -> li
         alike.setdefault((repr([getattr(config, name) for name in OPTIONS]), task, options), []).append(run)
     groups = []
     for same in alike.values():
-        most = _most_together(same[0][0], together)
+        most = most_together(same[0][0], together)
         number = max(-(-len(same) // most), min(n_jobs, len(same)))
         groups += [same[i::number] for i in range(number)]
     return sorted(groups, key=lambda group: runs.index(group[0]))
 
 
-def _most_together(config: DyckTransformerConfig, together: bool | None) -> int:
+def most_together(config: DyckTransformerConfig, together: bool | None = None) -> int:
     """The measured rule, see `train_seeds`."""
     if together is False:
         return 1
@@ -215,10 +215,10 @@ def _train_group(
     return [_line(config, seed, outcome) for seed, outcome in outcomes.items()]
 
 
-def _line(config: DyckTransformerConfig, seed: int, outcome: TrainResult | str) -> tuple[str, str]:
+def _line(config: DyckTransformerConfig, seed: int, outcome: TrainResult | Exception) -> tuple[str, str]:
     name = f"{config.model_name} seed {seed}"
-    if isinstance(outcome, str):
-        return name, outcome
+    if isinstance(outcome, Exception):
+        return name, "".join(traceback.format_exception(outcome))
     return f"{name}: {outcome.status}, accuracy {outcome.accuracy.any_token:.1%}", ""
 
 
@@ -238,8 +238,8 @@ def _train_into_folder(
             result = train(config, task, seed=seed, options=options, folder=folder, progress=False, on_model=on_model)
             if after is not None:
                 after(result, folder)
-    except Exception:
-        return _line(config, seed, traceback.format_exc())
+    except Exception as error:
+        return _line(config, seed, error)
     return _line(config, seed, result)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,8 +16,8 @@ from tl_dyck.training.run import RunState, open_run
 
 __all__ = ["train_together"]
 
-#: What came of each seed: its result, or a traceback.
-Outcome = TrainResult | str
+#: What came of each seed: its result, or what was raised.
+Outcome = TrainResult | Exception
 
 
 def train_together(
@@ -46,7 +45,7 @@ def train_together(
         on_result: called with result and folder (maybe None) when a run has ended, also if it had before.
 
     Returns:
-        For each seed, its result, or the traceback of what its folder or a callback raised.
+        For each seed, its result, or what its folder or a callback raised.
 
     Raises:
         KeyboardInterrupt: Ctrl-C, after the step at hand and a checkpoint of each run.
@@ -57,8 +56,8 @@ def train_together(
     def noted(seed: int) -> Iterator[None]:
         try:
             yield
-        except Exception:
-            outcomes[seed] = traceback.format_exc()
+        except Exception as error:
+            outcomes[seed] = error
 
     def ended(result: TrainResult, folder: Path | None) -> None:
         outcomes[result.seed] = result

@@ -272,9 +272,9 @@ def test_processes_share_the_work(sweep, folder, log, tmp_path):
     """Four writers at the same moment; what each has done is in the log of one system call a line."""
     sweep = {**sweep, "grid": {"x": list(range(20))}, "common": {"log": str(log), "sleep": 0.005}}
     code = f"""
-from tl_dyck.study.sweep import execute, run_sweep
+from tl_dyck.study.sweep import run_sweep, worker
 import os
-execute._environment()
+worker._environment()
 def write():
     done = run_sweep({sweep!r}, {str(folder)!r}, experiment=toys.count, n_jobs=1, progress=False)
     toys.note({{"log": {str(tmp_path / "done")!r}}}, f"{{done.done}} {{done.failed}} {{done.made}}")

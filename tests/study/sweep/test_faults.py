@@ -26,7 +26,7 @@ import torch
 from tests.study.sweep import toys
 from tests.study.sweep.test_execute import go
 from tests.study.sweep.test_store import HOSTILE as HOSTILE_RECORDS
-from tl_dyck.study.sweep import execute, load_results, sweep_status
+from tl_dyck.study.sweep import load_results, sweep_status, worker
 from tl_dyck.study.sweep.store import Store, run_id
 
 N = 12
@@ -290,7 +290,7 @@ def test_wrong_clocks(sweep, folder, log, monkeypatch):
             return datetime(jumps.randrange(1971, 2100), 1, 1, tzinfo=tz)
 
     monkeypatch.setattr(time, "time", lambda: jumps.uniform(-1e9, 5e9))
-    monkeypatch.setattr(execute, "datetime", Wild)
+    monkeypatch.setattr(worker, "datetime", Wild)
     go({**sweep, "seeds": 2}, folder)
     for path in folder.rglob("*"):
         os.utime(path, ns=(0, jumps.randrange(10**19 // 3)))

@@ -126,12 +126,12 @@ def storm(folder: Path, *, kills: int, n_points: int, n_seeds: int, writers: int
         AssertionError: a run was lost, or completed and started again, or a file is not whole.
     """
     from tl_dyck.files import read_json
-    from tl_dyck.study.sweep import execute, load_results, sweep_status
+    from tl_dyck.study.sweep import load_results, sweep_status, worker
     from tl_dyck.study.sweep.store import Store, run_id
 
     log = folder.with_name(f"{folder.name}.log")
     sweep = {"common": {"log": str(log)}, "grid": {"x": list(range(n_points))}, "seeds": n_seeds}
-    execute._environment()  # what takes time is done before the fork
+    worker._environment()  # what takes time is done before the fork
     rng = random.Random(seed)
 
     def write() -> None:

@@ -1,7 +1,8 @@
 """Thousands of runs: every point of a grid or list, with many seeds each, on one machine or many, whatever dies."""
 
-from tl_dyck.study.sweep.execute import BACKENDS, SweepReport, run_sweep
-from tl_dyck.study.sweep.experiments import Experiment, TrainExperiment, experiments
+from tl_dyck.study.sweep.backends import BACKENDS
+from tl_dyck.study.sweep.execute import SweepReport, run_sweep
+from tl_dyck.study.sweep.experiments import Experiment, PackedExperiment, TrainExperiment, experiments
 from tl_dyck.study.sweep.results import (
     MergeReport,
     SweepStatus,
@@ -17,6 +18,7 @@ __all__ = [
     "BACKENDS",
     "Experiment",
     "MergeReport",
+    "PackedExperiment",
     "Sweep",
     "SweepError",
     "SweepReport",

@@ -1,41 +1,30 @@
-"""Run a sweep: worker processes on one machine, or on a cluster through joblib's own backends."""
+"""Run a sweep: find what is left to do, hand it out, and go on when workers die."""
 
 from __future__ import annotations
 
-import contextlib
-import errno
-import functools
 import itertools
-import math
-import platform
 import threading
 import time
 import warnings
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, final
 
-from joblib import Parallel, cpu_count, delayed, parallel_config
-
-from tl_dyck.study.sweep.experiments import Experiment, as_experiment
+from tl_dyck.study.sweep.backends import BACKENDS, Workers, open_workers
+from tl_dyck.study.sweep.experiments import Experiment, PackedExperiment, as_experiment
 from tl_dyck.study.sweep.progress import SweepProgress
 from tl_dyck.study.sweep.spec import Point, Sweep, SweepError, load_sweep
-from tl_dyck.study.sweep.store import RESERVED, STOPPERS, Store, describe, point_id, run_id
+from tl_dyck.study.sweep.store import RESERVED, Store, point_id, run_id
+from tl_dyck.study.sweep.worker import Outcome, Parcel, Task, Worker, row_of
 
-__all__ = ["BACKENDS", "MissingBackendError", "SweepReport", "check_points", "row_of", "run_sweep"]
-
-#: How runs are carried out.
-BACKENDS = ("loky", "dask", "ray")
+__all__ = ["SweepReport", "check_points", "run_sweep"]
 
 _POLL = 1.0  # seconds between two looks at what other processes are doing
-_WAVE = 200  # runs a worker that are handed at once to a backend that returns everything at the end
-
-
-class MissingBackendError(ImportError):
-    """What carries runs to other machines is not installed; the message says how to install it."""
+_PARCELS = (
+    4  # a worker should have so many at least, however many runs go into one, so that none waits long for another
+)
 
 
 @final
@@ -60,28 +49,6 @@ class SweepReport:
     elsewhere: int
     made: int
     seconds: float
-
-
-@final
-@dataclass(frozen=True)
-class _Task:
-    run: str
-    point: str
-    parameters: Point
-    seed: int
-
-
-@final
-@dataclass(frozen=True)
-class _Outcome:
-    """What a worker says: "done", "failed", "elsewhere", "stopped"; and by whom: this call or one before."""
-
-    run: str
-    status: str
-    made: bool = False
-    error: str = ""
-    errno: int = 0
-    row: dict[str, Any] | None = None
 
 
 def run_sweep(
@@ -142,13 +109,16 @@ def run_sweep(
     store = Store.create(folder, sweep, tuple(points))
     for point, (parameters, identity) in points.items():
         store.note_point(point, name, parameters, identity)
-    work = functools.partial(_work, store, name, what, keep_files, retry_failed)
+    worker = Worker(store, name, what, keep_files, retry_failed)
     total = len(points) * len(sweep.all_seeds)
-    with _workers(backend, n_jobs, address) as workers, SweepProgress(total, enabled=progress) as bar:
+    with (
+        open_workers(backend, n_jobs, address) as (workers, n_workers),
+        SweepProgress(total, enabled=progress) as bar,
+    ):
         counts: Counter[str] = Counter()
         guard = threading.Lock()
 
-        def say(outcome: _Outcome) -> None:
+        def say(outcome: Outcome) -> None:
             with guard:  # what was done before is found by the threads that hand out the rest
                 counts[outcome.status] += 1
                 counts["made"] += outcome.made
@@ -156,13 +126,14 @@ def run_sweep(
             if outcome.made and on_result is not None and outcome.row is not None:
                 on_result(outcome.row)
 
-        queue: Iterable[_Task] = _todo(store, points, sweep.all_seeds, retry_failed, say)
+        most = max(1, total // (_PARCELS * n_workers))
+        parcels: Iterable[Parcel] = _todo(worker, points, sweep.all_seeds, most, say)
         while True:
-            elsewhere = _carry_out(store, name, workers, work, queue, say)
+            elsewhere = _carry_out(worker, workers, parcels, say)
             if not elsewhere or not wait:
                 break
             time.sleep(_POLL)
-            queue = elsewhere
+            parcels = [(task,) for task in elsewhere]
     return SweepReport(
         folder=store.folder,
         total=total,
@@ -190,142 +161,45 @@ def check_points(sweep: Sweep, name: str, experiment: Experiment) -> dict[str, t
 
 
 def _todo(
-    store: Store,
+    worker: Worker,
     points: Mapping[str, tuple[Point, Mapping[str, Any]]],
     seeds: tuple[int, ...],
-    retry_failed: bool,
-    say: Callable[[_Outcome], None],
-) -> Iterator[_Task]:
-    """What is left to do: first what nobody has begun, so that a run that kills its process comes after the others."""
-    begun = []
+    most: int,
+    say: Callable[[Outcome], None],
+) -> Iterator[Parcel]:
+    """What is left to do: first what nobody has begun, so that a run that kills its process comes after the others.
+
+    Seeds of one point that the experiment does sooner together are handed out together, `most` at most.
+    """
+    begun: list[Task] = []
+    packed = worker.experiment if isinstance(worker.experiment, PackedExperiment) else None
     for point, (parameters, _) in points.items():
-        for seed in seeds:
-            task = _Task(run_id(point, seed), point, parameters, seed)
-            ended = store.ended(task.run)
-            if ended == "done" or (ended == "failed" and not retry_failed):
-                say(_Outcome(task.run, ended))
-            elif store.is_started(task.run):
-                begun.append(task)
-            else:
-                yield task
-    yield from begun
+        size = 1 if packed is None else max(1, min(most, packed.pack(parameters)))
+        fresh = _fresh(worker, point, parameters, seeds, begun, say)
+        while parcel := tuple(itertools.islice(fresh, size)):
+            yield parcel
+    for task in begun:
+        yield (task,)
 
 
-# --- in a worker -----------------------------------------------------------------------------------------------------
-
-
-def _work(
-    store: Store, name: str, experiment: Experiment, keep_files: bool, retry_failed: bool, task: _Task
-) -> _Outcome:
-    """Do one run, unless someone else does or did."""
-    from tl_dyck.training.seeds import one_thread
-
-    try:
-        with store.claim(task.run) as mine:
-            if not mine:
-                return _Outcome(task.run, "elsewhere")
-            ended = store.ended(task.run, aside=True)
-            if ended == "done" or (ended == "failed" and not retry_failed):
-                return _Outcome(task.run, ended)
-            with one_thread():
-                return _attempt(store, name, experiment, keep_files, task)
-    except OSError as error:  # of the sweep's own files; those of the experiment are caught below
-        return _Outcome(task.run, "stopped", error=_disk(store, error), errno=error.errno or errno.EIO)
-
-
-def _attempt(store: Store, name: str, experiment: Experiment, keep_files: bool, task: _Task) -> _Outcome:
-    record: dict[str, Any] = {
-        "id": task.run,
-        "point": task.point,
-        "experiment": name,
-        "parameters": task.parameters,
-        "seed": task.seed,
-        "started": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        "environment": dict(_environment()),
-    }
-    folder = store.start(task.run)
-    started = time.perf_counter()
-    try:
-        metrics = _plain(experiment.run(dict(task.parameters), task.seed, folder), task.parameters)
-    except (Exception, SystemExit) as error:  # one run that gives up does not end the sweep
-        if isinstance(error, OSError) and error.errno in STOPPERS:
-            raise
-        line, trace = describe(error)
-        took = time.perf_counter() - started
-        record["seconds"] = took
-        store.write_failure(task.run, record, line, trace, took=took)
-        return _Outcome(task.run, "failed", True, line, row=row_of({**record, "error": line}, "failed"))
-    took = time.perf_counter() - started
-    record |= {"seconds": took, "metrics": metrics}
-    store.write_record(task.run, record, took=took)
-    if not keep_files:
-        store.drop_files(task.run)
-    return _Outcome(task.run, "done", True, row=row_of(record, "done"))
-
-
-def _plain(metrics: Any, parameters: Point) -> dict[str, Any]:
-    """Metrics as JSON values; numbers that are not finite become None."""
-    if not isinstance(metrics, Mapping):
-        raise TypeError(f"an experiment returns metrics, names to numbers or strings, not {metrics!r:.80}")
-    plain: dict[str, Any] = {}
-    for key, value in metrics.items():
-        if not isinstance(key, str) or not key or key in RESERVED or key in parameters:
-            raise TypeError(f"a metric cannot be called {key!r}: a parameter or column of the results has that name")
-        if hasattr(value, "item"):  # of numpy or torch
-            value = value.item()
-        if isinstance(value, float) and not math.isfinite(value):
-            value = None
-        if value is not None and not isinstance(value, (bool, int, float, str)):
-            raise TypeError(f"metric {key!r} is a number, a string, a boolean or None, not {value!r:.80}")
-        if isinstance(value, int) and not -(2**63) <= value < 2**63:
-            raise TypeError(f"metric {key!r} is an integer of more than 64 bits; return a float")
-        plain[_unicode(key)] = _unicode(value) if isinstance(value, str) else value
-    return plain
-
-
-def _unicode(text: str) -> str:
-    """Text that can be written as UTF-8; what is not Unicode (names of files can be so) is escaped."""
-    return text.encode(errors="backslashreplace").decode()
-
-
-def row_of(record: Mapping[str, Any], status: str) -> dict[str, Any]:
-    """A record as a row of the table of results."""
-    return {
-        "id": record["id"],
-        "point": record["point"],
-        "experiment": record["experiment"],
-        **record["parameters"],
-        "seed": record["seed"],
-        "status": status,
-        **record.get("metrics", {}),
-        "error": record.get("error"),
-        "seconds": record["seconds"],
-        "started": record["started"],
-        **record["environment"],
-    }
-
-
-@functools.lru_cache(maxsize=1)
-def _environment() -> Mapping[str, Any]:
-    """Versions and hardware, flat."""
-    from tl_dyck.study.results import environment
-
-    found = environment()
-    versions = found["versions"]
-    return {
-        "host": platform.node(),
-        "cpu_cores": found["cpu_cores"],
-        "gpu": found["gpu"],
-        "python": found["python"],
-        "platform": found["platform"],
-        "tl_dyck": versions["tl-dyck"],
-        "torch": versions["torch"],
-        "transformer_lens": versions["transformer_lens"],
-    }
-
-
-def _disk(store: Store, error: OSError) -> str:
-    return f"cannot write to {str(store.folder)!r}: {error.strerror or error}; what was done is kept"
+def _fresh(
+    worker: Worker,
+    point: str,
+    parameters: Point,
+    seeds: tuple[int, ...],
+    begun: list[Task],
+    say: Callable[[Outcome], None],
+) -> Iterator[Task]:
+    """The runs of a point that nobody has begun; says which have ended, and puts the others aside."""
+    for seed in seeds:
+        task = Task(run_id(point, seed), point, parameters, seed)
+        ended = worker.store.ended(task.run)
+        if ended == "done" or (ended == "failed" and not worker.retry_failed):
+            say(Outcome(task.run, ended))
+        elif worker.store.is_started(task.run):
+            begun.append(task)
+        else:
+            yield task
 
 
 # --- dispatching -----------------------------------------------------------------------------------------------------
@@ -333,86 +207,82 @@ def _disk(store: Store, error: OSError) -> str:
 
 @final
 class _Queue:
-    """Tasks for joblib, which takes them in its threads; remembers those that were handed out and not heard of since.
+    """Parcels for joblib, which takes them in its threads; remembers runs that were handed out and not heard of since.
 
     Attributes:
-        tasks: what is left.
+        parcels: what is left.
         out: run to task, handed out.
-        error: what `tasks` raised; joblib would wait for ever if it met that in a thread.
+        error: what `parcels` raised; joblib would wait for ever if it met that in a thread.
     """
 
-    def __init__(self, tasks: Iterator[_Task]) -> None:
-        self.tasks = tasks
-        self.out: dict[str, _Task] = {}
+    def __init__(self, parcels: Iterator[Parcel]) -> None:
+        self.parcels = parcels
+        self.out: dict[str, Task] = {}
         self.error: BaseException | None = None
         self._closed = False
         self._lock = threading.Lock()
 
-    def __iter__(self) -> Iterator[_Task]:
+    def __iter__(self) -> Iterator[Parcel]:
         while True:
             with self._lock:
                 try:
-                    task = None if self._closed else next(self.tasks, None)
+                    parcel = None if self._closed else next(self.parcels, None)
                 except BaseException as error:
-                    self.error, task = error, None
-                if task is None:
+                    self.error, parcel = error, None
+                if parcel is None:
                     return
-                self.out[task.run] = task
-            yield task
+                self.out.update({task.run: task for task in parcel})
+            yield parcel
 
     def close(self) -> None:
-        """Hand out nothing more; what is left stays in `tasks`."""
+        """Hand out nothing more; what is left stays in `parcels`."""
         with self._lock:
             self._closed = True
 
 
 def _carry_out(
-    store: Store,
-    name: str,
-    workers: Callable[..., Generator[_Outcome, None, None]],
-    work: Callable[[_Task], _Outcome],
-    tasks: Iterable[_Task],
-    say: Callable[[_Outcome], None],
-) -> list[_Task]:
-    """Have the tasks done; returns those that other processes were doing.
+    worker: Worker, workers: Workers, parcels: Iterable[Parcel], say: Callable[[Outcome], None]
+) -> list[Task]:
+    """Have everything done; returns what other processes were doing.
 
     If a worker is killed, its pool dies with it. Then what had been begun and not finished is done again, one run at a
     time: a run that kills its worker again has failed, for no other can be to blame.
     """
-    elsewhere: list[_Task] = []
-    queue = _Queue(iter(tasks))
+    store = worker.store
+    elsewhere: list[Task] = []
+    queue = _Queue(iter(parcels))
     while True:
-        broken = _hear(workers(work, queue), queue, elsewhere, say)
+        broken = _hear(workers(worker, queue), queue, elsewhere, say)
         if broken is None:
             return elsewhere
         queue.close()
-        ended: list[_Task] = []
-        suspects: list[_Task] = []
-        rest: list[_Task] = []
+        ended: list[Task] = []
+        suspects: list[Task] = []
+        rest: list[Task] = []
         for task in queue.out.values():
             (ended if store.is_done(task.run) else suspects if store.is_started(task.run) else rest).append(task)
         if not suspects and not ended:
             raise broken  # it was no run's fault: what is to be done cannot be sent, the cluster is gone
         for task in ended:  # done in a parcel whose end was not reached
             record = store.read(store.path(task.run, ".json"))
-            say(_Outcome(task.run, "done", True, row=row_of(record, "done")))
+            say(Outcome(task.run, "done", True, row=row_of(record, "done")))
         for task in suspects:
-            alone = _Queue(iter([task]))
-            again = _hear(workers(work, alone), alone, elsewhere, say)
+            alone = _Queue(iter([(task,)]))
+            again = _hear(workers(worker, alone), alone, elsewhere, say)
             if again is not None:
-                outcome = _died(store, name, task, again)
+                outcome = worker.died(task, again)
                 if outcome.status == "elsewhere":
                     elsewhere.append(task)
                 else:
                     say(outcome)
-        queue = _Queue(itertools.chain(rest, queue.tasks))
+        queue = _Queue(itertools.chain([(task,) for task in rest], queue.parcels))
 
 
 def _hear(
-    outcomes: Generator[_Outcome, None, None],
+    outcomes: Generator[list[Outcome], None, None],
     queue: _Queue,
-    elsewhere: list[_Task],
-    say: Callable[[_Outcome], None],
+    elsewhere: list[Task],
+    say: Callable[[Outcome], None],
 ) -> Exception | None:
     """Say what comes; returns what broke the workers, if anything did.
 
@@ -423,7 +293,7 @@ def _hear(
     try:
         while True:
             try:
-                outcome = next(outcomes)
+                heard = next(outcomes)
             except StopIteration:
                 break
             except OSError:
@@ -432,17 +302,18 @@ def _hear(
                 if stopped is not None:
                     break
                 return error
-            task = queue.out.pop(outcome.run)
-            try:
-                if outcome.status == "stopped":
-                    raise OSError(outcome.errno, outcome.error)
-                if outcome.status == "elsewhere":
-                    elsewhere.append(task)
-                else:
-                    say(outcome)
-            except Exception as error:
-                queue.close()
-                stopped = stopped or error
+            for outcome in heard:
+                task = queue.out.pop(outcome.run)
+                try:
+                    if outcome.status == "stopped":
+                        raise OSError(outcome.errno, outcome.error)
+                    if outcome.status == "elsewhere":
+                        elsewhere.append(task)
+                    else:
+                        say(outcome)
+                except Exception as error:
+                    queue.close()
+                    stopped = stopped or error
     finally:
         with warnings.catch_warnings():  # that runs are abandoned, after Ctrl-C
             warnings.simplefilter("ignore")
@@ -451,92 +322,3 @@ def _hear(
     if stopped is not None:
         raise stopped
     return None
-
-
-def _died(store: Store, name: str, task: _Task, error: BaseException) -> _Outcome:
-    """Write down that a run took its worker with it, twice."""
-    line = f"the process that ran it died, twice: killed, or out of memory? ({type(error).__name__})"
-    record = {
-        "id": task.run,
-        "point": task.point,
-        "experiment": name,
-        "parameters": task.parameters,
-        "seed": task.seed,
-        "started": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        "environment": dict(_environment()),
-        "seconds": 0.0,
-    }
-    with store.claim(task.run) as mine:
-        if not mine:
-            return _Outcome(task.run, "elsewhere")
-        if store.is_done(task.run):
-            return _Outcome(task.run, "done")
-        store.write_failure(task.run, record, line, f"{line}\n{error}", took=math.inf)
-    return _Outcome(task.run, "failed", True, line, row=row_of({**record, "error": line}, "failed"))
-
-
-@contextlib.contextmanager
-def _workers(
-    backend: str, n_jobs: int | None, address: str | None
-) -> Iterator[Callable[..., Generator[_Outcome, None, None]]]:
-    """A function that has tasks done and yields outcomes as they come."""
-    with contextlib.ExitStack() as stack:
-        options: dict[str, Any] = {"backend": backend}
-        jobs = -1 if n_jobs is None else n_jobs
-        if backend == "loky":
-            jobs = n_jobs or cpu_count()
-            options["inner_max_num_threads"] = 1
-        elif backend == "dask":
-            options["client"] = stack.enter_context(_dask_client(address, n_jobs))
-        else:
-            stack.enter_context(_ray(address, n_jobs))
-
-        def workers(work: Callable[[_Task], _Outcome], tasks: Iterable[_Task]) -> Generator[_Outcome, None, None]:
-            with parallel_config(**options):
-                if backend != "ray":
-                    parallel = Parallel(n_jobs=jobs, return_as="generator_unordered")
-                    yield from parallel(delayed(work)(task) for task in tasks)
-                    return
-                iterator = iter(tasks)  # this backend returns lists
-                while wave := [task for task, _ in zip(iterator, range(_WAVE * cpu_count()), strict=False)]:
-                    yield from Parallel(n_jobs=jobs)(delayed(work)(task) for task in wave)
-
-        yield workers
-
-
-@contextlib.contextmanager
-def _dask_client(address: str | None, n_jobs: int | None) -> Iterator[Any]:
-    try:
-        from dask.distributed import Client, LocalCluster
-    except ImportError as error:
-        raise MissingBackendError("the dask backend needs dask: pip install 'tl-dyck[dask]'") from error
-    with contextlib.ExitStack() as stack:
-        if address is None:
-            cluster = LocalCluster(n_workers=n_jobs, threads_per_worker=1, processes=True, dashboard_address=None)
-            address = stack.enter_context(cluster).scheduler_address
-        try:
-            client = stack.enter_context(Client(address, timeout="20s", set_as_default=False))
-        except (OSError, ValueError) as error:
-            raise SweepError(f"no dask scheduler answers at {address!r}: {error}") from error
-        yield client
-
-
-@contextlib.contextmanager
-def _ray(address: str | None, n_jobs: int | None) -> Iterator[None]:
-    try:
-        import ray
-        from ray.util.joblib import register_ray
-    except ImportError as error:
-        raise MissingBackendError("the ray backend needs ray: pip install 'tl-dyck[ray]'") from error
-    mine = not ray.is_initialized()
-    if mine:
-        try:
-            ray.init(address=address, num_cpus=n_jobs if address is None else None, include_dashboard=False)
-        except (ConnectionError, ValueError) as error:
-            raise SweepError(f"no ray cluster answers at {address!r}: {error}") from error
-    register_ray()
-    try:
-        yield
-    finally:
-        if mine:
-            ray.shutdown()

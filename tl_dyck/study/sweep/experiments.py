@@ -11,6 +11,7 @@ define the run, is an object with two methods instead, see `Experiment`.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +20,7 @@ from typing import Any, Protocol, final, runtime_checkable
 from tl_dyck.registry import Registry, unknown_name
 from tl_dyck.study.sweep.spec import Point, SweepError
 
-__all__ = ["Experiment", "TrainExperiment", "as_experiment", "experiments"]
+__all__ = ["Experiment", "PackedExperiment", "TrainExperiment", "as_experiment", "experiments"]
 
 
 @runtime_checkable
@@ -37,6 +38,29 @@ class Experiment(Protocol):
 
     def run(self, point: Point, seed: int, folder: Path) -> Mapping[str, Any]:
         """Do it; returns metrics: names to numbers, strings, booleans or None."""
+
+
+@runtime_checkable
+class PackedExperiment(Experiment, Protocol):
+    """An experiment that does several seeds of a point together sooner than one by one."""
+
+    def pack(self, point: Point) -> int:
+        """How many seeds at most it should be given at once."""
+
+    def run_together(
+        self,
+        point: Point,
+        folders: Mapping[int, Path],
+        ended: Callable[[int, Mapping[str, Any] | BaseException, float], None],
+    ) -> None:
+        """Do several seeds, each with a folder of its own.
+
+        Args:
+            point: the parameters.
+            folders: seed to folder.
+            ended: to be called as soon as a seed has ended, with its metrics or with what was raised, and the seconds
+                that it took (of what was done together, its share).
+        """
 
 
 experiments: Registry[Any] = Registry("experiment", "tl_dyck.experiments")
@@ -119,12 +143,44 @@ class TrainExperiment:
 
     def run(self, point: Point, seed: int, folder: Path) -> dict[str, Any]:
         """Train, or go on from the checkpoint in the folder, and measure."""
-        from tl_dyck.files import read_json
-        from tl_dyck.study.measure import measure
         from tl_dyck.training import train
 
         config, task, options, study = self._read(point)
         result = train(config, task, seed=seed, options=options, folder=folder, progress=False)
+        return self._metrics(result, folder, study)
+
+    def pack(self, point: Point) -> int:
+        """As many seeds as `train_seeds` trains together."""
+        from tl_dyck.training.seeds import most_together
+
+        return most_together(self._read(point)[0])
+
+    def run_together(
+        self,
+        point: Point,
+        folders: Mapping[int, Path],
+        ended: Callable[[int, Mapping[str, Any] | BaseException, float], None],
+    ) -> None:
+        """Train several seeds, each to the same model as alone (see `train_seeds`), and measure them."""
+        from tl_dyck.training.together import train_together
+
+        config, task, options, study = self._read(point)
+
+        def on_result(result: Any, folder: Path | None) -> None:
+            started = time.perf_counter()
+            metrics = self._metrics(result, folders[result.seed], study)
+            ended(result.seed, metrics, result.seconds + time.perf_counter() - started)
+
+        seeds, places = list(folders), list(folders.values())
+        outcomes = train_together(config, task, seeds, options=options, folders=places, on_result=on_result)
+        for seed, outcome in outcomes.items():
+            if isinstance(outcome, Exception):
+                ended(seed, outcome, 0.0)
+
+    def _metrics(self, result: Any, folder: Path, study: Any) -> dict[str, Any]:
+        from tl_dyck.files import read_json
+        from tl_dyck.study.measure import measure
+
         measure(result, folder, study)
         measured = read_json(folder / "measures.json")
         row = measured["row"]
