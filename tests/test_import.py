@@ -47,9 +47,9 @@ def test_listing_plugs_loads_none(code: str) -> None:
     assert loaded_by(code) <= {"tl_dyck", "tl_dyck.registry", "tl_dyck.probes"}
 
 
-@pytest.mark.parametrize("module", ["language", "tasks", "rnn", "certify"])
+@pytest.mark.parametrize("module", ["language", "tasks", "rnn", "certify", "sweep"])
 def test_loads_without_transformer_lens(module: str) -> None:
-    """These parts are torch and numpy only: so is what their names in `tl_dyck` load."""
+    """These parts do without: so does what their names in `tl_dyck` load."""
     public = [name for name, where in tl_dyck._EXPORTS.items() if where.split(":")[0] == f"tl_dyck.{module}"]
     # The tokenizer is a Hugging Face one; it may load that library when it is built, not before.
     loaded = loaded_by(f"import tl_dyck.{module}\nfrom tl_dyck import {', '.join(public) or module}")

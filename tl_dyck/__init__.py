@@ -54,7 +54,7 @@ _EXPORTS = {
     "load_rnn": "tl_dyck.rnn",
     # the study
     "run_study": "tl_dyck.study",
-    "run_sweep": "tl_dyck.study.sweep",
+    "run_sweep": "tl_dyck.sweep",
     # plugging in one's own
     "Registry": "tl_dyck.registry",
     "RegistryError": "tl_dyck.registry",
@@ -63,7 +63,7 @@ _EXPORTS = {
     "register_model": "tl_dyck.models:models.register",
     "register_probe": "tl_dyck.probes:probes.register",
     "register_certifier": "tl_dyck.certify:certifiers.register",
-    "register_experiment": "tl_dyck.study.sweep:experiments.register",
+    "register_experiment": "tl_dyck.sweep.experiments:experiments.register",
 }
 
 # Subpackages that ``import tl_dyck; tl_dyck.rnn`` reaches without a second import statement.
@@ -77,6 +77,7 @@ _SUBMODULES = (
     "report",
     "rnn",
     "study",
+    "sweep",
     "tasks",
     "text",
     "training",
@@ -112,8 +113,8 @@ if TYPE_CHECKING:
     from tl_dyck.rnn import export_rnn as export_rnn
     from tl_dyck.rnn import load_rnn as load_rnn
     from tl_dyck.study import run_study as run_study
-    from tl_dyck.study.sweep import run_sweep as run_sweep
-    from tl_dyck.study.sweep.experiments import experiments as _experiments
+    from tl_dyck.sweep import run_sweep as run_sweep
+    from tl_dyck.sweep.experiments import experiments as _experiments
     from tl_dyck.tasks import DyckTask as DyckTask
     from tl_dyck.tasks import list_tasks as list_tasks
     from tl_dyck.tasks import load_task as load_task

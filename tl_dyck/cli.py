@@ -407,7 +407,7 @@ def _is_ours(error: Exception) -> bool:
     """Of RuntimeErrors and ImportErrors only those are the user's business that we raise on purpose."""
     if isinstance(error, ImportError):
         from tl_dyck.rnn.onnx import MissingOnnxError
-        from tl_dyck.study.sweep.backends import MissingBackendError
+        from tl_dyck.sweep.backends import MissingBackendError
 
         return isinstance(error, (MissingOnnxError, MissingBackendError))
     if isinstance(error, RuntimeError):

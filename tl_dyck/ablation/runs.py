@@ -20,10 +20,10 @@ from tl_dyck.ablation.compare import Answer, ImportanceComparison, compare_impor
 from tl_dyck.ablation.measure import measure_heads
 from tl_dyck.ablation.tuning import FinetuneConfig, weights_digest
 from tl_dyck.files import CorruptFileError, ensure_folder, read_json, write_bytes, write_json
+from tl_dyck.machine import one_thread
 from tl_dyck.models import get_config, load_model
 from tl_dyck.tasks import DyckTask, load_task
 from tl_dyck.training import TrainConfig, load_result, train_seeds
-from tl_dyck.training.seeds import one_thread
 
 __all__ = ["AblateConfig", "Ablation", "ablate_runs", "find_runs", "load_ablation", "run_experiment"]
 

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import math
-import os
-import platform
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
 
 import pandas as pd
-import torch
 from torch import Tensor
 
 from tl_dyck.files import CorruptFileError, read_json, read_tensors, write_bytes, write_json
@@ -22,7 +18,6 @@ __all__ = [
     "RECALLED_VARIATION",
     "Study",
     "as_table",
-    "environment",
     "load_study",
     "run_folder",
     "save_tables",
@@ -105,18 +100,6 @@ class Study:
 def run_folder(folder: Path, family: str, seed: int) -> Path:
     """Where a study keeps one run."""
     return folder / "runs" / family / f"seed-{seed}"
-
-
-def environment() -> dict[str, Any]:
-    """Versions and hardware, for the record."""
-    packages = ("tl-dyck", "torch", "transformer_lens", "numpy", "pandas", "plotly", "circuitsvis")
-    return {
-        "versions": {name: importlib.metadata.version(name) for name in packages},
-        "python": platform.python_version(),
-        "platform": platform.platform(),
-        "cpu_cores": os.cpu_count(),
-        "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
-    }
 
 
 def save_tables(study: Study) -> None:

@@ -11,12 +11,13 @@ import numpy as np
 import pandas as pd
 
 from tl_dyck.files import ensure_folder, read_json
+from tl_dyck.machine import environment
 from tl_dyck.models import DyckTransformer, get_config
 from tl_dyck.probes import load_probe
 from tl_dyck.study.config import StudyConfig
 from tl_dyck.study.measure import measure
 from tl_dyck.study.ranks import spearman
-from tl_dyck.study.results import RECALLED_VARIATION, Study, as_table, environment, run_folder, save_tables
+from tl_dyck.study.results import RECALLED_VARIATION, Study, as_table, run_folder, save_tables
 from tl_dyck.tasks import load_task
 from tl_dyck.training import load_result
 from tl_dyck.training.seeds import train_runs

@@ -18,11 +18,11 @@ from rich.progress import track
 
 from tl_dyck.certify import Certificate, PerturbationSpace, certify_many
 from tl_dyck.files import CorruptFileError, ensure_folder, read_json, sha256, write_bytes, write_json
+from tl_dyck.machine import one_thread
 from tl_dyck.models.text import TextConfig, TextTransformer, load_text_model, save_text_model
 from tl_dyck.text.corpus import Corpus, Sentence, build_words
 from tl_dyck.text.edits import text_space
 from tl_dyck.text.training import OBJECTIVES, TextTraining, accuracy, train_text
-from tl_dyck.training.seeds import one_thread
 
 __all__ = ["SPACES", "TextTable", "certify_sentences", "run_table", "summarise"]
 

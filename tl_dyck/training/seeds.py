@@ -5,18 +5,17 @@ from __future__ import annotations
 import operator
 import tempfile
 import traceback
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, SupportsIndex
 
-import torch
 from joblib import Parallel, cpu_count, delayed, parallel_config
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from tl_dyck.files import ensure_folder
+from tl_dyck.machine import one_thread
 from tl_dyck.models import DyckTransformer, DyckTransformerConfig
 from tl_dyck.models.config import OPTIONS
 from tl_dyck.tasks import DyckTask, load_task
@@ -25,7 +24,7 @@ from tl_dyck.training.config import TrainConfig, TrainResult
 from tl_dyck.training.loop import train
 from tl_dyck.training.together import train_together
 
-__all__ = ["Run", "TrainingFailedError", "group_runs", "most_together", "one_thread", "train_runs", "train_seeds"]
+__all__ = ["Run", "TrainingFailedError", "group_runs", "most_together", "train_runs", "train_seeds"]
 
 # The measured rule, see `train_seeds`: seeds in a group, and the widest models for which groups pay, on the CPU.
 _ON_CPU = 4
@@ -180,17 +179,6 @@ def most_together(config: DyckTransformerConfig, together: bool | None = None) -
     if str(config.device).startswith("cuda"):
         return _ON_GPU
     return _ON_CPU if together or config.d_model <= _WIDEST else 1
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """Compute with one thread, in a worker process and elsewhere, so that no result depends on the number of jobs."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
 
 
 def _train_group(

@@ -10,6 +10,7 @@ from typing import Any, final
 import pandas as pd
 
 from tl_dyck.files import CorruptFileError, ensure_folder, read_json, write_bytes, write_json
+from tl_dyck.machine import environment
 from tl_dyck.models import DyckTransformer
 from tl_dyck.registry import unknown_name
 from tl_dyck.study.reproduce.claims import CLAIMS
@@ -17,7 +18,7 @@ from tl_dyck.study.reproduce.evidence import Evidence, read_evidence, run_folder
 from tl_dyck.study.reproduce.measure import measure, measure_checkpoint
 from tl_dyck.study.reproduce.rules import Claim, judge
 from tl_dyck.study.reproduce.scales import SCALES, Group, Scale, groups_of
-from tl_dyck.study.results import environment, without_nan
+from tl_dyck.study.results import without_nan
 from tl_dyck.training import TrainResult
 from tl_dyck.training.seeds import train_runs
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from joblib import Parallel, cpu_count, delayed, effective_n_jobs, parallel_config
 
-from tl_dyck.study.sweep.spec import SweepError
-from tl_dyck.study.sweep.worker import Outcome, Parcel
+from tl_dyck.sweep.spec import SweepError
+from tl_dyck.sweep.worker import Outcome, Parcel
 
 __all__ = ["BACKENDS", "MissingBackendError", "Workers", "open_workers"]
 

@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.study.sweep import toys
-from tl_dyck.study.sweep import Sweep, SweepError, load_sweep
-from tl_dyck.study.sweep.execute import check_points
-from tl_dyck.study.sweep.experiments import as_experiment
-from tl_dyck.study.sweep.store import point_id, run_id
+from tests.sweep import toys
+from tl_dyck.sweep import Sweep, SweepError, load_sweep
+from tl_dyck.sweep.execute import check_points
+from tl_dyck.sweep.experiments import as_experiment
+from tl_dyck.sweep.store import point_id, run_id
 
 YAML = """
 experiment: mine

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tl_dyck.study.sweep import run_sweep
+from tl_dyck.sweep import run_sweep
 
 Point = dict[str, Any]
 
@@ -126,8 +126,8 @@ def storm(folder: Path, *, kills: int, n_points: int, n_seeds: int, writers: int
         AssertionError: a run was lost, or completed and started again, or a file is not whole.
     """
     from tl_dyck.files import read_json
-    from tl_dyck.study.sweep import load_results, sweep_status, worker
-    from tl_dyck.study.sweep.store import Store, run_id
+    from tl_dyck.sweep import load_results, sweep_status, worker
+    from tl_dyck.sweep.store import Store, run_id
 
     log = folder.with_name(f"{folder.name}.log")
     sweep = {"common": {"log": str(log)}, "grid": {"x": list(range(n_points))}, "seeds": n_seeds}

@@ -12,12 +12,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, final
 
-from tl_dyck.study.sweep.backends import BACKENDS, Workers, open_workers
-from tl_dyck.study.sweep.experiments import Experiment, PackedExperiment, as_experiment
-from tl_dyck.study.sweep.progress import SweepProgress
-from tl_dyck.study.sweep.spec import Point, Sweep, SweepError, load_sweep
-from tl_dyck.study.sweep.store import RESERVED, Store, point_id, run_id
-from tl_dyck.study.sweep.worker import Outcome, Parcel, Task, Worker, row_of
+from tl_dyck.sweep.backends import BACKENDS, Workers, open_workers
+from tl_dyck.sweep.experiments import Experiment, PackedExperiment, as_experiment
+from tl_dyck.sweep.progress import SweepProgress
+from tl_dyck.sweep.spec import Point, Sweep, SweepError, load_sweep
+from tl_dyck.sweep.store import RESERVED, Store, point_id, run_id
+from tl_dyck.sweep.worker import Outcome, Parcel, Task, Worker, row_of
 
 __all__ = ["SweepReport", "check_points", "run_sweep"]
 

@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any, final
 
-from tl_dyck.study.sweep.experiments import Experiment, PackedExperiment
-from tl_dyck.study.sweep.spec import Point
-from tl_dyck.study.sweep.store import RESERVED, STOPPERS, Store, describe
+from tl_dyck.machine import environment, one_thread
+from tl_dyck.sweep.experiments import Experiment, PackedExperiment
+from tl_dyck.sweep.spec import Point
+from tl_dyck.sweep.store import RESERVED, STOPPERS, Store, describe
 
 __all__ = ["Outcome", "Parcel", "Task", "Worker", "row_of"]
 
@@ -69,8 +70,6 @@ class Worker:
 
     def __call__(self, parcel: Parcel) -> list[Outcome]:
         """Do the runs, unless someone else does or did."""
-        from tl_dyck.training.seeds import one_thread
-
         outcomes: dict[str, Outcome] = {}
         try:
             with contextlib.ExitStack() as claims:
@@ -224,8 +223,6 @@ def row_of(record: Mapping[str, Any], status: str) -> dict[str, Any]:
 @functools.lru_cache(maxsize=1)
 def _environment() -> Mapping[str, Any]:
     """Versions and hardware, flat."""
-    from tl_dyck.study.results import environment
-
     found = environment()
     versions = found["versions"]
     return {

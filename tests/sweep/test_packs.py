@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from tests.study.sweep.test_execute import go
-from tl_dyck.study.sweep import PackedExperiment, load_results, run_sweep
-from tl_dyck.study.sweep.store import Store, run_id
+from tests.sweep.test_execute import go
+from tl_dyck.sweep import PackedExperiment, load_results, run_sweep
+from tl_dyck.sweep.store import Store, run_id
 
 SEEDS = 32
 

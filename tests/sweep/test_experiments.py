@@ -11,14 +11,14 @@ import pytest
 import torch
 
 import tl_dyck
-from tests.study.sweep import toys
-from tests.study.sweep.test_execute import go
+from tests.sweep import toys
+from tests.sweep.test_execute import go
 from tl_dyck.files import read_json
 from tl_dyck.models import get_config
 from tl_dyck.registry import UnknownNameError
 from tl_dyck.study.config import StudyConfig
 from tl_dyck.study.measure import measure
-from tl_dyck.study.sweep import (
+from tl_dyck.sweep import (
     Experiment,
     SweepError,
     TrainExperiment,
@@ -29,8 +29,8 @@ from tl_dyck.study.sweep import (
     run_sweep,
     sweep_status,
 )
-from tl_dyck.study.sweep.experiments import as_experiment
-from tl_dyck.study.sweep.store import point_id
+from tl_dyck.sweep.experiments import as_experiment
+from tl_dyck.sweep.store import point_id
 from tl_dyck.tasks import load_task
 from tl_dyck.training import TrainConfig, train
 from tl_dyck.training import run as loop
@@ -84,7 +84,7 @@ def test_functions_objects_classes_and_names(tmp_path):
 
 def test_a_function_is_named_by_where_it_is():
     name, found = as_experiment(toys.nothing)
-    assert name.endswith("tests.study.sweep.toys.nothing")
+    assert name.endswith("tests.sweep.toys.nothing")
     assert found.identity({"x": 1}) == {"x": 1}
     assert found.run({"x": 1}, 2, Path()) == {"score": 12}
 

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from tests.study.sweep import toys
-from tests.study.sweep.test_execute import go, until
-from tl_dyck.study.sweep import SweepError, SweepReport, load_results
+from tests.sweep import toys
+from tests.sweep.test_execute import go, until
+from tl_dyck.sweep import SweepError, SweepReport, load_results
 
 # what these libraries leave open when they end, and their own deprecations, are not ours
 pytestmark = [

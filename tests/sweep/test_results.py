@@ -16,12 +16,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.study.sweep import toys
-from tests.study.sweep.test_execute import go
+from tests.sweep import toys
+from tests.sweep.test_execute import go
 from tl_dyck.files import CorruptFileError
-from tl_dyck.study.sweep import Sweep, SweepError, aggregate, load_models, load_results, merge_sweeps, sweep_status
-from tl_dyck.study.sweep import results as module
-from tl_dyck.study.sweep.store import Store, run_id
+from tl_dyck.sweep import Sweep, SweepError, aggregate, load_models, load_results, merge_sweeps, sweep_status
+from tl_dyck.sweep import results as module
+from tl_dyck.sweep.store import Store, run_id
 
 FIRST = ["id", "point", "experiment"]
 LAST = ["error", "seconds", "started", "host", "cpu_cores", "gpu", "python", "platform", "tl_dyck", "torch"]
@@ -330,9 +330,9 @@ def test_status_writes_nothing(folder, metrics):
 def plan_of(mapping: dict[str, Any]) -> tuple[Any, tuple[str, ...]]:
     from dataclasses import replace
 
-    from tl_dyck.study.sweep import load_sweep
-    from tl_dyck.study.sweep.execute import check_points
-    from tl_dyck.study.sweep.experiments import as_experiment
+    from tl_dyck.sweep import load_sweep
+    from tl_dyck.sweep.execute import check_points
+    from tl_dyck.sweep.experiments import as_experiment
 
     name, what = as_experiment(table_of)
     sweep = replace(load_sweep(mapping), experiment=name)

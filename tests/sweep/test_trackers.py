@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from tests.study.sweep import toys
-from tests.study.sweep.test_execute import go
-from tl_dyck.study.sweep.trackers import wandb_tracker
+from tests.sweep import toys
+from tests.sweep.test_execute import go
+from tl_dyck.sweep.trackers import wandb_tracker
 
 
 class FakeRun:

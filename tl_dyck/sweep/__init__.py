@@ -1,9 +1,9 @@
 """Thousands of runs: every point of a grid or list, with many seeds each, on one machine or many, whatever dies."""
 
-from tl_dyck.study.sweep.backends import BACKENDS
-from tl_dyck.study.sweep.execute import SweepReport, run_sweep
-from tl_dyck.study.sweep.experiments import Experiment, PackedExperiment, TrainExperiment, experiments
-from tl_dyck.study.sweep.results import (
+from tl_dyck.sweep.backends import BACKENDS
+from tl_dyck.sweep.execute import SweepReport, run_sweep
+from tl_dyck.sweep.experiments import Experiment, PackedExperiment, TrainExperiment, experiments
+from tl_dyck.sweep.results import (
     MergeReport,
     SweepStatus,
     aggregate,
@@ -12,7 +12,7 @@ from tl_dyck.study.sweep.results import (
     merge_sweeps,
     sweep_status,
 )
-from tl_dyck.study.sweep.spec import Sweep, SweepError, load_sweep
+from tl_dyck.sweep.spec import Sweep, SweepError, load_sweep
 
 __all__ = [
     "BACKENDS",

@@ -17,11 +17,11 @@ from typing import Any
 
 import pytest
 
-from tests.study.sweep import toys
+from tests.sweep import toys
 from tl_dyck.registry import UnknownNameError
-from tl_dyck.study.sweep import SweepError, SweepReport, load_results, run_sweep, sweep_status
-from tl_dyck.study.sweep import execute as module
-from tl_dyck.study.sweep.store import Store, run_id
+from tl_dyck.sweep import SweepError, SweepReport, load_results, run_sweep, sweep_status
+from tl_dyck.sweep import execute as module
+from tl_dyck.sweep.store import Store, run_id
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -48,7 +48,7 @@ def folder(tmp_path) -> Path:
 @contextlib.contextmanager
 def process(code: str) -> Iterator[subprocess.Popen[str]]:
     """A Python process of its own, which ends with the test."""
-    text = f"import sys\nsys.path.insert(0, {str(ROOT)!r})\nfrom tests.study.sweep import toys\n{code}"
+    text = f"import sys\nsys.path.insert(0, {str(ROOT)!r})\nfrom tests.sweep import toys\n{code}"
     child = subprocess.Popen([sys.executable, "-c", text], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
         yield child
@@ -272,7 +272,7 @@ def test_processes_share_the_work(sweep, folder, log, tmp_path):
     """Four writers at the same moment; what each has done is in the log of one system call a line."""
     sweep = {**sweep, "grid": {"x": list(range(20))}, "common": {"log": str(log), "sleep": 0.005}}
     code = f"""
-from tl_dyck.study.sweep import run_sweep, worker
+from tl_dyck.sweep import run_sweep, worker
 import os
 worker._environment()
 def write():
@@ -296,7 +296,7 @@ def test_runs_of_others_are_left_or_waited_for_or_taken_over(folder, log, tmp_pa
     monkeypatch.setattr(module, "_POLL", 0.02)
     sweep = {"common": {"log": str(log), "go": str(tmp_path / "go")}, "seeds": 2}
     code = f"""
-from tl_dyck.study.sweep import run_sweep
+from tl_dyck.sweep import run_sweep
 run_sweep({sweep!r}, {str(folder)!r}, experiment=toys.slow, n_jobs=1, progress=False)
 """
     with process(code) as child:
@@ -341,7 +341,7 @@ def test_interrupted_by_the_keyboard(folder, log, tmp_path):
     """Ctrl-C: what is done is kept, what was begun is done later."""
     sweep = {"common": {"log": str(log), "go": str(tmp_path / "go"), "slow_seed": 3}, "seeds": 6}
     code = f"""
-from tl_dyck.study.sweep import run_sweep
+from tl_dyck.sweep import run_sweep
 run_sweep({sweep!r}, {str(folder)!r}, experiment=toys.slow, n_jobs=1, progress=False)
 """
     with process(code) as child:

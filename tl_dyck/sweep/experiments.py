@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Protocol, final, runtime_checkable
 
 from tl_dyck.registry import Registry, unknown_name
-from tl_dyck.study.sweep.spec import Point, SweepError
+from tl_dyck.sweep.spec import Point, SweepError
 
 __all__ = ["Experiment", "PackedExperiment", "TrainExperiment", "as_experiment", "experiments"]
 

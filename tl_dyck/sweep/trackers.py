@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from tl_dyck.study.sweep.store import RESERVED
+from tl_dyck.sweep.store import RESERVED
 
 __all__ = ["wandb_tracker"]
 

@@ -16,8 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tl_dyck.files import CorruptFileError, sha256
-from tl_dyck.study.sweep import Sweep
-from tl_dyck.study.sweep.store import Store, describe, point_id, run_id
+from tl_dyck.sweep import Sweep
+from tl_dyck.sweep.store import Store, describe, point_id, run_id
 
 POINT = point_id("mine", {"x": 1})
 RUN = run_id(POINT, 0)

@@ -18,9 +18,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tl_dyck.files import CorruptFileError, write_bytes
-from tl_dyck.study.sweep.spec import SweepError
-from tl_dyck.study.sweep.store import RESERVED, Store, run_id
-from tl_dyck.study.sweep.worker import row_of
+from tl_dyck.sweep.spec import SweepError
+from tl_dyck.sweep.store import RESERVED, Store, run_id
+from tl_dyck.sweep.worker import row_of
 
 __all__ = [
     "MergeReport",

@@ -37,7 +37,7 @@ from pathlib import Path
 from typing import Any, final
 
 from tl_dyck.files import CorruptFileError, ensure_folder, read_json, sha256, write_bytes, write_json
-from tl_dyck.study.sweep.spec import Point, Sweep, SweepError
+from tl_dyck.sweep.spec import Point, Sweep, SweepError
 
 try:
     import fcntl

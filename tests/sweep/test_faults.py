@@ -23,11 +23,11 @@ import numpy as np
 import pytest
 import torch
 
-from tests.study.sweep import toys
-from tests.study.sweep.test_execute import go
-from tests.study.sweep.test_store import HOSTILE as HOSTILE_RECORDS
-from tl_dyck.study.sweep import load_results, sweep_status, worker
-from tl_dyck.study.sweep.store import Store, run_id
+from tests.sweep import toys
+from tests.sweep.test_execute import go
+from tests.sweep.test_store import HOSTILE as HOSTILE_RECORDS
+from tl_dyck.sweep import load_results, sweep_status, worker
+from tl_dyck.sweep.store import Store, run_id
 
 N = 12
 
