@@ -24,6 +24,9 @@ __all__ = ["Registry", "RegistryError", "UnknownNameError", "unknown_name"]
 T = TypeVar("T")
 Item = TypeVar("Item")
 
+#: One of the standard library, or of the backport `importlib_metadata`, which takes its place once it is imported.
+_EntryPoint = Any
+
 
 class RegistryError(ValueError):
     """A name cannot be registered, or what stands behind it cannot be loaded."""
@@ -162,7 +165,7 @@ class Registry(Generic[T]):
         if summary or first_time:
             self._summaries[name] = summary or _first_line(item)
 
-    def _entry_point(self, name: str) -> metadata.EntryPoint | None:
+    def _entry_point(self, name: str) -> _EntryPoint | None:
         """The entry point of that name, None if there is none; an error if two packages disagree about it."""
         points = {point.value: point for point in metadata.entry_points(group=self.group, name=name)}
         if len(points) > 1:
@@ -170,7 +173,7 @@ class Registry(Generic[T]):
             raise RegistryError(f"{self.kind} {name!r} is announced by {claims}. Uninstall one of them.")
         return next(iter(points.values()), None)
 
-    def _load(self, point: metadata.EntryPoint) -> Any:
+    def _load(self, point: _EntryPoint) -> Any:
         try:
             return point.load()
         except Exception as error:
@@ -180,7 +183,7 @@ class Registry(Generic[T]):
             ) from error
 
 
-def _origin(point: metadata.EntryPoint) -> str:
+def _origin(point: _EntryPoint) -> str:
     package = point.dist.metadata["Name"] if point.dist is not None else "an unknown package"
     return f"{package} (entry point {point.value!r})"
 

@@ -66,7 +66,7 @@ def test_columns_and_order(folder, metrics):
     metrics["a", 3] = ValueError("no")
     go(sweep, folder, table_of)
     for table in (load_results(folder), load_results(folder)):  # from the records, and from the file
-        assert list(table) == [*FIRST, "x", "key", "y", "seed", "status", "m", "n_steps", "ok", "word", *LAST]
+        assert list(table) == [*FIRST, "x", "y", "key", "seed", "status", "m", "n_steps", "ok", "word", *LAST]
         assert list(zip(table["x"], table["key"], table["seed"], strict=True)) == [
             (x, key, seed) for x in (1, 2) for key in "ba" for seed in (3, 5)
         ]

@@ -61,11 +61,15 @@ def load_results(folder: str | Path, *, failures: bool = True) -> pd.DataFrame:
         CorruptFileError: the folder holds no sweep, or one of another version.
     """
     store = Store.open(folder)
-    _, points = store.plan()
+    sweep, points = store.plan()
     kept = _up_to_date(store, _read_table(store))
     order = {point: place for place, point in enumerate(points)}
     place = kept["point"].map(order).fillna(len(order))
     kept = kept.assign(**{"": place}).sort_values(["", "point", "seed"], ignore_index=True).drop(columns="")
+    parameters, metrics = columns_of(kept)
+    named = [name for name in sweep.parameters if name in parameters]
+    named += [name for name in parameters if name not in named]
+    kept = kept[[*_FIRST, *named, *_MIDDLE, *metrics, *_LAST]]
     return kept if failures else kept[kept["status"] == "done"].reset_index(drop=True)
 
 

@@ -94,6 +94,11 @@ class Sweep:
                 varied[name] = None
         return tuple(varied)
 
+    @property
+    def parameters(self) -> tuple[str, ...]:
+        """Every parameter: what all points share, those of the list, those of the grid."""
+        return tuple(dict.fromkeys([*self.common, *(name for item in self.list for name in item), *self.grid]))
+
     def points(self) -> Iterator[Point]:
         """Every configuration, one after the other; the last axis of the grid varies fastest."""
         for item in self.list or ({},):
