@@ -361,9 +361,9 @@ def test_kill_9(tmp_path):
 from pathlib import Path
 for writers in (1, 2):
     found = toys.storm(
-        Path({str(tmp_path)!r}) / f"storm-{{writers}}", kills=25, n_points=5, n_seeds=20, writers=writers, seed=writers
+        Path({str(tmp_path)!r}) / f"storm-{{writers}}", kills=25, n_points=5, n_seeds=60, writers=writers, seed=writers
     )
-    assert found["kills"] > 10 * writers, found
+    assert found["kills"] > 5 * writers, found  # 300 runs of 5 ms are not done in the 50 ms before a kill
 """
     with process(code) as child:
         _, errors = child.communicate(timeout=300)

@@ -130,7 +130,8 @@ def storm(folder: Path, *, kills: int, n_points: int, n_seeds: int, writers: int
     from tl_dyck.sweep.store import Store, run_id
 
     log = folder.with_name(f"{folder.name}.log")
-    sweep = {"common": {"log": str(log)}, "grid": {"x": list(range(n_points))}, "seeds": n_seeds}
+    # a run takes 5 ms at least, so that kills hit runs too, and many are needed before all is done
+    sweep = {"common": {"log": str(log), "sleep": 0.005}, "grid": {"x": list(range(n_points))}, "seeds": n_seeds}
     worker._environment()  # what takes time is done before the fork
     rng = random.Random(seed)
 
