@@ -5,7 +5,7 @@
 - the floor: making a folder, and a file by rename, with nothing around it;
 - start again: how long it takes to find that everything is done;
 - table: loading, filtering and averaging it;
-- throughput: short training runs on all cores, against the sum of the runs' own times divided by the workers.
+- throughput: short training runs on all cores, against the sum of the times of single runs divided by the workers.
 """
 
 from __future__ import annotations
@@ -107,9 +107,15 @@ def throughput(root: Path, n_runs: int, steps: int) -> None:
     }
     done = run_sweep(sweep, root / "train", n_jobs=jobs, progress=False)
     own = float(load_results(root / "train")["seconds"].sum())
+    for seed in range(1000, 1003):  # one at a time, and the first to warm up
+        run_sweep({**sweep, "seeds": [seed]}, root / "alone", n_jobs=1, progress=False)
+    alone = load_results(root / "alone")
+    single = float(alone["seconds"][alone["seed"] > 1000].mean()) * done.total
     print(
         f"\n{done.total} training runs of {steps} steps, {jobs} workers: {done.seconds:.1f} s, the workers' start "
-        f"included; the runs' own times add up to {own:.1f} s: {own / jobs / done.seconds:.1%} of the ideal throughput"
+        f"included. Times of single runs add up to {single:.1f} s: {single / jobs / done.seconds:.0%} of the ideal "
+        f"throughput; as they were done here, several seeds together, they took {own:.1f} s: "
+        f"{own / jobs / done.seconds:.0%} of what that allows"
     )
 
 
