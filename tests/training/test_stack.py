@@ -51,7 +51,7 @@ def packed(tokens, extra=0, width=26):
     found = pack(
         tokens[..., :-1], lengths, depth=depth[..., :-1], targets=tokens[..., 1:], width=width + extra, filling=BOS
     )
-    return Batch(list(range(len(tokens))), found.tokens, found.depth, found.first, found.targets), found
+    return Batch(slice(0, len(tokens)), found.tokens, found.depth, found.first, found.targets), found
 
 
 def random_models(family, n_models, seed, **overrides):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import time
 from collections.abc import Sequence
@@ -15,6 +16,7 @@ from tl_dyck.models.embeddings import clip_depth
 from tl_dyck.tasks import DyckTask
 from tl_dyck.training.config import TrainConfig
 from tl_dyck.training.contrastive import ContrastiveRegularizer
+from tl_dyck.training.operations import GRAIN
 from tl_dyck.training.packing import Packed, pack
 from tl_dyck.training.run import POOL, RunState, stream
 from tl_dyck.training.stack import Batch, Stack
@@ -26,8 +28,8 @@ class Group:
     """Runs of one configuration, task and options, at the same step; one run is a group too.
 
     What a run reads in a step, its learning rate, its measurements, and the shapes of all that is computed for it do
-    not depend on the others. So it is the same as alone: bit for bit, if batched products of matrices are computed in
-    the same way whatever their number, as they are on CPUs with MKL; to rounding, if not.
+    not depend on the others, nor do the calls that compute it (`tl_dyck.training.operations`). So on the CPU it is the
+    same as alone, bit for bit; on a GPU, where products are batched, to rounding.
 
     Attributes:
         runs: those still in training; a run that has ended stays until it is taken out.
@@ -83,19 +85,20 @@ class Group:
             self._pool = (block, *self._packed(block))
         _, packed, pairs = self._pool
         first = index * len(self.runs)
-        needed = packed.rows[first : first + len(self.runs)].tolist()
-        batches = []
-        for rows in sorted({max(self._usual_rows, number) for number in needed}):
-            members = [i for i, number in enumerate(needed) if max(self._usual_rows, number) == rows]
-            whole = len(members) == len(needed)
-            mine: Any = slice(first, first + len(needed)) if whole else [first + i for i in members]
+        needed = packed.rows[first : first + len(self.runs)]
+        grain = _grain(self._width)
+        rows = (-(-needed // grain) * grain).clamp_min(self._usual_rows).tolist()
+        batches, begin = [], 0
+        for most, same in itertools.groupby(rows):
+            members = slice(begin, begin := begin + len(list(same)))
+            mine = slice(first + members.start, first + members.stop)
             batches.append(
                 Batch(
                     members=members,
-                    tokens=packed.tokens[mine, :rows],
-                    depth=packed.depth[mine, :rows],
-                    first=packed.first[mine, :rows],
-                    targets=packed.targets[mine, :rows],
+                    tokens=packed.tokens[mine, :most],
+                    depth=packed.depth[mine, :most],
+                    first=packed.first[mine, :most],
+                    targets=packed.targets[mine, :most],
                     pairs=None if pairs is None else pairs[:, mine],
                 )
             )
@@ -120,9 +123,17 @@ class Group:
         else:
             depth = clip_depth(tokens, task.language.depth(tokens), task.language)
         packed = pack(
-            tokens, lengths, depth=depth, targets=targets, width=self._width, least=self._usual_rows, filling=bos
+            tokens,
+            lengths,
+            depth=depth,
+            targets=targets,
+            width=self._width,
+            least=self._usual_rows,
+            grain=_grain(self._width),
+            filling=bos,
         )
-        pairs = None if shift is None else _pairs(packed.slots, lengths, shift)
+        longest = max(task.train_lengths) + 1
+        pairs = None if shift is None else _pairs(packed.slots, lengths, shift, longest)
         return packed.to(cfg.device), None if pairs is None else pairs.to(cfg.device)
 
     def _with_prefixed(self, block: int, tokens: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -141,22 +152,36 @@ class Group:
 
 
 def _layout(task: DyckTask, options: TrainConfig) -> tuple[int, int]:
-    """Width of a row, and the number of rows that is enough for all but one batch in a hundred or so."""
+    """Width of a row, and the number of rows that is enough for all but one batch in a hundred or so.
+
+    Of the widths that fit the longest string, the one with the fewest slots; see `_grain`.
+    """
     lengths = np.array(task.train_lengths, dtype=float)
-    width, copies = int(lengths.max()), 1
+    longest, copies = int(lengths.max()), 1
     if options.contrastive_weight:
         copies, pairs = 2, task.language.max_depth
-        width += 1 + 2 * pairs
+        longest += 1 + 2 * pairs
         lengths = np.concatenate([2 * lengths + 2 + 2 * r for r in range(1, pairs + 1)])
     total = options.batch_size * lengths.mean() + 2 * math.sqrt(options.batch_size) * lengths.std()
-    return width, min(math.ceil(total / width) + copies, copies * options.batch_size)
+
+    def enough(width: int) -> int:
+        grain = _grain(width)
+        return -(-min(math.ceil(total / width) + copies, copies * options.batch_size) // grain) * grain
+
+    width = min(range(longest, longest + GRAIN), key=lambda width: width * enough(width))
+    return width, enough(width)
 
 
-def _pairs(slots: Tensor, lengths: Tensor, shift: Tensor) -> Tensor:
+def _grain(width: int) -> int:
+    """Of so many rows, or a multiple, the number of slots is one of `GRAIN`, as `operations` wants it."""
+    return GRAIN // math.gcd(width, GRAIN)
+
+
+def _pairs(slots: Tensor, lengths: Tensor, shift: Tensor, longest: int) -> Tensor:
     """Slots of each bracket in its string and in the prefixed one, ``[2, group, string * pos]``; others are both 0."""
     count = shift.shape[1]
-    here = torch.arange(1, int(lengths[:, :count].max()), device=slots.device)
-    before = slots[:, :count, 1 : len(here) + 1]
+    here = torch.arange(1, longest, device=slots.device)
+    before = slots[:, :count, 1:longest]
     after = slots[:, count:].gather(2, here + shift[:, :, None])
     beyond = here >= lengths[:, :count, None]
     return torch.stack([before, after]).masked_fill(beyond, 0).flatten(2)

@@ -1,13 +1,154 @@
-"""Operations of the stacked forward pass whose gradients are written by hand, in fewer steps than autograd takes."""
+"""Operations of the stacked forward pass, with gradients written by hand, in which no model feels its neighbours.
+
+How a product of matrices is rounded depends on more than its numbers: linear algebra libraries choose the order of
+its sums by the shapes, by how many products are asked for at once, and by where operands begin in memory. So on the
+CPU the products of each model are calls of their own, always of the same shapes, and all that they read and write
+begins on a boundary of `BOUNDARY` bytes: the calls that are made for a model are those that are made for it alone.
+Elementwise operations take all models at once, since they round each number by itself (vector or scalar instructions
+may differ for exponentials and the like, so a model has a multiple of `GRAIN` numbers there).
+
+On a GPU all models share batched products: sums may be rounded in another way there.
+"""
 
 from __future__ import annotations
 
+import itertools
+import math
+import operator
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
-__all__ = ["attend", "unit_norm"]
+__all__ = ["BOUNDARY", "GRAIN", "aligned", "attend", "attend_uniformly", "linear", "look_up", "unit_norm"]
+
+#: Bytes; the alignment for which libraries promise the same bits, and that of every tensor that torch allocates.
+BOUNDARY = 64
+
+#: Numbers: so many of at least two bytes fill a boundary, and two vector registers of any processor.
+GRAIN = 32
+
+
+def aligned(n_models: int, shape: Sequence[int], *, like: Tensor) -> Tensor:
+    """An uninitialised ``[model, *shape]`` in which each model's part is contiguous and begins on a boundary."""
+    size = math.prod(shape)
+    if n_models == 1 or size % GRAIN == 0:
+        return like.new_empty(n_models, *shape)
+    strides = itertools.accumulate(reversed(shape[1:]), operator.mul, initial=1)
+    padded = -(-size // GRAIN) * GRAIN
+    return like.new_empty(n_models * padded).as_strided((n_models, *shape), (padded, *reversed([*strides])))
+
+
+def _product(a: Tensor, b: Tensor, added: Tensor | None = None, scale: float = 1.0) -> Tensor:
+    """For each model scale · a b, or that added to something.
+
+    Args:
+        a: ``[model, m, k]``, or ``[model, row, m, k]`` with a product for each row.
+        b: likewise.
+        added: ``[model, n]``, or with rows ``[model, row, m, n]``.
+        scale: without `added`, 1.
+    """
+    batched = a.ndim == 4
+    if a.is_cuda:
+        if added is None:
+            return torch.matmul(a, b)
+        return torch.add(added if batched else added[:, None], torch.matmul(a, b), alpha=scale)
+    shape = (*a.shape[1:-1], b.shape[-1])
+    if added is None:
+        plain = torch.bmm if batched else torch.mm
+        if len(a) == 1:  # saves a third of the overhead, and is the same call
+            return plain(a[0], b[0]).unsqueeze_(0)
+        out = aligned(len(a), shape, like=a)
+        for own_a, own_b, own_out in zip(a.unbind(), b.unbind(), out.unbind(), strict=True):
+            plain(own_a, own_b, out=own_out)
+        return out
+    adding = torch.baddbmm if batched else torch.addmm
+    if len(a) == 1:
+        return adding(added[0], a[0], b[0], alpha=scale).unsqueeze_(0)
+    out = aligned(len(a), shape, like=a)
+    for own, own_a, own_b, own_out in zip(added.unbind(), a.unbind(), b.unbind(), out.unbind(), strict=True):
+        adding(own, own_a, own_b, alpha=scale, out=own_out)
+    return out
+
+
+class _Linear(torch.autograd.Function):
+    """y = (x ∘ scale + shift) W + b = x V + c, with V = diag(scale) W and c = b + shift W, which are small."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, W: Tensor, b: Tensor, scale: Tensor | None, shift: Tensor | None) -> Tensor:
+        V, c = W, b
+        if scale is not None and shift is not None:
+            V = torch.mul(W, scale[:, :, None], out=aligned(len(W), W.shape[1:], like=W))
+            c = b + (shift[:, :, None] * W).sum(1)  # a product with one row would be rounded by how W is aligned
+        ctx.save_for_backward(x, W, V, scale, shift)
+        return _product(x, V, c)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        (dy,) = gradients
+        x, W, V, scale, shift = ctx.saved_tensors
+        dx = _product(dy, V.transpose(1, 2)) if ctx.needs_input_grad[0] else None
+        dW = _product(x.transpose(1, 2), dy)
+        db = dy.sum(1)
+        if scale is None:
+            return dx, dW, db, None, None
+        d_scale = (dW * W).sum(2)
+        d_shift = (W * db[:, None]).sum(2)
+        dW *= scale[:, :, None]
+        dW += shift[:, :, None] * db[:, None]
+        return dx, dW, db, d_scale, d_shift
+
+
+def linear(x: Tensor, W: Tensor, b: Tensor, scale: Tensor | None = None, shift: Tensor | None = None) -> Tensor:
+    """The linear map of x, or of x scaled and shifted, by the weights of each model.
+
+    Args:
+        x: ``[model, slot, in]``.
+        W: ``[model, in, out]``.
+        b: ``[model, out]``.
+        scale: of x, as a LayerNorm has it, ``[model, in]``; None for none.
+        shift: likewise.
+
+    Returns:
+        ``[model, slot, out]``.
+    """
+    out: Tensor = _Linear.apply(x, W, b, scale, shift)
+    return out
+
+
+class _LookUp(torch.autograd.Function):
+    """Rows of a table; its gradient is a product with the indicator of each row, faster than adding one by one."""
+
+    @staticmethod
+    def forward(ctx: Any, table: Tensor, index: Tensor) -> Tensor:
+        ctx.save_for_backward(index)
+        n_models, ctx.number, size = table.shape
+        if table.stride(0) == 0:  # the same for all
+            return torch.nn.functional.embedding(index, table[0])
+        offsets = torch.arange(0, n_models * ctx.number, ctx.number, device=index.device)
+        return torch.nn.functional.embedding(index + offsets[:, None], table.reshape(-1, size))
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        (gradient,) = gradients
+        (index,) = ctx.saved_tensors
+        chosen = gradient.new_zeros(len(index), ctx.number, index.shape[1]).scatter_(1, index[:, None], 1)
+        return _product(chosen, gradient), None
+
+
+def look_up(table: Tensor, index: Tensor) -> Tensor:
+    """Of each model's vectors those that `index` names.
+
+    Args:
+        table: ``[model, number, size]``.
+        index: ``[model, slot]``.
+
+    Returns:
+        ``[model, slot, size]``.
+    """
+    out: Tensor = _LookUp.apply(table, index)
+    return out
 
 
 class _UnitNorm(torch.autograd.Function):
@@ -44,16 +185,15 @@ class _Attention(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, qkv: Tensor, mask: Tensor, scale: float) -> Tensor:
-        n_heads = qkv.shape[3]
         parts, patterns = [], []
-        for head in range(n_heads):
-            q, k, v = qkv[:, :, :, head].unbind(2)
-            pattern = torch.baddbmm(mask, q, k.transpose(1, 2), alpha=scale).softmax(-1)
-            parts.append(torch.bmm(pattern, v))
+        for head in range(qkv.shape[4]):
+            q, k, v = qkv[:, :, :, :, head].unbind(3)
+            pattern = _product(q, k.transpose(2, 3), mask, scale).softmax(-1)
+            parts.append(_product(pattern, v))
             patterns.append(pattern)
         ctx.save_for_backward(qkv, *patterns)
         ctx.scale = scale
-        return parts[0].unsqueeze(2) if n_heads == 1 else torch.stack(parts, dim=2)
+        return parts[0].unsqueeze(3) if len(parts) == 1 else torch.stack(parts, dim=3)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
@@ -61,14 +201,14 @@ class _Attention(torch.autograd.Function):
         qkv, *patterns = ctx.saved_tensors
         out = torch.empty_like(qkv)
         for head, pattern in enumerate(patterns):
-            q, k, v = qkv[:, :, :, head].unbind(2)
-            g = dz[:, :, head]
-            d_pattern = torch.bmm(g, v.transpose(1, 2))
+            q, k, v = qkv[:, :, :, :, head].unbind(3)
+            g = dz[:, :, :, head]
+            d_pattern = _product(g, v.transpose(2, 3))
             scores = torch._softmax_backward_data(d_pattern, pattern, -1, pattern.dtype)
             scores *= ctx.scale
-            out[:, :, 0, head] = torch.bmm(scores, k)
-            out[:, :, 1, head] = torch.bmm(scores.transpose(1, 2), q)
-            out[:, :, 2, head] = torch.bmm(pattern.transpose(1, 2), g)
+            out[:, :, :, 0, head] = _product(scores, k)
+            out[:, :, :, 1, head] = _product(scores.transpose(2, 3), q)
+            out[:, :, :, 2, head] = _product(pattern.transpose(2, 3), g)
         return out, None, None
 
 
@@ -76,12 +216,38 @@ def attend(qkv: Tensor, mask: Tensor, scale: float) -> Tensor:
     """Softmax attention of packed rows.
 
     Args:
-        qkv: ``[row, slot, 3, head, d_head]``.
-        mask: added to the scores, 0 or -inf, ``[row, slot, slot]``.
+        qkv: ``[model, row, slot, 3, head, d_head]``.
+        mask: added to the scores, 0 or -inf, ``[model, row, slot, slot]``.
         scale: of the scores.
 
     Returns:
-        ``[row, slot, head, d_head]``.
+        ``[model, row, slot, head, d_head]``.
     """
     out: Tensor = _Attention.apply(qkv, mask, scale)
+    return out
+
+
+class _UniformAttention(torch.autograd.Function):
+    """z = A v for a constant A."""
+
+    @staticmethod
+    def forward(ctx: Any, v: Tensor, pattern: Tensor) -> Tensor:
+        ctx.save_for_backward(pattern)
+        return _product(pattern, v)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        (dz,) = gradients
+        (pattern,) = ctx.saved_tensors
+        return _product(pattern.transpose(2, 3), dz), None
+
+
+def attend_uniformly(v: Tensor, pattern: Tensor) -> Tensor:
+    """Attention whose pattern is given.
+
+    Args:
+        v: values of all heads, ``[model, row, slot, size]``.
+        pattern: ``[model, row, slot, slot]``.
+    """
+    out: Tensor = _UniformAttention.apply(v, pattern)
     return out

@@ -79,6 +79,7 @@ def pack(
     targets: Int[Tensor, "group string pos"],
     width: int,
     least: int = 1,
+    grain: int = 1,
     filling: int,
 ) -> Packed:
     """Lay the first `lengths` tokens of each string, with what belongs to them, into rows.
@@ -90,11 +91,12 @@ def pack(
         targets: see `Packed`; `filling` stands for `IGNORED`.
         width: of a row.
         least: number of rows, used or not.
+        grain: the number of rows is a multiple of it.
         filling: the token of slots where nothing is.
     """
     groups = len(tokens)
     starts, rows = (torch.from_numpy(array) for array in place(lengths.numpy(), width))
-    size = max(least, int(rows.max())) * width
+    size = -(-max(least, int(rows.max())) // grain) * grain * width
     here = torch.arange(tokens.shape[-1])
     used = here < lengths[:, :, None]
     slots = (starts[:, :, None] + here).masked_fill_(~used, 0)

@@ -1,8 +1,8 @@
 """Models of one configuration as one: stacked parameters, one forward pass, one optimizer.
 
 A training step of one small model is spent on launching some hundred operations, each of which takes longer to launch
-than to compute. Here every operation works on all models at once: a weight ``[in, out]`` of n models is one leaf
-``[n, in, out]``, and ``x @ W`` one batched product. The models themselves stay what they are, for their parameters
+than to compute. Here operations work on all models at once: a weight ``[in, out]`` of n models is one leaf
+``[n, in, out]``; only products of matrices are made model by model (`tl_dyck.training.operations` says why). The models themselves stay what they are, for their parameters
 become views of the leaves: whoever reads or saves a model in between sees what the stack has made of it.
 
 No operation mixes two models, so one whose numbers are no longer finite leaves the others as they are.
@@ -10,6 +10,7 @@ No operation mixes two models, so one whose numbers are no longer finite leaves 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,9 +19,10 @@ import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
+from torch.optim.adamw import adamw
 
 from tl_dyck.models import DyckTransformer
-from tl_dyck.training.operations import attend, unit_norm
+from tl_dyck.training.operations import GRAIN, attend, attend_uniformly, linear, look_up, unit_norm
 from tl_dyck.training.packing import IGNORED
 
 __all__ = ["Batch", "Moments", "Stack"]
@@ -36,7 +38,7 @@ class Batch:
     """What one step of some models of a stack reads: for each, rows of slots (see `Packed`).
 
     Attributes:
-        members: which models, ascending.
+        members: which models: some that are neighbours, or all.
         tokens: ``[model, row, slot]``.
         depth: ``[model, row, slot]``.
         first: ``[model, row, slot]``.
@@ -45,7 +47,7 @@ class Batch:
             ``[2, model, pair]``; two zeros are no pair; None without the regularisation.
     """
 
-    members: list[int]
+    members: slice
     tokens: Int[Tensor, "model row slot"]
     depth: Int[Tensor, "model row slot"]
     first: Int[Tensor, "model row slot"]
@@ -77,12 +79,11 @@ class Stack:
         buffers, leaves = _flattened(self._joined([dict(own) for own in parameters]))
         means, self._means = _flattened(self._joined(first))
         squares, self._squares = _flattened(self._joined(second))
+        self._slopes, self._gradients = _flattened({name: torch.zeros_like(leaf) for name, leaf in leaves.items()})
         self.leaves = {name: leaf.requires_grad_() for name, leaf in leaves.items()}
-        self.optimizer = torch.optim.AdamW(list(buffers.values()), weight_decay=weight_decay, fused=True)
-        self._buffers = buffers
-        for dtype, buffer in buffers.items():
-            made = torch.tensor(float(step), device=buffer.device)
-            self.optimizer.state[buffer] = {"step": made, "exp_avg": means[dtype], "exp_avg_sq": squares[dtype]}
+        made = {dtype: torch.tensor(float(step), device=buffer.device) for dtype, buffer in buffers.items()}
+        self._weight_decay = weight_decay
+        self._adam = [(buffers[key], self._slopes[key], means[key], squares[key], made[key]) for key in buffers]
         for index, own in enumerate(parameters):
             for name, value in self._views({k: leaf.detach() for k, leaf in self.leaves.items()}, index).items():
                 own[name].data = value
@@ -111,21 +112,23 @@ class Stack:
             For each model, what was descended, and the cross-entropy in it, both before the step.
         """
         totals, losses = [0.0] * len(self.models), [0.0] * len(self.models)
+        for slope in self._slopes.values():
+            slope.zero_()
         for batch in batches:
             nats, contrast = self.losses(batch)
             total = nats if contrast is None else nats + contrastive_weight * contrast
-            total.sum().backward()
-            for index, *numbers in zip(batch.members, total.tolist(), nats.tolist(), strict=True):
-                totals[index], losses[index] = numbers
-        for group in self.optimizer.param_groups:
-            group["lr"] = rate
-        gradients = {}
-        for name, leaf in self.leaves.items():
-            gradients[name] = torch.zeros_like(leaf) if leaf.grad is None else leaf.grad
-            leaf.grad = None
-        for dtype, buffer in _flattened(gradients)[0].items():
-            self._buffers[dtype].grad = buffer
-        self.optimizer.step()
+            gradients = torch.autograd.grad(total.sum(), list(self.leaves.values()), allow_unused=True)
+            for kept, gradient in zip(self._gradients.values(), gradients, strict=True):
+                if gradient is not None:
+                    kept += gradient
+            totals[batch.members], losses[batch.members] = total.tolist(), nats.tolist()
+        parameters, slopes, means, squares, steps = map(list, zip(*self._adam, strict=True))
+        with torch.no_grad():
+            adamw(
+                *(parameters, slopes, means, squares, [], steps),
+                **{"lr": rate, "beta1": 0.9, "beta2": 0.999, "eps": 1e-8, "weight_decay": self._weight_decay},
+                **{"amsgrad": False, "maximize": False, "fused": True},
+            )
         return totals, losses
 
     def losses(self, batch: Batch) -> tuple[Float[Tensor, " model"], Float[Tensor, " model"] | None]:
@@ -142,11 +145,10 @@ class Stack:
         """Those at every slot, row after row; the vocabulary is not last, since a softmax over few numbers is slow."""
         cfg, width = self.cfg, batch.tokens.shape[2]
         self._active = self.leaves
-        if len(batch.members) < len(self.models):
-            chosen = torch.tensor(batch.members, device=batch.tokens.device)
-            self._active = {name: leaf.index_select(0, chosen) for name, leaf in self.leaves.items()}
+        if len(batch.tokens) < len(self.models):
+            self._active = {name: leaf[batch.members] for name, leaf in self.leaves.items()}
         seen = batch.first * width + torch.arange(width, device=batch.first.device)
-        mask = self._table(width).index_select(0, seen.flatten()).view(-1, width, width)
+        mask = self._table(width).index_select(0, seen.flatten()).view(*seen.shape, width)
         x, projected = self._embedded(batch)
         for layer in range(cfg.n_layers):
             block = f"blocks.{layer}."
@@ -174,17 +176,21 @@ class Stack:
         vectors, index = self._vectors(batch)
         if cfg.position == "none":
             projected = self._linear(vectors, "blocks.0.attn.W_QKV", "blocks.0.attn.b_QKV", "blocks.0.ln1")
-            return _looked_up(vectors, index), _looked_up(projected, index)
-        x, position = _looked_up(vectors, index), torch.arange(width, device=index.device) - batch.first
+            return look_up(vectors, index), look_up(projected, index)
+        x, position = look_up(vectors, index), (torch.arange(width, device=index.device) - batch.first).flatten(1)
         table: Any = self._active.get("pos_embed.W_pos", model.pos_embed.W_pos.expand(n_models, -1, -1))
-        return x + _looked_up(table[:, :width], position), None
+        return x + look_up(_filled_up(table[:, :width]), position), None
 
     def _vectors(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """All vectors that tokens are embedded as, ``[model, number, d_model]``, and which one each slot has."""
+        """All vectors that tokens are embedded as, ``[model, number, d_model]``, and which one each slot has.
+
+        There are zeros for filling, so that each model's begin on a boundary.
+        """
         if self.cfg.embedding == "token":
-            return self._active["embed.W_E"], batch.tokens
+            return _filled_up(self._active["embed.W_E"]), batch.tokens.flatten(1)
         table: Any = self.models[0].embed.table
-        return table.flatten(0, 1).expand(len(batch.tokens), -1, -1), batch.tokens * table.shape[1] + batch.depth
+        vectors = _filled_up(table.flatten(0, 1)).expand(len(batch.tokens), -1, -1)
+        return vectors, (batch.tokens * table.shape[1] + batch.depth).flatten(1)
 
     def _table(self, width: int) -> Tensor:
         """Row ``first * width + slot``: how a slot sees the slots of its row, if its string begins at `first`.
@@ -205,23 +211,21 @@ class Stack:
         return self._tables[width]
 
     def _linear(self, x: Tensor, weight: str, bias: str, norm: str) -> Tensor:
-        """The linear map of x, or of its LayerNorm, whose scale and shift go into W and b, which are smaller."""
-        W, b = self._active[weight].flatten(2), self._active[bias].flatten(1)[:, None]
+        """The linear map of x, or of its LayerNorm."""
+        W, b, scale, shift = self._active[weight].flatten(2), self._active[bias].flatten(1), None, None
         if f"{norm}.w" in self._active:
             x = F.layer_norm(x, x.shape[-1:], eps=self.cfg.eps)
-            b = torch.baddbmm(b, self._active[f"{norm}.b"][:, None], W)
-            W = self._active[f"{norm}.w"][:, :, None] * W
-        return torch.baddbmm(b, x, W)
+            scale, shift = self._active[f"{norm}.w"], self._active[f"{norm}.b"]
+        return linear(x, W, b, scale, shift)
 
     def _attention(self, projected: Tensor, mask: Tensor, block: str) -> Tensor:
-        cfg, rows, width = self.cfg, *mask.shape[:2]
+        cfg, packed = self.cfg, mask.shape[:3]
         if self._uniform:
-            z = torch.bmm(mask, projected.view(rows, width, -1))
+            z = attend_uniformly(projected.reshape(*packed, -1), mask)
         else:
-            z = attend(projected.view(rows, width, 3, cfg.n_heads, cfg.d_head), mask, self._scale)
+            z = attend(projected.reshape(*packed, 3, cfg.n_heads, cfg.d_head), mask, self._scale)
         W_O = self._active[f"{block}attn.W_O"].flatten(1, 2)
-        z = z.reshape(len(projected), -1, W_O.shape[1])
-        return torch.baddbmm(self._active[f"{block}attn.b_O"][:, None], z, W_O)
+        return linear(z.reshape(len(projected), -1, W_O.shape[1]), W_O, self._active[f"{block}attn.b_O"])
 
     def _mlp(self, x: Tensor, layer: int) -> Tensor:
         name = f"blocks.{layer}.mlp"
@@ -273,29 +277,28 @@ class Stack:
 
 
 def _flattened(tensors: dict[str, Tensor]) -> tuple[dict[torch.dtype, Tensor], dict[str, Tensor]]:
-    """One long tensor for each data type, and the tensors as views of it.
+    """One long tensor for each data type, so that Adam is one operation, and the tensors as views of it.
 
-    Adam is one operation then. The length is a multiple of what a processor takes at once, since it may round the
-    rest, taken one by one, in another way, and so a model's numbers would depend on its place in the stack.
+    Each model's part of each tensor begins on a boundary, wherever it stands in the stack, and the length is a multiple
+    of `GRAIN`, for a processor may round the rest, taken one by one, in another way (see `operations`).
     """
     buffers, views = {}, {}
     for dtype in dict.fromkeys(tensor.dtype for tensor in tensors.values()):
-        parts = {name: tensor.flatten() for name, tensor in tensors.items() if tensor.dtype == dtype}
-        like = next(iter(parts.values()))
-        rest = -sum(map(len, parts.values())) % 64
-        buffers[dtype] = torch.cat([*parts.values(), like.new_zeros(rest)])
-        cut = buffers[dtype].split([*map(len, parts.values()), rest])
-        views.update({name: view.view(tensors[name].shape) for name, view in zip(parts, cut[:-1], strict=True)})
-    return buffers, views
+        chosen = {name: tensor for name, tensor in tensors.items() if tensor.dtype == dtype}
+        sizes = [math.prod(tensor.shape[1:]) for tensor in chosen.values()]
+        shapes = [(len(t), -(-size // GRAIN) * GRAIN) for t, size in zip(chosen.values(), sizes, strict=True)]
+        like = next(iter(chosen.values()))
+        buffers[dtype] = like.new_zeros(sum(map(math.prod, shapes)))
+        parts = buffers[dtype].split([*map(math.prod, shapes)])
+        for (name, tensor), part, shape, size in zip(chosen.items(), parts, shapes, sizes, strict=True):
+            views[name] = part.view(shape)[:, :size].view(tensor.shape)
+            views[name].copy_(tensor)
+    return buffers, {name: views[name] for name in tensors}
 
 
-def _looked_up(vectors: Tensor, index: Tensor) -> Tensor:
-    """Of each model's vectors those that `index` names, ``[model, slots, size]``."""
-    n_models, number, size = vectors.shape
-    if not vectors.requires_grad and vectors.stride(0) == 0:
-        return F.embedding(index.flatten(1), vectors[0])
-    offsets = torch.arange(0, n_models * number, number, device=index.device)
-    return F.embedding(index.flatten(1) + offsets[:, None], vectors.reshape(-1, size))
+def _filled_up(vectors: Tensor) -> Tensor:
+    """``[(model,) number, size]`` with rows of zeros to a multiple of `GRAIN`."""
+    return F.pad(vectors, (0, 0, 0, -vectors.shape[-2] % GRAIN))
 
 
 def _trained(model: DyckTransformer) -> dict[str, nn.Parameter]:
