@@ -240,7 +240,7 @@ def test_another_metric_in_the_folder(importance, other, tmp_path):
     call = partial(importance, planted(scale=30.0), sample, folder=tmp_path, progress=False)
     options = FinetuneConfig(penalties=(0.1,), steps=1, n_eval=5)
     call(metric, options=options)
-    with pytest.raises(CorruptFileError, match="of another run: it differs in metric. Choose another folder"):
+    with pytest.raises(CorruptFileError, match=r"of another run: it differs in metric\. Choose another folder"):
         call(other, options=options)
 
 
@@ -265,7 +265,7 @@ def test_a_run_that_does_not_say_its_metric_is_not_believed(change, tmp_path):
     call()
     saved = json.loads((tmp_path / "gates.json").read_text())
     (tmp_path / "gates.json").write_text(json.dumps({**saved, **change}))
-    with pytest.raises(CorruptFileError, match="delete it to start again|it differs in metric"):
+    with pytest.raises(CorruptFileError, match=r"delete it to start again|it differs in metric"):
         call()
 
 
