@@ -247,7 +247,7 @@ def metric_numbers(model: Any, metric: Metric, source: Source) -> dict[str, list
 
 def rounding(model: Any) -> float:
     """The share by which `metric_numbers` of one metric may differ between machines."""
-    return max(1e-4, torch.finfo(model.cfg.dtype).eps ** 0.5)
+    return max(1e-4, math.sqrt(torch.finfo(model.cfg.dtype).eps))
 
 
 def bar(enabled: bool) -> rich_progress.Progress:

@@ -55,4 +55,4 @@ def is_kept(path: Path, identity: dict[str, Any], names: Iterable[str]) -> bool:
     if not isinstance(saved, dict) or saved.get("identity") != identity or not isinstance(saved.get("files"), dict):
         return False
     there = [name for name in names if name in saved["files"] and (path.parent / name).is_file()]
-    return file_digests(path.parent, there) == saved["files"]
+    return bool(file_digests(path.parent, there) == saved["files"])
