@@ -59,6 +59,10 @@ bench: $(READY) ## run the benchmarks
 docs: $(READY) $(DOCS) ## build the documentation in build/site
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet $(ARGS)
 
+.PHONY: readme-figures
+readme-figures: $(READY) ## write the tables of README.md from docs/results (ARGS="--record study results/study" first records)
+	$(BIN)/python docs/figures.py $(ARGS)
+
 # torch itself says which CUDA packages it needs, so those are not pinned here.
 constraints: $(READY) ## resolve constraints.txt again, keeping pins that still fit (needs the network)
 	$(BIN)/python -m pip install --quiet uv

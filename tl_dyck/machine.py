@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 import os
 import platform
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import torch
 
-__all__ = ["environment", "one_thread"]
+__all__ = ["cpu_name", "environment", "one_thread"]
 
 
 def environment() -> dict[str, Any]:
@@ -21,9 +23,24 @@ def environment() -> dict[str, Any]:
         "versions": {name: importlib.metadata.version(name) for name in packages},
         "python": platform.python_version(),
         "platform": platform.platform(),
+        "cpu": cpu_name(),
         "cpu_cores": os.cpu_count(),
         "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
     }
+
+
+def cpu_name(cpuinfo: str | Path = "/proc/cpuinfo") -> str:
+    """The model of the CPU, as it calls itself; its architecture where it does not say.
+
+    Args:
+        cpuinfo: where Linux describes the CPU.
+    """
+    with contextlib.suppress(OSError):
+        for line in Path(cpuinfo).read_text(encoding="utf-8", errors="replace").splitlines():
+            name, _, value = line.partition(":")
+            if name.strip().lower() in ("model name", "cpu model", "hardware") and value.strip():
+                return " ".join(value.split())
+    return platform.processor() or platform.machine() or "unknown"
 
 
 @contextmanager

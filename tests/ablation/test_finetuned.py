@@ -12,13 +12,29 @@ import torch
 
 from tests.ablation.conftest import dyck_model, plain_model
 from tests.ablation.planted import KINDS, USEFUL, USELESS, metric, metric_of_one, planted, sample
-from tl_dyck.ablation import FinetuneConfig, MetricError, closing_accuracy, finetuned_importance, log_likelihood
-from tl_dyck.ablation.tuning import Source, Tuner, weights_digest
+from tl_dyck.ablation import (
+    FinetuneConfig,
+    MetricError,
+    closing_accuracy,
+    finetuned_importance,
+    leave_one_out_importance,
+    log_likelihood,
+    measure_heads,
+)
+from tl_dyck.ablation.tuning import Source, Tuner
 from tl_dyck.files import CorruptFileError
 from tl_dyck.models.construct import decoy_head, uniform_attention
+from tl_dyck.models.digest import weights_digest
 from tl_dyck.tasks import load_task
 
 TASK = load_task("dyck-2-4")
+
+
+def measured(model, data, metric_, *, options, **rest):
+    """The gates and leave-one-out of `measure_heads`, in the order of the others' arguments."""
+    return measure_heads(model, data, metric_, modes=(), n=5, finetune=options, leave_one_out=options, **rest)
+
+
 tune = partial(finetuned_importance, progress=False)
 
 
@@ -185,7 +201,7 @@ def test_checkpoints_every_so_often(tmp_path):
 
     def fails(logits, tokens):
         calls.append(1)
-        if len(calls) > 9:
+        if len(calls) > 11:  # two that show which metric it is, one before, eight steps
             raise RuntimeError("killed")
         return metric(logits, tokens)
 
@@ -210,6 +226,47 @@ def test_another_run_in_the_folder(what, tmp_path):
     }
     with pytest.raises(CorruptFileError, match=f"of another run: it differs in {what}"):
         tune(metric=metric, folder=tmp_path, **{**run, what: other[what]})
+
+
+def with_another(metric_, wrong_by):
+    """The same metric but for a factor."""
+    return lambda logits, tokens: metric_(logits, tokens) * (1 + wrong_by)
+
+
+@pytest.mark.parametrize("importance", [finetuned_importance, leave_one_out_importance, measured])
+@pytest.mark.parametrize("other", [metric_of_one, with_another(metric, 1e-2)])
+def test_another_metric_in_the_folder(importance, other, tmp_path):
+    """Also where a model makes no mistakes, so that every metric says nearly 0 of it."""
+    call = partial(importance, planted(scale=30.0), sample, folder=tmp_path, progress=False)
+    options = FinetuneConfig(penalties=(0.1,), steps=1, n_eval=5)
+    call(metric, options=options)
+    with pytest.raises(CorruptFileError, match=r"of another run: it differs in metric\. Choose another folder"):
+        call(other, options=options)
+
+
+def test_rounding_makes_no_other_metric(tmp_path):
+    call = partial(tune, planted(), sample, options=FinetuneConfig(penalties=(0.1,), steps=1), folder=tmp_path)
+    assert call(with_another(metric, 1e-6)).metric == call(metric).metric
+
+
+def test_another_setting_of_the_model_in_the_folder(tmp_path):
+    """It has the same weights."""
+    call = partial(tune, data=sample, metric=metric, options=FinetuneConfig(penalties=(0.1,), steps=1), folder=tmp_path)
+    call(planted())
+    colder = planted()
+    colder.blocks[0].attn.attn_scale *= 30.0
+    with pytest.raises(CorruptFileError, match="it differs in what the model computes"):
+        call(colder)
+
+
+@pytest.mark.parametrize("change", [{"format": "tl_dyck.ablation/1"}, {"numbers": None}, {"numbers": {"metric": "?"}}])
+def test_a_run_that_does_not_say_its_metric_is_not_believed(change, tmp_path):
+    call = partial(tune, planted(), sample, metric, options=FinetuneConfig(penalties=(0.1,), steps=1), folder=tmp_path)
+    call()
+    saved = json.loads((tmp_path / "gates.json").read_text())
+    (tmp_path / "gates.json").write_text(json.dumps({**saved, **change}))
+    with pytest.raises(CorruptFileError, match=r"delete it to start again|it differs in metric"):
+        call()
 
 
 @pytest.mark.parametrize("damage", ["truncated", "not ours", "gone"])

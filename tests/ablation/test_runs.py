@@ -79,6 +79,23 @@ def test_a_model_alone(tmp_path):
         ablate_runs([tmp_path / "mine"] * 2, tmp_path / "d", config=config, n_jobs=1)
 
 
+def test_what_was_measured_otherwise_is_refused(tmp_path):
+    """On a model of the same weights with other settings, or by another version."""
+    config = AblateConfig(finetune=None, leave_one_out=None, n=6, n_bootstrap=5)
+
+    def ablate(**options):
+        save_model(build_model(get_config("gpt", "dyck-2-4", n_heads=2, d_model=8, **options)), tmp_path / "mine")
+        ablate_runs([tmp_path / "mine"], tmp_path / "a", config=config, n_jobs=1, progress=False)
+
+    ablate()
+    with pytest.raises(CorruptFileError, match="of another model, task"):
+        ablate(eps=0.5)
+    (path,) = (tmp_path / "a" / "models").rglob("model.json")
+    path.write_text(json.dumps({**json.loads(path.read_text()), "format": "tl_dyck.ablation-report/1"}))
+    with pytest.raises(CorruptFileError, match="what another version measured"):
+        ablate()
+
+
 def test_runs_are_found_in_order(tmp_path):
     for family, seed in (("gpt", 10), ("gpt", 9), ("eq6", 1)):
         save_model(build_model(get_config(family, "dyck-2-4", d_model=8)), tmp_path / "runs" / family / f"seed-{seed}")

@@ -101,6 +101,14 @@ def test_next_token_probs_of_whole_strings_end_in_zeros():
     assert rows[0, 0].tolist() == [0.5, 0, 0.5, 0, 0]
 
 
+@pytest.mark.parametrize("shape", [(0,), (3, 0), (0, 3), (2, 3, 0)])
+def test_next_token_probs_of_empty_strings_say_nothing(shape):
+    """Without BOS nothing is said about the first token, so there is no row for an empty string."""
+    distribution, tokens = DyckDistribution(DyckLanguage(2, 4)), torch.zeros(shape, dtype=torch.long)
+    assert distribution.next_token_probs(tokens, mode="complete", remaining=4).shape == (*shape, 5)
+    assert distribution.next_token_probs(tokens).shape == (*shape, 5)
+
+
 def test_next_token_probs_on_the_boundaries():
     distribution = DyckDistribution(DyckLanguage(2, 2), 0.3)
     rows = distribution.next_token_probs(torch.tensor([4, 0, 2, 3, 1]))

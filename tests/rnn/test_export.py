@@ -140,6 +140,25 @@ def test_a_model_with_its_own_forward_is_refused() -> None:
     export_rnn(model, verify=False)
 
 
+class Rounding(HookedTransformer):
+    """A subclass that rounds otherwise than its parts: the last logit, which is the only large one."""
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        logits = super().forward(*args, **kwargs)
+        return torch.cat([logits[..., :-1], logits[..., -1:] * (1 + 1e-4)], -1)
+
+
+def test_rounding_counts_against_the_largest_logit() -> None:
+    """A small logit beside it, here 0, makes it no other function."""
+    model = case("relu").build()
+    with torch.no_grad():
+        model.unembed.W_U[:, :-1] = 0
+        model.unembed.b_U[:] = 0
+        model.unembed.b_U[-1] = 100
+    model.__class__ = Rounding
+    export_rnn(model)
+
+
 class Uncausal(nn.Module):
     def __init__(self, attn: nn.Module) -> None:
         super().__init__()

@@ -19,8 +19,18 @@ from tl_dyck.ablation.frozen import scaling_hooks
 from tl_dyck.ablation.gates import closed_below, expected_gate, final_gate, p_open, sample_gate
 from tl_dyck.ablation.patterns import pattern_drift
 from tl_dyck.ablation.resume import load_state, save_state
-from tl_dyck.ablation.tuning import Data, FinetuneConfig, Source, Tuner, bar, stream, weights_digest
+from tl_dyck.ablation.tuning import (
+    Data,
+    FinetuneConfig,
+    Source,
+    Tuner,
+    bar,
+    metric_numbers,
+    rounding,
+    stream,
+)
 from tl_dyck.files import ensure_folder
+from tl_dyck.models.digest import weights_digest
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -128,7 +138,7 @@ def finetuned_importance(
         seed: of batches and gates.
         seconds: stop after so long; None for no limit. With a folder, call again to go on.
         folder: for checkpoints and the result; None keeps nothing. A finished run is loaded from there. One run per
-            folder.
+            folder; another metric is another run (it is told by its values on the first strings).
         progress: whether to show a progress bar.
 
     Raises:
@@ -152,7 +162,9 @@ def finetuned_importance(
         "data": source.identity(),
         "ignore": ignore,
     }
-    if path is not None and (saved := load_state(path, "gates", identity)) is not None:
+    numbers = {} if path is None else metric_numbers(model, metric, source)
+    saved = None if path is None else load_state(path, "gates", identity, numbers=numbers, tolerance=rounding(model))
+    if saved is not None:
         run.restore(*saved)
     deadline = None if seconds is None else time.monotonic() + seconds
     late = False
@@ -165,7 +177,7 @@ def finetuned_importance(
             late = deadline is not None and time.monotonic() >= deadline
             due = run.done % options.checkpoint_every == 0
             if path is not None and (due or late or run.status is not None):
-                save_state(path, "gates", identity, *run.state())
+                save_state(path, "gates", identity, *run.state(), numbers=numbers)
         if run.done > started:
             shown.update(task, completed=run.total if run.status else run.done)
     return run.result()

@@ -18,8 +18,17 @@ from tl_dyck.ablation.data import Metric, log_likelihood
 from tl_dyck.ablation.frozen import scaling_hooks
 from tl_dyck.ablation.patterns import pattern_drift
 from tl_dyck.ablation.resume import load_state, save_state
-from tl_dyck.ablation.tuning import Data, FinetuneConfig, Source, Tuner, bar, weights_digest
+from tl_dyck.ablation.tuning import (
+    Data,
+    FinetuneConfig,
+    Source,
+    Tuner,
+    bar,
+    metric_numbers,
+    rounding,
+)
 from tl_dyck.files import ensure_folder
+from tl_dyck.models.digest import weights_digest
 
 __all__ = ["LeaveOneOutImportance", "leave_one_out_importance"]
 
@@ -100,7 +109,10 @@ def leave_one_out_importance(
         "data": source.identity(),
         "ignore": ignore,
     }
-    saved = None if path is None else load_state(path, "leave-one-out", identity)
+    numbers = {} if path is None else metric_numbers(model, metric, source)
+    saved = None
+    if path is not None:
+        saved = load_state(path, "leave-one-out", identity, numbers=numbers, tolerance=rounding(model))
     metrics: list[float] = [] if saved is None else list(saved[0]["metrics"])
     drifts: list[Tensor] = [] if saved is None else list(saved[1]["drifts"])
     deadline = None if seconds is None else time.monotonic() + seconds
@@ -113,7 +125,7 @@ def leave_one_out_importance(
             shown.update(task, completed=len(metrics), note=f"metric {metric_after:.4g}")
             if path is not None:
                 facts = {"step": len(metrics), "metrics": metrics}
-                save_state(path, "leave-one-out", identity, facts, {"drifts": torch.stack(drifts)})
+                save_state(path, "leave-one-out", identity, facts, {"drifts": torch.stack(drifts)}, numbers=numbers)
             if deadline is not None and time.monotonic() >= deadline:
                 break
     before = Tuner(model, metric, source).measure(torch.ones(shape[0], 1, shape[1], device=model.cfg.device))

@@ -18,16 +18,19 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from tl_dyck.ablation.compare import Answer, ImportanceComparison, compare_importance
 from tl_dyck.ablation.measure import measure_heads
-from tl_dyck.ablation.tuning import FinetuneConfig, weights_digest
+from tl_dyck.ablation.tuning import FinetuneConfig
 from tl_dyck.files import CorruptFileError, ensure_folder, read_json, write_bytes, write_json
 from tl_dyck.machine import one_thread
 from tl_dyck.models import get_config, load_model
+from tl_dyck.models.digest import weights_digest
 from tl_dyck.tasks import DyckTask, load_task
 from tl_dyck.training import TrainConfig, load_result, train_seeds
 
 __all__ = ["AblateConfig", "Ablation", "ablate_runs", "find_runs", "load_ablation", "run_experiment"]
 
 _FORMAT = "tl_dyck.ablation-report/1"
+_MODEL_FORMAT = "tl_dyck.ablation-model/2"
+"""Of what is kept on one model; another number where it is measured otherwise, so that none is mixed with old ones."""
 _PACKAGES = ("tl-dyck", "torch", "transformer_lens", "numpy", "pandas", "scipy")
 
 
@@ -228,7 +231,12 @@ def _measure(run: Path, folder: Path, task: DyckTask | None, config: AblateConfi
                 f"the model in {str(run)!r} reads {model.cfg.language}, task {task.name!r} {task.language}"
             )
         cfg = model.cfg
-        identity = {"model": weights_digest(model), "task": task.to_dict(), "config": config.to_dict()}
+        identity = {
+            "model": weights_digest(model),
+            "settings": cfg.to_saved(),
+            "task": task.to_dict(),
+            "config": config.to_dict(),
+        }
         size = f"{cfg.n_layers} layer{'s' * (cfg.n_layers > 1)} × {cfg.n_heads} head{'s' * (cfg.n_heads > 1)}"
         group = f"{cfg.model_name}, {size}, {task.name}"
         if _is_done(folder, identity):
@@ -251,7 +259,7 @@ def _measure(run: Path, folder: Path, task: DyckTask | None, config: AblateConfi
             facts |= {"metric": swept.metric, "status": swept.status}
         for name, table in tables.items():
             _write_table(folder / f"{name}.parquet", table)
-        write_json(folder / "model.json", {"format": _FORMAT, "identity": identity, "facts": facts})
+        write_json(folder / "model.json", {"format": _MODEL_FORMAT, "identity": identity, "facts": facts})
         return group
 
 
@@ -260,7 +268,12 @@ def _is_done(folder: Path, identity: dict[str, Any]) -> bool:
     if not path.exists():
         return False
     saved = read_json(path)
-    if not isinstance(saved, dict) or saved.get("identity") != identity:
+    if not isinstance(saved, dict) or saved.get("format") != _MODEL_FORMAT:
+        raise CorruptFileError(
+            f"{str(folder)!r} holds what another version measured (not {_MODEL_FORMAT}); choose another folder with "
+            "--out, or delete this one"
+        )
+    if saved.get("identity") != identity:
         raise CorruptFileError(
             f"{str(folder)!r} holds the heads of another model, task or configuration; choose another folder with "
             "--out, or delete this one"

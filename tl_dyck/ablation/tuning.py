@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-import hashlib
+import math
 import operator
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -19,7 +19,10 @@ from tl_dyck.ablation.frozen import scaling_hooks
 from tl_dyck.files import sha256
 from tl_dyck.tasks import DyckTask
 
-__all__ = ["Data", "FinetuneConfig", "Source", "Tuner", "bar", "stream", "weights_digest"]
+__all__ = ["Data", "FinetuneConfig", "Source", "Tuner", "bar", "metric_numbers", "rounding", "stream"]
+
+_SHOWN = 4
+"""Strings on which a metric shows which one it is."""
 
 #: Tokens ``[batch, pos]``; a task, of which fresh strings are drawn; or ``sample(n, generator) -> tokens``.
 Data = Any
@@ -216,13 +219,35 @@ def stream(seed: int, purpose: str, index: int) -> torch.Generator:
     return torch.Generator().manual_seed(int(sha256([seed, purpose, index])[:15], 16))
 
 
-def weights_digest(model: Any) -> str:
-    """The identity of a model: SHA-256 over its parameters."""
-    digest = hashlib.sha256()
-    for name, parameter in model.named_parameters():
-        digest.update(f"{name} {parameter.dtype} {list(parameter.shape)}".encode())
-        digest.update(parameter.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
-    return digest.hexdigest()
+def metric_numbers(model: Any, metric: Metric, source: Source) -> dict[str, list[float | None]]:
+    """What tells one metric from another: a function has no name to go by, but it has values.
+
+    Args:
+        model: any.
+        metric: per string.
+        source: of the first strings.
+
+    Returns:
+        Its values on logits drawn at random ("metric"), where two metrics differ even if the model makes no mistakes,
+        and on those of the model ("what the model computes"), in which the settings of the model show as well.
+    """
+    rows = min(_SHOWN, rows_per_pass(model, source.tokens.shape[1], None))
+    tokens = source.tokens[:rows].to(model.cfg.device)
+    labels = None if source.labels is None else source.labels[:rows].to(tokens.device)
+    told = () if labels is None else (labels,)
+    with torch.no_grad():
+        logits = model(tokens, return_type="logits")
+        own = evaluate(metric, logits, tokens, labels)
+        drawn = metric(torch.randn(logits.shape, generator=stream(0, "metric", 0)).to(logits), tokens, *told)
+    found = {"metric": drawn.double(), "what the model computes": own}
+    return {
+        name: [value if math.isfinite(value) else None for value in values.tolist()] for name, values in found.items()
+    }
+
+
+def rounding(model: Any) -> float:
+    """The share by which `metric_numbers` of one metric may differ between machines."""
+    return max(1e-4, math.sqrt(torch.finfo(model.cfg.dtype).eps))
 
 
 def bar(enabled: bool) -> rich_progress.Progress:

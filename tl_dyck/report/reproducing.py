@@ -140,7 +140,8 @@ def _versions(done: Reproduction) -> Html:
     packages = ", ".join(f"{name} {version}" for name, version in facts["versions"].items())
     entries = {
         "Versions": f"{packages}, Python {facts['python']}",
-        "Machine": f"{facts['platform']}, {facts['cpu_cores']} CPU cores, {facts['gpu'] or 'no GPU'}",
+        "Machine": f"{facts['platform']}, {facts.get('cpu') or 'CPU not recorded'}, {facts['cpu_cores']} CPU cores, "
+        f"{facts['gpu'] or 'no GPU'}",
         "Training": f"{done.evidence.models['seconds'].sum():,.0f} s in all runs together",
     }
     return element("dl", [[element("dt", name), element("dd", value)] for name, value in entries.items()])

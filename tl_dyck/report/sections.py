@@ -167,7 +167,8 @@ def versions(study: Study) -> Html:
     packages = ", ".join(f"{name} {version}" for name, version in facts["versions"].items())
     entries = {
         "Versions": f"{packages}, Python {facts['python']}",
-        "Machine": f"{facts['platform']}, {facts['cpu_cores']} CPU cores, {facts['gpu'] or 'no GPU'}",
+        "Machine": f"{facts['platform']}, {facts.get('cpu') or 'CPU not recorded'}, {facts['cpu_cores']} CPU cores, "
+        f"{facts['gpu'] or 'no GPU'}",
         "Seeds": f"models {seed_text(study.config.seeds)}; measurements {study.config.data_seed}",
         "Training": f"{study.models['seconds'].sum():,.0f} s in all runs together",
     }

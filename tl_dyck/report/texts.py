@@ -15,6 +15,7 @@ from rich.text import Text
 
 from tl_dyck.certify import Certificate, Edit, load_synonyms
 from tl_dyck.files import CorruptFileError, ensure_folder, write_bytes, write_json
+from tl_dyck.machine import environment
 from tl_dyck.models.text import TextConfig, TextTransformer, load_text_model, save_text_model
 from tl_dyck.report.markup import Html, element
 from tl_dyck.report.markup import table as html_table
@@ -159,6 +160,7 @@ def say_text_table(data: str, synonyms: Path, out: Path, wanted: TextTable, jobs
     write_bytes(out / "summary.csv", means.to_csv(index=False).encode())
     write_bytes(out / "table.md", markdown_table(means).encode())
     write_json(out / "question.json", asdict(wanted))
+    write_json(out / "environment.json", environment())
     say_path("Table", out / "table.md")
 
 

@@ -11,15 +11,21 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from tl_dyck.certify import certify_dyck
-from tl_dyck.files import read_json, write_json, write_tensors
+from tl_dyck.files import write_json, write_tensors
 from tl_dyck.models import DyckTransformer
 from tl_dyck.probes import load_probe
 from tl_dyck.study.config import StudyConfig
+from tl_dyck.study.kept import file_digests, identity_of, is_kept
 from tl_dyck.study.results import without_infinity, without_nan
 from tl_dyck.tasks import DyckTask
 from tl_dyck.training import TrainResult, lean_logits
 
 __all__ = ["cross_entropy", "measure"]
+
+_CODE = "tl_dyck.measures/2"
+"""Of the code below: another number where it measures otherwise."""
+
+_PATTERNS, _CERTIFICATE = "patterns.safetensors", "certificate.safetensors"
 
 _SECONDS = 10.0
 """For a question about one prefix; far more than is needed, so that no number depends on the machine."""
@@ -55,11 +61,12 @@ def cross_entropy(model: DyckTransformer, task: DyckTask, *, n: int, seed: int) 
 def measure(result: TrainResult, folder: Path, config: StudyConfig) -> None:
     """Measure a trained model and write `measures.json` and `patterns.safetensors` into its folder.
 
-    Does nothing if they are there already, from the same study configuration.
+    Does nothing if they are there already: of the same run and weights, measured by the same version, as closely.
     """
     path = folder / "measures.json"
     settings = {key: value for key, value in config.to_dict().items() if key.startswith(("n_", "data_seed"))}
-    if path.exists() and read_json(path).get("settings") == settings:
+    identity = identity_of(result, settings, _CODE)
+    if is_kept(path, identity, (_PATTERNS, _CERTIFICATE)):
         return
     model, task = result.model, result.task
     device, seed = model.cfg.device, config.data_seed
@@ -101,8 +108,14 @@ def measure(result: TrainResult, folder: Path, config: StudyConfig) -> None:
         shares = {f"{status}_share": _share(certificates, status) for status in ("certified", "falsified")}
         row |= {**shares, "logit_change": max(found["logit_change_seen"] for found in certificates)}
     chance = {"chance": stack.chance, "chance_at_closing": stack.chance_at_closing}
-    write_tensors(folder / "patterns.safetensors", {"patterns": _patterns(model, task.language.probe_string)})
-    measured = {"settings": settings, "row": without_nan(row), "heads": [without_nan(head) for head in heads]}
+    write_tensors(folder / _PATTERNS, {"patterns": _patterns(model, task.language.probe_string)})
+    files = file_digests(folder, [_PATTERNS, *([_CERTIFICATE] if certificates else [])])
+    measured = {
+        "identity": identity,
+        "files": files,
+        "row": without_nan(row),
+        "heads": [without_nan(head) for head in heads],
+    }
     write_json(path, {**measured, "stack_chance": chance, "certificates": certificates})
 
 
@@ -127,7 +140,7 @@ def _certificates(model: DyckTransformer, task: DyckTask, config: StudyConfig, f
     worst = min(rows, key=lambda row: row["margin_seen"])
     strings = {"original": worst["prefix"], "worst": worst["worst_string"]}
     patterns = {name: _patterns(model, text)[0] for name, text in strings.items()}
-    write_tensors(folder / "certificate.safetensors", patterns)
+    write_tensors(folder / _CERTIFICATE, patterns)
     return rows
 
 

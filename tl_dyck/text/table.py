@@ -19,12 +19,16 @@ from rich.progress import track
 from tl_dyck.certify import Certificate, PerturbationSpace, certify_many
 from tl_dyck.files import CorruptFileError, ensure_folder, read_json, sha256, write_bytes, write_json
 from tl_dyck.machine import one_thread
+from tl_dyck.models.digest import weights_digest
 from tl_dyck.models.text import TextConfig, TextTransformer, load_text_model, save_text_model
 from tl_dyck.text.corpus import Corpus, Sentence, build_words
 from tl_dyck.text.edits import text_space
 from tl_dyck.text.training import OBJECTIVES, TextTraining, accuracy, train_text
 
 __all__ = ["SPACES", "TextTable", "certify_sentences", "run_table", "summarise"]
+
+_CODE = "tl_dyck.text-table/2"
+"""Of the code below: another number where it trains or measures otherwise."""
 
 SPACES = ("dup:2,sub:2", "del:2,sub:2", "del:2,dup:2", "dup:2,del:2,sub:2")
 """ARC's spaces on SST2, and all three together."""
@@ -88,7 +92,8 @@ def run_table(
         CorruptFileError: the folder holds runs of another table or other data.
     """
     table, path = table or TextTable(), ensure_folder(folder)
-    identity = sha256([asdict(table), [asdict(row) for row in (*corpus.train, *corpus.test)], sorted(synonyms.items())])
+    data = [asdict(row) for row in (*corpus.train, *corpus.test)]
+    identity = sha256([_CODE, asdict(table), data, sorted(synonyms.items())])
     _claim(path, identity)
     tasks = [(objective, k, seed) for seed in table.seeds for k in table.ks for objective in table.objectives]
     calls = (joblib.delayed(_in_one_thread)(corpus, synonyms, path, table, *task) for task in tasks)
@@ -106,7 +111,9 @@ def _claim(path: Path, identity: str) -> None:
     if not file.exists():
         write_json(file, {"identity": identity})
     elif read_json(file).get("identity") != identity:
-        raise CorruptFileError(f"{str(path)!r} holds results of another table or other data; choose another folder")
+        raise CorruptFileError(
+            f"{str(path)!r} holds results of another table or other data, or of another version; choose another folder"
+        )
 
 
 def _in_one_thread(*arguments: Any) -> list[dict[str, Any]]:
@@ -125,18 +132,17 @@ def _one(
 ) -> list[dict[str, Any]]:
     folder = path / "runs" / f"{objective}-k{k}-seed{seed}"
     config = table.config(build_words(corpus.train))
-    if not (folder / "training.json").exists():
+    which = {"objective": objective, "k": k, "seed": seed}
+    if not _is_of(folder / "training.json", which):
         options = TextTraining(**{**table.training.to_dict(), "objective": objective})
         space = text_space(table.defend, config, synonyms, k)
         model, curve = train_text(config, corpus.train, options, space=space, seed=seed, progress=False)
         save_text_model(model, folder)
-        write_json(folder / "training.json", {"curve": curve})
+        write_json(folder / "training.json", {"of": which, "curve": curve})
     model, curve = load_text_model(folder), read_json(folder / "training.json")["curve"]
     test = corpus.test[: table.limit or None]
     shared = {
-        "objective": objective,
-        "k": k,
-        "seed": seed,
+        **which,
         "clean": accuracy(model, test),
         "steps": curve[-1]["step"],
         "seconds": curve[-1]["seconds"],
@@ -144,10 +150,18 @@ def _one(
     rows = []
     for text in table.spaces:
         file = folder / f"{text.replace(':', '').replace(',', '-')}.json"
-        if not file.exists():
-            write_json(file, _measure(model, test, text_space(text, config, synonyms, k), table))
-        rows.append({**shared, "space": text, **read_json(file)})
+        measured = {"weights": weights_digest(model), "space": text}
+        if not _is_of(file, measured):
+            found = _measure(model, test, text_space(text, config, synonyms, k), table)
+            write_json(file, {"of": measured, "found": found})
+        rows.append({**shared, "space": text, **read_json(file)["found"]})
     return rows
+
+
+def _is_of(file: Path, what: dict[str, Any]) -> bool:
+    """Whether a file is there and says that it is of that; one that was copied from another run is made again."""
+    saved = read_json(file) if file.exists() else None
+    return isinstance(saved, dict) and saved.get("of") == what
 
 
 def _measure(

@@ -23,6 +23,8 @@ from tl_dyck.text.ibp import IntervalBound
 
 __all__ = ["OBJECTIVES", "TextTraining", "TextTrainingError", "accuracy", "train_text"]
 
+_EVERY = 50
+
 OBJECTIVES = ("clean", "augment", "worst", "ibp")
 
 
@@ -100,8 +102,8 @@ def train_text(
         progress: whether to show a progress bar.
 
     Returns:
-        The model, and the training curve: step, seconds (processor time), clean_loss, robust_loss (means of
-        the last 50 steps).
+        The model, and the training curve: step (how many were made until then), seconds (processor time), clean_loss,
+        robust_loss (means of the last 50 steps); a row after the first step, after every 50, and after the last.
 
     Raises:
         ValueError: a robust objective without a space, or one that the model or space cannot have.
@@ -124,10 +126,16 @@ def train_text(
     with Progress(*columns, disable=not progress) as bar:
         shown, start = bar.add_task(f"training ({options.objective})", total=1.0), process_time()
         for step, chosen in enumerate(batches):
-            done = step / options.steps if options.seconds is None else (process_time() - start) / options.seconds
-            if done >= 1:
+            spent = process_time() - start
+            done = step / options.steps if options.seconds is None else spent / options.seconds
+            ends = step > 0 and done >= 1
+            if ends or step == 1 or (step > 0 and step % _EVERY == 0):
+                clean_loss, robust_loss = np.mean(recent, axis=0).tolist()
+                row = {"step": float(step), "seconds": spent, "clean_loss": clean_loss, "robust_loss": robust_loss}
+                curve.append(row)
+            if ends:
                 break
-            optimizer.param_groups[0]["lr"] = options.lr * (1 + np.cos(np.pi * done)) / 2
+            optimizer.param_groups[0]["lr"] = options.lr * (1 + np.cos(np.pi * min(1.0, done))) / 2
             strings, wanted = [rows[i] for i in chosen], labels[chosen]
             clean = F.cross_entropy(text_logits(model, strings), wanted)
             weight = options.final_weight * (min(1.0, done / options.ramp) if options.ramp else 1.0)
@@ -136,20 +144,10 @@ def train_text(
             optimizer.zero_grad(set_to_none=True)
             loss.backward()
             optimizer.step()
-            recent = [*recent[-49:], (float(clean.detach()), float(other.detach()))]
+            recent = [*recent[1 - _EVERY :], (float(clean.detach()), float(other.detach()))]
             if not np.isfinite(recent[-1]).all():
                 raise TextTrainingError(f"the loss is not finite at step {step}; lower lr ({options.lr})")
-            if step % 50 == 0:
-                means = np.mean(recent, axis=0).tolist()
-                curve.append(
-                    {
-                        "step": float(step),
-                        "seconds": process_time() - start,
-                        "clean_loss": means[0],
-                        "robust_loss": means[1],
-                    }
-                )
-            bar.update(shown, completed=done)
+            bar.update(shown, completed=min(1.0, done))
         bar.update(shown, completed=1.0)
     return model.eval(), curve
 

@@ -16,6 +16,7 @@ from jaxtyping import Float, Int
 from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
+from tl_dyck.machine import one_thread
 from tl_dyck_hooks.probes.activations import as_tokens, attention_patterns
 
 __all__ = ["AttentionVariation", "attention_variation", "random_attention_variation"]
@@ -56,6 +57,7 @@ class AttentionVariation:
         return f"AttentionVariation({layers}; random {self.random_baseline:.2f}; {self.n_models} models)"
 
 
+@one_thread()  # these are many small products, which threads slow down
 def attention_variation(
     models: Sequence[Any],
     text: str | Int[Tensor, "*batch pos"] | None = None,

@@ -40,6 +40,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from tl_dyck.language import DyckLanguage
+from tl_dyck.machine import one_thread
 from tl_dyck.registry import unknown_name
 from tl_dyck.tasks import DyckTask
 from tl_dyck_hooks.probes.activations import record
@@ -79,6 +80,7 @@ class BalanceViolation:
         return f"BalanceViolation(beta={self.beta:.4g}, largest S/P={self.ratio.max():.4g}{approximate})"
 
 
+@one_thread()  # these are many small products, which threads slow down
 def balance_violation(
     model: Any,
     data: DyckTask | Int[Tensor, "batch pos"] | None = None,

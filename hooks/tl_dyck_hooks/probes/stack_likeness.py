@@ -14,6 +14,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from tl_dyck.language import DyckLanguage
+from tl_dyck.machine import one_thread
 from tl_dyck.tasks import DyckTask
 from tl_dyck_hooks.probes.activations import attention_patterns
 
@@ -55,6 +56,7 @@ class StackLikeness:
         )
 
 
+@one_thread()  # these are many small products, which threads slow down
 def stack_likeness(
     model: Any,
     data: DyckTask | Int[Tensor, "batch pos"],

@@ -10,10 +10,11 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from tl_dyck.files import read_json, write_json, write_tensors
+from tl_dyck.files import write_json, write_tensors
 from tl_dyck.language import DyckLanguage
 from tl_dyck.models import DyckTransformer
 from tl_dyck.probes import load_probe
+from tl_dyck.study.kept import file_digests, identity_of, is_kept
 from tl_dyck.study.measure import cross_entropy
 from tl_dyck.study.reproduce.scales import Group, Scale
 from tl_dyck.study.results import without_nan
@@ -21,6 +22,9 @@ from tl_dyck.tasks import DyckTask
 from tl_dyck.training import TrainResult, lean_logits
 
 __all__ = ["INTERPRETABLE", "LEARNED", "REPLACEABLE", "heads_of", "measure", "measure_checkpoint", "probe_strings"]
+
+_CODE = "tl_dyck.reproduce-measures/2"
+"""Of the code below: another number where it measures otherwise."""
 
 MEASURES = "reproduce.json"
 PATTERNS = "reproduce.safetensors"
@@ -50,10 +54,14 @@ def probe_strings(language: DyckLanguage, data_seed: int) -> dict[str, str]:
 
 
 def measure(result: TrainResult, folder: Path, group: Group, scale: Scale) -> None:
-    """Measure a trained model and write what was found into its folder; nothing if it is there already."""
+    """Measure a trained model and write what was found into its folder.
+
+    Does nothing if it is there already: of the same run and weights, measured by the same version, as closely.
+    """
     path = folder / MEASURES
     settings = {key: value for key, value in scale.to_dict().items() if key.startswith(("n_", "data_seed"))}
-    if path.exists() and read_json(path).get("settings") == settings:
+    identity = identity_of(result, settings, _CODE)
+    if is_kept(path, identity, (PATTERNS,)):
         return
     model, task = result.model, result.task
     device, seed = model.cfg.device, scale.data_seed
@@ -78,8 +86,8 @@ def measure(result: TrainResult, folder: Path, group: Group, scale: Scale) -> No
         patterns[name] = torch.stack([cache["pattern", layer][0] for layer in range(model.cfg.n_layers)]).cpu()
     write_tensors(folder / PATTERNS, patterns)
     heads = heads_of(model, task, n=scale.n_strings, seed=seed) if result.status != "diverged" else []
-    saved = {"settings": settings, "row": without_nan(row), "heads": [without_nan(head) for head in heads]}
-    write_json(path, saved)
+    saved = {"row": without_nan(row), "heads": [without_nan(head) for head in heads]}
+    write_json(path, {"identity": identity, "files": file_digests(folder, [PATTERNS]), **saved})
 
 
 def measure_checkpoint(step: int, model: DyckTransformer, folder: Path, group: Group, scale: Scale) -> None:

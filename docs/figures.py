@@ -1,0 +1,315 @@
+"""The tables of results in README.md, made from the records in docs/results/.
+
+    python docs/figures.py                                  # write the tables into README.md
+    python docs/figures.py --record study results/study     # record what a command left in its folder, then write
+
+A record is a JSON file with its table and where it comes from: command, date, commit, versions, CPU. Numbers that were
+typed in instead of recorded say so in a note, which is shown below their table.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import subprocess
+from collections import Counter
+from collections.abc import Callable
+from datetime import date, datetime, timezone
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+README = ROOT / "README.md"
+RESULTS = ROOT / "docs" / "results"
+#: What a record says about where it comes from; None only if there is a note.
+PROVENANCE = ("command", "date", "commit", "versions", "python", "cpu", "cpu_cores")
+_SHOWN = ("tl-dyck", "torch", "transformer_lens")
+_MARKED = re.compile(r"(<!-- table: ([\w-]+) -->\n)(.*?)(<!-- /table -->)", re.DOTALL)
+_CELLS = re.compile(r"(?<!\\)\|")
+
+Table = list[list[str]]
+Estimate = dict[str, float]
+
+
+# --- from records to Markdown -----------------------------------------------------------------------------------------
+
+
+def interval(estimate: Estimate, form: str = ".2f", percent: bool = False) -> str:
+    """``0.12 [0.10, 0.15]``, or ``12 % [10, 15]``."""
+    values = [estimate[name] * (100 if percent else 1) for name in ("mean", "low", "high")]
+    mean, low, high = (f"{value:{form}}" for value in values)
+    if percent:
+        mean, low, high = ("100" if float(text) == 100 else text for text in (mean, low, high))
+    return f"{mean}{' %' if percent else ''} [{low}, {high}]"
+
+
+def study_table(record: dict[str, Any]) -> Table:
+    """A row per family."""
+    head = ["family", "closing accuracy", f"at lengths {record['lengths']}", "attention variation, last layer"]
+    return [
+        [*head, "reported (recalled)", "two random patterns"],
+        *(
+            [
+                f"`{row['family']}`",
+                interval(row["accuracy"], ".1f", percent=True),
+                interval(row["long_accuracy"], ".0f", percent=True),
+                interval(row["variation"]),
+                "–" if row["recalled"] is None else f"{row['recalled']:.2f}",
+                f"{row['random']:.2f}",
+            ]
+            for row in record["rows"]
+        ),
+    ]
+
+
+def claims_table(record: dict[str, Any]) -> Table:
+    """As `tl-dyck reproduce` wrote it."""
+    return [record["columns"], *record["rows"]]
+
+
+def contrast_table(record: dict[str, Any]) -> Table:
+    """A row per weight of the regularisation."""
+    head = ["weight λ", "largest change of a logit", "balance violation β", "accuracy at 400–500"]
+    return [
+        [*head, "answers proved to survive"],
+        *(
+            [
+                f"{row['weight']:g}",
+                interval(row["logit_change"]),
+                interval(row["balance_violation"], ".3f"),
+                interval(row["long_accuracy"], ".0f", percent=True),
+                "all" if row["certified_share"] == 1 else f"{100 * row['certified_share']:.0f} %",
+            ]
+            for row in record["rows"]
+        ),
+    ]
+
+
+def text_table(record: dict[str, Any]) -> Table:
+    """A row per number of synonyms and training, a column per space."""
+    spaces = record["spaces"]
+    counted = all(row["steps"] is not None for row in record["rows"])
+    return [
+        ["synonyms", "training", *(["steps"] if counted else []), "clean", *(_space(space) for space in spaces)],
+        *(
+            [
+                f"{row['k']}",
+                row["objective"],
+                *([f"{row['steps']:,.0f}"] if counted else []),
+                interval(row["clean"], ".1f", percent=True),
+                *(interval(row["certified"][space], ".1f", percent=True) for space in spaces),
+            ]
+            for row in record["rows"]
+        ),
+    ]
+
+
+def _space(text: str) -> str:
+    """``{dup 2, sub 2}``."""
+    edits = sorted(text.replace(":", " ").split(","), key=lambda edit: ("del", "dup", "sub").index(edit[:3]))
+    return "all three" if len(edits) == 3 else f"{{{', '.join(edits)}}}"
+
+
+TABLES: dict[str, Callable[[dict[str, Any]], Table]] = {
+    "study": study_table,
+    "claims": claims_table,
+    "contrast": contrast_table,
+    "text": text_table,
+}
+
+
+def tally(name: str, record: dict[str, Any]) -> str:
+    """A sentence that sums a table up, or nothing."""
+    if name == "claims":
+        verdicts = Counter(row[-1] for row in record["rows"])
+        return f"{len(record['rows'])} claims: {', '.join(f'{n} {verdict}' for verdict, n in verdicts.items())}."
+    if name == "text":
+        return f"{record['enumerated']:,} verdicts were checked by enumeration, {record['disagreements']:,} differ."
+    return ""
+
+
+def provenance(record: dict[str, Any]) -> str:
+    """One line that says where a table comes from."""
+    versions = record["versions"]
+    packages = ", ".join(f"{name} {versions[name]}" for name in _SHOWN if versions and name in versions)
+    cores = f", {record['cpu_cores']} cores" if record["cpu_cores"] else ""
+    facts = [
+        f"`{record['command']}`",
+        record["date"],
+        record["commit"] and f"commit {record['commit']}",
+        packages and f"{packages}, Python {record['python']}",
+        record["cpu"] and f"{record['cpu']}{cores}",
+        record.get("note"),
+    ]
+    how = "Recorded" if all(record[name] for name in PROVENANCE) else "Not recorded but typed in"
+    return f"{how}: {'; '.join(fact for fact in facts if fact)}."
+
+
+def read(name: str) -> dict[str, Any]:
+    """One record."""
+    record: dict[str, Any] = json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
+    return record
+
+
+def render(name: str) -> str:
+    """What stands between the markers of a table."""
+    if name not in TABLES:
+        raise ValueError(f"README.md asks for a table {name!r}; there are {', '.join(TABLES)}")
+    record = read(name)
+    head, *rows = ["| " + " | ".join(cells) + " |" for cells in TABLES[name](record)]
+    rule = "|" + "---|" * (len(_CELLS.split(head)) - 2)
+    said = [text for text in (tally(name, record), provenance(record)) if text]
+    return "\n".join(["", head, rule, *rows, "", " ".join(said), "", ""])
+
+
+def rendered(readme: str) -> str:
+    """The README with every table as its record says."""
+    return _MARKED.sub(lambda match: match[1] + render(match[2]) + match[4], readme)
+
+
+# --- from folders to records ------------------------------------------------------------------------------------------
+
+
+def record_study(folder: Path) -> dict[str, Any]:
+    """What `tl-dyck study` left."""
+    from tl_dyck.study import findings, load_study
+    from tl_dyck.tasks import load_task
+
+    done = load_study(folder)
+    rows = []
+    for family, facts in done.summary["families"].items():
+        last = done.variation[done.variation["family"] == family].iloc[-1]
+        rows.append(
+            {
+                "family": family,
+                "accuracy": facts["accuracy"],
+                "long_accuracy": facts["long_accuracy"],
+                "variation": {"mean": last["variation"], "low": last["low"], "high": last["high"]},
+                "recalled": None if last["recalled"] != last["recalled"] else last["recalled"],
+                "random": last["random_baseline"],
+            }
+        )
+    lengths = "–".join(map(str, load_task(done.config.task).long_lengths))
+    said = [f"{finding.title}. {finding.text}" for finding in findings(done)]
+    return {
+        **_origin("tl-dyck study", folder / "results.json", done.summary["environment"]),
+        "n_seeds": len(done.config.seeds),
+        "lengths": lengths,
+        "rows": rows,
+        "findings": said,
+    }
+
+
+def record_claims(folder: Path) -> dict[str, Any]:
+    """What `tl-dyck reproduce` left."""
+    saved = json.loads((folder / "claims.json").read_text(encoding="utf-8"))
+    lines = (folder / "claims.md").read_text(encoding="utf-8").splitlines()
+    columns, _, *rows = [[cell.strip() for cell in _CELLS.split(line)[1:-1]] for line in lines if line]
+    command = f"tl-dyck reproduce --scale {saved['scale']['name']}"
+    return {
+        **_origin(command, folder / "claims.json", saved["environment"]),
+        "columns": columns,
+        "rows": rows,
+    }
+
+
+def record_contrast(folder: Path) -> dict[str, Any]:
+    """What `demos/contrast_and_certify.py` left."""
+    from tl_dyck.study import load_study
+
+    found = {float(path.name.partition("-")[2]): load_study(path) for path in folder.glob("weight-*")}
+    rows = []
+    for weight, done in sorted(found.items()):
+        (facts,) = done.summary["families"].values()
+        measures = {name: facts[name] for name in ("logit_change", "balance_violation", "long_accuracy")}
+        rows.append({"weight": weight, **measures, "certified_share": facts["certified_share"]["mean"]})
+    weights = " ".join(f"{weight:g}" for weight in sorted(found))
+    last = max(found.values(), key=lambda done: (done.folder / "results.json").stat().st_mtime)
+    command = f"python demos/contrast_and_certify.py --weights {weights}"
+    return {**_origin(command, last.folder / "results.json", last.summary["environment"]), "rows": rows}
+
+
+def record_text(folder: Path) -> dict[str, Any]:
+    """What `tl-dyck text table` left."""
+    import pandas as pd
+
+    means = pd.read_csv(folder / "summary.csv")
+    question = json.loads((folder / "question.json").read_text(encoding="utf-8"))
+    environment = json.loads((folder / "environment.json").read_text(encoding="utf-8"))
+    rows = []
+    for (k, objective), group in means.groupby(["k", "objective"], sort=False):
+        spaces = {row["space"]: _estimate(row, "certified") for row in group.to_dict("records")}
+        first = group.to_dict("records")[0]
+        rows.append({"k": int(k), "objective": objective, "steps": first["steps"], "clean": _estimate(first, "clean")})
+        rows[-1]["certified"] = spaces
+    limit = question["training"]["seconds"]
+    length = f"--steps {question['training']['steps']}" if limit is None else f"--seconds {limit:g}"
+    return {
+        **_origin(f"tl-dyck text table --data DIR --synonyms FILE {length}", folder / "summary.csv", environment),
+        "spaces": list(question["spaces"]),
+        "enumerated": int(means["enumerated"].sum()),
+        "disagreements": int(means["disagreements"].sum()),
+        "rows": rows,
+    }
+
+
+RECORDERS: dict[str, Callable[[Path], dict[str, Any]]] = {
+    "study": record_study,
+    "claims": record_claims,
+    "contrast": record_contrast,
+    "text": record_text,
+}
+
+
+def _estimate(row: dict[str, Any], name: str) -> Estimate:
+    return {"mean": row[name], "low": row[f"{name}_low"], "high": row[f"{name}_high"]}
+
+
+def _origin(command: str, file: Path, environment: dict[str, Any]) -> dict[str, Any]:
+    """Where a record comes from.
+
+    Args:
+        command: that made the results.
+        file: written at its end.
+        environment: of the run, see `tl_dyck.machine.environment`.
+    """
+    if not environment.get("cpu"):
+        raise ValueError(f"{str(file)!r} does not name the CPU: an older version wrote it; run it again")
+    made = datetime.fromtimestamp(file.stat().st_mtime, tz=timezone.utc).date()
+    facts = {name: environment[name] for name in ("versions", "python", "cpu", "cpu_cores")}
+    return {"command": command, "date": date.isoformat(made), "commit": _commit(), **facts}
+
+
+def _commit() -> str:
+    """The commit of the library, marked if the library has been changed since."""
+
+    def git(*arguments: str) -> str:
+        run = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=True)
+        return run.stdout.strip()
+
+    changed = git("status", "--porcelain", "--", "tl_dyck", "hooks")
+    return git("rev-parse", "--short=7", "HEAD") + ("+changes" if changed else "")
+
+
+def main() -> None:
+    """Record if asked to, then write the tables."""
+    parser = argparse.ArgumentParser(description="Write the tables of results in README.md from docs/results/.")
+    parser.add_argument("--record", nargs=2, metavar=("TABLE", "FOLDER"), help=f"first record: {', '.join(RECORDERS)}")
+    parser.add_argument("--command", help="that made the folder, if it was not the usual one")
+    options = parser.parse_args()
+    if options.record is not None:
+        name, folder = options.record
+        if name not in RECORDERS:
+            parser.error(f"there is no table {name!r}; there are {', '.join(RECORDERS)}")
+        record = RECORDERS[name](Path(folder))
+        record["command"] = options.command or record["command"]
+        path = RESULTS / f"{name}.json"
+        path.write_text(json.dumps(record, indent=1, ensure_ascii=False, allow_nan=False) + "\n", encoding="utf-8")
+        print(f"wrote {path}")
+    README.write_text(rendered(README.read_text(encoding="utf-8")), encoding="utf-8")
+    print(f"wrote {README}")
+
+
+if __name__ == "__main__":
+    main()
