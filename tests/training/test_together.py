@@ -96,17 +96,17 @@ def test_in_single_precision_each_seed_has_the_same_bits(tiny, same_run, family,
 
 def test_batches_that_need_many_rows_are_set_apart(tiny, same_run, monkeypatch):
     group_module = importlib.import_module("tl_dyck.training.group")
-    monkeypatch.setattr(group_module, "_layout", lambda task, options: (6, 2))  # rather few
+    monkeypatch.setattr(group_module, "_layout", lambda task, options: (8, 4))  # rather few
     sizes, losses = [], Stack.losses
 
     def watched(self, batch):
-        sizes.append((len(batch.members), batch.tokens.shape[1]))
+        sizes.append(batch.tokens.shape[:2])
         return losses(self, batch)
 
     monkeypatch.setattr(Stack, "losses", watched)
     config = get_config("gpt", tiny.task, d_model=10, dtype=torch.float64)
-    found, alone = both(tiny, config, tiny.options, range(3))
-    assert {rows for _, rows in sizes} == {2, 3}
+    found, alone = both(tiny, config, options_of(tiny, batch_size=7), range(3))
+    assert {rows for _, rows in sizes} == {4, 8}
     assert {members for members, _ in sizes} == {1, 2, 3}
     for seed in range(3):
         same_but_for_rounding(found[seed], alone[seed])

@@ -23,6 +23,7 @@ from tl_dyck.files import CorruptFileError, ensure_folder, read_json, write_byte
 from tl_dyck.machine import one_thread
 from tl_dyck.models import get_config, load_model
 from tl_dyck.models.digest import weights_digest
+from tl_dyck.processes import Watched
 from tl_dyck.tasks import DyckTask, load_task
 from tl_dyck.training import TrainConfig, load_result, train_seeds
 
@@ -147,8 +148,9 @@ def ablate_runs(
     columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
     with Progress(*columns, disable=not progress) as bar, parallel_config(backend="loky", inner_max_num_threads=1):
         shown = bar.add_task("heads", total=len(jobs))
+        work = Watched.by_this_process(_measure)
         workers = Parallel(n_jobs=max(1, min(n_jobs, len(jobs))), return_as="generator")
-        for found in workers(delayed(_measure)(*job) for job in jobs):
+        for found in workers(delayed(work)(*job) for job in jobs):
             bar.update(shown, advance=1, description=found)
     return _collect(target, [path.as_posix() for path in sources], [job[1] for job in jobs], config)
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from joblib import Parallel, cpu_count, delayed, effective_n_jobs, parallel_config
 
+from tl_dyck.processes import Watched
 from tl_dyck.sweep.spec import SweepError
 from tl_dyck.sweep.worker import Outcome, Parcel
 
@@ -43,14 +44,15 @@ def open_workers(backend: str, n_jobs: int | None, address: str | None) -> Itera
         def workers(
             work: Callable[[Parcel], list[Outcome]], parcels: Iterable[Parcel]
         ) -> Generator[list[Outcome], None, None]:
+            watched = Watched.by_this_process(work)
             with parallel_config(**options):
                 if backend != "ray":
                     parallel = Parallel(n_jobs=jobs, return_as="generator_unordered")
-                    yield from parallel(delayed(work)(parcel) for parcel in parcels)
+                    yield from parallel(delayed(watched)(parcel) for parcel in parcels)
                     return
                 iterator = iter(parcels)  # this backend returns lists
                 while wave := [parcel for parcel, _ in zip(iterator, range(_WAVE * cpu_count()), strict=False)]:
-                    yield from Parallel(n_jobs=jobs)(delayed(work)(parcel) for parcel in wave)
+                    yield from Parallel(n_jobs=jobs)(delayed(watched)(parcel) for parcel in wave)
 
         with parallel_config(**options):
             n_workers = effective_n_jobs(jobs)

@@ -21,6 +21,7 @@ from tl_dyck.files import CorruptFileError, ensure_folder, read_json, sha256, wr
 from tl_dyck.machine import one_thread
 from tl_dyck.models.digest import weights_digest
 from tl_dyck.models.text import TextConfig, TextTransformer, load_text_model, save_text_model
+from tl_dyck.processes import Watched
 from tl_dyck.text.corpus import Corpus, Sentence, build_words
 from tl_dyck.text.edits import text_space
 from tl_dyck.text.training import OBJECTIVES, TextTraining, accuracy, train_text
@@ -96,7 +97,8 @@ def run_table(
     identity = sha256([_CODE, asdict(table), data, sorted(synonyms.items())])
     _claim(path, identity)
     tasks = [(objective, k, seed) for seed in table.seeds for k in table.ks for objective in table.objectives]
-    calls = (joblib.delayed(_in_one_thread)(corpus, synonyms, path, table, *task) for task in tasks)
+    work = Watched.by_this_process(_in_one_thread)
+    calls = (joblib.delayed(work)(corpus, synonyms, path, table, *task) for task in tasks)
     with joblib.parallel_config(backend="loky", inner_max_num_threads=1):
         done = joblib.Parallel(n_jobs=n_jobs, return_as="generator")(calls)
         rows = [row for found in track(done, "table", total=len(tasks), disable=not progress) for row in found]

@@ -6,6 +6,7 @@ import contextlib
 import operator
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
@@ -13,13 +14,15 @@ from typing import Any
 
 from rich import progress as rich_progress
 
+from tl_dyck.machine import one_thread
 from tl_dyck.models import DyckTransformer, DyckTransformerConfig
+from tl_dyck.processes import FolderBusyError
 from tl_dyck.tasks import DyckTask, load_task
 from tl_dyck.training.config import TrainConfig, TrainResult
 from tl_dyck.training.group import Group
 from tl_dyck.training.run import RunState, open_run
 
-__all__ = ["interrupt_waits", "train"]
+__all__ = ["interrupt_waits", "train", "wait_a_moment"]
 
 
 def train(
@@ -36,7 +39,9 @@ def train(
     """Train a model from scratch, or resume where an interrupted run stopped.
 
     The strings of a step depend on seed and step number alone, so a resumed run ends with the same weights, bit for
-    bit, as an uninterrupted one with the same number of threads.
+    bit, as an uninterrupted one. On the CPU it computes with one thread, whatever torch is set to: for models this
+    small that is the fastest, and no number depends on how many cores there are. Where another process trains this very
+    run, it waits, and takes what the other leaves: the result, or what is still to do.
 
     One seed is a group of one (`tl_dyck.training.group`): its strings are packed end to end, and the forward pass is
     that of `Stack`, on the model's own parameters.
@@ -64,18 +69,26 @@ def train(
     if isinstance(task, str):
         task = load_task(task)
     options = options or TrainConfig()
-    with interrupt_waits() as interrupted:
-        run = open_run(config, task, options, operator.index(seed), folder)
+    with one_thread(), interrupt_waits() as interrupted:
+        while True:
+            try:
+                run = open_run(config, task, options, operator.index(seed), folder)
+                break
+            except FolderBusyError:
+                wait_a_moment(interrupted)
         if isinstance(run, RunState):
-            group = Group([run])
-            with _bar(progress) as bar:
-                _advance_until(interrupted, group, bar, on_check, on_model)
-            if interrupted():
-                if run.step > 0:
-                    run.checkpoint()
-                raise KeyboardInterrupt
-            group.take_out([run])
-            run = run.finish()
+            try:
+                group = Group([run])
+                with _bar(progress) as bar:
+                    _advance_until(interrupted, group, bar, on_check, on_model)
+                if interrupted():
+                    if run.step > 0:
+                        run.checkpoint()
+                    raise KeyboardInterrupt
+                group.take_out([run])
+                return run.finish()
+            finally:
+                run.release()
         if interrupted():
             raise KeyboardInterrupt
     return run
@@ -104,6 +117,17 @@ def _advance_until(
         bar.update(shown, completed=run.step)
         if run.status is None and run.step % run.options.checkpoint_every == 0:
             run.checkpoint()
+
+
+def wait_a_moment(interrupted: Callable[[], bool]) -> None:
+    """For a process that is at work in a folder to end.
+
+    Raises:
+        KeyboardInterrupt: Ctrl-C.
+    """
+    if interrupted():
+        raise KeyboardInterrupt
+    time.sleep(0.2)
 
 
 @contextlib.contextmanager

@@ -16,6 +16,7 @@ from torch import Tensor
 from tl_dyck.files import ensure_folder, remove_leftovers
 from tl_dyck.models import DyckTransformerConfig, build_model
 from tl_dyck.models.storage import load_weights
+from tl_dyck.processes import FolderLock
 from tl_dyck.tasks import ClosingAccuracy, DyckTask
 from tl_dyck.training.checkpoint import (
     CheckpointError,
@@ -54,8 +55,9 @@ class RunState:
         options: TrainConfig,
         seed: int,
         folder: Path | None = None,
+        lock: FolderLock | None = None,
     ) -> None:
-        self.task, self.options, self.seed, self.folder = task, options, seed, folder
+        self.task, self.options, self.seed, self.folder, self._lock = task, options, seed, folder, lock
         self.identity = run_identity(config.to_saved(), task, options, seed)
         self.model = build_model(config, seed)
         self.trained = {name: p for name, p in self.model.named_parameters() if p.requires_grad}
@@ -154,8 +156,13 @@ class RunState:
         self.step, self.status = progress.step, progress.status
         self.seconds, self.history = progress.seconds, list(progress.history)
 
+    def release(self) -> None:
+        """Leave the folder to others."""
+        if self._lock is not None:
+            self._lock.release()
+
     def finish(self) -> TrainResult:
-        """The result of a run that has ended, saved if it has a folder."""
+        """The result of a run that has ended, saved if it has a folder, which is left to others."""
         assert self.status is not None
         result = TrainResult(
             model=self.model,
@@ -170,15 +177,17 @@ class RunState:
         )
         if self.folder is not None:
             save_result(result, self.folder)
+        self.release()
         return result
 
 
 def open_run(
     config: DyckTransformerConfig, task: DyckTask, options: TrainConfig, seed: int, folder: str | Path | None
 ) -> RunState | TrainResult:
-    """A run as its folder has it: ended, interrupted, or not begun.
+    """A run as its folder has it: ended, interrupted, or not begun; in the latter cases the folder is locked.
 
     Raises:
+        FolderBusyError: another process trains in `folder`.
         CheckpointError: `folder` holds another run, or a corrupt one.
         OSError: `folder` cannot be written.
         ValueError: model and task are of different languages, or the model cannot read strings as long as the task's.
@@ -195,13 +204,21 @@ def open_run(
         )
     path = None if folder is None else ensure_folder(folder)
     identity = run_identity(config.to_saved(), task, options, seed)
-    if path is not None and has_result(path):
-        return load_result(path, identity, config.device)
-    run = RunState(config, task, options, seed, path)
-    if path is not None and (saved := read_checkpoint(path, identity)) is not None:
-        run.restore(*saved)
-    if path is not None:
+    if path is None:
+        return RunState(config, task, options, seed)
+    lock = FolderLock(path)
+    try:
+        if has_result(path):
+            result = load_result(path, identity, config.device)
+            lock.release()
+            return result
+        run = RunState(config, task, options, seed, path, lock)
+        if (saved := read_checkpoint(path, identity)) is not None:
+            run.restore(*saved)
         remove_leftovers(path)
+    except BaseException:
+        lock.release()
+        raise
     return run
 
 

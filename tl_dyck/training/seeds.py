@@ -7,7 +7,6 @@ import tempfile
 import traceback
 from collections.abc import Callable, Iterable
 from concurrent.futures.process import BrokenProcessPool
-from functools import partial
 from pathlib import Path
 from typing import Any, SupportsIndex
 
@@ -15,13 +14,12 @@ from joblib import Parallel, cpu_count, delayed, parallel_config
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from tl_dyck.files import ensure_folder
-from tl_dyck.machine import one_thread
 from tl_dyck.models import DyckTransformer, DyckTransformerConfig
 from tl_dyck.models.config import OPTIONS
+from tl_dyck.processes import Watched
 from tl_dyck.tasks import DyckTask, load_task
 from tl_dyck.training.checkpoint import has_result, load_result
 from tl_dyck.training.config import TrainConfig, TrainResult
-from tl_dyck.training.loop import train
 from tl_dyck.training.together import train_together
 
 __all__ = ["Run", "TrainingFailedError", "group_runs", "most_together", "train_runs", "train_seeds"]
@@ -62,10 +60,10 @@ def train_seeds(
     four at a time, or fewer so that every worker has a group; with more, what a step works on leaves a core's cache.
     Wider models are bound by arithmetic, and go one by one. On a GPU, up to 256 at a time.
 
-    Either way each seed has the data, schedule and measurements that `train` gives it, and shapes that do not depend on
-    the other seeds; it is, bit for bit, the model of `train` with one thread where batched products of matrices are
-    computed one like the other (CPUs with MKL; the tests check it). Elsewhere, as on a GPU, sums may be rounded in
-    another way: in float64 weights agree to 1e-8 after 70 steps; in float32 training amplifies a last digit.
+    Either way each seed has the data, schedule and measurements that `train` gives it, in the same calls on operands of
+    the same shapes and alignment (`tl_dyck.training.operations`): on the CPU it is, bit for bit, the model of `train`,
+    whoever is trained beside it and however often it was interrupted. On a GPU products are batched, and sums may be
+    rounded in another way: in float64 weights agree to 1e-8 after 70 steps; in float32 training amplifies a last digit.
 
     Args:
         config: of the models.
@@ -133,9 +131,10 @@ def train_runs(
     groups = group_runs(runs, n_jobs, together)
     with Progress(*columns, disable=not progress) as bar, parallel_config(backend="loky", inner_max_num_threads=1):
         shown = bar.add_task("training", total=len(runs))
+        work = Watched.by_this_process(_train_group)
         workers = Parallel(n_jobs=min(n_jobs, max(1, len(groups))), return_as="generator_unordered")
         try:
-            for lines in workers(delayed(_train_group)(group, after, during) for group in groups):
+            for lines in workers(delayed(work)(group, after, during) for group in groups):
                 for line, error in lines:
                     bar.update(shown, advance=1, description=line)
                     if error:
@@ -187,19 +186,16 @@ def _train_group(
     during: Callable[[int, DyckTransformer, Path], None] | None,
 ) -> list[tuple[str, str]]:
     """Train a group in this process; returns, for each run, a line about it, and the traceback if something raised."""
-    if len(group) == 1:
-        return [_train_into_folder(*group[0], after, during)]
     config, task, _, options, _ = group[0]
-    with one_thread():
-        outcomes = train_together(
-            config,
-            task,
-            [run[2] for run in group],
-            options=options,
-            folders=[run[4] for run in group],
-            on_model=during,
-            on_result=after,
-        )
+    outcomes = train_together(
+        config,
+        task,
+        [run[2] for run in group],
+        options=options,
+        folders=[run[4] for run in group],
+        on_model=during,
+        on_result=after,
+    )
     return [_line(config, seed, outcome) for seed, outcome in outcomes.items()]
 
 
@@ -208,30 +204,3 @@ def _line(config: DyckTransformerConfig, seed: int, outcome: TrainResult | Excep
     if isinstance(outcome, Exception):
         return name, "".join(traceback.format_exception(outcome))
     return f"{name}: {outcome.status}, accuracy {outcome.accuracy.any_token:.1%}", ""
-
-
-def _train_into_folder(
-    config: DyckTransformerConfig,
-    task: DyckTask,
-    seed: int,
-    options: TrainConfig,
-    folder: Path,
-    after: Callable[[TrainResult, Path], None] | None,
-    during: Callable[[int, DyckTransformer, Path], None] | None,
-) -> tuple[str, str]:
-    """Train one run in this process; returns a line about it, and the traceback if something raised."""
-    try:
-        with one_thread():
-            on_model = None if during is None else partial(_with_folder, during, folder)
-            result = train(config, task, seed=seed, options=options, folder=folder, progress=False, on_model=on_model)
-            if after is not None:
-                after(result, folder)
-    except Exception as error:
-        return _line(config, seed, error)
-    return _line(config, seed, result)
-
-
-def _with_folder(
-    during: Callable[[int, DyckTransformer, Path], None], folder: Path, step: int, model: DyckTransformer
-) -> None:
-    during(step, model, folder)

@@ -2,8 +2,9 @@
 
 A training step of one small model is spent on launching some hundred operations, each of which takes longer to launch
 than to compute. Here operations work on all models at once: a weight ``[in, out]`` of n models is one leaf
-``[n, in, out]``; only products of matrices are made model by model (`tl_dyck.training.operations` says why). The models themselves stay what they are, for their parameters
-become views of the leaves: whoever reads or saves a model in between sees what the stack has made of it.
+``[n, in, out]``; only products of matrices are made model by model (`tl_dyck.training.operations` says why). The models
+themselves stay what they are, for their parameters become views of the leaves: whoever reads or saves a model in
+between sees what the stack has made of it.
 
 No operation mixes two models, so one whose numbers are no longer finite leaves the others as they are.
 """

@@ -1,0 +1,87 @@
+"""Processes beside each other: a lock on a folder, and workers that end with the process that started them."""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
+__all__ = ["FolderBusyError", "FolderLock", "Watched"]
+
+_SECONDS = 0.5  # between two looks at the parent
+
+
+class FolderBusyError(OSError):
+    """Another process is at work in a folder."""
+
+
+class FolderLock:
+    """A lock that one process at a time has; the kernel takes it back when the process ends, however it ends.
+
+    Where the operating system has no such locks (Windows), everybody gets it.
+
+    Raises:
+        FolderBusyError: someone else has it.
+        OSError: the file system cannot lock.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._file = (folder / ".lock").open("ab")
+        try:
+            if fcntl is not None:
+                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            self._file.close()
+            if error.errno in (errno.EACCES, errno.EAGAIN):
+                raise FolderBusyError(error.errno, f"another process is at work in {str(folder)!r}") from error
+            raise OSError(error.errno, f"cannot lock {str(folder)!r} ({error.strerror}); choose another one") from error
+
+    def release(self) -> None:
+        """Give it back; again does nothing."""
+        self._file.close()
+
+
+@dataclass(frozen=True)
+class Watched:
+    """A function for worker processes; a worker that has been given it ends when its parent does.
+
+    Whoever is killed without warning cannot stop its workers, and they would go on beside those of the next attempt.
+
+    Attributes:
+        function: what the worker is to do.
+        parent: the process that made this, by number; only a child of it ends with it.
+    """
+
+    function: Callable[..., Any]
+    parent: int
+
+    @classmethod
+    def by_this_process(cls, function: Callable[..., Any]) -> Watched:
+        """For the workers of this process."""
+        return cls(function, os.getpid())
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the function."""
+        if self.parent == os.getppid() and self.parent not in _watched:
+            _watched.add(self.parent)
+            threading.Thread(target=_end_with, args=(self.parent,), daemon=True).start()
+        return self.function(*args, **kwargs)
+
+
+_watched: set[int] = set()
+
+
+def _end_with(parent: int) -> None:
+    while os.getppid() == parent:
+        time.sleep(_SECONDS)
+    os._exit(1)  # files are written whole or not at all, so nothing is lost that a checkpoint does not have
