@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-__all__ = ["environment", "one_thread"]
+__all__ = ["check_device", "environment", "one_thread"]
 
 
 def environment() -> dict[str, Any]:
@@ -24,6 +24,24 @@ def environment() -> dict[str, Any]:
         "cpu_cores": os.cpu_count(),
         "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
     }
+
+
+def check_device(name: str | None) -> str | None:
+    """Compute something on a device; returns its name.
+
+    Raises:
+        ValueError: it cannot be used; says why.
+    """
+    if name is None:
+        return None
+    try:
+        if (torch.ones(1, device=name) + 1).item() != 2:  # "meta" has no numbers to give back
+            raise RuntimeError("it does not compute")
+    # what torch raises where a backend is missing is not always a RuntimeError
+    except (RuntimeError, AssertionError, ImportError, AttributeError, TypeError, ValueError) as error:
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise ValueError(f"device {name!r} cannot be used: {reason}; name another, such as cpu or cuda") from error
+    return name
 
 
 @contextmanager

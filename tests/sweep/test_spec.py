@@ -206,6 +206,12 @@ def test_refused(case):
         Sweep.from_dict(mapping)  # type: ignore[arg-type]
 
 
+def test_a_large_file_without_aliases_is_no_bomb(tmp_path, monkeypatch):
+    monkeypatch.setattr("tl_dyck.sweep.spec._MAX_EXPANDED", 100)
+    (tmp_path / "large.yaml").write_text(f"grid: {{x: {list(range(300))}}}")
+    assert load_sweep(tmp_path / "large.yaml").n_points == 300
+
+
 HOSTILE = {
     "twice.yaml": ("grid: {x: [1]}\ngrid: {y: [1]}", "'grid' stands twice"),
     "twice.json": ('{"grid": {"x": [1], "x": [2]}}', "'x' stands twice"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -39,6 +40,19 @@ def store(tmp_path) -> Store:
     store = Store.create(tmp_path / "sweep", Sweep(common={"x": 1}, experiment="mine"), (POINT,))
     store.start(RUN)
     return store
+
+
+@pytest.mark.parametrize("number", [errno.ENOLCK, errno.EIO])
+def test_a_lock_that_cannot_be_had_is_an_error_and_not_held(store, monkeypatch, number):
+    def fail(*_: Any) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr("fcntl.lockf", fail)
+    with pytest.raises(OSError, match=os.strerror(number)), store.claim(RUN):
+        pytest.fail("the run counts as claimed")
+    monkeypatch.undo()
+    with store.claim(RUN) as mine:  # nor is it kept in mind as held
+        assert mine
 
 
 def locker(folder: Path) -> subprocess.Popen[str]:

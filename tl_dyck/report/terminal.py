@@ -1,6 +1,6 @@
 """The results of a study, in a terminal of 80 columns.
 
-What users named goes through `Text`, never through rich's markup: ``[[]]`` is a bracket string, not a style.
+What users named is text, never rich's markup: ``[[]]`` is a bracket string, not a style; see `tl_dyck.screen`.
 """
 
 from __future__ import annotations
@@ -9,10 +9,11 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rich.console import Console
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
+
+from tl_dyck.screen import console
 
 if TYPE_CHECKING:
     from tl_dyck.study import Study
@@ -40,11 +41,6 @@ def say_study(study: Study, path: Path) -> None:
     out.print(rows)
     say_note("Means over seeds. entropy gap: nats per token; variation: of attention, in the layer that varies most.")
     say_path("Report", path)
-
-
-def console() -> Console:
-    """Standard output as it is now; numbers are not coloured."""
-    return Console(highlight=False)
 
 
 def table(*columns: str, right: Collection[int] = ()) -> Table:

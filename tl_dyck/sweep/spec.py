@@ -15,6 +15,7 @@ from typing import Any, final
 import numpy as np
 import yaml
 
+from tl_dyck.files import LARGEST_JSON, LARGEST_YAML, CorruptFileError, read_regular
 from tl_dyck.registry import unknown_name
 
 __all__ = ["Point", "Sweep", "SweepError", "load_sweep"]
@@ -25,7 +26,9 @@ Point = dict[str, Any]
 _KEYS = ("experiment", "seeds", "common", "grid", "list")
 
 _INT64 = 2**63  # the table of results holds no larger integers
-_MAX_SEEDS = 10_000_000
+_MAX_SEEDS = 1_000_000
+_MAX_POINTS = 1_000_000
+_MAX_RUNS = 10_000_000
 _MAX_EXPANDED = 1_000_000  # values that aliases in YAML may stand for
 
 
@@ -50,7 +53,7 @@ class Sweep:
         experiment: name of a registered experiment.
 
     Raises:
-        SweepError: nothing to do, something twice, or a value that JSON cannot hold.
+        SweepError: nothing to do, too much to do, something twice, or a value that JSON cannot hold.
     """
 
     grid: Mapping[str, Any] = field(default_factory=dict)
@@ -73,6 +76,12 @@ class Sweep:
         object.__setattr__(self, "grid", grid)
         object.__setattr__(self, "common", common)
         object.__setattr__(self, "list", items)
+        runs = self.n_points * len(self.all_seeds)
+        if self.n_points > _MAX_POINTS or runs > _MAX_RUNS:
+            raise SweepError(
+                f"{self.n_points:,} points × {len(self.all_seeds):,} seeds = {runs:,} runs are too many for one sweep "
+                f"(at most {_MAX_POINTS:,} points and {_MAX_RUNS:,} runs): make several of it"
+            )
 
     @property
     def all_seeds(self) -> tuple[int, ...]:
@@ -158,7 +167,9 @@ def load_sweep(source: Sweep | Mapping[str, Any] | str | Path) -> Sweep:
     path = Path(source)
     kind = "JSON" if path.suffix == ".json" else "YAML"
     try:
-        data = path.read_bytes()
+        data = read_regular(path, LARGEST_JSON if kind == "JSON" else LARGEST_YAML)
+    except CorruptFileError as error:
+        raise SweepError(f"cannot read the sweep: {error}") from error
     except OSError as error:
         raise SweepError(f"cannot read the sweep {str(path)!r}: {error.strerror}") from error
     try:
@@ -293,7 +304,7 @@ def _seeds(seeds: Any) -> tuple[int, ...]:
     for seed in seeds if not isinstance(seeds, range) else ():
         if not _is_integer(seed):
             raise SweepError(f"a seed is an integer, not {seed!r}")
-    made = tuple(seeds)
+    made = tuple(seeds)  # of a range, no more than one too many
     if len(made) > _MAX_SEEDS or (made and max(made) >= _INT64):
         raise SweepError(f"seeds must be at most {_MAX_SEEDS:,} integers below 2**63")
     if not made or len(set(made)) < len(made) or min(made) < 0:
