@@ -32,6 +32,7 @@ __all__ = [
     "MissingFileError",
     "copy_file",
     "ensure_folder",
+    "one_line",
     "read_json",
     "read_regular",
     "read_table",
@@ -60,6 +61,7 @@ LARGEST_TENSORS = 2**32
 LARGEST_TABLE = 2**30  # Parquet, of at most so many cells, which compression could otherwise make out of nothing:
 MOST_CELLS = 2**30
 
+_LONGEST_REASON = 300  # characters
 _NOT_THERE = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR)
 _NO_FILE = (errno.ENXIO, errno.ENODEV, errno.ELOOP, errno.ENAMETOOLONG)  # a socket; a loop of links; no name
 _KINDS = (
@@ -76,6 +78,12 @@ class CorruptFileError(ValueError):
 
 class MissingFileError(CorruptFileError, FileNotFoundError):
     """There is no file of that name."""
+
+
+def one_line(error: BaseException) -> str:
+    """What an error says, for a message of one line: no line breaks, and not too long."""
+    said = " ".join(str(error).split()) or type(error).__name__
+    return said if len(said) <= _LONGEST_REASON else f"{said[:_LONGEST_REASON]}…"
 
 
 def read_regular(path: str | Path, most: int = LARGEST_JSON) -> bytes:
@@ -153,8 +161,7 @@ def read_table(path: str | Path) -> pd.DataFrame:
             raise ValueError(f"{cells:,} values are too many")
         return file.read().to_pandas()
     except (pa.ArrowException, OSError, ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
-        line = (str(error).splitlines() or [type(error).__name__])[0]
-        raise CorruptFileError(f"{str(path)!r} is not a Parquet file: {line}") from error
+        raise CorruptFileError(f"{str(path)!r} is not a Parquet file: {one_line(error)}") from error
 
 
 def ensure_folder(folder: str | Path) -> Path:
@@ -277,7 +284,7 @@ def read_json(path: str | Path, most: int = LARGEST_JSON) -> Any:
     try:
         return json.loads(data)
     except (ValueError, RecursionError) as error:  # bad UTF-8, bad JSON, absurd nesting
-        raise CorruptFileError(f"{str(path)!r} is not valid JSON: {error}") from error
+        raise CorruptFileError(f"{str(path)!r} is not valid JSON: {one_line(error)}") from error
 
 
 def write_tensors(path: str | Path, tensors: Mapping[str, torch.Tensor]) -> str:
@@ -315,7 +322,7 @@ def read_tensors(path: str | Path, sha256: str | None = None, most: int = LARGES
     try:
         return load_safetensors(data)
     except (SafetensorError, ValueError, KeyError) as error:
-        raise CorruptFileError(f"{str(path)!r} is not a safetensors file: {error}") from error
+        raise CorruptFileError(f"{str(path)!r} is not a safetensors file: {one_line(error)}") from error
 
 
 def sha256(value: Any) -> str:

@@ -226,7 +226,7 @@ HOSTILE = {
     "snake.yaml": ("common: &a {x: [*a]}", "inside of what it stands for"),
     "deep.yaml": ("common: {x: " + "[" * 20_000 + "]" * 20_000 + "}", "recursion"),
     "deep.json": ('{"common": {"x": ' + "[" * 100_000 + "]" * 100_000 + "}}", "recursion"),
-    "less deep.json": ('{"common": {"x": ' + "[" * 450 + "]" * 450 + "}}", "recursion"),
+    "less deep.json": ('{"common": {"x": ' + "[" * 450 + "]" * 450 + "}}", "nested in each other more than 50 times"),
     "digits.yaml": (f"common: {{x: {'9' * 5000}}}", "not valid YAML"),
     "digits.json": (f'{{"common": {{"x": {"9" * 5000}}}}}', "not valid JSON"),
     "date.yaml": ("common: {x: 2026-99-99}", "not valid YAML"),

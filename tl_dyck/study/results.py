@@ -10,7 +10,7 @@ from typing import Any, final
 import pandas as pd
 from torch import Tensor
 
-from tl_dyck.files import CorruptFileError, read_json, read_table, read_tensors, write_bytes, write_json
+from tl_dyck.files import CorruptFileError, one_line, read_json, read_table, read_tensors, write_bytes, write_json
 from tl_dyck.study.check import check_config, check_history, check_rows, check_summary
 from tl_dyck.study.config import StudyConfig
 from tl_dyck.training import TrainResult, load_result
@@ -169,7 +169,7 @@ def load_study(folder: str | Path) -> Study:
             f"{str(path)!r} does not hold a whole study: {error} is missing; run it again"
         ) from error
     except (TypeError, ValueError, OverflowError) as error:
-        raise CorruptFileError(f"{str(path)!r} does not hold a whole study: {error}; run it again") from error
+        raise CorruptFileError(f"{str(path)!r} does not hold a whole study: {one_line(error)}; run it again") from error
 
 
 def _history(path: Path) -> pd.DataFrame:

@@ -15,7 +15,7 @@ from typing import Any, final
 import numpy as np
 import yaml
 
-from tl_dyck.files import LARGEST_JSON, LARGEST_YAML, CorruptFileError, read_regular
+from tl_dyck.files import LARGEST_JSON, LARGEST_YAML, CorruptFileError, one_line, read_regular
 from tl_dyck.registry import unknown_name
 
 __all__ = ["Point", "Sweep", "SweepError", "load_sweep"]
@@ -29,6 +29,7 @@ _INT64 = 2**63  # the table of results holds no larger integers
 _MAX_SEEDS = 1_000_000
 _MAX_POINTS = 1_000_000
 _MAX_RUNS = 10_000_000
+_MAX_DEPTH = 50  # of lists in lists, mappings in mappings
 _MAX_EXPANDED = 1_000_000  # values that aliases in YAML may stand for
 
 
@@ -176,7 +177,7 @@ def load_sweep(source: Sweep | Mapping[str, Any] | str | Path) -> Sweep:
         values = json.loads(data, object_pairs_hook=_unique) if kind == "JSON" else yaml.load(data, Loader=_Loader)
     # what YAML's constructors raise for ``!!int x``, ``2026-99-99``, ``!!bool x`` is not always a YAMLError
     except (yaml.YAMLError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        raise SweepError(f"{str(path)!r} is not valid {kind}: {error}") from error
+        raise SweepError(f"{str(path)!r} is not valid {kind}: {one_line(error)}") from error
     try:
         return Sweep.from_dict(values)
     except (SweepError, RecursionError) as error:
@@ -230,8 +231,9 @@ _Loader.add_implicit_resolver(
 )
 
 
-def _flat(values: Any, where: str) -> dict[str, Any]:
+def _flat(values: Any, where: str, depth: int = 0) -> dict[str, Any]:
     """Nested mappings as one with dotted names."""
+    _not_too_deep(where, depth)
     if not isinstance(values, Mapping):
         raise SweepError(f"{where} must map parameters to values, not {values!r:.80}")
     flat: dict[str, Any] = {}
@@ -239,7 +241,7 @@ def _flat(values: Any, where: str) -> dict[str, Any]:
         if not isinstance(name, str) or not name or not _is_text(name):
             raise SweepError(f"{where}: the name of a parameter is a string, not {name!r}")
         if isinstance(value, Mapping) and value:
-            inner = {f"{name}.{key}": entry for key, entry in _flat(value, f"{where}: {name}").items()}
+            inner = {f"{name}.{key}": entry for key, entry in _flat(value, f"{where}: {name}", depth + 1).items()}
         else:
             inner = {name: _plain(value, f"{where}: {name}")}
         _no_overlap(inner, where, flat, where)
@@ -247,12 +249,18 @@ def _flat(values: Any, where: str) -> dict[str, Any]:
     return flat
 
 
-def _plain(value: Any, where: str) -> Any:
+def _not_too_deep(where: str, depth: int) -> None:
+    if depth > _MAX_DEPTH:
+        raise SweepError(f"{where:.80}: values are nested in each other more than {_MAX_DEPTH} times")
+
+
+def _plain(value: Any, where: str, depth: int = 0) -> Any:
     """A JSON value that equals `value`; tuples become lists, and numpy's numbers Python's."""
+    _not_too_deep(where, depth)
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, (tuple, list, range)):
-        return [_plain(entry, where) for entry in value]
+        return [_plain(entry, where, depth + 1) for entry in value]
     if isinstance(value, float) and not math.isfinite(value):
         raise SweepError(f"{where}: {value} cannot be kept in JSON")
     if isinstance(value, int) and not -_INT64 <= value < _INT64:
