@@ -5,9 +5,9 @@ from __future__ import annotations
 import unicodedata
 
 import pytest
-from rich.table import Table
 from rich.text import Text
 
+from tl_dyck.report.terminal import table
 from tl_dyck.screen import console, visible
 
 
@@ -28,7 +28,7 @@ def test_every_character_that_acts_is_shown_and_no_other():
     "text", ["loss[train]", "[/]", "[bold]x", ":smile:", "é ‹→›", "a\x1b[2Jb", "\x9b2J", "\u202egnp"]
 )
 def test_text_comes_out_as_it_is_or_as_escapes(capsys, text):
-    rows = Table(text, box=None)
+    rows = table(text)
     rows.add_row(text)
     rows.add_row(Text(text))
     for shown in (text, Text(text, style="red"), rows):

@@ -159,6 +159,11 @@ def load_result(folder: str | Path, identity: dict[str, Any] | None = None, devi
         raise CheckpointError(str(error)) from error
     except (KeyError, TypeError, ValueError) as error:
         raise CheckpointError(f"{str(path / 'result.json')!r} does not describe a run: {error!r}") from error
+    if result.model.cfg.language != result.task.language:
+        raise CheckpointError(
+            f"the model in {str(path)!r} reads {result.model.cfg.language}, but by its result.json it was trained on "
+            f"{result.task.language}"
+        )
     if result.identity() != saved["identity"]:
         different = "; ".join(_differences(result.identity(), saved["identity"]))
         raise CheckpointError(f"the model in {str(path)!r} is not that of its result.json; it differs in {different}")
