@@ -114,6 +114,8 @@ def test_the_command_line_makes_room_for_long_sentences(original: Make):
     assert short.stderr.startswith("Error: sentence 3 ('good good")
     assert len(short.stderr.splitlines()) == 1
     assert not Path("n").exists()
+    table = ["text", "table", "--data", str(folder), "--synonyms", str(folder / "synonyms.json"), "--out", "n"]
+    assert CliRunner().invoke(app, [*table, "--n-ctx", "80"]).stderr.startswith("Error: sentence 13 ('good good")
     (folder / "dev.tsv").write_text(f"{'good ' * 5000}\t1\n")
     absurd = CliRunner().invoke(app, [*words, "--out", "n"])
     assert absurd.stderr.startswith("Error: a sentence has 5000 words")

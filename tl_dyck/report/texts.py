@@ -163,7 +163,9 @@ def say_text_table(
     words = load_synonyms(synonyms)
     wanted = replace(wanted, model=tuple({**dict(wanted.model), "n_classes": corpus.n_classes}.items()))
     config = wanted.config(build_words(corpus.train))
-    needed = n_ctx or needed_n_ctx(corpus, text_space(wanted.defend, config, words, max(wanted.ks)), config)
+    edits = text_space(wanted.defend, config, words, max(wanted.ks))
+    needed = n_ctx or needed_n_ctx(corpus, edits, config)
+    encode_sentences(replace(config, n_ctx=needed), (*corpus.train, *corpus.test), edits)  # before training
     if needed != config.n_ctx:
         wanted = replace(wanted, model=(*wanted.model, ("n_ctx", needed)))
     rows = run_table(corpus, words, out, wanted, n_jobs=jobs)

@@ -275,7 +275,7 @@ class Store:
 
     def tidy(self) -> None:
         """Remove what processes that were killed had begun to write, see `remove_abandoned`."""
-        for folder in (self.folder, self.folder / "points", *self._shelves()):
+        for folder in (self.folder, self.folder / "points", *map(Path, self._shelves())):
             remove_abandoned(folder)
 
     def _shelves(self) -> list[str]:

@@ -150,6 +150,8 @@ def _checked(train: tuple[Sentence, ...], test: tuple[Sentence, ...], problems: 
             raise CorpusError(f"{source!r} has no usable {name} rows (sentence<TAB>label). {said}")
     if problems.total > len(train) + len(test):
         raise CorpusError(f"most of {source!r} cannot be used; is it sentence<TAB>label? {said}")
+    if len({sentence.label for sentence in train}) < 2:
+        raise CorpusError(f"{source!r} has a single class to learn, {train[0].label}")
     labels = {sentence.label for sentence in (*train, *test)}
     missing = next(label for label in range(len(labels) + 1) if label not in labels)
     if missing < len(labels):
@@ -157,6 +159,4 @@ def _checked(train: tuple[Sentence, ...], test: tuple[Sentence, ...], problems: 
             f"the labels of {source!r} must be 0, 1, … without a gap: {max(labels)} is there and {missing} is not; "
             "number the classes from 0"
         )
-    if len({sentence.label for sentence in train}) < 2:
-        raise CorpusError(f"{source!r} has a single class to learn, {train[0].label}")
     return Corpus(train=train, test=test, problems=problems.said())
