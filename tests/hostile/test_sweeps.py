@@ -26,7 +26,7 @@ MERGE_BOMB = b"a0: &a0 {x: 1}\n" + b"".join(
 MILLION_MILLION = b"grid:\n" + b"".join(b"  p%d: [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]\n" % i for i in range(12))
 YAML = {
     **{name: data for name, data in JUNK.items() if name not in ("no format", "many digits")},
-    "nested": b"common: {x: " + b"[" * 2_000,
+    "nested": b"common: {x: " + b"[" * 500,
     "an object": b"common: {x: !!python/object/apply:os.system ['touch owned']}",
     "a name": b"common: {x: !!python/name:os.system }",
     "a new object": b"common: !!python/object/new:pathlib.Path ['owned']",
