@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import json
 import os
 import signal
@@ -44,8 +45,9 @@ def store(tmp_path) -> Store:
 
 @pytest.mark.parametrize("number", [errno.ENOLCK, errno.EIO])
 def test_a_lock_that_cannot_be_had_is_an_error_and_not_held(store, monkeypatch, number):
-    def fail(*_: Any) -> None:
-        raise OSError(number, os.strerror(number))
+    def fail(descriptor: int, flags: int, *_: Any) -> None:
+        if flags != fcntl.LOCK_UN:  # else that would be the error that is seen
+            raise OSError(number, os.strerror(number))
 
     monkeypatch.setattr("fcntl.lockf", fail)
     with pytest.raises(OSError, match=os.strerror(number)), store.claim(RUN):
