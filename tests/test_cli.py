@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import shutil
 import subprocess
@@ -297,6 +298,11 @@ def test_stopping_says_how_to_go_on(monkeypatch):
     result = call("study")
     assert result.exit_code == 130
     assert result.stderr == "stopped; run again to go on from the checkpoint\n"
+
+
+def test_a_full_disk_is_named(monkeypatch):
+    raising(monkeypatch, OSError(errno.ENOSPC, "No space left on device", "results/study/runs/x"))
+    assert call("study").stderr == "Error: No space left on device: 'results/study/runs/x'\n"
 
 
 def test_failed_runs_are_summed_up(monkeypatch):

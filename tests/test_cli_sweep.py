@@ -106,8 +106,18 @@ def test_merge(file, tmp_path):
     said = call("sweep", "merge", tmp_path / "all", tmp_path / "m0", tmp_path / "m1")
     assert said.exit_code == 0
     assert "12 runs copied, 4 were there already." in flat(said.output)
+    assert "skipped" not in said.output
     assert len(load_results(tmp_path / "all")) == 12
     assert "4 further runs" in flat(call("sweep", "status", tmp_path / "all").output)
+
+
+def test_merge_says_which_links_it_skipped(file, tmp_path):
+    (tmp_path / "repaired").touch()
+    assert one_job(file, "-o", tmp_path / "one").exit_code == 0
+    (tmp_path / "one" / "points" / "x.json").symlink_to(file)
+    said = call("sweep", "merge", tmp_path / "all", tmp_path / "one")
+    assert said.exit_code == 0
+    assert "1 links (or pipes, devices) were skipped, neither followed nor copied" in flat(said.output)
 
 
 def test_nothing_to_show_yet(file, tmp_path, monkeypatch):
@@ -120,7 +130,7 @@ def test_nothing_to_show_yet(file, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["none.yaml"], "cannot read the sweep 'none.yaml': No such file"),
+        (["none.yaml"], "cannot read the sweep: there is no file 'none.yaml'"),
         (["status", "."], "holds no sweep"),
         (["resume", "."], "holds no sweep"),
         (["results", "none"], "holds no sweep"),

@@ -11,6 +11,7 @@ import stat
 import tempfile
 from pathlib import Path
 
+import pandas as pd
 import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
@@ -20,8 +21,12 @@ from tl_dyck.files import (
     CorruptFileError,
     ensure_folder,
     read_json,
+    read_regular,
+    read_table,
     read_tensors,
+    read_text,
     remove_leftovers,
+    saved_runs,
     sha256,
     write_bytes,
     write_json,
@@ -50,6 +55,61 @@ def test_bytes_round_trip(tmp_path, first, second):
         write_bytes(str(tmp_path / "x"), data)
         assert (tmp_path / "x").read_bytes() == data
     assert [path.name for path in tmp_path.iterdir()] == ["x"]
+
+
+def test_a_full_disk_says_which_file(file, monkeypatch):
+    def fail(_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(OSError, match=f"No space left on device: '{file}'") as caught:
+        write_bytes(file, NEW)
+    assert caught.value.errno == errno.ENOSPC
+
+
+def test_the_runs_of_a_folder(tmp_path):
+    assert saved_runs(tmp_path) == [tmp_path]  # without any model: it is said that this folder has none
+    for name in ("seed-10", "seed-2", "other", "seed-3"):
+        (tmp_path / name).mkdir()
+        if name != "seed-3":
+            (tmp_path / name / "config.json").touch()
+    assert saved_runs(tmp_path) == [tmp_path / "seed-2", tmp_path / "seed-10"]
+    (tmp_path / "config.json").touch()
+    assert saved_runs(tmp_path) == [tmp_path]
+
+
+def test_only_ordinary_files_of_moderate_size_are_read(tmp_path):
+    file = tmp_path / "file"
+    file.write_bytes(b"12345")
+    (tmp_path / "link").symlink_to(file)
+    assert read_regular(file, 5) == read_regular(tmp_path / "link") == b"12345"
+    for path, said in (
+        ("/dev/null", "not an ordinary file but a device"),
+        (tmp_path, "it is a folder"),
+        (tmp_path / "nowhere", "there is no file"),
+        (file / "deeper", "there is no file"),
+        ("a\0b", "no name of a file"),
+    ):
+        with pytest.raises(CorruptFileError, match=said):
+            read_regular(path)
+    with pytest.raises(CorruptFileError, match=r"file' has 5 bytes: too large to be read \(at most 4\)"):
+        read_regular(file, 4)
+
+
+def test_what_is_no_text_and_no_table(tmp_path):
+    (tmp_path / "file").write_bytes(b"\xff")
+    with pytest.raises(CorruptFileError, match=r"file' is not UTF-8"):
+        read_text(tmp_path / "file")
+    with pytest.raises(CorruptFileError, match=r"file' is not a Parquet file"):
+        read_table(tmp_path / "file")
+
+
+def test_a_table_that_compression_has_made_small_is_refused(tmp_path, monkeypatch):
+    pd.DataFrame({"x": [0] * 100_000}).to_parquet(tmp_path / "x.parquet")
+    assert len(read_table(tmp_path / "x.parquet")) == 100_000
+    monkeypatch.setattr("tl_dyck.files.MOST_CELLS", 99_999)
+    with pytest.raises(CorruptFileError, match="100,000 values are too many"):
+        read_table(tmp_path / "x.parquet")
 
 
 @pytest.mark.parametrize("where", ["mkstemp", "fsync", "chmod", "replace"])

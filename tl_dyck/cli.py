@@ -12,11 +12,11 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 import typer.core
-from rich.console import Console
 from rich.text import Text
 
 from tl_dyck.cli_sweep import sweep_app
 from tl_dyck.cli_text import text_app
+from tl_dyck.screen import console
 
 __all__ = ["app", "main"]
 
@@ -28,7 +28,7 @@ class _Commands(typer.core.TyperGroup):
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
-            Console(stderr=True).print(Text("stopped; run again to go on from the checkpoint", style="yellow"))
+            console(stderr=True).print(Text("stopped; run again to go on from the checkpoint", style="yellow"))
             raise typer.Exit(130) from None
         except BrokenPipeError:  # the reader of a pipe went away: typer ends quietly
             raise
@@ -133,7 +133,7 @@ def report(
 @app.command()
 def tasks() -> None:
     """List the tasks."""
-    from tl_dyck.report.terminal import console, say_note, table
+    from tl_dyck.report.terminal import say_note, table
     from tl_dyck.tasks import load_task
     from tl_dyck.tasks import tasks as registry
 
@@ -159,7 +159,7 @@ def models(task: _Task = "dyck-2-4") -> None:
     """List the model families, as they are for a task."""
     from tl_dyck.models import get_config
     from tl_dyck.models import models as registry
-    from tl_dyck.report.terminal import console, say_note, table
+    from tl_dyck.report.terminal import say_note, table
     from tl_dyck.tasks import load_task
 
     chosen = load_task(task)
@@ -194,7 +194,7 @@ def train(
     """Train one family; each seed is kept in a folder of its own and resumed if interrupted."""
     from tl_dyck.models import get_config
     from tl_dyck.report.commands import parse_seeds, with_steps
-    from tl_dyck.report.terminal import console, say_note, say_path, table
+    from tl_dyck.report.terminal import say_note, say_path, table
     from tl_dyck.training import TrainConfig, train_seeds
     from tl_dyck.training import train as train_one
 
@@ -388,16 +388,9 @@ def _names(text: str) -> tuple[str, ...]:
 
 def _device(name: str | None) -> str | None:
     """Check a device before anything is trained on it."""
-    if name is None:
-        return None
-    import torch
+    from tl_dyck.machine import check_device
 
-    try:
-        torch.empty(1, device=name)
-    except (RuntimeError, AssertionError) as error:
-        reason = str(error).splitlines()[0]
-        raise ValueError(f"device {name!r} cannot be used: {reason}") from error
-    return name
+    return check_device(name)
 
 
 # --- when something goes wrong ---------------------------------------------------------------------------------------
@@ -421,7 +414,7 @@ def _fail(error: Exception) -> NoReturn:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
     # the message of failed runs ends with what the last of them raised
     text = lines[0] if len(lines) == 1 else f"{lines[0]} {lines[-1]} (tl-dyck --debug shows all)"
-    if isinstance(error, OSError) and error.strerror and not error.filename:
-        text = error.strerror  # ours say it all; "[Errno 13]" adds nothing
-    Console(stderr=True).print(Text(f"Error: {text}", style="red"), soft_wrap=True)
+    if isinstance(error, OSError) and error.strerror:  # ours say it all; "[Errno 13]" adds nothing
+        text = error.strerror if error.filename is None else f"{error.strerror}: {error.filename!r}"
+    console(stderr=True).print(Text(f"Error: {text}", style="red"), soft_wrap=True)
     raise typer.Exit(2) from error

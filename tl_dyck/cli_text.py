@@ -24,6 +24,15 @@ _Synonyms = Annotated[
 ]
 _K = Annotated[int, typer.Option(min=1, metavar="N", help="Synonyms of each word.")]
 _Width = Annotated[int, typer.Option(min=1, metavar="N", help="Width of the model.")]
+_Context = Annotated[
+    int | None,
+    typer.Option(
+        "--n-ctx",
+        min=2,
+        metavar="N",
+        help="Words of the longest sentence, with duplications, and 1. \\[default: what the data needs, 80 to 512]",
+    ),
+]
 _Space = Annotated[str, typer.Option(metavar="SPACE", help="Edits with budgets: dup, del, sub.")]
 
 
@@ -43,8 +52,12 @@ def train(
     position: Annotated[str, typer.Option(metavar="NAME", help="none, linear or sinusoidal.")] = "none",
     layer_norm: Annotated[bool, typer.Option("--layer-norm", help="With LayerNorms.")] = False,
     seed: Annotated[int, typer.Option(min=0, metavar="N", help="Of weights and batches.")] = 0,
+    n_ctx: _Context = None,
 ) -> None:
-    """Train one classifier, plainly or against edits."""
+    """Train one classifier, plainly or against edits.
+
+    No sentence is cut: one that is longer than --n-ctx allows is refused.
+    """
     from tl_dyck.report.texts import say_text_training
     from tl_dyck.text import TextTraining
 
@@ -56,7 +69,7 @@ def train(
         "normalization": "ln" if layer_norm else "none",
     }
     options = TextTraining(objective=objective, seconds=seconds, steps=steps)
-    say_text_training(data, out, fields, options, space, synonyms, k, seed)
+    say_text_training(data, out, fields, options, space, synonyms, k, seed, n_ctx)
 
 
 @text_app.command()
@@ -95,6 +108,7 @@ def table(
     limit: Annotated[int, typer.Option(min=0, metavar="N", help="Sentences certified; 0 for all.")] = 0,
     intervals: Annotated[int, typer.Option(min=0, metavar="N", help="Of these also by interval; 0 for all.")] = 0,
     jobs: Annotated[int, typer.Option(min=1, metavar="N", help="Worker processes.")] = 1,
+    n_ctx: _Context = None,
 ) -> None:
     """Objectives against spaces: clean and certified accuracy, over seeds; resumes where it was stopped."""
     from tl_dyck.report.commands import parse_seeds
@@ -103,11 +117,18 @@ def table(
 
     wanted = TextTable(
         objectives=tuple(name.strip() for name in objectives.split(",")),
-        ks=tuple(int(k) for k in ks.split(",")),
+        ks=_numbers(ks),
         seeds=parse_seeds(seeds),
         training=TextTraining(seconds=seconds),
         model=(("d_model", d_model),),
         limit=limit,
         n_interval=intervals,
     )
-    say_text_table(data, synonyms, out, wanted, jobs)
+    say_text_table(data, synonyms, out, wanted, jobs, n_ctx)
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isascii() and part.isdigit() and len(part) < 10 for part in parts):
+        raise ValueError(f"--k is numbers of synonyms with commas between, such as 1,8, not {text!r}")
+    return tuple(map(int, parts))

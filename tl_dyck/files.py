@@ -1,26 +1,44 @@
-"""Files that are either whole or absent: atomic writes, JSON and safetensors with clear errors. Never pickle."""
+"""Files that are either whole or absent: atomic writes, JSON and safetensors with clear errors. Never pickle.
+
+Whatever is read comes through `read_regular`, which asks what a file is, and how large, before it reads a byte of it.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import json
 import os
+import platform
+import shutil
+import stat
 import tempfile
-from collections.abc import Mapping
+import time
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import IO, TYPE_CHECKING, Any
 
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load as load_safetensors
 from safetensors.torch import save as dump_safetensors
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 __all__ = [
     "CorruptFileError",
+    "MissingFileError",
+    "copy_file",
     "ensure_folder",
+    "one_line",
     "read_json",
+    "read_regular",
+    "read_table",
     "read_tensors",
+    "read_text",
+    "remove_abandoned",
     "remove_leftovers",
     "saved_runs",
     "sha256",
@@ -31,10 +49,119 @@ __all__ = [
 
 
 _TEMPORARY = ".tl_dyck-"
+_HOST = hashlib.sha256(platform.node().encode()).hexdigest()[:8]
+_ABANDONED = 3600.0  # seconds; no file takes as long to write
+
+# The largest files that are read, in bytes: far above what tl_dyck writes, far below what would eat a machine's memory.
+LARGEST_JSON = 2**28  # the results of a study of ten thousand models
+LARGEST_DESCRIPTION = 2**26  # of an RNN: an alphabet of a million words fits
+LARGEST_TEXT = 2**30  # a corpus
+LARGEST_YAML = 2**24  # a sweep; YAML is slow, and this takes minutes
+LARGEST_TENSORS = 2**32
+LARGEST_TABLE = 2**30  # Parquet, of at most so many cells, which compression could otherwise make out of nothing:
+MOST_CELLS = 2**30
+
+_LONGEST_REASON = 300  # characters
+_NOT_THERE = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR)
+_NO_FILE = (errno.ENXIO, errno.ENODEV, errno.ELOOP, errno.ENAMETOOLONG)  # a socket; a loop of links; no name
+_KINDS = (
+    (stat.S_ISFIFO, "a pipe"),
+    (stat.S_ISCHR, "a device"),
+    (stat.S_ISBLK, "a device"),
+    (stat.S_ISSOCK, "a socket"),
+)
 
 
 class CorruptFileError(ValueError):
     """A file that we should be able to read is missing, truncated, altered, or not what it says it is."""
+
+
+class MissingFileError(CorruptFileError, FileNotFoundError):
+    """There is no file of that name."""
+
+
+def one_line(error: BaseException) -> str:
+    """What an error says, for a message of one line: no line breaks, and not too long."""
+    said = " ".join(str(error).split()) or type(error).__name__
+    return said if len(said) <= _LONGEST_REASON else f"{said[:_LONGEST_REASON]}…"
+
+
+def read_regular(path: str | Path, most: int = LARGEST_JSON) -> bytes:
+    """Read an ordinary file whole. Pipes, devices and whatever is too large are refused before they are read.
+
+    What is asked for kind and size is the open file itself, so that nobody can put another in its place in between.
+
+    Args:
+        path: the file; links are followed.
+        most: its largest size in bytes.
+
+    Raises:
+        MissingFileError: there is none, or a folder.
+        CorruptFileError: it is no ordinary file, or too large.
+        OSError: it cannot be read: no permission, a broken disk.
+    """
+    name = str(path)
+    flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0) | getattr(os, "O_BINARY", 0)
+    try:
+        descriptor = os.open(path, flags)  # at once: without O_NONBLOCK, to open a pipe waits for who writes to it
+    except ValueError as error:
+        raise CorruptFileError(f"{name!r} is no name of a file: {error}") from error
+    except OSError as error:
+        if error.errno in _NOT_THERE:
+            raise MissingFileError(f"there is no file {name!r}") from error
+        if error.errno in _NO_FILE:
+            raise CorruptFileError(f"{name!r} is not an ordinary file: {error.strerror}") from error
+        raise
+    try:
+        found = os.fstat(descriptor)
+        if stat.S_ISDIR(found.st_mode):
+            raise MissingFileError(f"there is no file {name!r}: it is a folder")
+        if not stat.S_ISREG(found.st_mode):
+            kind = next((kind for is_kind, kind in _KINDS if is_kind(found.st_mode)), "something else")
+            raise CorruptFileError(f"{name!r} is not an ordinary file but {kind}")
+        if found.st_size > most:
+            raise CorruptFileError(f"{name!r} has {found.st_size:,} bytes: too large to be read (at most {most:,})")
+        with open(descriptor, "rb", closefd=False) as file:
+            data = file.read(found.st_size + 1)
+    finally:
+        os.close(descriptor)
+    if len(data) != found.st_size:
+        raise CorruptFileError(f"{name!r} changed while it was read: it has {found.st_size:,} bytes no more")
+    return data
+
+
+def read_text(path: str | Path, most: int = LARGEST_TEXT) -> str:
+    """Read an ordinary file of UTF-8.
+
+    Raises:
+        CorruptFileError: as `read_regular`, or not UTF-8.
+        OSError: it cannot be read.
+    """
+    try:
+        return read_regular(path, most).decode()
+    except UnicodeDecodeError as error:
+        raise CorruptFileError(f"{str(path)!r} is not UTF-8 text: {error}") from error
+
+
+def read_table(path: str | Path) -> pd.DataFrame:
+    """Read a Parquet file.
+
+    Raises:
+        CorruptFileError: as `read_regular`, or not Parquet.
+        OSError: it cannot be read.
+    """
+    import pyarrow as pa  # an RNN is read without these
+    import pyarrow.parquet as pq
+
+    data = read_regular(path, LARGEST_TABLE)
+    try:
+        file = pq.ParquetFile(pa.BufferReader(data))
+        cells = file.metadata.num_rows * max(1, file.metadata.num_columns)
+        if not 0 <= cells <= MOST_CELLS:
+            raise ValueError(f"{cells:,} values are too many")
+        return file.read().to_pandas()
+    except (pa.ArrowException, OSError, ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
+        raise CorruptFileError(f"{str(path)!r} is not a Parquet file: {one_line(error)}") from error
 
 
 def ensure_folder(folder: str | Path) -> Path:
@@ -62,6 +189,35 @@ def remove_leftovers(folder: Path) -> None:
         path.unlink(missing_ok=True)
 
 
+def remove_abandoned(folder: str | Path) -> None:
+    """Remove the unfinished files of processes that are gone. For folders in which several processes write.
+
+    The name of an unfinished file says which process of which machine writes it. It is removed if it was last touched
+    an hour ago or more, by a process of this machine that does not exist any more; others are left alone.
+    """
+    with contextlib.suppress(OSError):  # untidy, but no reason to stop
+        for entry in os.scandir(folder):
+            if not entry.name.startswith(f"{_TEMPORARY}{_HOST}-") or not entry.name.endswith(".tmp"):
+                continue
+            pid = entry.name.split("-")[2]
+            old = time.time() - entry.stat(follow_symlinks=False).st_mtime > _ABANDONED
+            if old and pid.isdigit() and not _is_alive(int(pid)):
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(entry.path)
+
+
+def _is_alive(pid: int) -> bool:
+    if os.name != "posix":
+        return True  # there, to ask is to kill
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except (OSError, OverflowError):
+        return True  # of another user; or nobody knows
+    return True
+
+
 def write_bytes(path: str | Path, data: bytes, *, flush: bool = True) -> None:
     """Write `data` so that `path` holds either its old content or all of the new, whatever happens half-way.
 
@@ -74,21 +230,41 @@ def write_bytes(path: str | Path, data: bytes, *, flush: bool = True) -> None:
             to a process, but not to the machine.
 
     Raises:
-        OSError: no space, no permission, …; `path` is as it was.
+        OSError: no space, no permission, …; it names the file, and `path` is as it was.
     """
-    path = Path(path)
-    descriptor, temporary = tempfile.mkstemp(prefix=_TEMPORARY, suffix=".tmp", dir=path.parent)
+    with _new_file(Path(path), flush) as file:
+        file.write(data)
+
+
+def copy_file(source: str | Path, target: str | Path) -> None:
+    """Copy an ordinary file of any size, so that `target` holds either its old content or all of the new.
+
+    Raises:
+        OSError: `source` is a link or cannot be read, no space, …; `target` is as it was.
+    """
+    flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+    with _new_file(Path(target), True) as file, open(os.open(source, flags), "rb") as old:
+        shutil.copyfileobj(old, file, 2**20)
+
+
+@contextlib.contextmanager
+def _new_file(path: Path, flush: bool) -> Iterator[IO[bytes]]:
+    """A file under a temporary name, which becomes `path` when all has been written."""
+    prefix = f"{_TEMPORARY}{_HOST}-{os.getpid()}-"
+    descriptor, temporary = tempfile.mkstemp(prefix=prefix, suffix=".tmp", dir=path.parent)
     try:
         with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
+            yield file
             if flush:
                 file.flush()
                 os.fsync(file.fileno())
         os.chmod(temporary, 0o644)  # mkstemp makes it private
         os.replace(temporary, path)
-    except BaseException:  # Ctrl-C too: leave no half file behind
+    except BaseException as error:  # Ctrl-C too: leave no half file behind
         with contextlib.suppress(OSError):
             os.unlink(temporary)
+        if isinstance(error, OSError) and error.strerror and error.filename is None:
+            error.filename = str(path)  # a full disk does not say which
         raise
 
 
@@ -97,18 +273,18 @@ def write_json(path: str | Path, value: Any) -> None:
     write_bytes(path, (json.dumps(value, indent=1, allow_nan=False) + "\n").encode())
 
 
-def read_json(path: str | Path) -> Any:
+def read_json(path: str | Path, most: int = LARGEST_JSON) -> Any:
     """Read a JSON file.
 
     Raises:
-        CorruptFileError: it is missing or not JSON.
+        CorruptFileError: it is missing, no ordinary file, larger than `most` bytes, or not JSON.
+        OSError: it cannot be read.
     """
+    data = read_regular(path, most)
     try:
-        return json.loads(Path(path).read_bytes())
-    except (FileNotFoundError, IsADirectoryError, NotADirectoryError) as error:
-        raise CorruptFileError(f"there is no file {str(path)!r}") from error
+        return json.loads(data)
     except (ValueError, RecursionError) as error:  # bad UTF-8, bad JSON, absurd nesting
-        raise CorruptFileError(f"{str(path)!r} is not valid JSON: {error}") from error
+        raise CorruptFileError(f"{str(path)!r} is not valid JSON: {one_line(error)}") from error
 
 
 def write_tensors(path: str | Path, tensors: Mapping[str, torch.Tensor]) -> str:
@@ -125,20 +301,19 @@ def write_tensors(path: str | Path, tensors: Mapping[str, torch.Tensor]) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def read_tensors(path: str | Path, sha256: str | None = None) -> dict[str, torch.Tensor]:
+def read_tensors(path: str | Path, sha256: str | None = None, most: int = LARGEST_TENSORS) -> dict[str, torch.Tensor]:
     """Read a safetensors file, onto the CPU.
 
     Args:
         path: the file.
         sha256: the digest it must have; not checked if None.
+        most: its largest size in bytes.
 
     Raises:
-        CorruptFileError: it is missing, not safetensors, or has another digest.
+        CorruptFileError: it is missing, no ordinary file, too large, not safetensors, or has another digest.
+        OSError: it cannot be read.
     """
-    try:
-        data = Path(path).read_bytes()
-    except (FileNotFoundError, IsADirectoryError, NotADirectoryError) as error:
-        raise CorruptFileError(f"there is no file {str(path)!r}") from error
+    data = read_regular(path, most)
     digest = hashlib.sha256(data).hexdigest()
     if sha256 is not None and digest != sha256:
         raise CorruptFileError(
@@ -147,7 +322,7 @@ def read_tensors(path: str | Path, sha256: str | None = None) -> dict[str, torch
     try:
         return load_safetensors(data)
     except (SafetensorError, ValueError, KeyError) as error:
-        raise CorruptFileError(f"{str(path)!r} is not a safetensors file: {error}") from error
+        raise CorruptFileError(f"{str(path)!r} is not a safetensors file: {one_line(error)}") from error
 
 
 def sha256(value: Any) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-__all__ = ["cpu_name", "environment", "one_thread"]
+__all__ = ["check_device", "cpu_name", "environment", "one_thread"]
 
 
 def environment() -> dict[str, Any]:
@@ -41,6 +41,24 @@ def cpu_name(cpuinfo: str | Path = "/proc/cpuinfo") -> str:
             if name.strip().lower() in ("model name", "cpu model", "hardware") and value.strip():
                 return " ".join(value.split())
     return platform.processor() or platform.machine() or "unknown"
+
+
+def check_device(name: str | None) -> str | None:
+    """Compute something on a device; returns its name.
+
+    Raises:
+        ValueError: it cannot be used; says why.
+    """
+    if name is None:
+        return None
+    try:
+        if (torch.ones(1, device=name) + 1).item() != 2:  # "meta" has no numbers to give back
+            raise RuntimeError("it does not compute")
+    # what torch raises where a backend is missing is not always a RuntimeError
+    except (RuntimeError, AssertionError, ImportError, AttributeError, TypeError, ValueError) as error:
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise ValueError(f"device {name!r} cannot be used: {reason}; name another, such as cpu or cuda") from error
+    return name
 
 
 @contextmanager

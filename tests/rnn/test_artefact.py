@@ -180,7 +180,7 @@ def test_descriptions_that_are_not_json_objects(folder: Path, content: bytes) ->
 def test_a_huge_description_is_not_read(folder: Path) -> None:
     with (folder / "rnn.json").open("wb") as file:
         file.truncate(100 * 2**20)
-    with pytest.raises(CorruptFileError, match="not the description of an RNN"):
+    with pytest.raises(CorruptFileError, match=r"rnn.json' has 104,857,600 bytes: too large to be read"):
         load_rnn(folder)
 
 
@@ -197,7 +197,7 @@ def test_missing_files_and_devices(folder: Path, name: str) -> None:
     with pytest.raises(CorruptFileError, match=f"there is no file .*{name}"):
         load_rnn(folder)
     (folder / name).symlink_to("/dev/null")  # a device: reading some of them never ends
-    with pytest.raises(CorruptFileError, match=f"there is no file .*{name}"):
+    with pytest.raises(CorruptFileError, match=f"{name}' is not an ordinary file but a device"):
         load_rnn(folder)
 
 

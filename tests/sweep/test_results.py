@@ -427,6 +427,23 @@ def test_merge_and_damaged_records(tmp_path):
         assert {name: row[name] for name in wanted} == wanted
 
 
+def test_merge_follows_no_links(tmp_path):
+    (one,) = machines(tmp_path, [0])
+    (tmp_path / "secret").write_text("a private key")
+    (tmp_path / "private").mkdir()
+    (tmp_path / "private" / "key").write_text("another")
+    run = Store(one).path(load_results(one)["id"][0])
+    links = [run / "file", run / "folder", one / "points" / "x.json"]
+    for link, target in zip(links, ("secret", "private", "secret"), strict=True):
+        link.symlink_to(tmp_path / target)
+    done = merge_sweeps(tmp_path / "all", [one])
+    assert done.copied == 2
+    assert sorted(done.skipped) == sorted(links)
+    there = [path for path in (tmp_path / "all").rglob("*") if path.is_file()]
+    assert not any(path.is_symlink() or path.read_bytes() in (b"a private key", b"another") for path in there)
+    assert [path.read_text() for path in there if path.name == "file.txt"] == ["0 0", "1 0"]
+
+
 def test_merge_with_what_is_no_sweep(tmp_path):
     one, two = machines(tmp_path, [0], [1])
     with pytest.raises(SweepError, match="nothing to merge"):

@@ -206,6 +206,12 @@ def test_refused(case):
         Sweep.from_dict(mapping)  # type: ignore[arg-type]
 
 
+def test_a_large_file_without_aliases_is_no_bomb(tmp_path, monkeypatch):
+    monkeypatch.setattr("tl_dyck.sweep.spec._MAX_EXPANDED", 100)
+    (tmp_path / "large.yaml").write_text(f"grid: {{x: {list(range(300))}}}")
+    assert load_sweep(tmp_path / "large.yaml").n_points == 300
+
+
 HOSTILE = {
     "twice.yaml": ("grid: {x: [1]}\ngrid: {y: [1]}", "'grid' stands twice"),
     "twice.json": ('{"grid": {"x": [1], "x": [2]}}', "'x' stands twice"),
@@ -220,7 +226,7 @@ HOSTILE = {
     "snake.yaml": ("common: &a {x: [*a]}", "inside of what it stands for"),
     "deep.yaml": ("common: {x: " + "[" * 20_000 + "]" * 20_000 + "}", "recursion"),
     "deep.json": ('{"common": {"x": ' + "[" * 100_000 + "]" * 100_000 + "}}", "recursion"),
-    "less deep.json": ('{"common": {"x": ' + "[" * 450 + "]" * 450 + "}}", "recursion"),
+    "less deep.json": ('{"common": {"x": ' + "[" * 450 + "]" * 450 + "}}", "nested in each other more than 50 times"),
     "digits.yaml": (f"common: {{x: {'9' * 5000}}}", "not valid YAML"),
     "digits.json": (f'{{"common": {{"x": {"9" * 5000}}}}}', "not valid JSON"),
     "date.yaml": ("common: {x: 2026-99-99}", "not valid YAML"),

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import itertools
 import json
+import math
 import os
 import random
 import shutil
@@ -22,10 +24,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
+from tl_dyck.files import read_json
 from tl_dyck.models import get_config
 from tl_dyck.tasks import DyckTask
 from tl_dyck.training import CheckpointError, TrainConfig, load_result
 from tl_dyck.training import loop as loop_module
+from tl_dyck.training.checkpoint import read_checkpoint
 from tl_dyck.training.stack import Stack
 
 RESULT_FILES = ["config.json", "model.safetensors", "result.json"]
@@ -401,7 +405,7 @@ def test_any_damage_to_the_tensors_is_noticed(tiny, stopped_at_3, data):
         *[(("sha256",), value) for value in ("0" * 64, "", None, 5, [], ...)],
         *[(("step",), value) for value in (-1, 4, 10**9, 2.0, "3", None, True, [], ...)],
         *[(("status",), value) for value in ("great", 5, [], {}, ...)],
-        *[(("seconds",), value) for value in ("1", None, [], ...)],
+        *[(("seconds",), value) for value in ("1", None, [], ..., math.nan, math.inf, -1.0, True)],
         *[(("history",), value) for value in (5, None, "abc", [5], [[]], [{}], [{"step": 1}], {"a": 1}, ...)],
         *[(("identity",), value) for value in (5, None, [], {}, "x", ...)],
         *[(("identity", "task"), value) for value in (5, None, [], {}, "x", ...)],
@@ -445,8 +449,37 @@ def test_tensors_that_are_whole_but_do_not_fit(tiny, folder):
 
 def test_a_missing_state(tiny, folder):
     (folder / "state-3.safetensors").unlink()
-    with pytest.raises(CheckpointError, match=r"there is no file .*state-3.safetensors.*Delete"):
+    with pytest.raises(CheckpointError, match=r"there is no file .*state-3.safetensors.*if none is, delete"):
         tiny.train(seed=1, folder=folder)
+
+
+def test_a_checkpoint_that_another_process_replaces_is_read_again(tiny, folder, monkeypatch):
+    wanted = read_checkpoint(folder, json.loads((folder / "checkpoint.json").read_text())["identity"])
+    real, calls = read_json, []
+
+    def stale(path):  # what was named when the JSON was read is gone when the state is read
+        calls.append(path)
+        saved = real(path)
+        return {**saved, "step": 1, "tensors": "state-1.safetensors"} if len(calls) == 1 else saved
+
+    monkeypatch.setattr("tl_dyck.training.checkpoint.read_json", stale)
+    found = read_checkpoint(folder, real(folder / "checkpoint.json")["identity"])
+    assert found is not None
+    assert found[0] == wanted[0]
+    assert len(calls) == 2
+
+
+def test_a_checkpoint_that_is_replaced_all_the_time_is_not_said_to_be_lost(tiny, folder, monkeypatch):
+    steps = itertools.count(10)
+
+    def restless(path):
+        saved, step = read_json(path), next(steps)
+        return {**saved, "step": step, "tensors": f"state-{step}.safetensors"}
+
+    monkeypatch.setattr("tl_dyck.training.checkpoint.read_json", restless)
+    with pytest.raises(CheckpointError, match="another process is training in") as caught:
+        read_checkpoint(folder, read_json(folder / "checkpoint.json")["identity"])
+    assert "elete" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -454,10 +487,11 @@ def test_a_missing_state(tiny, folder):
     [
         *[(("status",), value) for value in ("great", None, 5, ...)],
         *[(("step",), value) for value in (-1, "3", None, ...)],
-        *[(("seconds",), value) for value in ("1", None, ...)],
+        *[(("seconds",), value) for value in ("1", None, ..., math.nan, math.inf, -1.0, True)],
         *[(("accuracy",), value) for value in (5, None, {}, {"n": 1}, [], ...)],
         *[(("history",), value) for value in (5, "abc", [{"step": 1}], [[1]], ...)],
-        *[(("history", 0, "loss"), value) for value in ("0.5", [], ...)],
+        *[(("history", 0, "loss"), value) for value in ("0.5", [], math.inf, ...)],
+        *[(("history", 0, "accuracy"), value) for value in (math.inf, math.nan)],
         *[(("identity",), value) for value in (5, None, [], {}, ...)],
         *[(("identity", "task"), value) for value in (5, None, [], {}, {"name": "x"}, ...)],
         *[(("identity", "task", "extra"), value) for value in (5,)],

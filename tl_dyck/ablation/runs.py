@@ -19,7 +19,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from tl_dyck.ablation.compare import Answer, ImportanceComparison, compare_importance
 from tl_dyck.ablation.measure import measure_heads
 from tl_dyck.ablation.tuning import FinetuneConfig
-from tl_dyck.files import CorruptFileError, ensure_folder, read_json, write_bytes, write_json
+from tl_dyck.files import CorruptFileError, ensure_folder, read_json, read_table, write_bytes, write_json
 from tl_dyck.machine import one_thread
 from tl_dyck.models import get_config, load_model
 from tl_dyck.models.digest import weights_digest
@@ -208,12 +208,14 @@ def load_ablation(folder: str | Path) -> Ablation:
         raise CorruptFileError(f"{str(path)!r} does not hold an ablation of this version ({_FORMAT})")
     try:
         names = ("models", "heads", "correlations", "trajectories", "paths")
-        tables = {name: pd.read_parquet(path / f"{name}.parquet") for name in names}
+        tables = {name: read_table(path / f"{name}.parquet") for name in names}
         comparison = ImportanceComparison(
             heads=tables.pop("heads"), correlations=tables.pop("correlations"), level=saved["level"]
         )
         facts = {name: saved[name] for name in ("sources", "config", "versions")}
         return Ablation(folder=path, comparison=comparison, **facts, **tables)
+    except CorruptFileError as error:
+        raise CorruptFileError(f"{error}; ablate again") from error
     except (KeyError, TypeError, ValueError, OSError) as error:
         raise CorruptFileError(f"{str(path)!r} does not hold a whole ablation: {error!r}; ablate again") from error
 
@@ -292,7 +294,7 @@ def _collect(target: Path, sources: list[str], folders: Sequence[Path], config: 
         rows.append({**facts, **{name: math.nan for name in ("accuracy", "metric") if facts[name] is None}})
         for name, parts in tables.items():
             if (folder / f"{name}.parquet").exists():
-                table = pd.read_parquet(folder / f"{name}.parquet")
+                table = read_table(folder / f"{name}.parquet")
                 parts.append(table.assign(group=facts["group"], model=facts["model"]))
     heads = pd.concat(tables["heads"], ignore_index=True)
     first = ["group", "model", "layer", "head"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +17,7 @@ from tl_dyck.certify.transformations import (
     SwapAdjacent,
     Transformation,
 )
-from tl_dyck.files import CorruptFileError
+from tl_dyck.files import CorruptFileError, read_json
 from tl_dyck.language import DyckLanguage
 from tl_dyck.registry import Registry
 
@@ -100,13 +99,10 @@ def load_synonyms(file: str | Path) -> dict[str, tuple[str, ...]]:
     """Read a JSON object from each word to its synonyms, best first; see `substitution_table`.
 
     Raises:
-        CorruptFileError: it is something else.
+        CorruptFileError: it is missing, or something else.
         OSError: it cannot be read.
     """
-    try:
-        found = json.loads(Path(file).read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise CorruptFileError(f"{str(file)!r} is not JSON: {error}") from error
+    found = read_json(file)
     lists = isinstance(found, dict) and all(
         isinstance(words, list) and all(isinstance(word, str) for word in words) for words in found.values()
     )

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from tl_dyck.files import CorruptFileError, ensure_folder, read_json, read_tensors, write_json, write_tensors
+from tl_dyck.files import CorruptFileError, ensure_folder, one_line, read_json, read_tensors, write_json, write_tensors
 from tl_dyck.models.config import DyckTransformerConfig
 from tl_dyck.models.transformer import DyckTransformer, build_model
 
@@ -58,6 +58,8 @@ def load_model(folder: str | Path, device: str | None = None) -> DyckTransformer
     if not isinstance(saved, dict) or saved.get("format") != _FORMAT:
         found = saved.get("format") if isinstance(saved, dict) else type(saved).__name__
         raise CorruptFileError(f"{str(path)!r} does not hold a Dyck model: format {found!r}, expected {_FORMAT!r}")
+    if not isinstance(saved.get("config"), dict):
+        raise CorruptFileError(f"{str(path / 'config.json')!r} has no config of a model: {saved.get('config')!r:.80}")
     weights = read_tensors(path / "model.safetensors", _digest(saved, path / "config.json"))
     try:
         _check_sizes(saved["config"], weights)
@@ -65,7 +67,9 @@ def load_model(folder: str | Path, device: str | None = None) -> DyckTransformer
     except KeyError as error:
         raise CorruptFileError(f"{str(path / 'config.json')!r} lacks {error}") from error
     except (TypeError, ValueError) as error:
-        raise CorruptFileError(f"{str(path / 'config.json')!r} does not describe the model: {error}") from error
+        raise CorruptFileError(
+            f"{str(path / 'config.json')!r} does not describe the model: {one_line(error)}"
+        ) from error
     load_weights(model, weights, str(path))
     return model
 

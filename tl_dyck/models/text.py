@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from transformer_lens import HookedTransformer, HookedTransformerConfig
 
-from tl_dyck.files import CorruptFileError, ensure_folder, read_json, read_tensors, write_json, write_tensors
+from tl_dyck.files import CorruptFileError, ensure_folder, one_line, read_json, read_tensors, write_json, write_tensors
 from tl_dyck.models.storage import load_weights
 from tl_dyck.models.transformer import fixed_positions
 from tl_dyck.registry import unknown_name
@@ -189,7 +189,9 @@ def load_text_model(folder: str | Path, *, device: str = "cpu") -> TextTransform
         config = TextConfig(**{**saved["config"], "words": tuple(map(str, saved["config"]["words"]))})
         digest = str(saved["sha256"])
     except (KeyError, TypeError, ValueError) as error:
-        raise CorruptFileError(f"{str(path / 'config.json')!r} does not describe the model: {error}") from error
+        raise CorruptFileError(
+            f"{str(path / 'config.json')!r} does not describe the model: {one_line(error)}"
+        ) from error
     weights = read_tensors(path / "model.safetensors", sha256=digest)
     _check_sizes(config, weights, str(path))
     model = build_text_model(config, device=device)

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from tl_dyck.files import CorruptFileError
 from tl_dyck.report.commands import report_command
 from tl_dyck.report.figures import Figure, family_styles, long_lengths, model_names, percent
 from tl_dyck.report.markup import Html, element
@@ -78,13 +79,17 @@ def _worst_string(study: Study) -> Figure:
     weights = study.certificate_patterns(family, seed)
     language = load_task(study.config.task).language
     falsified = row["status"] == "falsified"
-    maps = [
-        _map(string_patterns(language, text), weights[name].float().numpy().mean(0), label)
-        for name, text, label in (
-            ("original", str(row["prefix"]), "as it was"),
-            ("worst", str(row["worst_string"]), "after the insertion"),
-        )
-    ]
+    maps = []
+    for name, text, label in (
+        ("original", str(row["prefix"]), "as it was"),
+        ("worst", str(row["worst_string"]), "after the insertion"),
+    ):
+        patterns = string_patterns(language, text)
+        if weights[name].shape[-1] != len(patterns.tokens):
+            raise CorruptFileError(
+                f"the saved patterns of {family} seed {seed} in {str(study.folder)!r} are not of {text}"
+            )
+        maps.append(_map(patterns, weights[name].float().numpy().mean(0), label))
     reading = (
         f"After {row['prefix']} only {row['target']} closes. {family} seed {seed} is furthest from saying so "
         f"{'once brackets are inserted: ' if row['prefix'] != row['worst_string'] else ''}after {row['worst_string']} "

@@ -24,7 +24,7 @@ from tl_dyck.certify import (
     parse_space,
     substitution_table,
 )
-from tl_dyck.files import CorruptFileError, ensure_folder, saved_runs, write_json
+from tl_dyck.files import CorruptFileError, ensure_folder, read_text, saved_runs, write_json
 from tl_dyck.language import DyckLanguage
 from tl_dyck.report.terminal import console, say_note, say_path, table
 from tl_dyck.rnn import RNNConfig, export_rnn, load_rnn, save
@@ -120,7 +120,9 @@ def say_certificates(
     done: list[Certificate] = []
     stopped = False
     try:
-        for certificate in track(certificates, "certifying", total=len(rows), transient=True, disable=len(rows) == 1):
+        for certificate in track(
+            certificates, "certifying", total=len(rows), transient=True, disable=len(rows) == 1, console=console()
+        ):
             done.append(certificate)  # one by one, so that an interrupt loses nothing
     except KeyboardInterrupt:
         stopped = True
@@ -166,7 +168,7 @@ def _language(config: RNNConfig) -> DyckLanguage | None:
 
 def _lines(file: Path, target: str | None) -> list[tuple[str, str | None]]:
     rows = []
-    for line in file.read_text(encoding="utf-8").splitlines():
+    for line in read_text(file).splitlines():
         text, tab, wanted = line.partition("\t")
         if text.strip():
             rows.append((text.strip(), wanted.strip() if tab and wanted.strip() else target))

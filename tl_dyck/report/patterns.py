@@ -16,6 +16,7 @@ import pandas as pd
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from tl_dyck.files import CorruptFileError
 from tl_dyck.language import DyckLanguage
 from tl_dyck.language.dyck import BOS_STRING
 from tl_dyck.report.commands import report_command
@@ -148,7 +149,10 @@ def read_patterns(study: Study) -> Patterns:
     tokens = brackets.new_tensor([language.bos_token, *brackets.tolist()])
     groups = []
     for family in study.config.families:
-        stacked = np.stack([study.patterns(family, seed).float().numpy() for seed in study.config.seeds])
+        weights = [study.patterns(family, seed).float().numpy() for seed in study.config.seeds]
+        if len({found.shape for found in weights}) > 1:
+            raise CorruptFileError(f"the patterns of {family} in {str(study.folder)!r} are not of one shape")
+        stacked = np.stack(weights)
         _, n_layers, n_heads = stacked.shape[:3]
         groups += [
             Group(

@@ -10,6 +10,7 @@ import typer
 from rich.text import Text
 
 from tl_dyck.files import ensure_folder, write_bytes
+from tl_dyck.machine import check_device
 from tl_dyck.report.terminal import console, say_note, say_path, table
 from tl_dyck.sweep import aggregate, load_results, load_sweep, merge_sweeps, run_sweep, sweep_status
 from tl_dyck.sweep.execute import check_points
@@ -26,12 +27,13 @@ _POINTS = 40  # groups of the table of results
 _SHOWN = ("accuracy", "long_accuracy", "entropy_gap", "balance_violation", "learned")
 
 
-def go(file: Path | None, folder: Path, *, wandb: str | None, **options: Any) -> None:
+def go(file: Path | None, folder: Path, *, wandb: str | None, device: str | None, **options: Any) -> None:
     """Run a sweep, from a file or as a folder has it, and say how it stands; exit code 1 if runs failed."""
+    check_device(device)
     sweep = load_sweep(file) if file is not None else Store.open(folder).plan()[0]
     with contextlib.ExitStack() as stack:
         on_result = stack.enter_context(wandb_tracker(wandb)) if wandb is not None else None
-        done = run_sweep(sweep, folder, on_result=on_result, **options)
+        done = run_sweep(sweep, folder, device=device, on_result=on_result, **options)
     parts = [f"{done.done:,} of {done.total:,} runs done"]
     parts += [f"{done.failed:,} failed"] * bool(done.failed)
     parts += [f"{done.elsewhere:,} left to other processes"] * bool(done.elsewhere)
@@ -143,6 +145,9 @@ def say_merge(into: Path, folders: list[Path]) -> None:
             f"{len(done.conflicts):,} were there with other metrics, which stay: {', '.join(done.conflicts[:5])}"
             f"{', …' if len(done.conflicts) > 5 else ''}. Was something changed that does not define a run?"
         )
+    if done.skipped:
+        shown = ", ".join(str(path) for path in done.skipped[:3]) + ", …" * (len(done.skipped) > 3)
+        say_note(f"{len(done.skipped):,} links (or pipes, devices) were skipped, neither followed nor copied: {shown}")
     say_path("Runs", into)
 
 

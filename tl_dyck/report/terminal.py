@@ -1,18 +1,19 @@
 """The results of a study, in a terminal of 80 columns.
 
-What users named goes through `Text`, never through rich's markup: ``[[]]`` is a bracket string, not a style.
+What users named is text, never rich's markup: ``[[]]`` is a bracket string, not a style; see `tl_dyck.screen`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
+
+from tl_dyck.screen import console, visible
 
 if TYPE_CHECKING:
     from tl_dyck.study import Study
@@ -42,14 +43,27 @@ def say_study(study: Study, path: Path) -> None:
     say_path("Report", path)
 
 
-def console() -> Console:
-    """Standard output as it is now; numbers are not coloured."""
-    return Console(highlight=False)
+class _Table(Table):
+    """A table whose cells are `visible` before their widths are measured."""
+
+    def add_column(self, header: Any = "", *arguments: Any, **options: Any) -> None:
+        super().add_column(_shown(header), *arguments, **options)
+
+    def add_row(self, *cells: Any, **options: Any) -> None:
+        super().add_row(*map(_shown, cells), **options)
+
+
+def _shown(cell: Any) -> Any:
+    if isinstance(cell, str):
+        return visible(cell)
+    if isinstance(cell, Text) and visible(cell.plain) != cell.plain:
+        return Text(visible(cell.plain), cell.style)
+    return cell
 
 
 def table(*columns: str, right: Collection[int] = ()) -> Table:
     """A table without borders; only its last column wraps, so that names can be copied."""
-    made = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
+    made = _Table(box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
     for index, column in enumerate(columns):
         last = index == len(columns) - 1
         made.add_column(column, justify="right" if index in right else "left", no_wrap=not last)

@@ -13,7 +13,7 @@ import pandas as pd
 import torch
 from rich.text import Text
 
-from tl_dyck.certify import Certificate, Edit, load_synonyms
+from tl_dyck.certify import Certificate, Edit, PerturbationSpace, load_synonyms
 from tl_dyck.files import CorruptFileError, ensure_folder, write_bytes, write_json
 from tl_dyck.machine import environment
 from tl_dyck.models.text import TextConfig, TextTransformer, load_text_model, save_text_model
@@ -38,11 +38,14 @@ from tl_dyck.text import (
     text_space,
     train_text,
 )
+from tl_dyck.text.corpus import CorpusError
+from tl_dyck.text.edits import BatchEdits, encode_sentences
 from tl_dyck.text.training import text_logits
 
 __all__ = ["say_text_certificates", "say_text_table", "say_text_training", "sentence_picture", "write_sentences"]
 
 _SHOWN = 40  # sentences on a page
+_LONGEST = 512  # n_ctx, unless asked for
 
 
 def load_corpus(data: str) -> Corpus:
@@ -51,6 +54,23 @@ def load_corpus(data: str) -> Corpus:
     for reason, count in corpus.problems.items():
         say_note(f"left out, {reason}: {count}")
     return corpus
+
+
+def needed_n_ctx(corpus: Corpus, space: PerturbationSpace, config: TextConfig) -> int:
+    """The least n_ctx that every sentence fits in with its duplications, but no less than that of `config`.
+
+    Raises:
+        CorpusError: a sentence is so long that nobody can want that unasked: memory grows with the square of it.
+    """
+    sentence = max((*corpus.train, *corpus.test), key=lambda sentence: len(sentence.text.split()))
+    longest = len(sentence.text.split())
+    needed = max(config.n_ctx, longest + BatchEdits.of(space, config).budgets[0] + 1)
+    if needed > _LONGEST:
+        raise CorpusError(
+            f"a sentence has {longest} words ({sentence.text[:30]!r}…): leave it out, or give --n-ctx {needed} if you "
+            "have the memory, which grows with the square of that"
+        )
+    return needed
 
 
 def say_text_training(
@@ -62,6 +82,7 @@ def say_text_training(
     synonyms: Path | None,
     k: int,
     seed: int,
+    n_ctx: int | None = None,
 ) -> None:
     """Train one classifier and keep it, as a model and as an exported RNN.
 
@@ -71,10 +92,13 @@ def say_text_training(
     corpus = load_corpus(data)
     config = TextConfig(words=build_words(corpus.train), n_classes=corpus.n_classes, **fields)
     words = load_synonyms(synonyms) if synonyms is not None else {}
+    edits = text_space(space, config, words, k)
+    config = replace(config, n_ctx=n_ctx or needed_n_ctx(corpus, edits, config))
+    encode_sentences(config, corpus.test, edits)  # before training, not after it
     if options.objective != "clean" and "sub" in space and not words:
         raise CorruptFileError('"sub" in the space needs synonyms: give --synonyms FILE, a JSON object')
     ensure_folder(out)
-    model, curve = train_text(config, corpus.train, options, space=text_space(space, config, words, k), seed=seed)
+    model, curve = train_text(config, corpus.train, options, space=edits, seed=seed)
     save_text_model(model, out)
     rnn = export_rnn(model, alphabet=config.words, separator=" ", unknown_token=config.unknown_token)
     save(rnn, out / "rnn")
@@ -132,11 +156,20 @@ def say_text_certificates(
     say_path("Pictures", target)
 
 
-def say_text_table(data: str, synonyms: Path, out: Path, wanted: TextTable, jobs: int) -> None:
+def say_text_table(
+    data: str, synonyms: Path, out: Path, wanted: TextTable, jobs: int, n_ctx: int | None = None
+) -> None:
     """Train and certify everything, and print and write the table."""
     corpus = load_corpus(data)
+    words = load_synonyms(synonyms)
     wanted = replace(wanted, model=tuple({**dict(wanted.model), "n_classes": corpus.n_classes}.items()))
-    rows = run_table(corpus, load_synonyms(synonyms), out, wanted, n_jobs=jobs)
+    config = wanted.config(build_words(corpus.train))
+    edits = text_space(wanted.defend, config, words, max(wanted.ks))
+    needed = n_ctx or needed_n_ctx(corpus, edits, config)
+    encode_sentences(replace(config, n_ctx=needed), (*corpus.train, *corpus.test), edits)  # before training
+    if needed != config.n_ctx:
+        wanted = replace(wanted, model=(*wanted.model, ("n_ctx", needed)))
+    rows = run_table(corpus, words, out, wanted, n_jobs=jobs)
     means = summarise(rows)
     for k, group in means.groupby("k", sort=False):
         console().print(Text(f"\n{k} synonym{'s' * (k != 1)} a word", style="bold"))

@@ -24,7 +24,15 @@ from typing import Any
 import torch
 
 from tl_dyck import __version__
-from tl_dyck.files import CorruptFileError, ensure_folder, read_json, read_tensors, write_json, write_tensors
+from tl_dyck.files import (
+    LARGEST_DESCRIPTION,
+    CorruptFileError,
+    ensure_folder,
+    read_json,
+    read_tensors,
+    write_json,
+    write_tensors,
+)
 from tl_dyck.rnn.config import RNNConfig, RNNConfigError, RNNWeightError, weight_shapes
 from tl_dyck.rnn.machine import TwoLayerRNN
 
@@ -37,7 +45,6 @@ _FORMAT = "tl_dyck.rnn"
 _KEYS = {"format", "config", "weights", "made_with"}
 _WEIGHT_KEYS = {"file", "sha256", "dtype", "shapes"}
 _DTYPES = {"float32": torch.float32, "float64": torch.float64}
-_LARGEST_JSON = 64 * 2**20  # an alphabet of a million words fits
 _LARGEST_HEADER = 2**16  # of a safetensors file: about 100 bytes a tensor
 
 
@@ -85,8 +92,8 @@ def load_rnn(folder: str | Path, *, device: torch.device | str = "cpu") -> TwoLa
     path = Path(folder)
     config, weights = _read_description(path / CONFIG_FILE)
     weight_file = path / WEIGHT_FILE
-    _check_size(weight_file, config, weights["dtype"])
-    tensors = read_tensors(weight_file, sha256=weights["sha256"])
+    most = _check_size(weight_file, config, weights["dtype"])
+    tensors = read_tensors(weight_file, sha256=weights["sha256"], most=most)
     wrong = sorted(name for name, tensor in tensors.items() if tensor.dtype != _DTYPES[weights["dtype"]])
     if wrong:
         raise CorruptFileError(f"{str(weight_file)!r}: tensors {wrong} are not {weights['dtype']} as declared")
@@ -98,14 +105,11 @@ def load_rnn(folder: str | Path, *, device: torch.device | str = "cpu") -> TwoLa
 
 def _read_description(file: Path) -> tuple[RNNConfig, dict[str, Any]]:
     """Read and check `rnn.json`; returns the configuration and what is declared about the weights."""
-    _check_regular(file)
-    if file.stat().st_size > _LARGEST_JSON:
-        raise CorruptFileError(f"{str(file)!r} is {file.stat().st_size} bytes long: not the description of an RNN")
 
     def refuse(reason: str) -> CorruptFileError:
         return CorruptFileError(f"{str(file)!r} does not describe an RNN: {reason}")
 
-    plain = read_json(file)
+    plain = read_json(file, LARGEST_DESCRIPTION)
     if not isinstance(plain, dict) or plain.get("format") != _FORMAT:
         raise refuse(f'it is not an object with "format": "{_FORMAT}"')
     if plain.keys() != _KEYS:
@@ -131,18 +135,14 @@ def _read_description(file: Path) -> tuple[RNNConfig, dict[str, Any]]:
     return config, weights
 
 
-def _check_size(file: Path, config: RNNConfig, dtype: str) -> None:
-    """Refuse, before reading it, a weight file whose size is not the declared one."""
-    _check_regular(file)
+def _check_size(file: Path, config: RNNConfig, dtype: str) -> int:
+    """Refuse, before reading it, a weight file whose size is not the declared one; returns the largest it may have."""
     declared = sum(math.prod(shape) for shape in weight_shapes(config).values()) * _DTYPES[dtype].itemsize
-    size = file.stat().st_size
-    if not declared < size <= declared + _LARGEST_HEADER:
+    most = declared + _LARGEST_HEADER
+    size = file.stat().st_size if file.is_file() else most  # what is no file is refused by who reads it
+    if not declared < size <= most:
         raise CorruptFileError(
             f"{str(file)!r} is truncated or was altered: it has {size} bytes, and the declared weights {declared} "
             "and a short header"
         )
-
-
-def _check_regular(file: Path) -> None:
-    if not file.is_file():
-        raise CorruptFileError(f"there is no file {str(file)!r}; an RNN is a folder that tl_dyck.rnn.save wrote")
+    return most

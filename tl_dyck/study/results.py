@@ -10,7 +10,8 @@ from typing import Any, final
 import pandas as pd
 from torch import Tensor
 
-from tl_dyck.files import CorruptFileError, read_json, read_tensors, write_bytes, write_json
+from tl_dyck.files import CorruptFileError, one_line, read_json, read_table, read_tensors, write_bytes, write_json
+from tl_dyck.study.check import check_config, check_history, check_rows, check_summary
 from tl_dyck.study.config import StudyConfig
 from tl_dyck.training import TrainResult, load_result
 
@@ -83,18 +84,36 @@ class Study:
 
     def patterns(self, family: str, seed: int) -> Tensor:
         """Attention patterns of one model on the probe string, ``[layer, head, query, key]``."""
-        return read_tensors(run_folder(self.folder, family, seed) / "patterns.safetensors")["patterns"]
+        path, n = run_folder(self.folder, family, seed) / "patterns.safetensors", len(self.summary["probe_tokens"])
+        found = read_tensors(path).get("patterns")
+        if found is None or found.ndim != 4 or found.shape[2:] != (n, n) or not found.is_floating_point():
+            raise CorruptFileError(
+                f"{str(path)!r} must hold patterns [layer, head, {n}, {n}], not {_said(found)}; run the study again"
+            )
+        return found
 
     def certificate_patterns(self, family: str, seed: int) -> dict[str, Tensor]:
         """Attention patterns on the prefix with the least margin ("original"), and on its worst string ("worst").
 
         Each is ``[head, query, key]``; the strings are in `certificates`.
         """
-        return read_tensors(run_folder(self.folder, family, seed) / "certificate.safetensors")
+        path = run_folder(self.folder, family, seed) / "certificate.safetensors"
+        found = read_tensors(path)
+        for name in ("original", "worst"):
+            weights = found.get(name)
+            if weights is None or weights.ndim != 3 or weights.shape[1] != weights.shape[2]:
+                raise CorruptFileError(
+                    f"{str(path)!r} must hold {name!r} [head, query, key], not {_said(weights)}; run the study again"
+                )
+        return found
 
     def run(self, family: str, seed: int, device: str | None = None) -> TrainResult:
         """One trained model with its history."""
         return load_result(run_folder(self.folder, family, seed), device=device)
+
+
+def _said(tensor: Tensor | None) -> str:
+    return "nothing of that name" if tensor is None else f"{tensor.dtype} {list(tensor.shape)}"
 
 
 def run_folder(folder: Path, family: str, seed: int) -> Path:
@@ -128,18 +147,36 @@ def load_study(folder: str | Path) -> Study:
     saved = read_json(path / "results.json")
     if not isinstance(saved, dict) or saved.get("format") != FORMAT:
         raise CorruptFileError(f"{str(path)!r} does not hold the results of a study of this version ({FORMAT})")
+    history = _history(path)
     try:
+        if not isinstance(saved["config"], dict):
+            raise TypeError(f"config must be an object, not {saved['config']!r:.80}")
+        config = StudyConfig.from_dict(saved["config"])
+        check_config(config)
+        for name in ("certificates", "models", "heads", "variation"):
+            check_rows(name, saved[name], config, certified=bool(saved["certificates"]))
+        check_summary(saved["summary"], config, {row["family"] for row in saved["certificates"]})
+        check_history(history, config)
         return Study(
             folder=path,
-            config=StudyConfig.from_dict(saved["config"]),
+            config=config,
             **{name: as_table(name, saved[name]) for name in _IN_JSON},
-            history=pd.read_parquet(path / "history.parquet"),
+            history=history,
             summary=saved["summary"],
         )
-    except FileNotFoundError as error:
-        raise CorruptFileError(f"there is no file {error.filename!r}; run the study again") from error
-    except (KeyError, TypeError, ValueError, OSError) as error:
-        raise CorruptFileError(f"{str(path)!r} does not hold a whole study: {error!r}; run it again") from error
+    except KeyError as error:
+        raise CorruptFileError(
+            f"{str(path)!r} does not hold a whole study: {error} is missing; run it again"
+        ) from error
+    except (TypeError, ValueError, OverflowError) as error:
+        raise CorruptFileError(f"{str(path)!r} does not hold a whole study: {one_line(error)}; run it again") from error
+
+
+def _history(path: Path) -> pd.DataFrame:
+    try:
+        return read_table(path / "history.parquet")
+    except CorruptFileError as error:
+        raise CorruptFileError(f"{error}; run the study again") from error
 
 
 def without_nan(row: dict[str, Any]) -> dict[str, Any]:

@@ -3,13 +3,12 @@
 from tl_dyck.sweep.backends import BACKENDS
 from tl_dyck.sweep.execute import SweepReport, run_sweep
 from tl_dyck.sweep.experiments import Experiment, PackedExperiment, TrainExperiment, experiments
+from tl_dyck.sweep.merge import MergeReport, merge_sweeps
 from tl_dyck.sweep.results import (
-    MergeReport,
     SweepStatus,
     aggregate,
     load_models,
     load_results,
-    merge_sweeps,
     sweep_status,
 )
 from tl_dyck.sweep.spec import Sweep, SweepError, load_sweep

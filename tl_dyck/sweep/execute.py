@@ -107,6 +107,7 @@ def run_sweep(
     points = check_points(sweep, name, what)
     sweep = replace(sweep, experiment=name)
     store = Store.create(folder, sweep, tuple(points))
+    store.tidy()
     for point, (parameters, identity) in points.items():
         store.note_point(point, name, parameters, identity)
     worker = Worker(store, name, what, keep_files, retry_failed)

@@ -9,6 +9,8 @@ from typing import final
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.text import Text
 
+from tl_dyck.screen import console
+
 __all__ = ["SweepProgress"]
 
 _SHOWN = 5  # kinds of errors that are printed; the rest is in the table
@@ -33,7 +35,7 @@ class SweepProgress:
             TimeRemainingColumn(elapsed_when_finished=False),
         )
         self._enabled = enabled
-        self._bar = Progress(*columns, disable=not enabled)
+        self._bar = Progress(*columns, console=console(), disable=not enabled)
         self._task = self._bar.add_task("", total=total)
         self._counts: Counter[str] = Counter()
         self._errors: Counter[str] = Counter()

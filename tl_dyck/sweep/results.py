@@ -1,10 +1,9 @@
-"""What came of a sweep: one tidy table, means over seeds, how it stands, and folders of several machines as one."""
+"""What came of a sweep: one tidy table, means over seeds, and how it stands."""
 
 from __future__ import annotations
 
 import contextlib
 import json
-import shutil
 import warnings
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -17,19 +16,17 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tl_dyck.files import CorruptFileError, write_bytes
+from tl_dyck.files import CorruptFileError, read_table, write_bytes
 from tl_dyck.sweep.spec import SweepError
 from tl_dyck.sweep.store import RESERVED, Store, run_id
 from tl_dyck.sweep.worker import row_of
 
 __all__ = [
-    "MergeReport",
     "SweepStatus",
     "aggregate",
     "columns_of",
     "load_models",
     "load_results",
-    "merge_sweeps",
     "sweep_status",
 ]
 
@@ -116,8 +113,8 @@ def _read_table(store: Store) -> pd.DataFrame:
     """The table as it was kept; an empty one if it cannot be read, for it is only a copy."""
     empty = pd.DataFrame({name: [] for name in (*_FIRST, *_MIDDLE, *_LAST, _STAMP)})
     try:
-        table = pd.read_parquet(store.folder / _TABLE)
-    except (OSError, pa.ArrowException, ValueError, KeyError):
+        table = read_table(store.folder / _TABLE)
+    except (OSError, CorruptFileError):
         return empty
     if not table.columns.is_unique or not {*empty} <= {*table} or not table["id"].is_unique:
         return empty
@@ -359,104 +356,3 @@ def _error(store: Store, run: str) -> str:
         return str(store.read(store.path(run, ".failed.json")).get("error"))
     except CorruptFileError as error:
         return str(error)
-
-
-# --- folders of several machines -------------------------------------------------------------------------------------
-
-
-@final
-@dataclass(frozen=True, kw_only=True)
-class MergeReport:
-    """What merging did.
-
-    Attributes:
-        copied: runs that were copied.
-        there: runs that were there already, with the same metrics, or that some process is doing there now.
-        conflicts: ids of runs that were there already, with other metrics; what was there stays.
-        corrupt: records that could not be read, and were left where they are.
-    """
-
-    copied: int
-    there: int
-    conflicts: tuple[str, ...]
-    corrupt: int = 0
-
-
-def merge_sweeps(into: str | Path, folders: Sequence[str | Path]) -> MergeReport:
-    """Copy the runs of several folders into one; may be repeated, also after an interruption.
-
-    A record beats a failure. A run that is in two folders should be the same in both; where its metrics differ, by more
-    than another processor's rounding, something that defines it was not written down.
-
-    Args:
-        into: a folder with a sweep, or a new one, which becomes that of the first folder.
-        folders: with sweeps of this version.
-
-    Raises:
-        CorruptFileError: a folder holds no sweep, or one of another version. Nothing is copied then.
-        OSError: `into` cannot be written.
-    """
-    sources = [Store.open(folder) for folder in folders]
-    if not sources:
-        raise SweepError("there is nothing to merge: name at least one folder")
-    target = Store(Path(into).resolve())
-    if not (target.folder / "sweep.json").exists():
-        target = Store.create(into, *sources[0].plan())
-    Store.open(target.folder)
-    copied, there, corrupt, conflicts = 0, 0, 0, []
-    for source in sources:
-        if source.folder == target.folder:
-            continue
-        for path in sorted((source.folder / "points").glob("*.json")):
-            if not (target.folder / "points" / path.name).exists():
-                write_bytes(target.folder / "points" / path.name, path.read_bytes())
-        for run, status in source.names():
-            if status == "started":
-                continue
-            ending = ".json" if status == "done" else ".failed.json"
-            try:
-                record = source.read(source.path(run, ending))
-            except CorruptFileError:
-                corrupt += 1
-                continue
-            with target.claim(run) as mine:
-                known = target.ended(run, aside=mine)
-                if status == known == "done" and not _same(record, target.read(target.path(run, ".json"))):
-                    conflicts.append(run)
-                elif not mine or known == "done" or known == status:
-                    there += 1
-                else:
-                    if status == "done":
-                        _copy_folder(source.path(run), target.path(run))
-                    target.path(run).parent.mkdir(exist_ok=True)
-                    write_bytes(target.path(run, ending), source.path(run, ending).read_bytes())
-                    if status == "done":
-                        target.forget_failure(run)
-                    copied += 1
-    return MergeReport(copied=copied, there=there, conflicts=tuple(conflicts), corrupt=corrupt)
-
-
-def _copy_folder(source: Path, target: Path) -> None:
-    """Copy files; the record, which comes last, says that all are there."""
-    for path in source.rglob("*"):
-        here = target / path.relative_to(source)
-        if path.is_file() and not path.name.startswith(".tl_dyck-"):
-            here.parent.mkdir(parents=True, exist_ok=True)
-            temporary = here.with_name(f".tl_dyck-{here.name}.tmp")
-            shutil.copyfile(path, temporary)
-            temporary.replace(here)
-
-
-def _same(one: dict[str, Any], other: dict[str, Any]) -> bool:
-    """Whether the metrics agree, but for rounding and for times."""
-    mine, theirs = one.get("metrics", {}), other.get("metrics", {})
-    if mine.keys() != theirs.keys():
-        return False
-    for name, value in mine.items():
-        if "seconds" in name:
-            continue
-        known = theirs[name]
-        numbers = all(isinstance(number, float) for number in (value, known))
-        if value != known and not (numbers and np.isclose(value, known, rtol=1e-3, atol=1e-6)):
-            return False
-    return True

@@ -15,6 +15,7 @@ from typing import Any, final
 import numpy as np
 import yaml
 
+from tl_dyck.files import LARGEST_JSON, LARGEST_YAML, CorruptFileError, one_line, read_regular
 from tl_dyck.registry import unknown_name
 
 __all__ = ["Point", "Sweep", "SweepError", "load_sweep"]
@@ -25,7 +26,10 @@ Point = dict[str, Any]
 _KEYS = ("experiment", "seeds", "common", "grid", "list")
 
 _INT64 = 2**63  # the table of results holds no larger integers
-_MAX_SEEDS = 10_000_000
+_MAX_SEEDS = 1_000_000
+_MAX_POINTS = 1_000_000
+_MAX_RUNS = 10_000_000
+_MAX_DEPTH = 50  # of lists in lists, mappings in mappings
 _MAX_EXPANDED = 1_000_000  # values that aliases in YAML may stand for
 
 
@@ -50,7 +54,7 @@ class Sweep:
         experiment: name of a registered experiment.
 
     Raises:
-        SweepError: nothing to do, something twice, or a value that JSON cannot hold.
+        SweepError: nothing to do, too much to do, something twice, or a value that JSON cannot hold.
     """
 
     grid: Mapping[str, Any] = field(default_factory=dict)
@@ -73,6 +77,12 @@ class Sweep:
         object.__setattr__(self, "grid", grid)
         object.__setattr__(self, "common", common)
         object.__setattr__(self, "list", items)
+        runs = self.n_points * len(self.all_seeds)
+        if self.n_points > _MAX_POINTS or runs > _MAX_RUNS:
+            raise SweepError(
+                f"{self.n_points:,} points × {len(self.all_seeds):,} seeds = {runs:,} runs are too many for one sweep "
+                f"(at most {_MAX_POINTS:,} points and {_MAX_RUNS:,} runs): make several of it"
+            )
 
     @property
     def all_seeds(self) -> tuple[int, ...]:
@@ -158,14 +168,16 @@ def load_sweep(source: Sweep | Mapping[str, Any] | str | Path) -> Sweep:
     path = Path(source)
     kind = "JSON" if path.suffix == ".json" else "YAML"
     try:
-        data = path.read_bytes()
+        data = read_regular(path, LARGEST_JSON if kind == "JSON" else LARGEST_YAML)
+    except CorruptFileError as error:
+        raise SweepError(f"cannot read the sweep: {error}") from error
     except OSError as error:
         raise SweepError(f"cannot read the sweep {str(path)!r}: {error.strerror}") from error
     try:
         values = json.loads(data, object_pairs_hook=_unique) if kind == "JSON" else yaml.load(data, Loader=_Loader)
     # what YAML's constructors raise for ``!!int x``, ``2026-99-99``, ``!!bool x`` is not always a YAMLError
     except (yaml.YAMLError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        raise SweepError(f"{str(path)!r} is not valid {kind}: {error}") from error
+        raise SweepError(f"{str(path)!r} is not valid {kind}: {one_line(error)}") from error
     try:
         return Sweep.from_dict(values)
     except (SweepError, RecursionError) as error:
@@ -219,8 +231,9 @@ _Loader.add_implicit_resolver(
 )
 
 
-def _flat(values: Any, where: str) -> dict[str, Any]:
+def _flat(values: Any, where: str, depth: int = 0) -> dict[str, Any]:
     """Nested mappings as one with dotted names."""
+    _not_too_deep(where, depth)
     if not isinstance(values, Mapping):
         raise SweepError(f"{where} must map parameters to values, not {values!r:.80}")
     flat: dict[str, Any] = {}
@@ -228,7 +241,7 @@ def _flat(values: Any, where: str) -> dict[str, Any]:
         if not isinstance(name, str) or not name or not _is_text(name):
             raise SweepError(f"{where}: the name of a parameter is a string, not {name!r}")
         if isinstance(value, Mapping) and value:
-            inner = {f"{name}.{key}": entry for key, entry in _flat(value, f"{where}: {name}").items()}
+            inner = {f"{name}.{key}": entry for key, entry in _flat(value, f"{where}: {name}", depth + 1).items()}
         else:
             inner = {name: _plain(value, f"{where}: {name}")}
         _no_overlap(inner, where, flat, where)
@@ -236,12 +249,18 @@ def _flat(values: Any, where: str) -> dict[str, Any]:
     return flat
 
 
-def _plain(value: Any, where: str) -> Any:
+def _not_too_deep(where: str, depth: int) -> None:
+    if depth > _MAX_DEPTH:
+        raise SweepError(f"{where:.80}: values are nested in each other more than {_MAX_DEPTH} times")
+
+
+def _plain(value: Any, where: str, depth: int = 0) -> Any:
     """A JSON value that equals `value`; tuples become lists, and numpy's numbers Python's."""
+    _not_too_deep(where, depth)
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, (tuple, list, range)):
-        return [_plain(entry, where) for entry in value]
+        return [_plain(entry, where, depth + 1) for entry in value]
     if isinstance(value, float) and not math.isfinite(value):
         raise SweepError(f"{where}: {value} cannot be kept in JSON")
     if isinstance(value, int) and not -_INT64 <= value < _INT64:
@@ -293,7 +312,7 @@ def _seeds(seeds: Any) -> tuple[int, ...]:
     for seed in seeds if not isinstance(seeds, range) else ():
         if not _is_integer(seed):
             raise SweepError(f"a seed is an integer, not {seed!r}")
-    made = tuple(seeds)
+    made = tuple(seeds)  # of a range, no more than one too many
     if len(made) > _MAX_SEEDS or (made and max(made) >= _INT64):
         raise SweepError(f"seeds must be at most {_MAX_SEEDS:,} integers below 2**63")
     if not made or len(set(made)) < len(made) or min(made) < 0:

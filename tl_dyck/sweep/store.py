@@ -36,7 +36,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
 
-from tl_dyck.files import CorruptFileError, ensure_folder, read_json, sha256, write_bytes, write_json
+from tl_dyck.files import CorruptFileError, ensure_folder, read_json, remove_abandoned, sha256, write_bytes, write_json
 from tl_dyck.sweep.spec import Point, Sweep, SweepError
 
 try:
@@ -272,6 +272,11 @@ class Store:
                         seen = entry.stat()
                         found[run] = (status, hash((seen.st_ino, seen.st_mtime_ns, seen.st_size)))
         return found
+
+    def tidy(self) -> None:
+        """Remove what processes that were killed had begun to write, see `remove_abandoned`."""
+        for folder in (self.folder, self.folder / "points", *map(Path, self._shelves())):
+            remove_abandoned(folder)
 
     def _shelves(self) -> list[str]:
         try:

@@ -11,11 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import final
 
+from tl_dyck.files import LARGEST_TEXT, read_regular
 from tl_dyck.models.text import CLS, UNKNOWN
 
 __all__ = ["Corpus", "CorpusError", "Sentence", "build_words", "load_folder", "load_sst2"]
 
 _SHOWN = 3
+_DIGITS = 18  # of a label
 
 
 class CorpusError(ValueError):
@@ -64,8 +66,9 @@ def load_folder(folder: str | Path) -> Corpus:
     word and labels that are no number are left out and counted.
 
     Raises:
-        CorpusError: no usable row in a file, or more lines that cannot be used than lines that can.
-        OSError: a file cannot be read.
+        CorpusError: no usable row in a file, more lines that cannot be used than lines that can, or labels with a gap.
+        MissingFileError: a file is not there.
+        CorruptFileError: a file is no ordinary one, or too large.
     """
     path, problems = Path(folder), _Problems()
     train, test = (tuple(_rows(path / name, problems)) for name in ("train.tsv", "dev.tsv"))
@@ -117,7 +120,8 @@ class _Problems:
 
 def _rows(file: Path, problems: _Problems) -> Iterator[Sentence]:
     pairs: list[tuple[str, str]] = []
-    for number, line in enumerate(file.read_text(encoding="utf-8", errors="replace").splitlines(), start=1):
+    whole = read_regular(file, LARGEST_TEXT).decode("utf-8", errors="replace")
+    for number, line in enumerate(whole.splitlines(), start=1):
         text, tab, label = line.rpartition("\t")
         if not line.strip():
             problems.add("empty lines", f"{file.name} line {number}")
@@ -133,8 +137,8 @@ def _sentences(pairs: Iterable[tuple[str, str]], source: str, problems: _Problem
         words, place = text.split(), f"{source} row {number}"
         if not words:
             problems.add("sentences without a word", place)
-        elif not (label.strip().isascii() and label.strip().isdigit()):
-            problems.add("labels that are no class number", f"{place}: {label.strip()!r}")
+        elif not (label.strip().isascii() and label.strip().isdigit() and len(label.strip()) <= _DIGITS):
+            problems.add("labels that are no class number", f"{place}: {label.strip()!r:.40}")
         else:
             yield Sentence(" ".join(words), int(label))
 
@@ -148,4 +152,11 @@ def _checked(train: tuple[Sentence, ...], test: tuple[Sentence, ...], problems: 
         raise CorpusError(f"most of {source!r} cannot be used; is it sentence<TAB>label? {said}")
     if len({sentence.label for sentence in train}) < 2:
         raise CorpusError(f"{source!r} has a single class to learn, {train[0].label}")
+    labels = {sentence.label for sentence in (*train, *test)}
+    missing = next(label for label in range(len(labels) + 1) if label not in labels)
+    if missing < len(labels):
+        raise CorpusError(
+            f"the labels of {source!r} must be 0, 1, … without a gap: {max(labels)} is there and {missing} is not; "
+            "number the classes from 0"
+        )
     return Corpus(train=train, test=test, problems=problems.said())

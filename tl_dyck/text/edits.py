@@ -7,7 +7,7 @@ shortest path of `tl_dyck.certify` becomes one loop over words, with all sentenc
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -28,6 +28,7 @@ from tl_dyck.certify import (
     substitution_table,
 )
 from tl_dyck.models.text import TextConfig
+from tl_dyck.text.corpus import Sentence
 
 __all__ = ["BatchEdits", "pad", "random_strings", "text_space"]
 
@@ -41,8 +42,10 @@ def text_space(
     """A space of sentences, from "dup:2,del:2,sub:2": any word but "<cls>", `STOP_WORDS`, and up to k synonyms a word.
 
     Raises:
-        SpaceError: another transformation, no budget, or one named twice.
+        SpaceError: another transformation, no budget, one named twice, or k below 1.
     """
+    if k is not None and k < 1:
+        raise SpaceError(f"k is a number of synonyms a word, at least 1, not {k}.")
     for part in text.split(","):
         if part.partition(":")[0].strip() not in _KINDS:
             raise SpaceError(f"{part.strip()!r} is none of dup:N, del:N, sub:N, of which a space of sentences is made.")
@@ -53,6 +56,32 @@ def text_space(
         deletable=[token for token, word in enumerate(config.words) if word in STOP_WORDS],
         protected=(config.cls_token,),
     )
+
+
+def encode_sentences(
+    config: TextConfig, sentences: Iterable[Sentence], space: PerturbationSpace | None = None
+) -> list[list[int]]:
+    """Tokens of sentences, "<cls>" at the end. None is ever cut: training, accuracy and certificates read the same.
+
+    Args:
+        config: of the model.
+        sentences: to encode.
+        space: whose duplications must fit too.
+
+    Raises:
+        ValueError: a sentence is longer than the model reads; says which, and what n_ctx it needs.
+    """
+    more = BatchEdits.of(space, config).budgets[0] if space is not None else 0
+    rows = []
+    for number, sentence in enumerate(sentences, start=1):
+        rows.append(config.encode(sentence.text))
+        if len(rows[-1]) + more > config.n_ctx:
+            repeated = f", and {more} may be repeated," if more else ""
+            raise ValueError(
+                f"sentence {number} ({sentence.text[:30]!r}…) has {len(rows[-1]) - 1} words{repeated} but the model "
+                f"reads {config.n_ctx - 1}: train one with n_ctx={len(rows[-1]) + more} (--n-ctx), or leave it out"
+            )
+    return rows
 
 
 def pad(rows: Sequence[Sequence[int]], cls_token: int = 1) -> tuple[Int[Tensor, "batch pos"], Int[Tensor, " batch"]]:

@@ -23,7 +23,7 @@ from tl_dyck.models.digest import weights_digest
 from tl_dyck.models.text import TextConfig, TextTransformer, load_text_model, save_text_model
 from tl_dyck.processes import Watched
 from tl_dyck.text.corpus import Corpus, Sentence, build_words
-from tl_dyck.text.edits import text_space
+from tl_dyck.text.edits import encode_sentences, text_space
 from tl_dyck.text.training import OBJECTIVES, TextTraining, accuracy, train_text
 
 __all__ = ["SPACES", "TextTable", "certify_sentences", "run_table", "summarise"]
@@ -67,6 +67,14 @@ class TextTable:
     max_strings: int = 2000
     n_enumerated: int = 100
     time_limit: float = 2.0
+
+    def __post_init__(self) -> None:
+        for name in ("objectives", "ks", "seeds", "spaces"):
+            values = getattr(self, name)
+            if not values or len(set(values)) < len(values):
+                raise ValueError(f"{name} must be different from each other and at least one, not {values}")
+        if min(self.ks) < 1:
+            raise ValueError(f"ks are numbers of synonyms a word, at least 1, not {min(self.ks)}")
 
     def config(self, words: tuple[str, ...]) -> TextConfig:
         """Of the models."""
@@ -202,8 +210,12 @@ def certify_sentences(
     n_jobs: int = 1,
     progress: bool = False,
 ) -> list[Certificate]:
-    """Is each sentence's label predicted on every string of its space? Sentences in order."""
-    rows = [model.text.encode(sentence.text) for sentence in sentences]
+    """Is each sentence's label predicted on every string of its space? Sentences in order.
+
+    Raises:
+        ValueError: a sentence is longer than the model reads.
+    """
+    rows = encode_sentences(model.text, sentences)
     labels = [sentence.label for sentence in sentences]
     return certify_many(model, rows, labels, space, certifier, time_limit=time_limit, n_jobs=n_jobs, progress=progress)
 

@@ -18,7 +18,7 @@ from tl_dyck.models.text import TextConfig, TextTransformer, build_text_model
 from tl_dyck.registry import unknown_name
 from tl_dyck.text.attack import Attack
 from tl_dyck.text.corpus import Sentence
-from tl_dyck.text.edits import BatchEdits, pad, random_strings
+from tl_dyck.text.edits import BatchEdits, encode_sentences, pad, random_strings
 from tl_dyck.text.ibp import IntervalBound
 
 __all__ = ["OBJECTIVES", "TextTraining", "TextTrainingError", "accuracy", "train_text"]
@@ -95,7 +95,7 @@ def train_text(
 
     Args:
         config: of the model.
-        sentences: to learn from; those that are too long for n_ctx, with the space's duplications, are cut.
+        sentences: to learn from; n_ctx must be enough for all of them, with the space's duplications and "<cls>".
         options: how.
         space: what the robust objectives defend against; from `tl_dyck.text.text_space`.
         seed: of weights and batches.
@@ -106,7 +106,8 @@ def train_text(
         robust_loss (means of the last 50 steps); a row after the first step, after every 50, and after the last.
 
     Raises:
-        ValueError: a robust objective without a space, or one that the model or space cannot have.
+        ValueError: a robust objective without a space, one that the model or space cannot have, or a sentence that is
+            too long for n_ctx.
         TextTrainingError: the loss is no longer finite.
     """
     options = options or TextTraining()
@@ -116,8 +117,7 @@ def train_text(
     robust = _robust(model, options, space, np.random.default_rng(seed + 1))
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     optimizer = torch.optim.AdamW(trained, lr=options.lr, weight_decay=options.weight_decay)
-    longest = config.n_ctx - (BatchEdits.of(space, config).budgets[0] if space is not None else 0)
-    rows = [config.encode(sentence.text.split()[: longest - 1]) for sentence in sentences]
+    rows = encode_sentences(config, sentences, space)
     labels = torch.tensor([sentence.label for sentence in sentences])
     curve: list[dict[str, float]] = []
     recent: list[tuple[float, float]] = []
@@ -165,7 +165,7 @@ def accuracy(model: TextTransformer, sentences: Sequence[Sentence]) -> float:
     right = 0
     for start in range(0, len(sentences), 256):
         part = sentences[start : start + 256]
-        predicted = text_logits(model, [model.text.encode(sentence.text) for sentence in part]).argmax(-1)
+        predicted = text_logits(model, encode_sentences(model.text, part)).argmax(-1)
         right += int((predicted.cpu() == torch.tensor([sentence.label for sentence in part])).sum())
     return right / len(sentences)
 

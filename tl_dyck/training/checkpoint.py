@@ -16,7 +16,7 @@ from typing import Any
 import pandas as pd
 import torch
 
-from tl_dyck.files import CorruptFileError, read_json, read_tensors, write_json, write_tensors
+from tl_dyck.files import CorruptFileError, MissingFileError, read_json, read_tensors, write_json, write_tensors
 from tl_dyck.models import load_model, save_model
 from tl_dyck.tasks import ClosingAccuracy, DyckTask
 from tl_dyck.training.config import HISTORY, STATUSES, TrainConfig, TrainResult
@@ -32,6 +32,7 @@ __all__ = [
 ]
 
 _FORMAT = "tl_dyck.run/1"
+_TRIES = 20  # to read a checkpoint that another process keeps replacing
 
 
 class CheckpointError(CorruptFileError):
@@ -76,18 +77,39 @@ def read_checkpoint(folder: Path, identity: dict[str, Any]) -> tuple[Progress, d
     if not path.exists():
         return None
     saved = _read(path, identity)
-    try:
-        progress = _from_json(saved)
-        if saved.get("tensors") != f"state-{progress.step}.safetensors" or not isinstance(saved.get("sha256"), str):
-            raise ValueError(f"tensors {saved.get('tensors')!r} with SHA-256 {saved.get('sha256')!r}")
-        return progress, read_tensors(folder / saved["tensors"], saved["sha256"])
-    except CorruptFileError as error:
-        raise CheckpointError(f"{error}. Delete {str(folder)!r} to train again from the start.") from error
-    except (KeyError, TypeError, ValueError) as error:
-        raise CheckpointError(
-            f"{str(path)!r} does not describe a checkpoint: {error!r}. Delete {str(folder)!r} to train again from the "
-            "start."
-        ) from error
+    for _ in range(_TRIES):
+        try:
+            return _state(folder, saved)
+        except CorruptFileError as error:
+            # another process may have gone on meanwhile: it writes the next state, names it, and removes this one
+            if not path.exists():
+                return None
+            before, saved = saved, _read(path, identity)
+            if saved != before:
+                continue
+            if isinstance(error, MissingFileError):
+                raise CheckpointError(
+                    f"{error}, which {str(path)!r} names. Look whether another process is training there; if none is, "
+                    f"delete {str(folder)!r} to train again from the start."
+                ) from error
+            raise CheckpointError(f"{error}. Delete {str(folder)!r} to train again from the start.") from error
+        except (KeyError, TypeError, ValueError) as error:
+            raise CheckpointError(
+                f"{str(path)!r} does not describe a checkpoint: {error!r}. Delete {str(folder)!r} to train again from "
+                "the start."
+            ) from error
+    raise CheckpointError(
+        f"another process is training in {str(folder)!r}: its checkpoint was replaced {_TRIES} times while it was "
+        "read; wait for it to end, or choose another folder"
+    )
+
+
+def _state(folder: Path, saved: dict[str, Any]) -> tuple[Progress, dict[str, torch.Tensor]]:
+    """The progress and the tensors that a checkpoint's JSON describes."""
+    progress = _from_json(saved)
+    if saved.get("tensors") != f"state-{progress.step}.safetensors" or not isinstance(saved.get("sha256"), str):
+        raise ValueError(f"tensors {saved.get('tensors')!r} with SHA-256 {saved.get('sha256')!r}")
+    return progress, read_tensors(folder / saved["tensors"], saved["sha256"])
 
 
 def save_result(result: TrainResult, folder: Path) -> None:
@@ -137,6 +159,11 @@ def load_result(folder: str | Path, identity: dict[str, Any] | None = None, devi
         raise CheckpointError(str(error)) from error
     except (KeyError, TypeError, ValueError) as error:
         raise CheckpointError(f"{str(path / 'result.json')!r} does not describe a run: {error!r}") from error
+    if result.model.cfg.language != result.task.language:
+        raise CheckpointError(
+            f"the model in {str(path)!r} reads {result.model.cfg.language}, but by its result.json it was trained on "
+            f"{result.task.language}"
+        )
     if result.identity() != saved["identity"]:
         different = "; ".join(_differences(result.identity(), saved["identity"]))
         raise CheckpointError(f"the model in {str(path)!r} is not that of its result.json; it differs in {different}")
@@ -152,8 +179,10 @@ def _to_json(progress: Progress) -> dict[str, Any]:
 def _from_json(saved: dict[str, Any]) -> Progress:
     """The inverse; KeyError, TypeError or ValueError if `saved` is nothing that `_to_json` writes."""
     step, status, seconds = saved["step"], saved["status"], saved["seconds"]
-    if type(step) is not int or step < 0 or not isinstance(seconds, int | float):
-        raise TypeError(f"step {step!r}, seconds {seconds!r}")
+    if type(step) is not int or step < 0:
+        raise TypeError(f"step {step!r}")
+    if type(seconds) not in (int, float) or not 0 <= seconds < math.inf:  # NaN is not JSON, but Python reads it
+        raise ValueError(f"seconds {seconds!r}")
     if status is not None and status not in STATUSES:
         raise ValueError(f"status {status!r}")
     rows = [dict(row) for row in saved["history"]]
@@ -161,6 +190,8 @@ def _from_json(saved: dict[str, Any]) -> Progress:
         row["loss"] = math.nan if row["loss"] is None else row["loss"]
         if set(row) != set(HISTORY) or not all(isinstance(value, int | float) for value in row.values()):
             raise ValueError(f"row of the history: {row!r}")
+        if not all(math.isfinite(value) or (name == "loss" and value != value) for name, value in row.items()):
+            raise ValueError(f"row of the history, with a number that is not finite: {row!r}")
     return Progress(step, status, float(seconds), rows)
 
 

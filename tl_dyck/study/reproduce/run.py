@@ -9,7 +9,7 @@ from typing import Any, final
 
 import pandas as pd
 
-from tl_dyck.files import CorruptFileError, ensure_folder, read_json, write_bytes, write_json
+from tl_dyck.files import CorruptFileError, ensure_folder, read_json, read_table, write_bytes, write_json
 from tl_dyck.machine import environment
 from tl_dyck.models import DyckTransformer
 from tl_dyck.registry import unknown_name
@@ -163,7 +163,7 @@ def load_reproduction(folder: str | Path) -> Reproduction:
         raise CorruptFileError(f"{str(path)!r} does not hold a reproduction of this version ({_FORMAT})")
     try:
         scale = Scale.from_dict(saved["scale"])
-        tables = {name: pd.read_parquet(path / f"{name}.parquet") for name in ("claims", *_TABLES)}
+        tables = {name: read_table(path / f"{name}.parquet") for name in ("claims", *_TABLES)}
         return Reproduction(
             folder=path,
             scale=scale,
@@ -171,7 +171,7 @@ def load_reproduction(folder: str | Path) -> Reproduction:
             evidence=Evidence(folder=path, scale=scale, **tables),
             environment=saved["environment"],
         )
-    except FileNotFoundError as error:
-        raise CorruptFileError(f"there is no file {error.filename!r}; run it again") from error
+    except CorruptFileError as error:
+        raise CorruptFileError(f"{error}; run it again") from error
     except (KeyError, TypeError, ValueError, OSError) as error:
         raise CorruptFileError(f"{str(path)!r} does not hold a whole reproduction: {error!r}; run it again") from error

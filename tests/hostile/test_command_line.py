@@ -1,0 +1,243 @@
+"""What can be typed, and what names of others do to a terminal: a line on what is wrong, exit code 2, no traceback."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from typer.testing import CliRunner, Result
+
+from tests.hostile.conftest import RECORD
+from tests.hostile.tools import alter
+from tl_dyck.cli import app
+from tl_dyck.screen import visible
+from tl_dyck.sweep import Sweep
+from tl_dyck.sweep.store import Store, point_id, run_id
+
+Make = Callable[[str], Path]
+
+
+def call(*words: object) -> Result:
+    return CliRunner().invoke(app, list(map(str, words)), env={"COLUMNS": "200", "TERM": "dumb"})
+
+
+WRONG = """\
+study --task \x1b[2J
+study --task [/]
+study --task ../../etc/passwd
+study --families \x1b[31m
+study --families gpt,[bold]
+study --families ,
+study --seeds 0
+study --seeds -1
+study --seeds 1-
+study --seeds 99999999999999999999
+study --seeds 0-99999999
+study --seeds 1e3
+study --seeds [red]
+study --steps 0
+study --steps 1e9
+study --jobs 0
+study --jobs -1
+study --device meta
+study --device hpu
+study --device gpu
+study --device cuda:99
+study --device [/]
+study --device \x1b
+study --out /dev/null
+study --out /proc/x
+train
+train \x1b[2J
+train gpt --task \x1b[2J
+train gpt --seed -1
+train gpt --seed 1 --seeds 2
+train gpt --device meta
+train gpt --steps 0
+train gpt --out /dev/null
+train gpt --seeds x
+models --task [/]
+tasks extra
+report nowhere
+report /dev/zero
+report .
+probe nowhere
+probe /dev/null
+probe model --probe [/]
+probe model -s \x1b
+probe model --string [[[[[[[[
+probe model --device meta
+probe pipe
+ablate nowhere
+ablate
+ablate model --steps -1
+ablate model --task nope
+export nowhere out
+export model /dev/null
+export /dev/zero x
+export model out --onnx 0
+certify nowhere --space dup:1 --text (
+certify rnn --space [/]:1 --text (
+certify rnn --space dup:-1 --text (
+certify rnn --space dup --text (
+certify rnn --space , --text (
+certify rnn --space dup:1
+certify rnn --space dup:1 --text \x1b[2J
+certify rnn --space dup:1 --file pipe
+certify rnn --space dup:1 --file /dev/zero
+certify rnn --space dup:1 --file nowhere
+certify rnn --space dup:1 --text ( --certifier [/]
+certify rnn --space dup:1 --text ( --target \x1b]0;x\x07
+certify rnn --space sub:1 --text ( --synonyms /dev/zero
+certify rnn --space sub:1 --text ( --synonyms pipe
+certify rnn --space dup:1 --text ( --k 0
+certify rnn --space dup:1 --text ( --jobs 0
+reproduce --scale [/]
+reproduce --scale \x1b
+reproduce --device meta
+sweep nowhere.yaml
+sweep pipe
+sweep /dev/zero
+sweep status nowhere
+sweep status /dev/null
+sweep resume nowhere
+sweep results nowhere
+sweep results sweep --by [/]
+sweep results sweep --metrics \x1b[2J
+sweep results sweep --out x.exe
+sweep merge out nowhere
+sweep merge /dev/null sweep
+sweep resume sweep --backend [/]
+sweep resume sweep --device meta
+sweep resume sweep --jobs 0
+sweep huge.yaml
+sweep huge.yaml --dry-run
+text train --data nowhere
+text train --data /dev/zero
+text train --data corpus --objective [/]
+text train --data corpus --space [/]:1
+text train --data corpus --k 0
+text train --data corpus --n-ctx 1
+text train --data corpus --synonyms /dev/zero
+text train --data corpus --synonyms pipe
+text train --data corpus --position [/]
+text train --data corpus --heads 5
+text certify nowhere --data corpus
+text certify text --data corpus --k -1
+text certify text --data corpus --certifier [/] --space dup:1
+text table --data corpus --synonyms corpus/synonyms.json --k 0
+text table --data corpus --synonyms pipe
+text table --data corpus --synonyms corpus/synonyms.json --k -1
+nonsense
+--nonsense
+[/]
+\x1b[2J
+text table --data corpus --synonyms corpus/synonyms.json --k x
+text table --data corpus --synonyms nowhere
+text table --data corpus --synonyms corpus/synonyms.json --seeds x
+""".splitlines()
+
+
+@pytest.fixture(scope="module")
+def place(_originals: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Good artefacts of all kinds; a pipe; and a sweep of a million million points."""
+    path = tmp_path_factory.mktemp("place")
+    for name in ("model", "rnn", "text", "corpus", "sweep"):
+        (path / name).symlink_to(_originals / name)
+    if hasattr(os, "mkfifo"):
+        os.mkfifo(path / "pipe")
+    grid = "".join(f"  p{i}: [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]\n" for i in range(12))
+    (path / "huge.yaml").write_text(f"grid:\n{grid}")
+    return path
+
+
+@pytest.mark.parametrize("words", WRONG)
+def test_what_cannot_be_is_said_in_a_line(place: Path, monkeypatch: pytest.MonkeyPatch, words: str):
+    monkeypatch.chdir(place)
+    files = os.listdir()
+    result = call(*words.split(" "))
+    assert result.exit_code == 2, result.output
+    assert isinstance(result.exception, SystemExit)
+    if "Usage:" not in result.stderr:  # then typer has said it
+        assert result.stderr.startswith("Error: ")
+        assert len(result.stderr.splitlines()) == 1
+        assert visible(result.stderr) == result.stderr
+    assert "Traceback" not in result.output
+    assert set(os.listdir()) <= {*files, "results"}
+
+
+# --- names of others --------------------------------------------------------------------------------------------------
+
+ESCAPES = "\x1b[2J\x1b]0;owned\x9c"
+
+
+def test_an_alphabet_and_a_name_with_escapes(original: Make):
+    rnn = original("rnn")
+    alphabet = ["\x1b[31m", "[/]", "(", "\u202e", "<bos>"]
+    alter(rnn / "rnn.json", "config", "alphabet", value=alphabet)
+    alter(rnn / "rnn.json", "config", "separator", value=" ")
+    result = call("certify", rnn, "--space", "dup:1", "--text", "\x1b[31m [/]")
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert visible(result.stdout) == result.stdout
+    assert "\\x1b[31m [/]" in result.stdout
+    unknown = call("certify", rnn, "--space", "dup:1", "--text", ESCAPES)
+    assert unknown.exit_code == 2
+    assert visible(unknown.stderr) == unknown.stderr
+
+
+def test_a_path_with_escapes(original: Make):
+    folder = original("model").rename(Path(f"a{ESCAPES}[red]b"))
+    done = call("export", folder, Path(f"out{ESCAPES}[/]"))
+    assert (done.exit_code, done.stderr) == (0, "")
+    assert visible(done.stdout) == done.stdout
+    assert "[/]" in done.stdout
+    nowhere = call("probe", f"no{ESCAPES}")
+    assert nowhere.exit_code == 2
+    assert visible(nowhere.stderr) == nowhere.stderr
+
+
+NAMES = ("loss[train]", "[/]", "[bold]x[/bold]", ESCAPES, "\u202egnp", ":smile:", "two\nlines", "[link=http://x]y")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_names_of_parameters_metrics_values_and_errors(tmp_path: Path, name: str):
+    point = point_id("mine", {"x": 1})
+    store = Store.create(
+        tmp_path / "s", Sweep(grid={name: [name, "other"]}, seeds=[0], experiment="mine"), (point, "x")
+    )
+    store.start(run := run_id(point, 0))
+    metric = f"metric {name}"
+    record = {**RECORD, "id": run, "point": point, "parameters": {name: name}, "metrics": {metric: 0.5}}
+    store.write_record(run, record, took=0.0)
+    run = run_id("x", 0)
+    failed = {**record, "id": run, "point": "x", "parameters": {name: "other"}}
+    del failed["metrics"]
+    store.write_failure(run, failed, f"ValueError: {name}", "", took=0.0)
+    for words in (("status",), ("results",), ("results", "--by", name)):
+        result = call("sweep", words[0], tmp_path / "s", *words[1:])
+        assert (result.exit_code, result.stderr) == (0, "")
+        assert visible(result.stdout) == result.stdout
+        for line in visible(name).splitlines():
+            assert line in result.stdout
+    assert [*pd.read_parquet(tmp_path / "s" / "results.parquet")][3] == name
+
+
+def test_a_study_with_escapes_in_its_numbers(original: Make):
+    folder = original("study")
+    results = json.loads((folder / "results.json").read_text())
+    renamed = json.loads(json.dumps(results).replace('"gpt"', json.dumps("[/]\x1b[2J")))
+    (folder / "results.json").write_text(json.dumps(renamed))
+    history = pd.read_parquet(folder / "history.parquet")
+    history.assign(family=history["family"].replace("gpt", "[/]\x1b[2J")).to_parquet(folder / "history.parquet")
+    (folder / "runs" / "gpt").rename(folder / "runs" / "[")  # "[/]\x1b[2J" as a path: a folder "[" in which is another
+    (folder / "runs" / "[").rename(folder / "runs" / "moved")
+    (folder / "runs" / "[").mkdir()
+    (folder / "runs" / "moved").rename(folder / "runs" / "[" / "]\x1b[2J")
+    result = call("report", folder)
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert visible(result.stdout) == result.stdout
+    assert "[/]\\x1b[2J" in result.stdout

@@ -1,0 +1,129 @@
+"""Corpora and lists of synonyms that are not what they should be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from tests.hostile.tools import JUNK, refusal
+from tl_dyck.certify import load_synonyms
+from tl_dyck.certify.spaces import SpaceError
+from tl_dyck.cli import app
+from tl_dyck.models.text import TextConfig, build_text_model
+from tl_dyck.text import TextTable, TextTraining, accuracy, certify_sentences, load_folder, text_space, train_text
+from tl_dyck.text.corpus import Sentence
+
+Make = Callable[[str], Path]
+
+SYNONYMS = {
+    **{name: data for name, data in JUNK.items() if "format" not in name},  # those are lists of synonyms
+    "nested a million times": b"[" * 10**6,
+    "lists of numbers": b'{"good": [1, 2]}',
+    "a text for a list": b'{"good": "fine"}',
+    "null for a list": b'{"good": null}',
+    "lists of lists": b'{"good": [["fine"]]}',
+}
+
+
+@pytest.mark.parametrize("case", SYNONYMS)
+def test_synonyms(tmp_path: Path, case: str):
+    (tmp_path / "synonyms.json").write_bytes(SYNONYMS[case])
+    refusal(lambda: load_synonyms(tmp_path / "synonyms.json"), "synonyms.json")
+
+
+CORPORA = {
+    "empty": b"",
+    "no tabs": b"good film 1\nbad film 0\n",
+    "no numbers": b"good\tgood\nbad\tbad\n",
+    "labels below zero": b"good\t-1\nbad\t-2\n",
+    "labels of many digits": b"good\t" + b"9" * 5000 + b"\nbad\t" + b"8" * 5000 + b"\n",
+    "a label of 10**9": b"good\t1\nbad\t0\nodd\t1000000000\n",
+    "a label of 10**17": b"good\t1\nbad\t0\nodd\t100000000000000000\n",
+    "labels from 1": b"good\t1\nbad\t2\n",
+    "a gap": b"good\t0\nbad\t1\nodd\t3\n",
+    "one class": b"good\t0\nbad\t0\n",
+    "null bytes": b"\0" * 100,
+    "no words": b"\t0\n \t1\n",
+}
+
+
+@pytest.mark.parametrize("files", [("train.tsv",), ("dev.tsv",), ("train.tsv", "dev.tsv")], ids=" ".join)
+@pytest.mark.parametrize("case", CORPORA)
+def test_corpora(original: Make, files: tuple[str, ...], case: str):
+    folder = original("corpus")
+    for file in files:
+        (folder / file).write_bytes(CORPORA[case])
+    if (case == "labels from 1" and len(files) == 1) or (case == "one class" and files == ("dev.tsv",)):
+        assert load_folder(folder).n_classes == 3 - (case == "one class")  # both files together have no gap
+        return
+    refusal(lambda: load_folder(folder), str(folder))
+
+
+@pytest.mark.parametrize("name", ["train.tsv", "dev.tsv"])
+def test_corpora_that_are_not_there(original: Make, name: str):
+    folder = original("corpus")
+    (folder / name).unlink()
+    refusal(lambda: load_folder(folder), name)
+    (folder / name).mkdir()
+    refusal(lambda: load_folder(folder), name)
+
+
+def test_odd_bytes_are_shown_not_fatal(original: Make):
+    folder = original("corpus")
+    with (folder / "train.tsv").open("ab") as file:
+        file.write(b"\xff\xfe \x1b[2J\t1\nx\t\x1b[31m\n")
+    corpus = load_folder(folder)
+    assert "\x1b[2J" in corpus.train[-1].text
+    assert "row 12: '\\x1b[31m'" in corpus.problems["labels that are no class number"]
+
+
+# --- sentences are never cut ------------------------------------------------------------------------------------------
+
+LONG = " ".join(["good"] * 100)
+
+
+def test_long_sentences_are_refused_everywhere_alike():
+    config = TextConfig(words=("<unk>", "<cls>", "good", "bad"), d_model=4)
+    sentences, model = [Sentence("bad", 0), Sentence(LONG, 1)], build_text_model(config)
+    space = text_space("dup:2", config, {})
+    for call in (
+        lambda: train_text(config, sentences, TextTraining(steps=1), progress=False),
+        lambda: accuracy(model, sentences),
+        lambda: certify_sentences(model, sentences, space),
+    ):
+        said = refusal(call, "sentence 2 ('good good", "has 100 words", "reads 79")
+        assert "n_ctx=101" in said
+    # with duplications, 78 words are too many for 79
+    almost = [Sentence("bad", 0), Sentence(" ".join(["good"] * 78), 1)]
+    train_text(config, almost, TextTraining(steps=1), progress=False)
+    refusal(lambda: train_text(config, almost, TextTraining(steps=1), space=space, progress=False), "2 may be repeated")
+
+
+def test_the_command_line_makes_room_for_long_sentences(original: Make):
+    folder = original("corpus")
+    with (folder / "dev.tsv").open("a") as file:
+        file.write(f"{LONG}\t1\n")
+    words = ["text", "train", "--data", str(folder), "--steps", "2", "--d-model", "4", "--space", "dup:1"]
+    done = CliRunner().invoke(app, [*words, "--out", "m"])
+    assert (done.exit_code, done.stderr) == (0, "")
+    short = CliRunner().invoke(app, [*words, "--out", "n", "--n-ctx", "80"])
+    assert short.exit_code == 2
+    assert short.stderr.startswith("Error: sentence 3 ('good good")
+    assert len(short.stderr.splitlines()) == 1
+    assert not Path("n").exists()
+    table = ["text", "table", "--data", str(folder), "--synonyms", str(folder / "synonyms.json"), "--out", "n"]
+    assert CliRunner().invoke(app, [*table, "--n-ctx", "80"]).stderr.startswith("Error: sentence 13 ('good good")
+    (folder / "dev.tsv").write_text(f"{'good ' * 5000}\t1\n")
+    absurd = CliRunner().invoke(app, [*words, "--out", "n"])
+    assert absurd.stderr.startswith("Error: a sentence has 5000 words")
+    assert len(absurd.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize("k", [0, -1])
+def test_no_synonyms_at_all_is_no_number_of_synonyms(k: int):
+    refusal(lambda: TextTable(ks=(1, k)), f"not {k}")
+    with pytest.raises(SpaceError, match=f"at least 1, not {k}"):
+        text_space("sub:1", TextConfig(words=("<unk>", "<cls>", "good")), {"good": ("fine",)}, k)

@@ -1,0 +1,37 @@
+"""What is printed is seen, not obeyed."""
+
+from __future__ import annotations
+
+import unicodedata
+
+import pytest
+from rich.text import Text
+
+from tl_dyck.report.terminal import table
+from tl_dyck.screen import console, visible
+
+
+def test_every_character_that_acts_is_shown_and_no_other():
+    for number in range(0x110000):
+        character = chr(number)
+        acts = unicodedata.category(character) in ("Cc", "Cs", "Zl", "Zp") or unicodedata.bidirectional(character) in (
+            *("LRE", "RLE", "PDF", "LRO", "RLO", "LRI", "RLI", "FSI", "PDI"),
+        )
+        if character != "\n" and acts:
+            assert visible(character).isascii()
+            assert visible(character) == character.encode("unicode_escape").decode()
+        elif character not in "\u061c\u200e\u200f\ufeff":
+            assert visible(character) == character
+
+
+@pytest.mark.parametrize(
+    "text", ["loss[train]", "[/]", "[bold]x", ":smile:", "é ‹→›", "a\x1b[2Jb", "\x9b2J", "\u202egnp"]
+)
+def test_text_comes_out_as_it_is_or_as_escapes(capsys, text):
+    rows = table(text)
+    rows.add_row(text)
+    rows.add_row(Text(text))
+    for shown in (text, Text(text, style="red"), rows):
+        console().print(shown)
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.strip() for line in lines] == [visible(text)] * 5

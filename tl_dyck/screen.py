@@ -1,0 +1,40 @@
+r"""What is printed: nothing that others wrote (names, alphabets, paths, messages) is obeyed by the terminal.
+
+Rich's markup is off, so ``[/]`` and ``loss[train]`` are text; and characters that a terminal would act on are shown as
+escapes, ``\x1b`` and the like, wherever they come from.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Any
+
+from rich.console import Console
+from rich.segment import Segment
+
+__all__ = ["console", "visible"]
+
+# control characters but the line feed; marks that change the direction of text; line separators; halves of surrogates
+_UNSAFE = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
+
+
+def visible(text: object) -> str:
+    """Text in which every character that a terminal would act on is an escape; only line feeds stay."""
+    return _UNSAFE.sub(lambda found: found[0].encode("unicode_escape").decode(), str(text))
+
+
+class _SafeConsole(Console):
+    """A console that writes `visible` text only, apart from what rich itself says to the terminal."""
+
+    def render(self, renderable: Any, options: Any = None) -> Iterable[Segment]:
+        for segment in super().render(renderable, options):
+            if segment.control or not _UNSAFE.search(segment.text):
+                yield segment
+            else:
+                yield Segment(visible(segment.text), segment.style)
+
+
+def console(*, stderr: bool = False) -> Console:
+    """Standard output (or error) as it is now; numbers are not coloured, and nothing in a text is markup."""
+    return _SafeConsole(highlight=False, markup=False, emoji=False, stderr=stderr)
