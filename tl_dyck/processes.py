@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import threading
@@ -36,19 +37,32 @@ class FolderLock:
     """
 
     def __init__(self, folder: Path) -> None:
-        self._file = (folder / ".lock").open("ab")
-        try:
-            if fcntl is not None:
-                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            self._file.close()
-            if error.errno in (errno.EACCES, errno.EAGAIN):
-                raise FolderBusyError(error.errno, f"another process is at work in {str(folder)!r}") from error
-            raise OSError(error.errno, f"cannot lock {str(folder)!r} ({error.strerror}); choose another one") from error
+        self._path, self._descriptor = folder / ".lock", -1
+        if fcntl is None:
+            return
+        while True:
+            descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o644)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                os.close(descriptor)
+                name = repr(str(folder))
+                if error.errno in (errno.EACCES, errno.EAGAIN):
+                    raise FolderBusyError(error.errno, f"another process is at work in {name}") from error
+                raise OSError(error.errno, f"cannot lock {name} ({error.strerror}); choose another folder") from error
+            with contextlib.suppress(FileNotFoundError):
+                if os.path.samestat(os.fstat(descriptor), os.stat(self._path)):
+                    self._descriptor = descriptor
+                    return
+            os.close(descriptor)  # who had it has removed the file between the two steps
 
     def release(self) -> None:
         """Give it back; again does nothing."""
-        self._file.close()
+        if self._descriptor >= 0:
+            with contextlib.suppress(OSError):
+                os.unlink(self._path)
+            os.close(self._descriptor)
+            self._descriptor = -1
 
 
 @dataclass(frozen=True)

@@ -43,6 +43,12 @@ def test_strings_are_placed_without_overlap_in_few_rows(drawn):
         assert sum(2 * n <= width for n in filled) <= 1
 
 
+def test_the_longest_are_placed_first():
+    starts, rows = place(np.array([[4, 6, 4, 6]]), 10)  # the shortest first would take a third row
+    assert rows.tolist() == [2]
+    assert starts.tolist() == [[6, 0, 16, 10]]
+
+
 def packed(tokens, extra=0, width=26):
     """Batches ``[model, string, pos]`` as `Group` packs them, with `extra` slots to spare in each row."""
     language = TASK.language
