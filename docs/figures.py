@@ -111,11 +111,20 @@ def _space(text: str) -> str:
     return "all three" if len(edits) == 3 else f"{{{', '.join(edits)}}}"
 
 
+def performance_table(record: dict[str, Any]) -> Table:
+    """A row per benchmark, each with the CPU on which it ran."""
+    return [
+        [*record["columns"], "CPU"],
+        *([*row["cells"], row["cpu"] or "–"] for row in record["rows"]),
+    ]
+
+
 TABLES: dict[str, Callable[[dict[str, Any]], Table]] = {
     "study": study_table,
     "claims": claims_table,
     "contrast": contrast_table,
     "text": text_table,
+    "performance": performance_table,
 }
 
 
