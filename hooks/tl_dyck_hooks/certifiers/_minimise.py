@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import math
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import final
 
+from tl_dyck.certify.deadline import Deadline, OutOfTime
 from tl_dyck.certify.graph import build_graph
 from tl_dyck.certify.lattice import Lattice
 from tl_dyck.certify.network import Network, Objectives
-from tl_dyck_hooks.certifiers._attention import Attention, OutOfTime
+from tl_dyck_hooks.certifiers._attention import Attention
 from tl_dyck_hooks.certifiers._incumbent import Incumbent
 from tl_dyck_hooks.certifiers._linear import is_linear, linear_minimum
 from tl_dyck_hooks.certifiers._search import Search

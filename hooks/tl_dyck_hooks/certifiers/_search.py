@@ -5,7 +5,6 @@ from __future__ import annotations
 import heapq
 import itertools
 import math
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -14,11 +13,12 @@ from typing import final
 import numpy as np
 
 from tl_dyck.certify.balls import Array, Ball, gamma
+from tl_dyck.certify.deadline import OutOfTime
 from tl_dyck.certify.graph import PREFIX
 from tl_dyck.certify.lattice import KEEP
 from tl_dyck.certify.network import IntArray
 from tl_dyck.certify.paths import BoolArray, count_paths, emission_costs, enumerate_below, sweep
-from tl_dyck_hooks.certifiers._attention import Attention, Items, OutOfTime, View
+from tl_dyck_hooks.certifiers._attention import Attention, Items, View
 from tl_dyck_hooks.certifiers._branch import Brancher
 from tl_dyck_hooks.certifiers._columns import Columns, test_bound
 from tl_dyck_hooks.certifiers._incumbent import Incumbent
@@ -126,7 +126,7 @@ class Search:
     @property
     def finished(self) -> bool:
         """Whether to stop: the sign is known, or time is up."""
-        return (self.decide and self.incumbent.upper < 0) or time.perf_counter() > self.attention.deadline
+        return (self.decide and self.incumbent.upper < 0) or self.attention.deadline.passed
 
     def threshold(self, fraction: float = 1 / 16) -> float:
         """What a part's bound must reach to be of no further interest."""
