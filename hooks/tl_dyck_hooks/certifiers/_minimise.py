@@ -8,8 +8,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import final
 
+import numpy as np
+
 from tl_dyck.certify.deadline import Deadline, OutOfTime
-from tl_dyck.certify.graph import build_graph
+from tl_dyck.certify.graph import StringGraph, build_graph
 from tl_dyck.certify.lattice import Lattice
 from tl_dyck.certify.network import Network, Objectives
 from tl_dyck_hooks.certifiers._attention import Attention
@@ -62,11 +64,32 @@ def minimise(
         tolerance: how far apart, relative to max(1, |minimum|), the proved and the seen minimum may stay.
         max_listed: a part of the space with at most this many candidates is listed instead of being split.
     """
-    deadline = math.inf if time_limit is None else time.perf_counter() + time_limit
-    graph = build_graph(network, lattice)
+    deadline = Deadline.after(time_limit)
+    try:
+        graph = build_graph(network, lattice, deadline)
+    except OutOfTime:
+        return Minimum(-math.inf, math.inf, lattice.tokens, False, {})
+    # what overflows is found by looking at the results (`LinearBound.finite`, `Region.sound`), not by warnings
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+        return _minimise(network, graph, deadline, objectives, decide, tolerance, max_listed)
+
+
+def _minimise(
+    network: Network,
+    graph: StringGraph,
+    deadline: Deadline,
+    objectives: Objectives,
+    decide: bool,
+    tolerance: float,
+    max_listed: int,
+) -> Minimum:
+    """The same, on the graph that was laid out."""
+    lattice = graph.lattice
     attention, incumbent = Attention(network, graph, deadline), Incumbent(network, graph, objectives)
     output = incumbent.run_string(lattice.tokens)
     lower, stats = None, {"nodes": graph.n_nodes, "emissions": len(graph.option)}
+    if incumbent.string is None:  # numbers overflow: nothing is known of this string, and so nothing of the least
+        return Minimum(-math.inf, math.inf, lattice.tokens, True, stats)
     if is_linear(network):
         with contextlib.suppress(OutOfTime):
             lower = linear_minimum(attention, incumbent, output)
@@ -74,7 +97,6 @@ def minimise(
         search = Search(attention, incumbent, decide=decide, tolerance=tolerance, most_listed=max_listed)
         search.run()
         lower, stats = search.lower, stats | search.stats
-    assert incumbent.string is not None
-    in_time = time.perf_counter() <= deadline or lower >= incumbent.upper
+    in_time = not deadline.passed or lower >= incumbent.upper
     stats["strings_run"] = incumbent.strings_run
     return Minimum(lower, incumbent.upper, incumbent.string, in_time, stats)

@@ -87,11 +87,6 @@ class Search:
 
     def run(self) -> None:
         """Search until done or out of time."""
-        # what overflows is found by looking at the results (`LinearBound.finite`), not by warnings
-        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-            self._run()
-
-    def _run(self) -> None:
         groups = np.arange(len(self.graph.groups))
         alive = count_paths(self.graph, groups) > 0
         self.open = [self._part(-math.inf, int(group), None) for group in groups[alive]]
@@ -125,8 +120,9 @@ class Search:
 
     @property
     def finished(self) -> bool:
-        """Whether to stop: the sign is known, or time is up."""
-        return (self.decide and self.incumbent.upper < 0) or self.attention.deadline.passed
+        """Whether to stop: the sign is known, or time is up, or some string's value is beyond all bounds."""
+        known = (self.decide and self.incumbent.upper < 0) or self.closed == -math.inf
+        return known or self.attention.deadline.passed
 
     def threshold(self, fraction: float = 1 / 16) -> float:
         """What a part's bound must reach to be of no further interest."""
