@@ -162,10 +162,15 @@ _MAKERS: dict[str, Callable[[Any], Transformation]] = {
 
 
 @st.composite
-def rnns(draw: st.DrawFn, readouts: Sequence[dict[str, Any]] = READOUTS, max_heads: int = 4) -> RNNRecipe:
+def rnns(
+    draw: st.DrawFn,
+    readouts: Sequence[dict[str, Any]] = READOUTS,
+    max_heads: int = 4,
+    sharpness: Sequence[float] = (0.0, 1.0, 1.0, 5.0),
+) -> RNNRecipe:
     """Random RNNs: every readout, every state machine, 1 to 4 heads, with BOS and without."""
     fields = {
-        "sharpness": draw(st.sampled_from([0.0, 1.0, 1.0, 5.0])),
+        "sharpness": draw(st.sampled_from(sharpness)),
         "scale": draw(st.sampled_from([0.3, 0.6, 1.2])),
         "d_vocab_out": draw(st.integers(2, 4)),
         "n_heads": draw(st.integers(1, max_heads)),
@@ -198,3 +203,40 @@ def spaces(draw: st.DrawFn, max_budget: int = 2, max_parts: int = 3) -> SpaceRec
     """Up to three different transformations, each with a budget."""
     names = draw(st.lists(st.sampled_from(sorted(_ARGUMENTS)), max_size=max_parts, unique=True))
     return SpaceRecipe(tuple((name, draw(_ARGUMENTS[name]), draw(st.integers(0, max_budget))) for name in names))
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A string, and edits that meet it."""
+
+    space_recipe: SpaceRecipe
+    string: tuple[int, ...]
+
+    def build(self) -> tuple[PerturbationSpace, tuple[int, ...]]:
+        return self.space_recipe.build(), self.string
+
+
+@st.composite
+def problems(draw: st.DrawFn) -> Problem:
+    """A string of 5 to 8 words and two kinds of edits of *its* words, up to three edits: hundreds of strings."""
+    string = tuple(draw(st.lists(WORDS, min_size=5, max_size=8)))
+    own = st.sampled_from(sorted(set(string)))
+    arguments = {
+        "dup": st.none(),
+        "swap": st.none(),
+        "sub": st.tuples(
+            st.dictionaries(own, st.lists(WORDS, min_size=1, max_size=3, unique=True), min_size=2, max_size=4)
+            if len(set(string)) > 1
+            else st.just({string[0]: [word for word in range(VOCABULARY - 1) if word != string[0]][:3]}),
+            st.none(),
+        ),
+        "del": st.one_of(st.none(), st.frozensets(own, min_size=1, max_size=3)),
+        "ins": st.tuples(
+            st.lists(st.lists(WORDS, min_size=1, max_size=2).map(tuple), min_size=1, max_size=2), st.booleans()
+        ),
+        "pairs": st.tuples(st.sampled_from([None, 1]), st.booleans()),
+    }
+    names = draw(st.lists(st.sampled_from(sorted(arguments)), min_size=2, max_size=2, unique=True))
+    budgets = draw(st.sampled_from([(1, 1), (1, 2), (2, 1)]))
+    parts = tuple((name, draw(arguments[name]), budget) for name, budget in zip(names, budgets, strict=True))
+    return Problem(SpaceRecipe(parts), string)

@@ -42,6 +42,8 @@ class Minimum:
     stats: Mapping[str, int]
 
 
+# what overflows is found by looking at the results (`LinearBound.finite`, `Region.sound`), not by warnings
+@np.errstate(over="ignore", invalid="ignore", divide="ignore")
 def minimise(
     network: Network,
     lattice: Lattice,
@@ -51,6 +53,7 @@ def minimise(
     time_limit: float | None = None,
     tolerance: float = 1e-9,
     max_listed: int = 2048,
+    always_listed: int = 64,
 ) -> Minimum:
     """Find, and prove, the least value of any objective on any string of a lattice.
 
@@ -63,28 +66,13 @@ def minimise(
         time_limit: seconds.
         tolerance: how far apart, relative to max(1, |minimum|), the proved and the seen minimum may stay.
         max_listed: a part of the space with at most this many candidates is listed instead of being split.
+        always_listed: a part with at most this many strings is run without being bounded first.
     """
     deadline = Deadline.after(time_limit)
     try:
         graph = build_graph(network, lattice, deadline)
     except OutOfTime:
         return Minimum(-math.inf, math.inf, lattice.tokens, False, {})
-    # what overflows is found by looking at the results (`LinearBound.finite`, `Region.sound`), not by warnings
-    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-        return _minimise(network, graph, deadline, objectives, decide, tolerance, max_listed)
-
-
-def _minimise(
-    network: Network,
-    graph: StringGraph,
-    deadline: Deadline,
-    objectives: Objectives,
-    decide: bool,
-    tolerance: float,
-    max_listed: int,
-) -> Minimum:
-    """The same, on the graph that was laid out."""
-    lattice = graph.lattice
     attention, incumbent = Attention(network, graph, deadline), Incumbent(network, graph, objectives)
     output = incumbent.run_string(lattice.tokens)
     lower, stats = None, {"nodes": graph.n_nodes, "emissions": len(graph.option)}
@@ -94,7 +82,14 @@ def _minimise(
         with contextlib.suppress(OutOfTime):
             lower = linear_minimum(attention, incumbent, output)
     if lower is None:
-        search = Search(attention, incumbent, decide=decide, tolerance=tolerance, most_listed=max_listed)
+        search = Search(
+            attention,
+            incumbent,
+            decide=decide,
+            tolerance=tolerance,
+            most_listed=max_listed,
+            always_listed=always_listed,
+        )
         search.run()
         lower, stats = search.lower, stats | search.stats
     in_time = not deadline.passed or lower >= incumbent.upper

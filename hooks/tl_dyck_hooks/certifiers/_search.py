@@ -59,6 +59,7 @@ class Search:
         decide: stop as soon as the sign of the minimum is proved; otherwise find the minimum.
         tolerance: parts whose bound is within this (relative to max(1, |value|)) of the least value seen are done.
         most_listed: parts with fewer candidates than this are listed and run instead of being split.
+        always_listed: parts with at most this many strings are run without being bounded first.
 
     Attributes:
         incumbent: the strings that were run.
@@ -73,11 +74,13 @@ class Search:
         decide: bool,
         tolerance: float,
         most_listed: int = 2048,
+        always_listed: int = 64,
     ) -> None:
         self.attention, self.incumbent = attention, incumbent
         self.network, self.graph, self.unembed = attention.network, attention.graph, incumbent.unembed
         self.brancher = Brancher(self.graph)
-        self.decide, self.tolerance, self.most_listed = decide, tolerance, most_listed
+        self.decide, self.tolerance = decide, tolerance
+        self.most_listed, self.always_listed = most_listed, always_listed
         self.closed = math.inf
         self.open: list[Part] = []
         self.stats = {"parts": 0, "listed": 0}
@@ -161,9 +164,9 @@ class Search:
         self.stats["parts"] += len(parts)
         items = self._items(parts)
         count = count_paths(self.graph, items.groups, items.allowed)
-        for index in np.flatnonzero((count > 0) & (count <= 64)):
+        for index in np.flatnonzero((count > 0) & (count <= self.always_listed)):
             self._list_all(items.take(np.array([index])))
-        rest = np.flatnonzero(count > 64)
+        rest = np.flatnonzero(count > self.always_listed)
         if not len(rest) or self.finished:
             for index in rest:
                 self._keep(parts[index])

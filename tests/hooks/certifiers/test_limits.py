@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -31,20 +30,6 @@ def edits(budget: int) -> PerturbationSpace:
     """Four kinds of edits, so that budgets multiply."""
     kinds = (Duplicate(), Delete([0, 2]), SwapAdjacent(), InsertMatchedPairs(LANGUAGE))
     return PerturbationSpace([(kind, budget) for kind in kinds])
-
-
-@pytest.fixture
-def ticking(monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
-    """A clock that goes on by a second at each look; returns how often it was looked at."""
-    ticks = itertools.count()
-    looks = [0]
-
-    def now() -> float:
-        looks[0] = next(ticks)
-        return float(looks[0])
-
-    monkeypatch.setattr(deadline, "now", now)
-    return lambda: looks[0]
 
 
 @pytest.mark.parametrize("certifier", ["exact", "interval", "exhaustive"])
