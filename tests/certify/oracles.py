@@ -20,6 +20,7 @@ from tl_dyck.certify import (
     SwapAdjacent,
     Transformation,
 )
+from tl_dyck.certify.lattice import KEEP, Lattice, Option
 from tl_dyck.language import DyckLanguage
 from tl_dyck.rnn import RNNConfig, TwoLayerRNN, weight_shapes
 
@@ -68,6 +69,13 @@ def _spend(left: tuple[int, ...], kind: int) -> tuple[int, ...]:
     return (*left[:kind], left[kind] - 1, *left[kind + 1 :])
 
 
+def free(string: tuple[int, ...], words: int) -> Lattice:
+    """Any of `words` words at every place but the last, without a budget: a small graph of words^(n - 1) strings."""
+    options = [Option(i, i + 1, KEEP, i, i + 1, (word,)) for i in range(len(string) - 1) for word in range(words)]
+    n = len(string)
+    return Lattice(string, (), n, (*options, Option(n - 1, n, KEEP, n - 1, n, string[-1:])))
+
+
 def margins(rnn: TwoLayerRNN, strings: Sequence[tuple[int, ...]], target: int) -> np.ndarray[Any, Any]:
     """The margin of each string (without BOS), by the RNN's own forward pass, one length at a time."""
     bos = () if rnn.config.bos_token is None else (rnn.config.bos_token,)
@@ -85,7 +93,13 @@ def strings_of(rnn: TwoLayerRNN, space: PerturbationSpace, tokens: tuple[int, ..
 
 
 def random_rnn(
-    seed: int, *, sharpness: float = 1.0, scale: float = 0.6, d_vocab_out: int = 3, **fields: Any
+    seed: int,
+    *,
+    sharpness: float = 1.0,
+    scale: float = 0.6,
+    d_vocab: int = VOCABULARY,
+    d_vocab_out: int = 3,
+    **fields: Any,
 ) -> TwoLayerRNN:
     """A small RNN with random weights; `sharpness` multiplies its attention scores."""
     values: dict[str, Any] = {"d_model": 6, "n_heads": 1, "d_head": 3, "n_ctx": 24, **fields}
@@ -93,7 +107,7 @@ def random_rnn(
         values.setdefault("d_mlp", 7)
     if values.get("state") in ("depth", "position+depth"):
         values |= {"n_types": 3, "max_depth": 3}
-    config = RNNConfig(d_vocab=VOCABULARY, d_vocab_out=d_vocab_out, **values)
+    config = RNNConfig(d_vocab=d_vocab, d_vocab_out=d_vocab_out, **values)
     generator = torch.Generator().manual_seed(seed)
     weights = {}
     for name, shape in weight_shapes(config).items():

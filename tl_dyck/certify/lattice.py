@@ -114,8 +114,8 @@ class Lattice:
         if self.n_codes * levels > MOST_NODES:
             budgets = " x ".join(str(budget + 1) for budget in self.budgets)
             raise SpaceTooLargeError(
-                f"the budgets can be spent in {budgets} = {self.n_codes:,} ways at each of {levels:,} places, more than "
-                f"the {MOST_NODES:,} nodes that a graph may have; lower the budgets or shorten the string."
+                f"the budgets can be spent in {budgets} = {self.n_codes:,} ways at each of {levels:,} places, more "
+                f"than the {MOST_NODES:,} nodes that a graph may have; lower the budgets or shorten the string."
             )
 
     def n_edit_paths(self) -> int:

@@ -11,7 +11,7 @@ from typing import final
 import numpy as np
 
 from tl_dyck.certify.deadline import Deadline, OutOfTime
-from tl_dyck.certify.graph import StringGraph, build_graph
+from tl_dyck.certify.graph import build_graph
 from tl_dyck.certify.lattice import Lattice
 from tl_dyck.certify.network import Network, Objectives
 from tl_dyck_hooks.certifiers._attention import Attention
