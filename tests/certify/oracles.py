@@ -70,9 +70,15 @@ def _spend(left: tuple[int, ...], kind: int) -> tuple[int, ...]:
 
 
 def free(string: tuple[int, ...], words: int) -> Lattice:
-    """Any of `words` words at every place but the last, without a budget: a small graph of words^(n - 1) strings."""
-    options = [Option(i, i + 1, KEEP, i, i + 1, (word,)) for i in range(len(string) - 1) for word in range(words)]
+    """Any of `words` words at every place but the last, without a budget: a small graph of words^(n - 1) strings.
+
+    Two places may also be filled at once, by a word and itself, so that there is more than one way onwards.
+    """
     n = len(string)
+    options = []
+    for i in range(n - 1):
+        options += [Option(i, i + 1, KEEP, i, i + 1, (word,)) for word in range(words)]
+        options += [Option(i, i + 2, KEEP, i, i + 2, (word, word)) for word in range(words) if i + 2 < n]
     return Lattice(string, (), n, (*options, Option(n - 1, n, KEEP, n - 1, n, string[-1:])))
 
 
