@@ -66,7 +66,7 @@ def readable(rnn: TwoLayerRNN, space: PerturbationSpace, string: tuple[int, ...]
     return rnn.config.bos_token is not None or not space.contains(string, ())
 
 
-@settings(max_examples=25)
+@settings(max_examples=50)
 @given(
     recipe=rnns(),
     problem=problems(),
@@ -84,7 +84,7 @@ def test_exact_is_exhaustive(
         check(rnn, string, target, space, tight=tight, max_listed=few, always_listed=small)
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(
     rnn_recipe=rnns(), space_recipe=spaces(), string=tokens(), target=st.integers(0, 1), small=st.sampled_from([0, 64])
 )
@@ -97,7 +97,7 @@ def test_exact_is_exhaustive_on_short_strings_and_odd_spaces(
         check(rnn, string, target, space, tight=True, always_listed=small)
 
 
-@settings(max_examples=25)
+@settings(max_examples=15)
 @given(
     recipe=rnns([{}, {"residual": False}, {"ln1": "ln"}], max_heads=1),
     problem=problems(),

@@ -55,7 +55,7 @@ def favouring(rnn: TwoLayerRNN, target: int, by: float) -> TwoLayerRNN:
 def test_no_bound_of_a_large_space_exceeds_what_an_attack_sees(
     words: int, places: int, readout: dict[str, Any], by: float, ticking: Callable[[], int]
 ) -> None:
-    """10^301, 10^311 and 10^3001 strings, searched for 20 looks at the clock; `seen` is not trivial, for the attack gets below the original."""
+    """10^301, 10^311 and 10^3001 strings, searched for 20 looks at the clock, below what the attack sees."""
     string = tuple(np.random.default_rng(1).integers(0, words, places + 1).tolist())
     rnn = random_rnn(1, **readout)
     target = int(np.argmax([margins(rnn, [string], t)[0] for t in range(3)]))
