@@ -210,9 +210,10 @@ def count_paths(graph: StringGraph, groups: IntArray, allowed: BoolArray | None 
         start, end = graph.arc_start[first], graph.arc_start[last]
         through = to_go.take(graph.arc_target[start:end], axis=0)
         through *= bundles.take(graph.arc_bundle[start:end], axis=0)
-        counts = np.add.reduceat(through, graph.arc_start[first:last] - start, axis=0)
-        to_go[first:last] = np.minimum(counts, MOST_COUNTED)
-    return to_go[graph.root].copy()
+        ways = np.add.reduceat(through, graph.arc_start[first:last] - start, axis=0)
+        to_go[first:last] = np.minimum(ways, MOST_COUNTED)
+    counts: Array = to_go[graph.root]
+    return counts
 
 
 def enumerate_below(swept: Sweep, column: int, threshold: float, limit: int) -> IntArray | None:
