@@ -15,6 +15,7 @@ import random
 import sys
 import traceback
 from pathlib import Path
+from typing import NamedTuple
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -23,33 +24,44 @@ import joblib
 import torch
 from rich.progress import track
 
-from tests.certify.oracles import READOUTS, STATES, SpaceRecipe, random_rnn, strings_of
-from tests.hooks.certifiers.test_exact import check
+from tests.certify.oracles import READOUTS, STATES, SpaceRecipe, random_rnn
+from tests.hooks.certifiers.test_exact import check, readable
 from tl_dyck.certify import PerturbationSpace
 
-_PARCEL = 50
+_PARCEL = 20
 
 
-def random_space(rng: random.Random) -> PerturbationSpace:
-    """Up to three transformations with budgets of at most 2."""
+def random_space(rng: random.Random, string: tuple[int, ...]) -> PerturbationSpace:
+    """Two kinds of edits of the string's own words, with budgets that sum to 2 or 3."""
 
     def word() -> int:
         return rng.randrange(6)
 
+    own = sorted(set(string))
     arguments = {
         "dup": None,
         "swap": None,
-        "sub": ({word(): [word() for _ in range(rng.randrange(1, 4))] for _ in range(3)}, rng.choice([None, 1])),
-        "del": rng.choice([None, frozenset((word(), word()))]),
+        "sub": ({key: [word() for _ in range(rng.randrange(1, 4))] for key in rng.choices(own, k=4)}, None),
+        "del": rng.choice([None, frozenset(rng.choices(own, k=3))]),
         "ins": ([tuple(word() for _ in range(rng.randrange(1, 3))) for _ in range(2)], rng.random() < 0.5),
         "pairs": (rng.choice([None, 1]), rng.random() < 0.5),
     }
-    names = rng.sample(sorted(arguments), rng.randrange(4))
-    return SpaceRecipe(tuple((name, arguments[name], rng.randrange(3)) for name in names)).build()
+    budgets = rng.choice([(1, 1), (1, 2), (2, 1)])
+    names = rng.sample(sorted(arguments), 2)
+    return SpaceRecipe(
+        tuple((name, arguments[name], budget) for name, budget in zip(names, budgets, strict=True))
+    ).build()
 
 
-def run_case(number: int) -> str:
-    """One case: "" if all is well or there is nothing to check, else what went wrong."""
+class Outcome(NamedTuple):
+    """What came of a case: how many strings it had (0: nothing to check), and what went wrong, if anything."""
+
+    strings: int
+    failure: str = ""
+
+
+def run_case(number: int) -> Outcome:
+    """One case, made from its number."""
     torch.set_num_threads(1)
     rng = random.Random(number)
     fields = {
@@ -61,21 +73,23 @@ def run_case(number: int) -> str:
         "bos_token": rng.choice([None, 6]),
     }
     fields |= rng.choice(READOUTS)
-    rnn, space = random_rnn(number, **fields), random_space(rng)
-    string = tuple(rng.randrange(6) for _ in range(rng.randrange(1, 6)))
-    tight, few, target = rng.random() < 0.5, rng.choice([16, 2048]), rng.randrange(2)
-    if not strings_of(rnn, space, string) or (rnn.config.bos_token is None and space.contains(string, ())):
-        return ""
+    string = tuple(rng.randrange(6) for _ in range(rng.randrange(5, 9)))
+    rnn, space = random_rnn(number, **fields), random_space(rng, string)
+    tight, few, small, target = rng.random() < 0.5, rng.choice([16, 2048]), rng.choice([1, 8, 64]), rng.randrange(2)
+    if not readable(rnn, space, string):
+        return Outcome(0)
+    strings = space.size(string)
     try:
-        check(rnn, string, target, space, tight=tight, rounds=1e-2, max_listed=few)
+        check(rnn, string, target, space, tight=tight, max_listed=few, always_listed=small)
     except Exception:
-        return f"case {number}: {fields}, {space}, {string}\n{traceback.format_exc(limit=-2)}"
-    return ""
+        told = f"case {number}: {fields}, {space}, {string}, tight={tight}, max_listed={few}, always_listed={small}"
+        return Outcome(strings, f"{told}\n{traceback.format_exc(limit=-2)}")
+    return Outcome(strings)
 
 
-def run_cases(first: int, last: int) -> list[str]:
+def run_cases(first: int, last: int) -> list[Outcome]:
     """Some cases in one process."""
-    return [failure for number in range(first, last) if (failure := run_case(number))]
+    return [run_case(number) for number in range(first, last)]
 
 
 def main() -> None:
@@ -87,12 +101,15 @@ def main() -> None:
     last = arguments.first + arguments.cases
     parcels = [(start, min(start + _PARCEL, last)) for start in range(arguments.first, last, _PARCEL)]
     workers = joblib.Parallel(n_jobs=arguments.jobs, return_as="generator_unordered")
-    failed = 0
-    for failures in track(workers(joblib.delayed(run_cases)(*parcel) for parcel in parcels), total=len(parcels)):
-        for failure in failures:
-            failed += 1
-            print(failure, flush=True)
-    print(f"{failed} of {arguments.cases:,} cases failed")
+    done: list[Outcome] = []
+    for outcomes in track(workers(joblib.delayed(run_cases)(*parcel) for parcel in parcels), total=len(parcels)):
+        done += outcomes
+        for outcome in outcomes:
+            if outcome.failure:
+                print(outcome.failure, flush=True)
+    failed = sum(bool(outcome.failure) for outcome in done)
+    shares = ", ".join(f"{sum(o.strings > size for o in done):,} of more than {size:,}" for size in (1, 64, 1000))
+    print(f"{failed} of {len(done):,} cases failed; spaces of strings: {shares}")
     sys.exit(failed > 0)
 
 

@@ -20,6 +20,7 @@ from tl_dyck.certify import (
     SwapAdjacent,
     Transformation,
 )
+from tl_dyck.certify.lattice import KEEP, Lattice, Option
 from tl_dyck.language import DyckLanguage
 from tl_dyck.rnn import RNNConfig, TwoLayerRNN, weight_shapes
 
@@ -68,6 +69,19 @@ def _spend(left: tuple[int, ...], kind: int) -> tuple[int, ...]:
     return (*left[:kind], left[kind] - 1, *left[kind + 1 :])
 
 
+def free(string: tuple[int, ...], words: int) -> Lattice:
+    """Any of `words` words at every place but the last, without a budget: a small graph of words^(n - 1) strings.
+
+    Two places may also be filled at once, by a word and itself, so that there is more than one way onwards.
+    """
+    n = len(string)
+    options = []
+    for i in range(n - 1):
+        options += [Option(i, i + 1, KEEP, i, i + 1, (word,)) for word in range(words)]
+        options += [Option(i, i + 2, KEEP, i, i + 2, (word, word)) for word in range(words) if i + 2 < n]
+    return Lattice(string, (), n, (*options, Option(n - 1, n, KEEP, n - 1, n, string[-1:])))
+
+
 def margins(rnn: TwoLayerRNN, strings: Sequence[tuple[int, ...]], target: int) -> np.ndarray[Any, Any]:
     """The margin of each string (without BOS), by the RNN's own forward pass, one length at a time."""
     bos = () if rnn.config.bos_token is None else (rnn.config.bos_token,)
@@ -85,7 +99,13 @@ def strings_of(rnn: TwoLayerRNN, space: PerturbationSpace, tokens: tuple[int, ..
 
 
 def random_rnn(
-    seed: int, *, sharpness: float = 1.0, scale: float = 0.6, d_vocab_out: int = 3, **fields: Any
+    seed: int,
+    *,
+    sharpness: float = 1.0,
+    scale: float = 0.6,
+    d_vocab: int = VOCABULARY,
+    d_vocab_out: int = 3,
+    **fields: Any,
 ) -> TwoLayerRNN:
     """A small RNN with random weights; `sharpness` multiplies its attention scores."""
     values: dict[str, Any] = {"d_model": 6, "n_heads": 1, "d_head": 3, "n_ctx": 24, **fields}
@@ -93,7 +113,7 @@ def random_rnn(
         values.setdefault("d_mlp", 7)
     if values.get("state") in ("depth", "position+depth"):
         values |= {"n_types": 3, "max_depth": 3}
-    config = RNNConfig(d_vocab=VOCABULARY, d_vocab_out=d_vocab_out, **values)
+    config = RNNConfig(d_vocab=d_vocab, d_vocab_out=d_vocab_out, **values)
     generator = torch.Generator().manual_seed(seed)
     weights = {}
     for name, shape in weight_shapes(config).items():
@@ -162,10 +182,15 @@ _MAKERS: dict[str, Callable[[Any], Transformation]] = {
 
 
 @st.composite
-def rnns(draw: st.DrawFn, readouts: Sequence[dict[str, Any]] = READOUTS, max_heads: int = 4) -> RNNRecipe:
+def rnns(
+    draw: st.DrawFn,
+    readouts: Sequence[dict[str, Any]] = READOUTS,
+    max_heads: int = 4,
+    sharpness: Sequence[float] = (0.0, 1.0, 1.0, 5.0),
+) -> RNNRecipe:
     """Random RNNs: every readout, every state machine, 1 to 4 heads, with BOS and without."""
     fields = {
-        "sharpness": draw(st.sampled_from([0.0, 1.0, 1.0, 5.0])),
+        "sharpness": draw(st.sampled_from(sharpness)),
         "scale": draw(st.sampled_from([0.3, 0.6, 1.2])),
         "d_vocab_out": draw(st.integers(2, 4)),
         "n_heads": draw(st.integers(1, max_heads)),
@@ -198,3 +223,40 @@ def spaces(draw: st.DrawFn, max_budget: int = 2, max_parts: int = 3) -> SpaceRec
     """Up to three different transformations, each with a budget."""
     names = draw(st.lists(st.sampled_from(sorted(_ARGUMENTS)), max_size=max_parts, unique=True))
     return SpaceRecipe(tuple((name, draw(_ARGUMENTS[name]), draw(st.integers(0, max_budget))) for name in names))
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A string, and edits that meet it."""
+
+    space_recipe: SpaceRecipe
+    string: tuple[int, ...]
+
+    def build(self) -> tuple[PerturbationSpace, tuple[int, ...]]:
+        return self.space_recipe.build(), self.string
+
+
+@st.composite
+def problems(draw: st.DrawFn) -> Problem:
+    """A string of 5 to 8 words and two kinds of edits of *its* words, up to three edits: hundreds of strings."""
+    string = tuple(draw(st.lists(WORDS, min_size=5, max_size=8)))
+    own = st.sampled_from(sorted(set(string)))
+    arguments = {
+        "dup": st.none(),
+        "swap": st.none(),
+        "sub": st.tuples(
+            st.dictionaries(own, st.lists(WORDS, min_size=1, max_size=3, unique=True), min_size=2, max_size=4)
+            if len(set(string)) > 1
+            else st.just({string[0]: [word for word in range(VOCABULARY - 1) if word != string[0]][:3]}),
+            st.none(),
+        ),
+        "del": st.one_of(st.none(), st.frozensets(own, min_size=1, max_size=3)),
+        "ins": st.tuples(
+            st.lists(st.lists(WORDS, min_size=1, max_size=2).map(tuple), min_size=1, max_size=2), st.booleans()
+        ),
+        "pairs": st.tuples(st.sampled_from([None, 1]), st.booleans()),
+    }
+    names = draw(st.lists(st.sampled_from(sorted(arguments)), min_size=2, max_size=2, unique=True))
+    budgets = draw(st.sampled_from([(1, 1), (1, 2), (2, 1)]))
+    parts = tuple((name, draw(arguments[name]), budget) for name, budget in zip(names, budgets, strict=True))
+    return Problem(SpaceRecipe(parts), string)

@@ -19,7 +19,7 @@ from tests.certify.oracles import (
     strings_of,
     tokens,
 )
-from tl_dyck.certify import CertifyError, InsertMatchedPairs, PerturbationSpace, certify_dyck, worst_logit_change
+from tl_dyck.certify import CertifyError, InsertMatchedPairs, PerturbationSpace, certify_dyck, dyck, worst_logit_change
 from tl_dyck.certify.dyck import closing_prefixes
 from tl_dyck.language import DyckDistribution, DyckLanguage
 from tl_dyck.models import DyckTransformer, build_model, construct, get_config
@@ -148,6 +148,20 @@ def test_closing_prefixes(n: int, length: int, seed: int) -> None:
     assert bool(language.is_close(drawn)[:, -1].all())
     assert bool((language.depth(drawn)[:, -1] > 0).all())
     assert bool((DyckDistribution(language).log_prob(drawn) > -np.inf).all())
+
+
+def test_one_thread_from_the_first_draw_to_the_last_certificate(monkeypatch: pytest.MonkeyPatch) -> None:
+    threads = [5]
+    monkeypatch.setattr(torch, "get_num_threads", lambda: threads[0])
+    monkeypatch.setattr(torch, "set_num_threads", lambda n: threads.__setitem__(0, n))
+
+    def drawn(*_: object, **__: object) -> None:
+        raise CertifyError(f"{torch.get_num_threads()} threads")
+
+    monkeypatch.setattr(dyck, "closing_prefixes", drawn)
+    with pytest.raises(CertifyError, match=r"^1 threads"):
+        certify_dyck(None, TASK)
+    assert threads == [5]
 
 
 def test_prefixes_that_cannot_be() -> None:

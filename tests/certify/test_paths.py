@@ -10,8 +10,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.certify.oracles import STATES, random_rnn, spaces, strings_of, tokens
+from tests.certify.oracles import STATES, free, random_rnn, spaces, strings_of, tokens
 from tl_dyck.certify import Delete, Duplicate, PerturbationSpace, Substitute
+from tl_dyck.certify import paths as paths_module
 from tl_dyck.certify.graph import StringGraph, build_graph
 from tl_dyck.certify.network import Network
 from tl_dyck.certify.paths import count_paths, emission_costs, enumerate_below, extremes, sweep
@@ -113,6 +114,44 @@ def test_forbidden_emissions_are_on_no_path() -> None:
         if len(paths):
             sums = [costs[symbols_of(graph, path), group].sum() for path in paths]
             assert (low[group], high[group]) == pytest.approx((min(sums), max(sums)))
+
+
+@pytest.mark.parametrize("state", ["none", "position"])
+def test_many_columns_are_computed_like_few(state: str) -> None:
+    """From 32 columns on other loops run; here each column is computed again by itself, with the same numbers."""
+    space = PerturbationSpace([(Substitute({0: [1, 3], 2: [3]}), 2), (Duplicate(), 1), (Delete([1]), 1)])
+    graph = graph_of(space, (0, 1, 2, 0), state=state)
+    rng = np.random.default_rng(0)
+    groups = rng.integers(0, len(graph.groups), 40)
+    costs = rng.integers(-99, 99, (len(graph.symbols.tokens), 40)).astype(float)
+    allowed = rng.random((len(graph.option), 40)) < 0.9
+    many = sweep(graph, emission_costs(graph, costs, groups, allowed))
+    for b in range(40):
+        own = emission_costs(graph, costs[:, [b]], groups[[b]], allowed[:, [b]])
+        assert many.costs.bundles[:, [b]].tolist() == own.bundles.tolist()
+        assert many.to_go[:, [b]].tolist() == sweep(graph, own).to_go.tolist()
+    low, high = extremes(graph, costs, 0, allowed[:, 0])
+    ends = [extremes(graph, costs[:, [b]], 0, allowed[:, 0]) for b in range(40)]
+    assert [(x, y) for x, y in zip(low, high, strict=True)] == [(x[0], y[0]) for x, y in ends]
+
+
+def test_counts_are_exact_up_to_where_they_are_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    space = PerturbationSpace([(Substitute({0: [1, 3], 2: [3]}), 2), (Duplicate(), 2)])
+    graph = graph_of(space, (0, 1, 2, 0))
+    groups = np.arange(len(graph.groups))
+    exact = count_paths(graph, groups)
+    for most in (1.0, 2.0, 7.0, 30.0):
+        monkeypatch.setattr(paths_module, "MOST_COUNTED", most)
+        assert count_paths(graph, groups).tolist() == np.minimum(exact, most).tolist()
+
+
+def test_more_paths_than_float64_can_hold_are_counted_as_many() -> None:
+    """6^500; and none where every emission is forbidden."""
+    graph = build_graph(Network(random_rnn(0)), free((0,) * 501, words=6))
+    groups = np.arange(len(graph.groups))
+    assert (count_paths(graph, groups) == paths_module.MOST_COUNTED).all()
+    none = np.zeros((len(graph.option), len(groups)), dtype=bool)
+    assert not count_paths(graph, groups, none).any()
 
 
 def test_a_string_may_end_before_the_original_does() -> None:

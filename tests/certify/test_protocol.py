@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Iterator
 from typing import Any
@@ -136,8 +137,52 @@ class TestWhatUsersGet:
             certify(rnn, STRING, 0, SPACE)
         least = margins(rnn, strings_of(rnn, SPACE, STRING), 0).min()
         assert certify(rnn, STRING, 0, SPACE, tight=True, beyond_n_ctx=True).upper == pytest.approx(least, rel=1e-9)
-        with pytest.raises(CertifyError, match="shorten the string, lower the budgets"):
+        with pytest.raises(CertifyError, match=r"shorten the string, lower the budgets\."):
             certify(random_rnn(0, n_ctx=4, state="position"), STRING, 0, SPACE, beyond_n_ctx=True)
+
+    @pytest.mark.parametrize("beyond", [False, True])
+    def test_a_model_reads_nothing_beyond_n_ctx_but_its_rnn_may(self, beyond: bool) -> None:
+        model = case("eq6").build(torch.float64)
+        rnn = export_rnn(model)
+        string = (0,) * (rnn.config.n_ctx - 1)
+        space = PerturbationSpace([(Duplicate(), 1)])
+        hint = r"\(n_ctx\); .* or certify its RNN \(tl_dyck.rnn.export_rnn\) and pass beyond_n_ctx=True"
+        with pytest.raises(CertifyError, match=hint):
+            certify(model, string, 0, space, beyond_n_ctx=beyond)
+        assert certify(rnn, string, 0, space, beyond_n_ctx=True).status != "unknown"
+
+    def test_one_worker_for_a_parcel_of_strings_at_most(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        asked = []
+
+        class Workers:
+            def __init__(self, n_jobs: int, **options: Any) -> None:
+                asked.append(n_jobs)
+
+            def __call__(self, calls: Any) -> Iterator[Any]:
+                return (function(*arguments, **options) for function, arguments, options in calls)
+
+        monkeypatch.setattr("joblib.Parallel", Workers)
+        strings = [(0, 3, t % 6, 5) for t in range(20)]
+        assert len(certify_many(random_rnn(5), strings, None, SPACE, n_jobs=100_000)) == 20
+        assert len(certify_many(random_rnn(5), strings[:1], None, SPACE, n_jobs=100_000)) == 1
+        assert certify_many(random_rnn(5), [], None, SPACE, n_jobs=100_000) == []
+        assert asked == [3, 1, 1]
+
+    @pytest.mark.parametrize("fails", [False, True])
+    def test_one_thread_inside_and_the_users_number_after(self, fails: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+        threads, seen = [5], []
+        monkeypatch.setattr(torch, "get_num_threads", lambda: threads[0])
+        monkeypatch.setattr(torch, "set_num_threads", lambda n: threads.__setitem__(0, n))
+
+        def spy(rnn: TwoLayerRNN, tokens: Any, target: int, space: Any, **options: Any) -> Certificate:
+            seen.append(torch.get_num_threads())
+            if fails:
+                raise CertifyError("as asked")
+            return conclude(rnn, tokens, target, space, certifier="spy", lower=-np.inf, string=None, started=0.0)
+
+        with pytest.raises(CertifyError, match="as asked") if fails else contextlib.nullcontext():
+            certify(random_rnn(0), STRING, 0, SPACE, spy)
+        assert (seen, threads) == ([1], [5])
 
 
 class TestQuestionsWithoutAnswers:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ from tl_dyck.certify import (
     Transformation,
     edited,
 )
+from tl_dyck.certify.spaces import as_tokens
 
 
 @settings(max_examples=150)
@@ -177,7 +179,7 @@ def test_something_else_than_a_pair_is_refused() -> None:
 
 def test_listing_refuses_large_spaces_before_it_begins() -> None:
     space = PerturbationSpace([(Duplicate(), 2)])
-    with pytest.raises(SpaceTooLargeError, match="1,276 strings"):
+    with pytest.raises(SpaceTooLargeError, match="more than 1,000 strings"):
         space.enumerate(range(50), limit=1000)
     assert len(list(space.enumerate(range(50), limit=1276))) == 1276
 
@@ -186,6 +188,12 @@ def test_listing_refuses_large_spaces_before_it_begins() -> None:
 def test_strings_that_are_not_tokens_are_refused(string: object) -> None:
     with pytest.raises(TypeError, match="token"):
         PerturbationSpace([]).size(string)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("string", [[0.5], [[1, 2]], 7])
+def test_they_are_refused_without_the_tests_type_checker_too(string: object) -> None:
+    with pytest.raises(TypeError, match="a string is a 1-dimensional sequence of token ids, not"):
+        inspect.unwrap(as_tokens)(string)  # type: ignore[arg-type]
 
 
 def test_tensors_are_strings_too() -> None:

@@ -12,6 +12,7 @@ import random
 from collections.abc import Iterator
 from typing import NamedTuple, final
 
+from tl_dyck.certify.deadline import Deadline
 from tl_dyck.certify.lattice import Lattice
 
 __all__ = ["StringAutomaton"]
@@ -35,7 +36,6 @@ class StringAutomaton:
 
     def __init__(self, lattice: Lattice) -> None:
         self._lattice = lattice
-        self._spent = [lattice.spent(code) for code in range(lattice.n_codes)]
         self._steps: dict[_State, dict[int, _State]] = {}
         self._counts: dict[_State, int] = {}
         self._start = self._closed([(_Place(0, -1, 0), 0)])
@@ -44,10 +44,28 @@ class StringAutomaton:
         """Number of distinct strings."""
         return self._count(self._start)
 
+    def has_more_than(self, limit: int, deadline: Deadline | None = None) -> bool:
+        """Whether there are more than `limit` distinct strings; sooner known than their number.
+
+        Raises:
+            OutOfTime: the deadline has passed.
+        """
+        return self._count(self._start, limit, deadline) > limit
+
     def __iter__(self) -> Iterator[tuple[int, ...]]:
         """Every distinct string once, in lexicographic order of tokens."""
+        return self.strings()
+
+    def strings(self, deadline: Deadline | None = None) -> Iterator[tuple[int, ...]]:
+        """The same, for as long as there is time.
+
+        Raises:
+            OutOfTime: the deadline has passed.
+        """
+        deadline = deadline or Deadline()
         stack: list[tuple[tuple[int, ...], _State]] = [((), self._start)]
         while stack:
+            deadline.check()
             string, state = stack.pop()
             if self._accepts(state):
                 yield string
@@ -69,10 +87,15 @@ class StringAutomaton:
                     state = following
                     break
 
-    def _count(self, state: _State) -> int:
-        """Strings that lead from here to the end; an explicit stack, since strings may be long."""
+    def _count(self, state: _State, enough: int | None = None, deadline: Deadline | None = None) -> int:
+        """Strings that lead from here to the end; an explicit stack, since strings may be long.
+
+        Or some number above `enough`, as soon as any state on the way has that many: `state` has no fewer.
+        """
+        deadline = deadline or Deadline()
         stack = [state]
         while stack:
+            deadline.check()
             top = stack[-1]
             pending = [s for s in self._next(top).values() if s not in self._counts]
             if top not in self._counts and pending:
@@ -80,6 +103,8 @@ class StringAutomaton:
                 continue
             stack.pop()
             self._counts[top] = self._accepts(top) + sum(self._counts[s] for s in self._next(top).values())
+            if enough is not None and self._counts[top] > enough:
+                return self._counts[top]
         return self._counts[state]
 
     def _accepts(self, state: _State) -> bool:
@@ -131,9 +156,9 @@ class StringAutomaton:
 
     def _cheapest(self, codes: set[int]) -> Iterator[int]:
         """Codes for which no other has spent at most as much of everything."""
-        for code in codes:
-            spent = self._spent[code]
+        spent = {code: self._lattice.spent(code) for code in codes}
+        for code, uses in spent.items():
             if not any(
-                other != code and all(a <= b for a, b in zip(self._spent[other], spent, strict=True)) for other in codes
+                other != code and all(a <= b for a, b in zip(less, uses, strict=True)) for other, less in spent.items()
             ):
                 yield code

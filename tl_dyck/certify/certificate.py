@@ -92,13 +92,15 @@ class Certificate:
         return self.worst if self.status == "falsified" else None
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON types; infinite bounds become None."""
+        """Plain JSON types; whatever is infinite or no number becomes None."""
         plain = {name: getattr(self, name) for name in self.__dataclass_fields__}
-        plain["worst"] = None if self.worst is None else asdict(self.worst)
+        if self.worst is not None:
+            logits = [_plain(logit) for logit in self.worst.logits]
+            plain["worst"] = asdict(self.worst) | {"logits": logits, "margin": _plain(self.worst.margin)}
         plain["stats"] = dict(self.stats)
         plain["margin"] = self.margin
         for name in ("lower", "upper", "margin"):
-            plain[name] = plain[name] if math.isfinite(plain[name]) else None
+            plain[name] = _plain(plain[name])
         result: dict[str, Any] = json.loads(json.dumps(plain))
         return result
 
@@ -134,3 +136,7 @@ class Certificate:
             for name, value in self._rows()[1:]
         )
         return f'<div><b style="color:{colour}">{self.status}</b><table>{cells}</table></div>'
+
+
+def _plain(number: float) -> float | None:
+    return number if math.isfinite(number) else None

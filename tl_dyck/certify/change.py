@@ -10,7 +10,7 @@ import numpy as np
 
 from tl_dyck.certify.certificate import Witness
 from tl_dyck.certify.network import Objectives
-from tl_dyck.certify.protocol import Asker, Certifier
+from tl_dyck.certify.protocol import Asker, Certifier, CertifyError
 from tl_dyck.certify.spaces import PerturbationSpace, Tokens
 
 __all__ = ["LogitChange", "worst_logit_change"]
@@ -59,5 +59,6 @@ def worst_logit_change(
     logits = np.array(asker.rnn_logits(string))
     wanted = {**options, "tight": True, "objectives": Objectives.changes(logits)}
     found = asker.ask(tokens, int(logits.argmax()), space, certifier, time_limit, beyond_n_ctx, wanted)
-    assert found.worst is not None
+    if found.worst is None:
+        raise CertifyError(f"certifier {found.certifier!r} named no string, so no change was seen; use another.")
     return LogitChange(seen=max(0.0, -found.upper), proved=-found.lower, worst=found.worst, seconds=found.seconds)

@@ -22,6 +22,7 @@ from tl_dyck.certify.protocol import CertifyError, certify
 from tl_dyck.certify.spaces import Edit, PerturbationSpace
 from tl_dyck.certify.transformations import InsertMatchedPairs
 from tl_dyck.language import DyckDistribution, DyckLanguage
+from tl_dyck.machine import one_thread
 
 __all__ = ["DyckCertificate", "DyckCertificates", "certify_dyck", "closing_prefixes"]
 
@@ -54,8 +55,7 @@ class DyckCertificate:
 
     def to_dict(self, language: DyckLanguage) -> dict[str, Any]:
         """One flat row, for a table."""
-        worst = self.certificate.worst
-        assert worst is not None
+        worst = self.certificate.worst  # a certifier of a third party need not name one
 
         def text(tokens: tuple[int, ...]) -> str:
             return language.to_string(torch.tensor(tokens, dtype=torch.int64))
@@ -66,8 +66,8 @@ class DyckCertificate:
             "status": self.certificate.status,
             "margin_proved": self.certificate.lower,
             "margin_seen": self.certificate.upper,
-            "worst_string": text(worst.tokens),
-            "worst_edits": self._marked(language, worst.edits),
+            "worst_string": text(worst.tokens) if worst else None,
+            "worst_edits": self._marked(language, worst.edits) if worst else None,
             "logit_change_proved": self.change.proved,
             "logit_change_seen": self.change.seen,
             "most_changed_string": text(self.change.worst.tokens),
@@ -154,6 +154,7 @@ def closing_prefixes(
     )
 
 
+@one_thread()
 def certify_dyck(
     model_or_rnn: Any,
     task: _Task,

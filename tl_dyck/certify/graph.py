@@ -24,7 +24,8 @@ import numpy as np
 import torch
 
 from tl_dyck.certify.balls import Array
-from tl_dyck.certify.lattice import Lattice
+from tl_dyck.certify.deadline import Deadline
+from tl_dyck.certify.lattice import MOST_NODES, Lattice, SpaceTooLargeError
 from tl_dyck.certify.network import IntArray, Network, SymbolTable
 
 __all__ = ["PREFIX", "StringGraph", "build_graph"]
@@ -33,6 +34,9 @@ PREFIX = -1
 """The option of the emission that stands before every string: BOS, if there is one."""
 
 NO_GROUP = -1
+
+_MOST_NODES = 4 * MOST_NODES
+"""With states; how many there are of each (level, code) is known only when they are laid out."""
 
 
 @final
@@ -145,21 +149,28 @@ class _Parts(NamedTuple):
     arc_bundle: IntArray
 
 
-def build_graph(network: Network, lattice: Lattice) -> StringGraph:
-    """Lay out all strings of a lattice for a network."""
-    parts = _Builder(network, lattice).run()
-    return _assemble(network, lattice, parts)
+def build_graph(network: Network, lattice: Lattice, deadline: Deadline | None = None) -> StringGraph:
+    """Lay out all strings of a lattice for a network.
+
+    Raises:
+        SpaceTooLargeError: the budgets are too large, see `Lattice.check_size`; before anything is laid out.
+        OutOfTime: the deadline has passed; looked at level by level.
+    """
+    lattice.check_size()
+    deadline = deadline or Deadline()
+    parts = _Builder(network, lattice, deadline).run()
+    deadline.check()
+    return _assemble(network, lattice, parts, deadline)
 
 
 class _Builder:
     """The product of the lattice and the state machine, one level at a time."""
 
-    def __init__(self, network: Network, lattice: Lattice) -> None:
-        self.network, self.lattice = network, lattice
+    def __init__(self, network: Network, lattice: Lattice, deadline: Deadline) -> None:
+        self.network, self.lattice, self.deadline = network, lattice, deadline
+        deadline.check()
         self.longest = max(1, len(network.prefix), *(len(o.emits) for o in lattice.options))
-        kinds = range(-1, len(lattice.budgets))
-        after = [[lattice.after(code, kind) for kind in kinds] for code in range(lattice.n_codes)]
-        self.after = np.array([[-1 if new is None else new for new in row] for row in after])
+        self.after = _codes_after(lattice)
         options = lattice.options
         self.kind = np.array([o.kind for o in options], dtype=np.int64)
         self.target = np.array([o.target for o in options], dtype=np.int64)
@@ -205,6 +216,7 @@ class _Builder:
         arcs: list[tuple[IntArray, ...]] = []
         n_bundles = n_nodes = 0
         for level in range(lattice.last_level + 1):
+            self.deadline.check()
             code, state = _unique_columns(np.concatenate(arriving[level], axis=1))[0]
             nodes.append((code, state))
             options = np.array(lattice.options_from[level], dtype=np.int64)
@@ -225,6 +237,11 @@ class _Builder:
                     arriving[end].append(np.stack([new, reached])[:, target == end])
                 n_bundles += len(kept)
             n_nodes += len(code)
+            if n_nodes > _MOST_NODES:
+                raise SpaceTooLargeError(
+                    f"the graph of the space has more than {_MOST_NODES:,} nodes after {level + 1} of "
+                    f"{lattice.last_level + 1} places; lower the budgets or shorten the string."
+                )
         level_of = np.repeat(np.arange(len(nodes)), [len(code) for code, _ in nodes])
         code, state = (np.concatenate(part) for part in zip(*nodes, strict=True))
         option, tokens, states, row_bundle = (np.concatenate(part) for part in zip(*rows, strict=True))
@@ -302,7 +319,7 @@ class _Draft:
         self.n_bundles += n
 
 
-def _assemble(network: Network, lattice: Lattice, parts: _Parts) -> StringGraph:
+def _assemble(network: Network, lattice: Lattice, parts: _Parts, deadline: Deadline) -> StringGraph:
     """Tabulate the symbols, add the prefix and the closing arcs, and put everything in order."""
     prefix_tokens, prefix_states = _prefix_symbols(network)
     used = parts.tokens >= 0
@@ -325,7 +342,9 @@ def _assemble(network: Network, lattice: Lattice, parts: _Parts) -> StringGraph:
     if len(prefix_tokens):
         draft.add(zero + PREFIX, prefix, zero, (root, start, zero))
     _add_closing(draft, lattice, parts, closed)
+    deadline.check()
     _add_silent(draft, lattice, closed)
+    deadline.check()
     if len(prefix_tokens) and closed.open[0]:  # everything can be deleted
         last = prefix[:, len(prefix_tokens) - 1]
         draft.add(zero + PREFIX, prefix, zero, (root, closed.node(zero, zero), zero), last)
@@ -376,17 +395,23 @@ def _add_closing(draft: _Draft, lattice: Lattice, parts: _Parts, closed: _Closed
 def _add_silent(draft: _Draft, lattice: Lattice, closed: _ClosedNodes) -> None:
     """Options that emit nothing, after the closing arc."""
     silent = [i for i, o in enumerate(lattice.options) if not o.emits and closed.open[o.target]]
-    arcs = [
-        (o.source, code, o.target, new, bundle)
-        for bundle, o in enumerate(lattice.options[i] for i in silent)
-        for code in range(lattice.n_codes)
-        if (new := lattice.after(code, o.kind)) is not None
-    ]
-    if arcs:
-        source, code, target, new, bundle = np.array(arcs).T
+    if silent:
+        source, target, kind = np.array([lattice.options[i][:3] for i in silent]).T
+        after = _codes_after(lattice)[:, kind + 1].T  # [silent, codes]
+        bundle, code = np.nonzero(after >= 0)
+        source, target, new = source[bundle], target[bundle], after[bundle, code]
         emits = np.full((len(silent), draft.longest), draft.padding)
         ends = (closed.node(source, code), closed.node(target, new), bundle)
         draft.add(np.array(silent), emits, np.arange(len(silent)), ends)
+
+
+def _codes_after(lattice: Lattice) -> IntArray:
+    """`Lattice.after` of every code and kind, [n_codes, kinds + 1], KEEP first; -1 where the budget is spent."""
+    codes = np.arange(lattice.n_codes)
+    columns = [codes]
+    for stride, budget in zip(lattice.strides, lattice.budgets, strict=True):
+        columns.append(np.where(codes // stride % (budget + 1) == budget, -1, codes + stride))
+    return np.stack(columns, axis=1)
 
 
 def _ordered(

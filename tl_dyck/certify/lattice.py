@@ -20,10 +20,18 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple, final
 
-__all__ = ["KEEP", "Lattice", "Option"]
+__all__ = ["KEEP", "Lattice", "Option", "SpaceTooLargeError"]
 
 KEEP = -1
 """The kind of options that edit nothing: keep a word, leave a gap alone."""
+
+MOST_NODES = 2**19
+"""Spaces with more (level, code) pairs than this are not laid out: one with states has several
+nodes for each, and a node with its arcs takes about a kilobyte."""
+
+
+class SpaceTooLargeError(ValueError):
+    """A space has more strings than the caller wants to list, or budgets too large to be laid out."""
 
 
 class Option(NamedTuple):
@@ -96,6 +104,20 @@ class Lattice:
             table[option.source].append(index)
         return tuple(map(tuple, table))
 
+    def check_size(self) -> None:
+        """Refuse budgets whose codes, at every level, are too many to be laid out.
+
+        Raises:
+            SpaceTooLargeError: there are more than `MOST_NODES`.
+        """
+        levels = self.last_level + 1
+        if self.n_codes * levels > MOST_NODES:
+            budgets = " x ".join(str(budget + 1) for budget in self.budgets)
+            raise SpaceTooLargeError(
+                f"the budgets can be spent in {budgets} = {self.n_codes:,} ways at each of {levels:,} places, more "
+                f"than the {MOST_NODES:,} nodes that a graph may have; lower the budgets or shorten the string."
+            )
+
     def n_edit_paths(self) -> int:
         """Number of paths: ways to choose disjoint rewritings within the budgets (not of distinct strings)."""
         ways: list[dict[int, int]] = [{} for _ in range(self.last_level + 1)]
@@ -108,7 +130,12 @@ class Lattice:
         return sum(ways[-1].values())
 
     def length_range(self) -> tuple[int, int]:
-        """Number of tokens of the shortest and of the longest string."""
+        """Number of tokens of the shortest and of the longest string.
+
+        Raises:
+            SpaceTooLargeError: the budgets are too large, see `check_size`.
+        """
+        self.check_size()
         seen: list[dict[int, tuple[int, int]]] = [{} for _ in range(self.last_level + 1)]
         seen[0][0] = (0, 0)
         # synonyms differ in nothing that matters here
@@ -136,6 +163,8 @@ class Lattice:
     def path_to(self, string: Sequence[int]) -> tuple[int, ...] | None:
         """Indices of the options of a path with the fewest edits that emits `string`; None if there is none."""
         string = tuple(string)
+        if string == self.tokens:  # at once, however many other paths there are
+            return tuple(index for index, option in enumerate(self.options) if option.kind == KEEP)
         parents: dict[tuple[int, int, int], tuple[tuple[int, int, int], int] | None] = {(0, 0, 0): None}
         front: list[set[tuple[int, int, int]]] = [set() for _ in range(self.last_level + 1)]
         front[0].add((0, 0, 0))

@@ -205,6 +205,7 @@ class Network:
         )
         return weights, bias.plus(Ball.exact(objectives.offsets))
 
+    @np.errstate(over="ignore", invalid="ignore", divide="ignore")
     def values_of(self, strings: Sequence[tuple[int, ...]], objectives: Objectives) -> Ball:
         """The objectives on concrete strings (without BOS), [B, K], each with its proved rounding error."""
         mid = np.empty((len(strings), len(objectives.offsets)))
@@ -222,14 +223,19 @@ class Network:
         return Ball(mid, rad)
 
     def values_at(self, table: SymbolTable, index: IntArray, unembed: tuple[Ball, Ball]) -> Ball:
-        """Objectives (see `unembed`) on strings of one length, given as symbols, [B, L], BOS included."""
+        """Objectives (see `unembed`) on strings of one length, given as symbols, [B, L], BOS included.
+
+        Where something overflows on the way nothing is known: the ball is 0 ± inf, and never NaN.
+        """
         weights, bias = unembed
         step = max(1, _MOST_NUMBERS // (index.shape[1] * self.config.n_heads * self.config.d_head))
         pieces = []
         for start in range(0, len(index), step):
             piece = index[start : start + step]
             z = self.attend(table, piece)
-            pieces.append(self.readout(table.r.at(piece[:, -1]), z).matmul(weights).plus(bias))
+            values = self.readout(table.r.at(piece[:, -1]), z).matmul(weights).plus(bias)
+            known = np.isfinite(values.mid) & np.isfinite(values.rad)
+            pieces.append(Ball(np.where(known, values.mid, 0.0), np.where(known, values.rad, np.inf)))
         return pieces[0] if len(pieces) == 1 else Ball(*(np.concatenate(part) for part in zip(*pieces, strict=True)))
 
     def attend(self, table: SymbolTable, index: IntArray) -> Ball:

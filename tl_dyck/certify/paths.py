@@ -18,13 +18,16 @@ from tl_dyck.certify.balls import Array
 from tl_dyck.certify.graph import NO_GROUP, StringGraph, ranges
 from tl_dyck.certify.network import IntArray
 
-__all__ = ["Costs", "Sweep", "count_paths", "emission_costs", "enumerate_below", "extremes", "sweep"]
+__all__ = ["MOST_COUNTED", "Costs", "Sweep", "count_paths", "emission_costs", "enumerate_below", "extremes", "sweep"]
 
 BoolArray = NDArray[np.bool_]
 
 _MANY = 32
 """From so many columns on, segments are reduced entry by entry, row against row: numpy's `reduceat` walks each column
 by itself, which is faster only for few."""
+
+MOST_COUNTED = 2.0**53
+"""Paths are counted up to this many: up to here float64 holds every integer, and no product of two counts overflows."""
 
 
 @final
@@ -192,7 +195,12 @@ def _emission_sums(graph: StringGraph, padded: Array) -> Array:
 
 
 def count_paths(graph: StringGraph, groups: IntArray, allowed: BoolArray | None = None) -> Array:
-    """[B]: how many paths each column has (rounded once they exceed 2⁵³)."""
+    """[B]: how many paths each column has; exactly min(number of paths, `MOST_COUNTED`).
+
+    Numbers of paths have no bound that float64 knows (10^400 is inf, and inf · 0 is NaN), so whatever exceeds
+    `MOST_COUNTED` is cut down to it, node by node. Cutting down commutes with sums and products of whole numbers, and
+    rounding never takes a number of at least 2⁵³ below it.
+    """
     ways = np.ones((len(graph.option), len(groups))) if allowed is None else allowed.astype(np.float64)
     bundles = np.add.reduceat(ways, graph.bundle_start[:-1], axis=0)
     _close(graph, bundles, groups, 0.0)
@@ -202,7 +210,8 @@ def count_paths(graph: StringGraph, groups: IntArray, allowed: BoolArray | None 
         start, end = graph.arc_start[first], graph.arc_start[last]
         through = to_go.take(graph.arc_target[start:end], axis=0)
         through *= bundles.take(graph.arc_bundle[start:end], axis=0)
-        np.add.reduceat(through, graph.arc_start[first:last] - start, axis=0, out=to_go[first:last])
+        ways = np.add.reduceat(through, graph.arc_start[first:last] - start, axis=0)
+        to_go[first:last] = np.minimum(ways, MOST_COUNTED)
     counts: Array = to_go[graph.root]
     return counts
 

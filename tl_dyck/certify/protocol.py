@@ -28,6 +28,7 @@ import torch
 from tl_dyck.certify.certificate import Certificate, Status, Witness
 from tl_dyck.certify.network import Network, Objectives
 from tl_dyck.certify.spaces import Edit, PerturbationSpace, Tokens, as_tokens
+from tl_dyck.machine import one_thread
 from tl_dyck.registry import Registry
 from tl_dyck.rnn import TwoLayerRNN, export_rnn
 
@@ -94,7 +95,7 @@ def certify(
         certifier: name of a certifier, or the certifier itself.
         time_limit: seconds, after which the best bound so far is returned; None for no limit.
         tight: find the least margin, not only its sign.
-        beyond_n_ctx: allow strings longer than n_ctx, if the model has no positions.
+        beyond_n_ctx: allow strings longer than n_ctx; for an RNN without positions, since models refuse to read them.
         options: of the certifier.
 
     Returns:
@@ -127,7 +128,7 @@ def certify_many(
         targets: one per string; None for the model's own predictions.
         space: see `certify`.
         certifier: see `certify`.
-        n_jobs: worker processes (as joblib counts them: -1 for one per core).
+        n_jobs: worker processes (as joblib counts them: -1 for one per core), at most one for eight strings.
         progress: whether to show a progress bar.
         options: `time_limit` (seconds *per string*), `tight`, `beyond_n_ctx` and the certifier's own; see `certify`.
 
@@ -170,9 +171,10 @@ def certify_each(
     import joblib
 
     # a few strings at a time, since the weights travel with each parcel
-    parcels = (joblib.delayed(_ask_all)(asker, calls[i : i + _PARCEL]) for i in range(0, len(calls), _PARCEL))
+    parcels = [joblib.delayed(_ask_all)(asker, calls[i : i + _PARCEL]) for i in range(0, len(calls), _PARCEL)]
     with joblib.parallel_config(backend="loky", inner_max_num_threads=1):
-        answers = joblib.Parallel(n_jobs=n_jobs, return_as="generator")(parcels)
+        workers = min(joblib.effective_n_jobs(n_jobs), max(1, len(parcels)))
+        answers = joblib.Parallel(n_jobs=workers, return_as="generator")(parcels)
     return (certificate for answer in answers for certificate in answer)
 
 
@@ -225,10 +227,14 @@ def conclude(
     edits = space.edits(tokens, string)
     if edits is None:
         raise CertifyError(f"certifier {certifier!r} returned the string {string}, which is not in the space {space}.")
-    lower = min(lower, upper)
+    lower = min(lower, upper) if upper < np.inf else -np.inf  # the network itself overflows: nothing is known
     status: Status = "certified" if lower > 0 else "falsified" if upper < 0 else "unknown"
     if status == "unknown" and not reason:
-        reason = "the least margin and 0 are closer than rounding, or than the certifier can tell"
+        reason = (
+            "numbers overflow on some string of the space, so nothing is known of its logits"
+            if lower == -np.inf
+            else "the least margin and 0 are closer than rounding, or than the certifier can tell"
+        )
     return Certificate(
         status=status,
         tokens=tokens,
@@ -260,10 +266,15 @@ class Asker:
         return given[1:] if given and given[0] == self.rnn.config.bos_token else given
 
     def rnn_logits(self, string: tuple[int, ...]) -> list[float]:
-        """The RNN's logits after a string without BOS."""
-        bos = self.rnn.config.bos_token
-        return _last_logits(self.rnn, string if bos is None else (bos, *string))
+        """The RNN's logits after a string without BOS.
 
+        Raises:
+            CertifyError: they are not finite.
+        """
+        bos = self.rnn.config.bos_token
+        return _finite(_last_logits(self.rnn, string if bos is None else (bos, *string)), string)
+
+    @one_thread()  # matrices are small: more threads make it slower, and wait for one another on a busy machine
     def ask(
         self,
         tokens: Tokens,
@@ -318,8 +329,10 @@ class Asker:
                 f"the space {space} holds the empty string, on which a model without BOS has no logits; lower the "
                 "budget of deletions, or protect a word from them."
             )
-        if longest + bos > config.n_ctx and (config.has_position or not beyond_n_ctx):
-            hint = "" if config.has_position else " or pass beyond_n_ctx=True (the model has no positions)"
+        beyond_n_ctx = beyond_n_ctx and self.model is None and not config.has_position
+        if longest + bos > config.n_ctx and not beyond_n_ctx:
+            asked = "" if self.model is None else "certify its RNN (tl_dyck.rnn.export_rnn) and "
+            hint = "" if config.has_position else f" or {asked}pass beyond_n_ctx=True (the model has no positions)"
             raise CertifyError(
                 f"the space {space} holds strings of {longest + bos} tokens (BOS included), but the model reads "
                 f"{config.n_ctx} (n_ctx); shorten the string, lower the budgets{hint}."
@@ -327,7 +340,7 @@ class Asker:
 
     def _target(self, string: tuple[int, ...], target: int | None) -> int:
         if target is None:
-            return int(np.argmax(self._logits(string)))
+            return int(np.argmax(_finite(self._logits(string), string)))
         if isinstance(target, bool) or not isinstance(target, int | np.integer):
             raise TypeError(f"target must be the index of a logit, not {target!r}.")
         if not 0 <= target < self.rnn.config.d_vocab_out:
@@ -338,10 +351,8 @@ class Asker:
 
     def _logits(self, string: tuple[int, ...]) -> list[float]:
         """Of the original model, where there is one."""
-        if self.model is None:
-            return self.rnn_logits(string)
-        bos = self.rnn.config.bos_token
-        return _last_logits(self.model, string if bos is None else (bos, *string))
+        bos, model = self.rnn.config.bos_token, self.rnn if self.model is None else self.model
+        return _last_logits(model, string if bos is None else (bos, *string))
 
     def _confirmed(self, certificate: Certificate, space: PerturbationSpace, objectives: Objectives) -> Certificate:
         """Run the model on the worst string; withdraw a "falsified" that it does not confirm."""
@@ -372,6 +383,16 @@ def _last_logits(model: Any, tokens: tuple[int, ...]) -> list[float]:
             device = next(iter(model.state_dict().values())).device
             last = model(torch.tensor([tokens], device=device))[0, -1]
     logits: list[float] = last.double().tolist()
+    return logits
+
+
+def _finite(logits: list[float], string: tuple[int, ...]) -> list[float]:
+    """The logits of a string, refused if they are no numbers to compare."""
+    if not np.isfinite(logits).all():
+        raise CertifyError(
+            f"the model's logits on {string} are not finite ({logits[int(np.argmin(np.isfinite(logits)))]}), so it "
+            "predicts nothing there; look for overflow in its weights or a tiny attn_scale."
+        )
     return logits
 
 

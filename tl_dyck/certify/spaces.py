@@ -26,7 +26,8 @@ from jaxtyping import Int
 from torch import Tensor
 
 from tl_dyck.certify.automaton import StringAutomaton
-from tl_dyck.certify.lattice import KEEP, Lattice, Option
+from tl_dyck.certify.deadline import Deadline
+from tl_dyck.certify.lattice import KEEP, Lattice, Option, SpaceTooLargeError
 from tl_dyck.certify.transformations import Transformation
 
 __all__ = ["Edit", "PerturbationSpace", "SpaceError", "SpaceTooLargeError", "Tokens", "as_tokens", "edited"]
@@ -36,10 +37,6 @@ Tokens: TypeAlias = "Sequence[int] | Int[Tensor, ' _pos']"
 
 class SpaceError(ValueError):
     """A perturbation space that makes no sense: a bad budget, a rewriting beyond the end of the string."""
-
-
-class SpaceTooLargeError(ValueError):
-    """A space has more strings than the caller wants to list; the message says how many."""
 
 
 @final
@@ -129,23 +126,27 @@ class PerturbationSpace:
         """Number of tokens of the shortest and of the longest string."""
         return self.lattice(tokens).length_range()
 
-    def enumerate(self, tokens: Tokens, *, limit: int | None = None) -> Iterator[tuple[int, ...]]:
+    def enumerate(
+        self, tokens: Tokens, *, limit: int | None = None, deadline: Deadline | None = None
+    ) -> Iterator[tuple[int, ...]]:
         """Every distinct string once, in lexicographic order.
 
         Args:
             tokens: the original string.
             limit: refuse to list more strings than this.
+            deadline: of the counting and of the listing.
 
         Raises:
             SpaceTooLargeError: there are more; raised at the call, before the first string.
+            OutOfTime: the deadline has passed.
         """
         automaton = self._automaton(tokens)
-        if limit is not None and automaton.size() > limit:
+        if limit is not None and automaton.has_more_than(limit, deadline):
             raise SpaceTooLargeError(
-                f"the space {self} has {automaton.size():,} strings around this one, more than the limit of {limit:,}; "
+                f"the space {self} has more than {limit:,} strings around this one, which is the limit; "
                 "raise the limit or lower the budgets."
             )
-        return iter(automaton)
+        return automaton.strings(deadline)
 
     def sample(self, tokens: Tokens, n: int, *, generator: torch.Generator) -> list[tuple[int, ...]]:
         """`n` strings, drawn independently and uniformly from the distinct ones."""

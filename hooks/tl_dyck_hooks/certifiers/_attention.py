@@ -12,8 +12,6 @@ fixed linear image of it.
 
 from __future__ import annotations
 
-import math
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import final
@@ -21,18 +19,16 @@ from typing import final
 import numpy as np
 
 from tl_dyck.certify.balls import UNIT, Array, Ball, gamma
+from tl_dyck.certify.deadline import Deadline
 from tl_dyck.certify.graph import StringGraph
 from tl_dyck.certify.network import IntArray, Network
 from tl_dyck.certify.paths import BoolArray, Sweep, emission_costs, sweep
 
-__all__ = ["Attention", "Items", "OutOfTime", "View"]
+__all__ = ["Attention", "Items", "View"]
 
 _MOST_NUMBERS = 4_000_000
-"""Emission costs are kept below this many numbers (32 MB) by working on some columns at a time."""
-
-
-class OutOfTime(Exception):
-    """The deadline has passed in the middle of something; what was proved before stands."""
+"""Costs (of emissions, of bundles, to go) are kept below this many numbers (32 MB each) by working on some columns at a
+time."""
 
 
 @final
@@ -81,18 +77,13 @@ class View:
 class Attention:
     """Weights of all symbols for all groups."""
 
-    def __init__(self, network: Network, graph: StringGraph, deadline: float = math.inf) -> None:
-        self.network, self.graph, self.deadline = network, graph, deadline
+    def __init__(self, network: Network, graph: StringGraph, deadline: Deadline | None = None) -> None:
+        self.network, self.graph, self.deadline = network, graph, deadline or Deadline()
         scores, error = graph.symbols.scores(graph.groups)  # [G, S, H], [G, H]
         self.weights = np.exp(scores - scores.max(1, keepdims=True))
         # relative error of a weight: of the score, of the subtraction, of exp
         self.epsilon = np.expm1(error + 4 * UNIT * abs(scores).max(1)) + 8 * UNIT
         self.values = View.of(graph.symbols.value)
-
-    def check_time(self) -> None:
-        """Raise `OutOfTime` if the deadline (of `time.perf_counter`) has passed."""
-        if time.perf_counter() > self.deadline:
-            raise OutOfTime
 
     def relative_error(self, groups: IntArray, head: int) -> Array:
         """[B] What a string's Σ E |x| loses to the weights' errors and to the rounding of all sums along a path."""
@@ -120,7 +111,12 @@ class Attention:
         return costs
 
     def sweep(self, view: View, items: Items, directions: Array, taus: Array) -> Sweep:
-        """The shortest paths for one column per item."""
+        """The shortest paths for one column per item.
+
+        Raises:
+            OutOfTime: the deadline has passed.
+        """
+        self.deadline.check()
         costs = self.columns(view, items.groups, directions, taus)
         return sweep(self.graph, emission_costs(self.graph, costs, items.groups, items.allowed))
 
@@ -128,13 +124,12 @@ class Attention:
         """The least r(y) of each column; column b belongs to item which[b]. Works on some columns at a time."""
         least = np.empty(len(which))
         for piece in self.pieces(len(which)):
-            self.check_time()
             part = items.take(which[piece])
             least[piece] = self.sweep(view, part, directions[piece], taus[piece]).least
         return least
 
     def pieces(self, n_columns: int) -> Iterator[slice]:
         """Cut columns into pieces that fit the memory bound."""
-        step = max(1, _MOST_NUMBERS // max(1, len(self.graph.option)))
+        step = max(1, _MOST_NUMBERS // max(len(self.graph.option), self.graph.n_bundles, self.graph.n_nodes))
         for start in range(0, n_columns, step):
             yield slice(start, min(n_columns, start + step))

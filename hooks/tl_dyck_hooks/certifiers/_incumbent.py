@@ -20,7 +20,7 @@ class Incumbent:
     """The least value seen so far, and where.
 
     Attributes:
-        upper: least value of any objective on any string that was run, error included.
+        upper: least value of any objective on any string that was run, error included; inf if nothing is known of any.
         string: that string, without BOS.
         rounding: width of the ball around its value.
         strings_run: how many strings were run.
@@ -41,10 +41,9 @@ class Incumbent:
         tokens = np.array([(*self.network.prefix, *string)])
         states = self.network.rnn.states(torch.from_numpy(tokens)).numpy()
         table = self.network.symbols(tokens[0], states[0])
-        z = self.network.attend(table, np.arange(tokens.shape[1])[None])
-        weights, bias = self.unembed
-        values = self.network.readout(table.r.at(slice(-1, None)), z).matmul(weights).plus(bias)
-        self._remember(values, np.array([string], dtype=np.int64))
+        index = np.arange(tokens.shape[1])[None]
+        z = self.network.attend(table, index)
+        self._remember(self.network.values_at(table, index, self.unembed), np.array([string], dtype=np.int64))
         config = self.network.config
         return z.mid.reshape(config.n_heads, config.d_head)
 

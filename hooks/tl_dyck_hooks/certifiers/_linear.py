@@ -45,7 +45,7 @@ def linear_minimum(attention: Attention, incumbent: Incumbent, original: Array) 
         original: [H, d_head] the attention's output on some string; nothing depends on which.
 
     Returns:
-        The bound, or None if denominators underflow, so that ratios say nothing.
+        The bound, or None if denominators underflow or numbers overflow, so that ratios say nothing.
     """
     network, graph = attention.network, attention.graph
     items = _alive(graph)
@@ -55,6 +55,8 @@ def linear_minimum(attention: Attention, incumbent: Incumbent, original: Array) 
         return None
     r = graph.symbols.r.at(graph.groups[items.groups])
     bound = Readout(network, incumbent.unembed, region, r).lower(0.0)
+    if not bound.finite.all():
+        return None
     n, k = bound.constant.shape
     item, directions = np.repeat(np.arange(n), k), bound.directions.reshape(n * k, 1, -1)
     constant = bound.constant.ravel()

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import math
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import final
 
+import numpy as np
+
+from tl_dyck.certify.deadline import Deadline, OutOfTime
 from tl_dyck.certify.graph import build_graph
 from tl_dyck.certify.lattice import Lattice
 from tl_dyck.certify.network import Network, Objectives
-from tl_dyck_hooks.certifiers._attention import Attention, OutOfTime
+from tl_dyck_hooks.certifiers._attention import Attention
 from tl_dyck_hooks.certifiers._incumbent import Incumbent
 from tl_dyck_hooks.certifiers._linear import is_linear, linear_minimum
 from tl_dyck_hooks.certifiers._search import Search
@@ -40,6 +42,8 @@ class Minimum:
     stats: Mapping[str, int]
 
 
+# what overflows is found by looking at the results (`LinearBound.finite`, `Region.sound`), not by warnings
+@np.errstate(over="ignore", invalid="ignore", divide="ignore")
 def minimise(
     network: Network,
     lattice: Lattice,
@@ -49,6 +53,7 @@ def minimise(
     time_limit: float | None = None,
     tolerance: float = 1e-9,
     max_listed: int = 2048,
+    always_listed: int = 64,
 ) -> Minimum:
     """Find, and prove, the least value of any objective on any string of a lattice.
 
@@ -61,20 +66,32 @@ def minimise(
         time_limit: seconds.
         tolerance: how far apart, relative to max(1, |minimum|), the proved and the seen minimum may stay.
         max_listed: a part of the space with at most this many candidates is listed instead of being split.
+        always_listed: a part with at most this many strings is run without being bounded first.
     """
-    deadline = math.inf if time_limit is None else time.perf_counter() + time_limit
-    graph = build_graph(network, lattice)
+    deadline = Deadline.after(time_limit)
+    try:
+        graph = build_graph(network, lattice, deadline)
+    except OutOfTime:
+        return Minimum(-math.inf, math.inf, lattice.tokens, False, {})
     attention, incumbent = Attention(network, graph, deadline), Incumbent(network, graph, objectives)
     output = incumbent.run_string(lattice.tokens)
     lower, stats = None, {"nodes": graph.n_nodes, "emissions": len(graph.option)}
+    if incumbent.string is None:  # numbers overflow: nothing is known of this string, and so nothing of the least
+        return Minimum(-math.inf, math.inf, lattice.tokens, True, stats)
     if is_linear(network):
         with contextlib.suppress(OutOfTime):
             lower = linear_minimum(attention, incumbent, output)
     if lower is None:
-        search = Search(attention, incumbent, decide=decide, tolerance=tolerance, most_listed=max_listed)
+        search = Search(
+            attention,
+            incumbent,
+            decide=decide,
+            tolerance=tolerance,
+            most_listed=max_listed,
+            always_listed=always_listed,
+        )
         search.run()
         lower, stats = search.lower, stats | search.stats
-    assert incumbent.string is not None
-    in_time = time.perf_counter() <= deadline or lower >= incumbent.upper
+    in_time = not deadline.passed or lower >= incumbent.upper
     stats["strings_run"] = incumbent.strings_run
     return Minimum(lower, incumbent.upper, incumbent.string, in_time, stats)

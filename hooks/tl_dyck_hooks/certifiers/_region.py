@@ -119,7 +119,7 @@ class Region:
             d = directions[:, piece]
             seen = self._seen(d[0]) if shared else None
             for i in range(n):
-                self.attention.check_time()
+                self.attention.deadline.check()
                 low[i, piece], high[i, piece] = self._ranges_of(i, d[0 if shared else i], seen)
         return low, high
 

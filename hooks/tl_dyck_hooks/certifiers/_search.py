@@ -5,7 +5,6 @@ from __future__ import annotations
 import heapq
 import itertools
 import math
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -14,11 +13,12 @@ from typing import final
 import numpy as np
 
 from tl_dyck.certify.balls import Array, Ball, gamma
+from tl_dyck.certify.deadline import OutOfTime
 from tl_dyck.certify.graph import PREFIX
 from tl_dyck.certify.lattice import KEEP
 from tl_dyck.certify.network import IntArray
 from tl_dyck.certify.paths import BoolArray, count_paths, emission_costs, enumerate_below, sweep
-from tl_dyck_hooks.certifiers._attention import Attention, Items, OutOfTime, View
+from tl_dyck_hooks.certifiers._attention import Attention, Items, View
 from tl_dyck_hooks.certifiers._branch import Brancher
 from tl_dyck_hooks.certifiers._columns import Columns, test_bound
 from tl_dyck_hooks.certifiers._incumbent import Incumbent
@@ -59,6 +59,7 @@ class Search:
         decide: stop as soon as the sign of the minimum is proved; otherwise find the minimum.
         tolerance: parts whose bound is within this (relative to max(1, |value|)) of the least value seen are done.
         most_listed: parts with fewer candidates than this are listed and run instead of being split.
+        always_listed: parts with at most this many strings are run without being bounded first.
 
     Attributes:
         incumbent: the strings that were run.
@@ -73,11 +74,13 @@ class Search:
         decide: bool,
         tolerance: float,
         most_listed: int = 2048,
+        always_listed: int = 64,
     ) -> None:
         self.attention, self.incumbent = attention, incumbent
         self.network, self.graph, self.unembed = attention.network, attention.graph, incumbent.unembed
         self.brancher = Brancher(self.graph)
-        self.decide, self.tolerance, self.most_listed = decide, tolerance, most_listed
+        self.decide, self.tolerance = decide, tolerance
+        self.most_listed, self.always_listed = most_listed, always_listed
         self.closed = math.inf
         self.open: list[Part] = []
         self.stats = {"parts": 0, "listed": 0}
@@ -87,11 +90,6 @@ class Search:
 
     def run(self) -> None:
         """Search until done or out of time."""
-        # what overflows is found by looking at the results (`LinearBound.finite`), not by warnings
-        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-            self._run()
-
-    def _run(self) -> None:
         groups = np.arange(len(self.graph.groups))
         alive = count_paths(self.graph, groups) > 0
         self.open = [self._part(-math.inf, int(group), None) for group in groups[alive]]
@@ -125,8 +123,9 @@ class Search:
 
     @property
     def finished(self) -> bool:
-        """Whether to stop: the sign is known, or time is up."""
-        return (self.decide and self.incumbent.upper < 0) or time.perf_counter() > self.attention.deadline
+        """Whether to stop: the sign is known, or time is up, or some string's value is beyond all bounds."""
+        known = (self.decide and self.incumbent.upper < 0) or self.closed == -math.inf
+        return known or self.attention.deadline.passed
 
     def threshold(self, fraction: float = 1 / 16) -> float:
         """What a part's bound must reach to be of no further interest."""
@@ -165,9 +164,9 @@ class Search:
         self.stats["parts"] += len(parts)
         items = self._items(parts)
         count = count_paths(self.graph, items.groups, items.allowed)
-        for index in np.flatnonzero((count > 0) & (count <= 64)):
+        for index in np.flatnonzero((count > 0) & (count <= self.always_listed)):
             self._list_all(items.take(np.array([index])))
-        rest = np.flatnonzero(count > 64)
+        rest = np.flatnonzero(count > self.always_listed)
         if not len(rest) or self.finished:
             for index in rest:
                 self._keep(parts[index])

@@ -43,7 +43,7 @@ option, so each y of the part is in one of the halves (`tl_dyck.certify.lattice`
 any time, `lower` = min(closed, bounds of open parts) ≤ m ≤ `upper` = least value seen, also when time runs out in the
 middle. "certified" is said only if lower > 0, "falsified" only if a string of the space was run and lost.
 
-**Completeness.** A split leaves both halves with fewer live options, parts with at most 64 paths are listed, and S(x)
+**Completeness.** A split leaves both halves with fewer live options, parts with a single path are run, and S(x)
 is finite: the search ends for any tolerance. It ends early as bounds tighten: as a part shrinks to a string, the
 ranges shrink to points, where 2 and 3 are equalities. So without a time limit the verdict is that of enumeration,
 unless |m| is below rounding: then "unknown", and so are ties.
@@ -89,6 +89,7 @@ def exact(
     tight: bool = False,
     tolerance: float = 1e-9,
     max_listed: int = 2048,
+    always_listed: int = 64,
 ) -> Certificate:
     """Decide exactly, by shortest paths and branch and bound; see the module's docstring.
 
@@ -102,6 +103,7 @@ def exact(
         tight: find the least margin, not only its sign.
         tolerance: how far apart, relative to max(1, |margin|), the proved and the seen margin may stay if `tight`.
         max_listed: parts with fewer candidates than this are listed and run instead of being split.
+        always_listed: parts with at most this many strings are run without being bounded first.
 
     Returns:
         A certificate whose `lower` is proved and whose `upper` was seen; `stats` counts nodes, emissions, parts, and
@@ -116,6 +118,7 @@ def exact(
         time_limit=time_limit,
         tolerance=tolerance,
         max_listed=max_listed,
+        always_listed=always_listed,
     )
     return conclude(
         rnn,

@@ -9,6 +9,7 @@ import time
 import numpy as np
 
 from tl_dyck.certify import Certificate, PerturbationSpace, conclude
+from tl_dyck.certify.deadline import Deadline, OutOfTime
 from tl_dyck.certify.network import Network, Objectives
 from tl_dyck.rnn import TwoLayerRNN
 
@@ -35,7 +36,7 @@ def exhaustive(
         tokens: the string, without BOS.
         target: the logit that must stay largest.
         space: the perturbation space.
-        time_limit: seconds.
+        time_limit: seconds, for counting the strings as well as for running them.
         objectives: what to minimise instead of the margin.
         tight: has no effect: the least margin is always found.
         max_strings: refuse larger spaces.
@@ -49,19 +50,20 @@ def exhaustive(
     started = time.perf_counter()
     network = Network(rnn)
     wanted = Objectives.wanted(objectives, target, rnn.config.d_vocab_out)
-    strings = space.enumerate(tokens, limit=max_strings)
+    deadline = Deadline.after(time_limit)
     lower, upper, worst, done, reason = math.inf, math.inf, tokens, 0, ""
-    while batch := list(itertools.islice(strings, _BATCH)):
-        if time_limit is not None and time.perf_counter() - started > time_limit:
-            lower, reason = -math.inf, f"the time limit of {time_limit} s was reached after {done:,} strings"
-            break
-        values = network.values_of(batch, wanted)
-        lower = min(lower, float((values.mid - values.rad).min()))
-        least = (values.mid + values.rad).min(1)
-        best = int(np.argmin(least))
-        if least[best] < upper:
-            upper, worst = float(least[best]), batch[best]
-        done += len(batch)
+    try:
+        strings = space.enumerate(tokens, limit=max_strings, deadline=deadline)
+        while batch := list(itertools.islice(strings, _BATCH)):
+            values = network.values_of(batch, wanted)
+            lower = min(lower, float((values.mid - values.rad).min()))
+            least = (values.mid + values.rad).min(1)
+            best = int(np.argmin(least))
+            if least[best] < upper:
+                upper, worst = float(least[best]), batch[best]
+            done += len(batch)
+    except OutOfTime:
+        lower, reason = -math.inf, f"the time limit of {time_limit} s was reached after {done:,} strings"
     return conclude(
         rnn,
         tokens,

@@ -22,7 +22,8 @@ import numpy as np
 
 from tl_dyck.certify import Certificate, PerturbationSpace, conclude
 from tl_dyck.certify.balls import Array, Ball, activation
-from tl_dyck.certify.graph import build_graph
+from tl_dyck.certify.deadline import Deadline, OutOfTime
+from tl_dyck.certify.graph import StringGraph, build_graph
 from tl_dyck.certify.network import Network, Objectives
 from tl_dyck.certify.paths import count_paths, extremes
 from tl_dyck.rnn import TwoLayerRNN
@@ -54,19 +55,16 @@ def interval(
     """
     started = time.perf_counter()
     network = Network(rnn)
-    graph = build_graph(network, space.lattice(tokens))
-    attention = Attention(network, graph)
     wanted = Objectives.wanted(objectives, target, rnn.config.d_vocab_out)
-    weights, bias = network.unembed(wanted)
-    groups = np.arange(len(graph.groups))
-    lower, reason = math.inf, "intervals are too wide to tell"
-    for group in groups[count_paths(graph, groups) > 0].tolist():
-        if time_limit is not None and time.perf_counter() - started > time_limit:
-            lower, reason = -math.inf, f"the time limit of {time_limit} s was reached"
-            break
-        r = graph.symbols.r.at(graph.groups[group : group + 1])
-        margins = _margins(network, r, _attention_box(attention, group), weights, bias)
-        lower = min(lower, float(margins.low.min()))
+    deadline = Deadline.after(time_limit)
+    lower, reason, stats = -math.inf, "intervals are too wide to tell", {}
+    try:
+        graph = build_graph(network, space.lattice(tokens), deadline)
+        stats = {"nodes": graph.n_nodes}
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+            lower = _bound(network, graph, wanted, deadline)
+    except OutOfTime:
+        reason = f"the time limit of {time_limit} s was reached"
     return conclude(
         rnn,
         tokens,
@@ -74,12 +72,24 @@ def interval(
         space,
         certifier="interval",
         objectives=objectives,
-        lower=-math.inf if math.isnan(lower) else lower,
+        lower=lower,
         string=tokens,
         started=started,
         reason=reason,
-        stats={"nodes": graph.n_nodes},
+        stats=stats,
     )
+
+
+def _bound(network: Network, graph: StringGraph, wanted: Objectives, deadline: Deadline) -> float:
+    """A lower bound of the objectives on all strings; -inf where something overflows."""
+    attention = Attention(network, graph, deadline)
+    weights, bias = network.unembed(wanted)
+    groups = np.arange(len(graph.groups))
+    lower = [math.inf]
+    for group in groups[count_paths(graph, groups) > 0].tolist():
+        r = graph.symbols.r.at(graph.groups[group : group + 1])
+        lower.append(float(_margins(network, r, _attention_box(attention, group), weights, bias).low.min()))
+    return -math.inf if np.isnan(lower).any() else min(lower)
 
 
 def _margins(network: Network, r: Ball, z: Ball, weights: Ball, bias: Ball) -> Ball:
@@ -104,6 +114,7 @@ def _attention_box(attention: Attention, group: int) -> Ball:
     low: list[Array] = []
     high: list[Array] = []
     for head in range(value.mid.shape[1]):
+        attention.deadline.check()
         weight = attention.weights[group, :, head, None]
         lost = float(attention.relative_error(np.array([group]), head)[0])
         v_low, v_high = value.mid[:, head] - value.rad[:, head], value.mid[:, head] + value.rad[:, head]

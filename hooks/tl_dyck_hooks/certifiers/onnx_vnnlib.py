@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tl_dyck.certify import Certificate, CertifyError, PerturbationSpace, conclude
+from tl_dyck.certify.deadline import Deadline
 from tl_dyck.certify.network import Network
 from tl_dyck.files import ensure_folder
 from tl_dyck.rnn import TwoLayerRNN
@@ -51,7 +52,7 @@ def onnx_vnnlib(
         tokens: the string, without BOS.
         target: the logit that must stay largest.
         space: a space whose rewritings keep the length.
-        time_limit: seconds, after which the verifier is stopped.
+        time_limit: seconds, for the files and the verifier, which is given what is left and stopped after that.
         command: the verifier as an argument list, in which {onnx}, {vnnlib}, {results} and {timeout} are
             replaced. It is run without a shell. Its answer (sat, unsat, timeout, unknown) is the first word of
             the results file if the command names it, else the last such word on its standard output.
@@ -65,7 +66,7 @@ def onnx_vnnlib(
         CertifyError: the space changes the length, or the command cannot be started.
         MissingOnnxError: the extra tl-dyck[onnx] is not installed.
     """
-    started = time.perf_counter()
+    started, deadline = time.perf_counter(), Deadline.after(time_limit)
     allowed = [[token] for token in Network(rnn).prefix] + _tokens_by_position(tokens, space)
     place = Path(tempfile.mkdtemp(prefix="tl-dyck-")) if folder is None else ensure_folder(folder)
     network = save_onnx(rnn, place / "network.onnx", len(allowed))
@@ -74,7 +75,7 @@ def onnx_vnnlib(
     where = f"the files are {network} and {prop}"
     answer, reason = "unknown", f"no verifier command was given; {where}"
     if command is not None:
-        answer, reason = _ask(command, network, prop, place / "results.txt", time_limit)
+        answer, reason = _ask(command, network, prop, place / "results.txt", time_limit, deadline)
     if answer == "sat":
         reason = "the verifier found a point of the embedding box, which need not be a string"
     return conclude(
@@ -104,17 +105,22 @@ def _tokens_by_position(tokens: tuple[int, ...], space: PerturbationSpace) -> li
     return [sorted(here) for here in found]
 
 
-def _ask(command: Sequence[str], network: Path, prop: Path, results: Path, time_limit: float | None) -> tuple[str, str]:
-    """Run the verifier: its answer, and why it is none."""
+def _ask(
+    command: Sequence[str], network: Path, prop: Path, results: Path, time_limit: float | None, deadline: Deadline
+) -> tuple[str, str]:
+    """Run the verifier for as long as is left: its answer, and why it is none."""
     if isinstance(command, str) or not command:
         raise CertifyError(f"command must be a list of arguments, such as ['verifier', '{{onnx}}'], not {command!r}.")
-    timeout = "" if time_limit is None else f"{time_limit:g}"
+    left = None if time_limit is None else deadline.left
+    if left is not None and left <= 0:
+        return "timeout", f"the time limit of {time_limit:g} s was reached before the verifier was started; raise it"
+    timeout = "" if left is None else f"{left:g}"
     names = {"{onnx}": str(network), "{vnnlib}": str(prop), "{results}": str(results), "{timeout}": timeout}
     arguments = [_filled(argument, names) for argument in command]
     results.unlink(missing_ok=True)
     try:
         done = subprocess.run(
-            arguments, capture_output=True, text=True, timeout=time_limit, check=False, stdin=subprocess.DEVNULL
+            arguments, capture_output=True, text=True, timeout=left, check=False, stdin=subprocess.DEVNULL
         )
     except subprocess.TimeoutExpired:
         return "timeout", f"the verifier was stopped after {time_limit:g} s"

@@ -13,9 +13,11 @@ from hypothesis import strategies as st
 from tests.cases import CASES, Case
 from tests.certify.oracles import (
     READOUTS,
+    Problem,
     RNNRecipe,
     SpaceRecipe,
     margins,
+    problems,
     random_rnn,
     rnns,
     spaces,
@@ -23,7 +25,8 @@ from tests.certify.oracles import (
     tokens,
 )
 from tl_dyck.certify import Delete, Duplicate, PerturbationSpace, Substitute, SwapAdjacent, certify
-from tl_dyck.rnn import export_rnn
+from tl_dyck.certify.network import Network, Objectives
+from tl_dyck.rnn import TwoLayerRNN, export_rnn
 from tl_dyck_hooks.certifiers.exact import exact
 from tl_dyck_hooks.certifiers.interval import interval
 
@@ -31,73 +34,90 @@ TOLERANCE = 1e-9
 
 
 def check(
-    rnn: Any,
-    string: tuple[int, ...],
-    target: int,
-    space: PerturbationSpace,
-    *,
-    tight: bool,
-    rounds: float = 1e-6,
-    **options: Any,
+    rnn: Any, string: tuple[int, ...], target: int, space: PerturbationSpace, *, tight: bool, **options: Any
 ) -> None:
     """`exact` agrees with a list of all strings: the bounds hold, the witness is real, the verdict is right.
 
-    `rounds` is what rounding may cost at most: relative, and larger for any network at all than for known ones, since a
-    layer norm of almost nothing magnifies errors.
+    What a search may leave between the proved and the seen margin is its tolerance, 1e-9 · max(1, |margin|), and the
+    rounding of the strings' own margins: a listed string proves mid - rad and is seen at mid + rad, and with one head
+    and a linear readout the first proof is tried four radii below what was seen. The largest radius was 2e-9 of the
+    margin in 68 random networks (for most 2e-10 or less), and 1e-8 with scores beyond ±1000.
     """
     strings = strings_of(rnn, space, string)
     least = margins(rnn, strings, target).min()
+    radius = Network(rnn).values_of(strings, Objectives.margins(target, rnn.config.d_vocab_out)).rad.max()
     certificate = exact(rnn, string, target, space, tight=tight, **options)
     assert certificate.worst is not None
     assert certificate.worst.tokens in strings
     seen = margins(rnn, [certificate.worst.tokens], target)[0]
-    # the rounding bound of the worst string's margin: proved, so wider than what the forward pass really loses
-    rounding = certificate.upper - seen
-    assert -1e-12 <= rounding <= rounds * max(1.0, abs(seen))
-    slack = TOLERANCE * max(1.0, abs(least)) + 2 * rounding
+    assert -1e-12 <= certificate.upper - seen <= 2 * radius + 1e-12
+    slack = TOLERANCE * max(1.0, abs(certificate.upper)) + 4 * radius
     assert certificate.lower <= least + 1e-12
     assert certificate.upper >= least - 1e-12
     if tight:
-        assert certificate.upper - certificate.lower <= 2 * slack + rounds * max(1.0, abs(seen))
+        assert certificate.upper - certificate.lower <= slack
     if abs(least) > slack:
         assert certificate.status == ("certified" if least > 0 else "falsified")
     else:
         assert certificate.status != ("certified" if least < 0 else "falsified")
 
 
-@settings(max_examples=80)
+def readable(rnn: TwoLayerRNN, space: PerturbationSpace, string: tuple[int, ...]) -> bool:
+    """Whether the model has logits on every string; without BOS it has none on the empty one."""
+    return rnn.config.bos_token is not None or not space.contains(string, ())
+
+
+@settings(max_examples=50)
 @given(
-    rnn_recipe=rnns(),
-    space_recipe=spaces(),
-    string=tokens(),
+    recipe=rnns(),
+    problem=problems(),
     target=st.integers(0, 1),
     tight=st.booleans(),
-    few=st.booleans(),
+    few=st.sampled_from([4, 2048]),
+    small=st.sampled_from([0, 1, 64]),
 )
 def test_exact_is_exhaustive(
-    rnn_recipe: RNNRecipe, space_recipe: SpaceRecipe, string: tuple[int, ...], target: int, tight: bool, few: bool
+    recipe: RNNRecipe, problem: Problem, target: int, tight: bool, few: int, small: int
 ) -> None:
-    rnn, space = rnn_recipe.build(), space_recipe.build()
-    if not strings_of(rnn, space, string) or (rnn.config.bos_token is None and space.contains(string, ())):
-        return
-    check(rnn, string, target, space, tight=tight, rounds=1e-2, max_listed=4 if few else 2048)
+    """Edits meet the string, and most parts are bounded and split, not listed: a part that is lost is missed."""
+    rnn, (space, string) = recipe.build(), problem.build()
+    if readable(rnn, space, string):
+        check(rnn, string, target, space, tight=tight, max_listed=few, always_listed=small)
 
 
 @settings(max_examples=25)
 @given(
+    rnn_recipe=rnns(), space_recipe=spaces(), string=tokens(), target=st.integers(0, 1), small=st.sampled_from([0, 64])
+)
+def test_exact_is_exhaustive_on_short_strings_and_odd_spaces(
+    rnn_recipe: RNNRecipe, space_recipe: SpaceRecipe, string: tuple[int, ...], target: int, small: int
+) -> None:
+    """Strings of one word, budgets of 0, edits of words that do not occur."""
+    rnn, space = rnn_recipe.build(), space_recipe.build()
+    if readable(rnn, space, string):
+        check(rnn, string, target, space, tight=True, always_listed=small)
+
+
+@settings(max_examples=15)
+@given(
     recipe=rnns([{}, {"residual": False}, {"ln1": "ln"}], max_heads=1),
-    space_recipe=spaces(),
-    string=tokens(),
+    problem=problems(),
     target=st.integers(0, 1),
 )
-def test_one_head_and_a_linear_readout_need_no_search(
-    recipe: RNNRecipe, space_recipe: SpaceRecipe, string: tuple[int, ...], target: int
-) -> None:
-    rnn, space = recipe.build(), space_recipe.build()
-    if not strings_of(rnn, space, string) or (rnn.config.bos_token is None and space.contains(string, ())):
-        return
-    check(rnn, string, target, space, tight=True, rounds=1e-2)
-    assert "parts" not in exact(rnn, string, target, space).stats
+def test_one_head_and_a_linear_readout_need_no_search(recipe: RNNRecipe, problem: Problem, target: int) -> None:
+    rnn, (space, string) = recipe.build(), problem.build()
+    if readable(rnn, space, string):
+        check(rnn, string, target, space, tight=True)
+        assert "parts" not in exact(rnn, string, target, space).stats
+
+
+@settings(max_examples=12)
+@given(recipe=rnns(sharpness=(60.0, 1000.0, 30_000.0)), problem=problems(), target=st.integers(0, 1))
+def test_saturated_attention(recipe: RNNRecipe, problem: Problem, target: int) -> None:
+    """Softmax is a hard maximum, weights underflow, and which token takes everything depends on the edits."""
+    rnn, (space, string) = recipe.build(), problem.build()
+    if readable(rnn, space, string):
+        check(rnn, string, target, space, tight=True, always_listed=8)
 
 
 WIDE = PerturbationSpace([(Duplicate(), 1), (Delete([1, 2]), 1), (Substitute({0: [1, 2], 3: [4], 5: [0]}), 2)])
@@ -180,13 +200,11 @@ def test_out_of_time(readout: dict[str, Any]) -> None:
     assert bounds[0] == -float("inf")
 
 
-@settings(max_examples=40)
-@given(recipe=rnns(), space_recipe=spaces(), string=tokens(), target=st.integers(0, 1), seed=st.integers(0, 99))
-def test_no_attack_breaks_a_certificate(
-    recipe: RNNRecipe, space_recipe: SpaceRecipe, string: tuple[int, ...], target: int, seed: int
-) -> None:
-    rnn, space = recipe.build(), space_recipe.build()
-    if rnn.config.bos_token is None and space.contains(string, ()):
+@settings(max_examples=30)
+@given(recipe=rnns(), problem=problems(), target=st.integers(0, 1), seed=st.integers(0, 99))
+def test_no_attack_breaks_a_certificate(recipe: RNNRecipe, problem: Problem, target: int, seed: int) -> None:
+    rnn, (space, string) = recipe.build(), problem.build()
+    if not readable(rnn, space, string):
         return
     certificate = exact(rnn, string, target, space)
     drawn = space.sample(string, 30, generator=torch.Generator().manual_seed(seed))
@@ -196,13 +214,11 @@ def test_no_attack_breaks_a_certificate(
         assert least > 0
 
 
-@settings(max_examples=30)
-@given(recipe=rnns(), space_recipe=spaces(), string=tokens(), target=st.integers(0, 1))
-def test_exact_proves_at_least_what_intervals_prove(
-    recipe: RNNRecipe, space_recipe: SpaceRecipe, string: tuple[int, ...], target: int
-) -> None:
-    rnn, space = recipe.build(), space_recipe.build()
-    if rnn.config.bos_token is None and space.contains(string, ()):
+@settings(max_examples=20)
+@given(recipe=rnns(), problem=problems(), target=st.integers(0, 1))
+def test_exact_proves_at_least_what_intervals_prove(recipe: RNNRecipe, problem: Problem, target: int) -> None:
+    rnn, (space, string) = recipe.build(), problem.build()
+    if not readable(rnn, space, string):
         return
     ours, theirs = exact(rnn, string, target, space, tight=True), interval(rnn, string, target, space)
     assert ours.lower >= theirs.lower - 1e-8 * max(1.0, abs(ours.lower))

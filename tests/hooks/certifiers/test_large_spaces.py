@@ -1,0 +1,117 @@
+"""Spaces with more strings than float64 can count: no part may be lost, and no certificate beats an attack."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.certify.oracles import free, margins, random_rnn
+from tl_dyck.certify import PerturbationSpace, Substitute, certify
+from tl_dyck.certify.deadline import Deadline
+from tl_dyck.certify.graph import build_graph
+from tl_dyck.certify.network import Network, Objectives
+from tl_dyck.rnn import TwoLayerRNN
+from tl_dyck_hooks.certifiers._attention import Attention
+from tl_dyck_hooks.certifiers._incumbent import Incumbent
+from tl_dyck_hooks.certifiers._minimise import minimise
+from tl_dyck_hooks.certifiers._search import Search
+
+READOUTS: list[dict[str, Any]] = [{}, {"act_fn": "relu"}, {"n_heads": 2}]
+
+
+def attacked(rnn: TwoLayerRNN, string: tuple[int, ...], target: int, words: int) -> float:
+    """The least margin that a greedy search sees: one block of places after the other is filled with the worst word."""
+    best = margins(rnn, [string], target)[0]
+    for block in np.array_split(np.arange(len(string) - 1), 6):
+        tries = [np.array(string) for _ in range(words)]
+        for word, text in enumerate(tries):
+            text[block] = word
+        texts = [tuple(text.tolist()) for text in tries]
+        found = margins(rnn, texts, target)
+        if found.min() < best:
+            best, string = found.min(), texts[int(found.argmin())]
+    return float(best)
+
+
+def favouring(rnn: TwoLayerRNN, target: int, by: float) -> TwoLayerRNN:
+    """The same network with a bias for one logit."""
+    weights = {name: weight.clone() for name, weight in rnn.weights.items()}
+    weights["b_U"][target] += by
+    return TwoLayerRNN(rnn.config, weights)
+
+
+@pytest.mark.parametrize(
+    ("words", "places", "by", "readout"),
+    [
+        *((4, 500, by, readout) for by in (0.0, 40.0) for readout in READOUTS),
+        *((7, 368, by, readout) for by in (0.0, 40.0) for readout in READOUTS),
+        (7, 3551, 40.0, {"act_fn": "relu"}),
+    ],
+    ids=str,
+)
+def test_no_bound_of_a_large_space_exceeds_what_an_attack_sees(
+    words: int, places: int, readout: dict[str, Any], by: float, ticking: Callable[[], int]
+) -> None:
+    """10^301, 10^311 and 10^3001 strings, searched for 20 looks at the clock, below what the attack sees."""
+    string = tuple(np.random.default_rng(1).integers(0, words, places + 1).tolist())
+    rnn = random_rnn(1, **readout)
+    target = int(np.argmax([margins(rnn, [string], t)[0] for t in range(3)]))
+    rnn = favouring(rnn, target, by)
+    seen = attacked(rnn, string, target, words)
+    found = minimise(Network(rnn), free(string, words), Objectives.margins(target, 3), decide=by > 0, time_limit=20.0)
+    assert found.lower <= min(seen, found.upper)
+    assert seen < margins(rnn, [string], target)[0]
+
+
+@pytest.mark.parametrize("readout", [{"act_fn": "relu"}, {"n_heads": 2, "act_fn": "relu"}], ids=str)
+@pytest.mark.parametrize(("words", "places"), [(4, 10), (7, 368)], ids=["1e6", "1e311"])
+def test_every_string_stays_in_a_part(
+    words: int, places: int, readout: dict[str, Any], ticking: Callable[[], int]
+) -> None:
+    """The invariant of a search that is stopped half-way: a string is in an open part, or no less than `closed`."""
+    rng = np.random.default_rng(0)
+    string = tuple(rng.integers(0, words, places + 1).tolist())
+    lattice, rnn = free(string, words), random_rnn(1, **readout)
+    network = Network(rnn)
+    graph = build_graph(network, lattice)
+    incumbent = Incumbent(network, graph, Objectives.margins(0, 3))
+    incumbent.run_string(string)
+    attention = Attention(network, graph, Deadline.after(150.0))
+    search = Search(attention, incumbent, decide=False, tolerance=1e-9, most_listed=4, always_listed=0)
+    with np.errstate(all="ignore"):
+        search.run()
+    assert len(search.open) > 3
+    left = [set(graph.option if part.allowed is None else graph.option[part.allowed]) for part in search.open]
+    for _ in range(300):
+        level, path = 0, []
+        while level < lattice.last_level:
+            path.append(int(rng.choice(lattice.options_from[level])))
+            level = lattice.options[path[-1]].target
+        text = tuple(token for index in path for token in lattice.options[index].emits)
+        assert any(options.issuperset(path) for options in left) or search.closed <= margins(rnn, [text], 0)[0]
+
+
+@pytest.mark.parametrize(
+    ("certifier", "readout", "seed", "margin"),
+    [
+        ("exact", {"act_fn": "relu"}, 1, 6.0),
+        ("exact", {"n_heads": 2}, 0, 3.0),
+        ("interval", {"act_fn": "relu"}, 1, 6.0),
+    ],
+    ids=str,
+)
+def test_a_certificate_over_1e314_strings_stands_up_to_an_attack(
+    certifier: str, readout: dict[str, Any], seed: int, margin: float, ticking: Callable[[], int]
+) -> None:
+    """As users ask: any of 175 words may be replaced by any other of 62, and only the last stays."""
+    words, n = 62, 176
+    string = (*np.random.default_rng(0).integers(0, words, n - 1).tolist(), words)
+    table = {word: [other for other in range(words) if other != word] for word in range(words)}
+    rnn = random_rnn(seed, n_ctx=n, d_vocab=words + 1, **readout)
+    rnn = favouring(rnn, 0, margin - margins(rnn, [string], 0)[0])
+    seen = attacked(rnn, string, 0, words)
+    space = PerturbationSpace([(Substitute(table), n)])
+    assert certify(rnn, string, 0, space, certifier, time_limit=40.0).lower <= seen < margin - 1
