@@ -29,6 +29,7 @@ from tl_dyck.certify.certificate import Certificate, Status, Witness
 from tl_dyck.certify.network import Network, Objectives
 from tl_dyck.certify.spaces import Edit, PerturbationSpace, Tokens, as_tokens
 from tl_dyck.machine import one_thread
+from tl_dyck.processes import Watched
 from tl_dyck.registry import Registry
 from tl_dyck.rnn import TwoLayerRNN, export_rnn
 
@@ -171,7 +172,8 @@ def certify_each(
     import joblib
 
     # a few strings at a time, since the weights travel with each parcel
-    parcels = [joblib.delayed(_ask_all)(asker, calls[i : i + _PARCEL]) for i in range(0, len(calls), _PARCEL)]
+    work = Watched.by_this_process(_ask_all)
+    parcels = [joblib.delayed(work)(asker, calls[i : i + _PARCEL]) for i in range(0, len(calls), _PARCEL)]
     with joblib.parallel_config(backend="loky", inner_max_num_threads=1):
         workers = min(joblib.effective_n_jobs(n_jobs), max(1, len(parcels)))
         answers = joblib.Parallel(n_jobs=workers, return_as="generator")(parcels)

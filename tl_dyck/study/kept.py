@@ -8,7 +8,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from tl_dyck.files import read_json, sha256
+from tl_dyck.files import LARGEST_TENSORS, read_json, read_regular, sha256
 from tl_dyck.models.digest import weights_digest
 from tl_dyck.training import TrainResult
 
@@ -35,7 +35,7 @@ def identity_of(result: TrainResult, settings: dict[str, Any], code: str) -> dic
 
 def file_digests(folder: Path, names: Iterable[str]) -> dict[str, str]:
     """SHA-256, in hexadecimal, of files that belong to a measurement."""
-    return {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in names}
+    return {name: hashlib.sha256(read_regular(folder / name, LARGEST_TENSORS)).hexdigest() for name in names}
 
 
 def is_kept(path: Path, identity: dict[str, Any], names: Iterable[str]) -> bool:

@@ -162,11 +162,12 @@ def _layout(task: DyckTask, options: TrainConfig) -> tuple[int, int]:
         copies, pairs = 2, task.language.max_depth
         longest += 1 + 2 * pairs
         lengths = np.concatenate([2 * lengths + 2 + 2 * r for r in range(1, pairs + 1)])
-    total = options.batch_size * lengths.mean() + 2 * math.sqrt(options.batch_size) * lengths.std()
+    total = options.batch_size * float(lengths.mean()) + 2 * math.sqrt(options.batch_size) * float(lengths.std())
 
     def enough(width: int) -> int:
         grain = _grain(width)
-        return -(-min(math.ceil(total / width) + copies, copies * options.batch_size) // grain) * grain
+        rows = min(math.ceil(total / width) + copies, copies * options.batch_size)
+        return -(-rows // grain) * grain
 
     width = min(range(longest, longest + GRAIN), key=lambda width: width * enough(width))
     return width, enough(width)

@@ -127,8 +127,14 @@ class Stack:
         with torch.no_grad():
             adamw(
                 *(parameters, slopes, means, squares, [], steps),
-                **{"lr": rate, "beta1": 0.9, "beta2": 0.999, "eps": 1e-8, "weight_decay": self._weight_decay},
-                **{"amsgrad": False, "maximize": False, "fused": True},
+                lr=rate,
+                beta1=0.9,
+                beta2=0.999,
+                eps=1e-8,
+                weight_decay=self._weight_decay,
+                amsgrad=False,
+                maximize=False,
+                fused=True,
             )
         return totals, losses
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from tl_dyck.certify import Certificate, CertifyError, PerturbationSpace, conclude
 from tl_dyck.certify.deadline import Deadline
 from tl_dyck.certify.network import Network
-from tl_dyck.files import ensure_folder
+from tl_dyck.files import ensure_folder, read_text
 from tl_dyck.rnn import TwoLayerRNN
 from tl_dyck.rnn.onnx import save_onnx
 from tl_dyck.rnn.vnnlib import embedding_box, save_vnnlib, vnnlib_property
@@ -126,7 +126,7 @@ def _ask(
         return "timeout", f"the verifier was stopped after {time_limit:g} s"
     except OSError as error:
         raise CertifyError(f"the verifier {arguments[0]!r} cannot be started: {error}") from error
-    words = results.read_text().split()[:1] if results.exists() else done.stdout.lower().split()[::-1]
+    words = read_text(results).split()[:1] if results.exists() else done.stdout.lower().split()[::-1]
     answer = next((_ANSWERS[word.lower()] for word in words if word.lower() in _ANSWERS), None)
     if answer is None:
         said = (done.stderr or done.stdout).strip()[-300:]
