@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING
 
 # Before anything imports these libraries: tests never reach for the network, and two workers share two cores
 # (TL_DYCK_TEST_THREADS=default leaves torch as many threads as it takes by itself).
-ONE_THREAD = os.environ.get("TL_DYCK_TEST_THREADS") != "default"
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("WANDB_MODE", "disabled")
-if ONE_THREAD:
-    os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("TL_DYCK_TEST_THREADS", "1")
+os.environ.update({"OMP_NUM_THREADS": "1", **os.environ} if os.environ["TL_DYCK_TEST_THREADS"] == "1" else {})
 
 import pytest
 import torch
@@ -22,7 +21,7 @@ from jaxtyping import install_import_hook
 if TYPE_CHECKING:
     from tl_dyck.study import Study
 
-if ONE_THREAD:
+if os.environ["TL_DYCK_TEST_THREADS"] == "1":
     torch.set_num_threads(1)
 
 # Annotations, with their shapes, are checked at every call while tests run. (Not by the option --jaxtyping-packages:
