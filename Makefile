@@ -3,11 +3,13 @@
 #   make study                        train, probe, report
 #   make test ARGS="-k depth -x"      anything in ARGS is passed on (to pytest here)
 #   make setup PYTHON=python3.12      another interpreter
+#   make setup INSTALLER=pip          pip alone: slower, but it reads the pip settings of this machine
 
 PYTHON ?= python3
 VENV ?= .venv
 JOBS ?= 2
 ARGS ?=
+INSTALLER ?= uv
 
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
@@ -23,11 +25,11 @@ OFFLINE := HF_HUB_OFFLINE=1 HF_DATASETS_OFFLINE=1 WANDB_MODE=disabled
 ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup study test fuzz lint types format bench docs constraints clean distclean
+.PHONY: help setup study test test-cpus test-oldest test-newest fuzz lint types format bench docs readme-figures constraints clean distclean
 
 help: ## show this list
 	@echo "make TARGET [ARGS=...]; the targets are:"
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' Makefile
 
 setup: $(READY) ## make the virtual environment in .venv (the other targets do so by themselves)
 
@@ -36,6 +38,15 @@ study: $(READY) ## train, probe and report: the main job
 
 test: $(READY) ## run the tests
 	$(OFFLINE) $(ONE_THREAD) $(BIN)/python -m pytest -n $(JOBS) --dist worksteal $(ARGS)
+
+test-cpus: $(READY) ## run the tests of bitwise promises under several CPU settings
+	$(OFFLINE) bash .ci/test-cpus $(BIN)/python $(ARGS)
+
+test-oldest: $(READY) ## run a part of the tests on the oldest Python with the oldest libraries we accept, in .venv-oldest
+	$(OFFLINE) $(ONE_THREAD) bash .ci/test-versions oldest $(BIN)/uv $(ARGS)
+
+test-newest: $(READY) ## run a part of the tests on the newest Python at hand, in .venv-newest
+	$(OFFLINE) $(ONE_THREAD) bash .ci/test-versions newest $(BIN)/uv $(ARGS)
 
 fuzz: $(READY) ## kill sweeps at random moments; hold the exact certifier to enumeration on tens of thousands of cases
 	$(OFFLINE) $(ONE_THREAD) $(BIN)/python tests/fuzz_sweep.py
@@ -59,27 +70,50 @@ bench: $(READY) ## run the benchmarks
 docs: $(READY) $(DOCS) ## build the documentation in build/site
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet $(ARGS)
 
-.PHONY: readme-figures
 readme-figures: $(READY) ## write the tables of README.md from docs/results (ARGS="--record study results/study" first records)
 	$(BIN)/python docs/figures.py $(ARGS)
 
-# torch itself says which CUDA packages it needs, so those are not pinned here.
-constraints: $(READY) ## resolve constraints.txt again, keeping pins that still fit (needs the network)
-	$(BIN)/python -m pip install --quiet uv
+# Files with hashes leave out torch and what only its CUDA build needs: which of torch's builds is right depends on the
+# machine. Pins of constraints.txt that still fit are kept: remove a line, or say ARGS=--upgrade, for newer ones.
+UNHASHED := (torch==|triton==|cuda-|nvidia-)
+RESOLVE := $(BIN)/uv pip compile --quiet --no-annotate --no-header --no-emit-index-url
+HASHED = { echo '$(1)'; awk '/^[^ ]/ { keep = !/^$(UNHASHED)/ } keep' '$(VENV)/resolved.txt'; } > requirements/$(2).txt
+
+constraints: $(READY) ## resolve constraints.txt and requirements/ again (needs the network)
 	cp constraints.txt '$(VENV)/resolved.txt'
-	$(BIN)/uv pip compile pyproject.toml --extra dev --extra docs --universal --python-version 3.10 --no-annotate \
-		--no-header --quiet $(ARGS) --output-file '$(VENV)/resolved.txt'
-	@{ grep '^#' constraints.txt; grep -vE '^(#|cuda-|nvidia-|triton=)' '$(VENV)/resolved.txt'; } \
+	$(RESOLVE) pyproject.toml --extra dev --extra docs --universal --python-version 3.10 $(ARGS) \
+		--output-file '$(VENV)/resolved.txt'
+	@{ grep '^#' constraints.txt; grep -vE '^(#|cuda-|nvidia-|triton==)' '$(VENV)/resolved.txt'; } \
 		> '$(VENV)/constraints.txt' && mv '$(VENV)/constraints.txt' constraints.txt
+	$(RESOLVE) pyproject.toml --extra dev -c constraints.txt --universal --python-version 3.10 --generate-hashes \
+		> '$(VENV)/resolved.txt'
+	@$(call HASHED,# constraints.txt with hashes: `make constraints` writes this file.,dev)
+	$(RESOLVE) pyproject.toml --extra docs -c constraints.txt --universal --python-version 3.10 --generate-hashes \
+		> '$(VENV)/all.txt'
+	@awk 'NR == FNR { seen[$$0]; next } /^[^ ]/ { keep = !($$0 in seen) } keep' requirements/dev.txt '$(VENV)/all.txt' \
+		> '$(VENV)/resolved.txt'
+	@$(call HASHED,# What building the documentation needs besides dev.txt: `make constraints` writes this file.,docs)
+	$(RESOLVE) pyproject.toml --all-extras --resolution lowest-direct --python-version 3.10 \
+		--python-platform x86_64-manylinux_2_28 --generate-hashes > '$(VENV)/resolved.txt'
+	@$(call HASHED,# The oldest that pyproject.toml accepts: `make constraints` writes this file.,oldest)
+	echo uv | $(RESOLVE) - --universal --generate-hashes > '$(VENV)/resolved.txt'
+	@$(call HASHED,# Installs the others in seconds: `make constraints` writes this file.,uv)
 
 clean: ## remove caches and build products; keeps .venv and results
 	rm -rf build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache .benchmarks
 	find tl_dyck hooks tests demos -name __pycache__ -type d -prune -exec rm -rf {} +
 
-distclean: clean ## remove the virtual environment as well
-	rm -rf '$(VENV)'
+distclean: clean ## remove the virtual environments as well
+	rm -rf '$(VENV)' .venv-oldest .venv-newest
 
-$(READY): pyproject.toml constraints.txt
+# From a file with hashes, by uv, or by pip where uv does not get through (both check the hashes).
+define INSTALL
+	@{ [ '$(INSTALLER)' = uv ] && $(BIN)/uv pip install --python $(BIN)/python --no-deps --require-hashes \
+		-r $(1); } || { echo "installing with pip, which takes longer" >&2; \
+		$(BIN)/python -m pip install --quiet --no-deps --require-hashes -r $(1); }
+endef
+
+$(READY): pyproject.toml constraints.txt requirements/dev.txt requirements/uv.txt
 	@command -v '$(PYTHON)' >/dev/null || { echo "$(PYTHON) not found: install Python 3.10 or later," \
 		"or name one with PYTHON=..." >&2; exit 1; }
 	@'$(PYTHON)' -c 'import sys; sys.exit(sys.version_info < (3, 10))' || { echo "tl_dyck needs Python 3.10 or" \
@@ -89,9 +123,12 @@ $(READY): pyproject.toml constraints.txt
 	@if [ -f '$(READY)' ] && [ "$$(cat '$(READY)')" != '$(CURDIR)' ]; then \
 		echo "this folder was moved: making $(VENV) again"; rm -rf '$(VENV)'; fi
 	'$(PYTHON)' -m venv '$(VENV)'
-	$(BIN)/python -m pip install -c constraints.txt -e '.[dev]'
+	@[ '$(INSTALLER)' != uv ] || $(BIN)/python -m pip install --quiet --no-deps --require-hashes -r requirements/uv.txt
+	$(call INSTALL,requirements/dev.txt)
+	$(BIN)/python -m pip install --no-compile -c constraints.txt torch
+	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation -e .
 	@echo '$(CURDIR)' > $@
 
-$(DOCS): $(READY)
-	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[docs]'
+$(DOCS): $(READY) requirements/docs.txt
+	$(call INSTALL,requirements/docs.txt)
 	@touch $@

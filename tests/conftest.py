@@ -1,4 +1,4 @@
-"""What holds for every test: offline, one thread, reproducible examples, no use of global randomness."""
+"""What holds for every test: offline, one thread, types checked, reproducible examples, no global randomness."""
 
 from __future__ import annotations
 
@@ -6,19 +6,27 @@ import os
 from collections.abc import Generator
 from typing import TYPE_CHECKING
 
-# Before anything imports these libraries: tests never reach for the network, and two workers share two cores.
+# Before anything imports these libraries: tests never reach for the network, and two workers share two cores
+# (TL_DYCK_TEST_THREADS=default leaves torch as many threads as it takes by itself).
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("WANDB_MODE", "disabled")
-os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("TL_DYCK_TEST_THREADS", "1")
+os.environ.update({"OMP_NUM_THREADS": "1", **os.environ} if os.environ["TL_DYCK_TEST_THREADS"] == "1" else {})
 
 import pytest
 import torch
 from hypothesis import HealthCheck, settings
+from jaxtyping import install_import_hook
 
 if TYPE_CHECKING:
     from tl_dyck.study import Study
 
-torch.set_num_threads(1)
+if os.environ["TL_DYCK_TEST_THREADS"] == "1":
+    torch.set_num_threads(1)
+
+# Annotations, with their shapes, are checked at every call while tests run. (Not by the option --jaxtyping-packages:
+# older releases of jaxtyping read it after the conftest.py of the folders that the command line names.)
+install_import_hook(["tl_dyck", "tl_dyck_hooks"], "beartype.beartype")
 
 # The same examples on every run; HYPOTHESIS_PROFILE=explore looks at others (and so, for longer, do the fuzz scripts).
 # No health check of speed: how fast an example is drawn depends on what else the machine does.

@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+from packaging.version import Version
 
 import tl_dyck
 
@@ -104,7 +105,15 @@ def test_source_archive_builds_the_same_wheel(wheel: dict[str, bytes], tmp_path:
     with tarfile.open(archive) as tar:
         tar.extractall(tmp_path / "unpacked", filter="data")
     (source,) = (tmp_path / "unpacked").iterdir()
-    for path in ("Makefile", "constraints.txt", "LICENSE", "CHANGELOG.md", "tests/conftest.py", ".ci/run"):
+    for path in (
+        "Makefile",
+        "constraints.txt",
+        "requirements/dev.txt",
+        "LICENSE",
+        "CHANGELOG.md",
+        "tests/conftest.py",
+        ".ci/run",
+    ):
         assert (source / path).is_file(), path
     again = contents(build("wheel", source, tmp_path / "again"))
     assert {name for name in again if ".dist-info/" not in name} == {
@@ -138,25 +147,122 @@ def test_changelog_begins_with_this_version() -> None:
     assert versions[0] == tl_dyck.__version__
 
 
-@pytest.mark.parametrize("python", ["3.10", "3.11", "3.12", "3.13"])
-def test_direct_dependencies_are_pinned_within_their_range(python: str) -> None:
-    environment = {"python_version": python, "python_full_version": f"{python}.0"}
-    lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
-    pins: dict[str, str] = {}
-    for line in lines:
-        if line and not line.startswith("#"):
-            pin = Requirement(line)
+PYTHONS = ["3.10", "3.11", "3.12", "3.13", "3.14"]
+
+# What only the CUDA build of torch needs, and torch itself: of which build it is depends on the machine.
+UNHASHED = re.compile(r"(torch|triton|(cuda|nvidia)-.*)")
+
+
+def pins(name: str, python: str | None = None) -> dict[str, str]:
+    """The versions that a file pins, all or on one version of Python (and the platform of this test)."""
+    environment = {"python_version": python or "", "python_full_version": f"{python}.9"}
+    found: dict[str, str] = {}
+    for line in (ROOT / name).read_text(encoding="utf-8").splitlines():
+        if line and not line.startswith(("#", " ")):
+            pin = Requirement(line.removesuffix("\\"))
             (specifier,) = pin.specifier
             assert specifier.operator == "==", line
-            if pin.marker is None or pin.marker.evaluate(environment):
-                assert canonicalize_name(pin.name) not in pins, f"{pin.name} has two pins for Python {python}"
-                pins[canonicalize_name(pin.name)] = specifier.version
+            if pin.marker is None or python is None or pin.marker.evaluate(environment):
+                key = canonicalize_name(pin.name) if python else line.removesuffix("\\").strip()
+                assert key not in found, f"{name} pins {key} twice for Python {python}"
+                found[key] = specifier.version
+    return found
+
+
+def declared(*extras: str) -> list[Requirement]:
+    """The direct dependencies of the package and of those extras."""
     project = PYPROJECT["project"]
-    extras = project["optional-dependencies"]
-    for text in (*project["dependencies"], *extras["dev"], *extras["docs"], *extras["onnx"]):
-        wanted = Requirement(text)
-        if canonicalize_name(wanted.name) != "tl-dyck":
-            assert pins[canonicalize_name(wanted.name)] in wanted.specifier, text
+    texts = [*project["dependencies"], *(text for extra in extras for text in project["optional-dependencies"][extra])]
+    return [wanted for text in texts if (wanted := Requirement(text)).name != "tl-dyck"]
+
+
+@pytest.mark.parametrize("python", PYTHONS)
+def test_direct_dependencies_are_pinned_within_their_range(python: str) -> None:
+    plain = pins("constraints.txt", python)
+    hashed = pins("requirements/dev.txt", python) | pins("requirements/docs.txt", python)
+    for wanted in declared("dev", "docs", "onnx", "dask"):
+        name = canonicalize_name(wanted.name)
+        assert plain[name] in wanted.specifier, wanted
+        assert name in hashed or name == "torch", wanted
+
+
+def test_files_with_hashes_pin_what_constraints_pin() -> None:
+    hashed = {line.split()[0] for name in ("dev", "docs") for line in pins(f"requirements/{name}.txt")}
+    plain = {line.split()[0] for line in pins("constraints.txt")}
+    assert hashed == {pin for pin in plain if not UNHASHED.fullmatch(pin.split("==")[0])}
+
+
+@pytest.mark.parametrize("name", ["dev", "docs", "oldest", "uv"])
+def test_every_pin_has_a_hash_and_no_address(name: str) -> None:
+    text = (ROOT / "requirements" / f"{name}.txt").read_text(encoding="utf-8")
+    blocks = re.split(r"\n(?=[^\s#])", text)[1:]
+    assert blocks
+    for block in blocks:
+        assert re.fullmatch(r"[^\s\\][^\\]*(\\\n    --hash=sha256:[0-9a-f]{64}\s*)+", block), block
+    assert not re.search(r"://|--(extra-)?index|--find", text)
+
+
+def test_hashes_cover_all_that_the_tests_need() -> None:
+    """Step by step through the metadata of what is installed, from tl-dyck[dev]."""
+    hashed = pins("requirements/dev.txt", f"{sys.version_info.major}.{sys.version_info.minor}")
+    todo, done = [("tl-dyck", "dev")], set()
+    while todo:
+        name, extra = todo.pop()
+        if (name, extra) in done or UNHASHED.fullmatch(name):
+            continue
+        done.add((name, extra))
+        assert name in hashed or name == "tl-dyck", name
+        for text in metadata.requires(name) or []:
+            wanted = Requirement(text)
+            if wanted.marker is None or any(wanted.marker.evaluate({"extra": which}) for which in {extra, ""}):
+                todo += [(canonicalize_name(wanted.name), which) for which in (*wanted.extras, "")]
+    assert len({name for name, _ in done}) > 100
+
+
+def test_lower_bounds_are_the_versions_that_are_tested() -> None:
+    """`make test-oldest` installs requirements/oldest.txt and, beside it, torch at its lower bound."""
+    oldest = pins("requirements/oldest.txt", "3.10")
+    for wanted in declared(*PYPROJECT["project"]["optional-dependencies"]):
+        (bound,) = (part.version for part in wanted.specifier if part.operator == ">=")
+        if wanted.name != "torch":
+            assert Version(bound) == Version(oldest[canonicalize_name(wanted.name)]), wanted
+    assert re.findall(r'^  "torch>=([0-9.]+)"', (ROOT / "pyproject.toml").read_text(encoding="utf-8"), re.MULTILINE)
+
+
+def script(path: Path, text: str) -> Path:
+    path.write_text(f"#!/bin/bash\n{text}\n")
+    path.chmod(0o755)
+    return path
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
+class TestScripts:
+    def run(self, *words: str | Path, **more: str) -> subprocess.CompletedProcess[str]:
+        environment = {"PATH": os.environ["PATH"], **more}
+        return subprocess.run(["bash", *words], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60)
+
+    SHOW = 'echo "$ATEN_CPU_CAPABILITY,$MKL_CBWR,$TL_DYCK_TEST_THREADS,$OMP_NUM_THREADS"'
+
+    def test_four_cpu_settings(self, tmp_path: Path) -> None:
+        run = self.run(".ci/test-cpus", script(tmp_path / "python", self.SHOW), OMP_NUM_THREADS="1")
+        assert run.returncode == 0, run.stderr
+        shown = {line for line in run.stdout.splitlines() if not line.startswith("--")}
+        assert shown == {"default,,,1", "avx2,,,1", ",COMPATIBLE,,1", ",,default,"}
+
+    @pytest.mark.parametrize("setting", ["ATEN_CPU_CAPABILITY:-}", "MKL_CBWR:-}", "TL_DYCK_TEST_THREADS:-}"])
+    def test_one_failure_is_enough(self, tmp_path: Path, setting: str) -> None:
+        python = script(tmp_path / "python", f'[ -z "${{{setting}" ]')
+        assert self.run(".ci/test-cpus", python).returncode == 1
+
+    @pytest.mark.parametrize("which", ["oldest", "newest"])
+    def test_without_that_python_nothing_passes_silently(self, tmp_path: Path, which: str) -> None:
+        for version in range(10, 20):
+            script(tmp_path / f"python3.{version}", "exit 1")
+        uv = script(tmp_path / "uv", "exit 2")
+        path = f"{tmp_path}{os.pathsep}{os.environ['PATH']}"
+        run = self.run(".ci/test-versions", which, uv, PATH=path, PYENV_ROOT=str(tmp_path))
+        assert run.returncode == 69
+        assert re.search(f"!! NOT RUN: the tests with the {which} versions: no Python 3", run.stderr)
 
 
 @pytest.mark.skipif(shutil.which("make") is None, reason="needs make")
@@ -169,7 +275,7 @@ class TestMakefile:
     def test_help_lists_every_target(self) -> None:
         text = (ROOT / "Makefile").read_text(encoding="utf-8")
         (phony,) = re.findall(r"^\.PHONY: (help .*)$", text, re.MULTILINE)
-        shown = re.findall(r"^  (\w+) {2,}\S", self.make().stdout, re.MULTILINE)
+        shown = re.findall(r"^  ([\w-]+) {2,}\S", self.make().stdout, re.MULTILINE)
         assert shown == phony.split()
 
     @pytest.mark.parametrize(

@@ -82,6 +82,7 @@ def test_after_many_steps_over_several_pools_of_strings(tiny, family):
         same_but_for_rounding(found[seed], alone[seed], atol=1e-8)
 
 
+@pytest.mark.bits
 @pytest.mark.parametrize("seeds", [[3], [3, 1], range(5)])
 @pytest.mark.parametrize("family", ["minimal-onehot", "gpt", "gpt-uniform"])
 def test_in_single_precision_each_seed_has_the_same_bits(tiny, same_run, family, seeds):
