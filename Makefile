@@ -29,7 +29,7 @@ ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
 
 help: ## show this list
 	@echo "make TARGET [ARGS=...]; the targets are:"
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s  %s\n", $$1, $$2 }' Makefile
 
 setup: $(READY) ## make the virtual environment in .venv (the other targets do so by themselves)
 
