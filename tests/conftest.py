@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import signal
+import threading
 from collections.abc import Generator
 from typing import TYPE_CHECKING
 
@@ -20,6 +22,10 @@ from jaxtyping import install_import_hook
 
 if TYPE_CHECKING:
     from tl_dyck.study import Study
+
+# Shells start what runs in the background with Ctrl-C ignored, and children inherit that; some tests press it.
+if threading.current_thread() is threading.main_thread():
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 if os.environ["TL_DYCK_TEST_THREADS"] == "1":
     torch.set_num_threads(1)

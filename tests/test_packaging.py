@@ -239,7 +239,7 @@ def script(path: Path, text: str) -> Path:
 class TestScripts:
     def run(self, *words: str | Path, **more: str) -> subprocess.CompletedProcess[str]:
         environment = {"PATH": os.environ["PATH"], **more}
-        return subprocess.run(["bash", *words], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60)
+        return subprocess.run(["bash", *words], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=600)
 
     SHOW = 'echo "$ATEN_CPU_CAPABILITY,$MKL_CBWR,$TL_DYCK_TEST_THREADS,$OMP_NUM_THREADS"'
 

@@ -92,7 +92,7 @@ def test_the_command_for_a_probe_names_every_run(seeds, tiny_study: Study, tmp_p
     study = replace(tiny_study, folder=tmp_path / "a b", config=replace(tiny_study.config, seeds=seeds))
     command = probe_command(study, "gpt", "stack_likeness")
     shell = subprocess.run(
-        ["bash", "-c", f"printf '%s\\n' {command}"], capture_output=True, text=True, check=True, timeout=60
+        ["bash", "-c", f"printf '%s\\n' {command}"], capture_output=True, text=True, check=True, timeout=600
     )
     runs = [str(study.folder / "runs" / "gpt" / f"seed-{seed}") for seed in seeds]
     assert shell.stdout.splitlines() == ["tl-dyck", "probe", *runs, "--probe", "stack_likeness"]

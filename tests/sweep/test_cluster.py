@@ -65,7 +65,7 @@ def test_a_dask_worker_that_is_killed(address, tmp_path):
     victim = int(toys.noted(log)[-1].split()[-1])
     assert victim != os.getpid()
     os.kill(victim, signal.SIGKILL)
-    sweeping.join(timeout=120)
+    sweeping.join(timeout=300)
     assert [(report.done, report.failed, report.elsewhere) for report in reports] == [(24, 0, 0)]
     lines = [line.split() for line in toys.noted(log)]
     ends = Counter((x, seed) for event, x, seed, _ in lines if event == "end")

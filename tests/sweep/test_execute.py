@@ -282,7 +282,7 @@ children = [toys.in_child(write) for _ in range(4)]
 assert [os.waitpid(child, 0)[1] for child in children] == [0] * 4
 """
     with process(code) as child:
-        _, errors = child.communicate(timeout=120)
+        _, errors = child.communicate(timeout=300)
         assert child.returncode == 0, errors
     assert len(starts(log)) == 40
     assert set(starts(log).values()) == {1}
@@ -347,7 +347,7 @@ run_sweep({sweep!r}, {str(folder)!r}, experiment=toys.slow, n_jobs=1, progress=F
     with process(code) as child:
         until(lambda: any(line.startswith("start 3") for line in toys.noted(log)), child)
         child.send_signal(signal.SIGINT)
-        _, errors = child.communicate(timeout=60)
+        _, errors = child.communicate(timeout=300)
         assert "KeyboardInterrupt" in errors
     counts = sweep_status(folder).counts
     assert counts == {"done": 3, "failed": 0, "running": 0, "interrupted": 1, "waiting": 2}
