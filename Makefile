@@ -108,7 +108,7 @@ distclean: clean ## remove the virtual environments as well
 
 # From a file with hashes, by uv, or by pip where uv does not get through (both check the hashes).
 define INSTALL
-	@{ [ '$(INSTALLER)' = uv ] && $(BIN)/uv pip install --python $(BIN)/python --no-deps --require-hashes \
+	@{ [ '$(INSTALLER)' = uv ] && $(BIN)/uv pip install --python $(BIN)/python --no-deps --require-hashes --compile-bytecode \
 		-r $(1); } || { echo "installing with pip, which takes longer" >&2; \
 		$(BIN)/python -m pip install --quiet --no-deps --require-hashes -r $(1); }
 endef
@@ -125,7 +125,7 @@ $(READY): pyproject.toml constraints.txt requirements/dev.txt requirements/uv.tx
 	'$(PYTHON)' -m venv '$(VENV)'
 	@[ '$(INSTALLER)' != uv ] || $(BIN)/python -m pip install --quiet --no-deps --require-hashes -r requirements/uv.txt
 	$(call INSTALL,requirements/dev.txt)
-	$(BIN)/python -m pip install --no-compile -c constraints.txt torch
+	$(BIN)/python -m pip install -c constraints.txt torch
 	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation -e .
 	@echo '$(CURDIR)' > $@
 
