@@ -138,7 +138,7 @@ def test_order_of_what_was_begun(sweep, folder, log):
 
 
 def test_threads(sweep, folder, log):
-    sweep = {**sweep, "grid": {"x": list(range(8))}, "common": {"log": str(log), "sleep": 0.005}}
+    sweep = {**sweep, "grid": {"x": list(range(8))}, "common": {"log": str(log), "begun": 2}}
     reports: list[SweepReport] = []
     threads = [threading.Thread(target=lambda: reports.append(go(sweep, folder))) for _ in range(3)]
     for thread in threads:

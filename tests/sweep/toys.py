@@ -37,9 +37,13 @@ def expected(x: int, seed: int) -> dict[str, Any]:
 
 
 def count(point: Point, seed: int, folder: Path) -> dict[str, Any]:
-    """Take a little time, and write down when it begins and ends."""
+    """Take a little time, and write down when it begins and ends; maybe only after so many have begun."""
     note(point, f"start {point['x']} {seed} {os.getpid()}")
     (folder / "file.txt").write_text(f"{point['x']} {seed}")
+    for _ in range(6000):
+        if sum(line.startswith("start") for line in noted(point["log"])) >= point.get("begun", 0):
+            break
+        time.sleep(0.01)
     time.sleep(point.get("sleep", 0))
     note(point, f"end {point['x']} {seed} {os.getpid()}")
     return expected(point["x"], seed)
