@@ -126,11 +126,11 @@ def test_the_fickle_processor_is_fickle():
 
 
 @pytest.mark.bits
-@pytest.mark.parametrize("family", ["gpt", "gpt-linear", "gpt-uniform", "minimal-onehot", "eq49"])
+@pytest.mark.parametrize("family", ["gpt", "gpt-linear", "minimal-onehot", "eq49"])
 def test_on_this_processor(family):
-    """At the sizes that are used, in every group that `train_seeds` makes, and one more."""
-    options = TrainConfig(steps=12, check_every=6, check_size=50, target=None)
-    assert all_equal(groups(get_config(family, TASK), options, (1, 2, 3, 4, 5)))
+    """At the sizes that are used, in groups that `train_seeds` makes, and one larger."""
+    options = TrainConfig(steps=8, check_every=4, check_size=50, target=None)
+    assert all_equal(groups(get_config(family, TASK), options, (1, 2, 3, 5)))
 
 
 @pytest.mark.bits
