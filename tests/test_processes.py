@@ -24,7 +24,7 @@ def alive(pid: int) -> bool:
         return False
 
 
-def wait_for(condition, seconds: float = 120.0) -> bool:
+def wait_for(condition, seconds: float = 600.0) -> bool:
     """On a machine however busy."""
     for _ in range(int(seconds / 0.05)):
         if condition():
