@@ -195,8 +195,8 @@ def remove_abandoned(folder: str | Path) -> None:
     The name of an unfinished file says which process of which machine writes it. It is removed if it was last touched
     an hour ago or more, by a process of this machine that does not exist any more; others are left alone.
     """
-    with contextlib.suppress(OSError):  # untidy, but no reason to stop
-        for entry in os.scandir(folder):
+    with contextlib.suppress(OSError), os.scandir(folder) as entries:  # untidy, but no reason to stop
+        for entry in entries:
             if not entry.name.startswith(f"{_TEMPORARY}{_HOST}-") or not entry.name.endswith(".tmp"):
                 continue
             pid = entry.name.split("-")[2]

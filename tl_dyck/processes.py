@@ -40,29 +40,31 @@ class FolderLock:
         self._path, self._descriptor = folder / ".lock", -1
         if fcntl is None:
             return
-        while True:
+        while self._descriptor < 0:
             descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                with contextlib.suppress(FileNotFoundError):  # who had it has removed the file between the two steps
+                    if os.path.samestat(os.fstat(descriptor), os.stat(self._path)):
+                        self._descriptor = descriptor
             except OSError as error:
-                os.close(descriptor)
                 name = repr(str(folder))
                 if error.errno in (errno.EACCES, errno.EAGAIN):
                     raise FolderBusyError(error.errno, f"another process is at work in {name}") from error
                 raise OSError(error.errno, f"cannot lock {name} ({error.strerror}); choose another folder") from error
-            with contextlib.suppress(FileNotFoundError):
-                if os.path.samestat(os.fstat(descriptor), os.stat(self._path)):
-                    self._descriptor = descriptor
-                    return
-            os.close(descriptor)  # who had it has removed the file between the two steps
+            finally:
+                if self._descriptor < 0:
+                    os.close(descriptor)
 
     def release(self) -> None:
-        """Give it back; again does nothing."""
-        if self._descriptor >= 0:
-            with contextlib.suppress(OSError):
-                os.unlink(self._path)
-            os.close(self._descriptor)
-            self._descriptor = -1
+        """Give it back, whatever happens meanwhile; again does nothing."""
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            try:
+                with contextlib.suppress(OSError):
+                    os.unlink(self._path)
+            finally:
+                os.close(descriptor)
 
 
 @dataclass(frozen=True)

@@ -102,13 +102,15 @@ def _copy_folder(source: Path, target: Path) -> list[Path]:
     if source.is_symlink() or not source.is_dir():
         return [source]
     skipped = []
-    for entry in sorted(os.scandir(source), key=lambda entry: entry.name):
+    with os.scandir(source) as entries:
+        here = sorted(entries, key=lambda entry: entry.name)
+    for entry in here:
         path = Path(entry.path)
         if entry.is_dir(follow_symlinks=False):
             skipped += _copy_folder(path, target / entry.name)
         elif not entry.is_file(follow_symlinks=False):
             skipped.append(path)
-        elif not entry.name.startswith(".tl_dyck-"):
+        elif not entry.name.startswith((".tl_dyck-", ".lock")):
             target.mkdir(parents=True, exist_ok=True)
             copy_file(path, target / entry.name)
     return skipped

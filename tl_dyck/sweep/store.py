@@ -280,7 +280,8 @@ class Store:
 
     def _shelves(self) -> list[str]:
         try:
-            return sorted(entry.path for entry in os.scandir(self.folder / "runs") if entry.is_dir())
+            with os.scandir(self.folder / "runs") as entries:
+                return sorted(entry.path for entry in entries if entry.is_dir())
         except FileNotFoundError:
             return []
 
@@ -288,7 +289,9 @@ class Store:
 def _statuses(shelf: str) -> dict[str, tuple[str, os.DirEntry[str]]]:
     """Run to status, and file, for one of the 256 folders; done before failed before started."""
     found: dict[str, tuple[str, os.DirEntry[str]]] = {}
-    for entry in os.scandir(shelf):
+    with os.scandir(shelf) as entries:
+        here = list(entries)
+    for entry in here:
         run, _, ending = entry.name.partition(".")
         status = {"": "started", "json": "done", "failed.json": "failed"}.get(ending)
         if len(run) != 20 or status is None:
