@@ -24,6 +24,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
+from tests.hostile.tools import alter
 from tl_dyck.files import read_json
 from tl_dyck.models import get_config
 from tl_dyck.tasks import DyckTask
@@ -363,19 +364,6 @@ def test_a_folder_of_another_run_is_refused_and_kept(tiny, which, request):
 
 
 # --- damage ---------------------------------------------------------------------------------------------------------
-
-
-def alter(path: Path, *keys: object, value: object) -> None:
-    """Set (or delete, with ``...``) an entry deep in a JSON file."""
-    saved = json.loads(path.read_text())
-    where = saved
-    for key in keys[:-1]:
-        where = where[key]
-    if value is ...:
-        del where[keys[-1]]
-    else:
-        where[keys[-1]] = value
-    path.write_text(json.dumps(saved))
 
 
 @settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
