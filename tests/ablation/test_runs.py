@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 
 from tests.ablation.conftest import CONFIG
+from tests.recorded import numbers
 from tl_dyck.ablation import runs
 from tl_dyck.ablation.runs import AblateConfig, ablate_runs, find_runs, load_ablation
 from tl_dyck.files import CorruptFileError
@@ -22,6 +23,7 @@ def same(a: pd.DataFrame, b: pd.DataFrame) -> None:
 
 
 def test_experiment(ablation):
+    numbers.check("ablation", numbers.of_ablation(ablation))
     groups = [f"gpt, 1 layer × 3 heads, {task}" for task in ("dyck-2-4", "dyck-2-4-prefix")]
     assert ablation.models["group"].tolist() == [group for group in groups for _ in range(2)]
     heads = ablation.comparison.heads

@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
+from tests.recorded import numbers as recorded
 from tl_dyck.files import CorruptFileError
 from tl_dyck.language import DyckLanguage
 from tl_dyck.models import build_model, construct, get_config
@@ -395,6 +396,7 @@ def folder(tmp_path_factory):
 def test_everything_is_trained_measured_judged_and_kept(few, folder):
     done = reproduce(TINY, folder, n_jobs=1, progress=False)
     assert done.claims["name"].tolist() == ["variation-minimal", "contrastive-beta-complete", "theorem-2-loss"]
+    recorded.check("reproduction", recorded.of_reproduction(done))
     assert set(done.claims["verdict"]) <= set(VERDICTS)
     assert done.claims["reported"].tolist() == ["0.24", "", ""]
     assert len(done.evidence.models) == 12

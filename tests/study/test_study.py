@@ -10,6 +10,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from tests.recorded import numbers
 from tl_dyck.files import CorruptFileError
 from tl_dyck.models import get_config
 from tl_dyck.study import StudyConfig, findings, load_study, run_study
@@ -34,6 +35,10 @@ CONFIG = StudyConfig(
 @pytest.fixture(scope="module")
 def study(tmp_path_factory):
     return run_study(CONFIG, tmp_path_factory.mktemp("study"), n_jobs=1, progress=False)
+
+
+def test_the_numbers_are_those_of_before(tiny_study):
+    numbers.check("study", numbers.of_study(tiny_study))
 
 
 def test_every_run_is_there_whatever_came_of_it(study):

@@ -1,0 +1,97 @@
+"""What small runs gave before the engine was rebuilt, as plain JSON: tables without times, versions and paths.
+
+They were recorded at commit 963ac03 on an Intel Xeon at 2.5 GHz (AVX-512).
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from tl_dyck.text import TextTable, TextTraining
+
+FILE = Path(__file__).with_name("numbers.json")
+
+#: Not the same from run to run, or from one layout of folders to the next.
+_LEFT_OUT = (
+    *("seconds", "median_ms", "p95_ms", "interval_ms", "train_seconds", "folder", "model"),
+    # texts that another processor's rounding may change
+    *("worst_string", "worst_edits", "most_changed_string", "measured", "reading", "looks_like", "verdict"),
+)
+
+TABLE = TextTable(
+    objectives=("clean", "worst"),
+    ks=(1,),
+    seeds=(0, 1),
+    spaces=("dup:1,sub:1", "del:2,dup:2"),
+    training=TextTraining(steps=40, lr=2e-2),
+    model=(("d_model", 8),),
+    limit=12,
+)
+
+
+def rows_of(table: pd.DataFrame) -> list[dict[str, Any]]:
+    """A table as JSON values, in the order of its rows."""
+    kept = table.drop(columns=[name for name in _LEFT_OUT if name in table])
+    rows: list[dict[str, Any]] = json.loads(kept.to_json(orient="records", double_precision=15))
+    return rows
+
+
+def of_study(study: Any) -> dict[str, Any]:
+    """Every table of a study, and what its summary says."""
+    names = ("models", "heads", "variation", "certificates", "history")
+    facts = ("stack_chance", "families", "balance_and_length", "balance_and_change", "change_and_length")
+    summary = copy.deepcopy({name: study.summary[name] for name in facts})
+    for family in summary["families"].values():
+        family.pop("seconds", None)
+    return {**{name: rows_of(getattr(study, name)) for name in names}, "summary": summary}
+
+
+def of_reproduction(done: Any) -> dict[str, Any]:
+    """What was measured, and the verdicts."""
+    tables = {name: rows_of(getattr(done.evidence, name)) for name in ("models", "heads", "checkpoints")}
+    return {**tables, "claims": rows_of(done.claims)}
+
+
+def of_ablation(found: Any) -> dict[str, Any]:
+    """Head importance of several models. (No ranks: rounding may change those of heads that hardly differ.)"""
+    tables = {"models": found.models, "heads": found.comparison.heads}
+    tables |= {"trajectories": found.trajectories, "paths": found.paths}
+    return {name: rows_of(table) for name, table in tables.items()}
+
+
+def of_table(rows: pd.DataFrame) -> dict[str, Any]:
+    """Objectives against spaces."""
+    return {"rows": rows_of(rows)}
+
+
+def differences(now: Any, before: Any, where: str = "", *, within: float = 2e-3) -> Iterator[str]:
+    """Where two of these differ by more than what another processor's rounding grows to in some steps of training."""
+    if isinstance(before, dict) and isinstance(now, dict):
+        for name in before.keys() | now.keys():
+            if name not in before or name not in now:
+                yield f"{where}.{name} is only {'now' if name in now else 'before'}"
+            else:
+                yield from differences(now[name], before[name], f"{where}.{name}", within=within)
+    elif isinstance(before, list) and isinstance(now, list):
+        if len(before) != len(now):
+            yield f"{where}: {len(now)} entries, not {len(before)}"
+        for index, (one, other) in enumerate(zip(now, before, strict=False)):
+            yield from differences(one, other, f"{where}[{index}]", within=within)
+    elif isinstance(before, float) and isinstance(now, (int, float)):
+        if not math.isclose(now, before, rel_tol=within, abs_tol=within):
+            yield f"{where} is {now}, not {before}"
+    elif now != before:
+        yield f"{where} is {now!r}, not {before!r}"
+
+
+def check(name: str, now: dict[str, Any]) -> None:
+    """Fail if what was found is not what was found then."""
+    before = json.loads(FILE.read_text())[name]
+    assert list(differences(json.loads(json.dumps(now)), before, name)) == []
