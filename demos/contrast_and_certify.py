@@ -14,6 +14,7 @@ from dataclasses import replace
 import numpy as np
 
 from tl_dyck import run_study
+from tl_dyck.intervals import mean
 from tl_dyck.study import StudyConfig
 
 MEASURES = {
@@ -24,12 +25,6 @@ MEASURES = {
     "long_accuracy": "accuracy at 400-500",
     "accuracy": "accuracy",
 }
-
-
-def interval(values, rng):
-    """Mean and 95 % percentile bootstrap interval over seeds."""
-    low, high = np.quantile(rng.choice(values, (2000, len(values))).mean(1), (0.025, 0.975))
-    return values.mean(), low, high
 
 
 def main():
@@ -55,13 +50,13 @@ def main():
     print("weight   " + "".join(f"{title:>26}" for title in MEASURES.values()))
     rows = {}
     for weight, models in found.items():
-        rows[weight] = {name: interval(models[name].to_numpy(float), rng) for name in MEASURES}
-        cells = [f"{mean:.3f} [{low:.3f}, {high:.3f}]" for mean, low, high in rows[weight].values()]
+        rows[weight] = {name: mean(models[name], 2000, rng) for name in MEASURES}
+        cells = [estimate.text(".3f") for estimate in rows[weight].values()]
         print(f"{weight:<9g}" + "".join(f"{cell:>26}" for cell in cells))
 
     plain, most = rows[min(rows)], rows[max(rows)]
-    less = most["logit_change"][2] < plain["logit_change"][1]
-    more = most["certified_share"][1] > plain["certified_share"][2]
+    less = most["logit_change"].high < plain["logit_change"].low
+    more = most["certified_share"].low > plain["certified_share"].high
     print(
         f"\nWith the largest weight the worst change of a logit is {'' if less else 'not clearly '}smaller, and "
         f"{'' if more else 'not clearly '}more answers are proved to survive every insertion."

@@ -17,12 +17,12 @@ from typer.testing import CliRunner
 import tl_dyck.study.reproduce
 from tests.report.pages import Node, read_page
 from tl_dyck.cli import app
+from tl_dyck.intervals import regression
 from tl_dyck.report.reproducing import say_reproduction, write_reproduction
 from tl_dyck.study.reproduce import CLAIMS, VERDICTS, Reproduction, Scale, load_reproduction, reproduce
 from tl_dyck.study.reproduce import evidence as evidence_module
 from tl_dyck.study.reproduce import run as run_module
 from tl_dyck.study.reproduce.scales import groups_of
-from tl_dyck.study.reproduce.statistics import regression
 from tl_dyck.training import TrainConfig
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")

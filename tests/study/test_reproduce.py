@@ -17,6 +17,16 @@ from scipy import stats
 
 from tests.recorded import numbers as recorded
 from tl_dyck.files import CorruptFileError
+from tl_dyck.intervals import (
+    Estimate,
+    correlation,
+    difference,
+    distances,
+    drawn_pair_mean,
+    mean,
+    regression,
+    within_runs_correlation,
+)
 from tl_dyck.language import DyckLanguage
 from tl_dyck.models import build_model, construct, get_config
 from tl_dyck.registry import UnknownNameError
@@ -37,16 +47,6 @@ from tl_dyck.study.reproduce.evidence import Evidence, run_folder
 from tl_dyck.study.reproduce.measure import heads_of, probe_strings
 from tl_dyck.study.reproduce.rules import judge
 from tl_dyck.study.reproduce.scales import groups_of
-from tl_dyck.study.reproduce.statistics import (
-    Estimate,
-    correlation,
-    difference,
-    distances,
-    drawn_pair_mean,
-    mean,
-    regression,
-    within_runs_correlation,
-)
 from tl_dyck.tasks import DyckTask, load_task
 from tl_dyck.training import TrainConfig
 

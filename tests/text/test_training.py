@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from tests.docs.test_docs import DOCS, load
-from tests.test_cli import call, flat
 from tests.recorded import numbers
+from tests.test_cli import call, flat
 from tests.text.conftest import SYNONYMS
 from tl_dyck.files import CorruptFileError
 from tl_dyck.machine import cpu_name

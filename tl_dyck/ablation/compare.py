@@ -13,6 +13,7 @@ import pandas as pd
 from scipy import stats
 
 from tl_dyck.ablation.measure import FINETUNED, FROZEN, INTERPRETABILITY
+from tl_dyck.intervals import mean
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -155,8 +156,8 @@ def compare_importance(
             defined = each[np.isfinite(each).all(1)]
             row: dict[str, Any] = {"group": group, "a": a, "b": b}
             for index, name in enumerate(("spearman", "kendall")):
-                mean, low, high = _mean(defined[:, index], n_bootstrap, level, generator)
-                row |= {name: mean, f"{name}_low": low, f"{name}_high": high}
+                found = mean(defined[:, index], n_bootstrap, generator, level=level)
+                row |= {name: found.value, f"{name}_low": found.low, f"{name}_high": found.high}
             rows.append({**row, "n_models": len(models), "n_left_out": len(models) - len(defined)})
     return ImportanceComparison(heads=table, correlations=pd.DataFrame(rows, columns=list(_CORRELATIONS)), level=level)
 
@@ -183,19 +184,6 @@ def _correlations(a: np.ndarray, b: np.ndarray) -> tuple[float, float]:
     if len(a) < 3 or np.ptp(a) == 0 or np.ptp(b) == 0:
         return math.nan, math.nan
     return float(stats.spearmanr(a, b).statistic), float(stats.kendalltau(a, b).statistic)
-
-
-def _mean(
-    values: np.ndarray, n_bootstrap: int, level: float, generator: np.random.Generator
-) -> tuple[float, float, float]:
-    """Mean and percentile interval over resampled models; no interval for fewer than two."""
-    if not len(values):
-        return math.nan, math.nan, math.nan
-    if len(values) < 2:
-        return float(values.mean()), math.nan, math.nan
-    resampled = values[generator.integers(len(values), size=(n_bootstrap, len(values)))].mean(1)
-    low, high = np.quantile(resampled, [(1 - level) / 2, (1 + level) / 2])
-    return float(values.mean()), float(low), float(high)
 
 
 # --- in words ---------------------------------------------------------------------------------------------------------
@@ -272,9 +260,9 @@ def _recovered(found: ImportanceComparison, group: str, frozen: str) -> Answer:
     said, means = [], []
     for name in (frozen, "leave-one-out"):
         per_model = part.groupby("model", sort=False)[name].mean().dropna().to_numpy(float)
-        mean, low, high = _mean(per_model, 2000, found.level, np.random.default_rng(0))
-        means.append(mean)
-        said.append(f"{mean:.4f} [{low:.4f}, {high:.4f}]" if low <= high else f"{mean:.4f}")
+        cost = mean(per_model, 2000, level=found.level)
+        means.append(cost.value)
+        said.append(cost.text(".4f"))
     share = means[1] / means[0] if means[0] > 0 else math.nan
     text = (
         f"Doing without one head costs {said[0]} of the metric while all else stays ({frozen}, mean over heads and "
@@ -293,17 +281,16 @@ def _moved(found: ImportanceComparison, group: str) -> Answer | None:
     per_model = part.groupby("model", sort=False)["drift"].mean().dropna().to_numpy(float)
     if not len(per_model):
         return None
-    mean, low, high = _mean(per_model, 2000, found.level, np.random.default_rng(0))
-    interval = f" [{low:.2f}, {high:.2f}]" if low <= high else ""
-    text = f"While heads were removed, the patterns of those still open moved by {mean:.2f}{interval}"
+    moved = mean(per_model, 2000, level=found.level)
+    text = f"While heads were removed, the patterns of those still open moved by {moved.text()}"
     text += f" (squared Frobenius norm, mean of {len(per_model)} model{'s' * (len(per_model) != 1)})"
     if "drift-random" in part:
         chance = float(part["drift-random"].mean())
-        text += f", {mean / chance:.0%} of what patterns drawn at random differ by ({chance:.2f})"
+        text += f", {moved.value / chance:.0%} of what patterns drawn at random differ by ({chance:.2f})"
     if "drift-control" in part:
         text += f"; by fine-tuning alone, with no head removed, {part['drift-control'].mean():.2f}"
     question = "How far did the heads move meanwhile?"
-    return Answer(question=question, group=group, verdict=f"{mean:.2f}", text=text + ".")
+    return Answer(question=question, group=group, verdict=f"{moved.value:.2f}", text=text + ".")
 
 
 def _first(table: pd.DataFrame, names: Sequence[str]) -> str | None:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from tl_dyck.intervals import distances, regression
 from tl_dyck.report.figures import Figure, percent
 from tl_dyck.report.markup import element, for_plotly
 from tl_dyck.report.patterns import color_bar, heat_map, string_patterns
@@ -29,7 +30,6 @@ from tl_dyck.study.reproduce.evidence import Evidence
 from tl_dyck.study.reproduce.experiments import length_points
 from tl_dyck.study.reproduce.measure import INTERPRETABLE, REPLACEABLE
 from tl_dyck.study.reproduce.scales import contrastive_name
-from tl_dyck.study.reproduce.statistics import distances, regression
 from tl_dyck.tasks import load_task
 
 __all__ = ["reproduce_command", "reproduced_figures"]

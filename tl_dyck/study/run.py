@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,12 +10,12 @@ import numpy as np
 import pandas as pd
 
 from tl_dyck.files import ensure_folder, read_json
+from tl_dyck.intervals import correlation, mean
 from tl_dyck.machine import environment
 from tl_dyck.models import DyckTransformer, get_config
 from tl_dyck.probes import load_probe
 from tl_dyck.study.config import StudyConfig
 from tl_dyck.study.measure import measure
-from tl_dyck.study.ranks import spearman
 from tl_dyck.study.results import RECALLED_VARIATION, Study, as_table, run_folder, save_tables
 from tl_dyck.tasks import load_task
 from tl_dyck.training import load_result
@@ -142,8 +141,9 @@ def _family_intervals(models: pd.DataFrame, config: StudyConfig) -> dict[str, di
                 continue
             values = group[name].dropna().to_numpy(float)
             if len(values):
-                low, high = _bootstrap([values], lambda drawn: drawn.mean(-1), config.n_bootstrap, generator)
-                summary[str(family)][name] = {"mean": float(values.mean()), "low": low, "high": high}
+                found = mean(values, config.n_bootstrap, generator)
+                ends = (found.low, found.high) if found.n > 1 else (found.value,) * 2  # one seed has no interval
+                summary[str(family)][name] = {"mean": found.value, "low": ends[0], "high": ends[1]}
     return summary
 
 
@@ -157,19 +157,6 @@ def _correlation(models: pd.DataFrame, first: str, second: str, config: StudyCon
         x, y = group[first].to_numpy(float), group[second].to_numpy(float)
         if len(group) < 4 or np.ptp(x) == 0 or np.ptp(y) == 0:
             continue  # no correlation to speak of
-        low, high = _bootstrap([x, y], spearman, config.n_bootstrap, generator)
-        found[str(family)] = {"spearman": float(spearman(x, y)), "low": low, "high": high, "n": len(group)}
+        tie = correlation(x, y, config.n_bootstrap, generator)
+        found[str(family)] = {"spearman": tie.value, "low": tie.low, "high": tie.high, "n": tie.n}
     return found
-
-
-def _bootstrap(
-    samples: list[np.ndarray],
-    statistic: Callable[..., np.ndarray],
-    n_bootstrap: int,
-    generator: np.random.Generator,
-    level: float = 0.95,
-) -> tuple[float, float]:
-    """Percentile interval of a statistic over seeds; the samples are resampled together."""
-    index = generator.integers(len(samples[0]), size=(n_bootstrap, len(samples[0])))
-    low, high = np.quantile(statistic(*(sample[index] for sample in samples)), [(1 - level) / 2, (1 + level) / 2])
-    return float(low), float(high)

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tl_dyck.files import CorruptFileError, read_table, write_bytes
+from tl_dyck.intervals import mean
 from tl_dyck.sweep.spec import SweepError
 from tl_dyck.sweep.store import RESERVED, Store, run_id
 from tl_dyck.sweep.worker import row_of
@@ -36,7 +37,6 @@ _MIDDLE = ("seed", "status")
 _LAST = tuple(name for name in RESERVED if name not in _FIRST + _MIDDLE)
 _STAMP = " stamp"  # of the record that a row was read from; only in the file, and no name of a parameter
 _MEANS = ("metric", "n", "failed", "mean", "low", "high", "std")
-_DRAWN = 2_000_000  # numbers that are drawn at once
 
 
 def load_results(folder: str | Path, *, failures: bool = True) -> pd.DataFrame:
@@ -249,34 +249,13 @@ def aggregate(
                 values = group[name].dropna().astype(float).to_numpy()
             except (TypeError, ValueError) as error:
                 raise SweepError(f"{name!r} cannot be averaged: {error}") from error
-            low = high = float("nan")
-            if len(values) > 1:
-                low, high = np.quantile(_resampled_means(values, n_bootstrap, generator), [0.025, 0.975])
-            mean = float(values.mean()) if len(values) else float("nan")
+            found = mean(values, n_bootstrap, generator)
             std = float(values.std(ddof=1)) if len(values) > 1 else float("nan")
-            found = {
-                "metric": name,
-                "n": len(values),
-                "failed": failed,
-                "mean": mean,
-                "low": low,
-                "high": high,
-                "std": std,
-            }
-            rows.append({**named, **found})
+            rows.append(
+                {**named, "metric": name, "n": found.n, "failed": failed}
+                | {"mean": found.value, "low": found.low, "high": found.high, "std": std}
+            )
     return pd.DataFrame(rows)
-
-
-def _resampled_means(
-    values: np.ndarray[Any, np.dtype[np.float64]], n: int, generator: np.random.Generator
-) -> np.ndarray[Any, np.dtype[np.float64]]:
-    """Means of `n` samples with replacement, as large as `values`, a few at a time."""
-    at_once = max(1, _DRAWN // len(values))
-    parts = [
-        values[generator.integers(len(values), size=(min(at_once, n - start), len(values)))].mean(-1)
-        for start in range(0, n, at_once)
-    ]
-    return np.concatenate(parts)
 
 
 def _is_number(column: pd.Series) -> bool:

@@ -18,6 +18,7 @@ from rich.progress import track
 
 from tl_dyck.certify import Certificate, PerturbationSpace, certify_many
 from tl_dyck.files import CorruptFileError, ensure_folder, read_json, sha256, write_bytes, write_json
+from tl_dyck.intervals import mean
 from tl_dyck.machine import one_thread
 from tl_dyck.models.digest import weights_digest
 from tl_dyck.models.text import TextConfig, TextTransformer, load_text_model, save_text_model
@@ -227,9 +228,8 @@ def summarise(rows: pd.DataFrame, *, n_bootstrap: int = 2000, seed: int = 0) -> 
     for (k, space, objective), group in rows.groupby(["k", "space", "objective"], sort=False):
         row: dict[str, Any] = {"k": k, "space": space, "objective": objective, "n": len(group)}
         for name in ("clean", "certified", "interval"):
-            values = group[name].to_numpy()
-            low, high = np.quantile(rng.choice(values, (n_bootstrap, len(values))).mean(1), (0.025, 0.975))
-            row |= {name: group[name].mean(), f"{name}_low": low, f"{name}_high": high}
+            over_seeds = mean(group[name].to_numpy(), n_bootstrap, rng)
+            row |= {name: over_seeds.value, f"{name}_low": over_seeds.low, f"{name}_high": over_seeds.high}
         for name in ("undecided", "median_ms", "p95_ms", "interval_ms", "steps"):
             row[name] = group[name].mean()
         row |= {"enumerated": int(group["enumerated"].sum()), "disagreements": int(group["disagreements"].sum())}

@@ -16,6 +16,7 @@ from jaxtyping import Float, Int
 from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
+from tl_dyck.intervals import mean_over_pairs
 from tl_dyck.machine import one_thread
 from tl_dyck_hooks.probes.activations import as_tokens, attention_patterns
 
@@ -107,8 +108,8 @@ def attention_variation(
             pairing = linear_sum_assignment(cost[layer])
             matched[a, b, layer] = matched[b, a, layer] = cost[layer][pairing].mean()
     generator = np.random.default_rng(seed)
-    mean, interval = _mean_over_pairs(same, n_bootstrap, level, generator)
-    mean_matched, interval_matched = _mean_over_pairs(matched, n_bootstrap, level, generator)
+    mean, interval = mean_over_pairs(same, n_bootstrap, generator, level=level)
+    mean_matched, interval_matched = mean_over_pairs(matched, n_bootstrap, generator, level=level)
     return AttentionVariation(
         mean=mean,
         interval=interval,
@@ -128,18 +129,3 @@ def random_attention_variation(n_positions: int) -> float:
     them, and the difference of two twice the variance: ``Σ_m 2(m − 1) / (m(m + 1))``, m = 1..n_positions.
     """
     return sum(2 * (m - 1) / (m * (m + 1)) for m in range(1, n_positions + 1))
-
-
-def _mean_over_pairs(
-    distance: Float[np.ndarray, "model model *rest"], n_bootstrap: int, level: float, generator: np.random.Generator
-) -> tuple[np.ndarray, np.ndarray]:
-    """Mean over pairs of different models, and its bootstrap percentile interval over models (last axis: low, high)."""
-    n = len(distance)
-    counts = generator.multinomial(n, np.full(n, 1 / n), size=n_bootstrap).astype(float)
-    counts = counts[(counts > 0).sum(1) > 1]  # a resample of one model alone has no pairs
-    weights = np.einsum("sa,sb->sab", counts, counts) * (1 - np.eye(n))
-    weights /= weights.sum((1, 2), keepdims=True)
-    resampled = np.einsum("sab,ab...->s...", weights, distance)
-    tail = (1 - level) / 2
-    interval = np.moveaxis(np.quantile(resampled, [tail, 1 - tail], axis=0), 0, -1)
-    return distance.sum((0, 1)) / (n * (n - 1)), interval if n > 2 else np.full_like(interval, np.nan)

@@ -11,11 +11,11 @@ import pandas as pd
 from jaxtyping import Float
 
 from tl_dyck.files import read_json, read_tensors
+from tl_dyck.intervals import Estimate, mean
 from tl_dyck.models import load_model
 from tl_dyck.probes import load_probe
 from tl_dyck.study.reproduce.measure import MEASURES, PATTERNS, probe_strings
 from tl_dyck.study.reproduce.scales import Group, Scale, groups_of
-from tl_dyck.study.reproduce.statistics import Estimate, mean
 
 __all__ = ["Evidence", "Variation", "read_evidence", "run_folder"]
 

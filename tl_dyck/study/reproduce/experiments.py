@@ -6,11 +6,7 @@ import itertools
 
 import numpy as np
 
-from tl_dyck.study.reproduce.evidence import Evidence
-from tl_dyck.study.reproduce.measure import INTERPRETABLE, LEARNED, REPLACEABLE
-from tl_dyck.study.reproduce.rules import Measured
-from tl_dyck.study.reproduce.scales import contrastive_name, length_name
-from tl_dyck.study.reproduce.statistics import (
+from tl_dyck.intervals import (
     Estimate,
     correlation,
     difference,
@@ -20,6 +16,10 @@ from tl_dyck.study.reproduce.statistics import (
     mean,
     within_runs_correlation,
 )
+from tl_dyck.study.reproduce.evidence import Evidence
+from tl_dyck.study.reproduce.measure import INTERPRETABLE, LEARNED, REPLACEABLE
+from tl_dyck.study.reproduce.rules import Measured
+from tl_dyck.study.reproduce.scales import contrastive_name, length_name
 
 __all__ = [
     "accuracy",

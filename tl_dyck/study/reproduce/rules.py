@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, final
 
-from tl_dyck.study.reproduce.statistics import Estimate
+from tl_dyck.intervals import Estimate
 
 __all__ = ["VERDICTS", "Claim", "Measured", "Rule", "judge"]
 

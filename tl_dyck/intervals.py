@@ -1,0 +1,206 @@
+"""Bootstrap intervals over seeds: the one place where anything is resampled.
+
+Every interval is a percentile interval of 95 % unless a level is given. What is resampled are models, that is seeds: a
+mean over them (by SciPy), a correlation of two measures of the same models, a mean over pairs of models. Where several
+rows belong to one seed, its rows are resampled together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+from jaxtyping import Float, Int
+from scipy import stats
+
+__all__ = [
+    "Estimate",
+    "correlation",
+    "difference",
+    "distances",
+    "drawn_pair_mean",
+    "estimate",
+    "mean",
+    "mean_over_pairs",
+    "regression",
+    "spearman",
+    "within_runs_correlation",
+]
+
+_LEVEL = 0.95
+_DRAWN = 2_000_000  # numbers that are drawn at once
+
+Source = int | np.random.Generator
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Estimate:
+    """A number with its bootstrap interval; NaN where there is none.
+
+    Attributes:
+        value: the estimate.
+        low: lower end.
+        high: upper end.
+        n: number of seeds behind it.
+    """
+
+    value: float
+    low: float
+    high: float
+    n: int
+
+    def text(self, form: str = ".2f") -> str:
+        """``0.12 [0.10, 0.15]``."""
+        if self.low != self.low:
+            return f"{self.value:{form}}"
+        return f"{self.value:{form}} [{self.low:{form}}, {self.high:{form}}]"
+
+
+Values = Float[np.ndarray, " n"]
+
+
+def mean(
+    values: Sequence[float] | np.ndarray, n_bootstrap: int, source: Source = 0, *, level: float = _LEVEL
+) -> Estimate:
+    """Mean over seeds; no interval for fewer than two, and nothing at all for none.
+
+    Args:
+        values: one for each seed.
+        n_bootstrap: resamples.
+        source: a seed, or a generator that is advanced.
+        level: of the interval.
+    """
+    sample = np.asarray(values, dtype=float)
+    if len(sample) < 2:
+        value = float(sample[0]) if len(sample) else float("nan")
+        return Estimate(value=value, low=float("nan"), high=float("nan"), n=len(sample))
+    found = stats.bootstrap(
+        (sample,),
+        np.mean,
+        n_resamples=n_bootstrap,
+        confidence_level=level,
+        method="percentile",
+        random_state=np.random.default_rng(source),
+        batch=max(1, _DRAWN // len(sample)),
+    ).confidence_interval
+    return Estimate(value=float(sample.mean()), low=float(found.low), high=float(found.high), n=len(sample))
+
+
+def difference(
+    after: Sequence[float] | np.ndarray, before: Sequence[float] | np.ndarray, n_bootstrap: int, source: Source = 0
+) -> Estimate:
+    """Difference of means; of the same seeds, so that they are resampled in pairs."""
+    pairs = np.asarray(after, dtype=float) - np.asarray(before, dtype=float)
+    return mean(pairs, n_bootstrap, source)
+
+
+def spearman(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Spearman's rank correlation along the last axis; 0 where one of the two does not vary."""
+    ranks = stats.rankdata(x, axis=-1), stats.rankdata(y, axis=-1)
+    a, b = (rank - rank.mean(-1, keepdims=True) for rank in ranks)
+    norm = np.sqrt((a**2).sum(-1) * (b**2).sum(-1))
+    rho: np.ndarray = np.divide((a * b).sum(-1), norm, out=np.zeros(norm.shape), where=norm > 0)
+    return rho
+
+
+def correlation(
+    x: np.ndarray, y: np.ndarray, n_bootstrap: int, source: Source = 0, clusters: np.ndarray | None = None
+) -> Estimate:
+    """Spearman's rank correlation; resampled are models, or whole clusters of models.
+
+    A resample in which one of the two does not vary counts as no correlation.
+    """
+    generator = np.random.default_rng(source)
+    if clusters is None:
+        index = generator.integers(len(x), size=(n_bootstrap, len(x)))
+        return estimate(float(spearman(x, y)), spearman(x[index], y[index]), len(x))
+    kinds = [np.flatnonzero(clusters == name) for name in np.unique(clusters)]
+    drawn = []
+    for _ in range(n_bootstrap):
+        rows = np.concatenate([kinds[index] for index in generator.integers(len(kinds), size=len(kinds))])
+        drawn.append(float(spearman(x[rows], y[rows])))
+    return estimate(float(spearman(x, y)), np.array(drawn), len(kinds))
+
+
+def within_runs_correlation(
+    runs: Sequence[tuple[np.ndarray, np.ndarray]], n_bootstrap: int, source: Source = 0
+) -> Estimate:
+    """Mean over runs of the rank correlation within a run; resampled are runs."""
+    return mean([float(spearman(x, y)) for x, y in runs], n_bootstrap, source)
+
+
+def regression(
+    x: np.ndarray, y: np.ndarray, at: np.ndarray, n_bootstrap: int, source: Source = 0
+) -> tuple[Values, Values, Values]:
+    """The least-squares line at some places, and the bootstrap interval of its height there: (line, low, high)."""
+    generator = np.random.default_rng(source)
+    heights = []
+    for _ in range(n_bootstrap):
+        rows = generator.integers(len(x), size=len(x))
+        if np.ptp(x[rows]) > 0:  # else there is no line
+            heights.append(_line(x[rows], y[rows], at))
+    low, high = np.quantile(heights, _tails(_LEVEL), axis=0) if heights else (np.full(len(at), np.nan),) * 2
+    return _line(x, y, at), low, high
+
+
+def _line(x: np.ndarray, y: np.ndarray, at: np.ndarray) -> Values:
+    centred = x - x.mean()
+    slope = (centred * y).sum() / (centred**2).sum()
+    line: np.ndarray = y.mean() + slope * (at - x.mean())
+    return line
+
+
+def estimate(value: float, drawn: np.ndarray, n: int, *, level: float = _LEVEL) -> Estimate:
+    """A number with the percentile interval of its resamples, those that are not finite left out."""
+    known = drawn[np.isfinite(drawn)]
+    low, high = np.quantile(known, _tails(level)) if len(known) else (np.nan, np.nan)
+    return Estimate(value=value, low=float(low), high=float(high), n=n)
+
+
+def _tails(level: float) -> tuple[float, float]:
+    return (1 - level) / 2, (1 + level) / 2
+
+
+# --- pairs of models --------------------------------------------------------------------------------------------------
+
+
+def distances(a: Float[np.ndarray, "a *rest"], b: Float[np.ndarray, "b *rest"]) -> Float[np.ndarray, "a b"]:
+    """Squared Frobenius norm of the difference of each pattern of one kind and each of another."""
+    found: np.ndarray = ((a[:, None] - b[None]) ** 2).reshape(len(a), len(b), -1).sum(-1)
+    return found
+
+
+def drawn_pair_mean(
+    matrix: Float[np.ndarray, "a b"], rows: Int[np.ndarray, " x"], columns: Int[np.ndarray, " y"], same: bool
+) -> float:
+    """Mean of a matrix of distances over drawn rows and columns.
+
+    If rows and columns are the same models, a model and itself are no pair, however often it was drawn.
+    """
+    counts = (np.bincount(drawn, minlength=size) for drawn, size in zip((rows, columns), matrix.shape, strict=True))
+    weight = np.outer(*counts).astype(float)
+    if same:
+        np.fill_diagonal(weight, 0)
+    total = weight.sum()
+    return float((weight * matrix).sum() / total) if total > 0 else float("nan")
+
+
+def mean_over_pairs(
+    distance: Float[np.ndarray, "model model *rest"], n_bootstrap: int, source: Source = 0, *, level: float = _LEVEL
+) -> tuple[np.ndarray, np.ndarray]:
+    """Mean over pairs of different models, and its interval over resampled models (last axis: low, high).
+
+    A model that was drawn twice makes no pair with itself; a resample of one model alone has no pairs. With two models
+    every resample has the same pair, and the interval is NaN.
+    """
+    n = len(distance)
+    counts = np.random.default_rng(source).multinomial(n, np.full(n, 1 / n), size=n_bootstrap).astype(float)
+    counts = counts[(counts > 0).sum(1) > 1]
+    weights = np.einsum("sa,sb->sab", counts, counts) * (1 - np.eye(n))
+    weights /= weights.sum((1, 2), keepdims=True)
+    resampled = np.einsum("sab,ab...->s...", weights, distance)
+    interval = np.moveaxis(np.quantile(resampled, _tails(level), axis=0), 0, -1)
+    return distance.sum((0, 1)) / (n * (n - 1)), interval if n > 2 else np.full_like(interval, np.nan)
