@@ -15,7 +15,7 @@ import numpy as np
 
 from tl_dyck import run_study
 from tl_dyck.intervals import mean
-from tl_dyck.study import StudyConfig
+from tl_dyck.studies import StudyConfig
 
 MEASURES = {
     "certified_share": "certified",

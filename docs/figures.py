@@ -182,7 +182,7 @@ def rendered(readme: str) -> str:
 
 def record_study(folder: Path) -> dict[str, Any]:
     """What `tl-dyck study` left."""
-    from tl_dyck.study import findings, load_study
+    from tl_dyck.studies import findings, load_study
     from tl_dyck.tasks import load_task
 
     done = load_study(folder)
@@ -225,7 +225,7 @@ def record_claims(folder: Path) -> dict[str, Any]:
 
 def record_contrast(folder: Path) -> dict[str, Any]:
     """What `demos/contrast_and_certify.py` left."""
-    from tl_dyck.study import load_study
+    from tl_dyck.studies import load_study
 
     found = {float(path.name.partition("-")[2]): load_study(path) for path in folder.glob("weight-*")}
     rows = []

@@ -6,6 +6,7 @@ import os
 import signal
 import threading
 from collections.abc import Generator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 # Before anything imports these libraries: tests never reach for the network, and two workers share two cores
@@ -21,7 +22,7 @@ from hypothesis import HealthCheck, settings
 from jaxtyping import install_import_hook
 
 if TYPE_CHECKING:
-    from tl_dyck.study import Study
+    from tl_dyck.studies import Study
 
 # Shells start what runs in the background with Ctrl-C ignored, and children inherit that; some tests press it.
 if threading.current_thread() is threading.main_thread():
@@ -30,9 +31,17 @@ if threading.current_thread() is threading.main_thread():
 if os.environ["TL_DYCK_TEST_THREADS"] == "1":
     torch.set_num_threads(1)
 
-# Annotations, with their shapes, are checked at every call while tests run. (Not by the option --jaxtyping-packages:
-# older releases of jaxtyping read it after the conftest.py of the folders that the command line names.)
-install_import_hook(["tl_dyck", "tl_dyck_hooks"], "beartype.beartype")
+# Annotations are checked at every call while tests run, in every module that has shapes; the types of the others are
+# mypy's. (Not by the option --jaxtyping-packages: older releases of jaxtyping read it after the conftest.py of the
+# folders that the command line names.)
+ROOT = Path(__file__).parents[1]
+SHAPED = [
+    ".".join(path.relative_to(root).with_suffix("").parts)
+    for root in (ROOT, ROOT / "hooks")
+    for path in root.glob("tl_dyck*/**/*.py")
+    if path.stem != "__init__" and "jaxtyping" in path.read_text(encoding="utf-8")
+]
+install_import_hook(SHAPED, "beartype.beartype")
 
 # The same examples on every run; HYPOTHESIS_PROFILE=explore looks at others (and so, for longer, do the fuzz scripts).
 # No health check of speed: how fast an example is drawn depends on what else the machine does.
@@ -72,7 +81,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
 @pytest.fixture(scope="session")
 def tiny_study(tmp_path_factory: pytest.TempPathFactory) -> Study:
     """A real study that takes a second or two: for who needs one, not for its numbers. Leave its folder as it is."""
-    from tl_dyck.study import StudyConfig, run_study
+    from tl_dyck.studies import Measurement, StudyConfig, run_study
     from tl_dyck.training import TrainConfig
 
     config = StudyConfig(
@@ -80,11 +89,7 @@ def tiny_study(tmp_path_factory: pytest.TempPathFactory) -> Study:
         seeds=(0, 1, 4),
         # so low a target is reached in the first steps
         training=TrainConfig(steps=20, batch_size=16, check_every=5, check_size=50, min_steps=10, target=0.01),
-        n_accuracy=100,
-        n_long=10,
-        n_strings=50,
-        n_certified=3,
-        n_inserted=1,
+        measurement=Measurement(n_accuracy=100, n_long=10, n_strings=50, n_certified=3, n_inserted=1),
         n_bootstrap=50,
     )
     return run_study(config, tmp_path_factory.mktemp("tiny") / "study", n_jobs=1, progress=False)

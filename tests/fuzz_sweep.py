@@ -19,7 +19,7 @@ from pathlib import Path
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from tests.sweep.toys import storm
+from tests.runs.toys import storm
 
 
 def main() -> None:

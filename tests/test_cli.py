@@ -14,12 +14,12 @@ import pytest
 from typer.testing import CliRunner, Result
 
 import tl_dyck
-import tl_dyck.study
+import tl_dyck.studies
 from tl_dyck.cli import app
 from tl_dyck.models import load_model, models
 from tl_dyck.registry import Registry
-from tl_dyck.study import Study, StudyConfig, findings
-from tl_dyck.study.results import run_folder
+from tl_dyck.studies import Study, StudyConfig, findings
+from tl_dyck.studies.results import run_folder
 from tl_dyck.tasks import list_tasks
 from tl_dyck.training import TrainConfig, load_result
 from tl_dyck.training.seeds import TrainingFailedError
@@ -121,7 +121,7 @@ def test_study_asks_for_what_was_typed_and_says_what_was_found(tiny_study, tmp_p
         asked.update(config=config, folder=folder, **options)
         return replace(tiny_study, folder=shutil.copytree(tiny_study.folder, folder))
 
-    monkeypatch.setattr(tl_dyck.study, "run_study", run_study)
+    monkeypatch.setattr(tl_dyck.studies, "run_study", run_study)
     out = tmp_path / "a rather long name of a folder, for paths must not be broken into lines" / "study"
     words = (
         "--task",
@@ -290,7 +290,7 @@ def raising(monkeypatch, error):
     def run_study(*arguments, **options):
         raise error
 
-    monkeypatch.setattr(tl_dyck.study, "run_study", run_study)
+    monkeypatch.setattr(tl_dyck.studies, "run_study", run_study)
 
 
 def test_stopping_says_how_to_go_on(monkeypatch):

@@ -16,8 +16,8 @@ from tl_dyck.certify import Certificate, InsertMatchedPairs, PerturbationSpace, 
 from tl_dyck.models import load_model
 from tl_dyck.report import certifying
 from tl_dyck.rnn import RNNConfig, TwoLayerRNN, load_rnn, save, weight_shapes
-from tl_dyck.study import Study
-from tl_dyck.study.results import run_folder
+from tl_dyck.studies import Study
+from tl_dyck.studies.results import run_folder
 
 WORDS = ("<unk>", "the", "film", "movie", "was", "good", "bad", "fine")
 

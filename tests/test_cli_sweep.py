@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from tests.test_cli import call, flat
-from tl_dyck.sweep import experiments, load_results
+from tl_dyck.runs import experiments, load_results
 
 
 @pytest.fixture(autouse=True)
@@ -121,7 +121,7 @@ def test_merge_says_which_links_it_skipped(file, tmp_path):
 
 
 def test_nothing_to_show_yet(file, tmp_path, monkeypatch):
-    monkeypatch.setattr("tl_dyck.sweep.execute._carry_out", lambda *_: [])
+    monkeypatch.setattr("tl_dyck.runs.execute._carry_out", lambda *_: [])
     one_job(file, "-o", tmp_path / "empty")
     assert "No run has ended yet." in flat(call("sweep", "results", tmp_path / "empty").output)
     assert "12 runs: 12 waiting" in flat(call("sweep", "status", tmp_path / "empty").output)

@@ -53,8 +53,8 @@ _EXPORTS = {
     "export_rnn": "tl_dyck.rnn",
     "load_rnn": "tl_dyck.rnn",
     # the study
-    "run_study": "tl_dyck.study",
-    "run_sweep": "tl_dyck.sweep",
+    "run_study": "tl_dyck.studies",
+    "run_sweep": "tl_dyck.runs",
     # plugging in one's own
     "Registry": "tl_dyck.registry",
     "RegistryError": "tl_dyck.registry",
@@ -63,7 +63,7 @@ _EXPORTS = {
     "register_model": "tl_dyck.models:models.register",
     "register_probe": "tl_dyck.probes:probes.register",
     "register_certifier": "tl_dyck.certify:certifiers.register",
-    "register_experiment": "tl_dyck.sweep.experiments:experiments.register",
+    "register_experiment": "tl_dyck.runs.experiments:experiments.register",
 }
 
 # Subpackages that ``import tl_dyck; tl_dyck.rnn`` reaches without a second import statement.
@@ -112,9 +112,9 @@ if TYPE_CHECKING:
     from tl_dyck.rnn import TwoLayerRNN as TwoLayerRNN
     from tl_dyck.rnn import export_rnn as export_rnn
     from tl_dyck.rnn import load_rnn as load_rnn
-    from tl_dyck.study import run_study as run_study
-    from tl_dyck.sweep import run_sweep as run_sweep
-    from tl_dyck.sweep.experiments import experiments as _experiments
+    from tl_dyck.runs import run_sweep as run_sweep
+    from tl_dyck.runs.experiments import experiments as _experiments
+    from tl_dyck.studies import run_study as run_study
     from tl_dyck.tasks import DyckTask as DyckTask
     from tl_dyck.tasks import list_tasks as list_tasks
     from tl_dyck.tasks import load_task as load_task

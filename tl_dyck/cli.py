@@ -103,7 +103,7 @@ def study(
     from tl_dyck.report import write_report
     from tl_dyck.report.commands import parse_seeds, with_steps
     from tl_dyck.report.terminal import say_study
-    from tl_dyck.study import StudyConfig, run_study
+    from tl_dyck.studies import StudyConfig, run_study
 
     config = StudyConfig(task=task, seeds=parse_seeds(seeds))
     config = replace(config, training=with_steps(config.training, steps))
@@ -124,7 +124,7 @@ def report(
     """Write the report of a finished study again, without training."""
     from tl_dyck.report import write_report
     from tl_dyck.report.terminal import say_study
-    from tl_dyck.study import load_study
+    from tl_dyck.studies import load_study
 
     done = load_study(results.parent if results.name == "results.json" else results)
     say_study(done, write_report(done, out))
@@ -368,7 +368,7 @@ def reproduce(
     Writes [bold]reproduce.html[/bold], claims.md and claims.json. What is already in the folder is kept.
     """
     from tl_dyck.report.reproducing import say_reproduction, write_reproduction
-    from tl_dyck.study.reproduce import reproduce as run
+    from tl_dyck.studies.paper import reproduce as run
 
     done = run(scale, out, n_jobs=jobs, device=_device(device))
     say_reproduction(done, write_reproduction(done))
@@ -400,7 +400,7 @@ def _is_ours(error: Exception) -> bool:
     """Of RuntimeErrors and ImportErrors only those are the user's business that we raise on purpose."""
     if isinstance(error, ImportError):
         from tl_dyck.rnn.onnx import MissingOnnxError
-        from tl_dyck.sweep.backends import MissingBackendError
+        from tl_dyck.runs.backends import MissingBackendError
 
         return isinstance(error, (MissingOnnxError, MissingBackendError))
     if isinstance(error, RuntimeError):

@@ -113,7 +113,8 @@ def table(
     """Objectives against spaces: clean and certified accuracy, over seeds; resumes where it was stopped."""
     from tl_dyck.report.commands import parse_seeds
     from tl_dyck.report.texts import say_text_table
-    from tl_dyck.text import TextTable, TextTraining
+    from tl_dyck.studies.sentences import TextTable
+    from tl_dyck.text import TextTraining
 
     wanted = TextTable(
         objectives=tuple(name.strip() for name in objectives.split(",")),

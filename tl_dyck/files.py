@@ -35,6 +35,7 @@ __all__ = [
     "one_line",
     "read_json",
     "read_regular",
+    "read_sealed",
     "read_table",
     "read_tensors",
     "read_text",
@@ -44,6 +45,7 @@ __all__ = [
     "sha256",
     "write_bytes",
     "write_json",
+    "write_sealed",
     "write_tensors",
 ]
 
@@ -285,6 +287,34 @@ def read_json(path: str | Path, most: int = LARGEST_JSON) -> Any:
         return json.loads(data)
     except (ValueError, RecursionError) as error:  # bad UTF-8, bad JSON, absurd nesting
         raise CorruptFileError(f"{str(path)!r} is not valid JSON: {one_line(error)}") from error
+
+
+def write_sealed(path: str | Path, values: Mapping[str, Any]) -> None:
+    """Write a JSON object with a digest of its content and of the folder that it is written for."""
+    path = Path(path)
+    write_json(path, {**values, "digest": _seal(path, values)})
+
+
+def read_sealed(path: str | Path) -> dict[str, Any]:
+    """Read what `write_sealed` wrote.
+
+    Raises:
+        CorruptFileError: missing, altered, or of another folder.
+    """
+    path = Path(path)
+    saved = read_json(path)
+    digest = saved.pop("digest", None) if isinstance(saved, dict) else None
+    try:
+        sound = digest is not None and digest == _seal(path, saved)
+    except (ValueError, RecursionError):  # NaN, infinities, absurd nesting
+        sound = False
+    if not sound:
+        raise CorruptFileError(f"{str(path)!r} was altered, or copied from elsewhere")
+    return saved  # type: ignore[no-any-return]
+
+
+def _seal(path: Path, values: Mapping[str, Any]) -> str:
+    return sha256({"folder": path.parent.name, "values": dict(values)})
 
 
 def write_tensors(path: str | Path, tensors: Mapping[str, torch.Tensor]) -> str:

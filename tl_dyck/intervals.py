@@ -13,7 +13,6 @@ from typing import final
 
 import numpy as np
 from jaxtyping import Float, Int
-from scipy import stats
 
 __all__ = [
     "Estimate",
@@ -77,6 +76,8 @@ def mean(
     if len(sample) < 2:
         value = float(sample[0]) if len(sample) else float("nan")
         return Estimate(value=value, low=float("nan"), high=float("nan"), n=len(sample))
+    from scipy import stats  # takes half a second, and what is imported with this module seldom needs it
+
     found = stats.bootstrap(
         (sample,),
         np.mean,
@@ -99,6 +100,8 @@ def difference(
 
 def spearman(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     """Spearman's rank correlation along the last axis; 0 where one of the two does not vary."""
+    from scipy import stats
+
     ranks = stats.rankdata(x, axis=-1), stats.rankdata(y, axis=-1)
     a, b = (rank - rank.mean(-1, keepdims=True) for rank in ranks)
     norm = np.sqrt((a**2).sum(-1) * (b**2).sum(-1))

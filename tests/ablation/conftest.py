@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,8 +13,8 @@ import torch
 from transformer_lens import HookedTransformer, HookedTransformerConfig
 
 from tl_dyck.ablation import FinetuneConfig
-from tl_dyck.ablation.runs import AblateConfig, Ablation, run_experiment
 from tl_dyck.models import build_model, get_config
+from tl_dyck.studies.heads import AblateConfig, Ablation, run_experiment
 from tl_dyck.training import TrainConfig
 
 SMALL = FinetuneConfig(penalties=(0.1, 0.2), steps=2, batch_size=4, n_eval=6)
@@ -100,8 +101,12 @@ def tokens_for() -> Callable[..., torch.Tensor]:
 @pytest.fixture(scope="session")
 def ablation(tmp_path_factory: pytest.TempPathFactory) -> Ablation:
     """A tiny experiment: one depth, two tasks, two seeds."""
+    return experiment(tmp_path_factory.mktemp("experiment"))
+
+
+def experiment(folder: Path) -> Ablation:
     return run_experiment(
-        tmp_path_factory.mktemp("experiment"),
+        folder,
         seeds=(0, 3),
         layers=(1,),
         n_heads=3,

@@ -17,10 +17,10 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from tests.report.pages import Node, read_page
-from tl_dyck.ablation.runs import Ablation, load_ablation
 from tl_dyck.cli import app
 from tl_dyck.report.ablating import write_ablation
 from tl_dyck.report.heads import ablate_command, ablation_figures, ablation_section
+from tl_dyck.studies.heads import Ablation, load_ablation
 
 EVIL = '<img src=x onerror=alert(1)>"</script><b>'
 

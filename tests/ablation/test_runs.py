@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import json
 import shutil
-from pathlib import Path
 
 import pandas as pd
 import pytest
 
-from tests.ablation.conftest import CONFIG
+from tests.ablation.conftest import CONFIG, experiment
 from tests.recorded import numbers
-from tl_dyck.ablation import runs
-from tl_dyck.ablation.runs import AblateConfig, ablate_runs, find_runs, load_ablation
 from tl_dyck.files import CorruptFileError
 from tl_dyck.models import build_model, get_config, save_model
+from tl_dyck.runs import FailedRunsError, sweep_status
+from tl_dyck.runs.saved import find_models
+from tl_dyck.studies import heads
+from tl_dyck.studies.heads import AblateConfig, ablate_runs, load_ablation
 from tl_dyck.tasks import load_task
 
 
@@ -32,16 +33,16 @@ def test_experiment(ablation):
     assert {"zero", "gates", "leave-one-out", "stack-likeness", "entropy", "drift"} <= set(heads)
     assert set(ablation.trajectories["model"]) == set(ablation.models["model"])
     assert ablation.models["accuracy"].between(0, 1).all()
-    runs_of = [path for source in ablation.sources for path in find_runs(Path(source))]
-    assert [path.as_posix() for path in runs_of] == ablation.models["folder"].tolist()
+    found = [model for source in ablation.sources for model in find_models(source)]
+    assert [model.folder.resolve().as_posix() for model in found] == ablation.models["folder"].tolist()
 
 
 def test_it_is_kept_and_not_measured_again(ablation, monkeypatch):
     def fails(*arguments, **options):
         raise AssertionError("measured again")
 
-    monkeypatch.setattr(runs, "measure_heads", fails)
-    again = ablate_runs(ablation.sources, ablation.folder, config=CONFIG, n_jobs=1, progress=False)
+    monkeypatch.setattr(heads, "measure_heads", fails)
+    again = experiment(ablation.folder)
     loaded = load_ablation(ablation.folder)
     for found in (again, loaded):
         same(found.comparison.heads, ablation.comparison.heads)
@@ -57,9 +58,23 @@ def test_it_is_kept_and_not_measured_again(ablation, monkeypatch):
     assert "torch" in saved["versions"]
 
 
-def test_other_options_do_not_mix(ablation):
-    with pytest.raises(CorruptFileError, match="another model, task or configuration"):
-        ablate_runs(ablation.sources, ablation.folder, config=AblateConfig(n=3), n_jobs=1, progress=False)
+def test_saved_models_give_what_they_gave_as_they_were_trained(ablation, tmp_path):
+    """Found in the folder of the experiment, measured as closely: the same numbers; as closely as else: others."""
+    config = AblateConfig(finetune=None, leave_one_out=None, n=CONFIG.n, n_bootstrap=5)
+    again = ablate_runs([ablation.folder], tmp_path, config=config, n_jobs=1, progress=False)
+    mine, theirs = again.comparison.heads, ablation.comparison.heads
+    for name in ("zero", "mean", "resample", "gradient", "stack-likeness", "entropy"):
+        assert mine[name].tolist() == theirs[name].tolist()
+    assert again.models["accuracy"].between(0, 1).all()
+    fewer = ablate_runs(
+        [ablation.folder],
+        tmp_path,
+        config=AblateConfig(finetune=None, leave_one_out=None, n=3),
+        n_jobs=1,
+        progress=False,
+    )
+    assert fewer.comparison.heads["zero"].tolist() != mine["zero"].tolist()
+    assert sweep_status(tmp_path).others == 4
 
 
 def test_a_model_alone(tmp_path):
@@ -75,38 +90,25 @@ def test_a_model_alone(tmp_path):
         [tmp_path / "mine"], tmp_path / "b", task="dyck-2-4-prefix", config=config, n_jobs=1, progress=False
     )
     assert not other.comparison.heads["zero"].equals(found.comparison.heads["zero"])
-    with pytest.raises(ValueError, match="task 'dyck-3-4'"):
-        ablate_runs([tmp_path / "mine"], tmp_path / "c", task=load_task("dyck-3-4"), config=config, n_jobs=1)
+    with pytest.raises(FailedRunsError, match="task 'dyck-3-4'"):
+        ablate_runs(
+            [tmp_path / "mine"], tmp_path / "c", task=load_task("dyck-3-4"), config=config, n_jobs=1, progress=False
+        )
     with pytest.raises(ValueError, match="named twice"):
         ablate_runs([tmp_path / "mine"] * 2, tmp_path / "d", config=config, n_jobs=1)
 
 
-def test_what_was_measured_otherwise_is_refused(tmp_path):
-    """On a model of the same weights with other settings, or by another version."""
+def test_what_was_measured_otherwise_is_another_run(tmp_path):
+    """A model of the same weights with other settings, in the same place."""
     config = AblateConfig(finetune=None, leave_one_out=None, n=6, n_bootstrap=5)
 
     def ablate(**options):
         save_model(build_model(get_config("gpt", "dyck-2-4", n_heads=2, d_model=8, **options)), tmp_path / "mine")
-        ablate_runs([tmp_path / "mine"], tmp_path / "a", config=config, n_jobs=1, progress=False)
+        return ablate_runs([tmp_path / "mine"], tmp_path / "a", config=config, n_jobs=1, progress=False)
 
-    ablate()
-    with pytest.raises(CorruptFileError, match="of another model, task"):
-        ablate(eps=0.5)
-    (path,) = (tmp_path / "a" / "models").rglob("model.json")
-    path.write_text(json.dumps({**json.loads(path.read_text()), "format": "tl_dyck.ablation-report/1"}))
-    with pytest.raises(CorruptFileError, match="what another version measured"):
-        ablate()
-
-
-def test_runs_are_found_in_order(tmp_path):
-    for family, seed in (("gpt", 10), ("gpt", 9), ("eq6", 1)):
-        save_model(build_model(get_config(family, "dyck-2-4", d_model=8)), tmp_path / "runs" / family / f"seed-{seed}")
-    found = [path.relative_to(tmp_path).as_posix() for path in find_runs(tmp_path)]
-    assert found == ["runs/eq6/seed-1", "runs/gpt/seed-9", "runs/gpt/seed-10"]
-    assert find_runs(tmp_path / found[0]) == [tmp_path / found[0]]
-    (tmp_path / "none").mkdir()
-    with pytest.raises(CorruptFileError, match="no saved model"):
-        find_runs(tmp_path / "none")
+    first, other, again = ablate(), ablate(eps=0.5), ablate()
+    assert first.comparison.heads["zero"].tolist() != other.comparison.heads["zero"].tolist()
+    assert first.comparison.heads["zero"].tolist() == again.comparison.heads["zero"].tolist()
 
 
 @pytest.mark.parametrize("damage", ["gone", "another format", "a table is gone"])

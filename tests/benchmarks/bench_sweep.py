@@ -22,7 +22,7 @@ import pandas as pd
 from joblib import cpu_count
 
 from tl_dyck.files import write_bytes
-from tl_dyck.sweep import aggregate, load_results, run_sweep
+from tl_dyck.runs import aggregate, load_results, run_sweep
 
 
 def nothing(point: dict[str, Any], seed: int, folder: Path) -> dict[str, Any]:

@@ -18,7 +18,7 @@ import pytest
 
 import tl_dyck
 import tl_dyck_hooks
-from tl_dyck.sweep import load_sweep
+from tl_dyck.runs import load_sweep
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
@@ -131,7 +131,7 @@ def test_the_guide_to_sweeps_runs_from_top_to_bottom(tmp_path, monkeypatch, caps
     names: dict[str, object] = {"__name__": "guide"}
     for block in blocks:
         exec(compile(block, "sweeps.md", "exec"), names)
-    tl_dyck.sweep.experiments.unregister("coin")
+    tl_dyck.runs.experiments.unregister("coin")
     printed = capsys.readouterr().out
     assert printed.count("long_accuracy") == 2  # of two families
     assert "AttentionVariation(layer 0" in printed

@@ -13,7 +13,7 @@ import pytest
 
 from tests.docs.test_docs import DOCS, ROOT, load
 from tl_dyck.machine import environment
-from tl_dyck.study import StudyConfig, run_study
+from tl_dyck.studies import Measurement, StudyConfig, run_study
 from tl_dyck.training import TrainConfig
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -82,7 +82,7 @@ def test_numbers_with_their_intervals(
 def study(tmp_path_factory: pytest.TempPathFactory) -> Any:
     config = StudyConfig(
         families=("minimal-onehot",), seeds=(0, 1, 2), training=TrainConfig(steps=3, check_every=3, check_size=9),
-        n_accuracy=9, n_long=2, n_strings=9, n_certified=1, n_inserted=1, n_bootstrap=9,
+        measurement=Measurement(n_accuracy=9, n_long=2, n_strings=9, n_certified=1, n_inserted=1), n_bootstrap=9,
     )  # fmt: skip
     return run_study(config, tmp_path_factory.mktemp("found") / "weight-0.5", n_jobs=1, progress=False)
 

@@ -17,11 +17,11 @@ from tl_dyck.files import write_tensors
 from tl_dyck.models import build_model, get_config, save_model
 from tl_dyck.models.text import TextConfig, build_text_model, save_text_model
 from tl_dyck.rnn import export_rnn, save
-from tl_dyck.study import Study, StudyConfig
-from tl_dyck.study.results import run_folder, save_tables
-from tl_dyck.sweep import Sweep
-from tl_dyck.sweep.store import Store, point_id, run_id
-from tl_dyck.tasks import DyckTask
+from tl_dyck.runs import Sweep
+from tl_dyck.runs.store import Store, point_id, run_id
+from tl_dyck.studies import Measurement, Study, StudyConfig
+from tl_dyck.studies.results import save_tables
+from tl_dyck.tasks import DyckTask, load_task
 from tl_dyck.training import TrainConfig, train
 
 TASK = DyckTask(name="tiny", n_types=2, max_depth=2, train_lengths=(2, 4, 6), long_lengths=(8, 9))
@@ -75,8 +75,9 @@ def _make_sweep(folder: Path) -> None:
 
 def _make_study(folder: Path) -> None:
     """Numbers out of the air, of the right shapes."""
-    config = StudyConfig(families=FAMILIES, seeds=SEEDS, n_certified=1, n_inserted=1)
+    config = StudyConfig(families=FAMILIES, seeds=SEEDS, measurement=Measurement(n_certified=1, n_inserted=1))
     keys = [{"family": family, "seed": seed} for family in FAMILIES for seed in SEEDS]
+    ids = [f"{place:020x}" for place in range(len(keys))]
     models = {
         **{"status": "reached", "steps": 10, "seconds": 1.5, "accuracy": 0.9, "accuracy_closing_only": 0.9},
         **{"long_accuracy": 0.7, "long_accuracy_closing_only": 0.7, "loss": 1.2, "loss_error": 0.1},
@@ -97,7 +98,8 @@ def _make_study(folder: Path) -> None:
     study = Study(
         folder=folder,
         config=config,
-        models=pd.DataFrame([{**key, **models} for key in keys]),
+        task=load_task(config.task),
+        models=pd.DataFrame([{**key, "id": run, **models} for key, run in zip(keys, ids, strict=True)]),
         heads=pd.DataFrame([{**key, **heads} for key in keys]),
         variation=pd.DataFrame([{"family": family, **spread, "recalled": 2.0} for family in FAMILIES]),
         certificates=pd.DataFrame([{**key, **proof} for key in keys]),
@@ -116,7 +118,7 @@ def _make_study(folder: Path) -> None:
         },
     )
     for key in keys:
-        path = run_folder(folder, str(key["family"]), int(key["seed"]))  # type: ignore[call-overload]
+        path = study.run_folder(str(key["family"]), int(key["seed"]))  # type: ignore[call-overload]
         path.mkdir(parents=True)
         write_tensors(path / "patterns.safetensors", {"patterns": torch.eye(17).expand(1, 1, 17, 17)})
         worst = {"original": torch.eye(3)[None], "worst": torch.eye(5)[None]}

@@ -14,9 +14,9 @@ from typer.testing import CliRunner, Result
 from tests.hostile.conftest import RECORD
 from tests.hostile.tools import alter
 from tl_dyck.cli import app
+from tl_dyck.runs import Sweep
+from tl_dyck.runs.store import Store, point_id, run_id
 from tl_dyck.screen import visible
-from tl_dyck.sweep import Sweep
-from tl_dyck.sweep.store import Store, point_id, run_id
 
 Make = Callable[[str], Path]
 

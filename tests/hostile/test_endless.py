@@ -19,7 +19,6 @@ from typing import Any
 import pytest
 
 from tests.hostile.conftest import FAMILIES, RUN, SEEDS
-from tl_dyck.ablation.runs import load_ablation
 from tl_dyck.certify import load_synonyms
 from tl_dyck.files import read_json
 from tl_dyck.models import load_model
@@ -27,12 +26,12 @@ from tl_dyck.models.text import load_text_model
 from tl_dyck.report.certifying import _lines
 from tl_dyck.report.patterns import read_patterns
 from tl_dyck.rnn import load_rnn
+from tl_dyck.runs import load_sweep
+from tl_dyck.runs.store import Store
 from tl_dyck.screen import visible
-from tl_dyck.study import load_study
-from tl_dyck.study.reproduce.run import load_reproduction
-from tl_dyck.study.results import run_folder
-from tl_dyck.sweep import load_sweep
-from tl_dyck.sweep.store import Store
+from tl_dyck.studies import load_study
+from tl_dyck.studies.heads import load_ablation
+from tl_dyck.studies.paper.run import load_reproduction
 from tl_dyck.text import load_folder
 from tl_dyck.training import load_result
 from tl_dyck.training.checkpoint import read_checkpoint
@@ -40,8 +39,9 @@ from tl_dyck.training.checkpoint import read_checkpoint
 pytestmark = pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes with names, no fork on this system")
 
 _STATE = "state-2.safetensors"
-_PATTERNS = run_folder(Path(), FAMILIES[0], SEEDS[0]) / "patterns.safetensors"
-_WORST = run_folder(Path(), FAMILIES[0], SEEDS[0]) / "certificate.safetensors"
+_FIRST = Path("runs", "00", "0" * 20)  # of the study: its first family and seed
+_PATTERNS = _FIRST / "patterns.safetensors"
+_WORST = _FIRST / "certificate.safetensors"
 _RECORD = f"runs/{RUN[:2]}/{RUN}.json"
 
 

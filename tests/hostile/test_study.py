@@ -14,8 +14,7 @@ from safetensors.torch import save_file
 from tests.hostile.conftest import FAMILIES, SEEDS
 from tests.hostile.tools import JUNK, alter, nest, refusal
 from tl_dyck.report import write_report
-from tl_dyck.study import load_study
-from tl_dyck.study.results import run_folder
+from tl_dyck.studies import load_study
 
 Make = Callable[[str], Path]
 INFINITE = float("inf")
@@ -140,7 +139,7 @@ WORST = {
 def test_patterns(original: Make, file: str, case: str):
     folder = original("study")
     tensors = (PATTERNS if file == "patterns" else WORST)[case]
-    save_file(tensors, run_folder(folder, FAMILIES[0], SEEDS[0]) / f"{file}.safetensors")
+    save_file(tensors, load_study(folder).run_folder(FAMILIES[0], SEEDS[0]) / f"{file}.safetensors")
     refusal(lambda: write_report(load_study(folder), folder / "report.html"), str(folder))
 
 

@@ -14,8 +14,8 @@ import pytest
 
 from tests.hostile.conftest import POINT, RECORD, RUN
 from tests.hostile.tools import JUNK, alter, nest, refusal
-from tl_dyck.sweep import Sweep, SweepError, load_results, load_sweep, merge_sweeps, sweep_status
-from tl_dyck.sweep.store import Store, _sealed, run_id
+from tl_dyck.runs import Sweep, SweepError, load_results, load_sweep, merge_sweeps, sweep_status
+from tl_dyck.runs.store import Store, _sealed, run_id
 
 Make = Callable[[str], Path]
 

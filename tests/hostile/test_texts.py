@@ -13,7 +13,8 @@ from tl_dyck.certify import load_synonyms
 from tl_dyck.certify.spaces import SpaceError
 from tl_dyck.cli import app
 from tl_dyck.models.text import TextConfig, build_text_model
-from tl_dyck.text import TextTable, TextTraining, accuracy, certify_sentences, load_folder, text_space, train_text
+from tl_dyck.studies.sentences import TextTable
+from tl_dyck.text import TextTraining, accuracy, certify_sentences, load_folder, text_space, train_text
 from tl_dyck.text.corpus import Sentence
 
 Make = Callable[[str], Path]

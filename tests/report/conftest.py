@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from tests.report.browsing import CHROMIUM, browser_arguments
-from tl_dyck.study import Study
-from tl_dyck.study.results import run_folder
+from tl_dyck.studies import Study
 from tl_dyck.tasks import DyckTask, tasks
 
 #: What users may name things; each would do something if it were not escaped.
@@ -26,9 +25,10 @@ def evil_study(tiny_study: Study, tmp_path_factory: pytest.TempPathFactory) -> I
     tasks.register(EVIL_TASK)(DyckTask(name=EVIL_TASK, n_types=2, max_depth=4, brackets=EVIL_BRACKETS))
     folder = tmp_path_factory.mktemp("evil")
     names = dict(zip(tiny_study.config.families, EVIL_FAMILIES, strict=True))
-    for old, new in names.items():
+    for old in names:
         for seed in tiny_study.config.seeds:
-            shutil.copytree(run_folder(tiny_study.folder, old, seed), run_folder(folder, new, seed))
+            kept = tiny_study.run_folder(old, seed)
+            shutil.copytree(kept, folder / kept.relative_to(tiny_study.folder.resolve()))
     tables = {
         name: getattr(tiny_study, name).assign(family=getattr(tiny_study, name)["family"].map(names))
         for name in ("models", "heads", "variation", "certificates", "history")
@@ -42,6 +42,7 @@ def evil_study(tiny_study: Study, tmp_path_factory: pytest.TempPathFactory) -> I
         tiny_study,
         folder=folder,
         config=replace(tiny_study.config, task=EVIL_TASK, families=EVIL_FAMILIES),
+        task=tasks.get(EVIL_TASK),
         summary={
             **summary,
             "probe_string": language.probe_string,

@@ -11,7 +11,7 @@ import pytest
 
 from tests.report.browsing import CHROMIUM, PATIENCE, Visit
 from tl_dyck.report import write_report
-from tl_dyck.study import Study
+from tl_dyck.studies import Study
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install playwright")
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium: apt-get install chromium")

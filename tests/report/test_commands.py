@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-import tl_dyck.study
+import tl_dyck.studies
 from tl_dyck.cli import app
 from tl_dyck.report.commands import parse_seeds, probe_command, report_command, seed_text, study_command, with_steps
-from tl_dyck.study import Study, StudyConfig
+from tl_dyck.studies import Study, StudyConfig
 from tl_dyck.training import TrainConfig
 
 
@@ -73,7 +73,7 @@ def test_the_command_for_a_study_runs_that_study(config, folder, tiny_study, mon
         asked.append((config, folder, options))
         raise ValueError("enough")
 
-    monkeypatch.setattr(tl_dyck.study, "run_study", run_study)
+    monkeypatch.setattr(tl_dyck.studies, "run_study", run_study)
     command, *words = shlex.split(study_command(done))
     assert command == "tl-dyck"
     CliRunner().invoke(app, words)

@@ -23,8 +23,8 @@ from tl_dyck.report import write_report
 from tl_dyck.report.certified import certificate_figures
 from tl_dyck.report.patterns import SHADES
 from tl_dyck.report.sections import _items
-from tl_dyck.study import Study, findings, load_study
-from tl_dyck.study.findings import Finding
+from tl_dyck.studies import Study, findings, load_study
+from tl_dyck.studies.findings import Finding
 
 
 @pytest.fixture(scope="module")

@@ -14,15 +14,16 @@ import plotly.graph_objects as go
 import pytest
 from typer.testing import CliRunner
 
-import tl_dyck.study.reproduce
+import tl_dyck.studies.paper
 from tests.report.pages import Node, read_page
 from tl_dyck.cli import app
 from tl_dyck.intervals import regression
 from tl_dyck.report.reproducing import say_reproduction, write_reproduction
-from tl_dyck.study.reproduce import CLAIMS, VERDICTS, Reproduction, Scale, load_reproduction, reproduce
-from tl_dyck.study.reproduce import evidence as evidence_module
-from tl_dyck.study.reproduce import run as run_module
-from tl_dyck.study.reproduce.scales import groups_of
+from tl_dyck.studies.paper import CLAIMS, VERDICTS, Reproduction, Scale, load_reproduction, reproduce
+from tl_dyck.studies.paper import evidence as evidence_module
+from tl_dyck.studies.paper import run as run_module
+from tl_dyck.studies.paper import scales as scales_module
+from tl_dyck.studies.paper.scales import groups_of
 from tl_dyck.training import TrainConfig
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
@@ -50,7 +51,7 @@ def few_groups(scale: Scale) -> list:
 @pytest.fixture(scope="module")
 def done(tmp_path_factory: pytest.TempPathFactory):
     with pytest.MonkeyPatch.context() as patch:
-        for module in (run_module, evidence_module):
+        for module in (scales_module, evidence_module):
             patch.setattr(module, "groups_of", few_groups)
         patch.setattr(run_module, "CLAIMS", [claim for claim in CLAIMS if claim.name in NAMES])
         yield reproduce(SCALE, tmp_path_factory.mktemp("reproduction"), n_jobs=1, progress=False)
@@ -161,7 +162,7 @@ def test_the_command(done, monkeypatch):
         asked.update(scale=scale, folder=folder, **options)
         return done
 
-    monkeypatch.setattr(tl_dyck.study.reproduce, "reproduce", run)
+    monkeypatch.setattr(tl_dyck.studies.paper, "reproduce", run)
     (done.folder / "reproduce.html").unlink(missing_ok=True)
     words = ["reproduce", "--scale", "full", "--out", "there", "--jobs", "3", "--device", "cpu"]
     result = CliRunner(env={"COLUMNS": "80"}).invoke(app, words)

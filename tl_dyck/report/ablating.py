@@ -11,7 +11,6 @@ from typing import Any
 from rich.padding import Padding
 from rich.text import Text
 
-from tl_dyck.ablation.runs import AblateConfig, Ablation, ablate_runs, run_experiment
 from tl_dyck.files import ensure_folder, write_bytes
 from tl_dyck.report.figures import percent
 from tl_dyck.report.heads import ablate_command, ablation_figures
@@ -20,6 +19,7 @@ from tl_dyck.report.page import document
 from tl_dyck.report.sections import figure_section
 from tl_dyck.report.terminal import console, say_path
 from tl_dyck.report.terminal import table as text_table
+from tl_dyck.studies.heads import AblateConfig, Ablation, ablate_runs, run_experiment
 
 __all__ = ["say_ablation", "write_ablation"]
 

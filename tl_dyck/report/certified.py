@@ -13,8 +13,7 @@ from tl_dyck.report.figures import Figure, family_styles, long_lengths, model_na
 from tl_dyck.report.markup import Html, element
 from tl_dyck.report.patterns import Patterns, color_bar, heat_map, string_patterns
 from tl_dyck.report.plots import Plot, points, scatter_layout
-from tl_dyck.study import Study
-from tl_dyck.tasks import load_task
+from tl_dyck.studies import Study
 
 __all__ = ["certificate_figures"]
 
@@ -42,7 +41,8 @@ def _verdicts(study: Study) -> Figure:
     counts = {status: int((statuses == status).sum()) for status in ("certified", "falsified", "unknown")}
     verdicts = ", ".join(f"{count} {status}" for status, count in counts.items() if count)
     reading = (
-        f"Of {len(statuses)} predictions (one-layer models, {study.config.n_certified} prefixes each) {verdicts}: "
+        f"Of {len(statuses)} predictions (one-layer models, {study.config.measurement.n_certified} prefixes each) "
+        f"{verdicts}: "
         f"{percent(counts['certified'] / len(statuses), 0)} provably survive every insertion."
     )
     plots = [
@@ -54,8 +54,8 @@ def _verdicts(study: Study) -> Figure:
         for (x, y, x_title, y_title, scale), text in zip(panels, said, strict=True)
         if not table.dropna(subset=[x, y]).empty
     ]
-    length = max(load_task(study.config.task).train_lengths) - 1
-    blocks = study.config.n_inserted
+    length = max(study.task.train_lengths) - 1
+    blocks = study.config.measurement.n_inserted
     return Figure(
         name="certificates",
         title="Certified against inserted pairs",
@@ -77,7 +77,7 @@ def _worst_string(study: Study) -> Figure:
     row = rows.loc[rows["margin_seen"].idxmin()]
     family, seed = str(row["family"]), int(row["seed"])
     weights = study.certificate_patterns(family, seed)
-    language = load_task(study.config.task).language
+    language = study.task.language
     falsified = row["status"] == "falsified"
     maps = []
     for name, text, label in (

@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Iterable
 from dataclasses import replace
 
-from tl_dyck.study import Study, StudyConfig
+from tl_dyck.studies import Study, StudyConfig
 from tl_dyck.training import TrainConfig
 
 __all__ = ["parse_seeds", "probe_command", "report_command", "seed_text", "study_command", "with_steps"]

@@ -25,8 +25,7 @@ from tl_dyck.report.plots import (
     row_layout,
     scatter_layout,
 )
-from tl_dyck.study import Study
-from tl_dyck.tasks import load_task
+from tl_dyck.studies import Study
 
 __all__ = ["Figure", "family_styles", "figures", "good_statuses", "long_lengths", "model_names", "percent"]
 
@@ -88,7 +87,7 @@ def _accuracy(study: Study) -> Figure:
     for column, (label, _, _, shift) in measures.items():
         means = _means(study, column, scale=100.0, shift=shift, unit="%", label=label)
         traces.append({**means, "showlegend": column == "accuracy"})
-    n_types = load_task(study.config.task).language.n_types
+    n_types = study.task.language.n_types
     guess = 100 / n_types
     target = study.config.training.target
     marked = [Line(guess, f"guess: {guess:.0f}%")]
@@ -110,7 +109,8 @@ def _accuracy(study: Study) -> Figure:
             )
         ],
         note="Each model predicts the last bracket of prefixes that end with a closing one: "
-        f"{study.config.n_accuracy:,} from the training distribution, {study.config.n_long:,} at lengths {lengths}. "
+        f"{study.config.measurement.n_accuracy:,} from the training distribution, "
+        f"{study.config.measurement.n_long:,} at lengths {lengths}. "
         "It is right if the right bracket has the largest logit of all tokens; a guess among the closing brackets is "
         f"right once in {n_types}. Intervals: bootstrap over seeds.",
     )
@@ -203,7 +203,7 @@ def _stack(study: Study) -> Figure | None:
             )
         ],
         note="A parser would look at the last bracket that is still open. Mean weight there over queries that are "
-        f"closing brackets, on {min(study.config.n_strings, 500):,} training strings.",
+        f"closing brackets, on {min(study.config.measurement.n_strings, 500):,} training strings.",
     )
 
 
@@ -276,7 +276,7 @@ def _entropy_gap(study: Study) -> Figure:
             )
         ],
         note="The floor is exact: the least cross-entropy that any model can reach which is not told how long a string "
-        f"will be. Loss on {study.config.n_strings:,} fresh training strings.",
+        f"will be. Loss on {study.config.measurement.n_strings:,} fresh training strings.",
     )
 
 
@@ -394,5 +394,5 @@ def _between(study: Study, measure: str, text: Callable[[float], str]) -> str:
 
 def long_lengths(study: Study) -> str:
     """The lengths that test length generalisation: ``400–500``."""
-    shortest, longest = load_task(study.config.task).long_lengths
+    shortest, longest = study.task.long_lengths
     return f"{shortest}–{longest}"

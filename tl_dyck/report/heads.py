@@ -11,10 +11,10 @@ import numpy as np
 import pandas as pd
 
 from tl_dyck.ablation import FINETUNED, FROZEN, INTERPRETABILITY
-from tl_dyck.ablation.runs import Ablation, load_ablation
 from tl_dyck.report.figures import Figure
 from tl_dyck.report.markup import Html, element, for_plotly
 from tl_dyck.report.plots import COLORS, SYMBOLS, Line, Plot, interval, numbers, points, row_layout, scatter_layout
+from tl_dyck.studies.heads import Ablation, load_ablation
 
 __all__ = ["ablate_command", "ablation_figures", "ablation_section"]
 

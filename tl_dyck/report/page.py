@@ -19,7 +19,7 @@ from tl_dyck.report.markup import Html, element, json_block
 from tl_dyck.report.patterns import SHADES, pattern_figure, read_patterns
 from tl_dyck.report.sections import about, figure_section, lead, summary, versions, viewer
 from tl_dyck.report.tables import recalled_table, run_table
-from tl_dyck.study import Study
+from tl_dyck.studies import Study
 
 __all__ = ["asset", "document", "shell", "write_report"]
 

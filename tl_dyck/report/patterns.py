@@ -22,8 +22,7 @@ from tl_dyck.language.dyck import BOS_STRING
 from tl_dyck.report.commands import report_command
 from tl_dyck.report.figures import Figure, good_statuses, percent
 from tl_dyck.report.markup import Html, element
-from tl_dyck.study import Study
-from tl_dyck.tasks import load_task
+from tl_dyck.studies import Study
 
 __all__ = [
     "SHADES",
@@ -144,7 +143,7 @@ def read_patterns(study: Study) -> Patterns:
     Raises:
         CorruptFileError: a run's file is missing or damaged.
     """
-    language = load_task(study.config.task).language
+    language = study.task.language
     brackets = language.tokenize(study.summary["probe_string"])
     tokens = brackets.new_tensor([language.bos_token, *brackets.tolist()])
     groups = []

@@ -25,11 +25,11 @@ from tl_dyck.report.plots import (
     row_layout,
     scatter_layout,
 )
-from tl_dyck.study.reproduce import Reproduction
-from tl_dyck.study.reproduce.evidence import Evidence
-from tl_dyck.study.reproduce.experiments import length_points
-from tl_dyck.study.reproduce.measure import INTERPRETABLE, REPLACEABLE
-from tl_dyck.study.reproduce.scales import contrastive_name
+from tl_dyck.studies.paper import Reproduction
+from tl_dyck.studies.paper.evidence import Evidence
+from tl_dyck.studies.paper.measure import INTERPRETABLE, REPLACEABLE
+from tl_dyck.studies.paper.readings import length_points
+from tl_dyck.studies.paper.scales import contrastive_name
 from tl_dyck.tasks import load_task
 
 __all__ = ["reproduce_command", "reproduced_figures"]

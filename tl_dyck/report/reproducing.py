@@ -15,7 +15,7 @@ from tl_dyck.report.reproduced import reproduce_command, reproduced_figures
 from tl_dyck.report.sections import figure_section
 from tl_dyck.report.terminal import console, say_note, say_path
 from tl_dyck.report.terminal import table as lines_table
-from tl_dyck.study.reproduce import VERDICTS, Reproduction
+from tl_dyck.studies.paper import VERDICTS, Reproduction
 
 __all__ = ["claims_markdown", "say_reproduction", "write_reproduction"]
 

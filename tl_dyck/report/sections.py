@@ -10,9 +10,8 @@ from tl_dyck.report.commands import report_command, seed_text, study_command
 from tl_dyck.report.figures import Figure, good_statuses, percent
 from tl_dyck.report.markup import Html, csv_link, element, table
 from tl_dyck.report.patterns import Patterns, heat_map, striking_pair
-from tl_dyck.study import Study, findings
-from tl_dyck.study.findings import Finding
-from tl_dyck.tasks import load_task
+from tl_dyck.studies import Study, findings
+from tl_dyck.studies.findings import Finding
 
 __all__ = ["about", "figure_section", "lead", "summary", "versions", "viewer"]
 
@@ -23,7 +22,7 @@ _TABLE_LIMIT = 120  # rows; longer data is in the CSV file alone
 
 def lead(study: Study) -> Html:
     """What was done and why, for who comes from elsewhere."""
-    config, models, language = study.config, study.models, load_task(study.config.task).language
+    config, models, language = study.config, study.models, study.task.language
     learned = int(models["status"].isin(good_statuses(study)).sum())
     target = config.training.target
     ended = f"reached the target accuracy of {percent(target)}" if target is not None else "were trained to the end"
@@ -157,7 +156,7 @@ def _again(study: Study) -> list[Html]:
     if command is not None:
         return [element("p", "Train, measure and report again: ", element("code", command))]
     call = f"run_study(StudyConfig.from_dict({study.config.to_dict()!r}), {study.folder.as_posix()!r})"
-    code = f"from tl_dyck.study import StudyConfig, run_study\n\n{call}"
+    code = f"from tl_dyck.studies import StudyConfig, run_study\n\n{call}"
     return [element("p", "Train and measure again:"), element("pre", element("code", code), tabindex="0")]
 
 
@@ -169,7 +168,7 @@ def versions(study: Study) -> Html:
         "Versions": f"{packages}, Python {facts['python']}",
         "Machine": f"{facts['platform']}, {facts.get('cpu') or 'CPU not recorded'}, {facts['cpu_cores']} CPU cores, "
         f"{facts['gpu'] or 'no GPU'}",
-        "Seeds": f"models {seed_text(study.config.seeds)}; measurements {study.config.data_seed}",
+        "Seeds": f"models {seed_text(study.config.seeds)}; measurements {study.config.measurement.data_seed}",
         "Training": f"{study.models['seconds'].sum():,.0f} s in all runs together",
     }
     return element("dl", [[element("dt", name), element("dd", value)] for name, value in entries.items()])

@@ -12,13 +12,13 @@ from rich.text import Text
 from tl_dyck.files import ensure_folder, write_bytes
 from tl_dyck.machine import check_device
 from tl_dyck.report.terminal import console, say_note, say_path, table
-from tl_dyck.sweep import aggregate, load_results, load_sweep, merge_sweeps, run_sweep, sweep_status
-from tl_dyck.sweep.execute import check_points
-from tl_dyck.sweep.experiments import as_experiment
-from tl_dyck.sweep.results import columns_of
-from tl_dyck.sweep.spec import SweepError
-from tl_dyck.sweep.store import Store
-from tl_dyck.sweep.trackers import wandb_tracker
+from tl_dyck.runs import aggregate, load_results, load_sweep, merge_sweeps, run_sweep, sweep_status
+from tl_dyck.runs.execute import check_points
+from tl_dyck.runs.experiments import as_experiment
+from tl_dyck.runs.results import columns_of
+from tl_dyck.runs.spec import SweepError
+from tl_dyck.runs.store import Store
+from tl_dyck.runs.trackers import wandb_tracker
 
 __all__ = ["go", "say_merge", "say_plan", "say_results", "say_status"]
 

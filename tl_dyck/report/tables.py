@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from tl_dyck.report.figures import good_statuses, percent
 from tl_dyck.report.markup import Html, element, table
-from tl_dyck.study import Study
-from tl_dyck.study.results import RECALLED_VARIATION
+from tl_dyck.studies import Study
+from tl_dyck.studies.results import RECALLED_VARIATION
 
 __all__ = ["recalled_table", "run_table"]
 

@@ -16,7 +16,7 @@ from rich.text import Text
 from tl_dyck.screen import console, visible
 
 if TYPE_CHECKING:
-    from tl_dyck.study import Study
+    from tl_dyck.studies import Study
 
 __all__ = ["console", "say_note", "say_path", "say_study", "table"]
 
@@ -25,7 +25,7 @@ _MEASURES = (("accuracy", ".1%"), ("long_accuracy", ".1%"), ("entropy_gap", ".3f
 
 def say_study(study: Study, path: Path) -> None:
     """Print the three most interesting findings, a small table, and where the report is."""
-    from tl_dyck.study import findings  # brings TransformerLens, which other commands do without
+    from tl_dyck.studies import findings  # brings TransformerLens, which other commands do without
 
     out = console()
     out.print()

@@ -23,18 +23,16 @@ from tl_dyck.report.page import asset, shell
 from tl_dyck.report.patterns import SHADES
 from tl_dyck.report.terminal import console, say_note, say_path, table
 from tl_dyck.rnn import export_rnn, save
+from tl_dyck.studies.sentences import TextTable, run_table, summarise
 from tl_dyck.text import (
     Corpus,
     Sentence,
-    TextTable,
     TextTraining,
     accuracy,
     build_words,
     certify_sentences,
     load_folder,
     load_sst2,
-    run_table,
-    summarise,
     text_space,
     train_text,
 )

@@ -2,22 +2,20 @@
 
 from tl_dyck.certify.text import load_synonyms
 from tl_dyck.text.attack import Attack, UnsupportedTextModelError
+from tl_dyck.text.certifying import certify_sentences
 from tl_dyck.text.corpus import Corpus, CorpusError, Sentence, build_words, load_folder, load_sst2
 from tl_dyck.text.edits import BatchEdits, text_space
 from tl_dyck.text.ibp import IntervalBound
-from tl_dyck.text.table import SPACES, TextTable, certify_sentences, run_table, summarise
 from tl_dyck.text.training import OBJECTIVES, TextTraining, TextTrainingError, accuracy, train_text
 
 __all__ = [
     "OBJECTIVES",
-    "SPACES",
     "Attack",
     "BatchEdits",
     "Corpus",
     "CorpusError",
     "IntervalBound",
     "Sentence",
-    "TextTable",
     "TextTraining",
     "TextTrainingError",
     "UnsupportedTextModelError",
@@ -27,8 +25,6 @@ __all__ = [
     "load_folder",
     "load_sst2",
     "load_synonyms",
-    "run_table",
-    "summarise",
     "text_space",
     "train_text",
 ]

@@ -1,0 +1,440 @@
+"""Full disks, folders that cannot be written, damaged files, dead workers, wrong clocks, nonsense from experiments."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import math
+import os
+import random
+import resource
+import signal
+import subprocess
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from tests.runs import toys
+from tests.runs.test_execute import go
+from tests.runs.test_store import HOSTILE as HOSTILE_RECORDS
+from tl_dyck.runs import load_results, sweep_status, worker
+from tl_dyck.runs.store import Store, run_id
+
+N = 12
+
+
+@pytest.fixture
+def log(tmp_path) -> Path:
+    return tmp_path / "log"
+
+
+@pytest.fixture
+def sweep(log) -> dict[str, Any]:
+    return {"common": {"log": str(log)}, "grid": {"x": [0, 1, 2]}, "seeds": N // 3}
+
+
+@pytest.fixture
+def folder(tmp_path) -> Path:
+    return tmp_path / "sweep"
+
+
+def check_whole(folder: Path) -> None:
+    """Everything is done, and says what it should."""
+    table = load_results(folder)
+    assert len(table) == N
+    for row in table.to_dict("records"):
+        wanted = toys.expected(row["x"], row["seed"])
+        assert {name: row[name] for name in wanted} == wanted
+    assert sweep_status(folder).counts["done"] == N
+
+
+# --- disks ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("number", range(12))
+def test_disk_full_at_any_call(sweep, folder, log, monkeypatch, number):
+    """The disk is full from some moment on, at any of the calls that need space; then there is space again."""
+    rng = random.Random(number)
+    fatal = rng.randrange(1, 40)
+    calls = 0
+
+    def failing(real: Any) -> Any:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            nonlocal calls
+            calls += 1
+            if calls >= fatal:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            return real(*args, **kwargs)
+
+        return call
+
+    with monkeypatch.context() as full:
+        full.setattr(os, "mkdir", failing(os.mkdir))
+        full.setattr(os, "replace", failing(os.replace))
+        full.setattr(tempfile, "mkstemp", failing(tempfile.mkstemp))
+        with pytest.raises(OSError, match=os.strerror(errno.ENOSPC)) as caught:
+            go(sweep, folder)
+        assert caught.value.errno == errno.ENOSPC
+        assert str(folder) in str(caught.value) or calls == fatal
+    done = {run for run, how in Store(folder).names() if how == "done"}
+    assert "failed" not in dict(Store(folder).names()).values()
+    before = len(toys.noted(log))
+    again = go(sweep, folder)
+    assert (again.done, again.failed, again.made) == (N, 0, N - len(done))
+    assert len(toys.noted(log)) == before + 2 * again.made  # what has a record is not made again
+    check_whole(folder)
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EROFS])
+def test_disk_full_in_the_experiment_is_no_failure(folder, log, monkeypatch, number):
+    real = toys.expected
+
+    def full(x: int, seed: int) -> dict[str, Any]:
+        if x == 1 and seed == 2:
+            raise OSError(number, os.strerror(number))
+        return real(x, seed)
+
+    sweep = {"common": {"log": str(log)}, "grid": {"x": [0, 1, 2]}, "seeds": N // 3}
+    with monkeypatch.context() as context:
+        context.setattr(toys, "expected", full)
+        with pytest.raises(OSError, match=f"cannot write to .*{os.strerror(number)}; what was done is kept"):
+            go(sweep, folder)
+    assert sweep_status(folder).counts == {"done": 6, "failed": 0, "running": 0, "interrupted": 1, "waiting": 5}
+    assert go(sweep, folder).made == 6
+    check_whole(folder)
+
+
+@contextlib.contextmanager
+def mounted(path: Path, options: str) -> Iterator[None]:
+    """A real file system in memory, where that is allowed."""
+    path.mkdir()
+    made = subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(path)], capture_output=True)
+    if made.returncode:
+        pytest.skip("file systems cannot be mounted here")
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", "-l", str(path)], check=True)
+
+
+def test_a_real_disk_that_is_full(sweep, folder, tmp_path):
+    sweep = {**sweep, "common": {"log": str(tmp_path / "log")}}
+    with mounted(tmp_path / "disk", "size=256k"):
+        folder = tmp_path / "disk" / "sweep"
+        go({**sweep, "seeds": 1}, folder)
+        ballast = tmp_path / "disk" / "ballast"
+        with contextlib.suppress(OSError), ballast.open("wb", buffering=0) as file:
+            while True:
+                file.write(bytes(4096))
+        with pytest.raises(OSError, match="No space left on device"):
+            go(sweep, folder)
+        assert len(load_results(folder)) == 3  # reading goes on
+        assert sweep_status(folder).counts["done"] == 3
+        ballast.unlink()
+        assert go(sweep, folder).made == N - 3
+        check_whole(folder)
+
+
+def test_a_limit_on_the_size_of_files(sweep, folder):
+    """As ``ulimit -f`` sets it: the record cannot be written, whoever writes it."""
+    go({**sweep, "seeds": 1}, folder)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    old = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    real_write = Store.write_record
+
+    def limited(self: Store, *args: Any, **kwargs: Any) -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100, before[1]))
+        try:
+            real_write(self, *args, **kwargs)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+    try:
+        with pytest.MonkeyPatch.context() as context:
+            context.setattr(Store, "write_record", limited)
+            with pytest.raises(OSError, match="File too large"):
+                go(sweep, folder)
+    finally:
+        signal.signal(signal.SIGXFSZ, old)
+    assert not list(folder.rglob(".tl_dyck-*"))
+    assert sweep_status(folder).counts["done"] == 3
+    assert go(sweep, folder).made == N - 3
+    check_whole(folder)
+
+
+def test_a_folder_that_cannot_be_written(sweep, folder, tmp_path):
+    with mounted(tmp_path / "disk", "size=1m"), contextlib.ExitStack() as stack:
+        folder = tmp_path / "disk" / "sweep"
+        go({**sweep, "seeds": 2}, folder)
+        shown = tmp_path / "shown"  # the same disk, read-only
+        shown.mkdir()
+        subprocess.run(["mount", "--bind", str(tmp_path / "disk"), str(shown)], check=True)
+        stack.callback(subprocess.run, ["umount", "-l", str(shown)], check=True)
+        subprocess.run(["mount", "-o", "remount,bind,ro", str(shown)], check=True)
+        folder = shown / "sweep"
+        assert len(load_results(folder)) == 6
+        assert not (folder / "results.parquet").exists()
+        assert sweep_status(folder).counts["done"] == 6
+        with pytest.raises(OSError, match=r"cannot write to the folder .*Read-only file system"):
+            go(sweep, folder)
+
+
+def test_a_folder_that_cannot_be_written_anywhere(sweep, folder, monkeypatch):
+    """The same without a mount, for where that is not allowed."""
+    go(sweep, folder)
+
+    def refuse(*args: Any, **kwargs: Any) -> Any:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+    monkeypatch.setattr(tempfile, "mkstemp", refuse)
+    check_whole(folder)
+    assert not (folder / "results.parquet").exists()
+    with pytest.raises(PermissionError, match="cannot write to the folder"):
+        go(sweep, folder)
+
+
+def test_a_file_where_the_folder_should_be(sweep, tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(OSError, match="cannot write to the folder"):
+        go(sweep, tmp_path / "file")
+
+
+# --- damaged files ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("case", HOSTILE_RECORDS)
+def test_damaged_records_are_made_again(sweep, folder, log, case):
+    go(sweep, folder)
+    load_results(folder)
+    path = sorted(folder.glob("runs/*/*.json"))[5]
+    path.write_bytes(HOSTILE_RECORDS[case])
+    table = load_results(folder)
+    assert len(table) == N - 1  # not misread
+    assert path.stem not in set(table["id"])
+    again = go(sweep, folder)
+    assert (again.done, again.made) == (N, 1)
+    assert len(toys.noted(log)) == 2 * (N + 1)
+    check_whole(folder)
+    assert sweep_status(folder).corrupt == 1
+    (aside,) = folder.rglob("*.corrupt")
+    assert aside.read_bytes() == HOSTILE_RECORDS[case]
+
+
+def test_a_record_under_another_name(sweep, folder, log):
+    go(sweep, folder)
+    one, two = sorted(folder.glob("runs/*/*.json"))[3:5]
+    two.write_bytes(one.read_bytes())
+    assert go(sweep, folder).made == 1
+    check_whole(folder)
+
+
+def test_a_folder_in_place_of_a_record(sweep, folder):
+    go(sweep, folder)
+    path = sorted(folder.glob("runs/*/*.json"))[0]
+    path.unlink()
+    path.mkdir()
+    assert go(sweep, folder).made == 1
+    check_whole(folder)
+
+
+def test_damaged_failures_are_tried_again(folder, log):
+    sweep = {"common": {"log": str(log)}, "grid": {"x": [1]}, "seeds": 2}
+    go(sweep, folder, toys.raises)
+    (path,) = folder.rglob("*.failed.json")
+    path.write_bytes(path.read_bytes()[:-9])
+    again = go(sweep, folder, toys.raises)
+    assert (again.done, again.failed, again.made) == (1, 1, 1)
+    assert list(load_results(folder)["status"]) == ["done", "failed"]
+
+
+def test_leftovers_of_killed_writers_do_no_harm(sweep, folder):
+    go({**sweep, "seeds": 1}, folder)
+    for place in (folder, folder / "points", *folder.glob("runs/*")):
+        (place / ".tl_dyck-abc123.tmp").write_bytes(b"half a rec")
+    assert go(sweep, folder).made == N - 3
+    check_whole(folder)
+    status = sweep_status(folder)
+    assert (status.corrupt, status.others) == (0, 0)
+
+
+def test_everything_deleted_but_the_table(sweep, folder):
+    """The table is a copy: what has no record was not done."""
+    go(sweep, folder)
+    load_results(folder)
+    for path in folder.glob("runs/*/*.json"):
+        path.unlink()
+    assert len(load_results(folder)) == 0
+    assert go(sweep, folder).made == N
+    check_whole(folder)
+
+
+# --- clocks -----------------------------------------------------------------------------------------------------------
+
+
+def test_wrong_clocks(sweep, folder, log, monkeypatch):
+    """Backwards, forwards, from call to call: nothing but the column `started` knows."""
+    jumps = random.Random(0)
+
+    class Wild(datetime):
+        @classmethod
+        def now(cls, tz: Any = None) -> datetime:
+            return datetime(jumps.randrange(1971, 2100), 1, 1, tzinfo=tz)
+
+    monkeypatch.setattr(time, "time", lambda: jumps.uniform(-1e9, 5e9))
+    monkeypatch.setattr(worker, "datetime", Wild)
+    go({**sweep, "seeds": 2}, folder)
+    for path in folder.rglob("*"):
+        os.utime(path, ns=(0, jumps.randrange(10**19 // 3)))
+    load_results(folder)
+    assert go(sweep, folder).made == N - 6
+    assert go(sweep, folder).made == 0
+    assert len(toys.noted(log)) == 2 * N
+    check_whole(folder)
+    assert (load_results(folder)["seconds"] >= 0).all()
+    assert load_results(folder)["started"].str[:4].nunique() > 3
+
+
+# --- workers that die -------------------------------------------------------------------------------------------------
+
+
+def test_runs_that_kill_their_worker(folder, log):
+    """One does so whenever it is tried, one once; those that died with them are innocent."""
+    sweep = {"common": {"log": str(log), "once": [1], "always": [2]}, "seeds": 3}
+    rows: list[dict[str, Any]] = []
+    done = go(sweep, folder, toys.dies, n_jobs=2, on_result=rows.append)
+    assert (done.done, done.failed, done.elsewhere, done.total) == (2, 1, 0, 3)
+    assert Counter(row["seed"] for row in rows) == Counter(range(3))
+    table = load_results(folder).set_index("seed")
+    assert list(table["status"]) == ["done", "done", "failed"]
+    assert "the process that ran it died, twice" in table.loc[2, "error"]
+    assert list(table["score"].dropna()) == [0, 1]
+    tries = Counter(toys.noted(log))
+    assert tries["1"] in (2, 3)  # killed by itself, killed by the other, done
+    assert tries["2"] == 2
+    again = go(sweep, folder, toys.dies)  # in this process, which would not survive it
+    assert (again.made, again.failed) == (0, 1)
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="how much memory is used cannot be asked")
+def test_out_of_memory_is_a_failure(folder):
+    done = go({"seeds": 3}, folder, toys.hungry)
+    assert (done.done, done.failed) == (2, 1)
+    assert load_results(folder)["error"].dropna().tolist() == ["MemoryError"]
+
+
+# --- what experiments return ------------------------------------------------------------------------------------------
+
+
+def returns(point: dict[str, Any], seed: int, folder: Path) -> Any:
+    found = RETURNED[point["x"]]
+    if isinstance(found, BaseException):
+        raise found
+    return found
+
+
+RETURNED: dict[str, Any] = {}
+
+
+@pytest.mark.parametrize(
+    ("found", "wanted"),
+    [
+        ({}, {}),
+        ({"a": 1, "b": 2.5, "c": True, "d": "text", "e": None}, {"a": 1, "b": 2.5, "c": True, "d": "text", "e": None}),
+        ({"a": math.nan, "b": -math.inf, "c": np.float32("nan")}, {"a": None, "b": None, "c": None}),
+        (
+            {"a": np.float64(0.5), "b": np.int32(3), "c": np.bool_(True), "d": np.array(2.0), "e": np.str_("x")},
+            {"a": 0.5, "b": 3, "c": True, "d": 2.0, "e": "x"},
+        ),
+        ({"a": torch.tensor(0.5), "b": torch.tensor([3]), "c": torch.tensor(True)}, {"a": 0.5, "b": 3, "c": True}),
+        ({"a": torch.tensor(0.5, requires_grad=True)}, {"a": 0.5}),
+        ({"a": "\udcff", "\ud800": 1}, {"a": "\\udcff", "\\ud800": 1}),
+        ({"a": 2**63 - 1, "b": -(2**63)}, {"a": 2**63 - 1, "b": -(2**63)}),
+    ],
+)
+def test_metrics_of_any_kind(folder, found, wanted):
+    RETURNED["this"] = found
+    assert go({"common": {"x": "this"}, "seeds": 1}, folder, returns).done == 1
+    (path,) = folder.glob("runs/*/*.json")
+    metrics = json.loads(path.read_text())["metrics"]
+    assert metrics == wanted
+    assert [type(value) for value in metrics.values()] == [type(value) for value in wanted.values()]
+    assert len(load_results(folder)) == len(load_results(folder)) == 1
+    assert (folder / "results.parquet").exists()
+
+
+@pytest.mark.parametrize(
+    ("found", "message"),
+    [
+        (None, "TypeError: an experiment returns metrics"),
+        ([1], "TypeError: an experiment returns metrics"),
+        (3.5, "TypeError: an experiment returns metrics"),
+        ({"a": [1]}, "metric 'a' is a number"),
+        ({"a": {"b": 1}}, "metric 'a' is a number"),
+        ({"a": 1j}, "metric 'a' is a number"),
+        ({"a": np.arange(3)}, "ValueError"),
+        ({"a": torch.arange(3)}, "RuntimeError"),
+        ({"a": 2**63}, "64 bits"),
+        ({"a": 10**5000}, "64 bits"),
+        ({1: 2}, "cannot be called 1"),
+        ({"": 2}, "cannot be called ''"),
+        ({"status": "fine"}, "cannot be called 'status'"),
+        ({"x": 1}, "cannot be called 'x'"),
+        (SystemExit("enough"), "SystemExit: enough"),
+        (SystemExit(0), "SystemExit: 0"),
+        (OSError(errno.ENOENT, "no such file"), "FileNotFoundError"),
+        (ValueError("\udcff"), r"ValueError: \udcff"),
+        (RecursionError("deep"), "RecursionError"),
+        (StopIteration("early"), "StopIteration"),
+        (GeneratorExit("odd"), None),
+        (KeyboardInterrupt("by hand"), None),
+    ],
+)
+def test_nonsense_is_a_failure(folder, found, message):
+    RETURNED.update(this=found, other={"a": 1})
+    sweep = {"grid": {"x": ["this", "other"]}, "seeds": 1}
+    if message is None:
+        with pytest.raises(type(found)):
+            go(sweep, folder, returns)
+        assert sweep_status(folder).counts["failed"] == 0
+        return
+    done = go(sweep, folder, returns)
+    assert (done.done, done.failed) == (1, 1)
+    (error,) = load_results(folder)["error"].dropna()
+    assert message in error
+    assert (folder / "results.parquet").exists()
+
+
+def test_an_experiment_that_removes_its_folder(folder):
+    assert go({"seeds": 2}, folder, removes).done == 2
+    assert len(load_results(folder)) == 2
+
+
+def removes(point: dict[str, Any], seed: int, folder: Path) -> dict[str, Any]:
+    folder.rmdir()
+    return {"a": seed}
+
+
+def test_the_experiment_gets_a_copy_of_the_point(folder):
+    go({"common": {"x": [1, 2]}, "seeds": 2}, folder, changes)
+    assert load_results(folder)["x"].tolist() == ["[1, 2]", "[1, 2]"]
+
+
+def changes(point: dict[str, Any], seed: int, folder: Path) -> dict[str, Any]:
+    assert point.pop("x") == [1, 2]
+    return {"a": seed}
+
+
+def test_run_ids_do_not_depend_on_what_was_returned(folder):
+    RETURNED["this"] = {"a": 1}
+    go({"common": {"x": "this"}, "seeds": 1}, folder, returns)
+    (point,) = (path.stem for path in folder.glob("points/*"))
+    assert dict(Store(folder).names()) == {run_id(point, 0): "done"}

@@ -1,0 +1,467 @@
+"""The table of results: complete, typed, up to date; means over seeds; status; folders merged."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import os
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.runs import toys
+from tests.runs.test_execute import go
+from tl_dyck.files import CorruptFileError
+from tl_dyck.runs import Sweep, SweepError, aggregate, load_models, load_results, merge_sweeps, sweep_status
+from tl_dyck.runs import results as module
+from tl_dyck.runs.store import Store, run_id
+
+FIRST = ["id", "point", "experiment"]
+LAST = ["error", "seconds", "started", "host", "cpu_cores", "gpu", "python", "platform", "tl_dyck", "torch"]
+LAST += ["transformer_lens"]
+
+
+def table_of(point: dict[str, Any], seed: int, folder: Path) -> dict[str, Any]:
+    """What the test has put down for this point and seed; raise if that is an error."""
+    found = METRICS[point["key"], seed]
+    if isinstance(found, Exception):
+        raise found
+    return found
+
+
+METRICS: dict[tuple[str, int], Any] = {}
+
+
+@pytest.fixture
+def folder(tmp_path) -> Path:
+    return tmp_path / "sweep"
+
+
+@pytest.fixture(autouse=True)
+def metrics() -> dict[tuple[str, int], Any]:
+    METRICS.clear()
+    return METRICS
+
+
+def fresh(folder: Path) -> pd.DataFrame:
+    """The table as it is made from the records alone."""
+    (folder / "results.parquet").unlink(missing_ok=True)
+    return load_results(folder)
+
+
+# --- the table --------------------------------------------------------------------------------------------------------
+
+
+def test_columns_and_order(folder, metrics):
+    sweep = {"grid": {"key": ["b", "a"]}, "list": [{"x": 1}, {"x": 2, "y": True}], "seeds": [5, 3]}
+    for key, seed in itertools.product("ab", (3, 5)):
+        metrics[key, seed] = {"m": seed / 2, "n_steps": seed, "ok": key == "a", "word": key}
+    metrics["a", 3] = ValueError("no")
+    go(sweep, folder, table_of)
+    for table in (load_results(folder), load_results(folder)):  # from the records, and from the file
+        assert list(table) == [*FIRST, "x", "y", "key", "seed", "status", "m", "n_steps", "ok", "word", *LAST]
+        assert list(zip(table["x"], table["key"], table["seed"], strict=True)) == [
+            (x, key, seed) for x in (1, 2) for key in "ba" for seed in (3, 5)
+        ]
+        assert list(table.index) == list(range(8))
+        assert [table[name].dtype.kind for name in ("x", "seed", "seconds", "cpu_cores", "m", "n_steps")] == list(
+            "iififf"
+        )
+        assert list(table["ok"]) == [False, False, None, True] * 2
+        assert list(table["y"]) == [None] * 4 + [True] * 4
+        assert list(table["status"]) == ["done", "done", "failed", "done"] * 2
+        assert list(table["error"].dropna()) == ["ValueError: no"] * 2
+        assert len(load_results(folder, failures=False)) == 6
+        assert set(load_results(folder, failures=False)["status"]) == {"done"}
+    saved = pd.read_parquet(folder / "results.parquet")
+    assert set(saved) - set(table) == {module._STAMP}
+
+
+def test_no_runs_yet(folder):
+    Store.create(folder, Sweep(seeds=1), ("p",))
+    table = load_results(folder)
+    assert len(table) == 0
+    assert list(table) == [*FIRST, "seed", "status", *LAST]
+    assert len(load_results(folder)) == 0
+
+
+values = (
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**53), 2**53)
+    | st.floats(allow_nan=False, allow_infinity=False, width=32)
+    | st.sampled_from(["", "a", "1", "true", "é"])
+)
+
+
+@settings(max_examples=25)
+@given(batches=st.lists(st.lists(st.dictionaries(st.sampled_from("pqr"), values), max_size=3), min_size=2, max_size=3))
+def test_made_bit_by_bit_is_made_at_once(batches, tmp_path_factory):
+    """Whatever types columns turn out to have, the table depends on the records only."""
+    folder = tmp_path_factory.mktemp("bits")
+    METRICS.clear()
+    keys: list[str] = []
+    for number, batch in enumerate(batches):
+        for place, found in enumerate(batch):
+            keys.append(f"{number}-{place}")
+            METRICS[keys[-1], 0] = found
+        if keys:
+            go({"grid": {"key": keys}, "seeds": 1}, folder, table_of)
+            bit_by_bit = load_results(folder)
+    if not keys:
+        return
+    pd.testing.assert_frame_equal(load_results(folder), bit_by_bit)
+    pd.testing.assert_frame_equal(fresh(folder), bit_by_bit, check_like=True)
+    pd.testing.assert_frame_equal(load_results(folder), bit_by_bit, check_like=True)
+    for name in "pqr":
+        # the oracle: every value is there, as itself or as text
+        for (key, _), found in METRICS.items():
+            if found.get(name) is not None:
+                (cell,) = bit_by_bit[bit_by_bit["key"] == key][name]
+                assert cell == found[name] or cell == json.dumps(found[name])
+
+
+def test_only_news_are_read(folder, metrics, monkeypatch):
+    metrics.update({(key, 0): {"m": 1.0} for key in "abc"})
+    go({"grid": {"key": ["a", "b"]}, "seeds": 1}, folder, table_of)
+    load_results(folder)
+    go({"grid": {"key": ["a", "b", "c"]}, "seeds": 1}, folder, table_of)
+    read: list[Path] = []
+    real = Store.read
+    monkeypatch.setattr(Store, "read", lambda self, path: read.append(path) or real(self, path))
+    assert len(load_results(folder)) == 3
+    assert len(read) == 1
+    load_results(folder)
+    assert len(read) == 1
+
+
+def test_runs_that_were_made_again(folder, metrics):
+    """Someone deletes records and runs the sweep with other code: the table must not show what was."""
+    metrics.update({(key, 0): {"m": 1.0} for key in "abc"})
+    sweep = {"grid": {"key": list("abc")}, "seeds": 1}
+    go(sweep, folder, table_of)
+    assert list(load_results(folder)["m"]) == [1.0] * 3
+    for path in sorted(folder.glob("runs/*/*.json"))[:1]:
+        path.unlink()
+    metrics.update({(key, 0): {"m": 2.0} for key in "abc"})
+    go(sweep, folder, table_of)
+    assert sorted(load_results(folder)["m"]) == [1.0, 1.0, 2.0]
+
+
+def test_a_failure_that_fails_otherwise(folder, metrics):
+    metrics["a", 0] = ValueError("one")
+    sweep = {"grid": {"key": ["a"]}, "seeds": 1}
+    go(sweep, folder, table_of)
+    assert list(load_results(folder)["error"]) == ["ValueError: one"]
+    metrics["a", 0] = ValueError("two")
+    go(sweep, folder, table_of, retry_failed=True)
+    assert list(load_results(folder)["error"]) == ["ValueError: two"]
+
+
+DAMAGED = {
+    "empty": b"",
+    "text": b"PAR1 and nothing else PAR1",
+    "another table": pd.DataFrame({"a": [1]}).to_parquet(),
+    "no rows": pd.DataFrame({"id": [], "status": []}).to_parquet(),
+}
+
+
+@pytest.mark.parametrize("case", [*DAMAGED, "truncated", "a folder"])
+def test_a_damaged_table_is_made_again(folder, metrics, case):
+    metrics.update({("a", seed): {"m": seed / 3} for seed in range(5)})
+    go({"grid": {"key": ["a"]}, "seeds": 5}, folder, table_of)
+    whole = load_results(folder)
+    path = folder / "results.parquet"
+    saved = path.read_bytes()
+    path.unlink()
+    if case == "a folder":
+        path.mkdir()
+    else:
+        path.write_bytes(DAMAGED.get(case, saved[: len(saved) // 2]))
+    pd.testing.assert_frame_equal(load_results(folder), whole)
+    if case != "a folder":
+        assert len(pd.read_parquet(path)) == 5
+
+
+def test_a_folder_without_a_sweep(tmp_path):
+    for action in (load_results, sweep_status, load_models):
+        with pytest.raises(CorruptFileError, match="holds no sweep"):
+            action(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+# --- means ------------------------------------------------------------------------------------------------------------
+
+
+def test_means_by_hand(folder, metrics):
+    drawn = random.Random(0)
+    for key in "ab":
+        for seed in range(6):
+            metrics[key, seed] = {"m": drawn.gauss(0, 1), "ok": drawn.random() < 0.5, "word": "x", "sparse": None}
+    metrics["a", 1] = ValueError("no")
+    metrics["a", 2]["m"] = math.nan
+    metrics["b", 3]["sparse"] = 7
+    go({"grid": {"key": ["a", "b"]}, "common": {"same": 1}, "seeds": 6}, folder, table_of)
+    table = load_results(folder)
+    means = aggregate(table, n_bootstrap=4000)
+    assert list(means) == ["key", "metric", "n", "failed", "mean", "low", "high", "std"]
+    found = means.set_index(["key", "metric"])
+    assert set(found.index) == {(key, name) for key in "ab" for name in ("m", "ok", "sparse")}
+    for (key, name), row in found.iterrows():
+        numbers = [
+            float(metrics[key, seed][name])
+            for seed in range(6)
+            if isinstance(metrics[key, seed], dict)
+            and metrics[key, seed][name] is not None
+            and not math.isnan(metrics[key, seed][name])
+        ]
+        assert row["n"] == len(numbers)
+        assert row["failed"] == (key == "a")
+        if numbers:
+            assert row["mean"] == pytest.approx(np.mean(numbers))
+        else:
+            assert math.isnan(row["mean"])
+        if len(numbers) < 2:
+            assert math.isnan(row["low"])
+            assert math.isnan(row["std"])
+            continue
+        assert row["std"] == pytest.approx(np.std(numbers, ddof=1))
+        # every resample of so few, and the quantiles of their means
+        every = np.array([np.mean(each) for each in itertools.product(numbers, repeat=len(numbers))])
+        for edge, level in ((row["low"], 0.025), (row["high"], 0.975)):
+            below, upto = np.mean(every < edge - 1e-12), np.mean(every <= edge + 1e-12)
+            error = 5 * math.sqrt(0.025 * 0.975 / 4000)  # of an empirical quantile, five standard errors
+            assert below - error <= level <= upto + error
+    assert aggregate(table).equals(aggregate(table))
+    assert found.loc[("b", "sparse"), "mean"] == 7
+
+
+def test_means_by_other_columns(folder, metrics):
+    for key, seed in itertools.product(["a", "b"], range(4)):
+        metrics[key, seed] = {"m": float(seed), "kind": "even" if seed % 2 == 0 else "odd"}
+    go({"list": [{"key": "a", "n": 1}, {"key": "b", "n": 2}], "seeds": 4}, folder, table_of)
+    table = load_results(folder)
+    by_kind = aggregate(table, ["m"], by=["kind"])
+    assert dict(zip(by_kind["kind"], by_kind["mean"], strict=True)) == {"even": 1.0, "odd": 2.0}
+    assert list(by_kind["n"]) == [4, 4]
+    everything = aggregate(table, ["m"], by=[])
+    assert list(everything) == ["metric", "n", "failed", "mean", "low", "high", "std"]
+    assert everything.loc[0, ["n", "mean"]].tolist() == [8, 1.5]
+    # a parameter with the name of a column of means is not lost
+    by_n = aggregate(table, ["m"])
+    assert list(by_n["by n"]) == [1, 2]
+    assert list(by_n["n"]) == [4, 4]
+    assert list(aggregate(table, ["m"], by=["n"])["by n"]) == [1, 2]
+    for arguments, message in (
+        ({"by": ["none"]}, "no column 'none'"),
+        ({"metrics": ["none"]}, "no column 'none'"),
+        ({"metrics": ["kind"]}, "'kind' cannot be averaged"),
+    ):
+        with pytest.raises(SweepError, match=message):
+            aggregate(table, **arguments)
+
+
+def test_a_hundred_thousand_rows(folder, metrics):
+    """Loaded, filtered and averaged, from a table that is up to date: no record is opened."""
+    metrics["a", 0] = {"m": 0.5}
+    go({"grid": {"key": ["a"]}, "seeds": 1}, folder, table_of)
+    one = load_results(folder)
+    n = 100_000
+    store = Store(folder)
+    big = (
+        one.iloc[np.zeros(n, dtype=int)]
+        .reset_index(drop=True)
+        .assign(id=[run_id(one["point"][0], seed) for seed in range(n)], seed=range(n), m=np.arange(n) / n)
+    )
+    stamps = {run: ("done", place) for place, run in enumerate(big["id"])}
+    with pytest.MonkeyPatch.context() as context:
+        context.setattr(Store, "stamps", lambda self: stamps)
+        context.setattr(Store, "read", None)
+        big.assign(**{module._STAMP: range(n)}).to_parquet(folder / "results.parquet")
+        table = load_results(store.folder)
+        assert len(table) == n
+        (row,) = aggregate(table[table["seed"] % 2 == 1], by=["key"]).to_dict("records")
+    assert row["n"] == n // 2
+    assert row["mean"] == pytest.approx(0.5, abs=1 / n)
+    assert row["high"] - row["low"] == pytest.approx(2 * 1.96 * math.sqrt(1 / 12 / (n / 2)), rel=0.1)
+
+
+# --- status -----------------------------------------------------------------------------------------------------------
+
+
+def test_status_writes_nothing(folder, metrics):
+    metrics.update({(key, seed): {"m": 1.0} for key in "ab" for seed in range(4)})
+    metrics["b", 1] = metrics["b", 2] = ValueError("no")
+    metrics["a", 2] = KeyError("x")
+    go({"grid": {"key": ["a", "b"]}, "seeds": [0, 1, 2]}, folder, table_of)
+    go({"grid": {"key": ["a", "b"], "z": [1]}, "seeds": 1}, folder, table_of)
+    Store.create(folder, *plan_of({"grid": {"key": ["a", "b"]}, "seeds": [0, 1, 2, 3]}))
+    Store(folder).start(run_id(plan_of({"grid": {"key": ["a", "b"]}, "seeds": 4})[1][0], 3))
+    before = {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
+    status = sweep_status(folder)
+    assert {path: path.stat().st_mtime_ns for path in folder.rglob("*")} == before
+    assert status.total == 8
+    assert status.counts == {"done": 3, "failed": 3, "running": 0, "interrupted": 1, "waiting": 1}
+    assert status.axes == {
+        "key": {"a": {"done": 2, "failed": 1, "interrupted": 1}, "b": {"done": 1, "failed": 2, "waiting": 1}}
+    }
+    assert status.errors == [("ValueError: no", 2), ("KeyError: 'x'", 1)]
+    assert status.others == 2
+
+
+def plan_of(mapping: dict[str, Any]) -> tuple[Any, tuple[str, ...]]:
+    from dataclasses import replace
+
+    from tl_dyck.runs import load_sweep
+    from tl_dyck.runs.execute import check_points
+    from tl_dyck.runs.experiments import as_experiment
+
+    name, what = as_experiment(table_of)
+    sweep = replace(load_sweep(mapping), experiment=name)
+    return sweep, tuple(check_points(sweep, name, what))
+
+
+# --- merging ----------------------------------------------------------------------------------------------------------
+
+
+def machines(tmp_path: Path, *seeds: list[int]) -> list[Path]:
+    """The same points on several machines."""
+    log = tmp_path / "log"
+    for number, mine in enumerate(seeds):
+        go({"common": {"log": str(log)}, "grid": {"x": [0, 1]}, "seeds": mine}, tmp_path / f"m{number}")
+    return [tmp_path / f"m{number}" for number in range(len(seeds))]
+
+
+def test_merge(tmp_path):
+    one, two = machines(tmp_path, [0, 1], [1, 2])
+    done = merge_sweeps(tmp_path / "all", [one, two])
+    assert (done.copied, done.there, done.conflicts, done.corrupt) == (6, 2, (), 0)
+    table = load_results(tmp_path / "all")
+    assert sorted(zip(table["x"], table["seed"], strict=True)) == [(x, seed) for x in (0, 1) for seed in (0, 1, 2)]
+    for row in table.to_dict("records"):
+        wanted = toys.expected(row["x"], row["seed"])
+        assert {name: row[name] for name in wanted} == wanted
+        kept = tmp_path / "all" / "runs" / row["id"][:2] / row["id"] / "file.txt"
+        assert kept.read_text() == f"{row['x']} {row['seed']}"
+    again = merge_sweeps(tmp_path / "all", [two, one, tmp_path / "all"])
+    assert (again.copied, again.there, again.conflicts) == (0, 8, ())
+    assert Store.open(tmp_path / "all").plan() == Store.open(one).plan()
+    # what was merged counts as done
+    log = {"log": str(tmp_path / "log")}
+    assert go({"common": log, "grid": {"x": [0, 1]}, "seeds": 4}, tmp_path / "all").made == 2
+
+
+def test_merge_that_was_interrupted(tmp_path, monkeypatch):
+    one, two = machines(tmp_path, [0, 1, 2], [3, 4])
+    real, calls = os.replace, 0
+
+    def killed(*args: Any) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == 9:
+            raise KeyboardInterrupt
+        real(*args)
+
+    with monkeypatch.context() as context:
+        context.setattr(os, "replace", killed)
+        with pytest.raises(KeyboardInterrupt):
+            merge_sweeps(tmp_path / "all", [one, two])
+    some = len(load_results(tmp_path / "all"))
+    assert 0 < some < 10
+    assert merge_sweeps(tmp_path / "all", [one, two]).copied == 10 - some
+    assert len(load_results(tmp_path / "all")) == 10
+
+
+def test_merge_with_conflicts_and_failures(tmp_path, metrics):
+    sweep = {"grid": {"key": ["a", "b", "c", "d"]}, "seeds": 1}
+    first: dict[str, Any] = {"a": {"m": 1.0, "seconds_used": 1.0}, "b": {"m": 1.0}}
+    first |= {"c": ValueError("no"), "d": {"m": 2.0}}
+    second: dict[str, Any] = {"a": {"m": 1.0 + 1e-9, "seconds_used": 9.0}, "b": {"m": 1.1}}
+    second |= {"c": {"m": 3.0}, "d": ValueError("no")}
+    for name, found in (("one", first), ("two", second)):
+        metrics.update({(key, 0): value for key, value in found.items()})
+        go(sweep, tmp_path / name, table_of)
+    one = load_results(tmp_path / "one").set_index("key")
+    done = merge_sweeps(tmp_path / "one", [tmp_path / "two"])
+    assert (done.copied, done.there) == (1, 2)
+    assert done.conflicts == (one.loc["b", "id"],)
+    table = load_results(tmp_path / "one").set_index("key")
+    assert dict(table["m"]) == {"a": 1.0, "b": 1.0, "c": 3.0, "d": 2.0}  # what was there stays; done beats failed
+    assert set(table["status"]) == {"done"}
+    other_way = merge_sweeps(tmp_path / "two", [tmp_path / "one"])
+    assert (other_way.copied, other_way.there, len(other_way.conflicts)) == (1, 2, 1)
+
+
+def test_merge_and_damaged_records(tmp_path):
+    one, two = machines(tmp_path, [0, 1], [1, 2])
+    source = sorted(two.glob("runs/*/*.json"))[0]
+    source.write_bytes(b"{")
+    target = sorted(one.glob("runs/*/*.json"))[0]
+    target.write_bytes(b"{")
+    done = merge_sweeps(one, [two])
+    assert done.corrupt == 1
+    assert source.read_bytes() == b"{"
+    table = load_results(one)
+    rest = {path.stem for path in two.glob("runs/*/*.json")} - {source.stem}
+    assert rest <= set(table["id"])
+    for row in table.to_dict("records"):
+        wanted = toys.expected(row["x"], row["seed"])
+        assert {name: row[name] for name in wanted} == wanted
+
+
+def test_merge_follows_no_links(tmp_path):
+    (one,) = machines(tmp_path, [0])
+    (tmp_path / "secret").write_text("a private key")
+    (tmp_path / "private").mkdir()
+    (tmp_path / "private" / "key").write_text("another")
+    run = Store(one).path(load_results(one)["id"][0])
+    links = [run / "file", run / "folder", one / "points" / "x.json"]
+    for link, target in zip(links, ("secret", "private", "secret"), strict=True):
+        link.symlink_to(tmp_path / target)
+    done = merge_sweeps(tmp_path / "all", [one])
+    assert done.copied == 2
+    assert sorted(done.skipped) == sorted(links)
+    there = [path for path in (tmp_path / "all").rglob("*") if path.is_file()]
+    assert not any(path.is_symlink() or path.read_bytes() in (b"a private key", b"another") for path in there)
+    assert sorted(path.read_text() for path in there if path.name == "file.txt") == ["0 0", "1 0"]
+
+
+def test_merge_with_what_is_no_sweep(tmp_path):
+    one, two = machines(tmp_path, [0], [1])
+    with pytest.raises(SweepError, match="nothing to merge"):
+        merge_sweeps(tmp_path / "all", [])
+    with pytest.raises(CorruptFileError, match="holds no sweep"):
+        merge_sweeps(tmp_path / "all", [one, tmp_path / "none"])
+    path = two / "sweep.json"
+    path.write_text(path.read_text().replace("runs/1", "runs/9"))
+    for into, folders in ((tmp_path / "all", [one, two]), (two, [one])):
+        with pytest.raises(CorruptFileError, match=r"runs/9"):
+            merge_sweeps(into, folders)
+    assert not (tmp_path / "all").exists()
+
+
+def test_merge_leaves_what_someone_is_doing(tmp_path):
+    one, two = machines(tmp_path, [0], [1])
+    run = sorted(two.glob("runs/*/*.json"))[0].stem
+    with Store(one.resolve()).claim(run) as mine:
+        assert mine
+        done = merge_sweeps(one, [two])
+    assert (done.copied, done.there) == (1, 1)
+    assert merge_sweeps(one, [two]).copied == 1
+
+
+def test_models_need_files(folder, metrics):
+    metrics["a", 0] = {"m": 1.0}
+    go({"grid": {"key": ["a"]}, "seeds": 1}, folder, table_of)
+    with pytest.raises(SweepError, match="kept no model"):
+        load_models(folder)
+    with pytest.raises(SweepError, match="no column 'none'"):
+        load_models(folder, {"none": 1})
+    assert load_models(folder, {"key": "b"}) == []

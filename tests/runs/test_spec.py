@@ -1,0 +1,327 @@
+"""What a sweep file may say, and one clear line on everything that it may not."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.runs import toys
+from tl_dyck.runs import Sweep, SweepError, load_sweep
+from tl_dyck.runs.execute import check_points
+from tl_dyck.runs.experiments import as_experiment
+from tl_dyck.runs.store import point_id, run_id
+
+YAML = """
+experiment: mine
+seeds: {start: 3, count: 2}
+common:
+  task: dyck-2-4
+  training: {steps: 20, target: null}
+grid:
+  training.learning_rate: [1e-3, 0.01, 2E+2]
+  model: [a, b]
+list:
+  - {extra: 1, training: {batch_size: 8}}
+  - {extra: 2, training.batch_size: 16}
+"""
+
+names = st.sampled_from(["a", "b", "c", "d.e", "d.f", "g"])
+scalars = (
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**63 - 1)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(st.characters(codec="utf-8"), max_size=5)
+)
+values = scalars | st.lists(scalars, max_size=2)
+
+
+@st.composite
+def sweeps(draw: st.DrawFn) -> dict[str, Any]:
+    where = {name: draw(st.sampled_from(["common", "grid", "list", "nowhere"])) for name in "abcdefg"}
+    named = {place: [name for name in where if where[name] == place] for place in ("common", "grid", "list")}
+    grid = {name: draw(st.lists(values, min_size=1, max_size=3, unique_by=repr)) for name in named["grid"]}
+    items = draw(st.lists(st.fixed_dictionaries(dict.fromkeys(named["list"], values)), max_size=3))
+    seeds = draw(st.lists(st.integers(0, 50), min_size=1, max_size=5, unique=True) | st.integers(1, 9))
+    common = {name: draw(values) for name in named["common"]}
+    return {"grid": grid, "list": items, "common": common, "seeds": seeds}  # a checked object would draw, at random
+
+
+def write(folder: Path, text: str, name: str = "sweep.yaml") -> Path:
+    path = folder / name
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+# --- what it means ----------------------------------------------------------------------------------------------------
+
+
+def test_grid_times_list_times_common(tmp_path):
+    sweep = load_sweep(write(tmp_path, YAML))
+    assert sweep.experiment == "mine"
+    assert sweep.all_seeds == (3, 4)
+    wanted = [
+        {
+            "task": "dyck-2-4",
+            "training.steps": 20,
+            "training.target": None,
+            "extra": extra,
+            "training.batch_size": size,
+            "training.learning_rate": rate,
+            "model": model,
+        }
+        for extra, size in ((1, 8), (2, 16))
+        for rate in (0.001, 0.01, 200.0)
+        for model in ("a", "b")
+    ]
+    assert list(sweep.points()) == wanted
+    assert sweep.n_points == len(wanted)
+    assert sweep.axes == ("training.learning_rate", "model", "extra", "training.batch_size")
+
+
+def test_yaml_json_mapping_and_sweep_are_the_same(tmp_path):
+    sweep = load_sweep(write(tmp_path, YAML))
+    again = write(tmp_path, json.dumps(sweep.to_dict()), "sweep.json")
+    assert load_sweep(again) == load_sweep(sweep.to_dict()) == load_sweep(str(again)) == sweep
+    assert load_sweep(sweep) is sweep
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("1e-3", 1e-3), ("-1E+3", -1000.0), (".5e2", 50.0), ("1.e1", 10.0), ("1", 1), ("1.5", 1.5), ("'1e-3'", "1e-3")],
+)
+def test_numbers_of_yaml(tmp_path, text, value):
+    found = load_sweep(write(tmp_path, f"common: {{x: {text}}}")).common["x"]
+    assert found == value
+    assert type(found) is type(value)
+
+
+@pytest.mark.parametrize(
+    ("seeds", "wanted"),
+    [(3, (0, 1, 2)), ([5, 2], (5, 2)), ({"start": 7, "count": 2}, (7, 8)), (range(2, 4), (2, 3)), ((1,), (1,))],
+)
+def test_seeds(seeds, wanted):
+    assert Sweep(seeds=seeds).all_seeds == wanted
+
+
+def test_eight_seeds_by_default():
+    assert Sweep().all_seeds == Sweep.from_dict({"seeds": None}).all_seeds == tuple(range(8))
+
+
+@given(sweeps())
+def test_round_trip_and_number_of_points(fields):
+    sweep = Sweep(**fields)
+    saved = json.loads(json.dumps(sweep.to_dict()))
+    again = Sweep.from_dict(saved)
+    assert again.to_dict() == sweep.to_dict()
+    assert repr(list(again.points())) == repr(list(sweep.points()))  # 1, 1.0 and True are different values
+    assert again.all_seeds == sweep.all_seeds
+    points = list(sweep.points())
+    assert len(points) == sweep.n_points == math.prod(map(len, sweep.grid.values())) * max(1, len(sweep.list))
+    for name, entry in sweep.common.items():
+        assert all(point[name] == entry for point in points)
+    for combination in itertools.product(*sweep.grid.values()):
+        having = [p for p in points if repr([p[name] for name in sweep.grid]) == repr(list(combination))]
+        assert len(having) == max(1, len(sweep.list))
+
+
+@given(sweeps())
+def test_axes_are_what_varies(fields):
+    sweep = Sweep(**fields)
+    for name in sweep.axes:
+        if name not in sweep.grid:
+            assert len({repr(point.get(name)) for point in sweep.points()}) > 1
+    for name in {name for point in sweep.points() for name in point} - set(sweep.axes):
+        assert len({repr(point.get(name)) for point in sweep.points()}) == 1
+
+
+def test_numbers_of_numpy_and_tuples_become_plain():
+    sweep = Sweep(grid={"x": [np.float64(0.5), np.int64(3)]}, common={"y": (1, np.bool_(True))})
+    assert [type(value) for value in sweep.grid["x"]] == [float, int]
+    assert sweep.common == {"y": [1, True]}
+
+
+# --- what it refuses --------------------------------------------------------------------------------------------------
+
+REFUSED = {
+    "not a mapping": ([1], "mapping"),
+    "unknown key": ({"grids": {}}, "Did you mean 'grid'"),
+    "grid of no mapping": ({"grid": [1]}, "grid must map"),
+    "common of no mapping": ({"common": 3}, "common must map"),
+    "list of no list": ({"list": {"a": 1}}, "list must be a list"),
+    "list as text": ({"list": "abc"}, "list must be a list"),
+    "item of no mapping": ({"list": [{"a": 1}, 2]}, r"list\[1\] must map"),
+    "experiment of no name": ({"experiment": 3}, "experiment must be a name"),
+    "no experiment": ({"experiment": ""}, "experiment must be a name"),
+    "axis without values": ({"grid": {"x": []}}, "x has no values"),
+    "axis of one value": ({"grid": {"x": 3}}, "goes to common"),
+    "axis of text": ({"grid": {"x": "ab"}}, "list of values"),
+    "value twice": ({"grid": {"x": [1, 2, 1]}}, "value 1 twice"),
+    "list twice": ({"grid": {"x": [[1], [1]]}}, r"value \[1\] twice"),
+    "common and grid": ({"grid": {"x": [1]}, "common": {"x": 1}}, "x is given twice: in common and in grid"),
+    "list and grid": ({"grid": {"x.y": [1]}, "list": [{"x": {"y": 1}}]}, r"x\.y is given twice: in list\[0\]"),
+    "list and common": ({"common": {"x": 1}, "list": [{"y": 1}, {"x": 1}]}, r"in list\[1\] and in common"),
+    "nested and dotted": ({"common": {"x": {"y": 1}, "x.y": 2}}, r"x\.y is given twice"),
+    "NaN": ({"common": {"x": math.nan}}, "common: x: nan"),
+    "infinity": ({"grid": {"x": [1.0, -math.inf]}}, "grid: x: -inf"),
+    "infinity inside": ({"list": [{"x": [[math.inf]]}]}, "inf"),
+    "an object": ({"common": {"x": object()}}, "object"),
+    "a set": ({"common": {"x": {1}}}, "set"),
+    "a mapping in a list": ({"grid": {"x": [{"y": 1}]}}, "dict"),
+    "too long an integer": ({"common": {"x": 2**63}}, "64 bits"),
+    "half a surrogate pair": ({"common": {"x": "\ud800"}}, "Unicode"),
+    "such a name": ({"common": {"\ud800": 1}}, "name of a parameter"),
+    "a number as name": ({"common": {1: 1}}, "name of a parameter is a string, not 1"),
+    "no name": ({"common": {"": 1}}, "name of a parameter"),
+    "no seeds": ({"seeds": 0}, "at least one"),
+    "empty seeds": ({"seeds": []}, "at least one"),
+    "negative number of seeds": ({"seeds": -3}, "at least one"),
+    "negative seed": ({"seeds": [0, -1]}, "not negative"),
+    "negative start": ({"seeds": {"start": -1, "count": 3}}, "not negative"),
+    "seed twice": ({"seeds": [1, 2, 1]}, "different"),
+    "a fraction of a seed": ({"seeds": [1.0]}, "integer, not 1.0"),
+    "a true seed": ({"seeds": [True]}, "integer, not True"),
+    "true seeds": ({"seeds": True}, "not True"),
+    "half a mapping": ({"seeds": {"start": 1}}, "start and count"),
+    "fractions": ({"seeds": {"start": 1, "count": 2.5}}, "integers, not 1 and 2.5"),
+    "text as seeds": ({"seeds": "123"}, "not '123'"),
+    "far too many seeds": ({"seeds": 10**15}, "at most"),
+    "far too many from here": ({"seeds": {"start": 0, "count": 10**15}}, "at most"),
+    "a seed of 70 bits": ({"seeds": [2**70]}, "below"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_refused(case):
+    mapping, message = REFUSED[case]
+    with pytest.raises(SweepError, match=message):
+        Sweep.from_dict(mapping)  # type: ignore[arg-type]
+
+
+def test_a_large_file_without_aliases_is_no_bomb(tmp_path, monkeypatch):
+    monkeypatch.setattr("tl_dyck.runs.spec._MAX_EXPANDED", 100)
+    (tmp_path / "large.yaml").write_text(f"grid: {{x: {list(range(300))}}}")
+    assert load_sweep(tmp_path / "large.yaml").n_points == 300
+
+
+HOSTILE = {
+    "twice.yaml": ("grid: {x: [1]}\ngrid: {y: [1]}", "'grid' stands twice"),
+    "twice.json": ('{"grid": {"x": [1], "x": [2]}}', "'x' stands twice"),
+    "deep twice.yaml": ("common: {a: {b: 1, c: 2, b: 3}}", "'b' stands twice"),
+    "object.yaml": ("common: {x: !!python/object/apply:os.system ['touch owned']}", "not valid YAML"),
+    "name.yaml": ("common: {x: !!python/name:os.system }", "not valid YAML"),
+    "new.yaml": ("common: !!python/object/new:pathlib.Path ['owned']", "not valid YAML"),
+    "bomb.yaml": (
+        "".join(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}' if i else 'x'] * 10)}]\n" for i in range(10)),
+        "too many values",
+    ),
+    "snake.yaml": ("common: &a {x: [*a]}", "inside of what it stands for"),
+    "deep.yaml": ("common: {x: " + "[" * 20_000 + "]" * 20_000 + "}", "recursion"),
+    "deep.json": ('{"common": {"x": ' + "[" * 100_000 + "]" * 100_000 + "}}", "recursion"),
+    "less deep.json": ('{"common": {"x": ' + "[" * 450 + "]" * 450 + "}}", "nested in each other more than 50 times"),
+    "digits.yaml": (f"common: {{x: {'9' * 5000}}}", "not valid YAML"),
+    "digits.json": (f'{{"common": {{"x": {"9" * 5000}}}}}', "not valid JSON"),
+    "date.yaml": ("common: {x: 2026-99-99}", "not valid YAML"),
+    "real date.yaml": ("common: {x: 2026-01-01}", "date"),
+    "no number.yaml": ("common: {x: !!int abc}", "not valid YAML"),
+    "no boolean.yaml": ("common: {x: !!bool abc}", "not valid YAML"),
+    "no map.yaml": ("common: !!map abc", "not valid YAML"),
+    "list as name.yaml": ("common: {[1, 2]: 3}", "not valid YAML"),
+    "two documents.yaml": ("common: {}\n---\ncommon: {}", "not valid YAML"),
+    "infinite.yaml": ("common: {x: .inf}", "inf"),
+    "too large.yaml": ("common: {x: 1e999}", "inf"),
+    "nan.json": ('{"common": {"x": NaN}}', "nan"),
+    "broken.json": ('{"common": ', "not valid JSON"),
+    "broken.yaml": ("common: {", "not valid YAML"),
+    "empty.yaml": ("", "mapping"),
+    "text.yaml": ("just words", "mapping"),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_files(tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    text, message = HOSTILE[name]
+    path = write(tmp_path, text, name)
+    with pytest.raises(SweepError, match=message) as caught:
+        load_sweep(path)
+    assert name in str(caught.value)
+    assert len(str(caught.value)) < 1000
+    assert [entry.name for entry in tmp_path.iterdir()] == [name]
+
+
+def test_files_that_are_not_text(tmp_path):
+    (tmp_path / "sweep.yaml").write_bytes(b"\xff\x81")
+    (tmp_path / "sweep.json").write_bytes(b"\xff\x81")
+    for name in ("sweep.yaml", "sweep.json"):
+        with pytest.raises(SweepError, match=f"{name}.*is not valid"):
+            load_sweep(tmp_path / name)
+
+
+@pytest.mark.parametrize("name", ["none.yaml", "none.json", "."])
+def test_no_file(tmp_path, name):
+    with pytest.raises(SweepError, match="cannot read the sweep"):
+        load_sweep(tmp_path / name)
+
+
+def test_aliases_are_welcome(tmp_path):
+    sweep = load_sweep(write(tmp_path, "list:\n- &first {a: 1, b: 2}\n- {<<: *first, b: 3}\n"))
+    assert list(sweep.points()) == [{"a": 1, "b": 2}, {"a": 1, "b": 3}]
+    shared = "grid:\n  x: &values [1, 2]\n  y: *values\n"
+    assert load_sweep(write(tmp_path, shared)).n_points == 4
+
+
+# --- identity ---------------------------------------------------------------------------------------------------------
+
+
+def ids(mapping: dict[str, Any]) -> list[str]:
+    sweep = load_sweep(mapping)
+    return list(check_points(sweep, *as_experiment(toys.nothing)))
+
+
+def test_spelling_makes_no_difference():
+    nested = {"common": {"a": {"b": 1, "c": {"d": 2}}, "e": 3}}
+    dotted = {"common": {"e": 3, "a.c.d": 2, "a.b": 1}}
+    by_grid = {"grid": {"e": [3], "a": {"b": [1]}}, "list": [{"a.c": {"d": 2}}]}
+    assert ids(nested) == ids(dotted) == ids(by_grid)
+
+
+def test_values_of_different_types_are_different():
+    """An experiment can tell 1, 1.0, True and "1" apart, so these are four points; none is done for another's sake."""
+    different = [1, 1.0, True, "1", [1], None, "", 0, -0.0, 0.0, False, [], [[]], "None", "null"]
+    assert len(set(ids({"grid": {"x": different}}))) == len(different)
+
+
+def test_same_point_twice_is_refused():
+    with pytest.raises(SweepError, match="same point"):
+        ids({"list": [{"x": 1, "y": {"z": 2}}, {"y.z": 2, "x": 1}]})
+
+
+@pytest.mark.parametrize("name", ["seed", "id", "status", "seconds", "error", "host"])
+def test_columns_of_the_table_are_no_parameters(name):
+    with pytest.raises(SweepError, match=f"cannot be called '{name}'"):
+        ids({"grid": {name: [1]}})
+
+
+def test_identities_are_for_ever():
+    """If these change, everything that anyone has done is done again."""
+    point = point_id("mine", {"b": [1, 2.5, None, True], "a": "é"})
+    assert point == "84a06b72eac563121ac4"
+    assert run_id(point, 3) == "e9c8b881e78d2c47b1fe"
+    assert point_id("yours", {"b": [1, 2.5, None, True], "a": "é"}) != point
+    assert run_id(point, 4) != run_id(point, 3)
+
+
+@given(st.dictionaries(names, values), st.randoms())
+def test_identity_does_not_depend_on_order(point, random):
+    items = list(point.items())
+    random.shuffle(items)
+    assert point_id("x", dict(items)) == point_id("x", point)

@@ -1,0 +1,379 @@
+"""Locks that no two hold, records that are whole or absent, and folders of other versions."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tl_dyck.files import CorruptFileError, sha256
+from tl_dyck.runs import Sweep
+from tl_dyck.runs.store import Store, describe, point_id, run_id
+
+POINT = point_id("mine", {"x": 1})
+RUN = run_id(POINT, 0)
+RECORD: dict[str, Any] = {
+    "id": RUN,
+    "point": POINT,
+    "experiment": "mine",
+    "parameters": {"x": 1},
+    "seed": 0,
+    "started": "2026-01-01T00:00:00+00:00",
+    "environment": {"host": "here"},
+    "seconds": 0.1,
+    "metrics": {"score": 0.5, "name": "é"},
+}
+
+
+@pytest.fixture
+def store(tmp_path) -> Store:
+    store = Store.create(tmp_path / "sweep", Sweep(common={"x": 1}, experiment="mine"), (POINT,))
+    store.start(RUN)
+    return store
+
+
+@pytest.mark.parametrize("number", [errno.ENOLCK, errno.EIO])
+def test_a_lock_that_cannot_be_had_is_an_error_and_not_held(store, monkeypatch, number):
+    def fail(descriptor: int, flags: int, *_: Any) -> None:
+        if flags != fcntl.LOCK_UN:  # else that would be the error that is seen
+            raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr("fcntl.lockf", fail)
+    with pytest.raises(OSError, match=os.strerror(number)), store.claim(RUN):
+        pytest.fail("the run counts as claimed")
+    monkeypatch.undo()
+    with store.claim(RUN) as mine:  # nor is it kept in mind as held
+        assert mine
+
+
+def locker(folder: Path) -> subprocess.Popen[str]:
+    """Another process that takes and gives back the lock as it is told, without importing anything heavy."""
+    code = (
+        "import fcntl, os, sys\n"
+        f"file = os.open({str(folder / 'locks')!r}, os.O_RDWR)\n"
+        f"byte = int({RUN[:15]!r}, 16)\n"
+        "for line in sys.stdin:\n"
+        "    try:\n"
+        "        fcntl.lockf(file, fcntl.LOCK_UN if line == 'free\\n' else fcntl.LOCK_EX | fcntl.LOCK_NB, 1, byte)\n"
+        "        print('yes', flush=True)\n"
+        "    except OSError:\n"
+        "        print('no', flush=True)\n"
+    )
+    return subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+
+def ask(process: subprocess.Popen[str], what: str) -> str:
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write(f"{what}\n")
+    process.stdin.flush()
+    return process.stdout.readline().strip()
+
+
+# --- locks ------------------------------------------------------------------------------------------------------------
+
+
+def test_lock_between_processes(store):
+    with locker(store.folder) as other:
+        assert not store.is_claimed(RUN)
+        with store.claim(RUN) as mine:
+            assert mine
+            assert ask(other, "take") == "no"
+        assert ask(other, "take") == "yes"
+        assert store.is_claimed(RUN)
+        with store.claim(RUN) as mine:
+            assert not mine
+        with store.claim(run_id(POINT, 1)) as mine:  # another run is free
+            assert mine
+        assert ask(other, "free") == "yes"
+        with store.claim(RUN) as mine:
+            assert mine
+            # looking at the folder must not drop the lock, as closing the file would
+            Store.create(store.folder, Sweep(common={"x": 2}, experiment="mine"), (POINT,))
+            assert store.is_claimed(RUN)
+            assert ask(other, "take") == "no"
+        assert ask(other, "take") == "yes"
+        os.kill(other.pid, signal.SIGKILL)
+        other.wait()
+        assert not store.is_claimed(RUN)  # the kernel has taken it back
+
+
+def test_lock_between_threads(store):
+    inside, most, taken = 0, 0, 0
+    guard = threading.Lock()
+
+    def worker() -> None:
+        nonlocal inside, most, taken
+        for _ in range(200):
+            with store.claim(RUN) as mine:
+                if mine:
+                    with guard:
+                        inside += 1
+                        taken += 1
+                        most = max(most, inside)
+                    with guard:
+                        inside -= 1
+
+    threads = [threading.Thread(target=worker) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert most == 1
+    assert taken  # how many, is for the machine to say
+    assert not store.is_claimed(RUN)
+
+
+def test_lock_after_the_folder_was_moved_away(store, tmp_path):
+    """As with results that are archived and made again from one notebook."""
+    with store.claim(RUN):
+        pass
+    store.folder.rename(tmp_path / "archive")
+    Store.create(store.folder, Sweep(common={"x": 1}, experiment="mine"), (POINT,))
+    with locker(store.folder) as other:
+        assert ask(other, "take") == "yes"
+        with store.claim(RUN) as mine:
+            assert not mine
+        other.kill()
+
+
+def test_lock_held_while_the_folder_is_moved_is_given_back(store, tmp_path):
+    with store.claim(RUN):
+        store.folder.rename(tmp_path / "archive")
+        Store.create(store.folder, Sweep(common={"x": 1}, experiment="mine"), (POINT,))
+        with store.claim(run_id(POINT, 1)) as mine:
+            assert mine
+    with locker(tmp_path / "archive") as other:
+        assert ask(other, "take") == "yes"
+        other.kill()
+
+
+def test_asking_about_a_lock_writes_nothing(store):
+    (store.folder / "locks").unlink()
+    assert not store.is_claimed(RUN)
+    assert not (store.folder / "locks").exists()
+
+
+# --- records ----------------------------------------------------------------------------------------------------------
+
+
+def test_record_there_and_back(store):
+    assert store.ended(RUN) == ""
+    store.write_failure(RUN, {key: RECORD[key] for key in RECORD if key != "metrics"}, "line", "trace", took=0.0)
+    assert store.ended(RUN) == "failed"
+    assert store.read(store.path(RUN, ".failed.json"))["traceback"] == "trace"
+    store.write_record(RUN, RECORD, took=1.0)
+    assert store.ended(RUN) == "done"
+    assert store.read(store.path(RUN, ".json")) == RECORD
+    assert not store.has_failed(RUN)
+    assert dict(store.names()) == {RUN: "done"}
+
+
+@settings(max_examples=300)
+@given(data=st.data())
+def test_no_altered_record_is_read(tmp_path_factory, data):
+    """Any change of any byte that changes the content is noticed; so is any truncation."""
+    store = Store(tmp_path_factory.getbasetemp() / "altered")
+    path = store.path(RUN, ".json")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    store.write_record(RUN, RECORD, took=0.0)
+    whole = bytearray(path.read_bytes())
+    place = data.draw(st.integers(0, len(whole) - 1))
+    if data.draw(st.booleans()):
+        whole[place] = data.draw(st.integers(0, 255))
+    else:
+        del whole[place:]
+    path.write_bytes(whole)
+    try:
+        same = {name: value for name, value in json.loads(whole).items() if name != "digest"} == RECORD
+    except ValueError:
+        same = False
+    if same:
+        return
+    with pytest.raises(CorruptFileError):
+        store.read(path)
+    assert store.ended(RUN) == ""
+
+
+def sealed(record: Any, run: str = RUN) -> bytes:
+    """With a right digest, as someone would write who knows how."""
+    return json.dumps({**record, "digest": sha256({"run": run, "record": record})}).encode()
+
+
+OTHER = run_id(POINT, 1)
+HOSTILE = {
+    "empty": b"",
+    "zeros": bytes(600),
+    "no object": b"[1, 2]",
+    "no digest": json.dumps(RECORD).encode(),
+    "NaN": json.dumps({**RECORD, "seconds": float("nan"), "digest": "x"}).encode(),
+    "deep": b'{"digest": "x", "a": ' + b"[" * 100_000 + b"]" * 100_000 + b"}",
+    "less deep": b'{"digest": "x", "a": ' + b"[" * 700 + b"]" * 700 + b"}",
+    "long number": b'{"digest": "x", "a": ' + b"9" * 10_000 + b"}",
+    "digest of no text": json.dumps({**RECORD, "digest": [1]}).encode(),
+    "of another run": sealed({**RECORD, "id": OTHER, "seed": 1}, OTHER),
+    "of another run, sealed again": sealed({**RECORD, "id": OTHER, "seed": 1}),
+    "another seed": sealed({**RECORD, "seed": 1}),
+    "another point": sealed({**RECORD, "point": "0" * 20}),
+    "nothing in it": sealed({}),
+    "metrics as list": sealed({**RECORD, "metrics": [1]}),
+    "no metrics": sealed({key: RECORD[key] for key in RECORD if key != "metrics"}),
+    "seconds as text": sealed({**RECORD, "seconds": "1"}),
+    "seed as text": sealed({**RECORD, "seed": "0"}),
+    "a metric with the name of a column": sealed({**RECORD, "metrics": {"status": 1}}),
+}
+
+
+@pytest.mark.parametrize("case", HOSTILE)
+def test_hostile_records(store, case):
+    path = store.path(RUN, ".json")
+    path.write_bytes(HOSTILE[case])
+    with pytest.raises(CorruptFileError, match=path.name):
+        store.read(path)
+    assert store.ended(RUN) == ""
+    assert path.exists()  # only who holds the lock may move it
+    assert store.ended(RUN, aside=True) == ""
+    assert not path.exists()
+    (aside,) = path.parent.glob("*.corrupt")
+    assert aside.read_bytes() == HOSTILE[case]
+    # another one later does not replace it
+    path.write_bytes(b"again")
+    store.ended(RUN, aside=True)
+    assert len(list(path.parent.glob("*.corrupt"))) == 2
+
+
+def test_sealing_as_the_tests_do_is_sealing(store):
+    """Or the cases above would be refused for their digest alone."""
+    store.path(RUN, ".json").write_bytes(sealed(RECORD))
+    assert store.read(store.path(RUN, ".json")) == RECORD
+
+
+def test_corrupt_record_beside_a_failure(store):
+    store.write_failure(RUN, {key: RECORD[key] for key in RECORD if key != "metrics"}, "line", "trace", took=0.0)
+    store.path(RUN, ".json").write_bytes(b"{")
+    assert store.ended(RUN) == "failed"
+
+
+def test_what_is_no_record_is_not_listed(store):
+    store.write_record(RUN, RECORD, took=0.0)
+    shelf = store.path(RUN).parent
+    for name in (".tl_dyck-abc.tmp", f"{RUN}.json.corrupt", "README", f"{RUN}.json~"):
+        (shelf / name).write_text("x")
+    (store.folder / "runs" / ".DS_Store").write_text("x")
+    assert dict(store.names()) == {RUN: "done"}
+    assert set(store.stamps()) == {RUN}
+
+
+def test_stamp_changes_with_the_record(store):
+    store.write_record(RUN, RECORD, took=0.0)
+    before = store.stamps()
+    assert store.stamps() == before
+    store.path(RUN, ".json").unlink()
+    assert store.stamps() == {}
+    store.write_record(RUN, {**RECORD, "seconds": 0.25}, took=0.0)
+    assert store.stamps() != before
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (ValueError("x is 3"), "ValueError: x is 3"),
+        (ValueError("two\nlines"), "ValueError: two"),
+        (ValueError(), "ValueError"),
+        (SystemExit(3), "SystemExit: 3"),
+        (FileNotFoundError(2, "none", "\udcff"), r"FileNotFoundError: [Errno 2] none: '\udcff'"),
+        (ValueError("\ud800"), r"ValueError: \ud800"),
+        (SyntaxError("bad", ("file.py", 1, 1, "x = ", 1, 2)), "SyntaxError: bad"),
+        (ValueError("x" * 10_000), "ValueError: " + "x" * 488),
+    ],
+)
+def test_errors_in_a_line(error, line):
+    try:
+        raise error
+    except BaseException as caught:
+        found, trace = describe(caught)
+    assert found == line
+    assert len(trace) <= 20_000
+    assert "test_store.py" in trace or len(str(error)) > 1000
+    (found + trace).encode()
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="errors have no notes")
+def test_notes_do_not_hide_the_error():
+    error = ValueError("the error")
+    error.add_note("a note")  # type: ignore[attr-defined]
+    line, trace = describe(error)
+    assert line == "ValueError: the error"
+    assert "a note" in trace
+
+
+# --- the folder -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("found", ["tl_dyck.runs/0", "tl_dyck.runs/2", None, 3, ["tl_dyck.runs/1"]])
+def test_other_versions_are_refused(store, found):
+    path = store.folder / "sweep.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "format": found}))
+    before = path.read_bytes()
+    for action in (lambda: Store.open(store.folder), lambda: Store.create(store.folder, Sweep(), ("a",))):
+        with pytest.raises(CorruptFileError, match=r"use the version that wrote it, or another folder"):
+            action()
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"points": []},
+        {"points": None},
+        {"points": 3},
+        {"sweep": None},
+        {"sweep": {"grid": 3}},
+        {"sweep": {"new": 1}},
+        {"sweep": []},
+    ],
+)
+def test_damaged_sweep(store, change):
+    path = store.folder / "sweep.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
+    with pytest.raises(CorruptFileError, match=r"sweep\.json"):
+        Store.open(store.folder)
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"\xff", b"[" * 100_000])
+def test_unreadable_sweep(store, content):
+    (store.folder / "sweep.json").write_bytes(content)
+    with pytest.raises(CorruptFileError, match=r"sweep\.json"):
+        Store.open(store.folder)
+
+
+def test_no_sweep(tmp_path):
+    for folder in (tmp_path, tmp_path / "none"):
+        with pytest.raises(CorruptFileError, match="holds no sweep"):
+            Store.open(folder)
+    assert not (tmp_path / "none").exists()
+
+
+def test_plan_there_and_back(store):
+    sweep = Sweep(grid={"x": [1, "1", 1.0, [1], None]}, seeds=[5, 3], experiment="mine")
+    again = Store.create(store.folder, sweep, "abcde")
+    plan, points = again.plan()
+    assert plan == sweep
+    assert repr(plan.grid) == repr(sweep.grid)
+    assert points == tuple("abcde")
+
+
+def test_records_are_private_to_nobody(store):
+    store.write_record(RUN, RECORD, took=0.0)
+    assert store.path(RUN, ".json").stat().st_mode & 0o044

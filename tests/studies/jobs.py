@@ -1,0 +1,96 @@
+"""Four jobs that are many runs, as small as they can be: ``python -m tests.studies.jobs NAME FOLDER LOG``.
+
+Every run that is carried out leaves a line in the log.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+from tl_dyck.ablation import FinetuneConfig
+from tl_dyck.studies import Measurement, StudyConfig, heads, run_study, sentences
+from tl_dyck.studies.heads import AblateConfig, run_experiment
+from tl_dyck.studies.paper import Scale, measure, reproduce, run, scales
+from tl_dyck.studies.sentences import TextTable, run_table
+from tl_dyck.text import Corpus, Sentence, TextTraining
+from tl_dyck.training import TrainConfig
+
+TRAINING = TrainConfig(steps=4, batch_size=4, check_every=2, check_size=10, target=None)
+ALL_GROUPS = scales.groups_of
+SMALL = FinetuneConfig(penalties=(0.1,), steps=1, batch_size=4, n_eval=4)
+
+
+def study(folder: Path, seeds: tuple[int, ...] = (0, 1), **how: Any) -> Any:
+    measurement = Measurement(n_accuracy=10, n_long=2, n_strings=10, n_certified=1, n_inserted=1)
+    config = StudyConfig(families=("minimal-onehot",), seeds=seeds, training=TRAINING, measurement=measurement)
+    found = run_study(config, folder, **how)
+    return found.models.drop(columns="seconds")
+
+
+def paper(folder: Path, seeds: tuple[int, ...] = (0, 1), **how: Any) -> Any:
+    scale = Scale(
+        **{"name": "tiny", "seeds": max(seeds) + 1, "table_seeds": 1, "contrastive_seeds": 1, "weights": (0.0,)},
+        **{"lengths": (), "n_accuracy": 10, "n_long": 2, "n_strings": 10, "n_bootstrap": 5},
+    )
+    with (
+        patch.object(scales, "groups_of", lambda scale: few_groups(scale)),
+        patch.object(run, "CLAIMS", []),
+    ):
+        found = reproduce(scale, folder, **how)
+    return found.evidence.models.drop(columns="seconds")
+
+
+def ablation(folder: Path, seeds: tuple[int, ...] = (0, 1), **how: Any) -> Any:
+    config = AblateConfig(finetune=SMALL, leave_one_out=None, n=4, n_bootstrap=5)
+    size: dict[str, Any] = {"layers": (1,), "n_heads": 2, "d_model": 6, "tasks": ("dyck-2-4",)}
+    found = run_experiment(folder, seeds=seeds, training=TRAINING, config=config, **size, **how)
+    return found.comparison.heads
+
+
+def table(folder: Path, seeds: tuple[int, ...] = (0, 1), **how: Any) -> Any:
+    rows = (Sentence("a good film", 1), Sentence("a bad film", 0))
+    asked = TextTable(
+        objectives=("clean",), ks=(1,), seeds=seeds, spaces=("sub:1",), defend="sub:1",
+        training=TextTraining(steps=3), model=(("d_model", 4),),
+    )  # fmt: skip
+    found = run_table(Corpus(train=rows, test=rows, problems={}), {"good": ("bad",)}, folder, asked, **how)
+    return found.drop(columns=["seconds", "median_ms", "p95_ms", "interval_ms"])
+
+
+JOBS: dict[str, Callable[..., Any]] = {"study": study, "paper": paper, "ablation": ablation, "table": table}
+
+#: What is done once for each run.
+STEPS = {
+    "study": (Measurement, "measure"),
+    "paper": (measure.PaperMeasurement, "measure"),
+    "ablation": (heads.HeadsMeasurement, "look"),
+    "table": (sentences, "_measure"),
+}
+
+
+def few_groups(scale: Scale) -> list[Any]:
+    return [replace(group, training=TRAINING) for group in ALL_GROUPS(scale) if group.name == "minimal-onehot"]
+
+
+def main(name: str, folder: str, log: str) -> None:
+    place, attribute = STEPS[name]
+    step = getattr(place, attribute)
+
+    def logged(*arguments: Any, **options: Any) -> Any:
+        descriptor = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+        os.write(descriptor, f"{os.getpid()}\n".encode())
+        os.close(descriptor)
+        return step(*arguments, **options)
+
+    setattr(place, attribute, logged)
+    JOBS[name](Path(folder), (0, 1, 2), n_jobs=1, progress=False)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

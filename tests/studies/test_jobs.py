@@ -1,0 +1,116 @@
+"""Whatever is many runs survives a kill, is shared by processes and machines, is tried again, and grows."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from tests.studies.jobs import JOBS, STEPS
+from tl_dyck.runs import FailedRunsError, merge_sweeps, run_sweep, sweep_status
+
+ROOT = Path(__file__).parents[2]
+
+pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")  # joblib's pool of workers outlives a call
+
+
+@pytest.fixture(params=JOBS)
+def name(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def job(name: str, folder: Path, seeds: tuple[int, ...] = (0, 1), **how: Any) -> pd.DataFrame:
+    found = JOBS[name](folder, seeds, n_jobs=1, progress=False, **how)
+    return found.drop(columns=[column for column in ("id", "folder") if column in found])
+
+
+def counting(monkeypatch: pytest.MonkeyPatch, name: str, fail: int = 0) -> list[int]:
+    """Count the runs that are carried out; the first `fail` of them raise."""
+    place, attribute = STEPS[name]
+    step, calls = getattr(place, attribute), []
+
+    def counted(*arguments: Any, **options: Any) -> Any:
+        calls.append(len(calls))
+        if len(calls) <= fail:
+            raise RuntimeError("the dog ate it")
+        return step(*arguments, **options)
+
+    monkeypatch.setattr(place, attribute, counted)
+    return calls
+
+
+def test_killed_and_shared(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two processes on one folder; one is killed as soon as anything is done."""
+    folder, log = tmp_path / "job", tmp_path / "log"
+    command = [sys.executable, "-m", "tests.studies.jobs", name, str(folder), str(log)]
+    with subprocess.Popen(command, cwd=ROOT) as one, subprocess.Popen(command, cwd=ROOT) as other:
+        deadline = time.monotonic() + 240
+        while not log.exists() and one.poll() is None and other.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.02)
+        first = int(log.read_text().split()[0])
+        assert first in (one.pid, other.pid)
+        killed, left = (one, other) if first == one.pid else (other, one)
+        killed.send_signal(signal.SIGKILL)
+        assert left.wait(240) == 0
+    assert len(log.read_text().split()) in (3, 4)  # nothing twice but what was cut short
+    assert sweep_status(folder).counts["done"] == 3
+    calls = counting(monkeypatch, name)
+    again = job(name, folder, (0, 1, 2))
+    assert calls == []
+    pd.testing.assert_frame_equal(again, job(name, tmp_path / "alone", (0, 1, 2)))
+
+
+def test_merged_and_grown(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Seeds from two machines, and one more later."""
+    one, other = (tmp_path / where for where in ("one", "other"))
+    job(name, one, (0,))
+    job(name, other, (0, 1))
+    report = merge_sweeps(tmp_path / "both", [one, other])
+    assert (report.copied, report.there, report.conflicts) == (2, 1, ())
+    calls = counting(monkeypatch, name)
+    both = job(name, tmp_path / "both", (0, 1))
+    assert calls == []
+    pd.testing.assert_frame_equal(both, job(name, other, (0, 1)))
+    job(name, tmp_path / "both", (0, 1, 2))
+    assert len(calls) == 1
+
+
+def test_failures_are_kept_and_tried_again(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = counting(monkeypatch, name, fail=1)
+    with pytest.raises(FailedRunsError, match=r"1 of 2 runs failed: 1 × RuntimeError: the dog ate it\. The others are"):
+        job(name, tmp_path)
+    assert sweep_status(tmp_path).counts == {"done": 1, "failed": 1, "running": 0, "interrupted": 0, "waiting": 0}
+    with pytest.raises(FailedRunsError, match="--retry-failed tries again"):
+        job(name, tmp_path)
+    assert len(calls) == 2
+    assert len(job(name, tmp_path, retry_failed=True)) > 0
+    assert len(calls) == 3
+
+
+def test_a_sweep_goes_on_by_its_name_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What ``tl-dyck sweep resume`` does with the folder of a study or of an ablation."""
+    for name in ("study", "ablation"):
+        job(name, tmp_path / name)
+        sweep = sweep_status(tmp_path / name)
+        assert sweep.total == 2
+        done = run_sweep(_plan(tmp_path / name), tmp_path / name, n_jobs=1, progress=False)
+        assert (done.done, done.made) == (2, 0)
+
+
+def _plan(folder: Path) -> Any:
+    from tl_dyck.runs.store import Store
+
+    return Store.open(folder).plan()[0]
+
+
+def test_a_study_on_a_cluster(tmp_path: Path) -> None:
+    pytest.importorskip("distributed")
+    mine = job("study", tmp_path / "here")
+    there = JOBS["study"](tmp_path / "there", n_jobs=1, backend="dask", progress=False)
+    pd.testing.assert_frame_equal(there.drop(columns="id"), mine)

@@ -1,0 +1,452 @@
+"""The paper's claims: rules that decide as they say, estimates against slow accounts, heads whose truth is known."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from tests.recorded import numbers as recorded
+from tl_dyck.files import CorruptFileError
+from tl_dyck.intervals import (
+    Estimate,
+    correlation,
+    difference,
+    distances,
+    drawn_pair_mean,
+    mean,
+    regression,
+    within_runs_correlation,
+)
+from tl_dyck.language import DyckLanguage
+from tl_dyck.models import build_model, construct, get_config
+from tl_dyck.registry import UnknownNameError
+from tl_dyck.studies.paper import (
+    CLAIMS,
+    SCALES,
+    VERDICTS,
+    Measured,
+    Rule,
+    Scale,
+    load_reproduction,
+    readings,
+    reproduce,
+)
+from tl_dyck.studies.paper import evidence as evidence_module
+from tl_dyck.studies.paper import run as run_module
+from tl_dyck.studies.paper import scales as scales_module
+from tl_dyck.studies.paper.evidence import Evidence
+from tl_dyck.studies.paper.measure import heads_of, probe_strings
+from tl_dyck.studies.paper.rules import judge
+from tl_dyck.studies.paper.scales import groups_of
+from tl_dyck.tasks import DyckTask, load_task
+from tl_dyck.training import TrainConfig
+
+pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")  # joblib's pool of workers outlives a call
+
+
+# --- rules ------------------------------------------------------------------------------------------------------------
+
+
+def measured(value, low, high, **more):
+    return Measured(estimate=Estimate(value=value, low=low, high=high, n=5), reading="", **more)
+
+
+numbers = st.floats(-5, 5).map(lambda x: round(x, 1))
+
+
+@given(ends=st.tuples(numbers, numbers).map(sorted), limit=numbers)
+def test_the_interval_decides(ends, limit):
+    """Where the whole interval lies, and nothing else."""
+    low, high = ends
+    found = measured((low + high) / 2, low, high)
+    above = judge(Rule(kind="above", limit=limit, words=""), found)
+    below = judge(Rule(kind="below", limit=limit, words=""), found)
+    if limit < low:
+        assert (above, below) == ("reproduced", "not reproduced")
+    elif limit > high:
+        assert (above, below) == ("not reproduced", "reproduced")
+    else:
+        assert above == below == "not reproduced (undecided)"
+    assert judge(Rule(kind="not below", limit=limit, words=""), found) == (
+        "reproduced" if high > limit else "not reproduced"
+    )
+    moved = measured(0.0, low, high, limit=limit)
+    assert judge(Rule(kind="above", limit=-99.0, words=""), moved) == above
+
+
+def test_what_has_no_interval_decides_nothing():
+    for kind in ("above", "below", "not below"):
+        nothing = measured(1.0, math.nan, math.nan)
+        assert judge(Rule(kind=kind, words=""), nothing) == "not reproduced (undecided)"
+    assert judge(Rule(kind="untestable", words=""), measured(1.0, 0.0, 2.0)) == "not testable from the text"
+    for count, possible, verdict in (
+        (2.0, 3, "reproduced"),
+        (0.0, 3, "not reproduced"),
+        (0.0, 0, "not reproduced (undecided)"),
+    ):
+        found = measured(count, math.nan, math.nan, possible=possible)
+        assert judge(Rule(kind="exists", words=""), found) == verdict
+    with pytest.raises(ValueError, match="unknown kind of rule 'near'"):
+        judge(Rule(kind="near", words=""), measured(1.0, 0.0, 2.0))
+
+
+def test_every_experiment_has_claims_and_every_claim_a_rule():
+    names = [claim.name for claim in CLAIMS]
+    assert len(set(names)) == len(names)
+    assert {claim.about for claim in CLAIMS} == {
+        "Attention patterns differ",
+        "What learns the task",
+        "Contrastive regularisation",
+        "Approximate balance (Theorem 2)",
+        "Misleading attention",
+    }
+    assert sum(name.startswith("table-1-") for name in names) == 8
+    for claim in CLAIMS:
+        assert claim.rule.words
+        assert claim.rule.kind in ("above", "below", "not below", "exists", "untestable")
+    assert max(len(name) for name in names) < 30  # a line of a terminal
+
+
+@pytest.mark.parametrize("name", SCALES)
+def test_scales_are_complete_and_survive_json(name):
+    scale = SCALES[name]
+    assert Scale.from_dict(scale.to_dict()) == scale
+    assert 0.0 in scale.weights
+    groups = groups_of(scale)
+    assert len({group.name for group in groups}) == len(groups)
+    assert {group.seeds for group in groups} == {scale.seeds, scale.table_seeds, scale.contrastive_seeds}
+    assert name != "paper" or min(group.seeds for group in groups) == 40
+    for group in groups:
+        assert group.config().language == group.load_task().language
+        assert group.longest in (None, max(group.load_task().train_lengths))
+    assert {max(g.load_task().train_lengths) for g in groups if g.watched} == {26, *scale.lengths}
+
+
+# --- estimates --------------------------------------------------------------------------------------------------------
+
+samples = st.lists(st.integers(-1000, 1000).map(lambda x: x / 100), min_size=4, max_size=9)
+
+
+def slow_interval(rows, statistic, n_bootstrap, seed):
+    """Percentiles of a statistic over resampled rows, drawn one after the other in plain loops."""
+    index = np.random.default_rng(seed).integers(len(rows), size=(n_bootstrap, len(rows)))
+    values = [statistic([rows[i] for i in drawn]) for drawn in index]
+    return np.quantile(values, [0.025, 0.975])
+
+
+@given(samples)
+def test_mean_and_difference(values):
+    found = mean(values, 100, 3)
+    assert found.value == pytest.approx(math.fsum(values) / len(values), abs=1e-12)
+    assert [found.low, found.high] == pytest.approx(slow_interval(values, np.mean, 100, 3).tolist(), abs=1e-12)
+    assert found.n == len(values)
+    moved = difference([value + 1 for value in values], values, 50, 0)
+    assert (moved.value, moved.low, moved.high) == pytest.approx((1, 1, 1))
+    one = mean(values[:1], 50, 0)
+    assert (one.value, one.text()) == (values[0], f"{values[0]:.2f}")
+    assert math.isnan(one.low)
+
+
+@given(st.data())
+def test_rank_correlation(data):
+    x = np.array(data.draw(samples))
+    y = np.array(data.draw(st.lists(st.integers(0, 3), min_size=len(x), max_size=len(x))), dtype=float)
+    found = correlation(x, y, 30, 1)
+    if np.ptp(x) == 0 or np.ptp(y) == 0:
+        assert found.value == 0
+    else:
+        assert found.value == pytest.approx(stats.spearmanr(x, y).statistic, abs=1e-12)
+    assert -1 <= found.low <= found.high <= 1
+    assert within_runs_correlation([(x, y), (x, y)], 5, 0).value == pytest.approx(found.value)
+
+
+def test_clusters_are_resampled_whole():
+    """Models of one seed go together: with one cluster alone, nothing varies."""
+    x, y = np.array([1.0, 2, 3, 4]), np.array([1.0, 3, 2, 4])
+    whole = correlation(x, y, 20, 0, clusters=np.zeros(4))
+    assert whole.low == whole.high == pytest.approx(whole.value)
+    assert whole.n == 1
+    apart = correlation(x, y, 200, 0, clusters=np.arange(4))
+    assert apart.low < whole.value
+    assert apart.n == 4
+
+
+def test_regression_is_least_squares_with_its_interval():
+    generator = np.random.default_rng(0)
+    x = generator.normal(size=30)
+    y = 2 * x + 1 + 0.1 * generator.normal(size=30)
+    at = np.array([-1.0, 0.5])
+    line, low, high = regression(x, y, at, 400, 0)
+    assert line == pytest.approx(np.polyval(np.polyfit(x, y, 1), at), rel=1e-9)
+    assert (low < line).all()
+    assert (line < high).all()
+    # the classical interval of the height of a regression line
+    fit = stats.linregress(x, y)
+    error = np.sqrt(((y - fit.intercept - fit.slope * x) ** 2).sum() / 28)
+    width = 2 * 2.05 * error * np.sqrt(1 / 30 + (at - x.mean()) ** 2 / ((x - x.mean()) ** 2).sum())
+    assert high - low == pytest.approx(width, rel=0.5)
+
+
+def test_distances_between_models():
+    generator = np.random.default_rng(0)
+    a, b = generator.normal(size=(3, 2, 2)), generator.normal(size=(4, 2, 2))
+    matrix = distances(a, b)
+    for i, j in itertools.product(range(3), range(4)):
+        assert matrix[i, j] == pytest.approx(np.linalg.norm(a[i] - b[j]) ** 2)
+    rows, columns = np.array([0, 0, 2]), np.array([3, 1, 1, 0])
+    expected = np.mean([matrix[i, j] for i in rows for j in columns])
+    assert drawn_pair_mean(matrix, rows, columns, False) == pytest.approx(expected)
+    square = distances(a, a)
+    pairs = [square[i, j] for i in rows for j in rows if i != j]  # a model drawn twice is still itself
+    assert drawn_pair_mean(square, rows, rows, True) == pytest.approx(np.mean(pairs))
+    assert math.isnan(drawn_pair_mean(square, np.array([1, 1]), np.array([1, 1]), True))
+
+
+# --- heads ------------------------------------------------------------------------------------------------------------
+
+LANGUAGE = DyckLanguage(2, 4)
+TASK = load_task("dyck-2-4")
+
+
+def test_a_decoy_looks_interpretable_and_does_nothing():
+    model = construct.decoy_head(construct.uniform_attention(LANGUAGE, n_ctx=64), "stack")
+    real, decoy = heads_of(model, TASK, n=60, seed=0)
+    assert decoy["look_the top of the stack"] == pytest.approx(1)
+    assert decoy["looks_like"] == "the top of the stack"
+    assert decoy["interpretable"]
+    assert decoy["replaceable"]
+    assert decoy["accuracy_uniform"] == decoy["accuracy_random"] == decoy["accuracy"] == 1
+    # the head that does the work is uniform already: only random patterns hurt
+    assert real["accuracy_uniform"] == 1
+    assert real["accuracy_random"] < 0.95
+    assert not real["replaceable"]
+
+
+def test_a_parser_needs_its_pattern():
+    (head,) = heads_of(construct.stack(LANGUAGE, n_ctx=64), TASK, n=60, seed=0)
+    assert head["looks_like"] == "the top of the stack"
+    assert head["accuracy"] == 1
+    assert head["accuracy_uniform"] < 0.9
+    assert not head["replaceable"]
+
+
+def test_uniform_is_what_a_head_without_scores_does():
+    """Replacing one head's pattern by uniform attention equals taking its queries away."""
+    model = build_model(get_config("gpt", TASK, n_heads=2, dtype=torch.float64, initializer_range=0.5), seed=3)
+    rows = heads_of(model, TASK, n=80, seed=1)
+    assert [(row["layer"], row["head"]) for row in rows] == [(0, 0), (0, 1), (1, 0), (1, 1)]
+    for row in rows:
+        other = build_model(model.cfg, seed=3)
+        other.load_state_dict(model.state_dict())
+        with torch.no_grad():
+            attn = other.blocks[row["layer"]].attn
+            attn.W_Q[row["head"]] = 0
+            attn.b_Q[row["head"]] = 0
+        accuracy = TASK.closing_accuracy(other, n=80, seed=1).any_token
+        assert row["accuracy_uniform"] == pytest.approx(accuracy)
+    assert rows[0]["accuracy"] == pytest.approx(TASK.closing_accuracy(model, n=80, seed=1).any_token)
+    assert heads_of(model, TASK, n=80, seed=1) == rows
+
+
+@pytest.mark.parametrize(("pattern", "place"), [("previous", "the bracket before"), ("uniform", "")])
+def test_looks(pattern, place):
+    model = construct.decoy_head(build_model(get_config("gpt-uniform", TASK, n_layers=1)), pattern)
+    assert heads_of(model, TASK, n=40, seed=0)[-1]["looks_like"] == place
+
+
+def test_probe_strings_are_of_the_language():
+    for k, depth in ((2, 4), (3, 8), (1, 1)):
+        language = DyckLanguage(k, depth)
+        found = probe_strings(language, 1)
+        assert found["paper"] == language.probe_string
+        assert found == probe_strings(language, 1)
+        for text in found.values():
+            tokens = language.parse(text, prefix=False)
+            assert language.is_complete(tokens)
+        assert int(language.depth(language.parse(found["mixed"])).max()) == depth
+
+
+# --- experiments on evidence made up for the purpose ------------------------------------------------------------------
+
+
+def made_up(rows, heads=(), checkpoints=()):
+    models = pd.DataFrame(rows)
+    scale = Scale(weights=(0.0, 1.0), lengths=(8,), n_bootstrap=200)
+    return Evidence(
+        folder=Path("nowhere"),
+        scale=scale,
+        models=models,
+        heads=pd.DataFrame(heads),
+        checkpoints=pd.DataFrame(checkpoints),
+    )
+
+
+def test_the_regularisation_is_compared_seed_by_seed():
+    rows = [
+        {"group": f"minimal-onehot-complete-weight-{weight}", "seed": seed, "beta": 0.1 * seed - 0.05 * weight}
+        for weight in (0, 1)
+        for seed in range(5)
+    ]
+    found = readings.regularised(made_up(rows[::-1]), "beta", "complete")
+    assert (found.estimate.value, found.estimate.low) == pytest.approx((-0.05, -0.05))
+    assert found.reading == "λ = 0: 0.20, λ = 1: 0.15."
+
+
+def test_ties_across_seeds_and_weights():
+    rows = [
+        {
+            "group": f"minimal-onehot-prefix-weight-{weight}",
+            "seed": seed,
+            "beta": 0.2 + 0.01 * seed - 0.1 * weight,
+            "long_accuracy": 0.9 + 0.001 * seed + 0.05 * weight,
+        }
+        for weight in (0, 1)
+        for seed in range(6)
+    ]
+    evidence = made_up(rows)
+    assert readings.tied(evidence, "prefix").estimate.value == pytest.approx(1)
+    pooled = readings.tied(evidence, "prefix", every_weight=True)
+    assert pooled.estimate.value < 0
+    assert pooled.estimate.n == 6
+    assert "12 models" in pooled.reading
+
+
+def test_theorem_2_over_checkpoints_and_lengths():
+    checkpoints = [
+        {"group": "g", "seed": seed, "step": step, "loss": 1 / step + seed, "beta": 0.5 / step}
+        for seed in range(3)
+        for step in (1, 2, 3, 4)
+    ]
+    found = readings.violation_and_loss(made_up([], checkpoints=checkpoints))
+    assert found.estimate.value == pytest.approx(1)  # within runs; over all, losses differ by seed
+    assert "from 0.50 at the first checkpoint to 0.12 at the last" in found.reading
+    rows = [
+        {"group": name, "seed": seed, "beta": 4 / longest + 0.001 * seed, "largest_ratio": 8 / longest}
+        for longest, name in ((8, "minimal-onehot-to-8"), (26, "minimal-onehot-complete-weight-0"))
+        for seed in range(4)
+    ]
+    found = readings.violation_and_length(made_up(rows))
+    assert found.estimate.high < 0
+    assert "bounds: 8.0, 8.0" in found.reading
+
+
+def test_misleading_heads_are_counted_where_there_are_several_layers():
+    heads = [
+        {"group": group, "seed": 0, "layer": layer, "head": 0, "accuracy": accuracy, "looks_like": "BOS"}
+        | {"interpretable": interpretable, "replaceable": replaceable}
+        for group, layer, accuracy, interpretable, replaceable in (
+            ("gpt", 0, 0.99, True, True),
+            ("gpt", 1, 0.99, True, False),
+            ("eq6", 0, 0.99, False, True),
+            ("eq6", 1, 0.99, False, False),
+            ("weak", 1, 0.5, True, True),  # did not learn
+            ("gpt-uniform", 1, 0.99, True, True),  # uniform by design
+            ("minimal-onehot", 0, 0.99, True, True),  # one layer
+        )
+    ]
+    found = readings.misleading(made_up([], heads=heads))
+    assert (found.estimate.value, found.possible) == (1, 2)
+    assert "Of 4 heads" in found.reading
+    assert "2 look interpretable (BOS 2), 1 of them in vain" in found.reading
+    assert "Of all these heads, 2 can be replaced" in found.reading
+
+
+# --- from end to end, on few and hardly trained models ----------------------------------------------------------------
+
+FEW = ("gpt", "minimal-onehot", "minimal-onehot-complete-weight-0", "minimal-onehot-complete-weight-1")
+TINY = Scale(
+    name="tiny",
+    **{"seeds": 3, "table_seeds": 1, "contrastive_seeds": 3, "weights": (0.0, 1.0), "lengths": (), "to_the_end": 20},
+    **{"n_accuracy": 30, "n_long": 2, "n_strings": 20, "n_bootstrap": 30},
+)
+
+
+def few_groups(scale):
+    for group in groups_of(scale):
+        if group.name in FEW:
+            weight = group.training.contrastive_weight
+            training = TrainConfig(
+                steps=8, batch_size=8, check_every=4, check_size=20, target=None, contrastive_weight=weight
+            )
+            yield dataclasses.replace(group, training=training)
+
+
+@pytest.fixture
+def few(monkeypatch):
+    claims = [c for c in CLAIMS if c.name in ("variation-minimal", "contrastive-beta-complete", "theorem-2-loss")]
+    for module in (scales_module, evidence_module):
+        monkeypatch.setattr(module, "groups_of", lambda scale: list(few_groups(scale)))
+    monkeypatch.setattr(run_module, "CLAIMS", claims)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("reproduce")
+
+
+def test_everything_is_trained_measured_judged_and_kept(few, folder):
+    done = reproduce(TINY, folder, n_jobs=1, progress=False)
+    assert done.claims["name"].tolist() == ["variation-minimal", "contrastive-beta-complete", "theorem-2-loss"]
+    recorded.check("reproduction", recorded.of_reproduction(done))
+    assert set(done.claims["verdict"]) <= set(VERDICTS)
+    assert done.claims["reported"].tolist() == ["0.24", "", ""]
+    assert len(done.evidence.models) == 12
+    assert done.evidence.models.groupby("group")["beta"].count().to_dict() == {
+        name: 3 * (name != "gpt") for name in FEW
+    }
+    assert done.evidence.checkpoints.groupby("seed")["step"].agg(list).tolist() == [[4, 8]] * 3
+    # the violation on the way ends with that of the finished model
+    last = done.evidence.checkpoints.set_index(["seed", "step"])["beta"][:, 8]
+    end = done.evidence.of("minimal-onehot-complete-weight-0").set_index("seed")["beta"]
+    assert last.tolist() == end.tolist()
+    assert len(done.evidence.heads) == 3 * 2 + 9
+
+    again = reproduce(TINY, folder, n_jobs=1, progress=False)  # nothing is trained anew
+    assert again.evidence.models["seconds"].tolist() == done.evidence.models["seconds"].tolist()
+    loaded = load_reproduction(folder)
+    pd.testing.assert_frame_equal(loaded.claims, done.claims)
+    for name in ("models", "heads", "checkpoints"):
+        pd.testing.assert_frame_equal(getattr(loaded.evidence, name), getattr(done.evidence, name))
+    assert loaded.scale == TINY
+
+
+def test_the_variation_is_the_probes_own(few, folder):
+    from tl_dyck.models import load_model
+    from tl_dyck_hooks.probes import attention_variation
+
+    done = reproduce(TINY, folder, n_jobs=1, progress=False)
+    models = [load_model(done.evidence.run_folder("gpt", seed)) for seed in range(3)]
+    found = done.evidence.variation("gpt", "mixed", layer=0)
+    expected = attention_variation(models, probe_strings(LANGUAGE, TINY.data_seed)["mixed"])
+    assert found.estimate.value == pytest.approx(expected.matched[0])
+    assert found.baseline == pytest.approx(expected.random_baseline)
+    square = distances(*[done.evidence.patterns("gpt", "mixed")[:, 0, 0]] * 2)
+    assert square.sum() / 6 == pytest.approx(expected.matched[0], rel=1e-5)
+
+
+def test_what_is_wrong_is_said(tmp_path):
+    with pytest.raises(UnknownNameError, match=r"unknown scale 'quik'\. Did you mean 'quick'"):
+        reproduce("quik", tmp_path)
+    with pytest.raises(CorruptFileError):
+        load_reproduction(tmp_path)
+    (tmp_path / "claims.json").write_text('{"format": "other"}')
+    with pytest.raises(CorruptFileError, match="not hold a reproduction of this version"):
+        load_reproduction(tmp_path)
+
+
+def test_lengths_of_a_task_can_be_changed():
+    group = next(group for group in groups_of(SCALES["quick"]) if group.longest == 12)
+    task = group.load_task()
+    assert isinstance(task, DyckTask)
+    assert task.train_lengths == (2, 4, 6, 8, 10, 12)
+    assert (task.name, task.long_lengths) == ("dyck-2-4-to-12", TASK.long_lengths)

@@ -1,0 +1,221 @@
+"""A small study from end to end: what it writes, what it says, and what happens when it is stopped and run again."""
+
+import json
+import math
+import shutil
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+import torch.nn.functional as F
+
+from tests.recorded import numbers
+from tl_dyck.files import CorruptFileError
+from tl_dyck.models import get_config
+from tl_dyck.runs import sweep_status
+from tl_dyck.studies import Measurement, StudyConfig, findings, load_study, run_study
+from tl_dyck.studies.measurement import cross_entropy
+from tl_dyck.tasks import load_task
+from tl_dyck.training import TrainConfig, train
+
+CONFIG = StudyConfig(
+    families=("minimal-onehot", "gpt"),
+    seeds=(0, 1, 5),
+    training=TrainConfig(steps=25, batch_size=8, check_every=25, check_size=50, target=0.9),
+    measurement=Measurement(n_accuracy=100, n_long=10, n_strings=200, n_certified=3, n_inserted=1),
+    n_bootstrap=50,
+)
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory):
+    return run_study(CONFIG, tmp_path_factory.mktemp("study"), n_jobs=1, progress=False)
+
+
+def test_the_numbers_are_those_of_before(tiny_study):
+    numbers.check("study", numbers.of_study(tiny_study))
+
+
+def test_every_run_is_there_whatever_came_of_it(study):
+    assert list(zip(study.models["family"], study.models["seed"], strict=True)) == [
+        (family, seed) for family in CONFIG.families for seed in CONFIG.seeds
+    ]
+    assert set(study.models["status"]) <= {"reached", "not reached"}
+    failed = study.models[study.models["status"] != "reached"]
+    assert len(failed) > 0  # 25 steps are not enough for a GPT
+    said = [finding for finding in findings(study) if finding.title == "Some runs did not reach the target accuracy"]
+    assert len(said) == 1
+    for family, rows in failed.groupby("family"):
+        seeds = ", ".join(map(str, rows["seed"]))
+        assert f"{family} {len(rows)} of 3 (seed{'s' * (len(rows) > 1)} {seeds}; " in said[0].text
+        assert f"{rows['accuracy'].min():.1%}" in said[0].text
+
+
+def test_numbers_are_those_of_the_saved_models(study):
+    task = load_task("dyck-2-4")
+    for row in study.models.itertuples():
+        model = study.run(row.family, row.seed).model
+        assert row.accuracy == task.closing_accuracy(model, n=100, seed=CONFIG.measurement.data_seed).any_token
+        assert (
+            row.long_accuracy
+            == task.closing_accuracy(model, n=10, long=True, seed=CONFIG.measurement.data_seed).any_token
+        )
+        assert math.isnan(row.balance_violation) == (row.family == "gpt")
+        _, cache = model.run_with_cache("[[[[]]]](((())))")
+        for layer in range(model.cfg.n_layers):
+            assert torch.equal(study.patterns(row.family, row.seed)[layer], cache["pattern", layer][0])
+
+
+def test_variation_is_that_of_the_saved_patterns(study):
+    for row in study.variation.itertuples():
+        patterns = [study.patterns(row.family, seed)[row.layer, 0].double() for seed in CONFIG.seeds]
+        pairs = [(a, b) for i, a in enumerate(patterns) for b in patterns[i + 1 :]]
+        expected = np.mean([float(((a - b) ** 2).sum()) for a, b in pairs])
+        assert row.variation == pytest.approx(expected, rel=1e-5)
+        assert row.low <= row.variation <= row.high
+        assert row.n_models == 3
+
+
+def test_certificates_are_those_of_the_saved_models(study):
+    task, table = load_task("dyck-2-4"), study.certificates
+    assert set(table["family"]) == {"minimal-onehot"}  # the others have two layers
+    assert len(table) == 3 * CONFIG.measurement.n_certified
+    for (family, seed), rows in table.groupby(["family", "seed"]):
+        model = study.run(family, seed).model
+        whole = study.models.set_index(["family", "seed"]).loc[family, seed]
+        assert whole["certified_share"] == (rows["status"] == "certified").mean()
+        assert whole["falsified_share"] == (rows["status"] == "falsified").mean()
+        assert whole["logit_change"] == rows["logit_change_seen"].max()
+        for row in rows.itertuples():
+            before, after = model(row.prefix)[0, -1].detach(), model(row.most_changed_string)[0, -1].detach()
+            assert float(abs(after - before).max()) == pytest.approx(row.logit_change_seen, abs=1e-4)
+            assert row.logit_change_proved == pytest.approx(row.logit_change_seen, abs=1e-4)
+            logits = model(row.worst_string)[0, -1].detach()
+            target = task.language.alphabet.index(row.target)
+            margin = float(logits[target] - max(x for i, x in enumerate(logits) if i != target))
+            assert margin == pytest.approx(row.margin_seen, abs=1e-4)
+            assert row.status == ("certified" if margin > 0 else "falsified")
+            assert task.language.top_of_stack(task.language.parse(row.prefix))[-1] >= 0
+            plain = row.worst_edits.replace("‹+", "").replace("›", "")
+            assert plain == row.worst_string
+        worst = rows.loc[rows["margin_seen"].idxmin()]
+        patterns = study.certificate_patterns(family, seed)
+        for name, text in (("original", worst["prefix"]), ("worst", worst["worst_string"])):
+            _, cache = model.run_with_cache(text)
+            assert torch.equal(patterns[name], cache["pattern", 0][0])
+    assert study.models.loc[study.models["family"] == "gpt", "logit_change"].isna().all()
+
+
+def test_no_certificates_if_none_are_wanted(tmp_path):
+    config = replace(CONFIG, families=("minimal-onehot",), seeds=(0,))
+    config = replace(config, measurement=replace(CONFIG.measurement, n_certified=0))
+    done = run_study(config, tmp_path, n_jobs=1, progress=False)
+    assert done.certificates.empty
+    assert "logit_change" not in done.models or done.models["logit_change"].isna().all()
+    assert load_study(tmp_path).certificates.empty
+    assert not any("inserted pairs" in finding.title for finding in findings(done))
+
+
+def test_cross_entropy_is_per_token_with_an_honest_error():
+    task = load_task("dyck-2-4")
+    model = train(get_config("minimal-onehot", task), task, options=CONFIG.training, progress=False).model
+    mean, error = cross_entropy(model, task, n=100, seed=1)
+    tokens = task.sample(100, generator=torch.Generator().manual_seed(1))
+    losses = []
+    for row in tokens:
+        string = row[: int((row != 4).sum()) + 1]
+        logits = model(string[None])[0, :-1].detach()
+        losses += F.cross_entropy(logits, string[1:], reduction="none").tolist()
+    assert mean == pytest.approx(np.mean(losses), rel=1e-5)
+    spread = np.std([cross_entropy(model, task, n=100, seed=seed)[0] for seed in range(30)])
+    assert 0.6 < error / spread < 1.6  # thirty draws tell a standard deviation to about 13 %
+
+
+def test_tables_come_back_from_disk(study):
+    again = load_study(study.folder)
+    assert again.config == study.config
+    for name in ("models", "heads", "variation", "certificates", "history"):
+        pd.testing.assert_frame_equal(getattr(again, name), getattr(study, name), check_dtype=False)
+        parquet = pd.read_parquet(study.folder / f"{name}.parquet")
+        pd.testing.assert_frame_equal(parquet, getattr(study, name), check_dtype=False)
+    assert [finding.text for finding in findings(again)] == [finding.text for finding in findings(study)]
+    text = (study.folder / "results.json").read_text()
+    assert "NaN" not in text
+    versions = json.loads(text)["summary"]["environment"]["versions"]
+    assert versions["torch"] == torch.__version__
+
+
+def test_running_again_trains_nothing_and_changes_nothing(study):
+    runs = sorted(study.folder.rglob("model.safetensors"))
+    before = [path.stat().st_mtime_ns for path in runs]
+    again = run_study(CONFIG, study.folder, n_jobs=1, progress=False)
+    assert [path.stat().st_mtime_ns for path in runs] == before
+    pd.testing.assert_frame_equal(again.models, study.models)
+
+
+def test_a_lost_run_is_made_again_with_the_same_result(study):
+    folder = study.run_folder("minimal-onehot", 5)
+    weights = (folder / "model.safetensors").read_bytes()
+    shutil.rmtree(folder)
+    record = folder.with_suffix(".json")
+    with pytest.raises(CorruptFileError, match=f"delete .*{record.name}.* to do this run again"):
+        run_study(CONFIG, study.folder, n_jobs=1, progress=False)
+    record.unlink()
+    again = run_study(CONFIG, study.folder, n_jobs=1, progress=False)
+    assert (folder / "model.safetensors").read_bytes() == weights
+    columns = ["accuracy", "long_accuracy", "loss", "balance_violation"]
+    pd.testing.assert_frame_equal(again.models[columns], study.models[columns])
+
+
+def test_results_of_another_study_are_not_mixed_in(study, tmp_path):
+    """Its runs stay where they are, and count for nothing."""
+    folder = shutil.copytree(study.folder, tmp_path / "study")
+    other = replace(CONFIG, families=("minimal-onehot",), seeds=(0, 1, 2), training=replace(CONFIG.training, steps=30))
+    found = run_study(other, folder, n_jobs=1, progress=False)
+    assert found.models["seed"].tolist() == [0, 1, 2]
+    assert not set(found.models["id"]) & set(study.models["id"])
+    assert sweep_status(folder).others == 6
+    back = run_study(CONFIG, folder, n_jobs=1, progress=False)
+    pd.testing.assert_frame_equal(back.models.drop(columns="seconds"), study.models.drop(columns="seconds"))
+
+
+def test_more_seeds_later(study, tmp_path, monkeypatch):
+    folder = shutil.copytree(study.folder, tmp_path / "study")
+    trained = []
+    monkeypatch.setattr(Measurement, "measure", recording(Measurement.measure, trained))
+    more = run_study(replace(CONFIG, seeds=(*CONFIG.seeds, 2)), folder, n_jobs=1, progress=False)
+    assert sorted(trained) == [("gpt", 2), ("minimal-onehot", 2)]
+    merged = more.models.merge(study.models[["family", "seed", "loss"]], on=["family", "seed"])
+    assert (merged["loss_x"] == merged["loss_y"]).all()
+    assert len(merged) == 6
+    assert len(more.models) == 8
+
+
+def recording(measure, seen):
+    def recorded(self, result, folder):
+        seen.append((result.model.cfg.model_name, result.seed))
+        return measure(self, result, folder)
+
+    return recorded
+
+
+@pytest.mark.parametrize("content", ["", "{", '{"format": "tl_dyck.study/999"}', '{"format": "tl_dyck.study/1"}', "[]"])
+def test_broken_results_are_refused(tmp_path, content):
+    (tmp_path / "results.json").write_text(content)
+    with pytest.raises(CorruptFileError):
+        load_study(tmp_path)
+
+
+def test_configurations_that_make_no_sense_are_refused():
+    with pytest.raises(ValueError, match="seeds must be different"):
+        StudyConfig(seeds=(0, 0))
+    with pytest.raises(ValueError, match="families must be different"):
+        StudyConfig(families=())
+    with pytest.raises(ValueError, match="n_long"):
+        Measurement(n_long=0)
+    with pytest.raises(ValueError, match="n_certified must be at least 0"):
+        Measurement(n_certified=-1)
+    with pytest.raises(ValueError, match="Did you mean 'gpt'"):
+        run_study(StudyConfig(families=("gptt",)), "never-written", progress=False)

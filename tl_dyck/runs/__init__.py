@@ -1,0 +1,36 @@
+"""Thousands of runs: every point of a grid or list, with many seeds each, on one machine or many, whatever dies."""
+
+from tl_dyck.runs.backends import BACKENDS
+from tl_dyck.runs.execute import RunOptions, SweepReport, run_sweep
+from tl_dyck.runs.experiments import Experiment, PackedExperiment, experiments
+from tl_dyck.runs.merge import MergeReport, merge_sweeps
+from tl_dyck.runs.results import (
+    FailedRunsError,
+    SweepStatus,
+    aggregate,
+    load_models,
+    load_results,
+    sweep_status,
+)
+from tl_dyck.runs.spec import Sweep, SweepError, load_sweep
+
+__all__ = [
+    "BACKENDS",
+    "Experiment",
+    "FailedRunsError",
+    "MergeReport",
+    "PackedExperiment",
+    "RunOptions",
+    "Sweep",
+    "SweepError",
+    "SweepReport",
+    "SweepStatus",
+    "aggregate",
+    "experiments",
+    "load_models",
+    "load_results",
+    "load_sweep",
+    "merge_sweeps",
+    "run_sweep",
+    "sweep_status",
+]

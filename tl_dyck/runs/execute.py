@@ -1,0 +1,341 @@
+"""Run a sweep: find what is left to do, hand it out, and go on when workers die."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+import warnings
+from collections import Counter
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, TypedDict, final
+
+from tl_dyck.runs.backends import BACKENDS, Workers, open_workers
+from tl_dyck.runs.experiments import Experiment, PackedExperiment, as_experiment
+from tl_dyck.runs.progress import SweepProgress
+from tl_dyck.runs.spec import Point, Sweep, SweepError, load_sweep
+from tl_dyck.runs.store import RESERVED, Store, point_id, run_id
+from tl_dyck.runs.worker import Outcome, Parcel, Task, Worker, row_of
+
+__all__ = ["RunOptions", "SweepReport", "check_points", "run_sweep"]
+
+_POLL = 1.0  # seconds between two looks at what other processes are doing
+_PARCELS = (
+    4  # a worker should have so many at least, however many runs go into one, so that none waits long for another
+)
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class SweepReport:
+    """How a sweep stands.
+
+    Attributes:
+        folder: where it is.
+        total: runs of the sweep.
+        done: with a record.
+        failed: that raised, and were not tried again.
+        elsewhere: left to other processes that had them at the time.
+        made: runs that were carried out by this call, failed ones included.
+        seconds: that this call took.
+    """
+
+    folder: Path
+    total: int
+    done: int
+    failed: int
+    elsewhere: int
+    made: int
+    seconds: float
+
+
+class RunOptions(TypedDict, total=False):
+    """What everything that is many runs can be told, see `run_sweep`."""
+
+    n_jobs: int | None
+    backend: str
+    address: str | None
+    retry_failed: bool
+    keep_files: bool
+    wait: bool
+    on_result: Callable[[dict[str, Any]], None] | None
+    progress: bool
+
+
+def run_sweep(
+    sweep: Sweep | Mapping[str, Any] | str | Path,
+    folder: str | Path = "results/sweep",
+    *,
+    experiment: str | Experiment | Callable[..., Any] | None = None,
+    n_jobs: int | None = None,
+    backend: str = "loky",
+    address: str | None = None,
+    retry_failed: bool = False,
+    keep_files: bool = True,
+    wait: bool = True,
+    device: str | None = None,
+    on_result: Callable[[dict[str, Any]], None] | None = None,
+    progress: bool = True,
+) -> SweepReport:
+    """Carry out every run of a sweep that is not done yet.
+
+    It may be started again after any interruption, and in any number of processes on one folder at a time: every run is
+    done once. A run that raises is kept with its traceback, and the others go on.
+
+    Args:
+        sweep: a `Sweep`, a mapping like one, or a YAML or JSON file.
+        folder: where everything is kept; with more than one machine, one that all of them see.
+        experiment: what to do at each point, instead of what the sweep names: a registered name, a function
+            ``(point, seed, folder) -> metrics``, or an `Experiment`.
+        n_jobs: worker processes of one torch thread each; None for one per core, or for all of a cluster. With 1, runs
+            are done in this process.
+        backend: "loky" for worker processes on this machine; "dask" or "ray" for a cluster.
+        address: of the cluster's scheduler; None for one that is made here.
+        retry_failed: whether to try runs again that failed before.
+        keep_files: whether to keep what runs leave in their folders (models, patterns), or their records only.
+        wait: whether to wait for runs that other processes are doing (and to take them over if those die), or return.
+        device: of the models, for experiments that have some.
+        on_result: called here with a row of the table of results for every run that this call did.
+        progress: whether to show a progress bar.
+
+    Returns:
+        How the sweep stands.
+
+    Raises:
+        SweepError: the sweep, or one of its points, is not valid. Nothing was run.
+        UnknownNameError: no such experiment, task, family or parameter. Nothing was run.
+        CorruptFileError: the folder holds a sweep of another version.
+        MissingBackendError: the backend is not installed.
+        OSError: the folder cannot be written, the disk is full; everything that is done is kept.
+    """
+    started = time.perf_counter()
+    sweep = load_sweep(sweep)
+    if backend not in BACKENDS:
+        raise SweepError(f"backend must be one of {', '.join(BACKENDS)}, not {backend!r}")
+    if n_jobs is not None and n_jobs < 1:
+        raise SweepError(f"n_jobs must be at least 1, or None for as many as there are cores, not {n_jobs}")
+    name, what = as_experiment(experiment or sweep.experiment, device)
+    points = check_points(sweep, name, what)
+    sweep = replace(sweep, experiment=name)
+    store = Store.create(folder, sweep, tuple(points))
+    store.tidy()
+    for point, (parameters, identity, _) in points.items():
+        store.note_point(point, name, parameters, identity)
+    worker = Worker(store, name, what, keep_files, retry_failed)
+    total = sum(len(seeds) for _, _, seeds in points.values())
+    with (
+        open_workers(backend, n_jobs, address) as (workers, n_workers),
+        SweepProgress(total, enabled=progress) as bar,
+    ):
+        counts: Counter[str] = Counter()
+        guard = threading.Lock()
+
+        def say(outcome: Outcome) -> None:
+            with guard:  # what was done before is found by the threads that hand out the rest
+                counts[outcome.status] += 1
+                counts["made"] += outcome.made
+                bar.add(outcome.status, outcome.run, outcome.error)
+            if outcome.made and on_result is not None and outcome.row is not None:
+                on_result(outcome.row)
+
+        most = max(1, total // (_PARCELS * n_workers))
+        parcels: Iterable[Parcel] = _todo(worker, points, most, say)
+        while True:
+            elsewhere = _carry_out(worker, workers, parcels, say)
+            if not elsewhere or not wait:
+                break
+            time.sleep(_POLL)
+            parcels = [(task,) for task in elsewhere]
+    return SweepReport(
+        folder=store.folder,
+        total=total,
+        done=counts["done"],
+        failed=counts["failed"],
+        elsewhere=len(elsewhere),
+        made=counts["made"],
+        seconds=time.perf_counter() - started,
+    )
+
+
+#: Parameters, identity and seeds of a point.
+Points = dict[str, tuple[Point, Mapping[str, Any], tuple[int, ...]]]
+
+
+def check_points(sweep: Sweep, name: str, experiment: Experiment) -> Points:
+    """Every point by its id, before anything is run."""
+    points: Points = {}
+    for parameters, seeds in sweep.points_and_seeds():
+        for reserved in RESERVED:
+            if reserved in parameters:
+                raise SweepError(f"a parameter cannot be called {reserved!r}, which the table of results has already")
+        identity = experiment.identity(parameters)
+        point = point_id(name, identity)
+        if point in points:
+            raise SweepError(f"these are the same point: {points[point][0]} and {parameters}")
+        points[point] = (parameters, identity, seeds)
+    return points
+
+
+def _todo(
+    worker: Worker,
+    points: Points,
+    most: int,
+    say: Callable[[Outcome], None],
+) -> Iterator[Parcel]:
+    """What is left to do: first what nobody has begun, so that a run that kills its process comes after the others.
+
+    Seeds of one point that the experiment does sooner together are handed out together, `most` at most.
+    """
+    begun: list[Task] = []
+    packed = worker.experiment if isinstance(worker.experiment, PackedExperiment) else None
+    for point, (parameters, _, seeds) in points.items():
+        size = 1 if packed is None else max(1, min(most, packed.pack(parameters)))
+        fresh = _fresh(worker, point, parameters, seeds, begun, say)
+        while parcel := tuple(itertools.islice(fresh, size)):
+            yield parcel
+    for task in begun:
+        yield (task,)
+
+
+def _fresh(
+    worker: Worker,
+    point: str,
+    parameters: Point,
+    seeds: tuple[int, ...],
+    begun: list[Task],
+    say: Callable[[Outcome], None],
+) -> Iterator[Task]:
+    """The runs of a point that nobody has begun; says which have ended, and puts the others aside."""
+    for seed in seeds:
+        task = Task(run_id(point, seed), point, parameters, seed)
+        ended = worker.store.ended(task.run)
+        if ended == "done" or (ended == "failed" and not worker.retry_failed):
+            say(Outcome(task.run, ended))
+        elif worker.store.is_started(task.run):
+            begun.append(task)
+        else:
+            yield task
+
+
+# --- dispatching -----------------------------------------------------------------------------------------------------
+
+
+@final
+class _Queue:
+    """Parcels for joblib, which takes them in its threads; remembers runs that were handed out and not heard of since.
+
+    Attributes:
+        parcels: what is left.
+        out: run to task, handed out.
+        error: what `parcels` raised; joblib would wait for ever if it met that in a thread.
+    """
+
+    def __init__(self, parcels: Iterator[Parcel]) -> None:
+        self.parcels = parcels
+        self.out: dict[str, Task] = {}
+        self.error: BaseException | None = None
+        self._closed = False
+        self._lock = threading.Lock()
+
+    def __iter__(self) -> Iterator[Parcel]:
+        while True:
+            with self._lock:
+                try:
+                    parcel = None if self._closed else next(self.parcels, None)
+                except BaseException as error:
+                    self.error, parcel = error, None
+                if parcel is None:
+                    return
+                self.out.update({task.run: task for task in parcel})
+            yield parcel
+
+    def close(self) -> None:
+        """Hand out nothing more; what is left stays in `parcels`."""
+        with self._lock:
+            self._closed = True
+
+
+def _carry_out(
+    worker: Worker, workers: Workers, parcels: Iterable[Parcel], say: Callable[[Outcome], None]
+) -> list[Task]:
+    """Have everything done; returns what other processes were doing.
+
+    If a worker is killed, its pool dies with it. Then what had been begun and not finished is done again, one run at a
+    time: a run that kills its worker again has failed, for no other can be to blame.
+    """
+    store = worker.store
+    elsewhere: list[Task] = []
+    queue = _Queue(iter(parcels))
+    while True:
+        broken = _hear(workers(worker, queue), queue, elsewhere, say)
+        if broken is None:
+            return elsewhere
+        queue.close()
+        ended: list[Task] = []
+        suspects: list[Task] = []
+        rest: list[Task] = []
+        for task in queue.out.values():
+            (ended if store.is_done(task.run) else suspects if store.is_started(task.run) else rest).append(task)
+        if not suspects and not ended:
+            raise broken  # it was no run's fault: what is to be done cannot be sent, the cluster is gone
+        for task in ended:  # done in a parcel whose end was not reached
+            record = store.read(store.path(task.run, ".json"))
+            say(Outcome(task.run, "done", True, row=row_of(record, "done")))
+        for task in suspects:
+            alone = _Queue(iter([(task,)]))
+            again = _hear(workers(worker, alone), alone, elsewhere, say)
+            if again is not None:
+                outcome = worker.died(task, again)
+                if outcome.status == "elsewhere":
+                    elsewhere.append(task)
+                else:
+                    say(outcome)
+        queue = _Queue(itertools.chain([(task,) for task in rest], queue.parcels))
+
+
+def _hear(
+    outcomes: Generator[list[Outcome], None, None],
+    queue: _Queue,
+    elsewhere: list[Task],
+    say: Callable[[Outcome], None],
+) -> Exception | None:
+    """Say what comes; returns what broke the workers, if anything did.
+
+    If the disk is full, or `say` raises, nothing more is handed out; what has been ends, and counts, before the error
+    is raised.
+    """
+    stopped: BaseException | None = None
+    try:
+        while True:
+            try:
+                heard = next(outcomes)
+            except StopIteration:
+                break
+            except OSError:
+                raise
+            except Exception as error:
+                if stopped is not None:
+                    break
+                return error
+            for outcome in heard:
+                task = queue.out.pop(outcome.run)
+                try:
+                    if outcome.status == "stopped":
+                        raise OSError(outcome.errno, outcome.error)
+                    if outcome.status == "elsewhere":
+                        elsewhere.append(task)
+                    else:
+                        say(outcome)
+                except Exception as error:
+                    queue.close()
+                    stopped = stopped or error
+    finally:
+        with warnings.catch_warnings():  # that runs are abandoned, after Ctrl-C
+            warnings.simplefilter("ignore")
+            outcomes.close()
+    stopped = stopped or queue.error
+    if stopped is not None:
+        raise stopped
+    return None

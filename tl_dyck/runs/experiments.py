@@ -1,0 +1,110 @@
+"""What is done at a point with a seed: the experiments that a sweep can name, and functions of one's own.
+
+An experiment is a function ``(point, seed, folder) -> metrics``: parameters as a dictionary, an integer, and a folder
+of the run's own to write into; it returns numbers, strings or booleans by name. It is called again, with the same
+folder, if the process before died half-way, so what can go on from files in the folder does.
+
+Register one under a name that sweep files can use by decorator, ``@experiments.register("mine")``, or by entry point
+in the group ``tl_dyck.experiments``. One that wants to say which points are valid, or that fills in defaults which
+define the run, is an object with two methods instead, see `Experiment`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, is_dataclass, replace
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+from tl_dyck.registry import Registry
+from tl_dyck.runs.spec import Point, SweepError
+
+__all__ = ["Experiment", "PackedExperiment", "as_experiment", "experiments"]
+
+
+@runtime_checkable
+class Experiment(Protocol):
+    """What a sweep does with every point and seed; it must be picklable.
+
+    Its runs are kept under its attribute ``name``, if it has one, or under the name of its class.
+    """
+
+    def identity(self, point: Point) -> Mapping[str, Any]:
+        """Everything that defines a run at this point but its seed, as JSON values, defaults included.
+
+        Two runs of equal identity and seed are the same run, which is done once.
+
+        Raises:
+            ValueError: the point is not valid; all points are checked before anything runs.
+        """
+
+    def run(self, point: Point, seed: int, folder: Path) -> Mapping[str, Any]:
+        """Do it; returns metrics: names to numbers, strings, booleans or None."""
+
+
+@runtime_checkable
+class PackedExperiment(Experiment, Protocol):
+    """An experiment that does several seeds of a point together sooner than one by one."""
+
+    def pack(self, point: Point) -> int:
+        """How many seeds at most it should be given at once."""
+
+    def run_together(
+        self,
+        point: Point,
+        folders: Mapping[int, Path],
+        ended: Callable[[int, Mapping[str, Any] | BaseException, float], None],
+    ) -> None:
+        """Do several seeds, each with a folder of its own.
+
+        Args:
+            point: the parameters.
+            folders: seed to folder.
+            ended: to be called as soon as a seed has ended, with its metrics or with what was raised, and the seconds
+                that it took (of what was done together, its share).
+        """
+
+
+experiments: Registry[Any] = Registry("experiment", "tl_dyck.experiments")
+
+
+def as_experiment(given: str | Experiment | Callable[..., Any], device: str | None = None) -> tuple[str, Experiment]:
+    """Name and object of an experiment.
+
+    Args:
+        given: a registered name, a function ``(point, seed, folder) -> metrics``, or an `Experiment`.
+        device: for an experiment that is a dataclass with a field of that name: it trains models.
+
+    Raises:
+        UnknownNameError: no such name.
+        SweepError: a function without a name of its own, or something that is no experiment.
+    """
+    name = given if isinstance(given, str) else ""
+    found: Any = experiments.get(name) if name else given
+    if isinstance(found, type):
+        found = found()
+    if device is not None and is_dataclass(found) and any(field.name == "device" for field in fields(found)):
+        found = replace(found, device=device)  # type: ignore[type-var]
+    if isinstance(found, Experiment):
+        return name or getattr(found, "name", "") or type(found).__qualname__, found
+    if not callable(found):
+        raise SweepError(f"{given!r} is neither the name of an experiment, nor a function, nor an Experiment")
+    own = getattr(found, "__qualname__", "")
+    if not name and ("<" in own or not own):
+        raise SweepError(
+            f"{found!r} has no name by which its runs could be found again: define the function at the top of a module"
+        )
+    return name or f"{found.__module__}.{own}", _Function(found)
+
+
+@dataclass(frozen=True)
+class _Function:
+    """A function as an experiment: every parameter is part of the identity, and nothing else is."""
+
+    function: Callable[..., Any]
+
+    def identity(self, point: Point) -> Mapping[str, Any]:
+        return point
+
+    def run(self, point: Point, seed: int, folder: Path) -> Any:
+        return self.function(point, seed, folder)

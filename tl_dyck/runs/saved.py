@@ -1,0 +1,73 @@
+"""Where saved models are: one folder, a folder of them, or everything that a sweep trained."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import final
+
+from tl_dyck.files import CorruptFileError
+from tl_dyck.runs.results import load_results
+from tl_dyck.runs.store import Store
+
+__all__ = ["SavedModel", "find_models"]
+
+
+@final
+@dataclass(frozen=True)
+class SavedModel:
+    """A folder that `load_model` reads.
+
+    Attributes:
+        folder: where it is.
+        name: what to call it: of a sweep's run, its place on the axes and its seed; else the end of the path.
+    """
+
+    folder: Path
+    name: str
+
+
+def find_models(folder: str | Path) -> list[SavedModel]:
+    """The saved models of a folder: itself, those of a sweep (a study, say) in its order, or those below it.
+
+    Raises:
+        CorruptFileError: there are none.
+    """
+    path = Path(folder)
+    if (path / "config.json").exists():
+        found = [path]
+    elif (path / "sweep.json").exists():
+        return _of_sweep(path)
+    else:
+        found = sorted({config.parent for config in path.rglob("config.json")}, key=_natural)
+    if not found:
+        raise CorruptFileError(f"there is no saved model in {str(path)!r}: no config.json, there or below")
+    parts = [place.resolve().parts for place in found]
+    common = min(len(part) for part in parts) - 1
+    while any(part[:common] != parts[0][:common] for part in parts):
+        common -= 1
+    if len(found) == 1:
+        common = max(0, len(parts[0]) - 2)
+    return [SavedModel(place, "-".join(part[common:])) for place, part in zip(found, parts, strict=True)]
+
+
+def _of_sweep(path: Path) -> list[SavedModel]:
+    store = Store.open(path)
+    sweep, _ = store.plan()
+    results = load_results(path, failures=False)
+    shown = ["group"] if "group" in results else [name for name in sweep.axes if name in results] or ["model"]
+    found = []
+    for row in results.to_dict("records"):
+        place = path / store.path(row["id"]).relative_to(store.folder)
+        if (place / "config.json").exists():
+            words = [str(row[name]) for name in shown if row.get(name) is not None]
+            found.append(SavedModel(place, "-".join([*words, f"seed-{row['seed']}"])))
+    if not found:
+        raise CorruptFileError(f"the runs in {str(path)!r} kept no models")
+    return found
+
+
+def _natural(path: Path) -> list[tuple[int, str]]:
+    """Numbers in their order."""
+    return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", path.as_posix())]

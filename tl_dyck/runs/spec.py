@@ -1,0 +1,356 @@
+"""What a sweep is asked to do: points (configurations), and how many seeds of each."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, final
+
+import numpy as np
+import yaml
+
+from tl_dyck.files import LARGEST_JSON, LARGEST_YAML, CorruptFileError, one_line, read_regular
+from tl_dyck.registry import unknown_name
+
+__all__ = ["Point", "Sweep", "SweepError", "load_sweep"]
+
+#: One configuration: parameter, dotted where it belongs to something (``training.steps``), to JSON value.
+Point = dict[str, Any]
+
+_KEYS = ("experiment", "seeds", "common", "grid", "list")
+
+_INT64 = 2**63  # the table of results holds no larger integers
+_MAX_SEEDS = 1_000_000
+_MAX_POINTS = 1_000_000
+_MAX_RUNS = 10_000_000
+_MAX_DEPTH = 50  # of lists in lists, mappings in mappings
+_MAX_EXPANDED = 1_000_000  # values that aliases in YAML may stand for
+
+
+class SweepError(ValueError):
+    """A sweep that cannot be run: a file that is not one, a parameter given twice, an axis without values."""
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Sweep:
+    """A sweep: every point of a grid, or of a list, or of both, with every seed.
+
+    A point is a dictionary of parameters; what they mean is the experiment's business. With both, every combination of
+    the grid is made for every item of the list. The seed is no parameter but an axis of its own, over which results are
+    aggregated.
+
+    Attributes:
+        grid: parameter to the values it takes.
+        list: points one by one; one that has the key ``seeds`` is done with these instead.
+        common: parameters that all points share.
+        seeds: of every point: a list, n for 0 to n − 1, or where they start and how many (``start``, ``count``).
+        experiment: name of a registered experiment.
+
+    Raises:
+        SweepError: nothing to do, too much to do, something twice, or a value that JSON cannot hold.
+    """
+
+    grid: Mapping[str, Any] = field(default_factory=dict)
+    list: Sequence[Any] = ()
+    common: Mapping[str, Any] = field(default_factory=dict)
+    seeds: Sequence[int] | Mapping[str, int] | int = 8
+    experiment: str = "train"
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.experiment, str) or not self.experiment:
+            raise SweepError(f"experiment must be a name, not {self.experiment!r:.80}")
+        object.__setattr__(self, "seeds", _seeds(self.seeds))
+        grid = {name: _values(name, values) for name, values in _flat(self.grid, "grid").items()}
+        common = _flat(self.common, "common")
+        items = tuple(_item(item, f"list[{index}]") for index, item in enumerate(self.list))
+        for index, item in enumerate(items):
+            for other, where in ((common, "common"), (grid, "grid")):
+                _no_overlap(item, f"list[{index}]", other, where)
+        _no_overlap(common, "common", grid, "grid")
+        if "seeds" in common or "seeds" in grid:
+            raise SweepError("seeds is no parameter: it stands beside common and grid, or in a point of the list")
+        object.__setattr__(self, "grid", grid)
+        object.__setattr__(self, "common", common)
+        object.__setattr__(self, "list", items)
+        if self.n_points > _MAX_POINTS or self.n_runs > _MAX_RUNS:
+            raise SweepError(
+                f"{self.n_points:,} points × {len(self.all_seeds):,} seeds = {self.n_runs:,} runs are too many for one "
+                f"sweep (at most {_MAX_POINTS:,} points and {_MAX_RUNS:,} runs): make several of it"
+            )
+
+    @property
+    def all_seeds(self) -> tuple[int, ...]:
+        """The seeds of all points that have none of their own, whatever they were given as."""
+        seeds: Any = self.seeds
+        return tuple(seeds)
+
+    @property
+    def n_points(self) -> int:
+        """Number of configurations."""
+        return max(1, len(self.list)) * math.prod(len(values) for values in self.grid.values())
+
+    @property
+    def n_runs(self) -> int:
+        """Number of configurations with their seeds."""
+        in_grid = math.prod(len(values) for values in self.grid.values())
+        return in_grid * sum(len(item.get("seeds", self.all_seeds)) for item in self.list or ({},))
+
+    @property
+    def axes(self) -> tuple[str, ...]:
+        """The parameters that differ between points, those of the grid first."""
+        varied = dict.fromkeys(self.grid)
+        for name in dict.fromkeys(name for item in self.list for name in item if name != "seeds"):
+            if len({repr(item.get(name)) for item in self.list}) > 1:
+                varied[name] = None
+        return tuple(varied)
+
+    @property
+    def parameters(self) -> tuple[str, ...]:
+        """Every parameter: what all points share, those of the list, those of the grid."""
+        listed = (name for item in self.list for name in item if name != "seeds")
+        return tuple(dict.fromkeys([*self.common, *listed, *self.grid]))
+
+    def points(self) -> Iterator[Point]:
+        """Every configuration, one after the other; the last axis of the grid varies fastest."""
+        for point, _ in self.points_and_seeds():
+            yield point
+
+    def points_and_seeds(self) -> Iterator[tuple[Point, tuple[int, ...]]]:
+        """Every configuration with its seeds."""
+        for item in self.list or ({},):
+            listed = {name: value for name, value in item.items() if name != "seeds"}
+            for values in itertools.product(*self.grid.values()):
+                point = {**self.common, **listed, **dict(zip(self.grid, values, strict=True))}
+                yield point, item.get("seeds", self.all_seeds)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON values, which `from_dict` reads; consecutive seeds as where they start and how many."""
+        return {
+            "experiment": self.experiment,
+            "seeds": _short(self.all_seeds),
+            "common": dict(self.common),
+            "grid": {name: list(values) for name, values in self.grid.items()},
+            "list": [{**item, **({"seeds": _short(item["seeds"])} if "seeds" in item else {})} for item in self.list],
+        }
+
+    @classmethod
+    def from_dict(cls, values: Any) -> Sweep:
+        """Read what a YAML or JSON file holds.
+
+        Raises:
+            SweepError: an unknown key, or anything that `Sweep` refuses.
+        """
+        if not isinstance(values, Mapping):
+            raise SweepError(f"a sweep is a mapping with the keys {', '.join(_KEYS)}, not {values!r:.80}")
+        for name in values:
+            if name not in _KEYS:
+                raise SweepError(str(unknown_name("key of a sweep", name, _KEYS)))
+        given = {name: value for name, value in values.items() if value is not None}
+        items = given.get("list", [])
+        if not isinstance(items, (list, tuple)):
+            raise SweepError(f"list must be a list of points, not {items!r:.80}")
+        if not isinstance(given.get("experiment", ""), str):
+            raise SweepError(f"experiment must be a name, not {given['experiment']!r:.80}")
+        return cls(
+            grid=_flat(given.get("grid", {}), "grid"),
+            list=items,
+            common=_flat(given.get("common", {}), "common"),
+            seeds=_seeds(given.get("seeds", 8)),
+            experiment=given.get("experiment", "train"),
+        )
+
+
+def load_sweep(source: Sweep | Mapping[str, Any] | str | Path) -> Sweep:
+    """A sweep from a file (YAML, or JSON by its suffix), a mapping, or itself.
+
+    Raises:
+        SweepError: the file is not there, cannot be read, or does not hold a sweep; the message names it.
+    """
+    if isinstance(source, Sweep):
+        return source
+    if isinstance(source, Mapping):
+        return Sweep.from_dict(source)
+    path = Path(source)
+    kind = "JSON" if path.suffix == ".json" else "YAML"
+    try:
+        data = read_regular(path, LARGEST_JSON if kind == "JSON" else LARGEST_YAML)
+    except CorruptFileError as error:
+        raise SweepError(f"cannot read the sweep: {error}") from error
+    except OSError as error:
+        raise SweepError(f"cannot read the sweep {str(path)!r}: {error.strerror}") from error
+    try:
+        values = json.loads(data, object_pairs_hook=_unique) if kind == "JSON" else yaml.load(data, Loader=_Loader)
+    # what YAML's constructors raise for ``!!int x``, ``2026-99-99``, ``!!bool x`` is not always a YAMLError
+    except (yaml.YAMLError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise SweepError(f"{str(path)!r} is not valid {kind}: {one_line(error)}") from error
+    try:
+        return Sweep.from_dict(values)
+    except (SweepError, RecursionError) as error:
+        raise SweepError(f"{str(path)!r}: {error}") from error
+
+
+def _unique(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    """A JSON object, in which no key may stand twice."""
+    for name, number in Counter(name for name, _ in pairs).items():
+        if number > 1:
+            raise ValueError(f"{name!r} stands twice")
+    return dict(pairs)
+
+
+class _Loader(yaml.SafeLoader):  # type: ignore[misc]  # yaml comes without types
+    """YAML that reads ``1e-3`` as a number, as YAML 1.2 does, and refuses keys that stand twice and alias bombs."""
+
+    def get_single_node(self) -> Any:
+        node = super().get_single_node()
+        sizes: dict[int, int] = {}
+        if node is not None and _expanded(node, sizes) > max(_MAX_EXPANDED, 10 * len(sizes)):
+            raise yaml.composer.ComposerError(None, None, "its aliases stand for too many values", node.start_mark)
+        return node
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
+        if isinstance(node, yaml.MappingNode):
+            keys = Counter(key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode))
+            for key, number in keys.items():
+                if number > 1:
+                    raise yaml.constructor.ConstructorError(None, None, f"{key!r} stands twice", node.start_mark)
+        found: dict[Any, Any] = super().construct_mapping(node, deep)
+        return found
+
+
+def _expanded(node: Any, sizes: dict[int, int]) -> int:
+    """How many values a node stands for when its aliases are written out."""
+    known = sizes.get(id(node))
+    if known == 0:
+        raise yaml.composer.ComposerError(None, None, "an alias stands inside of what it stands for", node.start_mark)
+    if known is None:
+        sizes[id(node)] = 0
+        inner = node.value if isinstance(node, yaml.CollectionNode) else ()
+        if isinstance(node, yaml.MappingNode):
+            inner = itertools.chain.from_iterable(inner)
+        known = sizes[id(node)] = 1 + sum(_expanded(child, sizes) for child in inner)
+    return known
+
+
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float", re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+$"), list("-+.0123456789")
+)
+
+
+def _flat(values: Any, where: str, depth: int = 0) -> dict[str, Any]:
+    """Nested mappings as one with dotted names."""
+    _not_too_deep(where, depth)
+    if not isinstance(values, Mapping):
+        raise SweepError(f"{where} must map parameters to values, not {values!r:.80}")
+    flat: dict[str, Any] = {}
+    for name, value in values.items():
+        if not isinstance(name, str) or not name or not _is_text(name):
+            raise SweepError(f"{where}: the name of a parameter is a string, not {name!r}")
+        if isinstance(value, Mapping) and value:
+            inner = {f"{name}.{key}": entry for key, entry in _flat(value, f"{where}: {name}", depth + 1).items()}
+        else:
+            inner = {name: _plain(value, f"{where}: {name}")}
+        _no_overlap(inner, where, flat, where)
+        flat |= inner
+    return flat
+
+
+def _not_too_deep(where: str, depth: int) -> None:
+    if depth > _MAX_DEPTH:
+        raise SweepError(f"{where:.80}: values are nested in each other more than {_MAX_DEPTH} times")
+
+
+def _plain(value: Any, where: str, depth: int = 0) -> Any:
+    """A JSON value that equals `value`; tuples become lists, and numpy's numbers Python's."""
+    _not_too_deep(where, depth)
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, (tuple, list, range)):
+        return [_plain(entry, where, depth + 1) for entry in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        raise SweepError(f"{where}: {value} cannot be kept in JSON")
+    if isinstance(value, int) and not -_INT64 <= value < _INT64:
+        raise SweepError(f"{where}: an integer of more than 64 bits cannot be kept in a table")
+    if isinstance(value, str) and not _is_text(value):
+        raise SweepError(f"{where}: {value!r:.80} is not valid Unicode")
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    if isinstance(value, Mapping) and not value:
+        return {}
+    raise SweepError(
+        f"{where}: {value!r:.80} is {type(value).__name__}; a value is a number, a string, or a list of them"
+    )
+
+
+def _values(name: str, values: Any) -> tuple[Any, ...]:
+    if not isinstance(values, (list, tuple)):
+        raise SweepError(
+            f"grid: {name} must be a list of values, not {values!r:.80}; a parameter with one value goes to common"
+        )
+    if not values:
+        raise SweepError(f"grid: {name} has no values")
+    seen: set[str] = set()
+    for value in values:
+        if repr(value) in seen:
+            raise SweepError(f"grid: {name} has the value {value!r:.80} twice")
+        seen.add(repr(value))
+    return tuple(values)
+
+
+def _no_overlap(one: Mapping[str, Any], where: str, other: Mapping[str, Any], there: str) -> None:
+    for name in one:
+        if name in other:
+            raise SweepError(f"{name} is given twice: in {where} and in {there}")
+
+
+def _item(given: Any, where: str) -> Point:
+    """A point of a list, flat; its seeds, if it has its own, as a tuple."""
+    if isinstance(given, Mapping) and "seeds" in given:
+        seeds = _seeds(given["seeds"])
+        return {**_flat({name: value for name, value in given.items() if name != "seeds"}, where), "seeds": seeds}
+    return _flat(given, where)
+
+
+def _short(seeds: Sequence[int]) -> Any:
+    """Consecutive seeds as where they start and how many."""
+    if len(seeds) > 2 and list(seeds) == list(range(seeds[0], seeds[0] + len(seeds))):
+        return {"start": seeds[0], "count": len(seeds)}
+    return list(seeds)
+
+
+def _seeds(seeds: Any) -> tuple[int, ...]:
+    if isinstance(seeds, Mapping):
+        if set(seeds) != {"start", "count"}:
+            raise SweepError(f"seeds as a mapping has the keys start and count, not {', '.join(map(str, seeds))}")
+        start, count = seeds["start"], seeds["count"]
+        if not _is_integer(start) or not _is_integer(count):
+            raise SweepError(f"seeds: start and count are integers, not {start!r} and {count!r}")
+        seeds = range(start, start + min(count, _MAX_SEEDS + 1))
+    elif _is_integer(seeds):
+        seeds = range(min(seeds, _MAX_SEEDS + 1))
+    if isinstance(seeds, str) or not isinstance(seeds, Sequence):
+        raise SweepError(f"seeds is a number of seeds or a list of them, not {seeds!r:.80}")
+    for seed in seeds if not isinstance(seeds, range) else ():
+        if not _is_integer(seed):
+            raise SweepError(f"a seed is an integer, not {seed!r}")
+    made = tuple(seeds)  # of a range, no more than one too many
+    if len(made) > _MAX_SEEDS or (made and max(made) >= _INT64):
+        raise SweepError(f"seeds must be at most {_MAX_SEEDS:,} integers below 2**63")
+    if not made or len(set(made)) < len(made) or min(made) < 0:
+        raise SweepError(f"seeds must be different from each other, not negative, and at least one, not {made!r:.80}")
+    return made
+
+
+def _is_text(value: str) -> bool:
+    """Whether it can be written as UTF-8, which half a surrogate pair cannot."""
+    return not any("\ud800" <= character <= "\udfff" for character in value)
+
+
+def _is_integer(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)

@@ -1,0 +1,378 @@
+"""A sweep on disk: who may run what, and what came of it, whole or absent, whoever dies when.
+
+    sweep.json             the sweep, and the version of this layout
+    locks                  empty; a run is claimed by locking one byte of it
+    points/<id>.json       parameters of a point, and all that defines it
+    runs/ab/<id>.json      what came of a run; written once, by rename, never changed
+    runs/ab/<id>.failed.json   that it raised, with the traceback
+    runs/ab/<id>/          what the experiment keeps; there from the moment that a run is started
+    results.parquet        a copy of all records as a table, made again when it is out of date
+
+*Nothing is done twice.* A run is done under an exclusive lock (POSIX record lock) on the byte of `locks` that its id
+names. The kernel takes it back when the process dies, however it dies, so there are no leases to expire, nothing to
+clean up, and no clock in it. Once it has the lock, a process looks again whether the run has been done.
+
+*Nothing half-written is read.* Records appear under their name by rename, and carry a digest of their content. One that
+does not match (the disk failed, someone edited it) is moved aside, and its run counts as not done.
+
+*Nothing is lost.* A record is flushed to the disk before it is renamed, unless the run took less time than that takes;
+after a power failure, such a run may have to be done again.
+
+Locks need a file system that has them across machines: NFS 4, Lustre mounted with ``flock``, BeeGFS with locks enabled.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import json
+import os
+import shutil
+import threading
+import traceback
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, final
+
+from tl_dyck.files import CorruptFileError, ensure_folder, read_json, remove_abandoned, sha256, write_bytes, write_json
+from tl_dyck.runs.spec import Point, Sweep, SweepError
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
+__all__ = ["RESERVED", "STOPPERS", "Store", "point_id", "run_id"]
+
+FORMAT = "tl_dyck.runs/1"
+
+#: What can be wrong with a disk and is no fault of a run: with these, a sweep stops, and no run counts as failed.
+STOPPERS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EMFILE, errno.ENFILE, errno.ESTALE)
+
+#: Columns of the table of results that are not the experiment's.
+RESERVED = (
+    *("id", "point", "experiment", "seed", "status", "error", "seconds", "started"),
+    *("host", "cpu_cores", "gpu", "python", "platform", "tl_dyck", "torch", "transformer_lens"),
+)
+
+_FLUSH = 0.05  # seconds; a run that took less is as soon done again as flushed to a slow disk
+
+
+def point_id(experiment: str, identity: Mapping[str, Any]) -> str:
+    """Identity of a point: 20 hexadecimal digits of the SHA-256 of everything that defines it."""
+    return sha256({"experiment": experiment, "identity": identity})[:20]
+
+
+def run_id(point: str, seed: int) -> str:
+    """Identity of a run: 20 hexadecimal digits of the SHA-256 of its point and seed."""
+    return hashlib.sha256(f"{point}/{seed}".encode()).hexdigest()[:20]
+
+
+@final
+@dataclass(frozen=True)
+class Store:
+    """A sweep's folder. Cheap to make, and safe to hand to another process.
+
+    Attributes:
+        folder: of the sweep.
+    """
+
+    folder: Path
+
+    # --- the sweep ----------------------------------------------------------------------------------------------------
+
+    @classmethod
+    def create(cls, folder: str | Path, sweep: Sweep, points: Sequence[str]) -> Store:
+        """Take a folder into use, or go on with one; what it holds of another sweep stays.
+
+        Args:
+            folder: where.
+            sweep: what is to be done.
+            points: ids of its points, in their order.
+
+        Raises:
+            CorruptFileError: the folder holds a sweep of another version.
+            OSError: it cannot be written.
+        """
+        store = cls(ensure_folder(folder).resolve())
+        plan = (sweep, tuple(points))
+        if (store.folder / "sweep.json").exists() and store.plan() == plan:
+            return store
+        with _guard:  # to close it would drop the locks that this process has
+            if not (store.folder / "locks").exists():
+                (store.folder / "locks").touch()
+        for name in ("points", "runs"):
+            (store.folder / name).mkdir(exist_ok=True)
+        write_json(store.folder / "sweep.json", {"format": FORMAT, "sweep": sweep.to_dict(), "points": list(points)})
+        return store
+
+    @classmethod
+    def open(cls, folder: str | Path) -> Store:
+        """A folder that holds a sweep.
+
+        Raises:
+            CorruptFileError: it does not, or one of another version.
+        """
+        store = cls(Path(folder).resolve())
+        store.plan()
+        return store
+
+    def plan(self) -> tuple[Sweep, tuple[str, ...]]:
+        """The sweep that was last asked for here, and the ids of its points, in their order.
+
+        Raises:
+            CorruptFileError: there is none, or it is of another version.
+        """
+        path = self.folder / "sweep.json"
+        if not path.exists():
+            raise CorruptFileError(f"{str(self.folder)!r} holds no sweep: there is no sweep.json")
+        saved = read_json(path)
+        found = saved.get("format") if isinstance(saved, dict) else None
+        if found != FORMAT:
+            raise CorruptFileError(
+                f"{str(self.folder)!r} holds a sweep of format {found!r}, and this version of tl_dyck reads "
+                f"{FORMAT!r}: use the version that wrote it, or another folder"
+            )
+        try:
+            sweep, points = Sweep.from_dict(saved["sweep"]), tuple(map(str, saved["points"]))
+        except (KeyError, TypeError, SweepError) as error:
+            raise CorruptFileError(f"{str(path)!r} does not hold a sweep: {error}") from error
+        if len(points) != sweep.n_points:
+            raise CorruptFileError(f"{str(path)!r} names {len(points)} points, but the sweep has {sweep.n_points}")
+        return sweep, points
+
+    def note_point(self, point: str, experiment: str, parameters: Point, identity: Mapping[str, Any]) -> None:
+        """Write down what a point is."""
+        path = self.folder / "points" / f"{point}.json"
+        if not path.exists():
+            write_json(path, {"experiment": experiment, "parameters": parameters, "identity": identity})
+
+    # --- a run --------------------------------------------------------------------------------------------------------
+
+    def path(self, run: str, ending: str = "") -> Path:
+        """The run's own folder, or with an ending the file beside it."""
+        return self.folder / "runs" / run[:2] / f"{run}{ending}"
+
+    def is_done(self, run: str) -> bool:
+        """Whether there is a record."""
+        return os.path.exists(f"{self.folder}/runs/{run[:2]}/{run}.json")
+
+    def has_failed(self, run: str) -> bool:
+        """Whether it raised, and was not done since."""
+        return os.path.exists(f"{self.folder}/runs/{run[:2]}/{run}.failed.json")
+
+    def is_started(self, run: str) -> bool:
+        """Whether someone began it, who may be at it still."""
+        return os.path.exists(f"{self.folder}/runs/{run[:2]}/{run}")
+
+    def start(self, run: str) -> Path:
+        """Make the run's folder."""
+        path = self.path(run)
+        path.mkdir(parents=True, exist_ok=True)
+        return path
+
+    @contextlib.contextmanager
+    def claim(self, run: str) -> Iterator[bool]:
+        """Hold the run's lock.
+
+        Yields:
+            False if someone else has it, in this process or any other.
+        """
+        held = _lock(self.folder, run)
+        try:
+            yield held
+        finally:
+            if held:
+                _unlock(self.folder, run)
+
+    def is_claimed(self, run: str) -> bool:
+        """Whether some process is at it now; False where that cannot be known."""
+        if not (self.folder / "locks").exists():
+            return False
+        try:
+            with self.claim(run) as mine:
+                return not mine
+        except OSError:
+            return False
+
+    def write_record(self, run: str, record: Mapping[str, Any], *, took: float) -> None:
+        """Write what came of a run; from then on it is done. The failure before it, if any, is forgotten."""
+        write_bytes(self.path(run, ".json"), _sealed(run, record), flush=took > _FLUSH)
+        if self.has_failed(run):
+            self.path(run, ".failed.json").unlink(missing_ok=True)
+
+    def write_failure(self, run: str, record: Mapping[str, Any], error: str, trace: str, *, took: float) -> None:
+        """Write down that a run raised."""
+        self.path(run).parent.mkdir(parents=True, exist_ok=True)
+        data = _sealed(run, {**record, "error": error, "traceback": trace})
+        write_bytes(self.path(run, ".failed.json"), data, flush=took > _FLUSH)
+
+    def forget_failure(self, run: str) -> None:
+        """Let a run that failed be tried again."""
+        self.path(run, ".failed.json").unlink(missing_ok=True)
+
+    def drop_files(self, run: str) -> None:
+        """Remove what the experiment kept."""
+        shutil.rmtree(self.path(run), ignore_errors=True)
+
+    def read(self, path: Path) -> dict[str, Any]:
+        """Read a record, or a failure.
+
+        Raises:
+            CorruptFileError: truncated, altered, or of another run.
+        """
+        saved = read_json(path)
+        run = path.name.split(".")[0]
+        try:
+            sound = isinstance(saved, dict) and saved.pop("digest", None) == sha256({"run": run, "record": saved})
+        except (ValueError, RecursionError):  # NaN, infinities, absurd nesting
+            sound = False
+        if not sound:
+            raise CorruptFileError(f"{str(path)!r} is truncated or was altered: its digest does not match")
+        if not _is_record(saved, run):
+            raise CorruptFileError(f"{str(path)!r} is not the record of a run as this version writes them")
+        return dict(saved)
+
+    def ended(self, run: str, *, aside: bool = False) -> str:
+        """What came of a run: "done", "failed", or "" if there is no record of it that can be read.
+
+        Args:
+            run: its id.
+            aside: whether to rename records that cannot be read, so that nothing is destroyed when it is done again.
+                Only for who holds its lock: another process may have done it again in the meantime.
+        """
+        for status, ending in (("done", ".json"), ("failed", ".failed.json")):
+            path = self.path(run, ending)
+            if not os.path.exists(path):
+                continue
+            try:
+                self.read(path)
+                return status
+            except CorruptFileError:
+                if aside:
+                    os.replace(path, f"{path}.{os.urandom(4).hex()}.corrupt")
+        return ""
+
+    # --- all runs -----------------------------------------------------------------------------------------------------
+
+    def names(self) -> Iterator[tuple[str, str]]:
+        """Every run that was started: its id, and "done", "failed" or "started"."""
+        for shelf in self._shelves():
+            yield from sorted((run, status) for run, (status, _) in _statuses(shelf).items())
+
+    def stamps(self) -> dict[str, tuple[str, int]]:
+        """Every run that has ended: "done" or "failed", and a number that changes if its record is written again."""
+        found: dict[str, tuple[str, int]] = {}
+        for shelf in self._shelves():
+            for run, (status, entry) in _statuses(shelf).items():
+                if status != "started":
+                    with contextlib.suppress(FileNotFoundError):  # a failure, forgotten just now
+                        seen = entry.stat()
+                        found[run] = (status, hash((seen.st_ino, seen.st_mtime_ns, seen.st_size)))
+        return found
+
+    def tidy(self) -> None:
+        """Remove what processes that were killed had begun to write, see `remove_abandoned`."""
+        for folder in (self.folder, self.folder / "points", *map(Path, self._shelves())):
+            remove_abandoned(folder)
+
+    def _shelves(self) -> list[str]:
+        try:
+            with os.scandir(self.folder / "runs") as entries:
+                return sorted(entry.path for entry in entries if entry.is_dir())
+        except FileNotFoundError:
+            return []
+
+
+def _statuses(shelf: str) -> dict[str, tuple[str, os.DirEntry[str]]]:
+    """Run to status, and file, for one of the 256 folders; done before failed before started."""
+    found: dict[str, tuple[str, os.DirEntry[str]]] = {}
+    with os.scandir(shelf) as entries:
+        here = list(entries)
+    for entry in here:
+        run, _, ending = entry.name.partition(".")
+        status = {"": "started", "json": "done", "failed.json": "failed"}.get(ending)
+        if len(run) != 20 or status is None:
+            continue  # a file that is being written, or was set aside
+        if run not in found or status == "done" or found[run][0] == "started":
+            found[run] = (status, entry)
+    return found
+
+
+def _sealed(run: str, record: Mapping[str, Any]) -> bytes:
+    """A record as JSON, with the digest of its content and of whose it is."""
+    return json.dumps({**record, "digest": sha256({"run": run, "record": dict(record)})}, allow_nan=False).encode()
+
+
+def _is_record(saved: dict[str, Any], run: str) -> bool:
+    """Whether everything is there that a row of the table is made of."""
+    kinds = {
+        **{"id": str, "point": str, "experiment": str, "parameters": dict, "seed": int, "seconds": float},
+        **{"started": str, "environment": dict},
+        **({"metrics": dict} if "error" not in saved else {"error": str}),
+    }
+    return (
+        all(isinstance(saved.get(name), kind) for name, kind in kinds.items())
+        and saved["id"] == run == run_id(saved["point"], saved["seed"])
+        and not any(key in RESERVED for part in ("parameters", "metrics") for key in saved.get(part, ()))
+    )
+
+
+def describe(error: BaseException) -> tuple[str, str]:
+    """One line on an error, and its traceback; what is not Unicode (names of files can be so) is escaped."""
+    found = traceback.TracebackException.from_exception(error)
+    trace = "".join(found.format())
+    vars(found)["__notes__"] = None  # else they come last
+    lines = (list(found.format_exception_only())[-1].strip() or type(error).__name__).splitlines()
+    line, trace = (text.encode(errors="backslashreplace").decode() for text in (lines[0][:500], trace[-20_000:]))
+    return line, trace
+
+
+# --- locks -----------------------------------------------------------------------------------------------------------
+# A POSIX lock belongs to a process, not to a thread, and goes when the process closes *any* descriptor of the file. So
+# each process opens the file once and never closes it, and keeps in mind what its own threads hold.
+
+_descriptors: dict[tuple[int, str], int] = {}
+_held: dict[tuple[int, str, str], int] = {}
+_guard = threading.Lock()
+
+
+def _lock(folder: Path, run: str) -> bool:
+    if fcntl is None:
+        raise SweepError("sweeps need POSIX file locks, which this operating system does not have (try WSL)")
+    mine = (os.getpid(), str(folder), run)
+    with _guard:
+        if mine in _held:
+            return False
+        descriptor = _descriptor(folder)
+        try:
+            fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, _byte(run))
+        except OSError as error:
+            if error.errno in (errno.EACCES, errno.EAGAIN):
+                return False
+            raise
+        _held[mine] = descriptor
+        return True
+
+
+def _descriptor(folder: Path) -> int:
+    """The open file; opened again if the folder was removed or moved away, and made again."""
+    key = (os.getpid(), str(folder))
+    path = folder / "locks"
+    if key in _descriptors:
+        with contextlib.suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(_descriptors[key]), os.stat(path)):
+                return _descriptors[key]
+    _descriptors[key] = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    return _descriptors[key]
+
+
+def _unlock(folder: Path, run: str) -> None:
+    with _guard:
+        fcntl.lockf(_held.pop((os.getpid(), str(folder), run)), fcntl.LOCK_UN, 1, _byte(run))
+
+
+def _byte(run: str) -> int:
+    return int(run[:15], 16)  # 60 bits: files may be that long, though this one is empty

@@ -1,0 +1,41 @@
+"""Experiment trackers, off unless asked for."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from tl_dyck.runs.store import RESERVED
+
+__all__ = ["wandb_tracker"]
+
+
+@contextlib.contextmanager
+def wandb_tracker(project: str, **init: Any) -> Iterator[Callable[[dict[str, Any]], None]]:
+    """Send results to Weights & Biases as they come: one W&B run for the whole sweep, one step for each run of it.
+
+    A W&B run for every run of a sweep would meet the service's rate limits, and what a sweep knows is in its own table
+    in any case. ``WANDB_MODE=offline`` keeps everything on this machine.
+
+    Args:
+        project: of Weights & Biases.
+        **init: of `wandb.init`: name, group, tags, mode, ….
+
+    Yields:
+        A function for `run_sweep`'s `on_result`.
+
+    Raises:
+        ImportError: wandb is not installed (TransformerLens brings it).
+    """
+    import wandb
+
+    with wandb.init(project=project, **init) as run:
+        counts = {"done": 0, "failed": 0}
+
+        def on_result(row: dict[str, Any]) -> None:
+            counts[row["status"]] += 1
+            values = {name: value for name, value in row.items() if name not in RESERVED and value is not None}
+            run.log({**values, "seed": row["seed"], "seconds": row["seconds"], **counts})
+
+        yield on_result

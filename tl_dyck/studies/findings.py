@@ -1,0 +1,167 @@
+"""What a study found, in words."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import final
+
+import pandas as pd
+
+from tl_dyck.studies.results import Study
+
+__all__ = ["Finding", "findings"]
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """One sentence or two, and how surprising they are.
+
+    Attributes:
+        title: a few words.
+        text: the finding, with its numbers and intervals.
+        interest: larger is more interesting; only the order matters.
+    """
+
+    title: str
+    text: str
+    interest: float
+
+
+def findings(study: Study) -> list[Finding]:
+    """Everything that can be said about a study, the most interesting first."""
+    found = [*_failures(study), *_variation(study), *_stack(study), *_length(study), *_balance(study), *_proved(study)]
+    return sorted(found, key=lambda finding: -finding.interest)
+
+
+def _failures(study: Study) -> list[Finding]:
+    models = study.models
+    failed = models[models["status"] != "reached"]
+    if study.config.training.target is None:
+        failed = models[models["status"] == "diverged"]
+    if failed.empty:
+        return []
+    return [
+        Finding(
+            title="Some runs did not reach the target accuracy",
+            text=f"{len(failed)} of {len(models)} runs stayed below it: "
+            + "; ".join(
+                _failed_family(str(family), runs, int((models["family"] == family).sum()))
+                for family, runs in failed.groupby("family", sort=False)
+            )
+            + ". They are part of every number here.",
+            interest=3 + len(failed) / len(models),
+        )
+    ]
+
+
+def _failed_family(family: str, failed: pd.DataFrame, of: int) -> str:
+    """The runs of one family that failed: how many, which, how bad."""
+    low, high = (f"{value:.1%}" for value in (failed["accuracy"].min(), failed["accuracy"].max()))
+    diverged = int((failed["status"] == "diverged").sum())
+    seeds = ", ".join(map(str, failed["seed"]))
+    return (
+        f"{family} {len(failed)} of {of} (seed{'s' * (len(failed) > 1)} {seeds}; "
+        f"{low if low == high else f'{low} to {high}'}{f'; {diverged} diverged' if diverged else ''})"
+    )
+
+
+def _variation(study: Study) -> list[Finding]:
+    """Same function, different attention."""
+    found = []
+    for family, group in study.variation.groupby("family", sort=False):
+        row = group.loc[group["variation"].idxmax()]
+        facts = study.summary["families"][family]["accuracy"]
+        share = row["variation"] / row["random_baseline"]
+        recalled = f" The paper reports about {row['recalled']:.2f} (recalled)." if pd.notna(row["recalled"]) else ""
+        interval = f" [{row['low']:.2f}, {row['high']:.2f}]" if pd.notna(row["low"]) else ""
+        found.append(
+            Finding(
+                title=f"{family}: the same task, {'different' if share > 0.3 else 'similar'} attention",
+                text=f"{int(row['n_models'])} models of {family}, {facts['mean']:.1%} accurate on average, differ in "
+                f"the attention of layer {int(row['layer'])} by {row['variation']:.2f}{interval}; patterns "
+                f"drawn at random differ by {row['random_baseline']:.2f}.{recalled}",
+                interest=1 + 2 * min(share, 1.0),
+            )
+        )
+    return found
+
+
+def _stack(study: Study) -> list[Finding]:
+    """Do accurate models look at the top of the stack?"""
+    heads, chance = study.heads.dropna(subset=["mass_at_closing"]), study.summary["stack_chance"]["chance_at_closing"]
+    if heads.empty:
+        return []
+    stack_like = int((heads["argmax_at_closing"] > 0.9).sum())
+    best = heads.loc[heads["mass_at_closing"].idxmax()]
+    title = "Hardly any head is stack-like" if stack_like < 0.1 * len(heads) else "Some heads are stack-like"
+    return [
+        Finding(
+            title=title,
+            text=f"At closing brackets, {stack_like} of {len(heads)} heads put their largest weight on the top of the "
+            f"stack at least nine times in ten. The mean weight there is {heads['mass_at_closing'].mean():.2f} "
+            f"(chance: {chance:.2f}); the most stack-like head ({best['family']} seed {int(best['seed'])}, layer "
+            f"{int(best['layer'])}) reaches {best['mass_at_closing']:.2f}.",
+            interest=2.5 - 2 * stack_like / len(heads),
+        )
+    ]
+
+
+def _length(study: Study) -> list[Finding]:
+    """How much is lost at long lengths, and where least."""
+    families = study.summary["families"]
+    loss = {name: facts["accuracy"]["mean"] - facts["long_accuracy"]["mean"] for name, facts in families.items()}
+    worst, best = max(loss, key=lambda name: loss[name]), min(loss, key=lambda name: loss[name])
+
+    def said(name: str) -> str:
+        near, far = families[name]["accuracy"], families[name]["long_accuracy"]
+        return f"{name} from {near['mean']:.1%} to {far['mean']:.1%} [{far['low']:.1%}, {far['high']:.1%}]"
+
+    text = f"From the training lengths to lengths {_long(study)}, accuracy falls most for {said(worst)}"
+    text += f", and least for {said(best)}." if best != worst else "."
+    return [Finding(title="Accurate in distribution is not accurate at length", text=text, interest=1.5 + loss[worst])]
+
+
+def _long(study: Study) -> str:
+    shortest, longest = study.task.long_lengths
+    return f"{shortest}–{longest}"
+
+
+def _balance(study: Study) -> list[Finding]:
+    """Is balance tied to length generalisation?"""
+    found = []
+    for family, facts in study.summary["balance_and_length"].items():
+        clear = facts["low"] > 0 or facts["high"] < 0
+        verdict = (
+            f"where balance is violated more, models are {'less' if facts['spearman'] < 0 else 'more'} accurate at "
+            f"lengths {_long(study)}"
+            if clear
+            else f"no clear tie between balance violation and accuracy at lengths {_long(study)}"
+        )
+        found.append(
+            Finding(
+                title=f"{family}: balance and length",
+                text=f"Across {facts['n']} seeds of {family}: {verdict} (Spearman {facts['spearman']:+.2f} "
+                f"[{facts['low']:+.2f}, {facts['high']:+.2f}]).",
+                interest=2.2 if clear else 1.2,
+            )
+        )
+    return found
+
+
+def _proved(study: Study) -> list[Finding]:
+    """Do predictions survive every insertion of matched pairs?"""
+    found = []
+    for family, group in study.certificates.groupby("family", sort=False):
+        certified, falsified = ((group["status"] == status) for status in ("certified", "falsified"))
+        facts = study.summary["families"][family]["logit_change"]
+        text = (
+            f"Of {len(group)} predictions of {family} after prefixes it could have been trained on, {certified.sum()} "
+            f"provably survive every insertion of up to {study.config.measurement.n_inserted} blocks of matched pairs, "
+            f"and {falsified.sum()} provably do not; a balanced model would not notice. The largest change of a logit "
+            f"is {facts['mean']:.2f} [{facts['low']:.2f}, {facts['high']:.2f}] on average over seeds."
+        )
+        share = "every" if certified.all() else "not every" if falsified.any() else "not provably every"
+        title = f"{family}: {share} prediction survives inserted pairs"
+        found.append(Finding(title=title, text=text, interest=2.0 + 2 * float(falsified.mean())))
+    return found

@@ -1,0 +1,205 @@
+"""What a study measures on a trained model, and how closely: accuracy, loss, balance, heads, certificates."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, final
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from tl_dyck.certify import certify_dyck
+from tl_dyck.files import read_sealed, write_sealed, write_tensors
+from tl_dyck.models import DyckTransformer
+from tl_dyck.probes import load_probe
+from tl_dyck.tasks import DyckTask
+from tl_dyck.training import TrainResult, lean_logits
+
+__all__ = ["MEASURES", "Measurement", "attention_on", "check_counts", "cross_entropy", "has_balance", "read_measures"]
+
+#: Rows below a run, which its record has no place for: one for each head, one for each certificate.
+MEASURES = "measures.json"
+
+_PATTERNS, _CERTIFICATE = "patterns.safetensors", "certificate.safetensors"
+
+_SECONDS = 10.0
+"""For a question about one prefix; far more than is needed, so that no number depends on the machine."""
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Measurement:
+    """How closely a study looks at every model.
+
+    Attributes:
+        n_accuracy: prefixes for the closing accuracy in distribution.
+        n_long: prefixes for the closing accuracy at long lengths.
+        n_strings: strings for the cross-entropy and for stack-likeness.
+        n_certified: prefixes on which one-layer models are certified against inserted matched pairs; 0 for none.
+        n_inserted: blocks of nested pairs inserted into each at most.
+        data_seed: of everything that is measured, so that all models see the same strings.
+
+    Raises:
+        ValueError: a number is too small.
+    """
+
+    n_accuracy: int = 2000
+    n_long: int = 300
+    n_strings: int = 2000
+    n_certified: int = 8
+    n_inserted: int = 2
+    data_seed: int = 1_000_003
+
+    def __post_init__(self) -> None:
+        check_counts(self, "n_accuracy", "n_long", "n_strings", "n_inserted")
+        check_counts(self, "n_certified", least=0)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The fields as JSON values."""
+        return asdict(self)
+
+    def measure(self, result: TrainResult, folder: Path) -> dict[str, Any]:
+        """Measure a trained model; the rows of its heads and certificates, and its patterns, go into its folder.
+
+        Returns:
+            Metrics: accuracy and long_accuracy (each also _closing_only), loss, loss_error, entropy_floor and
+            entropy_gap (nats per token), balance_violation (None where it is not defined), stack_likeness (the largest
+            share of closing brackets at which a head attends most to the top of the stack), and of one-layer models
+            certified_share, falsified_share, logit_change.
+        """
+        model, task = result.model, result.task
+        device, seed = model.cfg.device, self.data_seed
+        predict = partial(lean_logits, model)
+        close = task.closing_accuracy(predict, n=self.n_accuracy, seed=seed, device=device, chunk=500)
+        far = task.closing_accuracy(predict, n=self.n_long, long=True, seed=seed, device=device, chunk=25)
+        loss, loss_error = cross_entropy(model, task, n=self.n_strings, seed=seed)
+        beta = float(load_probe("balance_violation")(model)) if has_balance(model) else None
+        stack = load_probe("stack_likeness")(model, task, n=min(self.n_strings, 500), seed=seed)
+        heads = [
+            {"layer": layer, "head": head}
+            | {name: _number(float(getattr(stack, name)[layer, head])) for name in _STACK}
+            for layer in range(model.cfg.n_layers)
+            for head in range(model.cfg.n_heads)
+        ]
+        certificates = self._certificates(model, task, folder)
+        write_tensors(folder / _PATTERNS, {"patterns": attention_on(model, task.language.probe_string)})
+        chance = {"chance": stack.chance, "chance_at_closing": stack.chance_at_closing}
+        write_sealed(folder / MEASURES, {"heads": heads, "certificates": certificates, "stack_chance": chance})
+        looks = [head["argmax_at_closing"] for head in heads if head["argmax_at_closing"] is not None]
+        metrics = {
+            "accuracy": close.any_token,
+            "accuracy_closing_only": close.closing_only,
+            "long_accuracy": far.any_token,
+            "long_accuracy_closing_only": far.closing_only,
+            "loss": loss,
+            "loss_error": loss_error,
+            "entropy_floor": task.entropy_floor,
+            "entropy_gap": loss - task.entropy_floor,
+            "balance_violation": beta,
+            "stack_likeness": max(looks, default=None),
+        }
+        if certificates:
+            for status in ("certified", "falsified"):
+                share = [row["status"] for row in certificates].count(status) / len(certificates)
+                metrics[f"{status}_share"] = share
+            metrics["logit_change"] = max(row["logit_change_seen"] for row in certificates)
+        return metrics
+
+    def _certificates(self, model: DyckTransformer, task: DyckTask, folder: Path) -> list[dict[str, Any]]:
+        """Certify a one-layer model against inserted matched pairs; keeps the patterns on the worst string.
+
+        The prefixes are as long as those of training strings can be, so that insertions lead beyond.
+        """
+        if model.cfg.n_layers != 1 or self.n_certified == 0 or not _is_finite(model):
+            return []
+        found = certify_dyck(
+            model,
+            task,
+            n=self.n_certified,
+            length=max(task.train_lengths) - 1,
+            budget=self.n_inserted,
+            seed=self.data_seed,
+            time_limit=_SECONDS,
+        )
+        rows = [{name: _number(value) for name, value in row.items()} for row in found.to_rows()]
+        worst = min(rows, key=lambda row: row["margin_seen"])
+        strings = {"original": worst["prefix"], "worst": worst["worst_string"]}
+        write_tensors(folder / _CERTIFICATE, {name: attention_on(model, text)[0] for name, text in strings.items()})
+        return rows
+
+
+_STACK = ("mass", "argmax", "mass_at_closing", "argmax_at_closing")
+
+
+def read_measures(folder: Path) -> dict[str, Any]:
+    """The rows that a measurement left in a run's folder, as JSON values, by table.
+
+    Raises:
+        CorruptFileError: there are none, or they are not as they were written.
+    """
+    return read_sealed(folder / MEASURES)
+
+
+def check_counts(values: Any, *names: str, least: int = 1) -> None:
+    """Refuse a configuration in which a number is too small.
+
+    Raises:
+        ValueError: names it.
+    """
+    for name in names:
+        if getattr(values, name) < least:
+            raise ValueError(f"{name} must be at least {least}, not {getattr(values, name)}")
+
+
+def cross_entropy(model: DyckTransformer, task: DyckTask, *, n: int, seed: int) -> tuple[float, float]:
+    """Cross-entropy on fresh training strings, nats per token, and its standard error over strings.
+
+    Args:
+        model: run without gradients.
+        task: gives the strings.
+        n: number of strings.
+        seed: of the strings.
+    """
+    tokens = task.sample(n, generator=torch.Generator().manual_seed(seed))
+    losses = []
+    with torch.no_grad():
+        for rows in tokens.to(model.cfg.device).split(500):
+            logits = lean_logits(model, rows[:, :-1]).double()
+            losses.append(
+                F.cross_entropy(
+                    logits.transpose(1, 2), rows[:, 1:], ignore_index=task.language.bos_token, reduction="none"
+                ).cpu()
+            )
+    total = torch.cat(losses).sum(-1)
+    length = (tokens[:, 1:] != task.language.bos_token).sum(-1).double()
+    mean = total.sum() / length.sum()
+    # a ratio of two sums: its error is that of the residuals (delta method)
+    error = (total - mean * length).std() / length.mean() / n**0.5
+    return float(mean), float(error)
+
+
+def attention_on(model: DyckTransformer, text: str) -> Tensor:
+    """Attention patterns on one string, ``[layer, head, query, key]``."""
+    with torch.no_grad():
+        _, cache = model.run_with_cache(text, names_filter=lambda name: name.endswith("hook_pattern"))
+    return torch.stack([cache["pattern", layer][0] for layer in range(model.cfg.n_layers)]).cpu()
+
+
+def has_balance(model: DyckTransformer) -> bool:
+    """Whether β is defined: on a family with a minimal first layer, unless the model diverged."""
+    cfg = model.cfg
+    minimal = cfg.embedding != "token" and cfg.n_layers == 1 and cfg.n_heads == 1 and cfg.position == "none"
+    return minimal and _is_finite(model)
+
+
+def _is_finite(model: DyckTransformer) -> bool:
+    return all(bool(parameter.isfinite().all()) for parameter in model.parameters())
+
+
+def _number(value: Any) -> Any:
+    """The same, or None for what is not finite, which is not JSON: a model that diverged has much of it."""
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,0 +1,155 @@
+"""What the claims are judged by: the trained models of a scale, and everything that was measured on them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, final
+
+import numpy as np
+import pandas as pd
+from jaxtyping import Float
+
+from tl_dyck.files import read_json, read_tensors
+from tl_dyck.intervals import Estimate, mean
+from tl_dyck.models import load_model
+from tl_dyck.probes import load_probe
+from tl_dyck.runs.results import load_runs, said_how_to_repeat
+from tl_dyck.runs.store import Store
+from tl_dyck.studies.measurement import read_measures
+from tl_dyck.studies.paper.measure import PATTERNS, probe_strings
+from tl_dyck.studies.paper.scales import Group, Scale, groups_of
+
+__all__ = ["Evidence", "Variation", "read_evidence"]
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Variation:
+    """Attention variation of a group in one layer, heads matched.
+
+    Attributes:
+        estimate: with its bootstrap interval over seeds.
+        baseline: of patterns drawn at random.
+    """
+
+    estimate: Estimate
+    baseline: float
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Evidence:
+    """Everything that was measured.
+
+    Attributes:
+        folder: where the models are.
+        scale: how many and how closely.
+        models: one row per model: group, family, task, seed, id, status, steps, seconds, accuracy,
+            long_accuracy, loss, floor, beta, …
+        heads: one row per head of every model, see `heads_of`.
+        checkpoints: one row per model on its way: group, seed, step, loss, beta, largest_ratio.
+    """
+
+    folder: Path
+    scale: Scale
+    models: pd.DataFrame
+    heads: pd.DataFrame
+    checkpoints: pd.DataFrame
+    _variations: dict[tuple[str, str], list[Variation]] = field(default_factory=dict)
+
+    def of(self, *groups: str) -> pd.DataFrame:
+        """The models of some groups."""
+        return self.models[self.models["group"].isin(groups)]
+
+    def mean(self, column: str, *groups: str) -> Estimate:
+        """Mean of a measure over the models of some groups."""
+        values = self.of(*groups)[column].dropna().to_numpy(float)
+        return mean(values, self.scale.n_bootstrap, self.scale.data_seed)
+
+    def paired(self, column: str, group: str, other: str) -> tuple[np.ndarray, np.ndarray]:
+        """A measure of two groups, seed by seed."""
+        columns = [self.of(name).set_index("seed")[column] for name in (group, other)]
+        both = pd.concat(columns, axis=1, join="inner").dropna().to_numpy(float)
+        return both[:, 0], both[:, 1]
+
+    def sound(self, group: str) -> list[int]:
+        """Seeds whose runs did not diverge: weights that are not finite give no patterns to compare."""
+        rows = self.of(group)
+        return [int(seed) for seed in rows.loc[rows["status"] != "diverged", "seed"]]
+
+    def run_folder(self, group: str, seed: int) -> Path:
+        """Where one model is kept."""
+        rows = self.of(group)
+        return Store(self.folder).path(str(rows.loc[rows["seed"] == seed, "id"].iloc[0]))
+
+    def variation(self, group: str, string: str = "paper", layer: int = -1) -> Variation:
+        """Attention variation between the models of a group.
+
+        Args:
+            group: of the models.
+            string: a key of `probe_strings`.
+            layer: from 0, or from the end.
+        """
+        key = (group, string)
+        if key not in self._variations:
+            models = [load_model(self.run_folder(group, seed), "cpu") for seed in self.sound(group)]
+            text = probe_strings(models[0].cfg.language, self.scale.data_seed)[string] if models else ""
+            self._variations[key] = _variations(models, text, self.scale)
+        return self._variations[key][layer]
+
+    def patterns(self, group: str, string: str = "paper") -> Float[np.ndarray, "seed layer head query key"]:
+        """Attention patterns of the models of a group."""
+        found = [read_tensors(self.run_folder(group, s) / PATTERNS)[string] for s in self.sound(group)]
+        return np.stack([pattern.double().numpy() for pattern in found])
+
+    def groups(self) -> list[Group]:
+        """The groups of the scale."""
+        return groups_of(self.scale)
+
+
+def _variations(models: list[Any], text: str, scale: Scale) -> list[Variation]:
+    if len(models) < 2:
+        nothing = Estimate(value=float("nan"), low=float("nan"), high=float("nan"), n=len(models))
+        return [Variation(estimate=nothing, baseline=float("nan"))] * 9
+    found = load_probe("attention_variation")(models, text, n_bootstrap=scale.n_bootstrap, seed=scale.data_seed)
+    return [
+        Variation(
+            estimate=Estimate(value=float(value), low=float(low), high=float(high), n=found.n_models),
+            baseline=float(found.random_baseline),
+        )
+        for value, (low, high) in zip(found.matched, found.matched_interval, strict=True)
+    ]
+
+
+def read_evidence(folder: Path, scale: Scale) -> Evidence:
+    """Read what was measured on every model of a scale.
+
+    Raises:
+        FailedRunsError: runs failed, or are not done.
+        CorruptFileError: a file is missing or damaged.
+    """
+    models, heads, checkpoints = [], [], []
+    for row in load_runs(folder).to_dict("records"):
+        path = row["folder"]
+        key = {"group": row["group"], "seed": row["seed"]}
+        facts = {"status": row["outcome"], "steps": row["steps"], "seconds": row["train_seconds"]}
+        measured = {name: row[name] for name in _MEASURED}
+        models.append({**key, "family": row["model"], "task": row["task"], "id": row["id"], **facts, **measured})
+        with said_how_to_repeat(path):
+            heads += [{**key, **head} for head in read_measures(path)["heads"]]
+        if row["measure.watched"]:
+            files = sorted(path.glob("checkpoint-*.json"), key=lambda file: int(file.stem.rpartition("-")[2]))
+            checkpoints += [{**key, **read_json(file)} for file in files]
+    numbers = {"beta": float, "largest_ratio": float, "loss": float}
+    return Evidence(
+        folder=folder,
+        scale=scale,
+        models=pd.DataFrame(models).astype(numbers),
+        heads=pd.DataFrame(heads),
+        checkpoints=pd.DataFrame(checkpoints, columns=_CHECKPOINT).astype(numbers),
+    )
+
+
+_MEASURED = ("accuracy", "long_accuracy", "loss", "floor", "beta", "largest_ratio")
+_CHECKPOINT = ["group", "seed", "step", "loss", "floor", "beta", "largest_ratio"]

@@ -1,0 +1,212 @@
+"""What is measured on one model: accuracy, balance, patterns, and what its heads do without their patterns."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, final
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from tl_dyck.files import write_json, write_sealed, write_tensors
+from tl_dyck.language import DyckLanguage
+from tl_dyck.models import DyckTransformer
+from tl_dyck.probes import load_probe
+from tl_dyck.studies.measurement import MEASURES, attention_on, check_counts, cross_entropy, has_balance
+from tl_dyck.studies.results import without_nan
+from tl_dyck.tasks import DyckTask
+from tl_dyck.training import TrainResult, lean_logits
+
+__all__ = ["INTERPRETABLE", "LEARNED", "PATTERNS", "REPLACEABLE", "PaperMeasurement", "heads_of", "probe_strings"]
+
+PATTERNS = "patterns.safetensors"
+
+#: A head looks interpretable if at this share of closing brackets its largest weight is on one place with a name: the
+#: top of the stack, the bracket itself, the bracket before, or BOS.
+INTERPRETABLE = 0.9
+#: A pattern can be replaced if, with another in its place, the closing accuracy falls by no more than this.
+REPLACEABLE = 0.01
+#: A model has learned the task from this closing accuracy on.
+LEARNED = 0.97
+
+
+def probe_strings(language: DyckLanguage, data_seed: int) -> dict[str, str]:
+    """The strings on which patterns are compared: the paper's, its double, nested mixed types, and two random ones."""
+    k, depth = language.n_types, language.max_depth
+    alphabet = language.alphabet
+    mixed = [alphabet[2 * (m % k)] for m in range(depth)] + [alphabet[2 * (m % k) + 1] for m in reversed(range(depth))]
+    generator = torch.Generator().manual_seed(data_seed)
+    task = DyckTask(name="probe", n_types=k, max_depth=depth, brackets=language.brackets)
+    random = {
+        f"random, {length}": language.to_string(task.distribution.sample(1, length, generator=generator)[0])
+        for length in (16, 26)
+    }
+    paper = language.probe_string
+    return {"paper": paper, "longer": paper * 2, "mixed": "".join(mixed), **random}
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class PaperMeasurement:
+    """How closely the paper's claims look at every model.
+
+    Attributes:
+        n_accuracy: prefixes for the closing accuracy in distribution.
+        n_long: prefixes at lengths 400–500.
+        n_strings: strings for the cross-entropy, and prefixes for replaced patterns.
+        data_seed: of everything that is measured.
+        watched: whether the model is also measured on the way.
+    """
+
+    n_accuracy: int = 1000
+    n_long: int = 200
+    n_strings: int = 500
+    data_seed: int = 1_000_003
+    watched: bool = False
+
+    def __post_init__(self) -> None:
+        check_counts(self, "n_accuracy", "n_long", "n_strings")
+
+    def to_dict(self) -> dict[str, Any]:
+        """The fields as JSON values."""
+        return asdict(self)
+
+    def measure(self, result: TrainResult, folder: Path) -> dict[str, Any]:
+        """Measure a trained model; the rows of its heads, and its patterns, go into its folder."""
+        model, task = result.model, result.task
+        device, seed = model.cfg.device, self.data_seed
+        predict = partial(lean_logits, model)
+        close = task.closing_accuracy(predict, n=self.n_accuracy, seed=seed, device=device, chunk=500)
+        far = task.closing_accuracy(predict, n=self.n_long, long=True, seed=seed, device=device, chunk=25)
+        loss, _ = cross_entropy(model, task, n=self.n_strings, seed=seed)
+        texts = probe_strings(task.language, self.data_seed)
+        write_tensors(folder / PATTERNS, {name: attention_on(model, text) for name, text in texts.items()})
+        heads = heads_of(model, task, n=self.n_strings, seed=seed) if result.status != "diverged" else []
+        write_sealed(folder / MEASURES, {"heads": [without_nan(head) for head in heads]})
+        accuracy = {"accuracy": close.any_token, "long_accuracy": far.any_token}
+        return {**accuracy, "loss": loss, "floor": task.entropy_floor, **_balance(model)}
+
+    def on_model(self, task: DyckTask, step: int, model: DyckTransformer, folder: Path) -> None:
+        """Measure loss and balance violation on the way: one file per step, so repeating it does no harm."""
+        if not self.watched:
+            return
+        loss, _ = cross_entropy(model, task, n=self.n_strings, seed=self.data_seed)
+        row = {"step": step, "loss": loss, "floor": task.entropy_floor, **_balance(model)}
+        write_json(folder / f"checkpoint-{step}.json", without_nan(row))
+
+
+def _balance(model: DyckTransformer) -> dict[str, float | None]:
+    """β and the largest S/P, where they are exactly defined."""
+    if not has_balance(model):
+        return {"beta": None, "largest_ratio": None}
+    found = load_probe("balance_violation")(model)
+    return {"beta": float(found.beta), "largest_ratio": float(found.ratio.max())}
+
+
+# --- heads ------------------------------------------------------------------------------------------------------------
+
+
+def heads_of(model: DyckTransformer, task: DyckTask, *, n: int, seed: int) -> list[dict[str, Any]]:
+    """What every head looks like at closing brackets, and what becomes of the model with other patterns in its place.
+
+    The *look* of a head: the share of closing brackets (with something left on the stack) whose largest weight is on
+    the top of the stack, on the bracket itself, on the bracket before, on BOS. Patterns are replaced at `hook_pattern`,
+    in one head at a time, by uniform ones, and by rows drawn uniformly from the simplex, anew for every string.
+
+    Args:
+        model: any, of the task's language.
+        task: gives the prefixes, which end with a closing bracket.
+        n: number of prefixes.
+        seed: of prefixes and random patterns.
+
+    Returns:
+        One row per head.
+    """
+    language = task.language
+    tokens, last = task.sample_closing(n, generator=torch.Generator().manual_seed(seed))
+    right = tokens.gather(1, last[:, None])[:, 0]
+    seen = torch.where(torch.arange(tokens.shape[1]) < last[:, None], tokens, language.bos_token)[:, :-1]
+    looks = _looks(model, tokens, language)
+    with torch.no_grad():
+        usual = _accuracy(model(seen.to(model.cfg.device)), right, last)
+    length = seen.shape[1]
+    generator = torch.Generator().manual_seed(seed + 1)
+    uniform = torch.ones(1, length, length).tril()
+    random = torch.empty(n, length, length).exponential_(generator=generator).tril()
+    rows = []
+    for layer in range(model.cfg.n_layers):
+        for head in range(model.cfg.n_heads):
+            after = {
+                kind: _accuracy(
+                    _replaced(model, seen, layer, head, pattern / pattern.sum(-1, keepdim=True)), right, last
+                )
+                for kind, pattern in (("uniform", uniform), ("random", random))
+            }
+            look = {name: float(share[layer, head]) for name, share in looks.items()}
+            best = max(look, key=lambda name: look[name])
+            interpretable = look[best] >= INTERPRETABLE
+            replaceable = min(after.values()) >= usual - REPLACEABLE
+            rows.append(
+                {
+                    "layer": layer,
+                    "head": head,
+                    **{f"look_{name}": share for name, share in look.items()},
+                    "looks_like": best if interpretable else "",
+                    "accuracy": usual,
+                    **{f"accuracy_{kind}": value for kind, value in after.items()},
+                    "interpretable": interpretable,
+                    "replaceable": replaceable,
+                }
+            )
+    return rows
+
+
+def _looks(
+    model: DyckTransformer, tokens: Int[Tensor, "n pos"], language: DyckLanguage
+) -> dict[str, Float[Tensor, "layer head"]]:
+    """Per head, how often the largest weight at a closing bracket is on each of the places that have a name."""
+    stack = load_probe("stack_likeness")(model, tokens, language=language)
+    with torch.no_grad():
+        _, cache = model.run_with_cache(
+            tokens.to(model.cfg.device), names_filter=lambda hook: hook.endswith("hook_pattern")
+        )
+    top = language.top_of_stack(tokens)
+    where = language.is_close(tokens) & (top >= 0)
+    here = torch.arange(tokens.shape[1]).expand(tokens.shape)
+    places = {"itself": here, "the bracket before": here - 1, "BOS": torch.zeros_like(here)}
+    found = {"the top of the stack": torch.from_numpy(stack.argmax_at_closing)}
+    for name, place in places.items():
+        shares = []
+        for layer in range(model.cfg.n_layers):
+            pattern = cache["pattern", layer].cpu()
+            index = place.clamp_min(0)[:, None, :, None].expand(*pattern.shape[:3], 1)
+            largest = pattern >= pattern.max(-1, keepdim=True).values * (1 - 1e-5)
+            share = largest.gather(-1, index)[..., 0].double() / largest.sum(-1)  # ties share
+            shares.append(share.permute(1, 0, 2)[:, where].mean(-1))
+        found[name] = torch.stack(shares)
+    return found
+
+
+def _replaced(
+    model: DyckTransformer, tokens: Int[Tensor, "n pos"], layer: int, head: int, pattern: Tensor
+) -> Float[Tensor, "n pos d_vocab"]:
+    """Logits with another pattern in one head."""
+
+    def hook_fn(found: Tensor, hook: Any) -> Tensor:
+        found = found.clone()
+        found[:, head] = pattern.to(found)
+        return found
+
+    with torch.no_grad():
+        logits: Tensor = model.run_with_hooks(
+            tokens.to(model.cfg.device), fwd_hooks=[(f"blocks.{layer}.attn.hook_pattern", hook_fn)]
+        )
+    return logits
+
+
+def _accuracy(logits: Tensor, right: Int[Tensor, " n"], last: Int[Tensor, " n"]) -> float:
+    chosen = logits[torch.arange(len(right)), last - 1].argmax(-1).cpu()
+    return float((chosen == right).double().mean())

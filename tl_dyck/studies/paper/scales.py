@@ -1,0 +1,233 @@
+"""At which scale to reproduce, and which models that takes: one table, before anything is trained."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, final
+
+from tl_dyck.models import DyckTransformerConfig, get_config
+from tl_dyck.runs.spec import Sweep
+from tl_dyck.studies.paper.measure import PaperMeasurement
+from tl_dyck.studies.train import parameters_of
+from tl_dyck.tasks import DyckTask, load_task
+from tl_dyck.training import TrainConfig
+
+__all__ = ["SCALES", "Group", "Scale", "contrastive_name", "groups_of", "length_name", "table_name"]
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Scale:
+    """How many models, and how closely they are measured.
+
+    Attributes:
+        name: of the scale.
+        seeds: models of a group.
+        table_seeds: models of a cell of Table 1.
+        contrastive_seeds: models for each weight of the contrastive regularisation.
+        weights: λ of the contrastive regularisation, 0 among them: powers of ten.
+        lengths: N, longest training strings for Theorem 2, besides the task's own.
+        to_the_end: steps of groups that are not stopped early.
+        n_accuracy: prefixes for the closing accuracy in distribution.
+        n_long: prefixes at lengths 400–500.
+        n_strings: strings for the cross-entropy, and prefixes for replaced patterns.
+        n_bootstrap: resamples for an interval.
+        data_seed: of everything that is measured.
+    """
+
+    name: str = "quick"
+    seeds: int = 4
+    table_seeds: int = 3
+    contrastive_seeds: int = 6
+    weights: tuple[float, ...] = (0.0, 0.01, 0.1, 1.0)
+    lengths: tuple[int, ...] = (8, 12, 18)
+    to_the_end: int = 600
+    n_accuracy: int = 1000
+    n_long: int = 200
+    n_strings: int = 500
+    n_bootstrap: int = 2000
+    data_seed: int = 1_000_003
+
+    @property
+    def measurement(self) -> PaperMeasurement:
+        """How closely every model is measured."""
+        return PaperMeasurement(
+            n_accuracy=self.n_accuracy, n_long=self.n_long, n_strings=self.n_strings, data_seed=self.data_seed
+        )
+
+    def sweep(self) -> Sweep:
+        """The runs: a point for each group of models, with as many seeds as the group has."""
+        points = [{**group.point(self.measurement), "seeds": group.seeds} for group in groups_of(self)]
+        return Sweep(list=points, experiment="paper")
+
+    def to_dict(self) -> dict[str, Any]:
+        """The fields as JSON values."""
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> Scale:
+        """The inverse of `to_dict`."""
+        lists: dict[str, Any] = {name: tuple(value) for name, value in values.items() if isinstance(value, list)}
+        return cls(**{**values, **lists})
+
+
+_PAPER = Scale(
+    name="paper",
+    seeds=40,
+    table_seeds=40,
+    contrastive_seeds=40,
+    weights=(0.0, 0.001, 0.01, 0.1, 1.0),
+    lengths=(6, 8, 12, 18, 40, 60),
+    to_the_end=2000,
+    n_accuracy=2000,
+    n_long=500,
+    n_strings=2000,
+    n_bootstrap=4000,
+)
+
+#: Minutes, an hour or two, and the paper's 40 seeds.
+SCALES = {
+    "quick": Scale(),
+    "full": replace(
+        _PAPER, name="full", seeds=12, table_seeds=8, contrastive_seeds=12, to_the_end=1000, n_bootstrap=2000
+    ),
+    "paper": _PAPER,
+}
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Group:
+    """Models that differ in their seed alone.
+
+    Attributes:
+        name: of the group.
+        family: of the models.
+        seeds: how many.
+        task: name of a registered task.
+        overrides: fields of the model's configuration.
+        training: how to train.
+        longest: longest training strings, or None for those of the task.
+        watched: whether the models are also measured on the way.
+    """
+
+    name: str
+    family: str
+    seeds: int
+    task: str = "dyck-2-4"
+    overrides: dict[str, Any] = field(default_factory=dict)
+    training: TrainConfig = field(default_factory=lambda: TrainConfig(min_steps=500))
+    longest: int | None = None
+    watched: bool = False
+
+    def load_task(self) -> DyckTask:
+        """The task, with its training lengths cut or extended."""
+        task = load_task(self.task)
+        if self.longest is None:
+            return task
+        lengths = tuple(range(2, self.longest + 1, 2))
+        return replace(task, name=f"{task.name}-to-{self.longest}", train_lengths=lengths)
+
+    def config(self, device: str | None = None) -> DyckTransformerConfig:
+        """The configuration of the models."""
+        return get_config(self.family, self.load_task(), device=device, **self.overrides)
+
+    def point(self, measurement: PaperMeasurement) -> dict[str, Any]:
+        """The parameters of their runs."""
+        task = self.load_task()
+        other = {"task.name": task.name, "task.train_lengths": list(task.train_lengths)} if self.longest else {}
+        return {
+            "group": self.name,
+            "model": self.family,
+            "task": self.task,
+            **other,
+            **{f"model.{name}": value for name, value in self.overrides.items()},
+            **parameters_of("training", self.training),
+            **parameters_of("measure", replace(measurement, watched=self.watched)),
+        }
+
+
+def table_name(n_types: int, depth: int, layers: int) -> str:
+    """The group of a cell of Table 1."""
+    return "gpt" if (n_types, depth, layers) == (2, 4, 2) else f"gpt-{n_types}-{depth}-layers-{layers}"
+
+
+def contrastive_name(mode: str, weight: float) -> str:
+    """The group of models trained with a weight of the regularisation."""
+    return f"minimal-onehot-{mode}-weight-{weight:g}"
+
+
+def length_name(longest: int) -> str:
+    """The group of models trained on strings up to a length."""
+    return f"minimal-onehot-to-{longest}"
+
+
+def groups_of(scale: Scale) -> list[Group]:
+    """Every group of models that a scale asks for."""
+    steps = scale.to_the_end
+    to_the_end = TrainConfig(steps=steps, target=None, check_every=50, check_size=200)
+    made = [
+        *(Group(name=name, family=name, seeds=scale.seeds) for name in _AS_THEY_ARE),
+        Group(name="gpt-linear", family="gpt-linear", seeds=scale.seeds),
+        Group(name="gpt-to-the-end", family="gpt", seeds=scale.seeds, training=replace(to_the_end, steps=2 * steps)),
+        Group(name="gpt-slow", family="gpt", seeds=scale.seeds, training=TrainConfig(learning_rate=3e-3)),
+        *(
+            Group(name=f"{family}-init-{std:g}", family=family, seeds=scale.seeds, overrides={"initializer_range": std})
+            for family, std in (("gpt", 0.02), ("minimal-onehot", 0.3))
+        ),
+        *(
+            Group(
+                name=f"{family}-rate-{rate:g}",
+                family=family,
+                seeds=scale.seeds,
+                training=TrainConfig(learning_rate=rate),
+            )
+            for family in ("figure2-onehot", "figure2-split", "figure2-yao")
+            for rate in (1e-2, 3e-3)
+        ),
+        *(
+            Group(name=f"{family}-prefix", family=family, seeds=scale.seeds, task="dyck-2-4-prefix")
+            for family in ("gpt", "gpt-linear")
+        ),
+    ]
+    for n_types in (2, 3):
+        for depth in (4, 8):
+            for layers in (2, 3):
+                name = table_name(n_types, depth, layers)
+                if name != "gpt":
+                    task = f"dyck-{n_types}-{depth}"
+                    overrides = {"n_layers": layers}
+                    made.append(Group(name=name, family="gpt", seeds=scale.table_seeds, task=task, overrides=overrides))
+    for mode, task in (("complete", "dyck-2-4"), ("prefix", "dyck-2-4-prefix")):
+        for weight in scale.weights:
+            training = replace(to_the_end, contrastive_weight=weight)
+            name = contrastive_name(mode, weight)
+            watched = mode == "complete" and weight == 0
+            made.append(
+                Group(
+                    name=name,
+                    family="minimal-onehot",
+                    seeds=scale.contrastive_seeds,
+                    task=task,
+                    training=training,
+                    watched=watched,
+                )
+            )
+    made += [
+        Group(
+            name=length_name(longest),
+            family="minimal-onehot",
+            seeds=scale.seeds,
+            training=to_the_end,
+            longest=longest,
+            watched=True,
+        )
+        for longest in scale.lengths
+    ]
+    return made
+
+
+_AS_THEY_ARE = (
+    *("gpt", "gpt-uniform", "eq6", "eq49"),
+    *("minimal-onehot", "minimal-split", "minimal-yao"),
+)

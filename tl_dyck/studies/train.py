@@ -1,0 +1,207 @@
+"""The experiment "train": train a model and measure it. What is measured is a part that can be exchanged."""
+
+from __future__ import annotations
+
+import inspect
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Protocol, final
+
+from tl_dyck.models import DyckTransformer, DyckTransformerConfig, get_config, models
+from tl_dyck.registry import Registry, UnknownNameError, unknown_name
+from tl_dyck.runs.spec import Point, SweepError
+from tl_dyck.studies.measurement import Measurement
+from tl_dyck.tasks import DyckTask, tasks
+from tl_dyck.training import TrainConfig, TrainResult
+from tl_dyck.training.config import run_identity
+from tl_dyck.training.seeds import most_together
+from tl_dyck.training.together import train_together
+
+__all__ = ["Measures", "TrainExperiment", "nested", "parameters_of", "plugged"]
+
+
+class Measures(Protocol):
+    """What is done with a trained model: a configuration that knows how.
+
+    It may have a method ``on_model(task, step, model, folder)``, too, which is called at every row of a run's history.
+    """
+
+    def to_dict(self) -> dict[str, Any]:
+        """The fields as JSON values: they belong to the identity of a run."""
+
+    def measure(self, result: TrainResult, folder: Path) -> dict[str, Any]:
+        """Measure a trained model; returns metrics, and may leave files in the run's folder."""
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class TrainExperiment:
+    """Train a model and measure it.
+
+    Parameters of a point:
+
+    - ``task``: name of a task; ``model``: name of a family; both are needed;
+    - ``task.<field>``: of `DyckTask`, in place of the task's own;
+    - ``model.<field>``: of the model's configuration, as `get_config` takes it;
+    - ``training.<field>``: of `TrainConfig`;
+    - ``measure.<field>``: of the measurement, which is `Measurement` unless told otherwise (with n_certified 0);
+    - ``group``: what to call these models in tables; it defines nothing.
+
+    Metrics: outcome (a key of `STATUSES`), learned, steps, train_seconds, and those of the measurement. The run's
+    folder holds the model (`load_model`), its history, and what the measurement leaves there.
+
+    Attributes:
+        name: under which its runs are kept.
+        device: of the models; None for TransformerLens' default. Not part of a run's identity.
+        measurement: a dataclass, see `Measures`.
+        defaults: of its fields, in place of its own.
+        plugs: tasks and families by kind and name, as this process knows them: a worker that does not is told.
+    """
+
+    name: str = "train"
+    device: str | None = None
+    measurement: Callable[..., Measures] = Measurement
+    defaults: Mapping[str, Any] = field(default_factory=lambda: {"n_certified": 0})
+    plugs: dict[tuple[str, str], Any] = field(default_factory=dict, compare=False, repr=False)
+
+    def identity(self, point: Point) -> dict[str, Any]:
+        """Task, model, options and how it is measured, in full."""
+        config, task, options, measures = self.read(point)
+        identity = run_identity(config.to_saved(), task, options, 0)
+        del identity["seed"]
+        return {**identity, "measure": measures.to_dict()}
+
+    def run(self, point: Point, seed: int, folder: Path) -> dict[str, Any]:
+        """Train, or go on from the checkpoint in the folder, and measure."""
+        outcome: Mapping[str, Any] | BaseException | None = None
+
+        def ended(seed: int, found: Mapping[str, Any] | BaseException, seconds: float) -> None:
+            nonlocal outcome
+            outcome = found
+
+        self.run_together(point, {seed: folder}, ended)
+        if isinstance(outcome, BaseException):
+            raise outcome
+        assert outcome is not None
+        return dict(outcome)
+
+    def pack(self, point: Point) -> int:
+        """As many seeds as `train_seeds` trains together."""
+        return most_together(self.read(point)[0])
+
+    def run_together(
+        self,
+        point: Point,
+        folders: Mapping[int, Path],
+        ended: Callable[[int, Mapping[str, Any] | BaseException, float], None],
+    ) -> None:
+        """Train several seeds, each to the same model as alone (see `train_seeds`), and measure them."""
+        config, task, options, measures = self.read(point)
+
+        def on_result(result: TrainResult, folder: Path | None) -> None:
+            started = time.perf_counter()
+            metrics = _metrics(result, folders[result.seed], measures)
+            ended(result.seed, metrics, result.seconds + time.perf_counter() - started)
+
+        seeds, places = list(folders), list(folders.values())
+        watch = getattr(measures, "on_model", None)
+        on_model: Callable[[int, DyckTransformer, Any], None] | None = watch and partial(watch, task)
+        outcomes = train_together(
+            config, task, seeds, options=options, folders=places, on_model=on_model, on_result=on_result
+        )
+        for seed, outcome in outcomes.items():
+            if isinstance(outcome, Exception):
+                ended(seed, outcome, 0.0)
+
+    def read(self, point: Point) -> tuple[DyckTransformerConfig, DyckTask, TrainConfig, Measures]:
+        """Configuration, task, options of training and of measurement; errors name the parameter."""
+        parts: dict[str, dict[str, Any]] = {"task": {}, "model": {}, "training": {}, "measure": {}}
+        named = {name: value for name, value in point.items() if name not in ("task", "model", "group")}
+        for name in named:
+            if "." not in name or name.partition(".")[0] not in parts:
+                raise SweepError(str(unknown_name("parameter", name, self._known())))
+        parts |= nested(named)
+        for name in ("task", "model"):
+            if not isinstance(point.get(name), str):
+                raise SweepError(f"the experiment 'train' needs the parameter {name!r}, the name of a {name}")
+        allowed = {"task": _names(DyckTask), "training": _names(TrainConfig), "measure": self._measured()}
+        for part, known in allowed.items():
+            for key in parts[part]:
+                if key not in known:
+                    among = [f"{part}.{name}" for name in known]
+                    raise SweepError(str(unknown_name("parameter", f"{part}.{key}", among)))
+        for entry in fields(TrainConfig):
+            value = parts["training"].get(entry.name)
+            if "float" in str(entry.type) and type(value) is int:  # 1 and 1.0 are the same here, and the same run
+                parts["training"][entry.name] = float(value)
+        task = plugged(tasks, point["task"], self.plugs)
+        plugged(models, point["model"], self.plugs)
+        try:
+            task = replace(task, **parts["task"])
+            config = get_config(point["model"], task, device=self.device, **parts["model"])
+            options = TrainConfig(**parts["training"])
+            measures = self.measurement(**{**self.defaults, **parts["measure"]})
+        except TypeError as error:
+            raise SweepError(f"{error}; the point is {point}") from error
+        return config, task, options, measures
+
+    def _measured(self) -> list[str]:
+        return list(inspect.signature(self.measurement).parameters)
+
+    def _known(self) -> tuple[str, ...]:
+        measured = (f"measure.{name}" for name in self._measured())
+        return ("task", "model", "group", "task.<field>", "model.<field>", "training.<field>", *measured)
+
+
+def _metrics(result: TrainResult, folder: Path, measures: Measures) -> dict[str, Any]:
+    trained = {
+        "outcome": result.status,
+        "learned": result.learned,
+        "steps": result.steps,
+        "train_seconds": result.seconds,
+    }
+    return {**trained, **measures.measure(result, folder)}
+
+
+def _names(kind: Any) -> list[str]:
+    return [entry.name for entry in fields(kind) if entry.init]
+
+
+def plugged(registry: Registry[Any], name: str, plugs: dict[tuple[str, str], Any]) -> Any:
+    """What a name stands for here or, if this is a worker that does not know it, in the process that sent the work.
+
+    Args:
+        registry: of tasks, or families.
+        name: in it.
+        plugs: what is sent along, by kind and name; what is known here is added.
+    """
+    key = (registry.kind, name)
+    try:
+        found = registry.get(name)
+    except UnknownNameError:
+        if key not in plugs:
+            raise
+        return registry.register(name)(plugs[key])
+    plugs.setdefault(key, found)
+    return found
+
+
+def nested(values: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Parameters by the parts of their dotted names: the inverse of what a sweep does with nested mappings."""
+    found: dict[str, Any] = {}
+    for name, value in values.items():
+        *path, last = name.split(".")
+        inner = found
+        for part in path:
+            inner = inner.setdefault(part, {})
+        inner[last] = value
+    return found
+
+
+def parameters_of(part: str, values: Any) -> dict[str, Any]:
+    """The fields of a configuration, a dataclass, as parameters of a point: ``training.steps``, ``measure.n_long``."""
+    known = ((name, getattr(values, name)) for name in _names(type(values)))
+    return {f"{part}.{name}": value.to_dict() if hasattr(value, "to_dict") else value for name, value in known}
