@@ -73,7 +73,7 @@ class HeadsMeasurement:
 
     def measure(self, result: TrainResult, folder: Path) -> dict[str, Any]:
         """Measure the heads of a trained model, see `look`."""
-        return self.look(result.model, result.task, folder)
+        return {"accuracy": result.accuracy.any_token, **self.look(result.model, result.task, folder)}
 
     def look(self, model: DyckTransformer, task: DyckTask, folder: Path) -> dict[str, Any]:
         """Measure the heads of a model; the tables, and what is slow on the way, are kept in a folder.
@@ -144,7 +144,7 @@ class HeadsExperiment:
     def run(self, point: Point, seed: int, folder: Path) -> Mapping[str, Any]:
         """Measure, training first if need be."""
         if "saved" not in point:
-            return {"accuracy": None, **self._trained.run(point, seed, folder)}
+            return self._trained.run(point, seed, folder)
         model, task, measurement, accuracy = self._saved(point)
         return {"accuracy": accuracy, **measurement.look(model, task, folder)}
 
