@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 import torch
 
+import tl_dyck.certify
 from tests.certify.oracles import random_rnn
 from tests.test_cli import call, flat
 from tl_dyck.certify import Certificate, InsertMatchedPairs, PerturbationSpace, certify
 from tl_dyck.models import load_model
-from tl_dyck.report import certifying
 from tl_dyck.rnn import RNNConfig, TwoLayerRNN, load_rnn, save, weight_shapes
 from tl_dyck.study import Study
 from tl_dyck.study.results import run_folder
@@ -125,13 +125,13 @@ def test_a_table_for_many_strings(words: Path, synonyms: Path, tmp_path: Path) -
 
 
 def test_stopping_early_keeps_what_is_done(words: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = certifying.certify_each
+    real = tl_dyck.certify.certify_each
 
     def interrupted(*arguments: Any, **options: Any) -> Iterator[Certificate]:
         yield next(iter(real(*arguments, **options)))
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(certifying, "certify_each", interrupted)
+    monkeypatch.setattr(tl_dyck.certify, "certify_each", interrupted)
     texts = ("--text", "good", "--text", "bad", "--text", "fine")
     result = call("certify", words, *texts, "--space", "dup:1", "--out", tmp_path / "out.json")
     assert result.exit_code == 130

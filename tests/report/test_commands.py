@@ -14,7 +14,8 @@ from typer.testing import CliRunner
 
 import tl_dyck.study
 from tl_dyck.cli import app
-from tl_dyck.report.commands import parse_seeds, probe_command, report_command, seed_text, study_command, with_steps
+from tl_dyck.cli.options import parse_seeds
+from tl_dyck.report.commands import probe_command, report_command, seed_text, study_command, with_steps
 from tl_dyck.study import Study, StudyConfig
 from tl_dyck.training import TrainConfig
 
