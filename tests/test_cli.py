@@ -19,7 +19,6 @@ from tl_dyck.cli import app
 from tl_dyck.models import load_model, models
 from tl_dyck.registry import Registry
 from tl_dyck.studies import Study, StudyConfig, findings
-from tl_dyck.studies.results import run_folder
 from tl_dyck.tasks import list_tasks
 from tl_dyck.training import TrainConfig, load_result
 from tl_dyck.training.seeds import TrainingFailedError
@@ -40,7 +39,7 @@ def flat(text: str) -> str:
 @pytest.fixture
 def runs(tiny_study: Study) -> dict[tuple[str, int], Path]:
     config = tiny_study.config
-    return {(f, s): run_folder(tiny_study.folder, f, s) for f in config.families for s in config.seeds}
+    return {(f, s): tiny_study.run_folder(f, s) for f in config.families for s in config.seeds}
 
 
 # --- help and lists ---------------------------------------------------------------------------------------------------
@@ -181,8 +180,7 @@ def test_train_keeps_every_seed_in_a_folder(words, seeds, tmp_path):
 
 
 def test_probe_all_that_apply(runs, tiny_study):
-    folder = runs["minimal-onehot", 0].parent
-    result = call("probe", folder)
+    result = call("probe", tiny_study.folder, "--only", "model=minimal-onehot")
     assert result.exit_code == 0, result.output
     assert max(map(len, result.output.splitlines())) <= 80
     text = flat(result.output)
@@ -190,10 +188,10 @@ def test_probe_all_that_apply(runs, tiny_study):
     assert "Attention variation 3 models on [[[[]]]](((())))" in text
     assert f"0 {row['variation']:.2f}" in text
     for seed in (0, 1, 4):
-        beta = tl_dyck.balance_violation(load_model(folder / f"seed-{seed}")).beta
-        assert f"seed-{seed} {beta:.4f}" in text
-        stack = tl_dyck.stack_likeness(load_model(folder / f"seed-{seed}"), tl_dyck.load_task("dyck-2-4"))
-        assert f"seed-{seed} 0 0 {stack.mass[0, 0]:.2f} {stack.mass_at_closing[0, 0]:.2f}" in text
+        beta = tl_dyck.balance_violation(load_model(runs["minimal-onehot", seed])).beta
+        assert f"minimal-onehot-seed-{seed} {beta:.4f}" in text
+        stack = tl_dyck.stack_likeness(load_model(runs["minimal-onehot", seed]), tl_dyck.load_task("dyck-2-4"))
+        assert f"minimal-onehot-seed-{seed} 0 0 {stack.mass[0, 0]:.2f} {stack.mass_at_closing[0, 0]:.2f}" in text
 
 
 def test_probe_one_string(runs):
@@ -207,7 +205,7 @@ def test_probe_one_string(runs):
     for layer in (0, 1):
         assert f"{layer} {found.matched[layer]:.2f} " in text
     stack = tl_dyck.stack_likeness(loaded[0], loaded[0].to_tokens("[[]]()").cpu())
-    assert f"seed-0 1 0 {stack.mass[1, 0]:.2f} {stack.mass_at_closing[1, 0]:.2f}" in text
+    assert f"gpt-seed-0 1 0 {stack.mass[1, 0]:.2f} {stack.mass_at_closing[1, 0]:.2f}" in text
     assert "Not measured: balance violation needs a minimal first layer" in text
 
 
@@ -219,7 +217,7 @@ def test_probe_one_probe_and_a_third_partys(runs):
     tl_dyck.register_probe("width [red]")(lambda model: [model.cfg.d_model])
     try:
         result = call("probe", runs["gpt", 0], runs["minimal-onehot", 1], "-p", "width [red]")
-        assert flat(result.output) == "width [red] gpt/seed-0 [50] minimal-onehot/seed-1 [50]"
+        assert flat(result.output) == "width [red] gpt-seed-0 [50] minimal-onehot-seed-1 [50]"
     finally:
         tl_dyck.probes.probes.unregister("width [red]")
 
@@ -248,12 +246,12 @@ def test_probe_one_probe_and_a_third_partys(runs):
         (("train", "gpt", "--steps", "3", "--seed", "0", "--out", "{gpt}"), "holds another run; it differs in"),
         (("models", "--task", "x"), "unknown task 'x'"),
         (("probe", "{nowhere}"), "there is no file"),
-        (("probe", "{gpt}/seed-0", "--probe", "stack_likenes"), "Did you mean 'stack_likeness'?"),
-        (("probe", "{gpt}/seed-0", "--probe", "attention_variation"), "give at least two, not 1"),
-        (("probe", "{gpt}/seed-0", "--probe", "balance_violation"), "balance violation needs a minimal first layer"),
-        (("probe", "{gpt}/seed-0", "--string", "[[)"), "cannot close '['"),
-        (("probe", "{gpt}/seed-0", "--string", "[[[[["), "too deep"),
-        (("probe", "{gpt}/seed-0", "--string", "[bold]x"), "unknown bracket 'b' at character 1 of '[bold]x'"),
+        (("probe", "{gpt}", "--probe", "stack_likenes"), "Did you mean 'stack_likeness'?"),
+        (("probe", "{gpt}", "--probe", "attention_variation"), "give at least two, not 1"),
+        (("probe", "{gpt}", "--probe", "balance_violation"), "balance violation needs a minimal first layer"),
+        (("probe", "{gpt}", "--string", "[[)"), "cannot close '['"),
+        (("probe", "{gpt}", "--string", "[[[[["), "too deep"),
+        (("probe", "{gpt}", "--string", "[bold]x"), "unknown bracket 'b' at character 1 of '[bold]x'"),
     ],
 )
 def test_a_mistake_is_one_line_and_exit_code_2(words, said, runs, tmp_path):

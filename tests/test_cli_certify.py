@@ -10,21 +10,20 @@ from typing import Any
 import pytest
 import torch
 
+import tl_dyck.certify
 from tests.certify.oracles import random_rnn
 from tests.test_cli import call, flat
 from tl_dyck.certify import Certificate, InsertMatchedPairs, PerturbationSpace, certify
 from tl_dyck.models import load_model
-from tl_dyck.report import certifying
 from tl_dyck.rnn import RNNConfig, TwoLayerRNN, load_rnn, save, weight_shapes
 from tl_dyck.studies import Study
-from tl_dyck.studies.results import run_folder
 
 WORDS = ("<unk>", "the", "film", "movie", "was", "good", "bad", "fine")
 
 
 @pytest.fixture
 def checkpoint(tiny_study: Study) -> Path:
-    return run_folder(tiny_study.folder, "minimal-onehot", 0)
+    return tiny_study.run_folder("minimal-onehot", 0)
 
 
 @pytest.fixture
@@ -80,7 +79,7 @@ def test_export_says_what_it_wrote(checkpoint: Path, tmp_path: Path) -> None:
 
 
 def test_a_model_of_two_layers_is_refused_and_nothing_is_written(tiny_study: Study, tmp_path: Path) -> None:
-    result = call("export", run_folder(tiny_study.folder, "gpt", 0), tmp_path / "rnn")
+    result = call("export", tiny_study.run_folder("gpt", 0), tmp_path / "rnn")
     assert result.exit_code == 2
     assert "the model has 2 layers" in flat(result.stderr)
     assert not (tmp_path / "rnn").exists()
@@ -125,13 +124,13 @@ def test_a_table_for_many_strings(words: Path, synonyms: Path, tmp_path: Path) -
 
 
 def test_stopping_early_keeps_what_is_done(words: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = certifying.certify_each
+    real = tl_dyck.certify.certify_each
 
     def interrupted(*arguments: Any, **options: Any) -> Iterator[Certificate]:
         yield next(iter(real(*arguments, **options)))
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(certifying, "certify_each", interrupted)
+    monkeypatch.setattr(tl_dyck.certify, "certify_each", interrupted)
     texts = ("--text", "good", "--text", "bad", "--text", "fine")
     result = call("certify", words, *texts, "--space", "dup:1", "--out", tmp_path / "out.json")
     assert result.exit_code == 130
@@ -188,6 +187,6 @@ def test_an_rnn_without_alphabet_reads_no_texts(tmp_path: Path) -> None:
 
 
 def test_several_runs_must_be_told_apart(tiny_study: Study, tmp_path: Path) -> None:
-    result = call("export", run_folder(tiny_study.folder, "gpt", 0).parent, tmp_path / "rnn")
+    result = call("export", tiny_study.folder, tmp_path / "rnn")
     assert result.exit_code == 2
     assert "holds 3 runs; name one" in flat(result.stderr)

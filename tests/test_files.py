@@ -26,7 +26,6 @@ from tl_dyck.files import (
     read_tensors,
     read_text,
     remove_leftovers,
-    saved_runs,
     sha256,
     write_bytes,
     write_json,
@@ -65,17 +64,6 @@ def test_a_full_disk_says_which_file(file, monkeypatch):
     with pytest.raises(OSError, match=f"No space left on device: '{file}'") as caught:
         write_bytes(file, NEW)
     assert caught.value.errno == errno.ENOSPC
-
-
-def test_the_runs_of_a_folder(tmp_path):
-    assert saved_runs(tmp_path) == [tmp_path]  # without any model: it is said that this folder has none
-    for name in ("seed-10", "seed-2", "other", "seed-3"):
-        (tmp_path / name).mkdir()
-        if name != "seed-3":
-            (tmp_path / name / "config.json").touch()
-    assert saved_runs(tmp_path) == [tmp_path / "seed-2", tmp_path / "seed-10"]
-    (tmp_path / "config.json").touch()
-    assert saved_runs(tmp_path) == [tmp_path]
 
 
 def test_only_ordinary_files_of_moderate_size_are_read(tmp_path):

@@ -7,7 +7,7 @@ import unicodedata
 import pytest
 from rich.text import Text
 
-from tl_dyck.report.terminal import table
+from tl_dyck.cli.terminal import table
 from tl_dyck.screen import console, visible
 
 

@@ -41,7 +41,6 @@ __all__ = [
     "read_text",
     "remove_abandoned",
     "remove_leftovers",
-    "saved_runs",
     "sha256",
     "write_bytes",
     "write_json",
@@ -359,11 +358,3 @@ def sha256(value: Any) -> str:
     """SHA-256, in hexadecimal, of the canonical JSON of `value`: the identity of a configuration."""
     canonical = json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(canonical.encode()).hexdigest()
-
-
-def saved_runs(folder: Path) -> list[Path]:
-    """The folder itself, or the runs in it (``seed-0``, ``seed-1``, …) if it is not of a model."""
-    runs = [path for path in folder.glob("seed-*") if (path / "config.json").exists()]
-    if (folder / "config.json").exists() or not runs:
-        return [folder]
-    return sorted(runs, key=lambda path: (len(path.name), path.name))

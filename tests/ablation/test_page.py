@@ -18,8 +18,8 @@ from typer.testing import CliRunner, Result
 
 from tests.report.pages import Node, read_page
 from tl_dyck.cli import app
-from tl_dyck.report.ablating import write_ablation
-from tl_dyck.report.heads import ablate_command, ablation_figures, ablation_section
+from tl_dyck.report import write_report
+from tl_dyck.report.heads import ablate_command, ablation_figures
 from tl_dyck.studies.heads import Ablation, load_ablation
 
 EVIL = '<img src=x onerror=alert(1)>"</script><b>'
@@ -46,7 +46,7 @@ def evil(ablation: Ablation) -> Ablation:
 
 @pytest.fixture(scope="module")
 def page(ablation: Ablation, tmp_path_factory: pytest.TempPathFactory) -> Node:
-    return read_page(write_ablation(ablation, tmp_path_factory.mktemp("page") / "new" / "page.html"))
+    return read_page(write_report(ablation, tmp_path_factory.mktemp("page") / "new" / "page.html"))
 
 
 def block(page: Node, name: str) -> dict:
@@ -98,7 +98,7 @@ def test_it_shows_the_numbers(page, ablation):
 
 
 def test_names_are_text(evil, tmp_path):
-    path = write_ablation(evil, tmp_path / "page.html")
+    path = write_report(evil, tmp_path / "page.html")
     page = read_page(path)
     assert page.find("img") == []
     assert not [node for node in page.find("*") if any(key.startswith("on") for key in node.attributes)]
@@ -120,12 +120,9 @@ def test_frozen_only_has_what_there_is(ablation):
     assert [figure.name for figure in made] == ["heads", "heads-correlations"]
 
 
-def test_a_section_for_a_study(ablation, tmp_path):
-    assert ablation_section(tmp_path) is None
+def test_figures_for_a_study(ablation, tmp_path):
     assert ablation_figures(tmp_path / "ablation") == []
     (tmp_path / "ablation").symlink_to(ablation.folder)
-    (body,) = ablation_section(tmp_path)
-    assert "Are stack-like heads more important" in body or "Are heads with spread-out" in body
     assert len(ablation_figures(tmp_path / "ablation")) == 5
 
 

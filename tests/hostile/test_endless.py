@@ -20,10 +20,10 @@ import pytest
 
 from tests.hostile.conftest import FAMILIES, RUN, SEEDS
 from tl_dyck.certify import load_synonyms
+from tl_dyck.cli.certificates import read_lines
 from tl_dyck.files import read_json
 from tl_dyck.models import load_model
 from tl_dyck.models.text import load_text_model
-from tl_dyck.report.certifying import _lines
 from tl_dyck.report.patterns import read_patterns
 from tl_dyck.rnn import load_rnn
 from tl_dyck.runs import load_sweep
@@ -76,7 +76,7 @@ READERS: dict[tuple[str, str], Callable[[Path], Any]] = {
     ("corpus", "train.tsv"): load_folder,
     ("corpus", "dev.tsv"): load_folder,
     ("corpus", "synonyms.json"): lambda folder: load_synonyms(folder / "synonyms.json"),
-    ("corpus", "strings.txt"): lambda folder: _lines(folder / "strings.txt", None),
+    ("corpus", "strings.txt"): lambda folder: read_lines(folder / "strings.txt", None),
 }
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from tests.report.browsing import CHROMIUM, PATIENCE, Visit
 from tl_dyck.report import write_report
+from tl_dyck.runs import run_sweep
 from tl_dyck.studies import Study
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install playwright")
@@ -21,7 +22,17 @@ pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium: 
 def reports(tiny_study: Study, evil_study: Study, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("reports")
     studies = {"tiny": tiny_study, "evil": evil_study}
-    return {name: write_report(study, folder / f"{name}.html") for name, study in studies.items()}
+    sweep = run_sweep(
+        {"grid": {"x": [0, 1, 2]}, "seeds": 3}, folder / "sweep", experiment=toy, n_jobs=1, progress=False
+    )
+    return {
+        **{name: write_report(study, folder / f"{name}.html") for name, study in studies.items()},
+        "sweep": write_report(sweep),
+    }
+
+
+def toy(point: dict[str, Any], seed: int, folder: Path) -> dict[str, float]:
+    return {"score": point["x"] + seed / 10, "other": 1.0}
 
 
 @pytest.fixture
@@ -147,3 +158,17 @@ def test_data_can_be_saved(page, tiny_study, tmp_path):
     waiting.value.save_as(tmp_path / "accuracy.csv")
     saved = pd.read_csv(tmp_path / "accuracy.csv")
     assert saved["accuracy"].tolist() == tiny_study.models["accuracy"].tolist()
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(400, "dark"), (1600, "light")])
+def test_the_page_of_a_sweep(visit, reports, width, scheme):
+    seen = visit("sweep", width, scheme)
+    page = seen.page
+    assert page.evaluate("Math.max(document.documentElement.scrollWidth, document.body.scrollWidth)") <= width
+    assert page.locator(".plot .points path").count() == 6
+    page.locator("[data-plot=metric-0-0] .points path").first.hover(force=True)
+    label = page.locator("[data-plot=metric-0-0] .hovertext")
+    label.wait_for()
+    assert "x 0" in label.text_content()
+    assert seen.said == []
+    assert seen.asked == [reports["sweep"].as_uri()]

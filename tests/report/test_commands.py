@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import subprocess
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,8 +13,9 @@ from typer.testing import CliRunner
 
 import tl_dyck.studies
 from tl_dyck.cli import app
-from tl_dyck.report.commands import parse_seeds, probe_command, report_command, seed_text, study_command, with_steps
-from tl_dyck.studies import Study, StudyConfig
+from tl_dyck.cli.options import parse_seeds
+from tl_dyck.report.commands import probe_command, report_command, seed_text, study_command, with_steps
+from tl_dyck.studies import Measurement, Study, StudyConfig
 from tl_dyck.training import TrainConfig
 
 
@@ -77,23 +77,36 @@ def test_the_command_for_a_study_runs_that_study(config, folder, tiny_study, mon
     command, *words = shlex.split(study_command(done))
     assert command == "tl-dyck"
     CliRunner().invoke(app, words)
-    assert asked == [(config, Path(folder), {"n_jobs": None, "device": None})]
+    assert asked == [
+        (
+            config,
+            Path(folder),
+            {"n_jobs": None, "backend": "loky", "address": None, "retry_failed": False, "device": None},
+        )
+    ]
 
 
 @pytest.mark.parametrize(
-    "config", [StudyConfig(n_long=5), StudyConfig(training=replace(StudyConfig().training, batch_size=2))]
+    "config",
+    [
+        StudyConfig(measurement=Measurement(n_long=5)),
+        StudyConfig(training=replace(StudyConfig().training, batch_size=2)),
+    ],
 )
 def test_what_the_command_line_cannot_say_is_not_said(config, tiny_study):
     assert study_command(replace(tiny_study, config=config)) is None
 
 
-@pytest.mark.parametrize("seeds", [(0, 1, 2, 3), (4,), (0, 2, 3, 7), (1, 5)])
-def test_the_command_for_a_probe_names_every_run(seeds, tiny_study: Study, tmp_path):
-    study = replace(tiny_study, folder=tmp_path / "a b", config=replace(tiny_study.config, seeds=seeds))
-    command = probe_command(study, "gpt", "stack_likeness")
-    shell = subprocess.run(
-        ["bash", "-c", f"printf '%s\\n' {command}"], capture_output=True, text=True, check=True, timeout=600
-    )
-    runs = [str(study.folder / "runs" / "gpt" / f"seed-{seed}") for seed in seeds]
-    assert shell.stdout.splitlines() == ["tl-dyck", "probe", *runs, "--probe", "stack_likeness"]
+def test_the_command_for_a_probe_probes_the_models_of_a_family(tiny_study: Study):
+    command, *words = shlex.split(probe_command(tiny_study, "minimal-onehot", "balance_violation"))
+    assert command == "tl-dyck"
+    result = CliRunner().invoke(app, words)
+    assert result.exit_code == 0, result.output
+    found = [line.split()[0] for line in result.output.splitlines() if "seed-" in line]
+    assert found == [f"minimal-onehot-seed-{seed}" for seed in tiny_study.config.seeds]
+
+
+@pytest.mark.parametrize("folder", ["plain", "a b"])
+def test_the_command_for_a_report(folder, tiny_study: Study, tmp_path):
+    study = replace(tiny_study, folder=tmp_path / folder)
     assert shlex.split(report_command(study)) == ["tl-dyck", "report", str(study.folder)]

@@ -20,9 +20,9 @@ from tests.report.conftest import EVIL_BRACKETS, EVIL_FAMILIES, EVIL_TASK
 from tests.report.pages import Node, read_page
 from tl_dyck.files import CorruptFileError
 from tl_dyck.report import write_report
-from tl_dyck.report.certified import certificate_figures
-from tl_dyck.report.patterns import SHADES
-from tl_dyck.report.sections import _items
+from tl_dyck.report.certificates import certificate_figures
+from tl_dyck.report.heatmap import SHADES
+from tl_dyck.report.study import _items
 from tl_dyck.studies import Study, findings, load_study
 from tl_dyck.studies.findings import Finding
 

@@ -15,10 +15,10 @@ from tests.docs.test_docs import DOCS, load
 from tests.recorded import numbers
 from tests.test_cli import call, flat
 from tests.text.conftest import SYNONYMS
+from tl_dyck.cli.text import train_table
 from tl_dyck.files import CorruptFileError
 from tl_dyck.machine import cpu_name
 from tl_dyck.models.text import TextConfig, build_text_model, load_text_model, save_text_model
-from tl_dyck.report.texts import say_text_table
 from tl_dyck.rnn import export_rnn
 from tl_dyck.runs import sweep_status
 from tl_dyck.runs.results import load_runs
@@ -212,7 +212,7 @@ def test_the_printed_table_leaves_what_a_record_of_it_needs(folder: Path, tmp_pa
         objectives=("worst",), ks=(1,), seeds=(0, 1), spaces=("dup:1,sub:1",), limit=9,
         training=TextTraining(steps=3), model=(("d_model", 4),),
     )  # fmt: skip
-    say_text_table(str(folder), folder / "synonyms.json", tmp_path, table, 1)
+    train_table(str(folder), folder / "synonyms.json", tmp_path, table, n_jobs=1)
     record = load(DOCS / "figures.py").record_text(tmp_path)
     assert record["command"].endswith("--steps 3")
     assert record["cpu"] == cpu_name()

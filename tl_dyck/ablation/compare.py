@@ -12,8 +12,10 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
+from tl_dyck.ablation.figures import importance_dots
 from tl_dyck.ablation.measure import FINETUNED, FROZEN, INTERPRETABILITY
 from tl_dyck.intervals import mean
+from tl_dyck.plots import as_figure
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -88,8 +90,6 @@ class ImportanceComparison:
 
     def figure(self) -> go.Figure:
         """Every head: frozen against fine-tuned importance (as ranks within its model), coloured by stack-likeness."""
-        import plotly.express as px
-
         x, y = _first(self.heads, FROZEN), _first(self.heads, FINETUNED)
         color = _first(self.heads, INTERPRETABILITY)
         if x is None or y is None:
@@ -98,14 +98,20 @@ class ImportanceComparison:
         for column in (x, y):
             grouped = ranked.groupby(["group", "model"], sort=False)[column]
             ranked[column] = (grouped.rank() - 1) / (grouped.transform("size") - 1).clip(lower=1)
-        labels = {x: f"frozen ({x}): rank in its model", y: f"fine-tuned ({y}): rank in its model"}
-        figure = px.scatter(
-            ranked, x=x, y=y, color=color, facet_col="group", facet_col_wrap=2, labels=labels,
-            hover_data=["model", "layer", "head"], color_continuous_scale="Cividis",
-        )  # fmt: skip
-        figure.update_traces(marker={"size": 9})
-        figure.update_layout(title="Heads that matter: frozen against fine-tuned (1: the most important of its model)")
-        return figure
+        plots = [
+            importance_dots(
+                part,
+                x,
+                y,
+                title=str(group),
+                x_title=f"frozen ({x}): rank in its model",
+                y_title=f"fine-tuned ({y}): rank in its model",
+                color=color or "",
+                brightest=float(ranked[color].max()) if color else 1.0,
+            )
+            for group, part in ranked.groupby("group", sort=False)
+        ]
+        return as_figure(plots, "Heads that matter: frozen against fine-tuned (1: the most important of its model)")
 
     def __repr__(self) -> str:
         sizes = self.heads.groupby("group", sort=False)["model"].nunique()

@@ -15,6 +15,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from tl_dyck.ablation.data import Metric, log_likelihood
+from tl_dyck.ablation.figures import gate_curves
 from tl_dyck.ablation.frozen import scaling_hooks
 from tl_dyck.ablation.gates import closed_below, expected_gate, final_gate, p_open, sample_gate
 from tl_dyck.ablation.patterns import pattern_drift
@@ -31,6 +32,7 @@ from tl_dyck.ablation.tuning import (
 )
 from tl_dyck.files import ensure_folder
 from tl_dyck.models.digest import weights_digest
+from tl_dyck.plots import as_figure
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -87,16 +89,11 @@ class FinetunedImportance:
 
     def figure(self) -> go.Figure:
         """The pruning path: every gate against the steps of the sweep."""
-        import plotly.express as px
-
-        data = self.trajectories.assign(name=[f"L{r.layer}H{r.head}" for r in self.trajectories.itertuples()])
-        labels = {"step": "step of fine-tuning", "expected_gate": "expected gate", "name": "head"}
-        figure = px.line(data, x="step", y="expected_gate", color="name", labels=labels, range_y=[-0.02, 1.02])
+        title = "Gates as the penalty rises; above: penalty of the stage, metric at its end"
+        figure = as_figure([gate_curves(self.trajectories, title="gates", of="the model")], title)
         for row in self.path.itertuples():
-            figure.add_vline(x=row.step, line_dash="dot", opacity=0.4)
             text = f"{row.penalty:g}: {row.metric:.3f}"
             figure.add_annotation(x=row.step, y=1.02, yref="paper", text=text, showarrow=False, xanchor="right")
-        figure.update_layout(title="Gates as the penalty rises; above: penalty of the stage, metric at its end")
         return figure
 
     def __repr__(self) -> str:

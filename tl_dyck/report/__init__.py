@@ -1,4 +1,4 @@
-"""What people look at: the report of a study (one HTML file, offline), and what the command line prints."""
+"""What people look at: pages (one HTML file each, offline), their figures, and widgets for notebooks."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tl_dyck.report import widgets as widgets
-    from tl_dyck.report.page import write_report
+    from tl_dyck.report.write import write_report
 
 __all__ = ["widgets", "write_report"]
 
@@ -15,7 +15,7 @@ __all__ = ["widgets", "write_report"]
 def __getattr__(name: str) -> Any:
     """Load the report when it is asked for: commands that need no plots and no TransformerLens start at once."""
     if name == "write_report":
-        from tl_dyck.report.page import write_report
+        from tl_dyck.report.write import write_report
 
         return write_report
     if name == "widgets":

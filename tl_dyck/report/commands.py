@@ -1,8 +1,7 @@
-"""What the command line can say: seeds and steps, read and written, and the commands that make things again."""
+"""The commands that make the contents of a page again, for the shell."""
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections.abc import Iterable
 from dataclasses import replace
@@ -10,30 +9,7 @@ from dataclasses import replace
 from tl_dyck.studies import Study, StudyConfig
 from tl_dyck.training import TrainConfig
 
-__all__ = ["parse_seeds", "probe_command", "report_command", "seed_text", "study_command", "with_steps"]
-
-_MOST_SEEDS = 10_000
-
-
-def parse_seeds(text: str) -> tuple[int, ...]:
-    """Seeds from ``"8"`` (eight of them, from 0), ``"0-7"``, ``"0,3,5"``, or ``"0-3,8"``.
-
-    Raises:
-        ValueError: something else, or more than ten thousand.
-    """
-    wrong = f'seeds {text!r}: give a number of seeds ("8"), a range ("0-7") or a list ("0,3,5")'
-    if re.fullmatch(r"\s*[0-9]{1,9}\s*", text):
-        ends = [(0, int(text) - 1)]
-    else:
-        parts = [re.fullmatch(r"\s*([0-9]{1,9})(?:\s*-\s*([0-9]{1,9}))?\s*", part) for part in text.split(",")]
-        if not all(parts):
-            raise ValueError(wrong)
-        ends = [(int(part[1]), int(part[2] or part[1])) for part in parts if part]
-    if any(last < first for first, last in ends):
-        raise ValueError(wrong)
-    if sum(last - first + 1 for first, last in ends) > _MOST_SEEDS:
-        raise ValueError(f"seeds {text!r}: more than {_MOST_SEEDS:,} seeds")
-    return tuple(seed for first, last in ends for seed in range(first, last + 1))
+__all__ = ["probe_command", "report_command", "seed_text", "study_command", "with_steps"]
 
 
 def seed_text(seeds: Iterable[int]) -> str:
@@ -61,11 +37,8 @@ def report_command(study: Study) -> str:
 
 def probe_command(study: Study, family: str, probe: str) -> str:
     """Measure the saved models of a family again."""
-    parts = [part.split("-") for part in seed_text(study.config.seeds).split(",")]
-    braces = ["{" + "..".join(ends) + "}" if len(ends) > 1 else ends[0] for ends in parts]  # as bash and zsh expand
-    seeds = braces[0] if len(braces) == 1 else "{" + ",".join(braces) + "}"
-    folder = shlex.quote((study.folder / "runs" / family).as_posix())
-    return f"tl-dyck probe {folder}/seed-{seeds} --probe {probe}"
+    words = ["tl-dyck", "probe", study.folder.as_posix(), "--only", f"model={family}", "--probe", probe]
+    return shlex.join(words)
 
 
 def study_command(study: Study) -> str | None:

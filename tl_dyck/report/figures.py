@@ -1,70 +1,25 @@
-"""The figures of a report: what is plotted, its data, and one sentence on what to see."""
+"""The plotly figures of a study."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any, final
 
 import numpy as np
 import pandas as pd
 
+from tl_dyck.plots import Line, Series, curves, dots_by_row, for_plotly, jitter, scatter, series_by
 from tl_dyck.report.commands import probe_command, report_command
-from tl_dyck.report.markup import Html, for_plotly
-from tl_dyck.report.plots import (
-    COLORS,
-    SYMBOLS,
-    Line,
-    Plot,
-    interval,
-    jitter,
-    lines,
-    numbers,
-    points,
-    row_layout,
-    scatter_layout,
-)
+from tl_dyck.report.markup import percent
+from tl_dyck.report.page import Figure
 from tl_dyck.studies import Study
 
-__all__ = ["Figure", "family_styles", "figures", "good_statuses", "long_lengths", "model_names", "percent"]
-
-
-@final
-@dataclass(frozen=True, kw_only=True)
-class Figure:
-    """One figure of the report.
-
-    Attributes:
-        name: its anchor, and the name of its data file.
-        title: of its section.
-        reading: one sentence: what one sees.
-        data: what it shows, one row per mark.
-        command: shell command that makes it, or its numbers, again.
-        plots: the plots, if it is made of these.
-        body: or else its markup.
-        note: how it was measured.
-    """
-
-    name: str
-    title: str
-    reading: str
-    data: pd.DataFrame
-    command: str
-    plots: list[Plot] = field(default_factory=list)
-    body: Html | None = None
-    note: str = ""
+__all__ = ["by_family", "figures", "good_statuses", "long_lengths", "model_names", "tie"]
 
 
 def figures(study: Study) -> list[Figure]:
     """The plotly figures of a study, in the order of the report; without those for which there is no data."""
     made = [_accuracy(study), _variation(study), _stack(study), _balance(study), _entropy_gap(study), _training(study)]
     return [figure for figure in made if figure is not None]
-
-
-def percent(share: float, digits: int = 1) -> str:
-    """A share as text: ``99.3%``."""
-    return f"{100 * share:.{digits}f}%" if math.isfinite(share) else "not a number"
 
 
 def good_statuses(study: Study) -> set[str]:
@@ -74,19 +29,22 @@ def good_statuses(study: Study) -> set[str]:
 
 def _accuracy(study: Study) -> Figure:
     families, models, lengths = list(study.config.families), study.models, long_lengths(study)
-    measures = {
-        "accuracy": ("in distribution", "@c0", "circle", 0.17),
-        "long_accuracy": (f"lengths {lengths}", "@c1", "diamond-open", -0.17),
-    }
-    traces = []
-    for column, (label, color, symbol, shift) in measures.items():
-        rows = _rows(models, families) + shift
-        marks = points(100 * models[column], rows, color=color, symbol=symbol, name=f"one model, {label}")
-        hover = f"%{{customdata}}<br>{label}: %{{x:.1f}}%<extra></extra>"
-        traces.append({**marks, "customdata": model_names(models), "hovertemplate": hover})
-    for column, (label, _, _, shift) in measures.items():
-        means = _means(study, column, scale=100.0, shift=shift, unit="%", label=label)
-        traces.append({**means, "showlegend": column == "accuracy"})
+    measures = {"accuracy": ("in distribution", 0.17), "long_accuracy": (f"lengths {lengths}", -0.17)}
+    series = [
+        Series(
+            name=f"one model, {label}",
+            x=100 * models[column],
+            y=_rows(models, families) + shift,
+            said=model_names(models),
+            hover=f"{label}: %{{x:.1f}}%",
+            color="@c0" if column == "accuracy" else "@c1",
+            symbol="circle" if column == "accuracy" else "diamond-open",
+        )
+        for column, (label, shift) in measures.items()
+    ]
+    for column, (label, shift) in measures.items():
+        in_legend = column == "accuracy"
+        series.append(_means(study, column, scale=100.0, shift=shift, unit="%", label=label, legend=in_legend))
     n_types = study.task.language.n_types
     guess = 100 / n_types
     target = study.config.training.target
@@ -102,10 +60,13 @@ def _accuracy(study: Study) -> Figure:
         data=models[["family", "seed", *measures, *(f"{column}_closing_only" for column in measures)]],
         command=report_command(study),
         plots=[
-            Plot(
+            dots_by_row(
+                families,
+                "closing-bracket accuracy (%)",
+                series,
                 alt=f"Dot plot, a row per family, a dot per seed. {reading}",
-                traces=traces,
-                layout=row_layout(families, "closing-bracket accuracy (%)", marked, [lowest - 4, 102.0]),
+                marked=marked,
+                limits=[lowest - 4, 102.0],
             )
         ],
         note="Each model predicts the last bracket of prefixes that end with a closing one: "
@@ -129,13 +90,11 @@ def _variation(study: Study) -> Figure | None:
         for label, row in zip(labels, table.itertuples(), strict=True)
     ]
     name = "measured, 95% interval"
-    measured = points(table["variation"], rows, color="@c0", symbol="circle", name=name, size=11)
-    measured["error_x"] = interval(table["variation"], table["low"], table["high"], color="@c0", width=5)
-    traces = [{**measured, "customdata": said, "hovertemplate": "%{customdata}<extra></extra>"}]
+    ends = table["low"], table["high"]
+    series = [Series(name=name, x=table["variation"], y=rows, size=11, said=said, low=ends[0], high=ends[1], caps=5)]
     if recalled.notna().any():
-        name = "reported for 40 seeds (recalled)"
-        reported = points(recalled, rows, color="@c1", symbol="diamond-open", name=name, size=11)
-        traces.append({**reported, "hovertemplate": "reported (recalled): %{x:.2f}<extra></extra>"})
+        name, hover = "reported for 40 seeds (recalled)", "reported (recalled): %{x:.2f}"
+        series.append(Series(name=name, x=recalled, y=rows, color="@c1", symbol="diamond-open", size=11, hover=hover))
     most, least = (table.loc[index] for index in (table["variation"].idxmax(), table["variation"].idxmin()))
     reading = (
         f"Seeds of {most['family']} differ by {most['variation']:.2f} in layer {most['layer']}, "
@@ -153,10 +112,13 @@ def _variation(study: Study) -> Figure | None:
         data=table,
         command=probe_command(study, str(most["family"]), "attention_variation"),
         plots=[
-            Plot(
+            dots_by_row(
+                labels,
+                unit,
+                series,
                 alt=f"Dot plot with intervals, a row per family and layer; a line marks random patterns. {reading}.",
-                traces=traces,
-                layout=row_layout(labels, unit, marked, [-0.02 * furthest, 1.08 * furthest]),
+                marked=marked,
+                limits=[-0.02 * furthest, 1.08 * furthest],
             )
         ],
         note="Mean over pairs of seeds of the squared Frobenius norm of the difference of their attention patterns on "
@@ -179,8 +141,8 @@ def _stack(study: Study) -> Figure | None:
         f"{percent(row.argmax_at_closing)} of closing brackets"
         for row in heads.itertuples()
     ]
-    hover = "%{customdata}<br>weight on the top of the stack: %{x:.3f}<extra></extra>"
-    marks = points(values, rows, color="@c2", symbol="circle", name="one head")
+    hover = "weight on the top of the stack: %{x:.3f}"
+    marks = Series(name="one head", x=values, y=rows, color="@c2", said=said, hover=hover)
     often = int((heads["argmax_at_closing"] > 0.9).sum())
     reading = (
         f"{often} of {len(heads)} heads look first at the top of the stack at nine closing brackets in ten; the weight "
@@ -196,10 +158,13 @@ def _stack(study: Study) -> Figure | None:
         data=heads,
         command=probe_command(study, str(heads.loc[values.idxmax(), "family"]), "stack_likeness"),
         plots=[
-            Plot(
+            dots_by_row(
+                labels,
+                unit,
+                [marks],
                 alt=f"Dot plot, a row per family and layer, a dot per head, and a line at chance. {reading}",
-                traces=[{**marks, "customdata": said, "hovertemplate": hover, "showlegend": True}],
-                layout=row_layout(labels, unit, marked, [-0.03, 1.03]),
+                marked=marked,
+                limits=[-0.03, 1.03],
             )
         ],
         note="A parser would look at the last bracket that is still open. Mean weight there over queries that are "
@@ -212,23 +177,13 @@ def _balance(study: Study) -> Figure | None:
     if table.empty:
         return None
     lengths = long_lengths(study)
-    hover = (
-        f"%{{customdata}}<br>balance violation %{{x:.3f}}<br>accuracy at lengths {lengths}: %{{y:.1f}}%<extra></extra>"
-    )
-    traces, said = [], []
-    for family, color, symbol in family_styles(study):
-        rows = table[table["family"] == family]
-        if rows.empty:
-            continue
-        x, y = rows["balance_violation"], 100 * rows["long_accuracy"]
-        marks = points(x, y, color=color, symbol=symbol, name=family, size=11)
-        traces.append({**marks, "customdata": model_names(rows), "hovertemplate": hover, "showlegend": True})
+    hover = f"balance violation %{{x:.3f}}<br>accuracy at lengths {lengths}: %{{y:.1f}}%"
+    said = []
+    for family in study.config.families:
         facts = study.summary["balance_and_length"].get(family)
         if facts:
-            clear = facts["low"] > 0 or facts["high"] < 0
-            tie = f"{'less' if facts['spearman'] < 0 else 'more'} accurate" if clear else "no clear tie"
-            correlation = f"rank correlation {facts['spearman']:+.2f} [{facts['low']:+.2f}, {facts['high']:+.2f}]"
-            said.append(f"{tie} over {facts['n']} seeds of {family} ({correlation})")
+            how = tie(facts, "more accurate", "less accurate", "no clear tie")
+            said.append(f"{how[0]} over {facts['n']} seeds of {family} ({how[1]})")
     reading = f"Where balance is violated more, accuracy at length: {'; '.join(said)}."
     if not said:
         reading = "Too few seeds to tell whether balance violation and accuracy at length are tied."
@@ -239,12 +194,11 @@ def _balance(study: Study) -> Figure | None:
         data=table[["family", "seed", "balance_violation", "long_accuracy"]],
         command=probe_command(study, str(table["family"].iloc[0]), "balance_violation"),
         plots=[
-            Plot(
+            scatter(
+                "balance violation β (mean of S/P, no unit)",
+                f"accuracy at lengths {lengths} (%)",
+                by_family(study, table, "balance_violation", "long_accuracy", hover, scale=100.0),
                 alt=f"Scatter plot of accuracy at lengths {lengths} against balance violation, by seed. {reading}",
-                traces=traces,
-                layout=scatter_layout(
-                    "balance violation β (mean of S/P, no unit)", f"accuracy at lengths {lengths} (%)"
-                ),
             )
         ],
         note="β is 0 for a model on whose output a matched pair of brackets, wherever it stands, has no influence: a "
@@ -255,10 +209,18 @@ def _balance(study: Study) -> Figure | None:
 def _entropy_gap(study: Study) -> Figure:
     families, models = list(study.config.families), study.models
     floor = float(models["entropy_floor"].iloc[0])
-    errors = {"type": "data", "array": numbers(2 * models["loss_error"]), "thickness": 1, "width": 0, "color": "@c3"}
-    name = "one model, ± 2 standard errors"
-    marks = points(models["entropy_gap"], _rows(models, families) + 0.1, color="@c3", symbol="circle", name=name)
-    hover = "%{customdata}<br>%{x:.4f} nats per token above the floor<extra></extra>"
+    gap, spread = models["entropy_gap"], 2 * models["loss_error"]
+    marks = Series(
+        name="one model, ± 2 standard errors",
+        x=gap,
+        y=_rows(models, families) + 0.1,
+        color="@c3",
+        said=model_names(models),
+        hover="%{x:.4f} nats per token above the floor",
+        low=gap - spread,
+        high=gap + spread,
+        thickness=1.0,
+    )
     means = _means(study, "entropy_gap", scale=1.0, shift=-0.2, unit=" nats per token", label="entropy gap")
     between = _between(study, "entropy_gap", lambda value: f"{value:.3f}")
     reading = f"On average the families end {between} nats per token above the floor of {floor:.3f}."
@@ -269,10 +231,12 @@ def _entropy_gap(study: Study) -> Figure:
         data=models[["family", "seed", "loss", "loss_error", "entropy_floor", "entropy_gap"]],
         command=report_command(study),
         plots=[
-            Plot(
+            dots_by_row(
+                families,
+                "cross-entropy above the floor (nats per token)",
+                [marks, means],
                 alt=f"Dot plot, a row per family, a dot per seed, and a line at the floor. {reading}",
-                traces=[{**marks, "error_x": errors, "customdata": model_names(models), "hovertemplate": hover}, means],
-                layout=row_layout(families, "cross-entropy above the floor (nats per token)", [Line(0.0, "floor")], []),
+                marked=[Line(0.0, "floor")],
             )
         ],
         note="The floor is exact: the least cross-entropy that any model can reach which is not told how long a string "
@@ -288,25 +252,20 @@ def _training(study: Study) -> Figure:
     pad = 0.12 * (top - floor)
     status = {(row.family, row.seed): row.status for row in models.itertuples()}
     good = good_statuses(study)
-    plots = []
-    for family in study.config.families:
-        rows = history[history["family"] == family]
-        traces = [_curve(int(seed), curve, status[family, seed], good) for seed, curve in rows.groupby("seed")]
-        last = int(rows["step"].max())
-        plots.append(
-            Plot(
-                alt=f"Line plot: training loss of {family}, a line per seed, and a line at the entropy floor.",
-                traces=traces,
-                layout={
-                    "height": 300,
-                    "title": {"text": for_plotly(family), "font": {"size": 14}, "x": 0.02, "xanchor": "left"},
-                    "margin": {"t": 40, "r": 16, "b": 48, "l": 56},
-                    "xaxis": {"title": {"text": "step"}, "range": [0, 1.05 * last]},
-                    "yaxis": {"title": {"text": "loss (nats per token)"}, "range": [floor - pad, top + pad / 2]},
-                    **lines([Line(floor, f"floor: {floor:.3f}")], vertical=False),
-                },
-            )
+    runs = {family: history[history["family"] == family] for family in study.config.families}
+    plots = [
+        curves(
+            family,
+            "step",
+            "loss (nats per token)",
+            [_curve(seed, curve, status[family, seed], good) for seed, curve in rows.groupby("seed")],
+            alt=f"Line plot: training loss of {family}, a line per seed, and a line at the entropy floor.",
+            height=300,
+            limits={"x": [0.0, 1.05 * int(rows["step"].max())], "y": [floor - pad, top + pad / 2]},
+            marked=[Line(floor, f"floor: {floor:.3f}")],
         )
+        for family, rows in runs.items()
+    ]
     reached, steps = int((models["status"] == "reached").sum()), models["steps"]
     span = f"{steps.min():,} to {steps.max():,} steps"
     reading = f"All runs made {steps.max():,} steps."
@@ -324,28 +283,26 @@ def _training(study: Study) -> Figure:
     )
 
 
-def _curve(seed: int, curve: pd.DataFrame, status: str, good: set[str]) -> dict[str, Any]:
+def _curve(seed: int, curve: pd.DataFrame, status: str, good: set[str]) -> Series:
     """The training loss of one run."""
     learned = status in good
-    color = "@c0" if learned else "@c1"
-    return {
-        "type": "scatter",
-        "mode": "lines+markers",
-        "x": numbers(curve["step"]),
-        "y": numbers(curve["loss"]),
-        "line": {"width": 1.3, "color": color},
-        "marker": {
-            "size": [0] * (len(curve) - 1) + [8],
-            "symbol": "circle" if learned else "x",
-            "color": color,
-        },
-        "customdata": [f"seed {seed} ({status})<br>accuracy {percent(value)}" for value in curve["accuracy"]],
-        "hovertemplate": "%{customdata}<br>step %{x}, loss %{y:.4f}<extra></extra>",
-        "showlegend": False,
-    }
+    return Series(
+        name=f"seed {seed}",
+        x=curve["step"],
+        y=curve["loss"],
+        color="@c0" if learned else "@c1",
+        symbol="circle" if learned else "x",
+        size=[0] * (len(curve) - 1) + [8],
+        said=[f"seed {seed} ({status})<br>accuracy {percent(value)}" for value in curve["accuracy"]],
+        hover="step %{x}, loss %{y:.4f}",
+        legend=False,
+        line={},
+    )
 
 
-def _means(study: Study, measure: str, *, scale: float, shift: float, unit: str, label: str) -> dict[str, Any]:
+def _means(
+    study: Study, measure: str, *, scale: float, shift: float, unit: str, label: str, legend: bool = True
+) -> Series:
     """A mark with an interval per family, from the summary; above or below the family's row by `shift`."""
     found = [
         (row + shift, family, *(scale * facts[measure][key] for key in ("mean", "low", "high")))
@@ -353,14 +310,21 @@ def _means(study: Study, measure: str, *, scale: float, shift: float, unit: str,
         if measure in (facts := study.summary["families"][family])
     ]
     table = pd.DataFrame(found, columns=["row", "family", "mean", "low", "high"])
-    marks = points(table["mean"], table["row"], color="@ink", symbol="line-ns", name="mean over seeds, 95% interval")
-    marks["marker"]["size"] = 14
-    said = [
-        f"{for_plotly(row.family)}, {label}<br>mean {row.mean:.4g}{unit} [{row.low:.4g}, {row.high:.4g}]"
-        for row in table.itertuples()
-    ]
-    bars = interval(table["mean"], table["low"], table["high"], color="@ink", width=0)
-    return {**marks, "error_x": bars, "customdata": said, "hovertemplate": "%{customdata}<extra></extra>"}
+    return Series(
+        name="mean over seeds, 95% interval",
+        x=table["mean"],
+        y=table["row"],
+        color="@ink",
+        symbol="line-ns",
+        size=14,
+        said=[
+            f"{for_plotly(row.family)}, {label}<br>mean {row.mean:.4g}{unit} [{row.low:.4g}, {row.high:.4g}]"
+            for row in table.itertuples()
+        ],
+        legend=legend,
+        low=table["low"],
+        high=table["high"],
+    )
 
 
 def _rows(models: pd.DataFrame, families: list[str]) -> np.ndarray:
@@ -373,12 +337,18 @@ def model_names(models: pd.DataFrame) -> list[str]:
     return [f"{for_plotly(row.family)} seed {row.seed} ({row.status})" for row in models.itertuples()]
 
 
-def family_styles(study: Study) -> list[tuple[str, str, str]]:
-    """A colour and a symbol for each family."""
-    return [
-        (family, COLORS[index % len(COLORS)], SYMBOLS[index % len(SYMBOLS)])
-        for index, family in enumerate(study.config.families)
-    ]
+def by_family(study: Study, table: pd.DataFrame, x: str, y: str, hover: str, *, scale: float = 1.0) -> list[Series]:
+    """A mark per model in the colour of its family; y is multiplied by `scale`."""
+    scaled = table.assign(**{y: scale * table[y]})
+    parts = [(family, scaled[scaled["family"] == family]) for family in study.config.families]
+    return series_by(parts, x, y, model_names, hover, size=11)
+
+
+def tie(facts: dict[str, float], rising: str, falling: str, none: str) -> tuple[str, str]:
+    """A rank correlation in words, and as a number with its interval; it is clear if the interval leaves out 0."""
+    clear = facts["low"] > 0 or facts["high"] < 0
+    words = (rising if facts["spearman"] > 0 else falling) if clear else none
+    return words, f"rank correlation {facts['spearman']:+.2f} [{facts['low']:+.2f}, {facts['high']:+.2f}]"
 
 
 def _between(study: Study, measure: str, text: Callable[[float], str]) -> str:

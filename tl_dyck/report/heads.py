@@ -1,7 +1,8 @@
-"""The figures of an ablation: answers, correlations, importance head by head, and gates on their way down."""
+"""The page of an ablation: answers, correlations, importance head by head, and gates on their way down."""
 
 from __future__ import annotations
 
+import json
 import math
 import shlex
 from pathlib import Path
@@ -11,12 +12,13 @@ import numpy as np
 import pandas as pd
 
 from tl_dyck.ablation import FINETUNED, FROZEN, INTERPRETABILITY
-from tl_dyck.report.figures import Figure
-from tl_dyck.report.markup import Html, element, for_plotly
-from tl_dyck.report.plots import COLORS, SYMBOLS, Line, Plot, interval, numbers, points, row_layout, scatter_layout
+from tl_dyck.ablation.figures import gate_curves, importance_dots
+from tl_dyck.plots import COLORS, SYMBOLS, Line, Series, dots_by_row, for_plotly, scatter, series_by
+from tl_dyck.report.markup import Html, element, percent, table
+from tl_dyck.report.page import Figure, document, figure_section
 from tl_dyck.studies.heads import Ablation, load_ablation
 
-__all__ = ["ablate_command", "ablation_figures", "ablation_section"]
+__all__ = ["ablate_command", "ablation_figures", "ablation_page"]
 
 _MOST = 6  # groups that are drawn; all are in the tables
 
@@ -33,15 +35,6 @@ def ablation_figures(source: Ablation | Path) -> list[Figure]:
         source = load_ablation(source)
     made = [_answers(source), _correlations(source), _importance(source), _gates(source), _cost(source)]
     return [figure for figure in made if figure is not None]
-
-
-def ablation_section(folder: Path) -> list[Html] | None:
-    """The answers alone, as markup; None if the folder of the study has no ablation."""
-    path = folder / "ablation"
-    if not path.exists():
-        return None
-    body = _answers(load_ablation(path)).body
-    return None if body is None else [body]
 
 
 def ablate_command(ablation: Ablation) -> str:
@@ -100,25 +93,26 @@ def _correlations(ablation: Ablation) -> Figure | None:
                 rows.append({"row": pairs.index((a, b)), "label": f"{a}, {b}", **found.to_dict()})
     if not rows:
         return None
-    drawn, traces = pd.DataFrame(rows), []
+    drawn, series = pd.DataFrame(rows), []
     for index, group in enumerate(groups):
         part = drawn[drawn["group"] == group]
-        shift = 0.5 * (index + 0.5) / len(groups) - 0.25
-        color = COLORS[index % len(COLORS)]
-        marks = points(part["spearman"], part["row"] + shift, color=color, symbol=SYMBOLS[index % 6], name=group)
-        marks["error_x"] = interval(part["spearman"], part["spearman_low"], part["spearman_high"], color=color, width=3)
         said = [
             f"{for_plotly(group)}<br>{r.label}: {r.spearman:+.2f} [{r.spearman_low:+.2f}, {r.spearman_high:+.2f}]"
             for r in part.itertuples()
         ]
-        traces.append(
-            {**marks, "customdata": said, "hovertemplate": "%{customdata}<extra></extra>", "showlegend": True}
+        series.append(
+            Series(
+                name=group,
+                x=part["spearman"],
+                y=part["row"] + 0.5 * (index + 0.5) / len(groups) - 0.25,
+                color=COLORS[index % len(COLORS)],
+                symbol=SYMBOLS[index % len(SYMBOLS)],
+                said=said,
+                low=part["spearman_low"],
+                high=part["spearman_high"],
+                caps=3,
+            )
         )
-    layout = row_layout(
-        [f"{a}, {b}" for a, b in pairs], "Spearman correlation over heads", [Line(0.0, "")], [-1.05, 1.05]
-    )
-    layout["margin"] = {**layout["margin"], "t": 66 + 12 * len(groups)}
-    layout["height"] += 12 * len(groups)
     strongest = drawn.loc[drawn["spearman"].abs().idxmax()]
     reading = (
         f"The strongest of these ties is between {strongest['label'].replace(', ', ' and ')} for {strongest['group']}: "
@@ -131,7 +125,15 @@ def _correlations(ablation: Ablation) -> Figure | None:
         data=table,
         command=ablate_command(ablation),
         plots=[
-            Plot(alt=f"Dot plot with intervals, a row per pair of measures. {reading}", traces=traces, layout=layout)
+            dots_by_row(
+                [f"{a}, {b}" for a, b in pairs],
+                "Spearman correlation over heads",
+                series,
+                alt=f"Dot plot with intervals, a row per pair of measures. {reading}",
+                marked=[Line(0.0, "")],
+                limits=[-1.05, 1.05],
+                top=66 + 12 * len(groups),
+            )
         ],
         note="stack-likeness: attention of closing brackets on the top of the stack. entropy: of the attention, so "
         "that a negative correlation means that sharp heads are the important ones.",
@@ -144,32 +146,18 @@ def _importance(ablation: Ablation) -> Figure | None:
     tuned = next((name for name in FINETUNED if name in heads), None)
     if frozen is None or tuned is None:
         return None
-    plots = []
-    brightest = float(np.nanmax([0.2, *heads["stack-likeness"]])) if "stack-likeness" in heads else 1.0
-    for group in _groups(ablation)[:_MOST]:
-        part = heads[heads["group"] == group]
-        said = [f"{for_plotly(row.model)}<br>layer {row.layer}, head {row.head}" for row in part.itertuples()]
-        marks = points(part[frozen], part[tuned], color="@c0", symbol="circle", name=group)
-        hover = f"%{{customdata}}<br>{frozen} %{{x:.4f}}<br>{tuned} %{{y:.3f}}"
-        if "stack-likeness" in part:
-            marks["marker"] |= {
-                "color": numbers(part["stack-likeness"]), "colorscale": "Cividis", "cmin": 0, "cmax": brightest,
-                "colorbar": {"title": {"text": "stack-<br>likeness"}, "thickness": 12},
-            }  # fmt: skip
-            marks["marker"]["line"] = {"width": 1, "color": "@ink"}
-        plots.append(
-            Plot(
-                alt=f"Scatter plot of {tuned} against {frozen} importance for {group}, a dot per head.",
-                traces=[{**marks, "customdata": said, "hovertemplate": f"{hover}<extra></extra>", "showlegend": False}],
-                layout={
-                    "height": 340,
-                    "title": {"text": for_plotly(group), "font": {"size": 13}, "x": 0.02, "xanchor": "left"},
-                    "margin": {"t": 40, "r": 16, "b": 48, "l": 56},
-                    "xaxis": {"title": {"text": f"frozen ({frozen}): drop (nats per token)"}},
-                    "yaxis": {"title": {"text": f"fine-tuned ({tuned})"}},
-                },
-            )
+    plots = [
+        importance_dots(
+            heads[heads["group"] == group],
+            frozen,
+            tuned,
+            title=group,
+            x_title=f"frozen ({frozen}): drop (nats per token)",
+            y_title=f"fine-tuned ({tuned})",
+            brightest=float(np.nanmax([0.2, *heads["stack-likeness"]])) if "stack-likeness" in heads else 1.0,
         )
+        for group in _groups(ablation)[:_MOST]
+    ]
     rank = [ablation.comparison.correlation(group, frozen, tuned)["spearman"] for group in _groups(ablation)]
     said_ranks = f"{np.nanmin(rank):+.2f} to {np.nanmax(rank):+.2f}" if np.isfinite(rank).any() else "not defined"
     return Figure(
@@ -194,27 +182,7 @@ def _gates(ablation: Ablation) -> Figure | None:
         model = part["model"].iloc[0]
         part = part[part["model"] == model]
         shown.append(part)
-        traces = [_curve(index, key, rows) for index, (key, rows) in enumerate(part.groupby(["layer", "head"]))]
-        stages = part.groupby("penalty")["step"].max().iloc[:-1]
-        plots.append(
-            Plot(
-                alt=f"Line plot: the gates of {model} of {group} against the steps of fine-tuning, a line per head.",
-                traces=traces,
-                layout={
-                    "height": 340,
-                    "title": {
-                        "text": for_plotly(group),
-                        "font": {"size": 13},
-                        "x": 0.02,
-                        "xanchor": "left",
-                    },
-                    "margin": {"t": 40, "r": 16, "b": 48, "l": 56},
-                    "xaxis": {"title": {"text": "step; at each line the penalty rises"}},
-                    "yaxis": {"title": {"text": "expected gate"}, "range": [-0.03, 1.03]},
-                    "shapes": [_stage(int(step)) for step in stages],
-                },
-            )
-        )
+        plots.append(gate_curves(part, title=group, of=f"{model} of {group}"))
     data = pd.concat(shown, ignore_index=True)
     return Figure(
         name="heads-gates",
@@ -230,27 +198,6 @@ def _gates(ablation: Ablation) -> Figure | None:
     )
 
 
-def _curve(index: int, key: Any, rows: pd.DataFrame) -> dict[str, Any]:
-    """The gate of one head."""
-    layer, head = key
-    dash = ("solid", "dash", "dot")[index // len(COLORS) % 3]
-    return {
-        "type": "scatter",
-        "mode": "lines",
-        "name": f"L{layer}H{head}",
-        "x": numbers(rows["step"]),
-        "y": numbers(rows["expected_gate"]),
-        "line": {"width": 2, "color": COLORS[index % len(COLORS)], "dash": dash},
-        "hovertemplate": f"layer {layer}, head {head}<br>step %{{x}}, expected gate %{{y:.3f}}<extra></extra>",
-        "showlegend": True,
-    }
-
-
-def _stage(step: int) -> dict[str, Any]:
-    line = {"dash": "dot", "width": 1, "color": "@muted"}
-    return {"type": "line", "layer": "below", "line": line, "x0": step, "x1": step, "yref": "paper", "y0": 0, "y1": 1}
-
-
 def _cost(ablation: Ablation) -> Figure | None:
     """What is lost with how many heads."""
     if ablation.paths.empty:
@@ -259,17 +206,12 @@ def _cost(ablation: Ablation) -> Figure | None:
     table = ablation.paths.assign(
         lost=[before[row.group, row.model] - row.metric for row in ablation.paths.itertuples()]
     )
-    traces, said = [], []
-    groups = _groups(ablation)
-    for index, group in enumerate(groups[:_MOST]):
+    said, parts = [], []
+    groups = _groups(ablation)[:_MOST]
+    for index, group in enumerate(groups):
         part = table[table["group"] == group]
-        jitter = 0.5 * (index + 0.5) / min(len(groups), _MOST) - 0.25
-        marks = points(part["n_open"] + jitter, part["lost"], color=COLORS[index], symbol=SYMBOLS[index], name=group)
-        names = [
-            f"{for_plotly(row.model)}<br>penalty {row.penalty:g}, {row.n_open} heads open" for row in part.itertuples()
-        ]
-        hover = "%{customdata}<br>%{y:.4f} nats per token lost<extra></extra>"
-        traces.append({**marks, "customdata": names, "hovertemplate": hover, "showlegend": True})
+        apart = 0.5 * (index + 0.5) / len(groups) - 0.25
+        parts.append((group, part.assign(place=part["n_open"] + apart)))
         cheap = part[(part["lost"] < 0.01) & (part["n_open"] > 0)]
         least = cheap.groupby("model")["n_open"].min()
         if len(least):
@@ -284,17 +226,75 @@ def _cost(ablation: Ablation) -> Figure | None:
         data=table,
         command=ablate_command(ablation),
         plots=[
-            Plot(
+            scatter(
+                "heads still open at the end of a stage",
+                "log-likelihood lost (nats per token)",
+                series_by(parts, "place", "lost", _stages, "%{y:.4f} nats per token lost"),
                 alt=f"Scatter plot of what is lost against the number of open heads. {reading}",
-                traces=traces,
-                layout=scatter_layout(
-                    "heads still open at the end of a stage",
-                    "log-likelihood lost (nats per token)",
-                    top=40 + 12 * min(len(groups), _MOST),
-                    left=56,
-                    from_zero=False,
-                ),
+                top=40 + 12 * len(groups),
+                left=56,
+                from_zero="",
             )
         ],
         note="A dot per model and stage of the penalty. Less than nothing is lost where fine-tuning also helped.",
     )
+
+
+def _stages(paths: pd.DataFrame) -> list[str]:
+    return [
+        f"{for_plotly(row.model)}<br>penalty {row.penalty:g}, {row.n_open} heads open" for row in paths.itertuples()
+    ]
+
+
+# --- the page ---------------------------------------------------------------------------------------------------------
+
+
+def ablation_page(ablation: Ablation) -> Html:
+    """The page of an ablation."""
+    made = ablation_figures(ablation)
+    sections: list[tuple[str, str, Any]] = [(figure.name, figure.title, figure_section(figure)) for figure in made]
+    sections += [("models", "All models", _models(ablation)), ("about", "How this was made", _about(ablation))]
+    return document("tl_dyck: which heads matter", _lead(ablation), sections, made, _versions(ablation))
+
+
+def _lead(ablation: Ablation) -> Html:
+    heads = ablation.comparison.heads
+    groups = ", ".join(str(group) for group in heads["group"].unique())
+    text = (
+        f"{len(heads)} attention heads of {len(ablation.models)} transformers ({groups}). Each head was disabled while "
+        "all else stayed, and gated while all else could adapt. Are the heads that look like a stack those that matter?"
+    )
+    return element("p", text, class_="lead")
+
+
+def _models(ablation: Ablation) -> Html:
+    rows = [
+        (
+            str(row.model),
+            str(row.group),
+            "–" if row.accuracy != row.accuracy else percent(row.accuracy),
+            "–" if row.metric != row.metric else f"{row.metric:.4f}",
+            str(row.status),
+        )
+        for row in ablation.models.itertuples()
+    ]
+    columns = ("model", "kind", "accuracy", "log-likelihood (nats per token)", "gates")
+    return table("Every model, whether it learned its task or not", columns, rows, numeric=(2, 3))
+
+
+def _about(ablation: Ablation) -> list[Html]:
+    config = json.dumps(ablation.config, indent=1)
+    return [
+        element("p", "Measure again: ", element("code", ablate_command(ablation))),
+        element("p", "Every interval is a 95% percentile bootstrap over models."),
+        element(
+            "details",
+            element("summary", "The whole configuration"),
+            element("pre", element("code", config), tabindex="0"),
+        ),
+    ]
+
+
+def _versions(ablation: Ablation) -> Html:
+    packages = ", ".join(f"{name} {version}" for name, version in ablation.versions.items())
+    return element("dl", element("dt", "Versions"), element("dd", packages))

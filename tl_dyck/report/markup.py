@@ -5,12 +5,13 @@ from __future__ import annotations
 import base64
 import html
 import json
+import math
 from collections.abc import Iterable
 from typing import Any, final
 
 import pandas as pd
 
-__all__ = ["Child", "Html", "csv_link", "element", "for_plotly", "json_block", "table"]
+__all__ = ["Child", "Html", "csv_link", "element", "json_block", "percent", "table"]
 
 _VOID = {"br", "col", "hr", "img", "input", "link", "meta"}
 
@@ -66,9 +67,9 @@ def json_block(name: str, value: Any) -> Html:
     return Html(f'<script type="application/json" id="{html.escape(name)}">{text}</script>')
 
 
-def for_plotly(text: object) -> str:
-    """Text for a plotly label: plotly reads a little HTML there, so what users named is escaped."""
-    return html.escape(str(text), quote=False)
+def percent(share: float, digits: int = 1) -> str:
+    """A share as text: ``99.3%``."""
+    return f"{100 * share:.{digits}f}%" if math.isfinite(share) else "not a number"
 
 
 def csv_link(frame: pd.DataFrame, name: str) -> Html:

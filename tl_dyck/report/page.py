@@ -1,27 +1,24 @@
-"""The report: one HTML file that holds everything it needs."""
+"""What all pages are: one HTML file that holds everything it needs, and the place of a figure in it."""
 
 from __future__ import annotations
 
 import base64
 import hashlib
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from importlib.resources import files
-from pathlib import Path
-from typing import Any
+from typing import Any, final
 
+import pandas as pd
 from plotly.offline import get_plotlyjs
 
-from tl_dyck.files import ensure_folder, write_bytes
-from tl_dyck.report.certified import certificate_figures
-from tl_dyck.report.figures import Figure, figures
-from tl_dyck.report.heads import ablation_figures
-from tl_dyck.report.markup import Html, element, json_block
-from tl_dyck.report.patterns import SHADES, pattern_figure, read_patterns
-from tl_dyck.report.sections import about, figure_section, lead, summary, versions, viewer
-from tl_dyck.report.tables import recalled_table, run_table
-from tl_dyck.studies import Study
+from tl_dyck.plots import Plot
+from tl_dyck.report.heatmap import SHADES
+from tl_dyck.report.markup import Html, csv_link, element, json_block, table
 
-__all__ = ["asset", "document", "shell", "write_report"]
+__all__ = ["Figure", "asset", "document", "figure_section", "shell"]
+
+_TABLE_LIMIT = 120  # rows; longer data is in the CSV file alone
 
 # Attention weight 0 to 1; blue to dark on paper, dark to light on a dark page: lightness alone carries the value.
 _SCALES = {
@@ -30,45 +27,30 @@ _SCALES = {
 }
 
 
-def write_report(study: Study, path: str | Path | None = None) -> Path:
-    """Write a study's report as one self-contained HTML file: no network, scripts inlined once.
+@final
+@dataclass(frozen=True, kw_only=True)
+class Figure:
+    """One figure of a page.
 
-    The same study gives the same bytes.
-
-    Args:
-        study: finished; from `run_study` or `load_study`.
-        path: of the file; None for ``report.html`` in the study's folder.
-
-    Returns:
-        The path.
-
-    Raises:
-        CorruptFileError: a run's attention patterns are missing or damaged.
-        UnknownNameError: the study's task is not registered here.
-        OSError: the file cannot be written.
+    Attributes:
+        name: its anchor, and the name of its data file.
+        title: of its section.
+        reading: one sentence: what one sees.
+        data: what it shows, one row per mark.
+        command: shell command that makes it, or its numbers, again.
+        plots: the plots, if it is made of these.
+        body: or else its markup.
+        note: how it was measured.
     """
-    target = study.folder / "report.html" if path is None else Path(path)
-    if target.is_dir():
-        raise IsADirectoryError(f"{str(target)!r} is a folder; name a file, such as {str(target / 'report.html')!r}")
-    page = _page(study)
-    ensure_folder(target.parent)
-    write_bytes(target, page.encode())
-    return target
 
-
-def _page(study: Study) -> Html:
-    patterns = read_patterns(study)
-    made = [pattern_figure(study, patterns), *figures(study), *certificate_figures(study)]
-    made += ablation_figures(study.folder / "ablation")
-    sections = [
-        ("summary", "What was found", summary(study, patterns)),
-        *((figure.name, figure.title, figure_section(figure)) for figure in made),
-        ("recalled", "Reported and measured", recalled_table(study)),
-        ("runs", "All runs", run_table(study)),
-        ("about", "How this was made", about(study)),
-    ]
-    title = f"tl_dyck study: {study.config.task}"
-    return document(title, lead(study), sections, made, versions(study), patterns.to_json())
+    name: str
+    title: str
+    reading: str
+    data: pd.DataFrame
+    command: str
+    plots: list[Plot] = field(default_factory=list)
+    body: Html | None = None
+    note: str = ""
 
 
 def document(
@@ -95,7 +77,7 @@ def document(
         for figure in made
         for index, plot in enumerate(figure.plots)
     }
-    scripts = [get_plotlyjs(), asset("report.js")]
+    scripts = [get_plotlyjs(), asset("shared.js") + asset("report.js")]
     body = element(
         "body",
         element("a", "Skip to the report", href="#main", class_="skip"),
@@ -103,7 +85,7 @@ def document(
         element("nav", element("h2", "Contents"), contents, aria_label="Contents"),
         element("main", [_section(*section) for section in sections], id="main"),
         element("footer", footer),
-        viewer(),
+        _viewer(),
         element("div", id="tip", hidden=True),
         element("noscript", "The plots and the enlarged maps need JavaScript; the texts, maps and tables do not."),
         json_block("data-plots", plots),
@@ -133,6 +115,70 @@ def shell(title: str, body: Html, scripts: Sequence[str] = (), style: str = "") 
         Html(f"<style>{asset('report.css')}{_shades()}{style}</style>"),
     )
     return Html("<!DOCTYPE html>\n" + element("html", head, body, lang="en") + "\n")
+
+
+def figure_section(figure: Figure) -> list[Html | None]:
+    """A figure with its reading, how it was measured, its data, and how to make it again."""
+    plots = [
+        element(
+            "div",
+            class_="plot",
+            data_plot=f"{figure.name}-{index}",
+            role="img",
+            aria_label=plot.alt,
+            style=f"height:{plot.layout['height']}px",
+        )
+        for index, plot in enumerate(figure.plots)
+    ]
+    again = element("span", "Make it again: ", element("code", figure.command))
+    return [
+        element("p", figure.reading, class_="reading"),
+        element("div", plots, class_="plots" if len(plots) > 1 else None) if plots else figure.body,
+        element("p", figure.note, class_="note"),
+        element("div", csv_link(figure.data, figure.name), again, class_="tools"),
+        _data_table(figure) if len(figure.data) <= _TABLE_LIMIT else None,
+    ]
+
+
+def _data_table(figure: Figure) -> Html:
+    data = figure.data
+    rows = [[_cell(value) for value in row] for row in data.itertuples(index=False)]
+    numeric = [index for index, column in enumerate(data.columns) if data[column].dtype.kind in "iuf"]
+    columns = [column.replace("_", " ") for column in data.columns]
+    return element(
+        "details", element("summary", "Data table"), table(f"Data: {figure.title}", columns, rows, numeric=numeric)
+    )
+
+
+def _cell(value: Any) -> str:
+    if value is None or value != value:
+        return "–"
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def _viewer() -> Html:
+    """The dialog in which one map is shown large; the page's script fills it."""
+    buttons = [
+        element("button", text, type="button", id=f"viewer-{name}")
+        for name, text in (("previous", "Previous seed"), ("next", "Next seed"), ("close", "Close"))
+    ]
+    stage = element(
+        "div",
+        id="viewer-map",
+        tabindex="0",
+        role="application",
+        aria_labelledby="viewer-title",
+        aria_describedby="viewer-cell",
+    )
+    return element(
+        "dialog",
+        element("div", element("h2", id="viewer-title"), buttons, class_="head"),
+        stage,
+        element("p", id="viewer-cell", aria_live="polite"),
+        element("p", "Arrow keys move from cell to cell.", class_="note"),
+        id="viewer",
+        aria_labelledby="viewer-title",
+    )
 
 
 def _section(name: str, title: str, content: Any) -> Html:

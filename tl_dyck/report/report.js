@@ -1,5 +1,5 @@
-"use strict";
 (() => {
+  const { share, showTip, hideTip, cellAt, mark, unmark } = shared;
   const read = (id) => JSON.parse(document.getElementById(id).textContent);
   const root = document.documentElement;
 
@@ -59,9 +59,6 @@
 
   // ---- attention patterns ----
   const { tokens, depth, top, groups } = read("data-patterns");
-  const svgName = "http://www.w3.org/2000/svg";
-  const tip = document.getElementById("tip");
-  const share = (weight) => (weight / 1000).toFixed(3);
   const weightAt = (group, map, q, k) => groups[group].weights[map][(q * (q + 1)) / 2 + k];
   const token = (i) => `“${tokens[i]}” at position ${i}, depth ${depth[i]}`;
 
@@ -76,43 +73,18 @@
     ];
     return lines.join("\n").trim();
   };
-  const cellAt = (svg, event) => {
-    const at = new DOMPoint(event.clientX, event.clientY).matrixTransform(svg.getScreenCTM().inverse());
-    const [q, k] = [Math.floor(at.y), Math.floor(at.x)];
-    return q >= 0 && q < tokens.length && k >= 0 && k <= q ? [q, k] : null;
-  };
-  const mark = (svg, cell) => {
-    let box = svg.querySelector(".cursor");
-    if (!cell) return box && box.remove();
-    if (!box) {
-      box = svg.appendChild(document.createElementNS(svgName, "rect"));
-      box.setAttribute("class", "cursor");
-      box.setAttribute("width", 1);
-      box.setAttribute("height", 1);
-    }
-    box.setAttribute("y", cell[0]);
-    box.setAttribute("x", cell[1]);
-  };
-  const place = (event) => {
-    const [width, height] = [tip.offsetWidth, tip.offsetHeight];
-    tip.style.left = Math.max(4, Math.min(event.clientX + 16, innerWidth - width - 8)) + "px";
-    tip.style.top = (event.clientY + 20 + height > innerHeight ? event.clientY - height - 14 : event.clientY + 20) + "px";
-  };
-
   for (const box of document.querySelectorAll(".group")) {
     const maps = [...box.querySelectorAll(".open")];
     const leave = () => {
-      tip.hidden = true;
-      maps.forEach((map) => mark(map.firstElementChild, null));
+      hideTip();
+      unmark(box, "cursor");
     };
     box.addEventListener("pointermove", (event) => {
       const button = event.target.closest(".open");
-      const cell = button && cellAt(button.firstElementChild, event);
+      const cell = button && cellAt(button.firstElementChild, event, tokens.length);
       if (!cell) return leave();
-      tip.textContent = describe(+button.dataset.group, +button.dataset.map, ...cell);
-      tip.hidden = false;
-      place(event);
-      maps.forEach((map) => mark(map.firstElementChild, cell)); // the same cell in all seeds
+      showTip(describe(+button.dataset.group, +button.dataset.map, ...cell), event);
+      maps.forEach((map) => mark(map.firstElementChild, "cursor", ...cell)); // the same cell in all seeds
     });
     box.addEventListener("pointerleave", leave);
     box.addEventListener("click", (event) => {
@@ -127,7 +99,7 @@
   let shown = null; // the button whose map is shown
   let cell = [tokens.length - 1, tokens.length - 1];
   const tell = () => {
-    mark(stage.firstElementChild, cell);
+    mark(stage.firstElementChild, "cursor", ...cell);
     said.textContent = describe(+shown.dataset.group, +shown.dataset.map, ...cell);
   };
   const show = (button) => {
@@ -152,7 +124,7 @@
   viewer.addEventListener("close", () => shown.focus());
   viewer.addEventListener("click", (event) => event.target === viewer && viewer.close()); // the backdrop
   stage.addEventListener("pointermove", (event) => {
-    const found = cellAt(stage.firstElementChild, event);
+    const found = cellAt(stage.firstElementChild, event, tokens.length);
     if (found) (cell = found), tell();
   });
   stage.addEventListener("keydown", (event) => {

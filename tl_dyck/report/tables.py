@@ -1,9 +1,9 @@
-"""The tables of a report: reported beside measured, and every run."""
+"""The tables of a study's page: reported beside measured, and every run."""
 
 from __future__ import annotations
 
-from tl_dyck.report.figures import good_statuses, percent
-from tl_dyck.report.markup import Html, element, table
+from tl_dyck.report.figures import good_statuses
+from tl_dyck.report.markup import Html, element, percent, table
 from tl_dyck.studies import Study
 from tl_dyck.studies.results import RECALLED_VARIATION
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import final
 
 from tl_dyck.files import CorruptFileError
+from tl_dyck.registry import unknown_name
 from tl_dyck.runs.results import load_results
+from tl_dyck.runs.spec import SweepError
 from tl_dyck.runs.store import Store
 
 __all__ = ["SavedModel", "find_models"]
@@ -28,17 +31,24 @@ class SavedModel:
     name: str
 
 
-def find_models(folder: str | Path) -> list[SavedModel]:
+def find_models(folder: str | Path, only: Mapping[str, str] | None = None) -> list[SavedModel]:
     """The saved models of a folder: itself, those of a sweep (a study, say) in its order, or those below it.
+
+    Args:
+        folder: of a model, of a sweep, or of whatever holds models.
+        only: of a sweep, parameters and what they must be, as text: ``{"model": "gpt", "seed": "3"}``.
 
     Raises:
         CorruptFileError: there are none.
+        SweepError: there is no such parameter, or the folder is not a sweep's.
     """
     path = Path(folder)
+    if (path / "sweep.json").exists():
+        return _of_sweep(path, only or {})
+    if only:
+        raise SweepError(f"{str(path)!r} is not a sweep's: there are no {', '.join(only)} to choose by")
     if (path / "config.json").exists():
         found = [path]
-    elif (path / "sweep.json").exists():
-        return _of_sweep(path)
     else:
         found = sorted({config.parent for config in path.rglob("config.json")}, key=_natural)
     if not found:
@@ -48,14 +58,21 @@ def find_models(folder: str | Path) -> list[SavedModel]:
     while any(part[:common] != parts[0][:common] for part in parts):
         common -= 1
     if len(found) == 1:
+        record = path.with_suffix(".json")
+        if record.is_file() and (path.parents[2] / "sweep.json").exists():
+            return [model for model in _of_sweep(path.parents[2], {}) if model.folder.name == path.name]
         common = max(0, len(parts[0]) - 2)
     return [SavedModel(place, "-".join(part[common:])) for place, part in zip(found, parts, strict=True)]
 
 
-def _of_sweep(path: Path) -> list[SavedModel]:
+def _of_sweep(path: Path, only: Mapping[str, str]) -> list[SavedModel]:
     store = Store.open(path)
     sweep, _ = store.plan()
     results = load_results(path, failures=False)
+    for name, value in only.items():
+        if name not in results:
+            raise SweepError(str(unknown_name("parameter", name, list(map(str, results)))))
+        results = results[results[name].astype(str) == value]
     shown = ["group"] if "group" in results else [name for name in sweep.axes if name in results] or ["model"]
     found = []
     for row in results.to_dict("records"):
@@ -64,7 +81,8 @@ def _of_sweep(path: Path) -> list[SavedModel]:
             words = [str(row[name]) for name in shown if row.get(name) is not None]
             found.append(SavedModel(place, "-".join([*words, f"seed-{row['seed']}"])))
     if not found:
-        raise CorruptFileError(f"the runs in {str(path)!r} kept no models")
+        asked = "".join(f", {name} {value}" for name, value in only.items())
+        raise CorruptFileError(f"the runs in {str(path)!r} kept no models{asked}")
     return found
 
 

@@ -12,12 +12,21 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from tl_dyck.language import DyckLanguage
+from tl_dyck.report.heatmap import color_bar, heat_map
 from tl_dyck.report.markup import Html, element
-from tl_dyck.report.patterns import color_bar, heat_map
 from tl_dyck.report.widgets.frame import Widget, note
 from tl_dyck.report.widgets.strings import Text, UnreadableTextError, strip, text_of, token_texts
 
-__all__ = ["attention", "attention_seeds", "before_after", "figure_of", "thousandths"]
+__all__ = [
+    "String",
+    "attention",
+    "attention_seeds",
+    "before_after",
+    "chosen",
+    "figure_of",
+    "read_attention",
+    "thousandths",
+]
 
 _MOST_MAPS = 64
 
@@ -55,8 +64,8 @@ def attention(
         UnreadableTextError: too long a string, or too many patterns.
         ValueError: no such layer or head, or attention that also looks ahead.
     """
-    string, patterns = _read(model, text, language)
-    layers, heads = _chosen("layer", layer, patterns.shape[0]), _chosen("head", head, patterns.shape[1])
+    string, patterns = read_attention(model, text, language)
+    layers, heads = chosen("layer", layer, patterns.shape[0]), chosen("head", head, patterns.shape[1])
     several = patterns.shape[1] > 1
     maps = [
         (f"layer {at}" + (f", head {which}" if several else ""), 0, patterns[at, which])
@@ -92,7 +101,7 @@ def attention_seeds(
         raise UnreadableTextError("there is no model to look at; give at least one")
     maps, strings = [], []
     for name, model in named.items():
-        string, patterns = _read(model, text, language)
+        string, patterns = read_attention(model, text, language)
         strings.append(string)
         maps.append((name, 0, _one(patterns, layer, head)))
     odd = [name for name, string in zip(named, strings, strict=True) if string.ids != strings[0].ids]
@@ -136,7 +145,7 @@ def before_after(
     models = (model, model if after is None else after)
     strings, maps = [], []
     for index, (name, each, text) in enumerate(zip(("before", "after"), models, (text_a, text_b), strict=True)):
-        string, patterns = _read(each, text, language)
+        string, patterns = read_attention(each, text, language)
         strings.append(string)
         maps.append((f"{name}{_prediction(each, string)}", index, _one(patterns, layer, head)))
     links = _links(strings[0], strings[1])
@@ -202,7 +211,7 @@ def figure_of(name: str, string: Text, which: int, index: int, pattern: Pattern)
     )
 
 
-def _read(
+def read_attention(
     model: Any, text: String, language: DyckLanguage | None
 ) -> tuple[Text, Float[np.ndarray, "layer head query key"]]:
     """A string and all patterns on it, from one forward pass."""
@@ -219,12 +228,17 @@ def _read(
 
 
 def _one(patterns: Float[np.ndarray, "layer head query key"], layer: int, head: int) -> Pattern:
-    (at,), (which,) = _chosen("layer", layer, patterns.shape[0]), _chosen("head", head, patterns.shape[1])
+    (at,), (which,) = chosen("layer", layer, patterns.shape[0]), chosen("head", head, patterns.shape[1])
     found: Pattern = patterns[at, which]
     return found
 
 
-def _chosen(what: str, number: int | None, n: int) -> list[int]:
+def chosen(what: str, number: int | None, n: int) -> list[int]:
+    """The layers or heads that are meant; None for all.
+
+    Raises:
+        ValueError: there is no such one.
+    """
     if number is None:
         return list(range(n))
     if not -n <= number < n:

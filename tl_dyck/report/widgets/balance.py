@@ -9,8 +9,8 @@ import numpy as np
 from jaxtyping import Float
 
 from tl_dyck.language import DyckLanguage
+from tl_dyck.report.heatmap import SHADES
 from tl_dyck.report.markup import Html, element
-from tl_dyck.report.patterns import SHADES
 from tl_dyck.report.widgets.frame import Widget, note
 
 __all__ = ["balance_heatmap"]

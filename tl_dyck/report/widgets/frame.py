@@ -25,13 +25,15 @@ class Widget:
         title: what it shows.
         height: of the frame in a notebook, in pixels; what does not fit is scrolled to.
         body: the content, as markup.
-        data: what the script reads.
+        data: what the scripts read.
+        scripts: what runs in the page; none for the widgets' own.
     """
 
     title: str
     height: int
     body: Child = field(repr=False)
     data: dict[str, Any] = field(repr=False)
+    scripts: tuple[str, ...] = field(default=(), repr=False)
 
     def __repr__(self) -> str:
         return f"Widget({self.title!r}, {len(self.html.encode()) / 1e6:.2f} MB)"
@@ -39,15 +41,15 @@ class Widget:
     @property
     def html(self) -> str:
         """The whole page."""
-        script = asset("widgets/widgets.js")
+        scripts = self.scripts or (asset("shared.js") + asset("widgets/widgets.js"),)
         body = element(
             "body",
             element("main", element("h1", self.title), self.body),
             element("div", id="tip", hidden=True),
             json_block("data", self.data),
-            Html(f"<script>{script}</script>"),
+            [Html(f"<script>{script}</script>") for script in scripts],
         )
-        return shell(self.title, body, [script], asset("widgets/widgets.css"))
+        return shell(self.title, body, scripts, asset("widgets/widgets.css"))
 
     def _repr_html_(self) -> str:
         # a sandbox without allow-same-origin: whatever the page does, it cannot reach the notebook

@@ -11,8 +11,8 @@ from jaxtyping import Int
 from torch import Tensor
 
 from tl_dyck.language import DyckLanguage
+from tl_dyck.report.heatmap import color_bar
 from tl_dyck.report.markup import Html, element
-from tl_dyck.report.patterns import color_bar
 from tl_dyck.report.widgets.attending import figure_of, thousandths
 from tl_dyck.report.widgets.certificates import output_names, rnn_language
 from tl_dyck.report.widgets.frame import Widget, note

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from tl_dyck.language import DyckLanguage
 from tl_dyck.language.dyck import BOS_STRING
+from tl_dyck.report.heatmap import Patterns, token_label
 from tl_dyck.report.markup import Html, element
-from tl_dyck.report.patterns import Patterns, token_label
 
 __all__ = ["N_COLORS", "Text", "UnreadableTextError", "arcs", "strip", "text_of", "token_texts", "words"]
 

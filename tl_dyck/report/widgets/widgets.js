@@ -1,9 +1,6 @@
-"use strict";
 (() => {
+  const { share, showTip, hideTip, cellAt, mark, unmark } = shared;
   const { strings, maps, links, new: added, steps } = JSON.parse(document.getElementById("data").textContent);
-  const svgName = "http://www.w3.org/2000/svg";
-  const tip = document.getElementById("tip");
-  const share = (weight) => (weight / 1000).toFixed(3);
   const weightAt = (map, q, k) => maps[map].weights[(q * (q + 1)) / 2 + k];
   const token = (string, i) => {
     const depth = strings[string].depth;
@@ -17,14 +14,6 @@
   };
 
   // ---- the tip ----
-  const showTip = (text, event) => {
-    tip.textContent = text;
-    tip.hidden = false;
-    const [width, height] = [tip.offsetWidth, tip.offsetHeight];
-    tip.style.left = Math.max(4, Math.min(event.clientX + 16, innerWidth - width - 8)) + "px";
-    tip.style.top = Math.max(4, event.clientY + 20 + height > innerHeight ? event.clientY - height - 14 : event.clientY + 20) + "px";
-  };
-  const hideTip = () => (tip.hidden = true);
   for (const box of document.querySelectorAll("[data-tip]")) {
     box.addEventListener("pointermove", (event) => showTip(box.dataset.tip, event));
     box.addEventListener("pointerleave", hideTip);
@@ -35,17 +24,6 @@
   const figures = [...document.querySelectorAll("[data-map]")];
   const chosen = strings.map((string) => string.tokens.length - 1);
   let active = strings.map((_, index) => maps.findIndex((map) => map.string === index));
-  const rect = (svg, name, q, k, width) => {
-    let box = svg.querySelector("." + name);
-    if (!box) {
-      box = svg.appendChild(document.createElementNS(svgName, "rect"));
-      box.setAttribute("class", name);
-      box.setAttribute("height", 1);
-    }
-    box.setAttribute("y", q);
-    box.setAttribute("x", k);
-    box.setAttribute("width", width);
-  };
   const partner = (from, i, to) => (from === to || !links ? i : links[from][i]);
   const tell = (map, q) => {
     const { tokens, top } = strings[maps[map].string];
@@ -83,7 +61,7 @@
     slider.setAttribute("aria-valuetext", token(index, q));
     for (const figure of figures) {
       if (+figure.dataset.string !== index) continue;
-      rect(figure.querySelector(".map"), "row", q, 0, q + 1);
+      mark(figure.querySelector(".map"), "row", q, 0, q + 1);
       figure.querySelector(".tells").textContent = tell(+figure.dataset.map, q);
     }
     if (steps) drawStep(q);
@@ -116,14 +94,9 @@
   };
 
   // ---- maps: the same cell in all of them ----
-  const cellAt = (svg, event, n) => {
-    const at = new DOMPoint(event.clientX, event.clientY).matrixTransform(svg.getScreenCTM().inverse());
-    const [q, k] = [Math.floor(at.y), Math.floor(at.x)];
-    return q >= 0 && q < n && k >= 0 && k <= q ? [q, k] : null;
-  };
-  const unmark = () => {
+  const leave = () => {
     hideTip();
-    document.querySelectorAll(".cell-at").forEach((box) => box.remove());
+    unmark(document, "cell-at");
   };
   const describe = (map, q, k) => {
     const { string, name } = maps[map];
@@ -145,19 +118,19 @@
     const svg = figure.querySelector(".map");
     const point = (event) => {
       const cell = cellAt(svg, event, strings[string].tokens.length);
-      if (!cell) return unmark();
+      if (!cell) return leave();
       const [q, k] = cell;
       if (active[string] !== map || chosen[string] !== q) (active[string] = map), choose(string, q);
-      unmark();
+      unmark(document, "cell-at");
       for (const each of figures) {
         const [i, j] = [partner(string, q, +each.dataset.string), partner(string, k, +each.dataset.string)];
-        if (i >= 0 && j >= 0 && j <= i) rect(each.querySelector(".map"), "cell-at", i, j, 1);
+        if (i >= 0 && j >= 0 && j <= i) mark(each.querySelector(".map"), "cell-at", i, j);
       }
       showTip(describe(map, q, k), event);
     };
     svg.addEventListener("pointermove", point);
     svg.addEventListener("pointerdown", point);
-    svg.addEventListener("pointerleave", unmark);
+    svg.addEventListener("pointerleave", leave);
   }
 
   // ---- an RNN's steps ----

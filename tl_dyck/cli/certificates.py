@@ -1,16 +1,13 @@
-"""Exports and certificates, as text: what ``tl-dyck export`` and ``tl-dyck certify`` print and write."""
+"""What ``tl-dyck certify`` reads, and certificates as text."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, final
+from typing import Any
 
 import numpy as np
-import typer
-from rich.progress import track
 from rich.text import Text
 
 from tl_dyck.certify import (
@@ -18,144 +15,48 @@ from tl_dyck.certify import (
     Certificate,
     CertifyError,
     Edit,
+    PerturbationSpace,
     Resources,
-    certify_each,
     load_synonyms,
     parse_space,
     substitution_table,
 )
-from tl_dyck.files import CorruptFileError, ensure_folder, read_text, saved_runs, write_json
+from tl_dyck.cli.terminal import console, say_note, table
+from tl_dyck.files import CorruptFileError, read_text
 from tl_dyck.language import DyckLanguage
-from tl_dyck.report.terminal import console, say_note, say_path, table
-from tl_dyck.rnn import RNNConfig, export_rnn, load_rnn, save
+from tl_dyck.rnn import RNNConfig, export_rnn, load_rnn
 from tl_dyck.rnn.artefact import CONFIG_FILE
 from tl_dyck.rnn.text import text_to_tokens
 
-__all__ = ["Question", "say_certificates", "say_export"]
+__all__ = ["as_json", "load_any", "load_one_model", "read_lines", "read_rows", "read_space", "say_certificates"]
 
 _STYLES = {"certified": "green", "falsified": "red", "unknown": "yellow"}
-
-
-def say_export(checkpoint: Path, out: Path, onnx_length: int | None) -> None:
-    """Export a saved one-layer model, and say what was written.
-
-    Args:
-        checkpoint: folder of a model or of a finished run.
-        out: folder to write.
-        onnx_length: also write the ONNX network for strings of this many tokens, BOS included.
-
-    Raises:
-        CorruptFileError: the folder holds no model, or several.
-        UnsupportedModelError: the model has no two-layer RNN.
-        MissingOnnxError: ONNX is wanted, and not installed.
-    """
-    rnn = export_rnn(_load_model(checkpoint))
-    if onnx_length is not None:
-        from tl_dyck.rnn.onnx import save_onnx  # before anything is written: it may not be installed
-
-        save_onnx(rnn, ensure_folder(out) / f"network-{onnx_length}.onnx", onnx_length)
-    save(rnn, out)
-    config, numbers = rnn.config, sum(weight.numel() for weight in rnn.weights.values())
-    mlp = f"{config.act_fn} MLP of {config.d_mlp}" if config.mlp else "no MLP"
-    say_note(
-        f"{config.model_name}: {config.n_heads} head{'s' * (config.n_heads > 1)}, width {config.d_model}, {mlp}, "
-        f"{numbers:,} weights; layer 1 carries {'nothing' if config.state == 'none' else config.state}. "
-        "Compared with the model on random strings: equal."
-    )
-    say_path("RNN", out)
-
-
-@final
-@dataclass(frozen=True, kw_only=True)
-class Question:
-    """What is asked of each string; fields are the options of ``tl-dyck certify``."""
-
-    space: str
-    target: str | None = None
-    certifier: str = "exact"
-    synonyms: Path | None = None
-    k: int | None = None
-    delete: str | None = None
-    insert: str | None = None
-    time_limit: float = 10.0
-    tight: bool = False
-
-
-def say_certificates(
-    source: Path, texts: Sequence[str], file: Path | None, question: Question, out: Path | None, n_jobs: int
-) -> None:
-    """Certify texts, print what came of it, and write it as JSON if wanted.
-
-    Ctrl-C ends it early: what is done by then is printed and written.
-
-    Args:
-        source: folder of an exported RNN, of a model, or of a finished run. With a model, counterexamples are
-            confirmed by the model itself.
-        texts: strings to certify.
-        file: more of them, one a line; a target may follow after a tab.
-        question: what to ask.
-        out: file to write.
-        n_jobs: worker processes.
-
-    Raises:
-        CertifyError, RNNTextError, SpaceError: a string, target or space that cannot be; says which.
-    """
-    model, config, language = _load(source)
-    rows = [(text, question.target) for text in texts] + (_lines(file, question.target) if file else [])
-    if not rows:
-        raise CertifyError("no strings: give --text, or --file with one string a line.")
-    strings = [_numbered(index, len(rows), text_to_tokens, config, text) for index, (text, _) in enumerate(rows)]
-    targets = [None if target is None else _target(config, target) for _, target in rows]
-    space = parse_space(question.space, **_resources(config, language, question))
-    certificates = certify_each(
-        model,
-        strings,
-        targets,
-        space,
-        question.certifier,
-        time_limit=question.time_limit,
-        tight=question.tight,
-        n_jobs=n_jobs,
-    )
-    done: list[Certificate] = []
-    stopped = False
-    try:
-        for certificate in track(
-            certificates, "certifying", total=len(rows), transient=True, disable=len(rows) == 1, console=console()
-        ):
-            done.append(certificate)  # one by one, so that an interrupt loses nothing
-    except KeyboardInterrupt:
-        stopped = True
-    if len(rows) == 1 and done:
-        _say_one(config, done[0])
-    elif done:
-        _say_many(config, done)
-    if out is not None:
-        write_json(out, [_as_json(config, certificate) for certificate in done])
-        say_path("Certificates", out)
-    if stopped:
-        say_note(f"stopped after {len(done)} of {len(rows)} strings")
-        raise typer.Exit(130)
 
 
 # --- reading ----------------------------------------------------------------------------------------------------------
 
 
-def _load_model(folder: Path) -> Any:
-    runs = saved_runs(folder)
-    if len(runs) > 1:
-        raise CorruptFileError(f"{str(folder)!r} holds {len(runs)} runs; name one, such as {str(runs[0])!r}")
+def load_one_model(folder: Path) -> Any:
+    """The only model of a folder.
+
+    Raises:
+        CorruptFileError: the folder holds no model, or several.
+    """
     from tl_dyck.models import load_model
+    from tl_dyck.runs.saved import find_models
 
-    return load_model(runs[0], device="cpu")
+    found = find_models(folder)
+    if len(found) > 1:
+        raise CorruptFileError(f"{str(folder)!r} holds {len(found)} models; name one, such as {str(found[0].folder)!r}")
+    return load_model(found[0].folder, device="cpu")
 
 
-def _load(source: Path) -> tuple[Any, RNNConfig, DyckLanguage | None]:
+def load_any(source: Path) -> tuple[Any, RNNConfig, DyckLanguage | None]:
     """A model or an RNN, its description, and the bracket language if there is one."""
     if (source / CONFIG_FILE).exists():
         rnn = load_rnn(source)
         return rnn, rnn.config, _language(rnn.config)
-    model = _load_model(source)
+    model = load_one_model(source)
     return model, export_rnn(model).config, model.cfg.language
 
 
@@ -166,13 +67,26 @@ def _language(config: RNNConfig) -> DyckLanguage | None:
     return DyckLanguage(config.n_types, config.max_depth)
 
 
-def _lines(file: Path, target: str | None) -> list[tuple[str, str | None]]:
+def read_lines(file: Path, target: str | None) -> list[tuple[str, str | None]]:
+    """Strings, one a line, and their targets, which may follow after a tab; `target` where none does."""
     rows = []
     for line in read_text(file).splitlines():
         text, tab, wanted = line.partition("\t")
         if text.strip():
             rows.append((text.strip(), wanted.strip() if tab and wanted.strip() else target))
     return rows
+
+
+def read_rows(config: RNNConfig, rows: Sequence[tuple[str, str | None]]) -> tuple[list[list[int]], list[int | None]]:
+    """Strings and targets as tokens.
+
+    Raises:
+        CertifyError: one that cannot be; of several strings the message names which.
+    """
+    if not rows:
+        raise CertifyError("no strings: give --text, or --file with one string a line.")
+    strings = [_numbered(index, len(rows), text_to_tokens, config, text) for index, (text, _) in enumerate(rows)]
+    return strings, [None if target is None else _target(config, target) for _, target in rows]
 
 
 def _numbered(index: int, of: int, read: Any, *arguments: Any) -> Any:
@@ -192,28 +106,41 @@ def _target(config: RNNConfig, text: str) -> int:
     raise CertifyError(f"target {text!r} is neither a symbol that the model predicts nor the number of a logit.")
 
 
-def _resources(config: RNNConfig, language: DyckLanguage | None, question: Question) -> dict[str, Any]:
-    """What the space's text cannot say; only what it asks for is looked up."""
-    names = {part.partition(":")[0].strip() for part in question.space.split(",")}
+def read_space(
+    text: str,
+    config: RNNConfig,
+    language: DyckLanguage | None,
+    *,
+    synonyms: Path | None,
+    k: int | None,
+    delete: str | None,
+    insert: str | None,
+) -> PerturbationSpace:
+    """A space of edits, with what its text cannot say; only what it asks for is looked up.
+
+    Raises:
+        CertifyError, SpaceError: a space that cannot be, or something that it needs is missing.
+    """
+    named = {part.partition(":")[0].strip() for part in text.split(",")}
     found: dict[str, Any] = {"language": language}
-    if "sub" in names and question.synonyms is not None:
-        found["substitutes"] = substitution_table(load_synonyms(question.synonyms), _alphabet(config), question.k)
-    if "del" in names:
-        found["deletable"] = _deletable(config, question.delete)
-    if "ins" in names and question.insert is not None:
+    if "sub" in named and synonyms is not None:
+        found["substitutes"] = substitution_table(load_synonyms(synonyms), _alphabet(config), k)
+    if "del" in named:
+        found["deletable"] = _deletable(config, delete)
+    if "ins" in named and insert is not None:
         found["insertions"] = [
-            text_to_tokens(config, text, prepend_bos=False) for text in question.insert.split(",") if text.strip()
+            text_to_tokens(config, each, prepend_bos=False) for each in insert.split(",") if each.strip()
         ]
-    if "sub" in names and question.synonyms is None:
+    if "sub" in named and synonyms is None:
         raise CertifyError('"sub" needs synonyms: give --synonyms FILE, a JSON object from word to list of words.')
-    if "ins" in names and question.insert is None:
+    if "ins" in named and insert is None:
         raise CertifyError('"ins" needs strings to insert: give --insert TEXTS, with commas between.')
-    if "pairs" in names and language is None:
+    if "pairs" in named and language is None:
         raise CertifyError(
             '"pairs" needs the bracket language, which this RNN does not carry (only those with a depth counter do); '
             "certify the model's own folder instead of the exported one."
         )
-    return {field: value for field, value in found.items() if field in Resources.__dataclass_fields__}
+    return parse_space(text, **{name: value for name, value in found.items() if name in Resources.__dataclass_fields__})
 
 
 def _deletable(config: RNNConfig, words: str | None) -> list[int]:
@@ -239,6 +166,14 @@ def _alphabet(config: RNNConfig) -> tuple[str, ...]:
 
 
 # --- showing ----------------------------------------------------------------------------------------------------------
+
+
+def say_certificates(config: RNNConfig, certificates: Sequence[Certificate], n: int) -> None:
+    """One in full, or several in a table; `n` is how many were asked for."""
+    if n == 1 and certificates:
+        _say_one(config, certificates[0])
+    elif certificates:
+        _say_many(config, certificates)
 
 
 def _say_one(config: RNNConfig, certificate: Certificate) -> None:
@@ -327,7 +262,8 @@ def _logit_name(config: RNNConfig, index: int) -> str:
     return _symbol(config, index) if config.d_vocab_out == config.d_vocab else str(index)
 
 
-def _as_json(config: RNNConfig, certificate: Certificate) -> dict[str, Any]:
+def as_json(config: RNNConfig, certificate: Certificate) -> dict[str, Any]:
+    """A certificate with its strings as text too."""
     plain = certificate.to_dict()
     texts = {"text": _text(config, certificate.tokens), "target_text": _logit_name(config, certificate.target)}
     if certificate.worst is not None:

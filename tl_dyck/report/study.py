@@ -1,26 +1,50 @@
-"""The parts of a report in words: lead, findings, what surrounds a figure, how it was made."""
+"""The page of a study: its figures and tables, and the parts in words: lead, findings, how it was made."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from typing import Any
 
+from tl_dyck.report.certificates import certificate_figures
 from tl_dyck.report.commands import report_command, seed_text, study_command
-from tl_dyck.report.figures import Figure, good_statuses, percent
-from tl_dyck.report.markup import Html, csv_link, element, table
-from tl_dyck.report.patterns import Patterns, heat_map, striking_pair
+from tl_dyck.report.figures import figures, good_statuses
+from tl_dyck.report.heads import ablation_figures
+from tl_dyck.report.heatmap import Patterns, heat_map
+from tl_dyck.report.markup import Html, element, percent
+from tl_dyck.report.page import document, figure_section
+from tl_dyck.report.patterns import pattern_figure, read_patterns, striking_pair
+from tl_dyck.report.tables import recalled_table, run_table
 from tl_dyck.studies import Study, findings
 from tl_dyck.studies.findings import Finding
 
-__all__ = ["about", "figure_section", "lead", "summary", "versions", "viewer"]
+__all__ = ["study_page"]
 
 _TEXT_LIMIT = 450  # characters of a finding, and how many are shown of a longer one
 _TEXT_BEGINNING = 230
-_TABLE_LIMIT = 120  # rows; longer data is in the CSV file alone
 
 
-def lead(study: Study) -> Html:
+def study_page(study: Study) -> Html:
+    """The page of a study; the same study gives the same bytes.
+
+    Raises:
+        CorruptFileError: a run's attention patterns are missing or damaged.
+        UnknownNameError: the study's task is not registered here.
+    """
+    patterns = read_patterns(study)
+    made = [pattern_figure(study, patterns), *figures(study), *certificate_figures(study)]
+    made += ablation_figures(study.folder / "ablation")
+    sections = [
+        ("summary", "What was found", _summary(study, patterns)),
+        *((figure.name, figure.title, figure_section(figure)) for figure in made),
+        ("recalled", "Reported and measured", recalled_table(study)),
+        ("runs", "All runs", run_table(study)),
+        ("about", "How this was made", _about(study)),
+    ]
+    title = f"tl_dyck study: {study.config.task}"
+    return document(title, _lead(study), sections, made, _versions(study), patterns.to_json())
+
+
+def _lead(study: Study) -> Html:
     """What was done and why, for who comes from elsewhere."""
     config, models, language = study.config, study.models, study.task.language
     learned = int(models["status"].isin(good_statuses(study)).sum())
@@ -39,7 +63,7 @@ def lead(study: Study) -> Html:
     )
 
 
-def summary(study: Study, patterns: Patterns) -> list[Html | None]:
+def _summary(study: Study, patterns: Patterns) -> list[Html | None]:
     """The findings in words, the three most interesting first, and one example to look at."""
     found = findings(study)
     rest = None
@@ -92,46 +116,7 @@ def _example(study: Study, patterns: Patterns) -> Html | None:
     return element("figure", element("div", maps, class_="pair"), caption, class_="hero")
 
 
-def figure_section(figure: Figure) -> list[Html | None]:
-    """A figure with its reading, how it was measured, its data, and how to make it again."""
-    plots = [
-        element(
-            "div",
-            class_="plot",
-            data_plot=f"{figure.name}-{index}",
-            role="img",
-            aria_label=plot.alt,
-            style=f"height:{plot.layout['height']}px",
-        )
-        for index, plot in enumerate(figure.plots)
-    ]
-    again = element("span", "Make it again: ", element("code", figure.command))
-    return [
-        element("p", figure.reading, class_="reading"),
-        element("div", plots, class_="plots" if len(plots) > 1 else None) if plots else figure.body,
-        element("p", figure.note, class_="note"),
-        element("div", csv_link(figure.data, figure.name), again, class_="tools"),
-        _data_table(figure) if len(figure.data) <= _TABLE_LIMIT else None,
-    ]
-
-
-def _data_table(figure: Figure) -> Html:
-    data = figure.data
-    rows = [[_cell(value) for value in row] for row in data.itertuples(index=False)]
-    numeric = [index for index, column in enumerate(data.columns) if data[column].dtype.kind in "iuf"]
-    columns = [column.replace("_", " ") for column in data.columns]
-    return element(
-        "details", element("summary", "Data table"), table(f"Data: {figure.title}", columns, rows, numeric=numeric)
-    )
-
-
-def _cell(value: Any) -> str:
-    if value is None or value != value:
-        return "–"
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
-
-
-def about(study: Study) -> list[Html]:
+def _about(study: Study) -> list[Html]:
     """How to make everything again, and what the numbers mean."""
     config = study.config
     return [
@@ -160,7 +145,7 @@ def _again(study: Study) -> list[Html]:
     return [element("p", "Train and measure again:"), element("pre", element("code", code), tabindex="0")]
 
 
-def versions(study: Study) -> Html:
+def _versions(study: Study) -> Html:
     """Versions, machine, seeds."""
     facts = study.summary["environment"]
     packages = ", ".join(f"{name} {version}" for name, version in facts["versions"].items())
@@ -172,28 +157,3 @@ def versions(study: Study) -> Html:
         "Training": f"{study.models['seconds'].sum():,.0f} s in all runs together",
     }
     return element("dl", [[element("dt", name), element("dd", value)] for name, value in entries.items()])
-
-
-def viewer() -> Html:
-    """The dialog in which one map is shown large; the page's script fills it."""
-    buttons = [
-        element("button", text, type="button", id=f"viewer-{name}")
-        for name, text in (("previous", "Previous seed"), ("next", "Next seed"), ("close", "Close"))
-    ]
-    stage = element(
-        "div",
-        id="viewer-map",
-        tabindex="0",
-        role="application",
-        aria_labelledby="viewer-title",
-        aria_describedby="viewer-cell",
-    )
-    return element(
-        "dialog",
-        element("div", element("h2", id="viewer-title"), buttons, class_="head"),
-        stage,
-        element("p", id="viewer-cell", aria_live="polite"),
-        element("p", "Arrow keys move from cell to cell.", class_="note"),
-        id="viewer",
-        aria_labelledby="viewer-title",
-    )

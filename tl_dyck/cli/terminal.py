@@ -1,4 +1,4 @@
-"""The results of a study, in a terminal of 80 columns.
+"""Tables, notes and paths in a terminal of 80 columns.
 
 What users named is text, never rich's markup: ``[[]]`` is a bracket string, not a style; see `tl_dyck.screen`.
 """
@@ -7,40 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
 from tl_dyck.screen import console, visible
 
-if TYPE_CHECKING:
-    from tl_dyck.studies import Study
-
-__all__ = ["console", "say_note", "say_path", "say_study", "table"]
-
-_MEASURES = (("accuracy", ".1%"), ("long_accuracy", ".1%"), ("entropy_gap", ".3f"))
-
-
-def say_study(study: Study, path: Path) -> None:
-    """Print the three most interesting findings, a small table, and where the report is."""
-    from tl_dyck.studies import findings  # brings TransformerLens, which other commands do without
-
-    out = console()
-    out.print()
-    for number, finding in enumerate(findings(study)[:3], start=1):
-        out.print(Text(f"{number}. {finding.title}", style="bold"))
-        out.print(Padding(Text(finding.text), (0, 0, 1, 3)))
-    rows = table("family", "learned", "accuracy", "at length", "entropy gap", "variation", right=range(1, 6))
-    variation = study.variation.groupby("family", sort=False)["variation"].max().to_dict()
-    for family, facts in study.summary["families"].items():
-        cells = [f"{facts[name]['mean']:{form}}" if name in facts else "–" for name, form in _MEASURES]
-        cells.append(f"{variation[family]:.2f}" if family in variation else "–")
-        rows.add_row(Text(family), f"{facts['reached']} of {facts['n']}", *cells)
-    out.print(rows)
-    say_note("Means over seeds. entropy gap: nats per token; variation: of attention, in the layer that varies most.")
-    say_path("Report", path)
+__all__ = ["console", "say_note", "say_path", "table"]
 
 
 class _Table(Table):

@@ -3,62 +3,30 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pandas as pd
-from rich.text import Text
 
-from tl_dyck.files import ensure_folder, write_bytes
 from tl_dyck.report.markup import Html, csv_link, element, table
-from tl_dyck.report.page import document
-from tl_dyck.report.reproduced import reproduce_command, reproduced_figures
-from tl_dyck.report.sections import figure_section
-from tl_dyck.report.terminal import console, say_note, say_path
-from tl_dyck.report.terminal import table as lines_table
+from tl_dyck.report.page import document, figure_section
+from tl_dyck.report.paper_figures import paper_figures, reproduce_command
 from tl_dyck.studies.paper import VERDICTS, Reproduction
 
-__all__ = ["claims_markdown", "say_reproduction", "write_reproduction"]
+__all__ = ["claims_markdown", "paper_page", "tally"]
 
 
-def write_reproduction(done: Reproduction, path: str | Path | None = None) -> Path:
-    """Write a reproduction as one self-contained HTML file: no network, scripts inlined once; and claims.md beside it.
-
-    Args:
-        done: from `reproduce` or `load_reproduction`.
-        path: of the file; None for ``reproduce.html`` in its folder.
-
-    Returns:
-        The path.
+def paper_page(done: Reproduction) -> Html:
+    """The page of a reproduction.
 
     Raises:
         CorruptFileError: a model's patterns are missing or damaged.
-        OSError: the file cannot be written.
     """
-    target = done.folder / "reproduce.html" if path is None else Path(path)
-    if target.is_dir():
-        raise IsADirectoryError(f"{str(target)!r} is a folder; name a file, such as {str(target / 'reproduce.html')!r}")
-    made = reproduced_figures(done)
+    made = paper_figures(done)
     sections = [
-        ("claims", "Every claim", claims_section(done)),
+        ("claims", "Every claim", _claims(done)),
         *((figure.name, figure.title, figure_section(figure)) for figure in made),
         ("about", "How this was made", _about(done)),
     ]
-    page = document("Wen et al. 2023, reproduced", _lead(done), sections, made, _versions(done))
-    ensure_folder(target.parent)
-    write_bytes(target, page.encode())
-    write_bytes(target.with_name("claims.md"), claims_markdown(done).encode())
-    return target
-
-
-def say_reproduction(done: Reproduction, path: Path) -> None:
-    """Print one line per claim, and where the page is."""
-    rows = lines_table("claim", "measured", "verdict", right=(1,))
-    for claim in done.claims.itertuples():
-        verdict = Text(claim.verdict, style="" if claim.verdict.startswith("reproduced") else "yellow")
-        rows.add_row(Text(claim.name), Text(claim.measured), verdict)
-    console().print(rows)
-    say_note(f"{_tally(done.claims)}. Intervals: 95% bootstrap over seeds.")
-    say_path("Report", path)
+    return document("Wen et al. 2023, reproduced", _lead(done), sections, made, _versions(done))
 
 
 def claims_markdown(done: Reproduction) -> str:
@@ -70,8 +38,8 @@ def claims_markdown(done: Reproduction) -> str:
     return "\n".join(lines) + "\n"
 
 
-def claims_section(done: Reproduction) -> list[Html | None]:
-    """The table of claims, for this page or another."""
+def _claims(done: Reproduction) -> list[Html | None]:
+    """The table of claims."""
     rows = []
     for claim in done.claims.itertuples():
         fine = claim.verdict in ("reproduced", "not testable from the text")
@@ -98,14 +66,15 @@ def claims_section(done: Reproduction) -> list[Html | None]:
     )
     meanings = [[element("dt", verdict), element("dd", meaning)] for verdict, meaning in VERDICTS.items()]
     return [
-        element("p", f"{_tally(done.claims)}.", class_="reading"),
+        element("p", f"{tally(done.claims)}.", class_="reading"),
         table(caption, columns, rows, numeric=(1, 2, 3)),
         element("dl", meanings),
         element("div", csv_link(done.claims, "claims"), class_="tools"),
     ]
 
 
-def _tally(claims: pd.DataFrame) -> str:
+def tally(claims: pd.DataFrame) -> str:
+    """How many claims there are, and of which verdict."""
     counts = claims["verdict"].value_counts()
     return f"{len(claims)} claims: " + ", ".join(f"{counts[name]} {name}" for name in VERDICTS if name in counts)
 

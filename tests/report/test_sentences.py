@@ -9,7 +9,8 @@ import torch
 
 from tests.report.pages import read_page
 from tl_dyck.models.text import TextConfig, TextTransformer, build_text_model
-from tl_dyck.report.texts import write_sentences
+from tl_dyck.report import write_report
+from tl_dyck.report.sentences import CertifiedSentences
 from tl_dyck.text import Sentence, certify_sentences, text_space
 
 EVIL = "<script>alert(1)</script>"
@@ -29,7 +30,9 @@ def test_every_sentence_has_its_words_attention_and_edits(model: TextTransformer
     rows = [Sentence(text, label) for label in (0, 1) for text in ("the film good", f"{EVIL} film", "bad")]
     space = text_space("dup:1,sub:1", model.text, {"good": ["bad"], "film": [EVIL]})
     found = certify_sentences(model, rows, space)
-    page = read_page(write_sentences(model, rows, found, tmp_path / "page.html"))
+    results = CertifiedSentences(model=model, sentences=rows, certificates=found, folder=tmp_path)
+    assert write_report(results) == tmp_path / "sentences.html"
+    page = read_page(tmp_path / "sentences.html")
     assert page.find("script") == []
     pictures = page.find("section", class_="sentence")
     assert len(pictures) == len(rows)

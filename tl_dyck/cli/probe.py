@@ -1,57 +1,83 @@
-"""Probes of saved models, as text: what ``tl-dyck probe`` prints."""
+"""``tl-dyck probe``: probes of saved models."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
+import typer
 from rich.text import Text
 
-from tl_dyck.files import saved_runs
-from tl_dyck.models import DyckTransformer, load_model
+from tl_dyck.cli.options import Device, usable_device
+from tl_dyck.cli.terminal import console, say_note, table
 from tl_dyck.probes import list_probes, load_probe
 from tl_dyck.registry import unknown_name
-from tl_dyck.report.terminal import console, say_note, table
-from tl_dyck.tasks import DyckTask
-from tl_dyck.training import load_result
 
-__all__ = ["say_probes"]
+if TYPE_CHECKING:
+    from tl_dyck.models import DyckTransformer
+    from tl_dyck.tasks import DyckTask
+
+__all__ = ["probe"]
 
 _OWN = ("attention_variation", "balance_violation", "stack_likeness")
 
 
-def say_probes(folders: Sequence[Path], probe: str | None, string: str | None, device: str | None) -> None:
-    """Measure saved models and print what was found.
+def probe(
+    checkpoints: Annotated[
+        list[Path],
+        typer.Argument(metavar="CHECKPOINT", help="Folders of saved models, or of several runs.", show_default=False),
+    ],
+    name: Annotated[
+        str | None, typer.Option("--probe", "-p", metavar="NAME", help="One probe only. \\[default: all that apply]")
+    ] = None,
+    string: Annotated[
+        str | None,
+        typer.Option("--string", "-s", metavar="TEXT", help="Measure on this string, not on the probe's own."),
+    ] = None,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=VALUE", help="Of a sweep or study, these only: model=gpt, seed=3. May be repeated."),
+    ] = None,
+    device: Device = None,
+) -> None:
+    """Probe saved models: do their patterns differ, do they look at the stack, are they balanced?"""
+    from tl_dyck.models import load_model
+    from tl_dyck.runs.saved import find_models
 
-    Args:
-        folders: of models, of finished runs, or of several runs (``seed-0``, ``seed-1``, …).
-        probe: name of a probe; None for all that apply.
-        string: what to measure on; None for each probe's own choice.
-        device: of the models.
-
-    Raises:
-        CorruptFileError: a folder holds no model.
-        UnknownNameError: no such probe.
-        DyckStringError: the string is not of a model's language.
-        ValueError: the probe that was asked for does not apply.
-    """
-    if probe is not None and probe not in list_probes():
-        raise unknown_name("probe", probe, list_probes())  # before models are loaded
-    found = [run for folder in folders for run in saved_runs(folder)]
-    models = {str(folder): load_model(folder, device=device) for folder in found}
+    device = usable_device(device)
+    if name is not None and name not in list_probes():
+        raise unknown_name("probe", name, list_probes())  # before models are loaded
+    chosen = dict(_chosen(text) for text in only or ())
+    models = [
+        _Model(saved.name, saved.folder, load_model(saved.folder, device=device))
+        for folder in checkpoints
+        for saved in find_models(folder, chosen)
+    ]
     if string is not None:
-        for model in models.values():
+        for _, _, model in models:
             model.cfg.language.parse(string)
-    if probe in (None, "attention_variation") and (probe or len(models) > 1):
-        _applies(probe, _variation, models, string)
-    if probe in (None, "stack_likeness"):
+    if name in (None, "attention_variation") and (name or len(models) > 1):
+        _applies(name, _variation, models, string)
+    if name in (None, "stack_likeness"):
         _stack(models, string)
-    if probe in (None, "balance_violation"):
-        _applies(probe, _balance, models)
-    for name in list_probes() if probe is None else [probe]:
-        if name not in _OWN:
-            _applies(probe, _other, models, name)
+    if name in (None, "balance_violation"):
+        _applies(name, _balance, models)
+    for other in list_probes() if name is None else [name]:
+        if other not in _OWN:
+            _applies(name, _other, models, other)
+
+
+class _Model(NamedTuple):
+    name: str
+    folder: Path
+    model: DyckTransformer
+
+
+def _chosen(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise ValueError(f"--only {text!r}: give a parameter and its value, such as model=gpt")
+    return name, value
 
 
 def _applies(asked: str | None, say: Any, *arguments: Any) -> None:
@@ -64,11 +90,11 @@ def _applies(asked: str | None, say: Any, *arguments: Any) -> None:
         say_note(f"Not measured: {str(error).rstrip('.')}.\n")
 
 
-def _variation(models: dict[str, DyckTransformer], string: str | None) -> None:
-    languages = {model.cfg.language for model in models.values()}
+def _variation(models: list[_Model], string: str | None) -> None:
+    languages = {model.cfg.language for _, _, model in models}
     if len(languages) > 1:
         raise ValueError("attention variation: the models are of different languages; compare like with like")
-    found = load_probe("attention_variation")(list(models.values()), string)
+    found = load_probe("attention_variation")([model for _, _, model in models], string)
     text = "".join(found.input[1:])
     _title("Attention variation", f"{len(models)} models on {text}")
     rows = table("layer", "variation", "95% interval", "random patterns", right=range(1, 4))
@@ -79,13 +105,13 @@ def _variation(models: dict[str, DyckTransformer], string: str | None) -> None:
     say_note("Squared Frobenius norm of the difference of two patterns; 0: the same pattern.\n")
 
 
-def _stack(models: dict[str, DyckTransformer], string: str | None) -> None:
-    probe, names = load_probe("stack_likeness"), _short(list(models))
+def _stack(models: list[_Model], string: str | None) -> None:
+    measure = load_probe("stack_likeness")
     _title("Stack-likeness", f"on {string}" if string is not None else "on 200 training strings")
     rows = table("model", "layer", "head", "weight", "at closing", "first there", "chance", right=range(1, 7))
-    for name, (folder, model) in zip(names, models.items(), strict=True):
-        data = model.to_tokens(string).cpu() if string is not None else _task(Path(folder), model)
-        found = probe(model, data, language=model.cfg.language)
+    for name, folder, model in models:
+        data = model.to_tokens(string).cpu() if string is not None else _task(folder, model)
+        found = measure(model, data, language=model.cfg.language)
         for layer in range(model.cfg.n_layers):
             for head in range(model.cfg.n_heads):
                 cells = (
@@ -100,9 +126,9 @@ def _stack(models: dict[str, DyckTransformer], string: str | None) -> None:
     say_note("first there: closing brackets whose largest weight is there.\n")
 
 
-def _balance(models: dict[str, DyckTransformer]) -> None:
-    probe = load_probe("balance_violation")
-    found = [(name, probe(model)) for name, model in zip(_short(list(models)), models.values(), strict=True)]
+def _balance(models: list[_Model]) -> None:
+    measure = load_probe("balance_violation")
+    found = [(name, measure(model)) for name, _, model in models]
     _title("Balance violation", "0: balanced, so able to generalise to any length")
     rows = table("model", "balance violation", "largest S/P", right=range(1, 3))
     for name, result in found:
@@ -111,10 +137,10 @@ def _balance(models: dict[str, DyckTransformer]) -> None:
     console().print()
 
 
-def _other(models: dict[str, DyckTransformer], probe: str) -> None:
+def _other(models: list[_Model], probe: str) -> None:
     """A third party's probe: called with one model, shown as it shows itself."""
     _title(probe, "")
-    for name, model in zip(_short(list(models)), models.values(), strict=True):
+    for name, _, model in models:
         console().print(Text.assemble((f"{name}  ", "bold"), repr(load_probe(probe)(model))))
     console().print()
 
@@ -125,18 +151,12 @@ def _title(title: str, rest: str) -> None:
 
 def _task(folder: Path, model: DyckTransformer) -> DyckTask:
     """The task that a run was trained on; for a model alone, complete strings of its language."""
+    from tl_dyck.tasks import DyckTask
+    from tl_dyck.training import load_result
+
     if (folder / "result.json").exists():
         return load_result(folder, device="cpu").task
     language = model.cfg.language
     return DyckTask(
         name="complete strings", n_types=language.n_types, max_depth=language.max_depth, brackets=language.alphabet
     )
-
-
-def _short(folders: list[str]) -> list[str]:
-    """The paths without what they have in common, for narrow terminals."""
-    parts = [Path(folder).resolve().parts for folder in folders]
-    common = 0
-    while all(len(part) > common + 1 for part in parts) and len({part[common] for part in parts}) == 1:
-        common += 1
-    return ["/".join(part[common:]) for part in parts]

@@ -17,12 +17,12 @@ from typer.testing import CliRunner
 import tl_dyck.studies.paper
 from tests.report.pages import Node, read_page
 from tl_dyck.cli import app
+from tl_dyck.cli.reproduce import say_reproduction
 from tl_dyck.intervals import regression
-from tl_dyck.report.reproducing import say_reproduction, write_reproduction
+from tl_dyck.report import write_report
 from tl_dyck.studies.paper import CLAIMS, VERDICTS, Reproduction, Scale, load_reproduction, reproduce
 from tl_dyck.studies.paper import evidence as evidence_module
 from tl_dyck.studies.paper import run as run_module
-from tl_dyck.studies.paper import scales as scales_module
 from tl_dyck.studies.paper.scales import groups_of
 from tl_dyck.training import TrainConfig
 
@@ -51,7 +51,7 @@ def few_groups(scale: Scale) -> list:
 @pytest.fixture(scope="module")
 def done(tmp_path_factory: pytest.TempPathFactory):
     with pytest.MonkeyPatch.context() as patch:
-        for module in (scales_module, evidence_module):
+        for module in (run_module, evidence_module):
             patch.setattr(module, "groups_of", few_groups)
         patch.setattr(run_module, "CLAIMS", [claim for claim in CLAIMS if claim.name in NAMES])
         yield reproduce(SCALE, tmp_path_factory.mktemp("reproduction"), n_jobs=1, progress=False)
@@ -59,7 +59,7 @@ def done(tmp_path_factory: pytest.TempPathFactory):
 
 @pytest.fixture(scope="module")
 def report(done: Reproduction) -> Path:
-    return write_reproduction(done)
+    return write_report(done)
 
 
 @pytest.fixture(scope="module")
@@ -69,12 +69,12 @@ def page(report: Path) -> Node:
 
 def test_one_file_that_is_the_same_each_time(done, report, page, tmp_path):
     assert report == done.folder / "reproduce.html"
-    again = write_reproduction(load_reproduction(done.folder), tmp_path / "new" / "again.html")
+    again = write_report(load_reproduction(done.folder), tmp_path / "new" / "again.html")
     assert again.read_bytes() == report.read_bytes()
     for name, attribute in (("script", "src"), ("link", "href"), ("img", "src")):
         assert all(node.attributes.get(attribute, "data:,").startswith("data:") for node in page.find(name))
     with pytest.raises(IsADirectoryError, match="name a file"):
-        write_reproduction(done, done.folder)
+        write_report(done, done.folder)
 
 
 def test_a_row_for_every_claim(done, page):

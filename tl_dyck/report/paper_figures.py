@@ -4,27 +4,15 @@ from __future__ import annotations
 
 import shlex
 from functools import partial
-from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from tl_dyck.intervals import distances, regression
-from tl_dyck.report.figures import Figure, percent
-from tl_dyck.report.markup import element, for_plotly
-from tl_dyck.report.patterns import color_bar, heat_map, string_patterns
-from tl_dyck.report.plots import (
-    COLORS,
-    SYMBOLS,
-    Line,
-    Plot,
-    interval,
-    jitter,
-    numbers,
-    points,
-    row_layout,
-    scatter_layout,
-)
+from tl_dyck.plots import COLORS, SYMBOLS, Line, Series, dots_by_row, for_plotly, jitter, scatter, series_by
+from tl_dyck.report.heatmap import color_bar, heat_map, string_patterns
+from tl_dyck.report.markup import element, percent
+from tl_dyck.report.page import Figure
 from tl_dyck.studies.paper import Reproduction
 from tl_dyck.studies.paper.evidence import Evidence
 from tl_dyck.studies.paper.measure import INTERPRETABLE, REPLACEABLE
@@ -32,7 +20,7 @@ from tl_dyck.studies.paper.readings import length_points
 from tl_dyck.studies.paper.scales import contrastive_name
 from tl_dyck.tasks import load_task
 
-__all__ = ["reproduce_command", "reproduced_figures"]
+__all__ = ["paper_figures", "reproduce_command"]
 
 #: Of the paper's recalled variations, as shares of its recalled baseline.
 _RECALLED = {"gpt": 2.27 / 2.85, "gpt-linear": 2.20 / 2.85, "minimal-onehot": 0.24 / 2.85}
@@ -50,7 +38,7 @@ _GALLERY = {
 }
 
 
-_layout = partial(scatter_layout, height=420, top=60)
+_scatter = partial(scatter, height=420, top=60)
 
 
 def reproduce_command(done: Reproduction) -> str:
@@ -58,13 +46,13 @@ def reproduce_command(done: Reproduction) -> str:
     return shlex.join(["tl-dyck", "reproduce", "--scale", done.scale.name, "--out", done.folder.as_posix()])
 
 
-def reproduced_figures(done: Reproduction) -> list[Figure]:
+def paper_figures(done: Reproduction) -> list[Figure]:
     """All figures, in the order of the page."""
     made = [
         _variation(done),
         _gallery(done),
-        _scatter(done, "complete", "Figure 3"),
-        _scatter(done, "prefix", "Figure 10"),
+        _balance(done, "complete", "Figure 3"),
+        _balance(done, "prefix", "Figure 10"),
         _checkpoints(done),
         _lengths(done),
         _heads(done),
@@ -73,10 +61,62 @@ def reproduced_figures(done: Reproduction) -> list[Figure]:
 
 
 def _variation(done: Reproduction) -> Figure:
-    evidence, rows = done.evidence, []
+    table = _variations(done.evidence)
+    shares = {name: table[name] / table["random_baseline"] for name in ("variation", "low", "high")}
+    place = list(range(len(table)))
+    labels = [f"{row.group}, layer {row.layer}" for row in table.itertuples()]
+    said = [
+        f"{for_plotly(label)}<br>{row.variation:.2f} [{row.low:.2f}, {row.high:.2f}], random {row.random_baseline:.2f}"
+        for label, row in zip(labels, table.itertuples(), strict=True)
+    ]
+    series = [
+        Series(
+            name="measured, 95% interval",
+            x=shares["variation"],
+            y=place,
+            said=said,
+            low=shares["low"],
+            high=shares["high"],
+            caps=4,
+        ),
+        Series(
+            name="reported for 40 seeds (recalled)",
+            x=table["recalled_share"],
+            y=place,
+            color="@c1",
+            symbol="diamond-open",
+            hover="reported (recalled)",
+        ),
+    ]
+    above = int((shares["low"] > 0.5).sum())
+    reading = f"In {above} of {len(table)} layers seeds clearly differ by more than half of what random patterns do."
+    return Figure(
+        name="variation",
+        title="Attention variation (Section 4.1, Table 1)",
+        reading=reading,
+        data=table,
+        command=reproduce_command(done),
+        plots=[
+            dots_by_row(
+                labels,
+                "variation as a share of that of random patterns",
+                series,
+                alt=f"Dot plot with intervals, a row per group and layer. {reading}",
+                marked=[Line(0.5, "half"), Line(1.0, "random")],
+                row=26,
+            )
+        ],
+        note="Mean over pairs of seeds of ‖A₁ − A₂‖² on the string with all types and depths, divided by its "
+        "expectation for rows drawn uniformly from the simplex of allowed positions. Intervals: bootstrap over seeds.",
+    )
+
+
+def _variations(evidence: Evidence) -> pd.DataFrame:
+    """A row per group and layer, but for those groups that are of interest for their balance."""
+    rows = []
     for group in evidence.groups():
         if group.training.contrastive_weight or group.longest:
-            continue  # of interest for their balance
+            continue
         for layer in range(evidence.patterns(group.name).shape[1]):
             found = evidence.variation(group.name, layer=layer)
             e, last = found.estimate, layer == evidence.patterns(group.name).shape[1] - 1
@@ -93,42 +133,7 @@ def _variation(done: Reproduction) -> Figure:
                     "recalled_share": _RECALLED.get(group.name, np.nan) if last else np.nan,
                 }
             )
-    table = pd.DataFrame(rows)
-    shares = {name: table[name] / table["random_baseline"] for name in ("variation", "low", "high")}
-    place = list(range(len(table)))
-    labels = [f"{row.group}, layer {row.layer}" for row in table.itertuples()]
-    measured = points(shares["variation"], place, color="@c0", symbol="circle", name="measured, 95% interval")
-    measured["error_x"] = interval(shares["variation"], shares["low"], shares["high"], color="@c0", width=4)
-    name = "reported for 40 seeds (recalled)"
-    recalled = points(table["recalled_share"], place, color="@c1", symbol="diamond-open", name=name)
-    said = [
-        f"{for_plotly(label)}<br>{row.variation:.2f} [{row.low:.2f}, {row.high:.2f}], random {row.random_baseline:.2f}"
-        for label, row in zip(labels, table.itertuples(), strict=True)
-    ]
-    hover = {"customdata": said, "hovertemplate": "%{customdata}<extra></extra>"}
-    above = int((shares["low"] > 0.5).sum())
-    reading = f"In {above} of {len(table)} layers seeds clearly differ by more than half of what random patterns do."
-    layout = row_layout(
-        labels, "variation as a share of that of random patterns", [Line(0.5, "half"), Line(1.0, "random")], []
-    )
-    layout["height"] = 160 + 26 * len(labels)
-    layout["legend"]["y"] = 1 + 20 / (26 * len(labels))
-    return Figure(
-        name="variation",
-        title="Attention variation (Section 4.1, Table 1)",
-        reading=reading,
-        data=table,
-        command=reproduce_command(done),
-        plots=[
-            Plot(
-                alt=f"Dot plot with intervals, a row per group and layer. {reading}",
-                traces=[{**measured, **hover}, {**recalled, "hovertemplate": "reported (recalled)<extra></extra>"}],
-                layout=layout,
-            )
-        ],
-        note="Mean over pairs of seeds of ‖A₁ − A₂‖² on the string with all types and depths, divided by its "
-        "expectation for rows drawn uniformly from the simplex of allowed positions. Intervals: bootstrap over seeds.",
-    )
+    return pd.DataFrame(rows)
 
 
 def _gallery(done: Reproduction) -> Figure | None:
@@ -175,58 +180,55 @@ def _task(evidence: Evidence, group: str) -> str:
     return str(evidence.of(group)["task"].iloc[0])
 
 
-def _scatter(done: Reproduction, mode: str, where: str) -> Figure | None:
+def _balance(done: Reproduction, mode: str, where: str) -> Figure | None:
     """Accuracy at length against β, with the regression over all weights."""
-    evidence, scale = done.evidence, done.scale
+    scale = done.scale
     names = {contrastive_name(mode, weight): weight for weight in scale.weights}
-    table = evidence.of(*names)[["group", "seed", "beta", "long_accuracy", "accuracy"]].dropna()
+    table = done.evidence.of(*names)[["group", "seed", "beta", "long_accuracy", "accuracy"]].dropna()
     if len(table) < 3 or np.ptp(table["beta"]) == 0:
         return None
     table = table.assign(weight=table["group"].map(names))
-    traces = []
-    x, y = table["beta"].to_numpy(), 100 * table["long_accuracy"].to_numpy()
-    at = np.linspace(x.min(), x.max(), 40)
-    line, low, high = regression(x, y, at, scale.n_bootstrap, scale.data_seed)
-    shared = {"type": "scatter", "mode": "lines", "x": numbers(at), "hoverinfo": "skip"}
-    traces.append({**shared, "y": numbers(low), "line": {"width": 0}, "showlegend": False})
-    band = {"fill": "tonexty", "fillcolor": "@grid", "line": {"width": 0}, "name": "its 95% interval"}
-    traces.append({**shared, **band, "y": numbers(high), "showlegend": True})
-    traces.append(
-        {
-            **shared,
-            "y": numbers(line),
-            "line": {"width": 2, "color": "@muted"},
-            "name": "regression",
-            "showlegend": True,
-        }
-    )
-    for index, weight in enumerate(scale.weights):
-        rows = table[table["weight"] == weight]
-        color, symbol = COLORS[index % len(COLORS)], SYMBOLS[index % len(SYMBOLS)]
-        marks = points(rows["beta"], 100 * rows["long_accuracy"], color=color, symbol=symbol, name=f"λ = {weight:g}")
-        said = [f"seed {seed}, λ = {weight:g}" for seed in rows["seed"]]
-        hover = "%{customdata}<br>β %{x:.3f}, accuracy at length %{y:.1f}%<extra></extra>"
-        traces.append({**marks, "customdata": said, "hovertemplate": hover, "showlegend": True})
+    scaled = table.assign(long_accuracy=100 * table["long_accuracy"])
+    parts = [(f"λ = {weight:g}", scaled[scaled["weight"] == weight]) for weight in scale.weights]
+    hover = "β %{x:.3f}, accuracy at length %{y:.1f}%"
+    series = [*_regression(done, scaled), *series_by(parts, "beta", "long_accuracy", _weights, hover)]
     alone, pooled = (_measured(done, f"correlation-{mode}{end}") for end in ("", "-pooled"))
     reading = f"Rank correlation {alone} without regularisation, {pooled} over all weights."
     strings = "complete strings" if mode == "complete" else "prefixes"
+    plot = _scatter(
+        "balance violation β (mean of S/P, no unit)",
+        "accuracy at lengths 400–500 (%)",
+        series,
+        alt=f"Scatter plot of accuracy at length against balance violation, with a regression line. {reading}",
+    )
     return Figure(
         name=f"balance-{mode}",
         title=f"Balance violation and accuracy at length, {strings} ({where})",
         reading=reading,
         data=table,
         command=reproduce_command(done),
-        plots=[
-            Plot(
-                alt=f"Scatter plot of accuracy at length against balance violation, with a regression line. {reading}",
-                traces=traces,
-                layout=_layout("balance violation β (mean of S/P, no unit)", "accuracy at lengths 400–500 (%)"),
-            )
-        ],
+        plots=[plot],
         note="One mark per model with a minimal first layer (Eq. 19), all trained for as many steps; λ is the weight "
         "of the contrastive regularisation (Eq. 22). The line is by least squares, its interval a bootstrap over "
         "models.",
     )
+
+
+def _weights(models: pd.DataFrame) -> list[str]:
+    return [f"seed {row.seed}, λ = {row.weight:g}" for row in models.itertuples()]
+
+
+def _regression(done: Reproduction, table: pd.DataFrame) -> list[Series]:
+    """A line by least squares, and its interval."""
+    x, y = table["beta"].to_numpy(), table["long_accuracy"].to_numpy()
+    at = np.linspace(x.min(), x.max(), 40)
+    line, low, high = regression(x, y, at, done.scale.n_bootstrap, done.scale.data_seed)
+    band = {"fill": "tonexty", "fillcolor": "@grid"}
+    return [
+        Series(name="", x=at, y=low, size=0, legend=False, line={"width": 0}),
+        Series(name="its 95% interval", x=at, y=high, size=0, line={"width": 0}, more=band),
+        Series(name="regression", x=at, y=line, size=0, color="@muted", line={"width": 2}),
+    ]
 
 
 def _checkpoints(done: Reproduction) -> Figure | None:
@@ -235,45 +237,47 @@ def _checkpoints(done: Reproduction) -> Figure | None:
         return None
     lengths = {name: longest for longest, name in length_points(done.evidence)}
     known = sorted(set(table["group"]), key=lambda name: lengths.get(name, 0))
-    traces: list[dict[str, Any]] = []
+    series: list[Series] = []
     for (group, seed), run in table.groupby(["group", "seed"]):
-        index = known.index(group) % len(COLORS)
-        traces.append(
-            {
-                "type": "scatter",
-                "mode": "lines+markers",
-                "x": numbers(run["loss"] - run["floor"]),
-                "y": numbers(run["beta"]),
-                "line": {"width": 1.3, "color": COLORS[index]},
-                "marker": {"size": 5, "color": COLORS[index], "symbol": SYMBOLS[index]},
-                "name": f"N = {lengths.get(group, '?')}",
-                "legendgroup": group,
-                "customdata": [f"N = {lengths.get(group, '?')}, seed {seed}, step {step}" for step in run["step"]],
-                "hovertemplate": "%{customdata}<br>%{x:.4f} nats above the floor, β %{y:.3f}<extra></extra>",
-                "showlegend": all(trace["legendgroup"] != group for trace in traces),
-            }
+        index, name = known.index(group), f"N = {lengths.get(group, '?')}"
+        series.append(
+            Series(
+                name=name,
+                x=run["loss"] - run["floor"],
+                y=run["beta"],
+                color=COLORS[index % len(COLORS)],
+                symbol=SYMBOLS[index % len(SYMBOLS)],
+                size=5,
+                said=[f"{name}, seed {seed}, step {step}" for step in run["step"]],
+                hover="%{x:.4f} nats above the floor, β %{y:.3f}",
+                legend=all(each.more["legendgroup"] != group for each in series),
+                line={},
+                more={"legendgroup": group},
+            )
         )
     reading = f"Within a run, rank correlation of loss and β: {_measured(done, 'theorem-2-loss')}."
-    layout = _layout(
+    plot = _scatter(
         "loss above the entropy floor (nats per token)",
         "balance violation β",
-        from_zero=False,
+        series,
+        alt=f"Line plot of β against loss, a line per run. {reading}",
+        from_zero="",
+        logarithmic="x",
     )
-    layout["xaxis"]["type"] = "log"
     return Figure(
         name="theorem-2-loss",
         title="Violation on the way down (Theorem 2)",
         reading=reading,
         data=table,
         command=reproduce_command(done),
-        plots=[Plot(alt=f"Line plot of β against loss, a line per run. {reading}", traces=traces, layout=layout)],
+        plots=[plot],
         note="Training runs from right to left, a line per run. Models with a minimal first layer, trained on complete "
         "strings of at most N brackets, without regularisation; loss on fresh strings of these lengths.",
     )
 
 
 def _lengths(done: Reproduction) -> Figure | None:
-    evidence, traces, rows = done.evidence, [], []
+    evidence, rows = done.evidence, []
     for longest, name in length_points(evidence):
         for model in evidence.of(name).dropna(subset=["beta"]).itertuples():
             row = {"longest": longest, "seed": model.seed, "beta": model.beta, "largest_ratio": model.largest_ratio}
@@ -281,25 +285,31 @@ def _lengths(done: Reproduction) -> Figure | None:
     if not rows:
         return None
     table = pd.DataFrame(rows)
-    for column, label, color, symbol in (
-        ("beta", "β", "@c0", "circle"),
-        ("largest_ratio", "largest S/P", "@c1", "diamond-open"),
-    ):
-        x = table["longest"] * (1 + 0.3 * jitter(table["seed"]))
-        marks = points(x, table[column], color=color, symbol=symbol, name=label)
-        said = [f"N = {row.longest}, seed {row.seed}" for row in table.itertuples()]
-        hover = f"%{{customdata}}<br>{label} %{{y:.3f}}<extra></extra>"
-        traces.append({**marks, "customdata": said, "hovertemplate": hover, "showlegend": True})
+    said = [f"N = {row.longest}, seed {row.seed}" for row in table.itertuples()]
+    at = table["longest"] * (1 + 0.3 * jitter(table["seed"]))
+    series = [
+        Series(name=label, x=at, y=table[column], color=color, symbol=symbol, said=said, hover=f"{label} %{{y:.3f}}")
+        for column, label, color, symbol in (
+            ("beta", "β", "@c0", "circle"),
+            ("largest_ratio", "largest S/P", "@c1", "diamond-open"),
+        )
+    ]
     reading = f"Rank correlation of N and β: {_measured(done, 'theorem-2-length')}."
-    layout = _layout("longest training strings N (brackets)", "violation (no unit)", from_zero=False)
-    layout["xaxis"]["type"] = layout["yaxis"]["type"] = "log"
+    plot = _scatter(
+        "longest training strings N (brackets)",
+        "violation (no unit)",
+        series,
+        alt=f"Scatter plot of violation against training length. {reading}",
+        from_zero="",
+        logarithmic="xy",
+    )
     return Figure(
         name="theorem-2-length",
         title="Violation and training length (Theorem 2)",
         reading=reading,
         data=table,
         command=reproduce_command(done),
-        plots=[Plot(alt=f"Scatter plot of violation against training length. {reading}", traces=traces, layout=layout)],
+        plots=[plot],
         note="The theorem bounds every S/P by a constant over N for a loss that is small at length N. Both axes are "
         "logarithmic, so 1/N is a straight line downwards.",
     )
@@ -314,23 +324,17 @@ def _heads(done: Reproduction) -> Figure | None:
     looks = [column for column in heads if column.startswith("look_")]
     heads = heads.assign(look=heads[looks].max(axis=1), place=heads[looks].idxmax(axis=1).str.removeprefix("look_"))
     heads = heads.assign(lost=heads["accuracy"] - heads[["accuracy_uniform", "accuracy_random"]].min(axis=1))
-    traces = []
-    for index, (place, rows) in enumerate(heads.groupby("place", sort=True)):
-        marks = points(
-            rows["look"],
-            100 * rows["lost"],
-            color=COLORS[index],
-            symbol=SYMBOLS[index],
-            name=f"looks at {place}",
-            size=7,
-        )
-        said = [f"{for_plotly(r.group)} seed {r.seed}, layer {r.layer}, head {r.head}" for r in rows.itertuples()]
-        hover = "%{customdata}<br>there first: %{x:.0%}; lost %{y:.1f} points<extra></extra>"
-        traces.append({**marks, "customdata": said, "hovertemplate": hover, "showlegend": True})
+    scaled = heads.assign(lost=100 * heads["lost"])
+    parts = [(f"looks at {place}", rows) for place, rows in scaled.groupby("place", sort=True)]
+    hover = "there first: %{x:.0%}; lost %{y:.1f} points"
+    series = series_by(parts, "look", "lost", _head_names, hover, size=7)
     many, idle = int(heads["interpretable"].sum()), int((heads["interpretable"] & heads["replaceable"]).sum())
     reading = f"{many} of {len(heads)} heads look interpretable; for {idle} of these the pattern does not matter."
-    layout = _layout(
-        "share of closing brackets with the largest weight there", "accuracy lost without the pattern (points)"
+    plot = _scatter(
+        "share of closing brackets with the largest weight there",
+        "accuracy lost without the pattern (points)",
+        series,
+        alt=f"Scatter plot, a mark per head. {reading}",
     )
     return Figure(
         name="misleading",
@@ -338,11 +342,15 @@ def _heads(done: Reproduction) -> Figure | None:
         reading=reading,
         data=heads,
         command=reproduce_command(done),
-        plots=[Plot(alt=f"Scatter plot, a mark per head. {reading}", traces=traces, layout=layout)],
+        plots=[plot],
         note="A pattern is replaced in one head at a time by uniform and by random rows; the larger loss counts. Right "
         f"of {INTERPRETABLE:.0%} a head looks interpretable; below {100 * REPLACEABLE:.0f} point its pattern does not "
         "matter.",
     )
+
+
+def _head_names(heads: pd.DataFrame) -> list[str]:
+    return [f"{for_plotly(r.group)} seed {r.seed}, layer {r.layer}, head {r.head}" for r in heads.itertuples()]
 
 
 def _measured(done: Reproduction, name: str) -> str:

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-import pandas as pd
 
 from tl_dyck.files import CorruptFileError
+from tl_dyck.plots import scatter
 from tl_dyck.report.commands import report_command
-from tl_dyck.report.figures import Figure, family_styles, long_lengths, model_names, percent
-from tl_dyck.report.markup import Html, element
-from tl_dyck.report.patterns import Patterns, color_bar, heat_map, string_patterns
-from tl_dyck.report.plots import Plot, points, scatter_layout
+from tl_dyck.report.figures import by_family, long_lengths, tie
+from tl_dyck.report.heatmap import Patterns, color_bar, heat_map, string_patterns
+from tl_dyck.report.markup import Html, element, percent
+from tl_dyck.report.page import Figure
 from tl_dyck.studies import Study
 
 __all__ = ["certificate_figures"]
@@ -45,15 +43,14 @@ def _verdicts(study: Study) -> Figure:
         f"{verdicts}: "
         f"{percent(counts['certified'] / len(statuses), 0)} provably survive every insertion."
     )
-    plots = [
-        Plot(
-            alt=f"Scatter plot by seed: {y_title} against {x_title}. {text}",
-            traces=_traces(study, table.dropna(subset=[x, y]), x, y, scale),
-            layout=_layout(x_title, y_title, y_from_zero=scale == 1.0),
-        )
-        for (x, y, x_title, y_title, scale), text in zip(panels, said, strict=True)
-        if not table.dropna(subset=[x, y]).empty
-    ]
+    plots = []
+    for (x, y, x_title, y_title, scale), text in zip(panels, said, strict=True):
+        rows = table.dropna(subset=[x, y])
+        if not rows.empty:
+            hover = f"{x.replace('_', ' ')} %{{x:.3f}}<br>{y.replace('_', ' ')} %{{y:.3g}}"
+            alt = f"Scatter plot by seed: {y_title} against {x_title}. {text}"
+            marks, from_zero = by_family(study, rows, x, y, hover, scale=scale), "xy" if scale == 1.0 else "x"
+            plots.append(scatter(x_title, y_title, marks, alt=alt, height=360, from_zero=from_zero))
     length = max(study.task.train_lengths) - 1
     blocks = study.config.measurement.n_inserted
     return Figure(
@@ -109,37 +106,12 @@ def _worst_string(study: Study) -> Figure:
     )
 
 
-def _layout(x: str, y: str, *, y_from_zero: bool) -> dict[str, Any]:
-    layout = scatter_layout(x, y, height=360)
-    if y_from_zero:
-        layout["yaxis"]["rangemode"] = "tozero"
-    return layout
-
-
-def _traces(study: Study, table: pd.DataFrame, x: str, y: str, scale: float) -> list[dict[str, Any]]:
-    traces = []
-    for family, color, symbol in family_styles(study):
-        rows = table[table["family"] == family]
-        if rows.empty:
-            continue
-        marks = points(rows[x], scale * rows[y], color=color, symbol=symbol, name=family, size=11)
-        hover = (
-            f"%{{customdata}}<br>{x.replace('_', ' ')} %{{x:.3f}}<br>{y.replace('_', ' ')} %{{y:.3g}}<extra></extra>"
-        )
-        traces.append({**marks, "customdata": model_names(rows), "hovertemplate": hover, "showlegend": True})
-    return traces
-
-
 def _tie(study: Study, fact: str, what: str) -> str:
     """A correlation over seeds in words, for every family that has one."""
     said = []
     for family, facts in study.summary[fact].items():
-        clear = facts["low"] > 0 or facts["high"] < 0
-        verdict = (
-            ("rise together" if facts["spearman"] > 0 else "go against each other") if clear else "show no clear tie"
-        )
-        interval = f"{facts['spearman']:+.2f} [{facts['low']:+.2f}, {facts['high']:+.2f}]"
-        said.append(f"over {facts['n']} seeds of {family} {what} {verdict} (rank correlation {interval})")
+        how = tie(facts, "rise together", "go against each other", "show no clear tie")
+        said.append(f"over {facts['n']} seeds of {family} {what} {how[0]} ({how[1]})")
     return "; ".join(said)[:1].upper() + "; ".join(said)[1:] + "." if said else ""
 
 

@@ -1,0 +1,97 @@
+"""The page of a sweep: how it stands, the means, a figure for each metric, the errors; and names are text."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.report.pages import Node, read_page
+from tests.test_cli import call
+from tl_dyck.report import write_report
+from tl_dyck.runs import aggregate, load_results, run_sweep, sweep_status
+from tl_dyck.runs.execute import SweepReport
+
+EVIL = "<img src=x onerror=alert(1)>"
+
+
+def toy(point: dict[str, Any], seed: int, folder: Path) -> dict[str, Any]:
+    if seed == 2 and point["x"] == 1:
+        raise ValueError(f"two is too much {EVIL}")
+    return {"score": point["x"] + seed / 10, EVIL: 1.0 + seed, "word": "w"}
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> SweepReport:
+    sweep = {"grid": {"x": [0, 1], EVIL: ["a", EVIL]}, "seeds": 3}
+    folder = tmp_path_factory.mktemp("sweep") / "mine"
+    return run_sweep(sweep, folder, experiment=toy, n_jobs=1, progress=False)
+
+
+@pytest.fixture(scope="module")
+def page(report: SweepReport) -> Node:
+    assert write_report(report) == report.folder / "sweep.html"
+    return read_page(report.folder / "sweep.html")
+
+
+def test_it_says_how_the_sweep_stands(page):
+    assert "12 runs: 10 done, 2 failed." in page.find("section", id="status")[0].text
+    (table,) = page.find("section", id="status")[0].find("table")
+    rows = [[cell.text for cell in row.children] for row in table.find("tr")]
+    assert rows[0] == ["parameter", "done", "failed"]
+    assert ["x = 1", "4", "2"] in rows
+    (table,) = page.find("section", id="errors")[0].find("table")
+    assert [cell.text for cell in table.find("tbody")[0].find("tr")[0].children] == [
+        f"ValueError: two is too much {EVIL}",
+        "2",
+    ]
+
+
+def test_the_means_are_those_of_the_library(page, report):
+    means = aggregate(load_results(report.folder))
+    (table,) = page.find("section", id="means")[0].find("table")
+    rows = [[cell.text for cell in row.children] for row in table.find("tbody")[0].find("tr")]
+    assert [row[1] for row in rows] == list(means["metric"])
+    assert [row[3] for row in rows] == [f"{mean:.4g}" for mean in means["mean"]]
+    assert rows[0][0] == f"x 0, {EVIL} a"
+    assert rows[-1][2] == "2 (+ 1 failed)"
+    plots = json.loads(page.find("script", id="data-plots")[0].text)
+    assert len(plots) == means["metric"].nunique() == 2
+    for index, (_, found) in enumerate(means.groupby("metric", sort=False)):
+        (dots,) = plots[f"metric-{index}-0"]["data"]
+        assert dots["x"] == pytest.approx(list(found["mean"]))
+        assert [x + part for x, part in zip(dots["x"], dots["error_x"]["array"], strict=True)] == pytest.approx(
+            list(found["high"])
+        )
+
+
+def test_names_are_text(page):
+    assert not page.find("img")
+    plots = page.find("script", id="data-plots")[0].text
+    assert "<img" not in json.dumps(json.loads(plots))
+    assert "&lt;img" in plots.replace("\\u0026", "&")
+    assert EVIL in page.find("section", id="metric-1")[0].find("h2")[0].text
+
+
+def test_a_sweep_of_which_nothing_has_ended(report, tmp_path, monkeypatch):
+    monkeypatch.setattr("tl_dyck.runs.execute._carry_out", lambda *_: [])
+    begun = run_sweep({"grid": {"x": [0]}, "seeds": 1}, tmp_path / "empty", experiment=toy, n_jobs=1, progress=False)
+    text = read_page(write_report(begun)).find("main")[0].text
+    assert "1 runs: 1 waiting." in text
+    assert "No run has returned a number." in text
+    assert "No run has failed." in text
+
+
+def test_the_command(report, tmp_path):
+    said = call("sweep", "report", report.folder, "--out", tmp_path / "there.html")
+    assert said.exit_code == 0, said.output
+    assert said.output.splitlines()[-1] == f"Report: {tmp_path / 'there.html'}"
+    write_report(sweep_status(report.folder), tmp_path / "again.html")
+    assert (tmp_path / "there.html").read_bytes() == (tmp_path / "again.html").read_bytes()
+
+
+def test_what_has_no_page_is_named():
+    with pytest.raises(TypeError, match="no page of a dict; write_report takes one of: Study, Reproduction, Ablation"):
+        write_report({})

@@ -1,0 +1,107 @@
+"""``tl-dyck ablate``: which heads matter."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.padding import Padding
+from rich.text import Text
+
+from tl_dyck.cli.options import Address, Backend, Device, Jobs, RetryFailed, parse_seeds, usable_device
+from tl_dyck.cli.terminal import console, say_path, table
+
+if TYPE_CHECKING:
+    from tl_dyck.runs import RunOptions
+    from tl_dyck.studies.heads import Ablation
+
+__all__ = ["ablate"]
+
+
+def ablate(
+    checkpoints: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            metavar="CHECKPOINT", help="Folders of saved models, of runs, or of a study.", show_default=False
+        ),
+    ] = None,
+    task: Annotated[
+        str | None,
+        typer.Option("--task", "-t", metavar="NAME", help="Strings of this task. \\[default: each model's own]"),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out", "-o", metavar="FOLDER", help="Folder. \\[default: ablation in the study's, or in results]"
+        ),
+    ] = None,
+    steps: Annotated[
+        int | None,
+        typer.Option(
+            min=0, metavar="N", help="Steps per penalty and per head left out; 0: no fine-tuning. \\[default: 60]"
+        ),
+    ] = None,
+    experiment: Annotated[
+        bool, typer.Option("--experiment", help="Train 2- and 3-layer models with 4 heads first, and ablate those.")
+    ] = False,
+    seeds: Annotated[str, typer.Option(metavar="LIST", help="Seeds of the experiment.")] = "10",
+    jobs: Jobs = None,
+    backend: Backend = "loky",
+    address: Address = None,
+    retry_failed: RetryFailed = False,
+    device: Device = None,
+) -> None:
+    """Which heads matter: disable each while all else stays, and again while all else adapts.
+
+    What is already in the folder is kept: an interrupted call goes on where it stopped.
+    """
+    from tl_dyck.report import write_report
+    from tl_dyck.studies.heads import AblateConfig, ablate_runs, run_experiment
+
+    folders, chosen, device = checkpoints or [], parse_seeds(seeds) if experiment else None, usable_device(device)
+    if bool(folders) == experiment:
+        raise ValueError("give folders of saved models, or --experiment with none")
+    config = AblateConfig()
+    if steps is not None:
+        tuned = None if steps == 0 else replace(config.finetune, steps=steps) if config.finetune else None
+        config = replace(config, finetune=tuned, leave_one_out=tuned)
+    if out is None:
+        study = len(folders) == 1 and (folders[0] / "results.json").exists()
+        out = folders[0] / "ablation" if study else Path("results", "ablation")
+    how: RunOptions = {"n_jobs": jobs, "backend": backend, "address": address, "retry_failed": retry_failed}
+    if chosen is not None:
+        tasks = ("dyck-2-4", "dyck-2-4-prefix") if task is None else (task,)
+        found = run_experiment(out, seeds=chosen, tasks=tasks, config=config, **how)
+    else:
+        found = ablate_runs(folders, out, task=task, config=config, device=device, **how)
+    _say_ablation(found, write_report(found))
+
+
+def _say_ablation(found: Ablation, path: Path) -> None:
+    """Print the answers, a few heads, and where the page is."""
+    out = console()
+    for question in dict.fromkeys(answer.question for answer in found.answers):
+        out.print(Text(question, style="bold"))
+        for answer in found.answers:
+            if answer.question == question:
+                out.print(Padding(Text(f"{answer.group}: {answer.text}"), (0, 0, 0, 2)))
+        out.print()
+    _say_heads(found)
+    say_path("Report", path)
+
+
+def _say_heads(found: Ablation) -> None:
+    """The heads of a few models; of many, only where to find them."""
+    heads = found.comparison.heads
+    if heads["model"].nunique() > 3:
+        return
+    columns = [
+        name for name in ("zero", "mean", "gates", "leave-one-out", "stack-likeness", "entropy") if name in heads
+    ]
+    rows = table("model", "layer", "head", *columns, right=range(1, 3 + len(columns)))
+    for _, row in heads.iterrows():
+        cells = ["–" if row[name] != row[name] else f"{row[name]:.3f}" for name in columns]
+        rows.add_row(Text(str(row["model"])), str(row["layer"]), str(row["head"]), *cells)
+    console().print(rows)

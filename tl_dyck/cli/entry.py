@@ -1,0 +1,104 @@
+"""The application: its commands, and what it says when something goes wrong."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, NoReturn
+
+import typer
+import typer.core
+from rich.text import Text
+
+from tl_dyck.cli.ablate import ablate
+from tl_dyck.cli.certify import certify, export
+from tl_dyck.cli.probe import probe
+from tl_dyck.cli.reproduce import reproduce
+from tl_dyck.cli.runs import sweep_app
+from tl_dyck.cli.study import report, study
+from tl_dyck.cli.text import text_app
+from tl_dyck.cli.train import models, tasks, train
+from tl_dyck.screen import console
+
+__all__ = ["app", "main"]
+
+
+class _Commands(typer.core.TyperGroup):
+    """Says in one line what went wrong, where the cause is what the user asked for rather than a bug."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            console(stderr=True).print(Text("stopped; run again to go on from the checkpoint", style="yellow"))
+            raise typer.Exit(130) from None
+        except BrokenPipeError:  # the reader of a pipe went away: typer ends quietly
+            raise
+        except (ValueError, OSError, RuntimeError, ImportError) as error:
+            if ctx.params.get("debug") or not _is_ours(error):
+                raise
+            _fail(error)
+
+
+app = typer.Typer(
+    name="tl-dyck",
+    cls=_Commands,
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="Start with [bold]tl-dyck study[/bold]: about two minutes on two cores.",
+)
+
+for _command in (study, report, tasks, models, train, probe, ablate, export, certify, reproduce):
+    app.command()(_command)
+app.add_typer(text_app, name="text")
+app.add_typer(sweep_app, name="sweep")
+
+
+def _version(wanted: bool) -> bool:
+    if wanted:
+        from tl_dyck import __version__
+
+        typer.echo(f"tl_dyck {__version__}")
+        raise typer.Exit
+    return wanted
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and exit.", callback=_version, is_eager=True)
+    ] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+) -> None:
+    """Test claims about attention where the right answer is known: bounded Dyck languages."""
+
+
+def main() -> None:
+    """Run the command line."""
+    app()
+
+
+def _is_ours(error: Exception) -> bool:
+    """Of RuntimeErrors and ImportErrors only those are the user's business that we raise on purpose."""
+    if isinstance(error, ImportError):
+        from tl_dyck.rnn.onnx import MissingOnnxError
+        from tl_dyck.runs.backends import MissingBackendError
+
+        return isinstance(error, (MissingOnnxError, MissingBackendError))
+    if isinstance(error, RuntimeError):
+        from tl_dyck.runs import FailedRunsError
+        from tl_dyck.training.seeds import TrainingFailedError
+
+        return isinstance(error, (FailedRunsError, TrainingFailedError))
+    return True
+
+
+def _fail(error: Exception) -> NoReturn:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
+    # the message of failed runs ends with what the last of them raised
+    text = lines[0] if len(lines) == 1 else f"{lines[0]} {lines[-1]} (tl-dyck --debug shows all)"
+    if isinstance(error, OSError) and error.strerror:  # ours say it all; "[Errno 13]" adds nothing
+        text = error.strerror if error.filename is None else f"{error.strerror}: {error.filename!r}"
+    console(stderr=True).print(Text(f"Error: {text}", style="red"), soft_wrap=True)
+    raise typer.Exit(2) from error

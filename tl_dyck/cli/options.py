@@ -1,0 +1,81 @@
+"""What commands share: options, and how what users type is read."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+__all__ = [
+    "Address",
+    "Backend",
+    "Device",
+    "Jobs",
+    "Out",
+    "Processes",
+    "RetryFailed",
+    "Steps",
+    "Synonyms",
+    "Task",
+    "names",
+    "parse_seeds",
+    "usable_device",
+]
+
+Task = Annotated[str, typer.Option("--task", "-t", metavar="NAME", help="A task, see [bold]tl-dyck tasks[/bold].")]
+Steps = Annotated[int | None, typer.Option(min=1, metavar="N", help="Training steps at most.")]
+Jobs = Annotated[
+    int | None, typer.Option(min=1, metavar="N", help="Worker processes. \\[default: one per core; one on a GPU]")
+]
+Backend = Annotated[str, typer.Option(metavar="NAME", help='"loky" for this machine; "dask" or "ray" for a cluster.')]
+Address = Annotated[
+    str | None, typer.Option(metavar="ADDRESS", help="Of the cluster's scheduler. \\[default: one made here]")
+]
+RetryFailed = Annotated[bool, typer.Option("--retry-failed", help="Try failed runs again.")]
+Processes = Annotated[int, typer.Option("--jobs", min=1, metavar="N", help="Worker processes.")]
+Device = Annotated[
+    str | None, typer.Option(metavar="NAME", help='"cpu", "cuda", "cuda:1", … \\[default: a GPU if there is one]')
+]
+Out = Annotated[Path, typer.Option("--out", "-o", metavar="FOLDER", help="Folder for runs, tables and report.")]
+Synonyms = Annotated[Path | None, typer.Option(metavar="FILE", help="JSON for sub: word to list of words, best first.")]
+
+_MOST_SEEDS = 10_000
+
+
+def names(text: str) -> tuple[str, ...]:
+    """Names with commas between."""
+    return tuple(name.strip() for name in text.split(",") if name.strip())
+
+
+def parse_seeds(text: str) -> tuple[int, ...]:
+    """Seeds from ``"8"`` (eight of them, from 0), ``"0-7"``, ``"0,3,5"``, or ``"0-3,8"``.
+
+    Raises:
+        ValueError: something else, or more than ten thousand.
+    """
+    wrong = f'seeds {text!r}: give a number of seeds ("8"), a range ("0-7") or a list ("0,3,5")'
+    if re.fullmatch(r"\s*[0-9]{1,9}\s*", text):
+        ends = [(0, int(text) - 1)]
+    else:
+        parts = [re.fullmatch(r"\s*([0-9]{1,9})(?:\s*-\s*([0-9]{1,9}))?\s*", part) for part in text.split(",")]
+        if not all(parts):
+            raise ValueError(wrong)
+        ends = [(int(part[1]), int(part[2] or part[1])) for part in parts if part]
+    if any(last < first for first, last in ends):
+        raise ValueError(wrong)
+    if sum(last - first + 1 for first, last in ends) > _MOST_SEEDS:
+        raise ValueError(f"seeds {text!r}: more than {_MOST_SEEDS:,} seeds")
+    return tuple(seed for first, last in ends for seed in range(first, last + 1))
+
+
+def usable_device(name: str | None) -> str | None:
+    """Check a device before anything is done on it.
+
+    Raises:
+        ValueError: it cannot be used here.
+    """
+    from tl_dyck.machine import check_device
+
+    return check_device(name)

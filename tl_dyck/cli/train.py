@@ -1,0 +1,97 @@
+"""``tl-dyck tasks``, ``models`` and ``train``: what there is, and one family of it trained."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.text import Text
+
+from tl_dyck.cli.options import Device, Jobs, Steps, Task, parse_seeds, usable_device
+from tl_dyck.cli.terminal import console, say_note, say_path, table
+
+__all__ = ["models", "tasks", "train"]
+
+
+def tasks() -> None:
+    """List the tasks."""
+    from tl_dyck.tasks import load_task
+    from tl_dyck.tasks import tasks as registry
+
+    rows = table("task", "k", "D", "lengths", "long", "floor", "what it is", right=(1, 2, 5))
+    for name, summary in registry.summaries().items():
+        try:
+            found = load_task(name)
+        except ValueError:  # the summary says why it is unusable
+            rows.add_row(name, "", "", "", "", "", Text(summary))
+            continue
+        lengths = f"{min(found.train_lengths)}–{max(found.train_lengths)}"
+        far = f"{found.long_lengths[0]}–{found.long_lengths[1]}"
+        facts = (str(found.n_types), str(found.max_depth), lengths, far, f"{found.entropy_floor:.3f}")
+        rows.add_row(name, *facts, Text(summary))
+    console().print(rows)
+    say_note("k: bracket types. D: largest depth. lengths: of training strings, in brackets.")
+    say_note("long: lengths that test length generalisation.")
+    say_note("floor: the least cross-entropy any model can reach, nats per token.")
+
+
+def models(task: Task = "dyck-2-4") -> None:
+    """List the model families, as they are for a task."""
+    from tl_dyck.models import get_config
+    from tl_dyck.models import models as registry
+    from tl_dyck.tasks import load_task
+
+    chosen = load_task(task)
+    rows = table("family", "layers", "heads", "width", "what it is", right=(1, 2, 3))
+    for name, summary in registry.summaries().items():
+        try:
+            config = get_config(name, chosen)
+        except ValueError as error:
+            rows.add_row(name, "", "", "", Text(f"{summary} (not for this task: {error})"))
+            continue
+        facts = (str(config.n_layers), str(config.n_heads), str(config.d_model))
+        rows.add_row(name, *facts, Text(summary))
+    console().print(rows)
+    say_note("Any field can be changed in Python: get_config(family, task, n_layers=3, n_heads=4).")
+
+
+def train(
+    model: Annotated[
+        str, typer.Argument(metavar="MODEL", help="A family, see [bold]tl-dyck models[/bold].", show_default=False)
+    ],
+    task: Task = "dyck-2-4",
+    seed: Annotated[int | None, typer.Option(min=0, metavar="N", help="Train this seed alone. \\[default: 0]")] = None,
+    seeds: Annotated[str | None, typer.Option(metavar="LIST", help='Or several: "8", "0-7", "0,3,5".')] = None,
+    steps: Steps = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", metavar="FOLDER", help="Folder. \\[default: results/train/TASK/MODEL]")
+    ] = None,
+    jobs: Jobs = None,
+    device: Device = None,
+) -> None:
+    """Train one family; each seed is kept in a folder of its own and resumed if interrupted."""
+    from tl_dyck.models import get_config
+    from tl_dyck.report.commands import with_steps
+    from tl_dyck.training import TrainConfig, train_seeds
+    from tl_dyck.training import train as train_one
+
+    if seed is not None and seeds is not None:
+        raise ValueError("give --seed or --seeds, not both")
+    chosen = parse_seeds(seeds) if seeds is not None else (seed or 0,)
+    config = get_config(model, task, device=usable_device(device))
+    options = with_steps(TrainConfig(), steps)
+    folder = out or Path("results", "train", task, model)
+    if len(chosen) == 1:  # in this process, so that the bar shows loss and accuracy
+        results = [train_one(config, task, seed=chosen[0], options=options, folder=folder / f"seed-{chosen[0]}")]
+    else:
+        results = train_seeds(config, task, seeds=chosen, options=options, folder=folder, n_jobs=jobs)
+    rows = table("seed", "status", "steps", "time (s)", "accuracy", "among closings", right=(0, 2, 3, 4, 5))
+    for result in results:
+        accuracy = f"{result.accuracy.any_token:.1%}", f"{result.accuracy.closing_only:.1%}"
+        status = Text(result.status, style="" if result.learned else "red")
+        rows.add_row(str(result.seed), status, f"{result.steps:,}", f"{result.seconds:.1f}", *accuracy)
+    console().print(rows)
+    say_path("Models", folder)
+    say_note(f"Probe them: tl-dyck probe {shlex.quote(folder.as_posix())}")

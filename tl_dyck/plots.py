@@ -1,0 +1,392 @@
+"""The three kinds of plot that pages and the methods ``.figure()`` draw: dots by row, scatter, curves.
+
+A plot is what plotly.js takes. Colours are names of CSS variables of the page (``"@ink"``), so that one plot serves
+light, dark and print; `as_figure` puts the light ones in for notebooks.
+"""
+
+from __future__ import annotations
+
+import html
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, final
+
+import numpy as np
+import pandas as pd
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
+__all__ = [
+    "COLORS",
+    "LIGHT",
+    "SYMBOLS",
+    "Line",
+    "Plot",
+    "Series",
+    "as_figure",
+    "curves",
+    "dots_by_row",
+    "for_plotly",
+    "jitter",
+    "numbers",
+    "scatter",
+    "series_by",
+]
+
+COLORS = tuple(f"@c{index}" for index in range(6))  #: of the style sheet; told apart by the colour-blind
+SYMBOLS = ("circle", "square", "diamond", "triangle-up", "cross", "star")
+
+#: The style sheet's colours on a light page, for figures outside of pages.
+LIGHT = {
+    **{"@ink": "#16202a", "@muted": "#5a6672", "@grid": "#e6eaee"},
+    **{"@c0": "#0072b2", "@c1": "#d55e00", "@c2": "#007d5b", "@c3": "#a8558a", "@c4": "#b07800", "@c5": "#3a8fc4"},
+}
+
+_ROW = 58  # height of a row, pixels
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Plot:
+    """One plotly plot.
+
+    Attributes:
+        alt: what it shows, for those who cannot see it.
+        traces: of plotly.js.
+        layout: likewise, without what all plots share.
+    """
+
+    alt: str
+    traces: list[dict[str, Any]]
+    layout: dict[str, Any]
+
+
+@final
+@dataclass(frozen=True)
+class Line:
+    """A dashed line that marks a value.
+
+    Attributes:
+        at: the value.
+        text: what it means.
+        anchor: which end of the text is at the line, "left", "center" or "right".
+    """
+
+    at: float
+    text: str
+    anchor: str = "center"
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Series:
+    """Marks of one kind, or a curve.
+
+    Attributes:
+        name: in the legend.
+        x: numbers; marks at what is not finite are left out.
+        y: likewise.
+        color: of marks, bars and curve.
+        symbol: of the marks.
+        size: of the marks in pixels, one number or one for each; 0 for none.
+        said: what each mark is, in plotly's markup; shown when it is pointed at.
+        hover: what is shown after that, a template of plotly's.
+        legend: whether it has an entry in the legend.
+        low: beginnings of horizontal bars; None for no bars.
+        high: their ends.
+        caps: width of what ends a bar, in pixels.
+        thickness: of the bars.
+        line: of a curve, as plotly describes it; None for marks alone.
+        marker: more about the marks, as plotly describes them.
+        more: more about all of it, likewise.
+    """
+
+    name: str
+    x: Any
+    y: Any
+    color: str = "@c0"
+    symbol: str = "circle"
+    size: int | Sequence[int] = 9
+    said: Sequence[str] = ()
+    hover: str = ""
+    legend: bool = True
+    low: Any = None
+    high: Any = None
+    caps: int = 0
+    thickness: float = 2.0
+    line: Mapping[str, Any] | None = None
+    marker: Mapping[str, Any] = field(default_factory=dict)
+    more: Mapping[str, Any] = field(default_factory=dict)
+
+    def trace(self) -> dict[str, Any]:
+        """As plotly.js takes it."""
+        made: dict[str, Any] = {
+            "type": "scatter",
+            "mode": "+".join(["lines"] * (self.line is not None) + ["markers"] * bool(self.size)),
+            "x": numbers(self.x),
+            "y": numbers(self.y),
+            "name": for_plotly(self.name),
+            "showlegend": self.legend,
+        }
+        shown = ["%{customdata}"] * bool(self.said) + [self.hover] * bool(self.hover)
+        made |= {"hovertemplate": "<br>".join(shown) + "<extra></extra>"} if shown else {"hoverinfo": "skip"}
+        if self.said:
+            made["customdata"] = list(self.said)
+        if self.line is not None:
+            made["line"] = {"width": 1.3, "color": self.color, **self.line}
+        if self.size:
+            solid = {"opacity": 0.85, "line": {"width": 1.5, "color": self.color}} if self.line is None else {}
+            style = {"color": self.color, "symbol": self.symbol, "size": self.size}
+            made["marker"] = {**style, **solid, **self.marker}
+        if self.low is not None:
+            middle, low, high = (np.asarray(values, dtype=float) for values in (self.x, self.low, self.high))
+            ends = {"array": numbers(high - middle), "arrayminus": numbers(middle - low)}
+            bars = {"thickness": self.thickness, "width": self.caps, "color": self.color}
+            made["error_x"] = {"type": "data", "symmetric": False, **ends, **bars}
+        return {**made, **self.more}
+
+
+def series_by(
+    parts: Iterable[tuple[str, pd.DataFrame]],
+    x: str,
+    y: str,
+    said: Callable[[pd.DataFrame], list[str]],
+    hover: str,
+    *,
+    size: int = 9,
+) -> list[Series]:
+    """Marks in the colour and symbol of their kind.
+
+    Args:
+        parts: names of the kinds, and their rows; kinds without rows are left out, but keep their colour.
+        x: column of the tables.
+        y: likewise.
+        said: what each row is, in plotly's markup.
+        hover: what is shown after that when a mark is pointed at.
+        size: of the marks.
+    """
+    return [
+        Series(
+            name=name,
+            x=rows[x],
+            y=rows[y],
+            color=COLORS[index % len(COLORS)],
+            symbol=SYMBOLS[index % len(SYMBOLS)],
+            size=size,
+            said=said(rows),
+            hover=hover,
+        )
+        for index, (name, rows) in enumerate(parts)
+        if not rows.empty
+    ]
+
+
+# --- the three kinds --------------------------------------------------------------------------------------------------
+
+
+def dots_by_row(
+    labels: Sequence[str],
+    unit: str,
+    series: Iterable[Series],
+    *,
+    alt: str,
+    marked: Sequence[Line] = (),
+    limits: Sequence[float] = (),
+    row: int = _ROW,
+    top: int = 66,
+) -> Plot:
+    """Rows from top to bottom, one per label, and values along x.
+
+    Args:
+        labels: of the rows.
+        unit: title of the x axis, with its unit.
+        series: marks; y is the number of their row.
+        alt: see `Plot`.
+        marked: lines across all rows.
+        limits: of the x axis; empty for those of the data.
+        row: height of one, in pixels.
+        top: margin above, for the legend.
+    """
+    height = row * len(labels)
+    layout = {
+        "height": height + top + 64,
+        "margin": {"t": top, "r": 16, "b": 56, "l": 16},
+        "xaxis": {"title": {"text": unit}, **({"range": list(limits)} if limits else {})},
+        "yaxis": {
+            "tickvals": list(range(len(labels))),
+            "ticktext": [for_plotly(label) for label in labels],
+            "range": [len(labels) - 0.45, -0.55],
+            "zeroline": False,
+            "showgrid": False,
+        },
+        # above the names of the lines
+        "legend": {"orientation": "h", "x": 0, "xanchor": "left", "y": 1 + 20 / height, "yanchor": "bottom"},
+        **_lines(marked, vertical=True),
+    }
+    return Plot(alt=alt, traces=[each.trace() for each in series], layout=layout)
+
+
+def scatter(
+    x: str,
+    y: str,
+    series: Iterable[Series],
+    *,
+    alt: str,
+    height: int = 400,
+    top: int = 40,
+    left: int = 16,
+    from_zero: str = "x",
+    logarithmic: str = "",
+) -> Plot:
+    """One quantity against another, the legend above.
+
+    Args:
+        x: title of the axis, with its unit.
+        y: likewise.
+        series: marks or curves.
+        alt: see `Plot`.
+        height: in pixels.
+        top: margin above, where the legend is.
+        left: margin.
+        from_zero: the axes that begin at 0: "x", "xy" or "".
+        logarithmic: the axes that are logarithmic.
+    """
+    layout = {
+        "height": height,
+        "margin": {"t": top, "r": 16, "b": 56, "l": left},
+        "legend": {"orientation": "h", "x": 0, "xanchor": "left", "y": 1.01, "yanchor": "bottom"},
+    }
+    for name, text in (("x", x), ("y", y)):
+        layout[f"{name}axis"] = {
+            "title": {"text": text},
+            **({"rangemode": "tozero"} if name in from_zero else {}),
+            **({"type": "log"} if name in logarithmic else {}),
+        }
+    return Plot(alt=alt, traces=[each.trace() for each in series], layout=layout)
+
+
+def curves(
+    title: str,
+    x: str,
+    y: str,
+    series: Iterable[Series],
+    *,
+    alt: str,
+    height: int = 340,
+    limits: Mapping[str, Sequence[float]] | None = None,
+    marked: Sequence[Line] = (),
+    stages: Sequence[float] = (),
+) -> Plot:
+    """One of several small plots beside each other, with a title: a curve per run.
+
+    Args:
+        title: what tells it from the others.
+        x: title of the axis, with its unit.
+        y: likewise.
+        series: curves, or marks.
+        alt: see `Plot`.
+        height: in pixels.
+        limits: of the axes "x" and "y".
+        marked: values of y that are marked.
+        stages: values of x at which something changes.
+    """
+    layout: dict[str, Any] = {
+        "height": height,
+        "title": {"text": for_plotly(title), "font": {"size": 14}, "x": 0.02, "xanchor": "left"},
+        "margin": {"t": 40, "r": 16, "b": 48, "l": 56},
+    }
+    for name, text in (("x", x), ("y", y)):
+        given = {"range": list(limits[name])} if limits and name in limits else {}
+        layout[f"{name}axis"] = {"title": {"text": text}, **given}
+    if marked:
+        layout |= _lines(marked, vertical=False)
+    if stages:
+        layout["shapes"] = layout.get("shapes", []) + [_rule("x", at, dash="dot", width=1.0) for at in stages]
+    return Plot(alt=alt, traces=[each.trace() for each in series], layout=layout)
+
+
+def _lines(marked: Sequence[Line], *, vertical: bool) -> dict[str, Any]:
+    """Dashed lines across a plot; their names stand above it, or at its right end."""
+    along, across = ("x", "y") if vertical else ("y", "x")
+    names = [
+        {
+            "text": for_plotly(line.text),
+            "showarrow": False,
+            "font": {"size": 12, "color": "@muted"},
+            along: line.at,
+            across: 1,
+            f"{across}ref": "paper",
+            "xanchor": line.anchor if vertical else "right",
+            "yanchor": "bottom" if vertical else "top",
+        }
+        for line in marked
+    ]
+    return {"shapes": [_rule(along, line.at, dash="dash", width=1.5) for line in marked], "annotations": names}
+
+
+def _rule(along: str, at: float, *, dash: str, width: float) -> dict[str, Any]:
+    """A line across the whole plot."""
+    across = "y" if along == "x" else "x"
+    ends = {f"{along}0": at, f"{along}1": at, f"{across}ref": "paper", f"{across}0": 0, f"{across}1": 1}
+    return {"type": "line", "layer": "below", "line": {"dash": dash, "width": width, "color": "@muted"}, **ends}
+
+
+# --- what they are made of --------------------------------------------------------------------------------------------
+
+
+def for_plotly(text: object) -> str:
+    """Text for a plotly label: plotly reads a little HTML there, so what users named is escaped."""
+    return html.escape(str(text), quote=False)
+
+
+def numbers(values: Any) -> list[float | None]:
+    """Numbers as JSON has them: what is not finite becomes null."""
+    return [float(value) if math.isfinite(value) else None for value in np.asarray(values, dtype=float)]
+
+
+def jitter(seeds: pd.Series[Any]) -> np.ndarray:
+    """A small offset per seed, the same in every figure, so that equal values stay apart."""
+    known = sorted(set(seeds))
+    step = 0.16 / max(1, len(known) - 1)
+    return np.array([step * known.index(seed) - 0.08 for seed in seeds])
+
+
+# --- outside of pages -------------------------------------------------------------------------------------------------
+
+
+def as_figure(plots: Sequence[Plot], title: str) -> go.Figure:
+    """Plots as one figure for notebooks, two beside each other, with the colours of a light page.
+
+    Args:
+        plots: at least one, each with a title of its own if there are several.
+        title: of the figure.
+    """
+    from plotly.subplots import make_subplots
+
+    wide = min(2, len(plots))
+    titles = [plot.layout["title"]["text"] for plot in plots] if len(plots) > 1 else None
+    figure = make_subplots(rows=-(-len(plots) // wide), cols=wide, subplot_titles=titles)
+    for index, plot in enumerate(plots):
+        place = {"row": index // wide + 1, "col": index % wide + 1}
+        for trace in map(_light, plot.traces):
+            if "colorscale" in trace.get("marker", ()):
+                trace["marker"]["showscale"] = index == 0  # one scale for all
+            figure.add_trace(trace, **place)
+        figure.update_xaxes(_light(plot.layout["xaxis"]), **place)
+        figure.update_yaxes(_light(plot.layout["yaxis"]), **place)
+        for shape in plot.layout.get("shapes", ()):
+            across = "y" if shape.get("yref") == "paper" else "x"
+            figure.add_shape(_light({**shape, f"{across}ref": f"{across} domain"}), **place)
+    figure.update_layout(title=title, template="plotly_white")
+    return figure
+
+
+def _light(value: Any) -> Any:
+    """The same with the colours of a light page for their names."""
+    if isinstance(value, dict):
+        return {key: _light(part) for key, part in value.items()}
+    if isinstance(value, list):
+        return [_light(part) for part in value]
+    return LIGHT.get(value, value) if isinstance(value, str) else value

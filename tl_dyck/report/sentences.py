@@ -1,0 +1,145 @@
+"""Pictures of the edits that flip a classifier's prediction of a sentence."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, final
+
+import numpy as np
+import torch
+
+from tl_dyck.certify import Certificate, Edit
+from tl_dyck.models.text import TextTransformer
+from tl_dyck.report.heatmap import SHADES
+from tl_dyck.report.markup import Html, element, table
+from tl_dyck.report.page import asset, shell
+from tl_dyck.text import Sentence
+from tl_dyck.text.training import text_logits
+
+__all__ = ["CertifiedSentences", "sentences_page"]
+
+_SHOWN = 40  # sentences on a page
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class CertifiedSentences:
+    """Sentences, and what was proved of them.
+
+    Attributes:
+        model: the classifier.
+        sentences: what it classifies.
+        certificates: one for each, from `tl_dyck.text.certify_sentences`.
+        folder: where their page is written, unless another place is named.
+    """
+
+    model: TextTransformer
+    sentences: Sequence[Sentence]
+    certificates: Sequence[Certificate]
+    folder: Path
+
+
+def sentences_page(results: CertifiedSentences) -> Html:
+    """A picture per sentence, flipped ones first: the edits, the words, and the attention on each.
+
+    The page has no scripts. At most 40 sentences are shown; all are in its table.
+    """
+    model, certificates = results.model, results.certificates
+    order = {"falsified": 0, "unknown": 1, "certified": 2}
+    with torch.no_grad():
+        predicted = text_logits(model, [certificate.tokens for certificate in certificates]).argmax(-1).tolist()
+    right = [best == certificate.target for best, certificate in zip(predicted, certificates, strict=True)]
+    # right answers first: of a wrong one no edit is to blame
+    ranked = sorted(
+        zip(right, results.sentences, certificates, strict=True),
+        key=lambda row: (not row[0], order[row[2].status], -row[2].upper),
+    )
+    pairs = [(sentence, certificate) for _, sentence, certificate in ranked]
+    parts = [_picture(model, certificate) for _, certificate in pairs[:_SHOWN]]
+    counts = Counter(str(certificate.status) for certificate in certificates)
+    said = ", ".join(f"{counts[status]} {status}" for status in order if counts[status])
+    intro = element(
+        "p",
+        f"{len(certificates)} sentences under {certificates[0].space if certificates else 'no edits'}: {said}. ",
+        "Shown first: right predictions that edits flip, the least wrong of them first. The darker a word's ground, "
+        "the more attention the readout gives it (mean over heads); struck out: replaced or dropped; framed: new.",
+        class_="lead",
+    )
+    rows = [
+        [
+            model.text.decode(certificate.tokens),
+            certificate.status,
+            f"{certificate.upper:.3g}",
+            _edits(model, certificate),
+        ]
+        for _, certificate in pairs
+    ]
+    everything = element(
+        "details",
+        element("summary", "All sentences"),
+        table("All sentences", ("sentence", "verdict", "margin seen", "edits"), rows, numeric=(2,)),
+    )
+    body = element("body", element("main", element("h1", "What flips a prediction"), intro, parts, everything))
+    return shell("What flips a prediction", body, style=asset("sentences.css"))
+
+
+def _picture(model: TextTransformer, certificate: Certificate) -> Html:
+    """One sentence before and after its worst edits, with the attention of the readout on every word."""
+    worst = certificate.worst
+    edits = [_visible(edit) for edit in worst.edits] if worst is not None else []
+    before = _words(model, certificate.tokens, [(edit.start, len(edit.removed)) for edit in edits], "gone")
+    rows = [element("p", element("b", "as it was: "), before, class_="words")]
+    if worst is not None and edits:
+        after = _words(model, worst.tokens, _places(edits), "new")
+        rows.append(element("p", element("b", "worst edits: "), after, class_="words"))
+    logits = "" if worst is None else ", ".join(f"class {i}: {logit:.2f}" for i, logit in enumerate(worst.logits))
+    proved = f", proved at least {certificate.lower:.3g}" if np.isfinite(certificate.lower) else ""
+    margin = f"margin {certificate.upper:.3g}{proved}"
+    title = element(
+        "h2", element("span", certificate.status, class_=certificate.status), f" class {certificate.target}"
+    )
+    return element("section", title, rows, element("p", f"{margin}; {logits}", class_="note"), class_="sentence")
+
+
+def _visible(edit: Edit) -> Edit:
+    """What one sees of an edit: of a word that is repeated, only the repetition."""
+    same = len(edit.removed)
+    if edit.inserted[:same] != edit.removed:
+        return edit
+    return replace(edit, start=edit.start + same, removed=(), inserted=edit.inserted[same:])
+
+
+def _places(edits: Sequence[Edit]) -> list[tuple[int, int]]:
+    """Where the inserted tokens are in the edited string: (start, number)."""
+    shift, places = 0, []
+    for edit in sorted(edits, key=lambda edit: edit.start):
+        places.append((edit.start + shift, len(edit.inserted)))
+        shift += len(edit.inserted) - len(edit.removed)
+    return places
+
+
+@torch.no_grad()
+def _words(model: TextTransformer, tokens: Sequence[int], marked: Sequence[tuple[int, int]], mark: str) -> list[Any]:
+    """Words with their attention as background; some are marked."""
+    _, cache = model.run_with_cache(
+        torch.tensor([list(tokens)]), names_filter=lambda name: name.endswith("hook_pattern")
+    )
+    weights = cache["blocks.0.attn.hook_pattern"][0, :, -1].mean(0).tolist()
+    special = {place for start, count in marked for place in range(start, start + count)}
+    parts: list[Any] = []
+    for place, (token, weight) in enumerate(zip(tokens, weights, strict=True)):
+        shade = round((min(max(weight, 0.0), 1.0) ** 0.5) * (SHADES - 1))
+        classes = (
+            f"word b{shade}" + (" light" if shade > SHADES // 2 else "") + (f" {mark}" if place in special else "")
+        )
+        word = model.text.words[token]
+        parts += [element("span", word, class_=classes, title=f"{word}: {weight:.1%} of the attention"), " "]
+    return parts
+
+
+def _edits(model: TextTransformer, certificate: Certificate) -> str:
+    edits = certificate.worst.edits if certificate.worst is not None else ()
+    return "; ".join(f"{model.text.decode(edit.removed)} → {model.text.decode(edit.inserted) or '∅'}" for edit in edits)

@@ -1,0 +1,165 @@
+"""The page of a sweep: how it stands, means over seeds point by point, a figure for each metric, and errors."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+import pandas as pd
+
+from tl_dyck.plots import Series, dots_by_row, for_plotly
+from tl_dyck.report.markup import Html, csv_link, element, table
+from tl_dyck.report.page import Figure, document, figure_section
+from tl_dyck.runs import SweepReport, SweepStatus, aggregate, load_results, sweep_status
+
+__all__ = ["sweep_page"]
+
+_MOST_ROWS = 40  # of a figure; the table has all
+_MOST_METRICS = 12
+_MOST_ERRORS = 30
+_MOST_MEANS = 1000  # rows of the table; the CSV file has all
+
+
+def sweep_page(sweep: SweepStatus | SweepReport) -> Html:
+    """The page of a sweep, as its folder is now.
+
+    Raises:
+        CorruptFileError: the folder holds no sweep, or one of another version.
+    """
+    status = sweep_status(sweep.folder)
+    results = load_results(sweep.folder)
+    means = aggregate(results) if len(results) else pd.DataFrame()
+    groups = [] if means.empty else [str(name) for name in means.columns[: list(means.columns).index("metric")]]
+    metrics = [] if means.empty else list(dict.fromkeys(means["metric"]))
+    made = [
+        _metric(sweep.folder, index, metric, groups, means[means["metric"] == metric])
+        for index, metric in enumerate(metrics[:_MOST_METRICS])
+    ]
+    sections = [
+        ("status", "How it stands", _status(status)),
+        ("means", "Means over seeds", _means(means, groups)),
+        *((figure.name, figure.title, figure_section(figure)) for figure in made),
+        ("errors", "Errors", _errors(status)),
+        ("about", "How this was made", _about(sweep.folder)),
+    ]
+    lead = f"{status.total:,} runs of a sweep, {status.counts.get('done', 0):,} of them done, in {sweep.folder.name}."
+    return document(
+        f"tl_dyck sweep: {sweep.folder.name}", element("p", lead, class_="lead"), sections, made, _versions(results)
+    )
+
+
+def _names(means: pd.DataFrame, groups: list[str]) -> list[str]:
+    """A point in words: the parameters that vary."""
+    return [
+        ", ".join(f"{name} {value}" for name, value in zip(groups, row, strict=True)) for row in means[groups].values
+    ]
+
+
+def _metric(folder: Path, index: int, metric: str, groups: list[str], means: pd.DataFrame) -> Figure:
+    shown = means.dropna(subset=["mean"])[:_MOST_ROWS]
+    labels = _names(shown, groups)
+    said = [
+        f"{for_plotly(label)}<br>{row.mean:.4g} [{row.low:.4g}, {row.high:.4g}], {row.n} seeds"
+        for label, row in zip(labels, shown.itertuples(), strict=True)
+    ]
+    dots = Series(
+        name="mean over seeds, 95% interval",
+        x=shown["mean"],
+        y=list(range(len(shown))),
+        said=said,
+        low=shown["low"],
+        high=shown["high"],
+        caps=4,
+    )
+    reading = f"No run has a {metric}."
+    if len(shown):
+        least, most = shown["mean"].idxmin(), shown["mean"].idxmax()
+        low, high = (f"{shown.loc[row, 'mean']:.4g}" for row in (least, most))
+        reading = f"The means of {metric} lie between {low} and {high}."
+    alt = f"Dot plot with intervals, a row per point. {reading}"
+    left_out = f" Shown are the first {_MOST_ROWS} of {len(means):,} points." if len(means) > _MOST_ROWS else ""
+    return Figure(
+        name=f"metric-{index}",
+        title=metric,
+        reading=reading,
+        data=means,
+        command=shlex.join(["tl-dyck", "sweep", "results", folder.as_posix(), "--metrics", metric]),
+        plots=[dots_by_row(labels, for_plotly(metric), [dots], alt=alt, row=34)] if len(shown) else [],
+        note=f"A row per point of the sweep. Intervals: bootstrap over seeds.{left_out}",
+    )
+
+
+def _status(status: SweepStatus) -> list[Html | None]:
+    counts = ", ".join(f"{number:,} {name}" for name, number in status.counts.items() if number)
+    kinds = [name for name, number in status.counts.items() if number]
+    rows = [
+        [f"{name} = {value}", *(f"{found.get(kind, 0):,}" for kind in kinds)]
+        for name, values in status.axes.items()
+        for value, found in values.items()
+    ]
+    columns = ("parameter", *kinds)
+    return [
+        element("p", f"{status.total:,} runs: {counts}.", class_="reading"),
+        table("Runs by parameter", columns, rows, numeric=range(1, len(columns))) if rows else None,
+        element("p", f"{status.corrupt:,} damaged records were set aside.", class_="warning")
+        if status.corrupt
+        else None,
+    ]
+
+
+def _means(means: pd.DataFrame, groups: list[str]) -> list[Html]:
+    if means.empty:
+        return [element("p", "No run has returned a number.")]
+    shown = means[:_MOST_MEANS]
+    rows = [
+        [
+            label,
+            str(row.metric),
+            f"{row.n}" + (f" (+ {row.failed} failed)" if row.failed else ""),
+            "–" if row.mean != row.mean else f"{row.mean:.4g}",
+            "–" if row.low != row.low else f"[{row.low:.4g}, {row.high:.4g}]",
+        ]
+        for label, row in zip(_names(shown, groups), shown.itertuples(), strict=True)
+    ]
+    left_out = f"; {len(means) - len(shown):,} more are in the data" if len(means) > len(shown) else ""
+    caption = f"Means over seeds, with 95% bootstrap intervals{left_out}"
+    columns = ("point", "metric", "seeds", "mean", "95% interval")
+    link = element("div", csv_link(means, "means"), class_="tools")
+    return [table(caption, columns, rows, numeric=(2, 3, 4)), link]
+
+
+def _errors(status: SweepStatus) -> list[Html]:
+    if not status.errors:
+        return [element("p", "No run has failed.")]
+    rows = [(error, f"{number:,}") for error, number in status.errors[:_MOST_ERRORS]]
+    more = len(status.errors) - len(rows)
+    caption = "Errors, the most frequent first" + (f"; {more:,} more kinds are left out" if more else "")
+    retry = shlex.join(["tl-dyck", "sweep", "resume", status.folder.as_posix(), "--retry-failed"])
+    return [
+        table(caption, ("error", "runs"), rows, numeric=(1,)),
+        element("p", "Tracebacks are in runs/*/*.failed.json. Try them again: ", element("code", retry)),
+    ]
+
+
+def _about(folder: Path) -> list[Html]:
+    again = shlex.join(["tl-dyck", "sweep", "report", folder.as_posix()])
+    runs = shlex.join(["tl-dyck", "sweep", "results", folder.as_posix(), "--out", "runs.csv"])
+    return [
+        element("p", "This page again, as the folder then is: ", element("code", again)),
+        element("p", "All runs, a row each: ", element("code", runs)),
+    ]
+
+
+def _versions(results: pd.DataFrame) -> Html:
+    """What the runs were made with; several, if they differ."""
+    entries = [
+        (name, ", ".join(sorted({str(value) for value in results[column].dropna()})))
+        for name, column in (
+            ("tl_dyck", "tl_dyck"),
+            ("PyTorch", "torch"),
+            ("TransformerLens", "transformer_lens"),
+            ("Python", "python"),
+            ("Machines", "host"),
+        )
+    ]
+    return element("dl", [[element("dt", name), element("dd", said)] for name, said in entries if said])

@@ -1,0 +1,71 @@
+"""The page of whatever can be looked at, by its type."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tl_dyck.files import ensure_folder, write_bytes
+from tl_dyck.report.heads import ablation_page
+from tl_dyck.report.markup import Html
+from tl_dyck.report.paper import claims_markdown, paper_page
+from tl_dyck.report.sentences import CertifiedSentences, sentences_page
+from tl_dyck.report.study import study_page
+from tl_dyck.report.sweep import sweep_page
+from tl_dyck.runs import SweepReport, SweepStatus
+from tl_dyck.studies import Study
+from tl_dyck.studies.heads import Ablation
+from tl_dyck.studies.paper import Reproduction
+
+__all__ = ["write_report"]
+
+#: What makes the page of a type, and the name of the file in its folder.
+_PAGES: dict[type, tuple[Callable[[Any], Html], str]] = {
+    Study: (study_page, "report.html"),
+    Reproduction: (paper_page, "reproduce.html"),
+    Ablation: (ablation_page, "ablation.html"),
+    CertifiedSentences: (sentences_page, "sentences.html"),
+    SweepReport: (sweep_page, "sweep.html"),
+    SweepStatus: (sweep_page, "sweep.html"),
+}
+
+
+def write_report(
+    results: Study | Reproduction | Ablation | CertifiedSentences | SweepReport | SweepStatus,
+    path: str | Path | None = None,
+) -> Path:
+    """Write a page about results as one self-contained HTML file: no network, scripts inlined once.
+
+    The same results give the same bytes. Beside the page of a reproduction stands ``claims.md``, its table as Markdown.
+
+    Args:
+        results: a study (`run_study`, `load_study`), a reproduction of the paper (`reproduce`, `load_reproduction`), an
+            ablation (`ablate_runs`, `run_experiment`, `load_ablation`), a sweep (`run_sweep`, `sweep_status`), or
+            certified sentences (`CertifiedSentences`).
+        path: of the file; None for one in the folder of the results: ``report.html`` of a study, ``reproduce.html`` of
+            a reproduction, ``ablation.html``, ``sweep.html``, ``sentences.html``.
+
+    Returns:
+        The path.
+
+    Raises:
+        TypeError: there is no page of such results.
+        CorruptFileError: a saved attention pattern is missing or damaged, or the folder holds no sweep any more.
+        UnknownNameError: a study's task is not registered here.
+        OSError: the file cannot be written.
+    """
+    found = _PAGES.get(type(results))
+    if found is None:
+        known = ", ".join(kind.__name__ for kind in _PAGES)
+        raise TypeError(f"there is no page of a {type(results).__name__}; write_report takes one of: {known}")
+    make, name = found
+    target = results.folder / name if path is None else Path(path)
+    if target.is_dir():
+        raise IsADirectoryError(f"{str(target)!r} is a folder; name a file, such as {str(target / name)!r}")
+    page = make(results)
+    ensure_folder(target.parent)
+    write_bytes(target, page.encode())
+    if isinstance(results, Reproduction):
+        write_bytes(target.with_name("claims.md"), claims_markdown(results).encode())
+    return target
