@@ -18,6 +18,7 @@ are found by entry point, as anyone else's are.
 from tl_dyck.certify.certificate import Certificate, Witness
 from tl_dyck.certify.change import LogitChange, worst_logit_change
 from tl_dyck.certify.dyck import DyckCertificate, DyckCertificates, certify_dyck
+from tl_dyck.certify.parsing import Resources, load_synonyms, parse_space, transformations
 from tl_dyck.certify.protocol import (
     Certifier,
     CertifyError,
@@ -29,7 +30,6 @@ from tl_dyck.certify.protocol import (
     list_certifiers,
 )
 from tl_dyck.certify.spaces import Edit, PerturbationSpace, SpaceError, SpaceTooLargeError, edited
-from tl_dyck.certify.text import Resources, load_synonyms, parse_space, transformations
 from tl_dyck.certify.transformations import (
     STOP_WORDS,
     Delete,

@@ -9,7 +9,7 @@ from typing import Any, final
 import numpy as np
 
 from tl_dyck.certify.certificate import Witness
-from tl_dyck.certify.network import Objectives
+from tl_dyck.certify.objectives import Objectives
 from tl_dyck.certify.protocol import Asker, Certifier, CertifyError
 from tl_dyck.certify.spaces import PerturbationSpace, Tokens
 

@@ -26,7 +26,8 @@ import numpy as np
 import torch
 
 from tl_dyck.certify.certificate import Certificate, Status, Witness
-from tl_dyck.certify.network import Network, Objectives
+from tl_dyck.certify.exact.network import Network
+from tl_dyck.certify.objectives import Objectives
 from tl_dyck.certify.spaces import Edit, PerturbationSpace, Tokens, as_tokens
 from tl_dyck.machine import one_thread
 from tl_dyck.processes import Watched

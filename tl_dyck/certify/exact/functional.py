@@ -12,7 +12,7 @@ from typing import final
 
 import numpy as np
 
-from tl_dyck.certify.balls import UNIT, Array, Ball, gamma
+from tl_dyck.certify.exact.balls import UNIT, Array, Ball, gamma
 
 __all__ = ["Functional", "Linear", "ulp"]
 
