@@ -13,7 +13,7 @@ import pandas as pd
 import torch
 from rich.text import Text
 
-from tl_dyck.certify import Certificate, Edit, PerturbationSpace, load_synonyms
+from tl_dyck.certify import Certificate, Edit, PerturbationSpace, Symbols, load_synonyms, placed
 from tl_dyck.files import CorruptFileError, ensure_folder, write_bytes, write_json
 from tl_dyck.machine import environment
 from tl_dyck.models.text import TextConfig, TextTransformer, load_text_model, save_text_model
@@ -287,11 +287,7 @@ def _visible(edit: Edit) -> Edit:
 
 def _places(edits: Sequence[Edit]) -> list[tuple[int, int]]:
     """Where the inserted tokens are in the edited string: (start, number)."""
-    shift, places = 0, []
-    for edit in sorted(edits, key=lambda edit: edit.start):
-        places.append((edit.start + shift, len(edit.inserted)))
-        shift += len(edit.inserted) - len(edit.removed)
-    return places
+    return [(at, len(edit.inserted)) for edit, at in placed(edits)]
 
 
 @torch.no_grad()
@@ -318,5 +314,5 @@ def _plain(model: TextTransformer, tokens: Sequence[int]) -> str:
 
 
 def _edits(model: TextTransformer, certificate: Certificate) -> str:
-    edits = certificate.worst.edits if certificate.worst is not None else ()
-    return "; ".join(f"{model.text.decode(edit.removed)} → {model.text.decode(edit.inserted) or '∅'}" for edit in edits)
+    parts = certificate.written(Symbols(model.text.words, " ", model.text.cls_token)).passages()
+    return "; ".join(f"{part.before} → {part.after or '∅'}" for part in parts if part.edit is not None)
