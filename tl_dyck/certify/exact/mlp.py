@@ -45,7 +45,7 @@ def activation_lines(name: str, low: Array, high: Array, centre: Array) -> Activ
     that is better halfway between the centre and the middle of the interval is kept. Any choice is sound.
     """
     centre = np.clip(centre, low, high)
-    # [points, I, m]: the grid, and for a ReLU its ends and its bend, between which it is linear
+    # [points, I, m]: a grid; for a ReLU its ends and its bend, between which it is linear
     weights = np.array([0.0, 1.0]) if name == "relu" else np.linspace(0, 1, _POINTS)
     grid = low + weights.reshape(-1, 1, 1) * (high - low)
     if name == "relu":
@@ -107,7 +107,7 @@ class Mlp(Stage):
         if self.scale is None or self.shift is None:
             return f.through(self.w_in, self.b_in, self.n.size)
         size = self.n.size * self.scale.size + self.shift.size
-        # p = ((n * scale) + shift) W_in + b_in, undone from the right
+        # p = (n * scale + shift) W_in + b_in: back through W_in first, then through scale and shift
         return f.through(self.w_in, self.b_in, size).scaled(self.scale.mid, self.shift.mid, self.n.size)
 
     def _coordinates(self) -> tuple[Array, Array]:

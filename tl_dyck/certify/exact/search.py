@@ -92,7 +92,7 @@ class Search:
     def run(self) -> None:
         """Search until done or out of time."""
         groups = np.arange(len(self.graph.groups))
-        alive = count_paths(self.graph, groups) > 0
+        alive = count_paths(self.graph, groups) > 0  # a group may have lost all its strings to the budgets
         self.open = [self._part(-math.inf, int(group), None) for group in groups[alive]]
         heapq.heapify(self.open)
         batch: list[Part] = []
@@ -165,6 +165,7 @@ class Search:
         self.stats["parts"] += len(parts)
         items = self._items(parts)
         count = count_paths(self.graph, items.groups, items.allowed)
+        # small parts are run whole; empty ones need nothing, and are dropped
         for index in np.flatnonzero((count > 0) & (count <= self.always_listed)):
             self._list_all(items.take(np.array([index])))
         rest = np.flatnonzero(count > self.always_listed)
@@ -177,6 +178,7 @@ class Search:
         self.incumbent.run(paths)
         region = Region.of_values(self.attention, items, self.incumbent.outputs(paths))
         sound = np.flatnonzero(region.even)
+        # where denominators may vanish a ratio cannot be bounded: split until they do not
         for index in np.flatnonzero(~region.even):
             self._split(parts[index], paths[index], self._impact(region, int(index)))
         if len(sound):
@@ -188,6 +190,7 @@ class Search:
         """Bound parts with linear bounds of the readout; list or split those that stay unresolved."""
         readout = Readout(self.network, self.unembed, region, self._residual(region.items))
         reference = region.centre.copy()
+        # first aim high; whatever the linear bound is made for, it is a bound, and the best one is kept
         for fraction in (0.5, *[1 / 16] * (_ROUNDS - 1)):
             threshold = self.threshold(fraction)
             bound = readout.lower(threshold)
@@ -204,7 +207,7 @@ class Search:
             self.incumbent.run(paths)
             if self.finished:
                 break
-            if region.unit:
+            if region.unit:  # the linear bound is least there: make the next one tight there
                 reference[unresolved] = self.incumbent.outputs(paths)
         for index, part in enumerate(parts):
             if part.bound >= self.threshold():
