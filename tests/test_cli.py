@@ -243,9 +243,11 @@ def test_probe_one_probe_and_a_third_partys(runs):
         (("train", "gpt", "--seed", "1", "--seeds", "2"), "give --seed or --seeds, not both"),
         (("train", "gpt", "--seeds", "many"), "seeds 'many'"),
         (("train", "gpt", "--out", "{file}"), "cannot write to the folder"),
-        (("train", "gpt", "--steps", "3", "--seed", "0", "--out", "{gpt}"), "holds another run; it differs in"),
+        (("train", "gpt", "--steps", "3", "--seed", "0", "--out", "{kept}"), "holds another run; it differs in"),
         (("models", "--task", "x"), "unknown task 'x'"),
-        (("probe", "{nowhere}"), "there is no file"),
+        (("probe", "{nowhere}"), "there is no saved model in"),
+        (("probe", "{gpt}", "--only", "model"), "give a parameter and its value"),
+        (("probe", "{gpt}", "--only", "model=gpt"), "is not a sweep's"),
         (("probe", "{gpt}", "--probe", "stack_likenes"), "Did you mean 'stack_likeness'?"),
         (("probe", "{gpt}", "--probe", "attention_variation"), "give at least two, not 1"),
         (("probe", "{gpt}", "--probe", "balance_violation"), "balance violation needs a minimal first layer"),
@@ -256,7 +258,13 @@ def test_probe_one_probe_and_a_third_partys(runs):
 )
 def test_a_mistake_is_one_line_and_exit_code_2(words, said, runs, tmp_path):
     (tmp_path / "file").write_text("")
-    places = {"file": tmp_path / "file", "nowhere": tmp_path / "nowhere", "gpt": runs["gpt", 0].parent}
+    places = {
+        "file": tmp_path / "file",
+        "nowhere": tmp_path / "nowhere",
+        "gpt": runs["gpt", 0],
+        "kept": tmp_path / "kept",
+    }
+    shutil.copytree(runs["gpt", 0], tmp_path / "kept" / "seed-0")
     result = call(*(word.format(**places) for word in words))
     assert result.exit_code == 2
     assert result.stderr.startswith("Error: ")

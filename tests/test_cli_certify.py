@@ -189,4 +189,4 @@ def test_an_rnn_without_alphabet_reads_no_texts(tmp_path: Path) -> None:
 def test_several_runs_must_be_told_apart(tiny_study: Study, tmp_path: Path) -> None:
     result = call("export", tiny_study.folder, tmp_path / "rnn")
     assert result.exit_code == 2
-    assert "holds 3 runs; name one" in flat(result.stderr)
+    assert "holds 6 models; name one" in flat(result.stderr)

@@ -63,6 +63,7 @@ _EXPORTS = {
     "register_model": "tl_dyck.models:models.register",
     "register_probe": "tl_dyck.probes:probes.register",
     "register_certifier": "tl_dyck.certify:certifiers.register",
+    "register_transformation": "tl_dyck.certify.parsing:transformations.register",
     "register_experiment": "tl_dyck.runs.experiments:experiments.register",
 }
 
@@ -92,6 +93,7 @@ if TYPE_CHECKING:
     from tl_dyck.ablation import leave_one_out_importance as leave_one_out_importance
     from tl_dyck.ablation import measure_heads as measure_heads
     from tl_dyck.certify import certifiers as _certifiers
+    from tl_dyck.certify.parsing import transformations as _transformations
     from tl_dyck.language import DyckDistribution as DyckDistribution
     from tl_dyck.language import DyckLanguage as DyckLanguage
     from tl_dyck.language import DyckStringError as DyckStringError
@@ -132,6 +134,7 @@ if TYPE_CHECKING:
     register_model = _models.register
     register_probe = _probes.register
     register_certifier = _certifiers.register
+    register_transformation = _transformations.register
     register_experiment = _experiments.register
 
 __all__ = sorted(_EXPORTS)

@@ -1,4 +1,4 @@
-"""One registry class for everything a third party may plug in: tasks, models, probes and certifiers.
+"""One registry class for everything a third party may plug in: tasks, models, probes, and so on.
 
 A name is registered in one of two ways:
 

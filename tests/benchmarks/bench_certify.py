@@ -38,9 +38,10 @@ from tl_dyck.certify import (
     parse_space,
     substitution_table,
 )
-from tl_dyck.certify.graph import build_graph
-from tl_dyck.certify.network import Network, Objectives
-from tl_dyck.certify.paths import emission_costs, sweep
+from tl_dyck.certify.exact.layout import build_graph
+from tl_dyck.certify.exact.network import Network
+from tl_dyck.certify.exact.paths import emission_costs, sweep
+from tl_dyck.certify.objectives import Objectives
 from tl_dyck.rnn import RNNConfig, TwoLayerRNN, weight_shapes
 from tl_dyck.text import Sentence, build_words, load_folder
 from tl_dyck.text.edits import pad

@@ -7,8 +7,12 @@ import math
 from typing import Any
 
 import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from tl_dyck.certify import Certificate, Edit, Witness
+from tests.certify.oracles import SpaceRecipe, spaces, tokens
+from tl_dyck.certify import Certificate, Edit, Symbols, Witness, passages, placed
 
 WITNESS = Witness(tokens=(1, 2, 2), edits=(Edit("dup", 1, (2,), (2, 2)),), logits=(0.5, -0.5), margin=-1.0)
 
@@ -51,6 +55,34 @@ def test_html_is_escaped() -> None:
     assert "<script>" not in page
     assert "&lt;script&gt;" in page
     assert "a &lt; b &amp; c" in page
+
+
+def test_a_certificate_carries_its_text() -> None:
+    edits = (Edit("ins", 1, (), (3,)), Edit("sub", 1, (2,), (0, 0)), Edit("del", 3, (1,), ()))
+    worst = Witness(tokens=(9, 3, 0, 0, 2), edits=edits, margin=-1.0)
+    made = certificate(tokens=(9, 2, 2, 1), worst=worst)
+    assert made.words() == ["9", "2", "2", "1"]
+    assert made.marked() == "9 ‹+3› ‹2→0 0› 2 ‹1→›"
+    words = made.written(Symbols(("bad", "film", "good", "very"), " ", silent=9))
+    assert words.words() == ["good", "good", "film"]
+    assert words.marked() == "‹+very› ‹good→bad bad› good ‹film→›"
+    assert "sub@1: good → bad bad; del@3: film → ∅" in repr(words)
+    assert words.written(Symbols(("a", "b", "c", "d"), "")).marked() == "9‹+d›‹c→aa›c‹b→›"
+
+
+@settings(max_examples=60)
+@given(recipe=spaces(), string=tokens(), seed=st.integers(0, 99))
+def test_passages_are_the_two_strings(recipe: SpaceRecipe, string: tuple[int, ...], seed: int) -> None:
+    space, symbols = recipe.build(), Symbols(tuple("abcdefg"), "")
+    (worst,) = space.sample(string, 1, generator=torch.Generator().manual_seed(seed))
+    edits = space.edits(string, worst)
+    assert edits is not None
+    parts = passages(string, edits, symbols)
+    assert "".join(part.before for part in parts) == symbols.text(string)
+    assert "".join(part.after for part in parts) == symbols.text(worst)
+    assert all(part.before == part.after for part in parts if part.edit is None)
+    for edit, at in placed(edits):
+        assert worst[at : at + len(edit.inserted)] == edit.inserted
 
 
 def test_plain_types_for_json() -> None:

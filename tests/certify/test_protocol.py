@@ -15,22 +15,30 @@ from tests.cases import case
 from tests.certify.oracles import margins, random_rnn, strings_of
 from tests.test_registry import Shelf, shelf  # noqa: F401  (a fixture)
 from tl_dyck.certify import (
+    Asker,
     Certificate,
+    Certifier,
     CertifyError,
     Delete,
     Duplicate,
+    Objectives,
     PerturbationSpace,
     Substitute,
+    asking,
     certifiers,
     certify,
+    certify_dyck,
     certify_each,
     certify_many,
     conclude,
     edited,
     list_certifiers,
+    worst_logit_change,
 )
+from tl_dyck.models import build_model, get_config
 from tl_dyck.registry import UnknownNameError
 from tl_dyck.rnn import TwoLayerRNN, export_rnn
+from tl_dyck.tasks import load_task
 
 SPACE = PerturbationSpace([(Duplicate(), 1), (Delete([1, 2]), 1), (Substitute({0: [1, 2], 3: [4], 5: [0]}), 1)])
 STRING = (0, 3, 1, 5)
@@ -111,6 +119,20 @@ class TestWhatUsersGet:
         before = {name: weight.clone() for name, weight in rnn.weights.items()}
         certify(rnn, STRING, 0, SPACE)
         assert all(torch.equal(before[name], weight) for name, weight in rnn.weights.items())
+
+    def test_one_export_for_everything_that_is_asked_about_a_model(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        exported = []
+        monkeypatch.setattr(asking, "export_rnn", lambda model: exported.append(model) or export_rnn(model))
+        task = load_task("dyck-2-4")
+        model = build_model(get_config("minimal-onehot", task, n_layers=1, device="cpu"))
+        found = certify_dyck(model, task, prefixes=[[0, 2, 3], [2, 0, 0, 1]], budget=1)
+        assert exported == [model]
+        asker = Asker(model)
+        certificate = certify(asker, (0, 2, 3), 1, found.space)
+        worst_logit_change(asker, (0, 2, 3), found.space)
+        assert certify_many(asker, [(0, 2, 3)], [1], found.space)[0].lower == certificate.lower
+        assert found.rows[0].certificate.lower == certificate.lower
+        assert exported == [model, model]
 
     @pytest.mark.parametrize("n_jobs", [1, 2])
     def test_many_strings(self, n_jobs: int) -> None:
@@ -243,9 +265,70 @@ class TestThirdParties:
         with pytest.raises(CertifyError, match=r"returned the string \(2, 2, 2, 2, 2\), which is not in"):
             certify(random_rnn(0), STRING, 0, SPACE, "liar")
 
-    def test_conclude_refuses_it_too(self) -> None:
+    def test_strings_are_looked_for_once_whoever_names_them(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """`conclude` believes the certifier; `certify` does not, and says by which edits the string comes about."""
+        looked: list[tuple[int, ...]] = []
+        real = PerturbationSpace.edits
+
+        def spy(space: PerturbationSpace, tokens: Any, candidate: Any) -> Any:
+            looked.append(candidate)
+            return real(space, tokens, candidate)
+
+        monkeypatch.setattr(PerturbationSpace, "edits", spy)
+
+        def naming(string: tuple[int, ...]) -> Certifier:
+            def certifier(rnn: TwoLayerRNN, tokens: Any, target: int, space: Any, **options: Any) -> Certificate:
+                question = {"certifier": "naming", "lower": -np.inf, "string": string, "started": 0.0}
+                claim = conclude(rnn, tokens, target, space, **question)
+                assert claim.worst is not None
+                assert (claim.worst.edits, claim.worst.logits) == ((), ())
+                assert "not confirmed yet" in repr(claim)
+                return claim
+
+            return certifier
+
         with pytest.raises(CertifyError, match="which is not in the space"):
-            conclude(random_rnn(0), STRING, 0, SPACE, certifier="liar", lower=-np.inf, string=(2,), started=0.0)
+            certify(random_rnn(0), STRING, 0, SPACE, naming((2,)))
+        worst = certify(random_rnn(0), STRING, 0, SPACE, naming((0, 0, 3, 1, 5))).worst
+        assert worst is not None
+        assert edited(STRING, worst.edits) == worst.tokens
+        assert looked == [(2,), (0, 0, 3, 1, 5)]
+
+    def test_a_certifier_made_of_public_names_serves_certify_dyck(self) -> None:
+        """It takes `objectives` and `tight`, runs every string, and proves nothing; so what it sees is exact."""
+
+        def looking(
+            rnn: TwoLayerRNN,
+            tokens: tuple[int, ...],
+            target: int,
+            space: PerturbationSpace,
+            *,
+            time_limit: float | None = None,
+            objectives: Objectives | None = None,
+            tight: bool = False,
+        ) -> Certificate:
+            wanted = Objectives.wanted(objectives, target, rnn.config.d_vocab_out)
+            bos = () if rnn.config.bos_token is None else (rnn.config.bos_token,)
+            every = list(space.enumerate(tokens))
+            least = [wanted.least(rnn(torch.tensor([bos + string]))[0, -1].numpy()) for string in every]
+            return conclude(
+                rnn,
+                tokens,
+                target,
+                space,
+                certifier="looking",
+                lower=-np.inf,
+                string=every[int(np.argmin(least))],
+                started=0.0,
+                objectives=objectives,
+            )
+
+        task = load_task("dyck-2-4")
+        model = build_model(get_config("minimal-onehot", task, n_layers=1, dtype=torch.float64, device="cpu"), seed=3)
+        ours = certify_dyck(model, task, prefixes=[[0, 2, 3]], budget=1, certifier=looking)
+        theirs = certify_dyck(model, task, prefixes=[[0, 2, 3]], budget=1)
+        assert ours.worst_change == pytest.approx(theirs.worst_change, rel=1e-6)
+        assert ours.worst_change_proved == np.inf
 
     def test_a_counterexample_that_is_none_is_withdrawn(self, registered: Any) -> None:
         """It says falsified; the model, asked for its own logits on that string, does not agree."""

@@ -172,6 +172,7 @@ def test_every_public_name_is_in_the_reference():
         "register_model",
         "register_probe",
         "register_certifier",
+        "register_transformation",
         "register_experiment",
     }
     assert set(tl_dyck.__all__) - elsewhere <= documented

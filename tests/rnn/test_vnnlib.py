@@ -13,11 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.cases import CASES, case
+from tests.rnn.vnnlib_reader import NotVnnlibError, parse_vnnlib
 from tl_dyck.rnn import RNNInputError, TwoLayerRNN, export_rnn
 from tl_dyck.rnn.vnnlib import (
     VnnlibError,
     embedding_box,
-    parse_vnnlib,
     save_vnnlib,
     vnnlib_property,
 )
@@ -138,7 +138,7 @@ def test_the_reader() -> None:
     assert prop.holds({"X_0": -2.0, "Y_0": -3.5})  # the first part of the or
     assert prop.holds({"X_0": 2.0, "Y_0": 0.0})  # the second, as a tie
     assert not prop.holds({"X_0": 2.5, "Y_0": 0.0})
-    with pytest.raises(VnnlibError, match="missing or unknown"):
+    with pytest.raises(NotVnnlibError, match="missing or unknown"):
         prop.holds({"X_0": 1.0})
     deep = "(and " * 5000 + "(<= X_0 0)" + ")" * 5000
     assert parse_vnnlib(declared + f"(assert {deep})").constants == ("X_0", "Y_0")
@@ -149,8 +149,8 @@ def test_the_reader() -> None:
         ("(declare-fun f () Real)", "expected"),
         ("x", "expected"),
     ):
-        with pytest.raises(VnnlibError, match=message):
+        with pytest.raises(NotVnnlibError, match=message):
             parse_vnnlib(declared + text)
     for text, message in (("(assert (<= X_0 Z))", "'Z' is neither"), ("(assert (sin X_0))", "unknown expression")):
-        with pytest.raises(VnnlibError, match=message):
+        with pytest.raises(NotVnnlibError, match=message):
             parse_vnnlib(declared + text).holds({"X_0": 0.0, "Y_0": 0.0})

@@ -15,21 +15,15 @@ Imports torch and numpy, never TransformerLens. The certifiers themselves live i
 are found by entry point, as anyone else's are.
 """
 
+from tl_dyck.certify.asking import Asker, certify, certify_each, certify_many
 from tl_dyck.certify.certificate import Certificate, Witness
 from tl_dyck.certify.change import LogitChange, worst_logit_change
 from tl_dyck.certify.dyck import DyckCertificate, DyckCertificates, certify_dyck
-from tl_dyck.certify.protocol import (
-    Certifier,
-    CertifyError,
-    certifiers,
-    certify,
-    certify_each,
-    certify_many,
-    conclude,
-    list_certifiers,
-)
-from tl_dyck.certify.spaces import Edit, PerturbationSpace, SpaceError, SpaceTooLargeError, edited
-from tl_dyck.certify.text import Resources, load_synonyms, parse_space, transformations
+from tl_dyck.certify.objectives import Objectives
+from tl_dyck.certify.parsing import Resources, load_synonyms, parse_space, transformations
+from tl_dyck.certify.protocol import Certifier, CertifyError, certifiers, conclude, list_certifiers
+from tl_dyck.certify.spaces import Edit, PerturbationSpace, SpaceError, SpaceTooLargeError, edited, placed
+from tl_dyck.certify.symbols import Passage, Symbols, passages
 from tl_dyck.certify.transformations import (
     STOP_WORDS,
     Delete,
@@ -44,6 +38,7 @@ from tl_dyck.certify.transformations import (
 
 __all__ = [
     "STOP_WORDS",
+    "Asker",
     "Certificate",
     "Certifier",
     "CertifyError",
@@ -55,12 +50,15 @@ __all__ = [
     "Insert",
     "InsertMatchedPairs",
     "LogitChange",
+    "Objectives",
+    "Passage",
     "PerturbationSpace",
     "Resources",
     "SpaceError",
     "SpaceTooLargeError",
     "Substitute",
     "SwapAdjacent",
+    "Symbols",
     "Transformation",
     "Witness",
     "certifiers",
@@ -73,6 +71,8 @@ __all__ = [
     "list_certifiers",
     "load_synonyms",
     "parse_space",
+    "passages",
+    "placed",
     "substitution_table",
     "transformations",
     "worst_logit_change",

@@ -6,11 +6,12 @@ import html
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Literal, final
 
 from tl_dyck.certify.spaces import Edit
+from tl_dyck.certify.symbols import Passage, Symbols, passages
 
 __all__ = ["Certificate", "Status", "Witness"]
 
@@ -26,15 +27,15 @@ class Witness:
 
     Attributes:
         tokens: the string.
-        edits: how it comes about; positions count the tokens of the original string as it was given.
-        logits: at its last token.
         margin: logit of the target minus the largest other logit.
+        edits: how it comes about; positions count the tokens of the original string as it was given.
+        logits: at its last token. Empty, as are the edits, until `certify` has confirmed the string.
     """
 
     tokens: tuple[int, ...]
-    edits: tuple[Edit, ...]
-    logits: tuple[float, ...]
     margin: float
+    edits: tuple[Edit, ...] = ()
+    logits: tuple[float, ...] = ()
 
 
 @final
@@ -56,6 +57,7 @@ class Certificate:
         seconds: wall-clock time.
         reason: why the status is "unknown"; or a remark.
         stats: what the certifier counted.
+        symbols: how tokens are written, for whoever shows the certificate.
     """
 
     status: Status
@@ -69,6 +71,7 @@ class Certificate:
     seconds: float
     reason: str = ""
     stats: Mapping[str, int] = field(default_factory=dict)
+    symbols: Symbols = field(default_factory=Symbols)
 
     def __post_init__(self) -> None:
         if self.status not in _STATUSES:
@@ -91,9 +94,28 @@ class Certificate:
         """The worst string, if it is a counterexample."""
         return self.worst if self.status == "falsified" else None
 
+    def written(self, symbols: Symbols) -> Certificate:
+        """The same, with tokens written otherwise."""
+        return replace(self, symbols=symbols)
+
+    def words(self) -> list[str]:
+        """The tokens of the original string as text, without BOS."""
+        return self.symbols.words(self.tokens)
+
+    def passages(self) -> tuple[Passage, ...]:
+        """The original string, cut where the worst string differs from it, as text."""
+        return passages(self.tokens, () if self.worst is None else self.worst.edits, self.symbols)
+
+    def marked(self) -> str:
+        """The original string with what makes the worst string of it in its place: ``[‹+()›(`` or ``was ‹good→bad›``.
+
+        ‹+…› was inserted, ‹…→› deleted, and ‹…→…› substituted.
+        """
+        return self.symbols.separator.join(map(str, self.passages()))
+
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON types; whatever is infinite or no number becomes None."""
-        plain = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        """Plain JSON types; whatever is infinite or no number becomes None. Tokens are numbers; no symbols."""
+        plain = {name: getattr(self, name) for name in self.__dataclass_fields__ if name != "symbols"}
         if self.worst is not None:
             logits = [_plain(logit) for logit in self.worst.logits]
             plain["worst"] = asdict(self.worst) | {"logits": logits, "margin": _plain(self.worst.margin)}
@@ -110,12 +132,14 @@ class Certificate:
             ("margin", f"at least {self.lower:.6g} proved, at most {self.upper:.6g} seen"),
             ("target", str(self.target)),
             ("space", self.space),
-            ("string", " ".join(map(str, self.tokens))),
+            ("string", self.symbols.text(self.tokens)),
         ]
         if self.worst is not None:
             name = "counterexample" if self.status == "falsified" else "worst string seen"
-            rows.append((name, " ".join(map(str, self.worst.tokens))))
-            rows.append(("edits", "; ".join(map(str, self.worst.edits)) or "none: it is the original string"))
+            rows.append((name, self.symbols.text(self.worst.tokens)))
+            none = "none: it is the original string" if self.worst.tokens == self.tokens else "not confirmed yet"
+            edits = (edit.written(self.symbols.text) for edit in self.worst.edits)
+            rows.append(("edits", "; ".join(edits) or none))
         if self.reason:
             rows.append(("reason", self.reason))
         counts = ", ".join(f"{value:,} {name.replace('_', ' ')}" for name, value in self.stats.items())

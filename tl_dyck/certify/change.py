@@ -8,9 +8,10 @@ from typing import Any, final
 
 import numpy as np
 
+from tl_dyck.certify.asking import Asker
 from tl_dyck.certify.certificate import Witness
-from tl_dyck.certify.network import Objectives
-from tl_dyck.certify.protocol import Asker, Certifier, CertifyError
+from tl_dyck.certify.objectives import Objectives
+from tl_dyck.certify.protocol import Certifier, CertifyError
 from tl_dyck.certify.spaces import PerturbationSpace, Tokens
 
 __all__ = ["LogitChange", "worst_logit_change"]
@@ -54,7 +55,7 @@ def worst_logit_change(
     "exact" (both numbers agree, to its tolerance, unless time runs out), "exhaustive", and "interval" (a bound
     alone).
     """
-    asker = Asker(model_or_rnn)
+    asker = Asker.of(model_or_rnn)
     string = asker.without_bos(tokens)
     logits = np.array(asker.rnn_logits(string))
     wanted = {**options, "tight": True, "objectives": Objectives.changes(logits)}

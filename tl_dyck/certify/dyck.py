@@ -8,7 +8,7 @@ does is an exact, behavioural counterpart of the balance violation β.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, final, runtime_checkable
 
@@ -16,10 +16,12 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from tl_dyck.certify.asking import Asker, certify
 from tl_dyck.certify.certificate import Certificate
 from tl_dyck.certify.change import LogitChange, worst_logit_change
-from tl_dyck.certify.protocol import CertifyError, certify
-from tl_dyck.certify.spaces import Edit, PerturbationSpace
+from tl_dyck.certify.protocol import Certifier, CertifyError
+from tl_dyck.certify.spaces import PerturbationSpace
+from tl_dyck.certify.symbols import Symbols
 from tl_dyck.certify.transformations import InsertMatchedPairs
 from tl_dyck.language import DyckDistribution, DyckLanguage
 from tl_dyck.machine import one_thread
@@ -44,7 +46,7 @@ class DyckCertificate:
     Attributes:
         prefix: its brackets, as text.
         target: the closing bracket that must follow, as text.
-        certificate: does the model prefer it on every string of the space?
+        certificate: does the model prefer it on every string of the space? Its tokens are written as brackets.
         change: how far any logit moves.
     """
 
@@ -53,13 +55,10 @@ class DyckCertificate:
     certificate: Certificate
     change: LogitChange
 
-    def to_dict(self, language: DyckLanguage) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """One flat row, for a table."""
         worst = self.certificate.worst  # a certifier of a third party need not name one
-
-        def text(tokens: tuple[int, ...]) -> str:
-            return language.to_string(torch.tensor(tokens, dtype=torch.int64))
-
+        text = self.certificate.symbols.text
         return {
             "prefix": self.prefix,
             "target": self.target,
@@ -67,21 +66,12 @@ class DyckCertificate:
             "margin_proved": self.certificate.lower,
             "margin_seen": self.certificate.upper,
             "worst_string": text(worst.tokens) if worst else None,
-            "worst_edits": self._marked(language, worst.edits) if worst else None,
+            "worst_edits": self.certificate.marked() if worst else None,
             "logit_change_proved": self.change.proved,
             "logit_change_seen": self.change.seen,
             "most_changed_string": text(self.change.worst.tokens),
             "seconds": self.certificate.seconds + self.change.seconds,
         }
-
-    def _marked(self, language: DyckLanguage, edits: Iterable[Edit]) -> str:
-        """The prefix with each inserted block in its place: ``[‹+()›(``."""
-        tokens, at, parts = self.certificate.tokens, 0, []
-        for edit in sorted(edits, key=lambda edit: edit.start):
-            block = language.to_string(torch.tensor(edit.inserted, dtype=torch.int64))
-            parts += [language.to_string(torch.tensor(tokens[at : edit.start], dtype=torch.int64)), f"‹+{block}›"]
-            at = edit.start
-        return "".join([*parts, language.to_string(torch.tensor(tokens[at:], dtype=torch.int64))])
 
 
 @final
@@ -126,7 +116,7 @@ class DyckCertificates:
 
     def to_rows(self) -> list[dict[str, Any]]:
         """Flat rows, ready for `pandas.DataFrame`."""
-        return [row.to_dict(self.language) for row in self.rows]
+        return [row.to_dict() for row in self.rows]
 
 
 def closing_prefixes(
@@ -165,13 +155,13 @@ def certify_dyck(
     budget: int = 2,
     pairs_per_block: int | None = None,
     seed: int = 0,
-    certifier: str = "exact",
+    certifier: str | Certifier = "exact",
     time_limit: float | None = 10.0,
 ) -> DyckCertificates:
     """Certify a one-layer model against insertions of matched pairs before the last bracket.
 
     Args:
-        model_or_rnn: as for `certify`; its tokens are the language's, BOS first.
+        model_or_rnn: as for `certify`, and exported once; its tokens are the language's, BOS first.
         task: a `DyckTask`, or anything with a `language`.
         prefixes: strings of brackets, each with an open bracket left; None to draw `closing_prefixes`.
         n: how many to draw.
@@ -179,25 +169,28 @@ def certify_dyck(
         budget: most blocks inserted.
         pairs_per_block: r, most pairs in a block; None for the language's depth.
         seed: of the drawing.
-        certifier: one that accepts `objectives`; "exact" by default.
+        certifier: one that accepts `objectives` and `tight` (see `Certifier`), or its name.
         time_limit: seconds per prefix and question.
     """
     language = task.language
     if prefixes is None:
         prefixes = closing_prefixes(language, n, length, generator=torch.Generator().manual_seed(seed))
     space = PerturbationSpace([(InsertMatchedPairs(language, pairs_per_block), budget)])
+    brackets = Symbols(language.alphabet, "", language.bos_token)
+    strings = [torch.as_tensor(prefix, dtype=torch.int64) for prefix in prefixes]
+    strings = [tokens[tokens != language.bos_token] for tokens in strings]
+    targets = [_closing_bracket(language, tokens) for tokens in strings]
+    asker = Asker.of(model_or_rnn)  # one export for all prefixes
     rows = []
-    for prefix in prefixes:
-        tokens = torch.as_tensor(prefix, dtype=torch.int64)
-        tokens = tokens[tokens != language.bos_token]
-        target = _closing_bracket(language, tokens)
+    for tokens, target in zip(strings, targets, strict=True):
         string = tuple(tokens.tolist())
+        certificate = certify(asker, string, target, space, certifier, time_limit=time_limit)
         rows.append(
             DyckCertificate(
-                prefix=language.to_string(tokens),
-                target=language.alphabet[target],
-                certificate=certify(model_or_rnn, string, target, space, certifier, time_limit=time_limit),
-                change=worst_logit_change(model_or_rnn, string, space, certifier, time_limit=time_limit),
+                prefix=brackets.text(string),
+                target=brackets.text([target]),
+                certificate=certificate.written(brackets),
+                change=worst_logit_change(asker, string, space, certifier, time_limit=time_limit),
             )
         )
     return DyckCertificates(language=language, space=space, rows=tuple(rows))

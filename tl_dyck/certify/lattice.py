@@ -7,7 +7,7 @@ is what a path of options from the first level to the last emits, with no more o
 its budget. Two facts follow, and the rest of the package relies on them:
 
 - Every path passes every level step ℓ → ℓ+1 exactly once, inside exactly one option. So the options that cover
-  a step can be split into two sets, and every path falls on exactly one side (`tl_dyck_hooks.certifiers.exact`
+  a step can be split into two sets, and every path falls on exactly one side (`tl_dyck.certify.exact`
   branches this way).
 - Rewritten spans are disjoint, and a gap inside a rewritten span cannot be used.
 """

@@ -1,48 +1,37 @@
-"""The certifier hook: how users ask, and what a certifier is.
+"""What a certifier is, where certifiers are registered, and how one says what it found.
 
 A certifier is a function ``(rnn, tokens, target, space, *, time_limit, **options) -> Certificate``. To plug one
 in, write it and announce it by entry point, or register it by decorator::
 
-    def my_certifier(rnn, tokens, target, space, *, time_limit=None):
-        lower, string = ...  # a proved bound of the margin, and the worst string seen
-        return conclude(rnn, tokens, target, space, certifier="mine", lower=lower, string=string, started=...)
+    def my_certifier(rnn, tokens, target, space, *, time_limit=None, objectives=None, tight=False):
+        wanted = Objectives.wanted(objectives, target, rnn.config.d_vocab_out)
+        lower, string = ...  # a proved lower bound of `wanted` on all strings, and the worst string seen
+        return conclude(rnn, tokens, target, space, certifier="mine", lower=lower, string=string, started=...,
+                        objectives=objectives)
 
     [project.entry-points."tl_dyck.certifiers"]
     mine = "my_package:my_certifier"
 
-It is handed an RNN in float64 and a string without BOS that `certify` has checked. Whatever it claims to be a
-counterexample, `certify` checks again: by the space, and by running the original model.
+It is handed an RNN in float64 and a string without BOS that `certify` has checked. Whatever it claims to be the worst
+string, `certify` checks: by the space, and by running the original model.
 """
 
 from __future__ import annotations
 
-import copy
-import dataclasses
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
-import torch
 
 from tl_dyck.certify.certificate import Certificate, Status, Witness
-from tl_dyck.certify.network import Network, Objectives
-from tl_dyck.certify.spaces import Edit, PerturbationSpace, Tokens, as_tokens
-from tl_dyck.machine import one_thread
-from tl_dyck.processes import Watched
+from tl_dyck.certify.exact.network import Network
+from tl_dyck.certify.objectives import Objectives
+from tl_dyck.certify.spaces import PerturbationSpace
 from tl_dyck.registry import Registry
-from tl_dyck.rnn import TwoLayerRNN, export_rnn
+from tl_dyck.rnn import TwoLayerRNN
 
-__all__ = [
-    "Certifier",
-    "CertifyError",
-    "certifiers",
-    "certify",
-    "certify_each",
-    "certify_many",
-    "conclude",
-    "list_certifiers",
-]
+__all__ = ["Certifier", "CertifyError", "certifiers", "conclude", "list_certifiers"]
 
 
 class CertifyError(ValueError):
@@ -51,7 +40,15 @@ class CertifyError(ValueError):
 
 @runtime_checkable
 class Certifier(Protocol):
-    """What is registered under a name; see the module's docstring."""
+    """What is registered under a name; see the module's docstring for an example.
+
+    Options are the certifier's own, but two have a meaning that callers rely on:
+
+    - `objectives`, an `Objectives` or None: what to minimise instead of the margins of the target.
+      `worst_logit_change`, and so `certify_dyck`, ask for it; a certifier without it serves `certify` alone.
+    - `tight`: True to find the least margin, False if its sign will do. It is passed only if it is True, so a certifier
+      that knows one way need not take it.
+    """
 
     def __call__(
         self,
@@ -63,7 +60,19 @@ class Certifier(Protocol):
         time_limit: float | None = None,
         **options: Any,
     ) -> Certificate:
-        """Certify one string."""
+        """Certify one string.
+
+        Args:
+            rnn: the network, in float64, on the CPU.
+            tokens: the string, without BOS, which `rnn` may need (`rnn.config.bos_token`).
+            target: the logit that must stay largest.
+            space: the strings to certify against; all of them are short enough for the network.
+            time_limit: seconds; None for no limit.
+            options: `objectives` and `tight`, see above, and the certifier's own.
+
+        Returns:
+            What `conclude` makes.
+        """
 
 
 certifiers: Registry[Certifier] = Registry("certifier", "tl_dyck.certifiers")
@@ -72,119 +81,6 @@ certifiers: Registry[Certifier] = Registry("certifier", "tl_dyck.certifiers")
 def list_certifiers() -> list[str]:
     """Names of all certifiers, built in or installed. Loads none of them."""
     return certifiers.names()
-
-
-def certify(
-    model_or_rnn: Any,
-    tokens: Tokens,
-    target: int | None,
-    space: PerturbationSpace,
-    certifier: str | Certifier = "exact",
-    *,
-    time_limit: float | None = None,
-    tight: bool = False,
-    beyond_n_ctx: bool = False,
-    **options: Any,
-) -> Certificate:
-    """Does the target stay the largest logit at the last position, on every string of a space?
-
-    Args:
-        model_or_rnn: a `TwoLayerRNN`, or any model that `tl_dyck.rnn.export_rnn` accepts.
-        tokens: the string. If the model reads a BOS first, the string may start with one or not; it is not edited.
-        target: index of a logit; None for the one that is largest on `tokens`.
-        space: the strings to certify against.
-        certifier: name of a certifier, or the certifier itself.
-        time_limit: seconds, after which the best bound so far is returned; None for no limit.
-        tight: find the least margin, not only its sign.
-        beyond_n_ctx: allow strings longer than n_ctx; for an RNN without positions, since models refuse to read them.
-        options: of the certifier.
-
-    Returns:
-        The certificate. "falsified" carries a string of the space on which the *model* (not only the RNN) prefers
-        another logit.
-
-    Raises:
-        CertifyError: an empty string, a token or target out of range, or strings that the model cannot read.
-        UnknownNameError: no such certifier.
-    """
-    return Asker(model_or_rnn).ask(tokens, target, space, certifier, time_limit, beyond_n_ctx, _options(tight, options))
-
-
-def certify_many(
-    model_or_rnn: Any,
-    strings: Iterable[Tokens],
-    targets: Sequence[int | None] | None,
-    space: PerturbationSpace,
-    certifier: str | Certifier = "exact",
-    *,
-    n_jobs: int = 1,
-    progress: bool = False,
-    **options: Any,
-) -> list[Certificate]:
-    """Certify many strings against one space; as `certify`, but what depends on the model alone is done once.
-
-    Args:
-        model_or_rnn: see `certify`.
-        strings: the strings.
-        targets: one per string; None for the model's own predictions.
-        space: see `certify`.
-        certifier: see `certify`.
-        n_jobs: worker processes (as joblib counts them: -1 for one per core), at most one for eight strings.
-        progress: whether to show a progress bar.
-        options: `time_limit` (seconds *per string*), `tight`, `beyond_n_ctx` and the certifier's own; see `certify`.
-
-    Returns:
-        Certificates in the order of the strings.
-    """
-    given = list(strings)
-    certificates = certify_each(model_or_rnn, given, targets, space, certifier, n_jobs=n_jobs, **options)
-    if not progress:
-        return list(certificates)
-    from rich.progress import track
-
-    return list(track(certificates, "certifying", total=len(given)))
-
-
-def certify_each(
-    model_or_rnn: Any,
-    strings: Iterable[Tokens],
-    targets: Sequence[int | None] | None,
-    space: PerturbationSpace,
-    certifier: str | Certifier = "exact",
-    *,
-    time_limit: float | None = None,
-    tight: bool = False,
-    beyond_n_ctx: bool = False,
-    n_jobs: int = 1,
-    **options: Any,
-) -> Iterator[Certificate]:
-    """As `certify_many`, but one certificate after the other, each as soon as it and those before it are there."""
-    asker, every = Asker(model_or_rnn), [as_tokens(tokens) for tokens in strings]
-    wanted = [None] * len(every) if targets is None else list(targets)
-    if len(wanted) != len(every):
-        raise CertifyError(f"{len(every)} strings but {len(wanted)} targets; give one target per string.")
-    calls = [
-        (tokens, target, space, certifier, time_limit, beyond_n_ctx, _options(tight, options))
-        for tokens, target in zip(every, wanted, strict=True)
-    ]
-    if n_jobs == 1:
-        return (asker.ask(*call) for call in calls)
-    import joblib
-
-    # a few strings at a time, since the weights travel with each parcel
-    work = Watched.by_this_process(_ask_all)
-    parcels = [joblib.delayed(work)(asker, calls[i : i + _PARCEL]) for i in range(0, len(calls), _PARCEL)]
-    with joblib.parallel_config(backend="loky", inner_max_num_threads=1):
-        workers = min(joblib.effective_n_jobs(n_jobs), max(1, len(parcels)))
-        answers = joblib.Parallel(n_jobs=workers, return_as="generator")(parcels)
-    return (certificate for answer in answers for certificate in answer)
-
-
-_PARCEL = 8
-
-
-def _ask_all(asker: Asker, calls: Sequence[tuple[Any, ...]]) -> list[Certificate]:
-    return [asker.ask(*call) for call in calls]
 
 
 def conclude(
@@ -201,7 +97,10 @@ def conclude(
     reason: str = "",
     stats: Mapping[str, int] | None = None,
 ) -> Certificate:
-    """Make a certificate of a proved bound and the worst string seen.
+    """Make a certificate of a proved bound and the worst string seen: what a certifier returns.
+
+    The string is believed to be of the space. `certify` looks for it there, says by which edits it comes about, and
+    runs the model on it; until then the witness has neither edits nor logits.
 
     Args:
         rnn: as handed to the certifier.
@@ -212,7 +111,7 @@ def conclude(
         lower: proved: no string of the space has a smaller margin; -inf for nothing proved.
         string: the worst string seen; None for the original.
         started: `time.perf_counter()` when the certifier began.
-        objectives: as handed to the certifier, if they were.
+        objectives: as handed to the certifier, if they were: `lower` then bounds these, not the margins.
         reason: why it had to stop early, if it had to.
         stats: anything worth counting.
 
@@ -225,10 +124,6 @@ def conclude(
     wanted = Objectives.wanted(objectives, target, rnn.config.d_vocab_out)
     values = network.values_of([string], wanted)
     upper = float((values.mid + values.rad).min())
-    logits = tuple(_last_logits(rnn, (*network.prefix, *string)))
-    edits = space.edits(tokens, string)
-    if edits is None:
-        raise CertifyError(f"certifier {certifier!r} returned the string {string}, which is not in the space {space}.")
     lower = min(lower, upper) if upper < np.inf else -np.inf  # the network itself overflows: nothing is known
     status: Status = "certified" if lower > 0 else "falsified" if upper < 0 else "unknown"
     if status == "unknown" and not reason:
@@ -243,165 +138,10 @@ def conclude(
         target=target,
         lower=lower,
         upper=upper,
-        worst=Witness(tokens=string, edits=edits, logits=logits, margin=wanted.least(np.array(logits))),
+        worst=Witness(tokens=string, margin=upper),
         certifier=certifier,
         space=str(space),
         seconds=time.perf_counter() - started,
         reason=reason if status == "unknown" else "",
         stats=stats or {},
     )
-
-
-class Asker:
-    """A model, its RNN in float64, and the checks around a certifier."""
-
-    def __init__(self, model_or_rnn: Any) -> None:
-        self.model = None if isinstance(model_or_rnn, TwoLayerRNN) else model_or_rnn
-        rnn = model_or_rnn if self.model is None else export_rnn(model_or_rnn)
-        if rnn.dtype != torch.float64 or rnn.device.type != "cpu":
-            rnn = copy.deepcopy(rnn).to(device="cpu", dtype=torch.float64)
-        self.rnn: TwoLayerRNN = rnn
-
-    def without_bos(self, tokens: Tokens) -> tuple[int, ...]:
-        """A string without the BOS that it may start with."""
-        given = as_tokens(tokens)
-        return given[1:] if given and given[0] == self.rnn.config.bos_token else given
-
-    def rnn_logits(self, string: tuple[int, ...]) -> list[float]:
-        """The RNN's logits after a string without BOS.
-
-        Raises:
-            CertifyError: they are not finite.
-        """
-        bos = self.rnn.config.bos_token
-        return _finite(_last_logits(self.rnn, string if bos is None else (bos, *string)), string)
-
-    @one_thread()  # matrices are small: more threads make it slower, and wait for one another on a busy machine
-    def ask(
-        self,
-        tokens: Tokens,
-        target: int | None,
-        space: PerturbationSpace,
-        certifier: str | Certifier,
-        time_limit: float | None,
-        beyond_n_ctx: bool,
-        options: dict[str, Any],
-    ) -> Certificate:
-        """See `certify`."""
-        started = time.perf_counter()
-        run = certifiers.get(certifier) if isinstance(certifier, str) else certifier
-        given, string = as_tokens(tokens), self.without_bos(tokens)
-        prefix = given[: len(given) - len(string)]
-        self._check(string, space, time_limit, beyond_n_ctx)
-        target = self._target(string, target)
-        certificate = run(self.rnn, string, target, space, time_limit=time_limit, **options)
-        if not isinstance(certificate, Certificate):
-            raise TypeError(f"certifier {certifier!r} returned a {type(certificate).__name__}, not a Certificate.")
-        objectives = Objectives.wanted(options.get("objectives"), target, self.rnn.config.d_vocab_out)
-        certificate = self._confirmed(certificate, space, objectives)
-        worst = certificate.worst
-        if worst is not None:
-            edits = tuple(_shifted(edit, len(prefix)) for edit in worst.edits)
-            worst = dataclasses.replace(worst, tokens=prefix + worst.tokens, edits=edits)
-        seconds = time.perf_counter() - started
-        return dataclasses.replace(certificate, tokens=given, worst=worst, seconds=seconds)
-
-    def _check(
-        self, string: tuple[int, ...], space: PerturbationSpace, time_limit: float | None, beyond_n_ctx: bool
-    ) -> None:
-        config = self.rnn.config
-        if not isinstance(space, PerturbationSpace):
-            raise TypeError(f"space must be a PerturbationSpace, not {space!r}; see parse_space for texts.")
-        if time_limit is not None and not time_limit > 0:
-            raise CertifyError(f"time_limit must be positive (or None), not {time_limit!r}.")
-        if not string:
-            raise CertifyError("an empty string cannot be certified; give at least one token besides BOS.")
-        lattice = space.lattice(string)
-        every = (*string, *(token for option in lattice.options for token in option.emits))
-        if not 0 <= min(every) <= max(every) < config.d_vocab:
-            wrong = next(token for token in every if not 0 <= token < config.d_vocab)
-            where = "the string" if wrong in string else f"the space {space}"
-            raise CertifyError(f"token {wrong} of {where} is not in the vocabulary 0..{config.d_vocab - 1}.")
-        bos = config.bos_token is not None
-        shortest, longest = lattice.length_bounds()
-        if shortest == 0 or longest + bos > config.n_ctx:  # then see exactly
-            shortest, longest = lattice.length_range()
-        if shortest == 0 and not bos:
-            raise CertifyError(
-                f"the space {space} holds the empty string, on which a model without BOS has no logits; lower the "
-                "budget of deletions, or protect a word from them."
-            )
-        beyond_n_ctx = beyond_n_ctx and self.model is None and not config.has_position
-        if longest + bos > config.n_ctx and not beyond_n_ctx:
-            asked = "" if self.model is None else "certify its RNN (tl_dyck.rnn.export_rnn) and "
-            hint = "" if config.has_position else f" or {asked}pass beyond_n_ctx=True (the model has no positions)"
-            raise CertifyError(
-                f"the space {space} holds strings of {longest + bos} tokens (BOS included), but the model reads "
-                f"{config.n_ctx} (n_ctx); shorten the string, lower the budgets{hint}."
-            )
-
-    def _target(self, string: tuple[int, ...], target: int | None) -> int:
-        if target is None:
-            return int(np.argmax(_finite(self._logits(string), string)))
-        if isinstance(target, bool) or not isinstance(target, int | np.integer):
-            raise TypeError(f"target must be the index of a logit, not {target!r}.")
-        if not 0 <= target < self.rnn.config.d_vocab_out:
-            raise CertifyError(f"target {target} is not one of the {self.rnn.config.d_vocab_out} logits.")
-        if self.rnn.config.d_vocab_out == 1:
-            raise CertifyError("the model has a single logit, so nothing can be larger; there is nothing to certify.")
-        return int(target)
-
-    def _logits(self, string: tuple[int, ...]) -> list[float]:
-        """Of the original model, where there is one."""
-        bos, model = self.rnn.config.bos_token, self.rnn if self.model is None else self.model
-        return _last_logits(model, string if bos is None else (bos, *string))
-
-    def _confirmed(self, certificate: Certificate, space: PerturbationSpace, objectives: Objectives) -> Certificate:
-        """Run the model on the worst string; withdraw a "falsified" that it does not confirm."""
-        worst = certificate.worst
-        if worst is None:
-            return certificate
-        if not space.contains(certificate.tokens, worst.tokens):
-            raise CertifyError(
-                f"certifier {certificate.certifier!r} returned the string {worst.tokens}, which is not in {space}."
-            )
-        logits = tuple(self._logits(worst.tokens))
-        margin = objectives.least(np.array(logits))
-        worst = dataclasses.replace(worst, logits=logits, margin=margin)
-        if certificate.status == "falsified" and not margin < 0:
-            reason = (
-                f"the exact margin of {worst.tokens} is {certificate.upper:.3g}, but the model computes {margin:.3g}: "
-                "its rounding hides the error"
-            )
-            return dataclasses.replace(certificate, status="unknown", worst=worst, reason=reason)
-        return dataclasses.replace(certificate, worst=worst)
-
-
-def _last_logits(model: Any, tokens: tuple[int, ...]) -> list[float]:
-    with torch.no_grad():
-        if isinstance(model, TwoLayerRNN):
-            last = model.last_logits(torch.tensor([tokens], device=model.device))[0]
-        else:
-            device = next(iter(model.state_dict().values())).device
-            last = model(torch.tensor([tokens], device=device))[0, -1]
-    logits: list[float] = last.double().tolist()
-    return logits
-
-
-def _finite(logits: list[float], string: tuple[int, ...]) -> list[float]:
-    """The logits of a string, refused if they are no numbers to compare."""
-    if not np.isfinite(logits).all():
-        raise CertifyError(
-            f"the model's logits on {string} are not finite ({logits[int(np.argmin(np.isfinite(logits)))]}), so it "
-            "predicts nothing there; look for overflow in its weights or a tiny attn_scale."
-        )
-    return logits
-
-
-def _options(tight: bool, options: dict[str, Any]) -> dict[str, Any]:
-    """Options of a certifier; `tight` is passed on only if it is wanted, since not every certifier knows it."""
-    return {**options, "tight": True} if tight else options
-
-
-def _shifted(edit: Edit, by: int) -> Edit:
-    return dataclasses.replace(edit, start=edit.start + by)

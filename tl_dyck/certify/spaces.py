@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import operator
 import random
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, final
 
@@ -30,7 +30,16 @@ from tl_dyck.certify.deadline import Deadline
 from tl_dyck.certify.lattice import KEEP, Lattice, Option, SpaceTooLargeError
 from tl_dyck.certify.transformations import Transformation
 
-__all__ = ["Edit", "PerturbationSpace", "SpaceError", "SpaceTooLargeError", "Tokens", "as_tokens", "edited"]
+__all__ = [
+    "Edit",
+    "PerturbationSpace",
+    "SpaceError",
+    "SpaceTooLargeError",
+    "Tokens",
+    "as_tokens",
+    "edited",
+    "placed",
+]
 
 Tokens: TypeAlias = "Sequence[int] | Int[Tensor, ' _pos']"
 
@@ -57,10 +66,11 @@ class Edit:
     inserted: tuple[int, ...]
 
     def __str__(self) -> str:
-        def text(tokens: tuple[int, ...]) -> str:
-            return " ".join(map(str, tokens)) or "∅"
+        return self.written(lambda tokens: " ".join(map(str, tokens)))
 
-        return f"{self.transformation}@{self.start}: {text(self.removed)} → {text(self.inserted)}"
+    def written(self, text: Callable[[tuple[int, ...]], str]) -> str:
+        """In one line, with tokens as `text` writes them."""
+        return f"{self.transformation}@{self.start}: {text(self.removed) or '∅'} → {text(self.inserted) or '∅'}"
 
 
 @final
@@ -191,13 +201,22 @@ def edited(tokens: Tokens, edits: Iterable[Edit]) -> tuple[int, ...]:
     string = as_tokens(tokens)
     result: list[int] = []
     done, gap = 0, -1
-    for edit in sorted(edits, key=lambda edit: (edit.start, len(edit.removed))):
+    for edit, _ in placed(edits):
         end = edit.start + len(edit.removed)
         if edit.start < done or end == gap or string[edit.start : end] != edit.removed:
             raise SpaceError(f"edit {edit} does not fit: another covers its place, or the string differs there.")
         result += [*string[done : edit.start], *edit.inserted]
         done, gap = end, end if not edit.removed else -1
     return (*result, *string[done:])
+
+
+def placed(edits: Iterable[Edit]) -> list[tuple[Edit, int]]:
+    """Edits from left to right, each with the position *in the edited string* at which its insertion begins."""
+    places, shift = [], 0
+    for edit in sorted(edits, key=lambda edit: (edit.start, len(edit.removed))):  # a gap comes before what follows it
+        places.append((edit, edit.start + shift))
+        shift += len(edit.inserted) - len(edit.removed)
+    return places
 
 
 def as_tokens(tokens: Tokens) -> tuple[int, ...]:

@@ -11,7 +11,8 @@ A transformation says, for a string and a position, which spans that start there
             if position + 3 <= len(tokens):
                 yield 3, tokens[position : position + 3][::-1]
 
-It is then used like any other: ``PerturbationSpace([(Reverse(), 1)])``.
+It is then used like any other: ``PerturbationSpace([(Reverse(), 1)])``. Texts such as ``rev:1`` know it once a function
+that makes it is registered, by ``@register_transformation("rev")`` or by entry point (see `tl_dyck.certify.parsing`).
 """
 
 from __future__ import annotations

@@ -17,8 +17,10 @@ from tl_dyck.certify import (
     Edit,
     PerturbationSpace,
     Resources,
+    Symbols,
     load_synonyms,
     parse_space,
+    passages,
     substitution_table,
 )
 from tl_dyck.cli.terminal import console, say_note, table
@@ -231,18 +233,12 @@ def _in_words(certificate: Certificate) -> str:
 
 def _edited(config: RNNConfig, tokens: Sequence[int], edits: Iterable[Edit]) -> Text:
     """The original text, each edit as ‹what goes→what comes› in its place."""
-    parts, at = [], 0
-
-    def add(tokens: Sequence[int]) -> None:
-        if any(token != config.bos_token for token in tokens):
-            parts.append(Text(_text(config, tokens)))
-
-    for edit in sorted(edits, key=lambda edit: edit.start):
-        add(tokens[at : edit.start])
-        gone, come = Text(_text(config, edit.removed), "red"), Text(_text(config, edit.inserted), "bold green")
-        parts.append(Text.assemble("‹", gone, "→" if edit.removed else "+", come, "›"))
-        at = edit.start + len(edit.removed)
-    add(tokens[at:])
+    parts = [
+        Text(p.before)
+        if p.edit is None
+        else Text.assemble("‹", (p.before, "red"), p.sign, (p.after, "bold green"), "›")
+        for p in passages(tokens, edits, Symbols.of(config))
+    ]
     return Text(_separator(config)).join(parts)
 
 

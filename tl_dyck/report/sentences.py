@@ -11,7 +11,7 @@ from typing import Any, final
 import numpy as np
 import torch
 
-from tl_dyck.certify import Certificate, Edit
+from tl_dyck.certify import Certificate, Edit, Symbols, placed
 from tl_dyck.models.text import TextTransformer
 from tl_dyck.report.heatmap import SHADES
 from tl_dyck.report.markup import Html, element, table
@@ -114,11 +114,7 @@ def _visible(edit: Edit) -> Edit:
 
 def _places(edits: Sequence[Edit]) -> list[tuple[int, int]]:
     """Where the inserted tokens are in the edited string: (start, number)."""
-    shift, places = 0, []
-    for edit in sorted(edits, key=lambda edit: edit.start):
-        places.append((edit.start + shift, len(edit.inserted)))
-        shift += len(edit.inserted) - len(edit.removed)
-    return places
+    return [(at, len(edit.inserted)) for edit, at in placed(edits)]
 
 
 @torch.no_grad()
@@ -141,5 +137,5 @@ def _words(model: TextTransformer, tokens: Sequence[int], marked: Sequence[tuple
 
 
 def _edits(model: TextTransformer, certificate: Certificate) -> str:
-    edits = certificate.worst.edits if certificate.worst is not None else ()
-    return "; ".join(f"{model.text.decode(edit.removed)} → {model.text.decode(edit.inserted) or '∅'}" for edit in edits)
+    parts = certificate.written(Symbols(model.text.words, " ", model.text.cls_token)).passages()
+    return "; ".join(f"{part.before} → {part.after or '∅'}" for part in parts if part.edit is not None)

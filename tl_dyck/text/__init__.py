@@ -1,6 +1,6 @@
 """Robust one-layer classifiers of real sentences: data, training, and the table that compares objectives."""
 
-from tl_dyck.certify.text import load_synonyms
+from tl_dyck.certify.parsing import load_synonyms
 from tl_dyck.text.attack import Attack, UnsupportedTextModelError
 from tl_dyck.text.certifying import certify_sentences
 from tl_dyck.text.corpus import Corpus, CorpusError, Sentence, build_words, load_folder, load_sst2

@@ -1,7 +1,7 @@
 """The worst string of each sentence, for a whole batch: what robust training learns from.
 
 For a readout that is linear in the attention's output of one head, this is Dinkelbach's method of
-`tl_dyck_hooks.certifiers.exact`, on all sentences at once, and the strings are exactly the worst. For other readouts
+`tl_dyck.certify.exact`, on all sentences at once, and the strings are exactly the worst. For other readouts
 each round minimises the margin's linearisation at the string of the round before (a first-order attack, and the string
 with the least margin seen is kept): strings of the space that are bad for the model, with no claim to be the worst.
 """

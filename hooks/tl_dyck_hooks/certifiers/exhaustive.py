@@ -10,7 +10,8 @@ import numpy as np
 
 from tl_dyck.certify import Certificate, PerturbationSpace, conclude
 from tl_dyck.certify.deadline import Deadline, OutOfTime
-from tl_dyck.certify.network import Network, Objectives
+from tl_dyck.certify.exact.network import Network
+from tl_dyck.certify.objectives import Objectives
 from tl_dyck.rnn import TwoLayerRNN
 
 __all__ = ["exhaustive"]

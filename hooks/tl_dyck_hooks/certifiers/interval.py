@@ -21,13 +21,15 @@ import time
 import numpy as np
 
 from tl_dyck.certify import Certificate, PerturbationSpace, conclude
-from tl_dyck.certify.balls import Array, Ball, activation
 from tl_dyck.certify.deadline import Deadline, OutOfTime
-from tl_dyck.certify.graph import StringGraph, build_graph
-from tl_dyck.certify.network import Network, Objectives
-from tl_dyck.certify.paths import count_paths, extremes
+from tl_dyck.certify.exact.attention import Attention
+from tl_dyck.certify.exact.balls import Array, Ball, activation
+from tl_dyck.certify.exact.graph import StringGraph
+from tl_dyck.certify.exact.layout import build_graph
+from tl_dyck.certify.exact.network import Network
+from tl_dyck.certify.exact.paths import count_paths, extremes
+from tl_dyck.certify.objectives import Objectives
 from tl_dyck.rnn import TwoLayerRNN
-from tl_dyck_hooks.certifiers._attention import Attention
 
 __all__ = ["interval"]
 

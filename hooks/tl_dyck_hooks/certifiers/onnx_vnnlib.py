@@ -16,7 +16,7 @@ from pathlib import Path
 
 from tl_dyck.certify import Certificate, CertifyError, PerturbationSpace, conclude
 from tl_dyck.certify.deadline import Deadline
-from tl_dyck.certify.network import Network
+from tl_dyck.certify.exact.network import Network
 from tl_dyck.files import ensure_folder, read_text
 from tl_dyck.rnn import TwoLayerRNN
 from tl_dyck.rnn.onnx import save_onnx

@@ -25,7 +25,8 @@ from tests.certify.oracles import (
     tokens,
 )
 from tl_dyck.certify import Delete, Duplicate, PerturbationSpace, Substitute, SwapAdjacent, certify
-from tl_dyck.certify.network import Network, Objectives
+from tl_dyck.certify.exact.network import Network
+from tl_dyck.certify.objectives import Objectives
 from tl_dyck.rnn import TwoLayerRNN, export_rnn
 from tl_dyck_hooks.certifiers.exact import exact
 from tl_dyck_hooks.certifiers.interval import interval

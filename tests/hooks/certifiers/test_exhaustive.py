@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tests.certify.oracles import RNNRecipe, SpaceRecipe, margins, random_rnn, rnns, spaces, strings_of, tokens
 from tl_dyck.certify import Delete, Duplicate, PerturbationSpace, SpaceTooLargeError
-from tl_dyck.certify.network import Objectives
+from tl_dyck.certify.objectives import Objectives
 from tl_dyck_hooks.certifiers.exhaustive import exhaustive
 
 

@@ -15,9 +15,9 @@ pytest.importorskip("onnxruntime", reason="the extra tl-dyck[onnx] is not instal
 import onnxruntime
 
 from tests.certify.oracles import random_rnn
+from tests.rnn.vnnlib_reader import parse_vnnlib
 from tl_dyck.certify import CertifyError, Duplicate, PerturbationSpace, Substitute, SwapAdjacent, certify
 from tl_dyck.rnn import TwoLayerRNN
-from tl_dyck.rnn.vnnlib import parse_vnnlib
 from tl_dyck_hooks.certifiers.onnx_vnnlib import onnx_vnnlib
 
 SPACE = PerturbationSpace([(Substitute({0: [1, 2], 3: [4]}), 2)])

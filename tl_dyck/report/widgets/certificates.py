@@ -7,8 +7,9 @@ from typing import Any
 
 import torch
 
-from tl_dyck.certify import Certificate, DyckCertificate, Edit
+from tl_dyck.certify import Certificate, DyckCertificate, Edit, Passage, Symbols, placed
 from tl_dyck.language import DyckLanguage
+from tl_dyck.language.dyck import BOS_STRING
 from tl_dyck.report.markup import Html, element, table
 from tl_dyck.report.widgets.frame import Widget, note
 from tl_dyck.report.widgets.strings import text_of, token_texts, words
@@ -72,12 +73,12 @@ def _strings(cert: Certificate, rnn: TwoLayerRNN, language: DyckLanguage | None)
         string = torch.tensor(ids)
         return words(text_of(ids, token_texts(rnn, string, language), language), marked, removed=removed)
 
-    edits = () if cert.worst is None else cert.worst.edits
-    taken, put = marks(edits)
+    taken, put = marks(() if cert.worst is None else cert.worst.edits)
     parts = [element("h2", "The string"), show(cert.tokens, taken, removed=True)]
     if cert.worst is not None:
         name = "Counterexample" if cert.status == "falsified" else "The worst string that was run"
-        listed = [element("li", _edit(edit, rnn, language)) for edit in edits]
+        symbols = Symbols.of(rnn.config) if language is None else Symbols((*language.alphabet, BOS_STRING), "")
+        listed = [element("li", _edit(p, p.edit)) for p in cert.written(symbols).passages() if p.edit is not None]
         parts += [
             element("h2", name),
             show(cert.worst.tokens, put, removed=False),
@@ -90,26 +91,19 @@ def marks(edits: tuple[Edit, ...]) -> tuple[set[int], set[int]]:
     """Positions in the original string that edits take away, and in the edited string that they put in."""
     taken: set[int] = set()
     put: set[int] = set()
-    shift = 0
-    for edit in sorted(edits, key=lambda edit: (edit.start, len(edit.removed))):
+    for edit, at in placed(edits):
         taken.update(range(edit.start, edit.start + len(edit.removed)))
-        put.update(range(edit.start + shift, edit.start + shift + len(edit.inserted)))
-        shift += len(edit.inserted) - len(edit.removed)
+        put.update(range(at, at + len(edit.inserted)))
     return taken, put
 
 
-def _edit(edit: Edit, rnn: TwoLayerRNN, language: DyckLanguage | None) -> str:
-    between = "" if language is not None or rnn.config.separator == "" else " "
-
-    def text(tokens: tuple[int, ...]) -> str:
-        return between.join(token_texts(rnn, torch.tensor(tokens), language))
-
+def _edit(passage: Passage, edit: Edit) -> str:
     if not edit.removed:
-        what = f"“{text(edit.inserted)}” put in before position {edit.start}"
+        what = f"“{passage.after}” put in before position {edit.start}"
     elif not edit.inserted:
-        what = f"“{text(edit.removed)}” at position {edit.start} left out"
+        what = f"“{passage.before}” at position {edit.start} left out"
     else:
-        what = f"“{text(edit.removed)}” at position {edit.start} becomes “{text(edit.inserted)}”"
+        what = f"“{passage.before}” at position {edit.start} becomes “{passage.after}”"
     return f"{what} ({edit.transformation})"
 
 

@@ -1,29 +1,30 @@
-"""Branch and bound over parts of a perturbation space: the least value of some objectives on any of its strings."""
+"""Branch and bound over parts of a perturbation space: the least value of some objectives on any of its strings.
+
+`Search.run` takes the most promising parts, `_examine` and `_bound` bound them, and what stays unresolved is listed
+(`_list`, `_list_all`) or split (`Brancher`). The invariant that makes it sound is in the package's docstring.
+"""
 
 from __future__ import annotations
 
 import heapq
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import final
 
 import numpy as np
 
-from tl_dyck.certify.balls import Array, Ball, gamma
 from tl_dyck.certify.deadline import OutOfTime
-from tl_dyck.certify.graph import PREFIX
+from tl_dyck.certify.exact.attention import Attention, Items
+from tl_dyck.certify.exact.balls import Array, Ball, BoolArray, IntArray
+from tl_dyck.certify.exact.columns import BoundMinimum, minimise_bound
+from tl_dyck.certify.exact.graph import PREFIX, StringGraph
+from tl_dyck.certify.exact.incumbent import Incumbent
+from tl_dyck.certify.exact.paths import count_paths, emission_costs, enumerate_below, sweep
+from tl_dyck.certify.exact.readout import Readout
+from tl_dyck.certify.exact.region import Region
 from tl_dyck.certify.lattice import KEEP
-from tl_dyck.certify.network import IntArray
-from tl_dyck.certify.paths import BoolArray, count_paths, emission_costs, enumerate_below, sweep
-from tl_dyck_hooks.certifiers._attention import Attention, Items, View
-from tl_dyck_hooks.certifiers._branch import Brancher
-from tl_dyck_hooks.certifiers._columns import Columns, test_bound
-from tl_dyck_hooks.certifiers._incumbent import Incumbent
-from tl_dyck_hooks.certifiers._readout import Readout
-from tl_dyck_hooks.certifiers._region import Region
 
 __all__ = ["Part", "Search"]
 
@@ -91,7 +92,7 @@ class Search:
     def run(self) -> None:
         """Search until done or out of time."""
         groups = np.arange(len(self.graph.groups))
-        alive = count_paths(self.graph, groups) > 0
+        alive = count_paths(self.graph, groups) > 0  # a group may have lost all its strings to the budgets
         self.open = [self._part(-math.inf, int(group), None) for group in groups[alive]]
         heapq.heapify(self.open)
         batch: list[Part] = []
@@ -145,25 +146,26 @@ class Search:
 
     def _guess(self) -> None:
         """Run the strings that a first-order expansion thinks worst, to have a good incumbent before bounding."""
-        for part in (self.open[i : i + 4 * _BATCH] for i in range(0, len(self.open), 4 * _BATCH)):
-            items = self._items(part)
+        for parts in (self.open[i : i + 4 * _BATCH] for i in range(0, len(self.open), 4 * _BATCH)):
+            items = self._items(parts)
             paths = self._centres(items)
             self.incumbent.run(paths)
             if self.finished:
                 return
-            region = self._region(items, self.incumbent.outputs(paths))
+            region = Region.of_values(self.attention, items, self.incumbent.outputs(paths))
             sound = np.flatnonzero(region.even)
             if len(sound):
                 region = region.take(sound)
                 readout = Readout(self.network, self.unembed, region, self._residual(region.items), exact=False)
-                columns = test_bound(region, readout.lower(self.incumbent.upper), region.centre)
-                self.incumbent.run(self._worst_paths(columns, np.arange(len(sound))))
+                least = minimise_bound(region, readout.lower(self.incumbent.upper), region.centre)
+                self.incumbent.run(least.worst_paths(np.arange(len(sound))))
 
     def _examine(self, parts: list[Part]) -> None:
         """Bound some parts; close, list or split each."""
         self.stats["parts"] += len(parts)
         items = self._items(parts)
         count = count_paths(self.graph, items.groups, items.allowed)
+        # small parts are run whole; empty ones need nothing, and are dropped
         for index in np.flatnonzero((count > 0) & (count <= self.always_listed)):
             self._list_all(items.take(np.array([index])))
         rest = np.flatnonzero(count > self.always_listed)
@@ -174,13 +176,13 @@ class Search:
         parts, items = [parts[i] for i in rest], items.take(rest)
         paths = self._centres(items)
         self.incumbent.run(paths)
-        centre = self.incumbent.outputs(paths)
-        region = self._region(items, centre)
+        region = Region.of_values(self.attention, items, self.incumbent.outputs(paths))
         sound = np.flatnonzero(region.even)
+        # where denominators may vanish a ratio cannot be bounded: split until they do not
         for index in np.flatnonzero(~region.even):
             self._split(parts[index], paths[index], self._impact(region, int(index)))
         if len(sound):
-            for chosen, viewed in self._views(region.take(sound)):
+            for chosen, viewed in region.take(sound).views():
                 if len(chosen):
                     self._bound([parts[i] for i in sound[chosen]], viewed)
 
@@ -188,46 +190,41 @@ class Search:
         """Bound parts with linear bounds of the readout; list or split those that stay unresolved."""
         readout = Readout(self.network, self.unembed, region, self._residual(region.items))
         reference = region.centre.copy()
+        # first aim high; whatever the linear bound is made for, it is a bound, and the best one is kept
         for fraction in (0.5, *[1 / 16] * (_ROUNDS - 1)):
             threshold = self.threshold(fraction)
             bound = readout.lower(threshold)
-            columns = test_bound(region, bound, reference)
-            scale = np.where(columns.values < 0, bound.scale_low[:, None], bound.scale_high[:, None])
-            values = threshold + columns.values / scale
+            least = minimise_bound(region, bound, reference)
+            # scale · (objective - threshold) ≥ least.values, divided by the end of the scale that is worse
+            scale = np.where(least.values < 0, bound.scale_low[:, None], bound.scale_high[:, None])
+            values = threshold + least.values / scale  # [I, K]
             for part, value in zip(parts, values.min(1).tolist(), strict=True):
                 part.bound = max(part.bound, value - 4e-16 * (abs(value) + abs(threshold)))
             unresolved = np.flatnonzero([part.bound < self.threshold() for part in parts])
             if not len(unresolved) or self.finished:
                 break
-            paths = self._worst_paths(columns, unresolved)
+            paths = least.worst_paths(unresolved)
             self.incumbent.run(paths)
             if self.finished:
                 break
-            if region.unit:
+            if region.unit:  # the linear bound is least there: make the next one tight there
                 reference[unresolved] = self.incumbent.outputs(paths)
         for index, part in enumerate(parts):
             if part.bound >= self.threshold():
                 self._close(part.bound)
             elif self.finished:
                 self._keep(part)
-            elif not (bound.finite[index] and self._list(columns, index, threshold)):
-                path = self._worst_paths(columns, np.array([index]))[0]
+            elif not (bound.finite[index] and self._list(least, index, threshold)):
+                path = least.worst_paths(np.array([index]))[0]
                 self._split(part, path, self._impact(region, index))
 
-    def _worst_paths(self, columns: Columns, items: IntArray) -> IntArray:
-        """For each of some items a string on which the linear bound is least."""
-        excess = columns.least - columns.threshold
-        order = np.lexsort((excess, columns.item))
-        first = order[np.searchsorted(columns.item[order], items)]
-        return columns.swept(first).paths(np.arange(len(first)))
-
-    def _list(self, columns: Columns, item: int, threshold: float) -> bool:
+    def _list(self, least: BoundMinimum, item: int, threshold: float) -> bool:
         """Run every string of an item on which the linear bound is negative, unless there are too many."""
-        negative = columns.negative(item)
-        swept = columns.swept(negative)
+        negative = least.negative(item)
+        swept = least.columns.take(negative).swept()
         lower = threshold
         for index, column in enumerate(negative):
-            paths = enumerate_below(swept, index, float(columns.threshold[column]), self.most_listed)
+            paths = enumerate_below(swept, index, float(least.threshold[column]), self.most_listed)
             if paths is None:
                 return False
             if len(paths):
@@ -275,58 +272,73 @@ class Search:
         """The residual stream of each item's last symbol."""
         return self.graph.symbols.r.at(self.graph.groups[items.groups])
 
-    def _region(self, items: Items, centre: Array) -> Region:
-        """The attention's own outputs on the items' strings."""
-        return Region.build(self.attention, self.attention.values, items, np.zeros_like(centre), 1.0, centre)
-
-    def _views(self, region: Region) -> Iterator[tuple[IntArray, Region]]:
-        """The region in the view that shows most, item by item.
-
-        With one head and LN_C nowhere below its constant C, only the direction of P x matters, x = W_O o + b_O. That is
-        the direction of Σ E P(W_O v + b_O), without the denominator: a sum that edits change little, or not at all if
-        they insert balanced pairs into a balanced model (Wen et al. 2023, Theorem 1).
-        """
-        everything = np.arange(len(region.items))
-        c = self.network.config.ln_c
-        if c is None or region.n_heads > 1:
-            yield everything, region
-            return
-        x = self._projected_view
-        at = self.network.attention_output(Ball.exact(region.centre[:, 0])).mid
-        at = at - at.mean(-1, keepdims=True)
-        length = np.linalg.norm(at, axis=-1, keepdims=True)
-        base = (at / np.maximum(length, 1e-300) * (1 - 1e-13))[:, None]
-        clear = self.attention.sweep(x, region.items, base, np.full((len(at), 1), -c * (1 + 1e-13))).least >= 0
-        chosen = np.flatnonzero(clear & (length[:, 0] > c))
-        if len(chosen):
-            base = base[chosen]
-            projective = Region.build(self.attention, x, region.items.take(chosen), base, 0.0, base)
-            # strings whose directions are nearly opposite would make it useless
-            good = np.flatnonzero((projective.low > 0.05 * projective.high).all(1))
-            yield chosen[good], projective.take(good)
-            chosen = chosen[good]
-        rest = np.setdiff1d(everything, chosen)
-        if len(rest):
-            yield rest, region.take(rest)
-
-    @cached_property
-    def _projected_view(self) -> View:
-        """P (W_O v + b_O) of every symbol."""
-        value = self.graph.symbols.value
-        x = self.network.attention_output(value.reshape(len(value.mid), -1))
-        mid = x.mid - x.mid.mean(-1, keepdims=True)
-        rad = (
-            x.rad
-            + x.rad.mean(-1, keepdims=True)
-            + gamma(x.mid.shape[-1] + 4) * (abs(x.mid) + abs(x.mid).mean(-1, keepdims=True))
-        )
-        return View.of(Ball(mid, rad).reshape(len(mid), 1, -1))
-
     def _impact(self, region: Region, item: int) -> Array:
         """[E] how far an emission moves the attention's output, roughly."""
+        # a symbol of weight E / Z moves o by about E / Z |x - o|; the last entry is that of padding
         low = np.maximum(region.low[item], 1e-290)
         weight = self.attention.weights[region.items.groups[item]] / low  # [S, H]
         away = np.linalg.norm(region.view.x.mid - region.centre[item], axis=-1)  # [S, H]
         symbols = np.append((weight * (away + away.mean(0))).sum(1), 0.0)
         impact: Array = symbols[self.graph.emits].sum(1)
         return impact
+
+
+@final
+class Brancher:
+    """Splits parts of a space in two, so that every string falls on exactly one side.
+
+    Every path passes each level step of the lattice inside exactly one option (see `tl_dyck.certify.lattice`). So the
+    options that cover one step, split into two sets, split the strings; forbidding either set gives the two halves.
+    """
+
+    def __init__(self, graph: StringGraph) -> None:
+        self.graph = graph
+        options = graph.lattice.options
+        steps = np.arange(graph.lattice.last_level)
+        source = np.array([o.source for o in options])
+        target = np.array([o.target for o in options])
+        self.covers = (source[:, None] <= steps) & (steps < target[:, None])  # [options, steps]
+        self.keeps = np.array([o.kind == KEEP for o in options])
+
+    def split(self, allowed: BoolArray | None, path: IntArray, impact: Array) -> tuple[BoolArray, BoolArray] | None:
+        """Split a part.
+
+        Args:
+            allowed: [E] its allowed emissions; None for all.
+            path: emissions of a string of the part that the split should isolate.
+            impact: [E] how much difference an emission makes.
+
+        Returns:
+            The allowed emissions of the two halves; None if the part has a single path.
+        """
+        graph = self.graph
+        if allowed is None:
+            allowed = np.ones(len(graph.option), dtype=bool)
+        # options with an allowed emission, and how much difference each can make
+        live = np.zeros(len(self.keeps), dtype=bool)
+        real = allowed & (graph.option != PREFIX)
+        live[graph.option[real]] = True
+        weight = np.zeros(len(self.keeps))
+        np.maximum.at(weight, graph.option[real], impact[real])
+        choices = self.covers & live[:, None]  # [options, steps]
+        open_steps = choices.sum(0) > 1
+        if not open_steps.any():
+            return None
+        # a step that the path edits, if one is open; of those the one at which the most is at stake
+        used = np.unique(graph.option[path[(path >= 0)]])
+        used = used[used != PREFIX]
+        edited = (self.covers[used] & ~self.keeps[used, None]).any(0) & open_steps
+        steps = np.flatnonzero(edited if edited.any() else open_steps)
+        step = steps[(choices[:, steps] * weight[:, None]).max(0).argmax()]
+        here = np.flatnonzero(choices[:, step])
+        side = here[self.keeps[here]]
+        if not 0 < len(side) < len(here):  # no longer "edit here or not", but which edit
+            side = here[np.isin(here, used)]
+            if not 0 < len(side) < len(here):
+                side = here[:1]
+        first = np.zeros(len(self.keeps) + 1, dtype=bool)
+        first[side] = True
+        second = np.zeros(len(self.keeps) + 1, dtype=bool)
+        second[np.setdiff1d(here, side)] = True
+        # option PREFIX = -1 indexes the extra last entry, which is on neither side
+        return allowed & ~second[graph.option], allowed & ~first[graph.option]

@@ -14,15 +14,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import final
 
 import numpy as np
 
-from tl_dyck.certify.balls import UNIT, Array, Ball, gamma
 from tl_dyck.certify.deadline import Deadline
-from tl_dyck.certify.graph import StringGraph
-from tl_dyck.certify.network import IntArray, Network
-from tl_dyck.certify.paths import BoolArray, Sweep, emission_costs, sweep
+from tl_dyck.certify.exact.balls import UNIT, Array, Ball, BoolArray, IntArray, gamma
+from tl_dyck.certify.exact.graph import StringGraph
+from tl_dyck.certify.exact.network import Network
+from tl_dyck.certify.exact.paths import ShortestPaths, emission_costs, sweep
 
 __all__ = ["Attention", "Items", "View"]
 
@@ -80,10 +81,21 @@ class Attention:
     def __init__(self, network: Network, graph: StringGraph, deadline: Deadline | None = None) -> None:
         self.network, self.graph, self.deadline = network, graph, deadline or Deadline()
         scores, error = graph.symbols.scores(graph.groups)  # [G, S, H], [G, H]
+        # [G, S, H] E_s = exp(score - largest score) ≤ 1; the factor that is left out cancels in N / Z
         self.weights = np.exp(scores - scores.max(1, keepdims=True))
-        # relative error of a weight: of the score, of the subtraction, of exp
+        # [G, H] relative error of a weight: of the score, of the subtraction, of exp
         self.epsilon = np.expm1(error + 4 * UNIT * abs(scores).max(1)) + 8 * UNIT
         self.values = View.of(graph.symbols.value)
+
+    @cached_property
+    def projected(self) -> View:
+        """P (W_O v + b_O) of every symbol, for one head: all of the values that P x shows, x = W_O o + b_O."""
+        value = self.graph.symbols.value
+        x = self.network.attention_output(value.reshape(len(value.mid), -1))
+        mid, size = x.mid - x.mid.mean(-1, keepdims=True), abs(x.mid)
+        # P adds the mean of the errors to each, and γ_d times what it adds up
+        rad = x.rad + x.rad.mean(-1, keepdims=True) + gamma(x.mid.shape[-1] + 4) * (size + size.mean(-1, keepdims=True))
+        return View.of(Ball(mid, rad).reshape(len(mid), 1, -1))
 
     def relative_error(self, groups: IntArray, head: int) -> Array:
         """[B] What a string's Σ E |x| loses to the weights' errors and to the rounding of all sums along a path."""
@@ -101,16 +113,18 @@ class Attention:
         costs = np.zeros((len(view.x.mid), len(groups)))
         size = abs(directions)
         for head in range(taus.shape[1]):
+            # |D · x + τ| ≤ |D| · largest + |τ| for every symbol, and D · x is off by |D| · error at most
             spread = size[:, head] @ view.largest[head] + abs(taus[:, head])
             relative = self.relative_error(groups, head)
             slack = (1 + 1e-6) * (relative * spread + size[:, head] @ view.error[head])
+            # E (D · x + τ - slack), [S, B]
             part = view.x.mid[:, head] @ directions[:, head].T
             part += taus[:, head] - slack
             part *= self.weights[groups, :, head].T
             costs += part
         return costs
 
-    def sweep(self, view: View, items: Items, directions: Array, taus: Array) -> Sweep:
+    def sweep(self, view: View, items: Items, directions: Array, taus: Array) -> ShortestPaths:
         """The shortest paths for one column per item.
 
         Raises:

@@ -12,15 +12,20 @@ from dataclasses import dataclass
 from typing import final
 
 import numpy as np
-from numpy.typing import NDArray
 
-from tl_dyck.certify.balls import Array
-from tl_dyck.certify.graph import NO_GROUP, StringGraph, ranges
-from tl_dyck.certify.network import IntArray
+from tl_dyck.certify.exact.balls import Array, BoolArray, IntArray
+from tl_dyck.certify.exact.graph import NO_GROUP, StringGraph, ranges
 
-__all__ = ["MOST_COUNTED", "Costs", "Sweep", "count_paths", "emission_costs", "enumerate_below", "extremes", "sweep"]
-
-BoolArray = NDArray[np.bool_]
+__all__ = [
+    "MOST_COUNTED",
+    "Costs",
+    "ShortestPaths",
+    "count_paths",
+    "emission_costs",
+    "enumerate_below",
+    "extremes",
+    "sweep",
+]
 
 _MANY = 32
 """From so many columns on, segments are reduced entry by entry, row against row: numpy's `reduceat` walks each column
@@ -46,8 +51,8 @@ class Costs:
 
 @final
 @dataclass(frozen=True)
-class Sweep:
-    """The result of one sweep.
+class ShortestPaths:
+    """The shortest paths to the end, from every node, for every column: the result of one `sweep`.
 
     Attributes:
         costs: what was swept.
@@ -73,17 +78,19 @@ class Sweep:
         bundle_of, target_of, closed = graph.padded_arcs
         cost_of, to_go = self.costs.bundles.ravel(), self.to_go.ravel()
         node = np.full(len(columns), graph.root)
+        # arrays [·, B] are read as flat ones: entry (i, b) is at i * B + b
         column, nodes, bundles = columns[:, None], [], []
         while node.max() >= graph.n_sinks:
             bundle, target = bundle_of[node], target_of[node]  # [columns, most arcs]
             cost = cost_of.take(bundle * n_columns + column)
             cost += to_go.take(target * n_columns + column)
-            cost += closed[node]
+            cost += closed[node]  # inf where there is no such arc
             best = node * bundle_of.shape[1] + cost.argmin(1)
             nodes.append(node)
             bundles.append(bundle_of.take(best))
             node = target_of.take(best)
         bundle = np.stack(bundles, axis=1)  # [columns, steps]
+        # of each bundle on the way its cheapest emission
         emission, missing = graph.padded_emissions
         cost = self.costs.emissions.ravel().take(emission[bundle] * n_columns + columns[:, None, None])
         best = bundle * emission.shape[1] + (cost + missing[bundle]).argmin(2)
@@ -117,9 +124,9 @@ def emission_costs(
     return Costs(costs, bundles)
 
 
-def sweep(graph: StringGraph, costs: Costs) -> Sweep:
+def sweep(graph: StringGraph, costs: Costs) -> ShortestPaths:
     """The least cost from every node to the end."""
-    return Sweep(graph, costs, _to_go(graph, costs.bundles))
+    return ShortestPaths(graph, costs, _to_go(graph, costs.bundles))
 
 
 def extremes(graph: StringGraph, symbols: Array, group: int, allowed: BoolArray | None = None) -> tuple[Array, Array]:
@@ -142,11 +149,13 @@ def extremes(graph: StringGraph, symbols: Array, group: int, allowed: BoolArray 
         least[~allowed], most[~allowed] = np.inf, -np.inf
     bundles = np.concatenate([_least_of_bundles(graph, least), -_least_of_bundles(graph, most, np.maximum)], axis=1)
     _close(graph, bundles, np.array([group]), np.inf)
+    # the greatest is minus the least of the negated costs: [least of B | -greatest of B]
     both = _to_go(graph, bundles)[graph.root]
     return both[: symbols.shape[1]], -both[symbols.shape[1] :]
 
 
 def _to_go(graph: StringGraph, bundles: Array) -> Array:
+    """[nodes, B]: to_go[v] = min over arcs v → w of (cost of its bundle + to_go[w]), last level first."""
     to_go = np.full((graph.n_nodes, bundles.shape[1]), np.inf)
     to_go[graph.finals] = 0.0
     if bundles.shape[1] >= _MANY:
@@ -216,7 +225,7 @@ def count_paths(graph: StringGraph, groups: IntArray, allowed: BoolArray | None 
     return counts
 
 
-def enumerate_below(swept: Sweep, column: int, threshold: float, limit: int) -> IntArray | None:
+def enumerate_below(swept: ShortestPaths, column: int, threshold: float, limit: int) -> IntArray | None:
     """All paths of one column whose cost is at most `threshold`, or None if there are more than `limit`.
 
     Partial paths are extended level by level, and dropped when even the cheapest way to the end costs too much. So
@@ -250,6 +259,7 @@ def enumerate_below(swept: Sweep, column: int, threshold: float, limit: int) -> 
         count = graph.arc_start[node + 1] - graph.arc_start[node]
         arc, origin = ranges(graph.arc_start[node], count), np.repeat(np.arange(len(node)), count)
         bundle, target = graph.arc_bundle[arc], graph.arc_target[arc]
+        # so far + the cheapest emission + the cheapest rest: more than the threshold means no result comes of it
         kept = cost[origin] + bundles[bundle] + to_go[target] <= threshold
         origin, bundle, target = origin[kept], bundle[kept], target[kept]
         count = graph.bundle_start[bundle + 1] - graph.bundle_start[bundle]

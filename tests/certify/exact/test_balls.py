@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tl_dyck.certify.balls import Ball, activation, apply_activation, gamma, layer_norm, unit_norm
+from tl_dyck.certify.exact.balls import Ball, activation, apply_activation, gamma, layer_norm, unit_norm
 
 numbers = st.floats(-1e6, 1e6, allow_nan=False, allow_subnormal=False)
 

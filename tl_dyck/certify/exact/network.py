@@ -14,55 +14,16 @@ from typing import final
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
+from einops import rearrange
 
-from tl_dyck.certify.balls import UNIT, Array, Ball, activation, gamma, layer_norm, unit_norm
+from tl_dyck.certify.exact.balls import UNIT, Array, Ball, IntArray, activation, gamma, layer_norm, unit_norm
+from tl_dyck.certify.objectives import Objectives
 from tl_dyck.rnn import TwoLayerRNN
 
-__all__ = ["Network", "Objectives", "SymbolTable"]
-
-IntArray = NDArray[np.int64]
+__all__ = ["Network", "SymbolTable"]
 
 _MOST_NUMBERS = 4_000_000
 """Arrays of values are kept below this many numbers (32 MB) by working in pieces."""
-
-
-@final
-@dataclass(frozen=True)
-class Objectives:
-    """K functions of the logits, whose least value over a space is asked for: logit[plus] - logit[minus] + offset.
-
-    Attributes:
-        plus: [K] indices of logits; -1 leaves the term out.
-        minus: [K].
-        offsets: [K].
-    """
-
-    plus: IntArray
-    minus: IntArray
-    offsets: Array
-
-    @classmethod
-    def margins(cls, target: int, d_vocab_out: int) -> Objectives:
-        """logit[target] - logit[c] for every other c; their least value is the margin."""
-        others = np.delete(np.arange(d_vocab_out), target)
-        return cls(np.full_like(others, target), others, np.zeros(len(others)))
-
-    @classmethod
-    def wanted(cls, objectives: Objectives | None, target: int, d_vocab_out: int) -> Objectives:
-        """What a certifier was asked for: the objectives it was given, else the margins of the target."""
-        return cls.margins(target, d_vocab_out) if objectives is None else objectives
-
-    @classmethod
-    def changes(cls, logits: Array) -> Objectives:
-        """±(logit[c] - logits[c]) for every c; minus their least value is the largest change of any logit."""
-        c, none = np.arange(len(logits)), np.full(len(logits), -1)
-        return cls(np.concatenate([c, none]), np.concatenate([none, c]), np.concatenate([-logits, logits]))
-
-    def least(self, logits: Array) -> float:
-        """The least objective for some logits, rounded; the margin, for `margins`."""
-        values = _columns(logits, self.plus) - _columns(logits, self.minus) + self.offsets
-        return float(values.min(initial=np.inf))
 
 
 @final
@@ -114,8 +75,10 @@ class SymbolTable:
         """
         scale = self.network.config.attn_scale
         query, key = self.network.project(self.attended.at(queries), "Q"), self.key
+        # [H, Q, e] @ [H, e, S] -> [H, Q, S] -> [Q, S, H]
         q_mid, k_mid = query.mid.transpose(1, 0, 2), key.mid.transpose(1, 2, 0)
         scores: Array = (q_mid @ k_mid).transpose(1, 2, 0) / scale
+        # |q·k - its value| ≤ |q| |δk| + |δq| (|k| + |δk|) + γ |q| |k| (Cauchy-Schwarz), k the largest
         q, e_q, k, e_k = (np.sqrt((part**2).sum(-1)) for part in (query.mid, query.rad, key.mid, key.rad))
         k, e_k = k.max(0), e_k.max(0)
         error: Array = q * e_k + e_q * (k + e_k) + gamma(query.mid.shape[-1] + 6) * q * k
@@ -147,7 +110,9 @@ class Network:
     def _projections(self) -> dict[str, tuple[Array, Array, Array]]:
         """W_K, W_V, W_Q as [d_model, H * d_head], their absolute values, and the biases."""
         flat = {
-            name: np.ascontiguousarray(self.weight(f"W_{name}").mid.transpose(1, 0, 2).reshape(self.config.d_model, -1))
+            name: np.ascontiguousarray(
+                rearrange(self.weight(f"W_{name}").mid, "head model width -> model (head width)")
+            )
             for name in "KVQ"
         }
         return {name: (w, abs(w), self.weight(f"b_{name}").mid.reshape(-1)) for name, w in flat.items()}
@@ -200,8 +165,8 @@ class Network:
     def unembed(self, objectives: Objectives) -> tuple[Ball, Ball]:
         """The objectives as functions of what the unembedding reads: weights [d_model, K] and constants [K]."""
         weights, bias = (
-            Ball.exact(_columns(w.mid, objectives.plus)).minus(Ball.exact(_columns(w.mid, objectives.minus)))
-            for w in (self.weight("W_U"), self.weight("b_U"))
+            Ball.exact(plus).minus(Ball.exact(minus))
+            for plus, minus in (objectives.terms(self.weight(name).mid) for name in ("W_U", "b_U"))
         )
         return weights, bias.plus(Ball.exact(objectives.offsets))
 
@@ -252,8 +217,3 @@ class Network:
         relative += 4 * gamma(index.shape[1] + 8)
         rad = relative[..., None] * table.largest_value + table.value_error
         return Ball(z, rad * (1 + 1e-9) + 1e-300).reshape(len(index), -1)
-
-
-def _columns(weight: Array, index: IntArray) -> Array:
-    """Some columns (entries of the last axis); zeros for the index -1."""
-    return np.where(index >= 0, weight[..., index], 0.0)

@@ -20,8 +20,8 @@ from tl_dyck.certify import (
     certify,
     deadline,
 )
-from tl_dyck.certify.graph import build_graph
-from tl_dyck.certify.network import Network
+from tl_dyck.certify.exact.layout import build_graph
+from tl_dyck.certify.exact.network import Network
 
 STRING = (0, 2, 3, 1) * 5
 
@@ -58,14 +58,14 @@ def test_budgets_that_cannot_be_laid_out_are_refused_before_it_begins(
     certifier: str, n_ctx: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The second n_ctx is one for which the lengths would have to be counted, code by code."""
-    monkeypatch.setattr("tl_dyck.certify.graph._Builder", None)
+    monkeypatch.setattr("tl_dyck.certify.exact.layout._Product", None)
     monkeypatch.setattr("tl_dyck.certify.lattice.Lattice.after", None)
     with pytest.raises(SpaceTooLargeError, match=r"= [\d,]+ ways at each of 41 places, more than the 524,288 nodes"):
         certify(random_rnn(0, n_ctx=n_ctx), STRING, None, edits(40), certifier)
 
 
 def test_states_multiply_the_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tl_dyck.certify.graph._MOST_NODES", 500)
+    monkeypatch.setattr("tl_dyck.certify.exact.layout._MOST_NODES", 500)
     rnn = random_rnn(0, n_ctx=200, state="position")
     with pytest.raises(SpaceTooLargeError, match=r"more than 500 nodes after \d+ of \d+ places"):
         certify(rnn, STRING, None, edits(1))

@@ -1,138 +1,29 @@
-"""Every string of a space as a path, with the state machine of the RNN's first layer run along.
+"""How a `StringGraph` comes about: the lattice times the state machine, then the closing arcs, then the order.
 
-A node is (level of the lattice, budget spent, state), so a path is a string *together with the symbols it is made of*:
-what the attention sums over is additive along paths. Two things make the graph more convenient than that product:
-
-- Paths whose only difference is which synonym they take share an arc. An arc carries a *bundle* of *emissions*; an
-  emission is one option read in one state: a short sequence of symbols.
-- The readout's query belongs to the last symbol. So every path has exactly one *closing* arc, whose emission ends with
-  the last symbol of its string; after it come only options that emit nothing (deletions at the end). The last symbols
-  that occur are the *groups*, and a closing bundle belongs to one of them: forbidding the others' fixes the query.
-
-Arcs always lead to a higher level. Nodes: O(n · Π(budget + 1) · states per place); emissions: O(n · (options per
-place) · states per place). A model without positions or depths has one state per place; one with positions has as many
-as the string can have grown or shrunk by.
+1. `_Product`: every option of the lattice is read in every state that a string can be in there. That gives the nodes
+   (level, code of the budget spent, state), and arcs that share bundles.
+2. `_add_closing`, `_add_silent`: every emission after which a string may end is copied into a closing bundle, one per
+   last symbol; behind it stand nodes without states, from which only options that emit nothing lead on.
+3. `_ordered`: nodes are numbered by level, arcs sorted by source, emissions by bundle.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import cached_property
 from typing import NamedTuple, final
 
 import numpy as np
 import torch
 
-from tl_dyck.certify.balls import Array
 from tl_dyck.certify.deadline import Deadline
+from tl_dyck.certify.exact.balls import IntArray
+from tl_dyck.certify.exact.graph import NO_GROUP, PREFIX, StringGraph, ranges
+from tl_dyck.certify.exact.network import Network
 from tl_dyck.certify.lattice import MOST_NODES, Lattice, SpaceTooLargeError
-from tl_dyck.certify.network import IntArray, Network, SymbolTable
 
-__all__ = ["PREFIX", "StringGraph", "build_graph"]
-
-PREFIX = -1
-"""The option of the emission that stands before every string: BOS, if there is one."""
-
-NO_GROUP = -1
+__all__ = ["build_graph"]
 
 _MOST_NODES = 4 * MOST_NODES
 """With states; how many there are of each (level, code) is known only when they are laid out."""
-
-
-@final
-@dataclass(frozen=True)
-class StringGraph:
-    """All strings of a space around one string; see the module's docstring.
-
-    Attributes:
-        lattice: the options that emissions refer to.
-        symbols: S symbols, tabulated.
-        groups: [G] the last symbol of each group.
-        n_nodes: nodes are 0 … n_nodes - 1; the first `n_sinks` have no arcs.
-        root: the node before the first symbol.
-        finals: the nodes where strings end.
-        option: [E] the option of each emission; emissions are sorted by bundle.
-        emits: [E, longest] its symbols, padded with S.
-        lengths: [E] its number of symbols.
-        bundle_start: [bundles + 1] emissions of bundle b are bundle_start[b] … bundle_start[b + 1] - 1.
-        bundle_group: [bundles] the group of a closing bundle, else `NO_GROUP`.
-        arc_source: [A] arcs are sorted by source, and so by level.
-        arc_target: [A].
-        arc_bundle: [A].
-        arc_start: [n_nodes + 1] arcs of node v are arc_start[v] … arc_start[v + 1] - 1.
-        level_nodes: pairs (first node, last node + 1) of each level with arcs, in order of level.
-    """
-
-    lattice: Lattice
-    symbols: SymbolTable
-    groups: IntArray
-    n_nodes: int
-    n_sinks: int
-    root: int
-    finals: IntArray
-    option: IntArray
-    emits: IntArray
-    lengths: IntArray
-    bundle_start: IntArray
-    bundle_group: IntArray
-    arc_source: IntArray
-    arc_target: IntArray
-    arc_bundle: IntArray
-    arc_start: IntArray
-    level_nodes: tuple[tuple[int, int], ...]
-
-    @property
-    def n_bundles(self) -> int:
-        """Number of bundles."""
-        return len(self.bundle_group)
-
-    @cached_property
-    def padded_arcs(self) -> tuple[IntArray, IntArray, Array]:
-        """The arcs of each node side by side: bundles, targets, and a cost of inf where there is none.
-
-        Each is [n_nodes, most arcs]. A node without arcs gets one that leads nowhere, to itself.
-        """
-        index = _padded(self.arc_start)
-        real = index >= 0
-        bundle = np.where(real, self.arc_bundle[index], 0)
-        target = np.where(real, self.arc_target[index], np.arange(self.n_nodes)[:, None])
-        closed = np.where(real, 0.0, np.inf)
-        closed[: self.n_sinks, 0] = 0.0
-        return bundle, target, closed
-
-    @cached_property
-    def arc_slots(self) -> tuple[Slots, ...]:
-        """For each level the first arcs of its nodes, then their second arcs, and so on."""
-        return tuple(_slots(self.arc_start[first : last + 1]) for first, last in self.level_nodes)
-
-    @cached_property
-    def emission_slots(self) -> Slots:
-        """The first emissions of all bundles, then their second emissions, and so on."""
-        return _slots(self.bundle_start)
-
-    @cached_property
-    def padded_emissions(self) -> tuple[IntArray, Array]:
-        """The emissions of each bundle side by side, and a cost of inf where there is none, [bundles, most]."""
-        index = _padded(self.bundle_start)
-        return np.maximum(index, 0), np.where(index >= 0, 0.0, np.inf)
-
-    def string_of(self, emissions: IntArray) -> tuple[int, ...]:
-        """The string (without BOS) that a path emits, given as emissions in order (-1 is skipped)."""
-        path = emissions[emissions >= 0]
-        path = path[self.option[path] != PREFIX]
-        flat = self.emits[path].ravel()
-        return tuple(self.symbols.tokens[flat[flat < len(self.symbols.tokens)]].tolist())
-
-
-Slots = tuple[tuple[IntArray, IntArray], ...]
-"""Of segments of a list: (which segments have a j-th entry, where it is) for j = 0, 1, …"""
-
-
-def _slots(start: IntArray) -> Slots:
-    """See `Slots`; segment i is start[i] … start[i + 1] - 1, and none is empty."""
-    size = np.diff(start)
-    having = [np.flatnonzero(size > j) for j in range(int(size.max(initial=0)))]
-    return tuple((rows, start[rows] + j) for j, rows in enumerate(having))
 
 
 class _Parts(NamedTuple):
@@ -158,12 +49,12 @@ def build_graph(network: Network, lattice: Lattice, deadline: Deadline | None = 
     """
     lattice.check_size()
     deadline = deadline or Deadline()
-    parts = _Builder(network, lattice, deadline).run()
+    parts = _Product(network, lattice, deadline).run()
     deadline.check()
     return _assemble(network, lattice, parts, deadline)
 
 
-class _Builder:
+class _Product:
     """The product of the lattice and the state machine, one level at a time."""
 
     def __init__(self, network: Network, lattice: Lattice, deadline: Deadline) -> None:
@@ -189,12 +80,13 @@ class _Builder:
         lattice, codes = self.lattice, self.lattice.n_codes
         source_level = np.array([o.source for o in lattice.options], dtype=np.int64)
         kinds = self.after.shape[1]
+        # options that differ in nothing but what they emit share a bundle: one number for (from, to, kind)
         key = (source_level * (lattice.last_level + 1) + self.target) * kinds + self.kind + 1
         unique, bundle = np.unique(key, return_inverse=True)
         kind, levels = unique % kinds, unique // kinds
         bundle_source, bundle_target = levels // (lattice.last_level + 1), levels % (lattice.last_level + 1)
         after = self.after[:, kind]  # [codes, bundles]
-        code, which = np.nonzero(after >= 0)
+        code, which = np.nonzero(after >= 0)  # an arc for each code that has budget left for the bundle
         return _Parts(
             node_level=np.repeat(np.arange(lattice.last_level + 1), codes),
             node_code=np.tile(np.arange(codes), lattice.last_level + 1),
@@ -208,6 +100,7 @@ class _Builder:
         )
 
     def _stateful(self) -> _Parts:
+        """Level by level: the (code, state) pairs that arrive there are its nodes; they say what arrives further on."""
         lattice = self.lattice
         arriving: list[list[IntArray]] = [[] for _ in range(lattice.last_level + 1)]
         arriving[0].append(np.array([[0], [self._start_state()]]))
@@ -224,6 +117,7 @@ class _Builder:
                 here, which = np.unique(state, return_inverse=True)
                 read, (before, kind, ends, states) = self._read(options, here)
                 after = self.after[code][:, kind]  # [nodes, bundles]
+                # a node takes the bundles that were read in its state and that it has budget for
                 node, bundle = np.nonzero((which[:, None] == before) & (after >= 0))
                 new, target, reached = after[node, bundle], ends[bundle], states[bundle]
                 # no budget is left for some bundles: they go, and with them states that no string reaches
@@ -269,6 +163,7 @@ class _Builder:
             Emissions: option, tokens, states, bundle. Bundles: index of the state before, kind + 1, level after, state
             after.
         """
+        # one row per (state, option), states outside
         tokens = np.tile(self.emits[options], (len(here), 1))
         before = np.repeat(here, len(options))
         states, state = np.zeros_like(tokens), before
@@ -280,6 +175,7 @@ class _Builder:
             state[rows] = states[rows, j] = new.numpy()
         kind, target = np.tile(self.kind[options] + 1, len(here)), np.tile(self.target[options], len(here))
         at = np.repeat(np.arange(len(here)), len(options))
+        # emissions share a bundle if they cannot be told apart before and after: [4, rows]
         key = np.stack([at, kind, target, state])
         unique, bundle = _unique_columns(key)
         return (np.tile(options, len(here)), tokens, states, bundle), tuple(unique)
@@ -322,6 +218,7 @@ class _Draft:
 def _assemble(network: Network, lattice: Lattice, parts: _Parts, deadline: Deadline) -> StringGraph:
     """Tabulate the symbols, add the prefix and the closing arcs, and put everything in order."""
     prefix_tokens, prefix_states = _prefix_symbols(network)
+    # symbols are the distinct (token, state) pairs; emissions become rows of their indices, padded
     used = parts.tokens >= 0
     tokens = np.concatenate([parts.tokens[used], prefix_tokens])
     states = np.concatenate([parts.states[used], prefix_states])
@@ -382,6 +279,7 @@ def _add_closing(draft: _Draft, lattice: Lattice, parts: _Parts, closed: _Closed
     if not len(rows):
         return
     (kept, last), which = _unique_columns(np.stack([bundle[rows], emits[rows, lengths[rows] - 1]]))
+    # each new bundle has the arcs of the one it copies, but they end behind the closing arc
     order = np.argsort(parts.arc_bundle, kind="stable")
     counts = np.bincount(parts.arc_bundle, minlength=draft.n_bundles)
     begin = np.cumsum(counts) - counts
@@ -428,7 +326,7 @@ def _ordered(
     n = len(level)
     has_arcs = np.zeros(n, dtype=bool)
     has_arcs[source] = True
-    order = np.lexsort((level, has_arcs))
+    order = np.lexsort((level, has_arcs))  # new number -> old: nodes without arcs, then by level
     number = np.empty(n, dtype=np.int64)
     number[order] = np.arange(n)
     source, target = number[source], number[target]
@@ -436,6 +334,7 @@ def _ordered(
     source, target, arc_bundle = source[by_source], target[by_source], arc_bundle[by_source]
     n_sinks = int(n - has_arcs.sum())
     level = level[order]
+    # where a level begins among the nodes with arcs
     cuts = np.flatnonzero(np.diff(level[n_sinks:], prepend=level[n_sinks] - 1)) + n_sinks
     bundle, group = np.concatenate(draft.bundle), np.concatenate(draft.group)
     by_bundle = np.argsort(bundle, kind="stable")
@@ -469,26 +368,13 @@ def _prefix_symbols(network: Network) -> tuple[IntArray, IntArray]:
     return tokens.numpy(), network.rnn.states(tokens[None])[0].numpy()
 
 
-def ranges(start: IntArray, count: IntArray) -> IntArray:
-    """Count up: start[0], start[0] + 1, …, start[0] + count[0] - 1, start[1], and so on."""
-    ends = np.cumsum(count)
-    within = np.arange(int(ends[-1]) if len(ends) else 0) - np.repeat(ends - count, count)
-    return np.repeat(start, count) + within
-
-
 def _unique_columns(columns: IntArray) -> tuple[IntArray, IntArray]:
     """The distinct columns, [rows, unique], and which of them each column is."""
     low = columns.min(1, initial=0, keepdims=True)
     span = columns.max(1, initial=0) - low[:, 0] + 1
+    # one number of mixed radix per column, which is quicker to compare than a column
     key = np.zeros(columns.shape[1], dtype=np.int64)
     for row, width in zip(columns - low, span, strict=True):
         key = key * width + row
     _, first, inverse = np.unique(key, return_index=True, return_inverse=True)
     return columns[:, first], inverse
-
-
-def _padded(start: IntArray) -> IntArray:
-    """Row i lists start[i] … start[i + 1] - 1, padded with -1."""
-    count = np.diff(start)
-    index = start[:-1, None] + np.arange(count.max(initial=1))
-    return np.where(index < start[1:, None], index, -1)

@@ -11,13 +11,14 @@ from typing import final
 import numpy as np
 
 from tl_dyck.certify.deadline import Deadline, OutOfTime
-from tl_dyck.certify.graph import build_graph
+from tl_dyck.certify.exact.attention import Attention
+from tl_dyck.certify.exact.incumbent import Incumbent
+from tl_dyck.certify.exact.layout import build_graph
+from tl_dyck.certify.exact.linear import is_linear, linear_minimum
+from tl_dyck.certify.exact.network import Network
+from tl_dyck.certify.exact.search import Search
 from tl_dyck.certify.lattice import Lattice
-from tl_dyck.certify.network import Network, Objectives
-from tl_dyck_hooks.certifiers._attention import Attention
-from tl_dyck_hooks.certifiers._incumbent import Incumbent
-from tl_dyck_hooks.certifiers._linear import is_linear, linear_minimum
-from tl_dyck_hooks.certifiers._search import Search
+from tl_dyck.certify.objectives import Objectives
 
 __all__ = ["Minimum", "minimise"]
 

@@ -7,12 +7,12 @@ from typing import final
 
 import numpy as np
 
-from tl_dyck.certify.balls import UNIT, Array, Ball, gamma
-from tl_dyck.certify.network import Network
-from tl_dyck.certify.paths import BoolArray
-from tl_dyck_hooks.certifiers._functional import Functional, Linear
-from tl_dyck_hooks.certifiers._region import Region
-from tl_dyck_hooks.certifiers._stages import Lifted, Mlp, Normed, Shifted, SquareRange, Stage, projected
+from tl_dyck.certify.exact.balls import UNIT, Array, Ball, BoolArray, gamma
+from tl_dyck.certify.exact.functional import Functional, Linear
+from tl_dyck.certify.exact.mlp import Mlp
+from tl_dyck.certify.exact.network import Network
+from tl_dyck.certify.exact.region import Region
+from tl_dyck.certify.exact.stages import Lifted, Normed, Shifted, SquareRange, Stage, projected
 
 __all__ = ["LinearBound", "Readout"]
 
@@ -56,6 +56,7 @@ class Readout:
         config = network.config
         self.config, self.n_items = config, len(region.items)
         lift = (network.w_o, network.weight("b_O")) if region.unit else None
+        # x = Σ_h o^h W_O^h + b_O; LN_C(x); m = r + x; LN_C(m); m + MLP(norm(m)): what the configuration has of these
         stage: Stage = Lifted(region, lift, exact=exact)
         if config.ln_c is not None:
             stage = Normed(stage, factor=1.0, eps=0.0, floor=config.ln_c if region.unit else 0.0)
@@ -73,8 +74,8 @@ class Readout:
             stage = Mlp(network, region, stage, normed, scale, shift)
         self.stage = stage
         weight, bias = unembed
-        self.gain: Ball | None = None
         if config.ln_final == "ln":
+            # (n * gain + shift) W_U + b_U = n (gain * W_U) + (shift W_U + b_U)
             gain, shift = network.weight("ln_final_w"), network.weight("ln_final_b")
             bias = bias.plus(shift.matmul(weight))
             weight = Ball(gain.mid[:, None], gain.rad[:, None]).times(weight)
@@ -88,18 +89,24 @@ class Readout:
         f = Functional.of(np.ascontiguousarray(self.weight.mid.T)[None])
         size = stage.size + stage.size.mean(-1, keepdims=True)
         beta = self.bias.mid - threshold
+        # the coefficients stand for weights that are off by up to weight.rad, on a vector |v| ≤ size
         lost = (size @ self.weight.rad)[:, 0] + self.bias.rad + UNIT * abs(beta)
         if self.square is None:
             return _bound(stage.lower(Functional(f.coef, f.const + beta, f.slack + lost)), one, one)
+        # objective - threshold = w · P v / σ + β, with σ = √(q / d + eps) and q = |P v|². Multiplied by σ > 0:
+        # w · P v + β σ, in which only β σ is not linear
         q, d = self.square, self.config.d_model
         sigma = np.sqrt(q.square / d + self.config.eps)[:, None]
         low, high = np.sqrt(q.low / d + self.config.eps), np.sqrt(q.high / d + self.config.eps)
-        # σ = |(P out / √d, √eps)| ≥ its product with any vector no longer than 1: shrink the unit vector a little
+        # β ≥ 0: σ = |(P v / √d, √eps)| ≥ its product with (c / √d, √eps) / σ₀, σ₀ = `sigma`, a unit vector; shrunk a
+        # little, so that rounding leaves it no longer than 1. So β σ ≥ β (c · P v / d + eps) / σ₀
         shrink = np.where(beta >= 0, 1 - 1e-12, 1.0)
         tilt = shrink * beta / (2 * d * sigma)
         f = projected(stage, f)
         tangent = projected(stage, q.tangent)
         g = f.plus(tangent.times(tilt[..., None], stage.size), stage.size)
+        # β < 0: √ is concave, so that σ ≤ (σ² + σ₀²) / 2σ₀, and σ² ≤ (2 c · P v - |c|² + spread) / d + eps.
+        # In both cases the coefficient of 2 c · P v is β / 2dσ₀
         above = beta * ((q.spread - q.square)[:, None] / d + self.config.eps + sigma**2) / (2 * sigma)
         below = shrink * beta * self.config.eps / sigma
         const = np.where(beta >= 0, below, above)
@@ -110,6 +117,7 @@ class Readout:
 
 
 def _bound(linear: Linear, low: Array, high: Array) -> LinearBound:
+    """Subtract what rounding may have added, and give up the items on which something overflowed."""
     constant = linear.const - linear.slack * (1 + 1e-9)
     finite = np.isfinite(linear.directions).all((1, 2, 3)) & np.isfinite(constant).all(1)
     finite &= (low > 0) & np.isfinite(low) & np.isfinite(high)

@@ -11,13 +11,14 @@ import pytest
 from tests.certify.oracles import free, margins, random_rnn
 from tl_dyck.certify import PerturbationSpace, Substitute, certify
 from tl_dyck.certify.deadline import Deadline
-from tl_dyck.certify.graph import build_graph
-from tl_dyck.certify.network import Network, Objectives
+from tl_dyck.certify.exact.attention import Attention
+from tl_dyck.certify.exact.incumbent import Incumbent
+from tl_dyck.certify.exact.layout import build_graph
+from tl_dyck.certify.exact.minimise import minimise
+from tl_dyck.certify.exact.network import Network
+from tl_dyck.certify.exact.search import Search
+from tl_dyck.certify.objectives import Objectives
 from tl_dyck.rnn import TwoLayerRNN
-from tl_dyck_hooks.certifiers._attention import Attention
-from tl_dyck_hooks.certifiers._incumbent import Incumbent
-from tl_dyck_hooks.certifiers._minimise import minimise
-from tl_dyck_hooks.certifiers._search import Search
 
 READOUTS: list[dict[str, Any]] = [{}, {"act_fn": "relu"}, {"n_heads": 2}]
 

@@ -25,6 +25,8 @@ from tl_dyck.rnn.machine import activation as torch_activation
 __all__ = ["UNIT", "Ball", "activation", "apply_activation", "gamma", "layer_norm", "unit_norm"]
 
 Array = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+BoolArray = NDArray[np.bool_]
 
 UNIT = 2.0**-53
 _GROW = 1.0 + 2.0**-30

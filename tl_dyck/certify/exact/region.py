@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import final
 
 import numpy as np
+from einops import einsum
 
-from tl_dyck.certify.balls import UNIT, Array
-from tl_dyck.certify.network import IntArray
-from tl_dyck.certify.paths import BoolArray, extremes
-from tl_dyck_hooks.certifiers._attention import Attention, Items, View
+from tl_dyck.certify.exact.attention import Attention, Items, View
+from tl_dyck.certify.exact.balls import UNIT, Array, Ball, BoolArray, IntArray
+from tl_dyck.certify.exact.paths import extremes
 
 __all__ = ["Region"]
 
@@ -56,11 +57,48 @@ class Region:
         low, high, total_high = np.empty((3, len(items), heads))
         for head in range(heads):  # the other heads count nothing
             d, t = np.zeros_like(base), np.zeros(base.shape[:2])
-            d[:, head], t[:, head] = base[:, head], unit
+            d[:, head], t[:, head] = base[:, head], unit  # Σ E (base · x + unit): the head's own denominator
             low[:, head] = attention.sweep(view, items, d, t).least
             high[:, head] = -attention.sweep(view, items, -d, -t).least
             total_high[:, head] = high[:, head] if unit else -attention.sweep(view, items, 0 * d, t - 1).least
         return cls(attention, view, items, base, unit, centre, low, high, total_high)
+
+    @classmethod
+    def of_values(cls, attention: Attention, items: Items, centre: Array) -> Region:
+        """The attention's own outputs on the items' strings."""
+        return cls.build(attention, attention.values, items, np.zeros_like(centre), 1.0, centre)
+
+    def views(self) -> Iterator[tuple[IntArray, Region]]:
+        """The region in the view that shows most, item by item: (which items, the region of these).
+
+        With one head and LN_C nowhere below its constant C, only the direction of P x matters, x = W_O o + b_O. That is
+        the direction of Σ E P(W_O v + b_O), without the denominator: a sum that edits change little, or not at all if
+        they insert balanced pairs into a balanced model (Wen et al. 2023, Theorem 1).
+        """
+        attention, everything = self.attention, np.arange(len(self.items))
+        c = attention.network.config.ln_c
+        if c is None or self.n_heads > 1:
+            yield everything, self
+            return
+        at = attention.network.attention_output(Ball.exact(self.centre[:, 0])).mid
+        at = at - at.mean(-1, keepdims=True)  # P x at the centre, [I, d]
+        length = np.linalg.norm(at, axis=-1, keepdims=True)
+        base = (at / np.maximum(length, 1e-300) * (1 - 1e-13))[:, None]  # a vector u no longer than 1, [I, 1, d]
+        # |P x| ≥ u · P x = Σ E (u · P(W_O v + b_O)) / Z, which is at least C if Σ E (u · P(…) - C) ≥ 0: one path
+        taus = np.full((len(at), 1), -c * (1 + 1e-13))
+        clear = attention.sweep(attention.projected, self.items, base, taus).least >= 0
+        chosen = np.flatnonzero(clear & (length[:, 0] > c))
+        if len(chosen):
+            # centre and base are the same direction u: o = Σ E x / Σ E (u · x), the direction scaled to u · o = 1
+            base = base[chosen]
+            projective = Region.build(attention, attention.projected, self.items.take(chosen), base, 0.0, base)
+            # strings whose directions are nearly opposite would make it useless
+            good = np.flatnonzero((projective.low > 0.05 * projective.high).all(1))
+            yield chosen[good], projective.take(good)
+            chosen = chosen[good]
+        rest = np.setdiff1d(everything, chosen)
+        if len(rest):
+            yield rest, self.take(rest)
 
     @property
     def n_heads(self) -> int:
@@ -95,8 +133,8 @@ class Region:
 
     def at_centre(self, directions: Array) -> Array:
         """Σ_h D^h · o^h at the centre, [I, K]."""
-        n = len(self.items)
-        value: Array = np.einsum("ikhe,ihe->ik", np.broadcast_to(directions, (n, *directions.shape[1:])), self.centre)
+        every = np.broadcast_to(directions, (len(self.items), *directions.shape[1:]))
+        value: Array = einsum(every, self.centre, "item k head e, item head e -> item k")
         return value
 
     def ranges(self, directions: Array) -> tuple[Array, Array]:
@@ -134,17 +172,20 @@ class Region:
         allowed = None if self.items.allowed is None else self.items.allowed[:, item]
         low = high = slack = np.full(len(directions), 0.0)
         for head, dx in enumerate(seen or self._seen(directions)):
-            d, centre = directions[:, head], self.centre[item, head]
-            t = d @ centre
+            d, centre = directions[:, head], self.centre[item, head]  # [K, width], [width]
+            t = d @ centre  # [K]
+            # costs of symbols, [S, K]: E (D · x - t ω)
             omega = self.view.x.mid[:, head] @ self.base[item, head] + self.unit
             costs = dx - np.outer(omega, t)
             costs *= attention.weights[group, :, head, None]
             least, most = extremes(attention.graph, costs, group, allowed)
             bottom, top = self.low[item, head], self.high[item, head]
+            # D · o - t = r / Σ E ω lies between these: a negative r is worst over the least denominator
             down = least / np.where(least < 0, bottom, top)
             up = most / np.where(most > 0, bottom, top)
             # rounding is bounded relative to the string's Σ E, which may be larger than its denominator
             ratio = 1.0 if self.unit else self.total_high[item, head] / bottom
+            # |D · x - t ω| ≤ size for every symbol, and its own error is at most |D| · error + |t| |base| · error
             base, largest, error = abs(self.base[item, head]), self.view.largest[head], self.view.error[head]
             size = abs(d) @ largest + abs(t) * (base @ largest + self.unit)
             lost = (

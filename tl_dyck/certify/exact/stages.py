@@ -1,4 +1,4 @@
-"""The readout as a chain of stages, from the attention's output to the vector that is unembedded.
+"""The readout as a chain of stages, from the attention's output to the vector that is unembedded; `mlp` has one more.
 
 Each stage holds a vector v (one for every string) and answers two questions about functionals of v, for I items
 at a time:
@@ -9,6 +9,8 @@ at a time:
 Each hands the question down to the stage it is made of, and the lowest to shortest paths (`Region`). The
 answers of linear stages lose nothing (but rounding); those of norms and activations lose an amount that is
 second order in the size of the region.
+
+Axes everywhere: I items (parts of the space), K functionals, H heads, d coordinates of the vector.
 """
 
 from __future__ import annotations
@@ -18,14 +20,13 @@ from functools import cached_property
 from typing import final
 
 import numpy as np
+from einops import einsum, rearrange
 
-from tl_dyck.certify.balls import UNIT, Array, Ball, apply_activation, gamma
-from tl_dyck.certify.network import Network
-from tl_dyck_hooks.certifiers._functional import Functional, Linear, ulp
-from tl_dyck_hooks.certifiers._lines import activation_lines
-from tl_dyck_hooks.certifiers._region import Region
+from tl_dyck.certify.exact.balls import UNIT, Array, Ball, gamma
+from tl_dyck.certify.exact.functional import Functional, Linear, ulp
+from tl_dyck.certify.exact.region import Region
 
-__all__ = ["Lifted", "Mlp", "Normed", "Shifted", "SquareRange", "Stage"]
+__all__ = ["Lifted", "Normed", "Shifted", "SquareRange", "Stage", "identity", "projected"]
 
 
 class Stage(abc.ABC):
@@ -76,16 +77,18 @@ class Lifted(Stage):
             self.size = region.output_size
         else:
             weight, bias = lift
-            self.centre = np.einsum("ihe,hed->id", region.centre, weight.mid) + bias.mid
-            self.size = (np.einsum("he,hed->d", region.view.largest, weight.size) + bias.size)[None, None]
+            self.centre = einsum(region.centre, weight.mid, "item head e, head e d -> item d") + bias.mid
+            # |x| ≤ Σ_h |o^h| |W_O^h| + |b_O|
+            self.size = (einsum(region.view.largest, weight.size, "head e, head e d -> d") + bias.size)[None, None]
 
     def _linear(self, f: Functional) -> Linear:
         if self.lift is None:
-            return Linear(f.coef[:, :, None], f.const, f.slack)
+            return Linear(rearrange(f.coef, "item k e -> item k 1 e"), f.const, f.slack)
         weight, bias = self.lift
         heads, width, d = weight.mid.shape
+        # coef · x = (coef W_Oᵀ) · o + coef · b_O, with all heads' outputs side by side
         g = f.through(weight.reshape(heads * width, d), bias, self.region.view.largest.reshape(1, 1, -1))
-        return Linear(g.coef.reshape(*g.coef.shape[:2], heads, width), g.const, g.slack)
+        return Linear(rearrange(g.coef, "item k (head e) -> item k head e", head=heads), g.const, g.slack)
 
     def ranges(self, f: Functional) -> tuple[Array, Array]:
         """See `Stage`."""
@@ -116,9 +119,10 @@ class Shifted(Stage):
         self.size = r.size[:, None] + inner.size
 
     def _rest(self, f: Functional) -> Functional:
-        """The functional of y."""
+        """The functional of y: coef · m + const = coef · y + (const + coef · r)."""
         r = Functional(f.coef, 0 * f.const, f.slack).at(self.r.mid)
         coef = abs(f.coef)
+        # coef · r is off by r's own error and by γ_d Σ |coef| |r|
         error = (coef * (self.r.rad + gamma(f.coef.shape[-1] + 4) * abs(self.r.mid))[:, None]).sum(-1)
         return Functional(f.coef, f.const + r, f.slack + error + ulp(f.const, r))
 
@@ -135,7 +139,7 @@ class Shifted(Stage):
 class SquareRange:
     """What is known of q = |P v|², v a stage's vector: [I] each, but `centre` [I, d], for any numbers `centre`.
 
-    q lies in [low, high], and in 2 centre · P v - |centre|² + [0, spread].
+    q lies in [low, high], and, since |x|² = 2 c · x - |c|² + |x - c|², in 2 centre · P v - |centre|² + [0, spread].
     """
 
     def __init__(self, stage: Stage) -> None:
@@ -143,11 +147,14 @@ class SquareRange:
         low, high = stage.coordinates
         self.centre = stage.centre if stage.is_centred else stage.centre - stage.centre.mean(-1, keepdims=True)
         grow = 1 + gamma(d + 20)
+        # |P v - c|² ≤ Σ_j max (high_j - c_j, c_j - low_j)²
         reach = np.maximum(high - self.centre, self.centre - low)
         self.spread = (np.maximum(reach, 0) ** 2).sum(-1) * grow
         self.square = (self.centre**2).sum(-1)
+        # the box: Σ_j min (P v)_j² ≤ q ≤ Σ_j max (P v)_j²
         least = np.where((low <= 0) & (high >= 0), 0.0, np.minimum(abs(low), abs(high)))
         most = np.maximum(abs(low), abs(high))
+        # the tangent: min 2 c · P v - |c|² ≤ q ≤ max 2 c · P v - |c|² + spread; the better of the two is kept
         along = stage.ranges(projected(stage, self.tangent))
         slack = gamma(d + 20) * 3 * self.square
         self.low = np.maximum((least**2).sum(-1) / grow, along[0][:, 0] - self.square - slack).clip(0)
@@ -193,16 +200,18 @@ class Normed(Stage):
                 value: Array = 1 / np.maximum(np.sqrt(square * factor + eps), floor)
             return value
 
-        at = np.clip(q.square, q.low, q.high)
+        at = np.clip(q.square, q.low, q.high)  # where the tangent touches
         self.s0 = s(at)
         steep = np.sqrt(at * factor + eps) > floor
+        # ds/dq = -f/2 (f q + eps)^(-3/2) = -f s³/2, and 0 where the floor holds
         self.slope = np.where(steep, -0.5 * factor * self.s0**3, 0.0)
         # s - slope·q is monotone or convex between these points (q = kink: where the floor ends; at: the tangent's)
         kink = np.clip((floor**2 - eps) / factor, q.low, q.high)
         points = np.stack([q.low, q.high, at, kink])
-        rest = s(points) - self.slope * points
+        rest = s(points) - self.slope * points  # [4, I]: slope·q + rest_low ≤ s ≤ slope·q + rest_high
         slack = 32 * UNIT * (s(points) + abs(self.slope * points)).max(0)
         self.rest_low, self.rest_high = rest.min(0) - slack, rest.max(0) + slack
+        # s falls as q grows
         self.low, self.high = s(q.high) * (1 - 8 * UNIT), s(q.low) * (1 + 8 * UNIT)
         self.centre = q.centre * self.s0[:, None]
         bound = np.sqrt(1 / factor) * (1 + 1e-9)  # |n| ≤ 1/√factor
@@ -213,6 +222,7 @@ class Normed(Stage):
         g = projected(self.inner, Functional(f.coef, 0 * f.const, 0 * f.slack))
         z_low, z_high = self.inner.ranges(g)
         s_low, s_high = self.low[:, None], self.high[:, None]
+        # s z with 0 < s_low ≤ s ≤ s_high: which end of s is worse depends on the sign of z
         low = np.where(z_low >= 0, z_low * s_low, z_low * s_high)
         high = np.where(z_high >= 0, z_high * s_high, z_high * s_low)
         slack = f.slack + ulp(low, f.const) + ulp(high, f.const)
@@ -222,12 +232,16 @@ class Normed(Stage):
         """See `Stage`."""
         q, inner, size = self.q, self.inner, self.inner.size
         z = projected(inner, Functional(f.coef, 0 * f.const, 0 * f.slack))
-        z0 = z.at(inner.centre)
+        z0 = z.at(inner.centre)  # [I, K]
         z_low, z_high = inner.ranges(z)
+        # (s - s₀)(z - z₀) ≥ -max|s - s₀| max|z - z₀|
         product = np.maximum(self.high - self.s0, self.s0 - self.low)[:, None] * np.maximum(z_high - z0, z0 - z_low)
         s0, tilt = self.s0[:, None], z0 * self.slope[:, None]
         tangent = projected(inner, q.tangent)
+        # z₀ s ≥ z₀ slope · q + min(z₀ rest_low, z₀ rest_high), and with tilt = z₀ slope, since q ≤ tangent + spread,
+        # tilt q ≥ tilt (2 c · P v - |c|²) + min(tilt, 0) spread
         rest = np.minimum(z0 * self.rest_low[:, None], z0 * self.rest_high[:, None])
+        # what is linear in v: s₀ z + tilt (2 c · P v)
         g = z.times(s0[..., None], size).plus(tangent.times(tilt[..., None], size), size)
         # the two projections were rounded as well: s0 and |tilt| times their slack
         lost = f.slack + s0 * z.slack + abs(tilt) * tangent.slack
@@ -237,75 +251,6 @@ class Normed(Stage):
             rest,
             -s0 * z0,
             -product * (1 + 8 * UNIT),
-            -gamma(q.centre.shape[-1] + 8) * abs(tilt) * q.square[:, None],
+            -gamma(q.centre.shape[-1] + 8) * abs(tilt) * q.square[:, None],  # |c|² was rounded
         )
         return inner.lower(g)
-
-
-@final
-class Mlp(Stage):
-    """out = m + act(n W_in + b_in) W_out + b_out, n = m or a norm of m times `scale` plus `shift`."""
-
-    is_centred = False
-
-    def __init__(
-        self, network: Network, region: Region, m: Stage, n: Stage, scale: Ball | None, shift: Ball | None
-    ) -> None:
-        self.region, self.m, self.n, self.scale, self.shift = region, m, n, scale, shift
-        self.w_in, self.b_in = network.weight("W_in"), network.weight("b_in")
-        self.w_out, self.b_out = network.weight("W_out"), network.weight("b_out")
-        name = network.config.act_fn
-        assert name is not None
-        hidden = Functional.of(np.eye(len(self.b_in.mid))[None])
-        self.low, self.high = n.ranges(self._of_n(hidden))
-        normed = n.centre if scale is None or shift is None else n.centre * scale.mid + shift.mid
-        p0 = normed @ self.w_in.mid + self.b_in.mid
-        self.lines = activation_lines(name, self.low, self.high, p0)
-        self.centre = m.centre + apply_activation(name, p0) @ self.w_out.mid + self.b_out.mid
-        hidden_size = np.maximum(abs(self.lines.low), abs(self.lines.high))
-        self.hidden_size = hidden_size[:, None]
-        self.size = m.size + (hidden_size @ self.w_out.size + self.b_out.size)[:, None]
-
-    def _of_n(self, f: Functional) -> Functional:
-        """Functionals of n, given those of the pre-activations."""
-        if self.scale is None or self.shift is None:
-            return f.through(self.w_in, self.b_in, self.n.size)
-        size = self.n.size * self.scale.size + self.shift.size
-        return f.through(self.w_in, self.b_in, size).scaled(self.scale.mid, self.shift.mid, self.n.size)
-
-    def _coordinates(self) -> tuple[Array, Array]:
-        low, high = self._hidden_part(projected(self, identity(self)))
-        m_low, m_high = self.m.coordinates
-        slack = ulp(low, m_low) + ulp(high, m_high)
-        return low + m_low - slack, high + m_high + slack
-
-    def ranges(self, f: Functional) -> tuple[Array, Array]:
-        """See `Stage`."""
-        low, high = self._hidden_part(f)
-        m_low, m_high = self.m.ranges(Functional.of(f.coef))
-        slack = ulp(low, m_low) + ulp(high, m_high)
-        return low + m_low - slack, high + m_high + slack
-
-    def _hidden_part(self, f: Functional) -> tuple[Array, Array]:
-        """Ranges of f(act(…) W_out + b_out), with the hidden layer taken as a box."""
-        hidden = f.through(self.w_out, self.b_out, self.hidden_size)
-        middle = (self.lines.low + self.lines.high) / 2
-        radius = np.maximum(self.lines.high - middle, middle - self.lines.low)
-        value = hidden.at(middle)
-        size = Functional.of(abs(hidden.coef))
-        reach = size.at(radius) + hidden.slack
-        reach += gamma(len(self.b_in.mid) + 8) * (size.at(self.hidden_size[:, 0]) + abs(hidden.const))
-        return value - reach * (1 + 1e-9), value + reach * (1 + 1e-9)
-
-    def lower(self, f: Functional) -> Linear:
-        """See `Stage`."""
-        hidden = f.through(self.w_out, self.b_out, self.hidden_size)
-        lines, up = self.lines, hidden.coef >= 0
-        slope = np.where(up, lines.slope_below[:, None], lines.slope_above[:, None])
-        rest = hidden.coef * np.where(up, lines.rest_below[:, None], lines.rest_above[:, None])
-        pre = hidden.times(slope, np.maximum(abs(self.low), abs(self.high))[:, None])
-        error = gamma(rest.shape[-1] + 2) * abs(rest).sum(-1)
-        pre = Functional(pre.coef, hidden.const, pre.slack + hidden.slack + error).shifted(rest.sum(-1))
-        through_mlp = self.n.lower(self._of_n(pre))
-        past_it = self.m.lower(Functional.of(f.coef))
-        return through_mlp.plus(past_it, self.region.output_size)

@@ -8,9 +8,10 @@ from typing import final
 import numpy as np
 import torch
 
-from tl_dyck.certify.balls import Array, Ball
-from tl_dyck.certify.graph import StringGraph
-from tl_dyck.certify.network import IntArray, Network, Objectives
+from tl_dyck.certify.exact.balls import Array, Ball, IntArray
+from tl_dyck.certify.exact.graph import StringGraph
+from tl_dyck.certify.exact.network import Network
+from tl_dyck.certify.objectives import Objectives
 
 __all__ = ["Incumbent"]
 
@@ -34,6 +35,7 @@ class Incumbent:
         self.unembed = network.unembed(objectives)
         self.strings_run = 0
         padding = len(graph.symbols.tokens)
+        # the last row is that of "emission" -1, which pads paths
         self._emits = np.concatenate([graph.emits, np.full((1, graph.emits.shape[1]), padding)])
 
     def run_string(self, string: tuple[int, ...]) -> Array:

@@ -1,4 +1,15 @@
-"""Perturbation spaces as short texts, for the command line: ``dup:2,del:2,sub:2``."""
+"""Perturbation spaces as short texts, for the command line: ``dup:2,del:2,sub:2``.
+
+A name in a text stands for a registered function that makes a transformation from `Resources`. Others are plugged in
+like the built-in ones below, by decorator, or by entry point::
+
+    @transformations.register("rev", "Reverse three words.")
+    def reverse(resources):
+        return Reverse()
+
+    [project.entry-points."tl_dyck.transformations"]
+    rev = "my_package:reverse"
+"""
 
 from __future__ import annotations
 

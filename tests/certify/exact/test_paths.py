@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 
 from tests.certify.oracles import STATES, free, random_rnn, spaces, strings_of, tokens
 from tl_dyck.certify import Delete, Duplicate, PerturbationSpace, Substitute
-from tl_dyck.certify import paths as paths_module
-from tl_dyck.certify.graph import StringGraph, build_graph
-from tl_dyck.certify.network import Network
-from tl_dyck.certify.paths import count_paths, emission_costs, enumerate_below, extremes, sweep
+from tl_dyck.certify.exact import paths as paths_module
+from tl_dyck.certify.exact.graph import StringGraph
+from tl_dyck.certify.exact.layout import build_graph
+from tl_dyck.certify.exact.network import Network
+from tl_dyck.certify.exact.paths import count_paths, emission_costs, enumerate_below, extremes, sweep
 
 
 def symbols_of(graph: StringGraph, path: np.ndarray) -> list[int]:

@@ -12,7 +12,7 @@ from typing import final
 
 import numpy as np
 
-from tl_dyck.certify.balls import UNIT, Array, Ball, gamma
+from tl_dyck.certify.exact.balls import UNIT, Array, Ball, gamma
 
 __all__ = ["Functional", "Linear", "ulp"]
 
@@ -48,6 +48,7 @@ class Functional:
 
     def through(self, weight: Ball, bias: Ball, size: Array) -> Functional:
         """As functionals of v', where v = v' @ weight + bias and |v'| ≤ size [I or 1, 1, d']."""
+        # coef · v = (coef Wᵀ) · v' + coef · b; each entry of coef Wᵀ is off by |coef| (δW + γ |W|)ᵀ
         absolute = abs(self.coef)
         lost = absolute @ (weight.rad.T + gamma(weight.mid.shape[1] + 2) * abs(weight.mid.T))
         const = self.coef @ bias.mid
@@ -63,6 +64,7 @@ class Functional:
 
     def centred(self, size: Array) -> Functional:
         """As functionals of v', where v = P v' (P subtracts the mean) and |v'| ≤ size."""
+        # coef · P v' = (P coef) · v', for P is symmetric
         mean = self.coef.mean(-1, keepdims=True)
         error = gamma(self.coef.shape[-1] + 4) * ((abs(self.coef) + abs(self.coef).mean(-1, keepdims=True)) * size)
         return Functional(self.coef - mean, self.const, self.slack + error.sum(-1))

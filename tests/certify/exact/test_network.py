@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.certify.oracles import READOUTS, STATES, random_rnn, rnns, tokens
-from tl_dyck.certify.network import Network, Objectives
+from tl_dyck.certify.exact.network import Network
+from tl_dyck.certify.objectives import Objectives
 from tl_dyck.rnn import TwoLayerRNN
 
 LONG = np.longdouble

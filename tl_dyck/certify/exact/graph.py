@@ -1,0 +1,145 @@
+"""Every string of a space as a path, with the state machine of the RNN's first layer run along.
+
+A node is (level of the lattice, budget spent, state), so a path is a string *together with the symbols it is made of*:
+what the attention sums over is additive along paths. Two things make the graph more convenient than that product:
+
+- Paths whose only difference is which synonym they take share an arc. An arc carries a *bundle* of *emissions*; an
+  emission is one option read in one state: a short sequence of symbols.
+- The readout's query belongs to the last symbol. So every path has exactly one *closing* arc, whose emission ends with
+  the last symbol of its string; after it come only options that emit nothing (deletions at the end). The last symbols
+  that occur are the *groups*, and a closing bundle belongs to one of them: forbidding the others' fixes the query.
+
+Arcs always lead to a higher level. Nodes: O(n · Π(budget + 1) · states per place); emissions: O(n · (options per
+place) · states per place). A model without positions or depths has one state per place; one with positions has as many
+as the string can have grown or shrunk by.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import final
+
+import numpy as np
+
+from tl_dyck.certify.exact.balls import Array, IntArray
+from tl_dyck.certify.exact.network import SymbolTable
+from tl_dyck.certify.lattice import Lattice
+
+__all__ = ["NO_GROUP", "PREFIX", "StringGraph", "ranges"]
+
+PREFIX = -1
+"""The option of the emission that stands before every string: BOS, if there is one."""
+
+NO_GROUP = -1
+"""What stands for a group at bundles that close no string."""
+
+
+@final
+@dataclass(frozen=True)
+class StringGraph:
+    """All strings of a space around one string; see the module's docstring.
+
+    Attributes:
+        lattice: the options that emissions refer to.
+        symbols: S symbols, tabulated.
+        groups: [G] the last symbol of each group.
+        n_nodes: nodes are 0 … n_nodes - 1; the first `n_sinks` have no arcs.
+        root: the node before the first symbol.
+        finals: the nodes where strings end.
+        option: [E] the option of each emission; emissions are sorted by bundle.
+        emits: [E, longest] its symbols, padded with S.
+        lengths: [E] its number of symbols.
+        bundle_start: [bundles + 1] emissions of bundle b are bundle_start[b] … bundle_start[b + 1] - 1.
+        bundle_group: [bundles] the group of a closing bundle, else `NO_GROUP`.
+        arc_source: [A] arcs are sorted by source, and so by level.
+        arc_target: [A].
+        arc_bundle: [A].
+        arc_start: [n_nodes + 1] arcs of node v are arc_start[v] … arc_start[v + 1] - 1.
+        level_nodes: pairs (first node, last node + 1) of each level with arcs, in order of level.
+    """
+
+    lattice: Lattice
+    symbols: SymbolTable
+    groups: IntArray
+    n_nodes: int
+    n_sinks: int
+    root: int
+    finals: IntArray
+    option: IntArray
+    emits: IntArray
+    lengths: IntArray
+    bundle_start: IntArray
+    bundle_group: IntArray
+    arc_source: IntArray
+    arc_target: IntArray
+    arc_bundle: IntArray
+    arc_start: IntArray
+    level_nodes: tuple[tuple[int, int], ...]
+
+    @property
+    def n_bundles(self) -> int:
+        """Number of bundles."""
+        return len(self.bundle_group)
+
+    @cached_property
+    def padded_arcs(self) -> tuple[IntArray, IntArray, Array]:
+        """The arcs of each node side by side: bundles, targets, and a cost of inf where there is none.
+
+        Each is [n_nodes, most arcs]. A node without arcs gets one that leads nowhere, to itself.
+        """
+        index = _padded(self.arc_start)
+        real = index >= 0
+        bundle = np.where(real, self.arc_bundle[index], 0)
+        target = np.where(real, self.arc_target[index], np.arange(self.n_nodes)[:, None])
+        closed = np.where(real, 0.0, np.inf)
+        closed[: self.n_sinks, 0] = 0.0
+        return bundle, target, closed
+
+    @cached_property
+    def arc_slots(self) -> tuple[Slots, ...]:
+        """For each level the first arcs of its nodes, then their second arcs, and so on."""
+        return tuple(_slots(self.arc_start[first : last + 1]) for first, last in self.level_nodes)
+
+    @cached_property
+    def emission_slots(self) -> Slots:
+        """The first emissions of all bundles, then their second emissions, and so on."""
+        return _slots(self.bundle_start)
+
+    @cached_property
+    def padded_emissions(self) -> tuple[IntArray, Array]:
+        """The emissions of each bundle side by side, and a cost of inf where there is none, [bundles, most]."""
+        index = _padded(self.bundle_start)
+        return np.maximum(index, 0), np.where(index >= 0, 0.0, np.inf)
+
+    def string_of(self, emissions: IntArray) -> tuple[int, ...]:
+        """The string (without BOS) that a path emits, given as emissions in order (-1 is skipped)."""
+        path = emissions[emissions >= 0]
+        path = path[self.option[path] != PREFIX]
+        flat = self.emits[path].ravel()
+        return tuple(self.symbols.tokens[flat[flat < len(self.symbols.tokens)]].tolist())
+
+
+Slots = tuple[tuple[IntArray, IntArray], ...]
+"""Of segments of a list: (which segments have a j-th entry, where it is) for j = 0, 1, …"""
+
+
+def _slots(start: IntArray) -> Slots:
+    """See `Slots`; segment i is start[i] … start[i + 1] - 1, and none is empty."""
+    size = np.diff(start)
+    having = [np.flatnonzero(size > j) for j in range(int(size.max(initial=0)))]
+    return tuple((rows, start[rows] + j) for j, rows in enumerate(having))
+
+
+def ranges(start: IntArray, count: IntArray) -> IntArray:
+    """Count up: start[0], start[0] + 1, …, start[0] + count[0] - 1, start[1], and so on."""
+    ends = np.cumsum(count)
+    within = np.arange(int(ends[-1]) if len(ends) else 0) - np.repeat(ends - count, count)
+    return np.repeat(start, count) + within
+
+
+def _padded(start: IntArray) -> IntArray:
+    """Row i lists start[i] … start[i + 1] - 1, padded with -1."""
+    count = np.diff(start)
+    index = start[:-1, None] + np.arange(count.max(initial=1))
+    return np.where(index < start[1:, None], index, -1)

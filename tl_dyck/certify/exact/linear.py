@@ -1,0 +1,112 @@
+"""One head and a linear readout: the exact minimum by Dinkelbach's method, a few shortest paths in all.
+
+Every objective k on the strings of group g is a ratio: D · N/Z + c. For a number t, F(t) = min over strings of
+Σ E (D · v + c - t) = min Z · (objective - t) is one shortest path; it is concave and decreasing in t, and its
+root is the minimum. Newton's method from above (t = the value of a known string) converges to the least root of
+all columns monotonically and superlinearly; a column whose F(t) is not negative cannot improve on t and is
+dropped. F'(t) is -Z of the minimising string; it is read off as the difference to F at a slightly smaller t,
+which costs another column instead of a second pass. The last string is then run, and the bound proved by one
+more pass just below its value.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from einops import rearrange
+
+from tl_dyck.certify.exact.attention import Attention, Items
+from tl_dyck.certify.exact.balls import Array, IntArray
+from tl_dyck.certify.exact.columns import Columns
+from tl_dyck.certify.exact.graph import StringGraph
+from tl_dyck.certify.exact.incumbent import Incumbent
+from tl_dyck.certify.exact.network import Network
+from tl_dyck.certify.exact.paths import count_paths
+from tl_dyck.certify.exact.readout import Readout
+from tl_dyck.certify.exact.region import Region
+
+__all__ = ["is_linear", "linear_minimum"]
+
+_STEPS = 60
+
+
+def is_linear(network: Network) -> bool:
+    """Whether objectives are linear in the output of a single head."""
+    config = network.config
+    norms = (config.ln_c, config.ln_mid, config.ln_final)
+    return config.n_heads == 1 and config.act_fn is None and norms == (None, None, None)
+
+
+def linear_minimum(attention: Attention, incumbent: Incumbent, original: Array) -> float | None:
+    """A proved lower bound of the objectives on all strings; a string that attains it becomes the incumbent.
+
+    Args:
+        attention: weights and strings.
+        incumbent: the strings run so far, at least one.
+        original: [H, d_head] the attention's output on some string; nothing depends on which.
+
+    Returns:
+        The bound, or None if denominators underflow or numbers overflow, so that ratios say nothing.
+    """
+    network, graph = attention.network, attention.graph
+    items = _alive(graph)
+    centre = np.repeat(original[None], len(items), axis=0)
+    region = Region.of_values(attention, items, centre)
+    if not region.sound.all():
+        return None
+    r = graph.symbols.r.at(graph.groups[items.groups])
+    bound = Readout(network, incumbent.unembed, region, r).lower(0.0)
+    if not bound.finite.all():
+        return None
+    n, k = bound.constant.shape
+    directions = rearrange(bound.directions, "item k 1 e -> (item k) 1 e")
+    constant = rearrange(bound.constant, "item k -> (item k) 1")
+    # one column per item and objective: Z (D · o + c - t) = Σ E (D · v + c - t), so τ = c - t
+    columns = Columns(region, np.repeat(np.arange(n), k), directions, constant)
+    scale = float((abs(directions[:, 0]) @ region.view.largest[0] + abs(constant[:, 0])).max()) + 1e-300
+    before, worst = _descend(columns, incumbent.upper, scale)
+    if len(worst):
+        incumbent.run(columns.take(worst).lowered(before).paths())
+    gap = 2 * incumbent.rounding + 1e-13 * scale
+    for _ in range(_STEPS):
+        t = incumbent.upper - gap
+        negative = _negative(columns, t)
+        if not len(negative):
+            return t
+        seen = incumbent.upper
+        incumbent.run(columns.take(negative[:64]).lowered(t).paths())
+        if incumbent.upper > seen - gap:  # what is left is rounding: step over it
+            gap *= 4
+    return None
+
+
+def _negative(columns: Columns, t: float) -> IntArray:
+    """The columns whose ratio is below t on some string, most promising first."""
+    values = columns.lowered(t).least()
+    found = np.flatnonzero(values < 0)
+    return found[np.argsort(values[found])]
+
+
+def _descend(columns: Columns, t: float, scale: float) -> tuple[float, IntArray]:
+    """Newton's method: the last t below which some ratio is seen to lie, and the column it belongs to (if any)."""
+    delta = 1e-7 * scale
+    active, before, worst = np.arange(len(columns.item)), t, np.empty(0, dtype=np.int64)
+    for _ in range(_STEPS):
+        # F(t) and F(t - δ) in one go; their difference quotient is F'(t) = -Z of the minimising string
+        twice = columns.take(np.concatenate([active, active]))
+        both = twice.lowered(np.repeat([t, t - delta], len(active))[:, None]).least()
+        value, slope = both[: len(active)], (both[: len(active)] - both[len(active) :]) / delta
+        negative = (value < 0) & (slope < 0)
+        if not negative.any():
+            break
+        # the next t is the least root of the tangents: t - max F(t) / F'(t)
+        active, step = active[negative], (value / slope)[negative]
+        before, worst = t, active[[step.argmax()]]
+        if step.max() <= 1e-13 * scale:
+            break
+        t -= float(step.max())
+    return before, worst
+
+
+def _alive(graph: StringGraph) -> Items:
+    groups = np.arange(len(graph.groups))
+    return Items(groups[count_paths(graph, groups) > 0])

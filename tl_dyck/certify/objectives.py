@@ -1,0 +1,54 @@
+"""What is asked for: functions of the logits, whose least value over a space a certifier bounds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["Objectives"]
+
+
+@final
+@dataclass(frozen=True)
+class Objectives:
+    """K functions of the logits, whose least value over a space is asked for: logit[plus] - logit[minus] + offset.
+
+    Attributes:
+        plus: [K] indices of logits; -1 leaves the term out.
+        minus: [K].
+        offsets: [K].
+    """
+
+    plus: NDArray[np.int64]
+    minus: NDArray[np.int64]
+    offsets: NDArray[np.float64]
+
+    @classmethod
+    def margins(cls, target: int, d_vocab_out: int) -> Objectives:
+        """logit[target] - logit[c] for every other c; their least value is the margin."""
+        others = np.delete(np.arange(d_vocab_out), target)
+        return cls(np.full_like(others, target), others, np.zeros(len(others)))
+
+    @classmethod
+    def wanted(cls, objectives: Objectives | None, target: int, d_vocab_out: int) -> Objectives:
+        """What a certifier was asked for: the objectives it was given, else the margins of the target."""
+        return cls.margins(target, d_vocab_out) if objectives is None else objectives
+
+    @classmethod
+    def changes(cls, logits: NDArray[np.float64]) -> Objectives:
+        """±(logit[c] - logits[c]) for every c; minus their least value is the largest change of any logit."""
+        c, none = np.arange(len(logits)), np.full(len(logits), -1)
+        return cls(np.concatenate([c, none]), np.concatenate([none, c]), np.concatenate([-logits, logits]))
+
+    def terms(self, values: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """What is added and what is subtracted, [..., K] each, given one value per logit, [..., logits]."""
+        plus, minus = (np.where(index >= 0, values[..., index], 0.0) for index in (self.plus, self.minus))
+        return plus, minus
+
+    def least(self, logits: NDArray[np.float64]) -> float:
+        """The least objective for some logits, rounded; the margin, for `margins`."""
+        plus, minus = self.terms(logits)
+        return float((plus - minus + self.offsets).min(initial=np.inf))
