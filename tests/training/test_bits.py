@@ -19,9 +19,9 @@ from tl_dyck.processes import FolderLock
 from tl_dyck.tasks import load_task
 from tl_dyck.training import TrainConfig, load_result, train
 from tl_dyck.training.group import _grain, _layout
+from tl_dyck.training.loop import train_together
 from tl_dyck.training.operations import BOUNDARY, GRAIN, aligned
 from tl_dyck.training.run import RunState
-from tl_dyck.training.together import train_together
 
 TASK = load_task("dyck-2-4")
 OPTIONS = TrainConfig(steps=6, batch_size=8, check_every=3, check_size=20, checkpoint_every=2, target=None)
@@ -168,7 +168,7 @@ def test_the_number_of_threads_is_nobodys_business():
                 TASK,
                 options=OPTIONS,
                 progress=False,
-                on_model=lambda step, model: seen.append(torch.get_num_threads()),
+                on_model=lambda step, model, folder: seen.append(torch.get_num_threads()),
             )
             found.add(bits(result))
             (together,) = train_together(config, TASK, [0], options=OPTIONS, folders=[None]).values()
@@ -217,7 +217,7 @@ def test_a_run_that_another_process_trains_is_waited_for(tmp_path, monkeypatch, 
         monkeypatch.setattr("tl_dyck.training.loop.wait_a_moment", others_turn)
         train(config, TASK, options=OPTIONS, folder=folders[0], progress=False)
     else:
-        monkeypatch.setattr("tl_dyck.training.together.wait_a_moment", others_turn)
+        monkeypatch.setattr("tl_dyck.training.loop.wait_a_moment", others_turn)
         train_together(
             config,
             TASK,

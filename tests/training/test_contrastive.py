@@ -16,7 +16,7 @@ from tl_dyck.models import build_model, construct, get_config
 from tl_dyck.tasks import load_task
 from tl_dyck.training import CheckpointError, ContrastiveRegularizer, TrainConfig, lean_logits, load_result
 from tl_dyck.training.run import stream
-from tl_dyck.training.seeds import train_runs
+from tl_dyck.training.seeds import train_seeds
 from tl_dyck.training.stack import Stack
 
 LANGUAGES = {(k, depth): DyckLanguage(k, depth) for k in (1, 2, 3) for depth in (1, 2, 4)}
@@ -268,11 +268,11 @@ def test_models_can_be_looked_at_while_they_are_trained(tiny, tmp_path, uninterr
     def look(step, model, folder):
         seen.append((step, folder.name, model.W_U.clone()))
 
-    runs = [(tiny.config, tiny.task, 1, tiny.options, tmp_path / "run")]
-    train_runs(runs, during=look, n_jobs=1, progress=False)
+    runs = {"seeds": [1], "options": tiny.options, "folder": tmp_path, "n_jobs": 1, "progress": False}
+    train_seeds(tiny.config, tiny.task, on_model=look, **runs)
     assert [step for step, _, _ in seen] == uninterrupted.history["step"].tolist()
     assert torch.equal(seen[-1][2], uninterrupted.model.W_U)
     assert not torch.equal(seen[0][2], seen[-1][2])
-    same_run(load_result(tmp_path / "run"), uninterrupted)
-    train_runs(runs, during=look, n_jobs=1, progress=False)
+    same_run(load_result(tmp_path / "seed-1"), uninterrupted)
+    train_seeds(tiny.config, tiny.task, on_model=look, **runs)
     assert len(seen) == 3

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from tl_dyck.training import TrainConfig, load_result, train_seeds
-from tl_dyck.training.seeds import TrainingFailedError, train_runs
+from tl_dyck.training.seeds import TrainingFailedError
 
 # joblib's pool of workers outlives a call, and its threads and pipes are closed when Python ends
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
@@ -65,9 +65,9 @@ def test_a_worker_that_is_killed(tiny, same_run, tmp_path):
         if os.getpid() != parent and result.seed == 1:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    runs = [(tiny.config, tiny.task, seed, tiny.options, tmp_path / f"seed-{seed}") for seed in range(3)]
+    runs = {"seeds": range(3), "options": tiny.options, "folder": tmp_path, "progress": False}
     with pytest.raises(TrainingFailedError, match=r"worker process was killed(.|\n)*go on from their checkpoints"):
-        train_runs(runs, after=after, n_jobs=2, progress=False)
+        train_seeds(tiny.config, tiny.task, on_result=after, n_jobs=2, **runs)
     same_run(load_result(tmp_path / "seed-1"), tiny.train(seed=1))
     results = train_seeds(tiny.config, tiny.task, seeds=range(3), options=tiny.options, folder=tmp_path, n_jobs=1)
     assert [result.seed for result in results] == [0, 1, 2]
@@ -75,26 +75,27 @@ def test_a_worker_that_is_killed(tiny, same_run, tmp_path):
 
 def test_what_is_called_after_a_run_gets_result_and_folder(tiny, tmp_path):
     seen = []
-    runs = [(tiny.config, tiny.task, seed, tiny.options, tmp_path / str(seed)) for seed in range(2)]
-    train_runs(runs, after=lambda result, folder: seen.append((result.seed, folder.name)), n_jobs=1, progress=False)
-    assert seen == [(0, "0"), (1, "1")]
-    train_runs(runs, after=lambda result, folder: seen.append(result.status), n_jobs=1, progress=False)
+    runs = {"seeds": range(2), "options": tiny.options, "folder": tmp_path, "n_jobs": 1, "progress": False}
+    see = lambda result, folder: seen.append((result.seed, folder.name))  # noqa: E731
+    train_seeds(tiny.config, tiny.task, on_result=see, **runs)
+    assert seen == [(0, "seed-0"), (1, "seed-1")]
+    train_seeds(tiny.config, tiny.task, on_result=lambda result, folder: seen.append(result.status), **runs)
     assert seen[2:] == ["not reached"] * 2  # runs that have ended, too
 
     def fail(result, folder):
         raise RuntimeError("cannot measure")
 
     with pytest.raises(TrainingFailedError, match=r"2 of 2 runs failed(.|\n)*cannot measure"):
-        train_runs(runs, after=fail, n_jobs=1, progress=False)
+        train_seeds(tiny.config, tiny.task, on_result=fail, **runs)
 
 
-def test_a_run_has_one_thread_whatever_the_process_has(tiny, tmp_path):
+def test_a_run_has_one_thread_whatever_the_process_has(tiny):
     seen = []
-    runs = [(tiny.config, tiny.task, 0, tiny.options, tmp_path / "0")]
     before = torch.get_num_threads()
     torch.set_num_threads(2)
+    see = lambda *_: seen.append(torch.get_num_threads())  # noqa: E731
     try:
-        train_runs(runs, after=lambda *_: seen.append(torch.get_num_threads()), n_jobs=1, progress=False)
+        train_seeds(tiny.config, tiny.task, seeds=[0], options=tiny.options, on_result=see, n_jobs=1, progress=False)
         seen.append(torch.get_num_threads())
     finally:
         torch.set_num_threads(before)
@@ -102,7 +103,7 @@ def test_a_run_has_one_thread_whatever_the_process_has(tiny, tmp_path):
 
 
 def test_bad_arguments(tiny, tmp_path):
-    with pytest.raises(ValueError, match="two runs share a folder; is a seed named twice"):
+    with pytest.raises(ValueError, match="seeds must be different from each other"):
         train_seeds(tiny.config, tiny.task, seeds=[1, 1], progress=False)
     with pytest.raises(ValueError, match="n_jobs must be at least 1"):
         train_seeds(tiny.config, tiny.task, seeds=[1], n_jobs=-1, progress=False)

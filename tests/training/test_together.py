@@ -7,7 +7,6 @@ import math
 import os
 import random
 import signal
-from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -18,10 +17,10 @@ from hypothesis import strategies as st
 from tl_dyck.models import get_config, list_models
 from tl_dyck.tasks import DyckTask
 from tl_dyck.training import CheckpointError, TrainConfig, load_result, train_seeds
+from tl_dyck.training.loop import train_together
 from tl_dyck.training.run import RunState
-from tl_dyck.training.seeds import group_runs
+from tl_dyck.training.seeds import seed_groups
 from tl_dyck.training.stack import Stack
-from tl_dyck.training.together import train_together
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")  # joblib's pool outlives a call
 
@@ -284,44 +283,23 @@ def test_ctrl_c_when_a_seed_has_just_ended(tiny, ctrl_c, tmp_path):
 # --- the choice -------------------------------------------------------------------------------------------------------
 
 
-def run_of(tiny, seed, config=None, options=None):
-    return (config or tiny.config, tiny.task, seed, options or tiny.options, Path(f"{seed}-{id(options)}-{id(config)}"))
-
-
 def sizes(groups):
     return [len(group) for group in groups]
 
 
 def test_the_rule(tiny):
-    runs = [run_of(tiny, seed) for seed in range(8)]
-    assert sizes(group_runs(runs, 2)) == [4, 4]
-    assert sizes(group_runs(runs, 1)) == [4, 4]
-    assert sizes(group_runs(runs, 4)) == [2] * 4
-    assert sizes(group_runs(runs, 16)) == [1] * 8
-    assert sizes(group_runs(runs[:5], 2)) == [3, 2]
-    assert sizes(group_runs(runs, 2, together=False)) == [1] * 8
-    assert group_runs([], 2) == []
+    seeds, config = list(range(8)), tiny.config
+    assert sizes(seed_groups(config, seeds, 2)) == [4, 4]
+    assert sizes(seed_groups(config, seeds, 1)) == [4, 4]
+    assert sizes(seed_groups(config, seeds, 4)) == [2] * 4
+    assert sizes(seed_groups(config, seeds, 16)) == [1] * 8
+    assert sizes(seed_groups(config, seeds[:5], 2)) == [3, 2]
+    assert sizes(seed_groups(config, seeds, 2, together=False)) == [1] * 8
+    assert seed_groups(config, [], 2) == []
     wide = get_config("gpt", tiny.task, d_model=256)
-    assert sizes(group_runs([run_of(tiny, seed, wide) for seed in range(8)], 1)) == [1] * 8
-    assert sizes(group_runs([run_of(tiny, seed, wide) for seed in range(8)], 1, together=True)) == [4, 4]
-    flat = [run for group in group_runs(runs, 3) for run in group]
-    assert sorted(run[2] for run in flat) == list(range(8))
-
-
-def test_only_what_differs_in_its_seed_alone_is_grouped(tiny):
-    other = get_config("minimal-split", tiny.task)
-    longer = options_of(tiny, steps=11)
-    runs = [
-        run_of(tiny, seed, config, options)
-        for seed in range(3)
-        for config in (tiny.config, other)
-        for options in (tiny.options, longer)
-    ]
-    groups = group_runs(runs, 1)
-    assert sizes(groups) == [3] * 4
-    for group in groups:
-        assert len({(run[0].model_name, run[3]) for run in group}) == 1
-        assert [run[2] for run in group] == [0, 1, 2]
+    assert sizes(seed_groups(wide, seeds, 1)) == [1] * 8
+    assert sizes(seed_groups(wide, seeds, 1, together=True)) == [4, 4]
+    assert sorted(seed for group in seed_groups(config, seeds, 3) for seed in group) == seeds
 
 
 def test_train_seeds_trains_groups(tiny, monkeypatch):

@@ -6,8 +6,7 @@ from pathlib import Path
 
 from tl_dyck.models import get_config
 from tl_dyck.tasks import load_task
-from tl_dyck.training import TrainConfig
-from tl_dyck.training.seeds import train_runs
+from tl_dyck.training import TrainConfig, train_seeds
 
 
 def name_the_worker(step, model, folder):
@@ -21,5 +20,13 @@ if __name__ == "__main__":
     task = load_task("dyck-2-4")
     config = get_config("minimal-onehot", task)
     options = TrainConfig(steps=10**9, batch_size=4, check_every=5, check_size=10, checkpoint_every=5, target=None)
-    runs = [(config, task, seed, options, Path(sys.argv[1]) / f"seed-{seed}") for seed in range(2)]
-    train_runs(runs, during=name_the_worker, n_jobs=2, progress=False)
+    train_seeds(
+        config,
+        task,
+        seeds=range(2),
+        options=options,
+        folder=Path(sys.argv[1]),
+        on_model=name_the_worker,
+        n_jobs=2,
+        progress=False,
+    )

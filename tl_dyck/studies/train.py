@@ -17,8 +17,8 @@ from tl_dyck.studies.measurement import Measurement
 from tl_dyck.tasks import DyckTask, tasks
 from tl_dyck.training import TrainConfig, TrainResult
 from tl_dyck.training.config import run_identity
+from tl_dyck.training.loop import train_together
 from tl_dyck.training.seeds import most_together
-from tl_dyck.training.together import train_together
 
 __all__ = ["Measures", "TrainExperiment", "nested", "parameters_of", "plugged"]
 

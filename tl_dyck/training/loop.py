@@ -1,13 +1,15 @@
-"""The training loop for one model."""
+"""The training loop: several seeds in step, of which nothing shows that they were not alone; or one."""
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import operator
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -22,7 +24,10 @@ from tl_dyck.training.config import TrainConfig, TrainResult
 from tl_dyck.training.group import Group
 from tl_dyck.training.run import RunState, open_run
 
-__all__ = ["interrupt_waits", "train", "wait_a_moment"]
+__all__ = ["Outcome", "interrupt_waits", "train", "train_together", "wait_a_moment"]
+
+#: What came of a seed: its result, or what was raised.
+Outcome = TrainResult | Exception
 
 
 def train(
@@ -34,7 +39,7 @@ def train(
     folder: str | Path | None = None,
     progress: bool = True,
     on_check: Callable[[dict[str, Any]], None] | None = None,
-    on_model: Callable[[int, DyckTransformer], None] | None = None,
+    on_model: Callable[[int, DyckTransformer, Any], None] | None = None,
 ) -> TrainResult:
     """Train a model from scratch, or resume where an interrupted run stopped.
 
@@ -43,8 +48,8 @@ def train(
     small that is the fastest, and no number depends on how many cores there are. Where another process trains this very
     run, it waits, and takes what the other leaves: the result, or what is still to do.
 
-    One seed is a group of one (`tl_dyck.training.group`): its strings are packed end to end, and the forward pass is
-    that of `Stack`, on the model's own parameters.
+    One seed is a group of one (`train_together`): its strings are packed end to end, and the forward pass is that of
+    `Stack`, on the model's own parameters.
 
     Args:
         config: of the model, from `get_config`.
@@ -55,7 +60,8 @@ def train(
             is loaded; unfinished, resumed.
         progress: whether to show a progress bar with loss and entropy floor.
         on_check: called with each row of the history.
-        on_model: called with step and model as it is then, after each row of the history; it must not change the model.
+        on_model: called with step, model as it is then, and folder, after each row of the history; it must not change
+            the model.
 
     Returns:
         The model with its history. A run that diverged, or did not reach the target, says so in `status`.
@@ -66,57 +72,154 @@ def train(
         OSError: `folder` cannot be written.
         ValueError: model and task are of different languages.
     """
-    if isinstance(task, str):
-        task = load_task(task)
-    options = options or TrainConfig()
-    with one_thread(), interrupt_waits() as interrupted:
-        while True:
-            try:
-                run = open_run(config, task, options, operator.index(seed), folder)
-                break
-            except FolderBusyError:
-                wait_a_moment(interrupted)
-        if isinstance(run, RunState):
-            try:
-                group = Group([run])
-                with _bar(progress) as bar:
-                    _advance_until(interrupted, group, bar, on_check, on_model)
-                if interrupted():
-                    if run.step > 0:
-                        run.checkpoint()
-                    raise KeyboardInterrupt
-                group.take_out([run])
-                return run.finish()
-            finally:
-                run.release()
-        if interrupted():
-            raise KeyboardInterrupt
-    return run
+    task = load_task(task) if isinstance(task, str) else task
+    options, seed = options or TrainConfig(), operator.index(seed)
+    with _bar(progress) as bar:
+        shown = bar.add_task(f"{config.model_name} seed {seed}", total=options.steps, note="")
 
-
-def _advance_until(
-    interrupted: Callable[[], bool],
-    group: Group,
-    bar: rich_progress.Progress,
-    on_check: Callable[[dict[str, Any]], None] | None,
-    on_model: Callable[[int, DyckTransformer], None] | None,
-) -> None:
-    """Train a group of one until it ends or is interrupted."""
-    (run,) = group.runs
-    name = f"{run.model.cfg.model_name} seed {run.seed}"
-    shown = bar.add_task(name, total=run.options.steps, completed=run.step, note="")
-    while run.status is None and not interrupted():
-        (row,) = group.advance()
-        if row is not None:
+        def on_row(row: dict[str, Any]) -> None:
             note = f"loss {row['loss']:.3f} (floor {row['floor']:.3f})  accuracy {row['accuracy']:.1%}"
             bar.update(shown, note=note)
             if on_check is not None:
                 on_check(row)
-            if on_model is not None:
-                on_model(run.step, run.model)
-        bar.update(shown, completed=run.step)
-        if run.status is None and run.step % run.options.checkpoint_every == 0:
-            run.checkpoint()
+
+        outcome = train_together(
+            config,
+            task,
+            [seed],
+            options=options,
+            folders=[None if folder is None else Path(folder)],
+            on_step=lambda run: bar.update(shown, completed=run.step),
+            on_check=on_row,
+            on_model=on_model,
+        )[seed]
+    if isinstance(outcome, Exception):
+        raise outcome
+    return outcome
+
+
+def train_together(
+    config: DyckTransformerConfig,
+    task: DyckTask,
+    seeds: Sequence[int],
+    *,
+    options: TrainConfig,
+    folders: Sequence[Path | None],
+    on_step: Callable[[RunState], None] | None = None,
+    on_check: Callable[[dict[str, Any]], None] | None = None,
+    on_model: Callable[[int, DyckTransformer, Any], None] | None = None,
+    on_result: Callable[[TrainResult, Any], None] | None = None,
+) -> dict[int, Outcome]:
+    """What `train` does, for several seeds at once; see `train_seeds` for how close the results are.
+
+    Seeds that are finished are loaded; those that were interrupted at the same step go on together. A seed that has
+    reached its target, has diverged, or whose folder or callback raises, leaves the others. Seeds that another process
+    is training come last, when it has ended.
+
+    Args:
+        config: of the models.
+        task: of all.
+        seeds: no seed twice.
+        options: of all.
+        folders: one for each seed; None keeps nothing.
+        on_step: called with each run as it begins or goes on, and after every step.
+        on_check: called with each row of a history.
+        on_model: called with step, model as it is then, and folder (maybe None), after each row; it must not change the
+            model.
+        on_result: called with result and folder (maybe None) when a run has ended, also if it had before.
+
+    Returns:
+        For each seed, its result, or what its folder or a callback raised.
+
+    Raises:
+        KeyboardInterrupt: Ctrl-C, after the step at hand and a checkpoint of each run.
+    """
+    outcomes: dict[int, Outcome] = {}
+
+    def told(run: RunState, row: dict[str, Any] | None) -> None:
+        if row is not None and on_check is not None:
+            on_check(row)
+        if row is not None and on_model is not None:
+            on_model(run.step, run.model, run.folder)
+        if on_step is not None:
+            on_step(run)
+
+    @contextmanager
+    def noted(seed: int) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:
+            outcomes[seed] = error
+
+    def ended(result: TrainResult, folder: Path | None) -> None:
+        outcomes[result.seed] = result
+        if on_result is not None:
+            on_result(result, folder)
+
+    with one_thread(), interrupt_waits() as interrupted:
+        pending = list(zip(seeds, folders, strict=True))
+        while pending:
+            opened: dict[int, list[RunState]] = {}
+            busy = []
+            try:
+                for seed, folder in pending:
+                    with noted(seed):
+                        try:
+                            run = open_run(config, task, options, seed, folder)
+                        except FolderBusyError:
+                            busy.append((seed, folder))
+                            continue
+                        if isinstance(run, TrainResult):
+                            ended(run, folder)
+                        elif run.status is not None:  # interrupted when nothing but its result was missing
+                            ended(run.finish(), folder)
+                        else:
+                            opened.setdefault(run.step, []).append(run)
+                    if interrupted():
+                        raise KeyboardInterrupt
+                for _, runs in sorted(opened.items()):
+                    _train(Group(runs), interrupted, noted, outcomes, ended, told)
+            finally:
+                for run in itertools.chain.from_iterable(opened.values()):
+                    run.release()
+            if len(busy) == len(pending):
+                wait_a_moment(interrupted)
+            pending = busy
+    return outcomes
+
+
+def _train(
+    group: Group,
+    interrupted: Callable[[], bool],
+    noted: Callable[[int], AbstractContextManager[None]],
+    outcomes: dict[int, Outcome],
+    ended: Callable[[TrainResult, Path | None], None],
+    told: Callable[[RunState, dict[str, Any] | None], None],
+) -> None:
+    """Train a group until all its runs have ended."""
+    for run in group.runs:
+        with noted(run.seed):
+            told(run, None)
+    while group.runs and not interrupted():
+        done = []
+        for run, row in zip(group.runs, group.advance(), strict=True):
+            with noted(run.seed):
+                told(run, row)
+                if run.status is None and run.step % run.options.checkpoint_every == 0:
+                    run.checkpoint()
+            if run.status is not None or run.seed in outcomes:
+                done.append(run)
+        if done:
+            group.take_out(done)
+        for run in done:
+            if run.seed not in outcomes:
+                with noted(run.seed):
+                    ended(run.finish(), run.folder)
+    if interrupted():
+        for run in group.runs:
+            if run.step > 0:
+                run.checkpoint()
+        raise KeyboardInterrupt
 
 
 def wait_a_moment(interrupted: Callable[[], bool]) -> None:

@@ -15,22 +15,18 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from tl_dyck.files import ensure_folder
 from tl_dyck.models import DyckTransformer, DyckTransformerConfig
-from tl_dyck.models.config import OPTIONS
 from tl_dyck.processes import Watched
 from tl_dyck.tasks import DyckTask, load_task
 from tl_dyck.training.checkpoint import has_result, load_result
 from tl_dyck.training.config import TrainConfig, TrainResult
-from tl_dyck.training.together import train_together
+from tl_dyck.training.loop import train_together
 
-__all__ = ["Run", "TrainingFailedError", "group_runs", "most_together", "train_runs", "train_seeds"]
+__all__ = ["TrainingFailedError", "most_together", "seed_groups", "train_seeds"]
 
 # The measured rule, see `train_seeds`: seeds in a group, and the widest models for which groups pay, on the CPU.
 _ON_CPU = 4
 _ON_GPU = 256
 _WIDEST = 100
-
-#: One training run: configuration, task, seed, options, folder.
-Run = tuple[DyckTransformerConfig, DyckTask, int, TrainConfig, Path]
 
 
 class TrainingFailedError(RuntimeError):
@@ -53,6 +49,8 @@ def train_seeds(
     n_jobs: int | None = None,
     progress: bool = True,
     together: bool | None = None,
+    on_model: Callable[[int, DyckTransformer, Path], None] | None = None,
+    on_result: Callable[[TrainResult, Path], None] | None = None,
 ) -> list[TrainResult]:
     """Train one model per seed: small ones in groups that are trained together, and groups in worker processes.
 
@@ -75,66 +73,55 @@ def train_seeds(
         n_jobs: worker processes of one thread each; None for one per core on the CPU, for one on a GPU.
         progress: whether to show a progress bar.
         together: None for the rule above, False for one by one, True for groups however wide the model.
+        on_model: called with step, model and folder, in the process that trains, at every row of a history; after a
+            resumption, again for what comes after the checkpoint.
+        on_result: called likewise with result and folder when a run has ended, also if it had before.
 
     Returns:
         One result per seed, in the order of `seeds`, runs that did not learn included.
 
     Raises:
-        TrainingFailedError: a run raised; the others were finished first.
+        TrainingFailedError: a run raised, or what it called; the others were finished first.
+        ValueError: a seed is named twice, or `n_jobs` is less than one.
         OSError: `folder` cannot be written.
     """
     task = load_task(task) if isinstance(task, str) else task
-    with tempfile.TemporaryDirectory(prefix="tl_dyck-") as temporary:
-        root = Path(temporary) if folder is None else ensure_folder(folder)
-        options = options or TrainConfig()
-        runs = [(config, task, seed, options, root / f"seed-{seed}") for seed in map(operator.index, seeds)]
-        try:
-            train_runs(runs, n_jobs=n_jobs, progress=progress, together=together)
-        except TrainingFailedError as error:
-            error.results = tuple(load_result(run[4], device=config.device) for run in runs if has_result(run[4]))
-            raise
-        return [load_result(run[4], device=config.device) for run in runs]
-
-
-def train_runs(
-    runs: list[Run],
-    *,
-    after: Callable[[TrainResult, Path], None] | None = None,
-    during: Callable[[int, DyckTransformer, Path], None] | None = None,
-    n_jobs: int | None = None,
-    progress: bool = True,
-    together: bool | None = None,
-) -> None:
-    """Train any runs, several at once, each into its folder.
-
-    Args:
-        runs: what to train; every run needs a folder of its own.
-        after: called with result and folder in the process that trained the run, for example to measure it.
-        during: called likewise with step, model and folder at every measurement of a run that is being trained, not of
-            one that is finished already; after a resumption, again for what comes after the checkpoint.
-        n_jobs: as in `train_seeds`.
-        progress: whether to show a progress bar.
-        together: as in `train_seeds`, for runs that differ in their seeds alone.
-
-    Raises:
-        TrainingFailedError: a run, `after` or `during`, raised; the others were finished first.
-        ValueError: two runs share a folder, or `n_jobs` is less than one.
-    """
-    if len({run[4] for run in runs}) < len(runs):
-        raise ValueError("two runs share a folder; is a seed named twice?")
+    options, wanted = options or TrainConfig(), [operator.index(seed) for seed in seeds]
+    if len(set(wanted)) < len(wanted):
+        raise ValueError(f"seeds must be different from each other, not {wanted}")
     if n_jobs is None:
-        n_jobs = 1 if any(str(run[0].device).startswith("cuda") for run in runs) else cpu_count()
+        n_jobs = 1 if str(config.device).startswith("cuda") else cpu_count()
     if n_jobs < 1:
         raise ValueError(f"n_jobs must be at least 1, or None for as many as there are cores, not {n_jobs}")
+    with tempfile.TemporaryDirectory(prefix="tl_dyck-") as temporary:
+        root = Path(temporary) if folder is None else ensure_folder(folder)
+        shared = {"config": config, "task": task, "options": options, "on_model": on_model, "on_result": on_result}
+        groups = seed_groups(config, wanted, n_jobs, together)
+        errors = _train_groups(root, groups, shared, n_jobs=n_jobs, progress=progress)
+        if errors:
+            failed = TrainingFailedError(f"{len(errors)} of {len(wanted)} runs failed:\n" + "\n".join(errors))
+            places = [_place(root, seed) for seed in wanted]
+            failed.results = tuple(load_result(at, device=config.device) for at in places if has_result(at))
+            raise failed
+        return [load_result(_place(root, seed), device=config.device) for seed in wanted]
+
+
+def _place(root: Path, seed: int) -> Path:
+    return root / f"seed-{seed}"
+
+
+def _train_groups(
+    root: Path, groups: list[list[int]], shared: dict[str, Any], *, n_jobs: int, progress: bool
+) -> list[str]:
+    """Train groups of seeds in workers; returns the tracebacks of those that raised."""
     errors = []
     columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
-    groups = group_runs(runs, n_jobs, together)
     with Progress(*columns, disable=not progress) as bar, parallel_config(backend="loky", inner_max_num_threads=1):
-        shown = bar.add_task("training", total=len(runs))
+        shown = bar.add_task("training", total=sum(map(len, groups)))
         work = Watched.by_this_process(_train_group)
-        workers = Parallel(n_jobs=min(n_jobs, max(1, len(groups))), return_as="generator_unordered")
+        workers = Parallel(n_jobs=max(1, min(n_jobs, len(groups))), return_as="generator_unordered")
         try:
-            for lines in workers(delayed(work)(group, after, during) for group in groups):
+            for lines in workers(delayed(work)(root, seeds, shared) for seeds in groups):
                 for line, error in lines:
                     bar.update(shown, advance=1, description=line)
                     if error:
@@ -144,31 +131,22 @@ def train_runs(
                 f"a worker process was killed, perhaps for want of memory, and the others with it: {error}\n"
                 "Runs with a folder go on from their checkpoints if they are started again."
             ) from error
-    if errors:
-        raise TrainingFailedError(f"{len(errors)} of {len(runs)} runs failed:\n" + "\n".join(errors))
+    return errors
 
 
-def group_runs(runs: list[Run], n_jobs: int, together: bool | None = None) -> list[list[Run]]:
-    """Which runs to train together; see `train_seeds` for the rule.
+def seed_groups(
+    config: DyckTransformerConfig, seeds: list[int], n_jobs: int, together: bool | None = None
+) -> list[list[int]]:
+    """Which seeds to train together; see `train_seeds` for the rule.
 
     Args:
-        runs: in any order.
-        n_jobs: among so many workers every configuration's seeds are shared out, whatever the size of a group.
+        config: of the models.
+        seeds: in any order.
+        n_jobs: among so many workers they are shared out, whatever the size of a group.
         together: True for groups whatever the size of the model, False for none, None for the measured rule.
-
-    Returns:
-        Groups that have configuration, task and options in common, in the order of their first runs.
     """
-    alike: dict[Any, list[Run]] = {}
-    for run in runs:
-        config, task, _, options, _ = run
-        alike.setdefault((repr([getattr(config, name) for name in OPTIONS]), task, options), []).append(run)
-    groups = []
-    for same in alike.values():
-        most = most_together(same[0][0], together)
-        number = max(-(-len(same) // most), min(n_jobs, len(same)))
-        groups += [same[i::number] for i in range(number)]
-    return sorted(groups, key=lambda group: runs.index(group[0]))
+    number = max(-(-len(seeds) // most_together(config, together)), min(n_jobs, len(seeds)))
+    return [seeds[i::number] for i in range(number)]
 
 
 def most_together(config: DyckTransformerConfig, together: bool | None = None) -> int:
@@ -180,23 +158,10 @@ def most_together(config: DyckTransformerConfig, together: bool | None = None) -
     return _ON_CPU if together or config.d_model <= _WIDEST else 1
 
 
-def _train_group(
-    group: list[Run],
-    after: Callable[[TrainResult, Path], None] | None,
-    during: Callable[[int, DyckTransformer, Path], None] | None,
-) -> list[tuple[str, str]]:
+def _train_group(root: Path, seeds: list[int], shared: dict[str, Any]) -> list[tuple[str, str]]:
     """Train a group in this process; returns, for each run, a line about it, and the traceback if something raised."""
-    config, task, _, options, _ = group[0]
-    outcomes = train_together(
-        config,
-        task,
-        [run[2] for run in group],
-        options=options,
-        folders=[run[4] for run in group],
-        on_model=during,
-        on_result=after,
-    )
-    return [_line(config, seed, outcome) for seed, outcome in outcomes.items()]
+    outcomes = train_together(seeds=seeds, folders=[_place(root, seed) for seed in seeds], **shared)
+    return [_line(shared["config"], seed, outcome) for seed, outcome in outcomes.items()]
 
 
 def _line(config: DyckTransformerConfig, seed: int, outcome: TrainResult | Exception) -> tuple[str, str]:
