@@ -47,7 +47,7 @@ def test_listing_plugs_loads_none(code: str) -> None:
     assert loaded_by(code) <= {"tl_dyck", "tl_dyck.registry", "tl_dyck.probes"}
 
 
-@pytest.mark.parametrize("module", ["language", "tasks", "rnn", "certify", "sweep"])
+@pytest.mark.parametrize("module", ["language", "tasks", "rnn", "certify", "runs"])
 def test_loads_without_transformer_lens(module: str) -> None:
     """These parts do without: so does what their names in `tl_dyck` load."""
     public = [name for name, where in tl_dyck._EXPORTS.items() if where.split(":")[0] == f"tl_dyck.{module}"]

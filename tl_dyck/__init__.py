@@ -52,9 +52,15 @@ _EXPORTS = {
     "TwoLayerRNN": "tl_dyck.rnn",
     "export_rnn": "tl_dyck.rnn",
     "load_rnn": "tl_dyck.rnn",
-    # the study
+    # certificates
+    "certify_dyck": "tl_dyck.certify",
+    "parse_space": "tl_dyck.certify",
+    # whatever is many runs, and its page
+    "StudyConfig": "tl_dyck.studies",
     "run_study": "tl_dyck.studies",
+    "reproduce": "tl_dyck.studies.paper",
     "run_sweep": "tl_dyck.runs",
+    "write_report": "tl_dyck.report",
     # plugging in one's own
     "Registry": "tl_dyck.registry",
     "RegistryError": "tl_dyck.registry",
@@ -77,8 +83,8 @@ _SUBMODULES = (
     "registry",
     "report",
     "rnn",
-    "study",
-    "sweep",
+    "runs",
+    "studies",
     "tasks",
     "text",
     "training",
@@ -93,6 +99,8 @@ if TYPE_CHECKING:
     from tl_dyck.ablation import leave_one_out_importance as leave_one_out_importance
     from tl_dyck.ablation import measure_heads as measure_heads
     from tl_dyck.certify import certifiers as _certifiers
+    from tl_dyck.certify import certify_dyck as certify_dyck
+    from tl_dyck.certify import parse_space as parse_space
     from tl_dyck.certify.parsing import transformations as _transformations
     from tl_dyck.language import DyckDistribution as DyckDistribution
     from tl_dyck.language import DyckLanguage as DyckLanguage
@@ -111,12 +119,15 @@ if TYPE_CHECKING:
     from tl_dyck.registry import Registry as Registry
     from tl_dyck.registry import RegistryError as RegistryError
     from tl_dyck.registry import UnknownNameError as UnknownNameError
+    from tl_dyck.report import write_report as write_report
     from tl_dyck.rnn import TwoLayerRNN as TwoLayerRNN
     from tl_dyck.rnn import export_rnn as export_rnn
     from tl_dyck.rnn import load_rnn as load_rnn
     from tl_dyck.runs import run_sweep as run_sweep
     from tl_dyck.runs.experiments import experiments as _experiments
+    from tl_dyck.studies import StudyConfig as StudyConfig
     from tl_dyck.studies import run_study as run_study
+    from tl_dyck.studies.paper import reproduce as reproduce
     from tl_dyck.tasks import DyckTask as DyckTask
     from tl_dyck.tasks import list_tasks as list_tasks
     from tl_dyck.tasks import load_task as load_task
