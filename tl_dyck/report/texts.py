@@ -13,7 +13,7 @@ import pandas as pd
 import torch
 from rich.text import Text
 
-from tl_dyck.certify import Certificate, Edit, PerturbationSpace, Symbols, load_synonyms, placed
+from tl_dyck.certify import Certificate, Edit, PerturbationSpace, load_synonyms, placed
 from tl_dyck.files import CorruptFileError, ensure_folder, write_bytes, write_json
 from tl_dyck.machine import environment
 from tl_dyck.models.text import TextConfig, TextTransformer, load_text_model, save_text_model
@@ -244,7 +244,7 @@ def write_sentences(
         class_="lead",
     )
     rows = [
-        [_plain(model, certificate.tokens), certificate.status, f"{certificate.upper:.3g}", _edits(model, certificate)]
+        [_plain(model, certificate.tokens), certificate.status, f"{certificate.upper:.3g}", _edits(certificate)]
         for _, certificate in pairs
     ]
     everything = element(
@@ -313,6 +313,6 @@ def _plain(model: TextTransformer, tokens: Sequence[int]) -> str:
     return model.text.decode(tokens)
 
 
-def _edits(model: TextTransformer, certificate: Certificate) -> str:
-    parts = certificate.written(Symbols(model.text.words, " ", model.text.cls_token)).passages()
-    return "; ".join(f"{part.before} → {part.after or '∅'}" for part in parts if part.edit is not None)
+def _edits(certificate: Certificate) -> str:
+    edits = (part for part in certificate.passages() if part.edit is not None)
+    return "; ".join(f"{edit.before} → {edit.after or '∅'}" for edit in edits)

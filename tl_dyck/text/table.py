@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 from rich.progress import track
 
-from tl_dyck.certify import Certificate, PerturbationSpace, certify_many
+from tl_dyck.certify import Certificate, PerturbationSpace, Symbols, certify_many
 from tl_dyck.files import CorruptFileError, ensure_folder, read_json, sha256, write_bytes, write_json
 from tl_dyck.machine import one_thread
 from tl_dyck.models.digest import weights_digest
@@ -210,14 +210,16 @@ def certify_sentences(
     n_jobs: int = 1,
     progress: bool = False,
 ) -> list[Certificate]:
-    """Is each sentence's label predicted on every string of its space? Sentences in order.
+    """Is each sentence's label predicted on every string of its space? Sentences in order, certificates in words.
 
     Raises:
         ValueError: a sentence is longer than the model reads.
     """
     rows = encode_sentences(model.text, sentences)
     labels = [sentence.label for sentence in sentences]
-    return certify_many(model, rows, labels, space, certifier, time_limit=time_limit, n_jobs=n_jobs, progress=progress)
+    found = certify_many(model, rows, labels, space, certifier, time_limit=time_limit, n_jobs=n_jobs, progress=progress)
+    symbols = Symbols(model.text.words, " ", silent=model.text.cls_token)
+    return [certificate.written(symbols) for certificate in found]
 
 
 def summarise(rows: pd.DataFrame, *, n_bootstrap: int = 2000, seed: int = 0) -> pd.DataFrame:
