@@ -47,6 +47,7 @@ def test_every_sentence_has_its_words_attention_and_edits(model: TextTransformer
             and picture.find("h2")[0].text == f"{c.status} class {c.target}"
         )
         seen.add((certificate.tokens, certificate.target))
+        assert certificate.words() == [word for word in words if word != "<cls>"]
         tokens = torch.tensor([certificate.tokens])
         _, cache = model.run_with_cache(tokens)
         weights = cache["blocks.0.attn.hook_pattern"][0, 0, -1]

@@ -11,7 +11,7 @@
 >>> certificate.status, language.alphabet[certificate.target]
 ('certified', ')')
 
-Imports torch and numpy, never TransformerLens. The certifiers themselves live in `tl_dyck_hooks.certifiers` and
+Imports torch, numpy and einops, never TransformerLens. The certifiers themselves live in `tl_dyck_hooks.certifiers` and
 are found by entry point, as anyone else's are.
 """
 

@@ -11,7 +11,7 @@ from typing import Any, final
 import numpy as np
 import torch
 
-from tl_dyck.certify import Certificate, Edit, Symbols, placed
+from tl_dyck.certify import Certificate, Edit, placed
 from tl_dyck.models.text import TextTransformer
 from tl_dyck.report.heatmap import SHADES
 from tl_dyck.report.markup import Html, element, table
@@ -73,7 +73,7 @@ def sentences_page(results: CertifiedSentences) -> Html:
             model.text.decode(certificate.tokens),
             certificate.status,
             f"{certificate.upper:.3g}",
-            _edits(model, certificate),
+            _edits(certificate),
         ]
         for _, certificate in pairs
     ]
@@ -136,6 +136,6 @@ def _words(model: TextTransformer, tokens: Sequence[int], marked: Sequence[tuple
     return parts
 
 
-def _edits(model: TextTransformer, certificate: Certificate) -> str:
-    parts = certificate.written(Symbols(model.text.words, " ", model.text.cls_token)).passages()
-    return "; ".join(f"{part.before} → {part.after or '∅'}" for part in parts if part.edit is not None)
+def _edits(certificate: Certificate) -> str:
+    edits = (part for part in certificate.passages() if part.edit is not None)
+    return "; ".join(f"{edit.before} → {edit.after or '∅'}" for edit in edits)

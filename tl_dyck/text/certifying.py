@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tl_dyck.certify import Certificate, PerturbationSpace, certify_many
+from tl_dyck.certify import Certificate, PerturbationSpace, Symbols, certify_many
 from tl_dyck.models.text import TextTransformer
 from tl_dyck.text.corpus import Sentence
 from tl_dyck.text.edits import encode_sentences
@@ -22,11 +22,13 @@ def certify_sentences(
     n_jobs: int = 1,
     progress: bool = False,
 ) -> list[Certificate]:
-    """Is each sentence's label predicted on every string of its space? Sentences in order.
+    """Is each sentence's label predicted on every string of its space? Sentences in order, certificates in words.
 
     Raises:
         ValueError: a sentence is longer than the model reads.
     """
     rows = encode_sentences(model.text, sentences)
     labels = [sentence.label for sentence in sentences]
-    return certify_many(model, rows, labels, space, certifier, time_limit=time_limit, n_jobs=n_jobs, progress=progress)
+    found = certify_many(model, rows, labels, space, certifier, time_limit=time_limit, n_jobs=n_jobs, progress=progress)
+    symbols = Symbols(model.text.words, " ", silent=model.text.cls_token)
+    return [certificate.written(symbols) for certificate in found]
