@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.progress import track
 
 from tl_dyck.cli.options import Processes, Synonyms
 from tl_dyck.cli.terminal import console, say_note, say_path
@@ -86,6 +85,8 @@ def certify(
 
     For example: [bold]tl-dyck certify my-rnn --text "(()" --space pairs:2[/bold]
     """
+    from rich.progress import track
+
     from tl_dyck.certify import certify_each
     from tl_dyck.cli.certificates import as_json, load_any, read_lines, read_rows, read_space, say_certificates
     from tl_dyck.files import write_json

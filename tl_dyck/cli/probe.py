@@ -10,8 +10,6 @@ from rich.text import Text
 
 from tl_dyck.cli.options import Device, usable_device
 from tl_dyck.cli.terminal import console, say_note, table
-from tl_dyck.probes import list_probes, load_probe
-from tl_dyck.registry import unknown_name
 
 if TYPE_CHECKING:
     from tl_dyck.models import DyckTransformer
@@ -39,6 +37,8 @@ def probe(
     """Probe saved models: do their patterns differ, do they look at the stack, are they balanced?"""
     from tl_dyck.files import saved_runs
     from tl_dyck.models import load_model
+    from tl_dyck.probes import list_probes
+    from tl_dyck.registry import unknown_name
 
     device = usable_device(device)
     if name is not None and name not in list_probes():
@@ -70,6 +70,8 @@ def _applies(asked: str | None, say: Any, *arguments: Any) -> None:
 
 
 def _variation(models: dict[str, DyckTransformer], string: str | None) -> None:
+    from tl_dyck.probes import load_probe
+
     languages = {model.cfg.language for model in models.values()}
     if len(languages) > 1:
         raise ValueError("attention variation: the models are of different languages; compare like with like")
@@ -85,6 +87,8 @@ def _variation(models: dict[str, DyckTransformer], string: str | None) -> None:
 
 
 def _stack(models: dict[str, DyckTransformer], string: str | None) -> None:
+    from tl_dyck.probes import load_probe
+
     measure, names = load_probe("stack_likeness"), _short(list(models))
     _title("Stack-likeness", f"on {string}" if string is not None else "on 200 training strings")
     rows = table("model", "layer", "head", "weight", "at closing", "first there", "chance", right=range(1, 7))
@@ -106,6 +110,8 @@ def _stack(models: dict[str, DyckTransformer], string: str | None) -> None:
 
 
 def _balance(models: dict[str, DyckTransformer]) -> None:
+    from tl_dyck.probes import load_probe
+
     measure = load_probe("balance_violation")
     found = [(name, measure(model)) for name, model in zip(_short(list(models)), models.values(), strict=True)]
     _title("Balance violation", "0: balanced, so able to generalise to any length")
@@ -118,6 +124,8 @@ def _balance(models: dict[str, DyckTransformer]) -> None:
 
 def _other(models: dict[str, DyckTransformer], probe: str) -> None:
     """A third party's probe: called with one model, shown as it shows itself."""
+    from tl_dyck.probes import load_probe
+
     _title(probe, "")
     for name, model in zip(_short(list(models)), models.values(), strict=True):
         console().print(Text.assemble((f"{name}  ", "bold"), repr(load_probe(probe)(model))))

@@ -29,12 +29,7 @@ class MissingCircuitsvisError(ImportError):
 
 
 def circuitsvis_attention(
-    model: Any,
-    text: String,
-    *,
-    layer: int | None = None,
-    head: int | None = None,
-    language: DyckLanguage | None = None,
+    model: Any, text: String, *, layer: int | None = None, head: int | None = None, language: DyckLanguage | None = None
 ) -> Widget:
     """The attention patterns of one model, as circuitsvis draws them: a small map of every head, one of them large.
 
