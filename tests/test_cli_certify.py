@@ -15,7 +15,7 @@ from tests.certify.oracles import random_rnn
 from tests.test_cli import call, flat
 from tl_dyck.certify import Certificate, InsertMatchedPairs, PerturbationSpace, certify
 from tl_dyck.models import load_model
-from tl_dyck.rnn import RNNConfig, TwoLayerRNN, load_rnn, save, weight_shapes
+from tl_dyck.rnn import RNNConfig, TwoLayerRNN, load_rnn, save_rnn, weight_shapes
 from tl_dyck.studies import Study
 
 WORDS = ("<unk>", "the", "film", "movie", "was", "good", "bad", "fine")
@@ -54,7 +54,7 @@ def words(tmp_path: Path) -> Path:
         weights[name][0] = torch.eye(2)
     weights["W_U"][1, 1] = 1.0
     weights["W_U"][0, 0] = 1.0
-    save(TwoLayerRNN(config, weights), tmp_path / "words")
+    save_rnn(TwoLayerRNN(config, weights), tmp_path / "words")
     return tmp_path / "words"
 
 
@@ -180,7 +180,7 @@ def test_synonyms_must_be_lists_of_words(words: Path, tmp_path: Path, content: s
 
 
 def test_an_rnn_without_alphabet_reads_no_texts(tmp_path: Path) -> None:
-    save(random_rnn(0), tmp_path / "rnn")
+    save_rnn(random_rnn(0), tmp_path / "rnn")
     result = call("certify", tmp_path / "rnn", "--text", "good", "--space", "dup:1")
     assert result.exit_code == 2
     assert "it has no alphabet" in flat(result.stderr)

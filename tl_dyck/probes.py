@@ -1,16 +1,28 @@
-"""The registry of probes: functions that read a trained model and say how much it looks like a stack.
+"""Probes read a trained model and say how much it looks like a stack.
 
-The built-in ones live in `tl_dyck_hooks.probes` and are found by entry point, as anyone else's are.
+Ours are imported by name, ``from tl_dyck.probes import balance_violation``; they live in `tl_dyck_hooks.probes`, the home of
+what works by hooks. Other people's are found by the registry, by name or entry point, where ours are announced as theirs are.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tl_dyck.registry import Registry
 
-__all__ = ["Probe", "list_probes", "load_probe", "probes"]
+if TYPE_CHECKING:
+    from tl_dyck_hooks.probes import attention_variation, balance_violation, stack_likeness
+
+__all__ = [
+    "Probe",
+    "attention_variation",
+    "balance_violation",
+    "list_probes",
+    "load_probe",
+    "probes",
+    "stack_likeness",
+]
 
 Probe = Callable[..., Any]
 
@@ -30,3 +42,12 @@ def load_probe(name: str) -> Probe:
         RegistryError: it is announced by an entry point that cannot be loaded.
     """
     return probes.get(name)
+
+
+def __getattr__(name: str) -> Any:
+    """Load our own probes when they are asked for: they bring torch, which a list of names does without."""
+    if name in ("attention_variation", "balance_violation", "stack_likeness"):
+        import tl_dyck_hooks.probes
+
+        return getattr(tl_dyck_hooks.probes, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

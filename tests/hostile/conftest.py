@@ -16,7 +16,7 @@ import torch
 from tl_dyck.files import write_tensors
 from tl_dyck.models import build_model, get_config, save_model
 from tl_dyck.models.text import TextConfig, build_text_model, save_text_model
-from tl_dyck.rnn import export_rnn, save
+from tl_dyck.rnn import export_rnn, save_rnn
 from tl_dyck.runs import Sweep
 from tl_dyck.runs.store import Store, point_id, run_id
 from tl_dyck.studies import Measurement, Study, StudyConfig
@@ -133,7 +133,7 @@ def _originals(tmp_path_factory: pytest.TempPathFactory) -> Path:
         patch.setattr(os, "fsync", lambda descriptor: None)
         model = build_model(get_config("minimal-onehot", TASK, d_model=10, d_mlp=4))
         save_model(model, path / "model")
-        save(export_rnn(model), path / "rnn")
+        save_rnn(export_rnn(model), path / "rnn")
         save_text_model(build_text_model(TextConfig(words=("<unk>", "<cls>", "good", "bad"), d_model=4)), path / "text")
         (path / "corpus").mkdir()
         (path / "corpus" / "train.tsv").write_text("good film\t1\nbad film\t0\n" * 5)

@@ -31,7 +31,7 @@ TABLE = TextTable(
     ks=(1,),
     seeds=(0, 1),
     spaces=("dup:1,sub:1", "del:1,dup:1"),
-    training=TextTraining(steps=40, lr=2e-2),
+    training=TextTraining(steps=40, learning_rate=2e-2),
     model=(("d_model", 8),),
     limit=6,
 )

@@ -179,3 +179,29 @@ def test_a_widget_works_in_the_frame_of_a_notebook(browser, tmp_path):
     assert seen.asked[0] == path.as_uri()
     assert all(address.startswith("about:srcdoc") for address in seen.asked[1:])
     seen.context.close()
+
+
+# --- circuitsvis ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["evil", "plain"])
+def test_views_of_circuitsvis_draw_and_ask_for_nothing(browser, tmp_path, name):
+    plain = load_task("dyck-2-4")
+    task = plain if name == "plain" else DyckTask(name="evil", n_types=2, max_depth=4, brackets=EVIL_BRACKETS)
+    model = build_model(get_config("gpt", task, n_heads=2, d_model=16), seed=1)
+    open_0, close_0, open_1, close_1 = task.language.alphabet
+    text = open_0 + open_1 + close_1 + close_0
+    for view in (widgets.circuitsvis_attention, widgets.circuitsvis_tokens):
+        path = view(model, text).save(tmp_path / "view.html")
+        seen = Visit(browser, path, 900, "dark")
+        shown = seen.page.locator("#view")
+        if view is widgets.circuitsvis_attention:
+            shown.locator("canvas").nth(4).wait_for()  # four heads, and one of them large
+            assert "L1H1" in shown.inner_text()
+        else:
+            shown.get_by_text("alert(2)" if name == "evil" else open_1).first.wait_for()
+            assert "log probability" in shown.inner_text()
+        assert shown.locator("img, script").count() == 0
+        assert [said for said in seen.said if "alert" in said or "dialog" in said or said.startswith("error")] == []
+        assert seen.asked == [path.as_uri()]
+        seen.context.close()

@@ -19,12 +19,12 @@ from safetensors.torch import load_file, save_file
 
 from tests.cases import CASES, Case, case
 from tl_dyck.files import CorruptFileError
-from tl_dyck.rnn import export_rnn, load_rnn, save
+from tl_dyck.rnn import export_rnn, load_rnn, save_rnn
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    return save(export_rnn(case("gelu-ln").build(torch.float32)), tmp_path / "rnn")
+    return save_rnn(export_rnn(case("gelu-ln").build(torch.float32)), tmp_path / "rnn")
 
 
 def edit(folder: Path, change: Callable[[dict[str, Any]], object]) -> None:
@@ -46,7 +46,7 @@ def rewrite_weights(folder: Path, change: Callable[[dict[str, torch.Tensor]], ob
 @pytest.mark.parametrize("entry", CASES, ids=lambda entry: entry.name)
 def test_what_is_saved_reads_back(entry: Case, dtype: torch.dtype, tmp_path: Path) -> None:
     rnn = export_rnn(entry.build(dtype))
-    again = load_rnn(save(rnn, tmp_path / "a" / "b"))
+    again = load_rnn(save_rnn(rnn, tmp_path / "a" / "b"))
     assert again.config == rnn.config
     assert again.dtype == dtype
     tokens = entry.tokens(2, 9, rnn.config.d_vocab)
@@ -63,7 +63,7 @@ def test_the_folder_holds_two_files_and_no_pickle(folder: Path) -> None:
 
 def test_saving_over_an_older_artefact(folder: Path) -> None:
     other = export_rnn(case("relu").build())
-    save(other, folder)
+    save_rnn(other, folder)
     assert load_rnn(folder).config == other.config
 
 
@@ -84,7 +84,7 @@ def test_a_crash_while_saving_never_leaves_a_wrong_artefact(
 
     monkeypatch.setattr(os, "replace", crash)
     with pytest.raises(OSError, match="no space left"):
-        save(export_rnn(case("gelu-ln").build(torch.float64)), folder)
+        save_rnn(export_rnn(case("gelu-ln").build(torch.float64)), folder)
     monkeypatch.undo()
     assert sorted(os.listdir(folder)) == ["rnn.json", "rnn.safetensors"]
     if fails_at == 1:  # nothing replaced yet: the old one is whole

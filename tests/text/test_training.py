@@ -49,7 +49,7 @@ def test_every_objective_learns_and_is_the_same_each_time(folder: Path, objectiv
     corpus = load_folder(folder)
     config = TextConfig(words=build_words(corpus.train), d_model=8)
     space = text_space("dup:1,sub:1", config, SYNONYMS)
-    options = TextTraining(objective=objective, steps=80, lr=2e-2, weight_decay=0.0)
+    options = TextTraining(objective=objective, steps=80, learning_rate=2e-2, weight_decay=0.0)
     model, curve = train_text(config, corpus.train, options, space=space, progress=False)
     assert curve[-1]["clean_loss"] < 0.8 * curve[0]["clean_loss"]
     assert accuracy(model, corpus.test) > 0.7
@@ -83,7 +83,7 @@ def test_training_on_worst_strings_certifies_more(folder: Path) -> None:
     space = text_space("dup:2,sub:2", config, SYNONYMS)
     certified = {}
     for objective in ("clean", "worst"):
-        options = TextTraining(objective=objective, steps=150, lr=2e-2, weight_decay=0.0, weight=0.8)
+        options = TextTraining(objective=objective, steps=150, learning_rate=2e-2, weight_decay=0.0, weight=0.8)
         model, _ = train_text(config, corpus.train, options, space=space, progress=False)
         found = certify_sentences(model, corpus.test, space)
         certified[objective] = np.mean([certificate.status == "certified" for certificate in found])
@@ -105,8 +105,8 @@ def test_what_cannot_be_trained() -> None:
 def test_a_loss_that_explodes_is_an_error(folder: Path) -> None:
     corpus = load_folder(folder)
     config = TextConfig(words=build_words(corpus.train), d_model=8)
-    with pytest.raises(TextTrainingError, match="lower lr"):
-        train_text(config, corpus.train, TextTraining(steps=50, lr=1e30), progress=False)
+    with pytest.raises(TextTrainingError, match="lower learning_rate"):
+        train_text(config, corpus.train, TextTraining(steps=50, learning_rate=1e30), progress=False)
 
 
 @pytest.mark.parametrize("fields", FIELDS, ids=str)

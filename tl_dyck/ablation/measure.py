@@ -19,7 +19,7 @@ from tl_dyck.ablation.frozen import MODES, frozen_importance, gradient_importanc
 from tl_dyck.ablation.leave_one_out import leave_one_out_importance
 from tl_dyck.ablation.patterns import attention_entropy
 from tl_dyck.ablation.tuning import Data, FinetuneConfig, Source
-from tl_dyck.probes import load_probe
+from tl_dyck.probes import stack_likeness
 
 __all__ = ["FINETUNED", "FROZEN", "INTERPRETABILITY", "measure_heads"]
 
@@ -85,7 +85,7 @@ def measure_heads(
             table[mode] = found.values
     language = language or getattr(model.cfg, "language", None)
     if language is not None:
-        table["stack-likeness"] = load_probe("stack_likeness")(model, tokens, language=language).mass_at_closing
+        table["stack-likeness"] = stack_likeness(model, tokens, language=language).mass_at_closing
     table["entropy"] = attention_entropy(model, tokens, where=where, chunk=chunk)
     rest: dict[str, Any] = {"labels": labels, "ignore": ignore, "seed": seed, "folder": folder, "progress": progress}
     swept = None

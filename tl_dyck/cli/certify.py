@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.progress import track
 
 from tl_dyck.cli.options import Processes, Synonyms
 from tl_dyck.cli.terminal import console, say_note, say_path
@@ -48,14 +47,14 @@ def export(
     """Export a one-layer model as the two-layer RNN that equals it, to run on torch alone."""
     from tl_dyck.cli.certificates import load_one_model
     from tl_dyck.files import ensure_folder
-    from tl_dyck.rnn import export_rnn, save
+    from tl_dyck.rnn import export_rnn, save_rnn
 
     rnn = export_rnn(load_one_model(checkpoint))
     if onnx is not None:
         from tl_dyck.rnn.onnx import save_onnx  # before anything is written: it may not be installed
 
         save_onnx(rnn, ensure_folder(out) / f"network-{onnx}.onnx", onnx)
-    save(rnn, out)
+    save_rnn(rnn, out)
     config, numbers = rnn.config, sum(weight.numel() for weight in rnn.weights.values())
     mlp = f"{config.act_fn} MLP of {config.d_mlp}" if config.mlp else "no MLP"
     say_note(
@@ -86,6 +85,8 @@ def certify(
 
     For example: [bold]tl-dyck certify my-rnn --text "(()" --space pairs:2[/bold]
     """
+    from rich.progress import track
+
     from tl_dyck.certify import certify_each
     from tl_dyck.cli.certificates import as_json, load_any, read_lines, read_rows, read_space, say_certificates
     from tl_dyck.files import write_json

@@ -10,8 +10,6 @@ from rich.text import Text
 
 from tl_dyck.cli.options import Device, usable_device
 from tl_dyck.cli.terminal import console, say_note, table
-from tl_dyck.probes import list_probes, load_probe
-from tl_dyck.registry import unknown_name
 
 if TYPE_CHECKING:
     from tl_dyck.models import DyckTransformer
@@ -42,6 +40,8 @@ def probe(
 ) -> None:
     """Probe saved models: do their patterns differ, do they look at the stack, are they balanced?"""
     from tl_dyck.models import load_model
+    from tl_dyck.probes import list_probes
+    from tl_dyck.registry import unknown_name
     from tl_dyck.runs.saved import find_models
 
     device = usable_device(device)
@@ -91,10 +91,12 @@ def _applies(asked: str | None, say: Any, *arguments: Any) -> None:
 
 
 def _variation(models: list[_Model], string: str | None) -> None:
+    from tl_dyck.probes import attention_variation
+
     languages = {model.cfg.language for _, _, model in models}
     if len(languages) > 1:
         raise ValueError("attention variation: the models are of different languages; compare like with like")
-    found = load_probe("attention_variation")([model for _, _, model in models], string)
+    found = attention_variation([model for _, _, model in models], string)
     text = "".join(found.input[1:])
     _title("Attention variation", f"{len(models)} models on {text}")
     rows = table("layer", "variation", "95% interval", "random patterns", right=range(1, 4))
@@ -106,12 +108,13 @@ def _variation(models: list[_Model], string: str | None) -> None:
 
 
 def _stack(models: list[_Model], string: str | None) -> None:
-    measure = load_probe("stack_likeness")
+    from tl_dyck.probes import stack_likeness
+
     _title("Stack-likeness", f"on {string}" if string is not None else "on 200 training strings")
     rows = table("model", "layer", "head", "weight", "at closing", "first there", "chance", right=range(1, 7))
     for name, folder, model in models:
         data = model.to_tokens(string).cpu() if string is not None else _task(folder, model)
-        found = measure(model, data, language=model.cfg.language)
+        found = stack_likeness(model, data, language=model.cfg.language)
         for layer in range(model.cfg.n_layers):
             for head in range(model.cfg.n_heads):
                 cells = (
@@ -127,8 +130,9 @@ def _stack(models: list[_Model], string: str | None) -> None:
 
 
 def _balance(models: list[_Model]) -> None:
-    measure = load_probe("balance_violation")
-    found = [(name, measure(model)) for name, _, model in models]
+    from tl_dyck.probes import balance_violation
+
+    found = [(name, balance_violation(model)) for name, _, model in models]
     _title("Balance violation", "0: balanced, so able to generalise to any length")
     rows = table("model", "balance violation", "largest S/P", right=range(1, 3))
     for name, result in found:
@@ -139,6 +143,8 @@ def _balance(models: list[_Model]) -> None:
 
 def _other(models: list[_Model], probe: str) -> None:
     """A third party's probe: called with one model, shown as it shows itself."""
+    from tl_dyck.probes import load_probe
+
     _title(probe, "")
     for name, _, model in models:
         console().print(Text.assemble((f"{name}  ", "bold"), repr(load_probe(probe)(model))))

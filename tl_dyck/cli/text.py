@@ -77,7 +77,7 @@ def train(
     from tl_dyck.certify import load_synonyms
     from tl_dyck.files import CorruptFileError, ensure_folder, write_json
     from tl_dyck.models.text import TextConfig, save_text_model
-    from tl_dyck.rnn import export_rnn, save
+    from tl_dyck.rnn import export_rnn, save_rnn
     from tl_dyck.text import TextTraining, accuracy, build_words, text_space, train_text
     from tl_dyck.text.edits import encode_sentences
 
@@ -101,7 +101,7 @@ def train(
     ensure_folder(out)
     model, curve = train_text(config, corpus.train, options, space=edits, seed=seed)
     save_text_model(model, out)
-    save(export_rnn(model, alphabet=config.words, separator=" ", unknown_token=config.unknown_token), out / "rnn")
+    save_rnn(export_rnn(model, alphabet=config.words, separator=" ", unknown_token=config.unknown_token), out / "rnn")
     kept = {"options": options.to_dict(), "space": space, "k": k, "seed": seed, "curve": curve}
     write_json(out / "training.json", kept)
     _say_training(

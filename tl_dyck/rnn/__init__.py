@@ -6,7 +6,7 @@
 >>> tokens = model.to_tokens("[(())]")
 >>> bool((rnn(tokens) - model(tokens)).abs().max() < 1e-9)  # the same logits, at every position
 True
->>> folder = save(rnn, "my-rnn")
+>>> folder = save_rnn(rnn, "my-rnn")
 >>> load_rnn("my-rnn").to_string(tokens[0])
 '[(())]'
 
@@ -14,7 +14,7 @@ True
 other verifiers read.
 """
 
-from tl_dyck.rnn.artefact import load_rnn, save
+from tl_dyck.rnn.artefact import load_rnn, save_rnn
 from tl_dyck.rnn.attention import Accumulator
 from tl_dyck.rnn.config import RNNConfig, RNNConfigError, RNNWeightError, weight_shapes
 from tl_dyck.rnn.export import export_rnn
@@ -36,6 +36,6 @@ __all__ = [
     "UnsupportedModelError",
     "export_rnn",
     "load_rnn",
-    "save",
+    "save_rnn",
     "weight_shapes",
 ]

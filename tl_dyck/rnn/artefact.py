@@ -36,7 +36,7 @@ from tl_dyck.files import (
 from tl_dyck.rnn.config import RNNConfig, RNNConfigError, RNNWeightError, weight_shapes
 from tl_dyck.rnn.machine import TwoLayerRNN
 
-__all__ = ["CONFIG_FILE", "WEIGHT_FILE", "load_rnn", "save"]
+__all__ = ["CONFIG_FILE", "WEIGHT_FILE", "load_rnn", "save_rnn"]
 
 CONFIG_FILE = "rnn.json"
 WEIGHT_FILE = "rnn.safetensors"
@@ -48,7 +48,7 @@ _DTYPES = {"float32": torch.float32, "float64": torch.float64}
 _LARGEST_HEADER = 2**16  # of a safetensors file: about 100 bytes a tensor
 
 
-def save(rnn: TwoLayerRNN, folder: str | Path) -> Path:
+def save_rnn(rnn: TwoLayerRNN, folder: str | Path) -> Path:
     """Write the artefact; an older one in the same folder is replaced.
 
     Args:

@@ -15,7 +15,7 @@ from torch import Tensor
 from tl_dyck.certify import certify_dyck
 from tl_dyck.files import read_sealed, write_sealed, write_tensors
 from tl_dyck.models import DyckTransformer
-from tl_dyck.probes import load_probe
+from tl_dyck.probes import balance_violation, stack_likeness
 from tl_dyck.tasks import DyckTask
 from tl_dyck.training import TrainResult, lean_logits
 
@@ -77,8 +77,8 @@ class Measurement:
         close = task.closing_accuracy(predict, n=self.n_accuracy, seed=seed, device=device, chunk=500)
         far = task.closing_accuracy(predict, n=self.n_long, long=True, seed=seed, device=device, chunk=25)
         loss, loss_error = cross_entropy(model, task, n=self.n_strings, seed=seed)
-        beta = float(load_probe("balance_violation")(model)) if has_balance(model) else None
-        stack = load_probe("stack_likeness")(model, task, n=min(self.n_strings, 500), seed=seed)
+        beta = float(balance_violation(model)) if has_balance(model) else None
+        stack = stack_likeness(model, task, n=min(self.n_strings, 500), seed=seed)
         heads = [
             {"layer": layer, "head": head}
             | {name: _number(float(getattr(stack, name)[layer, head])) for name in _STACK}

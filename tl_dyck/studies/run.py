@@ -12,7 +12,7 @@ from typing_extensions import Unpack
 from tl_dyck.intervals import correlation, mean
 from tl_dyck.machine import environment
 from tl_dyck.models import DyckTransformer
-from tl_dyck.probes import load_probe
+from tl_dyck.probes import attention_variation
 from tl_dyck.runs import RunOptions, run_sweep
 from tl_dyck.runs.results import load_runs, said_how_to_repeat
 from tl_dyck.studies.config import StudyConfig
@@ -114,7 +114,7 @@ def _variation(trained: dict[str, list[DyckTransformer]], config: StudyConfig) -
         if len(models) < 2:
             continue  # one model does not vary
         seed = config.measurement.data_seed
-        found = load_probe("attention_variation")(models, n_bootstrap=config.n_bootstrap, seed=seed)
+        found = attention_variation(models, n_bootstrap=config.n_bootstrap, seed=seed)
         for layer, (value, (low, high)) in enumerate(zip(found.matched, found.matched_interval, strict=True)):
             rows.append(
                 {

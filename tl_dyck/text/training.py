@@ -48,7 +48,7 @@ class TextTraining:
             `steps`. With a time limit the number of steps depends on the machine.
         steps: of training.
         batch_size: sentences a step; those of a batch are of similar length.
-        lr: learning rate of AdamW, which falls to 0 as a cosine.
+        learning_rate: of AdamW, which falls to 0 as a cosine.
         weight_decay: of AdamW.
     """
 
@@ -58,7 +58,7 @@ class TextTraining:
     seconds: float | None = None
     steps: int = 1000
     batch_size: int = 64
-    lr: float = 3e-3
+    learning_rate: float = 3e-3
     weight_decay: float = 1.0
 
     def __post_init__(self) -> None:
@@ -66,7 +66,7 @@ class TextTraining:
             raise unknown_name("objective", self.objective, OBJECTIVES)
         if self.weight is not None and not 0 <= self.weight <= 1:
             raise ValueError(f"weight must be between 0 and 1 (or None), not {self.weight}")
-        for name, low, high in (("ramp", 0, 1), ("lr", 0, np.inf), ("weight_decay", 0, np.inf)):
+        for name, low, high in (("ramp", 0, 1), ("learning_rate", 0, np.inf), ("weight_decay", 0, np.inf)):
             if not low <= getattr(self, name) <= high:
                 raise ValueError(f"{name} must be between {low} and {high}, not {getattr(self, name)}")
         if self.steps < 1 or self.batch_size < 1 or (self.seconds is not None and not self.seconds > 0):
@@ -116,7 +116,7 @@ def train_text(
     model = build_text_model(config, seed)
     robust = _robust(model, options, space, np.random.default_rng(seed + 1))
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    optimizer = torch.optim.AdamW(trained, lr=options.lr, weight_decay=options.weight_decay)
+    optimizer = torch.optim.AdamW(trained, lr=options.learning_rate, weight_decay=options.weight_decay)
     rows = encode_sentences(config, sentences, space)
     labels = torch.tensor([sentence.label for sentence in sentences])
     curve: list[dict[str, float]] = []
@@ -135,7 +135,7 @@ def train_text(
                 curve.append(row)
             if ends:
                 break
-            optimizer.param_groups[0]["lr"] = options.lr * (1 + np.cos(np.pi * min(1.0, done))) / 2
+            optimizer.param_groups[0]["lr"] = options.learning_rate * (1 + np.cos(np.pi * min(1.0, done))) / 2
             strings, wanted = [rows[i] for i in chosen], labels[chosen]
             clean = F.cross_entropy(text_logits(model, strings), wanted)
             weight = options.final_weight * (min(1.0, done / options.ramp) if options.ramp else 1.0)
@@ -146,7 +146,9 @@ def train_text(
             optimizer.step()
             recent = [*recent[1 - _EVERY :], (float(clean.detach()), float(other.detach()))]
             if not np.isfinite(recent[-1]).all():
-                raise TextTrainingError(f"the loss is not finite at step {step}; lower lr ({options.lr})")
+                raise TextTrainingError(
+                    f"the loss is not finite at step {step}; lower learning_rate ({options.learning_rate})"
+                )
             bar.update(shown, completed=min(1.0, done))
         bar.update(shown, completed=1.0)
     return model.eval(), curve

@@ -12,6 +12,7 @@ Widget('Attention of uniform-attention-minimal', 0.03 MB)
 from tl_dyck.report.widgets.attending import attention, attention_seeds, before_after
 from tl_dyck.report.widgets.balance import balance_heatmap
 from tl_dyck.report.widgets.certificates import certificate
+from tl_dyck.report.widgets.circuits import circuitsvis_attention, circuitsvis_tokens
 from tl_dyck.report.widgets.frame import Widget
 from tl_dyck.report.widgets.stepping import rnn_steps
 
@@ -22,5 +23,7 @@ __all__ = [
     "balance_heatmap",
     "before_after",
     "certificate",
+    "circuitsvis_attention",
+    "circuitsvis_tokens",
     "rnn_steps",
 ]

@@ -13,7 +13,7 @@ from jaxtyping import Float
 from tl_dyck.files import read_json, read_tensors
 from tl_dyck.intervals import Estimate, mean
 from tl_dyck.models import load_model
-from tl_dyck.probes import load_probe
+from tl_dyck.probes import attention_variation
 from tl_dyck.runs.results import load_runs, said_how_to_repeat
 from tl_dyck.runs.store import Store
 from tl_dyck.studies.measurement import read_measures
@@ -112,7 +112,7 @@ def _variations(models: list[Any], text: str, scale: Scale) -> list[Variation]:
     if len(models) < 2:
         nothing = Estimate(value=float("nan"), low=float("nan"), high=float("nan"), n=len(models))
         return [Variation(estimate=nothing, baseline=float("nan"))] * 9
-    found = load_probe("attention_variation")(models, text, n_bootstrap=scale.n_bootstrap, seed=scale.data_seed)
+    found = attention_variation(models, text, n_bootstrap=scale.n_bootstrap, seed=scale.data_seed)
     return [
         Variation(
             estimate=Estimate(value=float(value), low=float(low), high=float(high), n=found.n_models),

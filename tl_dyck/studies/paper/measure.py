@@ -14,7 +14,7 @@ from torch import Tensor
 from tl_dyck.files import write_json, write_sealed, write_tensors
 from tl_dyck.language import DyckLanguage
 from tl_dyck.models import DyckTransformer
-from tl_dyck.probes import load_probe
+from tl_dyck.probes import balance_violation, stack_likeness
 from tl_dyck.studies.measurement import MEASURES, attention_on, check_counts, cross_entropy, has_balance
 from tl_dyck.studies.results import without_nan
 from tl_dyck.tasks import DyckTask
@@ -102,7 +102,7 @@ def _balance(model: DyckTransformer) -> dict[str, float | None]:
     """β and the largest S/P, where they are exactly defined."""
     if not has_balance(model):
         return {"beta": None, "largest_ratio": None}
-    found = load_probe("balance_violation")(model)
+    found = balance_violation(model)
     return {"beta": float(found.beta), "largest_ratio": float(found.ratio.max())}
 
 
@@ -168,7 +168,7 @@ def _looks(
     model: DyckTransformer, tokens: Int[Tensor, "n pos"], language: DyckLanguage
 ) -> dict[str, Float[Tensor, "layer head"]]:
     """Per head, how often the largest weight at a closing bracket is on each of the places that have a name."""
-    stack = load_probe("stack_likeness")(model, tokens, language=language)
+    stack = stack_likeness(model, tokens, language=language)
     with torch.no_grad():
         _, cache = model.run_with_cache(
             tokens.to(model.cfg.device), names_filter=lambda hook: hook.endswith("hook_pattern")

@@ -1,0 +1,111 @@
+"""Views of circuitsvis on our models: offline, with what users named as text, and with the model's own numbers."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from tests.cases import plain_model
+from tests.report.conftest import EVIL_BRACKETS
+from tests.report.pages import read_page
+from tl_dyck import DyckTask, build_model, get_config, load_task
+from tl_dyck.report import widgets
+from tl_dyck.report.widgets import Widget, circuits
+
+TASK = load_task("dyck-2-4")
+TEXT = "[(())]("
+
+
+@pytest.fixture(scope="module")
+def model() -> Any:
+    """Two layers with two heads each."""
+    return build_model(get_config("gpt", TASK, n_heads=2, d_model=16), seed=1)
+
+
+@pytest.fixture(scope="module")
+def evil() -> Any:
+    task = DyckTask(name="evil", n_types=2, max_depth=4, brackets=EVIL_BRACKETS)
+    return build_model(get_config("gpt", task, d_model=16), seed=0)
+
+
+def props(widget: Widget) -> dict[str, Any]:
+    (text,) = re.findall(r'<script type="application/json" id="data">(.*?)</script>', widget.html, re.DOTALL)
+    found: dict[str, Any] = json.loads(text)["props"]
+    return found
+
+
+@pytest.mark.parametrize("view", [widgets.circuitsvis_attention, widgets.circuitsvis_tokens])
+def test_offline_and_names_are_text(view, evil, tmp_path):
+    widget = view(evil, "".join(EVIL_BRACKETS[index] for index in (0, 2, 3)))
+    path = widget.save(tmp_path / "page.html")
+    page = read_page(path)  # with an end tag in a script it would not be well-formed
+    addresses = [node.attributes[key] for node in page.find("*") for key in ("src", "href") if key in node.attributes]
+    assert addresses == ["data:,"]
+    scripts = [script for script in page.find("script") if script.attributes.get("type") != "application/json"]
+    assert len(scripts) == 2
+    assert sum("var CircuitsVis=" in script.text for script in scripts) == 1  # once
+    assert "sourceMappingURL" not in path.read_text()
+    (policy,) = page.find("meta", http_equiv="Content-Security-Policy")
+    assert policy.attributes["content"].count("sha256-") == 2
+    assert "default-src 'none'" in policy.attributes["content"]
+    (block,) = page.find("script", type="application/json", id="data")
+    assert "<" not in block.text
+    assert not page.find("img")
+    as_html = view is widgets.circuitsvis_tokens  # circuitsvis reads them so there
+    assert (html.escape(EVIL_BRACKETS[0]) if as_html else EVIL_BRACKETS[0]) in props(widget)["tokens"]
+
+
+def test_patterns_of_all_heads_of_two_layers(model):
+    shown = props(widgets.circuitsvis_attention(model, TEXT))
+    _, cache = model.run_with_cache(TEXT)
+    wanted = torch.cat([cache["pattern", layer][0] for layer in (0, 1)])
+    assert np.abs(np.array(shown["attention"]) - wanted.numpy()).max() < 1e-4
+    assert shown["attentionHeadNames"] == ["L0H0", "L0H1", "L1H0", "L1H1"]
+    assert shown["tokens"] == ["<bos>", *TEXT]
+    one = props(widgets.circuitsvis_attention(model, TEXT, layer=-1, head=0))
+    assert one["attentionHeadNames"] == ["L1H0"]
+    assert one["attention"] == shown["attention"][2:3]
+
+
+def test_what_the_model_thinks_of_every_token(model):
+    shown = props(widgets.circuitsvis_tokens(model, TEXT))
+    assert shown["tokens"] == list(TEXT)
+    chances = model(TEXT)[0].softmax(-1).detach()
+    tokens = model.to_tokens(TEXT)[0]
+    wanted = [float(chances[at, tokens[at + 1]]) for at in range(len(TEXT))]
+    values = np.array(shown["values"])
+    assert values[:, 0] == pytest.approx(wanted, abs=1e-4)
+    assert values[:, 1] == pytest.approx(np.log(wanted), abs=1e-3)
+    assert shown["labels"] == ["probability", "log probability", "logit"]
+
+
+def test_values_of_ones_own(model):
+    depth = TASK.language.depth(model.to_tokens(TEXT)[0].cpu())[:, None].double()
+    shown = props(widgets.circuitsvis_tokens(model, TEXT, depth, labels=["depth"]))
+    assert shown["tokens"] == ["&lt;bos&gt;", *TEXT]
+    assert shown["values"] == [[0], [1], [2], [3], [2], [1], [0], [1]]
+    with pytest.raises(ValueError, match="give a row for every token, BOS included"):
+        widgets.circuitsvis_tokens(model, TEXT, depth[1:], labels=["depth"])
+    with pytest.raises(ValueError, match="finite numbers only"):
+        widgets.circuitsvis_tokens(model, TEXT, depth * float("nan"))
+
+
+def test_a_model_of_words_without_a_language():
+    shown = props(widgets.circuitsvis_attention(plain_model("circuits", torch.float32, 8), torch.tensor([3, 1, 2])))
+    assert shown["tokens"] == ["3", "1", "2"]
+
+
+def test_without_circuitsvis(model, monkeypatch):
+    def missing(name: str) -> Any:
+        raise ModuleNotFoundError(name)
+
+    monkeypatch.setattr(circuits, "files", missing)
+    circuits._bundle.cache_clear()
+    with pytest.raises(circuits.MissingCircuitsvisError, match="pip install circuitsvis"):
+        widgets.circuitsvis_tokens(model, TEXT)

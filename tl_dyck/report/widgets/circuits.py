@@ -1,0 +1,126 @@
+"""Views of circuitsvis on our models, offline: its script is in the page, once."""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Sequence
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from tl_dyck.language import DyckLanguage
+from tl_dyck.report.markup import element
+from tl_dyck.report.page import asset
+from tl_dyck.report.widgets.attending import String, chosen, read_attention
+from tl_dyck.report.widgets.frame import Widget, note
+from tl_dyck.report.widgets.strings import token_texts
+
+__all__ = ["MissingCircuitsvisError", "circuitsvis_attention", "circuitsvis_tokens"]
+
+
+class MissingCircuitsvisError(ImportError):
+    """circuitsvis is not installed; the message says how to."""
+
+
+def circuitsvis_attention(
+    model: Any, text: String, *, layer: int | None = None, head: int | None = None, language: DyckLanguage | None = None
+) -> Widget:
+    """The attention patterns of one model, as circuitsvis draws them: a small map of every head, one of them large.
+
+    Args:
+        model: a Dyck model, or any causal HookedTransformer.
+        text: the string, to which the model's tokenizer adds BOS; or tokens as they are.
+        layer: only this one; negative counts from the last. None for all.
+        head: likewise.
+        language: whose brackets the tokens are; None for the model's own, if it has one.
+
+    Raises:
+        MissingCircuitsvisError: circuitsvis is not installed.
+        UnreadableTextError: too long a string.
+        ValueError: no such layer or head, attention that also looks ahead, or weights that are not finite.
+    """
+    string, patterns = read_attention(model, text, language)
+    layers, heads = chosen("layer", layer, patterns.shape[0]), chosen("head", head, patterns.shape[1])
+    props = {
+        "tokens": string.tokens,
+        "attention": _finite(np.stack([patterns[at, which] for at in layers for which in heads])),
+        "attentionHeadNames": [f"L{at}H{which}" for at in layers for which in heads],
+        "maskUpperTri": True,
+    }
+    name = getattr(model.cfg, "model_name", None) or "model"
+    return _widget(f"Attention of {name} (circuitsvis)", "AttentionHeads", props, height=700)
+
+
+def circuitsvis_tokens(
+    model: Any,
+    text: String,
+    values: Float[Tensor, "pos kinds"] | Float[np.ndarray, "pos kinds"] | None = None,
+    *,
+    labels: Sequence[str] | None = None,
+    language: DyckLanguage | None = None,
+) -> Widget:
+    """The tokens of a string, coloured by values of your choice, as circuitsvis draws them.
+
+    Args:
+        model: a Dyck model, or any causal HookedTransformer whose outputs are tokens.
+        text: the string, to which the model's tokenizer adds BOS; or tokens as they are.
+        values: for every token, BOS included, numbers of one or several kinds, between which a button changes. None
+            for the model's probability of each token after those before it, its logarithm, and the logit.
+        labels: names of the kinds.
+        language: whose brackets the tokens are; None for the model's own, if it has one.
+
+    Raises:
+        MissingCircuitsvisError: circuitsvis is not installed.
+        ValueError: not a row for every token, not a label for every kind, or values that are not finite.
+    """
+    language = language or getattr(model.cfg, "language", None)
+    tokens = model.to_tokens(text)[0] if isinstance(text, str) else text.to(model.cfg.device)
+    shown = token_texts(model, tokens.cpu(), language)
+    if values is None:
+        with torch.no_grad():
+            logits = model(tokens[None])[0, :-1].double()
+        own = tokens[1:, None]
+        kinds = [logits.softmax(-1), logits.log_softmax(-1), logits]
+        values, shown = torch.cat([kind.gather(-1, own) for kind in kinds], dim=-1).cpu(), shown[1:]
+        labels = ("probability", "log probability", "logit")
+    table = np.asarray(values, dtype=float)
+    labels = [f"value {kind}" for kind in range(table.shape[1])] if labels is None else list(labels)
+    if table.shape != (len(shown), len(labels)):
+        raise ValueError(
+            f"values of shape {list(table.shape)} for {len(shown)} tokens and {len(labels)} labels: give a row for "
+            "every token, BOS included, and a column for every label"
+        )
+    # this view reads tokens as HTML: <bos> would be an element, and not be seen
+    props = {"tokens": [html.escape(token) for token in shown], "values": _finite(table), "labels": labels}
+    name = getattr(model.cfg, "model_name", None) or "model"
+    return _widget(f"Tokens, as {name} sees them (circuitsvis)", "ColoredTokensMulti", props, height=320)
+
+
+def _widget(title: str, view: str, props: dict[str, Any], *, height: int) -> Widget:
+    body = [element("div", element("div", id="view"), class_="circuitsvis"), note("Drawn by circuitsvis.")]
+    scripts = (_bundle(), asset("widgets/circuits.js"))
+    return Widget(title=title, height=height, body=body, data={"view": view, "props": props}, scripts=scripts)
+
+
+@cache
+def _bundle() -> str:
+    """The script of circuitsvis, so that an element can hold it, and without the address of its source map."""
+    try:
+        path = files("circuitsvis") / "dist" / "cdn" / "iife.js"
+    except ModuleNotFoundError as error:
+        raise MissingCircuitsvisError("this view needs circuitsvis: pip install circuitsvis") from error
+    code = re.sub(r"\n//# sourceMappingURL=\S*\s*$", "\n", path.read_text(encoding="utf-8"))
+    return code.replace("</script", "<\\/script")  # within texts of JavaScript, where it means the same
+
+
+def _finite(values: np.ndarray) -> list[Any]:
+    if not np.isfinite(values).all():
+        raise ValueError("circuitsvis draws finite numbers only; are the model's weights finite?")
+    found: list[Any] = values.round(4).tolist()
+    return found
