@@ -1,7 +1,7 @@
 """Probes read a trained model and say how much it looks like a stack.
 
-Ours are imported by name, ``from tl_dyck.probes import balance_violation``; they live in `tl_dyck_hooks.probes`, the home of
-what works by hooks. Other people's are found by the registry, by name or entry point, where ours are announced as theirs are.
+Ours are imported by name, ``from tl_dyck.probes import balance_violation``; they live in `tl_dyck_hooks.probes`, the
+home of what works by hooks. Other people's are found by the registry, where ours are announced as theirs are.
 """
 
 from __future__ import annotations
