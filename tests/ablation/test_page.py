@@ -20,7 +20,7 @@ from tests.report.pages import Node, read_page
 from tl_dyck.cli import app
 from tl_dyck.report import write_report
 from tl_dyck.report.heads import ablate_command, ablation_figures
-from tl_dyck.studies.heads import Ablation, load_ablation
+from tl_dyck.studies.ablation import Ablation, load_ablation
 
 EVIL = '<img src=x onerror=alert(1)>"</script><b>'
 

@@ -15,7 +15,7 @@ from tl_dyck.models import build_model, get_config, save_model
 from tl_dyck.runs import FailedRunsError, sweep_status
 from tl_dyck.runs.saved import find_models
 from tl_dyck.studies import heads
-from tl_dyck.studies.heads import AblateConfig, ablate_runs, load_ablation
+from tl_dyck.studies.ablation import AblateConfig, ablate_runs, load_ablation
 from tl_dyck.tasks import load_task
 
 

@@ -30,7 +30,7 @@ from tl_dyck.runs import load_sweep
 from tl_dyck.runs.store import Store
 from tl_dyck.screen import visible
 from tl_dyck.studies import load_study
-from tl_dyck.studies.heads import load_ablation
+from tl_dyck.studies.ablation import load_ablation
 from tl_dyck.studies.paper.run import load_reproduction
 from tl_dyck.text import load_folder
 from tl_dyck.training import load_result

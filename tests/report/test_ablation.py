@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from tests.report.pages import read_page
 from tl_dyck.report import write_report
-from tl_dyck.studies.heads import AblateConfig, ablate_runs
+from tl_dyck.studies.ablation import AblateConfig, ablate_runs
 
 
 def test_the_report_of_a_study_shows_its_ablation(tiny_study, tmp_path):

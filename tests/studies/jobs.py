@@ -15,7 +15,7 @@ from unittest.mock import patch
 
 from tl_dyck.ablation import FinetuneConfig
 from tl_dyck.studies import Measurement, StudyConfig, heads, run_study, sentences
-from tl_dyck.studies.heads import AblateConfig, run_experiment
+from tl_dyck.studies.ablation import AblateConfig, run_experiment
 from tl_dyck.studies.paper import Scale, measure, reproduce, run, scales
 from tl_dyck.studies.sentences import TextTable, run_table
 from tl_dyck.text import Corpus, Sentence, TextTraining

@@ -15,7 +15,7 @@ from tl_dyck.cli.terminal import console, say_path, table
 
 if TYPE_CHECKING:
     from tl_dyck.runs import RunOptions
-    from tl_dyck.studies.heads import Ablation
+    from tl_dyck.studies.ablation import Ablation
 
 __all__ = ["ablate"]
 
@@ -58,7 +58,7 @@ def ablate(
     What is already in the folder is kept: an interrupted call goes on where it stopped.
     """
     from tl_dyck.report import write_report
-    from tl_dyck.studies.heads import AblateConfig, ablate_runs, run_experiment
+    from tl_dyck.studies.ablation import AblateConfig, ablate_runs, run_experiment
 
     folders, chosen, device = checkpoints or [], parse_seeds(seeds) if experiment else None, usable_device(device)
     if bool(folders) == experiment:

@@ -16,7 +16,7 @@ from tl_dyck.ablation.figures import gate_curves, importance_dots
 from tl_dyck.plots import COLORS, SYMBOLS, Line, Series, dots_by_row, for_plotly, scatter, series_by
 from tl_dyck.report.markup import Html, element, percent, table
 from tl_dyck.report.page import Figure, document, figure_section
-from tl_dyck.studies.heads import Ablation, load_ablation
+from tl_dyck.studies.ablation import Ablation, load_ablation
 
 __all__ = ["ablate_command", "ablation_figures", "ablation_page"]
 

@@ -15,7 +15,7 @@ from tl_dyck.report.study import study_page
 from tl_dyck.report.sweep import sweep_page
 from tl_dyck.runs import SweepReport, SweepStatus
 from tl_dyck.studies import Study
-from tl_dyck.studies.heads import Ablation
+from tl_dyck.studies.ablation import Ablation
 from tl_dyck.studies.paper import Reproduction
 
 __all__ = ["write_report"]
