@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.runs.test_execute import go
-from tl_dyck.runs import PackedExperiment, load_results, run_sweep
+from tl_dyck.runs import PackedExperiment, execute, load_results, run_sweep
 from tl_dyck.runs.store import Store, run_id
 
 SEEDS = 32
@@ -70,10 +71,20 @@ def test_seeds_of_a_point_are_given_together(tmp_path):
     assert again.given == []
 
 
-def test_few_runs_are_shared_out(tmp_path):
+def pretending(open_workers, number):
+    @contextlib.contextmanager
+    def pretend(*arguments):
+        with open_workers(*arguments) as (workers, _):
+            yield workers, number
+
+    return pretend
+
+
+def test_few_runs_are_shared_out(tmp_path, monkeypatch):
     pack = Pack(100)
-    go(sweep(6), tmp_path / "few", pack)  # 12 runs, one worker: three at a time, so that there are four parcels
-    assert [len(seeds) for seeds in pack.given] == [3, 3, 3, 3]
+    monkeypatch.setattr(execute, "open_workers", pretending(execute.open_workers, 3))
+    go(sweep(6), tmp_path / "few", pack)  # 12 runs, three workers: no more than four at a time, so that each has some
+    assert [len(seeds) for seeds in pack.given] == [4, 2, 4, 2]
     alone = Pack(1)
     go(sweep(6), tmp_path / "alone", alone)
     assert [len(seeds) for seeds in alone.given] == [1] * 12

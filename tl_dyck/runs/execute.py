@@ -22,9 +22,6 @@ from tl_dyck.runs.worker import Outcome, Parcel, Task, Worker, row_of
 __all__ = ["RunOptions", "SweepReport", "check_points", "run_sweep"]
 
 _POLL = 1.0  # seconds between two looks at what other processes are doing
-_PARCELS = (
-    4  # a worker should have so many at least, however many runs go into one, so that none waits long for another
-)
 
 
 @final
@@ -140,7 +137,7 @@ def run_sweep(
             if outcome.made and on_result is not None and outcome.row is not None:
                 on_result(outcome.row)
 
-        most = max(1, total // (_PARCELS * n_workers))
+        most = max(1, total // n_workers)  # no worker goes without, however many runs an experiment does together
         parcels: Iterable[Parcel] = _todo(worker, points, most, say)
         while True:
             elsewhere = _carry_out(worker, workers, parcels, say)
