@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
 import doctest
 import importlib
 import importlib.util
 import os
 import pkgutil
 import re
+import shutil
 import subprocess
 import sys
 from importlib import metadata
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -121,6 +124,44 @@ def test_getting_started_runs_from_top_to_bottom(tmp_path, monkeypatch, capsys):
     assert re.search(r"BalanceViolation\(beta=\d\.?\d*e-1\d", printed)
     assert "certified 1" in printed
     assert (tmp_path / "attention.html").stat().st_size > 10_000
+
+
+def test_the_four_changes_work_as_they_are_written(tiny_study, tmp_path, monkeypatch):
+    """An experiment, a probe, a figure and a space, each added in one place."""
+    from tl_dyck.certify.parsing import transformations
+    from tl_dyck.report.figures import FIGURES
+
+    monkeypatch.chdir(tmp_path)
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    section = text[text.index("## Four changes") : text.index("## Rules")]
+    blocks = re.findall(r"```python\n(.*?)```", section, re.DOTALL)
+    assert len(blocks) == 4
+    study = dataclasses.replace(tiny_study, folder=Path(shutil.copytree(tiny_study.folder, tmp_path / "study")))
+    names: dict[str, Any] = {"__name__": "contributing", "study": study}
+    figures = list(FIGURES)
+    try:
+        for block in blocks:
+            exec(compile(block, "CONTRIBUTING.md", "exec"), names)
+    finally:
+        FIGURES[:] = figures
+        tl_dyck.runs.experiments.unregister("tosses")
+        tl_dyck.probes.probes.unregister("sink")
+        transformations.unregister("flip")
+    assert len(names["table"]) == 8
+    assert [head.shape for head in names["found"].values()] == [(1,), (1,)]
+    assert "Steps until the target" in Path(names["page"]).read_text(encoding="utf-8")
+    assert names["space"].contains((0, 2, 1), (2, 0, 1))
+
+
+def test_the_tree_names_every_room():
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"^((?:tl_dyck|hooks|tests|demos|docs)/\S*) ", text, re.M))
+    package = {
+        f"tl_dyck/{path.name}{'/' * path.is_dir()}"
+        for path in (ROOT / "tl_dyck").iterdir()
+        if (path.is_dir() and (path / "__init__.py").exists()) or (path.suffix == ".py" and path.stem != "__init__")
+    }
+    assert named == package | {"hooks/tl_dyck_hooks/", "tests/", "demos/", "docs/"}
 
 
 def test_the_guide_to_sweeps_runs_from_top_to_bottom(tmp_path, monkeypatch, capsys):

@@ -13,12 +13,12 @@ from tl_dyck.report.markup import percent
 from tl_dyck.report.page import Figure
 from tl_dyck.studies import Study
 
-__all__ = ["by_family", "figures", "good_statuses", "long_lengths", "model_names", "tie"]
+__all__ = ["FIGURES", "by_family", "figures", "good_statuses", "long_lengths", "model_names", "tie"]
 
 
 def figures(study: Study) -> list[Figure]:
     """The plotly figures of a study, in the order of the report; without those for which there is no data."""
-    made = [_accuracy(study), _variation(study), _stack(study), _balance(study), _entropy_gap(study), _training(study)]
+    made = [draw(study) for draw in FIGURES]
     return [figure for figure in made if figure is not None]
 
 
@@ -366,3 +366,9 @@ def long_lengths(study: Study) -> str:
     """The lengths that test length generalisation: ``400–500``."""
     shortest, longest = study.task.long_lengths
     return f"{shortest}–{longest}"
+
+
+#: The figures of a study in the order of the report: functions of a study, which return None if there is no data.
+FIGURES: list[Callable[[Study], Figure | None]] = [
+    *(_accuracy, _variation, _stack, _balance, _entropy_gap, _training),
+]
