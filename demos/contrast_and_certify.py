@@ -15,7 +15,7 @@ import numpy as np
 
 from tl_dyck import run_study
 from tl_dyck.intervals import mean
-from tl_dyck.studies import StudyConfig
+from tl_dyck.studies import Measurement, StudyConfig
 
 MEASURES = {
     "certified_share": "certified",
@@ -39,9 +39,8 @@ def main():
 
     rng, found = np.random.default_rng(0), {}
     for weight in options.weights:
-        config = StudyConfig(
-            families=(options.family,), seeds=tuple(range(options.seeds)), n_certified=options.prefixes
-        )
+        measurement = Measurement(n_certified=options.prefixes)
+        config = StudyConfig(families=(options.family,), seeds=tuple(range(options.seeds)), measurement=measurement)
         # all make the same number of steps, so that only the weight differs
         training = replace(config.training, steps=options.steps, min_steps=0, target=None, contrastive_weight=weight)
         found[weight] = run_study(replace(config, training=training), f"{options.out}/weight-{weight:g}").models

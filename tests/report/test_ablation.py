@@ -6,13 +6,14 @@ from dataclasses import replace
 
 from tests.report.pages import read_page
 from tl_dyck.report import write_report
+from tl_dyck.runs.saved import find_models
 from tl_dyck.studies.ablation import AblateConfig, ablate_runs
 
 
 def test_the_report_of_a_study_shows_its_ablation(tiny_study, tmp_path):
     for path in tiny_study.folder.iterdir():
         (tmp_path / path.name).symlink_to(path)
-    runs = [tmp_path / "runs" / "gpt" / f"seed-{seed}" for seed in (0, 1)]
+    runs = [found.folder for found in find_models(tmp_path, {"model": "gpt"})[:2]]
     config = AblateConfig(finetune=None, leave_one_out=None, n=10, n_bootstrap=5)
     ablate_runs(runs, tmp_path / "ablation", config=config, n_jobs=1, progress=False)
     moved = replace(tiny_study, folder=tmp_path)

@@ -23,6 +23,7 @@ from tl_dyck.report import write_report
 from tl_dyck.studies.paper import CLAIMS, VERDICTS, Reproduction, Scale, load_reproduction, reproduce
 from tl_dyck.studies.paper import evidence as evidence_module
 from tl_dyck.studies.paper import run as run_module
+from tl_dyck.studies.paper import scales as scales_module
 from tl_dyck.studies.paper.scales import groups_of
 from tl_dyck.training import TrainConfig
 
@@ -51,7 +52,7 @@ def few_groups(scale: Scale) -> list:
 @pytest.fixture(scope="module")
 def done(tmp_path_factory: pytest.TempPathFactory):
     with pytest.MonkeyPatch.context() as patch:
-        for module in (run_module, evidence_module):
+        for module in (scales_module, evidence_module):
             patch.setattr(module, "groups_of", few_groups)
         patch.setattr(run_module, "CLAIMS", [claim for claim in CLAIMS if claim.name in NAMES])
         yield reproduce(SCALE, tmp_path_factory.mktemp("reproduction"), n_jobs=1, progress=False)
@@ -167,7 +168,8 @@ def test_the_command(done, monkeypatch):
     words = ["reproduce", "--scale", "full", "--out", "there", "--jobs", "3", "--device", "cpu"]
     result = CliRunner(env={"COLUMNS": "80"}).invoke(app, words)
     assert result.exit_code == 0, result.output
-    assert asked == {"scale": "full", "folder": Path("there"), "n_jobs": 3, "device": "cpu"}
+    how = {"n_jobs": 3, "backend": "loky", "address": None, "retry_failed": False}
+    assert asked == {"scale": "full", "folder": Path("there"), "device": "cpu", **how}
     assert result.output.splitlines()[-1] == f"Report: {done.folder / 'reproduce.html'}"
     assert (done.folder / "reproduce.html").exists()
     monkeypatch.undo()

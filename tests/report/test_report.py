@@ -428,7 +428,7 @@ def test_weights_that_are_not_finite_are_said_not_drawn(tiny_study, tmp_path, mo
 
 def test_one_seed_and_no_balance(tiny_study, tmp_path):
     """No pairs, no balance: those figures are left out, the others are there."""
-    few = {name: getattr(tiny_study, name) for name in ("models", "heads", "history")}
+    few = {name: getattr(tiny_study, name) for name in ("models", "heads", "certificates", "history")}
     few = {name: table[(table["family"] == "gpt") & (table["seed"] == 0)] for name, table in few.items()}
     config = replace(tiny_study.config, families=("gpt",), seeds=(0,))
     study = replace(tiny_study, config=config, variation=tiny_study.variation.iloc[:0], **few)

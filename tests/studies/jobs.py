@@ -1,12 +1,8 @@
-"""Four jobs that are many runs, as small as they can be: ``python -m tests.studies.jobs NAME FOLDER LOG``.
-
-Every run that is carried out leaves a line in the log.
-"""
+"""Four jobs that are many runs, as small as they can be."""
 
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -79,6 +75,7 @@ def few_groups(scale: Scale) -> list[Any]:
 
 
 def main(name: str, folder: str, log: str) -> None:
+    """Do a job of three seeds; every run that is carried out leaves the number of its process in the log."""
     place, attribute = STEPS[name]
     step = getattr(place, attribute)
 
@@ -90,7 +87,3 @@ def main(name: str, folder: str, log: str) -> None:
 
     setattr(place, attribute, logged)
     JOBS[name](Path(folder), (0, 1, 2), n_jobs=1, progress=False)
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])

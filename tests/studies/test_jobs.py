@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import signal
-import subprocess
-import sys
+import multiprocessing
 import time
 from pathlib import Path
 from typing import Any
@@ -12,10 +10,8 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from tests.studies.jobs import JOBS, STEPS
+from tests.studies.jobs import JOBS, STEPS, main
 from tl_dyck.runs import FailedRunsError, merge_sweeps, run_sweep, sweep_status
-
-ROOT = Path(__file__).parents[2]
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")  # joblib's pool of workers outlives a call
 
@@ -45,19 +41,24 @@ def counting(monkeypatch: pytest.MonkeyPatch, name: str, fail: int = 0) -> list[
     return calls
 
 
+@pytest.mark.skipif("fork" not in multiprocessing.get_all_start_methods(), reason="needs fork")
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 def test_killed_and_shared(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two processes on one folder; one is killed as soon as anything is done."""
     folder, log = tmp_path / "job", tmp_path / "log"
-    command = [sys.executable, "-m", "tests.studies.jobs", name, str(folder), str(log)]
-    with subprocess.Popen(command, cwd=ROOT) as one, subprocess.Popen(command, cwd=ROOT) as other:
-        deadline = time.monotonic() + 240
-        while not log.exists() and one.poll() is None and other.poll() is None and time.monotonic() < deadline:
-            time.sleep(0.02)
-        first = int(log.read_text().split()[0])
-        assert first in (one.pid, other.pid)
-        killed, left = (one, other) if first == one.pid else (other, one)
-        killed.send_signal(signal.SIGKILL)
-        assert left.wait(240) == 0
+    context = multiprocessing.get_context("fork")
+    processes = [context.Process(target=main, args=(name, str(folder), str(log))) for _ in range(2)]
+    for process in processes:
+        process.start()
+    deadline = time.monotonic() + 240
+    while not log.exists() and any(process.is_alive() for process in processes) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    first = int(log.read_text().split()[0])
+    killed, left = sorted(processes, key=lambda process: process.pid != first)
+    assert killed.pid == first
+    killed.kill()
+    left.join(240)
+    assert left.exitcode == 0
     assert len(log.read_text().split()) in (3, 4)  # nothing twice but what was cut short
     assert sweep_status(folder).counts["done"] == 3
     calls = counting(monkeypatch, name)

@@ -144,6 +144,8 @@ def load_result(folder: str | Path, identity: dict[str, Any] | None = None, devi
         progress = _from_json(saved)
         if progress.status is None:
             raise ValueError("a run without status")
+        if type(saved["identity"]["seed"]) is not int:
+            raise TypeError(f"seed {saved['identity']['seed']!r}")
         result = TrainResult(
             model=load_model(path, device),
             task=DyckTask(**saved["identity"]["task"]),
