@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 from tl_dyck.files import CorruptFileError, sha256
 from tl_dyck.runs import Sweep
+from tl_dyck.runs import store as module
 from tl_dyck.runs.store import Store, describe, point_id, run_id
 
 POINT = point_id("mine", {"x": 1})
@@ -377,3 +378,12 @@ def test_plan_there_and_back(store):
 def test_records_are_private_to_nobody(store):
     store.write_record(RUN, RECORD, took=0.0)
     assert store.path(RUN, ".json").stat().st_mode & 0o044
+
+
+def test_where_there_are_no_locks(store, monkeypatch):
+    """One process still does nothing twice."""
+    monkeypatch.setattr(module, "fcntl", None)
+    with store.claim(RUN) as mine, store.claim(RUN) as again:
+        assert (mine, again) == (True, False)
+    with store.claim(RUN) as mine:
+        assert mine

@@ -19,6 +19,7 @@ does not match (the disk failed, someone edited it) is moved aside, and its run 
 after a power failure, such a run may have to be done again.
 
 Locks need a file system that has them across machines: NFS 4, Lustre mounted with ``flock``, BeeGFS with locks enabled.
+Where the operating system has none (Windows), one command at a time may work on a folder.
 """
 
 from __future__ import annotations
@@ -340,12 +341,13 @@ _guard = threading.Lock()
 
 
 def _lock(folder: Path, run: str) -> bool:
-    if fcntl is None:
-        raise SweepError("sweeps need POSIX file locks, which this operating system does not have (try WSL)")
     mine = (os.getpid(), str(folder), run)
     with _guard:
         if mine in _held:
             return False
+        if fcntl is None:
+            _held[mine] = -1
+            return True
         descriptor = _descriptor(folder)
         try:
             fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, _byte(run))
@@ -371,7 +373,9 @@ def _descriptor(folder: Path) -> int:
 
 def _unlock(folder: Path, run: str) -> None:
     with _guard:
-        fcntl.lockf(_held.pop((os.getpid(), str(folder), run)), fcntl.LOCK_UN, 1, _byte(run))
+        descriptor = _held.pop((os.getpid(), str(folder), run))
+        if fcntl is not None:
+            fcntl.lockf(descriptor, fcntl.LOCK_UN, 1, _byte(run))
 
 
 def _byte(run: str) -> int:
