@@ -35,6 +35,7 @@ def main():
     parser.add_argument("--steps", type=int, default=1000)
     parser.add_argument("--prefixes", type=int, default=8, help="certified per model")
     parser.add_argument("--out", default="results/contrast")
+    parser.add_argument("--jobs", type=int, help="worker processes; by default one per core")
     options = parser.parse_args()
 
     rng, found = np.random.default_rng(0), {}
@@ -43,13 +44,14 @@ def main():
         config = StudyConfig(families=(options.family,), seeds=tuple(range(options.seeds)), measurement=measurement)
         # all make the same number of steps, so that only the weight differs
         training = replace(config.training, steps=options.steps, min_steps=0, target=None, contrastive_weight=weight)
-        found[weight] = run_study(replace(config, training=training), f"{options.out}/weight-{weight:g}").models
+        config, folder = replace(config, training=training), f"{options.out}/weight-{weight:g}"
+        found[weight] = run_study(config, folder, n_jobs=options.jobs).models
 
     print(f"\n{options.family}, {options.seeds} seeds; mean [95 % interval over seeds]\n")
     print("weight   " + "".join(f"{title:>26}" for title in MEASURES.values()))
     rows = {}
     for weight, models in found.items():
-        rows[weight] = {name: mean(models[name], 2000, rng) for name in MEASURES}
+        rows[weight] = {name: mean(models[name].to_numpy(float), 2000, rng) for name in MEASURES}
         cells = [estimate.text(".3f") for estimate in rows[weight].values()]
         print(f"{weight:<9g}" + "".join(f"{cell:>26}" for cell in cells))
 

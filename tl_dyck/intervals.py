@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import final
 
 import numpy as np
+from einops import rearrange, reduce
 from jaxtyping import Float, Int
 
 __all__ = [
@@ -172,7 +173,7 @@ def _tails(level: float) -> tuple[float, float]:
 
 def distances(a: Float[np.ndarray, "a *rest"], b: Float[np.ndarray, "b *rest"]) -> Float[np.ndarray, "a b"]:
     """Squared Frobenius norm of the difference of each pattern of one kind and each of another."""
-    found: np.ndarray = ((a[:, None] - b[None]) ** 2).reshape(len(a), len(b), -1).sum(-1)
+    found: np.ndarray = reduce((a[:, None] - b[None]) ** 2, "a b ... -> a b", "sum")
     return found
 
 
@@ -205,5 +206,5 @@ def mean_over_pairs(
     weights = np.einsum("sa,sb->sab", counts, counts) * (1 - np.eye(n))
     weights /= weights.sum((1, 2), keepdims=True)
     resampled = np.einsum("sab,ab...->s...", weights, distance)
-    interval = np.moveaxis(np.quantile(resampled, _tails(level), axis=0), 0, -1)
+    interval = rearrange(np.quantile(resampled, _tails(level), axis=0), "end ... -> ... end")
     return distance.sum((0, 1)) / (n * (n - 1)), interval if n > 2 else np.full_like(interval, np.nan)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from pathlib import Path
 from typing import Any
@@ -24,12 +25,29 @@ def text_of(cell: Any) -> str:
     return "\n".join(parts)
 
 
-def execute(name: str, folder: Path) -> list[str]:
-    """Run a notebook in a folder; what each code cell put out."""
+def execute_in_jupyter(name: str, folder: Path) -> list[str]:
+    """Run a notebook in a folder, in a kernel of its own; what each code cell put out."""
     notebook = nbformat.read(NOTEBOOKS / name, as_version=4)
     client = nbclient.NotebookClient(notebook, timeout=300, kernel_name="python3")
     client.execute(cwd=str(folder))
     return [text_of(cell) for cell in notebook.cells if cell.cell_type == "code"]
+
+
+def execute(name: str, capsys: pytest.CaptureFixture[str]) -> list[str]:
+    """The same in this process, which has imported TransformerLens already."""
+    names: dict[str, Any] = {"__name__": "__main__"}
+    found = []
+    for cell in nbformat.read(NOTEBOOKS / name, as_version=4).cells:
+        if cell.cell_type != "code":
+            continue
+        tree = ast.parse(cell.source)
+        last = tree.body.pop() if isinstance(tree.body[-1], ast.Expr) else None
+        exec(compile(tree, name, "exec"), names)
+        value = eval(compile(ast.Expression(last.value), name, "eval"), names) if isinstance(last, ast.Expr) else None
+        html = getattr(value, "_repr_html_", lambda: None)()
+        shown = "" if value is None else html or repr(value)
+        found.append("\n".join(part for part in (capsys.readouterr().out, shown) if part))
+    return found
 
 
 @pytest.mark.parametrize("path", sorted(NOTEBOOKS.glob("*.ipynb")), ids=lambda path: path.stem)
@@ -43,8 +61,9 @@ def test_outputs_are_stripped_from_the_file(path: Path) -> None:
 
 
 @pytest.mark.filterwarnings("ignore")  # Jupyter's own
-def test_myopic(tmp_path: Path) -> None:
-    start, same, widget, probes, many, broken, honest, twins = execute("myopic.ipynb", tmp_path)
+def test_myopic(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.chdir(tmp_path)
+    start, same, widget, probes, many, broken, honest, twins = execute("myopic.ipynb", capsys)
     assert "5.0000e-01" in start
     errors = [float(value) for value in re.findall(r"<td>(\d\.\d+e-\d+)</td>", same)]
     assert len(errors) == 4
@@ -68,7 +87,7 @@ def test_myopic(tmp_path: Path) -> None:
 
 @pytest.mark.filterwarnings("ignore")  # Jupyter's own
 def test_which_heads_matter(tmp_path: Path) -> None:
-    _, decoy, frozen, path, tables, answers = execute("which_heads_matter.ipynb", tmp_path)
+    _, decoy, frozen, path, tables, answers = execute_in_jupyter("which_heads_matter.ipynb", tmp_path)
     rows = [re.findall(r"<td>([^<]*)</td>", row) for row in re.findall(r"<tr>(.*?)</tr>", decoy, re.DOTALL)]
     (useful, useless) = [[float(cell) for cell in row] for row in rows if row]
     assert useless == [1.0, 1.0, 0.0, 0.0, 0.0, 0.0]  # head, stack-likeness, and importance exactly 0
@@ -92,8 +111,9 @@ def numbers(table: str) -> list[list[float]]:
 
 
 @pytest.mark.filterwarnings("ignore")  # Jupyter's own
-def test_stack_like(tmp_path: Path) -> None:
-    accuracy, seeds, measured, variation, decoy = execute("stack_like.ipynb", tmp_path)
+def test_stack_like(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.chdir(tmp_path)
+    accuracy, seeds, measured, variation, decoy = execute("stack_like.ipynb", capsys)
     assert all(float(value) > 0.9 for value in re.findall(r"(\d\.\d+)$", accuracy, re.M))
     assert "<iframe" in seeds
     *trained, parser = numbers(measured)
@@ -106,8 +126,11 @@ def test_stack_like(tmp_path: Path) -> None:
 
 
 @pytest.mark.filterwarnings("ignore")  # Jupyter's own
-def test_balance_and_length(tmp_path: Path) -> None:
-    _, table, plain, regularised, piling = execute("balance_and_length.ipynb", tmp_path)
+def test_balance_and_length(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    _, table, plain, regularised, piling = execute("balance_and_length.ipynb", capsys)
     *trained, balanced = numbers(table)
     betas = [row[0] for row in trained]
     assert max(betas[2:]) < min(betas[:2])  # regularisation lowers it, whichever the seed
@@ -121,8 +144,9 @@ def test_balance_and_length(tmp_path: Path) -> None:
 
 
 @pytest.mark.filterwarnings("ignore")  # Jupyter's own
-def test_certify(tmp_path: Path) -> None:
-    accuracy, steps, one, many, hardest = execute("certify.ipynb", tmp_path)
+def test_certify(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.chdir(tmp_path)
+    accuracy, steps, one, many, hardest = execute("certify.ipynb", capsys)
     assert float(re.search(r"any_token=([\d.]+)", accuracy)[1]) > 0.95  # type: ignore[index]
     assert float(re.search(r"logit: (\S+)", steps)[1]) < 1e-4  # type: ignore[index]
     assert re.match(r"[\d,]+ strings", one)

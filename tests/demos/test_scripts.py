@@ -1,43 +1,54 @@
 """Every script in demos/ runs from beginning to end."""
 
-import os
-import subprocess
+from __future__ import annotations
+
+import runpy
 import sys
 from pathlib import Path
 
+import pytest
+
 DEMOS = Path(__file__).parents[2] / "demos"
 
+pytestmark = [
+    pytest.mark.global_rng,  # a HookedTransformer seeds it
+    pytest.mark.filterwarnings("default"),  # scripts set filters of their own
+]
 
-def run(script, *arguments, cwd):
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, str(DEMOS / script), *map(str, arguments)]
-    return subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=300, check=False)
+
+@pytest.fixture
+def run(tmp_path, monkeypatch, capsys):
+    """Run a script in this process, which has imported TransformerLens already; returns what it printed."""
+
+    def go(script, *arguments):
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setattr(sys, "argv", [script, *map(str, arguments)])
+        runpy.run_path(str(DEMOS / script), run_name="__main__")
+        return capsys.readouterr().out
+
+    return go
 
 
-def test_train_and_look(tmp_path):
-    done = run("train_and_look.py", 30, tmp_path / "look.html", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert "AttentionVariation(layer 0" in done.stdout
+def test_train_and_look(run, tmp_path):
+    assert "AttentionVariation(layer 0" in run("train_and_look.py", 30, tmp_path / "look.html")
     page = (tmp_path / "look.html").read_text()
     assert "attention weight" in page
     assert 'src="http' not in page
 
 
-def test_ablate_any_model(tmp_path):
-    done = run("ablate_any_model.py", 150, tmp_path / "path.html", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
+def test_ablate_any_model(run, tmp_path):
+    printed = run("ablate_any_model.py", 150, tmp_path / "path.html")
     for mode in ("zero", "mean", "resample", "uniform-pattern", "gradient"):
-        assert f"HeadImportance({mode}" in done.stdout
-    assert "'L1H" in done.stdout.split("removed, first to last: ")[1]
+        assert f"HeadImportance({mode}" in printed
+    assert "'L1H" in printed.split("removed, first to last: ")[1]
     page = (tmp_path / "path.html").read_text()
     assert "expected gate" in page
     assert 'src="http' not in page
 
 
-def test_contrast_and_certify(tmp_path):
-    options = ("--seeds", 2, "--weights", 0, 1, "--steps", 20, "--prefixes", 2, "--out", tmp_path / "runs")
-    done = run("contrast_and_certify.py", *options, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    lines = [line.split()[0] for line in done.stdout.splitlines() if line[:1].isdigit()]
+def test_contrast_and_certify(run, tmp_path):
+    options = ("--seeds", 2, "--weights", 0, 1, "--steps", 20, "--prefixes", 1, "--out", tmp_path / "runs")
+    printed = run("contrast_and_certify.py", *options, "--jobs", 1)
+    lines = [line.split()[0] for line in printed.splitlines() if line[:1].isdigit()]
     assert lines == ["0", "1"]
-    assert "survive every insertion" in done.stdout
+    assert "survive every insertion" in printed

@@ -61,7 +61,7 @@ def same_but_for_rounding(found, wanted, atol=1e-9):
     weight_decay=st.sampled_from([0.0, 0.1]),
     contrastive_weight=st.sampled_from([0.0, 0.5]),
 )
-@settings(max_examples=15)
+@settings(max_examples=8)
 def test_each_seed_is_the_model_that_it_is_alone(
     tiny, family, seeds, n_heads, act_fn, weight_decay, contrastive_weight
 ):

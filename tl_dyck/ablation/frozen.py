@@ -10,6 +10,7 @@ from typing import Any, final
 import numpy as np
 import pandas as pd
 import torch
+from einops import rearrange
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
@@ -193,7 +194,7 @@ def gradient_importance(
             logits = model.run_with_hooks(tokens, return_type="logits", fwd_hooks=scaling_hooks(xi))
             values = evaluate(metric, logits, tokens, told, differentiable=True)
             (gradient,) = torch.autograd.grad(values.sum(), [xi])
-        sizes.append(gradient.abs().transpose(1, 2).double().cpu())
+        sizes.append(rearrange(gradient.abs(), "layer batch head -> layer head batch").double().cpu())
         baseline.append(values.detach().cpu())
     return HeadImportance(
         mode="gradient", per_example=torch.cat(sizes, -1).numpy(), baseline=torch.cat(baseline).numpy()

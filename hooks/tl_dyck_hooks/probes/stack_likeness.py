@@ -10,6 +10,7 @@ from typing import Any, final
 
 import numpy as np
 import torch
+from einops import rearrange
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
@@ -87,10 +88,11 @@ def stack_likeness(
         raise ValueError("no position of these strings has an unmatched opening bracket before it; give longer strings")
     pattern = attention_patterns(model, data.to(model.cfg.device)).double()
     index = top.clamp_min(0)[None, :, None, :, None].expand(*pattern.shape[:4], 1)
-    on_top = pattern.gather(-1, index)[..., 0].permute(0, 2, 1, 3)  # layer head batch query
+    by_head = "layer batch head query -> layer head batch query"
+    on_top = rearrange(pattern.gather(-1, index)[..., 0], by_head)
     # without positions equal tokens get equal weights, up to rounding: a tie counts for its share
     largest = pattern >= pattern.max(-1, keepdim=True).values * (1 - 1e-5)
-    is_top = (largest.gather(-1, index)[..., 0].double() / largest.sum(-1)).permute(0, 2, 1, 3)
+    is_top = rearrange(largest.gather(-1, index)[..., 0].double() / largest.sum(-1), by_head)
     chance = 1 / torch.arange(1, data.shape[1] + 1, dtype=torch.float64).expand(data.shape)
 
     def mean(values: Float[Tensor, "*any batch query"], where: Bool[Tensor, "batch query"]) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from einops import rearrange
 from jaxtyping import Float, Int
 from torch import Tensor
 
@@ -83,7 +84,7 @@ def _queries_and_keys(
     found: dict[str, Tensor] = {}
 
     def keep(activation: Tensor, hook: Any) -> None:
-        found[hook.name] = activation.double().cpu().flatten(0, 1)
+        found[hook.name] = rearrange(activation.double().cpu(), "string pos ... -> (string pos) ...")
 
     names = [f"blocks.{last}.hook_resid_pre", f"blocks.{last}.attn.hook_q", f"blocks.{last}.attn.hook_k"]
     tokens = _strings(language, model.cfg.n_ctx)

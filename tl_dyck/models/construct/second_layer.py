@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, final
 
 import torch
+from einops import rearrange
 from jaxtyping import Float
 from torch import Tensor
 
@@ -91,8 +92,9 @@ def write_second_layer(block: Any, states: States, to: StackCoordinates) -> floa
     # Unnormalised weights of each query, relative to its largest: LN_C removes the factor
     keys = [*opening.flatten().tolist(), *closing.flatten().tolist(), states.bos]
     relative = (score - score[:, keys].amax(1, keepdim=True)).exp()
-    weight = (relative[:, opening] * relative[:, closing]).sqrt().view(k, deepest - 1, k, deepest)  # of f(t, d)
-    bos = relative[:, states.bos].view(k, deepest - 1)
+    of_queries = "(kind depth) ... -> kind depth ..."  # a query closes a bracket of a kind, at a depth
+    weight = rearrange((relative[:, opening] * relative[:, closing]).sqrt(), of_queries, kind=k)  # of f(t, d)
+    bos = rearrange(relative[:, states.bos], of_queries, kind=k)
     unit, weakest = 0, 1.0
     for depth in range(1, deepest):
         at, at_bos = weight[:, depth - 1], bos[:, depth - 1]  # query's type (, type, depth − 1)

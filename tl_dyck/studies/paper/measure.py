@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, final
 
 import torch
+from einops import rearrange
 from jaxtyping import Float, Int
 from torch import Tensor
 
@@ -185,7 +186,7 @@ def _looks(
             index = place.clamp_min(0)[:, None, :, None].expand(*pattern.shape[:3], 1)
             largest = pattern >= pattern.max(-1, keepdim=True).values * (1 - 1e-5)
             share = largest.gather(-1, index)[..., 0].double() / largest.sum(-1)  # ties share
-            shares.append(share.permute(1, 0, 2)[:, where].mean(-1))
+            shares.append(rearrange(share, "n head pos -> head n pos")[:, where].mean(-1))
         found[name] = torch.stack(shares)
     return found
 
