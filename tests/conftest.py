@@ -46,7 +46,7 @@ install_import_hook(SHAPED, "beartype.beartype")
 # The same examples on every run; HYPOTHESIS_PROFILE=explore looks at others (and so, for longer, do the fuzz scripts).
 # No health check of speed: how fast an example is drawn depends on what else the machine does.
 _common = {"deadline": None, "print_blob": True, "suppress_health_check": [HealthCheck.too_slow]}
-settings.register_profile("same", derandomize=True, database=None, max_examples=50, **_common)
+settings.register_profile("same", derandomize=True, database=None, max_examples=30, **_common)
 settings.register_profile("explore", **_common)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or "same")
 

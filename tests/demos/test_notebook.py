@@ -61,9 +61,8 @@ def test_outputs_are_stripped_from_the_file(path: Path) -> None:
 
 
 @pytest.mark.filterwarnings("ignore")  # Jupyter's own
-def test_myopic(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.chdir(tmp_path)
-    start, same, widget, probes, many, broken, honest, twins = execute("myopic.ipynb", capsys)
+def test_myopic(tmp_path: Path) -> None:
+    start, same, widget, probes, many, broken, honest, twins = execute_in_jupyter("myopic.ipynb", tmp_path)
     assert "5.0000e-01" in start
     errors = [float(value) for value in re.findall(r"<td>(\d\.\d+e-\d+)</td>", same)]
     assert len(errors) == 4

@@ -47,7 +47,7 @@ def test_ablate_any_model(run, tmp_path):
 
 
 def test_contrast_and_certify(run, tmp_path):
-    options = ("--seeds", 2, "--weights", 0, 1, "--steps", 20, "--prefixes", 1, "--out", tmp_path / "runs")
+    options = ("--seeds", 1, "--weights", 0, 1, "--steps", 20, "--prefixes", 1, "--out", tmp_path / "runs")
     printed = run("contrast_and_certify.py", *options, "--jobs", 1)
     lines = [line.split()[0] for line in printed.splitlines() if line[:1].isdigit()]
     assert lines == ["0", "1"]

@@ -51,7 +51,8 @@ def test_killed_and_shared(name: str, tmp_path: Path, monkeypatch: pytest.Monkey
     for process in processes:
         process.start()
     deadline = time.monotonic() + 240
-    while not log.exists() and any(process.is_alive() for process in processes) and time.monotonic() < deadline:
+    log.touch()
+    while not log.read_text() and any(process.is_alive() for process in processes) and time.monotonic() < deadline:
         time.sleep(0.01)
     first = int(log.read_text().split()[0])
     killed, left = sorted(processes, key=lambda process: process.pid != first)
@@ -95,8 +96,8 @@ def test_failures_are_kept_and_tried_again(name: str, tmp_path: Path, monkeypatc
 
 
 def test_a_sweep_goes_on_by_its_name_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What ``tl-dyck sweep resume`` does with the folder of a study or of an ablation."""
-    for name in ("study", "ablation"):
+    """What ``tl-dyck sweep resume`` does with the folder of a study and the like."""
+    for name in ("study", "paper", "ablation"):
         job(name, tmp_path / name)
         sweep = sweep_status(tmp_path / name)
         assert sweep.total == 2

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -418,6 +419,26 @@ def test_everything_is_trained_measured_judged_and_kept(few, folder):
     for name in ("models", "heads", "checkpoints"):
         pd.testing.assert_frame_equal(getattr(loaded.evidence, name), getattr(done.evidence, name))
     assert loaded.scale == TINY
+
+
+def test_models_of_the_layout_before_are_taken_over(few, folder, tmp_path, monkeypatch):
+    """What took hours to train is measured again, not trained again."""
+    done = reproduce(TINY, folder, n_jobs=1, progress=False)
+    for row in done.evidence.models.itertuples():
+        old = tmp_path / "runs" / row.group / f"seed-{row.seed}"
+        shutil.copytree(done.evidence.run_folder(row.group, row.seed), old)
+        (old / "measures.json").rename(old / "reproduce.json")
+        (old / "patterns.safetensors").rename(old / "reproduce.safetensors")
+
+    def fails(runs):
+        raise AssertionError("trained again")
+
+    monkeypatch.setattr("tl_dyck.training.loop.Group", fails)
+    again = reproduce(TINY, tmp_path, n_jobs=1, progress=False)
+    pd.testing.assert_frame_equal(again.evidence.models, done.evidence.models)
+    for name in ("heads", "checkpoints"):
+        pd.testing.assert_frame_equal(getattr(again.evidence, name), getattr(done.evidence, name))
+    assert again.claims["value"].tolist() == pytest.approx(done.claims["value"].tolist(), nan_ok=True)
 
 
 def test_the_variation_is_the_probes_own(few, folder):

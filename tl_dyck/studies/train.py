@@ -185,7 +185,7 @@ def plugged(registry: Registry[Any], name: str, plugs: dict[tuple[str, str], Any
         if key not in plugs:
             raise
         return registry.register(name)(plugs[key])
-    plugs.setdefault(key, found)
+    plugs[key] = found
     return found
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, final
 
@@ -60,7 +60,8 @@ def reproduce(
 
     It is a sweep (`run_sweep`): what is done is kept, several processes may work on one folder, folders of several
     machines can be merged, and a larger scale that measures as closely finds the models of a smaller one. Writes
-    ``claims.json`` and ``claims``, ``models``, ``heads`` and ``checkpoints`` as Parquet tables.
+    ``claims.json`` and ``claims``, ``models``, ``heads`` and ``checkpoints`` as Parquet tables. Models of the layout
+    before there were sweeps, ``runs/<group>/seed-<n>``, are taken over and measured again.
 
     Args:
         scale: a key of `SCALES`, or one of your own.
@@ -78,7 +79,7 @@ def reproduce(
         scale = SCALES[scale]
     path = Path(folder)
     adopt(path, scale)
-    run_sweep(scale.sweep(), path, experiment=paper_experiment(device), **how)
+    run_sweep(scale.sweep(), path, experiment=replace(PAPER, device=device), **how)
     evidence = read_evidence(path, scale)
     done = Reproduction(
         folder=path, scale=scale, claims=judge_all(evidence), evidence=evidence, environment=environment()
@@ -87,9 +88,8 @@ def reproduce(
     return done
 
 
-def paper_experiment(device: str | None = None) -> TrainExperiment:
-    """Train, and measure what the paper's claims are about."""
-    return TrainExperiment(name="paper", device=device, measurement=PaperMeasurement, defaults={})
+#: Train, and measure what the paper's claims are about.
+PAPER = TrainExperiment(name="paper", measurement=PaperMeasurement, defaults={})
 
 
 def adopt(folder: Path, scale: Scale) -> int:
@@ -97,13 +97,13 @@ def adopt(folder: Path, scale: Scale) -> int:
 
     They are measured again. What is copied is what training left, and only if it is of the same run.
     """
-    experiment, adopted = paper_experiment(), 0
+    adopted = 0
     for point, seeds in scale.sweep().points_and_seeds():
-        identity = experiment.identity(point)
+        identity = PAPER.identity(point)
         run = {name: identity[name] for name in ("task", "model", "options")}
         for seed in seeds:
             old = folder / "runs" / point["group"] / f"seed-{seed}"
-            new = Store(folder.resolve()).path(run_id(point_id(experiment.name, identity), seed))
+            new = Store(folder.resolve()).path(run_id(point_id(PAPER.name, identity), seed))
             if not has_result(old) or has_result(new):
                 continue
             load_result(old, {**run, "seed": seed})
