@@ -55,7 +55,7 @@ def test_the_largest_change_is_that_of_some_string_and_of_no_other_larger(
     assert bounded.proved >= largest - 1e-12 * scale
 
 
-@pytest.mark.parametrize("readout", READOUTS, ids=str)
+@pytest.mark.parametrize("readout", READOUTS[::2], ids=str)
 def test_the_largest_change_is_exact(readout: dict[str, object]) -> None:
     rnn = random_rnn(0, n_heads=2, state="depth", bos_token=6, **readout)
     space = PerturbationSpace([(InsertMatchedPairs(LANGUAGE), 2)])

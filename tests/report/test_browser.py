@@ -56,8 +56,7 @@ def page(browser: Any, reports: dict[str, Path]) -> Iterator[Any]:
     seen.context.close()
 
 
-@pytest.mark.parametrize("name", ["tiny", "evil"])
-@pytest.mark.parametrize(("width", "scheme"), [(400, "dark"), (1600, "light")])
+@pytest.mark.parametrize(("name", "width", "scheme"), [("tiny", 1600, "light"), ("evil", 400, "dark")])
 def test_no_errors_no_requests_no_sideways_scrolling(visit, reports, name, width, scheme):
     seen = visit(name, width, scheme)
     page = seen.page
