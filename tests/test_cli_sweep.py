@@ -51,6 +51,12 @@ def test_dry_run(file, tmp_path, monkeypatch):
     assert {path.name for path in tmp_path.iterdir()} == {"mine.yaml"}
 
 
+def test_dry_run_counts_the_seeds_of_every_point(tmp_path):
+    file = tmp_path / "mine.yaml"
+    file.write_text("experiment: toy\nseeds: 3\nlist: [{x: 0, y: a}, {x: 1, y: a, seeds: 5}]\n")
+    assert "2 points × 3 to 5 seeds = 8 runs of 'toy'" in flat(call("sweep", file, "--dry-run").output)
+
+
 def test_run_status_resume_results(file, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     said = one_job(file)

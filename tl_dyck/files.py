@@ -9,13 +9,14 @@ import contextlib
 import errno
 import hashlib
 import json
+import math
 import os
 import platform
 import shutil
 import stat
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -32,6 +33,7 @@ __all__ = [
     "MissingFileError",
     "copy_file",
     "ensure_folder",
+    "finite_rows",
     "one_line",
     "read_json",
     "read_regular",
@@ -41,10 +43,11 @@ __all__ = [
     "read_text",
     "remove_abandoned",
     "remove_leftovers",
+    "sealed",
     "sha256",
     "write_bytes",
     "write_json",
-    "write_sealed",
+    "write_tables",
     "write_tensors",
 ]
 
@@ -163,6 +166,20 @@ def read_table(path: str | Path) -> pd.DataFrame:
         return file.read().to_pandas()
     except (pa.ArrowException, OSError, ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
         raise CorruptFileError(f"{str(path)!r} is not a Parquet file: {one_line(error)}") from error
+
+
+def write_tables(folder: str | Path, tables: Mapping[str, pd.DataFrame]) -> None:
+    """Write tables as Parquet files of their names, each atomically."""
+    for name, table in tables.items():
+        write_bytes(Path(folder) / f"{name}.parquet", table.to_parquet(index=False))
+
+
+def finite_rows(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Rows as JSON values: None for NaN and infinities, of which a model that diverged has many."""
+    return [
+        {name: None if isinstance(value, float) and not math.isfinite(value) else value for name, value in row.items()}
+        for row in rows
+    ]
 
 
 def ensure_folder(folder: str | Path) -> Path:
@@ -288,32 +305,30 @@ def read_json(path: str | Path, most: int = LARGEST_JSON) -> Any:
         raise CorruptFileError(f"{str(path)!r} is not valid JSON: {one_line(error)}") from error
 
 
-def write_sealed(path: str | Path, values: Mapping[str, Any]) -> None:
-    """Write a JSON object with a digest of its content and of the folder that it is written for."""
-    path = Path(path)
-    write_json(path, {**values, "digest": _seal(path, values)})
+def sealed(values: Mapping[str, Any], of: str) -> bytes:
+    """A JSON object with a digest of its content and of the run it is of, so that neither can be exchanged."""
+    return json.dumps({**values, "digest": _digest(values, of)}, allow_nan=False).encode()
 
 
-def read_sealed(path: str | Path) -> dict[str, Any]:
-    """Read what `write_sealed` wrote.
+def read_sealed(path: str | Path, of: str) -> dict[str, Any]:
+    """Read a file that holds what `sealed` made.
 
     Raises:
-        CorruptFileError: missing, altered, or of another folder.
+        CorruptFileError: it is missing, truncated, altered, or of another run.
     """
-    path = Path(path)
     saved = read_json(path)
     digest = saved.pop("digest", None) if isinstance(saved, dict) else None
     try:
-        sound = digest is not None and digest == _seal(path, saved)
+        sound = digest is not None and digest == _digest(saved, of)
     except (ValueError, RecursionError):  # NaN, infinities, absurd nesting
         sound = False
     if not sound:
-        raise CorruptFileError(f"{str(path)!r} was altered, or copied from elsewhere")
+        raise CorruptFileError(f"{str(path)!r} is truncated, altered or of another run: its digest does not match")
     return saved  # type: ignore[no-any-return]
 
 
-def _seal(path: Path, values: Mapping[str, Any]) -> str:
-    return sha256({"folder": path.parent.name, "values": dict(values)})
+def _digest(values: Mapping[str, Any], of: str) -> str:
+    return sha256({"run": of, "record": dict(values)})
 
 
 def write_tensors(path: str | Path, tensors: Mapping[str, torch.Tensor]) -> str:

@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from joblib import cpu_count
 
-__all__ = ["check_device", "cpu_name", "environment", "one_thread"]
+__all__ = ["check_device", "cpu_name", "default_jobs", "environment", "one_thread"]
 
 
 def environment() -> dict[str, Any]:
@@ -59,6 +60,16 @@ def check_device(name: str | None) -> str | None:
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise ValueError(f"device {name!r} cannot be used: {reason}; name another, such as cpu or cuda") from error
     return name
+
+
+def default_jobs(device: str | torch.device | None) -> int:
+    """Worker processes, where nobody says how many: one per core on the CPU, one on a GPU, which all would share.
+
+    Args:
+        device: of the models; None for TransformerLens' default, a GPU if there is one.
+    """
+    on_gpu = torch.cuda.is_available() if device is None else str(device).startswith("cuda")
+    return 1 if on_gpu else cpu_count()
 
 
 @contextmanager

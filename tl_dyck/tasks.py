@@ -14,7 +14,7 @@ from tl_dyck.language import DyckDistribution, DyckLanguage
 from tl_dyck.language.dyck import check_integer, check_mode
 from tl_dyck.registry import Registry
 
-__all__ = ["ClosingAccuracy", "DyckTask", "LanguageModel", "list_tasks", "load_task", "tasks"]
+__all__ = ["ClosingAccuracy", "DyckTask", "LanguageModel", "complete_strings", "list_tasks", "load_task", "tasks"]
 
 
 @runtime_checkable
@@ -205,6 +205,13 @@ class DyckTask:
                 strings = self.distribution.sample(len(rows), length, mode=mode, generator=generator)
             tokens[rows, 1 : length + 1] = strings
         return tokens
+
+
+def complete_strings(language: DyckLanguage) -> DyckTask:
+    """A task of a language's complete strings: for a model that does not say what it was trained on."""
+    return DyckTask(
+        name="complete strings", n_types=language.n_types, max_depth=language.max_depth, brackets=language.alphabet
+    )
 
 
 tasks: Registry[DyckTask] = Registry("task", "tl_dyck.tasks", DyckTask)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 
 import pandas as pd
 import pytest
@@ -16,7 +17,7 @@ from tl_dyck.runs import FailedRunsError, sweep_status
 from tl_dyck.runs.saved import find_models
 from tl_dyck.studies import heads
 from tl_dyck.studies.ablation import AblateConfig, ablate_runs, load_ablation
-from tl_dyck.tasks import load_task
+from tl_dyck.tasks import list_tasks, load_task
 
 
 def same(a: pd.DataFrame, b: pd.DataFrame) -> None:
@@ -96,6 +97,19 @@ def test_a_model_alone(tmp_path):
         )
     with pytest.raises(ValueError, match="named twice"):
         ablate_runs([tmp_path / "mine"] * 2, tmp_path / "d", config=config, n_jobs=1)
+
+
+def test_a_task_that_is_not_what_its_name_stands_for(tmp_path):
+    """A registered task with another q, and one that nobody registered, are sent whole."""
+    save_model(build_model(get_config("gpt", "dyck-2-4", n_heads=2, d_model=8)), tmp_path / "mine")
+    config = AblateConfig(finetune=None, leave_one_out=None, n=6, n_bootstrap=5)
+    usual = load_task("dyck-2-4")
+    found = {}
+    for name, task in (("usual", usual), ("q", replace(usual, q=0.9)), ("own", replace(usual, name="own", q=0.9))):
+        ablation = ablate_runs([tmp_path / "mine"], tmp_path / name, task=task, config=config, n_jobs=1, progress=False)
+        found[name] = ablation.comparison.heads["zero"].tolist()
+    assert found["usual"] != found["q"] == found["own"]
+    assert "own" not in list_tasks()
 
 
 def test_what_was_measured_otherwise_is_another_run(tmp_path):

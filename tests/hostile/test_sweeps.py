@@ -14,8 +14,9 @@ import pytest
 
 from tests.hostile.conftest import POINT, RECORD, RUN
 from tests.hostile.tools import JUNK, alter, nest, refusal
+from tl_dyck.files import sealed
 from tl_dyck.runs import Sweep, SweepError, load_results, load_sweep, merge_sweeps, sweep_status
-from tl_dyck.runs.store import Store, _sealed, run_id
+from tl_dyck.runs.store import Store, run_id
 
 Make = Callable[[str], Path]
 
@@ -128,13 +129,13 @@ def test_plans_that_are_none(original: Make, junk: str):
 RECORDS: dict[str, Any] = {
     **JUNK,
     "no digest": json.dumps(RECORD).encode(),
-    "of another run": _sealed(run_id(POINT, 1), RECORD),
-    "of another run, sealed": _sealed(RUN, {**RECORD, "seed": 5}),
-    "metrics that are a list": _sealed(RUN, {**RECORD, "metrics": []}),
-    "seconds that are a text": _sealed(RUN, {**RECORD, "seconds": "1"}),
-    "a metric with the name of a column": _sealed(RUN, {**RECORD, "metrics": {"host": 1}}),
-    "no environment": _sealed(RUN, {**RECORD, "environment": 1}),
-    "NaN": _sealed(RUN, RECORD).replace(b"0.5", b"NaN"),
+    "of another run": sealed(RECORD, run_id(POINT, 1)),
+    "of another run, sealed": sealed({**RECORD, "seed": 5}, RUN),
+    "metrics that are a list": sealed({**RECORD, "metrics": []}, RUN),
+    "seconds that are a text": sealed({**RECORD, "seconds": "1"}, RUN),
+    "a metric with the name of a column": sealed({**RECORD, "metrics": {"host": 1}}, RUN),
+    "no environment": sealed({**RECORD, "environment": 1}, RUN),
+    "NaN": sealed(RECORD, RUN).replace(b"0.5", b"NaN"),
 }
 
 

@@ -16,8 +16,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from joblib import cpu_count
 
 from tests.runs import toys
+from tl_dyck.machine import default_jobs
 from tl_dyck.registry import UnknownNameError
 from tl_dyck.runs import SweepError, SweepReport, load_results, run_sweep, sweep_status
 from tl_dyck.runs import execute as module
@@ -165,6 +168,27 @@ def test_bad_options(sweep, folder, options, message):
     with pytest.raises(SweepError, match=message):
         go(sweep, folder, **options)
     assert not folder.exists()
+
+
+@pytest.mark.parametrize(
+    ("device", "given", "wanted"),
+    [("cpu", None, cpu_count()), ("cuda:1", None, 1), ("cuda", 3, 3), (None, None, cpu_count())],
+)
+def test_models_on_a_gpu_share_one_process(sweep, folder, monkeypatch, device, given, wanted):
+    """Unless the user says how many; without a GPU, models without a device are on the CPU."""
+    asked = []
+
+    def workers(backend, n_jobs, address):
+        asked.append(n_jobs)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(module, "open_workers", workers)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(KeyboardInterrupt):
+        go(sweep, folder, toys.OnDevice(), device=device, n_jobs=given)
+    assert asked == [wanted]
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    assert default_jobs(None) == 1
 
 
 def test_other_sweep_of_another_version_is_left_alone(sweep, folder):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from tl_dyck.files import CorruptFileError
@@ -21,6 +23,18 @@ def test_below_a_folder(tmp_path):
     assert [model.name for model in find_models(tmp_path / "mine" / "gpt")] == ["seed-9", "seed-10"]
     (alone,) = find_models(tmp_path / "mine" / "gpt" / "seed-9")
     assert (alone.folder, alone.name) == (tmp_path / "mine" / "gpt" / "seed-9", "gpt-seed-9")
+
+
+def test_by_a_short_path(tmp_path, tiny_study, monkeypatch):
+    """From inside of a folder, beside a record of a run or beside any other JSON file of its name."""
+    save_model(build_model(get_config("gpt", "dyck-2-4", d_model=8)), tmp_path / "mine")
+    (tmp_path / "mine.json").write_text("{}")
+    monkeypatch.chdir(tmp_path)
+    assert [model.folder for model in find_models("mine")] == [Path("mine")]
+    run = tiny_study.run_folder(tiny_study.config.families[0], tiny_study.config.seeds[0])
+    monkeypatch.chdir(run.parent)
+    name = f"{tiny_study.config.families[0]}-seed-{tiny_study.config.seeds[0]}"
+    assert [(model.folder, model.name) for model in find_models(run.name)] == [(Path(run.name), name)]
 
 
 def test_of_a_study(tiny_study):

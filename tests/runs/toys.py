@@ -8,6 +8,7 @@ import signal
 import time
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,19 @@ def noted(log: str | Path) -> list[str]:
 def expected(x: int, seed: int) -> dict[str, Any]:
     """What `count` returns."""
     return {"score": 10 * x + seed / 7, "even": x % 2 == 0, "name": f"x{x}"}
+
+
+@dataclass(frozen=True)
+class OnDevice:
+    """An experiment whose models are somewhere."""
+
+    device: str | None = None
+
+    def identity(self, point: Point) -> Point:
+        return point
+
+    def run(self, point: Point, seed: int, folder: Path) -> dict[str, Any]:
+        return {"device": str(self.device)}
 
 
 def count(point: Point, seed: int, folder: Path) -> dict[str, Any]:

@@ -157,12 +157,9 @@ def _title(title: str, rest: str) -> None:
 
 def _task(folder: Path, model: DyckTransformer) -> DyckTask:
     """The task that a run was trained on; for a model alone, complete strings of its language."""
-    from tl_dyck.tasks import DyckTask
+    from tl_dyck.tasks import complete_strings
     from tl_dyck.training import load_result
 
     if (folder / "result.json").exists():
         return load_result(folder, device="cpu").task
-    language = model.cfg.language
-    return DyckTask(
-        name="complete strings", n_types=language.n_types, max_depth=language.max_depth, brackets=language.alphabet
-    )
+    return complete_strings(model.cfg.language)

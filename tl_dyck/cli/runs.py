@@ -12,7 +12,7 @@ import typer
 import typer.core
 from rich.text import Text
 
-from tl_dyck.cli.options import Address, Backend, RetryFailed, names, usable_device
+from tl_dyck.cli.options import Address, Backend, Jobs, RetryFailed, names, usable_device
 from tl_dyck.cli.terminal import console, say_note, say_path, table
 
 if TYPE_CHECKING:
@@ -45,7 +45,6 @@ sweep_app = typer.Typer(
 )
 
 _Folder = Annotated[Path, typer.Argument(metavar="FOLDER", help="Of a sweep.", show_default=False)]
-_Jobs = Annotated[int | None, typer.Option(min=1, metavar="N", help="Worker processes. \\[default: one per core]")]
 _Device = Annotated[str | None, typer.Option(metavar="NAME", help='"cpu", "cuda", … for experiments with models.')]
 _Wandb = Annotated[
     str | None, typer.Option(metavar="PROJECT", help="Send results to this project of Weights & Biases too.")
@@ -56,7 +55,7 @@ def _carry_out(
     load: Callable[[], Any],
     folder: Path,
     *,
-    jobs: _Jobs = None,
+    jobs: Jobs = None,
     backend: Backend = "loky",
     address: Address = None,
     retry_failed: RetryFailed = False,
@@ -150,13 +149,8 @@ def _say_plan(sweep: Sweep) -> None:
     from tl_dyck.runs.experiments import as_experiment
 
     check_points(sweep, *as_experiment(sweep.experiment))
-    n_seeds = len(sweep.all_seeds)
     out = console()
-    out.print(
-        Text(
-            f"{sweep.n_points:,} points × {n_seeds:,} seeds = {sweep.n_points * n_seeds:,} runs of {sweep.experiment!r}"
-        )
-    )
+    out.print(Text(f"{sweep.size} of {sweep.experiment!r}"))
     rows = table("parameter", "values")
     for name, value in sweep.common.items():
         rows.add_row(Text(name), Text(str(value)))

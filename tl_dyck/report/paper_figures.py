@@ -243,7 +243,7 @@ def _checkpoints(done: Reproduction) -> Figure | None:
         series.append(
             Series(
                 name=name,
-                x=run["loss"] - run["floor"],
+                x=run["loss"] - run["entropy_floor"],
                 y=run["beta"],
                 color=COLORS[index % len(COLORS)],
                 symbol=SYMBOLS[index % len(SYMBOLS)],

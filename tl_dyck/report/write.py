@@ -52,7 +52,6 @@ def write_report(
     Raises:
         TypeError: there is no page of such results.
         CorruptFileError: a saved attention pattern is missing or damaged, or the folder holds no sweep any more.
-        UnknownNameError: a study's task is not registered here.
         OSError: the file cannot be written.
     """
     found = _PAGES.get(type(results))

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypedDict, final
 
+from tl_dyck.machine import default_jobs
 from tl_dyck.runs.backends import BACKENDS, Workers, open_workers
 from tl_dyck.runs.experiments import Experiment, PackedExperiment, as_experiment
 from tl_dyck.runs.progress import SweepProgress
@@ -86,8 +87,8 @@ def run_sweep(
         folder: where everything is kept; with more than one machine, one that all of them see.
         experiment: what to do at each point, instead of what the sweep names: a registered name, a function
             ``(point, seed, folder) -> metrics``, or an `Experiment`.
-        n_jobs: worker processes of one torch thread each; None for one per core, or for all of a cluster. With 1, runs
-            are done in this process.
+        n_jobs: worker processes of one torch thread each; None for one per core (for one, if the experiment's models
+            are on a GPU), or for all of a cluster. With 1, runs are done in this process.
         backend: "loky" for worker processes on this machine; "dask" or "ray" for a cluster.
         address: of the cluster's scheduler; None for one that is made here.
         retry_failed: whether to try runs again that failed before.
@@ -114,6 +115,8 @@ def run_sweep(
     if n_jobs is not None and n_jobs < 1:
         raise SweepError(f"n_jobs must be at least 1, or None for as many as there are cores, not {n_jobs}")
     name, what = as_experiment(experiment or sweep.experiment, device)
+    if n_jobs is None and backend == "loky" and hasattr(what, "device"):
+        n_jobs = default_jobs(what.device)
     points = check_points(sweep, name, what)
     sweep = replace(sweep, experiment=name)
     store = Store.create(folder, sweep, tuple(points))

@@ -58,9 +58,11 @@ def find_models(folder: str | Path, only: Mapping[str, str] | None = None) -> li
     while any(part[:common] != parts[0][:common] for part in parts):
         common -= 1
     if len(found) == 1:
-        record = path.with_suffix(".json")
-        if record.is_file() and (path.parents[2] / "sweep.json").exists():
-            return [model for model in _of_sweep(path.parents[2], {}) if model.folder.name == path.name]
+        run = path.resolve()
+        sweep = run.parent.parent.parent  # of the root, itself
+        if run.with_suffix(".json").is_file() and (sweep / "sweep.json").exists():
+            named = {model.folder.name: model.name for model in _of_sweep(sweep, {})}
+            return [SavedModel(path, named[run.name])] if run.name in named else []
         common = max(0, len(parts[0]) - 2)
     return [SavedModel(place, "-".join(part[common:])) for place, part in zip(found, parts, strict=True)]
 

@@ -81,8 +81,8 @@ class Sweep:
         object.__setattr__(self, "list", items)
         if self.n_points > _MAX_POINTS or self.n_runs > _MAX_RUNS:
             raise SweepError(
-                f"{self.n_points:,} points × {len(self.all_seeds):,} seeds = {self.n_runs:,} runs are too many for one "
-                f"sweep (at most {_MAX_POINTS:,} points and {_MAX_RUNS:,} runs): make several of it"
+                f"{self.size} are too many for one sweep (at most {_MAX_POINTS:,} points and {_MAX_RUNS:,} runs): "
+                "make several of it"
             )
 
     @property
@@ -101,6 +101,13 @@ class Sweep:
         """Number of configurations with their seeds."""
         in_grid = math.prod(len(values) for values in self.grid.values())
         return in_grid * sum(len(item.get("seeds", self.all_seeds)) for item in self.list or ({},))
+
+    @property
+    def size(self) -> str:
+        """Points, seeds and runs, in words; for seeds that differ from point to point, their range."""
+        each = sorted({len(item.get("seeds", self.all_seeds)) for item in self.list or ({},)})
+        seeds = f"{each[0]:,}" if len(each) == 1 else f"{each[0]:,} to {each[-1]:,}"
+        return f"{self.n_points:,} points × {seeds} seeds = {self.n_runs:,} runs"
 
     @property
     def axes(self) -> tuple[str, ...]:

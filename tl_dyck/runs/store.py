@@ -27,7 +27,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import hashlib
-import json
 import os
 import shutil
 import threading
@@ -37,7 +36,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
 
-from tl_dyck.files import CorruptFileError, ensure_folder, read_json, remove_abandoned, sha256, write_bytes, write_json
+from tl_dyck.files import (
+    CorruptFileError,
+    ensure_folder,
+    read_json,
+    read_sealed,
+    remove_abandoned,
+    sealed,
+    sha256,
+    write_bytes,
+    write_json,
+)
 from tl_dyck.runs.spec import Point, Sweep, SweepError
 
 try:
@@ -200,14 +209,14 @@ class Store:
 
     def write_record(self, run: str, record: Mapping[str, Any], *, took: float) -> None:
         """Write what came of a run; from then on it is done. The failure before it, if any, is forgotten."""
-        write_bytes(self.path(run, ".json"), _sealed(run, record), flush=took > _FLUSH)
+        write_bytes(self.path(run, ".json"), sealed(record, run), flush=took > _FLUSH)
         if self.has_failed(run):
             self.path(run, ".failed.json").unlink(missing_ok=True)
 
     def write_failure(self, run: str, record: Mapping[str, Any], error: str, trace: str, *, took: float) -> None:
         """Write down that a run raised."""
         self.path(run).parent.mkdir(parents=True, exist_ok=True)
-        data = _sealed(run, {**record, "error": error, "traceback": trace})
+        data = sealed({**record, "error": error, "traceback": trace}, run)
         write_bytes(self.path(run, ".failed.json"), data, flush=took > _FLUSH)
 
     def forget_failure(self, run: str) -> None:
@@ -224,17 +233,11 @@ class Store:
         Raises:
             CorruptFileError: truncated, altered, or of another run.
         """
-        saved = read_json(path)
         run = path.name.split(".")[0]
-        try:
-            sound = isinstance(saved, dict) and saved.pop("digest", None) == sha256({"run": run, "record": saved})
-        except (ValueError, RecursionError):  # NaN, infinities, absurd nesting
-            sound = False
-        if not sound:
-            raise CorruptFileError(f"{str(path)!r} is truncated or was altered: its digest does not match")
+        saved = read_sealed(path, run)
         if not _is_record(saved, run):
             raise CorruptFileError(f"{str(path)!r} is not the record of a run as this version writes them")
-        return dict(saved)
+        return saved
 
     def ended(self, run: str, *, aside: bool = False) -> str:
         """What came of a run: "done", "failed", or "" if there is no record of it that can be read.
@@ -300,11 +303,6 @@ def _statuses(shelf: str) -> dict[str, tuple[str, os.DirEntry[str]]]:
         if run not in found or status == "done" or found[run][0] == "started":
             found[run] = (status, entry)
     return found
-
-
-def _sealed(run: str, record: Mapping[str, Any]) -> bytes:
-    """A record as JSON, with the digest of its content and of whose it is."""
-    return json.dumps({**record, "digest": sha256({"run": run, "record": dict(record)})}, allow_nan=False).encode()
 
 
 def _is_record(saved: dict[str, Any], run: str) -> bool:

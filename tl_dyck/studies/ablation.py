@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
@@ -14,13 +13,13 @@ from typing_extensions import Unpack
 
 from tl_dyck.ablation.compare import Answer, ImportanceComparison, compare_importance
 from tl_dyck.ablation.tuning import FinetuneConfig
-from tl_dyck.files import CorruptFileError, read_json, read_table, write_json
+from tl_dyck.files import CorruptFileError, finite_rows, read_json, read_table, write_json, write_tables
 from tl_dyck.runs import RunOptions, Sweep, run_sweep
 from tl_dyck.runs.results import load_runs, said_how_to_repeat
 from tl_dyck.runs.saved import find_models
-from tl_dyck.studies.heads import HeadsExperiment, HeadsMeasurement, write_table
+from tl_dyck.studies.heads import HeadsExperiment, HeadsMeasurement
 from tl_dyck.studies.train import parameters_of
-from tl_dyck.tasks import DyckTask, load_task, tasks
+from tl_dyck.tasks import DyckTask, load_task
 from tl_dyck.training import TrainConfig
 
 __all__ = ["AblateConfig", "Ablation", "ablate_runs", "load_ablation", "run_experiment"]
@@ -123,14 +122,11 @@ def ablate_runs(
     if len({found.folder.resolve() for found in saved}) < len(saved):
         raise ValueError("a model is named twice")
     common = parameters_of("measure", config.measurement)
-    plugs: dict[tuple[str, str], Any] = {}
     if task is not None:
-        task = load_task(task) if isinstance(task, str) else task
-        plugs[tasks.kind, task.name] = task
-        common["task"] = task.name
+        common |= parameters_of("task", load_task(task) if isinstance(task, str) else task)
     points = [{"called": found.name, "saved": found.folder.as_posix()} for found in saved]
     sweep = Sweep(list=points, common=common, seeds=(config.seed,), experiment="heads")
-    run_sweep(sweep, out, experiment=HeadsExperiment(device=device, plugs=plugs), **how)
+    run_sweep(sweep, out, experiment=HeadsExperiment(device=device), **how)
     return _collect(Path(out), [Path(folder).as_posix() for folder in folders], config)
 
 
@@ -229,9 +225,8 @@ def _collect(target: Path, sources: list[str], config: AblateConfig) -> Ablation
         trajectories=pd.concat(tables["trajectories"], ignore_index=True) if tables["trajectories"] else empty,
         paths=pd.concat(tables["paths"], ignore_index=True) if tables["paths"] else empty,
     )
-    named = {"models": found.models, "heads": comparison.heads, "correlations": comparison.correlations}
-    for name, table in {**named, "trajectories": found.trajectories, "paths": found.paths}.items():
-        write_table(target / f"{name}.parquet", table)
+    compared = {"models": found.models, "heads": comparison.heads, "correlations": comparison.correlations}
+    write_tables(target, {**compared, "trajectories": found.trajectories, "paths": found.paths})
     write_json(
         target / "ablation.json",
         {
@@ -240,21 +235,11 @@ def _collect(target: Path, sources: list[str], config: AblateConfig) -> Ablation
             "config": found.config,
             "versions": found.versions,
             "level": comparison.level,
-            "models": _rows(found.models),
-            "heads": _rows(comparison.heads),
-            "correlations": _rows(comparison.correlations),
+            **{name: finite_rows(table.to_dict("records")) for name, table in compared.items()},
             "answers": [asdict(answer) for answer in found.answers],
         },
     )
     return found
-
-
-def _rows(table: pd.DataFrame) -> list[dict[str, Any]]:
-    """As JSON values: None for NaN."""
-    return [
-        {key: None if isinstance(value, float) and not math.isfinite(value) else value for key, value in row.items()}
-        for row in table.to_dict("records")
-    ]
 
 
 def _called(row: Mapping[str, Any]) -> str:

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, final
 
-import pandas as pd
-
 from tl_dyck.ablation.measure import measure_heads
 from tl_dyck.ablation.tuning import FinetuneConfig
-from tl_dyck.files import write_bytes
+from tl_dyck.files import write_tables
 from tl_dyck.models import DyckTransformer, load_model
 from tl_dyck.models.digest import weights_digest
 from tl_dyck.runs.spec import Point, SweepError
 from tl_dyck.studies.train import TrainExperiment, nested, plugged
-from tl_dyck.tasks import DyckTask, tasks
+from tl_dyck.tasks import DyckTask, complete_strings, tasks
 from tl_dyck.training import TrainResult, load_result
 
-__all__ = ["HeadsExperiment", "HeadsMeasurement", "write_table"]
+__all__ = ["HeadsExperiment", "HeadsMeasurement"]
 
 
 @final
@@ -71,8 +68,7 @@ class HeadsMeasurement:
         tables = {"heads": heads}
         if swept is not None:
             tables |= {"trajectories": swept.trajectories, "paths": swept.path}
-        for name, table in tables.items():
-            write_table(folder / f"{name}.parquet", table)
+        write_tables(folder, tables)
         cfg = model.cfg
         size = f"{cfg.n_layers} layer{'s' * (cfg.n_layers > 1)} × {cfg.n_heads} head{'s' * (cfg.n_heads > 1)}"
         return {
@@ -88,8 +84,8 @@ class HeadsExperiment:
     """Measure the heads of a model: one that is saved, or one that is trained first.
 
     Parameters of a point: those of `TrainExperiment`, with ``measure.<field>`` of `HeadsMeasurement`; or, for a saved
-    model, ``saved`` (where it is), ``called`` (in tables), ``task`` (a name; that of the run if it is left out), and
-    ``measure.<field>``.
+    model, ``saved`` (where it is), ``called`` (in tables), ``task`` (a name) or ``task.<field>`` of a whole `DyckTask`
+    (that of the run if both are left out), and ``measure.<field>``.
 
     Metrics: those of `HeadsMeasurement`, and accuracy (None if not known).
 
@@ -143,29 +139,18 @@ class HeadsExperiment:
         self._trained.run_together(point, folders, ended)
 
     def _saved(self, point: Point) -> tuple[DyckTransformer, DyckTask, HeadsMeasurement, float | None]:
-        wanted = {name: value for name, value in point.items() if name.startswith("measure.")}
-        for name in point.keys() - wanted.keys() - {"saved", "called", "task"}:
+        parts = nested({name: value for name, value in point.items() if "." in name})
+        for name in {*parts, *(name for name in point if "." not in name)} - {"saved", "called", "task", "measure"}:
             raise SweepError(f"unknown parameter {name!r} of a saved model")
-        measurement = HeadsMeasurement(**nested(wanted)["measure"])
+        try:
+            measurement, fields = HeadsMeasurement(**parts.get("measure", {})), parts.get("task", {})
+            named = plugged(tasks, point["task"], self.plugs) if "task" in point else None
+            task = replace(named, **fields) if named else DyckTask(**fields) if fields else None
+        except TypeError as error:
+            raise SweepError(f"{error}; the point is {point}") from error
         run = Path(point["saved"])
-        model, task, accuracy = load_model(run, device=self.device), None, None
         if (run / "result.json").exists():
             result = load_result(run, device=self.device)
-            task, accuracy = result.task, result.accuracy.any_token
-        if "task" in point:
-            task = plugged(tasks, point["task"], self.plugs)
-        return model, task or _complete(model.cfg.language), measurement, accuracy
-
-
-def _complete(language: Any) -> DyckTask:
-    """Complete strings of a language, for a model that does not say what it was trained on."""
-    return DyckTask(
-        name="complete strings", n_types=language.n_types, max_depth=language.max_depth, brackets=language.alphabet
-    )
-
-
-def write_table(path: Path, table: pd.DataFrame) -> None:
-    """Write a table as Parquet."""
-    buffer = io.BytesIO()
-    table.to_parquet(buffer, index=False)
-    write_bytes(path, buffer.getvalue())
+            return result.model, task or result.task, measurement, result.accuracy.any_token
+        model = load_model(run, device=self.device)
+        return model, task or complete_strings(model.cfg.language), measurement, None

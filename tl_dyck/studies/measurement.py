@@ -2,28 +2,35 @@
 
 from __future__ import annotations
 
-import math
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, final
+from typing import Any, Protocol, final
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from tl_dyck.certify import certify_dyck
-from tl_dyck.files import read_sealed, write_sealed, write_tensors
+from tl_dyck.files import finite_rows, read_sealed, sealed, write_bytes, write_tensors
 from tl_dyck.models import DyckTransformer
 from tl_dyck.probes import balance_violation, stack_likeness
 from tl_dyck.tasks import DyckTask
 from tl_dyck.training import TrainResult, lean_logits
 
-__all__ = ["MEASURES", "Measurement", "attention_on", "check_counts", "cross_entropy", "has_balance", "read_measures"]
+__all__ = [
+    "Measurement",
+    "attention_on",
+    "behaviour",
+    "check_counts",
+    "cross_entropy",
+    "has_balance",
+    "read_measures",
+    "write_measures",
+]
 
-#: Rows below a run, which its record has no place for: one for each head, one for each certificate.
-MEASURES = "measures.json"
-
+_MEASURES = "measures.json"
 _PATTERNS, _CERTIFICATE = "patterns.safetensors", "certificate.safetensors"
 
 _SECONDS = 10.0
@@ -72,36 +79,20 @@ class Measurement:
             certified_share, falsified_share, logit_change.
         """
         model, task = result.model, result.task
-        device, seed = model.cfg.device, self.data_seed
-        predict = partial(lean_logits, model)
-        close = task.closing_accuracy(predict, n=self.n_accuracy, seed=seed, device=device, chunk=500)
-        far = task.closing_accuracy(predict, n=self.n_long, long=True, seed=seed, device=device, chunk=25)
-        loss, loss_error = cross_entropy(model, task, n=self.n_strings, seed=seed)
+        behaves = behaviour(model, task, self)
         beta = float(balance_violation(model)) if has_balance(model) else None
-        stack = stack_likeness(model, task, n=min(self.n_strings, 500), seed=seed)
-        heads = [
-            {"layer": layer, "head": head}
-            | {name: _number(float(getattr(stack, name)[layer, head])) for name in _STACK}
+        stack = stack_likeness(model, task, n=min(self.n_strings, 500), seed=self.data_seed)
+        heads = finite_rows(
+            {"layer": layer, "head": head} | {name: float(getattr(stack, name)[layer, head]) for name in _STACK}
             for layer in range(model.cfg.n_layers)
             for head in range(model.cfg.n_heads)
-        ]
+        )
         certificates = self._certificates(model, task, folder)
         write_tensors(folder / _PATTERNS, {"patterns": attention_on(model, task.language.probe_string)})
         chance = {"chance": stack.chance, "chance_at_closing": stack.chance_at_closing}
-        write_sealed(folder / MEASURES, {"heads": heads, "certificates": certificates, "stack_chance": chance})
+        write_measures(folder, {"heads": heads, "certificates": certificates, "stack_chance": chance})
         looks = [head["argmax_at_closing"] for head in heads if head["argmax_at_closing"] is not None]
-        metrics = {
-            "accuracy": close.any_token,
-            "accuracy_closing_only": close.closing_only,
-            "long_accuracy": far.any_token,
-            "long_accuracy_closing_only": far.closing_only,
-            "loss": loss,
-            "loss_error": loss_error,
-            "entropy_floor": task.entropy_floor,
-            "entropy_gap": loss - task.entropy_floor,
-            "balance_violation": beta,
-            "stack_likeness": max(looks, default=None),
-        }
+        metrics = {**behaves, "balance_violation": beta, "stack_likeness": max(looks, default=None)}
         if certificates:
             for status in ("certified", "falsified"):
                 share = [row["status"] for row in certificates].count(status) / len(certificates)
@@ -125,7 +116,7 @@ class Measurement:
             seed=self.data_seed,
             time_limit=_SECONDS,
         )
-        rows = [{name: _number(value) for name, value in row.items()} for row in found.to_rows()]
+        rows = finite_rows(found.to_rows())
         worst = min(rows, key=lambda row: row["margin_seen"])
         strings = {"original": worst["prefix"], "worst": worst["worst_string"]}
         write_tensors(folder / _CERTIFICATE, {name: attention_on(model, text)[0] for name, text in strings.items()})
@@ -135,13 +126,18 @@ class Measurement:
 _STACK = ("mass", "argmax", "mass_at_closing", "argmax_at_closing")
 
 
+def write_measures(folder: Path, rows: Mapping[str, Any]) -> None:
+    """Write what a run's record has no place for, as JSON values by table: a row for each head, each certificate."""
+    write_bytes(folder / _MEASURES, sealed(rows, folder.name))
+
+
 def read_measures(folder: Path) -> dict[str, Any]:
     """The rows that a measurement left in a run's folder, as JSON values, by table.
 
     Raises:
         CorruptFileError: there are none, or they are not as they were written.
     """
-    return read_sealed(folder / MEASURES)
+    return read_sealed(folder / _MEASURES, folder.name)
 
 
 def check_counts(values: Any, *names: str, least: int = 1) -> None:
@@ -153,6 +149,46 @@ def check_counts(values: Any, *names: str, least: int = 1) -> None:
     for name in names:
         if getattr(values, name) < least:
             raise ValueError(f"{name} must be at least {least}, not {getattr(values, name)}")
+
+
+class _Counts(Protocol):
+    @property
+    def n_accuracy(self) -> int: ...
+    @property
+    def n_long(self) -> int: ...
+    @property
+    def n_strings(self) -> int: ...
+    @property
+    def data_seed(self) -> int: ...
+
+
+def behaviour(model: DyckTransformer, task: DyckTask, counts: _Counts) -> dict[str, float]:
+    """What a model does, whatever is inside: its accuracy and cross-entropy on fresh strings.
+
+    Args:
+        model: of the task's language.
+        task: gives the strings.
+        counts: how many, and their seed: n_accuracy, n_long, n_strings, data_seed.
+
+    Returns:
+        accuracy and long_accuracy (each also _closing_only), loss, loss_error, entropy_floor and entropy_gap (nats per
+        token).
+    """
+    device, seed = model.cfg.device, counts.data_seed
+    predict = partial(lean_logits, model)
+    close = task.closing_accuracy(predict, n=counts.n_accuracy, seed=seed, device=device, chunk=500)
+    far = task.closing_accuracy(predict, n=counts.n_long, long=True, seed=seed, device=device, chunk=25)
+    loss, loss_error = cross_entropy(model, task, n=counts.n_strings, seed=seed)
+    return {
+        "accuracy": close.any_token,
+        "accuracy_closing_only": close.closing_only,
+        "long_accuracy": far.any_token,
+        "long_accuracy_closing_only": far.closing_only,
+        "loss": loss,
+        "loss_error": loss_error,
+        "entropy_floor": task.entropy_floor,
+        "entropy_gap": loss - task.entropy_floor,
+    }
 
 
 def cross_entropy(model: DyckTransformer, task: DyckTask, *, n: int, seed: int) -> tuple[float, float]:
@@ -198,8 +234,3 @@ def has_balance(model: DyckTransformer) -> bool:
 
 def _is_finite(model: DyckTransformer) -> bool:
     return all(bool(parameter.isfinite().all()) for parameter in model.parameters())
-
-
-def _number(value: Any) -> Any:
-    """The same, or None for what is not finite, which is not JSON: a model that diverged has much of it."""
-    return None if isinstance(value, float) and not math.isfinite(value) else value

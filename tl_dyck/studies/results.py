@@ -9,7 +9,16 @@ from typing import Any, final
 import pandas as pd
 from torch import Tensor
 
-from tl_dyck.files import CorruptFileError, one_line, read_json, read_table, read_tensors, write_bytes, write_json
+from tl_dyck.files import (
+    CorruptFileError,
+    finite_rows,
+    one_line,
+    read_json,
+    read_table,
+    read_tensors,
+    write_json,
+    write_tables,
+)
 from tl_dyck.runs.store import Store
 from tl_dyck.studies.check import check_config, check_history, check_rows, check_summary
 from tl_dyck.studies.config import StudyConfig
@@ -22,7 +31,6 @@ __all__ = [
     "as_table",
     "load_study",
     "save_tables",
-    "without_nan",
 ]
 
 FORMAT = "tl_dyck.study/3"
@@ -127,15 +135,14 @@ def _said(tensor: Tensor | None) -> str:
 def save_tables(study: Study) -> None:
     """Write `results.json` (everything but the training curves) and one Parquet file per table."""
     tables = {name: getattr(study, name) for name in (*_IN_JSON, "history")}
-    for name, table in tables.items():
-        write_bytes(study.folder / f"{name}.parquet", table.to_parquet(index=False))
+    write_tables(study.folder, tables)
     write_json(
         study.folder / "results.json",
         {
             "format": FORMAT,
             "config": study.config.to_dict(),
             "task": study.task.to_dict(),
-            **{name: [without_nan(row) for row in tables[name].to_dict("records")] for name in _IN_JSON},
+            **{name: finite_rows(tables[name].to_dict("records")) for name in _IN_JSON},
             "summary": study.summary,
         },
     )
@@ -182,11 +189,6 @@ def _history(path: Path) -> pd.DataFrame:
         return read_table(path / "history.parquet")
     except CorruptFileError as error:
         raise CorruptFileError(f"{error}; run the study again") from error
-
-
-def without_nan(row: dict[str, Any]) -> dict[str, Any]:
-    """The same with None for NaN, which is not JSON; a model that diverged has many."""
-    return {key: None if isinstance(value, float) and value != value else value for key, value in row.items()}
 
 
 def as_table(name: str, rows: list[dict[str, Any]]) -> pd.DataFrame:

@@ -14,14 +14,14 @@ import pandas as pd
 from typing_extensions import Unpack
 
 from tl_dyck.certify import Certificate, PerturbationSpace
-from tl_dyck.files import read_json, read_sealed, sha256, write_bytes, write_json, write_sealed
+from tl_dyck.files import read_json, sha256, write_json, write_tables
 from tl_dyck.intervals import mean
 from tl_dyck.models.digest import weights_digest
 from tl_dyck.models.text import TextConfig, TextTransformer, load_text_model, save_text_model
 from tl_dyck.runs import RunOptions, Sweep, run_sweep
 from tl_dyck.runs.results import load_runs, said_how_to_repeat
 from tl_dyck.runs.spec import Point
-from tl_dyck.studies.measurement import MEASURES
+from tl_dyck.studies.measurement import read_measures, write_measures
 from tl_dyck.text.certifying import certify_sentences
 from tl_dyck.text.corpus import Corpus, Sentence, build_words
 from tl_dyck.text.edits import text_space
@@ -120,10 +120,10 @@ def run_table(
         which = {name: run[name] for name in ("objective", "k", "seed")}
         shared = {"clean": run["clean"], "steps": run["steps"], "seconds": run["train_seconds"]}
         with said_how_to_repeat(run["folder"]):
-            measured = read_sealed(run["folder"] / MEASURES)
+            measured = read_measures(run["folder"])
         rows += [{**which, **shared, "space": space, **found} for space, found in measured.items()]
     frame = pd.DataFrame(rows)
-    write_bytes(Path(folder) / "table.parquet", frame.to_parquet(index=False))
+    write_tables(folder, {"table": frame})
     return frame
 
 
@@ -178,7 +178,7 @@ class SentencesExperiment:
                 found = _measure(model, test, text_space(text, config, self.synonyms, k), table)
                 write_json(file, {"of": of, "found": found})
             measured[text] = read_json(file)["found"]
-        write_sealed(folder / MEASURES, measured)
+        write_measures(folder, measured)
         certified = {f"certified {text}": found["certified"] for text, found in measured.items()}
         trained = {"steps": curve[-1]["step"], "train_seconds": curve[-1]["seconds"]}
         return {"clean": accuracy(model, test), **trained, **certified}

@@ -76,16 +76,11 @@ class TrainExperiment:
 
     def run(self, point: Point, seed: int, folder: Path) -> dict[str, Any]:
         """Train, or go on from the checkpoint in the folder, and measure."""
-        outcome: Mapping[str, Any] | BaseException | None = None
-
-        def ended(seed: int, found: Mapping[str, Any] | BaseException, seconds: float) -> None:
-            nonlocal outcome
-            outcome = found
-
-        self.run_together(point, {seed: folder}, ended)
+        ended: list[Mapping[str, Any] | BaseException] = []
+        self.run_together(point, {seed: folder}, lambda seed, found, seconds: ended.append(found))
+        (outcome,) = ended
         if isinstance(outcome, BaseException):
             raise outcome
-        assert outcome is not None
         return dict(outcome)
 
     def pack(self, point: Point) -> int:

@@ -10,10 +10,11 @@ from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import Any, SupportsIndex
 
-from joblib import Parallel, cpu_count, delayed, parallel_config
+from joblib import Parallel, delayed, parallel_config
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from tl_dyck.files import ensure_folder
+from tl_dyck.machine import default_jobs
 from tl_dyck.models import DyckTransformer, DyckTransformerConfig
 from tl_dyck.processes import Watched
 from tl_dyck.tasks import DyckTask, load_task
@@ -90,7 +91,7 @@ def train_seeds(
     if len(set(wanted)) < len(wanted):
         raise ValueError(f"seeds must be different from each other, not {wanted}")
     if n_jobs is None:
-        n_jobs = 1 if str(config.device).startswith("cuda") else cpu_count()
+        n_jobs = default_jobs(config.device)
     if n_jobs < 1:
         raise ValueError(f"n_jobs must be at least 1, or None for as many as there are cores, not {n_jobs}")
     with tempfile.TemporaryDirectory(prefix="tl_dyck-") as temporary:

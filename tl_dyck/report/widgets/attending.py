@@ -24,6 +24,7 @@ __all__ = [
     "before_after",
     "chosen",
     "figure_of",
+    "name_of",
     "read_attention",
     "thousandths",
 ]
@@ -72,7 +73,7 @@ def attention(
         for at in layers
         for which in heads
     ]
-    return _widget(f"Attention of {_name(model)}", [string], maps)
+    return _widget(f"Attention of {name_of(model)}", [string], maps)
 
 
 def attention_seeds(
@@ -108,7 +109,7 @@ def attention_seeds(
     if odd:
         raise UnreadableTextError(f"models read the string as different tokens: {next(iter(named))} and {odd[0]}")
     first = next(iter(named.values()))
-    names = {_name(model) for model in named.values()}
+    names = {name_of(model) for model in named.values()}
     what = f"{names.pop()} models" if len(names) == 1 else "models"
     place = f"layer {layer % first.cfg.n_layers}" + (f", head {head}" if first.cfg.n_heads > 1 else "")
     return _widget(f"Attention of {len(maps)} {what}, {place}", strings[:1], maps)
@@ -149,7 +150,7 @@ def before_after(
         strings.append(string)
         maps.append((f"{name}{_prediction(each, string)}", index, _one(patterns, layer, head)))
     links = _links(strings[0], strings[1])
-    what = _name(model) if after is None else f"{_name(model)} and {_name(after)}"
+    what = name_of(model) if after is None else f"{name_of(model)} and {name_of(after)}"
     place = f"layer {layer % model.cfg.n_layers}" + (f", head {head}" if model.cfg.n_heads > 1 else "")
     new = [position for position, source in enumerate(links[1]) if source < 0]
     return _widget(f"Before and after: {what}, {place}", strings, maps, links=links, new=new)
@@ -274,5 +275,6 @@ def thousandths(pattern: Pattern) -> list[int | None]:
     return [round(1000 * weight) if np.isfinite(weight) else None for weight in pattern[rows, columns].tolist()]
 
 
-def _name(model: Any) -> str:
+def name_of(model: Any) -> str:
+    """What to call a model."""
     return str(getattr(model.cfg, "model_name", None) or "model")

@@ -17,7 +17,7 @@ from torch import Tensor
 from tl_dyck.language import DyckLanguage
 from tl_dyck.report.markup import element
 from tl_dyck.report.page import asset
-from tl_dyck.report.widgets.attending import String, chosen, read_attention
+from tl_dyck.report.widgets.attending import String, chosen, name_of, read_attention
 from tl_dyck.report.widgets.frame import Widget, note
 from tl_dyck.report.widgets.strings import token_texts
 
@@ -53,8 +53,7 @@ def circuitsvis_attention(
         "attentionHeadNames": [f"L{at}H{which}" for at in layers for which in heads],
         "maskUpperTri": True,
     }
-    name = getattr(model.cfg, "model_name", None) or "model"
-    return _widget(f"Attention of {name} (circuitsvis)", "AttentionHeads", props, height=700)
+    return _widget(f"Attention of {name_of(model)} (circuitsvis)", "AttentionHeads", props, height=700)
 
 
 def circuitsvis_tokens(
@@ -98,8 +97,7 @@ def circuitsvis_tokens(
         )
     # this view reads tokens as HTML: <bos> would be an element, and not be seen
     props = {"tokens": [html.escape(token) for token in shown], "values": _finite(table), "labels": labels}
-    name = getattr(model.cfg, "model_name", None) or "model"
-    return _widget(f"Tokens, as {name} sees them (circuitsvis)", "ColoredTokensMulti", props, height=320)
+    return _widget(f"Tokens, as {name_of(model)} sees them (circuitsvis)", "ColoredTokensMulti", props, height=320)
 
 
 def _widget(title: str, view: str, props: dict[str, Any], *, height: int) -> Widget:

@@ -46,7 +46,7 @@ class Evidence:
         folder: where the models are.
         scale: how many and how closely.
         models: one row per model: group, family, task, seed, id, status, steps, seconds, accuracy,
-            long_accuracy, loss, floor, beta, …
+            long_accuracy, loss, entropy_floor, beta, …
         heads: one row per head of every model, see `heads_of`.
         checkpoints: one row per model on its way: group, seed, step, loss, beta, largest_ratio.
     """
@@ -151,5 +151,5 @@ def read_evidence(folder: Path, scale: Scale) -> Evidence:
     )
 
 
-_MEASURED = ("accuracy", "long_accuracy", "loss", "floor", "beta", "largest_ratio")
-_CHECKPOINT = ["group", "seed", "step", "loss", "floor", "beta", "largest_ratio"]
+_MEASURED = ("accuracy", "long_accuracy", "loss", "entropy_floor", "beta", "largest_ratio")
+_CHECKPOINT = ["group", "seed", "step", "loss", "entropy_floor", "beta", "largest_ratio"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any, final
 
@@ -12,14 +11,20 @@ from einops import rearrange
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from tl_dyck.files import write_json, write_sealed, write_tensors
+from tl_dyck.files import finite_rows, write_json, write_tensors
 from tl_dyck.language import DyckLanguage
 from tl_dyck.models import DyckTransformer
 from tl_dyck.probes import balance_violation, stack_likeness
-from tl_dyck.studies.measurement import MEASURES, attention_on, check_counts, cross_entropy, has_balance
-from tl_dyck.studies.results import without_nan
+from tl_dyck.studies.measurement import (
+    attention_on,
+    behaviour,
+    check_counts,
+    cross_entropy,
+    has_balance,
+    write_measures,
+)
 from tl_dyck.tasks import DyckTask
-from tl_dyck.training import TrainResult, lean_logits
+from tl_dyck.training import TrainResult
 
 __all__ = ["INTERPRETABLE", "LEARNED", "PATTERNS", "REPLACEABLE", "PaperMeasurement", "heads_of", "probe_strings"]
 
@@ -78,25 +83,20 @@ class PaperMeasurement:
     def measure(self, result: TrainResult, folder: Path) -> dict[str, Any]:
         """Measure a trained model; the rows of its heads, and its patterns, go into its folder."""
         model, task = result.model, result.task
-        device, seed = model.cfg.device, self.data_seed
-        predict = partial(lean_logits, model)
-        close = task.closing_accuracy(predict, n=self.n_accuracy, seed=seed, device=device, chunk=500)
-        far = task.closing_accuracy(predict, n=self.n_long, long=True, seed=seed, device=device, chunk=25)
-        loss, _ = cross_entropy(model, task, n=self.n_strings, seed=seed)
+        behaves = behaviour(model, task, self)
         texts = probe_strings(task.language, self.data_seed)
         write_tensors(folder / PATTERNS, {name: attention_on(model, text) for name, text in texts.items()})
-        heads = heads_of(model, task, n=self.n_strings, seed=seed) if result.status != "diverged" else []
-        write_sealed(folder / MEASURES, {"heads": [without_nan(head) for head in heads]})
-        accuracy = {"accuracy": close.any_token, "long_accuracy": far.any_token}
-        return {**accuracy, "loss": loss, "floor": task.entropy_floor, **_balance(model)}
+        heads = heads_of(model, task, n=self.n_strings, seed=self.data_seed) if result.status != "diverged" else []
+        write_measures(folder, {"heads": finite_rows(heads)})
+        return {**behaves, **_balance(model)}
 
     def on_model(self, task: DyckTask, step: int, model: DyckTransformer, folder: Path) -> None:
         """Measure loss and balance violation on the way: one file per step, so repeating it does no harm."""
         if not self.watched:
             return
         loss, _ = cross_entropy(model, task, n=self.n_strings, seed=self.data_seed)
-        row = {"step": step, "loss": loss, "floor": task.entropy_floor, **_balance(model)}
-        write_json(folder / f"checkpoint-{step}.json", without_nan(row))
+        row = {"step": step, "loss": loss, "entropy_floor": task.entropy_floor, **_balance(model)}
+        write_json(folder / f"checkpoint-{step}.json", finite_rows([row])[0])
 
 
 def _balance(model: DyckTransformer) -> dict[str, float | None]:

@@ -198,7 +198,7 @@ def first_layer_uniform(evidence: Evidence) -> Measured:
 def accuracy(evidence: Evidence, groups: tuple[str, ...]) -> Measured:
     """Closing accuracy in distribution."""
     least = evidence.of(*groups)["accuracy"].min()
-    gap = evidence.of(*groups)["loss"] - evidence.of(*groups)["floor"]
+    gap = evidence.of(*groups)["loss"] - evidence.of(*groups)["entropy_floor"]
     reading = f"The least of {len(gap)} models has {least:.1%}. Loss above the entropy floor: {gap.mean():.3f} nats."
     return Measured(estimate=evidence.mean("accuracy", *groups), reading=reading, form=".1%")
 

@@ -9,7 +9,7 @@ from typing import Any, final
 import pandas as pd
 from typing_extensions import Unpack
 
-from tl_dyck.files import CorruptFileError, copy_file, read_json, read_table, write_bytes, write_json
+from tl_dyck.files import CorruptFileError, copy_file, finite_rows, read_json, read_table, write_json, write_tables
 from tl_dyck.machine import environment
 from tl_dyck.registry import unknown_name
 from tl_dyck.runs import RunOptions, run_sweep
@@ -19,7 +19,6 @@ from tl_dyck.studies.paper.evidence import Evidence, read_evidence
 from tl_dyck.studies.paper.measure import PaperMeasurement
 from tl_dyck.studies.paper.rules import Claim, judge
 from tl_dyck.studies.paper.scales import SCALES, Scale
-from tl_dyck.studies.results import without_nan
 from tl_dyck.studies.train import TrainExperiment
 from tl_dyck.training.checkpoint import has_result, load_result
 
@@ -99,10 +98,13 @@ def adopt(folder: Path, scale: Scale) -> int:
     """
     adopted = 0
     for point, seeds in scale.sweep().points_and_seeds():
+        group = folder / "runs" / point["group"]
+        if not group.is_dir():
+            continue
         identity = PAPER.identity(point)
         run = {name: identity[name] for name in ("task", "model", "options")}
         for seed in seeds:
-            old = folder / "runs" / point["group"] / f"seed-{seed}"
+            old = group / f"seed-{seed}"
             new = Store(folder.resolve()).path(run_id(point_id(PAPER.name, identity), seed))
             if not has_result(old) or has_result(new):
                 continue
@@ -142,12 +144,11 @@ def _row(claim: Claim, evidence: Evidence) -> dict[str, Any]:
 
 def _save(done: Reproduction) -> None:
     tables = {"claims": done.claims, **{name: getattr(done.evidence, name) for name in _TABLES}}
-    for name, table in tables.items():
-        write_bytes(done.folder / f"{name}.parquet", table.to_parquet(index=False))
+    write_tables(done.folder, tables)
     saved = {
         "format": _FORMAT,
         "scale": done.scale.to_dict(),
-        "claims": [without_nan(row) for row in done.claims.to_dict("records")],
+        "claims": finite_rows(done.claims.to_dict("records")),
         "environment": done.environment,
     }
     write_json(done.folder / "claims.json", saved)
