@@ -43,12 +43,14 @@ __all__ = [
     "read_text",
     "remove_abandoned",
     "remove_leftovers",
+    "remove_numbered",
     "sealed",
     "sha256",
     "write_bytes",
     "write_json",
     "write_tables",
     "write_tensors",
+    "write_with_tensors",
 ]
 
 
@@ -367,6 +369,28 @@ def read_tensors(path: str | Path, sha256: str | None = None, most: int = LARGES
         return load_safetensors(data)
     except (SafetensorError, ValueError, KeyError) as error:
         raise CorruptFileError(f"{str(path)!r} is not a safetensors file: {one_line(error)}") from error
+
+
+def write_with_tensors(path: Path, values: Mapping[str, Any], tensors: Mapping[str, torch.Tensor], file: str) -> None:
+    """Write a JSON object and a file of tensors that it names; each is whole or absent, and they always fit together.
+
+    Args:
+        path: of the JSON file, which is written last.
+        values: it gets "tensors" (the name) and "sha256" as well.
+        tensors: go beside it.
+        file: their file, ``<stem>-<number>.safetensors``; those of other numbers are removed when all is written.
+    """
+    digest = write_tensors(path.parent / file, tensors)
+    write_json(path, {**values, "tensors": file, "sha256": digest})
+    remove_numbered(path.parent, file.rpartition("-")[0], but=file)
+
+
+def remove_numbered(folder: Path, stem: str, *, but: str = "") -> None:
+    """Remove the files of tensors ``<stem>-<number>.safetensors`` that no JSON file names any more."""
+    for old in folder.glob(f"{stem}-*.safetensors"):
+        if old.name != but:
+            with contextlib.suppress(OSError):  # untidy, but no reason to lose a run
+                old.unlink()
 
 
 def sha256(value: Any) -> str:

@@ -11,9 +11,10 @@ from collections.abc import Iterable
 from typing import Any
 
 from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.segment import Segment
 
-__all__ = ["console", "visible"]
+__all__ = ["console", "progress_bar", "visible"]
 
 # control characters but the line feed; marks that change the direction of text; line separators; halves of surrogates
 _UNSAFE = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
@@ -38,3 +39,10 @@ class _SafeConsole(Console):
 def console(*, stderr: bool = False) -> Console:
     """Standard output (or error) as it is now; numbers are not coloured, and nothing in a text is markup."""
     return _SafeConsole(highlight=False, markup=False, emoji=False, stderr=stderr)
+
+
+def progress_bar(enabled: bool) -> Progress:
+    """A progress bar with a note (the field "note" of its task), which fits a narrow terminal."""
+    bar = BarColumn(bar_width=None)  # gives way
+    columns = (TextColumn("{task.description}"), bar, MofNCompleteColumn(), TextColumn("{task.fields[note]}"))
+    return Progress(*columns, disable=not enabled)

@@ -11,9 +11,9 @@ import torch
 from tests.ablation.conftest import DYCK, PLAIN, dyck_model, make_any, plain_model
 from tl_dyck.ablation import MODES, frozen_importance, gradient_importance, log_likelihood
 from tl_dyck.ablation.frozen import _cycle
-from tl_dyck.ablation.lean import LeanTail
 from tl_dyck.ablation.replay import Replay
 from tl_dyck.models.construct import decoy_head
+from tl_dyck.models.lean import LeanTail
 from tl_dyck.registry import UnknownNameError
 
 EXACT = 1e-10  # float64 rounding of these small models, with a wide margin

@@ -28,9 +28,9 @@ from bench_training import peak_flops
 from joblib import Parallel, cpu_count, delayed, parallel_config
 from torch import Tensor, nn
 
-from tl_dyck.models import DyckTransformer, build_model, get_config
+from tl_dyck.models import DyckTransformer, build_model, get_config, lean_logits
 from tl_dyck.tasks import load_task
-from tl_dyck.training import TrainConfig, lean_logits
+from tl_dyck.training import TrainConfig
 from tl_dyck.training.group import Group
 from tl_dyck.training.run import RunState
 

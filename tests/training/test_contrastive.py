@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tl_dyck.language import DyckLanguage
-from tl_dyck.models import build_model, construct, get_config
+from tl_dyck.models import build_model, construct, get_config, lean_logits
 from tl_dyck.tasks import load_task
-from tl_dyck.training import CheckpointError, ContrastiveRegularizer, TrainConfig, lean_logits, load_result
+from tl_dyck.training import CheckpointError, ContrastiveRegularizer, TrainConfig, load_result
 from tl_dyck.training.run import stream
 from tl_dyck.training.seeds import train_seeds
 from tl_dyck.training.stack import Stack

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
@@ -14,25 +12,15 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from tl_dyck.ablation.data import Metric, log_likelihood
+from tl_dyck.ablation.data import Metric
 from tl_dyck.ablation.figures import gate_curves
 from tl_dyck.ablation.frozen import scaling_hooks
 from tl_dyck.ablation.gates import closed_below, expected_gate, final_gate, p_open, sample_gate
+from tl_dyck.ablation.job import Job
 from tl_dyck.ablation.patterns import pattern_drift
-from tl_dyck.ablation.resume import load_state, save_state
-from tl_dyck.ablation.tuning import (
-    Data,
-    FinetuneConfig,
-    Source,
-    Tuner,
-    bar,
-    metric_numbers,
-    rounding,
-    stream,
-)
-from tl_dyck.files import ensure_folder
-from tl_dyck.models.digest import weights_digest
+from tl_dyck.ablation.tuning import Data, FinetuneConfig, Source, Tuner, stream
 from tl_dyck.plots import as_figure
+from tl_dyck.screen import progress_bar
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -144,45 +132,31 @@ def finetuned_importance(
         TypeError: not a HookedTransformer, or data that is no token ids.
         ValueError: no attention heads, or data that the model cannot read.
     """
-    options = options or FinetuneConfig()
-    if ignore is None and hasattr(data, "language"):
-        ignore = data.language.bos_token
-    metric = metric or partial(log_likelihood, ignore=ignore)
-    source = Source(model, data, labels, ignore, options, seed)
-    run = _Sweep(model, metric, source)
-    path = None if folder is None else ensure_folder(folder)
-    identity = {
-        "what": "gates",
-        "options": options.to_dict(),
-        "seed": seed,
-        "model": weights_digest(model),
-        "data": source.identity(),
-        "ignore": ignore,
-    }
-    numbers = {} if path is None else metric_numbers(model, metric, source)
-    saved = None if path is None else load_state(path, "gates", identity, numbers=numbers, tolerance=rounding(model))
-    if saved is not None:
-        run.restore(*saved)
-    deadline = None if seconds is None else time.monotonic() + seconds
+    job = Job(
+        "gates", model, data, metric, options=options, labels=labels, ignore=ignore, seed=seed, seconds=seconds,
+        folder=folder,
+    )  # fmt: skip
+    run = _GateRun(model, job.metric, job.source)
+    if job.saved is not None:
+        run.restore(*job.saved)
     late = False
-    with bar(progress) as shown:
+    with progress_bar(progress) as shown:
         task = shown.add_task("gates", total=run.total, completed=run.done, note="")
         started = run.done
         while run.status is None and not late:
             run.advance()
             shown.update(task, completed=run.done, note=run.note())
-            late = deadline is not None and time.monotonic() >= deadline
-            due = run.done % options.checkpoint_every == 0
-            if path is not None and (due or late or run.status is not None):
-                save_state(path, "gates", identity, *run.state(), numbers=numbers)
+            late = job.is_late
+            if late or run.status is not None or run.done % run.options.checkpoint_every == 0:
+                job.save(*run.state())
         if run.done > started:
             shown.update(task, completed=run.total if run.status else run.done)
     return run.result()
 
 
 @final
-class _Sweep:
-    """The state of a sweep between two steps."""
+class _GateRun:
+    """The state of a pruning path between two steps."""
 
     def __init__(self, model: Any, metric: Metric, source: Source) -> None:
         self.options, self.source, self.before = source.options, source, model

@@ -15,8 +15,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from tl_dyck.ablation.data import Metric, check_model, check_tokens, evaluate, log_likelihood, rows_per_pass
-from tl_dyck.ablation.lean import LeanTail
 from tl_dyck.ablation.replay import Replay
+from tl_dyck.models.lean import LeanTail
 from tl_dyck.registry import unknown_name
 
 __all__ = ["MODES", "HeadImportance", "frozen_importance", "gradient_importance"]

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any, final
 
@@ -14,21 +12,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from tl_dyck.ablation.data import Metric, log_likelihood
+from tl_dyck.ablation.data import Metric
 from tl_dyck.ablation.frozen import scaling_hooks
+from tl_dyck.ablation.job import Job
 from tl_dyck.ablation.patterns import pattern_drift
-from tl_dyck.ablation.resume import load_state, save_state
-from tl_dyck.ablation.tuning import (
-    Data,
-    FinetuneConfig,
-    Source,
-    Tuner,
-    bar,
-    metric_numbers,
-    rounding,
-)
-from tl_dyck.files import ensure_folder
-from tl_dyck.models.digest import weights_digest
+from tl_dyck.ablation.tuning import Data, FinetuneConfig, Source, Tuner
+from tl_dyck.screen import progress_bar
 
 __all__ = ["LeaveOneOutImportance", "leave_one_out_importance"]
 
@@ -90,59 +79,39 @@ def leave_one_out_importance(
         TypeError: likewise.
         ValueError: likewise.
     """
-    options = options or FinetuneConfig()
-    if ignore is None and hasattr(data, "language"):
-        ignore = data.language.bos_token
-    metric = metric or partial(log_likelihood, ignore=ignore)
-    source = Source(model, data, labels, ignore, options, seed)
+    job = Job(
+        "leave one out", model, data, metric, options=options, labels=labels, ignore=ignore, seed=seed,
+        seconds=seconds, folder=folder, unused=["penalties"],
+    )  # fmt: skip
     shape = (model.cfg.n_layers, model.cfg.n_heads)
-    jobs: list[tuple[int, int] | None] = [
-        None,
-        *((layer, head) for layer in range(shape[0]) for head in range(shape[1])),
-    ]
-    path = None if folder is None else ensure_folder(folder)
-    identity = {
-        "what": "leave one out",
-        "options": {**options.to_dict(), "penalties": None},
-        "seed": seed,
-        "model": weights_digest(model),
-        "data": source.identity(),
-        "ignore": ignore,
-    }
-    numbers = {} if path is None else metric_numbers(model, metric, source)
-    saved = None
-    if path is not None:
-        saved = load_state(path, "leave-one-out", identity, numbers=numbers, tolerance=rounding(model))
-    metrics: list[float] = [] if saved is None else list(saved[0]["metrics"])
-    drifts: list[Tensor] = [] if saved is None else list(saved[1]["drifts"])
-    deadline = None if seconds is None else time.monotonic() + seconds
-    with bar(progress) as shown:
-        task = shown.add_task("leave one out", total=len(jobs), completed=len(metrics), note="")
-        while len(metrics) < len(jobs):
-            metric_after, drift = _without(model, metric, source, jobs[len(metrics)])
+    removed: list[tuple[int, int] | None] = [None, *((layer, head) for layer, head in np.ndindex(*shape))]
+    metrics: list[float] = [] if job.saved is None else list(job.saved[0]["metrics"])
+    drifts: list[Tensor] = [] if job.saved is None else list(job.saved[1]["drifts"])
+    with progress_bar(progress) as shown:
+        task = shown.add_task("leave one out", total=len(removed), completed=len(metrics), note="")
+        while len(metrics) < len(removed):
+            metric_after, drift = _without(model, job.metric, job.source, removed[len(metrics)])
             metrics.append(metric_after)
             drifts.append(torch.as_tensor(drift))
             shown.update(task, completed=len(metrics), note=f"metric {metric_after:.4g}")
-            if path is not None:
-                facts = {"step": len(metrics), "metrics": metrics}
-                save_state(path, "leave-one-out", identity, facts, {"drifts": torch.stack(drifts)}, numbers=numbers)
-            if deadline is not None and time.monotonic() >= deadline:
+            job.save({"step": len(metrics), "metrics": metrics}, {"drifts": torch.stack(drifts)})
+            if job.is_late:
                 break
-    before = Tuner(model, metric, source).measure(torch.ones(shape[0], 1, shape[1], device=model.cfg.device))
+    before = Tuner(model, job.metric, job.source).measure(torch.ones(shape[0], 1, shape[1], device=model.cfg.device))
     values, others = np.full(shape, np.nan), np.full(shape, np.nan)
-    for job, value, moved in zip(jobs, metrics, drifts, strict=False):
-        if job is not None:
-            values[job] = metrics[0] - value
+    for head, value, moved in zip(removed, metrics, drifts, strict=False):
+        if head is not None:
+            values[head] = metrics[0] - value
             rest = np.ones(shape, dtype=bool)
-            rest[job] = False
-            others[job] = moved.numpy()[rest].mean() if rest.any() else np.nan
+            rest[head] = False
+            others[head] = moved.numpy()[rest].mean() if rest.any() else np.nan
     return LeaveOneOutImportance(
         values=values,
         control=metrics[0],
         metric=before,
         drift=others,
         control_drift=drifts[0].numpy(),
-        status="finished" if len(metrics) == len(jobs) else "out of time",
+        status="finished" if len(metrics) == len(removed) else "out of time",
     )
 
 

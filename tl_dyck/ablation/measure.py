@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Int
 from torch import Tensor
 
 from tl_dyck.ablation.data import Metric, log_likelihood
@@ -19,6 +19,7 @@ from tl_dyck.ablation.frozen import MODES, frozen_importance, gradient_importanc
 from tl_dyck.ablation.leave_one_out import leave_one_out_importance
 from tl_dyck.ablation.patterns import attention_entropy
 from tl_dyck.ablation.tuning import Data, FinetuneConfig, Source
+from tl_dyck.attention import random_row_variation
 from tl_dyck.probes import stack_likeness
 
 __all__ = ["FINETUNED", "FROZEN", "INTERPRETABILITY", "measure_heads"]
@@ -104,9 +105,9 @@ def measure_heads(
 def random_drift(tokens: Int[Tensor, "batch pos"], where: Tensor | None) -> float:
     """The drift of two causal patterns whose rows are uniform on the simplex, on these strings.
 
-    A row of m allowed positions contributes ``2(m − 1) / (m(m + 1))``, as in the probe of attention variation.
+    Args:
+        tokens: the strings.
+        where: which queries count; None for all.
     """
-    m = torch.arange(1, tokens.shape[1] + 1, dtype=torch.float64)
-    row: Float[Tensor, " pos"] = 2 * (m - 1) / (m * (m + 1))
     marked = torch.ones(tokens.shape, dtype=torch.bool) if where is None else where.cpu()
-    return float((marked * row).sum(-1).mean())
+    return float((marked * random_row_variation(tokens.shape[1])).sum(-1).mean())

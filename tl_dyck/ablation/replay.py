@@ -18,7 +18,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from tl_dyck.ablation.lean import LeanTail
+from tl_dyck.models.lean import LeanTail
 
 __all__ = ["Replay", "uniform_pattern"]
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from tl_dyck.files import CorruptFileError, read_json, read_tensors, remove_leftovers, write_json, write_tensors
+from tl_dyck.files import CorruptFileError, read_json, read_tensors, remove_leftovers, write_with_tensors
 
 __all__ = ["load_state", "save_state"]
 
@@ -39,13 +38,8 @@ def save_state(
         numbers: defines the run as well, up to rounding.
     """
     file = f"{name}-{facts['step']}.safetensors"
-    digest = write_tensors(folder / file, tensors)
     saved = {"format": _FORMAT, "identity": identity, "numbers": numbers, "facts": facts}
-    write_json(folder / f"{name}.json", {**saved, "tensors": file, "sha256": digest})
-    for old in folder.glob(f"{name}-*.safetensors"):
-        if old.name != file:
-            with contextlib.suppress(OSError):  # untidy, but no reason to lose a run
-                old.unlink()
+    write_with_tensors(folder / f"{name}.json", saved, tensors, file)
 
 
 def load_state(

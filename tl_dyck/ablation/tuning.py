@@ -11,7 +11,6 @@ from typing import Any, final
 
 import torch
 from jaxtyping import Bool, Float, Int
-from rich import progress as rich_progress
 from torch import Tensor
 
 from tl_dyck.ablation.data import Metric, check_model, check_tokens, evaluate, rows_per_pass
@@ -19,7 +18,7 @@ from tl_dyck.ablation.frozen import scaling_hooks
 from tl_dyck.files import sha256
 from tl_dyck.tasks import DyckTask
 
-__all__ = ["Data", "FinetuneConfig", "Source", "Tuner", "bar", "metric_numbers", "rounding", "stream"]
+__all__ = ["Data", "FinetuneConfig", "Source", "Tuner", "metric_numbers", "rounding", "stream"]
 
 _SHOWN = 4
 """Strings on which a metric shows which one it is."""
@@ -248,14 +247,3 @@ def metric_numbers(model: Any, metric: Metric, source: Source) -> dict[str, list
 def rounding(model: Any) -> float:
     """The share by which `metric_numbers` of one metric may differ between machines."""
     return max(1e-4, math.sqrt(torch.finfo(model.cfg.dtype).eps))
-
-
-def bar(enabled: bool) -> rich_progress.Progress:
-    """A progress bar with a note."""
-    columns = (
-        rich_progress.TextColumn("{task.description}"),
-        rich_progress.BarColumn(bar_width=None),  # gives way in a narrow terminal
-        rich_progress.MofNCompleteColumn(),
-        rich_progress.TextColumn("{task.fields[note]}"),
-    )
-    return rich_progress.Progress(*columns, disable=not enabled)

@@ -6,6 +6,7 @@ The only folder that imports TransformerLens' model class.
 from tl_dyck.models import construct
 from tl_dyck.models.config import DyckTransformerConfig
 from tl_dyck.models.families import get_config, list_models, models
+from tl_dyck.models.lean import lean_logits
 from tl_dyck.models.storage import load_model, save_model
 from tl_dyck.models.transformer import DyckTransformer, build_model
 
@@ -15,6 +16,7 @@ __all__ = [
     "build_model",
     "construct",
     "get_config",
+    "lean_logits",
     "list_models",
     "load_model",
     "models",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from tl_dyck.files import CorruptFileError, ensure_folder, one_line, read_json, 
 from tl_dyck.models.config import DyckTransformerConfig
 from tl_dyck.models.transformer import DyckTransformer, build_model
 
-__all__ = ["load_model", "load_weights", "save_model"]
+__all__ = ["check_shapes", "load_model", "load_weights", "save_model"]
 
 _FORMAT = "tl_dyck.model/1"
 
@@ -82,14 +83,24 @@ def _digest(saved: dict[str, Any], path: Path) -> str:
 
 
 def _check_sizes(config: dict[str, Any], weights: dict[str, torch.Tensor]) -> None:
-    """Compare the sizes with those of the weights before anything is built: a silly number may ask for all memory."""
-    last = config["n_layers"] - 1
-    for name, *shape in (
-        ("pos_embed.W_pos", config["n_ctx"], config["d_model"]),
-        ("unembed.W_U", config["d_model"], 2 * config["n_types"] + 1),
-        (f"blocks.{last}.attn.W_O", config["n_heads"], config["d_head"], config["d_model"]),
-        *([] if config["block"] == "bare" else [(f"blocks.{last}.mlp.W_in", config["d_model"], config["d_mlp"])]),
-    ):
+    last, width = config["n_layers"] - 1, config["d_model"]
+    shapes = {
+        "pos_embed.W_pos": [config["n_ctx"], width],
+        "unembed.W_U": [width, 2 * config["n_types"] + 1],
+        f"blocks.{last}.attn.W_O": [config["n_heads"], config["d_head"], width],
+    }
+    if config["block"] != "bare":
+        shapes[f"blocks.{last}.mlp.W_in"] = [width, config["d_mlp"]]
+    check_shapes(shapes, weights)
+
+
+def check_shapes(shapes: Mapping[str, list[int]], weights: Mapping[str, torch.Tensor]) -> None:
+    """Compare a configuration's shapes with the weights before anything is built: a typo may ask for all memory.
+
+    Raises:
+        ValueError: a weight is missing or has another shape.
+    """
+    for name, shape in shapes.items():
         found = list(weights[name].shape) if name in weights else None
         if found != shape:
             raise ValueError(f"by its sizes {name} is {shape}, but the weights have {found or 'none'}")

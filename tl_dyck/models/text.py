@@ -14,11 +14,10 @@ from pathlib import Path
 from typing import Any, final
 
 import torch
-from torch import Tensor
 from transformer_lens import HookedTransformer, HookedTransformerConfig
 
 from tl_dyck.files import CorruptFileError, ensure_folder, one_line, read_json, read_tensors, write_json, write_tensors
-from tl_dyck.models.storage import load_weights
+from tl_dyck.models.storage import check_shapes, load_weights
 from tl_dyck.models.transformer import fixed_positions
 from tl_dyck.registry import unknown_name
 
@@ -187,28 +186,22 @@ def load_text_model(folder: str | Path, *, device: str = "cpu") -> TextTransform
         if set(saved["config"]) != known:
             raise ValueError(f"keys missing or unknown: {sorted(known ^ set(saved['config']))}")
         config = TextConfig(**{**saved["config"], "words": tuple(map(str, saved["config"]["words"]))})
-        digest = str(saved["sha256"])
+        weights = read_tensors(path / "model.safetensors", sha256=str(saved["sha256"]))
+        check_shapes(
+            {
+                "embed.W_E": [len(config.words), config.d_model],
+                "pos_embed.W_pos": [config.n_ctx, config.d_model],
+                "unembed.W_U": [config.d_model, config.n_classes],
+                **({"blocks.0.mlp.W_in": [config.d_model, config.d_mlp]} if config.d_mlp else {}),
+            },
+            weights,
+        )
+    except CorruptFileError:
+        raise
     except (KeyError, TypeError, ValueError) as error:
         raise CorruptFileError(
             f"{str(path / 'config.json')!r} does not describe the model: {one_line(error)}"
         ) from error
-    weights = read_tensors(path / "model.safetensors", sha256=digest)
-    _check_sizes(config, weights, str(path))
     model = build_text_model(config, device=device)
     load_weights(model, weights, str(path))
     return model
-
-
-def _check_sizes(config: TextConfig, weights: dict[str, Tensor], source: str) -> None:
-    """Compare with the weights before anything is built: a silly number may ask for all memory."""
-    for name, *shape in (
-        ("embed.W_E", len(config.words), config.d_model),
-        ("pos_embed.W_pos", config.n_ctx, config.d_model),
-        ("unembed.W_U", config.d_model, config.n_classes),
-        *([("blocks.0.mlp.W_in", config.d_model, config.d_mlp)] if config.d_mlp else []),
-    ):
-        found = list(weights[name].shape) if name in weights else None
-        if found != shape:
-            raise CorruptFileError(
-                f"{source!r}: by its sizes {name} is {shape}, but the weights have {found or 'none'}"
-            )

@@ -12,8 +12,9 @@ from typing import Any, Literal, final
 import torch
 from torch import Tensor
 
+from tl_dyck.activations import ACTIVATIONS
+
 __all__ = [
-    "ACTIVATIONS",
     "FORMAT_VERSION",
     "Norm",
     "RNNConfig",
@@ -32,7 +33,6 @@ Norm = Literal["ln", "lnpre"]
 
 _STATES = ("none", "position", "depth", "position+depth")
 _NORMS = (None, "ln", "lnpre")
-ACTIVATIONS = ("relu", "gelu", "gelu_new", "silu")
 _LARGEST = 2**31 - 1
 
 

@@ -15,9 +15,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from tl_dyck.activations import canonical_activation
 from tl_dyck.rnn.config import Norm, RNNConfig, State
 from tl_dyck.rnn.machine import TwoLayerRNN
-from tl_dyck.rnn.unsupported import ExportMismatchError, act_fn_of, ln_c_of, refuse_unsupported
+from tl_dyck.rnn.unsupported import ExportMismatchError, ln_c_of, refuse_unsupported
 
 __all__ = ["export_rnn"]
 
@@ -80,7 +81,7 @@ def _configuration(model: Any, weights: dict[str, Tensor], text: dict[str, Any])
         n_types=model.embed.language.n_types if has_depth else None,
         max_depth=model.embed.language.max_depth if has_depth else None,
         d_mlp=cfg.d_mlp if has_mlp else None,
-        act_fn=act_fn_of(cfg) if has_mlp else None,
+        act_fn=canonical_activation(cfg.act_fn) if has_mlp else None,
         ln1=_norm_kind(block, "ln1"),
         ln_c=ln_c_of(block),
         ln_mid=ln_c_of(block, "ln2"),

@@ -42,22 +42,22 @@ right.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, TypeVar, final
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
-from torch.nn import functional as F
 
+from tl_dyck.activations import ACTIVATIONS
 from tl_dyck.rnn.attention import Accumulator, absorb, attend_causal, attend_last, empty_accumulator
 from tl_dyck.rnn.config import RNNConfig, check_weights, weight_shapes
 from tl_dyck.rnn.text import text_to_tokens, tokens_to_texts
 
 T = TypeVar("T", int, Tensor)
 
-__all__ = ["HistoryCarry", "QueryCarry", "RNNInputError", "TwoLayerRNN", "activation"]
+__all__ = ["HistoryCarry", "QueryCarry", "RNNInputError", "TwoLayerRNN"]
 
 
 class RNNInputError(ValueError):
@@ -230,7 +230,7 @@ class TwoLayerRNN(torch.nn.Module):
             resid = _unit_norm(resid, self.config.ln_mid)
         if self.config.act_fn is not None:
             pre = self._norm("ln2", resid) @ self.W_in + self.b_in
-            resid = resid + (activation(self.config.act_fn)(pre) @ self.W_out + self.b_out)
+            resid = resid + (ACTIVATIONS[self.config.act_fn](pre) @ self.W_out + self.b_out)
         return self._norm("ln_final", resid) @ self.W_U + self.b_U
 
     # ------------------------------------------------------------------ whole strings
@@ -413,20 +413,3 @@ def _unit_norm(x: Tensor, c: float) -> Tensor:
     centred = x - x.mean(-1, keepdim=True)
     unit: Tensor = centred / centred.norm(dim=-1, keepdim=True).clamp_min(c)
     return unit
-
-
-def activation(name: str) -> Callable[[Tensor], Tensor]:
-    """The MLP's activation: "relu", "gelu" (erf), "gelu_new" (the tanh form of GPT-2) or "silu"."""
-    return _ACTIVATIONS[name]
-
-
-def _gelu_new(x: Tensor) -> Tensor:
-    return F.gelu(x, approximate="tanh")
-
-
-_ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
-    "relu": F.relu,
-    "gelu": F.gelu,
-    "gelu_new": _gelu_new,
-    "silu": F.silu,
-}

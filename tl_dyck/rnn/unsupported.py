@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from tl_dyck.rnn.config import ACTIVATIONS
+from tl_dyck.activations import ACTIVATIONS, canonical_activation
 
-__all__ = ["ExportMismatchError", "UnsupportedModelError", "act_fn_of", "ln_c_of", "refuse_unsupported"]
+__all__ = ["ExportMismatchError", "UnsupportedModelError", "ln_c_of", "refuse_unsupported"]
 
 
 class UnsupportedModelError(ValueError):
@@ -39,12 +39,6 @@ def refuse_unsupported(model: Any) -> None:
         )
     for check in (_embedding, _positions, _attention, _norms, _mlp, _hooks, _dtype):
         check(model)
-
-
-def act_fn_of(cfg: Any) -> str:
-    """The activation's name in `RNNConfig`."""
-    name = str(cfg.act_fn)
-    return "gelu_new" if name == "gelu_pytorch_tanh" else name  # the same formula under another name
 
 
 def ln_c_of(block: Any, name: str = "ln1_post") -> float | None:
@@ -141,7 +135,7 @@ def _mlp(model: Any) -> None:
         _refuse("blocks.0", "attention and MLP in parallel (cfg.parallel_attn_mlp) are not supported.")
     if type(block.mlp).__name__ != "MLP":
         _refuse("blocks.0.mlp", f"{type(block.mlp).__name__} (gated or mixture of experts) is not supported.")
-    if act_fn_of(cfg) not in ACTIVATIONS:
+    if canonical_activation(cfg.act_fn) not in ACTIVATIONS:
         _refuse("blocks.0.mlp", f"cfg.act_fn={cfg.act_fn!r} is not supported, only {', '.join(ACTIVATIONS)}.")
 
 

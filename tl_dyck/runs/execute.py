@@ -129,21 +129,11 @@ def run_sweep(
         open_workers(backend, n_jobs, address) as (workers, n_workers),
         SweepProgress(total, enabled=progress) as bar,
     ):
-        counts: Counter[str] = Counter()
-        guard = threading.Lock()
-
-        def say(outcome: Outcome) -> None:
-            with guard:  # what was done before is found by the threads that hand out the rest
-                counts[outcome.status] += 1
-                counts["made"] += outcome.made
-                bar.add(outcome.status, outcome.run, outcome.error)
-            if outcome.made and on_result is not None and outcome.row is not None:
-                on_result(outcome.row)
-
+        tally = _Tally(bar, on_result)
         most = max(1, total // n_workers)  # no worker goes without, however many runs an experiment does together
-        parcels: Iterable[Parcel] = _todo(worker, points, most, say)
+        parcels: Iterable[Parcel] = _todo(worker, points, most, tally.say)
         while True:
-            elsewhere = _carry_out(worker, workers, parcels, say)
+            elsewhere = _carry_out(worker, workers, parcels, tally.say)
             if not elsewhere or not wait:
                 break
             time.sleep(_POLL)
@@ -151,12 +141,29 @@ def run_sweep(
     return SweepReport(
         folder=store.folder,
         total=total,
-        done=counts["done"],
-        failed=counts["failed"],
+        done=tally.counts["done"],
+        failed=tally.counts["failed"],
         elsewhere=len(elsewhere),
-        made=counts["made"],
+        made=tally.counts["made"],
         seconds=time.perf_counter() - started,
     )
+
+
+@final
+class _Tally:
+    """Counts what comes of the runs, and tells who wants to know."""
+
+    def __init__(self, bar: SweepProgress, on_result: Callable[[dict[str, Any]], None] | None) -> None:
+        self.counts: Counter[str] = Counter()
+        self._bar, self._on_result, self._lock = bar, on_result, threading.Lock()
+
+    def say(self, outcome: Outcome) -> None:
+        with self._lock:  # what was done before is found by the threads that hand out the rest
+            self.counts[outcome.status] += 1
+            self.counts["made"] += outcome.made
+            self._bar.add(outcome.status, outcome.run, outcome.error)
+        if outcome.made and self._on_result is not None and outcome.row is not None:
+            self._on_result(outcome.row)
 
 
 #: Parameters, identity and seeds of a point.

@@ -14,10 +14,10 @@ from torch import Tensor
 
 from tl_dyck.certify import certify_dyck
 from tl_dyck.files import finite_rows, read_sealed, sealed, write_bytes, write_tensors
-from tl_dyck.models import DyckTransformer
+from tl_dyck.models import DyckTransformer, lean_logits
 from tl_dyck.probes import balance_violation, stack_likeness
 from tl_dyck.tasks import DyckTask
-from tl_dyck.training import TrainResult, lean_logits
+from tl_dyck.training import TrainResult
 
 __all__ = [
     "Measurement",

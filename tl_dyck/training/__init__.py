@@ -3,7 +3,6 @@
 from tl_dyck.training.checkpoint import CheckpointError, load_result
 from tl_dyck.training.config import TrainConfig, TrainResult
 from tl_dyck.training.contrastive import ContrastiveRegularizer
-from tl_dyck.training.lean import lean_logits
 from tl_dyck.training.loop import train
 from tl_dyck.training.seeds import train_seeds
 
@@ -12,7 +11,6 @@ __all__ = [
     "ContrastiveRegularizer",
     "TrainConfig",
     "TrainResult",
-    "lean_logits",
     "load_result",
     "train",
     "train_seeds",

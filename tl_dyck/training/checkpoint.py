@@ -7,7 +7,6 @@ their digest) is renamed into place last, so whatever is named there is whole.
 
 from __future__ import annotations
 
-import contextlib
 import math
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +15,16 @@ from typing import Any
 import pandas as pd
 import torch
 
-from tl_dyck.files import CorruptFileError, MissingFileError, read_json, read_tensors, write_json, write_tensors
+from tl_dyck.files import (
+    CorruptFileError,
+    MissingFileError,
+    finite_rows,
+    read_json,
+    read_tensors,
+    remove_numbered,
+    write_json,
+    write_with_tensors,
+)
 from tl_dyck.models import load_model, save_model
 from tl_dyck.tasks import ClosingAccuracy, DyckTask
 from tl_dyck.training.config import HISTORY, STATUSES, TrainConfig, TrainResult
@@ -60,11 +68,8 @@ def write_checkpoint(
     folder: Path, identity: dict[str, Any], progress: Progress, tensors: dict[str, torch.Tensor]
 ) -> None:
     """Save the state between two steps, then remove older states."""
-    name = f"state-{progress.step}.safetensors"
-    digest = write_tensors(folder / name, tensors)
-    saved = {"format": _FORMAT, "identity": identity, **_to_json(progress), "tensors": name, "sha256": digest}
-    write_json(folder / "checkpoint.json", saved)
-    _remove_states(folder, but=name)
+    saved = {"format": _FORMAT, "identity": identity, **_to_json(progress)}
+    write_with_tensors(folder / "checkpoint.json", saved, tensors, f"state-{progress.step}.safetensors")
 
 
 def read_checkpoint(folder: Path, identity: dict[str, Any]) -> tuple[Progress, dict[str, torch.Tensor]] | None:
@@ -119,7 +124,7 @@ def save_result(result: TrainResult, folder: Path) -> None:
     saved = {"format": _FORMAT, "identity": result.identity(), **_to_json(progress)}
     write_json(folder / "result.json", {**saved, "accuracy": vars(result.accuracy)})
     (folder / "checkpoint.json").unlink(missing_ok=True)
-    _remove_states(folder)
+    remove_numbered(folder, "state")
 
 
 def has_result(folder: Path) -> bool:
@@ -173,9 +178,7 @@ def load_result(folder: str | Path, identity: dict[str, Any] | None = None, devi
 
 
 def _to_json(progress: Progress) -> dict[str, Any]:
-    # NaN is not JSON; the loss of a run that diverged becomes null
-    rows = [{key: None if value != value else value for key, value in row.items()} for row in progress.history]
-    return {**vars(progress), "history": rows}
+    return {**vars(progress), "history": finite_rows(progress.history)}
 
 
 def _from_json(saved: dict[str, Any]) -> Progress:
@@ -195,13 +198,6 @@ def _from_json(saved: dict[str, Any]) -> Progress:
         if not all(math.isfinite(value) or (name == "loss" and value != value) for name, value in row.items()):
             raise ValueError(f"row of the history, with a number that is not finite: {row!r}")
     return Progress(step, status, float(seconds), rows)
-
-
-def _remove_states(folder: Path, but: str = "") -> None:
-    for old in folder.glob("state-*.safetensors"):
-        if old.name != but:
-            with contextlib.suppress(OSError):  # untidy, but no reason to lose a run
-                old.unlink()
 
 
 def _read(path: Path, identity: dict[str, Any] | None) -> dict[str, Any]:

@@ -9,16 +9,16 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
-from typing import Any
-
-from rich import progress as rich_progress
+from typing import Any, final
 
 from tl_dyck.machine import one_thread
 from tl_dyck.models import DyckTransformer, DyckTransformerConfig
 from tl_dyck.processes import FolderBusyError
+from tl_dyck.screen import progress_bar
 from tl_dyck.tasks import DyckTask, load_task
 from tl_dyck.training.config import TrainConfig, TrainResult
 from tl_dyck.training.group import Group
@@ -74,7 +74,7 @@ def train(
     """
     task = load_task(task) if isinstance(task, str) else task
     options, seed = options or TrainConfig(), operator.index(seed)
-    with _bar(progress) as bar:
+    with progress_bar(progress) as bar:
         shown = bar.add_task(f"{config.model_name} seed {seed}", total=options.steps, note="")
 
         def on_row(row: dict[str, Any]) -> None:
@@ -134,28 +134,7 @@ def train_together(
     Raises:
         KeyboardInterrupt: Ctrl-C, after the step at hand and a checkpoint of each run.
     """
-    outcomes: dict[int, Outcome] = {}
-
-    def told(run: RunState, row: dict[str, Any] | None) -> None:
-        if row is not None and on_check is not None:
-            on_check(row)
-        if row is not None and on_model is not None:
-            on_model(run.step, run.model, run.folder)
-        if on_step is not None:
-            on_step(run)
-
-    @contextmanager
-    def noted(seed: int) -> Iterator[None]:
-        try:
-            yield
-        except Exception as error:
-            outcomes[seed] = error
-
-    def ended(result: TrainResult, folder: Path | None) -> None:
-        outcomes[result.seed] = result
-        if on_result is not None:
-            on_result(result, folder)
-
+    heard = _Listener(on_step, on_check, on_model, on_result)
     with one_thread(), interrupt_waits() as interrupted:
         pending = list(zip(seeds, folders, strict=True))
         while pending:
@@ -163,58 +142,86 @@ def train_together(
             busy = []
             try:
                 for seed, folder in pending:
-                    with noted(seed):
+                    with heard.raised_by(seed):
                         try:
                             run = open_run(config, task, options, seed, folder)
                         except FolderBusyError:
                             busy.append((seed, folder))
                             continue
                         if isinstance(run, TrainResult):
-                            ended(run, folder)
+                            heard.ended(run, folder)
                         elif run.status is not None:  # interrupted when nothing but its result was missing
-                            ended(run.finish(), folder)
+                            heard.ended(run.finish(), folder)
                         else:
                             opened.setdefault(run.step, []).append(run)
                     if interrupted():
                         raise KeyboardInterrupt
                 for _, runs in sorted(opened.items()):
-                    _train(Group(runs), interrupted, noted, outcomes, ended, told)
+                    _train(Group(runs), heard, interrupted)
             finally:
                 for run in itertools.chain.from_iterable(opened.values()):
                     run.release()
             if len(busy) == len(pending):
                 wait_a_moment(interrupted)
             pending = busy
-    return outcomes
+    return heard.outcomes
 
 
-def _train(
-    group: Group,
-    interrupted: Callable[[], bool],
-    noted: Callable[[int], AbstractContextManager[None]],
-    outcomes: dict[int, Outcome],
-    ended: Callable[[TrainResult, Path | None], None],
-    told: Callable[[RunState, dict[str, Any] | None], None],
-) -> None:
+@final
+@dataclass(frozen=True)
+class _Listener:
+    """What has come of the seeds, and who is told; callbacks as in `train_together`."""
+
+    on_step: Callable[[RunState], None] | None
+    on_check: Callable[[dict[str, Any]], None] | None
+    on_model: Callable[[int, DyckTransformer, Any], None] | None
+    on_result: Callable[[TrainResult, Any], None] | None
+    outcomes: dict[int, Outcome] = field(default_factory=dict)
+
+    def stepped(self, run: RunState, row: dict[str, Any] | None) -> None:
+        """A run has begun, or made a step; `row` is new in its history."""
+        if row is not None and self.on_check is not None:
+            self.on_check(row)
+        if row is not None and self.on_model is not None:
+            self.on_model(run.step, run.model, run.folder)
+        if self.on_step is not None:
+            self.on_step(run)
+
+    def ended(self, result: TrainResult, folder: Path | None) -> None:
+        """A run has ended."""
+        self.outcomes[result.seed] = result
+        if self.on_result is not None:
+            self.on_result(result, folder)
+
+    @contextmanager
+    def raised_by(self, seed: int) -> Iterator[None]:
+        """What is raised inside is what has come of a seed."""
+        try:
+            yield
+        except Exception as error:
+            self.outcomes[seed] = error
+
+
+def _train(group: Group, heard: _Listener, interrupted: Callable[[], bool]) -> None:
     """Train a group until all its runs have ended."""
     for run in group.runs:
-        with noted(run.seed):
-            told(run, None)
+        with heard.raised_by(run.seed):
+            heard.stepped(run, None)
     while group.runs and not interrupted():
         done = []
         for run, row in zip(group.runs, group.advance(), strict=True):
-            with noted(run.seed):
-                told(run, row)
+            with heard.raised_by(run.seed):
+                heard.stepped(run, row)
                 if run.status is None and run.step % run.options.checkpoint_every == 0:
                     run.checkpoint()
-            if run.status is not None or run.seed in outcomes:
+            if run.status is not None or run.seed in heard.outcomes:
                 done.append(run)
         if done:
             group.take_out(done)
         for run in done:
-            if run.seed not in outcomes:
-                with noted(run.seed):
-                    ended(run.finish(), run.folder)
+            if run.seed not in heard.outcomes:
+                with heard.raised_by(run.seed):
+                    heard.ended(run.finish(), run.folder)
     if interrupted():
         for run in group.runs:
             if run.step > 0:
@@ -258,13 +265,3 @@ def interrupt_waits() -> Iterator[Callable[[], bool]]:
         yield lambda: bool(pressed)
     finally:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
-def _bar(enabled: bool) -> rich_progress.Progress:
-    columns = (
-        rich_progress.TextColumn("{task.description}"),
-        rich_progress.BarColumn(bar_width=None),  # gives way in a narrow terminal
-        rich_progress.MofNCompleteColumn(),
-        rich_progress.TextColumn("{task.fields[note]}"),
-    )
-    return rich_progress.Progress(*columns, disable=not enabled)

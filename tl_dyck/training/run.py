@@ -14,7 +14,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from tl_dyck.files import ensure_folder, remove_leftovers
-from tl_dyck.models import DyckTransformerConfig, build_model
+from tl_dyck.models import DyckTransformerConfig, build_model, lean_logits
 from tl_dyck.models.storage import load_weights
 from tl_dyck.processes import FolderLock
 from tl_dyck.tasks import ClosingAccuracy, DyckTask
@@ -28,7 +28,6 @@ from tl_dyck.training.checkpoint import (
     write_checkpoint,
 )
 from tl_dyck.training.config import HISTORY, TrainConfig, TrainResult, run_identity
-from tl_dyck.training.lean import lean_logits
 from tl_dyck.training.stack import Moments
 
 __all__ = ["POOL", "RunState", "open_run", "stream"]

@@ -16,6 +16,7 @@ from jaxtyping import Float, Int
 from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
+from tl_dyck.attention import random_row_variation
 from tl_dyck.intervals import mean_over_pairs
 from tl_dyck.machine import one_thread
 from tl_dyck_hooks.probes.activations import as_tokens, attention_patterns
@@ -125,7 +126,6 @@ def attention_variation(
 def random_attention_variation(n_positions: int) -> float:
     """E‖A₁ − A₂‖²_F for independent causal patterns whose rows are uniform on the simplex.
 
-    A coordinate of a uniform point on the simplex of m positions has variance (m − 1) / (m²(m + 1)); a row has m of
-    them, and the difference of two twice the variance: ``Σ_m 2(m − 1) / (m(m + 1))``, m = 1..n_positions.
+    It is ``Σ_m 2(m − 1) / (m(m + 1))``, m = 1..n_positions, see `tl_dyck.attention.random_row_variation`.
     """
-    return sum(2 * (m - 1) / (m * (m + 1)) for m in range(1, n_positions + 1))
+    return float(sum(random_row_variation(n_positions).tolist()))

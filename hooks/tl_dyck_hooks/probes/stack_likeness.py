@@ -14,6 +14,7 @@ from einops import rearrange
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from tl_dyck.attention import share_of_largest
 from tl_dyck.language import DyckLanguage
 from tl_dyck.machine import one_thread
 from tl_dyck.tasks import DyckTask
@@ -87,12 +88,11 @@ def stack_likeness(
     if not queries.any():
         raise ValueError("no position of these strings has an unmatched opening bracket before it; give longer strings")
     pattern = attention_patterns(model, data.to(model.cfg.device)).double()
-    index = top.clamp_min(0)[None, :, None, :, None].expand(*pattern.shape[:4], 1)
+    key = top.clamp_min(0)[None, :, None, :]
     by_head = "layer batch head query -> layer head batch query"
-    on_top = rearrange(pattern.gather(-1, index)[..., 0], by_head)
-    # without positions equal tokens get equal weights, up to rounding: a tie counts for its share
-    largest = pattern >= pattern.max(-1, keepdim=True).values * (1 - 1e-5)
-    is_top = rearrange(largest.gather(-1, index)[..., 0].double() / largest.sum(-1), by_head)
+    weight = pattern.gather(-1, key[..., None].expand(*pattern.shape[:4], 1))[..., 0]
+    on_top = rearrange(weight, by_head)
+    is_top = rearrange(share_of_largest(pattern, key), by_head)
     chance = 1 / torch.arange(1, data.shape[1] + 1, dtype=torch.float64).expand(data.shape)
 
     def mean(values: Float[Tensor, "*any batch query"], where: Bool[Tensor, "batch query"]) -> Any:

@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from tl_dyck.rnn.machine import activation as torch_activation
+from tl_dyck.activations import ACTIVATIONS
 
 __all__ = ["UNIT", "Ball", "activation", "apply_activation", "gamma", "layer_norm", "unit_norm"]
 
@@ -156,7 +156,7 @@ def activation(x: Ball, name: str) -> Ball:
 
 def apply_activation(name: str, x: Array) -> Array:
     """The activation of plain numbers, by the very function that the RNN uses."""
-    values: Array = torch_activation(name)(torch.from_numpy(np.ascontiguousarray(x))).numpy()
+    values: Array = ACTIVATIONS[name](torch.from_numpy(np.ascontiguousarray(x))).numpy()
     return values
 
 

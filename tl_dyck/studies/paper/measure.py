@@ -11,6 +11,7 @@ from einops import rearrange
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from tl_dyck.attention import share_of_largest
 from tl_dyck.files import finite_rows, write_json, write_tensors
 from tl_dyck.language import DyckLanguage
 from tl_dyck.models import DyckTransformer
@@ -183,9 +184,7 @@ def _looks(
         shares = []
         for layer in range(model.cfg.n_layers):
             pattern = cache["pattern", layer].cpu()
-            index = place.clamp_min(0)[:, None, :, None].expand(*pattern.shape[:3], 1)
-            largest = pattern >= pattern.max(-1, keepdim=True).values * (1 - 1e-5)
-            share = largest.gather(-1, index)[..., 0].double() / largest.sum(-1)  # ties share
+            share = share_of_largest(pattern, place.clamp_min(0)[:, None])
             shares.append(rearrange(share, "n head pos -> head n pos")[:, where].mean(-1))
         found[name] = torch.stack(shares)
     return found

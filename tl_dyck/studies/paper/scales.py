@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from typing import Any, final
 
 from tl_dyck.models import DyckTransformerConfig, get_config
@@ -164,70 +167,56 @@ def length_name(longest: int) -> str:
 
 def groups_of(scale: Scale) -> list[Group]:
     """Every group of models that a scale asks for."""
-    steps = scale.to_the_end
-    to_the_end = TrainConfig(steps=steps, target=None, check_every=50, check_size=200)
-    made = [
-        *(Group(name=name, family=name, seeds=scale.seeds) for name in _AS_THEY_ARE),
-        Group(name="gpt-linear", family="gpt-linear", seeds=scale.seeds),
-        Group(name="gpt-to-the-end", family="gpt", seeds=scale.seeds, training=replace(to_the_end, steps=2 * steps)),
-        Group(name="gpt-slow", family="gpt", seeds=scale.seeds, training=TrainConfig(learning_rate=3e-3)),
-        *(
-            Group(name=f"{family}-init-{std:g}", family=family, seeds=scale.seeds, overrides={"initializer_range": std})
-            for family, std in (("gpt", 0.02), ("minimal-onehot", 0.3))
-        ),
-        *(
-            Group(
-                name=f"{family}-rate-{rate:g}",
-                family=family,
-                seeds=scale.seeds,
-                training=TrainConfig(learning_rate=rate),
-            )
-            for family in ("figure2-onehot", "figure2-split", "figure2-yao")
-            for rate in (1e-2, 3e-3)
-        ),
-        *(
-            Group(name=f"{family}-prefix", family=family, seeds=scale.seeds, task="dyck-2-4-prefix")
-            for family in ("gpt", "gpt-linear")
-        ),
-    ]
-    for n_types in (2, 3):
-        for depth in (4, 8):
-            for layers in (2, 3):
-                name = table_name(n_types, depth, layers)
-                if name != "gpt":
-                    task = f"dyck-{n_types}-{depth}"
-                    overrides = {"n_layers": layers}
-                    made.append(Group(name=name, family="gpt", seeds=scale.table_seeds, task=task, overrides=overrides))
+    return [*_single(scale), *_table(scale), *_contrastive(scale), *_lengths(scale)]
+
+
+def _single(scale: Scale) -> Iterator[Group]:
+    """Families as they are, and with one thing changed."""
+    group = partial(Group, seeds=scale.seeds)
+    for name in _AS_THEY_ARE:
+        yield group(name=name, family=name)
+    end = _to_the_end(scale)
+    yield group(name="gpt-to-the-end", family="gpt", training=replace(end, steps=2 * end.steps))
+    yield group(name="gpt-slow", family="gpt", training=TrainConfig(learning_rate=3e-3))
+    for family, std in (("gpt", 0.02), ("minimal-onehot", 0.3)):
+        yield group(name=f"{family}-init-{std:g}", family=family, overrides={"initializer_range": std})
+    for family in ("figure2-onehot", "figure2-split", "figure2-yao"):
+        for rate in (1e-2, 3e-3):
+            yield group(name=f"{family}-rate-{rate:g}", family=family, training=TrainConfig(learning_rate=rate))
+    for family in ("gpt", "gpt-linear"):
+        yield group(name=f"{family}-prefix", family=family, task="dyck-2-4-prefix")
+
+
+def _table(scale: Scale) -> Iterator[Group]:
+    """The cells of Table 1 that are not among the families as they are."""
+    for n_types, depth, layers in itertools.product((2, 3), (4, 8), (2, 3)):
+        name, task = table_name(n_types, depth, layers), f"dyck-{n_types}-{depth}"
+        if name != "gpt":
+            yield Group(name=name, family="gpt", seeds=scale.table_seeds, task=task, overrides={"n_layers": layers})
+
+
+def _contrastive(scale: Scale) -> Iterator[Group]:
+    """Weights of the contrastive regularisation, on complete strings and on prefixes."""
+    group = partial(Group, family="minimal-onehot", seeds=scale.contrastive_seeds)
     for mode, task in (("complete", "dyck-2-4"), ("prefix", "dyck-2-4-prefix")):
         for weight in scale.weights:
-            training = replace(to_the_end, contrastive_weight=weight)
-            name = contrastive_name(mode, weight)
+            training = replace(_to_the_end(scale), contrastive_weight=weight)
             watched = mode == "complete" and weight == 0
-            made.append(
-                Group(
-                    name=name,
-                    family="minimal-onehot",
-                    seeds=scale.contrastive_seeds,
-                    task=task,
-                    training=training,
-                    watched=watched,
-                )
-            )
-    made += [
-        Group(
-            name=length_name(longest),
-            family="minimal-onehot",
-            seeds=scale.seeds,
-            training=to_the_end,
-            longest=longest,
-            watched=True,
-        )
-        for longest in scale.lengths
-    ]
-    return made
+            yield group(name=contrastive_name(mode, weight), task=task, training=training, watched=watched)
+
+
+def _lengths(scale: Scale) -> Iterator[Group]:
+    """Longest training strings, for Theorem 2."""
+    group = partial(Group, family="minimal-onehot", seeds=scale.seeds, watched=True)
+    for longest in scale.lengths:
+        yield group(name=length_name(longest), training=_to_the_end(scale), longest=longest)
+
+
+def _to_the_end(scale: Scale) -> TrainConfig:
+    return TrainConfig(steps=scale.to_the_end, target=None, check_every=50, check_size=200)
 
 
 _AS_THEY_ARE = (
     *("gpt", "gpt-uniform", "eq6", "eq49"),
-    *("minimal-onehot", "minimal-split", "minimal-yao"),
+    *("minimal-onehot", "minimal-split", "minimal-yao", "gpt-linear"),
 )

@@ -1,32 +1,79 @@
-"""The rest of a forward pass without hook points, for models of the usual shape.
+"""Quick forward passes without hook points, for measuring: a second account of the same functions, on the same weights.
 
-In a HookedTransformer much time goes into what serves hooks: copies of weights into the layout of a library, masks,
-activations and norms step by step. Nobody looks at these while heads are ablated. So for TransformerLens' own blocks,
-without hooks on them, the rest of a pass is computed with torch's fused operations. Before it is used, it must give the
-logits that the model itself gave on the same batch (see `Replay`).
+What a model this small takes is spent on launching operations, not on arithmetic, and many of those that a
+HookedTransformer launches serve its hooks: copies of weights into the layout of a library, masks, checks, activations
+and norms step by step. `lean_logits` is the whole pass of a `DyckTransformer`; `LeanTail` is the rest of a pass, from
+the attention output of a layer on, of any HookedTransformer of the usual shape. Training itself has a third account,
+for packed strings and several models at once (`tl_dyck.training.stack`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, final
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 from transformer_lens.components import MLP, Attention, LayerNorm, LayerNormPre, TransformerBlock
 
-__all__ = ["LeanTail"]
+from tl_dyck.activations import ACTIVATIONS, canonical_activation
+from tl_dyck.models.transformer import DyckTransformer
 
-_ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
-    "relu": F.relu,
-    "gelu": F.gelu,
-    "gelu_new": lambda x: F.gelu(x, approximate="tanh"),
-    "gelu_pytorch_tanh": lambda x: F.gelu(x, approximate="tanh"),
-    "silu": F.silu,
-}
+__all__ = ["LeanTail", "lean_logits"]
+
 _NORMS = (LayerNorm, LayerNormPre, torch.nn.Identity)
+
+
+def lean_logits(model: DyckTransformer, tokens: Int[Tensor, "batch pos"]) -> Float[Tensor, "batch pos d_vocab"]:
+    """What ``model(tokens)`` returns, sooner; hooks do not run.
+
+    Args:
+        model: gradients flow into its parameters.
+        tokens: BOS first, on the model's device.
+    """
+    cfg = model.cfg
+    batch, length = tokens.shape
+    x = model.embed(tokens)
+    if cfg.position != "none":
+        x = x + model.pos_embed.W_pos[:length]
+    x = x.view(batch * length, cfg.d_model)
+    block: Any
+    for block in model.blocks:
+        normed = _norm(block.ln1, x) if cfg.block == "gpt" else x
+        out = _attention(block.attn, normed, batch, length, cfg.attention == "uniform")
+        if cfg.block == "bare":
+            x = out
+            continue
+        if cfg.block == "eq6":
+            out = block.ln1_post(out[None])[0]
+        x = x + out
+        if cfg.block == "eq49":
+            x = block.ln2(x[None])[0]
+        normed = _norm(block.ln2, x) if cfg.block == "gpt" else x
+        if cfg.act_fn in ACTIVATIONS:
+            x = x + _mlp(block.mlp, normed, cfg.act_fn)
+        else:
+            x = x + block.mlp(normed.view(batch, length, -1)).view_as(x)
+    if cfg.block == "gpt":
+        x = _norm(model.ln_final, x)
+    return torch.addmm(model.unembed.b_U, x, model.unembed.W_U).view(batch, length, -1)
+
+
+def _attention(attn: Any, x: Tensor, batch: int, length: int, uniform: bool) -> Tensor:
+    n_heads, d_head = attn.b_V.shape
+    names = "V" if uniform else "QKV"
+    weight = torch.cat([getattr(attn, f"W_{name}") for name in names]).transpose(0, 1).flatten(1)
+    bias = torch.cat([getattr(attn, f"b_{name}") for name in names]).flatten()
+    projected = torch.addmm(bias, x, weight).view(batch, length, len(names), n_heads, d_head)
+    parts = projected.permute(2, 0, 3, 1, 4).unbind()  # each: batch, head, pos, d_head
+    if uniform:
+        z = parts[0].cumsum(2) / torch.arange(1, length + 1, device=x.device, dtype=x.dtype)[:, None]
+    else:
+        q, k, v = parts
+        z = F.scaled_dot_product_attention(q, k, v, is_causal=True, scale=1 / attn.attn_scale)
+    z = z.transpose(1, 2).reshape(batch * length, n_heads * d_head)
+    return torch.addmm(attn.b_O, z, attn.W_O.flatten(0, 1))
 
 
 @final
@@ -36,7 +83,6 @@ class LeanTail:
     def __init__(self, model: Any) -> None:
         """For a model of which `fits` is true."""
         self.model, self.cfg = model, model.cfg
-        self.activation = _ACTIVATIONS.get(self.cfg.act_fn or "", F.relu)
         self._qkv: list[tuple[Tensor, Tensor]] = []
         self._out: list[Tensor] = []
         with torch.no_grad():
@@ -57,7 +103,7 @@ class LeanTail:
             and cfg.attention_dir == "causal"
             and cfg.output_logits_soft_cap <= 0
             and cfg.attn_scores_soft_cap <= 0
-            and (cfg.attn_only or cfg.act_fn in _ACTIVATIONS)
+            and (cfg.attn_only or canonical_activation(cfg.act_fn) in ACTIVATIONS)
             and not cfg.parallel_attn_mlp
             and not cfg.use_normalization_before_and_after
             # what only newer releases have
@@ -99,8 +145,7 @@ class LeanTail:
         if self.cfg.attn_only:
             return x
         flat = _norm(block.ln2, x).flatten(0, 1)
-        hidden = self.activation(torch.addmm(block.mlp.b_in, flat, block.mlp.W_in))
-        return x + torch.addmm(block.mlp.b_out, hidden, block.mlp.W_out).view_as(x)
+        return x + _mlp(block.mlp, flat, canonical_activation(self.cfg.act_fn)).view_as(x)
 
 
 def _is_plain(block: Any) -> bool:
@@ -118,3 +163,8 @@ def _norm(module: Any, x: Tensor) -> Tensor:
         return x
     weight, bias = (module.w, module.b) if isinstance(module, LayerNorm) else (None, None)
     return F.layer_norm(x, x.shape[-1:], weight, bias, module.eps)
+
+
+def _mlp(mlp: Any, x: Float[Tensor, "row d_model"], act_fn: str) -> Float[Tensor, "row d_model"]:
+    hidden = ACTIVATIONS[act_fn](torch.addmm(mlp.b_in, x, mlp.W_in))
+    return torch.addmm(mlp.b_out, hidden, mlp.W_out)

@@ -5,9 +5,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tl_dyck.models import build_model, get_config, list_models
+from tl_dyck.models import build_model, get_config, lean_logits, list_models
 from tl_dyck.tasks import load_task
-from tl_dyck.training import lean_logits
 
 TASK = load_task("dyck-2-4")
 
