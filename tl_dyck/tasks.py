@@ -11,7 +11,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from tl_dyck.language import DyckDistribution, DyckLanguage
-from tl_dyck.language.dyck import check_integer, check_mode
+from tl_dyck.language.checks import check_integer, check_mode
 from tl_dyck.registry import Registry
 
 __all__ = ["ClosingAccuracy", "DyckTask", "LanguageModel", "complete_strings", "list_tasks", "load_task", "tasks"]

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from tl_dyck.language.checks import DyckStringError
 from tl_dyck.language.distribution import DyckDistribution
-from tl_dyck.language.dyck import DyckLanguage, DyckStringError
+from tl_dyck.language.dyck import DyckLanguage
 
 if TYPE_CHECKING:
     from tl_dyck.language.tokenizer import build_tokenizer

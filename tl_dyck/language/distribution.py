@@ -23,7 +23,8 @@ from jaxtyping import Float64, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tl_dyck.language.dyck import DyckLanguage, DyckStringError, check_integer, check_mode
+from tl_dyck.language.checks import DyckStringError, check_integer, check_mode
+from tl_dyck.language.dyck import DyckLanguage
 from tl_dyck.language.sampling import (
     End,
     Floats,

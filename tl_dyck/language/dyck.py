@@ -12,26 +12,25 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
 from typing import final
 
 import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from tl_dyck.registry import unknown_name
+from tl_dyck.language.checks import (
+    DyckStringError,
+    check_brackets,
+    check_integer,
+    check_mode,
+    default_brackets,
+    shorten,
+    unknown_bracket,
+)
 
-__all__ = ["BOS_STRING", "MODES", "DyckLanguage", "DyckStringError"]
+__all__ = ["DyckLanguage"]
 
-BOS_STRING = "<bos>"
-MODES = ("complete", "prefix")
 MAX_ENUMERATED_TOKENS = 10_000_000
-
-_DEFAULT_PAIRS = "[](){}<>⟦⟧⟨⟩⟪⟫⌈⌉⌊⌋«»「」『』【】〔〕《》〈〉⦃⦄⦅⦆⦗⦘⧼⧽"
-
-
-class DyckStringError(ValueError):
-    """A text or token string that is not of the language; the message says where and why."""
 
 
 @final
@@ -67,8 +66,8 @@ class DyckLanguage:
     def __post_init__(self) -> None:
         check_integer("n_types", self.n_types, least=1)
         check_integer("max_depth", self.max_depth, least=1)
-        brackets = _default_brackets(self.n_types) if self.brackets is None else tuple(self.brackets)
-        _check_brackets(brackets, self.n_types)
+        brackets = default_brackets(self.n_types) if self.brackets is None else tuple(self.brackets)
+        check_brackets(brackets, self.n_types)
         object.__setattr__(self, "brackets", brackets)
 
     @property
@@ -127,7 +126,7 @@ class DyckLanguage:
         tokens = self.tokenize(text)
         stack: list[int] = []
         for position, token in enumerate(tokens.tolist()):
-            where = f"bracket {position} of {_shorten(text)!r}"
+            where = f"bracket {position} of {shorten(text)!r}"
             if token % 2 == 0:
                 stack.append(position)
                 if len(stack) > self.max_depth:
@@ -148,7 +147,7 @@ class DyckLanguage:
         if stack and not prefix:
             opened = stack[-1]
             raise DyckStringError(
-                f"unfinished: {self.alphabet[int(tokens[opened])]!r}, bracket {opened} of {_shorten(text)!r}, is never "
+                f"unfinished: {self.alphabet[int(tokens[opened])]!r}, bracket {opened} of {shorten(text)!r}, is never "
                 f"closed; {len(stack)} bracket(s) are left open"
             )
         return tokens
@@ -331,73 +330,3 @@ class DyckLanguage:
         """+1 for an open, -1 for a close, 0 for BOS."""
         tokens = self._checked(tokens)
         return torch.where(tokens < self.bos_token, 1 - 2 * (tokens % 2), 0)
-
-
-def unknown_bracket(text: str, position: int, brackets: Sequence[str]) -> DyckStringError:
-    """The error for a `text` in which no bracket begins at character `position`."""
-    return DyckStringError(
-        f"unknown bracket {text[position]!r} at character {position} of {_shorten(text)!r}; "
-        f"the brackets are {' '.join(brackets)}"
-    )
-
-
-def check_mode(mode: str) -> None:
-    """Raise `UnknownNameError`, a ValueError that names the nearest mode, unless `mode` is one of `MODES`."""
-    if mode not in MODES:
-        raise unknown_name("mode", mode, MODES)
-
-
-def check_integer(name: str, value: object, least: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError(f"{name} must be an integer, got {value!r} ({type(value).__name__})")
-    if value < least:
-        raise ValueError(f"{name} must be at least {least}, got {value}")
-
-
-def _default_brackets(n_types: int) -> tuple[str, ...]:
-    if 2 * n_types <= len(_DEFAULT_PAIRS):
-        return tuple(_DEFAULT_PAIRS[: 2 * n_types])
-    # Beyond the table brackets are numbered; the colon ends the number, so that none begins another.
-    extra = (name for t in range(len(_DEFAULT_PAIRS) // 2, n_types) for name in (f"‹{t}:", f":{t}›"))
-    return (*_DEFAULT_PAIRS, *extra)
-
-
-def _check_brackets(brackets: tuple[str, ...], n_types: int) -> None:
-    for bracket in brackets:
-        if not isinstance(bracket, str):
-            raise TypeError(f"brackets must be strings, got {bracket!r} ({type(bracket).__name__})")
-        if not bracket:
-            raise ValueError(f"a bracket is the empty string in {brackets!r}; give each at least one character")
-    if len(brackets) != 2 * n_types:
-        raise ValueError(
-            f"{n_types} bracket type(s) need {2 * n_types} brackets (open 0, close 0, open 1, …), got {len(brackets)}: "
-            f"{brackets!r}"
-        )
-    if len(set(brackets)) < len(brackets):
-        twice = next(bracket for bracket in brackets if brackets.count(bracket) > 1)
-        raise ValueError(f"bracket {twice!r} is given twice in {brackets!r}; all must be distinct")
-    ordered = sorted(brackets)
-    for shorter, longer in pairwise(ordered):
-        if longer.startswith(shorter):
-            raise ValueError(
-                f"ambiguous brackets: {shorter!r} is the beginning of {longer!r}; choose brackets of which none begins "
-                "another"
-            )
-    if _spells(BOS_STRING, brackets):
-        raise ValueError(f"brackets {brackets!r} can spell {BOS_STRING!r}, which is the start token; choose others")
-
-
-def _spells(target: str, brackets: tuple[str, ...]) -> bool:
-    """Whether `target` occurs in some concatenation of brackets."""
-
-    def goes_on(rest: str) -> bool:
-        return any(b.startswith(rest) or (rest.startswith(b) and goes_on(rest[len(b) :])) for b in brackets)
-
-    return any(
-        target in bracket or any(bracket.endswith(target[:i]) and goes_on(target[i:]) for i in range(1, len(target)))
-        for bracket in brackets
-    )
-
-
-def _shorten(text: str, limit: int = 80) -> str:
-    return text if len(text) <= limit else text[: limit - 1] + "…"

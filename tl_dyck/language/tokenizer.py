@@ -9,7 +9,8 @@ from typing import Any
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
 
-from tl_dyck.language.dyck import BOS_STRING, DyckLanguage, unknown_bracket
+from tl_dyck.language.checks import BOS_STRING, unknown_bracket
+from tl_dyck.language.dyck import DyckLanguage
 
 __all__ = ["DyckTokenizer", "build_tokenizer"]
 

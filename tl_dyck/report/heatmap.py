@@ -16,7 +16,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from tl_dyck.language import DyckLanguage
-from tl_dyck.language.dyck import BOS_STRING
+from tl_dyck.language.checks import BOS_STRING
 from tl_dyck.report.markup import Html, element, percent
 
 __all__ = [

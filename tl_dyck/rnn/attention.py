@@ -12,13 +12,14 @@ term is 1.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import NamedTuple, final
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-__all__ = ["Accumulator", "absorb", "attend_causal", "attend_last", "empty_accumulator"]
+__all__ = ["Accumulator", "HistoryCarry", "QueryCarry", "absorb", "attend_causal", "attend_last", "empty_accumulator"]
 
 
 class Accumulator(NamedTuple):
@@ -118,3 +119,29 @@ def attend_last(
     scores = scores.masked_fill(beyond[:, None], -torch.inf)
     weights = torch.exp(scores - scores.amax(-1, keepdim=True))
     return torch.einsum("bhp,bphe->bhe", weights, value) / weights.sum(-1)[..., None]
+
+
+@final
+@dataclass(frozen=True)
+class QueryCarry:
+    """What is carried between tokens without positions: layer 2's sums for every possible query.
+
+    Attributes:
+        state: layer 1's state.
+        queries: every query there is; constant.
+        sums: layer 2, one accumulator per string and query.
+    """
+
+    state: Int[Tensor, " batch"]
+    queries: Float[Tensor, "query head d_head"]
+    sums: Accumulator
+
+
+@final
+@dataclass(frozen=True)
+class HistoryCarry:
+    """What is carried between tokens when the queries are not known beforehand: keys and values so far."""
+
+    state: Int[Tensor, " batch"]
+    keys: Float[Tensor, "batch pos head d_head"]
+    values: Float[Tensor, "batch pos head d_head"]

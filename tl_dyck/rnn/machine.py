@@ -43,7 +43,6 @@ right.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Literal, TypeVar, final
 
 import torch
@@ -51,43 +50,25 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from tl_dyck.activations import ACTIVATIONS
-from tl_dyck.rnn.attention import Accumulator, absorb, attend_causal, attend_last, empty_accumulator
+from tl_dyck.rnn.attention import (
+    Accumulator,
+    HistoryCarry,
+    QueryCarry,
+    absorb,
+    attend_causal,
+    attend_last,
+    empty_accumulator,
+)
 from tl_dyck.rnn.config import RNNConfig, check_weights, weight_shapes
 from tl_dyck.rnn.text import text_to_tokens, tokens_to_texts
 
 T = TypeVar("T", int, Tensor)
 
-__all__ = ["HistoryCarry", "QueryCarry", "RNNInputError", "TwoLayerRNN"]
+__all__ = ["RNNInputError", "TwoLayerRNN"]
 
 
 class RNNInputError(ValueError):
     """A string the machine cannot read; the message says which token or length, and what is allowed."""
-
-
-@final
-@dataclass(frozen=True)
-class QueryCarry:
-    """What is carried between tokens without positions: layer 2's sums for every possible query.
-
-    Attributes:
-        state: layer 1's state.
-        queries: every query there is; constant.
-        sums: layer 2, one accumulator per string and query.
-    """
-
-    state: Int[Tensor, " batch"]
-    queries: Float[Tensor, "query head d_head"]
-    sums: Accumulator
-
-
-@final
-@dataclass(frozen=True)
-class HistoryCarry:
-    """What is carried between tokens when the queries are not known beforehand: keys and values so far."""
-
-    state: Int[Tensor, " batch"]
-    keys: Float[Tensor, "batch pos head d_head"]
-    values: Float[Tensor, "batch pos head d_head"]
 
 
 @final

@@ -37,12 +37,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
 
 from tl_dyck.registry import unknown_name
+from tl_dyck_hooks.probes.partial_sums import Groups, Nodes, add_up, least_of, row_norms
 
 __all__ = ["second_smallest_norm"]
 
@@ -114,59 +114,6 @@ def _sums(base: np.ndarray, choices: Float[np.ndarray, "level choice dim"]) -> F
 
 
 # --- branch and bound ------------------------------------------------------------------------------------------------
-
-
-@dataclass
-class _Nodes:
-    """Prefixes of decisions, all of one length s, the most promising first.
-
-    Attributes:
-        types: decisions so far, ``[node, s]``.
-        cost: their part of the energy, ``[node]``.
-        fields: what they add to each choice at the levels to come, ``[node, level to come, choice]``.
-        bound: no sum of the node is smaller, ``[node]``; squared norm.
-    """
-
-    types: Int[np.ndarray, "node decided"]
-    cost: Float[np.ndarray, " node"]
-    fields: Float[np.ndarray, "node open choice"]
-    bound: Float[np.ndarray, " node"]
-
-    def __len__(self) -> int:
-        return len(self.cost)
-
-    def __getitem__(self, rows: Any) -> _Nodes:
-        return _Nodes(self.types[rows], self.cost[rows], self.fields[rows], self.bound[rows])
-
-
-@dataclass
-class _Groups:
-    """The sums of the tail, in groups of near ones, in the coordinates of `_Search.lead`.
-
-    Attributes:
-        near: of each group: the centre in all coordinates but the last, the least of the last.
-        radius: no sum of the group is farther from the centre in all coordinates but the last.
-        first: where the group's sums begin in `order`; one more entry for the end.
-        order: numbers of sums, group by group.
-    """
-
-    near: Float[np.ndarray, "group axis"]
-    radius: Float[np.ndarray, " group"]
-    first: Int[np.ndarray, " ends"]
-    order: Int[np.ndarray, " sum"]
-
-    def size(self, group: Int[np.ndarray, " pair"]) -> Int[np.ndarray, " pair"]:
-        """How many sums these groups have."""
-        size: np.ndarray = self.first[group + 1] - self.first[group]
-        return size
-
-    def members(
-        self, node: Int[np.ndarray, " pair"], group: Int[np.ndarray, " pair"]
-    ) -> tuple[Int[np.ndarray, " member"], Int[np.ndarray, " member"]]:
-        """Pairs of a node and a group, taken apart into pairs of a node and a sum."""
-        size = self.size(group)
-        place = np.arange(size.sum()) + np.repeat(self.first[group] - (np.cumsum(size) - size), size)
-        return np.repeat(node, size), self.order[place]
 
 
 @dataclass
@@ -258,13 +205,13 @@ class _Search:
         return self.constant + float(np.abs(single).max(1).sum() + np.abs(pair).max((2, 3)).sum())
 
     @cached_property
-    def fine(self) -> _Groups:
+    def fine(self) -> Groups:
         """Every sum of the tail by itself."""
         n = len(self.ends)
-        return _Groups(self.ends, np.zeros(n), np.arange(n + 1), np.arange(n))
+        return Groups(self.ends, np.zeros(n), np.arange(n + 1), np.arange(n))
 
     @cached_property
-    def coarse(self) -> _Groups:
+    def coarse(self) -> Groups:
         """Groups of near sums: the next centre is the sum that is farthest from all centres so far (Gonzalez 1985).
 
         The last coordinate is stretched: it is the one that lengthens a sum directly.
@@ -287,7 +234,7 @@ class _Search:
         radius = np.zeros(len(centres))
         np.maximum.at(radius, group, np.linalg.norm((self.ends - near[group])[:, :-1], axis=1))
         first = np.append(0, np.cumsum(np.bincount(group, minlength=len(centres))))
-        return _Groups(near, radius, first, np.argsort(group, kind="stable"))
+        return Groups(near, radius, first, np.argsort(group, kind="stable"))
 
     @property
     def best(self) -> float:
@@ -297,7 +244,7 @@ class _Search:
     def run(self) -> Float[np.ndarray, " choice"]:
         """The least norm for each choice at the last level, exact up to the second smallest of them."""
         levels, k, _ = self.choices.shape
-        root = _Nodes(np.zeros((1, 0), int), np.zeros(1), np.zeros((1, levels, k)), np.array([-np.inf]))
+        root = Nodes(np.zeros((1, 0), int), np.zeros(1), np.zeros((1, levels, k)), np.array([-np.inf]))
         nodes = root
         for _ in range(self.head):
             nodes = self._children(nodes, np.inf)[:_GUESS]
@@ -333,19 +280,19 @@ class _Search:
             return -math.inf
         return self.best + (-1 if self.blur <= _NO_MATTER / 2 * self.best else 1) * self.blur
 
-    def _children(self, nodes: _Nodes, limit: float) -> _Nodes:
+    def _children(self, nodes: Nodes, limit: float) -> Nodes:
         """Decide one more level, and keep what is below the limit, sorted by bound."""
         s = nodes.types.shape[1]
         cost = nodes.cost[:, None] + nodes.fields[:, 0] + self.single[s]
         fields = nodes.fields[:, None, 1:] + self.pair[s, s + 1 :].transpose(1, 0, 2)
-        bound = self.constant + cost + _least(fields + self.alone[s + 1 :]).sum(-1)
+        bound = self.constant + cost + least_of(fields + self.alone[s + 1 :]).sum(-1)
         node, chosen = np.nonzero(bound < limit)
         order = np.argsort(bound[node, chosen], kind="stable")
         node, chosen = node[order], chosen[order]
         types = np.concatenate([nodes.types[node], chosen[:, None]], axis=1)
-        return _Nodes(types, cost[node, chosen], fields[node, chosen], bound[node, chosen])
+        return Nodes(types, cost[node, chosen], fields[node, chosen], bound[node, chosen])
 
-    def _guess(self, nodes: _Nodes) -> None:
+    def _guess(self, nodes: Nodes) -> None:
         """Remember what looks like the best sum of these nodes for each choice at the last level."""
         places = self._places(nodes)
         square = (places**2).sum(1)[:, None] + 2 * (places @ self.ends.T) + (self.ends**2).sum(1)
@@ -354,7 +301,7 @@ class _Search:
         node, end = np.divmod(best, len(self.ends))
         self._remember(self._types(nodes, node, end))
 
-    def _finish(self, nodes: _Nodes) -> None:
+    def _finish(self, nodes: Nodes) -> None:
         """Look at all choices at the remaining levels, and remember the least norms."""
         places = self._places(nodes)
         todo = [(slice(0, len(nodes)), len(nodes) >= _MANY)]
@@ -374,12 +321,12 @@ class _Search:
             for at in range(0, len(node), step):
                 self._try(nodes, places, node[at : at + step], end[at : at + step])
 
-    def _places(self, nodes: _Nodes) -> Float[np.ndarray, "node axis"]:
+    def _places(self, nodes: Nodes) -> Float[np.ndarray, "node axis"]:
         """What has been decided, base included, in the coordinates of `lead`."""
-        return _add_up(self.lead_start, self.lead, nodes.types)
+        return add_up(self.lead_start, self.lead, nodes.types)
 
     def _near(
-        self, places: Float[np.ndarray, "node axis"], groups: _Groups
+        self, places: Float[np.ndarray, "node axis"], groups: Groups
     ) -> tuple[Int[np.ndarray, " pair"], Int[np.ndarray, " pair"]]:
         """Pairs of a node and a group in which there may be a sum that is not too long.
 
@@ -403,7 +350,7 @@ class _Search:
 
     def _try(
         self,
-        nodes: _Nodes,
+        nodes: Nodes,
         places: Float[np.ndarray, "node axis"],
         node: Int[np.ndarray, " pair"],
         end: Int[np.ndarray, " pair"],
@@ -412,12 +359,12 @@ class _Search:
         longest = self._longest()
         total = places.take(node, axis=0)
         total += self.ends.take(end, axis=0)
-        below = np.flatnonzero(_norm(total) < longest)
+        below = np.flatnonzero(row_norms(total) < longest)
         if not len(below):
             return
         types = self._types(nodes, node[below], end[below])
-        total = _add_up(self.start, self.place, types)
-        norm = np.hypot(_norm(total), self.outside)
+        total = add_up(self.start, self.place, types)
+        norm = np.hypot(row_norms(total), self.outside)
         below = np.flatnonzero(norm < longest)
         types, norm = types[below], norm[below]
         least = np.full(len(self.least), np.inf)
@@ -425,7 +372,7 @@ class _Search:
         self._remember(types[norm <= least[types[:, -1]] + 2 * self.blur])
 
     def _types(
-        self, nodes: _Nodes, node: Int[np.ndarray, " pair"], end: Int[np.ndarray, " pair"]
+        self, nodes: Nodes, node: Int[np.ndarray, " pair"], end: Int[np.ndarray, " pair"]
     ) -> Int[np.ndarray, "pair level"]:
         """The choices that make up these sums."""
         tail = np.stack(np.unravel_index(end, (len(self.least),) * self.tail), axis=1)
@@ -433,30 +380,5 @@ class _Search:
 
     def _remember(self, types: Int[np.ndarray, "pair level"]) -> None:
         """Norms of these sums, from the vectors themselves."""
-        norm = np.linalg.norm(_add_up(self.base, self.choices, types), axis=-1)
+        norm = np.linalg.norm(add_up(self.base, self.choices, types), axis=-1)
         np.minimum.at(self.least, types[:, -1], norm)
-
-
-def _add_up(
-    start: Float[np.ndarray, " axis"],
-    place: Float[np.ndarray, "level choice axis"],
-    types: Int[np.ndarray, "row chosen"],
-) -> Float[np.ndarray, "row axis"]:
-    """The sums for these choices at the first levels; one level at a time, which bounds the memory."""
-    total = np.repeat(start[None], len(types), axis=0)
-    for level, chosen in zip(place, types.T, strict=False):
-        total += level.take(chosen, axis=0)
-    return total
-
-
-def _norm(vectors: Float[np.ndarray, "row axis"]) -> Float[np.ndarray, " row"]:
-    norm: np.ndarray = np.sqrt(np.einsum("ra,ra->r", vectors, vectors))
-    return norm
-
-
-def _least(values: Float[np.ndarray, "*any choice"]) -> Float[np.ndarray, "*any"]:
-    """Minimum over a short last axis: by halves, which numpy does several times faster than ``min(-1)``."""
-    while values.shape[-1] > 1:
-        half = (values.shape[-1] + 1) // 2
-        values = np.minimum(values[..., :half], values[..., -half:])
-    return values[..., 0]

@@ -8,19 +8,16 @@ from dataclasses import dataclass
 from typing import Any, final
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
+from tl_dyck.models.construct.fitting import NetworkTooNarrowError, fit_product
 from tl_dyck.models.construct.plan import Plan
-from tl_dyck.models.construct.subset_sum import EXACT_ITEMS, nearest_subsets
+from tl_dyck.models.construct.subset_sum import EXACT_ITEMS
 from tl_dyck.models.construct.target import LayerErrors, TargetLayer, propagate, read_target, spectral_norm
 from tl_dyck.models.transformer import DyckTransformer
 
-__all__ = ["LayerBound", "NetworkTooNarrowError", "Pruning", "check_bound", "check_epsilon", "prune", "prune_to"]
-
-
-class NetworkTooNarrowError(ValueError):
-    """The random network is too small for the target or for ε; the message says how large it must be."""
+__all__ = ["LayerBound", "Pruning", "check_bound", "check_epsilon", "prune", "prune_to"]
 
 
 @final
@@ -160,7 +157,9 @@ def prune(target: DyckTransformer, network: DyckTransformer, plan: Plan, keep: s
         masks["embed.W_E"][tokens, columns] = True
         block = plan.embedding_block
         first = W_E[tokens, columns - plan.tokens.start][:, None] * _weight(network, block, "mlp.W_in")[columns]
-        fit = _fit(first, _weight(network, block, "mlp.W_out")[:, state], weights.embed, "positive", items, "W_E")
+        fit = fit_product(
+            first, _weight(network, block, "mlp.W_out")[:, state], weights.embed, "positive", items, "W_E"
+        )
         masks[f"blocks.{block}.mlp.W_in"][columns] = fit.first
         masks[f"blocks.{block}.mlp.W_out"][:, state] = fit.second
         embed_error = float(fit.error.norm(dim=1).max())
@@ -224,8 +223,8 @@ def _fit_attention(
             for name in "QKV"
         )
         W_O = _weight(network, block, "attn.W_O")[head, :, :d_model]
-        fit_scores = _fit(W_Q, W_K.T, M * scale, "linear", items, f"W_Q W_K of layer {index}")
-        fit_values = _fit(W_V, W_O, O_, "linear", items, f"W_V W_O of layer {index}")
+        fit_scores = fit_product(W_Q, W_K.T, M * scale, "linear", items, f"W_Q W_K of layer {index}")
+        fit_values = fit_product(W_V, W_O, O_, "linear", items, f"W_V W_O of layer {index}")
         for name, mask in (("Q", fit_scores.first), ("K", fit_scores.second.T), ("V", fit_values.first)):
             masks[f"blocks.{block}.attn.W_{name}"][head, :d_model] = mask[:-1]
             masks[f"blocks.{block}.attn.b_{name}"][head] = mask[-1]
@@ -233,84 +232,6 @@ def _fit_attention(
         scores.append(spectral_norm(fit_scores.error) / scale)
         values.append(spectral_norm(fit_values.error))
     return scores, values
-
-
-@final
-@dataclass(frozen=True)
-class _Fit:
-    """Masks for two random matrices whose product is near a third, and bounds of the errors, entry by entry."""
-
-    first: Bool[Tensor, "d_in unit"]
-    second: Bool[Tensor, "unit d_out"]
-    error: Float[Tensor, "d_in d_out"]
-
-
-def _fit(
-    first: Float[Tensor, "d_in unit"],
-    second: Float[Tensor, "unit d_out"],
-    wanted: Float[Tensor, "d_in d_out"],
-    mode: str,
-    items: int,
-    what: str,
-) -> _Fit:
-    """Prune the product of two random matrices to a third one, entry by entry.
-
-    Units are dealt out to rows of `first`; a unit serves one row, so which weights of `first` are kept does not
-    depend on `wanted`. In mode "linear" nothing is between the two matrices; in mode "positive" a relu, and inputs
-    are never negative; in mode "both" a relu, and inputs have any sign, but for the last row, which belongs to the
-    constant.
-    """
-    keep_first, keep_second = torch.zeros(first.shape, dtype=torch.bool), torch.zeros(second.shape, dtype=torch.bool)
-    error = torch.zeros(wanted.shape, dtype=torch.float64)
-    for row, groups in enumerate(_deal(first, mode, items)):
-        for units in groups:
-            products = (first[row, units][:, None] * second[units]).T.contiguous()  # output, unit
-            _check_reach(products, wanted[row], what)
-            subset = nearest_subsets(products, wanted[row])
-            keep_first[row, units] = True
-            keep_second[units] = subset.T
-            off = torch.where(subset, products, 0.0).sum(1) - wanted[row]
-            error[row] = off if mode == "linear" else torch.maximum(error[row], off.abs())
-    return _Fit(keep_first, keep_second, error)
-
-
-def _deal(first: Float[Tensor, "d_in unit"], mode: str, items: int) -> list[list[Tensor]]:
-    """For each row, its units: one list of `items` of them, or one with positive and one with negative weights.
-
-    Rows choose in turn, the largest weight that is left, so that none gets small ones only.
-    """
-    n_rows, n_units = first.shape
-    free = torch.ones(n_units, dtype=torch.bool)
-    both = [mode == "both" and row < n_rows - 1 for row in range(n_rows)]
-    dealt: list[list[list[int]]] = [[[], []] if both[row] else [[]] for row in range(n_rows)]
-    for _ in range(items):
-        for row in range(n_rows):
-            for side, group in enumerate(dealt[row]):
-                value = first[row].abs() if mode == "linear" else first[row] * (1 - 2 * side)
-                unit = int(value.masked_fill(~free, -torch.inf).argmax())
-                if free[unit] and value[unit] > 0:
-                    group.append(unit)
-                    free[unit] = False
-    return [[torch.tensor(group, dtype=torch.int64) for group in groups] for groups in dealt]
-
-
-def _check_reach(products: Float[Tensor, "output unit"], wanted: Float[Tensor, " output"], what: str) -> None:
-    """Refuse weights beyond what the products of their sign sum to, all of them taken, bad luck apart."""
-    n = products.shape[1]
-    if n == 0 or not wanted.any():
-        return
-    reach = torch.where(wanted > 0, products.clamp(min=0).sum(1), -products.clamp(max=0).sum(1))
-    typical = float(products.abs().mean()) * n / 2  # half of the products have the right sign
-    short = wanted.abs() / reach.clamp(min=typical)
-    worst = int(short.argmax())
-    if short[worst] > 1:
-        factor = math.ceil(1.5 * float(short[worst]))
-        raise NetworkTooNarrowError(
-            f"the target is too large: {what} has a weight of {float(wanted[worst]):.3g} (in units of the random "
-            f"network), but its {n} random products sum to {float(reach[worst]):.3g} at most; scale the target down, "
-            f"draw the random weights from a range {math.sqrt(factor):.1f} times as large, or take {factor} times the "
-            "width"
-        )
 
 
 def _fit_mlp(
@@ -326,7 +247,7 @@ def _fit_mlp(
 ) -> Float[Tensor, "d_in d_out"]:
     """Make a block's MLP a linear map with bias, from some coordinates to others; returns its errors."""
     first = torch.cat([_weight(network, block, "mlp.W_in")[read], _weight(network, block, "mlp.b_in")[None]])
-    fit = _fit(first, _weight(network, block, "mlp.W_out")[:, write], wanted, mode, items, what)
+    fit = fit_product(first, _weight(network, block, "mlp.W_out")[:, write], wanted, mode, items, what)
     masks[f"blocks.{block}.mlp.W_in"][read] = fit.first[:-1]
     masks[f"blocks.{block}.mlp.b_in"][:] = fit.first[-1]
     masks[f"blocks.{block}.mlp.W_out"][:, write] = fit.second

@@ -9,7 +9,7 @@ import torch
 
 from tl_dyck.certify import Certificate, DyckCertificate, Edit, Passage, Symbols, placed
 from tl_dyck.language import DyckLanguage
-from tl_dyck.language.dyck import BOS_STRING
+from tl_dyck.language.checks import BOS_STRING
 from tl_dyck.report.markup import Html, element, table
 from tl_dyck.report.widgets.frame import Widget, note
 from tl_dyck.report.widgets.strings import text_of, token_texts, words

@@ -11,7 +11,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from tl_dyck.language import DyckLanguage
-from tl_dyck.language.dyck import BOS_STRING
+from tl_dyck.language.checks import BOS_STRING
 from tl_dyck.report.heatmap import Patterns, token_label
 from tl_dyck.report.markup import Html, element
 

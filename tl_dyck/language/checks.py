@@ -1,0 +1,103 @@
+"""What a language refuses: modes, integers, brackets that cannot be told apart, strings that are not of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+from tl_dyck.registry import unknown_name
+
+__all__ = [
+    "BOS_STRING",
+    "MODES",
+    "DyckStringError",
+    "check_brackets",
+    "check_integer",
+    "check_mode",
+    "default_brackets",
+    "shorten",
+    "unknown_bracket",
+]
+
+BOS_STRING = "<bos>"
+MODES = ("complete", "prefix")
+
+_DEFAULT_PAIRS = "[](){}<>⟦⟧⟨⟩⟪⟫⌈⌉⌊⌋«»「」『』【】〔〕《》〈〉⦃⦄⦅⦆⦗⦘⧼⧽"
+
+
+class DyckStringError(ValueError):
+    """A text or token string that is not of the language; the message says where and why."""
+
+
+def unknown_bracket(text: str, position: int, brackets: Sequence[str]) -> DyckStringError:
+    """The error for a `text` in which no bracket begins at character `position`."""
+    return DyckStringError(
+        f"unknown bracket {text[position]!r} at character {position} of {shorten(text)!r}; "
+        f"the brackets are {' '.join(brackets)}"
+    )
+
+
+def check_mode(mode: str) -> None:
+    """Raise `UnknownNameError`, a ValueError that names the nearest mode, unless `mode` is one of `MODES`."""
+    if mode not in MODES:
+        raise unknown_name("mode", mode, MODES)
+
+
+def check_integer(name: str, value: object, least: int) -> None:
+    """Raise TypeError or ValueError unless `value` is an integer, and large enough."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{name} must be an integer, got {value!r} ({type(value).__name__})")
+    if value < least:
+        raise ValueError(f"{name} must be at least {least}, got {value}")
+
+
+def default_brackets(n_types: int) -> tuple[str, ...]:
+    """Brackets for that many types."""
+    if 2 * n_types <= len(_DEFAULT_PAIRS):
+        return tuple(_DEFAULT_PAIRS[: 2 * n_types])
+    # Beyond the table brackets are numbered; the colon ends the number, so that none begins another.
+    extra = (name for t in range(len(_DEFAULT_PAIRS) // 2, n_types) for name in (f"‹{t}:", f":{t}›"))
+    return (*_DEFAULT_PAIRS, *extra)
+
+
+def check_brackets(brackets: tuple[str, ...], n_types: int) -> None:
+    """Raise TypeError or ValueError unless they are 2k distinct strings that can be told apart."""
+    for bracket in brackets:
+        if not isinstance(bracket, str):
+            raise TypeError(f"brackets must be strings, got {bracket!r} ({type(bracket).__name__})")
+        if not bracket:
+            raise ValueError(f"a bracket is the empty string in {brackets!r}; give each at least one character")
+    if len(brackets) != 2 * n_types:
+        raise ValueError(
+            f"{n_types} bracket type(s) need {2 * n_types} brackets (open 0, close 0, open 1, …), got {len(brackets)}: "
+            f"{brackets!r}"
+        )
+    if len(set(brackets)) < len(brackets):
+        twice = next(bracket for bracket in brackets if brackets.count(bracket) > 1)
+        raise ValueError(f"bracket {twice!r} is given twice in {brackets!r}; all must be distinct")
+    ordered = sorted(brackets)
+    for shorter, longer in pairwise(ordered):
+        if longer.startswith(shorter):
+            raise ValueError(
+                f"ambiguous brackets: {shorter!r} is the beginning of {longer!r}; choose brackets of which none begins "
+                "another"
+            )
+    if _spells(BOS_STRING, brackets):
+        raise ValueError(f"brackets {brackets!r} can spell {BOS_STRING!r}, which is the start token; choose others")
+
+
+def _spells(target: str, brackets: tuple[str, ...]) -> bool:
+    """Whether `target` occurs in some concatenation of brackets."""
+
+    def goes_on(rest: str) -> bool:
+        return any(b.startswith(rest) or (rest.startswith(b) and goes_on(rest[len(b) :])) for b in brackets)
+
+    return any(
+        target in bracket or any(bracket.endswith(target[:i]) and goes_on(target[i:]) for i in range(1, len(target)))
+        for bracket in brackets
+    )
+
+
+def shorten(text: str, limit: int = 80) -> str:
+    """The beginning of a text, for a message."""
+    return text if len(text) <= limit else text[: limit - 1] + "…"
