@@ -281,7 +281,7 @@ def _origin(command: str, file: Path, environment: dict[str, Any]) -> dict[str, 
     Args:
         command: that made the results.
         file: written at its end.
-        environment: of the run, see `tl_dyck.machine.environment`.
+        environment: of the run, see `tl_dyck.environment.environment`.
     """
     if not environment.get("cpu"):
         raise ValueError(f"{str(file)!r} does not name the CPU: an older version wrote it; run it again")

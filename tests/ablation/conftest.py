@@ -14,7 +14,7 @@ from transformer_lens import HookedTransformer, HookedTransformerConfig
 
 from tl_dyck.ablation import FinetuneConfig
 from tl_dyck.models import build_model, get_config
-from tl_dyck.studies.ablation import AblateConfig, Ablation, run_experiment
+from tl_dyck.studies.ablation import AblateConfig, Ablation, ablate_trained
 from tl_dyck.training import TrainConfig
 
 SMALL = FinetuneConfig(penalties=(0.1, 0.2), steps=2, batch_size=4, n_eval=6)
@@ -105,7 +105,7 @@ def ablation(tmp_path_factory: pytest.TempPathFactory) -> Ablation:
 
 
 def experiment(folder: Path) -> Ablation:
-    return run_experiment(
+    return ablate_trained(
         folder,
         seeds=(0, 3),
         layers=(1,),

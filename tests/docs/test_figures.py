@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 from tests.docs.test_docs import DOCS, ROOT, load
-from tl_dyck.machine import environment
+from tl_dyck.environment import environment
 from tl_dyck.studies import Measurement, StudyConfig, run_study
 from tl_dyck.training import TrainConfig
 

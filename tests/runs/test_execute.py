@@ -20,7 +20,7 @@ import torch
 from joblib import cpu_count
 
 from tests.runs import toys
-from tl_dyck.machine import default_jobs
+from tl_dyck.environment import default_jobs
 from tl_dyck.registry import UnknownNameError
 from tl_dyck.runs import SweepError, SweepReport, load_results, run_sweep, sweep_status
 from tl_dyck.runs import execute as module

@@ -11,7 +11,7 @@ from unittest.mock import patch
 
 from tl_dyck.ablation import FinetuneConfig
 from tl_dyck.studies import Measurement, StudyConfig, heads, run_study, sentences
-from tl_dyck.studies.ablation import AblateConfig, run_experiment
+from tl_dyck.studies.ablation import AblateConfig, ablate_trained
 from tl_dyck.studies.paper import Scale, measure, reproduce, run, scales
 from tl_dyck.studies.sentences import TextTable, run_table
 from tl_dyck.text import Corpus, Sentence, TextTraining
@@ -45,7 +45,7 @@ def paper(folder: Path, seeds: tuple[int, ...] = (0, 1), **how: Any) -> Any:
 def ablation(folder: Path, seeds: tuple[int, ...] = (0, 1), **how: Any) -> Any:
     config = AblateConfig(finetune=SMALL, leave_one_out=None, n=4, n_bootstrap=5)
     size: dict[str, Any] = {"layers": (1,), "n_heads": 2, "d_model": 6, "tasks": ("dyck-2-4",)}
-    found = run_experiment(folder, seeds=seeds, training=TRAINING, config=config, **size, **how)
+    found = ablate_trained(folder, seeds=seeds, training=TRAINING, config=config, **size, **how)
     return found.comparison.heads
 
 

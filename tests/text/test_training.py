@@ -16,8 +16,8 @@ from tests.recorded import numbers
 from tests.test_cli import call, flat
 from tests.text.conftest import SYNONYMS
 from tl_dyck.cli.text import train_table
+from tl_dyck.environment import cpu_name
 from tl_dyck.files import CorruptFileError
-from tl_dyck.machine import cpu_name
 from tl_dyck.models.text import TextConfig, build_text_model, load_text_model, save_text_model
 from tl_dyck.rnn import export_rnn
 from tl_dyck.runs import sweep_status

@@ -1,11 +1,11 @@
 """Which heads matter: when the rest of the model is frozen, and when it may adapt."""
 
 from tl_dyck.ablation.compare import Answer, ImportanceComparison, compare_importance
-from tl_dyck.ablation.data import MetricError, closing_accuracy, log_likelihood
 from tl_dyck.ablation.finetuned import FinetunedImportance, finetuned_importance
 from tl_dyck.ablation.frozen import MODES, HeadImportance, frozen_importance, gradient_importance
 from tl_dyck.ablation.leave_one_out import LeaveOneOutImportance, leave_one_out_importance
 from tl_dyck.ablation.measure import FINETUNED, FROZEN, INTERPRETABILITY, measure_heads
+from tl_dyck.ablation.metrics import MetricError, closing_accuracy, log_likelihood
 from tl_dyck.ablation.patterns import attention_entropy, pattern_drift
 from tl_dyck.ablation.tuning import FinetuneConfig
 

@@ -14,7 +14,7 @@ from einops import rearrange
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from tl_dyck.ablation.data import Metric, check_model, check_tokens, evaluate, log_likelihood, rows_per_pass
+from tl_dyck.ablation.metrics import Metric, check_model, check_tokens, evaluate, log_likelihood, rows_per_pass
 from tl_dyck.ablation.replay import Replay
 from tl_dyck.models.lean import LeanTail
 from tl_dyck.registry import unknown_name

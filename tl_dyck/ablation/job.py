@@ -10,7 +10,7 @@ from typing import Any, final
 
 from torch import Tensor
 
-from tl_dyck.ablation.data import Metric, log_likelihood
+from tl_dyck.ablation.metrics import Metric, log_likelihood
 from tl_dyck.ablation.resume import load_state, save_state
 from tl_dyck.ablation.tuning import Data, FinetuneConfig, Source, metric_numbers, rounding
 from tl_dyck.files import ensure_folder

@@ -12,9 +12,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from tl_dyck.ablation.data import Metric
 from tl_dyck.ablation.frozen import scaling_hooks
 from tl_dyck.ablation.job import Job
+from tl_dyck.ablation.metrics import Metric
 from tl_dyck.ablation.patterns import pattern_drift
 from tl_dyck.ablation.tuning import Data, FinetuneConfig, Source, Tuner
 from tl_dyck.screen import progress_bar

@@ -13,10 +13,10 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from tl_dyck.ablation.data import Metric, log_likelihood
 from tl_dyck.ablation.finetuned import FinetunedImportance, finetuned_importance
 from tl_dyck.ablation.frozen import MODES, frozen_importance, gradient_importance
 from tl_dyck.ablation.leave_one_out import leave_one_out_importance
+from tl_dyck.ablation.metrics import Metric, log_likelihood
 from tl_dyck.ablation.patterns import attention_entropy
 from tl_dyck.ablation.tuning import Data, FinetuneConfig, Source
 from tl_dyck.attention import random_row_variation

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from tl_dyck.ablation.data import check_model, check_tokens, rows_per_pass
+from tl_dyck.ablation.metrics import check_model, check_tokens, rows_per_pass
 
 __all__ = ["attention_entropy", "pattern_drift"]
 

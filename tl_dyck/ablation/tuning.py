@@ -13,8 +13,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from tl_dyck.ablation.data import Metric, check_model, check_tokens, evaluate, rows_per_pass
 from tl_dyck.ablation.frozen import scaling_hooks
+from tl_dyck.ablation.metrics import Metric, check_model, check_tokens, evaluate, rows_per_pass
 from tl_dyck.files import sha256
 from tl_dyck.tasks import DyckTask
 

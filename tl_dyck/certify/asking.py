@@ -16,7 +16,7 @@ from tl_dyck.certify.objectives import Objectives
 from tl_dyck.certify.protocol import Certifier, CertifyError, certifiers
 from tl_dyck.certify.spaces import Edit, PerturbationSpace, Tokens, as_tokens
 from tl_dyck.certify.symbols import Symbols
-from tl_dyck.machine import one_thread
+from tl_dyck.environment import one_thread
 from tl_dyck.processes import Watched
 from tl_dyck.rnn import TwoLayerRNN, export_rnn
 

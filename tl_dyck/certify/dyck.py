@@ -23,8 +23,8 @@ from tl_dyck.certify.protocol import Certifier, CertifyError
 from tl_dyck.certify.spaces import PerturbationSpace
 from tl_dyck.certify.symbols import Symbols
 from tl_dyck.certify.transformations import InsertMatchedPairs
+from tl_dyck.environment import one_thread
 from tl_dyck.language import DyckDistribution, DyckLanguage
-from tl_dyck.machine import one_thread
 
 __all__ = ["DyckCertificate", "DyckCertificates", "certify_dyck", "closing_prefixes"]
 

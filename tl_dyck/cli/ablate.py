@@ -58,7 +58,7 @@ def ablate(
     What is already in the folder is kept: an interrupted call goes on where it stopped.
     """
     from tl_dyck.report import write_report
-    from tl_dyck.studies.ablation import AblateConfig, ablate_runs, run_experiment
+    from tl_dyck.studies.ablation import AblateConfig, ablate_runs, ablate_trained
 
     folders, chosen, device = checkpoints or [], parse_seeds(seeds) if experiment else None, usable_device(device)
     if bool(folders) == experiment:
@@ -73,7 +73,7 @@ def ablate(
     how: RunOptions = {"n_jobs": jobs, "backend": backend, "address": address, "retry_failed": retry_failed}
     if chosen is not None:
         tasks = ("dyck-2-4", "dyck-2-4-prefix") if task is None else (task,)
-        found = run_experiment(out, seeds=chosen, tasks=tasks, config=config, **how)
+        found = ablate_trained(out, seeds=chosen, tasks=tasks, config=config, **how)
     else:
         found = ablate_runs(folders, out, task=task, config=config, device=device, **how)
     _say_ablation(found, write_report(found))

@@ -76,6 +76,6 @@ def usable_device(name: str | None) -> str | None:
     Raises:
         ValueError: it cannot be used here.
     """
-    from tl_dyck.machine import check_device
+    from tl_dyck.environment import check_device
 
     return check_device(name)

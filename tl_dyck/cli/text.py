@@ -212,8 +212,8 @@ def train_table(
 ) -> None:
     """Train and certify everything, and print and write the table."""
     from tl_dyck.certify import load_synonyms
+    from tl_dyck.environment import environment
     from tl_dyck.files import write_bytes, write_json
-    from tl_dyck.machine import environment
     from tl_dyck.studies.sentences import run_table, summarise
     from tl_dyck.text import build_words, text_space
     from tl_dyck.text.edits import encode_sentences

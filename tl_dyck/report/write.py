@@ -41,7 +41,7 @@ def write_report(
 
     Args:
         results: a study (`run_study`, `load_study`), a reproduction of the paper (`reproduce`, `load_reproduction`), an
-            ablation (`ablate_runs`, `run_experiment`, `load_ablation`), a sweep (`run_sweep`, `sweep_status`), or
+            ablation (`ablate_runs`, `ablate_trained`, `load_ablation`), a sweep (`run_sweep`, `sweep_status`), or
             certified sentences (`CertifiedSentences`).
         path: of the file; None for one in the folder of the results: ``report.html`` of a study, ``reproduce.html`` of
             a reproduction, ``ablation.html``, ``sweep.html``, ``sentences.html``.

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypedDict, final
 
-from tl_dyck.machine import default_jobs
+from tl_dyck.environment import default_jobs
 from tl_dyck.runs.backends import BACKENDS, Workers, open_workers
 from tl_dyck.runs.experiments import Experiment, PackedExperiment, as_experiment
 from tl_dyck.runs.progress import SweepProgress

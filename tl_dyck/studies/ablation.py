@@ -22,7 +22,7 @@ from tl_dyck.studies.train import parameters_of
 from tl_dyck.tasks import DyckTask, load_task
 from tl_dyck.training import TrainConfig
 
-__all__ = ["AblateConfig", "Ablation", "ablate_runs", "load_ablation", "run_experiment"]
+__all__ = ["AblateConfig", "Ablation", "ablate_runs", "ablate_trained", "load_ablation"]
 
 _FORMAT = "tl_dyck.ablation-report/1"
 _PACKAGES = ("tl-dyck", "torch", "transformer_lens", "numpy", "pandas", "scipy")
@@ -130,7 +130,7 @@ def ablate_runs(
     return _collect(Path(out), [Path(folder).as_posix() for folder in folders], config)
 
 
-def run_experiment(
+def ablate_trained(
     out: str | Path,
     *,
     seeds: Sequence[int] = tuple(range(10)),

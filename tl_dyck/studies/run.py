@@ -9,8 +9,8 @@ import numpy as np
 import pandas as pd
 from typing_extensions import Unpack
 
+from tl_dyck.environment import environment
 from tl_dyck.intervals import correlation, mean
-from tl_dyck.machine import environment
 from tl_dyck.models import DyckTransformer
 from tl_dyck.probes import attention_variation
 from tl_dyck.runs import RunOptions, run_sweep

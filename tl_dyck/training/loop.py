@@ -15,7 +15,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, final
 
-from tl_dyck.machine import one_thread
+from tl_dyck.environment import one_thread
 from tl_dyck.models import DyckTransformer, DyckTransformerConfig
 from tl_dyck.processes import FolderBusyError
 from tl_dyck.screen import progress_bar

@@ -13,8 +13,8 @@ from typing import Any, SupportsIndex
 from joblib import Parallel, delayed, parallel_config
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from tl_dyck.environment import default_jobs
 from tl_dyck.files import ensure_folder
-from tl_dyck.machine import default_jobs
 from tl_dyck.models import DyckTransformer, DyckTransformerConfig
 from tl_dyck.processes import Watched
 from tl_dyck.tasks import DyckTask, load_task

@@ -17,8 +17,8 @@ from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
 from tl_dyck.attention import random_row_variation
+from tl_dyck.environment import one_thread
 from tl_dyck.intervals import mean_over_pairs
-from tl_dyck.machine import one_thread
 from tl_dyck_hooks.probes.activations import as_tokens, attention_patterns
 
 __all__ = ["AttentionVariation", "attention_variation", "random_attention_variation"]

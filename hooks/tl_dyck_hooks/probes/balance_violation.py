@@ -39,8 +39,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from tl_dyck.environment import one_thread
 from tl_dyck.language import DyckLanguage
-from tl_dyck.machine import one_thread
 from tl_dyck.registry import unknown_name
 from tl_dyck.tasks import DyckTask
 from tl_dyck_hooks.probes.activations import record

@@ -15,8 +15,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from tl_dyck.attention import share_of_largest
+from tl_dyck.environment import one_thread
 from tl_dyck.language import DyckLanguage
-from tl_dyck.machine import one_thread
 from tl_dyck.tasks import DyckTask
 from tl_dyck_hooks.probes.activations import attention_patterns
 

@@ -18,7 +18,7 @@ from tl_dyck.runs.results import load_runs, said_how_to_repeat
 from tl_dyck.runs.store import Store
 from tl_dyck.studies.measurement import read_measures
 from tl_dyck.studies.paper.measure import PATTERNS, probe_strings
-from tl_dyck.studies.paper.scales import Group, Scale, groups_of
+from tl_dyck.studies.paper.scales import ModelGroup, Scale, groups_of
 
 __all__ = ["Evidence", "Variation", "read_evidence"]
 
@@ -103,7 +103,7 @@ class Evidence:
         found = [read_tensors(self.run_folder(group, s) / PATTERNS)[string] for s in self.sound(group)]
         return np.stack([pattern.double().numpy() for pattern in found])
 
-    def groups(self) -> list[Group]:
+    def groups(self) -> list[ModelGroup]:
         """The groups of the scale."""
         return groups_of(self.scale)
 

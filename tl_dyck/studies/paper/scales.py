@@ -15,7 +15,7 @@ from tl_dyck.studies.train import parameters_of
 from tl_dyck.tasks import DyckTask, load_task
 from tl_dyck.training import TrainConfig
 
-__all__ = ["SCALES", "Group", "Scale", "contrastive_name", "groups_of", "length_name", "table_name"]
+__all__ = ["SCALES", "ModelGroup", "Scale", "contrastive_name", "groups_of", "length_name", "table_name"]
 
 
 @final
@@ -100,7 +100,7 @@ SCALES = {
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Group:
+class ModelGroup:
     """Models that differ in their seed alone.
 
     Attributes:
@@ -165,14 +165,14 @@ def length_name(longest: int) -> str:
     return f"minimal-onehot-to-{longest}"
 
 
-def groups_of(scale: Scale) -> list[Group]:
+def groups_of(scale: Scale) -> list[ModelGroup]:
     """Every group of models that a scale asks for."""
     return [*_single(scale), *_table(scale), *_contrastive(scale), *_lengths(scale)]
 
 
-def _single(scale: Scale) -> Iterator[Group]:
+def _single(scale: Scale) -> Iterator[ModelGroup]:
     """Families as they are, and with one thing changed."""
-    group = partial(Group, seeds=scale.seeds)
+    group = partial(ModelGroup, seeds=scale.seeds)
     for name in _AS_THEY_ARE:
         yield group(name=name, family=name)
     end = _to_the_end(scale)
@@ -187,17 +187,18 @@ def _single(scale: Scale) -> Iterator[Group]:
         yield group(name=f"{family}-prefix", family=family, task="dyck-2-4-prefix")
 
 
-def _table(scale: Scale) -> Iterator[Group]:
+def _table(scale: Scale) -> Iterator[ModelGroup]:
     """The cells of Table 1 that are not among the families as they are."""
+    group = partial(ModelGroup, family="gpt", seeds=scale.table_seeds)
     for n_types, depth, layers in itertools.product((2, 3), (4, 8), (2, 3)):
         name, task = table_name(n_types, depth, layers), f"dyck-{n_types}-{depth}"
         if name != "gpt":
-            yield Group(name=name, family="gpt", seeds=scale.table_seeds, task=task, overrides={"n_layers": layers})
+            yield group(name=name, task=task, overrides={"n_layers": layers})
 
 
-def _contrastive(scale: Scale) -> Iterator[Group]:
+def _contrastive(scale: Scale) -> Iterator[ModelGroup]:
     """Weights of the contrastive regularisation, on complete strings and on prefixes."""
-    group = partial(Group, family="minimal-onehot", seeds=scale.contrastive_seeds)
+    group = partial(ModelGroup, family="minimal-onehot", seeds=scale.contrastive_seeds)
     for mode, task in (("complete", "dyck-2-4"), ("prefix", "dyck-2-4-prefix")):
         for weight in scale.weights:
             training = replace(_to_the_end(scale), contrastive_weight=weight)
@@ -205,9 +206,9 @@ def _contrastive(scale: Scale) -> Iterator[Group]:
             yield group(name=contrastive_name(mode, weight), task=task, training=training, watched=watched)
 
 
-def _lengths(scale: Scale) -> Iterator[Group]:
+def _lengths(scale: Scale) -> Iterator[ModelGroup]:
     """Longest training strings, for Theorem 2."""
-    group = partial(Group, family="minimal-onehot", seeds=scale.seeds, watched=True)
+    group = partial(ModelGroup, family="minimal-onehot", seeds=scale.seeds, watched=True)
     for longest in scale.lengths:
         yield group(name=length_name(longest), training=_to_the_end(scale), longest=longest)
 

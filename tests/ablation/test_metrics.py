@@ -10,7 +10,7 @@ import torch
 
 from tests.ablation.conftest import plain_model
 from tl_dyck.ablation import MetricError, closing_accuracy, frozen_importance, gradient_importance, log_likelihood
-from tl_dyck.ablation.data import rows_per_pass
+from tl_dyck.ablation.metrics import rows_per_pass
 from tl_dyck.language import DyckLanguage
 
 LANGUAGE = DyckLanguage(2, 4)

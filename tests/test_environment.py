@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tl_dyck.machine import cpu_name, environment
+from tl_dyck.environment import cpu_name, environment
 
 
 @pytest.mark.parametrize(
