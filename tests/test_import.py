@@ -44,7 +44,7 @@ def test_import_prints_nothing() -> None:
     ["import tl_dyck.registry, tl_dyck.probes; tl_dyck.probes.list_probes()", "from tl_dyck import Registry"],
 )
 def test_listing_plugs_loads_none(code: str) -> None:
-    assert loaded_by(code) <= {"tl_dyck", "tl_dyck.registry", "tl_dyck.probes"}
+    assert loaded_by(code) <= {"tl_dyck", "tl_dyck.errors", "tl_dyck.registry", "tl_dyck.probes"}
 
 
 @pytest.mark.parametrize("module", ["language", "tasks", "rnn", "certify", "runs"])

@@ -19,6 +19,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
+from tl_dyck.errors import DyckError
 from tl_dyck.registry import unknown_name
 
 __all__ = ["BOS_STRING", "MODES", "DyckLanguage", "DyckStringError"]
@@ -30,7 +31,7 @@ MAX_ENUMERATED_TOKENS = 10_000_000
 _DEFAULT_PAIRS = "[](){}<>⟦⟧⟨⟩⟪⟫⌈⌉⌊⌋«»「」『』【】〔〕《》〈〉⦃⦄⦅⦆⦗⦘⧼⧽"
 
 
-class DyckStringError(ValueError):
+class DyckStringError(DyckError, ValueError):
     """A text or token string that is not of the language; the message says where and why."""
 
 

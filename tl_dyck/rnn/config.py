@@ -12,6 +12,8 @@ from typing import Any, Literal, final
 import torch
 from torch import Tensor
 
+from tl_dyck.errors import DyckError
+
 __all__ = [
     "ACTIVATIONS",
     "FORMAT_VERSION",
@@ -36,11 +38,11 @@ ACTIVATIONS = ("relu", "gelu", "gelu_new", "silu")
 _LARGEST = 2**31 - 1
 
 
-class RNNConfigError(ValueError):
+class RNNConfigError(DyckError, ValueError):
     """A configuration that describes no two-layer RNN; the message names the field and its value."""
 
 
-class RNNWeightError(ValueError):
+class RNNWeightError(DyckError, ValueError):
     """Weights that do not fit the configuration: wrong names, shapes, types, or not finite."""
 
 

@@ -51,6 +51,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
+from tl_dyck.errors import DyckError
 from tl_dyck.rnn.attention import Accumulator, absorb, attend_causal, attend_last, empty_accumulator
 from tl_dyck.rnn.config import RNNConfig, check_weights, weight_shapes
 from tl_dyck.rnn.text import text_to_tokens, tokens_to_texts
@@ -60,7 +61,7 @@ T = TypeVar("T", int, Tensor)
 __all__ = ["HistoryCarry", "QueryCarry", "RNNInputError", "TwoLayerRNN", "activation"]
 
 
-class RNNInputError(ValueError):
+class RNNInputError(DyckError, ValueError):
     """A string the machine cannot read; the message says which token or length, and what is allowed."""
 
 

@@ -8,12 +8,13 @@ from typing import Any
 import torch
 from torch import nn
 
+from tl_dyck.errors import DyckError
 from tl_dyck.rnn.config import ACTIVATIONS
 
 __all__ = ["ExportMismatchError", "UnsupportedModelError", "act_fn_of", "ln_c_of", "refuse_unsupported"]
 
 
-class UnsupportedModelError(ValueError):
+class UnsupportedModelError(DyckError, ValueError):
     """The model has no two-layer RNN, or none that is supported; the message names the part and why."""
 
 

@@ -11,6 +11,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from tl_dyck.errors import DyckError
 from tl_dyck.models.construct.plan import Plan
 from tl_dyck.models.construct.subset_sum import EXACT_ITEMS, nearest_subsets
 from tl_dyck.models.construct.target import LayerErrors, TargetLayer, propagate, read_target, spectral_norm
@@ -19,7 +20,7 @@ from tl_dyck.models.transformer import DyckTransformer
 __all__ = ["LayerBound", "NetworkTooNarrowError", "Pruning", "check_bound", "check_epsilon", "prune", "prune_to"]
 
 
-class NetworkTooNarrowError(ValueError):
+class NetworkTooNarrowError(DyckError, ValueError):
     """The random network is too small for the target or for ε; the message says how large it must be."""
 
 
