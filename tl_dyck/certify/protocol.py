@@ -77,6 +77,8 @@ class Certifier(Protocol):
 
 
 certifiers: Registry[Certifier] = Registry("certifier", "tl_dyck.certifiers")
+register_certifier = certifiers.register
+"""Decorator that registers a certifier of your own: see `Registry.register`."""
 
 
 def list_certifiers() -> list[str]:
