@@ -21,7 +21,7 @@ from typing import Any, Generic, TypeVar, final
 
 from tl_dyck.errors import DyckError
 
-__all__ = ["Registry", "RegistryError", "UnknownNameError", "unknown_name"]
+__all__ = ["Registry", "RegistryError", "UnknownNameError"]
 
 T = TypeVar("T")
 Item = TypeVar("Item")
