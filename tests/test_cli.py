@@ -15,7 +15,9 @@ from typer.testing import CliRunner, Result
 
 import tl_dyck
 import tl_dyck.studies
+import tl_dyck_hooks.probes
 from tl_dyck.cli import app
+from tl_dyck.files import CorruptFileError
 from tl_dyck.models import load_model, models
 from tl_dyck.registry import Registry
 from tl_dyck.studies import Study, StudyConfig, findings
@@ -321,16 +323,31 @@ def test_failed_runs_are_summed_up(monkeypatch):
 
 
 def test_debug_shows_the_traceback(monkeypatch):
-    error = ValueError("a mistake")
+    error = CorruptFileError("a mistake")
     raising(monkeypatch, error)
     assert call("study").exception.code == 2
-    assert call("--debug", "study").exception is error
+    result = call("--debug", "study")
+    assert (result.exception, result.stderr) == (error, "")
 
 
-@pytest.mark.parametrize("bug", [RuntimeError("shapes"), TypeError("none"), KeyError("x")])
+@pytest.mark.parametrize("bug", [RuntimeError("shapes"), TypeError("none"), KeyError("x"), ValueError("not ours")])
 def test_a_bug_is_not_hidden(monkeypatch, bug):
     raising(monkeypatch, bug)
-    assert call("study").exception is bug
+    for words in (("study",), ("--debug", "study")):
+        result = call(*words)
+        assert result.exception is bug
+        assert result.stderr.splitlines() == [
+            "tl-dyck did not expect this error: please report it, with the traceback that follows."
+        ]
+
+
+def test_a_bug_in_a_probe_is_no_probe_that_does_not_apply(runs, monkeypatch):
+    def balance_violation(*arguments):
+        raise bug
+
+    bug = ValueError("not ours")
+    monkeypatch.setattr(tl_dyck_hooks.probes, "balance_violation", balance_violation)
+    assert call("probe", runs["minimal-onehot", 0]).exception is bug
 
 
 def test_the_defaults_of_training_are_the_librarys(monkeypatch, tmp_path):

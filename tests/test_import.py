@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 import importlib
 import json
+import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -30,7 +32,7 @@ def test_import_loads_nothing_but_itself() -> None:
 
 
 def test_tab_completion_offers_what_is_not_loaded_yet() -> None:
-    offer = "assert {*tl_dyck.__all__, *tl_dyck._SUBMODULES} <= {*dir(tl_dyck)}, dir(tl_dyck)"
+    offer = "assert {*tl_dyck.__all__, *tl_dyck._ORIGINS} <= {*dir(tl_dyck)}, dir(tl_dyck)"
     assert loaded_by(f"import tl_dyck\n{offer}") == {"tl_dyck"}
 
 
@@ -44,15 +46,15 @@ def test_import_prints_nothing() -> None:
     ["import tl_dyck.registry, tl_dyck.probes; tl_dyck.probes.list_probes()", "from tl_dyck import Registry"],
 )
 def test_listing_plugs_loads_none(code: str) -> None:
-    assert loaded_by(code) <= {"tl_dyck", "tl_dyck.registry", "tl_dyck.probes"}
+    assert loaded_by(code) <= {"tl_dyck", "tl_dyck.errors", "tl_dyck.registry", "tl_dyck.probes"}
 
 
 @pytest.mark.parametrize("module", ["language", "tasks", "rnn", "certify", "runs"])
 def test_loads_without_transformer_lens(module: str) -> None:
     """These parts do without: so does what their names in `tl_dyck` load."""
-    public = [name for name, where in tl_dyck._EXPORTS.items() if where.split(":")[0] == f"tl_dyck.{module}"]
+    public = [name for name, where in tl_dyck._ORIGINS.items() if f"{where}.".startswith(f"tl_dyck.{module}.")]
     # The tokenizer is a Hugging Face one; it may load that library when it is built, not before.
-    loaded = loaded_by(f"import tl_dyck.{module}\nfrom tl_dyck import {', '.join(public) or module}")
+    loaded = loaded_by(f"import tl_dyck.{module}\nfrom tl_dyck import {', '.join(public)}")
     assert f"tl_dyck.{module}" in loaded
     assert not {"transformer_lens", "tl_dyck.models"} & loaded
 
@@ -61,36 +63,41 @@ def test_loads_without_transformer_lens(module: str) -> None:
 def test_every_public_name_is_there(name: str) -> None:
     value = getattr(tl_dyck, name)
     assert getattr(tl_dyck, name) is value  # kept after the first use
-    module, _, path = tl_dyck._EXPORTS[name].partition(":")
-    defined = importlib.import_module(module)
-    for part in (path or name).split("."):
-        defined = getattr(defined, part)
-    assert value == defined
+    assert value is getattr(importlib.import_module(tl_dyck._ORIGINS[name]), name)
 
 
-@pytest.mark.parametrize("name", tl_dyck._SUBMODULES)
+@pytest.mark.parametrize("name", sorted({*tl_dyck._ORIGINS} - {*tl_dyck.__all__}))
 def test_every_subpackage_is_there(name: str) -> None:
     assert getattr(tl_dyck, name) is importlib.import_module(f"tl_dyck.{name}")
 
 
-def test_type_checkers_see_what_python_sees() -> None:
-    """The block under TYPE_CHECKING offers the names of the table, from the same modules, and no others."""
-    tree = ast.parse(Path(tl_dyck.__file__).read_text(encoding="utf-8"))
-    block = next(node for node in tree.body if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING")
-    origin: dict[str, str] = {}
-    for node in block.body:
-        if isinstance(node, ast.ImportFrom):
-            origin.update({alias.asname or alias.name: f"{node.module}:{alias.name}" for alias in node.names})
-        else:
-            assert isinstance(node, ast.Assign)
-            registry, _, rest = ast.unparse(node.value).partition(".")
-            origin[ast.unparse(node.targets[0])] = f"{origin[registry]}.{rest}"
-    seen = {name: where for name, where in origin.items() if not name.startswith("_")}
-    assert seen == {name: where if ":" in where else f"{where}:{name}" for name, where in tl_dyck._EXPORTS.items()}
+def test_the_stub_offers_type_checkers_what_python_has() -> None:
+    """Names that are imported as themselves, which is what makes them public; once each, from modules in order."""
+    tree = ast.parse(Path(tl_dyck.__file__).with_suffix(".pyi").read_text(encoding="utf-8"))
+    names = [alias for node in tree.body if isinstance(node, ast.ImportFrom) for alias in node.names]
+    assert [alias.asname for alias in names] == [alias.name for alias in names]
+    assert len({alias.name for alias in names}) == len(names) > 50
+    rest = [ast.unparse(node) for node in tree.body[1:] if not isinstance(node, ast.ImportFrom)]
+    assert rest == ["__version__: str", "__all__: list[str]", "def __dir__() -> list[str]:\n    ..."]
 
 
-def test_only_the_front_door_names_the_plugs() -> None:
-    """Arrows point from the plugs to the library; the way back is the registry, or the module of our own probes."""
+def test_type_checkers_see_a_typo(tmp_path: Path) -> None:
+    """By the stub alone: what it imports from is not there, which would take a minute to read."""
+    api = pytest.importorskip("mypy.api", reason="mypy is not installed")
+    (tmp_path / "tl_dyck").mkdir()
+    shutil.copy(Path(tl_dyck.__file__).with_suffix(".pyi"), tmp_path / "tl_dyck")
+    code = (
+        "import tl_dyck\ntl_dyck.load_tsk\ntl_dyck.load_task, tl_dyck.rnn, tl_dyck.__version__\nfrom tl_dyck import Dyk"
+    )
+    (tmp_path / "typo.py").write_text(code)
+    options = ("--config-file=", "--no-incremental", "--no-site-packages", "--ignore-missing-imports")
+    said, problems, _ = api.run([*options, str(tmp_path / "typo.py")])
+    typos = re.findall(r"typo.py:(\d+): error: Module (?:\"tl_dyck\" )?has no attribute \"(\w+)\"", said)
+    assert (typos, said.count("typo.py"), problems) == ([("2", "load_tsk"), ("4", "Dyk")], 2, "")
+
+
+def test_only_the_module_of_our_probes_names_the_plugs() -> None:
+    """Arrows point from the plugs to the library; the way back is the registry, or that module."""
     folder = Path(tl_dyck.__file__).parent
     naming = [
         path.relative_to(folder).as_posix()
@@ -101,7 +108,7 @@ def test_only_the_front_door_names_the_plugs() -> None:
             for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         )
     ]
-    assert sorted(naming) == ["__init__.py", "probes.py"]
+    assert sorted(naming) == ["probes.py"]
 
 
 @pytest.mark.parametrize(

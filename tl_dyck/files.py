@@ -25,6 +25,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load as load_safetensors
 from safetensors.torch import save as dump_safetensors
 
+from tl_dyck.errors import DyckError
+
 if TYPE_CHECKING:
     import pandas as pd
 
@@ -78,7 +80,7 @@ _KINDS = (
 )
 
 
-class CorruptFileError(ValueError):
+class CorruptFileError(DyckError, ValueError):
     """A file that we should be able to read is missing, truncated, altered, or not what it says it is."""
 
 

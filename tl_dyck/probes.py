@@ -27,6 +27,8 @@ __all__ = [
 Probe = Callable[..., Any]
 
 probes: Registry[Probe] = Registry("probe", "tl_dyck.probes")
+register_probe = probes.register
+"""Decorator that registers a probe of your own: see `Registry.register`."""
 
 
 def list_probes() -> list[str]:

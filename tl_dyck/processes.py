@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tl_dyck.errors import DyckError
+
 try:
     import fcntl
 except ImportError:  # Windows
@@ -22,7 +24,7 @@ __all__ = ["FolderBusyError", "FolderLock", "Watched"]
 _SECONDS = 0.5  # between two looks at the parent
 
 
-class FolderBusyError(OSError):
+class FolderBusyError(DyckError, OSError):
     """Another process is at work in a folder."""
 
 

@@ -19,7 +19,9 @@ from collections.abc import Callable, Iterable
 from importlib import metadata
 from typing import Any, Generic, TypeVar, final
 
-__all__ = ["Registry", "RegistryError", "UnknownNameError", "unknown_name"]
+from tl_dyck.errors import DyckError
+
+__all__ = ["Registry", "RegistryError", "UnknownNameError"]
 
 T = TypeVar("T")
 Item = TypeVar("Item")
@@ -28,11 +30,11 @@ Item = TypeVar("Item")
 _EntryPoint = Any
 
 
-class RegistryError(ValueError):
+class RegistryError(DyckError, ValueError):
     """A name cannot be registered, or what stands behind it cannot be loaded."""
 
 
-class UnknownNameError(ValueError):
+class UnknownNameError(DyckError, ValueError):
     """No such name; the message says which are known and which is nearest."""
 
 

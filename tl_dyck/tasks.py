@@ -14,7 +14,7 @@ from tl_dyck.language import DyckDistribution, DyckLanguage
 from tl_dyck.language.checks import check_integer, check_mode
 from tl_dyck.registry import Registry
 
-__all__ = ["ClosingAccuracy", "DyckTask", "LanguageModel", "complete_strings", "list_tasks", "load_task", "tasks"]
+__all__ = ["ClosingAccuracy", "DyckTask", "LanguageModel", "list_tasks", "load_task", "tasks"]
 
 
 @runtime_checkable
@@ -215,6 +215,8 @@ def complete_strings(language: DyckLanguage) -> DyckTask:
 
 
 tasks: Registry[DyckTask] = Registry("task", "tl_dyck.tasks", DyckTask)
+register_task = tasks.register
+"""Decorator that registers a task of your own: see `Registry.register`."""
 
 
 def load_task(name: str) -> DyckTask:

@@ -20,8 +20,8 @@ import torch
 import torch.nn.functional as F
 
 from tl_dyck.models.text import TextConfig, build_text_model
-from tl_dyck.text import Attack, BatchEdits, IntervalBound, text_space
-from tl_dyck.text.edits import pad, random_strings
+from tl_dyck.text import Attack, IntervalBound, text_space
+from tl_dyck.text.edits import BatchEdits, pad, random_strings
 from tl_dyck.text.training import text_logits
 
 SENTENCES, WORDS, BATCH = 6920, 13_840, 64

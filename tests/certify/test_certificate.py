@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.certify.oracles import SpaceRecipe, spaces, tokens
-from tl_dyck.certify import Certificate, Edit, Symbols, Witness, passages, placed
+from tl_dyck.certify import Certificate, Edit, Symbols, Witness, passages
+from tl_dyck.certify.spaces import placed
 
 WITNESS = Witness(tokens=(1, 2, 2), edits=(Edit("dup", 1, (2,), (2, 2)),), logits=(0.5, -0.5), margin=-1.0)
 

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from tl_dyck.certify import load_synonyms
 from tl_dyck.files import CorruptFileError
-from tl_dyck.text import CorpusError, Sentence, build_words, load_folder, load_sst2, load_synonyms
+from tl_dyck.text import CorpusError, Sentence, build_words, load_folder, load_sst2
 
 
 def write(folder: Path, train: str, dev: str = "fine\t1\n") -> Path:

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from tests.text.conftest import SYNONYMS
 from tl_dyck.certify import Insert, PerturbationSpace, SpaceError, certify_many
 from tl_dyck.models.text import TextConfig, TextTransformer, build_text_model
-from tl_dyck.text import Attack, BatchEdits, IntervalBound, UnsupportedTextModelError, text_space
+from tl_dyck.text import Attack, IntervalBound, UnsupportedTextModelError, text_space
 from tl_dyck.text.attack import margins, readout
-from tl_dyck.text.edits import pad, random_strings
+from tl_dyck.text.edits import BatchEdits, pad, random_strings
 from tl_dyck.text.training import text_logits
 
 WORDS = ("<unk>", "<cls>", "a", "the", "film", "movie", "flick", "good", "fine", "great", "bad", "poor", "dull", "cold")

@@ -9,6 +9,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from tl_dyck.errors import DyckError
 from tl_dyck.language import DyckLanguage
 
 __all__ = [
@@ -32,7 +33,7 @@ _BYTES = {"cpu": 2 * 2**20, "other": 256 * 2**20}
 _TOKENS = 512
 
 
-class MetricError(ValueError):
+class MetricError(DyckError, ValueError):
     """A metric returned something else than one finite number per example."""
 
 

@@ -22,7 +22,7 @@ from tl_dyck.certify.dyck import DyckCertificate, DyckCertificates, certify_dyck
 from tl_dyck.certify.objectives import Objectives
 from tl_dyck.certify.parsing import Resources, load_synonyms, parse_space, transformations
 from tl_dyck.certify.protocol import Certifier, CertifyError, certifiers, conclude, list_certifiers
-from tl_dyck.certify.spaces import Edit, PerturbationSpace, SpaceError, SpaceTooLargeError, edited, placed
+from tl_dyck.certify.spaces import Edit, PerturbationSpace, SpaceError, SpaceTooLargeError, edited
 from tl_dyck.certify.symbols import Passage, Symbols, passages
 from tl_dyck.certify.transformations import (
     STOP_WORDS,
@@ -72,7 +72,6 @@ __all__ = [
     "load_synonyms",
     "parse_space",
     "passages",
-    "placed",
     "substitution_table",
     "transformations",
     "worst_logit_change",

@@ -20,6 +20,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple, final
 
+from tl_dyck.errors import DyckError
+
 __all__ = ["KEEP", "Lattice", "Option", "SpaceTooLargeError"]
 
 KEEP = -1
@@ -30,7 +32,7 @@ MOST_NODES = 2**19
 nodes for each, and a node with its arcs takes about a kilobyte."""
 
 
-class SpaceTooLargeError(ValueError):
+class SpaceTooLargeError(DyckError, ValueError):
     """A space has more strings than the caller wants to list, or budgets too large to be laid out."""
 
 

@@ -74,6 +74,8 @@ TransformationFactory = Callable[[Resources], Transformation]
 
 transformations: Registry[TransformationFactory] = Registry("transformation", "tl_dyck.transformations")
 """Name in texts -> function that makes the transformation from `Resources`."""
+register_transformation = transformations.register
+"""Decorator that registers a transformation of your own: see `Registry.register`."""
 
 
 @transformations.register("dup", "Repeat a word.")

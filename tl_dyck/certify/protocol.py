@@ -28,13 +28,14 @@ from tl_dyck.certify.certificate import Certificate, Status, Witness
 from tl_dyck.certify.exact.network import Network
 from tl_dyck.certify.objectives import Objectives
 from tl_dyck.certify.spaces import PerturbationSpace
+from tl_dyck.errors import DyckError
 from tl_dyck.registry import Registry
 from tl_dyck.rnn import TwoLayerRNN
 
 __all__ = ["Certifier", "CertifyError", "certifiers", "conclude", "list_certifiers"]
 
 
-class CertifyError(ValueError):
+class CertifyError(DyckError, ValueError):
     """A question that has no answer: an empty string, a target that is no logit, a space beyond the model's reach."""
 
 
@@ -76,6 +77,8 @@ class Certifier(Protocol):
 
 
 certifiers: Registry[Certifier] = Registry("certifier", "tl_dyck.certifiers")
+register_certifier = certifiers.register
+"""Decorator that registers a certifier of your own: see `Registry.register`."""
 
 
 def list_certifiers() -> list[str]:

@@ -29,6 +29,7 @@ from tl_dyck.certify.automaton import StringAutomaton
 from tl_dyck.certify.deadline import Deadline
 from tl_dyck.certify.lattice import KEEP, Lattice, Option, SpaceTooLargeError
 from tl_dyck.certify.transformations import Transformation
+from tl_dyck.errors import DyckError
 
 __all__ = [
     "Edit",
@@ -44,7 +45,7 @@ __all__ = [
 Tokens: TypeAlias = "Sequence[int] | Int[Tensor, ' _pos']"
 
 
-class SpaceError(ValueError):
+class SpaceError(DyckError, ValueError):
     """A perturbation space that makes no sense: a bad budget, a rewriting beyond the end of the string."""
 
 

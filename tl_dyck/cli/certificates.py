@@ -24,6 +24,7 @@ from tl_dyck.certify import (
     substitution_table,
 )
 from tl_dyck.cli.terminal import console, say_note, table
+from tl_dyck.errors import is_refusal
 from tl_dyck.files import CorruptFileError, read_text
 from tl_dyck.language import DyckLanguage
 from tl_dyck.rnn import RNNConfig, export_rnn, load_rnn
@@ -96,6 +97,8 @@ def _numbered(index: int, of: int, read: Any, *arguments: Any) -> Any:
     try:
         return read(*arguments)
     except ValueError as error:
+        if not is_refusal(error):
+            raise
         raise CertifyError(f"string {index + 1} of {of}: {error}" if of > 1 else str(error)) from error
 
 

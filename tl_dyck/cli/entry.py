@@ -16,13 +16,14 @@ from tl_dyck.cli.runs import sweep_app
 from tl_dyck.cli.study import report, study
 from tl_dyck.cli.text import text_app
 from tl_dyck.cli.train import models, tasks, train
+from tl_dyck.errors import is_refusal
 from tl_dyck.screen import console
 
 __all__ = ["app", "main"]
 
 
 class _Commands(typer.core.TyperGroup):
-    """Says in one line what went wrong, where the cause is what the user asked for rather than a bug."""
+    """Says in one line why what was asked for is refused; other errors are bugs, and keep their traceback."""
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -32,8 +33,14 @@ class _Commands(typer.core.TyperGroup):
             raise typer.Exit(130) from None
         except BrokenPipeError:  # the reader of a pipe went away: typer ends quietly
             raise
-        except (ValueError, OSError, RuntimeError, ImportError) as error:
-            if ctx.params.get("debug") or not _is_ours(error):
+        except Exception as error:
+            if type(error).__module__.partition(".")[0] in ("typer", "click"):  # wrong usage, --help: typer says it
+                raise
+            if not is_refusal(error):
+                text = "tl-dyck did not expect this error: please report it, with the traceback that follows."
+                console(stderr=True).print(Text(text, style="red"), soft_wrap=True)
+                raise
+            if ctx.params.get("debug"):
                 raise
             _fail(error)
 
@@ -77,21 +84,6 @@ def _options(
 def main() -> None:
     """Run the command line."""
     app()
-
-
-def _is_ours(error: Exception) -> bool:
-    """Of RuntimeErrors and ImportErrors only those are the user's business that we raise on purpose."""
-    if isinstance(error, ImportError):
-        from tl_dyck.rnn.onnx import MissingOnnxError
-        from tl_dyck.runs.backends import MissingBackendError
-
-        return isinstance(error, (MissingOnnxError, MissingBackendError))
-    if isinstance(error, RuntimeError):
-        from tl_dyck.runs import FailedRunsError
-        from tl_dyck.training.seeds import TrainingFailedError
-
-        return isinstance(error, (FailedRunsError, TrainingFailedError))
-    return True
 
 
 def _fail(error: Exception) -> NoReturn:

@@ -10,6 +10,7 @@ from rich.text import Text
 
 from tl_dyck.cli.options import Device, usable_device
 from tl_dyck.cli.terminal import console, say_note, table
+from tl_dyck.errors import is_refusal
 
 if TYPE_CHECKING:
     from tl_dyck.models import DyckTransformer
@@ -85,7 +86,7 @@ def _applies(asked: str | None, say: Any, *arguments: Any) -> None:
     try:
         say(*arguments)
     except ValueError as error:
-        if asked is not None:
+        if asked is not None or not is_refusal(error):
             raise
         say_note(f"Not measured: {str(error).rstrip('.')}.\n")
 

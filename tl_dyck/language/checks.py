@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
+from tl_dyck.errors import DyckError
 from tl_dyck.registry import unknown_name
 
 __all__ = [
@@ -25,7 +26,7 @@ MODES = ("complete", "prefix")
 _DEFAULT_PAIRS = "[](){}<>⟦⟧⟨⟩⟪⟫⌈⌉⌊⌋«»「」『』【】〔〕《》〈〉⦃⦄⦅⦆⦗⦘⧼⧽"
 
 
-class DyckStringError(ValueError):
+class DyckStringError(DyckError, ValueError):
     """A text or token string that is not of the language; the message says where and why."""
 
 

@@ -16,6 +16,8 @@ __all__ = ["get_config", "list_models", "models"]
 ModelFamily = Callable[..., DyckTransformerConfig]
 
 models: Registry[ModelFamily] = Registry("model", "tl_dyck.models")
+register_model = models.register
+"""Decorator that registers a model of your own: see `Registry.register`."""
 
 
 def list_models() -> list[str]:

@@ -11,7 +11,8 @@ from typing import Any, final
 import numpy as np
 import torch
 
-from tl_dyck.certify import Certificate, Edit, placed
+from tl_dyck.certify import Certificate, Edit
+from tl_dyck.certify.spaces import placed
 from tl_dyck.models.text import TextTransformer
 from tl_dyck.report.heatmap import SHADES
 from tl_dyck.report.markup import Html, element, table

@@ -15,7 +15,7 @@ other verifiers read.
 """
 
 from tl_dyck.rnn.artefact import load_rnn, save_rnn
-from tl_dyck.rnn.attention import Accumulator, HistoryCarry, QueryCarry
+from tl_dyck.rnn.attention import HistoryCarry, QueryCarry
 from tl_dyck.rnn.config import RNNConfig, RNNConfigError, RNNWeightError, weight_shapes
 from tl_dyck.rnn.export import export_rnn
 from tl_dyck.rnn.machine import RNNInputError, TwoLayerRNN
@@ -23,7 +23,6 @@ from tl_dyck.rnn.text import RNNTextError
 from tl_dyck.rnn.unsupported import ExportMismatchError, UnsupportedModelError
 
 __all__ = [
-    "Accumulator",
     "ExportMismatchError",
     "HistoryCarry",
     "QueryCarry",

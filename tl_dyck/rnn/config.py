@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from tl_dyck.activations import ACTIVATIONS
+from tl_dyck.errors import DyckError
 
 __all__ = [
     "FORMAT_VERSION",
@@ -36,11 +37,11 @@ _NORMS = (None, "ln", "lnpre")
 _LARGEST = 2**31 - 1
 
 
-class RNNConfigError(ValueError):
+class RNNConfigError(DyckError, ValueError):
     """A configuration that describes no two-layer RNN; the message names the field and its value."""
 
 
-class RNNWeightError(ValueError):
+class RNNWeightError(DyckError, ValueError):
     """Weights that do not fit the configuration: wrong names, shapes, types, or not finite."""
 
 

@@ -50,6 +50,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from tl_dyck.activations import ACTIVATIONS
+from tl_dyck.errors import DyckError
 from tl_dyck.rnn.attention import (
     Accumulator,
     HistoryCarry,
@@ -67,7 +68,7 @@ T = TypeVar("T", int, Tensor)
 __all__ = ["RNNInputError", "TwoLayerRNN"]
 
 
-class RNNInputError(ValueError):
+class RNNInputError(DyckError, ValueError):
     """A string the machine cannot read; the message says which token or length, and what is allowed."""
 
 

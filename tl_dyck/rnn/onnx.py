@@ -23,6 +23,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tl_dyck.errors import DyckError
 from tl_dyck.files import write_bytes
 from tl_dyck.rnn.machine import TwoLayerRNN
 
@@ -32,7 +33,7 @@ _OPSET = 13
 _IR_VERSION = 8  # the one that belongs to that opset's time; older tools refuse newer ones
 
 
-class MissingOnnxError(ImportError):
+class MissingOnnxError(DyckError, ImportError):
     """The optional dependency is not installed; the message says how to install it."""
 
 

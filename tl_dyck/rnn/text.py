@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from tl_dyck.errors import DyckError
 from tl_dyck.rnn.config import RNNConfig
 
 __all__ = ["RNNTextError", "text_to_tokens", "tokens_to_texts"]
 
 
-class RNNTextError(ValueError):
+class RNNTextError(DyckError, ValueError):
     """A text that cannot be tokenised, or tokens that have no text; the message says which and where."""
 
 

@@ -9,11 +9,12 @@ import torch
 from torch import nn
 
 from tl_dyck.activations import ACTIVATIONS, canonical_activation
+from tl_dyck.errors import DyckError
 
 __all__ = ["ExportMismatchError", "UnsupportedModelError", "ln_c_of", "refuse_unsupported"]
 
 
-class UnsupportedModelError(ValueError):
+class UnsupportedModelError(DyckError, ValueError):
     """The model has no two-layer RNN, or none that is supported; the message names the part and why."""
 
 

@@ -19,13 +19,14 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from tl_dyck.errors import DyckError
 from tl_dyck.files import write_bytes
 from tl_dyck.rnn.machine import RNNInputError, TwoLayerRNN
 
 __all__ = ["VnnlibError", "embedding_box", "save_vnnlib", "vnnlib_property"]
 
 
-class VnnlibError(ValueError):
+class VnnlibError(DyckError, ValueError):
     """A property that cannot be written; the message says why."""
 
 

@@ -1,6 +1,5 @@
 """Thousands of runs: every point of a grid or list, with many seeds each, on one machine or many, whatever dies."""
 
-from tl_dyck.runs.backends import BACKENDS
 from tl_dyck.runs.execute import RunOptions, SweepReport, run_sweep
 from tl_dyck.runs.experiments import Experiment, PackedExperiment, experiments
 from tl_dyck.runs.merge import MergeReport, merge_sweeps
@@ -15,7 +14,6 @@ from tl_dyck.runs.results import (
 from tl_dyck.runs.spec import Sweep, SweepError, load_sweep
 
 __all__ = [
-    "BACKENDS",
     "Experiment",
     "FailedRunsError",
     "MergeReport",

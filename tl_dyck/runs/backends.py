@@ -8,6 +8,7 @@ from typing import Any
 
 from joblib import Parallel, cpu_count, delayed, effective_n_jobs, parallel_config
 
+from tl_dyck.errors import DyckError
 from tl_dyck.processes import Watched
 from tl_dyck.runs.spec import SweepError
 from tl_dyck.runs.worker import Outcome, Parcel
@@ -23,7 +24,7 @@ _WAVE = 200  # parcels a worker that are handed at once to a backend that return
 Workers = Callable[[Callable[[Parcel], list[Outcome]], Iterable[Parcel]], Generator[list[Outcome], None, None]]
 
 
-class MissingBackendError(ImportError):
+class MissingBackendError(DyckError, ImportError):
     """What carries runs to other machines is not installed; the message says how to install it."""
 
 

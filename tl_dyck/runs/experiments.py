@@ -66,6 +66,8 @@ class PackedExperiment(Experiment, Protocol):
 
 
 experiments: Registry[Any] = Registry("experiment", "tl_dyck.experiments")
+register_experiment = experiments.register
+"""Decorator that registers a experiment of your own: see `Registry.register`."""
 
 
 def as_experiment(given: str | Experiment | Callable[..., Any], device: str | None = None) -> tuple[str, Experiment]:

@@ -16,6 +16,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from tl_dyck.errors import DyckError
 from tl_dyck.files import CorruptFileError, read_table, write_bytes
 from tl_dyck.intervals import mean
 from tl_dyck.runs.spec import SweepError
@@ -203,7 +204,7 @@ def load_models(folder: str | Path, parameters: Mapping[str, Any] | None = None)
     return models
 
 
-class FailedRunsError(RuntimeError):
+class FailedRunsError(DyckError, RuntimeError):
     """Some runs raised, or were not done; the message says why. The others are done, and kept."""
 
 

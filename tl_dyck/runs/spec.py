@@ -15,6 +15,7 @@ from typing import Any, final
 import numpy as np
 import yaml
 
+from tl_dyck.errors import DyckError
 from tl_dyck.files import LARGEST_JSON, LARGEST_YAML, CorruptFileError, one_line, read_regular
 from tl_dyck.registry import unknown_name
 
@@ -33,7 +34,7 @@ _MAX_DEPTH = 50  # of lists in lists, mappings in mappings
 _MAX_EXPANDED = 1_000_000  # values that aliases in YAML may stand for
 
 
-class SweepError(ValueError):
+class SweepError(DyckError, ValueError):
     """A sweep that cannot be run: a file that is not one, a parameter given twice, an axis without values."""
 
 

@@ -1,17 +1,15 @@
 """Robust one-layer classifiers of real sentences: data, training, and the table that compares objectives."""
 
-from tl_dyck.certify.parsing import load_synonyms
 from tl_dyck.text.attack import Attack, UnsupportedTextModelError
 from tl_dyck.text.certifying import certify_sentences
 from tl_dyck.text.corpus import Corpus, CorpusError, Sentence, build_words, load_folder, load_sst2
-from tl_dyck.text.edits import BatchEdits, text_space
+from tl_dyck.text.edits import text_space
 from tl_dyck.text.ibp import IntervalBound
 from tl_dyck.text.training import OBJECTIVES, TextTraining, TextTrainingError, accuracy, train_text
 
 __all__ = [
     "OBJECTIVES",
     "Attack",
-    "BatchEdits",
     "Corpus",
     "CorpusError",
     "IntervalBound",
@@ -24,7 +22,6 @@ __all__ = [
     "certify_sentences",
     "load_folder",
     "load_sst2",
-    "load_synonyms",
     "text_space",
     "train_text",
 ]

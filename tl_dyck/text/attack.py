@@ -16,13 +16,14 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from tl_dyck.errors import DyckError
 from tl_dyck.models.text import TextTransformer
 from tl_dyck.text.edits import BatchEdits, pad
 
 __all__ = ["Attack", "UnsupportedTextModelError", "readout"]
 
 
-class UnsupportedTextModelError(ValueError):
+class UnsupportedTextModelError(DyckError, ValueError):
     """An objective that needs keys and values to depend on the word alone, asked of a model with positions."""
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import final
 
+from tl_dyck.errors import DyckError
 from tl_dyck.files import LARGEST_TEXT, read_regular
 from tl_dyck.models.text import CLS, UNKNOWN
 
@@ -20,7 +21,7 @@ _SHOWN = 3
 _DIGITS = 18  # of a label
 
 
-class CorpusError(ValueError):
+class CorpusError(DyckError, ValueError):
     """Data that cannot be trained on: no usable rows, or labels that are no class numbers."""
 
 

@@ -14,6 +14,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from torch import Tensor
 
 from tl_dyck.certify import PerturbationSpace
+from tl_dyck.errors import DyckError
 from tl_dyck.models.text import TextConfig, TextTransformer, build_text_model
 from tl_dyck.registry import unknown_name
 from tl_dyck.text.attack import Attack
@@ -28,7 +29,7 @@ _EVERY = 50
 OBJECTIVES = ("clean", "augment", "worst", "ibp")
 
 
-class TextTrainingError(RuntimeError):
+class TextTrainingError(DyckError, RuntimeError):
     """The weights are no longer finite."""
 
 

@@ -14,6 +14,7 @@ from joblib import Parallel, delayed, parallel_config
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from tl_dyck.environment import default_jobs
+from tl_dyck.errors import DyckError
 from tl_dyck.files import ensure_folder
 from tl_dyck.models import DyckTransformer, DyckTransformerConfig
 from tl_dyck.processes import Watched
@@ -30,7 +31,7 @@ _ON_GPU = 256
 _WIDEST = 100
 
 
-class TrainingFailedError(RuntimeError):
+class TrainingFailedError(DyckError, RuntimeError):
     """Some runs raised; the message has their tracebacks. The others are whole, in their folders.
 
     Attributes:

@@ -10,12 +10,13 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from tl_dyck.errors import DyckError
 from tl_dyck.models.construct.subset_sum import nearest_subsets
 
 __all__ = ["Fit", "NetworkTooNarrowError", "fit_product"]
 
 
-class NetworkTooNarrowError(ValueError):
+class NetworkTooNarrowError(DyckError, ValueError):
     """The random network is too small for the target or for ε; the message says how large it must be."""
 
 

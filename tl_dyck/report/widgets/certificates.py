@@ -7,7 +7,8 @@ from typing import Any
 
 import torch
 
-from tl_dyck.certify import Certificate, DyckCertificate, Edit, Passage, Symbols, placed
+from tl_dyck.certify import Certificate, DyckCertificate, Edit, Passage, Symbols
+from tl_dyck.certify.spaces import placed
 from tl_dyck.language import DyckLanguage
 from tl_dyck.language.checks import BOS_STRING
 from tl_dyck.report.markup import Html, element, table

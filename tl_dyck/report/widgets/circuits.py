@@ -14,6 +14,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from tl_dyck.errors import DyckError
 from tl_dyck.language import DyckLanguage
 from tl_dyck.report.markup import element
 from tl_dyck.report.page import asset
@@ -24,7 +25,7 @@ from tl_dyck.report.widgets.strings import token_texts
 __all__ = ["MissingCircuitsvisError", "circuitsvis_attention", "circuitsvis_tokens"]
 
 
-class MissingCircuitsvisError(ImportError):
+class MissingCircuitsvisError(DyckError, ImportError):
     """circuitsvis is not installed; the message says how to."""
 
 

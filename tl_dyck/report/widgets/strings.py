@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from tl_dyck.errors import DyckError
 from tl_dyck.language import DyckLanguage
 from tl_dyck.language.checks import BOS_STRING
 from tl_dyck.report.heatmap import Patterns, token_label
@@ -21,7 +22,7 @@ N_COLORS = 6  #: depths beyond begin with the first colour again; style sheet .d
 _LARGEST = 256  # tokens: beyond, cells are smaller than a pixel
 
 
-class UnreadableTextError(ValueError):
+class UnreadableTextError(DyckError, ValueError):
     """A text that a widget cannot show; the message says why."""
 
 
