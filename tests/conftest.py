@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import threading
@@ -23,6 +24,8 @@ from jaxtyping import install_import_hook
 
 if TYPE_CHECKING:
     from tl_dyck.studies import Study
+
+gc.disable()  # while tests are imported: that leaves hardly any garbage, and to look for it takes seconds
 
 # Shells start what runs in the background with Ctrl-C ignored, and children inherit that; some tests press it.
 if threading.current_thread() is threading.main_thread():
@@ -49,6 +52,12 @@ _common = {"deadline": None, "print_blob": True, "suppress_health_check": [Healt
 settings.register_profile("same", derandomize=True, database=None, max_examples=30, **_common)
 settings.register_profile("explore", **_common)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or "same")
+
+
+def pytest_runtestloop() -> None:
+    """Collect garbage again, but not among the modules that are imported by now: they stay."""
+    gc.freeze()
+    gc.enable()
 
 
 def _guard_global_rng(item: pytest.Item) -> Generator[None, object, object]:

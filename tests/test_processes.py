@@ -115,7 +115,7 @@ def test_only_a_child_is_watched(monkeypatch):
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="processes are looked up in /proc")
 def test_workers_end_with_their_parent(tmp_path):
     """As the out-of-memory killer would have it: the parent alone, and without warning."""
-    script = Path(__file__).parent / "training" / "train_for_ever.py"
+    script = Path(__file__).parent / "work_for_ever.py"
     with subprocess.Popen([sys.executable, script, tmp_path]) as parent:
         assert wait_for(lambda: len(list(tmp_path.glob("*/worker"))) == 2)
         workers = [int(path.read_text()) for path in tmp_path.glob("*/worker")]
@@ -123,4 +123,4 @@ def test_workers_end_with_their_parent(tmp_path):
         assert parent.pid not in workers
         parent.send_signal(signal.SIGKILL)
     assert wait_for(lambda: not any(alive(worker) for worker in workers))
-    assert wait_for(lambda: all(map(is_free, tmp_path.glob("seed-*"))))
+    assert wait_for(lambda: all(map(is_free, tmp_path.glob("folder-*"))))

@@ -23,6 +23,8 @@ from tl_dyck.training.loop import train_together
 from tl_dyck.training.operations import BOUNDARY, GRAIN, aligned
 from tl_dyck.training.run import RunState
 
+pytestmark = pytest.mark.usefixtures("hasty_ends")
+
 TASK = load_task("dyck-2-4")
 OPTIONS = TrainConfig(steps=6, batch_size=8, check_every=3, check_size=20, checkpoint_every=2, target=None)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 from pathlib import Path
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 
+from tl_dyck import processes
 from tl_dyck.training import TrainConfig, load_result, train_seeds
 from tl_dyck.training.seeds import TrainingFailedError
 
@@ -18,11 +20,16 @@ pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
 
 
 def test_each_seed_is_the_model_that_it_is_alone(tiny, same_run, tmp_path):
-    results = train_seeds(
-        tiny.config, tiny.task, seeds=(3, 1, 2), options=tiny.options, folder=tmp_path, n_jobs=2, progress=False
-    )
+    """And the workers are of those that end with their parent."""
+    runs = {"options": tiny.options, "folder": tmp_path, "n_jobs": 2, "progress": False}
+
+    def look(result, folder):
+        (folder / "watched.json").write_text(json.dumps([*processes._watched]))
+
+    results = train_seeds(tiny.config, tiny.task, seeds=(3, 1, 2), on_result=look, **runs)
     assert [result.seed for result in results] == [3, 1, 2]
     for result in results:
+        assert json.loads((tmp_path / f"seed-{result.seed}" / "watched.json").read_text()) == [os.getpid()]
         same_run(result, tiny.train(seed=result.seed))
         same_run(load_result(tmp_path / f"seed-{result.seed}"), result)
     again = train_seeds(

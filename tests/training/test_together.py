@@ -22,7 +22,10 @@ from tl_dyck.training.run import RunState
 from tl_dyck.training.seeds import seed_groups
 from tl_dyck.training.stack import Stack
 
-pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")  # joblib's pool outlives a call
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),  # joblib's pool outlives a call
+    pytest.mark.usefixtures("hasty_ends"),
+]
 
 
 class Killed(BaseException):

@@ -247,7 +247,7 @@ def test_no_group_with_a_sum_that_is_short_enough_is_passed_over(kind, grouping)
     base, choices = kind(np.random.default_rng(8))
     search = shortest_sum._Search(base, choices[:, :4])
     types = np.random.default_rng(9).integers(4, size=(30, search.head))
-    places = search._places(shortest_sum._Nodes(types, np.zeros(30), np.zeros((30, 0, 4)), np.zeros(30)))
+    places = search._places(shortest_sum.Nodes(types, np.zeros(30), np.zeros((30, 0, 4)), np.zeros(30)))
     norms = np.linalg.norm(places[:, None] + search.ends, axis=-1)
     for share in (0.0, 1e-4, 1e-3, 0.01, 0.1, 0.5):
         search.least[:] = np.quantile(norms, share, method="nearest") * (1 + 1e-8)
