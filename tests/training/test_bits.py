@@ -74,10 +74,11 @@ def bits(result) -> str:
 
 
 def groups(config, options, sizes, task=TASK):
-    """The bits of each seed in groups of each size."""
+    """The bits of each seed in groups of each size, every second of them in reverse: a seed has different places."""
     found = {}
-    for size in sizes:
-        results = train_together(config, task, range(size), options=options, folders=[None] * size)
+    for number, size in enumerate(sizes):
+        seeds = range(size) if number % 2 == 0 else range(size)[::-1]
+        results = train_together(config, task, seeds, options=options, folders=[None] * size)
         for seed, result in results.items():
             found.setdefault(seed, []).append(bits(result))
     return found
