@@ -4,7 +4,7 @@ Run it: ``python demos/ablate_any_model.py`` (half a minute on 2 CPU cores).
 It writes ``pruning.html``, which any browser opens, offline too.
 """
 
-# %% A GPT-2-shaped model from a plain config, and data of our own: six random tokens, and then the same six again.
+# %% A GPT-2-shaped model from a plain config, and data of our own: six random tokens, twice.
 import sys
 import warnings
 from pathlib import Path
@@ -20,7 +20,15 @@ out = Path(sys.argv[2]) if len(sys.argv) > 2 else Path("pruning.html")
 HALF, WORDS = 6, 12
 
 config = HookedTransformerConfig(
-    n_layers=2, n_heads=4, d_model=32, d_head=8, d_vocab=WORDS, n_ctx=2 * HALF, act_fn="gelu_new", seed=0, device="cpu"
+    n_layers=2,
+    n_heads=4,
+    d_model=32,
+    d_head=8,
+    d_vocab=WORDS,
+    n_ctx=2 * HALF,
+    act_fn="gelu_new",
+    seed=0,
+    device="cpu",
 )
 model = HookedTransformer(config)
 
@@ -30,13 +38,13 @@ def repeated(n: int, generator: torch.Generator) -> torch.Tensor:
     return torch.cat([half, half], 1)
 
 
-# %% A metric takes logits and tokens and returns one number per example. Here: how likely is the second half, in nats?
+# %% A metric takes logits and tokens, returns one number per example: is the second half likely?
 def second_half(logits: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
     found = logits[:, HALF:-1].log_softmax(-1)
     return found.gather(-1, tokens[:, HALF + 1 :, None])[..., 0].mean(-1)
 
 
-# %% Train it. Predicting the second half takes attention: to what stood six tokens before, less one.
+# %% Train it. Predicting the second half takes attention: to six tokens before, less one.
 generator = torch.Generator().manual_seed(0)
 optimizer = torch.optim.Adam(model.parameters(), lr=5e-3)
 for step in range(steps):
@@ -46,10 +54,13 @@ for step in range(steps):
     loss.backward()
     optimizer.step()
     if step % 100 == 0:
-        print(f"step {step}: {loss.item():.3f} nats per token (chance: {torch.tensor(float(WORDS)).log():.3f})")
+        print(
+            f"step {step}: {loss.item():.3f} nats per token (chance: "
+            f"{torch.tensor(float(WORDS)).log():.3f})"
+        )
 print(f"after {steps} steps: {loss.item():.3f} nats per token")
 
-# %% Frozen: disable each head while all else stays. Four ways to disable it, and the gradient as a proxy.
+# %% Frozen: disable each head while all else stays, in four ways, and the gradient as a proxy.
 data = repeated(200, generator)
 for mode in ("zero", "mean", "resample", "uniform-pattern"):
     print(frozen_importance(model, data, second_half, mode))

@@ -1,9 +1,9 @@
 """Is contrastive regularisation a kind of certified training?
 
-Wen et al. 2023 (Eq. 22) add a term that asks for the same logits with and without a block of matched brackets before a
-string. Here one-layer models are trained with several weights of that term, and every insertion of matched brackets is
-searched exactly, by shortest paths: how many right answers are proved to survive them all, and how far can a logit be
-moved?
+Wen et al. 2023 (Eq. 22) add a term that asks for the same logits with and without a block of
+matched brackets before a string. Here one-layer models are trained with several weights of that
+term, and every insertion of matched brackets is searched exactly, by shortest paths: how many right
+answers are proved to survive them all, and how far can a logit be moved?
 
     python demos/contrast_and_certify.py --seeds 8
 """
@@ -41,9 +41,17 @@ def main():
     rng, found = np.random.default_rng(0), {}
     for weight in options.weights:
         measurement = Measurement(n_certified=options.prefixes)
-        config = StudyConfig(families=(options.family,), seeds=tuple(range(options.seeds)), measurement=measurement)
+        config = StudyConfig(
+            families=(options.family,), seeds=tuple(range(options.seeds)), measurement=measurement
+        )
         # all make the same number of steps, so that only the weight differs
-        training = replace(config.training, steps=options.steps, min_steps=0, target=None, contrastive_weight=weight)
+        training = replace(
+            config.training,
+            steps=options.steps,
+            min_steps=0,
+            target=None,
+            contrastive_weight=weight,
+        )
         config, folder = replace(config, training=training), f"{options.out}/weight-{weight:g}"
         found[weight] = run_study(config, folder, n_jobs=options.jobs).models
 
@@ -59,8 +67,9 @@ def main():
     less = most["logit_change"].high < plain["logit_change"].low
     more = most["certified_share"].low > plain["certified_share"].high
     print(
-        f"\nWith the largest weight the worst change of a logit is {'' if less else 'not clearly '}smaller, and "
-        f"{'' if more else 'not clearly '}more answers are proved to survive every insertion."
+        "\nWith the largest weight the worst change of a logit is "
+        f"{'' if less else 'not clearly '}smaller, and {'' if more else 'not clearly '}more "
+        "answers are proved to survive every insertion."
     )
 
 

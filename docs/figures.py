@@ -1,10 +1,11 @@
 """The tables of results in README.md, made from the records in docs/results/.
 
     python docs/figures.py                                  # write the tables into README.md
-    python docs/figures.py --record study results/study     # record what a command left in its folder, then write
+    python docs/figures.py --record study results/study     # record what a command left, then write
 
-A record is a JSON file with its table and where it comes from: command, date, commit, versions, CPU. Numbers that were
-typed in instead of recorded say so in a note, which is shown below their table.
+A record is a JSON file with its table and where it comes from: command, date, commit, versions,
+CPU. Numbers that were typed in instead of recorded say so in a note, which is shown below their
+table.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ Table = list[list[str]]
 Estimate = dict[str, float]
 
 
-# --- from records to Markdown -----------------------------------------------------------------------------------------
+# --- from records to Markdown ---------------------------------------------------------------------
 
 
 def interval(estimate: Estimate, form: str = ".2f", percent: bool = False) -> str:
@@ -46,7 +47,12 @@ def interval(estimate: Estimate, form: str = ".2f", percent: bool = False) -> st
 
 def study_table(record: dict[str, Any]) -> Table:
     """A row per family."""
-    head = ["family", "closing accuracy", f"at lengths {record['lengths']}", "attention variation, last layer"]
+    head = [
+        "family",
+        "closing accuracy",
+        f"at lengths {record['lengths']}",
+        "attention variation, last layer",
+    ]
     return [
         [*head, "reported (recalled)", "two random patterns"],
         *(
@@ -91,7 +97,13 @@ def text_table(record: dict[str, Any]) -> Table:
     spaces = record["spaces"]
     counted = all(row["steps"] is not None for row in record["rows"])
     return [
-        ["synonyms", "training", *(["steps"] if counted else []), "clean", *(_space(space) for space in spaces)],
+        [
+            "synonyms",
+            "training",
+            *(["steps"] if counted else []),
+            "clean",
+            *(_space(space) for space in spaces),
+        ],
         *(
             [
                 f"{row['k']}",
@@ -107,7 +119,9 @@ def text_table(record: dict[str, Any]) -> Table:
 
 def _space(text: str) -> str:
     """``{dup 2, sub 2}``."""
-    edits = sorted(text.replace(":", " ").split(","), key=lambda edit: ("del", "dup", "sub").index(edit[:3]))
+    edits = sorted(
+        text.replace(":", " ").split(","), key=lambda edit: ("del", "dup", "sub").index(edit[:3])
+    )
     return "all three" if len(edits) == 3 else f"{{{', '.join(edits)}}}"
 
 
@@ -132,16 +146,24 @@ def tally(name: str, record: dict[str, Any]) -> str:
     """A sentence that sums a table up, or nothing."""
     if name == "claims":
         verdicts = Counter(row[-1] for row in record["rows"])
-        return f"{len(record['rows'])} claims: {', '.join(f'{n} {verdict}' for verdict, n in verdicts.items())}."
+        return (
+            f"{len(record['rows'])} claims: "
+            f"{', '.join(f'{n} {verdict}' for verdict, n in verdicts.items())}."
+        )
     if name == "text":
-        return f"{record['enumerated']:,} verdicts were checked by enumeration, {record['disagreements']:,} differ."
+        return (
+            f"{record['enumerated']:,} verdicts were checked by enumeration, "
+            f"{record['disagreements']:,} differ."
+        )
     return ""
 
 
 def provenance(record: dict[str, Any]) -> str:
     """One line that says where a table comes from."""
     versions = record["versions"]
-    packages = ", ".join(f"{name} {versions[name]}" for name in _SHOWN if versions and name in versions)
+    packages = ", ".join(
+        f"{name} {versions[name]}" for name in _SHOWN if versions and name in versions
+    )
     cores = f", {record['cpu_cores']} cores" if record["cpu_cores"] else ""
     facts = [
         f"`{record['command']}`",
@@ -177,7 +199,7 @@ def rendered(readme: str) -> str:
     return _MARKED.sub(lambda match: match[1] + render(match[2]) + match[4], readme)
 
 
-# --- from folders to records ------------------------------------------------------------------------------------------
+# --- from folders to records ----------------------------------------------------------------------
 
 
 def record_study(folder: Path) -> dict[str, Any]:
@@ -214,7 +236,9 @@ def record_claims(folder: Path) -> dict[str, Any]:
     """What `tl-dyck reproduce` left."""
     saved = json.loads((folder / "claims.json").read_text(encoding="utf-8"))
     lines = (folder / "claims.md").read_text(encoding="utf-8").splitlines()
-    columns, _, *rows = [[cell.strip() for cell in _CELLS.split(line)[1:-1]] for line in lines if line]
+    columns, _, *rows = [
+        [cell.strip() for cell in _CELLS.split(line)[1:-1]] for line in lines if line
+    ]
     command = f"tl-dyck reproduce --scale {saved['scale']['name']}"
     return {
         **_origin(command, folder / "claims.json", saved["environment"]),
@@ -227,16 +251,25 @@ def record_contrast(folder: Path) -> dict[str, Any]:
     """What `demos/contrast_and_certify.py` left."""
     from tl_dyck.studies import load_study
 
-    found = {float(path.name.partition("-")[2]): load_study(path) for path in folder.glob("weight-*")}
+    found = {
+        float(path.name.partition("-")[2]): load_study(path) for path in folder.glob("weight-*")
+    }
     rows = []
     for weight, done in sorted(found.items()):
         (facts,) = done.summary["families"].values()
-        measures = {name: facts[name] for name in ("logit_change", "balance_violation", "long_accuracy")}
-        rows.append({"weight": weight, **measures, "certified_share": facts["certified_share"]["mean"]})
+        measures = {
+            name: facts[name] for name in ("logit_change", "balance_violation", "long_accuracy")
+        }
+        rows.append(
+            {"weight": weight, **measures, "certified_share": facts["certified_share"]["mean"]}
+        )
     weights = " ".join(f"{weight:g}" for weight in sorted(found))
     last = max(found.values(), key=lambda done: (done.folder / "results.json").stat().st_mtime)
     command = f"python demos/contrast_and_certify.py --weights {weights}"
-    return {**_origin(command, last.folder / "results.json", last.summary["environment"]), "rows": rows}
+    return {
+        **_origin(command, last.folder / "results.json", last.summary["environment"]),
+        "rows": rows,
+    }
 
 
 def record_text(folder: Path) -> dict[str, Any]:
@@ -250,12 +283,23 @@ def record_text(folder: Path) -> dict[str, Any]:
     for (k, objective), group in means.groupby(["k", "objective"], sort=False):
         spaces = {row["space"]: _estimate(row, "certified") for row in group.to_dict("records")}
         first = group.to_dict("records")[0]
-        rows.append({"k": int(k), "objective": objective, "steps": first["steps"], "clean": _estimate(first, "clean")})
+        rows.append(
+            {
+                "k": int(k),
+                "objective": objective,
+                "steps": first["steps"],
+                "clean": _estimate(first, "clean"),
+            }
+        )
         rows[-1]["certified"] = spaces
     limit = question["training"]["seconds"]
     length = f"--steps {question['training']['steps']}" if limit is None else f"--seconds {limit:g}"
     return {
-        **_origin(f"tl-dyck text table --data DIR --synonyms FILE {length}", folder / "summary.csv", environment),
+        **_origin(
+            f"tl-dyck text table --data DIR --synonyms FILE {length}",
+            folder / "summary.csv",
+            environment,
+        ),
         "spaces": list(question["spaces"]),
         "enumerated": int(means["enumerated"].sum()),
         "disagreements": int(means["disagreements"].sum()),
@@ -284,7 +328,9 @@ def _origin(command: str, file: Path, environment: dict[str, Any]) -> dict[str, 
         environment: of the run, see `tl_dyck.environment.environment`.
     """
     if not environment.get("cpu"):
-        raise ValueError(f"{str(file)!r} does not name the CPU: an older version wrote it; run it again")
+        raise ValueError(
+            f"{str(file)!r} does not name the CPU: an older version wrote it; run it again"
+        )
     made = datetime.fromtimestamp(file.stat().st_mtime, tz=timezone.utc).date()
     facts = {name: environment[name] for name in ("versions", "python", "cpu", "cpu_cores")}
     return {"command": command, "date": date.isoformat(made), "commit": _commit(), **facts}
@@ -294,7 +340,9 @@ def _commit() -> str:
     """The commit of the library, marked if the library has been changed since."""
 
     def git(*arguments: str) -> str:
-        run = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=True)
+        run = subprocess.run(
+            ["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=True
+        )
         return run.stdout.strip()
 
     changed = git("status", "--porcelain", "--", "tl_dyck", "hooks")
@@ -303,8 +351,15 @@ def _commit() -> str:
 
 def main() -> None:
     """Record if asked to, then write the tables."""
-    parser = argparse.ArgumentParser(description="Write the tables of results in README.md from docs/results/.")
-    parser.add_argument("--record", nargs=2, metavar=("TABLE", "FOLDER"), help=f"first record: {', '.join(RECORDERS)}")
+    parser = argparse.ArgumentParser(
+        description="Write the tables of results in README.md from docs/results/."
+    )
+    parser.add_argument(
+        "--record",
+        nargs=2,
+        metavar=("TABLE", "FOLDER"),
+        help=f"first record: {', '.join(RECORDERS)}",
+    )
     parser.add_argument("--command", help="that made the folder, if it was not the usual one")
     options = parser.parse_args()
     if options.record is not None:
@@ -314,7 +369,10 @@ def main() -> None:
         record = RECORDERS[name](Path(folder))
         record["command"] = options.command or record["command"]
         path = RESULTS / f"{name}.json"
-        path.write_text(json.dumps(record, indent=1, ensure_ascii=False, allow_nan=False) + "\n", encoding="utf-8")
+        path.write_text(
+            json.dumps(record, indent=1, ensure_ascii=False, allow_nan=False) + "\n",
+            encoding="utf-8",
+        )
         print(f"wrote {path}")
     README.write_text(rendered(README.read_text(encoding="utf-8")), encoding="utf-8")
     print(f"wrote {README}")

@@ -1,4 +1,4 @@
-"""Pages of the documentation that are made from files elsewhere: README, CONTRIBUTING, CHANGELOG, demos."""
+"""Pages of the documentation made from files elsewhere: README, CONTRIBUTING, CHANGELOG, demos."""
 
 from __future__ import annotations
 
@@ -18,27 +18,39 @@ def readme() -> str:
 
 
 def notebook(path: Path) -> str:
-    """A notebook as a page: its text, and its code in blocks. Outputs are not kept in the file; run it to see them."""
+    """A notebook as a page: its text, and its code in blocks.
+
+    Outputs are not kept in the file; run it to see them.
+    """
     parts = []
     for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
         source = "".join(cell["source"])
         parts.append(source if cell["cell_type"] == "markdown" else f"```python\n{source}\n```")
     title, _, rest = "\n\n".join(parts).partition("\n")
-    return f"{title}\n\n*This page is `demos/{path.name}`: run it in Jupyter, VS Code, Colab or marimo.*\n{rest}\n"
+    return (
+        f"{title}\n\n*This page is `demos/{path.name}`: run it in Jupyter, VS Code, "
+        f"Colab or marimo.*\n{rest}\n"
+    )
 
 
 def script(path: Path) -> str:
     """A script as a page: its docstring, and its code."""
     _, docstring, code = path.read_text(encoding="utf-8").split('"""', 2)
     title, _, rest = docstring.strip().partition("\n")
-    return f"# {title.rstrip('.')}\n\n*This page is `demos/{path.name}`.*\n{rest}\n\n```python\n{code.strip()}\n```\n"
+    return (
+        f"# {title.rstrip('.')}\n\n*This page is `demos/{path.name}`.*\n{rest}\n\n```python\n"
+        f"{code.strip()}\n```\n"
+    )
 
 
 def sweep(path: Path) -> str:
     """A sweep as a page: the first comment is its title."""
     text = path.read_text(encoding="utf-8")
     title = text.partition("\n")[0].lstrip("# ").partition(":")[0].partition(".")[0].partition("?")
-    return f"# {title[0]}{title[1]}\n\n*This page is `demos/{path.name}`.*\n\n```yaml\n{text.strip()}\n```\n"
+    return (
+        f"# {title[0]}{title[1]}\n\n*This page is `demos/{path.name}`.*\n\n```yaml\n"
+        f"{text.strip()}\n```\n"
+    )
 
 
 def demos_index(made: dict[str, str]) -> str:
@@ -46,12 +58,15 @@ def demos_index(made: dict[str, str]) -> str:
     lines = [
         "# Demos",
         "",
-        "Short, one question each, run by the tests. The pages here are made from the files in `demos/`.",
+        "Short, one question each, run by the tests. "
+        "The pages here are made from the files in `demos/`.",
         "",
     ]
     for path, text in sorted(made.items(), key=lambda entry: (entry[0] != _FIRST, entry[0])):
         name = path.removeprefix("demos/")
-        kind = next(kind for ending, kind in _KINDS.items() if (ROOT / path).with_suffix(ending).exists())
+        kind = next(
+            kind for ending, kind in _KINDS.items() if (ROOT / path).with_suffix(ending).exists()
+        )
         title = text.partition("\n")[0].removeprefix("# ")
         lines.append(f"- [{title}]({name}), a {kind}")
     return "\n".join(lines) + "\n"

@@ -1,7 +1,8 @@
-"""One table of one-layer models, shared by every test that needs a model: exporter, ONNX, certifiers.
+"""One table of one-layer models, for every test that needs a model: exporter, ONNX, certifiers.
 
-Each case builds a `HookedTransformer` whose every trained weight is random (biases and norms too, so that none can
-be forgotten unnoticed); it is small, so that tests over the whole table stay quick.
+Each case builds a `HookedTransformer` whose every trained weight is random (biases and norms too,
+so that none can be forgotten unnoticed); it is small, so that tests over the whole table stay
+quick.
 """
 
 from __future__ import annotations
@@ -16,7 +17,15 @@ from transformer_lens import HookedTransformer, HookedTransformerConfig
 
 from tl_dyck.models import build_model, get_config
 
-__all__ = ["CASES", "PLAIN_CASES", "REGISTERED_CASES", "SATURATED_CASES", "Case", "case", "plain_model"]
+__all__ = [
+    "CASES",
+    "PLAIN_CASES",
+    "REGISTERED_CASES",
+    "SATURATED_CASES",
+    "Case",
+    "case",
+    "plain_model",
+]
 
 
 @dataclass(frozen=True)
@@ -26,7 +35,8 @@ class Case:
     Attributes:
         name: unique, used as the test's id.
         make: (type, n_ctx) -> the model, before its scores are scaled.
-        largest_score: attention scores are scaled so that the largest one on random strings has this size.
+        largest_score: attention scores are scaled so that the largest one on random strings has
+            this size.
     """
 
     name: str
@@ -40,10 +50,14 @@ class Case:
             scale_scores(model, self.largest_score)
         return model
 
-    def tokens(self, batch: int, length: int, d_vocab: int | None = None, seed: int = 0) -> torch.Tensor:
+    def tokens(
+        self, batch: int, length: int, d_vocab: int | None = None, seed: int = 0
+    ) -> torch.Tensor:
         """Random strings over the model's vocabulary, Int[batch length]."""
         d_vocab = self.build(n_ctx=2).cfg.d_vocab if d_vocab is None else d_vocab
-        return torch.randint(d_vocab, (batch, length), generator=torch.Generator().manual_seed(seed))
+        return torch.randint(
+            d_vocab, (batch, length), generator=torch.Generator().manual_seed(seed)
+        )
 
 
 def _generator(name: str) -> torch.Generator:
@@ -51,7 +65,7 @@ def _generator(name: str) -> torch.Generator:
 
 
 def randomise(model: HookedTransformer, generator: torch.Generator, spread: float = 1.0) -> None:
-    """Draw every trained weight: W_* with variance spread²/fan-in, biases of size 0.3, norms around 1."""
+    """Draw every trained weight: W_* of variance spread²/fan-in, biases of 0.3, norms around 1."""
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if not parameter.requires_grad:
@@ -68,7 +82,7 @@ def randomise(model: HookedTransformer, generator: torch.Generator, spread: floa
 
 
 def scale_scores(model: HookedTransformer, largest: float) -> None:
-    """Scale W_Q and b_Q so that the largest attention score on random strings has absolute value `largest`."""
+    """Scale W_Q and b_Q: the largest |attention score| on random strings becomes `largest`."""
     shape = (8, min(model.cfg.n_ctx, 32))
     tokens = torch.randint(model.cfg.d_vocab, shape, generator=torch.Generator().manual_seed(1))
     with torch.no_grad():
@@ -82,7 +96,7 @@ def scale_scores(model: HookedTransformer, largest: float) -> None:
 def plain_model(
     name: str, dtype: torch.dtype, n_ctx: int, *, position: str = "learned", **fields: Any
 ) -> HookedTransformer:
-    """A plain one-layer HookedTransformer with random weights, a function of its name and fields alone."""
+    """A plain one-layer HookedTransformer; its random weights depend on name and fields only."""
     values: dict[str, Any] = {
         "n_layers": 1,
         "d_model": 16,
@@ -94,7 +108,9 @@ def plain_model(
         "normalization_type": None,
         "attn_only": False,
     }
-    cfg = HookedTransformerConfig(**{**values, **fields}, n_ctx=n_ctx, dtype=dtype, init_weights=False, device="cpu")
+    cfg = HookedTransformerConfig(
+        **{**values, **fields}, n_ctx=n_ctx, dtype=dtype, init_weights=False, device="cpu"
+    )
     model = HookedTransformer(cfg, move_to_device=False)
     randomise(model, _generator(name))
     with torch.no_grad():
@@ -110,7 +126,9 @@ def _plain(name: str, largest_score: float | None = None, **fields: Any) -> Case
     return Case(name, lambda dtype, n_ctx: plain_model(name, dtype, n_ctx, **fields), largest_score)
 
 
-def _registered(family: str, name: str | None = None, largest_score: float | None = None, **overrides: Any) -> Case:
+def _registered(
+    family: str, name: str | None = None, largest_score: float | None = None, **overrides: Any
+) -> Case:
     name = name or family
 
     def make(dtype: torch.dtype, n_ctx: int) -> HookedTransformer:
@@ -144,7 +162,9 @@ REGISTERED_CASES = [
         )
     ),
     _registered("gpt", "gpt-4heads-gelu", n_heads=4, d_head=8, act_fn="gelu"),
-    _registered("minimal-onehot", "minimal-onehot-linear-2heads", position="linear", n_heads=2, d_head=8),
+    _registered(
+        "minimal-onehot", "minimal-onehot-linear-2heads", position="linear", n_heads=2, d_head=8
+    ),
     # C above the norm of the attention's output: LN_C divides by the constant
     _registered("minimal-split", "minimal-split-large-c", ln_c=50.0),
 ]
@@ -153,13 +173,26 @@ PLAIN_CASES = [
     _plain("linear-readout", attn_only=True, n_heads=1, position="none"),
     _plain("attn-only-positions", attn_only=True),
     _plain("attn-only-ln", attn_only=True, normalization_type="LN"),
-    _plain("attn-only-lnpre-classifier", attn_only=True, normalization_type="LNPre", d_vocab_out=2, n_heads=1),
+    _plain(
+        "attn-only-lnpre-classifier",
+        attn_only=True,
+        normalization_type="LNPre",
+        d_vocab_out=2,
+        n_heads=1,
+    ),
     _plain("relu", position="none"),
     _plain("relu-classifier", d_vocab_out=3, position="linear"),
     _plain("relu-ln-4heads", normalization_type="LN", n_heads=4, d_head=4),
     _plain("gelu-ln", normalization_type="LN", act_fn="gelu"),
-    _plain("gelu-new-lnpre-3heads", normalization_type="LNPre", act_fn="gelu_new", n_heads=3, d_head=5),
-    _plain("gelu-tanh-no-positions", normalization_type="LN", act_fn="gelu_pytorch_tanh", position="none"),
+    _plain(
+        "gelu-new-lnpre-3heads", normalization_type="LNPre", act_fn="gelu_new", n_heads=3, d_head=5
+    ),
+    _plain(
+        "gelu-tanh-no-positions",
+        normalization_type="LN",
+        act_fn="gelu_pytorch_tanh",
+        position="none",
+    ),
     _plain("silu-ln-classifier", normalization_type="LN", act_fn="silu", d_vocab_out=2),
     _plain("no-scale", use_attn_scale=False, position="none"),
     _plain("own-scale", attn_scale=3.7, normalization_type="LNPre"),

@@ -1,4 +1,4 @@
-"""What holds for every test: offline, one thread, types checked, reproducible examples, no global randomness."""
+"""What holds for every test: offline, one thread, types checked, reproducible, no global RNG."""
 
 from __future__ import annotations
 
@@ -10,12 +10,14 @@ from collections.abc import Generator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-# Before anything imports these libraries: tests never reach for the network, and two workers share two cores
-# (TL_DYCK_TEST_THREADS=default leaves torch as many threads as it takes by itself).
+# Before anything imports these libraries: tests never reach for the network, and two workers share
+# two cores (TL_DYCK_TEST_THREADS=default leaves torch as many threads as it takes by itself).
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("WANDB_MODE", "disabled")
 os.environ.setdefault("TL_DYCK_TEST_THREADS", "1")
-os.environ.update({"OMP_NUM_THREADS": "1", **os.environ} if os.environ["TL_DYCK_TEST_THREADS"] == "1" else {})
+os.environ.update(
+    {"OMP_NUM_THREADS": "1", **os.environ} if os.environ["TL_DYCK_TEST_THREADS"] == "1" else {}
+)
 
 import pytest
 import torch
@@ -25,18 +27,20 @@ from jaxtyping import install_import_hook
 if TYPE_CHECKING:
     from tl_dyck.studies import Study
 
-gc.disable()  # while tests are imported: that leaves hardly any garbage, and to look for it takes seconds
+# while tests are imported: that leaves hardly any garbage, and to look for it takes seconds
+gc.disable()
 
-# Shells start what runs in the background with Ctrl-C ignored, and children inherit that; some tests press it.
+# Shells start what runs in the background with Ctrl-C ignored, and children inherit that; some
+# tests press it.
 if threading.current_thread() is threading.main_thread():
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 if os.environ["TL_DYCK_TEST_THREADS"] == "1":
     torch.set_num_threads(1)
 
-# Annotations are checked at every call while tests run, in every module that has shapes; the types of the others are
-# mypy's. (Not by the option --jaxtyping-packages: older releases of jaxtyping read it after the conftest.py of the
-# folders that the command line names.)
+# Annotations are checked at every call while tests run, in every module that has shapes; the types
+# of the others are mypy's. (Not by the option --jaxtyping-packages: older releases of jaxtyping
+# read it after the conftest.py of the folders that the command line names.)
 ROOT = Path(__file__).parents[1]
 SHAPED = [
     ".".join(path.relative_to(root).with_suffix("").parts)
@@ -46,8 +50,9 @@ SHAPED = [
 ]
 install_import_hook(SHAPED, "beartype.beartype")
 
-# The same examples on every run; HYPOTHESIS_PROFILE=explore looks at others (and so, for longer, do the fuzz scripts).
-# No health check of speed: how fast an example is drawn depends on what else the machine does.
+# The same examples on every run; HYPOTHESIS_PROFILE=explore looks at others (and so, for longer, do
+# the fuzz scripts). No health check of speed: how fast an example is drawn depends on what else the
+# machine does.
 _common = {"deadline": None, "print_blob": True, "suppress_health_check": [HealthCheck.too_slow]}
 settings.register_profile("same", derandomize=True, database=None, max_examples=30, **_common)
 settings.register_profile("explore", **_common)
@@ -67,9 +72,9 @@ def _guard_global_rng(item: pytest.Item) -> Generator[None, object, object]:
     allowed = item.get_closest_marker("global_rng") is not None
     if not allowed and not torch.equal(before, torch.random.get_rng_state()):
         pytest.fail(
-            "this test, or what it calls, seeded or drew from torch's global random generator. Pass a "
-            "torch.Generator; if a third-party function leaves no choice, mark the test with "
-            "@pytest.mark.global_rng.",
+            "this test, or what it calls, seeded or drew from torch's global random generator. "
+            "Pass a torch.Generator; if a third-party function leaves no choice, mark the test "
+            "with @pytest.mark.global_rng.",
             pytrace=False,
         )
     return result
@@ -89,7 +94,10 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
 
 @pytest.fixture(scope="session")
 def tiny_study(tmp_path_factory: pytest.TempPathFactory) -> Study:
-    """A real study that takes a second or two: for who needs one, not for its numbers. Leave its folder as it is."""
+    """A real study that takes a second or two: for who needs one, not for its numbers.
+
+    Leave its folder as it is.
+    """
     from tl_dyck.studies import Measurement, StudyConfig, run_study
     from tl_dyck.training import TrainConfig
 
@@ -97,8 +105,12 @@ def tiny_study(tmp_path_factory: pytest.TempPathFactory) -> Study:
         families=("gpt", "minimal-onehot"),
         seeds=(0, 1, 4),
         # so low a target is reached in the first steps
-        training=TrainConfig(steps=20, batch_size=16, check_every=5, check_size=50, min_steps=10, target=0.01),
-        measurement=Measurement(n_accuracy=100, n_long=10, n_strings=50, n_certified=3, n_inserted=1),
+        training=TrainConfig(
+            steps=20, batch_size=16, check_every=5, check_size=50, min_steps=10, target=0.01
+        ),
+        measurement=Measurement(
+            n_accuracy=100, n_long=10, n_strings=50, n_certified=3, n_inserted=1
+        ),
         n_bootstrap=50,
     )
     return run_study(config, tmp_path_factory.mktemp("tiny") / "study", n_jobs=1, progress=False)

@@ -1,10 +1,13 @@
-"""Tens of thousands of random networks, spaces and strings: `exact` against running every string. For the night.
+"""Tens of thousands of random networks, spaces and strings: `exact` against running every string.
+
+For the night.
 
     python tests/fuzz_certify.py --cases 20000 --jobs 2
 
-Each case is made from its number alone, so one that fails is found again with ``--first NUMBER --cases 1``. The test
-suite runs a few hundred such cases by Hypothesis; these reach further: scores of ±100 and more, up to four heads,
-every readout, every transformation, thousands of strings a space.
+Each case is made from its number alone, so one that fails is found again with
+``--first NUMBER --cases 1``. The test suite runs a few hundred such cases by Hypothesis; these
+reach further: scores of ±100 and more, up to four heads, every readout, every transformation,
+thousands of strings a space.
 """
 
 from __future__ import annotations
@@ -41,9 +44,15 @@ def random_space(rng: random.Random, string: tuple[int, ...]) -> PerturbationSpa
     arguments = {
         "dup": None,
         "swap": None,
-        "sub": ({key: [word() for _ in range(rng.randrange(1, 4))] for key in rng.choices(own, k=4)}, None),
+        "sub": (
+            {key: [word() for _ in range(rng.randrange(1, 4))] for key in rng.choices(own, k=4)},
+            None,
+        ),
         "del": rng.choice([None, frozenset(rng.choices(own, k=3))]),
-        "ins": ([tuple(word() for _ in range(rng.randrange(1, 3))) for _ in range(2)], rng.random() < 0.5),
+        "ins": (
+            [tuple(word() for _ in range(rng.randrange(1, 3))) for _ in range(2)],
+            rng.random() < 0.5,
+        ),
         "pairs": (rng.choice([None, 1]), rng.random() < 0.5),
     }
     budgets = rng.choice([(1, 1), (1, 2), (2, 1)])
@@ -54,7 +63,7 @@ def random_space(rng: random.Random, string: tuple[int, ...]) -> PerturbationSpa
 
 
 class Outcome(NamedTuple):
-    """What came of a case: how many strings it had (0: nothing to check), and what went wrong, if anything."""
+    """What came of a case: how many strings it had (0: nothing to check) and what went wrong."""
 
     strings: int
     failure: str = ""
@@ -75,14 +84,22 @@ def run_case(number: int) -> Outcome:
     fields |= rng.choice(READOUTS)
     string = tuple(rng.randrange(6) for _ in range(rng.randrange(5, 9)))
     rnn, space = random_rnn(number, **fields), random_space(rng, string)
-    tight, few, small, target = rng.random() < 0.5, rng.choice([16, 2048]), rng.choice([1, 8, 64]), rng.randrange(2)
+    tight, few, small, target = (
+        rng.random() < 0.5,
+        rng.choice([16, 2048]),
+        rng.choice([1, 8, 64]),
+        rng.randrange(2),
+    )
     if not readable(rnn, space, string):
         return Outcome(0)
     strings = space.size(string)
     try:
         check(rnn, string, target, space, tight=tight, max_listed=few, always_listed=small)
     except Exception:
-        told = f"case {number}: {fields}, {space}, {string}, tight={tight}, max_listed={few}, always_listed={small}"
+        told = (
+            f"case {number}: {fields}, {space}, {string}, tight={tight}, "
+            f"max_listed={few}, always_listed={small}"
+        )
         return Outcome(strings, f"{told}\n{traceback.format_exc(limit=-2)}")
     return Outcome(strings)
 
@@ -99,16 +116,22 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=2, help="worker processes")
     arguments = parser.parse_args()
     last = arguments.first + arguments.cases
-    parcels = [(start, min(start + _PARCEL, last)) for start in range(arguments.first, last, _PARCEL)]
+    parcels = [
+        (start, min(start + _PARCEL, last)) for start in range(arguments.first, last, _PARCEL)
+    ]
     workers = joblib.Parallel(n_jobs=arguments.jobs, return_as="generator_unordered")
     done: list[Outcome] = []
-    for outcomes in track(workers(joblib.delayed(run_cases)(*parcel) for parcel in parcels), total=len(parcels)):
+    for outcomes in track(
+        workers(joblib.delayed(run_cases)(*parcel) for parcel in parcels), total=len(parcels)
+    ):
         done += outcomes
         for outcome in outcomes:
             if outcome.failure:
                 print(outcome.failure, flush=True)
     failed = sum(bool(outcome.failure) for outcome in done)
-    shares = ", ".join(f"{sum(o.strings > size for o in done):,} of more than {size:,}" for size in (1, 64, 1000))
+    shares = ", ".join(
+        f"{sum(o.strings > size for o in done):,} of more than {size:,}" for size in (1, 64, 1000)
+    )
     print(f"{failed} of {len(done):,} cases failed; spaces of strings: {shares}")
     sys.exit(failed > 0)
 

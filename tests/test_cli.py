@@ -1,4 +1,4 @@
-"""The command line: quick to answer, readable at 80 columns, and one clear line for every mistake."""
+"""The command line: quick to answer, readable at 80 columns, one clear line for each mistake."""
 
 from __future__ import annotations
 
@@ -25,12 +25,25 @@ from tl_dyck.tasks import list_tasks
 from tl_dyck.training import TrainConfig, load_result
 from tl_dyck.training.seeds import TrainingFailedError
 
-COMMANDS = ("study", "report", "reproduce", "tasks", "models", "train", "probe", "ablate", "export", "certify")
+COMMANDS = (
+    "study",
+    "report",
+    "reproduce",
+    "tasks",
+    "models",
+    "train",
+    "probe",
+    "ablate",
+    "export",
+    "certify",
+)
 
 
 def call(*words: object) -> Result:
     """Run a command in this process, in a terminal of 80 columns."""
-    return CliRunner(env={"COLUMNS": "80", "TERM": "dumb"}).invoke(app, [str(word) for word in words])
+    return CliRunner(env={"COLUMNS": "80", "TERM": "dumb"}).invoke(
+        app, [str(word) for word in words]
+    )
 
 
 def flat(text: str) -> str:
@@ -44,16 +57,19 @@ def runs(tiny_study: Study) -> dict[tuple[str, int], Path]:
     return {(f, s): tiny_study.run_folder(f, s) for f in config.families for s in config.seeds}
 
 
-# --- help and lists ---------------------------------------------------------------------------------------------------
+# --- help and lists -------------------------------------------------------------------------------
 
 
 def test_help_is_quick_and_complete():
-    """As users call it: by the installed command, in a process of its own, without loading anything heavy."""
+    """As users call it: the installed command, in its own process, loading nothing heavy."""
     code = (
         "import json, sys\nfrom tl_dyck.cli import main\nsys.argv = ['tl-dyck', '--help']\n"
-        "try:\n    main()\nexcept SystemExit as end:\n    print(json.dumps([end.code, sorted(sys.modules)]))"
+        "try:\n    main()\nexcept SystemExit as end:\n    print(json.dumps([end.code, "
+        "sorted(sys.modules)]))"
     )
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=600, check=True)
+    run = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=600, check=True
+    )
     status, modules = json.loads(run.stdout.splitlines()[-1])
     assert status == 0
     assert not {"torch", "transformer_lens", "pandas", "plotly", "numpy", "scipy"} & set(modules)
@@ -86,8 +102,12 @@ def test_tasks():
     result = call("tasks")
     assert result.exit_code == 0
     assert max(map(len, result.output.splitlines())) <= 80
-    assert [line.split()[0] for line in result.output.splitlines() if line.startswith("dyck")] == list_tasks()
-    (row,) = [line.split() for line in result.output.splitlines() if line.startswith("dyck-3-8-prefix ")]
+    assert [
+        line.split()[0] for line in result.output.splitlines() if line.startswith("dyck")
+    ] == list_tasks()
+    (row,) = [
+        line.split() for line in result.output.splitlines() if line.startswith("dyck-3-8-prefix ")
+    ]
     assert row[1:6] == ["3", "8", "1–27", "400–500", "1.200"]
 
 
@@ -95,16 +115,24 @@ def test_models():
     result = call("models", "--task", "dyck-3-8")
     assert result.exit_code == 0
     assert max(map(len, result.output.splitlines())) <= 80
-    rows = {line.split()[0]: line.split()[1:4] for line in result.output.splitlines() if not line.startswith(" ")}
+    rows = {
+        line.split()[0]: line.split()[1:4]
+        for line in result.output.splitlines()
+        if not line.startswith(" ")
+    }
     assert set(models.names()) <= set(rows)
     assert rows["gpt"] == ["2", "1", "50"]
     assert rows["minimal-onehot"][:2] == ["1", "1"]
-    assert int(rows["minimal-onehot"][2]) >= 2 * 3 * 8  # Eq. 19 needs a coordinate for each type and depth
+    assert (
+        int(rows["minimal-onehot"][2]) >= 2 * 3 * 8
+    )  # Eq. 19 needs a coordinate for each type and depth
 
 
 def test_a_plug_in_that_cannot_be_loaded_spoils_no_list(monkeypatch):
     whole = Registry.summaries
-    monkeypatch.setattr(Registry, "summaries", lambda registry: {**whole(registry), "broken": "(unusable: [why])"})
+    monkeypatch.setattr(
+        Registry, "summaries", lambda registry: {**whole(registry), "broken": "(unusable: [why])"}
+    )
     for command in ("tasks", "models"):
         result = call(command)
         assert result.exit_code == 0
@@ -112,7 +140,7 @@ def test_a_plug_in_that_cannot_be_loaded_spoils_no_list(monkeypatch):
         assert "(unusable: [why])" in flat(result.output)
 
 
-# --- study, report ----------------------------------------------------------------------------------------------------
+# --- study, report --------------------------------------------------------------------------------
 
 
 def test_study_asks_for_what_was_typed_and_says_what_was_found(tiny_study, tmp_path, monkeypatch):
@@ -123,7 +151,11 @@ def test_study_asks_for_what_was_typed_and_says_what_was_found(tiny_study, tmp_p
         return replace(tiny_study, folder=shutil.copytree(tiny_study.folder, folder))
 
     monkeypatch.setattr(tl_dyck.studies, "run_study", run_study)
-    out = tmp_path / "a rather long name of a folder, for paths must not be broken into lines" / "study"
+    out = (
+        tmp_path
+        / "a rather long name of a folder, for paths must not be broken into lines"
+        / "study"
+    )
     words = (
         "--task",
         "dyck-2-8",
@@ -166,18 +198,34 @@ def test_report_of_saved_results(tiny_study, tmp_path):
     assert (tmp_path / "other.html").read_bytes() == (folder / "report.html").read_bytes()
 
 
-# --- train, probe -----------------------------------------------------------------------------------------------------
+# --- train, probe ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("words", "seeds"), [(("--seed", 3), [3]), (("--seeds", "0,2", "--jobs", 1), [0, 2])])
+@pytest.mark.parametrize(
+    ("words", "seeds"), [(("--seed", 3), [3]), (("--seeds", "0,2", "--jobs", 1), [0, 2])]
+)
 def test_train_keeps_every_seed_in_a_folder(words, seeds, tmp_path):
-    result = call("train", "minimal-onehot", "--steps", 2, *words, "--out", tmp_path / "runs", "--task", "dyck-2-8")
+    result = call(
+        "train",
+        "minimal-onehot",
+        "--steps",
+        2,
+        *words,
+        "--out",
+        tmp_path / "runs",
+        "--task",
+        "dyck-2-8",
+    )
     assert result.exit_code == 0, result.output
-    assert sorted(path.name for path in (tmp_path / "runs").iterdir()) == [f"seed-{seed}" for seed in seeds]
+    assert sorted(path.name for path in (tmp_path / "runs").iterdir()) == [
+        f"seed-{seed}" for seed in seeds
+    ]
     for seed in seeds:
         run = load_result(tmp_path / "runs" / f"seed-{seed}")
         assert (run.seed, run.steps, run.task.name) == (seed, 2, "dyck-2-8")
-        assert f"{seed} {run.status} 2 {run.seconds:.1f} {run.accuracy.any_token:.1%}" in flat(result.output)
+        assert f"{seed} {run.status} 2 {run.seconds:.1f} {run.accuracy.any_token:.1%}" in flat(
+            result.output
+        )
     assert f"Models: {tmp_path / 'runs'}" in result.output
 
 
@@ -192,8 +240,13 @@ def test_probe_all_that_apply(runs, tiny_study):
     for seed in (0, 1, 4):
         beta = tl_dyck.balance_violation(load_model(runs["minimal-onehot", seed])).beta
         assert f"minimal-onehot-seed-{seed} {beta:.4f}" in text
-        stack = tl_dyck.stack_likeness(load_model(runs["minimal-onehot", seed]), tl_dyck.load_task("dyck-2-4"))
-        assert f"minimal-onehot-seed-{seed} 0 0 {stack.mass[0, 0]:.2f} {stack.mass_at_closing[0, 0]:.2f}" in text
+        stack = tl_dyck.stack_likeness(
+            load_model(runs["minimal-onehot", seed]), tl_dyck.load_task("dyck-2-4")
+        )
+        assert (
+            f"minimal-onehot-seed-{seed} 0 0 {stack.mass[0, 0]:.2f} "
+            f"{stack.mass_at_closing[0, 0]:.2f}" in text
+        )
 
 
 def test_probe_one_string(runs):
@@ -224,14 +277,17 @@ def test_probe_one_probe_and_a_third_partys(runs):
         tl_dyck.probes.probes.unregister("width [red]")
 
 
-# --- mistakes ---------------------------------------------------------------------------------------------------------
+# --- mistakes -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
         (("study", "--task", "dyck-2-5"), "unknown task 'dyck-2-5'. Did you mean 'dyck-2-"),
-        (("study", "--families", "gpt,gpt-liner"), "unknown model 'gpt-liner'. Did you mean 'gpt-linear'?"),
+        (
+            ("study", "--families", "gpt,gpt-liner"),
+            "unknown model 'gpt-liner'. Did you mean 'gpt-linear'?",
+        ),
         (("study", "--families", "gpt,gpt"), "families must be different"),
         (("study", "--families", " , "), "families must be"),
         (("study", "--seeds", "3-1"), "seeds '3-1': give a number of seeds (\"8\"), a range"),
@@ -245,17 +301,26 @@ def test_probe_one_probe_and_a_third_partys(runs):
         (("train", "gpt", "--seed", "1", "--seeds", "2"), "give --seed or --seeds, not both"),
         (("train", "gpt", "--seeds", "many"), "seeds 'many'"),
         (("train", "gpt", "--out", "{file}"), "cannot write to the folder"),
-        (("train", "gpt", "--steps", "3", "--seed", "0", "--out", "{kept}"), "holds another run; it differs in"),
+        (
+            ("train", "gpt", "--steps", "3", "--seed", "0", "--out", "{kept}"),
+            "holds another run; it differs in",
+        ),
         (("models", "--task", "x"), "unknown task 'x'"),
         (("probe", "{nowhere}"), "there is no saved model in"),
         (("probe", "{gpt}", "--only", "model"), "give a parameter and its value"),
         (("probe", "{gpt}", "--only", "model=gpt"), "is not a sweep's"),
         (("probe", "{gpt}", "--probe", "stack_likenes"), "Did you mean 'stack_likeness'?"),
         (("probe", "{gpt}", "--probe", "attention_variation"), "give at least two, not 1"),
-        (("probe", "{gpt}", "--probe", "balance_violation"), "balance violation needs a minimal first layer"),
+        (
+            ("probe", "{gpt}", "--probe", "balance_violation"),
+            "balance violation needs a minimal first layer",
+        ),
         (("probe", "{gpt}", "--string", "[[)"), "cannot close '['"),
         (("probe", "{gpt}", "--string", "[[[[["), "too deep"),
-        (("probe", "{gpt}", "--string", "[bold]x"), "unknown bracket 'b' at character 1 of '[bold]x'"),
+        (
+            ("probe", "{gpt}", "--string", "[bold]x"),
+            "unknown bracket 'b' at character 1 of '[bold]x'",
+        ),
     ],
 )
 def test_a_mistake_is_one_line_and_exit_code_2(words, said, runs, tmp_path):
@@ -277,7 +342,14 @@ def test_a_mistake_is_one_line_and_exit_code_2(words, said, runs, tmp_path):
 
 @pytest.mark.parametrize(
     "words",
-    [("nonsense",), ("study", "--steps", "0"), ("study", "--jobs", "x"), ("probe",), ("tasks", "extra"), ("--no",)],
+    [
+        ("nonsense",),
+        ("study", "--steps", "0"),
+        ("study", "--jobs", "x"),
+        ("probe",),
+        ("tasks", "extra"),
+        ("--no",),
+    ],
 )
 def test_wrong_usage_is_exit_code_2(words):
     result = call(*words)
@@ -315,11 +387,17 @@ def test_a_full_disk_is_named(monkeypatch):
 
 def test_failed_runs_are_summed_up(monkeypatch):
     raising(
-        monkeypatch, TrainingFailedError("1 of 2 runs failed:\ngpt seed 0\nTraceback …\n  File …\nOSError: disk full\n")
+        monkeypatch,
+        TrainingFailedError(
+            "1 of 2 runs failed:\ngpt seed 0\nTraceback …\n  File …\nOSError: disk full\n"
+        ),
     )
     result = call("study")
     assert result.exit_code == 2
-    assert result.stderr == "Error: 1 of 2 runs failed: OSError: disk full (tl-dyck --debug shows all)\n"
+    assert (
+        result.stderr
+        == "Error: 1 of 2 runs failed: OSError: disk full (tl-dyck --debug shows all)\n"
+    )
 
 
 def test_debug_shows_the_traceback(monkeypatch):
@@ -330,7 +408,9 @@ def test_debug_shows_the_traceback(monkeypatch):
     assert (result.exception, result.stderr) == (error, "")
 
 
-@pytest.mark.parametrize("bug", [RuntimeError("shapes"), TypeError("none"), KeyError("x"), ValueError("not ours")])
+@pytest.mark.parametrize(
+    "bug", [RuntimeError("shapes"), TypeError("none"), KeyError("x"), ValueError("not ours")]
+)
 def test_a_bug_is_not_hidden(monkeypatch, bug):
     raising(monkeypatch, bug)
     for words in (("study",), ("--debug", "study")):

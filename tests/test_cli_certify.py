@@ -1,4 +1,4 @@
-"""``tl-dyck export`` and ``tl-dyck certify``: from a checkpoint to a verdict, and one clear line for every mistake."""
+"""``tl-dyck export`` and ``certify``: checkpoint to verdict, one clear line for each mistake."""
 
 from __future__ import annotations
 
@@ -47,7 +47,10 @@ def words(tmp_path: Path) -> Path:
         separator=" ",
         unknown_token=0,
     )
-    weights = {name: torch.zeros(shape, dtype=torch.float64) for name, shape in weight_shapes(config).items()}
+    weights = {
+        name: torch.zeros(shape, dtype=torch.float64)
+        for name, shape in weight_shapes(config).items()
+    }
     weights["W_E"][:, 1] = torch.tensor([0.0, 0.0, 0.0, 0.0, 0.0, 1.0, -1.5, 0.4])
     weights["W_E"][:, 0] = 0.1
     for name in ("W_V", "W_O"):
@@ -60,7 +63,9 @@ def words(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def synonyms(tmp_path: Path) -> Path:
-    (tmp_path / "synonyms.json").write_text(json.dumps({"good": ["fine", "bad"], "film": ["movie", "flick"]}))
+    (tmp_path / "synonyms.json").write_text(
+        json.dumps({"good": ["fine", "bad"], "film": ["movie", "flick"]})
+    )
     return tmp_path / "synonyms.json"
 
 
@@ -75,10 +80,16 @@ def test_export_says_what_it_wrote(checkpoint: Path, tmp_path: Path) -> None:
     result = call("export", checkpoint, tmp_path / "rnn", "--onnx", 9)
     assert result.exit_code == 0
     assert "layer 1 carries depth" in flat(result.stdout)
-    assert {path.name for path in (tmp_path / "rnn").iterdir()} == {"rnn.json", "rnn.safetensors", "network-9.onnx"}
+    assert {path.name for path in (tmp_path / "rnn").iterdir()} == {
+        "rnn.json",
+        "rnn.safetensors",
+        "network-9.onnx",
+    }
 
 
-def test_a_model_of_two_layers_is_refused_and_nothing_is_written(tiny_study: Study, tmp_path: Path) -> None:
+def test_a_model_of_two_layers_is_refused_and_nothing_is_written(
+    tiny_study: Study, tmp_path: Path
+) -> None:
     result = call("export", tiny_study.run_folder("gpt", 0), tmp_path / "rnn")
     assert result.exit_code == 2
     assert "the model has 2 layers" in flat(result.stderr)
@@ -86,18 +97,24 @@ def test_a_model_of_two_layers_is_refused_and_nothing_is_written(tiny_study: Stu
 
 
 @pytest.mark.parametrize("source", ["checkpoint", "exported"])
-def test_the_verdict_is_that_of_the_library(source: str, request: pytest.FixtureRequest, checkpoint: Path) -> None:
+def test_the_verdict_is_that_of_the_library(
+    source: str, request: pytest.FixtureRequest, checkpoint: Path
+) -> None:
     folder = request.getfixturevalue(source)
     model = load_model(checkpoint, device="cpu")
     space = PerturbationSpace([(InsertMatchedPairs(model.cfg.language), 2)])
     expected = certify(model, model.to_tokens("[([]")[0], None, space)
-    result = call("certify", folder, "--text", "[([]", "--space", "pairs:2", "--out", folder / "out.json")
+    result = call(
+        "certify", folder, "--text", "[([]", "--space", "pairs:2", "--out", folder / "out.json"
+    )
     assert result.exit_code == 0
     assert result.stdout.startswith(expected.status)
     (row,) = json.loads((folder / "out.json").read_text())
     assert row["text"] == "[([]"
     assert row["status"] == expected.status
-    assert row["upper"] == pytest.approx(expected.upper, rel=1e-5)  # the model's own logits, in float32, or the RNN's
+    assert row["upper"] == pytest.approx(
+        expected.upper, rel=1e-5
+    )  # the model's own logits, in float32, or the RNN's
 
 
 def test_a_counterexample_shows_its_edits(words: Path, synonyms: Path) -> None:
@@ -107,23 +124,43 @@ def test_a_counterexample_shows_its_edits(words: Path, synonyms: Path) -> None:
     assert result.stdout.startswith("falsified")
     assert "the film was bad" in result.stdout
     assert "the film was ‹good→bad›" in result.stdout
-    kept = call("certify", words, "--text", text, "--space", "sub:1,del:1", "--synonyms", synonyms, "--k", 1)
+    kept = call(
+        "certify", words, "--text", text, "--space", "sub:1,del:1", "--synonyms", synonyms, "--k", 1
+    )
     assert kept.stdout.startswith("certified")
 
 
 def test_a_table_for_many_strings(words: Path, synonyms: Path, tmp_path: Path) -> None:
-    (tmp_path / "lines.tsv").write_text("the film was good\t1\n\nthe film was good\t0\ngood good good\n")
-    arguments = ("--file", tmp_path / "lines.tsv", "--text", "bad", "--space", "sub:1", "--synonyms", synonyms)
+    (tmp_path / "lines.tsv").write_text(
+        "the film was good\t1\n\nthe film was good\t0\ngood good good\n"
+    )
+    arguments = (
+        "--file",
+        tmp_path / "lines.tsv",
+        "--text",
+        "bad",
+        "--space",
+        "sub:1",
+        "--synonyms",
+        synonyms,
+    )
     result = call("certify", words, *arguments, "--out", tmp_path / "out.json")
     assert result.exit_code == 0
     rows = json.loads((tmp_path / "out.json").read_text())
-    assert [row["text"] for row in rows] == ["bad", "the film was good", "the film was good", "good good good"]
+    assert [row["text"] for row in rows] == [
+        "bad",
+        "the film was good",
+        "the film was good",
+        "good good good",
+    ]
     assert [row["target"] for row in rows] == [0, 1, 0, 1]
     assert [row["status"] for row in rows] == ["certified", "falsified", "falsified", "certified"]
     assert "2 certified, 2 falsified" in flat(result.stdout)
 
 
-def test_stopping_early_keeps_what_is_done(words: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stopping_early_keeps_what_is_done(
+    words: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     real = tl_dyck.certify.certify_each
 
     def interrupted(*arguments: Any, **options: Any) -> Iterator[Certificate]:
@@ -147,17 +184,31 @@ def test_stopping_early_keeps_what_is_done(words: Path, tmp_path: Path, monkeypa
         (("--text", "good", "--space", "sub:1"), "give --synonyms FILE"),
         (("--text", "good", "--space", "ins:1"), "give --insert TEXTS"),
         (("--text", "good", "--space", "pairs:1"), "needs the bracket language"),
-        (("--text", "good", "--space", "del:1", "--delete", "awful"), "outside the alphabet: awful"),
+        (
+            ("--text", "good", "--space", "del:1", "--delete", "awful"),
+            "outside the alphabet: awful",
+        ),
         (("--text", "good", "--space", "dup:1", "--target", "yes"), "target 'yes' is neither"),
-        (("--text", "good", "--space", "dup:1", "--target", "7"), "target 7 is not one of the 2 logits"),
-        (("--text", "good", "--space", "dup:1", "--certifier", "exakt"), "unknown certifier 'exakt'"),
-        (("--text", "good", "--space", "dup:1", "--time-limit", "-1"), "time_limit must be positive"),
+        (
+            ("--text", "good", "--space", "dup:1", "--target", "7"),
+            "target 7 is not one of the 2 logits",
+        ),
+        (
+            ("--text", "good", "--space", "dup:1", "--certifier", "exakt"),
+            "unknown certifier 'exakt'",
+        ),
+        (
+            ("--text", "good", "--space", "dup:1", "--time-limit", "-1"),
+            "time_limit must be positive",
+        ),
         (("--text", " ", "--space", "dup:1"), "an empty string cannot be certified"),
         (("--text", "good " * 16, "--space", "dup:1"), "holds strings of 17 tokens"),
         (("--file", "no-such-file", "--space", "dup:1"), "no-such-file"),
     ],
 )
-def test_mistakes_are_named_in_one_line(words: Path, arguments: tuple[str, ...], message: str) -> None:
+def test_mistakes_are_named_in_one_line(
+    words: Path, arguments: tuple[str, ...], message: str
+) -> None:
     result = call("certify", words, *arguments)
     assert result.exit_code == 2
     assert message in flat(result.stderr)
@@ -173,7 +224,16 @@ def test_the_string_at_fault_is_numbered(exported: Path) -> None:
 @pytest.mark.parametrize("content", ["[]", '{"good": "fine"}', '{"good": [1]}', "{"])
 def test_synonyms_must_be_lists_of_words(words: Path, tmp_path: Path, content: str) -> None:
     (tmp_path / "synonyms.json").write_text(content)
-    call_ = ("certify", words, "--text", "good", "--space", "sub:1", "--synonyms", tmp_path / "synonyms.json")
+    call_ = (
+        "certify",
+        words,
+        "--text",
+        "good",
+        "--space",
+        "sub:1",
+        "--synonyms",
+        tmp_path / "synonyms.json",
+    )
     result = call(*call_)
     assert result.exit_code == 2
     assert "synonyms.json" in result.stderr

@@ -31,7 +31,8 @@ def experiment() -> Any:
 def file(tmp_path) -> Path:
     path = tmp_path / "mine.yaml"
     path.write_text(
-        f"experiment: toy\nseeds: 3\ncommon: {{repaired: {tmp_path / 'repaired'}}}\ngrid: {{x: [0, 1], y: [a, b]}}\n"
+        f"experiment: toy\nseeds: 3\ncommon: {{repaired: {tmp_path / 'repaired'}}}\ngrid: {{x: "
+        f"[0, 1], y: [a, b]}}\n"
     )
     return path
 
@@ -54,7 +55,9 @@ def test_dry_run(file, tmp_path, monkeypatch):
 def test_dry_run_counts_the_seeds_of_every_point(tmp_path):
     file = tmp_path / "mine.yaml"
     file.write_text("experiment: toy\nseeds: 3\nlist: [{x: 0, y: a}, {x: 1, y: a, seeds: 5}]\n")
-    assert "2 points × 3 to 5 seeds = 8 runs of 'toy'" in flat(call("sweep", file, "--dry-run").output)
+    assert "2 points × 3 to 5 seeds = 8 runs of 'toy'" in flat(
+        call("sweep", file, "--dry-run").output
+    )
 
 
 def test_run_status_resume_results(file, tmp_path, monkeypatch):
@@ -71,7 +74,9 @@ def test_run_status_resume_results(file, tmp_path, monkeypatch):
     assert "12 runs: 10 done, 2 failed" in text
     assert "ValueError: two is too much" in text
     screen = call("sweep", "status", folder).output.replace("│", " ").splitlines()
-    assert [line.split() for line in screen if line.split()[:1] == ["1"]] == [["1", "4", "2"]]  # x = 1: done, failed
+    assert [line.split() for line in screen if line.split()[:1] == ["1"]] == [
+        ["1", "4", "2"]
+    ]  # x = 1: done, failed
 
     again = one_job("resume", folder)
     assert again.exit_code == 1
@@ -96,11 +101,15 @@ def test_run_status_resume_results(file, tmp_path, monkeypatch):
 
 
 def test_run_by_its_full_name_and_into_a_folder(file, tmp_path):
-    said = call("sweep", "run", file, "-o", tmp_path / "there", "--jobs", 1, "--records-only", "--no-wait")
+    said = call(
+        "sweep", "run", file, "-o", tmp_path / "there", "--jobs", 1, "--records-only", "--no-wait"
+    )
     assert said.exit_code == 1
     kept = [path for path in (tmp_path / "there" / "runs").glob("*/*") if path.is_dir()]
     assert len(kept) == 2  # of those that failed
-    assert json.loads((tmp_path / "there" / "sweep.json").read_text())["sweep"]["experiment"] == "toy"
+    assert (
+        json.loads((tmp_path / "there" / "sweep.json").read_text())["sweep"]["experiment"] == "toy"
+    )
 
 
 def test_merge(file, tmp_path):
@@ -123,7 +132,9 @@ def test_merge_says_which_links_it_skipped(file, tmp_path):
     (tmp_path / "one" / "points" / "x.json").symlink_to(file)
     said = call("sweep", "merge", tmp_path / "all", tmp_path / "one")
     assert said.exit_code == 0
-    assert "1 links (or pipes, devices) were skipped, neither followed nor copied" in flat(said.output)
+    assert "1 links (or pipes, devices) were skipped, neither followed nor copied" in flat(
+        said.output
+    )
 
 
 def test_nothing_to_show_yet(file, tmp_path, monkeypatch):
@@ -143,7 +154,10 @@ def test_nothing_to_show_yet(file, tmp_path, monkeypatch):
         (["merge", "all", "none"], "holds no sweep"),
         (["bad.yaml"], "'bad.yaml': unknown key of a sweep 'gird'. Did you mean 'grid'?"),
         (["bad.yaml", "--dry-run"], "Did you mean 'grid'?"),
-        (["mine.yaml", "--backend", "slurm"], "backend must be one of loky, dask, ray, not 'slurm'"),
+        (
+            ["mine.yaml", "--backend", "slurm"],
+            "backend must be one of loky, dask, ray, not 'slurm'",
+        ),
         (["other.yaml", "--dry-run"], "unknown experiment 'toyy'. Did you mean 'toy'?"),
     ],
 )

@@ -16,7 +16,8 @@ from tl_dyck.environment import cpu_name, environment
     ("text", "expected"),
     [
         (
-            "processor\t: 0\nmodel\t\t: 85\nmodel name\t: A  CPU @ 2.00GHz\nflags : a\n\nmodel name : other\n",
+            "processor\t: 0\nmodel\t\t: 85\nmodel name\t: A  CPU @ 2.00GHz\nflags : "
+            "a\n\nmodel name : other\n",
             "A CPU @ 2.00GHz",
         ),
         ("processor : 0\nBogoMIPS : 108.00\nHardware\t: BCM2711\n", "BCM2711"),
@@ -27,7 +28,9 @@ from tl_dyck.environment import cpu_name, environment
 def test_the_cpu_has_a_name(text: str | None, expected: str | None, tmp_path: Path) -> None:
     if text is not None:
         (tmp_path / "cpuinfo").write_text(text)
-    assert cpu_name(tmp_path / "cpuinfo") == (expected or platform.processor() or platform.machine())
+    assert cpu_name(tmp_path / "cpuinfo") == (
+        expected or platform.processor() or platform.machine()
+    )
 
 
 def test_the_environment_is_json_and_names_the_cpu() -> None:

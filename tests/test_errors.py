@@ -28,11 +28,17 @@ DEFINED = [
 ]
 
 
-@pytest.mark.parametrize(("module", "name"), [found for found in DEFINED if found[1] != "DyckError"])
+@pytest.mark.parametrize(
+    ("module", "name"), [found for found in DEFINED if found[1] != "DyckError"]
+)
 def test_an_error_of_ours_is_a_dyck_error_and_a_builtin_one(module: str, name: str) -> None:
     error = getattr(importlib.import_module(module), name)
     assert issubclass(error, DyckError)
-    assert {base for base in error.__mro__ if base.__module__ == "builtins"} > {Exception, BaseException, object}
+    assert {base for base in error.__mro__ if base.__module__ == "builtins"} > {
+        Exception,
+        BaseException,
+        object,
+    }
 
 
 def test_there_are_such_errors() -> None:
@@ -42,7 +48,11 @@ def test_there_are_such_errors() -> None:
 
 def test_errors_come_back_from_worker_processes_as_they_are() -> None:
     busy = pickle.loads(pickle.dumps(FolderBusyError(errno.EAGAIN, "another process is at work")))
-    assert (type(busy), busy.errno, busy.strerror) == (FolderBusyError, errno.EAGAIN, "another process is at work")
+    assert (type(busy), busy.errno, busy.strerror) == (
+        FolderBusyError,
+        errno.EAGAIN,
+        "another process is at work",
+    )
 
 
 def caught(code: str, module: str = "tl_dyck.somewhere") -> Exception:
@@ -55,7 +65,13 @@ def caught(code: str, module: str = "tl_dyck.somewhere") -> Exception:
 
 
 @pytest.mark.parametrize(
-    "error", [CorruptFileError("x"), FolderBusyError(1, "x"), MissingOnnxError("x"), TrainingFailedError("x")]
+    "error",
+    [
+        CorruptFileError("x"),
+        FolderBusyError(1, "x"),
+        MissingOnnxError("x"),
+        TrainingFailedError("x"),
+    ],
 )
 def test_our_own_errors_are_refusals_whoever_raises_them(error: Exception) -> None:
     assert is_refusal(error)
@@ -66,7 +82,9 @@ def test_what_a_file_system_says_is_a_refusal() -> None:
 
 
 @pytest.mark.parametrize("module", ["tl_dyck", "tl_dyck.files", "tl_dyck_hooks.probes"])
-@pytest.mark.parametrize("code", ["raise ValueError('x')", "with torch.no_grad():\n  raise ValueError('x') from None"])
+@pytest.mark.parametrize(
+    "code", ["raise ValueError('x')", "with torch.no_grad():\n  raise ValueError('x') from None"]
+)
 def test_a_value_error_that_we_raise_is_a_refusal(module: str, code: str) -> None:
     assert is_refusal(caught(code, module))
 

@@ -33,7 +33,9 @@ from tl_dyck.files import (
 )
 
 OLD, NEW = b"old content", b"new content, and more of it"
-SHARED_FOLDER = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50)
+SHARED_FOLDER = settings(
+    suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50
+)
 
 
 class Killed(BaseException):
@@ -80,7 +82,9 @@ def test_only_ordinary_files_of_moderate_size_are_read(tmp_path):
     ):
         with pytest.raises(CorruptFileError, match=said):
             read_regular(path)
-    with pytest.raises(CorruptFileError, match=r"file' has 5 bytes: too large to be read \(at most 4\)"):
+    with pytest.raises(
+        CorruptFileError, match=r"file' has 5 bytes: too large to be read \(at most 4\)"
+    ):
         read_regular(file, 4)
 
 
@@ -101,7 +105,9 @@ def test_a_table_that_compression_has_made_small_is_refused(tmp_path, monkeypatc
 
 
 @pytest.mark.parametrize("where", ["mkstemp", "fsync", "chmod", "replace"])
-@pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "No space left on device"), KeyboardInterrupt(), Killed()])
+@pytest.mark.parametrize(
+    "error", [OSError(errno.ENOSPC, "No space left on device"), KeyboardInterrupt(), Killed()]
+)
 def test_an_error_anywhere_leaves_the_old_content_and_no_rubbish(file, monkeypatch, where, error):
     def fail(*args, **kwargs):
         raise error
@@ -114,7 +120,7 @@ def test_an_error_anywhere_leaves_the_old_content_and_no_rubbish(file, monkeypat
 
 
 def test_the_new_content_is_on_disk_before_it_takes_the_name(file, monkeypatch):
-    """At the moment of fsync the temporary file holds everything; the rename comes after, and from the same folder."""
+    """At fsync the temporary file holds everything; the rename follows, in the same folder."""
     calls = []
     real_fsync, real_replace = os.fsync, os.replace
 
@@ -160,7 +166,7 @@ def test_leftovers(tmp_path, monkeypatch):
     assert sorted(path.name for path in tmp_path.iterdir()) == [".mine.tmp", "mine.tmp"]
 
 
-# --- folders ----------------------------------------------------------------------------------------------------------
+# --- folders --------------------------------------------------------------------------------------
 
 
 def test_folders(tmp_path):
@@ -173,16 +179,25 @@ def test_folders(tmp_path):
 def test_unwritable_folders(tmp_path):
     (tmp_path / "file").write_text("x")
     for path in (tmp_path / "file", tmp_path / "file" / "a", Path("/proc/nowhere"), "/proc"):
-        with pytest.raises(OSError, match=r"cannot write to the folder '.*' \(.*\); choose another one") as caught:
+        with pytest.raises(
+            OSError, match=r"cannot write to the folder '.*' \(.*\); choose another one"
+        ) as caught:
             ensure_folder(path)
         assert caught.value.errno is not None
-        assert type(caught.value) is not OSError or caught.value.errno not in (errno.EACCES, errno.ENOTDIR)
+        assert type(caught.value) is not OSError or caught.value.errno not in (
+            errno.EACCES,
+            errno.ENOTDIR,
+        )
 
 
-# --- JSON -------------------------------------------------------------------------------------------------------------
+# --- JSON -----------------------------------------------------------------------------------------
 
 JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
     max_leaves=10,
 )
@@ -207,7 +222,9 @@ def test_what_is_not_json_is_refused_and_changes_nothing(tmp_path, value):
     assert len(list(tmp_path.iterdir())) == 1
 
 
-@pytest.mark.parametrize("data", [b"", b"{", b"{'a': 1}", b"\xff\xfe", b"[" * 200_000, b"1 2", b'{"a": 1,}'])
+@pytest.mark.parametrize(
+    "data", [b"", b"{", b"{'a': 1}", b"\xff\xfe", b"[" * 200_000, b"1 2", b'{"a": 1,}']
+)
 def test_broken_json(tmp_path, data):
     (tmp_path / "x.json").write_bytes(data)
     with pytest.raises(CorruptFileError, match=r"'.*x.json' is not valid JSON: "):
@@ -222,7 +239,7 @@ def test_files_that_are_not_there(tmp_path):
                 read(path)
 
 
-# --- tensors ----------------------------------------------------------------------------------------------------------
+# --- tensors --------------------------------------------------------------------------------------
 
 
 def test_tensors_round_trip(tmp_path):
@@ -265,9 +282,14 @@ def test_a_digest_finds_any_change(tmp_path, position, bit):
     digest = write_tensors(tmp_path / "x", {"a": torch.arange(6.0)})
     data = (tmp_path / "x").read_bytes()
     position %= len(data)
-    for changed in (data[:position], data[:position] + bytes([data[position] ^ 1 << bit]) + data[position + 1 :]):
+    for changed in (
+        data[:position],
+        data[:position] + bytes([data[position] ^ 1 << bit]) + data[position + 1 :],
+    ):
         (tmp_path / "x").write_bytes(changed)
-        with pytest.raises(CorruptFileError, match=r"truncated or was altered: its SHA-256 is \w{12}…, not \w{12}…"):
+        with pytest.raises(
+            CorruptFileError, match=r"truncated or was altered: its SHA-256 is \w{12}…, not \w{12}…"
+        ):
             read_tensors(tmp_path / "x", digest)
 
 
@@ -282,7 +304,7 @@ def test_without_a_digest_what_is_no_safetensors_file_is_still_an_error(tmp_path
             read_tensors(tmp_path / "x")
 
 
-# --- digests of values ------------------------------------------------------------------------------------------------
+# --- digests of values ----------------------------------------------------------------------------
 
 
 @given(value=st.dictionaries(st.text(), JSON, min_size=2, max_size=4))

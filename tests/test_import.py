@@ -19,9 +19,11 @@ HEAVY = ("torch", "transformer_lens", "transformers", "numpy", "pandas", "plotly
 
 
 def loaded_by(code: str) -> set[str]:
-    """Which of the heavy libraries, and of our packages, a fresh interpreter has loaded after `code`."""
+    """Which heavy libraries, and of our packages, a fresh interpreter has loaded after `code`."""
     report = f"{code}\nimport json, sys\nprint(json.dumps(sorted(sys.modules)))"
-    run = subprocess.run([sys.executable, "-c", report], capture_output=True, text=True, timeout=600)
+    run = subprocess.run(
+        [sys.executable, "-c", report], capture_output=True, text=True, timeout=600
+    )
     assert run.returncode == 0, run.stderr
     modules = json.loads(run.stdout.splitlines()[-1])
     return {name for name in modules if name in HEAVY or name.startswith("tl_dyck")}
@@ -37,27 +39,42 @@ def test_tab_completion_offers_what_is_not_loaded_yet() -> None:
 
 
 def test_import_prints_nothing() -> None:
-    run = subprocess.run([sys.executable, "-c", "import tl_dyck"], capture_output=True, text=True, timeout=600)
+    run = subprocess.run(
+        [sys.executable, "-c", "import tl_dyck"], capture_output=True, text=True, timeout=600
+    )
     assert (run.returncode, run.stdout, run.stderr) == (0, "", "")
 
 
 @pytest.mark.parametrize(
     "code",
-    ["import tl_dyck.registry, tl_dyck.probes; tl_dyck.probes.list_probes()", "from tl_dyck import Registry"],
+    [
+        "import tl_dyck.registry, tl_dyck.probes; tl_dyck.probes.list_probes()",
+        "from tl_dyck import Registry",
+    ],
 )
 def test_listing_plugs_loads_none(code: str) -> None:
     assert loaded_by(code) <= {"tl_dyck", "tl_dyck.errors", "tl_dyck.registry", "tl_dyck.probes"}
 
 
 def test_loads_without_transformer_lens() -> None:
-    """These parts do without: so does what their names in `tl_dyck` load. (One process, since torch takes seconds.)"""
+    """These parts do without: so does what their names in `tl_dyck` load.
+
+    (One process, since torch takes seconds.)
+    """
     parts = ("language", "tasks", "rnn", "certify", "runs")
     code = "import sys, tl_dyck.language\nassert 'transformers' not in sys.modules, 'language'"
     for part in parts:
-        public = [name for name, where in tl_dyck._ORIGINS.items() if f"{where}.".startswith(f"tl_dyck.{part}.")]
-        # The tokenizer is a Hugging Face one; it may load that library when it is asked for, not before.
+        public = [
+            name
+            for name, where in tl_dyck._ORIGINS.items()
+            if f"{where}.".startswith(f"tl_dyck.{part}.")
+        ]
+        # The tokenizer is a Hugging Face one; it may load that library when it is asked for, not
+        # before.
         code += f"\nimport tl_dyck.{part}\nfrom tl_dyck import {', '.join(public)}"
-        code += f"\nassert not {{'transformer_lens', 'tl_dyck.models'}} & {{*sys.modules}}, '{part}'"
+        code += (
+            f"\nassert not {{'transformer_lens', 'tl_dyck.models'}} & {{*sys.modules}}, '{part}'"
+        )
     assert {f"tl_dyck.{part}" for part in parts} <= loaded_by(code)
 
 
@@ -74,13 +91,19 @@ def test_every_subpackage_is_there(name: str) -> None:
 
 
 def test_the_stub_offers_type_checkers_what_python_has() -> None:
-    """Names that are imported as themselves, which is what makes them public; once each, from modules in order."""
+    """Names are imported as themselves, which makes them public; once each."""
     tree = ast.parse(Path(tl_dyck.__file__).with_suffix(".pyi").read_text(encoding="utf-8"))
-    names = [alias for node in tree.body if isinstance(node, ast.ImportFrom) for alias in node.names]
+    names = [
+        alias for node in tree.body if isinstance(node, ast.ImportFrom) for alias in node.names
+    ]
     assert [alias.asname for alias in names] == [alias.name for alias in names]
     assert len({alias.name for alias in names}) == len(names) > 50
     rest = [ast.unparse(node) for node in tree.body[1:] if not isinstance(node, ast.ImportFrom)]
-    assert rest == ["__version__: str", "__all__: list[str]", "def __dir__() -> list[str]:\n    ..."]
+    assert rest == [
+        "__version__: str",
+        "__all__: list[str]",
+        "def __dir__() -> list[str]:\n    ...",
+    ]
 
 
 def test_type_checkers_see_a_typo(tmp_path: Path) -> None:
@@ -89,12 +112,20 @@ def test_type_checkers_see_a_typo(tmp_path: Path) -> None:
     (tmp_path / "tl_dyck").mkdir()
     shutil.copy(Path(tl_dyck.__file__).with_suffix(".pyi"), tmp_path / "tl_dyck")
     code = (
-        "import tl_dyck\ntl_dyck.load_tsk\ntl_dyck.load_task, tl_dyck.rnn, tl_dyck.__version__\nfrom tl_dyck import Dyk"
+        "import tl_dyck\ntl_dyck.load_tsk\ntl_dyck.load_task, tl_dyck.rnn, "
+        "tl_dyck.__version__\nfrom tl_dyck import Dyk"
     )
     (tmp_path / "typo.py").write_text(code)
-    options = ("--config-file=", "--no-incremental", "--no-site-packages", "--ignore-missing-imports")
+    options = (
+        "--config-file=",
+        "--no-incremental",
+        "--no-site-packages",
+        "--ignore-missing-imports",
+    )
     said, problems, _ = api.run([*options, str(tmp_path / "typo.py")])
-    typos = re.findall(r"typo.py:(\d+): error: Module (?:\"tl_dyck\" )?has no attribute \"(\w+)\"", said)
+    typos = re.findall(
+        r"typo.py:(\d+): error: Module (?:\"tl_dyck\" )?has no attribute \"(\w+)\"", said
+    )
     assert (typos, said.count("typo.py"), problems) == ([("2", "load_tsk"), ("4", "Dyk")], 2, "")
 
 
@@ -105,7 +136,10 @@ def test_only_the_module_of_our_probes_names_the_plugs() -> None:
         path.relative_to(folder).as_posix()
         for path in folder.rglob("*.py")
         if any(
-            (isinstance(node, ast.Import) and any("tl_dyck_hooks" in alias.name for alias in node.names))
+            (
+                isinstance(node, ast.Import)
+                and any("tl_dyck_hooks" in alias.name for alias in node.names)
+            )
             or (isinstance(node, ast.ImportFrom) and "tl_dyck_hooks" in (node.module or ""))
             for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         )
@@ -115,10 +149,16 @@ def test_only_the_module_of_our_probes_names_the_plugs() -> None:
 
 @pytest.mark.parametrize(
     ("typo", "nearest"),
-    [("load_tsk", "load_task"), ("DyckLangauge", "DyckLanguage"), ("register_prob", "register_probe")],
+    [
+        ("load_tsk", "load_task"),
+        ("DyckLangauge", "DyckLanguage"),
+        ("register_prob", "register_probe"),
+    ],
 )
 def test_typo(typo: str, nearest: str) -> None:
-    with pytest.raises(AttributeError, match=f"has no attribute '{typo}'; did you mean '{nearest}'"):
+    with pytest.raises(
+        AttributeError, match=f"has no attribute '{typo}'; did you mean '{nearest}'"
+    ):
         getattr(tl_dyck, typo)
     assert not hasattr(tl_dyck, typo)
 

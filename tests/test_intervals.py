@@ -1,4 +1,4 @@
-"""Means over seeds: against a plain account of the percentile bootstrap; memory; samples too small for an interval."""
+"""Means over seeds: against a plain percentile bootstrap; memory; samples that are too small."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ def test_an_interval_is_that_of_its_resamples(values, level, seed):
     index = np.random.default_rng(seed).integers(len(sample), size=(50, len(sample)))
     low, high = np.quantile(sample[index].mean(1), [(1 - level) / 2, (1 + level) / 2])
     found = mean(values, 50, seed, level=level)
-    assert (found.value, found.low, found.high) == pytest.approx((sample.mean(), low, high), rel=1e-12, abs=1e-9)
+    assert (found.value, found.low, found.high) == pytest.approx(
+        (sample.mean(), low, high), rel=1e-12, abs=1e-9
+    )
     assert found.n == len(values)
 
 

@@ -1,4 +1,4 @@
-"""What is shipped: wheel and source archive, metadata, entry points, pins, and the Makefile's first words."""
+"""What is shipped: wheel and source archive, metadata, entry points, pins, Makefile's opening."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ exec '{sys.executable}' -c 'import sys; sys.version_info = (3, 9, 25); exec(sys.
 
 
 def build(kind: str, source: Path, target: Path) -> Path:
-    """Build a "wheel" or "sdist" of `source` into `target`, without a network or an isolated environment."""
+    """Build a "wheel" or "sdist" of `source` into `target`, with no network or isolation."""
     command = [sys.executable, "-m", "hatchling", "build", "-t", kind, "-d", str(target)]
     run = subprocess.run(command, cwd=source, capture_output=True, text=True, timeout=600)
     assert run.returncode == 0, run.stderr
@@ -123,7 +123,8 @@ def test_source_archive_builds_the_same_wheel(wheel: dict[str, bytes], tmp_path:
 
 
 @pytest.mark.parametrize(
-    ("group", "name"), [(group, name) for group, names in declared_entry_points().items() for name in names]
+    ("group", "name"),
+    [(group, name) for group, names in declared_entry_points().items() for name in names],
 )
 def test_every_declared_entry_point_loads(group: str, name: str) -> None:
     module, _, attribute = declared_entry_points()[group][name].partition(":")
@@ -131,30 +132,39 @@ def test_every_declared_entry_point_loads(group: str, name: str) -> None:
 
 
 def test_installed_package_is_this_one() -> None:
-    """Entry points are read from the installed metadata: after an edit of pyproject.toml, install again."""
+    """Entry points come from installed metadata: after editing pyproject.toml, install again."""
     installed = metadata.distribution("tl-dyck")
     found = {(point.group, point.name, point.value) for point in installed.entry_points}
     declared = {
-        (group, name, value) for group, names in declared_entry_points().items() for name, value in names.items()
+        (group, name, value)
+        for group, names in declared_entry_points().items()
+        for name, value in names.items()
     }
-    assert found == declared, "pyproject.toml has changed since the package was installed: run `make setup`"
+    assert found == declared, (
+        "pyproject.toml has changed since the package was installed: run `make setup`"
+    )
     assert installed.version == tl_dyck.__version__
 
 
 def test_changelog_begins_with_this_version() -> None:
-    headings = re.findall(r"^## \[?([^\]\s]+)\]?.*$", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)
+    headings = re.findall(
+        r"^## \[?([^\]\s]+)\]?.*$",
+        (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"),
+        re.MULTILINE,
+    )
     versions = [heading for heading in headings if heading != "Unreleased"]
     assert versions[0] == tl_dyck.__version__
 
 
 PYTHONS = ["3.10", "3.11", "3.12", "3.13", "3.14"]
 
-# What only the CUDA build of torch needs, and torch itself: of which build it is depends on the machine.
+# What only the CUDA build of torch needs, and torch itself: of which build it is depends on the
+# machine.
 UNHASHED = re.compile(r"(torch|triton|(cuda|nvidia)-.*)")
 
 
 def pins(name: str, python: str | None = None) -> dict[str, str]:
-    """The versions that a file pins, all or on one version of Python (and the platform of this test)."""
+    """The versions that a file pins, all or on one Python (and this test's platform)."""
     environment = {"python_version": python or "", "python_full_version": f"{python}.9"}
     found: dict[str, str] = {}
     for line in (ROOT / name).read_text(encoding="utf-8").splitlines():
@@ -172,7 +182,10 @@ def pins(name: str, python: str | None = None) -> dict[str, str]:
 def declared(*extras: str) -> list[Requirement]:
     """The direct dependencies of the package and of those extras."""
     project = PYPROJECT["project"]
-    texts = [*project["dependencies"], *(text for extra in extras for text in project["optional-dependencies"][extra])]
+    texts = [
+        *project["dependencies"],
+        *(text for extra in extras for text in project["optional-dependencies"][extra]),
+    ]
     return [wanted for text in texts if (wanted := Requirement(text)).name != "tl-dyck"]
 
 
@@ -187,7 +200,9 @@ def test_direct_dependencies_are_pinned_within_their_range(python: str) -> None:
 
 
 def test_files_with_hashes_pin_what_constraints_pin() -> None:
-    hashed = {line.split()[0] for name in ("dev", "docs") for line in pins(f"requirements/{name}.txt")}
+    hashed = {
+        line.split()[0] for name in ("dev", "docs") for line in pins(f"requirements/{name}.txt")
+    }
     plain = {line.split()[0] for line in pins("constraints.txt")}
     assert hashed == {pin for pin in plain if not UNHASHED.fullmatch(pin.split("==")[0])}
 
@@ -214,19 +229,25 @@ def test_hashes_cover_all_that_the_tests_need() -> None:
         assert name in hashed or name == "tl-dyck", name
         for text in metadata.requires(name) or []:
             wanted = Requirement(text)
-            if wanted.marker is None or any(wanted.marker.evaluate({"extra": which}) for which in {extra, ""}):
+            if wanted.marker is None or any(
+                wanted.marker.evaluate({"extra": which}) for which in {extra, ""}
+            ):
                 todo += [(canonicalize_name(wanted.name), which) for which in (*wanted.extras, "")]
     assert len({name for name, _ in done}) > 100
 
 
 def test_lower_bounds_are_the_versions_that_are_tested() -> None:
-    """`make test-oldest` installs requirements/oldest.txt and, beside it, torch at its lower bound."""
+    """`make test-oldest` installs requirements/oldest.txt and torch at its lower bound."""
     oldest = pins("requirements/oldest.txt", "3.10")
     for wanted in declared(*PYPROJECT["project"]["optional-dependencies"]):
         (bound,) = (part.version for part in wanted.specifier if part.operator == ">=")
         if wanted.name != "torch":
             assert Version(bound) == Version(oldest[canonicalize_name(wanted.name)]), wanted
-    assert re.findall(r'^  "torch>=([0-9.]+)"', (ROOT / "pyproject.toml").read_text(encoding="utf-8"), re.MULTILINE)
+    assert re.findall(
+        r'^  "torch>=([0-9.]+)"',
+        (ROOT / "pyproject.toml").read_text(encoding="utf-8"),
+        re.MULTILINE,
+    )
 
 
 def script(path: Path, text: str) -> Path:
@@ -239,7 +260,9 @@ def script(path: Path, text: str) -> Path:
 class TestScripts:
     def run(self, *words: str | Path, **more: str) -> subprocess.CompletedProcess[str]:
         environment = {"PATH": os.environ["PATH"], **more}
-        return subprocess.run(["bash", *words], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=600)
+        return subprocess.run(
+            ["bash", *words], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=600
+        )
 
     SHOW = 'echo "$ATEN_CPU_CAPABILITY,$MKL_CBWR,$TL_DYCK_TEST_THREADS,$OMP_NUM_THREADS"'
 
@@ -249,7 +272,9 @@ class TestScripts:
         shown = {line for line in run.stdout.splitlines() if not line.startswith("--")}
         assert shown == {"default,,,1", "avx2,,,1", ",COMPATIBLE,,1", ",,default,"}
 
-    @pytest.mark.parametrize("setting", ["ATEN_CPU_CAPABILITY:-}", "MKL_CBWR:-}", "TL_DYCK_TEST_THREADS:-}"])
+    @pytest.mark.parametrize(
+        "setting", ["ATEN_CPU_CAPABILITY:-}", "MKL_CBWR:-}", "TL_DYCK_TEST_THREADS:-}"]
+    )
     def test_one_failure_is_enough(self, tmp_path: Path, setting: str) -> None:
         python = script(tmp_path / "python", f'[ -z "${{{setting}" ]')
         assert self.run(".ci/test-cpus", python).returncode == 1
@@ -262,7 +287,9 @@ class TestScripts:
         path = f"{tmp_path}{os.pathsep}{os.environ['PATH']}"
         run = self.run(".ci/test-versions", which, uv, PATH=path, PYENV_ROOT=str(tmp_path))
         assert run.returncode == 69
-        assert re.search(f"!! NOT RUN: the tests with the {which} versions: no Python 3", run.stderr)
+        assert re.search(
+            f"!! NOT RUN: the tests with the {which} versions: no Python 3", run.stderr
+        )
 
 
 @pytest.mark.skipif(shutil.which("make") is None, reason="needs make")
@@ -270,7 +297,9 @@ class TestMakefile:
     def make(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         # Not as a child of the make that may be running these tests.
         alone = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
-        return subprocess.run(["make", *arguments], cwd=ROOT, env=alone, capture_output=True, text=True, timeout=600)
+        return subprocess.run(
+            ["make", *arguments], cwd=ROOT, env=alone, capture_output=True, text=True, timeout=600
+        )
 
     def test_help_lists_every_target(self) -> None:
         text = (ROOT / "Makefile").read_text(encoding="utf-8")
@@ -283,7 +312,10 @@ class TestMakefile:
         [
             (None, "not found: install Python 3.10 or later"),
             (OLD, "needs Python 3.10 or later, and .* is Python 3.9.25"),
-            ('case "$2" in *version*) exit 0;; *) exit 1;; esac', "cannot make virtual environments: install its venv"),
+            (
+                'case "$2" in *version*) exit 0;; *) exit 1;; esac',
+                "cannot make virtual environments: install its venv",
+            ),
         ],
         ids=["missing", "old", "no venv"],
     )

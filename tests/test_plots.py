@@ -16,16 +16,27 @@ EVIL = "<img src=x onerror=alert(1)>"
 
 def test_marks_have_bars_and_what_is_not_finite_is_left_out():
     made = Series(
-        name=EVIL, x=[1.0, float("nan")], y=[0, 1], said=["a", "b"], hover="%{x}", low=[0.5, 0.0], high=[2.0, 1.0]
+        name=EVIL,
+        x=[1.0, float("nan")],
+        y=[0, 1],
+        said=["a", "b"],
+        hover="%{x}",
+        low=[0.5, 0.0],
+        high=[2.0, 1.0],
     ).trace()
     assert made["name"] == "&lt;img src=x onerror=alert(1)&gt;"
     assert (made["mode"], made["x"]) == ("markers", [1.0, None])
     assert (made["error_x"]["array"], made["error_x"]["arrayminus"]) == ([1.0, None], [0.5, None])
-    assert (made["customdata"], made["hovertemplate"]) == (["a", "b"], "%{customdata}<br>%{x}<extra></extra>")
+    assert (made["customdata"], made["hovertemplate"]) == (
+        ["a", "b"],
+        "%{customdata}<br>%{x}<extra></extra>",
+    )
 
 
 def test_a_curve_and_a_line_that_nobody_points_at():
-    made = Series(name="run", x=[0, 1], y=[2, 3], size=[0, 8], hover="%{y}", line={"width": 3}).trace()
+    made = Series(
+        name="run", x=[0, 1], y=[2, 3], size=[0, 8], hover="%{y}", line={"width": 3}
+    ).trace()
     assert (made["mode"], made["line"]["width"]) == ("lines+markers", 3)
     still = Series(name="fit", x=[0, 1], y=[2, 3], size=0, line={}).trace()
     assert (still["mode"], still["hoverinfo"]) == ("lines", "skip")
@@ -36,12 +47,17 @@ def test_kinds_keep_their_colour_where_one_is_empty():
     table = pd.DataFrame({"kind": ["b", "c"], "x": [1.0, 2.0], "y": [3.0, 4.0]})
     parts = [(kind, table[table["kind"] == kind]) for kind in "abc"]
     made = series_by(parts, "x", "y", lambda rows: list(rows["kind"]), "%{x}")
-    assert [(each.name, each.color, each.symbol) for each in made] == [("b", "@c1", "square"), ("c", "@c2", "diamond")]
+    assert [(each.name, each.color, each.symbol) for each in made] == [
+        ("b", "@c1", "square"),
+        ("c", "@c2", "diamond"),
+    ]
 
 
 def test_rows_axes_lines_and_titles():
     marks = [Series(name="m", x=[1.0], y=[0])]
-    rows = dots_by_row([EVIL, "b"], "unit", marks, alt="", marked=[Line(0.5, EVIL)], limits=[0.0, 1.0]).layout
+    rows = dots_by_row(
+        [EVIL, "b"], "unit", marks, alt="", marked=[Line(0.5, EVIL)], limits=[0.0, 1.0]
+    ).layout
     assert rows["yaxis"]["ticktext"] == ["&lt;img src=x onerror=alert(1)&gt;", "b"]
     assert (rows["shapes"][0]["x0"], rows["annotations"][0]["text"][:4]) == (0.5, "&lt;")
     both = scatter("x", "y", marks, alt="", from_zero="xy", logarithmic="x").layout
@@ -55,7 +71,14 @@ def test_rows_axes_lines_and_titles():
 def test_a_figure_for_notebooks(n):
     shade = {"color": [0.1], "colorscale": "Cividis", "cmin": 0, "cmax": 1}
     plots = [
-        curves(f"p{index}", "x", "y", [Series(name="m", x=[1.0], y=[2.0], marker=shade)], alt="", stages=[0.5])
+        curves(
+            f"p{index}",
+            "x",
+            "y",
+            [Series(name="m", x=[1.0], y=[2.0], marker=shade)],
+            alt="",
+            stages=[0.5],
+        )
         for index in range(n)
     ]
     figure = as_figure(plots, "title")
@@ -67,6 +90,11 @@ def test_a_figure_for_notebooks(n):
 
 
 def test_the_light_colours_are_those_of_the_style_sheet():
-    sheet = files("tl_dyck.report").joinpath("report.css").read_text(encoding="utf-8").split("@media")[0]
+    sheet = (
+        files("tl_dyck.report")
+        .joinpath("report.css")
+        .read_text(encoding="utf-8")
+        .split("@media")[0]
+    )
     colors = {f"@{name}": color for name, color in re.findall(r"--(\w+): (#[0-9a-f]{6});", sheet)}
     assert colors.items() >= LIGHT.items()

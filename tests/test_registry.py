@@ -1,4 +1,4 @@
-"""The registry: by decorator, by entry point of a really installed distribution, and everything that can go wrong."""
+"""The registry: by decorator, by a really installed entry point, and all that can go wrong."""
 
 from __future__ import annotations
 
@@ -15,21 +15,27 @@ from tl_dyck.registry import Registry, RegistryError, UnknownNameError, unknown_
 
 GROUP = "tl_dyck_test.toys"
 
-names = st.text(st.characters(categories=("L", "N"), include_characters="-_."), min_size=1, max_size=12)
+names = st.text(
+    st.characters(categories=("L", "N"), include_characters="-_."), min_size=1, max_size=12
+)
 
 
 class Shelf:
-    """A folder on sys.path into which toy distributions are installed, as pip would lay them out."""
+    """A folder on sys.path into which toy distributions are installed, as pip does it."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
-    def install(self, distribution: str, code: str, entry_points: dict[str, str], group: str = GROUP) -> None:
+    def install(
+        self, distribution: str, code: str, entry_points: dict[str, str], group: str = GROUP
+    ) -> None:
         module = distribution.replace("-", "_")
         (self.folder / f"{module}.py").write_text(code)
         info = self.folder / f"{module}-1.0.dist-info"
         info.mkdir()
-        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {distribution}\nVersion: 1.0\n")
+        (info / "METADATA").write_text(
+            f"Metadata-Version: 2.1\nName: {distribution}\nVersion: 1.0\n"
+        )
         lines = [f"[{group}]", *(f"{name} = {value}" for name, value in entry_points.items())]
         (info / "entry_points.txt").write_text("\n".join(lines) + "\n")
         importlib.invalidate_caches()
@@ -78,13 +84,17 @@ class TestInCode:
         toys.register("ball")(ball)  # the same object again changes nothing
         assert toys.summaries() == {"ball": "round"}
 
-    def test_an_instance_does_not_borrow_the_docstring_of_its_class(self, toys: Registry[object]) -> None:
+    def test_an_instance_does_not_borrow_the_docstring_of_its_class(
+        self, toys: Registry[object]
+    ) -> None:
         toys.register("three")(3)
         assert toys.summary("three") == ""
 
     def test_duplicate_names_both_objects(self, toys: Registry[object]) -> None:
         toys.register("ball")(Shelf)
-        with pytest.raises(RegistryError, match=r"toy 'ball' is already registered as \S*Shelf") as caught:
+        with pytest.raises(
+            RegistryError, match=r"toy 'ball' is already registered as \S*Shelf"
+        ) as caught:
             toys.register("ball")(Registry)
         assert "tl_dyck.registry.Registry" in str(caught.value)
         assert "replace=True" in str(caught.value)
@@ -114,7 +124,9 @@ class TestInCode:
     def test_wrong_type(self) -> None:
         numbers: Registry[int] = Registry("number", GROUP, int)
         numbers.register("one")(1)
-        with pytest.raises(RegistryError, match=r"number 'two' must be of type int, not str 'zwei'"):
+        with pytest.raises(
+            RegistryError, match=r"number 'two' must be of type int, not str 'zwei'"
+        ):
             numbers.register("two")("zwei")
         assert numbers.names() == ["one"]
 
@@ -147,11 +159,15 @@ class TestUnknown:
     @given(names)
     def test_one_dropped_letter_is_recognised(self, name: str) -> None:
         name = "abcd" + name
-        assert f"Did you mean {name!r}?" in str(unknown_name("toy", name[1:], [name, "\N{SNOWMAN}"]))
+        assert f"Did you mean {name!r}?" in str(
+            unknown_name("toy", name[1:], [name, "\N{SNOWMAN}"])
+        )
 
 
 class TestEntryPoints:
-    def test_found_without_import_and_loaded_on_use(self, toys: Registry[object], shelf: Shelf) -> None:
+    def test_found_without_import_and_loaded_on_use(
+        self, toys: Registry[object], shelf: Shelf
+    ) -> None:
         assert toys.names() == []
         shelf.install("toy-shop", "def kite():\n    'Flies.'\n", {"kite": "toy_shop:kite"})
         assert toys.names() == ["kite"]
@@ -163,7 +179,9 @@ class TestEntryPoints:
         assert toys.summary("kite") == "Flies."
         assert toys.get("kite") is kite
 
-    def test_announced_and_decorated_is_one_thing(self, toys: Registry[object], shelf: Shelf) -> None:
+    def test_announced_and_decorated_is_one_thing(
+        self, toys: Registry[object], shelf: Shelf
+    ) -> None:
         """A package may do both; the summary it gives in code is kept."""
         shelf.install("toy-shop", "def kite():\n    'Flies.'\n", {"kite": "toy_shop:kite"})
         kite = importlib.import_module("toy_shop").kite
@@ -172,7 +190,9 @@ class TestEntryPoints:
         assert toys.get("kite") is kite
         assert toys.summary("kite") == "needs wind"
 
-    def test_decorated_object_cannot_hide_an_announced_one(self, toys: Registry[object], shelf: Shelf) -> None:
+    def test_decorated_object_cannot_hide_an_announced_one(
+        self, toys: Registry[object], shelf: Shelf
+    ) -> None:
         shelf.install("toy-shop", "def kite(): ...\n", {"kite": "toy_shop:kite"})
         toys.register("kite")(1)
         with pytest.raises(RegistryError, match=r"already registered as int 1.*toy_shop\.kite"):
@@ -184,12 +204,16 @@ class TestEntryPoints:
         assert toys.get("kite") == 1
         assert shelf.loaded() == set()
 
-    def test_two_packages_announce_the_same_name(self, toys: Registry[object], shelf: Shelf) -> None:
+    def test_two_packages_announce_the_same_name(
+        self, toys: Registry[object], shelf: Shelf
+    ) -> None:
         shelf.install("toy-shop", "kite = 1", {"kite": "toy_shop:kite"})
         shelf.install("toy-barn", "kite = 2", {"kite": "toy_barn:kite", "cow": "toy_barn:kite"})
         assert toys.names() == ["cow", "kite"]
         assert toys.get("cow") == 2
-        with pytest.raises(RegistryError, match=r"toy 'kite' is announced by toy-.*'toy_shop:kite'") as caught:
+        with pytest.raises(
+            RegistryError, match=r"toy 'kite' is announced by toy-.*'toy_shop:kite'"
+        ) as caught:
             toys.get("kite")
         assert "toy-barn (entry point 'toy_barn:kite')" in str(caught.value)
 
@@ -197,7 +221,12 @@ class TestEntryPoints:
         ("code", "value", "cause", "message"),
         [
             ("raise RuntimeError('no batteries')", "toy_shop:kite", RuntimeError, "no batteries"),
-            ("import toy_that_is_missing", "toy_shop:kite", ModuleNotFoundError, "toy_that_is_missing"),
+            (
+                "import toy_that_is_missing",
+                "toy_shop:kite",
+                ModuleNotFoundError,
+                "toy_that_is_missing",
+            ),
             ("", "toy_shop:kite", AttributeError, "kite"),
             ("", "toy_elsewhere:kite", ModuleNotFoundError, "toy_elsewhere"),
         ],
@@ -219,7 +248,9 @@ class TestEntryPoints:
             with pytest.raises(RegistryError, match=f"{cause.__name__}: .*{message}") as caught:
                 toys.get("kite")
             assert isinstance(caught.value.__cause__, cause)
-            assert f"toy 'kite' is announced by toy-shop (entry point {value!r})" in str(caught.value)
+            assert f"toy 'kite' is announced by toy-shop (entry point {value!r})" in str(
+                caught.value
+            )
         lines = toys.summaries()
         assert lines["ball"] == "round"
         assert lines["kite"].startswith("(unusable: ")
@@ -227,7 +258,9 @@ class TestEntryPoints:
     def test_wrong_type(self, shelf: Shelf) -> None:
         shelf.install("toy-shop", "kite = 'string'", {"kite": "toy_shop:kite"})
         numbers: Registry[int] = Registry("number", GROUP, int)
-        with pytest.raises(RegistryError, match=r"number 'kite' must be of type int, not str 'string'"):
+        with pytest.raises(
+            RegistryError, match=r"number 'kite' must be of type int, not str 'string'"
+        ):
             numbers.get("kite")
 
     def test_other_groups_are_not_ours(self, toys: Registry[object], shelf: Shelf) -> None:

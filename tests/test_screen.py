@@ -28,7 +28,8 @@ def test_every_character_that_acts_is_shown_and_no_other():
 
 
 @pytest.mark.parametrize(
-    "text", ["loss[train]", "[/]", "[bold]x", ":smile:", "é ‹→›", "a\x1b[2Jb", "\x9b2J", "\u202egnp"]
+    "text",
+    ["loss[train]", "[/]", "[bold]x", ":smile:", "é ‹→›", "a\x1b[2Jb", "\x9b2J", "\u202egnp"],
 )
 def test_text_comes_out_as_it_is_or_as_escapes(capsys, text):
     rows = table(text)

@@ -16,7 +16,8 @@ def test_threads() -> None:
     if os.environ.get("TL_DYCK_TEST_THREADS") == "default":
         assert not {"OMP_NUM_THREADS", "MKL_NUM_THREADS"} & set(os.environ)
         alone = subprocess.run(
-            [sys.executable, "-c", "import torch; print(torch.get_num_threads())"], capture_output=True
+            [sys.executable, "-c", "import torch; print(torch.get_num_threads())"],
+            capture_output=True,
         )
         expected = int(alone.stdout)
     assert torch.get_num_threads() == expected
@@ -25,5 +26,7 @@ def test_threads() -> None:
 @pytest.mark.bits
 def test_instructions() -> None:
     """A setting that the processor cannot follow leaves it with less, never with more."""
-    most = {"default": {"DEFAULT"}, "avx2": {"DEFAULT", "AVX2"}}.get(os.environ.get("ATEN_CPU_CAPABILITY", ""))
+    most = {"default": {"DEFAULT"}, "avx2": {"DEFAULT", "AVX2"}}.get(
+        os.environ.get("ATEN_CPU_CAPABILITY", "")
+    )
     assert most is None or torch.backends.cpu.get_cpu_capability() in most

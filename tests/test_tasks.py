@@ -1,4 +1,4 @@
-"""Tasks: what is drawn against all strings counted one by one, the metric against a loop over prefixes."""
+"""Tasks: what is drawn against all strings counted, the metric against a loop over prefixes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def seeded(seed: int = 0) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 
-# --- the distribution, string by string -------------------------------------------------------------------------------
+# --- the distribution, string by string -----------------------------------------------------------
 
 
 def prefixes(task: DyckTask, length: int) -> dict[tuple[int, ...], float]:
@@ -50,7 +50,9 @@ def normalised(weights: dict) -> dict:
 def strings_of_length(task: DyckTask, length: int) -> dict[tuple[int, ...], float]:
     found = prefixes(task, length)
     if task.mode == "complete":
-        found = {string: p for string, p in found.items() if 2 * sum(t % 2 for t in string) == length}
+        found = {
+            string: p for string, p in found.items() if 2 * sum(t % 2 for t in string) == length
+        }
     return normalised(found)
 
 
@@ -84,20 +86,39 @@ def closing_prefixes(task: DyckTask, *, long: bool) -> dict[tuple[int, ...], flo
 
 
 def agree(drawn: list[tuple[int, ...]], expected: dict[tuple[int, ...], float]) -> None:
-    """Frequencies within five standard deviations of the probabilities, and nothing that cannot be."""
+    """Frequencies within five standard deviations of probabilities, and nothing impossible."""
     counts, n = Counter(drawn), len(drawn)
     assert set(counts) <= set(expected)
     assert sum(expected.values()) == pytest.approx(1)
     for string, p in expected.items():
-        assert abs(counts[string] - n * p) < 5 * math.sqrt(n * p) + 1, (string, counts[string], n * p)
+        assert abs(counts[string] - n * p) < 5 * math.sqrt(n * p) + 1, (
+            string,
+            counts[string],
+            n * p,
+        )
 
 
 SMALL = [
     DyckTask(name="a", n_types=2, max_depth=2, train_lengths=(2, 4), long_lengths=(2, 5)),
     DyckTask(name="b", n_types=1, max_depth=3, q=0.3, train_lengths=(6,), long_lengths=(3, 6)),
     DyckTask(name="c", n_types=1, max_depth=1, train_lengths=(2, 6), long_lengths=(4, 7)),
-    DyckTask(name="d", n_types=2, max_depth=2, mode="prefix", train_lengths=(1, 2, 3, 4), long_lengths=(4, 4)),
-    DyckTask(name="e", n_types=3, max_depth=4, mode="prefix", q=0.8, train_lengths=(3, 1), long_lengths=(2, 3)),
+    DyckTask(
+        name="d",
+        n_types=2,
+        max_depth=2,
+        mode="prefix",
+        train_lengths=(1, 2, 3, 4),
+        long_lengths=(4, 4),
+    ),
+    DyckTask(
+        name="e",
+        n_types=3,
+        max_depth=4,
+        mode="prefix",
+        q=0.8,
+        train_lengths=(3, 1),
+        long_lengths=(2, 3),
+    ),
 ]
 
 
@@ -116,7 +137,9 @@ def test_training_strings_come_from_the_exact_distribution(task):
     agree(strings, training_strings(task))
     lengths = Counter(map(len, strings))
     for length in task.train_lengths:
-        assert abs(lengths[length] - 8000 / len(task.train_lengths)) < 5 * math.sqrt(8000 / len(task.train_lengths))
+        assert abs(lengths[length] - 8000 / len(task.train_lengths)) < 5 * math.sqrt(
+            8000 / len(task.train_lengths)
+        )
 
 
 @pytest.mark.parametrize("long", [False, True])
@@ -155,7 +178,7 @@ def test_long_prefixes_have_every_length():
     assert bool(task.language.is_prefix(tokens).all())
 
 
-# --- the metric -------------------------------------------------------------------------------------------------------
+# --- the metric -----------------------------------------------------------------------------------
 
 
 class Noise:
@@ -199,7 +222,9 @@ def test_metric_by_hand(task, seed, n, chunk, long):
     found = task.closing_accuracy(model, n=n, long=long, seed=seed, chunk=chunk)
     assert all(rows <= chunk for rows, _ in model.shapes)
     assert found.n == n == sum(rows for rows, _ in model.shapes)
-    assert (found.any_token, found.closing_only) == pytest.approx(by_hand(task, model, n, long, seed))
+    assert (found.any_token, found.closing_only) == pytest.approx(
+        by_hand(task, model, n, long, seed)
+    )
 
 
 def exact_model(task: DyckTask):
@@ -221,7 +246,7 @@ def test_the_exact_model(name, long):
 
 
 def test_the_two_readings_differ_where_opens_are_likelier():
-    """With q = 0.9 the exact model expects an open wherever it may; of closes it still knows the right one."""
+    """With q = 0.9 the exact model expects opens where allowed; it still knows the right close."""
     task = DyckTask(name="opens", n_types=2, max_depth=3, q=0.9, train_lengths=(8, 10))
     accuracy = task.closing_accuracy(exact_model(task), n=400, seed=5)
     tokens, last = task.sample_closing(400, generator=seeded(5))
@@ -245,17 +270,23 @@ def test_a_constant_and_an_adversarial_model():
         return constant(tokens) + torch.tensor([0.0, 0, 0, 9, 0])
 
     accuracy = task.closing_accuracy(always_one_close, n=2000)
-    assert accuracy.any_token == accuracy.closing_only == pytest.approx(0.5, abs=5 * (0.25 / 2000) ** 0.5)
+    assert (
+        accuracy.any_token
+        == accuracy.closing_only
+        == pytest.approx(0.5, abs=5 * (0.25 / 2000) ** 0.5)
+    )
     exact = exact_model(task)
 
     def contrary(tokens: torch.Tensor, /) -> torch.Tensor:
         return -exact(tokens)
 
-    assert task.closing_accuracy(contrary, n=100) == ClosingAccuracy(any_token=0.0, closing_only=0.0, n=100)
+    assert task.closing_accuracy(contrary, n=100) == ClosingAccuracy(
+        any_token=0.0, closing_only=0.0, n=100
+    )
 
 
 def test_a_model_cannot_peek():
-    """The bracket in question and what comes after are not shown, even to a model that looks ahead."""
+    """The bracket in question and what follows are hidden, even from a model that looks ahead."""
     task = load_task("dyck-2-4")
 
     def peek(tokens: torch.Tensor, /) -> torch.Tensor:
@@ -269,13 +300,15 @@ def test_a_model_cannot_peek():
 def test_test_data_depend_on_the_seed_alone():
     task = load_task("dyck-2-4")
     model = Noise(5, 0)
-    assert task.closing_accuracy(model, n=80, seed=3) == task.closing_accuracy(model, n=80, seed=3, chunk=7)
+    assert task.closing_accuracy(model, n=80, seed=3) == task.closing_accuracy(
+        model, n=80, seed=3, chunk=7
+    )
     values = {task.closing_accuracy(model, n=80, seed=seed).any_token for seed in range(6)}
     assert len(values) > 1
 
 
 def test_the_metric_keeps_the_logits_of_one_chunk():
-    """However many prefixes: what the model returned for earlier ones is let go of, views of it included."""
+    """However many prefixes: the model's earlier returns are let go of, with views of them."""
     task = load_task("dyck-2-4")
     returned: list[weakref.ref] = []
     alive = []
@@ -303,27 +336,41 @@ def test_the_metric_keeps_no_gradients():
     assert seen == [False]
 
 
-# --- tasks as values --------------------------------------------------------------------------------------------------
+# --- tasks as values ------------------------------------------------------------------------------
 
 
 def test_the_named_tasks():
-    assert list_tasks() == sorted(f"dyck-{k}-{d}{mode}" for k in (2, 3) for d in (4, 8) for mode in ("", "-prefix"))
+    assert list_tasks() == sorted(
+        f"dyck-{k}-{d}{mode}" for k in (2, 3) for d in (4, 8) for mode in ("", "-prefix")
+    )
     for name in list_tasks():
         task = load_task(name)
         k, depth = int(name[5]), int(name[7])
         mode = "prefix" if name.endswith("prefix") else "complete"
-        assert (task.name, task.n_types, task.max_depth, task.q, task.mode) == (name, k, depth, 0.5, mode)
+        assert (task.name, task.n_types, task.max_depth, task.q, task.mode) == (
+            name,
+            k,
+            depth,
+            0.5,
+            mode,
+        )
         assert max(task.train_lengths) < 28  # spec §1: training lengths < 28, long ones 400 to 500
-        assert task.train_lengths == (tuple(range(2, 28, 2)) if mode == "complete" else tuple(range(1, 28)))
+        assert task.train_lengths == (
+            tuple(range(2, 28, 2)) if mode == "complete" else tuple(range(1, 28))
+        )
         assert (task.long_lengths, task.max_length) == ((400, 500), 500)
-        assert (task.language.n_types, task.language.max_depth, task.distribution.q) == (k, depth, 0.5)
+        assert (task.language.n_types, task.language.max_depth, task.distribution.q) == (
+            k,
+            depth,
+            0.5,
+        )
         assert task.entropy_floor == task.distribution.entropy_floor(task.train_lengths, mode)
         assert 0.3 < task.entropy_floor < 2
         assert str(k) in tasks.summary(name)
 
 
 def test_the_entropy_floor_by_hand():
-    """Lengths 2 and 4, D = 1: only types are free, one in two brackets, so the floor is half of log k."""
+    """Lengths 2 and 4, D = 1: only types are free, one in two brackets; the floor is half log k."""
     task = DyckTask(name="flat", n_types=3, max_depth=1, train_lengths=(2, 4))
     assert task.entropy_floor == pytest.approx(math.log(3) / 2)
 
@@ -336,7 +383,9 @@ def test_the_entropy_floor_by_hand():
             "max_depth": st.integers(1, 5),
             "q": st.floats(0.01, 0.99),
             "mode": st.sampled_from(["complete", "prefix"]),
-            "train_lengths": st.lists(st.integers(1, 20).map(lambda n: 2 * n), min_size=1, max_size=4),
+            "train_lengths": st.lists(
+                st.integers(1, 20).map(lambda n: 2 * n), min_size=1, max_size=4
+            ),
             "long_lengths": st.tuples(st.integers(2, 9), st.integers(10, 20)),
         }
     )
@@ -367,7 +416,9 @@ def test_tasks_are_frozen():
         DyckTask("x", 2, 4)
     with pytest.raises(TypeError, match="depth"):
         DyckTask(name="x", n_types=2, depth=4)
-    assert repr(task).startswith("DyckTask(name='dyck-2-4', n_types=2, max_depth=4, q=0.5, mode='complete'")
+    assert repr(task).startswith(
+        "DyckTask(name='dyck-2-4', n_types=2, max_depth=4, q=0.5, mode='complete'"
+    )
 
 
 @pytest.mark.parametrize(
@@ -376,12 +427,21 @@ def test_tasks_are_frozen():
         ({"mode": "complet"}, r"unknown mode 'complet'\. Did you mean 'complete'"),
         ({"train_lengths": ()}, "train_lengths is empty"),
         ({"train_lengths": (0, 2)}, "a length must be at least 1, got 0"),
-        ({"train_lengths": (2, 3)}, r"complete strings have even lengths, but train_lengths is \(2, 3\)"),
-        ({"train_lengths": (1,), "mode": "prefix"}, "with one of train_lengths ends with a closing bracket"),
+        (
+            {"train_lengths": (2, 3)},
+            r"complete strings have even lengths, but train_lengths is \(2, 3\)",
+        ),
+        (
+            {"train_lengths": (1,), "mode": "prefix"},
+            "with one of train_lengths ends with a closing bracket",
+        ),
         ({"long_lengths": (5, 4)}, r"a shortest and a longest length, not \(5, 4\)"),
         ({"long_lengths": (4, 5, 6)}, "a shortest and a longest length"),
         ({"long_lengths": (1, 1)}, "with one of long_lengths ends with a closing bracket"),
-        ({"long_lengths": (7, 7), "max_depth": 1}, "with one of long_lengths ends with a closing bracket"),
+        (
+            {"long_lengths": (7, 7), "max_depth": 1},
+            "with one of long_lengths ends with a closing bracket",
+        ),
         ({"q": 0.0}, "q must be strictly between 0 and 1"),
         ({"q": 1.0}, "q must be strictly between 0 and 1"),
         ({"q": math.nan}, "q must be strictly between 0 and 1"),
@@ -404,7 +464,9 @@ def test_bad_calls():
         task.closing_accuracy(Noise(5, 0), chunk=0)
     with pytest.raises(TypeError):
         DyckTask(name="x", n_types=2, max_depth=4, train_lengths=(2.0, 4))
-    with pytest.raises(UnknownNameError, match=r"unknown task 'dyck-2-44'\. Did you mean 'dyck-2-4'\?"):
+    with pytest.raises(
+        UnknownNameError, match=r"unknown task 'dyck-2-44'\. Did you mean 'dyck-2-4'\?"
+    ):
         load_task("dyck-2-44")
 
 

@@ -24,4 +24,6 @@ def work_for_ever(folder):
 
 if __name__ == "__main__":
     work = Watched.by_this_process(work_for_ever)
-    Parallel(n_jobs=2, backend="loky")(delayed(work)(Path(sys.argv[1]) / f"folder-{i}") for i in range(2))
+    Parallel(n_jobs=2, backend="loky")(
+        delayed(work)(Path(sys.argv[1]) / f"folder-{i}") for i in range(2)
+    )

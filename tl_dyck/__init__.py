@@ -1,8 +1,8 @@
-"""Test interpretability claims about attention where the right answer is known: bounded Dyck languages.
+"""Test interpretability claims about attention where the right answer is known: Dyck languages.
 
-Every public name is listed in the stub beside this file, ``__init__.pyi``, and imported when it is first used, so
-``import tl_dyck`` itself loads neither torch nor TransformerLens, and `tl_dyck.rnn` and `tl_dyck.certify` never load
-the latter.
+Every public name is listed in the stub beside this file, ``__init__.pyi``, and imported when it is
+first used, so ``import tl_dyck`` itself loads neither torch nor TransformerLens, and `tl_dyck.rnn`
+and `tl_dyck.certify` never load the latter.
 """
 
 import ast
@@ -12,7 +12,8 @@ from typing import Any
 
 __version__ = "0.1.0"
 
-# Public name -> the module that has it; for a subpackage, reached as `tl_dyck.rnn` without a second import, "tl_dyck".
+# Public name -> the module that has it; for a subpackage, reached as `tl_dyck.rnn` without a second
+# import, "tl_dyck".
 _ORIGINS = {
     alias.name: str(statement.module)
     for statement in ast.parse(Path(__file__).with_suffix(".pyi").read_text(encoding="utf-8")).body
@@ -45,4 +46,6 @@ def _no_attribute(name: str) -> AttributeError:
     near = get_close_matches(name, _ORIGINS, n=1)
     hint = f"; did you mean {near[0]!r}?" if near else "; see dir(tl_dyck) for what there is"
     # obj=None: the interpreter would otherwise append a suggestion of its own to the traceback.
-    return AttributeError(f"module {__name__!r} has no attribute {name!r}{hint}", name=name, obj=None)
+    return AttributeError(
+        f"module {__name__!r} has no attribute {name!r}{hint}", name=name, obj=None
+    )

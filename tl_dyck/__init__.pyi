@@ -1,6 +1,7 @@
 """The public names: type checkers read this file, and so does `tl_dyck` when it is imported.
 
-To add a name, add a line: ``from MODULE import NAME as NAME``; what comes from `tl_dyck` itself is a subpackage.
+To add a name, add a line: ``from MODULE import NAME as NAME``; what comes from `tl_dyck` itself
+is a subpackage.
 """
 
 from tl_dyck import ablation as ablation

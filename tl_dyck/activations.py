@@ -20,5 +20,5 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 def canonical_activation(name: str | None) -> str:
-    """The name of the same formula in `ACTIVATIONS`, or the name itself if it is not there; "" for None."""
+    """The name of the same formula in `ACTIVATIONS`, or else the name itself; "" for None."""
     return "gelu_new" if name == "gelu_pytorch_tanh" else name or ""

@@ -10,10 +10,12 @@ __all__ = ["random_row_variation", "share_of_largest"]
 
 
 def random_row_variation(n_positions: int) -> Float[Tensor, " n_positions"]:
-    """E‖a − b‖² for rows a, b drawn uniformly from the simplex of m positions: ``2(m − 1) / (m(m + 1))``, m = 1, 2, ….
+    """E‖a − b‖² for rows a, b drawn uniformly from the simplex of m positions, m = 1, 2, ….
 
-    A coordinate of a uniform point on the simplex has variance (m − 1) / (m²(m + 1)); a row has m of them, and the
-    difference of two rows twice the variance.
+    It is ``2(m − 1) / (m(m + 1))``.
+
+    A coordinate of a uniform point on the simplex has variance (m − 1) / (m²(m + 1)); a row has m
+    of them, and the difference of two rows twice the variance.
     """
     m = torch.arange(1, n_positions + 1, dtype=torch.float64)
     rows: Tensor = 2 * (m - 1) / (m * (m + 1))
@@ -23,9 +25,10 @@ def random_row_variation(n_positions: int) -> Float[Tensor, " n_positions"]:
 def share_of_largest(
     pattern: Float[Tensor, "*any query key"], key: Int[Tensor, "*#any query"]
 ) -> Float[Tensor, "*any query"]:
-    """1 where a query's largest weight is on a key, 0 elsewhere; of m equally large weights each counts for 1/m.
+    """1 where a query's largest weight is on a key, 0 elsewhere; a tie of m counts as 1/m.
 
-    Without positions equal tokens of equal depth get equal weights, up to rounding: 1e-5 of the weight counts as that.
+    Without positions equal tokens of equal depth get equal weights, up to rounding: 1e-5 of the
+    weight counts as that.
 
     Args:
         pattern: attention weights.

@@ -56,14 +56,23 @@ def check_device(name: str | None) -> str | None:
         if (torch.ones(1, device=name) + 1).item() != 2:  # "meta" has no numbers to give back
             raise RuntimeError("it does not compute")
     # what torch raises where a backend is missing is not always a RuntimeError
-    except (RuntimeError, AssertionError, ImportError, AttributeError, TypeError, ValueError) as error:
+    except (
+        RuntimeError,
+        AssertionError,
+        ImportError,
+        AttributeError,
+        TypeError,
+        ValueError,
+    ) as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise ValueError(f"device {name!r} cannot be used: {reason}; name another, such as cpu or cuda") from error
+        raise ValueError(
+            f"device {name!r} cannot be used: {reason}; name another, such as cpu or cuda"
+        ) from error
     return name
 
 
 def default_jobs(device: str | torch.device | None) -> int:
-    """Worker processes, where nobody says how many: one per core on the CPU, one on a GPU, which all would share.
+    """Worker processes, where nobody says how many: one per core, but one on a GPU.
 
     Args:
         device: of the models; None for TransformerLens' default, a GPU if there is one.
@@ -74,7 +83,7 @@ def default_jobs(device: str | torch.device | None) -> int:
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Compute with one thread, in a worker process and elsewhere, so that no result depends on the number of jobs."""
+    """Compute with one thread everywhere, so that no result depends on the number of jobs."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

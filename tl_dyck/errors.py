@@ -13,11 +13,12 @@ class DyckError(Exception):
 
 
 def is_refusal(error: BaseException) -> bool:
-    """Whether an error says that what was asked for cannot be done, rather than that a program is wrong.
+    """Whether an error says that something asked for cannot be done, not that a program is wrong.
 
-    It does if it is a `DyckError`; or an OSError, for files and disks are not ours; or a ValueError that a ``raise``
-    statement in tl_dyck or in an installed plug-in raised, for that was written for whoever passed the value. A
-    ValueError from inside torch, NumPy or pandas, or one of Python's own (``int("x")``), means that nobody checked.
+    It does if it is a `DyckError`; or an OSError, for files and disks are not ours; or a ValueError
+    that a ``raise`` statement in tl_dyck or in an installed plug-in raised, for that was written
+    for whoever passed the value. A ValueError from inside torch, NumPy or pandas, or one of
+    Python's own (``int("x")``), means that nobody checked.
 
     Args:
         error: what was caught; who raised it is read from its traceback.
@@ -37,5 +38,10 @@ def is_refusal(error: BaseException) -> bool:
 def _plugged_in() -> set[str]:
     """The packages that announce anything in an entry-point group of ours."""
     points = metadata.entry_points()
-    ours = [point for group in points.groups if group.startswith("tl_dyck.") for point in points.select(group=group)]
+    ours = [
+        point
+        for group in points.groups
+        if group.startswith("tl_dyck.")
+        for point in points.select(group=group)
+    ]
     return {point.value.partition(":")[0].partition(".")[0] for point in ours}

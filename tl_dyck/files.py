@@ -1,6 +1,9 @@
-"""Files that are either whole or absent: atomic writes, JSON and safetensors with clear errors. Never pickle.
+"""Files that are either whole or absent: atomic writes, JSON and safetensors with clear errors.
 
-Whatever is read comes through `read_regular`, which asks what a file is, and how large, before it reads a byte of it.
+Never pickle.
+
+Whatever is read comes through `read_regular`, which asks what a file is, and how large, before it
+reads a byte of it.
 """
 
 from __future__ import annotations
@@ -60,18 +63,26 @@ _TEMPORARY = ".tl_dyck-"
 _HOST = hashlib.sha256(platform.node().encode()).hexdigest()[:8]
 _ABANDONED = 3600.0  # seconds; no file takes as long to write
 
-# The largest files that are read, in bytes: far above what tl_dyck writes, far below what would eat a machine's memory.
+# The largest files that are read, in bytes: far above what tl_dyck writes, far below what would eat
+# a machine's memory.
 LARGEST_JSON = 2**28  # the results of a study of ten thousand models
 LARGEST_DESCRIPTION = 2**26  # of an RNN: an alphabet of a million words fits
 LARGEST_TEXT = 2**30  # a corpus
 LARGEST_YAML = 2**24  # a sweep; YAML is slow, and this takes minutes
 LARGEST_TENSORS = 2**32
-LARGEST_TABLE = 2**30  # Parquet, of at most so many cells, which compression could otherwise make out of nothing:
+LARGEST_TABLE = (
+    2**30
+)  # Parquet, of at most so many cells, which compression could otherwise make out of nothing:
 MOST_CELLS = 2**30
 
 _LONGEST_REASON = 300  # characters
 _NOT_THERE = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR)
-_NO_FILE = (errno.ENXIO, errno.ENODEV, errno.ELOOP, errno.ENAMETOOLONG)  # a socket; a loop of links; no name
+_NO_FILE = (
+    errno.ENXIO,
+    errno.ENODEV,
+    errno.ELOOP,
+    errno.ENAMETOOLONG,
+)  # a socket; a loop of links; no name
 _KINDS = (
     (stat.S_ISFIFO, "a pipe"),
     (stat.S_ISCHR, "a device"),
@@ -81,7 +92,7 @@ _KINDS = (
 
 
 class CorruptFileError(DyckError, ValueError):
-    """A file that we should be able to read is missing, truncated, altered, or not what it says it is."""
+    """A file we should be able to read is missing, truncated, altered, or not what it says."""
 
 
 class MissingFileError(CorruptFileError, FileNotFoundError):
@@ -95,9 +106,12 @@ def one_line(error: BaseException) -> str:
 
 
 def read_regular(path: str | Path, most: int = LARGEST_JSON) -> bytes:
-    """Read an ordinary file whole. Pipes, devices and whatever is too large are refused before they are read.
+    """Read an ordinary file whole.
 
-    What is asked for kind and size is the open file itself, so that nobody can put another in its place in between.
+    Pipes, devices and whatever is too large are refused before they are read.
+
+    What is asked for kind and size is the open file itself, so that nobody can put another in its
+    place in between.
 
     Args:
         path: the file; links are followed.
@@ -109,9 +123,16 @@ def read_regular(path: str | Path, most: int = LARGEST_JSON) -> bytes:
         OSError: it cannot be read: no permission, a broken disk.
     """
     name = str(path)
-    flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0) | getattr(os, "O_BINARY", 0)
+    flags = (
+        os.O_RDONLY
+        | getattr(os, "O_NONBLOCK", 0)
+        | getattr(os, "O_NOCTTY", 0)
+        | getattr(os, "O_BINARY", 0)
+    )
     try:
-        descriptor = os.open(path, flags)  # at once: without O_NONBLOCK, to open a pipe waits for who writes to it
+        descriptor = os.open(
+            path, flags
+        )  # at once: without O_NONBLOCK, to open a pipe waits for who writes to it
     except ValueError as error:
         raise CorruptFileError(f"{name!r} is no name of a file: {error}") from error
     except OSError as error:
@@ -125,16 +146,22 @@ def read_regular(path: str | Path, most: int = LARGEST_JSON) -> bytes:
         if stat.S_ISDIR(found.st_mode):
             raise MissingFileError(f"there is no file {name!r}: it is a folder")
         if not stat.S_ISREG(found.st_mode):
-            kind = next((kind for is_kind, kind in _KINDS if is_kind(found.st_mode)), "something else")
+            kind = next(
+                (kind for is_kind, kind in _KINDS if is_kind(found.st_mode)), "something else"
+            )
             raise CorruptFileError(f"{name!r} is not an ordinary file but {kind}")
         if found.st_size > most:
-            raise CorruptFileError(f"{name!r} has {found.st_size:,} bytes: too large to be read (at most {most:,})")
+            raise CorruptFileError(
+                f"{name!r} has {found.st_size:,} bytes: too large to be read (at most {most:,})"
+            )
         with open(descriptor, "rb", closefd=False) as file:
             data = file.read(found.st_size + 1)
     finally:
         os.close(descriptor)
     if len(data) != found.st_size:
-        raise CorruptFileError(f"{name!r} changed while it was read: it has {found.st_size:,} bytes no more")
+        raise CorruptFileError(
+            f"{name!r} changed while it was read: it has {found.st_size:,} bytes no more"
+        )
     return data
 
 
@@ -168,7 +195,15 @@ def read_table(path: str | Path) -> pd.DataFrame:
         if not 0 <= cells <= MOST_CELLS:
             raise ValueError(f"{cells:,} values are too many")
         return file.read().to_pandas()
-    except (pa.ArrowException, OSError, ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
+    except (
+        pa.ArrowException,
+        OSError,
+        ValueError,
+        TypeError,
+        KeyError,
+        IndexError,
+        AttributeError,
+    ) as error:
         raise CorruptFileError(f"{str(path)!r} is not a Parquet file: {one_line(error)}") from error
 
 
@@ -181,7 +216,10 @@ def write_tables(folder: str | Path, tables: Mapping[str, pd.DataFrame]) -> None
 def finite_rows(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Rows as JSON values: None for NaN and infinities, of which a model that diverged has many."""
     return [
-        {name: None if isinstance(value, float) and not math.isfinite(value) else value for name, value in row.items()}
+        {
+            name: None if isinstance(value, float) and not math.isfinite(value) else value
+            for name, value in row.items()
+        }
         for row in rows
     ]
 
@@ -200,26 +238,38 @@ def ensure_folder(folder: str | Path) -> Path:
         os.unlink(probe)
     except OSError as error:
         raise type(error)(
-            error.errno, f"cannot write to the folder {str(path)!r} ({error.strerror}); choose another one"
+            error.errno,
+            f"cannot write to the folder {str(path)!r} ({error.strerror}); choose another one",
         ) from error
     return path
 
 
 def remove_leftovers(folder: Path) -> None:
-    """Remove the unfinished files of a process that was killed. For folders in which one process at a time writes."""
+    """Remove the unfinished files of a process that was killed.
+
+    For folders in which one process at a time writes.
+    """
     for path in folder.glob(f"{_TEMPORARY}*.tmp"):
         path.unlink(missing_ok=True)
 
 
 def remove_abandoned(folder: str | Path) -> None:
-    """Remove the unfinished files of processes that are gone. For folders in which several processes write.
+    """Remove the unfinished files of processes that are gone.
 
-    The name of an unfinished file says which process of which machine writes it. It is removed if it was last touched
-    an hour ago or more, by a process of this machine that does not exist any more; others are left alone.
+    For folders in which several processes write.
+
+    The name of an unfinished file says which process of which machine writes it. It is removed if
+    it was last touched an hour ago or more, by a process of this machine that does not exist any
+    more; others are left alone.
     """
-    with contextlib.suppress(OSError), os.scandir(folder) as entries:  # untidy, but no reason to stop
+    with (
+        contextlib.suppress(OSError),
+        os.scandir(folder) as entries,
+    ):  # untidy, but no reason to stop
         for entry in entries:
-            if not entry.name.startswith(f"{_TEMPORARY}{_HOST}-") or not entry.name.endswith(".tmp"):
+            if not entry.name.startswith(f"{_TEMPORARY}{_HOST}-") or not entry.name.endswith(
+                ".tmp"
+            ):
                 continue
             pid = entry.name.split("-")[2]
             old = time.time() - entry.stat(follow_symlinks=False).st_mtime > _ABANDONED
@@ -241,15 +291,16 @@ def _is_alive(pid: int) -> bool:
 
 
 def write_bytes(path: str | Path, data: bytes, *, flush: bool = True) -> None:
-    """Write `data` so that `path` holds either its old content or all of the new, whatever happens half-way.
+    """Write `data` so that `path` holds its old content or all of the new, whatever happens.
 
-    The bytes go to a temporary name in the same folder, are flushed to disk, and are renamed onto `path`.
+    The bytes go to a temporary name in the same folder, are flushed to disk, and are renamed onto
+    `path`.
 
     Args:
         path: of the file.
         data: its new content.
-        flush: False saves the milliseconds that flushing takes; what happens half-way may then be anything that happens
-            to a process, but not to the machine.
+        flush: False saves the milliseconds that flushing takes; what happens half-way may then be
+            anything that happens to a process, but not to the machine.
 
     Raises:
         OSError: no space, no permission, …; it names the file, and `path` is as it was.
@@ -259,12 +310,17 @@ def write_bytes(path: str | Path, data: bytes, *, flush: bool = True) -> None:
 
 
 def copy_file(source: str | Path, target: str | Path) -> None:
-    """Copy an ordinary file of any size, so that `target` holds either its old content or all of the new.
+    """Copy a file of any size so that `target` holds either its old content or all of the new.
 
     Raises:
         OSError: `source` is a link or cannot be read, no space, …; `target` is as it was.
     """
-    flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+    flags = (
+        os.O_RDONLY
+        | getattr(os, "O_NOFOLLOW", 0)
+        | getattr(os, "O_NONBLOCK", 0)
+        | getattr(os, "O_BINARY", 0)
+    )
     with _new_file(Path(target), True) as file, open(os.open(source, flags), "rb") as old:
         shutil.copyfileobj(old, file, 2**20)
 
@@ -291,7 +347,10 @@ def _new_file(path: Path, flush: bool) -> Iterator[IO[bytes]]:
 
 
 def write_json(path: str | Path, value: Any) -> None:
-    """Write `value` as indented JSON, atomically. NaN and infinities are refused, for they are not JSON."""
+    """Write `value` as indented JSON, atomically.
+
+    NaN and infinities are refused, for they are not JSON.
+    """
     write_bytes(path, (json.dumps(value, indent=1, allow_nan=False) + "\n").encode())
 
 
@@ -310,7 +369,7 @@ def read_json(path: str | Path, most: int = LARGEST_JSON) -> Any:
 
 
 def sealed(values: Mapping[str, Any], of: str) -> bytes:
-    """A JSON object with a digest of its content and of the run it is of, so that neither can be exchanged."""
+    """A JSON object with a digest of its content and of the run that it is of."""
     return json.dumps({**values, "digest": _digest(values, of)}, allow_nan=False).encode()
 
 
@@ -327,7 +386,9 @@ def read_sealed(path: str | Path, of: str) -> dict[str, Any]:
     except (ValueError, RecursionError):  # NaN, infinities, absurd nesting
         sound = False
     if not sound:
-        raise CorruptFileError(f"{str(path)!r} is truncated, altered or of another run: its digest does not match")
+        raise CorruptFileError(
+            f"{str(path)!r} is truncated, altered or of another run: its digest does not match"
+        )
     return saved  # type: ignore[no-any-return]
 
 
@@ -343,13 +404,18 @@ def write_tensors(path: str | Path, tensors: Mapping[str, torch.Tensor]) -> str:
     """
     # copies, since safetensors refuses tensors that share memory
     data = dump_safetensors(
-        {name: tensor.detach().cpu().clone(memory_format=torch.contiguous_format) for name, tensor in tensors.items()}
+        {
+            name: tensor.detach().cpu().clone(memory_format=torch.contiguous_format)
+            for name, tensor in tensors.items()
+        }
     )
     write_bytes(path, data)
     return hashlib.sha256(data).hexdigest()
 
 
-def read_tensors(path: str | Path, sha256: str | None = None, most: int = LARGEST_TENSORS) -> dict[str, torch.Tensor]:
+def read_tensors(
+    path: str | Path, sha256: str | None = None, most: int = LARGEST_TENSORS
+) -> dict[str, torch.Tensor]:
     """Read a safetensors file, onto the CPU.
 
     Args:
@@ -358,29 +424,36 @@ def read_tensors(path: str | Path, sha256: str | None = None, most: int = LARGES
         most: its largest size in bytes.
 
     Raises:
-        CorruptFileError: it is missing, no ordinary file, too large, not safetensors, or has another digest.
+        CorruptFileError: it is missing, no ordinary file, too large, not safetensors, or has
+            another digest.
         OSError: it cannot be read.
     """
     data = read_regular(path, most)
     digest = hashlib.sha256(data).hexdigest()
     if sha256 is not None and digest != sha256:
         raise CorruptFileError(
-            f"{str(path)!r} is truncated or was altered: its SHA-256 is {digest[:12]}…, not {sha256[:12]}…"
+            f"{str(path)!r} is truncated or was altered: its SHA-256 is {digest[:12]}…, "
+            f"not {sha256[:12]}…"
         )
     try:
         return load_safetensors(data)
     except (SafetensorError, ValueError, KeyError) as error:
-        raise CorruptFileError(f"{str(path)!r} is not a safetensors file: {one_line(error)}") from error
+        raise CorruptFileError(
+            f"{str(path)!r} is not a safetensors file: {one_line(error)}"
+        ) from error
 
 
-def write_with_tensors(path: Path, values: Mapping[str, Any], tensors: Mapping[str, torch.Tensor], file: str) -> None:
-    """Write a JSON object and a file of tensors that it names; each is whole or absent, and they always fit together.
+def write_with_tensors(
+    path: Path, values: Mapping[str, Any], tensors: Mapping[str, torch.Tensor], file: str
+) -> None:
+    """Write a JSON object and a file of tensors that it names; whatever happens, they fit together.
 
     Args:
         path: of the JSON file, which is written last.
         values: it gets "tensors" (the name) and "sha256" as well.
         tensors: go beside it.
-        file: their file, ``<stem>-<number>.safetensors``; those of other numbers are removed when all is written.
+        file: their file, ``<stem>-<number>.safetensors``; those of other numbers are removed when
+            all is written.
     """
     digest = write_tensors(path.parent / file, tensors)
     write_json(path, {**values, "tensors": file, "sha256": digest})
@@ -388,7 +461,7 @@ def write_with_tensors(path: Path, values: Mapping[str, Any], tensors: Mapping[s
 
 
 def remove_numbered(folder: Path, stem: str, *, but: str = "") -> None:
-    """Remove the files of tensors ``<stem>-<number>.safetensors`` that no JSON file names any more."""
+    """Remove the files ``<stem>-<number>.safetensors`` that no JSON file names any more."""
     for old in folder.glob(f"{stem}-*.safetensors"):
         if old.name != but:
             with contextlib.suppress(OSError):  # untidy, but no reason to lose a run
@@ -396,6 +469,6 @@ def remove_numbered(folder: Path, stem: str, *, but: str = "") -> None:
 
 
 def sha256(value: Any) -> str:
-    """SHA-256, in hexadecimal, of the canonical JSON of `value`: the identity of a configuration."""
+    """SHA-256, in hex, of the canonical JSON of `value`: the identity of a configuration."""
     canonical = json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(canonical.encode()).hexdigest()

@@ -1,8 +1,9 @@
 """Bootstrap intervals over seeds: the one place where anything is resampled.
 
-Every interval is a percentile interval of 95 % unless a level is given. What is resampled are models, that is seeds: a
-mean over them (by SciPy), a correlation of two measures of the same models, a mean over pairs of models. Where several
-rows belong to one seed, its rows are resampled together.
+Every interval is a percentile interval of 95 % unless a level is given. What is resampled are
+models, that is seeds: a mean over them (by SciPy), a correlation of two measures of the same
+models, a mean over pairs of models. Where several rows belong to one seed, its rows are resampled
+together.
 """
 
 from __future__ import annotations
@@ -63,7 +64,11 @@ Values = Float[np.ndarray, " n"]
 
 
 def mean(
-    values: Sequence[float] | np.ndarray, n_bootstrap: int, source: Source = 0, *, level: float = _LEVEL
+    values: Sequence[float] | np.ndarray,
+    n_bootstrap: int,
+    source: Source = 0,
+    *,
+    level: float = _LEVEL,
 ) -> Estimate:
     """Mean over seeds; no interval for fewer than two, and nothing at all for none.
 
@@ -77,7 +82,9 @@ def mean(
     if len(sample) < 2:
         value = float(sample[0]) if len(sample) else float("nan")
         return Estimate(value=value, low=float("nan"), high=float("nan"), n=len(sample))
-    from scipy import stats  # takes half a second, and what is imported with this module seldom needs it
+    from scipy import (
+        stats,
+    )  # takes half a second, and what is imported with this module seldom needs it
 
     found = stats.bootstrap(
         (sample,),
@@ -88,11 +95,16 @@ def mean(
         random_state=np.random.default_rng(source),
         batch=max(1, _DRAWN // len(sample)),
     ).confidence_interval
-    return Estimate(value=float(sample.mean()), low=float(found.low), high=float(found.high), n=len(sample))
+    return Estimate(
+        value=float(sample.mean()), low=float(found.low), high=float(found.high), n=len(sample)
+    )
 
 
 def difference(
-    after: Sequence[float] | np.ndarray, before: Sequence[float] | np.ndarray, n_bootstrap: int, source: Source = 0
+    after: Sequence[float] | np.ndarray,
+    before: Sequence[float] | np.ndarray,
+    n_bootstrap: int,
+    source: Source = 0,
 ) -> Estimate:
     """Difference of means; of the same seeds, so that they are resampled in pairs."""
     pairs = np.asarray(after, dtype=float) - np.asarray(before, dtype=float)
@@ -111,7 +123,11 @@ def spearman(x: np.ndarray, y: np.ndarray) -> np.ndarray:
 
 
 def correlation(
-    x: np.ndarray, y: np.ndarray, n_bootstrap: int, source: Source = 0, clusters: np.ndarray | None = None
+    x: np.ndarray,
+    y: np.ndarray,
+    n_bootstrap: int,
+    source: Source = 0,
+    clusters: np.ndarray | None = None,
 ) -> Estimate:
     """Spearman's rank correlation; resampled are models, or whole clusters of models.
 
@@ -124,7 +140,9 @@ def correlation(
     kinds = [np.flatnonzero(clusters == name) for name in np.unique(clusters)]
     drawn = []
     for _ in range(n_bootstrap):
-        rows = np.concatenate([kinds[index] for index in generator.integers(len(kinds), size=len(kinds))])
+        rows = np.concatenate(
+            [kinds[index] for index in generator.integers(len(kinds), size=len(kinds))]
+        )
         drawn.append(float(spearman(x[rows], y[rows])))
     return estimate(float(spearman(x, y)), np.array(drawn), len(kinds))
 
@@ -139,14 +157,16 @@ def within_runs_correlation(
 def regression(
     x: np.ndarray, y: np.ndarray, at: np.ndarray, n_bootstrap: int, source: Source = 0
 ) -> tuple[Values, Values, Values]:
-    """The least-squares line at some places, and the bootstrap interval of its height there: (line, low, high)."""
+    """The least-squares line at some places, with bootstrap intervals: (line, low, high)."""
     generator = np.random.default_rng(source)
     heights = []
     for _ in range(n_bootstrap):
         rows = generator.integers(len(x), size=len(x))
         if np.ptp(x[rows]) > 0:  # else there is no line
             heights.append(_line(x[rows], y[rows], at))
-    low, high = np.quantile(heights, _tails(_LEVEL), axis=0) if heights else (np.full(len(at), np.nan),) * 2
+    low, high = (
+        np.quantile(heights, _tails(_LEVEL), axis=0) if heights else (np.full(len(at), np.nan),) * 2
+    )
     return _line(x, y, at), low, high
 
 
@@ -158,7 +178,7 @@ def _line(x: np.ndarray, y: np.ndarray, at: np.ndarray) -> Values:
 
 
 def estimate(value: float, drawn: np.ndarray, n: int, *, level: float = _LEVEL) -> Estimate:
-    """A number with the percentile interval of its resamples, those that are not finite left out."""
+    """A number and the percentile interval of its resamples, non-finite ones left out."""
     known = drawn[np.isfinite(drawn)]
     low, high = np.quantile(known, _tails(level)) if len(known) else (np.nan, np.nan)
     return Estimate(value=value, low=float(low), high=float(high), n=n)
@@ -168,23 +188,32 @@ def _tails(level: float) -> tuple[float, float]:
     return (1 - level) / 2, (1 + level) / 2
 
 
-# --- pairs of models --------------------------------------------------------------------------------------------------
+# --- pairs of models ------------------------------------------------------------------------------
 
 
-def distances(a: Float[np.ndarray, "a *rest"], b: Float[np.ndarray, "b *rest"]) -> Float[np.ndarray, "a b"]:
+def distances(
+    a: Float[np.ndarray, "a *rest"], b: Float[np.ndarray, "b *rest"]
+) -> Float[np.ndarray, "a b"]:
     """Squared Frobenius norm of the difference of each pattern of one kind and each of another."""
     found: np.ndarray = reduce((a[:, None] - b[None]) ** 2, "a b ... -> a b", "sum")
     return found
 
 
 def drawn_pair_mean(
-    matrix: Float[np.ndarray, "a b"], rows: Int[np.ndarray, " x"], columns: Int[np.ndarray, " y"], same: bool
+    matrix: Float[np.ndarray, "a b"],
+    rows: Int[np.ndarray, " x"],
+    columns: Int[np.ndarray, " y"],
+    same: bool,
 ) -> float:
     """Mean of a matrix of distances over drawn rows and columns.
 
-    If rows and columns are the same models, a model and itself are no pair, however often it was drawn.
+    If rows and columns are the same models, a model and itself are no pair, however often it was
+    drawn.
     """
-    counts = (np.bincount(drawn, minlength=size) for drawn, size in zip((rows, columns), matrix.shape, strict=True))
+    counts = (
+        np.bincount(drawn, minlength=size)
+        for drawn, size in zip((rows, columns), matrix.shape, strict=True)
+    )
     weight = np.outer(*counts).astype(float)
     if same:
         np.fill_diagonal(weight, 0)
@@ -193,18 +222,28 @@ def drawn_pair_mean(
 
 
 def mean_over_pairs(
-    distance: Float[np.ndarray, "model model *rest"], n_bootstrap: int, source: Source = 0, *, level: float = _LEVEL
+    distance: Float[np.ndarray, "model model *rest"],
+    n_bootstrap: int,
+    source: Source = 0,
+    *,
+    level: float = _LEVEL,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Mean over pairs of different models, and its interval over resampled models (last axis: low, high).
+    """Mean over pairs of different models; interval over resampled models (last axis: low, high).
 
-    A model that was drawn twice makes no pair with itself; a resample of one model alone has no pairs. With two models
-    every resample has the same pair, and the interval is NaN.
+    A model that was drawn twice makes no pair with itself; a resample of one model alone has no
+    pairs. With two models every resample has the same pair, and the interval is NaN.
     """
     n = len(distance)
-    counts = np.random.default_rng(source).multinomial(n, np.full(n, 1 / n), size=n_bootstrap).astype(float)
+    counts = (
+        np.random.default_rng(source)
+        .multinomial(n, np.full(n, 1 / n), size=n_bootstrap)
+        .astype(float)
+    )
     counts = counts[(counts > 0).sum(1) > 1]
     weights = np.einsum("sa,sb->sab", counts, counts) * (1 - np.eye(n))
     weights /= weights.sum((1, 2), keepdims=True)
     resampled = np.einsum("sab,ab...->s...", weights, distance)
     interval = rearrange(np.quantile(resampled, _tails(level), axis=0), "end ... -> ... end")
-    return distance.sum((0, 1)) / (n * (n - 1)), interval if n > 2 else np.full_like(interval, np.nan)
+    return distance.sum((0, 1)) / (n * (n - 1)), interval if n > 2 else np.full_like(
+        interval, np.nan
+    )

@@ -1,7 +1,7 @@
-"""The three kinds of plot that pages and the methods ``.figure()`` draw: dots by row, scatter, curves.
+"""The three kinds of plot that pages and ``.figure()`` methods draw: dots, scatter, curves.
 
-A plot is what plotly.js takes. Colours are names of CSS variables of the page (``"@ink"``), so that one plot serves
-light, dark and print; `as_figure` puts the light ones in for notebooks.
+A plot is what plotly.js takes. Colours are names of CSS variables of the page (``"@ink"``), so that
+one plot serves light, dark and print; `as_figure` puts the light ones in for notebooks.
 """
 
 from __future__ import annotations
@@ -35,13 +35,22 @@ __all__ = [
     "series_by",
 ]
 
-COLORS = tuple(f"@c{index}" for index in range(6))  #: of the style sheet; told apart by the colour-blind
+COLORS = tuple(
+    f"@c{index}" for index in range(6)
+)  #: of the style sheet; told apart by the colour-blind
 SYMBOLS = ("circle", "square", "diamond", "triangle-up", "cross", "star")
 
 #: The style sheet's colours on a light page, for figures outside of pages.
 LIGHT = {
     **{"@ink": "#16202a", "@muted": "#5a6672", "@grid": "#e6eaee"},
-    **{"@c0": "#0072b2", "@c1": "#d55e00", "@c2": "#007d5b", "@c3": "#a8558a", "@c4": "#b07800", "@c5": "#3a8fc4"},
+    **{
+        "@c0": "#0072b2",
+        "@c1": "#d55e00",
+        "@c2": "#007d5b",
+        "@c3": "#a8558a",
+        "@c4": "#b07800",
+        "@c5": "#3a8fc4",
+    },
 }
 
 _ROW = 58  # height of a row, pixels
@@ -131,17 +140,27 @@ class Series:
             "showlegend": self.legend,
         }
         shown = ["%{customdata}"] * bool(self.said) + [self.hover] * bool(self.hover)
-        made |= {"hovertemplate": "<br>".join(shown) + "<extra></extra>"} if shown else {"hoverinfo": "skip"}
+        made |= (
+            {"hovertemplate": "<br>".join(shown) + "<extra></extra>"}
+            if shown
+            else {"hoverinfo": "skip"}
+        )
         if self.said:
             made["customdata"] = list(self.said)
         if self.line is not None:
             made["line"] = {"width": 1.3, "color": self.color, **self.line}
         if self.size:
-            solid = {"opacity": 0.85, "line": {"width": 1.5, "color": self.color}} if self.line is None else {}
+            solid = (
+                {"opacity": 0.85, "line": {"width": 1.5, "color": self.color}}
+                if self.line is None
+                else {}
+            )
             style = {"color": self.color, "symbol": self.symbol, "size": self.size}
             made["marker"] = {**style, **solid, **self.marker}
         if self.low is not None:
-            middle, low, high = (np.asarray(values, dtype=float) for values in (self.x, self.low, self.high))
+            middle, low, high = (
+                np.asarray(values, dtype=float) for values in (self.x, self.low, self.high)
+            )
             ends = {"array": numbers(high - middle), "arrayminus": numbers(middle - low)}
             bars = {"thickness": self.thickness, "width": self.caps, "color": self.color}
             made["error_x"] = {"type": "data", "symmetric": False, **ends, **bars}
@@ -160,7 +179,8 @@ def series_by(
     """Marks in the colour and symbol of their kind.
 
     Args:
-        parts: names of the kinds, and their rows; kinds without rows are left out, but keep their colour.
+        parts: names of the kinds, and their rows; kinds without rows are left out, but keep their
+            colour.
         x: column of the tables.
         y: likewise.
         said: what each row is, in plotly's markup.
@@ -183,7 +203,7 @@ def series_by(
     ]
 
 
-# --- the three kinds --------------------------------------------------------------------------------------------------
+# --- the three kinds ------------------------------------------------------------------------------
 
 
 def dots_by_row(
@@ -222,7 +242,13 @@ def dots_by_row(
             "showgrid": False,
         },
         # above the names of the lines
-        "legend": {"orientation": "h", "x": 0, "xanchor": "left", "y": 1 + 20 / height, "yanchor": "bottom"},
+        "legend": {
+            "orientation": "h",
+            "x": 0,
+            "xanchor": "left",
+            "y": 1 + 20 / height,
+            "yanchor": "bottom",
+        },
         **_lines(marked, vertical=True),
     }
     return Plot(alt=alt, traces=[each.trace() for each in series], layout=layout)
@@ -303,7 +329,9 @@ def curves(
     if marked:
         layout |= _lines(marked, vertical=False)
     if stages:
-        layout["shapes"] = layout.get("shapes", []) + [_rule("x", at, dash="dot", width=1.0) for at in stages]
+        layout["shapes"] = layout.get("shapes", []) + [
+            _rule("x", at, dash="dot", width=1.0) for at in stages
+        ]
     return Plot(alt=alt, traces=[each.trace() for each in series], layout=layout)
 
 
@@ -323,17 +351,31 @@ def _lines(marked: Sequence[Line], *, vertical: bool) -> dict[str, Any]:
         }
         for line in marked
     ]
-    return {"shapes": [_rule(along, line.at, dash="dash", width=1.5) for line in marked], "annotations": names}
+    return {
+        "shapes": [_rule(along, line.at, dash="dash", width=1.5) for line in marked],
+        "annotations": names,
+    }
 
 
 def _rule(along: str, at: float, *, dash: str, width: float) -> dict[str, Any]:
     """A line across the whole plot."""
     across = "y" if along == "x" else "x"
-    ends = {f"{along}0": at, f"{along}1": at, f"{across}ref": "paper", f"{across}0": 0, f"{across}1": 1}
-    return {"type": "line", "layer": "below", "line": {"dash": dash, "width": width, "color": "@muted"}, **ends}
+    ends = {
+        f"{along}0": at,
+        f"{along}1": at,
+        f"{across}ref": "paper",
+        f"{across}0": 0,
+        f"{across}1": 1,
+    }
+    return {
+        "type": "line",
+        "layer": "below",
+        "line": {"dash": dash, "width": width, "color": "@muted"},
+        **ends,
+    }
 
 
-# --- what they are made of --------------------------------------------------------------------------------------------
+# --- what they are made of ------------------------------------------------------------------------
 
 
 def for_plotly(text: object) -> str:
@@ -343,7 +385,9 @@ def for_plotly(text: object) -> str:
 
 def numbers(values: Any) -> list[float | None]:
     """Numbers as JSON has them: what is not finite becomes null."""
-    return [float(value) if math.isfinite(value) else None for value in np.asarray(values, dtype=float)]
+    return [
+        float(value) if math.isfinite(value) else None for value in np.asarray(values, dtype=float)
+    ]
 
 
 def jitter(seeds: pd.Series[Any]) -> np.ndarray:
@@ -353,7 +397,7 @@ def jitter(seeds: pd.Series[Any]) -> np.ndarray:
     return np.array([step * known.index(seed) - 0.08 for seed in seeds])
 
 
-# --- outside of pages -------------------------------------------------------------------------------------------------
+# --- outside of pages -----------------------------------------------------------------------------
 
 
 def as_figure(plots: Sequence[Plot], title: str) -> go.Figure:

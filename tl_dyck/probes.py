@@ -1,7 +1,8 @@
 """Probes read a trained model and say how much it looks like a stack.
 
-Ours are imported by name, ``from tl_dyck.probes import balance_violation``; they live in `tl_dyck_hooks.probes`, the
-home of what works by hooks. Other people's are found by the registry, where ours are announced as theirs are.
+Ours are imported by name, ``from tl_dyck.probes import balance_violation``; they live in
+`tl_dyck_hooks.probes`, the home of what works by hooks. Other people's are found by the registry,
+where ours are announced as theirs are.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ def load_probe(name: str) -> Probe:
 
 
 def __getattr__(name: str) -> Any:
-    """Load our own probes when they are asked for: they bring torch, which a list of names does without."""
+    """Load our own probes when asked for: they bring torch, which a list of names does not need."""
     if name in ("attention_variation", "balance_violation", "stack_likeness"):
         import tl_dyck_hooks.probes
 

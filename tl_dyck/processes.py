@@ -1,4 +1,4 @@
-"""Processes beside each other: a lock on a folder, and workers that end with the process that started them."""
+"""Processes beside each other: a lock on a folder, and workers that end with their starter."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class FolderBusyError(DyckError, OSError):
 
 
 class FolderLock:
-    """A lock that one process at a time has; the kernel takes it back when the process ends, however it ends.
+    """A lock that one process at a time has; the kernel takes it back however the process ends.
 
     Where the operating system has no such locks (Windows), everybody gets it.
 
@@ -46,14 +46,20 @@ class FolderLock:
             descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                with contextlib.suppress(FileNotFoundError):  # who had it has removed the file between the two steps
+                with contextlib.suppress(
+                    FileNotFoundError
+                ):  # who had it has removed the file between the two steps
                     if os.path.samestat(os.fstat(descriptor), os.stat(self._path)):
                         self._descriptor = descriptor
             except OSError as error:
                 name = repr(str(folder))
                 if error.errno in (errno.EACCES, errno.EAGAIN):
-                    raise FolderBusyError(error.errno, f"another process is at work in {name}") from error
-                raise OSError(error.errno, f"cannot lock {name} ({error.strerror}); choose another folder") from error
+                    raise FolderBusyError(
+                        error.errno, f"another process is at work in {name}"
+                    ) from error
+                raise OSError(
+                    error.errno, f"cannot lock {name} ({error.strerror}); choose another folder"
+                ) from error
             finally:
                 if self._descriptor < 0:
                     os.close(descriptor)
@@ -73,7 +79,8 @@ class FolderLock:
 class Watched:
     """A function for worker processes; a worker that has been given it ends when its parent does.
 
-    Whoever is killed without warning cannot stop its workers, and they would go on beside those of the next attempt.
+    Whoever is killed without warning cannot stop its workers, and they would go on beside those of
+    the next attempt.
 
     Attributes:
         function: what the worker is to do.
@@ -102,4 +109,6 @@ _watched: set[int] = set()
 def _end_with(parent: int) -> None:
     while os.getppid() == parent:
         time.sleep(_SECONDS)
-    os._exit(1)  # files are written whole or not at all, so nothing is lost that a checkpoint does not have
+    os._exit(
+        1
+    )  # files are written whole or not at all, so nothing is lost that a checkpoint does not have

@@ -8,8 +8,8 @@ A name is registered in one of two ways:
       [project.entry-points."tl_dyck.models"]
       my-model = "my_package.models:my_model"
 
-The entry point names the very object that the decorator would receive. A name means one thing: two different
-objects under the same name are an error, whoever came first.
+The entry point names the very object that the decorator would receive. A name means one thing: two
+different objects under the same name are an error, whoever came first.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ __all__ = ["Registry", "RegistryError", "UnknownNameError"]
 T = TypeVar("T")
 Item = TypeVar("Item")
 
-#: One of the standard library, or of the backport `importlib_metadata`, which takes its place once it is imported.
+#: One of the standard library, or of the backport `importlib_metadata`, which takes its place once
+#: it is imported.
 _EntryPoint = Any
 
 
@@ -52,7 +53,9 @@ def unknown_name(kind: str, name: object, known: Iterable[str]) -> UnknownNameEr
     names = sorted(known)
     near = difflib.get_close_matches(str(name), names, n=1, cutoff=0.5)
     hint = f" Did you mean {near[0]!r}?" if near else ""
-    return UnknownNameError(f"unknown {kind} {name!r}.{hint} Known: {', '.join(names) or '(none)'}.")
+    return UnknownNameError(
+        f"unknown {kind} {name!r}.{hint} Known: {', '.join(names) or '(none)'}."
+    )
 
 
 @final
@@ -80,7 +83,9 @@ class Registry(Generic[T]):
     def __contains__(self, name: object) -> bool:
         return name in self.names()
 
-    def register(self, name: str, summary: str = "", *, replace: bool = False) -> Callable[[Item], Item]:
+    def register(
+        self, name: str, summary: str = "", *, replace: bool = False
+    ) -> Callable[[Item], Item]:
         """Register the decorated object under `name`.
 
         Args:
@@ -92,10 +97,13 @@ class Registry(Generic[T]):
             A decorator that returns what it is given.
 
         Raises:
-            RegistryError: the name is empty or taken by another object, or the object is of the wrong type.
+            RegistryError: the name is empty or taken by another object, or the object is of the
+                wrong type.
         """
         if not name or name != name.strip():
-            raise RegistryError(f"{name!r} cannot name a {self.kind}: it is empty or has outer white space.")
+            raise RegistryError(
+                f"{name!r} cannot name a {self.kind}: it is empty or has outer white space."
+            )
 
         def decorate(item: Item) -> Item:
             self._add(name, item, summary, replace)
@@ -108,8 +116,8 @@ class Registry(Generic[T]):
 
         Raises:
             UnknownNameError: no such name.
-            RegistryError: its entry point cannot be loaded (the cause is chained), or two different objects
-                claim the name.
+            RegistryError: its entry point cannot be loaded (the cause is chained), or two different
+                objects claim the name.
         """
         if name not in self._settled:
             point = self._entry_point(name)
@@ -121,7 +129,7 @@ class Registry(Generic[T]):
         return self._items[name]
 
     def names(self) -> list[str]:
-        """Every known name, registered in code or announced by entry point (which is not loaded)."""
+        """Every known name, registered in code or announced by entry point (left unloaded)."""
         return sorted({*self._items, *metadata.entry_points(group=self.group).names})
 
     def summary(self, name: str) -> str:
@@ -135,7 +143,10 @@ class Registry(Generic[T]):
         return self._summaries[name]
 
     def summaries(self) -> dict[str, str]:
-        """One line on every known name. Where one cannot be loaded the line says why: others stay usable."""
+        """One line on every known name.
+
+        Where one cannot be loaded the line says why: others stay usable.
+        """
         lines = {}
         for name in self.names():
             try:
@@ -153,14 +164,16 @@ class Registry(Generic[T]):
     def _add(self, name: str, item: Any, summary: str, replace: bool) -> None:
         if self.item_type is not None and not isinstance(item, self.item_type):
             raise RegistryError(
-                f"{self.kind} {name!r} must be of type {self.item_type.__name__}, not {_describe(item)}."
+                f"{self.kind} {name!r} must be of type {self.item_type.__name__}, "
+                f"not {_describe(item)}."
             )
         if replace:
             self._settled.add(name)
         elif name in self._items and self._items[name] is not item:
             raise RegistryError(
-                f"{self.kind} {name!r} is already registered as {_describe(self._items[name])}, so it cannot "
-                f"also be {_describe(item)}. Choose another name, or pass replace=True to take it over."
+                f"{self.kind} {name!r} is already registered as {_describe(self._items[name])}, so "
+                f"it cannot also be {_describe(item)}. Choose another name, "
+                "or pass replace=True to take it over."
             )
         first_time = self._items.get(name) is not item
         self._items[name] = item
@@ -168,11 +181,15 @@ class Registry(Generic[T]):
             self._summaries[name] = summary or _first_line(item)
 
     def _entry_point(self, name: str) -> _EntryPoint | None:
-        """The entry point of that name, None if there is none; an error if two packages disagree about it."""
-        points = {point.value: point for point in metadata.entry_points(group=self.group, name=name)}
+        """The entry point of that name, else None; an error if two packages disagree about it."""
+        points = {
+            point.value: point for point in metadata.entry_points(group=self.group, name=name)
+        }
         if len(points) > 1:
             claims = " and ".join(_origin(point) for point in points.values())
-            raise RegistryError(f"{self.kind} {name!r} is announced by {claims}. Uninstall one of them.")
+            raise RegistryError(
+                f"{self.kind} {name!r} is announced by {claims}. Uninstall one of them."
+            )
         return next(iter(points.values()), None)
 
     def _load(self, point: _EntryPoint) -> Any:
@@ -180,8 +197,8 @@ class Registry(Generic[T]):
             return point.load()
         except Exception as error:
             raise RegistryError(
-                f"{self.kind} {point.name!r} is announced by {_origin(point)} but cannot be loaded: "
-                f"{type(error).__name__}: {error}"
+                f"{self.kind} {point.name!r} is announced by {_origin(point)} but cannot be "
+                f"loaded: {type(error).__name__}: {error}"
             ) from error
 
 
@@ -197,7 +214,7 @@ def _describe(item: object) -> str:
 
 
 def _first_line(item: object) -> str:
-    """First line of a function's or class's docstring; an instance's says nothing about the instance."""
+    """First line of a function's or class's docstring; an instance's says nothing of it."""
     if not hasattr(item, "__qualname__"):
         return ""
     return ((item.__doc__ or "").strip().splitlines() or [""])[0]

@@ -1,7 +1,7 @@
-r"""What is printed: nothing that others wrote (names, alphabets, paths, messages) is obeyed by the terminal.
+r"""What is printed: the terminal obeys nothing that others wrote (names, paths, messages).
 
-Rich's markup is off, so ``[/]`` and ``loss[train]`` are text; and characters that a terminal would act on are shown as
-escapes, ``\x1b`` and the like, wherever they come from.
+Rich's markup is off, so ``[/]`` and ``loss[train]`` are text; and characters that a terminal would
+act on are shown as escapes, ``\x1b`` and the like, wherever they come from.
 """
 
 from __future__ import annotations
@@ -16,17 +16,20 @@ from rich.segment import Segment
 
 __all__ = ["console", "progress_bar", "visible"]
 
-# control characters but the line feed; marks that change the direction of text; line separators; halves of surrogates
-_UNSAFE = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
+# control characters but the line feed; marks that change the direction of text; line separators;
+# halves of surrogates
+_UNSAFE = re.compile(
+    "[\x00-\x09\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]"
+)
 
 
 def visible(text: object) -> str:
-    """Text in which every character that a terminal would act on is an escape; only line feeds stay."""
+    """Text in which all that a terminal would act on is an escape; only line feeds stay."""
     return _UNSAFE.sub(lambda found: found[0].encode("unicode_escape").decode(), str(text))
 
 
 class _SafeConsole(Console):
-    """A console that writes `visible` text only, apart from what rich itself says to the terminal."""
+    """A console that writes `visible` text only, apart from rich's own control sequences."""
 
     def render(self, renderable: Any, options: Any = None) -> Iterable[Segment]:
         for segment in super().render(renderable, options):
@@ -37,12 +40,17 @@ class _SafeConsole(Console):
 
 
 def console(*, stderr: bool = False) -> Console:
-    """Standard output (or error) as it is now; numbers are not coloured, and nothing in a text is markup."""
+    """Standard output (or error) as it is now; no coloured numbers, and no markup in texts."""
     return _SafeConsole(highlight=False, markup=False, emoji=False, stderr=stderr)
 
 
 def progress_bar(enabled: bool) -> Progress:
     """A progress bar with a note (the field "note" of its task), which fits a narrow terminal."""
     bar = BarColumn(bar_width=None)  # gives way
-    columns = (TextColumn("{task.description}"), bar, MofNCompleteColumn(), TextColumn("{task.fields[note]}"))
+    columns = (
+        TextColumn("{task.description}"),
+        bar,
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[note]}"),
+    )
     return Progress(*columns, disable=not enabled)

@@ -1,4 +1,4 @@
-"""Named tasks: a language, a distribution, training and test lengths, and the metric of Wen et al. 2023."""
+"""Named tasks: a language, a distribution, train and test lengths, Wen et al. 2023's metric."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["ClosingAccuracy", "DyckTask", "LanguageModel", "list_tasks", "load_t
 
 @runtime_checkable
 class LanguageModel(Protocol):
-    """Anything that maps token ids ``[batch, pos]`` (BOS first) to logits ``[batch, pos, d_vocab]``."""
+    """Anything that maps ids ``[batch, pos]`` (BOS first) to logits ``[batch, pos, d_vocab]``."""
 
     def __call__(self, tokens: Tensor, /) -> Any:
         """Map tokens to logits."""
@@ -31,7 +31,8 @@ class ClosingAccuracy:
     """Accuracy on the last bracket of prefixes that end with a closing one, given the rest.
 
     Attributes:
-        any_token: share of prefixes for which the right bracket has the largest logit of all tokens.
+        any_token: share of prefixes for which the right bracket has the largest logit of all
+            tokens.
         closing_only: share for which it has the largest logit of all closing brackets.
         n: number of prefixes.
     """
@@ -52,7 +53,8 @@ class DyckTask:
         max_depth: largest depth D.
         q: probability of an opening bracket where both are possible.
         mode: "complete" (balanced strings) or "prefix".
-        train_lengths: lengths, in brackets, of the training strings; a string's length is drawn uniformly from these.
+        train_lengths: lengths, in brackets, of the training strings; a string's length is drawn
+            uniformly from these.
         long_lengths: shortest and longest length of the strings that test length generalisation.
         brackets: the 2k bracket strings, or None for the default ones.
 
@@ -75,21 +77,31 @@ class DyckTask:
     def __post_init__(self) -> None:
         check_mode(self.mode)
         for name in ("train_lengths", "long_lengths", "brackets"):
-            if getattr(self, name) is not None:  # a list, if it comes from JSON; a tuple can be hashed
+            if (
+                getattr(self, name) is not None
+            ):  # a list, if it comes from JSON; a tuple can be hashed
                 object.__setattr__(self, name, tuple(getattr(self, name)))
         for length in (*self.train_lengths, *self.long_lengths):
             check_integer("a length", length, least=1)
         if not self.train_lengths:
             raise ValueError("train_lengths is empty; give at least one length")
         if self.mode == "complete" and any(length % 2 for length in self.train_lengths):
-            raise ValueError(f"complete strings have even lengths, but train_lengths is {self.train_lengths}")
+            raise ValueError(
+                f"complete strings have even lengths, but train_lengths is {self.train_lengths}"
+            )
         if len(self.long_lengths) != 2 or self.long_lengths[0] > self.long_lengths[1]:
-            raise ValueError(f"long_lengths must be a shortest and a longest length, not {self.long_lengths}")
-        object.__setattr__(self, "language", DyckLanguage(self.n_types, self.max_depth, self.brackets))
+            raise ValueError(
+                f"long_lengths must be a shortest and a longest length, not {self.long_lengths}"
+            )
+        object.__setattr__(
+            self, "language", DyckLanguage(self.n_types, self.max_depth, self.brackets)
+        )
         object.__setattr__(self, "distribution", DyckDistribution(self.language, self.q))
         for name, lengths in (("train_lengths", self.train_lengths), ("long_lengths", self._long)):
             if not self._closing(lengths):
-                raise ValueError(f"no prefix of {self.language} with one of {name} ends with a closing bracket")
+                raise ValueError(
+                    f"no prefix of {self.language} with one of {name} ends with a closing bracket"
+                )
 
     @property
     def max_length(self) -> int:
@@ -98,18 +110,21 @@ class DyckTask:
 
     @property
     def entropy_floor(self) -> float:
-        """The least cross-entropy on the training distribution, nats per token, that any model can reach."""
+        """The least cross-entropy, nats per token, that any model can reach on training strings."""
         return self.distribution.entropy_floor(self.train_lengths, self.mode)
 
     def to_dict(self) -> dict[str, Any]:
-        """The fields that define the task, as JSON values; ``DyckTask(**values)`` is the inverse."""
+        """The fields that define the task, as JSON values, for ``DyckTask(**values)``."""
         values = asdict(self)
         for name in ("language", "distribution"):
             values.pop(name)
-        return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
+        return {
+            name: list(value) if isinstance(value, tuple) else value
+            for name, value in values.items()
+        }
 
     def sample(self, n: int, *, generator: torch.Generator) -> Int[Tensor, "n pos"]:
-        """Draw training strings: BOS, then brackets; strings shorter than the longest are filled up with BOS.
+        """Draw training strings: BOS, then brackets; shorter ones are filled up with BOS.
 
         Args:
             n: number of strings.
@@ -122,18 +137,21 @@ class DyckTask:
     ) -> tuple[Int[Tensor, "n pos"], Int[Tensor, " n"]]:
         """Draw prefixes that end with a closing bracket.
 
-        In distribution: a training string, cut after one of its closing brackets chosen uniformly; in mode "prefix",
-        where a string may have none, a prefix of a training length conditioned on ending with one. Long, in
-        either mode: a prefix whose length is uniform in `long_lengths`, from D(q,k,D) conditioned on its last bracket
-        being a closing one, as Section 4.2 tests "valid prefixes with length randomly sampled". Lengths that no such
-        prefix has are left out.
+        In distribution: a training string, cut after one of its closing brackets chosen uniformly;
+        in mode "prefix", where a string may have none, a prefix of a training length conditioned on
+        ending with one. Long, in either mode: a prefix whose length is uniform in `long_lengths`,
+        from D(q,k,D) conditioned on its last bracket being a closing one, as Section 4.2 tests
+        "valid prefixes with length randomly sampled". Lengths that no such prefix has are left out.
 
         Returns:
-            tokens (BOS first, BOS as filling at the end), and the position of the last bracket of each.
+            tokens (BOS first, BOS as filling at the end), and the position of the last bracket of
+            each.
         """
         if not long and self.mode == "complete":
             tokens = self.sample(n, generator=generator)
-            last = torch.multinomial(self.language.is_close(tokens).double(), 1, generator=generator)
+            last = torch.multinomial(
+                self.language.is_close(tokens).double(), 1, generator=generator
+            )
             here = torch.arange(tokens.shape[1])
             return torch.where(here <= last, tokens, self.language.bos_token), last[:, 0]
         lengths = self._closing(self._long if long else self.train_lengths)
@@ -150,7 +168,9 @@ class DyckTask:
         device: Any = None,
         chunk: int = 100,
     ) -> ClosingAccuracy:
-        """The metric of the paper's Section 4.1, in both readings, on `n` fresh prefixes (see `sample_closing`).
+        """The metric of the paper's Section 4.1, in both readings, on `n` fresh prefixes.
+
+        See `sample_closing`.
 
         Of equal logits the first counts as the largest.
 
@@ -171,7 +191,9 @@ class DyckTask:
             for rows, ends in zip(tokens.split(chunk), last.split(chunk), strict=True):
                 # the model must not see the bracket that it predicts, nor what comes after
                 here = torch.arange(int(ends.max()))
-                seen = torch.where(here < ends[:, None], rows[:, : len(here)], self.language.bos_token)
+                seen = torch.where(
+                    here < ends[:, None], rows[:, : len(here)], self.language.bos_token
+                )
                 logits = model(seen.to(device))
                 scores.append(logits[torch.arange(len(rows)), ends - 1].cpu())
         logits = torch.cat(scores)
@@ -190,9 +212,13 @@ class DyckTask:
 
     def _closing(self, lengths: Sequence[int]) -> list[int]:
         """The lengths that a prefix may have that ends with a closing bracket."""
-        return [length for length in lengths if length > 1 and (length % 2 == 0 or self.max_depth > 1)]
+        return [
+            length for length in lengths if length > 1 and (length % 2 == 0 or self.max_depth > 1)
+        ]
 
-    def _mixture(self, n: int, lengths: Sequence[int], mode: str, generator: torch.Generator) -> Int[Tensor, "n pos"]:
+    def _mixture(
+        self, n: int, lengths: Sequence[int], mode: str, generator: torch.Generator
+    ) -> Int[Tensor, "n pos"]:
         chosen = torch.tensor(lengths)[torch.randint(len(lengths), (n,), generator=generator)]
         tokens = torch.full((n, 1 + max(lengths)), self.language.bos_token)
         for length in chosen.unique().tolist():
@@ -202,15 +228,20 @@ class DyckTask:
                     len(rows), length, mode="prefix", generator=generator
                 )
             else:
-                strings = self.distribution.sample(len(rows), length, mode=mode, generator=generator)
+                strings = self.distribution.sample(
+                    len(rows), length, mode=mode, generator=generator
+                )
             tokens[rows, 1 : length + 1] = strings
         return tokens
 
 
 def complete_strings(language: DyckLanguage) -> DyckTask:
-    """A task of a language's complete strings: for a model that does not say what it was trained on."""
+    """Complete strings of a language: for a model that does not say what it was trained on."""
     return DyckTask(
-        name="complete strings", n_types=language.n_types, max_depth=language.max_depth, brackets=language.alphabet
+        name="complete strings",
+        n_types=language.n_types,
+        max_depth=language.max_depth,
+        brackets=language.alphabet,
     )
 
 
@@ -220,7 +251,7 @@ register_task = tasks.register
 
 
 def load_task(name: str) -> DyckTask:
-    """A registered task, for example ``load_task("dyck-2-4")``: two bracket types, depth at most four.
+    """A registered task, such as ``load_task("dyck-2-4")``: two bracket types, depth at most four.
 
     >>> load_task("dyck-3-8").language.alphabet
     ('[', ']', '(', ')', '{', '}')
@@ -242,8 +273,14 @@ for _k in (2, 3):
         tasks.register(_name, f"balanced strings of {_k} bracket types, depth at most {_depth}")(
             DyckTask(name=_name, n_types=_k, max_depth=_depth)
         )
-        tasks.register(f"{_name}-prefix", f"prefixes of such strings: {_k} types, depth at most {_depth}")(
+        tasks.register(
+            f"{_name}-prefix", f"prefixes of such strings: {_k} types, depth at most {_depth}"
+        )(
             DyckTask(
-                name=f"{_name}-prefix", n_types=_k, max_depth=_depth, mode="prefix", train_lengths=tuple(range(1, 28))
+                name=f"{_name}-prefix",
+                n_types=_k,
+                max_depth=_depth,
+                mode="prefix",
+                train_lengths=tuple(range(1, 28)),
             )
         )

@@ -1,1 +1,1 @@
-"""The built-in plugs of tl_dyck, registered by entry point exactly as a third party would register its own."""
+"""The built-in plugs of tl_dyck, registered by entry point exactly as a third party's would be."""

@@ -51,14 +51,30 @@ def randomise(model: Any, seed: int) -> Any:
     with torch.no_grad():
         for parameter in model.parameters():
             if parameter.requires_grad:
-                parameter.copy_(torch.randn(parameter.shape, generator=generator, dtype=torch.float64) * 0.4)
+                parameter.copy_(
+                    torch.randn(parameter.shape, generator=generator, dtype=torch.float64) * 0.4
+                )
     return model
 
 
 def plain_model(*, seed: int = 0, **options: Any) -> Any:
     """A HookedTransformer that is none of ours."""
-    values = {"n_layers": 2, "n_heads": 3, "d_model": 12, "d_head": 4, "d_vocab": 7, "n_ctx": 9, **options}
-    values = {"act_fn": "gelu_new", "normalization_type": "LN", "init_weights": False, "dtype": torch.float64, **values}
+    values = {
+        "n_layers": 2,
+        "n_heads": 3,
+        "d_model": 12,
+        "d_head": 4,
+        "d_vocab": 7,
+        "n_ctx": 9,
+        **options,
+    }
+    values = {
+        "act_fn": "gelu_new",
+        "normalization_type": "LN",
+        "init_weights": False,
+        "dtype": torch.float64,
+        **values,
+    }
     unknown = set(values) - {field.name for field in dataclasses.fields(HookedTransformerConfig)}
     if unknown:
         pytest.skip(f"this release of TransformerLens has no {', '.join(unknown)}")
@@ -67,7 +83,9 @@ def plain_model(*, seed: int = 0, **options: Any) -> Any:
         return randomise(HookedTransformer(HookedTransformerConfig(device="cpu", **values)), seed)
 
 
-def dyck_model(family: str = "gpt", *, seed: int = 0, task: str = "dyck-2-4", **options: Any) -> Any:
+def dyck_model(
+    family: str = "gpt", *, seed: int = 0, task: str = "dyck-2-4", **options: Any
+) -> Any:
     """One of ours."""
     values = {"dtype": torch.float64, "n_ctx": 40, "d_model": 24, "device": "cpu", **options}
     return randomise(build_model(get_config(family, task, **values)), seed)
@@ -91,8 +109,13 @@ def tokens_for() -> Callable[..., torch.Tensor]:
         generator = torch.Generator().manual_seed(seed)
         if hasattr(model, "language"):
             language = model.language
-            strings = [torch.randint(language.bos_token, (length - 1,), generator=generator) for _ in range(batch)]
-            return torch.stack([torch.cat([torch.tensor([language.bos_token]), text]) for text in strings])
+            strings = [
+                torch.randint(language.bos_token, (length - 1,), generator=generator)
+                for _ in range(batch)
+            ]
+            return torch.stack(
+                [torch.cat([torch.tensor([language.bos_token]), text]) for text in strings]
+            )
         return torch.randint(model.cfg.d_vocab, (batch, length), generator=generator)
 
     return make

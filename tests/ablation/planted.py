@@ -1,8 +1,8 @@
 """A model in which it is known what each head is for.
 
-It reads six tokens out of four kinds. From position 5 it should say what stood at position 0, from position 4 what
-stood at position 1; head 0 copies the one, head 2 the other. Heads 1 and 3 are of no use: head 1 writes where nothing
-reads, head 3 writes nothing.
+It reads six tokens out of four kinds. From position 5 it should say what stood at position 0, from
+position 4 what stood at position 1; head 0 copies the one, head 2 the other. Heads 1 and 3 are of
+no use: head 1 writes where nothing reads, head 3 writes nothing.
 """
 
 from __future__ import annotations
@@ -20,12 +20,16 @@ _WIDTH = KINDS + LENGTH + 1  # what a token is, where it is, and a coordinate th
 
 def planted(*, scale: float = 10.0) -> Any:
     model = plain_model(
-        n_layers=1, n_heads=4, d_model=_WIDTH, d_head=KINDS, d_vocab=KINDS, n_ctx=LENGTH, attn_only=True,
-        normalization_type=None, dtype=torch.float32, seed=1,
+        n_layers=1, n_heads=4, d_model=_WIDTH, d_head=KINDS, d_vocab=KINDS, n_ctx=LENGTH,
+        attn_only=True, normalization_type=None, dtype=torch.float32, seed=1,
     )  # fmt: skip
     attn = model.blocks[0].attn
     with torch.no_grad():
-        for parameter in (*model.embed.parameters(), *model.pos_embed.parameters(), *model.unembed.parameters()):
+        for parameter in (
+            *model.embed.parameters(),
+            *model.pos_embed.parameters(),
+            *model.unembed.parameters(),
+        ):
             parameter.zero_()
         model.embed.W_E[:, :KINDS] = torch.eye(KINDS)
         model.pos_embed.W_pos[:, KINDS : KINDS + LENGTH] = torch.eye(LENGTH)
@@ -51,7 +55,9 @@ def sample(n: int, generator: torch.Generator) -> torch.Tensor:
 def metric(logits: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
     """How likely the right tokens are, in nats."""
     found = logits.log_softmax(-1)
-    return (found[:, 5].gather(-1, tokens[:, :1]) + found[:, 4].gather(-1, tokens[:, 1:2]))[:, 0] / 2
+    return (found[:, 5].gather(-1, tokens[:, :1]) + found[:, 4].gather(-1, tokens[:, 1:2]))[
+        :, 0
+    ] / 2
 
 
 def metric_of_one(logits: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""Gates prune what is of no use and nothing else, and a run that is cut short goes on as if it had not been."""
+"""Gates prune what is of no use and nothing else, and a run that is cut short resumes exactly."""
 
 from __future__ import annotations
 
@@ -32,18 +32,23 @@ TASK = load_task("dyck-2-4")
 
 def measured(model, data, metric_, *, options, **rest):
     """The gates and leave-one-out of `measure_heads`, in the order of the others' arguments."""
-    return measure_heads(model, data, metric_, modes=(), n=5, finetune=options, leave_one_out=options, **rest)
+    return measure_heads(
+        model, data, metric_, modes=(), n=5, finetune=options, leave_one_out=options, **rest
+    )
 
 
 tune = partial(finetuned_importance, progress=False)
 
 
-# --- gates really prune -----------------------------------------------------------------------------------------------
+# --- gates really prune ---------------------------------------------------------------------------
 
 
 def test_useless_heads_are_removed_and_only_those():
     found = tune(
-        planted(), sample, metric, options=FinetuneConfig(penalties=(0.01, 0.1), steps=40, gate_learning_rate=0.2)
+        planted(),
+        sample,
+        metric,
+        options=FinetuneConfig(penalties=(0.01, 0.1), steps=40, gate_learning_rate=0.2),
     )
     assert {head for _, head in found.removal_order} == set(USELESS)
     assert found.status == "finished"
@@ -63,21 +68,30 @@ def test_an_essential_head_survives_longest(seed):
         for name in ("W_V", "W_O"):
             weight = getattr(model.blocks[0].attn, name)
             weight[1:] = 0.2 * torch.randn(weight[1:].shape, generator=generator)
-    options = FinetuneConfig(penalties=(0.3, 30.0), steps=60, learning_rate=3e-3, gate_learning_rate=0.2)
+    options = FinetuneConfig(
+        penalties=(0.3, 30.0), steps=60, learning_rate=3e-3, gate_learning_rate=0.2
+    )
     found = tune(model, sample, metric_of_one, options=options, seed=seed)
     assert found.path["n_open"].iloc[0] == 1  # three are gone at a price that the fourth is worth
     assert found.gates.sum() == 0  # and at an absurd one it goes too
     assert found.status == "all heads removed"
     assert found.removal_order[-1] == (0, 0)
     assert found.values.argmax() == 0
-    assert found.path["metric"].iloc[-1] < -np.log(KINDS) < -0.1 < found.path["metric"].iloc[0]  # worse than a guess
+    assert (
+        found.path["metric"].iloc[-1] < -np.log(KINDS) < -0.1 < found.path["metric"].iloc[0]
+    )  # worse than a guess
 
 
 def test_decoys_are_removed_first():
     """An exact construction with a decoy that shows a perfect stack pattern."""
     model = decoy_head(uniform_attention(TASK.language, n_ctx=40).to(torch.float32), "stack")
     options = FinetuneConfig(
-        penalties=(0.01, 0.02), steps=25, batch_size=8, n_eval=20, learning_rate=1e-4, gate_learning_rate=0.2
+        penalties=(0.01, 0.02),
+        steps=25,
+        batch_size=8,
+        n_eval=20,
+        learning_rate=1e-4,
+        gate_learning_rate=0.2,
     )
     found = tune(model, TASK, options=options)
     assert found.removal_order == [(0, 1)]
@@ -90,7 +104,7 @@ def test_without_a_price_nothing_is_removed():
     assert found.path["n_open"].tolist() == [4]
 
 
-# --- what is recorded -------------------------------------------------------------------------------------------------
+# --- what is recorded -----------------------------------------------------------------------------
 
 
 def test_record():
@@ -107,7 +121,8 @@ def test_record():
     last = found.trajectories[found.trajectories["step"] == 60]
     np.testing.assert_allclose(last["gate"], found.gates.ravel())
     assert found.drift.shape == (1, 4)
-    # a head that is open to the end has the drift of the end; one that never was at the end of a stage has none
+    # a head that is open to the end has the drift of the end; one that never was at the end of a
+    # stage has none
     alive = found.heads[(found.heads["step"] == 60) & (found.heads["head"] == 0)]
     assert found.drift[0, 0] == alive["drift"].iloc[0]
     figure = found.figure()
@@ -119,7 +134,9 @@ def test_mean_expected_gate_and_removal_step():
     """`values` and `removed_at`, from a trajectory that logs every step."""
     options = FinetuneConfig(penalties=(0.01,), steps=70, log_every=1, n_eval=20)
     found = tune(planted(), sample, metric, options=options)
-    table = found.trajectories.pivot_table(index="step", columns="head", values=["expected_gate", "gate"])
+    table = found.trajectories.pivot_table(
+        index="step", columns="head", values=["expected_gate", "gate"]
+    )
     np.testing.assert_allclose(found.values[0], table["expected_gate"].loc[1:].mean())
     for head in range(4):
         gate = table["gate"][head].to_numpy()
@@ -137,7 +154,9 @@ def test_the_model_is_left_as_it_was():
 
 def test_frozen_weights_stay():
     model = dyck_model("gpt-linear", n_layers=1, dtype=torch.float32, d_model=16)
-    found = tune(model, TASK, options=FinetuneConfig(penalties=(0.1,), steps=2, batch_size=4, n_eval=4))
+    found = tune(
+        model, TASK, options=FinetuneConfig(penalties=(0.1,), steps=2, batch_size=4, n_eval=4)
+    )
     assert torch.equal(found.model.pos_embed.W_pos, model.pos_embed.W_pos)
     assert not torch.equal(found.model.embed.W_E, model.embed.W_E)
 
@@ -154,7 +173,9 @@ def test_one_step_is_adam_on_the_metric():
         tokens, _ = source.batch("batch", step)
         assert all((row == data).all(-1).any() for row in tokens)
         optimizer.zero_grad()
-        hooks = [("blocks.0.attn.hook_z", lambda z, hook: torch.einsum("bphd,h->bphd", z, factors[0, 0]))]
+        hooks = [
+            ("blocks.0.attn.hook_z", lambda z, hook: torch.einsum("bphd,h->bphd", z, factors[0, 0]))
+        ]
         (-metric(plain.run_with_hooks(tokens, fwd_hooks=hooks), tokens).mean()).backward()
         optimizer.step()
     for name, value in plain.named_parameters():
@@ -169,16 +190,24 @@ def test_labels_go_with_their_tokens():
         seen.append(torch.equal(labels, tokens[:, 0]))
         return logits.log_softmax(-1)[torch.arange(len(tokens)), 5, labels]
 
-    found = tune(planted(), data, with_labels, labels=data[:, 0], options=FinetuneConfig(penalties=(0.1,), steps=60))
+    found = tune(
+        planted(),
+        data,
+        with_labels,
+        labels=data[:, 0],
+        options=FinetuneConfig(penalties=(0.1,), steps=60),
+    )
     assert all(seen)
     assert found.gates[0, 0] == 1
 
 
-# --- interrupted ------------------------------------------------------------------------------------------------------
+# --- interrupted ----------------------------------------------------------------------------------
 
 
 def test_resumed_after_every_step_it_ends_with_the_same_bits(tmp_path):
-    options = FinetuneConfig(penalties=(0.01, 0.1), steps=3, n_eval=10, log_every=2, checkpoint_every=100)
+    options = FinetuneConfig(
+        penalties=(0.01, 0.1), steps=3, n_eval=10, log_every=2, checkpoint_every=100
+    )
     call = partial(tune, planted(), sample, metric, options=options, seed=4)
     whole = call()
     for step in range(1, 7):
@@ -209,14 +238,21 @@ def test_checkpoints_every_so_often(tmp_path):
     with pytest.raises(RuntimeError, match="killed"):
         tune(planted(), sample, fails, options=options, folder=tmp_path)
     assert json.loads((tmp_path / "gates.json").read_text())["facts"]["step"] == 8
-    resumed, whole = (tune(planted(), sample, metric, options=options, folder=f) for f in (tmp_path, None))
+    resumed, whole = (
+        tune(planted(), sample, metric, options=options, folder=f) for f in (tmp_path, None)
+    )
     assert np.array_equal(resumed.values, whole.values)
 
 
 @pytest.mark.parametrize("what", ["seed", "options", "model", "data"])
 def test_another_run_in_the_folder(what, tmp_path):
     data = sample(30, torch.Generator().manual_seed(0))
-    run = {"seed": 0, "options": FinetuneConfig(penalties=(0.1,), steps=1), "model": planted(), "data": data}
+    run = {
+        "seed": 0,
+        "options": FinetuneConfig(penalties=(0.1,), steps=1),
+        "model": planted(),
+        "data": data,
+    }
     tune(metric=metric, folder=tmp_path, **run)
     other = {
         "seed": 1,
@@ -240,18 +276,28 @@ def test_another_metric_in_the_folder(importance, other, tmp_path):
     call = partial(importance, planted(scale=30.0), sample, folder=tmp_path, progress=False)
     options = FinetuneConfig(penalties=(0.1,), steps=1, n_eval=5)
     call(metric, options=options)
-    with pytest.raises(CorruptFileError, match=r"of another run: it differs in metric\. Choose another folder"):
+    with pytest.raises(
+        CorruptFileError, match=r"of another run: it differs in metric\. Choose another folder"
+    ):
         call(other, options=options)
 
 
 def test_rounding_makes_no_other_metric(tmp_path):
-    call = partial(tune, planted(), sample, options=FinetuneConfig(penalties=(0.1,), steps=1), folder=tmp_path)
+    call = partial(
+        tune, planted(), sample, options=FinetuneConfig(penalties=(0.1,), steps=1), folder=tmp_path
+    )
     assert call(with_another(metric, 1e-6)).metric == call(metric).metric
 
 
 def test_another_setting_of_the_model_in_the_folder(tmp_path):
     """It has the same weights."""
-    call = partial(tune, data=sample, metric=metric, options=FinetuneConfig(penalties=(0.1,), steps=1), folder=tmp_path)
+    call = partial(
+        tune,
+        data=sample,
+        metric=metric,
+        options=FinetuneConfig(penalties=(0.1,), steps=1),
+        folder=tmp_path,
+    )
     call(planted())
     colder = planted()
     colder.blocks[0].attn.attn_scale *= 30.0
@@ -259,9 +305,18 @@ def test_another_setting_of_the_model_in_the_folder(tmp_path):
         call(colder)
 
 
-@pytest.mark.parametrize("change", [{"format": "tl_dyck.ablation/1"}, {"numbers": None}, {"numbers": {"metric": "?"}}])
+@pytest.mark.parametrize(
+    "change", [{"format": "tl_dyck.ablation/1"}, {"numbers": None}, {"numbers": {"metric": "?"}}]
+)
 def test_a_run_that_does_not_say_its_metric_is_not_believed(change, tmp_path):
-    call = partial(tune, planted(), sample, metric, options=FinetuneConfig(penalties=(0.1,), steps=1), folder=tmp_path)
+    call = partial(
+        tune,
+        planted(),
+        sample,
+        metric,
+        options=FinetuneConfig(penalties=(0.1,), steps=1),
+        folder=tmp_path,
+    )
     call()
     saved = json.loads((tmp_path / "gates.json").read_text())
     (tmp_path / "gates.json").write_text(json.dumps({**saved, **change}))
@@ -271,7 +326,14 @@ def test_a_run_that_does_not_say_its_metric_is_not_believed(change, tmp_path):
 
 @pytest.mark.parametrize("damage", ["truncated", "not ours", "gone"])
 def test_damaged_checkpoints(damage, tmp_path):
-    call = partial(tune, planted(), sample, metric, options=FinetuneConfig(penalties=(0.1,), steps=1), folder=tmp_path)
+    call = partial(
+        tune,
+        planted(),
+        sample,
+        metric,
+        options=FinetuneConfig(penalties=(0.1,), steps=1),
+        folder=tmp_path,
+    )
     call()
     (tensors,) = tmp_path.glob("*.safetensors")
     if damage == "truncated":
@@ -284,7 +346,7 @@ def test_damaged_checkpoints(damage, tmp_path):
         call()
 
 
-# --- bad input --------------------------------------------------------------------------------------------------------
+# --- bad input ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -307,7 +369,12 @@ def test_bad_options(field, value, message):
 def test_bad_data_and_metrics():
     options = FinetuneConfig(penalties=(0.1,), steps=2, n_eval=4)
     with pytest.raises(ValueError, match="7 tokens long"):
-        tune(planted(), lambda n, generator: torch.zeros(n, 7, dtype=torch.long), metric, options=options)
+        tune(
+            planted(),
+            lambda n, generator: torch.zeros(n, 7, dtype=torch.long),
+            metric,
+            options=options,
+        )
     with pytest.raises(ValueError, match="drawn afresh has none"):
         tune(planted(), sample, metric, labels=torch.zeros(3), options=options)
     with pytest.raises(TypeError, match="not list"):

@@ -1,4 +1,4 @@
-"""Frozen importance against models with the head removed, and against one run with hooks per head."""
+"""Frozen importance against models without the head, and against one run with hooks per head."""
 
 from __future__ import annotations
 
@@ -22,11 +22,15 @@ EXACT = 1e-10  # float64 rounding of these small models, with a wide margin
 def odd_metric(logits, tokens):
     """Not linear, not symmetric in the positions, different for every example."""
     weight = torch.linspace(0.5, 2.0, logits.shape[1], dtype=logits.dtype)
-    return (logits.log_softmax(-1)[..., 1] * weight).sum(-1) + logits[:, -1].max(-1).values * tokens[:, 1]
+    return (logits.log_softmax(-1)[..., 1] * weight).sum(-1) + logits[:, -1].max(
+        -1
+    ).values * tokens[:, 1]
 
 
 def heads_of(model):
-    return [(layer, head) for layer in range(model.cfg.n_layers) for head in range(model.cfg.n_heads)]
+    return [
+        (layer, head) for layer in range(model.cfg.n_layers) for head in range(model.cfg.n_heads)
+    ]
 
 
 def removed(model, layer, head):
@@ -45,7 +49,9 @@ def by_hooks(model, tokens, layer, head, mode, partner=None):
 
     def replace(activation, hook):
         activation = activation.clone()
-        activation[:, :, head] = {"mean": lambda: z.mean((0, 1)), "resample": lambda: z[partner]}[mode]()
+        activation[:, :, head] = {"mean": lambda: z.mean((0, 1)), "resample": lambda: z[partner]}[
+            mode
+        ]()
         return activation
 
     def flatten(pattern, hook):
@@ -57,7 +63,11 @@ def by_hooks(model, tokens, layer, head, mode, partner=None):
                 pattern[example, head, query] = allowed.double() / allowed.sum()
         return pattern
 
-    hook = (prefix + "hook_pattern", flatten) if mode == "uniform-pattern" else (prefix + "hook_z", replace)
+    hook = (
+        (prefix + "hook_pattern", flatten)
+        if mode == "uniform-pattern"
+        else (prefix + "hook_z", replace)
+    )
     return model.run_with_hooks(tokens, fwd_hooks=[hook])
 
 
@@ -70,15 +80,27 @@ def test_zero_is_the_model_without_the_slice_of_w_o(any_model, tokens_for):
     for layer, head in heads_of(any_model):
         without = odd_metric(removed(any_model, layer, head)(tokens), tokens)
         np.testing.assert_allclose(found.per_example[layer, head], intact - without, atol=EXACT)
-    assert np.abs(found.values).min() > 1e-4  # every head does something, so the comparison says something
+    assert (
+        np.abs(found.values).min() > 1e-4
+    )  # every head does something, so the comparison says something
 
 
 @pytest.mark.parametrize(
     ("name", "mode"),
     [
-        *((name, mode) for mode in ("mean", "resample") for name in ("gpt2", "grouped", "eq6", "figure2-onehot")),
-        *((name, "uniform-pattern") for name in ("gpt2", "grouped", "eq6", "figure2-onehot", "gpt-uniform")),
-        *((name, "uniform-pattern") for name in ("no positions by table", "local", "bidirectional", "sinks")),
+        *(
+            (name, mode)
+            for mode in ("mean", "resample")
+            for name in ("gpt2", "grouped", "eq6", "figure2-onehot")
+        ),
+        *(
+            (name, "uniform-pattern")
+            for name in ("gpt2", "grouped", "eq6", "figure2-onehot", "gpt-uniform")
+        ),
+        *(
+            (name, "uniform-pattern")
+            for name in ("no positions by table", "local", "bidirectional", "sinks")
+        ),
     ],
 )
 @torch.no_grad()
@@ -102,7 +124,9 @@ def test_models_of_the_usual_shape_take_the_short_way(name, tokens_for, monkeypa
     rows, model = [], make_any(name)
     run = LeanTail.run
     monkeypatch.setattr(
-        LeanTail, "run", lambda self, *arguments: rows.append(len(arguments[1])) or run(self, *arguments)
+        LeanTail,
+        "run",
+        lambda self, *arguments: rows.append(len(arguments[1])) or run(self, *arguments),
     )
     frozen_importance(model, tokens_for(model), odd_metric, chunk=7)
     assert bool(rows) == LeanTail.fits(model) == (name in LEAN)
@@ -129,11 +153,16 @@ def test_the_short_way_is_not_taken_if_it_is_wrong(tokens_for, monkeypatch):
     wanted = frozen_importance(model, tokens, odd_metric).per_example
     run = LeanTail.run
     monkeypatch.setattr(LeanTail, "run", lambda self, *arguments: 1.001 * run(self, *arguments))
-    np.testing.assert_allclose(frozen_importance(model, tokens, odd_metric).per_example, wanted, atol=EXACT)
+    np.testing.assert_allclose(
+        frozen_importance(model, tokens, odd_metric).per_example, wanted, atol=EXACT
+    )
 
 
 def test_left_padding_is_masked_as_usual():
-    """What the tokenizer pads on the left is hidden from attention; a run from the middle of a model would not know."""
+    """What the tokenizer pads on the left is hidden from attention.
+
+    A run from the middle of a model would not know.
+    """
     model = dyck_model(n_layers=2, n_heads=2)
     tokens = model.to_tokens(["[()]", "[]"], padding_side="left")
     model.tokenizer.padding_side = "left"
@@ -151,7 +180,9 @@ def test_the_chunk_changes_memory_and_nothing_else(tokens_for, mode, chunk):
     model = plain_model()
     tokens = tokens_for(model)
     rows = []
-    handle = model.embed.register_forward_hook(lambda module, inputs, output: rows.append(len(output)))
+    handle = model.embed.register_forward_hook(
+        lambda module, inputs, output: rows.append(len(output))
+    )
     found = frozen_importance(model, tokens, odd_metric, mode, chunk=chunk)
     handle.remove()
     assert max(rows) <= chunk
@@ -214,7 +245,9 @@ def test_mean_can_leave_out_filling(tokens_for):
         return activation
 
     with torch.no_grad():
-        without = odd_metric(model.run_with_hooks(tokens, fwd_hooks=[("blocks.1.attn.hook_z", replace)]), tokens)
+        without = odd_metric(
+            model.run_with_hooks(tokens, fwd_hooks=[("blocks.1.attn.hook_z", replace)]), tokens
+        )
         drop = odd_metric(model(tokens), tokens) - without
     np.testing.assert_allclose(found.per_example[1, 2], drop, atol=EXACT)
 
@@ -238,7 +271,9 @@ def test_labels_follow_their_examples(tokens_for):
     found = frozen_importance(model, tokens, metric, labels=answers, chunk=2)
     with torch.no_grad():
         intact, without = model(tokens)[:, -1], removed(model, 0, 1)(tokens)[:, -1]
-    drop = [float(intact[i, answer] - without[i, answer]) for i, answer in enumerate(answers.tolist())]
+    drop = [
+        float(intact[i, answer] - without[i, answer]) for i, answer in enumerate(answers.tolist())
+    ]
     np.testing.assert_allclose(found.per_example[0, 1], drop, atol=EXACT)
     gradient = gradient_importance(model, tokens, metric, labels=answers, chunk=2)
     np.testing.assert_allclose(gradient.baseline, found.baseline, atol=EXACT)
@@ -247,7 +282,9 @@ def test_labels_follow_their_examples(tokens_for):
 def test_hooks_that_the_model_has_take_part(tokens_for):
     model = plain_model()
     tokens = tokens_for(model)
-    model.add_perma_hook("blocks.0.attn.hook_z", lambda z, hook: z * torch.tensor([0.0, 1.0, 2.0])[:, None])
+    model.add_perma_hook(
+        "blocks.0.attn.hook_z", lambda z, hook: z * torch.tensor([0.0, 1.0, 2.0])[:, None]
+    )
     model.add_hook("blocks.1.hook_mlp_out", lambda out, hook: out * 3)
     found = frozen_importance(model, tokens, odd_metric)
     assert (found.per_example[0, 0] == 0).all()  # it is off already
@@ -285,7 +322,7 @@ def test_the_model_is_left_as_it_was(tokens_for, fails):
     assert not any(block.attn._forward_hooks for block in model.blocks)
 
 
-# --- the gradient proxy -----------------------------------------------------------------------------------------------
+# --- the gradient proxy ---------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ["gpt2", "grouped", "eq6", "figure2-onehot"])
@@ -303,7 +340,9 @@ def test_gradient_is_the_finite_difference(name, tokens_for):
                 return odd_metric(clone(tokens), tokens)
 
         slope = (scaled(1 + step) - scaled(1 - step)) / (2 * step)
-        np.testing.assert_allclose(found.per_example[layer, head], slope.abs(), rtol=1e-5, atol=1e-7)
+        np.testing.assert_allclose(
+            found.per_example[layer, head], slope.abs(), rtol=1e-5, atol=1e-7
+        )
 
 
 def test_gradient_leaves_no_gradients_behind(tokens_for):
@@ -312,7 +351,7 @@ def test_gradient_leaves_no_gradients_behind(tokens_for):
     assert all(parameter.grad is None for parameter in model.parameters())
 
 
-# --- what comes out ---------------------------------------------------------------------------------------------------
+# --- what comes out -------------------------------------------------------------------------------
 
 
 def test_mean_error_and_frame(tokens_for):
@@ -324,7 +363,9 @@ def test_mean_error_and_frame(tokens_for):
         drops = found.per_example[row.layer, row.head].tolist()
         mean = sum(drops) / 5
         assert row.importance == pytest.approx(mean)
-        assert row.standard_error == pytest.approx((sum((drop - mean) ** 2 for drop in drops) / 4 / 5) ** 0.5)
+        assert row.standard_error == pytest.approx(
+            (sum((drop - mean) ** 2 for drop in drops) / 4 / 5) ** 0.5
+        )
     assert "zero" in repr(found)
     alone = frozen_importance(model, tokens_for(model, batch=1), log_likelihood)
     assert np.isnan(alone.standard_error).all()

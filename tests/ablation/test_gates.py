@@ -25,7 +25,9 @@ def drawn(log_alpha: float) -> np.ndarray:
 def test_probability_and_mean(log_alpha):
     sample, alpha = drawn(log_alpha), torch.tensor(log_alpha, dtype=torch.float64)
     for found, values in ((gates.p_open(alpha), sample > 0), (gates.expected_gate(alpha), sample)):
-        assert abs(float(found) - values.mean()) < 5 * values.std() / math.sqrt(N)  # five standard errors
+        assert abs(float(found) - values.mean()) < 5 * values.std() / math.sqrt(
+            N
+        )  # five standard errors
 
 
 def test_samples():
@@ -33,7 +35,9 @@ def test_samples():
     u = torch.as_tensor(np.random.default_rng(1).uniform(size=N))
     for alpha in ALPHAS[:3]:
         np.testing.assert_allclose(gates.sample_gate(alpha, u), drawn(float(alpha)), atol=1e-12)
-    ends = gates.sample_gate(ALPHAS[:2], torch.tensor([[0.0, 0.0], [1.0, 1.0]], dtype=torch.float64))
+    ends = gates.sample_gate(
+        ALPHAS[:2], torch.tensor([[0.0, 0.0], [1.0, 1.0]], dtype=torch.float64)
+    )
     assert ends.tolist() == [[0, 0], [1, 1]]  # not NaN
 
 
@@ -46,5 +50,7 @@ def test_at_test_time():
 
 def test_gradients_flow_where_the_gate_is_neither_0_nor_1():
     alpha = torch.zeros(3, dtype=torch.float64, requires_grad=True)
-    gates.sample_gate(alpha, torch.tensor([0.001, 0.5, 0.999], dtype=torch.float64)).sum().backward()
+    gates.sample_gate(
+        alpha, torch.tensor([0.001, 0.5, 0.999], dtype=torch.float64)
+    ).sum().backward()
     assert alpha.grad.tolist()[0] == alpha.grad.tolist()[2] == 0 < alpha.grad[1]

@@ -34,7 +34,11 @@ def by_hand(model, head):
         weight.grad *= kept
         optimizer.step()
     with torch.no_grad():
-        return float(metric(clone(source.tokens), source.tokens).double().mean()), clone, source.tokens
+        return (
+            float(metric(clone(source.tokens), source.tokens).double().mean()),
+            clone,
+            source.tokens,
+        )
 
 
 def test_against_a_plain_loop():

@@ -30,7 +30,9 @@ SMALL = FinetuneConfig(penalties=(0.1,), steps=2, batch_size=4, n_eval=6)
 
 def test_a_dyck_model():
     model = dyck_model("gpt-linear", n_layers=2, n_heads=2, dtype=torch.float32, d_model=16)
-    found, swept = measure_heads(model, TASK, finetune=SMALL, leave_one_out=SMALL, n=6, seed=2, progress=False)
+    found, swept = measure_heads(
+        model, TASK, finetune=SMALL, leave_one_out=SMALL, n=6, seed=2, progress=False
+    )
     assert list(zip(found["layer"], found["head"], strict=True)) == [(0, 0), (0, 1), (1, 0), (1, 1)]
     tuned = partial(finetuned_importance, model, TASK, options=SMALL, seed=2, progress=False)()
     np.testing.assert_array_equal(found["gates"], tuned.values.ravel())
@@ -42,7 +44,10 @@ def test_a_dyck_model():
 
 
 def test_tokens_and_frozen_models_only():
-    model, bos = dyck_model("gpt", n_layers=2, n_heads=2, dtype=torch.float32, d_model=16), TASK.language.bos_token
+    model, bos = (
+        dyck_model("gpt", n_layers=2, n_heads=2, dtype=torch.float32, d_model=16),
+        TASK.language.bos_token,
+    )
     tokens = TASK.sample(10, generator=torch.Generator().manual_seed(1))
     found, swept = measure_heads(model, tokens, ignore=bos, n=7, seed=2)
     assert swept is None
@@ -54,7 +59,9 @@ def test_tokens_and_frozen_models_only():
         np.testing.assert_array_equal(found[mode], wanted.values.ravel())
     likeness = load_probe("stack_likeness")(model, tokens).mass_at_closing
     np.testing.assert_array_equal(found["stack-likeness"], likeness.ravel())
-    np.testing.assert_array_equal(found["entropy"], attention_entropy(model, tokens, where=where).ravel())
+    np.testing.assert_array_equal(
+        found["entropy"], attention_entropy(model, tokens, where=where).ravel()
+    )
 
 
 def test_a_model_without_language():

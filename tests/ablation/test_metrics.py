@@ -9,7 +9,13 @@ import pytest
 import torch
 
 from tests.ablation.conftest import plain_model
-from tl_dyck.ablation import MetricError, closing_accuracy, frozen_importance, gradient_importance, log_likelihood
+from tl_dyck.ablation import (
+    MetricError,
+    closing_accuracy,
+    frozen_importance,
+    gradient_importance,
+    log_likelihood,
+)
 from tl_dyck.ablation.metrics import rows_per_pass
 from tl_dyck.language import DyckLanguage
 
@@ -19,7 +25,10 @@ TOKENS = torch.arange(6).reshape(2, 3)
 
 def test_log_likelihood():
     generator = torch.Generator().manual_seed(0)
-    logits, tokens = torch.randn(3, 6, 5, generator=generator), torch.randint(5, (3, 6), generator=generator)
+    logits, tokens = (
+        torch.randn(3, 6, 5, generator=generator),
+        torch.randint(5, (3, 6), generator=generator),
+    )
     tokens[1, 3:] = 4
     tokens[0, 1:] = torch.tensor([4, 2, 4, 1, 0])
     for ignore in (None, 4):
@@ -37,7 +46,9 @@ def test_log_likelihood():
 def test_closing_accuracy():
     tokens = torch.stack([LANGUAGE.tokenize("[()]"), LANGUAGE.tokenize("[]()")])
     tokens = torch.cat([torch.full((2, 1), LANGUAGE.bos_token), tokens], 1)
-    guess = torch.tensor([[0, 2, 3, 3, 0], [2, 1, 0, 3, 0]])  # what has the largest logit at each position
+    guess = torch.tensor(
+        [[0, 2, 3, 3, 0], [2, 1, 0, 3, 0]]
+    )  # what has the largest logit at each position
     logits = torch.nn.functional.one_hot(guess, 5).double()
     assert closing_accuracy(LANGUAGE)(logits, tokens).tolist() == [0.5, 1.0]
 
@@ -50,8 +61,14 @@ def test_closing_accuracy():
         (lambda logits, tokens: logits[:1, 0, 0], r"shape \[2\], but returned shape \[1\]"),
         (lambda logits, tokens: 0.5, "returned float"),
         (lambda logits, tokens: logits[:, 0, 0].to(torch.complex64), "complex"),
-        (lambda logits, tokens: logits[:, 0, 0].log() * torch.nan, "intact model the metric returned nan for 2 of 2"),
-        (lambda logits, tokens: torch.tensor([0.0, -math.inf]), r"-inf for 1 of 2 .* example 1 of its batch"),
+        (
+            lambda logits, tokens: logits[:, 0, 0].log() * torch.nan,
+            "intact model the metric returned nan for 2 of 2",
+        ),
+        (
+            lambda logits, tokens: torch.tensor([0.0, -math.inf]),
+            r"-inf for 1 of 2 .* example 1 of its batch",
+        ),
     ],
 )
 def test_bad_metrics(metric, message):
@@ -72,7 +89,9 @@ def test_a_metric_that_fails_for_one_head_says_which():
         frozen_importance(plain_model(), TOKENS, metric)
 
 
-@pytest.mark.parametrize("metric", [closing_accuracy(LANGUAGE), lambda logits, tokens: logits[:, 0, 0].detach()])
+@pytest.mark.parametrize(
+    "metric", [closing_accuracy(LANGUAGE), lambda logits, tokens: logits[:, 0, 0].detach()]
+)
 def test_a_metric_without_gradient(metric):
     tokens = torch.tensor([[4, 0, 1], [4, 2, 3]])
     frozen_importance(plain_model(), tokens, metric)
@@ -83,7 +102,11 @@ def test_a_metric_without_gradient(metric):
 @pytest.mark.parametrize(
     ("data", "error", "message"),
     [
-        (torch.zeros(2, 10, dtype=torch.long), ValueError, r"10 tokens long, .* n_ctx=9: .*data\[:, :9\]"),
+        (
+            torch.zeros(2, 10, dtype=torch.long),
+            ValueError,
+            r"10 tokens long, .* n_ctx=9: .*data\[:, :9\]",
+        ),
         (torch.full((2, 3), 7), ValueError, "token 7 is not in the model's vocabulary of 7"),
         (torch.full((2, 3), -1), ValueError, "token -1"),
         (torch.zeros(0, 3, dtype=torch.long), ValueError, r"not \[0, 3\]"),
@@ -99,7 +122,9 @@ def test_labels_and_where_fit_the_data():
     with pytest.raises(ValueError, match="3 labels for 2 examples"):
         frozen_importance(plain_model(), TOKENS, labels=torch.zeros(3))
     with pytest.raises(ValueError, match="marks 0"):
-        frozen_importance(plain_model(), TOKENS, mode="mean", where=torch.zeros_like(TOKENS, dtype=torch.bool))
+        frozen_importance(
+            plain_model(), TOKENS, mode="mean", where=torch.zeros_like(TOKENS, dtype=torch.bool)
+        )
     with pytest.raises(ValueError, match="at least 1, not 0"):
         frozen_importance(plain_model(), TOKENS, chunk=0)
 

@@ -32,7 +32,8 @@ def evil(ablation: Ablation) -> Ablation:
 
     def rename(table: pd.DataFrame) -> pd.DataFrame:
         return table.assign(
-            group=table["group"].replace(old, EVIL), **({"model": EVIL + table["model"]} if "model" in table else {})
+            group=table["group"].replace(old, EVIL),
+            **({"model": EVIL + table["model"]} if "model" in table else {}),
         )
 
     comparison = replace(
@@ -70,7 +71,9 @@ def test_sections_plots_and_downloads(page, ablation):
     pd.testing.assert_frame_equal(saved, ablation.comparison.heads, check_dtype=False)
     for section in page.find("section")[:5]:
         assert section.find("p", class_="reading")[0].text.endswith(".")
-        assert section.find("div", class_="tools")[0].find("code")[0].text == ablate_command(ablation)
+        assert section.find("div", class_="tools")[0].find("code")[0].text == ablate_command(
+            ablation
+        )
 
 
 def test_it_shows_the_numbers(page, ablation):
@@ -84,14 +87,18 @@ def test_it_shows_the_numbers(page, ablation):
         np.testing.assert_allclose(marks["x"], part["zero"])
         np.testing.assert_allclose(marks["y"], part["gates"])
         np.testing.assert_allclose(marks["marker"]["color"], part["stack-likeness"])
-    first = ablation.trajectories[ablation.trajectories["model"] == ablation.models["model"].iloc[0]]
+    first = ablation.trajectories[
+        ablation.trajectories["model"] == ablation.models["model"].iloc[0]
+    ]
     curve = plots["heads-gates-0"]["data"][1]
     wanted = first[(first["layer"] == 0) & (first["head"] == 1)]
     assert curve["name"] == "L0H1"
     np.testing.assert_allclose(curve["y"], wanted["expected_gate"])
     row = ablation.models.iloc[0]
     path = ablation.paths[ablation.paths["model"] == row["model"]]
-    np.testing.assert_allclose(plots["heads-cost-0"]["data"][0]["y"][: len(path)], row["metric"] - path["metric"])
+    np.testing.assert_allclose(
+        plots["heads-cost-0"]["data"][0]["y"][: len(path)], row["metric"] - path["metric"]
+    )
     correlations = plots["heads-correlations-0"]["data"][0]
     found = ablation.comparison.correlation(row["group"], "stack-likeness", "zero")["spearman"]
     assert found != found or correlations["x"][0] == pytest.approx(found)
@@ -101,22 +108,35 @@ def test_names_are_text(evil, tmp_path):
     path = write_report(evil, tmp_path / "page.html")
     page = read_page(path)
     assert page.find("img") == []
-    assert not [node for node in page.find("*") if any(key.startswith("on") for key in node.attributes)]
-    scripts = [node for node in page.find("script") if node.attributes.get("type") != "application/json"]
+    assert not [
+        node for node in page.find("*") if any(key.startswith("on") for key in node.attributes)
+    ]
+    scripts = [
+        node for node in page.find("script") if node.attributes.get("type") != "application/json"
+    ]
     assert len(scripts) == 2
     assert EVIL in page.find("p", class_="lead")[0].text
-    titles = [plot["layout"].get("title", {}).get("text", "") for plot in block(page, "data-plots").values()]
+    titles = [
+        plot["layout"].get("title", {}).get("text", "")
+        for plot in block(page, "data-plots").values()
+    ]
     assert any("&lt;img" in title for title in titles)
     assert not any("<img" in title for title in titles)
 
 
 def test_frozen_only_has_what_there_is(ablation):
-    heads = ablation.comparison.heads.drop(columns=["gates", "leave-one-out", "drift", "stack-likeness"])
+    heads = ablation.comparison.heads.drop(
+        columns=["gates", "leave-one-out", "drift", "stack-likeness"]
+    )
     table = ablation.comparison.correlations
-    table = table[~table[["a", "b"]].isin(["gates", "leave-one-out", "drift", "stack-likeness"]).any(axis=1)]
+    table = table[
+        ~table[["a", "b"]].isin(["gates", "leave-one-out", "drift", "stack-likeness"]).any(axis=1)
+    ]
     comparison = replace(ablation.comparison, heads=heads, correlations=table)
     empty = pd.DataFrame()
-    made = ablation_figures(replace(ablation, comparison=comparison, trajectories=empty, paths=empty))
+    made = ablation_figures(
+        replace(ablation, comparison=comparison, trajectories=empty, paths=empty)
+    )
     assert [figure.name for figure in made] == ["heads", "heads-correlations"]
 
 
@@ -126,11 +146,13 @@ def test_figures_for_a_study(ablation, tmp_path):
     assert len(ablation_figures(tmp_path / "ablation")) == 5
 
 
-# --- the command line -------------------------------------------------------------------------------------------------
+# --- the command line -----------------------------------------------------------------------------
 
 
 def call(*words: object) -> Result:
-    return CliRunner(env={"COLUMNS": "80", "TERM": "dumb"}).invoke(app, [str(word) for word in words])
+    return CliRunner(env={"COLUMNS": "80", "TERM": "dumb"}).invoke(
+        app, [str(word) for word in words]
+    )
 
 
 def test_command(ablation, tmp_path):
@@ -138,7 +160,10 @@ def test_command(ablation, tmp_path):
     done = call("ablate", run, "--steps", 0, "--out", tmp_path / "out", "--jobs", 1)
     assert done.exit_code == 0, done.output
     assert max(map(len, done.output.splitlines()[:-1])) <= 80
-    assert "Are heads with spread-out attention more important when the model is frozen?" in done.output
+    assert (
+        "Are heads with spread-out attention more important when the model is frozen?"
+        in done.output
+    )
     assert f"Report: {tmp_path / 'out' / 'ablation.html'}" in done.output
     assert read_page(tmp_path / "out" / "ablation.html").find("section", id="heads")
     assert load_ablation(tmp_path / "out").config["finetune"] is None

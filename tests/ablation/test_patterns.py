@@ -28,7 +28,9 @@ def test_against_loops(name, chunk, tokens_for):
         for head in range(model.cfg.n_heads):
             nats = moved = 0.0
             for example, query in where.nonzero().tolist():
-                a, b = (cache["pattern", layer][example, head, query].tolist() for cache in (old, new))
+                a, b = (
+                    cache["pattern", layer][example, head, query].tolist() for cache in (old, new)
+                )
                 nats -= sum(p * math.log(p) for p in a if p > 0)
                 moved += sum((p - q) ** 2 for p, q in zip(a, b, strict=True))
             assert entropy[layer, head] == pytest.approx(nats / int(where.sum()), abs=1e-9)

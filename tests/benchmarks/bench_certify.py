@@ -1,16 +1,19 @@
-"""The exact certifier on sentences: time, verdicts, and model evaluations, beside intervals and enumeration.
+"""The exact certifier on sentences: time, verdicts, model evaluations, beside other certifiers.
 
-Vocabulary 10,000, sentences of 10 to 50 words, up to 8 synonyms a word. By default the words are made up: each has a
-polarity, a sentence's label is the sign of its sum, synonyms have a similar polarity, and the five most frequent words
-have none (they are what "del" may drop). One-layer classifiers are trained on them, half of the time with random
-synonyms in place, so that some predictions are robust and some are not. `--data FOLDER` takes ``train.tsv`` and
-``dev.tsv`` (``sentence<TAB>label``) instead, with `--synonyms FILE`, a JSON object from word to list of words.
+Vocabulary 10,000, sentences of 10 to 50 words, up to 8 synonyms a word. By default the words are
+made up: each has a polarity, a sentence's label is the sign of its sum, synonyms have a similar
+polarity, and the five most frequent words have none (they are what "del" may drop). One-layer
+classifiers are trained on them, half of the time with random synonyms in place, so that some
+predictions are robust and some are not. `--data FOLDER` takes ``train.tsv`` and ``dev.tsv``
+(``sentence<TAB>label``) instead, with `--synonyms FILE`, a JSON object from word to list of words.
 
-All certifiers answer the same questions one after the other in this process, with one thread; only ratios carry over
-to other machines. The floor of a verdict is one pass over the string graph for each logit, plus two forward passes
-(the original, and the worst string): "floor" times just that, on the same graphs.
+All certifiers answer the same questions one after the other in this process, with one thread; only
+ratios carry over to other machines. The floor of a verdict is one pass over the string graph for
+each logit, plus two forward passes (the original, and the worst string): "floor" times just that,
+on the same graphs.
 
-Run with ``python tests/benchmarks/bench_certify.py``; ``--growth FILE.html`` draws cost against length and budget.
+Run with ``python tests/benchmarks/bench_certify.py``; ``--growth FILE.html`` draws cost against
+length and budget.
 """
 
 from __future__ import annotations
@@ -87,7 +90,10 @@ def made_up(seed: int = 0) -> Corpus:
     frequency /= frequency.sum()
 
     def draw(n: int) -> tuple[list[list[int]], list[int]]:
-        rows = [rng.choice(VOCABULARY, size=size, p=frequency).tolist() for size in rng.integers(10, 51, size=n)]
+        rows = [
+            rng.choice(VOCABULARY, size=size, p=frequency).tolist()
+            for size in rng.integers(10, 51, size=n)
+        ]
         return rows, [int(polarity[row].sum() > 0) for row in rows]
 
     return Corpus(*draw(20_000), *draw(1000), synonyms, list(range(5)), VOCABULARY)
@@ -99,16 +105,24 @@ def from_folder(folder: Path, synonyms: Path) -> Corpus:
     index = {word: token for token, word in enumerate(words)}
 
     def ids(rows: Sequence[Sentence]) -> tuple[list[list[int]], list[int]]:
-        return [[index.get(word, 0) for word in row.text.split()] for row in rows], [row.label for row in rows]
+        return [[index.get(word, 0) for word in row.text.split()] for row in rows], [
+            row.label for row in rows
+        ]
 
     kept = [row for row in found.test if 10 <= len(row.text.split()) <= 50]
     table = substitution_table(load_synonyms(synonyms), words)
     return Corpus(
-        *ids(found.train), *ids(kept), table, [index[word] for word in STOP_WORDS if word in index], len(words)
+        *ids(found.train),
+        *ids(kept),
+        table,
+        [index[word] for word in STOP_WORDS if word in index],
+        len(words),
     )
 
 
-def classifier(corpus: Corpus, d: int, heads: int, *, mlp: bool, position: bool, steps: int) -> TwoLayerRNN:
+def classifier(
+    corpus: Corpus, d: int, heads: int, *, mlp: bool, position: bool, steps: int
+) -> TwoLayerRNN:
     """Train a one-layer classifier; half of each batch has random synonyms in place."""
     config = RNNConfig(
         d_model=d,
@@ -147,14 +161,21 @@ def classifier(corpus: Corpus, d: int, heads: int, *, mlp: bool, position: bool,
     return TwoLayerRNN(config, done)
 
 
-def _with_synonyms(row: list[int], synonyms: dict[int, tuple[int, ...]], rng: np.random.Generator) -> list[int]:
+def _with_synonyms(
+    row: list[int], synonyms: dict[int, tuple[int, ...]], rng: np.random.Generator
+) -> list[int]:
     return [
-        int(rng.choice((word, *synonyms[word]))) if word in synonyms and rng.random() < 0.3 else word for word in row
+        int(rng.choice((word, *synonyms[word])))
+        if word in synonyms and rng.random() < 0.3
+        else word
+        for word in row
     ]
 
 
-def floor(rnn: TwoLayerRNN, string: tuple[int, ...], target: int, space: PerturbationSpace) -> float:
-    """Seconds for what no exact verdict can do without: one sweep for each other logit, and two strings run."""
+def floor(
+    rnn: TwoLayerRNN, string: tuple[int, ...], target: int, space: PerturbationSpace
+) -> float:
+    """Seconds for what every exact verdict needs: a sweep per other logit, and two strings run."""
     network, lattice = Network(rnn), space.lattice(string)
     graph = build_graph(network, lattice)
     groups = np.arange(len(graph.groups))
@@ -178,7 +199,10 @@ def share(certificates: Sequence[Certificate], *statuses: str) -> float:
 def verdicts(corpus: Corpus, models: dict[str, TwoLayerRNN], n: int, seconds: float) -> None:
     strings = [tuple(row) for row in corpus.test]
     print(f"\n{n} sentences that are classified right; a limit of {seconds:g} s each; times in ms")
-    head = f"{'certifier':<10}{'median':>8}{'95 %':>8}{'max':>8}{'decided':>9}{'certified':>10}{'evals':>7}"
+    head = (
+        f"{'certifier':<10}{'median':>8}{'95 %':>8}{'max':>8}{'decided':>9}{'certified':>10}"
+        f"{'evals':>7}"
+    )
     for name, rnn in models.items():
         tokens, lengths = pad(strings)
         with torch.no_grad():
@@ -189,27 +213,42 @@ def verdicts(corpus: Corpus, models: dict[str, TwoLayerRNN], n: int, seconds: fl
         for label, (text, k) in SPACES.items():
             space = corpus.space(text, k)
             sizes = [space.size(row) for row in rows]
-            print(f"  {label}: {np.median(sizes):,.0f} strings (median), {max(sizes):,} at most\n    {head}")
+            print(
+                f"  {label}: {np.median(sizes):,.0f} strings (median), "
+                f"{max(sizes):,} at most\n    {head}"
+            )
             certify_many(rnn, rows[:3], targets[:3], space)  # warms up
             found = {}
             for certifier in ("exact", "interval"):
-                found[certifier] = certify_many(rnn, rows, targets, space, certifier, time_limit=seconds)
+                found[certifier] = certify_many(
+                    rnn, rows, targets, space, certifier, time_limit=seconds
+                )
                 done = found[certifier]
                 runs = np.median([c.stats.get("strings_run", 1) for c in done])
                 print(
                     f"    {certifier:<10}{milliseconds(c.seconds for c in done)}"
-                    f"{share(done, 'certified', 'falsified'):>9.1%}{share(done, 'certified'):>10.1%}{runs:>7.0f}"
+                    f"{share(done, 'certified', 'falsified'):>9.1%}"
+                    f"{share(done, 'certified'):>10.1%}{runs:>7.0f}"
                 )
             exact, interval = found["exact"], found["interval"]
-            least = [floor(rnn, row, target, space) for row, target in zip(rows, targets, strict=True)]
+            least = [
+                floor(rnn, row, target, space) for row, target in zip(rows, targets, strict=True)
+            ]
             print(f"    {'floor':<10}{milliseconds(least)}")
             time = sum(c.seconds for c in exact) / sum(c.seconds for c in interval)
-            saved = np.median([size / c.stats["strings_run"] for size, c in zip(sizes, exact, strict=True)])
-            beyond = sum(c.status == "certified" != i.status for c, i in zip(exact, interval, strict=True))
-            behind = sum(i.status == "certified" != c.status for c, i in zip(exact, interval, strict=True))
+            saved = np.median(
+                [size / c.stats["strings_run"] for size, c in zip(sizes, exact, strict=True)]
+            )
+            beyond = sum(
+                c.status == "certified" != i.status for c, i in zip(exact, interval, strict=True)
+            )
+            behind = sum(
+                i.status == "certified" != c.status for c, i in zip(exact, interval, strict=True)
+            )
             print(
-                f"    exact certifies {beyond} sentences that interval does not ({behind} the other way round), in "
-                f"{time:.2f} of its time; {saved:,.0f} times fewer evaluations than enumeration (median)"
+                f"    exact certifies {beyond} sentences that interval does not ({behind} the "
+                f"other way round), in {time:.2f} of its time; {saved:,.0f} times fewer "
+                "evaluations than enumeration (median)"
             )
 
 
@@ -223,25 +262,34 @@ def cores(corpus: Corpus, rnn: TwoLayerRNN, n: int) -> None:
         certify_many(rnn, rows, targets, space, n_jobs=n_jobs)
         taken.append(perf_counter() - start)
     print(
-        f"\nTwo worker processes: {taken[0] / taken[1]:.2f} times the sentences a second of one, {n / taken[0]:.0f}/s"
+        "\nTwo worker processes: "
+        f"{taken[0] / taken[1]:.2f} times the sentences a second of one, {n / taken[0]:.0f}/s"
     )
 
 
 def enumeration(corpus: Corpus, rnn: TwoLayerRNN, n: int) -> None:
     """`exhaustive` for real, on the sentences whose spaces are nearest to a million strings."""
     space = corpus.space(*SPACES["dup 2, del 2, sub 2, k=8"])
-    rows = [(tuple(row), label) for row, label in zip(corpus.test[:300], corpus.test_labels[:300], strict=True)]
+    rows = [
+        (tuple(row), label)
+        for row, label in zip(corpus.test[:300], corpus.test_labels[:300], strict=True)
+    ]
     rows.sort(key=lambda row: abs(np.log(space.size(row[0]) / 1e6)))
     print("\nEnumeration of about a million strings (dup 2, del 2, sub 2, k=8)")
-    print(f"{'strings':>12}{'evaluations saved':>19}{'time':>10}{'same verdict':>14}{'|margin gap|':>14}")
+    print(
+        f"{'strings':>12}{'evaluations saved':>19}{'time':>10}{'same verdict':>14}"
+        f"{'|margin gap|':>14}"
+    )
     for row, label in rows[:n]:
         (exact,) = certify_many(rnn, [row], [label], space, tight=True)
         (fast,) = certify_many(rnn, [row], [label], space)
         (listed,) = certify_many(rnn, [row], [label], space, "exhaustive", max_strings=10**7)
         gap = abs(exact.upper - listed.upper)
         print(
-            f"{listed.stats['strings_run']:>12,}{listed.stats['strings_run'] / fast.stats['strings_run']:>18,.0f}×"
-            f"{listed.seconds / fast.seconds:>9,.0f}×{exact.status == fast.status == listed.status!s:>14}{gap:>14.1e}"
+            f"{listed.stats['strings_run']:>12,}"
+            f"{listed.stats['strings_run'] / fast.stats['strings_run']:>18,.0f}×"
+            f"{listed.seconds / fast.seconds:>9,.0f}×"
+            f"{exact.status == fast.status == listed.status!s:>14}{gap:>14.1e}"
         )
 
 
@@ -256,39 +304,66 @@ def growth(corpus: Corpus, models: dict[str, TwoLayerRNN], n: int, file: Path | 
         rows = [tuple(words[i * length : (i + 1) * length]) for i in range(n)]
         space = corpus.space(text, 8)
         found = certify_many(rnn, rows, None, space, time_limit=10.0)
-        return float(np.median([c.seconds for c in found])) * 1e3, float(np.median([space.size(row) for row in rows]))
+        return float(np.median([c.seconds for c in found])) * 1e3, float(
+            np.median([space.size(row) for row in rows])
+        )
 
     print("\nGrowth: median ms; (strings in the space)")
     for name, rnn in models.items():
         by_length[name] = [median(rnn, length, "dup:2,sub:2")[0] for length in lengths]
         by_budget[name] = [median(rnn, 25, f"dup:{b},sub:{b}")[0] for b in budgets]
         print(f"  {name}")
-        print("    length " + "  ".join(f"{x}: {y:.1f}" for x, y in zip(lengths, by_length[name], strict=True)))
+        print(
+            "    length "
+            + "  ".join(f"{x}: {y:.1f}" for x, y in zip(lengths, by_length[name], strict=True))
+        )
         slope = np.polyfit(np.log(lengths[1:]), np.log(by_length[name][1:]), 1)[0]
-        print("    budget " + "  ".join(f"{x}: {y:.1f}" for x, y in zip(budgets, by_budget[name], strict=True)))
+        print(
+            "    budget "
+            + "  ".join(f"{x}: {y:.1f}" for x, y in zip(budgets, by_budget[name], strict=True))
+        )
         print(f"    time grows with length to the power {slope:.2f}")
     some = next(iter(models.values()))
     at_length = [median(some, length, "dup:2,sub:2")[1] for length in lengths]
     at_budget = [median(some, 25, f"dup:{b},sub:{b}")[1] for b in budgets]
-    print("    strings by length " + "  ".join(f"{x}: {y:.1e}" for x, y in zip(lengths, at_length, strict=True)))
-    print("    strings by budget " + "  ".join(f"{x}: {y:.1e}" for x, y in zip(budgets, at_budget, strict=True)))
+    print(
+        "    strings by length "
+        + "  ".join(f"{x}: {y:.1e}" for x, y in zip(lengths, at_length, strict=True))
+    )
+    print(
+        "    strings by budget "
+        + "  ".join(f"{x}: {y:.1e}" for x, y in zip(budgets, at_budget, strict=True))
+    )
     if file is not None:
         _draw(file, lengths, by_length, at_length, budgets, by_budget, at_budget)
 
 
 def _draw(
-    file: Path, lengths: Any, by_length: Any, at_length: Any, budgets: Any, by_budget: Any, at_budget: Any
+    file: Path,
+    lengths: Any,
+    by_length: Any,
+    at_length: Any,
+    budgets: Any,
+    by_budget: Any,
+    at_budget: Any,
 ) -> None:
     import plotly.graph_objects as go
     from plotly.subplots import make_subplots
 
     titles = ("sentences of n words, dup 2 and sub 2", "25 words, dup b and sub b")
     figure = make_subplots(rows=1, cols=2, subplot_titles=titles)
-    colors, symbols = ("#0072b2", "#d55e00", "#009e73", "#cc79a7"), ("circle", "square", "diamond", "cross")
-    for column, (x, timed, sizes) in enumerate(((lengths, by_length, at_length), (budgets, by_budget, at_budget)), 1):
+    colors, symbols = (
+        ("#0072b2", "#d55e00", "#009e73", "#cc79a7"),
+        ("circle", "square", "diamond", "cross"),
+    )
+    for column, (x, timed, sizes) in enumerate(
+        ((lengths, by_length, at_length), (budgets, by_budget, at_budget)), 1
+    ):
         for (name, y), color, symbol in zip(timed.items(), colors, symbols, strict=False):
             marks = {"color": color, "symbol": symbol, "size": 9}
-            trace = go.Scatter(x=x, y=y, name=name, mode="lines+markers", marker=marks, showlegend=column == 1)
+            trace = go.Scatter(
+                x=x, y=y, name=name, mode="lines+markers", marker=marks, showlegend=column == 1
+            )
             figure.add_trace(trace, row=1, col=column)
         said = [f"{size:.0e}" for size in sizes]
         figure.add_trace(
@@ -331,7 +406,9 @@ def main() -> None:
     if (arguments.data is None) != (arguments.synonyms is None):
         parser.error("--data and --synonyms go together")
     torch.set_num_threads(1)
-    corpus = made_up() if arguments.data is None else from_folder(arguments.data, arguments.synonyms)
+    corpus = (
+        made_up() if arguments.data is None else from_folder(arguments.data, arguments.synonyms)
+    )
     kinds = {
         "linear readout, 1 head, d=64": (64, 1, False, False),
         "linear readout, 1 head, d=128, positions": (128, 1, False, True),
@@ -340,12 +417,18 @@ def main() -> None:
     }
     models = {}
     for name, (d, heads, mlp, position) in kinds.items():
-        models[name] = classifier(corpus, d, heads, mlp=mlp, position=position, steps=arguments.steps)
+        models[name] = classifier(
+            corpus, d, heads, mlp=mlp, position=position, steps=arguments.steps
+        )
     parts: dict[str, Callable[[], None]] = {
         "verdicts": lambda: verdicts(corpus, models, arguments.sentences, arguments.seconds),
-        "cores": lambda: cores(corpus, models["residual, ReLU MLP, 2 heads, d=64"], 2 * arguments.sentences),
+        "cores": lambda: cores(
+            corpus, models["residual, ReLU MLP, 2 heads, d=64"], 2 * arguments.sentences
+        ),
         "enumeration": lambda: enumeration(corpus, models["residual, ReLU MLP, 2 heads, d=64"], 3),
-        "growth": lambda: growth(corpus, models, max(5, arguments.sentences // 4), arguments.growth),
+        "growth": lambda: growth(
+            corpus, models, max(5, arguments.sentences // 4), arguments.growth
+        ),
     }
     for name, part in parts.items():
         if arguments.only in (None, name):

@@ -1,6 +1,7 @@
 """How much `import tl_dyck` adds to `import transformer_lens`: fresh interpreters, taken in turn.
 
-Run with ``python tests/benchmarks/bench_import.py --runs 5``. Exit status 1 if the target is missed.
+Run with ``python tests/benchmarks/bench_import.py --runs 5``. Exit status 1 if the target is
+missed.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ TARGET = 1.10  # (transformer_lens and tl_dyck) / (transformer_lens alone)
 CASES = {
     "transformer_lens": "import transformer_lens",
     "transformer_lens, tl_dyck": "import transformer_lens, tl_dyck",
-    "transformer_lens, every public name of tl_dyck": "import transformer_lens\nfrom tl_dyck import *",
+    "transformer_lens, every public name of tl_dyck": "import transformer_lens\nfrom tl_dyck "
+    "import *",
     "tl_dyck": "import tl_dyck",
 }
 
@@ -44,7 +46,9 @@ def main() -> int:
     for name, values in times.items():
         print(f"{name:<50}{median[name]:>10.3f}{min(values):>10.3f}{median[name] / base:>8.3f}")
     ratio = median["transformer_lens, tl_dyck"] / base
-    print(f"ratio {ratio:.3f}, target at most {TARGET:.2f}: {'met' if ratio <= TARGET else 'missed'}")
+    print(
+        f"ratio {ratio:.3f}, target at most {TARGET:.2f}: {'met' if ratio <= TARGET else 'missed'}"
+    )
     return int(ratio > TARGET)
 
 

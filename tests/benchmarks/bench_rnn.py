@@ -1,7 +1,8 @@
 """The two-layer RNN against the model it was exported from: time and memory as strings grow.
 
-Every way of running is timed in turn within one process, so only the ratios mean something. Memory is the growth of
-a fresh process's peak resident size while it reads one string, and the size of what a stream carries between tokens.
+Every way of running is timed in turn within one process, so only the ratios mean something. Memory
+is the growth of a fresh process's peak resident size while it reads one string, and the size of
+what a stream carries between tokens.
 
 Run with ``python tests/benchmarks/bench_rnn.py --runs 5``.
 """
@@ -49,7 +50,7 @@ def stream(rnn: TwoLayerRNN, tokens: torch.Tensor, form: str | None) -> QueryCar
 
 
 def ways(model: DyckTransformer, rnn: TwoLayerRNN, tokens: torch.Tensor) -> dict[str, Run]:
-    """Everything that is timed, by name; the model's forward pass is what the others are divided by."""
+    """Everything that is timed, by name; the others are divided by the model's forward pass."""
     found: dict[str, Run] = {
         "model": lambda: model(tokens),
         "whole": lambda: rnn(tokens),
@@ -62,7 +63,10 @@ def ways(model: DyckTransformer, rnn: TwoLayerRNN, tokens: torch.Tensor) -> dict
 
 
 def times(runs: int) -> None:
-    print(f"seconds for {BATCH} strings: the model's forward pass (median), the others as multiples of it\n")
+    print(
+        f"seconds for {BATCH} strings: the model's forward pass (median), "
+        "the others as multiples of it\n"
+    )
     names = ("whole", "last", "history", "queries")
     print(f"{'family':<16}{'length':>7}{'model s':>10}" + "".join(f"{name:>10}" for name in names))
     for family in FAMILIES:
@@ -77,13 +81,22 @@ def times(runs: int) -> None:
                     if turn:  # the first turn warms up
                         taken[name].append(perf_counter() - start)
             median = {name: statistics.median(values) for name, values in taken.items()}
-            ratios = (f"{median[n] / median['model']:>10.2f}" if n in median else f"{'-':>10}" for n in names)
+            ratios = (
+                f"{median[n] / median['model']:>10.2f}" if n in median else f"{'-':>10}"
+                for n in names
+            )
             print(f"{family:<16}{length:>7}{median['model']:>10.4f}" + "".join(ratios))
-    print("\nwhole: every position; last: the last position only; history, queries: one token at a time\n")
+    print(
+        "\nwhole: every position; last: the last position only; history, queries: "
+        "one token at a time\n"
+    )
 
 
 def peak_megabytes() -> float:
-    """Peak resident size of this program. Not ru_maxrss, which a child process inherits from its parent."""
+    """Peak resident size of this program.
+
+    Not ru_maxrss, which a child process inherits from its parent.
+    """
     status = Path("/proc/self/status").read_text()
     return int(status.split("VmHWM:")[1].split()[0]) / 1024
 
@@ -133,7 +146,9 @@ def carried() -> None:
                     cells.append(f"{'-':>10}")
                     continue
                 carry = stream(rnn, strings(length, 1), form)
-                parts = [*carry.sums] if isinstance(carry, QueryCarry) else [carry.keys, carry.values]
+                parts = (
+                    [*carry.sums] if isinstance(carry, QueryCarry) else [carry.keys, carry.values]
+                )
                 cells.append(f"{sum(part.numel() for part in parts):>10}")
             print(f"{family:<16}{length:>7}" + "".join(cells))
 

@@ -1,10 +1,12 @@
-"""Tokens per second of `DyckDistribution.sample`, beside a per-string generator in plain Python, in the same run.
+"""Tokens per second of `DyckDistribution.sample`, beside a plain per-string generator.
 
-Run with ``python tests/benchmarks/bench_sampling.py [--device cuda] [--rounds 5] [--types 2] [--depth 4]``.
+Run with ``python tests/benchmarks/bench_sampling.py [--device cuda] [--rounds 5] [--types 2]
+[--depth 4]``.
 
-Both draw from the same conditional distribution with the same tables; before anything is timed, the statistics of
-both are compared. The floor is what no sampler of this kind can do without: one uniform number a token, and writing the
-tokens as int64. Exit status 1 if the statistics disagree or the target is missed.
+Both draw from the same conditional distribution with the same tables; before anything is timed, the
+statistics of both are compared. The floor is what no sampler of this kind can do without: one
+uniform number a token, and writing the tokens as int64. Exit status 1 if the statistics disagree or
+the target is missed.
 """
 
 from __future__ import annotations
@@ -22,11 +24,14 @@ import torch
 from tl_dyck.language import DyckDistribution, DyckLanguage
 from tl_dyck.language.sampling import open_probability
 
-TARGET = 5.0  # tokens per second over those of the plain generator, for more than one small batch at a time
+# tokens per second over those of the plain generator, for more than one small batch at a time
+TARGET = 5.0
 SIZES = [(64, 28), (4096, 28), (64, 500), (1024, 500), (8, 10_000), (64, 10_000)]  # strings, length
 
 
-def plain_python(distribution: DyckDistribution, n: int, length: int, mode: str, rng: random.Random) -> torch.Tensor:
+def plain_python(
+    distribution: DyckDistribution, n: int, length: int, mode: str, rng: random.Random
+) -> torch.Tensor:
     """What one would write first: one string at a time, one token at a time, with a stack."""
     language, draw = distribution.language, rng.random
     end = "complete" if mode == "complete" else "anywhere"
@@ -54,11 +59,15 @@ def floor(n: int, length: int, rng: np.random.Generator, device: torch.device) -
     return torch.from_numpy(tokens).to(device)
 
 
-def check_same_distribution(distribution: DyckDistribution, length: int, mode: str, device: torch.device) -> float:
-    """Greatest |z| between the two, over the frequency of each token at each position and of each bracket's type."""
+def check_same_distribution(
+    distribution: DyckDistribution, length: int, mode: str, device: torch.device
+) -> float:
+    """Greatest |z| between the two, over token frequencies by position and types of brackets."""
     n = max(200, 60_000 // length)
     language = distribution.language
-    ours = distribution.sample(n, length, mode=mode, generator=torch.Generator().manual_seed(1), device=device).cpu()
+    ours = distribution.sample(
+        n, length, mode=mode, generator=torch.Generator().manual_seed(1), device=device
+    ).cpu()
     plain = plain_python(distribution, n, length, mode, random.Random(1))
     for tokens in (ours, plain):
         valid = language.is_complete(tokens) if mode == "complete" else language.is_prefix(tokens)
@@ -92,7 +101,9 @@ def main() -> int:
     """Check, time, and print a markdown table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--device", default="cpu", help="where the tokens are to lie: cpu or cuda")
-    parser.add_argument("--rounds", type=int, default=5, help="rounds; the three are timed in turn in each")
+    parser.add_argument(
+        "--rounds", type=int, default=5, help="rounds; the three are timed in turn in each"
+    )
     parser.add_argument("--types", type=int, default=2, help="bracket types, k")
     parser.add_argument("--depth", type=int, default=4, help="greatest depth, D")
     options = parser.parse_args()
@@ -102,20 +113,30 @@ def main() -> int:
     for length in sorted({length for _, length in SIZES}):
         for mode in ("complete", "prefix"):
             worst = check_same_distribution(distribution, length, mode, device)
-            # The greatest of up to 10^5 standard normal numbers exceeds 6 with probability about 1e-4.
+            # The greatest of up to 10^5 standard normal numbers exceeds 6 with probability about
+            # 1e-4.
             print(f"length {length}, {mode}: greatest |z| between the two generators {worst:.1f}")
             if worst > 6:
                 return 1
 
-    print(f"\nDyck({options.types}, {options.depth}), q = 0.5, tokens on {device}; million tokens per second\n")
+    print(
+        f"\nDyck({options.types}, {options.depth}), q = 0.5, tokens on {device}; "
+        "million tokens per second\n"
+    )
     print("| length | strings | mode | plain Python | ours | ratio | floor | ours / floor |")
     print("| ---: | ---: | :-- | ---: | ---: | ---: | ---: | ---: |")
     missed = False
     for n, length in SIZES:
         for mode in ("complete", "prefix"):
-            generator, rng, plain_rng = torch.Generator().manual_seed(0), np.random.default_rng(0), random.Random(0)
+            generator, rng, plain_rng = (
+                torch.Generator().manual_seed(0),
+                np.random.default_rng(0),
+                random.Random(0),
+            )
             calls = [
-                lambda n=n, length=length, mode=mode, rng=plain_rng: plain_python(distribution, n, length, mode, rng),
+                lambda n=n, length=length, mode=mode, rng=plain_rng: plain_python(
+                    distribution, n, length, mode, rng
+                ),
                 lambda n=n, length=length, mode=mode, generator=generator: distribution.sample(
                     n, length, mode=mode, generator=generator, device=device
                 ),
@@ -123,15 +144,20 @@ def main() -> int:
             ]
             for call in calls:  # tables, memory
                 call()
-            # In turn, so that a slow spell of the machine falls on all three; ratios within a round, then the median.
-            rounds = [[seconds(call, device, 0.05) for call in calls] for _ in range(options.rounds)]
-            rates = [n * length / statistics.median(times) / 1e6 for times in zip(*rounds, strict=True)]
+            # In turn, so that a slow spell of the machine falls on all three; ratios within a
+            # round, then the median.
+            rounds = [
+                [seconds(call, device, 0.05) for call in calls] for _ in range(options.rounds)
+            ]
+            rates = [
+                n * length / statistics.median(times) / 1e6 for times in zip(*rounds, strict=True)
+            ]
             ratio = statistics.median(plain / ours for plain, ours, _ in rounds)
             share = statistics.median(least / ours for _, ours, least in rounds)
             missed |= ratio < TARGET and n * length > 2_000
             print(
-                f"| {length:,} | {n:,} | {mode} | {rates[0]:.2f} | {rates[1]:.1f} | {ratio:.0f}x | {rates[2]:.0f} "
-                f"| {share:.2f} |"
+                f"| {length:,} | {n:,} | {mode} | {rates[0]:.2f} | {rates[1]:.1f} | {ratio:.0f}x | "
+                f"{rates[2]:.0f} | {share:.2f} |"
             )
     print(f"\ntarget, at least {TARGET:.0f}x: {'missed' if missed else 'met'}")
     return int(missed)

@@ -1,19 +1,24 @@
-"""Training many seeds: ``python tests/benchmarks/bench_seeds.py [--device cuda] [--seeds 8 40 256] [--steps 16]``.
+"""Training many seeds.
 
-Seeds × steps per second, every way in the same run and in turns, so that what else the machine does falls on all alike;
-on the CPU by processor time, of one thread, but for "workers":
+``python tests/benchmarks/bench_seeds.py [--device cuda] [--seeds 8 40 256] [--steps 16]``.
+
+Seeds × steps per second, every way in the same run and in turns, so that what else the machine does
+falls on all alike; on the CPU by processor time, of one thread, but for "workers":
 
 - plain: one seed after the other through the model's own forward pass, hook points and all;
 - lean: one after the other through `lean_logits`;
-- vmap: `torch.func.vmap` over the HookedTransformer, all seeds in one forward pass, and one Adam for all;
+- vmap: `torch.func.vmap` over the HookedTransformer, all seeds in one forward pass, and one Adam
+  for all;
 - single: one after the other as `train` does, on packed strings;
 - fours: in groups of four, as `train_seeds` does on the CPU;
 - together: all in one group, as `train_seeds` does on a GPU;
-- workers: in fours, in worker processes of one thread each, one per core, as if the cores were idle otherwise.
+- workers: in fours, in worker processes of one thread each, one per core, as if the cores were idle
+  otherwise.
 
-The first three have one batch each, the others draw and pack fresh strings. The floor is what the products of a step of
-the plain loop with its weights would take at the speed of one large float32 product, and, beside it, what they would if
-no filling were computed; the distance is from there to the best way of one thread.
+The first three have one batch each, the others draw and pack fresh strings. The floor is what the
+products of a step of the plain loop with its weights would take at the speed of one large float32
+product, and, beside it, what they would if no filling were computed; the distance is from there to
+the best way of one thread.
 """
 
 from __future__ import annotations
@@ -41,7 +46,9 @@ BOS = TASK.language.bos_token
 
 def batches(n_seeds: int, batch: int, device: str) -> Tensor:
     """Strings for every seed, ``[seed, batch, pos]``."""
-    rows = [TASK.sample(batch, generator=torch.Generator().manual_seed(seed)) for seed in range(n_seeds)]
+    rows = [
+        TASK.sample(batch, generator=torch.Generator().manual_seed(seed)) for seed in range(n_seeds)
+    ]
     return torch.stack(rows).to(device)
 
 
@@ -57,7 +64,9 @@ def trained(model: DyckTransformer) -> list[nn.Parameter]:
     return [parameter for parameter in model.parameters() if parameter.requires_grad]
 
 
-def one_by_one(forward: Callable[[DyckTransformer, Tensor], Tensor], models: list, tokens: Tensor) -> Callable:
+def one_by_one(
+    forward: Callable[[DyckTransformer, Tensor], Tensor], models: list, tokens: Tensor
+) -> Callable:
     optimizers = [adam(trained(model)) for model in models]
 
     def step() -> None:
@@ -71,7 +80,7 @@ def one_by_one(forward: Callable[[DyckTransformer, Tensor], Tensor], models: lis
 
 
 class AfterTokens(nn.Module):
-    """The forward pass of a HookedTransformer after its check of the tokens, which vmap cannot trace."""
+    """The forward pass of a HookedTransformer after its check of tokens, which vmap can't trace."""
 
     def __init__(self, model: DyckTransformer) -> None:
         super().__init__()
@@ -80,7 +89,9 @@ class AfterTokens(nn.Module):
     def forward(self, tokens: Tensor, constant: Tensor) -> Tensor:
         own = self.model.cfg.embedding == "token"
         embedded = self.model.hook_embed(self.model.embed(tokens) if own else constant)
-        position = self.model.hook_pos_embed(self.model.pos_embed.W_pos[: tokens.shape[1]].expand_as(embedded))
+        position = self.model.hook_pos_embed(
+            self.model.pos_embed.W_pos[: tokens.shape[1]].expand_as(embedded)
+        )
         return self.model(embedded + position, start_at_layer=0)
 
 
@@ -88,10 +99,14 @@ def by_vmap(models: list, tokens: Tensor) -> Callable:
     parts = [AfterTokens(model) for model in models]
     stacked, constants = torch.func.stack_module_state(parts)
     optimizer = adam([value for value in stacked.values() if value.requires_grad])
-    embedded = torch.stack([m.embed(rows[:, :-1]) for m, rows in zip(models, tokens, strict=True)]).detach()
+    embedded = torch.stack(
+        [m.embed(rows[:, :-1]) for m, rows in zip(models, tokens, strict=True)]
+    ).detach()
 
     def loss(state: dict, constant: dict, rows: Tensor, x: Tensor) -> Tensor:
-        return loss_of(torch.func.functional_call(parts[0], (state, constant), (rows[:, :-1], x)), rows)
+        return loss_of(
+            torch.func.functional_call(parts[0], (state, constant), (rows[:, :-1], x)), rows
+        )
 
     def step() -> None:
         total = torch.func.vmap(loss)(stacked, constants, tokens, embedded).sum()
@@ -103,7 +118,7 @@ def by_vmap(models: list, tokens: Tensor) -> Callable:
 
 
 def grouped(family: str, n_seeds: int, size: int, batch: int, device: str) -> Callable:
-    """Groups of `size` seeds, in turns, with all that a step of `train_seeds` takes but its measurements."""
+    """Groups of `size` seeds, in turns, with all of a step of `train_seeds` but measurements."""
     options = TrainConfig(steps=10**6, check_every=10**6, batch_size=batch, learning_rate=1e-4)
     config = get_config(family, TASK, device=device)
     runs = [RunState(config, TASK, options, seed) for seed in range(n_seeds)]
@@ -128,7 +143,9 @@ def work(family: str, n_seeds: int, batch: int, steps: int) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--seeds", type=int, nargs="+", default=[8, 40])
     parser.add_argument("--steps", type=int, default=16, help="a quarter of the number of steps")
@@ -148,7 +165,10 @@ def main() -> None:
             tokens = batches(n_seeds, batch, device)
 
             def models(family: str = family, n_seeds: int = n_seeds) -> list[DyckTransformer]:
-                return [build_model(get_config(family, TASK, device=device), seed) for seed in range(n_seeds)]
+                return [
+                    build_model(get_config(family, TASK, device=device), seed)
+                    for seed in range(n_seeds)
+                ]
 
             steps = {
                 "plain": one_by_one(lambda model, rows: model(rows), models(), tokens),
@@ -160,12 +180,19 @@ def main() -> None:
             }
             found = measure(steps, n_seeds, arguments.steps, device)
             if device == "cpu":
-                found["workers"] = measure_workers(family, n_seeds, batch, 8 * arguments.steps, cores)
+                found["workers"] = measure_workers(
+                    family, n_seeds, batch, 8 * arguments.steps, cores
+                )
             weights = sum(p.numel() for p in trained(models()[0]) if p.ndim > 1)
             slots, used = tokens[0, :, 1:].numel(), (tokens != BOS).sum().item() / n_seeds
-            floors = [peak / (6 * weights * rows) for rows in (slots, used)]  # forward 2, backward 4 a weight and row
+            floors = [
+                peak / (6 * weights * rows) for rows in (slots, used)
+            ]  # forward 2, backward 4 a weight and row
             best = max(found[way] for way in ("single", "fours", "together"))
-            cells = [f"{found[way]:.0f} ({found[way] / found['plain']:.2f}×)" if way in found else "–" for way in ways]
+            cells = [
+                f"{found[way]:.0f} ({found[way] / found['plain']:.2f}×)" if way in found else "–"
+                for way in ways
+            ]
             cells += [f"{floor:.0f}" for floor in floors] + [f"{floors[1] / best:.1f}×"]
             print(f"| {family} | {n_seeds} | {' | '.join(cells)} |", flush=True)
 
@@ -189,7 +216,9 @@ def measure(steps: dict[str, Callable], n_seeds: int, rounds: int, device: str) 
 def measure_workers(family: str, n_seeds: int, batch: int, steps: int, cores: int) -> float:
     shares = [len(range(n_seeds)[worker::cores]) for worker in range(cores)]
     with parallel_config(backend="loky", inner_max_num_threads=1):
-        seconds = Parallel(n_jobs=cores)(delayed(work)(family, share, batch, steps) for share in shares if share)
+        seconds = Parallel(n_jobs=cores)(
+            delayed(work)(family, share, batch, steps) for share in shares if share
+        )
     return n_seeds * steps / max(seconds)
 
 

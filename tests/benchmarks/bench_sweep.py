@@ -1,11 +1,14 @@
-"""What sweeps cost: ``python tests/benchmarks/bench_sweep.py [--runs 1000000] [--train 64] [--rows 100000]``.
+"""What sweeps cost.
 
-- no-op: a sweep of runs that do nothing, in this process and in workers: milliseconds a run, memory, files and bytes,
-  at growing sizes (is the cost a run flat?);
+``python tests/benchmarks/bench_sweep.py [--runs 1000000] [--train 64] [--rows 100000]``.
+
+- no-op: a sweep of runs that do nothing, in this process and in workers: milliseconds a run,
+  memory, files and bytes, at growing sizes (is the cost a run flat?);
 - the floor: making a folder, and a file by rename, with nothing around it;
 - start again: how long it takes to find that everything is done;
 - table: loading, filtering and averaging it;
-- throughput: short training runs on all cores, against the sum of the times of single runs divided by the workers.
+- throughput: short training runs on all cores, against the sum of the times of single runs divided
+  by the workers.
 """
 
 from __future__ import annotations
@@ -51,14 +54,21 @@ def floor(root: Path, n_runs: int = 5000) -> float:
 
 def no_ops(root: Path, sizes: list[int], workers: list[int]) -> None:
     print(f"floor, a folder and a file by rename: {floor(root / 'floor'):.3f} ms\n")
-    print("| runs | workers | ms a run | starting again, ms a run | peak memory, MB | files | bytes a run |")
+    print(
+        "| runs | workers | ms a run | starting again, ms a run | peak memory, "
+        "MB | files | bytes a run |"
+    )
     print("|---|---|---|---|---|---|---|")
     for size in sizes:
         for jobs in workers:
             folder = root / f"{size}-{jobs}"
-            done = run_sweep(sweep_of(size), folder, experiment=nothing, n_jobs=jobs, progress=False)
+            done = run_sweep(
+                sweep_of(size), folder, experiment=nothing, n_jobs=jobs, progress=False
+            )
             assert done.done == done.made == done.total
-            again = run_sweep(sweep_of(size), folder, experiment=nothing, n_jobs=jobs, progress=False)
+            again = run_sweep(
+                sweep_of(size), folder, experiment=nothing, n_jobs=jobs, progress=False
+            )
             assert again.done == again.total
             assert again.made == 0
             n_files = n_bytes = 0
@@ -67,15 +77,18 @@ def no_ops(root: Path, sizes: list[int], workers: list[int]) -> None:
             for path in (folder / "runs" / "00").glob("*.json"):
                 n_bytes = max(n_bytes, path.stat().st_size)
             print(
-                f"| {done.total:,} | {jobs} | {done.seconds / done.total * 1e3:.3f} "
-                f"| {again.seconds / done.total * 1e3:.3f} | {peak_mb():.0f} | {n_files:,} | {n_bytes} |",
+                f"| {done.total:,} | {jobs} | {done.seconds / done.total * 1e3:.3f} | "
+                f"{again.seconds / done.total * 1e3:.3f} | {peak_mb():.0f} | {n_files:,} | "
+                f"{n_bytes} |",
                 flush=True,
             )
 
 
 def table(root: Path, n_rows: int) -> None:
     folder = root / "table"
-    run_sweep(sweep_of(n_rows), folder, experiment=nothing, n_jobs=1, keep_files=False, progress=False)
+    run_sweep(
+        sweep_of(n_rows), folder, experiment=nothing, n_jobs=1, keep_files=False, progress=False
+    )
     started = time.perf_counter()
     load_results(folder)
     print(f"\ntable of {n_rows:,} runs: made in {time.perf_counter() - started:.1f} s")
@@ -112,18 +125,23 @@ def throughput(root: Path, n_runs: int, steps: int) -> None:
     alone = load_results(root / "alone")
     single = float(alone["seconds"][alone["seed"] > 1000].mean()) * done.total
     print(
-        f"\n{done.total} training runs of {steps} steps, {jobs} workers: {done.seconds:.1f} s, the workers' start "
-        f"included. Times of single runs add up to {single:.1f} s: {single / jobs / done.seconds:.0%} of the ideal "
-        f"throughput; as they were done here, several seeds together, they took {own:.1f} s: "
+        f"\n{done.total} training runs of {steps} steps, {jobs} workers: {done.seconds:.1f} s, the "
+        f"workers' start included. Times of single runs add up to {single:.1f} s: "
+        f"{single / jobs / done.seconds:.0%} of the ideal throughput; as they were done here, "
+        f"several seeds together, they took {own:.1f} s: "
         f"{own / jobs / done.seconds:.0%} of what that allows"
     )
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--runs", type=int, default=100_000, help="largest number of no-op runs")
     parser.add_argument("--smallest", type=int, default=1_000, help="number of no-op runs")
-    parser.add_argument("--workers", type=int, nargs="*", help="for those [default: 1 and one per core]")
+    parser.add_argument(
+        "--workers", type=int, nargs="*", help="for those [default: 1 and one per core]"
+    )
     parser.add_argument("--rows", type=int, default=100_000, help="rows of the table")
     parser.add_argument("--train", type=int, default=64, help="training runs")
     parser.add_argument("--steps", type=int, default=600, help="of each")
@@ -131,7 +149,11 @@ def main() -> None:
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=arguments.folder) as folder:
         root = Path(folder)
-        sizes = [size for size in (1_000, 10_000, 100_000, 1_000_000) if arguments.smallest <= size <= arguments.runs]
+        sizes = [
+            size
+            for size in (1_000, 10_000, 100_000, 1_000_000)
+            if arguments.smallest <= size <= arguments.runs
+        ]
         if sizes:
             no_ops(root, sizes, arguments.workers or [1, cpu_count()])
         if arguments.rows:

@@ -1,8 +1,9 @@
 """What robust training costs: seconds an epoch of each objective, as multiples of a clean epoch.
 
-Sentences are made up (6,920 of 2 to 50 words, from a vocabulary of 13,840, as many as SST2 has; eight synonyms),
-Sentences are made up (6,920 of 2 to 50 words from a vocabulary of 13,840, as many as SST2 has; eight synonyms each),
-The floor of "worst" is a second forward and backward pass, on the worst strings: twice a clean epoch.
+Sentences are made up (6,920 of 2 to 50 words, from a vocabulary of 13,840, as many as SST2 has;
+eight synonyms), Sentences are made up (6,920 of 2 to 50 words from a vocabulary of 13,840, as many
+as SST2 has; eight synonyms each), The floor of "worst" is a second forward and backward pass, on
+the worst strings: twice a clean epoch.
 
 Run with ``python tests/benchmarks/bench_text.py --batches 20``.
 """
@@ -42,7 +43,10 @@ def main() -> None:
     synonyms = {word: tuple(words[i] for i in rng.integers(7, WORDS, 8)) for word in words[7:]}
     frequency = 1 / np.arange(10, WORDS + 8)
     frequency /= frequency.sum()
-    print(f"{SENTENCES:,} sentences an epoch; {arguments.space}, eight synonyms a word; processor time, median batch")
+    print(
+        f"{SENTENCES:,} sentences an epoch; {arguments.space}, eight synonyms a word; "
+        "processor time, median batch"
+    )
     for name, fields in MODELS.items():
         config = TextConfig(words=words, **fields)
         model = build_text_model(config)
@@ -53,7 +57,10 @@ def main() -> None:
         for _ in range(arguments.batches):
             length = int(rng.integers(4, 40))  # sentences of a batch are of similar length
             rows = [
-                [*rng.choice(np.arange(2, WORDS), size=int(n), p=frequency).tolist(), config.cls_token]
+                [
+                    *rng.choice(np.arange(2, WORDS), size=int(n), p=frequency).tolist(),
+                    config.cls_token,
+                ]
                 for n in rng.integers(max(2, length - 3), length + 4, size=BATCH)
             ]
             labels = torch.from_numpy(rng.integers(2, size=BATCH))
@@ -61,9 +68,13 @@ def main() -> None:
                 start = process_time()
                 loss = F.cross_entropy(text_logits(model, rows), labels)
                 if objective == "augment":
-                    loss = loss + F.cross_entropy(text_logits(model, random_strings(edits, rows, rng)), labels)
+                    loss = loss + F.cross_entropy(
+                        text_logits(model, random_strings(edits, rows, rng)), labels
+                    )
                 elif objective == "worst":
-                    loss = loss + F.cross_entropy(text_logits(model, attack(*pad(rows), labels)[0]), labels)
+                    loss = loss + F.cross_entropy(
+                        text_logits(model, attack(*pad(rows), labels)[0]), labels
+                    )
                 elif objective == "ibp":
                     loss = loss + F.cross_entropy(-bound(*pad(rows), labels), labels)
                 optimizer.zero_grad(set_to_none=True)

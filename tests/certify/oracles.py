@@ -1,4 +1,4 @@
-"""Slow and independent answers for the tests of spaces and certifiers, and random inputs to compare on."""
+"""Slow, independent answers for the tests of spaces and certifiers, and random inputs to them."""
 
 from __future__ import annotations
 
@@ -28,8 +28,10 @@ VOCABULARY = 7  # three types of brackets, and BOS where there is one
 LANGUAGE = DyckLanguage(3, 3)
 
 
-def brute_force(space: PerturbationSpace, tokens: tuple[int, ...]) -> list[tuple[tuple[int, ...], int]]:
-    """Every way to edit `tokens`, as (string, number of edits): straight from the definition, by recursion."""
+def brute_force(
+    space: PerturbationSpace, tokens: tuple[int, ...]
+) -> list[tuple[tuple[int, ...], int]]:
+    """Every way to edit `tokens`, as (string, number of edits), by recursion on the definition."""
     budgets = [budget for _, budget in space.transformations]
 
     def from_gap(i: int, left: tuple[int, ...]) -> Iterator[tuple[tuple[int, ...], int]]:
@@ -70,20 +72,25 @@ def _spend(left: tuple[int, ...], kind: int) -> tuple[int, ...]:
 
 
 def free(string: tuple[int, ...], words: int) -> Lattice:
-    """Any of `words` words at every place but the last, without a budget: a small graph of words^(n - 1) strings.
+    """Any of `words` words anywhere but last, no budget: a small graph of words^(n - 1) strings.
 
-    Two places may also be filled at once, by a word and itself, so that there is more than one way onwards.
+    Two places may also be filled at once, by a word and itself, so that there is more than one way
+    onwards.
     """
     n = len(string)
     options = []
     for i in range(n - 1):
         options += [Option(i, i + 1, KEEP, i, i + 1, (word,)) for word in range(words)]
-        options += [Option(i, i + 2, KEEP, i, i + 2, (word, word)) for word in range(words) if i + 2 < n]
+        options += [
+            Option(i, i + 2, KEEP, i, i + 2, (word, word)) for word in range(words) if i + 2 < n
+        ]
     return Lattice(string, (), n, (*options, Option(n - 1, n, KEEP, n - 1, n, string[-1:])))
 
 
-def margins(rnn: TwoLayerRNN, strings: Sequence[tuple[int, ...]], target: int) -> np.ndarray[Any, Any]:
-    """The margin of each string (without BOS), by the RNN's own forward pass, one length at a time."""
+def margins(
+    rnn: TwoLayerRNN, strings: Sequence[tuple[int, ...]], target: int
+) -> np.ndarray[Any, Any]:
+    """The margin of each string (without BOS), by the RNN's forward pass, length by length."""
     bos = () if rnn.config.bos_token is None else (rnn.config.bos_token,)
     result = np.empty(len(strings))
     for length in {len(string) for string in strings}:
@@ -93,9 +100,17 @@ def margins(rnn: TwoLayerRNN, strings: Sequence[tuple[int, ...]], target: int) -
     return result
 
 
-def strings_of(rnn: TwoLayerRNN, space: PerturbationSpace, tokens: tuple[int, ...]) -> list[tuple[int, ...]]:
+def strings_of(
+    rnn: TwoLayerRNN, space: PerturbationSpace, tokens: tuple[int, ...]
+) -> list[tuple[int, ...]]:
     """The distinct strings of a space that the model can read."""
-    return sorted({string for string, _ in brute_force(space, tokens) if string or rnn.config.bos_token is not None})
+    return sorted(
+        {
+            string
+            for string, _ in brute_force(space, tokens)
+            if string or rnn.config.bos_token is not None
+        }
+    )
 
 
 def random_rnn(
@@ -146,8 +161,8 @@ READOUTS: list[dict[str, Any]] = [
 STATES = ["none", "position", "depth", "position+depth"]
 
 
-# Strategies yield plain data, and tests build objects from it: while Hypothesis draws, the run-time type checker must
-# not run (it picks list items at random).
+# Strategies yield plain data, and tests build objects from it: while Hypothesis draws, the run-time
+# type checker must not run (it picks list items at random).
 
 
 @dataclass(frozen=True)
@@ -168,7 +183,9 @@ class SpaceRecipe:
     parts: tuple[tuple[str, Any, int], ...]
 
     def build(self) -> PerturbationSpace:
-        return PerturbationSpace([(_MAKERS[name](argument), budget) for name, argument, budget in self.parts])
+        return PerturbationSpace(
+            [(_MAKERS[name](argument), budget) for name, argument, budget in self.parts]
+        )
 
 
 _MAKERS: dict[str, Callable[[Any], Transformation]] = {
@@ -210,9 +227,13 @@ def tokens(max_size: int = 5) -> st.SearchStrategy[tuple[int, ...]]:
 
 _ARGUMENTS: dict[str, st.SearchStrategy[Any]] = {
     "dup": st.none(),
-    "sub": st.tuples(st.dictionaries(WORDS, st.lists(WORDS, max_size=3), max_size=4), st.sampled_from([None, 1])),
+    "sub": st.tuples(
+        st.dictionaries(WORDS, st.lists(WORDS, max_size=3), max_size=4), st.sampled_from([None, 1])
+    ),
     "del": st.one_of(st.none(), st.frozensets(WORDS, max_size=3)),
-    "ins": st.tuples(st.lists(st.lists(WORDS, min_size=1, max_size=2).map(tuple), max_size=2), st.booleans()),
+    "ins": st.tuples(
+        st.lists(st.lists(WORDS, min_size=1, max_size=2).map(tuple), max_size=2), st.booleans()
+    ),
     "swap": st.none(),
     "pairs": st.tuples(st.sampled_from([None, 1]), st.booleans()),
 }
@@ -222,7 +243,9 @@ _ARGUMENTS: dict[str, st.SearchStrategy[Any]] = {
 def spaces(draw: st.DrawFn, max_budget: int = 2, max_parts: int = 3) -> SpaceRecipe:
     """Up to three different transformations, each with a budget."""
     names = draw(st.lists(st.sampled_from(sorted(_ARGUMENTS)), max_size=max_parts, unique=True))
-    return SpaceRecipe(tuple((name, draw(_ARGUMENTS[name]), draw(st.integers(0, max_budget))) for name in names))
+    return SpaceRecipe(
+        tuple((name, draw(_ARGUMENTS[name]), draw(st.integers(0, max_budget))) for name in names)
+    )
 
 
 @dataclass(frozen=True)
@@ -238,25 +261,32 @@ class Problem:
 
 @st.composite
 def problems(draw: st.DrawFn) -> Problem:
-    """A string of 5 to 8 words and two kinds of edits of *its* words, up to three edits: hundreds of strings."""
+    """A string of 5 to 8 words, two kinds of edits of *its* words, up to three: hundreds."""
     string = tuple(draw(st.lists(WORDS, min_size=5, max_size=8)))
     own = st.sampled_from(sorted(set(string)))
     arguments = {
         "dup": st.none(),
         "swap": st.none(),
         "sub": st.tuples(
-            st.dictionaries(own, st.lists(WORDS, min_size=1, max_size=3, unique=True), min_size=2, max_size=4)
+            st.dictionaries(
+                own, st.lists(WORDS, min_size=1, max_size=3, unique=True), min_size=2, max_size=4
+            )
             if len(set(string)) > 1
-            else st.just({string[0]: [word for word in range(VOCABULARY - 1) if word != string[0]][:3]}),
+            else st.just(
+                {string[0]: [word for word in range(VOCABULARY - 1) if word != string[0]][:3]}
+            ),
             st.none(),
         ),
         "del": st.one_of(st.none(), st.frozensets(own, min_size=1, max_size=3)),
         "ins": st.tuples(
-            st.lists(st.lists(WORDS, min_size=1, max_size=2).map(tuple), min_size=1, max_size=2), st.booleans()
+            st.lists(st.lists(WORDS, min_size=1, max_size=2).map(tuple), min_size=1, max_size=2),
+            st.booleans(),
         ),
         "pairs": st.tuples(st.sampled_from([None, 1]), st.booleans()),
     }
     names = draw(st.lists(st.sampled_from(sorted(arguments)), min_size=2, max_size=2, unique=True))
     budgets = draw(st.sampled_from([(1, 1), (1, 2), (2, 1)]))
-    parts = tuple((name, draw(arguments[name]), budget) for name, budget in zip(names, budgets, strict=True))
+    parts = tuple(
+        (name, draw(arguments[name]), budget) for name, budget in zip(names, budgets, strict=True)
+    )
     return Problem(SpaceRecipe(parts), string)

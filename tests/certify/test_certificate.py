@@ -15,7 +15,9 @@ from tests.certify.oracles import SpaceRecipe, spaces, tokens
 from tl_dyck.certify import Certificate, Edit, Symbols, Witness, passages
 from tl_dyck.certify.spaces import placed
 
-WITNESS = Witness(tokens=(1, 2, 2), edits=(Edit("dup", 1, (2,), (2, 2)),), logits=(0.5, -0.5), margin=-1.0)
+WITNESS = Witness(
+    tokens=(1, 2, 2), edits=(Edit("dup", 1, (2,), (2, 2)),), logits=(0.5, -0.5), margin=-1.0
+)
 
 
 def certificate(**fields: Any) -> Certificate:
@@ -47,7 +49,16 @@ def test_only_a_falsified_certificate_has_a_counterexample() -> None:
 
 def test_repr_names_everything_a_reader_needs() -> None:
     text = repr(certificate(reason="because"))
-    for part in ("falsified", "-1 seen", "dup:2", "1 2 2", "dup@1: 2 → 2 2", "because", "12,345 strings run", "0.25 s"):
+    for part in (
+        "falsified",
+        "-1 seen",
+        "dup:2",
+        "1 2 2",
+        "dup@1: 2 → 2 2",
+        "because",
+        "12,345 strings run",
+        "0.25 s",
+    ):
         assert part in text
 
 
@@ -73,7 +84,9 @@ def test_a_certificate_carries_its_text() -> None:
 
 @settings(max_examples=60)
 @given(recipe=spaces(), string=tokens(), seed=st.integers(0, 99))
-def test_passages_are_the_two_strings(recipe: SpaceRecipe, string: tuple[int, ...], seed: int) -> None:
+def test_passages_are_the_two_strings(
+    recipe: SpaceRecipe, string: tuple[int, ...], seed: int
+) -> None:
     space, symbols = recipe.build(), Symbols(tuple("abcdefg"), "")
     (worst,) = space.sample(string, 1, generator=torch.Generator().manual_seed(seed))
     edits = space.edits(string, worst)
@@ -90,7 +103,9 @@ def test_plain_types_for_json() -> None:
     plain = certificate().to_dict()
     assert json.loads(json.dumps(plain, allow_nan=False)) == plain
     assert plain["lower"] is None
-    assert plain["worst"]["edits"] == [{"transformation": "dup", "start": 1, "removed": [2], "inserted": [2, 2]}]
+    assert plain["worst"]["edits"] == [
+        {"transformation": "dup", "start": 1, "removed": [2], "inserted": [2, 2]}
+    ]
     assert plain["stats"] == {"strings_run": 12345}
 
 

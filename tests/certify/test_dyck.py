@@ -1,4 +1,4 @@
-"""Matched pairs, and the largest change of a logit: against every string, and where theory knows the answer."""
+"""Matched pairs and the largest logit change, against every string and where theory tells."""
 
 from __future__ import annotations
 
@@ -19,7 +19,14 @@ from tests.certify.oracles import (
     strings_of,
     tokens,
 )
-from tl_dyck.certify import CertifyError, InsertMatchedPairs, PerturbationSpace, certify_dyck, dyck, worst_logit_change
+from tl_dyck.certify import (
+    CertifyError,
+    InsertMatchedPairs,
+    PerturbationSpace,
+    certify_dyck,
+    dyck,
+    worst_logit_change,
+)
 from tl_dyck.certify.dyck import closing_prefixes
 from tl_dyck.language import DyckDistribution, DyckLanguage
 from tl_dyck.models import DyckTransformer, build_model, construct, get_config
@@ -34,7 +41,9 @@ def last_logits(rnn: TwoLayerRNN, string: tuple[int, ...]) -> np.ndarray:
     return rnn(torch.tensor([(*bos, *string)]))[0, -1].numpy()
 
 
-def changes_of(rnn: TwoLayerRNN, string: tuple[int, ...], texts: list[tuple[int, ...]]) -> dict[tuple[int, ...], float]:
+def changes_of(
+    rnn: TwoLayerRNN, string: tuple[int, ...], texts: list[tuple[int, ...]]
+) -> dict[tuple[int, ...], float]:
     """How far each text moves a logit; those of the same length are run together."""
     bos = () if rnn.config.bos_token is None else (rnn.config.bos_token,)
     found, own = {}, last_logits(rnn, string)
@@ -77,12 +86,18 @@ def test_the_largest_change_is_exact(readout: dict[str, object]) -> None:
 
 
 def brute_force(model: DyckTransformer, prefix: str, budget: int, r: int) -> tuple[float, float]:
-    """Least margin of the right closing bracket and largest change of a logit, from texts and the model alone."""
+    """Least margin of the right close and largest change of a logit, from texts and the model."""
     language, texts = model.cfg.language, {prefix}
     blocks = [o * m + c * m for o, c in zip("[(", "])", strict=True) for m in range(1, r + 1)]
     for _ in range(budget):
-        # one more block at any gap before the last bracket; blocks next to or inside each other are not of the space
-        texts |= {"|".join([text[:i], block, text[i:]]) for text in texts for block in blocks for i in range(len(text))}
+        # one more block at any gap before the last bracket; blocks next to or inside each other are
+        # not of the space
+        texts |= {
+            "|".join([text[:i], block, text[i:]])
+            for text in texts
+            for block in blocks
+            for i in range(len(text))
+        }
     keep = set()
     for text in texts:
         parts = text.split("|")
@@ -99,18 +114,24 @@ def brute_force(model: DyckTransformer, prefix: str, budget: int, r: int) -> tup
     least, largest = float("inf"), 0.0
     for text in keep:
         logits = model(text)[0, -1]
-        least = min(least, float(logits[target] - logits[torch.arange(len(logits)) != target].max()))
+        least = min(
+            least, float(logits[target] - logits[torch.arange(len(logits)) != target].max())
+        )
         largest = max(largest, float(abs(logits - own).max()))
     return least, largest
 
 
 @pytest.mark.parametrize("family", ["minimal-onehot", "figure2-split", "eq6"])
 def test_a_model_against_its_own_forward_pass(family: str) -> None:
-    model = build_model(get_config(family, TASK, n_layers=1, dtype=torch.float64, device="cpu"), seed=3)
+    model = build_model(
+        get_config(family, TASK, n_layers=1, dtype=torch.float64, device="cpu"), seed=3
+    )
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.mul_(3.0)
-        found = certify_dyck(model, TASK, prefixes=[[0, 2, 3], [2, 0, 0, 1]], budget=2, pairs_per_block=2)
+        found = certify_dyck(
+            model, TASK, prefixes=[[0, 2, 3], [2, 0, 0, 1]], budget=2, pairs_per_block=2
+        )
         for row in found.rows:
             least, largest = brute_force(model, row.prefix, 2, 2)
             assert row.change.seen == pytest.approx(largest, rel=1e-6)
@@ -120,22 +141,28 @@ def test_a_model_against_its_own_forward_pass(family: str) -> None:
                 assert row.certificate.status == ("certified" if least > 0 else "falsified")
 
 
-@pytest.mark.parametrize("build", [construct.balanced, construct.uniform_attention], ids=["balanced", "uniform"])
+@pytest.mark.parametrize(
+    "build", [construct.balanced, construct.uniform_attention], ids=["balanced", "uniform"]
+)
 def test_a_balanced_model_is_certified_and_does_not_move(build: object) -> None:
-    """Theorem 1: what a matched pair adds to the attention's numerator cancels, whatever the pattern."""
+    """Theorem 1: what a matched pair adds to attention's numerator cancels for any pattern."""
     assert callable(build)
     found = certify_dyck(build(TASK.language), TASK, n=4, budget=3, seed=1)
     assert found.share("certified") == 1.0
     assert found.counterexample is None
     assert found.worst_change_proved < 1e-8
-    assert found.worst_margin == pytest.approx(np.log(2), abs=1e-6)  # P(close) = 1/2, each opening bracket 1/4
+    assert found.worst_margin == pytest.approx(
+        np.log(2), abs=1e-6
+    )  # P(close) = 1/2, each opening bracket 1/4
 
 
 def test_an_unbalanced_model_is_falsified_and_shows_the_string() -> None:
     model = construct.balanced(TASK.language, seed=0)
     weight = model.blocks[0].attn.W_V
     with torch.no_grad():  # the value of a bracket is no longer that of its partner, negated
-        weight += torch.randn(weight.shape, generator=torch.Generator().manual_seed(0), dtype=weight.dtype)
+        weight += torch.randn(
+            weight.shape, generator=torch.Generator().manual_seed(0), dtype=weight.dtype
+        )
     found = certify_dyck(model, TASK, prefixes=[[0, 2, 3], [0, 2, 2, 3]], budget=2)
     assert found.worst_change > 1.0
     (row, *_) = found.to_rows()
@@ -150,7 +177,9 @@ def test_an_unbalanced_model_is_falsified_and_shows_the_string() -> None:
 def test_closing_prefixes(n: int, length: int, seed: int) -> None:
     language = TASK.language
     # of length 3 there are just four: the bracket left open, and the pair behind it
-    drawn = closing_prefixes(language, min(n, 4), length, generator=torch.Generator().manual_seed(seed))
+    drawn = closing_prefixes(
+        language, min(n, 4), length, generator=torch.Generator().manual_seed(seed)
+    )
     assert drawn.shape == (min(n, 4), length)
     assert len({tuple(row) for row in drawn.tolist()}) == len(drawn)
     assert bool(language.is_prefix(drawn).all())
@@ -159,7 +188,9 @@ def test_closing_prefixes(n: int, length: int, seed: int) -> None:
     assert bool((DyckDistribution(language).log_prob(drawn) > -np.inf).all())
 
 
-def test_one_thread_from_the_first_draw_to_the_last_certificate(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_thread_from_the_first_draw_to_the_last_certificate(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     threads = [5]
     monkeypatch.setattr(torch, "get_num_threads", lambda: threads[0])
     monkeypatch.setattr(torch, "set_num_threads", lambda n: threads.__setitem__(0, n))

@@ -101,15 +101,26 @@ def reverse(resources):
 
 
 def test_a_new_space_takes_one_folder(shelf: Shelf) -> None:  # noqa: F811
-    """Installed by entry point, it is parsed, listed and certified against; nothing of the library is touched."""
-    shelf.install("toy-reverse", REVERSE, {"rev": "toy_reverse:reverse"}, group="tl_dyck.transformations")
+    """Installed by entry point, it is parsed, listed and certified against.
+
+    Nothing of the library is touched.
+    """
+    shelf.install(
+        "toy-reverse", REVERSE, {"rev": "toy_reverse:reverse"}, group="tl_dyck.transformations"
+    )
     try:
         assert "rev" in transformations.names()
         assert "toy_reverse" not in shelf.loaded()
         space = parse_space("rev:1, dup:1")
         assert transformations.summary("rev") == "Reverse three words."
-        assert set(parse_space("rev:1").enumerate((0, 1, 2, 3))) == {(0, 1, 2, 3), (2, 1, 0, 3), (0, 3, 2, 1)}
-        exact, listed = (certify(random_rnn(0), (0, 1, 2, 3), 0, space, name, tight=True) for name in NAMES)
+        assert set(parse_space("rev:1").enumerate((0, 1, 2, 3))) == {
+            (0, 1, 2, 3),
+            (2, 1, 0, 3),
+            (0, 3, 2, 1),
+        }
+        exact, listed = (
+            certify(random_rnn(0), (0, 1, 2, 3), 0, space, name, tight=True) for name in NAMES
+        )
         assert exact.status == listed.status
         assert exact.upper == pytest.approx(listed.upper)
     finally:
@@ -123,6 +134,8 @@ def test_a_name_of_ones_own() -> None:
         return Delete(None)
 
     try:
-        assert parse_space("drop-all:1", others={"verbose": True}) == PerturbationSpace([(Delete(None), 1)])
+        assert parse_space("drop-all:1", others={"verbose": True}) == PerturbationSpace(
+            [(Delete(None), 1)]
+        )
     finally:
         transformations.unregister("drop-all")

@@ -40,7 +40,9 @@ from tl_dyck.registry import UnknownNameError
 from tl_dyck.rnn import TwoLayerRNN, export_rnn
 from tl_dyck.tasks import load_task
 
-SPACE = PerturbationSpace([(Duplicate(), 1), (Delete([1, 2]), 1), (Substitute({0: [1, 2], 3: [4], 5: [0]}), 1)])
+SPACE = PerturbationSpace(
+    [(Duplicate(), 1), (Delete([1, 2]), 1), (Substitute({0: [1, 2], 3: [4], 5: [0]}), 1)]
+)
 STRING = (0, 3, 1, 5)
 
 TOY = '''
@@ -52,7 +54,8 @@ def sampling(rnn, tokens, target, space, *, time_limit=None, n=1):
     """Tries a few strings, and proves nothing."""
     started = time.perf_counter()
     strings = list(space.enumerate(tokens))[:n]
-    return conclude(rnn, tokens, target, space, certifier="toy", lower=-float("inf"), string=strings[-1],
+    return conclude(rnn, tokens, target, space, certifier="toy", lower=-float("inf"), \
+string=strings[-1],
                     started=started, reason=f"tried {n} strings")
 '''
 
@@ -81,7 +84,10 @@ class TestWhatUsersGet:
         rnn = export_rnn(model)
         tokens = (4, 0, 2, 3, 1)
         space = PerturbationSpace([(Duplicate(), 1)])
-        ours, theirs = certify(model, tokens, None, space, name), certify(rnn, tokens, None, space, name)
+        ours, theirs = (
+            certify(model, tokens, None, space, name),
+            certify(rnn, tokens, None, space, name),
+        )
         assert ours.status == theirs.status
         assert ours.lower == theirs.lower
         assert ours.tokens == theirs.tokens == tokens
@@ -93,7 +99,10 @@ class TestWhatUsersGet:
 
     def test_edits_count_from_bos_if_bos_was_given(self) -> None:
         rnn = random_rnn(1, bos_token=6)
-        without, with_bos = certify(rnn, STRING, 1, SPACE, tight=True), certify(rnn, (6, *STRING), 1, SPACE, tight=True)
+        without, with_bos = (
+            certify(rnn, STRING, 1, SPACE, tight=True),
+            certify(rnn, (6, *STRING), 1, SPACE, tight=True),
+        )
         assert without.worst is not None
         assert with_bos.worst is not None
         assert without.worst.edits
@@ -111,18 +120,26 @@ class TestWhatUsersGet:
         with torch.no_grad():
             logits = model(torch.tensor([[4, *witness.tokens]]))[0, -1].double()
         assert witness.logits == tuple(logits.tolist())
-        assert witness.margin == float(logits[target] - logits[torch.arange(len(logits)) != target].max())
+        assert witness.margin == float(
+            logits[target] - logits[torch.arange(len(logits)) != target].max()
+        )
         assert rnn.dtype == torch.float32  # what was handed in is left as it was
 
     def test_certify_leaves_the_rnn_alone(self) -> None:
-        rnn = TwoLayerRNN(random_rnn(0).config, {n: w.float() for n, w in random_rnn(0).weights.items()})
+        rnn = TwoLayerRNN(
+            random_rnn(0).config, {n: w.float() for n, w in random_rnn(0).weights.items()}
+        )
         before = {name: weight.clone() for name, weight in rnn.weights.items()}
         certify(rnn, STRING, 0, SPACE)
         assert all(torch.equal(before[name], weight) for name, weight in rnn.weights.items())
 
-    def test_one_export_for_everything_that_is_asked_about_a_model(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_one_export_for_everything_that_is_asked_about_a_model(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         exported = []
-        monkeypatch.setattr(asking, "export_rnn", lambda model: exported.append(model) or export_rnn(model))
+        monkeypatch.setattr(
+            asking, "export_rnn", lambda model: exported.append(model) or export_rnn(model)
+        )
         task = load_task("dyck-2-4")
         model = build_model(get_config("minimal-onehot", task, n_layers=1, device="cpu"))
         found = certify_dyck(model, task, prefixes=[[0, 2, 3], [2, 0, 0, 1]], budget=1)
@@ -147,7 +164,9 @@ class TestWhatUsersGet:
 
     def test_certificates_come_one_by_one(self) -> None:
         """The third string is an error, which must not take the first two with it."""
-        each = certify_each(random_rnn(0), [(0,), (1, 2), (99,)], None, PerturbationSpace([(Duplicate(), 1)]))
+        each = certify_each(
+            random_rnn(0), [(0,), (1, 2), (99,)], None, PerturbationSpace([(Duplicate(), 1)])
+        )
         assert next(each).tokens == (0,)
         assert next(each).tokens == (1, 2)
         with pytest.raises(CertifyError, match="token 99"):
@@ -155,10 +174,14 @@ class TestWhatUsersGet:
 
     def test_strings_beyond_n_ctx_on_request(self) -> None:
         rnn = random_rnn(0, n_ctx=4)
-        with pytest.raises(CertifyError, match=r"pass beyond_n_ctx=True \(the model has no positions\)"):
+        with pytest.raises(
+            CertifyError, match=r"pass beyond_n_ctx=True \(the model has no positions\)"
+        ):
             certify(rnn, STRING, 0, SPACE)
         least = margins(rnn, strings_of(rnn, SPACE, STRING), 0).min()
-        assert certify(rnn, STRING, 0, SPACE, tight=True, beyond_n_ctx=True).upper == pytest.approx(least, rel=1e-9)
+        assert certify(rnn, STRING, 0, SPACE, tight=True, beyond_n_ctx=True).upper == pytest.approx(
+            least, rel=1e-9
+        )
         with pytest.raises(CertifyError, match=r"shorten the string, lower the budgets\."):
             certify(random_rnn(0, n_ctx=4, state="position"), STRING, 0, SPACE, beyond_n_ctx=True)
 
@@ -168,12 +191,17 @@ class TestWhatUsersGet:
         rnn = export_rnn(model)
         string = (0,) * (rnn.config.n_ctx - 1)
         space = PerturbationSpace([(Duplicate(), 1)])
-        hint = r"\(n_ctx\); .* or certify its RNN \(tl_dyck.rnn.export_rnn\) and pass beyond_n_ctx=True"
+        hint = (
+            r"\(n_ctx\); .* or certify its RNN \(tl_dyck.rnn.export_rnn\) "
+            r"and pass beyond_n_ctx=True"
+        )
         with pytest.raises(CertifyError, match=hint):
             certify(model, string, 0, space, beyond_n_ctx=beyond)
         assert certify(rnn, string, 0, space, beyond_n_ctx=True).status != "unknown"
 
-    def test_one_worker_for_a_parcel_of_strings_at_most(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_one_worker_for_a_parcel_of_strings_at_most(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         asked = []
 
         class Workers:
@@ -191,16 +219,22 @@ class TestWhatUsersGet:
         assert asked == [3, 1, 1]
 
     @pytest.mark.parametrize("fails", [False, True])
-    def test_one_thread_inside_and_the_users_number_after(self, fails: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_one_thread_inside_and_the_users_number_after(
+        self, fails: bool, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         threads, seen = [5], []
         monkeypatch.setattr(torch, "get_num_threads", lambda: threads[0])
         monkeypatch.setattr(torch, "set_num_threads", lambda n: threads.__setitem__(0, n))
 
-        def spy(rnn: TwoLayerRNN, tokens: Any, target: int, space: Any, **options: Any) -> Certificate:
+        def spy(
+            rnn: TwoLayerRNN, tokens: Any, target: int, space: Any, **options: Any
+        ) -> Certificate:
             seen.append(torch.get_num_threads())
             if fails:
                 raise CertifyError("as asked")
-            return conclude(rnn, tokens, target, space, certifier="spy", lower=-np.inf, string=None, started=0.0)
+            return conclude(
+                rnn, tokens, target, space, certifier="spy", lower=-np.inf, string=None, started=0.0
+            )
 
         with pytest.raises(CertifyError, match="as asked") if fails else contextlib.nullcontext():
             certify(random_rnn(0), STRING, 0, SPACE, spy)
@@ -213,7 +247,10 @@ class TestQuestionsWithoutAnswers:
         [
             ({"tokens": ()}, "an empty string cannot be certified"),
             ({"tokens": (0, 7)}, r"token 7 of the string is not in the vocabulary 0\.\.6"),
-            ({"space": PerturbationSpace([(Substitute({0: [9]}), 1)])}, "token 9 of the space sub:1"),
+            (
+                {"space": PerturbationSpace([(Substitute({0: [9]}), 1)])},
+                "token 9 of the space sub:1",
+            ),
             ({"space": PerturbationSpace([(Delete(None), 4)])}, "holds the empty string"),
             ({"target": 3}, "target 3 is not one of the 3 logits"),
             ({"target": -1}, "target -1"),
@@ -222,7 +259,13 @@ class TestQuestionsWithoutAnswers:
         ],
     )
     def test_are_refused(self, changes: dict[str, Any], message: str) -> None:
-        question = {"tokens": STRING, "target": 0, "space": SPACE, "certifier": "exact", "time_limit": None} | changes
+        question = {
+            "tokens": STRING,
+            "target": 0,
+            "space": SPACE,
+            "certifier": "exact",
+            "time_limit": None,
+        } | changes
         with pytest.raises((CertifyError, UnknownNameError), match=message):
             certify(
                 random_rnn(0),
@@ -244,7 +287,9 @@ class TestQuestionsWithoutAnswers:
 
 class TestThirdParties:
     def test_a_certifier_installed_by_entry_point(self, shelf: Shelf) -> None:  # noqa: F811
-        shelf.install("toy-certifier", TOY, {"toy": "toy_certifier:sampling"}, group="tl_dyck.certifiers")
+        shelf.install(
+            "toy-certifier", TOY, {"toy": "toy_certifier:sampling"}, group="tl_dyck.certifiers"
+        )
         try:
             assert "toy" in list_certifiers()
             assert "toy_certifier" not in shelf.loaded()
@@ -256,17 +301,28 @@ class TestThirdParties:
             certifiers.unregister("toy")
 
     def test_a_string_outside_the_space_is_found_out(self, registered: Any) -> None:
-        def liar(rnn: TwoLayerRNN, tokens: Any, target: int, space: Any, **options: Any) -> Certificate:
+        def liar(
+            rnn: TwoLayerRNN, tokens: Any, target: int, space: Any, **options: Any
+        ) -> Certificate:
             honest = certify(rnn, tokens, target, space, "exact")
             assert honest.worst is not None
-            return dataclasses.replace(honest, worst=dataclasses.replace(honest.worst, tokens=(2, 2, 2, 2, 2)))
+            return dataclasses.replace(
+                honest, worst=dataclasses.replace(honest.worst, tokens=(2, 2, 2, 2, 2))
+            )
 
         registered("liar", liar)
-        with pytest.raises(CertifyError, match=r"returned the string \(2, 2, 2, 2, 2\), which is not in"):
+        with pytest.raises(
+            CertifyError, match=r"returned the string \(2, 2, 2, 2, 2\), which is not in"
+        ):
             certify(random_rnn(0), STRING, 0, SPACE, "liar")
 
-    def test_strings_are_looked_for_once_whoever_names_them(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """`conclude` believes the certifier; `certify` does not, and says by which edits the string comes about."""
+    def test_strings_are_looked_for_once_whoever_names_them(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """`conclude` believes the certifier; `certify` does not.
+
+        The latter says by which edits the string comes about.
+        """
         looked: list[tuple[int, ...]] = []
         real = PerturbationSpace.edits
 
@@ -277,8 +333,15 @@ class TestThirdParties:
         monkeypatch.setattr(PerturbationSpace, "edits", spy)
 
         def naming(string: tuple[int, ...]) -> Certifier:
-            def certifier(rnn: TwoLayerRNN, tokens: Any, target: int, space: Any, **options: Any) -> Certificate:
-                question = {"certifier": "naming", "lower": -np.inf, "string": string, "started": 0.0}
+            def certifier(
+                rnn: TwoLayerRNN, tokens: Any, target: int, space: Any, **options: Any
+            ) -> Certificate:
+                question = {
+                    "certifier": "naming",
+                    "lower": -np.inf,
+                    "string": string,
+                    "started": 0.0,
+                }
                 claim = conclude(rnn, tokens, target, space, **question)
                 assert claim.worst is not None
                 assert (claim.worst.edits, claim.worst.logits) == ((), ())
@@ -295,7 +358,10 @@ class TestThirdParties:
         assert looked == [(2,), (0, 0, 3, 1, 5)]
 
     def test_a_certifier_made_of_public_names_serves_certify_dyck(self) -> None:
-        """It takes `objectives` and `tight`, runs every string, and proves nothing; so what it sees is exact."""
+        """It takes `objectives` and `tight`, runs every string, and proves nothing.
+
+        So what it sees is exact.
+        """
 
         def looking(
             rnn: TwoLayerRNN,
@@ -310,7 +376,9 @@ class TestThirdParties:
             wanted = Objectives.wanted(objectives, target, rnn.config.d_vocab_out)
             bos = () if rnn.config.bos_token is None else (rnn.config.bos_token,)
             every = list(space.enumerate(tokens))
-            least = [wanted.least(rnn(torch.tensor([bos + string]))[0, -1].numpy()) for string in every]
+            least = [
+                wanted.least(rnn(torch.tensor([bos + string]))[0, -1].numpy()) for string in every
+            ]
             return conclude(
                 rnn,
                 tokens,
@@ -324,7 +392,10 @@ class TestThirdParties:
             )
 
         task = load_task("dyck-2-4")
-        model = build_model(get_config("minimal-onehot", task, n_layers=1, dtype=torch.float64, device="cpu"), seed=3)
+        model = build_model(
+            get_config("minimal-onehot", task, n_layers=1, dtype=torch.float64, device="cpu"),
+            seed=3,
+        )
         ours = certify_dyck(model, task, prefixes=[[0, 2, 3]], budget=1, certifier=looking)
         theirs = certify_dyck(model, task, prefixes=[[0, 2, 3]], budget=1)
         assert ours.worst_change == pytest.approx(theirs.worst_change, rel=1e-6)
@@ -335,8 +406,12 @@ class TestThirdParties:
         rnn = random_rnn(0)
         target = int(rnn(torch.tensor([STRING]))[0, -1].argmax())
 
-        def liar(rnn: TwoLayerRNN, tokens: Any, target: int, space: Any, **options: Any) -> Certificate:
-            honest = conclude(rnn, tokens, target, space, certifier="liar", lower=-9.0, string=tokens, started=0.0)
+        def liar(
+            rnn: TwoLayerRNN, tokens: Any, target: int, space: Any, **options: Any
+        ) -> Certificate:
+            honest = conclude(
+                rnn, tokens, target, space, certifier="liar", lower=-9.0, string=tokens, started=0.0
+            )
             return dataclasses.replace(honest, status="falsified", upper=-1.0)
 
         registered("liar", liar)

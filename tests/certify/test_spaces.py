@@ -79,7 +79,10 @@ def test_samples_are_uniform_over_distinct_strings() -> None:
 
 def test_samples_are_reproducible_and_leave_global_randomness_alone() -> None:
     space = PerturbationSpace([(Duplicate(), 2)])
-    draws = [space.sample(range(9), 5, generator=torch.Generator().manual_seed(seed)) for seed in (1, 1, 2)]
+    draws = [
+        space.sample(range(9), 5, generator=torch.Generator().manual_seed(seed))
+        for seed in (1, 1, 2)
+    ]
     assert draws[0] == draws[1] != draws[2]
 
 
@@ -123,7 +126,9 @@ class Reverse(Transformation):
 
     name = "rev"
 
-    def rewrites(self, tokens: tuple[int, ...], position: int) -> Iterator[tuple[int, tuple[int, ...]]]:
+    def rewrites(
+        self, tokens: tuple[int, ...], position: int
+    ) -> Iterator[tuple[int, tuple[int, ...]]]:
         if position + 3 <= len(tokens):
             yield 3, tokens[position : position + 3][::-1]
 
@@ -132,7 +137,10 @@ def test_a_transformation_of_ones_own() -> None:
     space = PerturbationSpace([(Reverse(), 1), (Duplicate(), 1)])
     string = (0, 1, 2, 3)
     assert set(space.enumerate(string)) == {text for text, _ in brute_force(space, string)}
-    assert space.edits(string, (2, 1, 0, 3, 3)) == (Edit("rev", 0, (0, 1, 2), (2, 1, 0)), Edit("dup", 3, (3,), (3, 3)))
+    assert space.edits(string, (2, 1, 0, 3, 3)) == (
+        Edit("rev", 0, (0, 1, 2), (2, 1, 0)),
+        Edit("dup", 3, (3,), (3, 3)),
+    )
 
 
 @pytest.mark.parametrize("yielded", [(5, (1,)), (-1, (1,)), (1, [1])])
@@ -140,7 +148,9 @@ def test_a_transformation_that_yields_nonsense_is_named(yielded: tuple[int, obje
     class Broken(Transformation):
         name = "broken"
 
-        def rewrites(self, tokens: tuple[int, ...], position: int) -> list[tuple[int, tuple[int, ...]]]:
+        def rewrites(
+            self, tokens: tuple[int, ...], position: int
+        ) -> list[tuple[int, tuple[int, ...]]]:
             return [yielded]  # type: ignore[list-item]
 
     with pytest.raises(SpaceError, match=r"Broken.*yields"):
@@ -155,7 +165,9 @@ def test_bad_budgets_are_refused(budget: int) -> None:
 
 @pytest.mark.parametrize("budget", [1.0, None, "2"])
 def test_budgets_of_another_type_are_refused(budget: object) -> None:
-    with pytest.raises((SpaceError, TypeError)):  # TypeError: the tests' own type checker comes first
+    with pytest.raises(
+        (SpaceError, TypeError)
+    ):  # TypeError: the tests' own type checker comes first
         PerturbationSpace([(Duplicate(), budget)])  # type: ignore[list-item]
 
 
@@ -213,5 +225,8 @@ def test_edits_that_do_not_fit_are_refused() -> None:
 def test_texts() -> None:
     space = PerturbationSpace([(Duplicate(), 2), (Delete([1]), 1)])
     assert str(space) == "dup:2,del:1"
-    assert repr(space) == "PerturbationSpace([(Duplicate(but=frozenset()), 2), (Delete(words=frozenset({1})), 1)])"
+    assert (
+        repr(space)
+        == "PerturbationSpace([(Duplicate(but=frozenset()), 2), (Delete(words=frozenset({1})), 1)])"
+    )
     assert str(Edit("del", 3, (5,), ())) == "del@3: 5 → ∅"

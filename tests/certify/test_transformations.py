@@ -32,15 +32,37 @@ TABLE: list[tuple[str, Transformation, tuple[int, ...], set[tuple[int, ...]]]] =
     ("swap", SwapAdjacent(), (4, 7, 9), {(7, 4, 9), (4, 9, 7)}),
     ("swap of equals", SwapAdjacent(), (4, 4), set()),
     # depth 2 of at most 2 after the second bracket: nothing fits there
-    ("pairs", InsertMatchedPairs(DyckLanguage(1, 2)), (0, 0), {(0, 1, 0, 0), (0, 0, 1, 1, 0, 0), (0, 0, 1, 0)}),
-    ("pairs, one per block", InsertMatchedPairs(DyckLanguage(1, 2), r=1), (0, 0), {(0, 1, 0, 0), (0, 0, 1, 0)}),
-    ("pairs at the end", InsertMatchedPairs(DyckLanguage(1, 1), at_end=True), (0, 1), {(0, 1, 0, 1)}),
+    (
+        "pairs",
+        InsertMatchedPairs(DyckLanguage(1, 2)),
+        (0, 0),
+        {(0, 1, 0, 0), (0, 0, 1, 1, 0, 0), (0, 0, 1, 0)},
+    ),
+    (
+        "pairs, one per block",
+        InsertMatchedPairs(DyckLanguage(1, 2), r=1),
+        (0, 0),
+        {(0, 1, 0, 0), (0, 0, 1, 0)},
+    ),
+    (
+        "pairs at the end",
+        InsertMatchedPairs(DyckLanguage(1, 1), at_end=True),
+        (0, 1),
+        {(0, 1, 0, 1)},
+    ),
     ("pairs of two types", InsertMatchedPairs(DyckLanguage(2, 1)), (0,), {(0, 1, 0), (2, 3, 0)}),
-    ("pairs below the ground", InsertMatchedPairs(DyckLanguage(1, 2)), (1, 1), {(0, 1, 1, 1), (0, 0, 1, 1, 1, 1)}),
+    (
+        "pairs below the ground",
+        InsertMatchedPairs(DyckLanguage(1, 2)),
+        (1, 1),
+        {(0, 1, 1, 1), (0, 0, 1, 1, 1, 1)},
+    ),
 ]
 
 
-@pytest.mark.parametrize(("transformation", "string", "others"), [row[1:] for row in TABLE], ids=[r[0] for r in TABLE])
+@pytest.mark.parametrize(
+    ("transformation", "string", "others"), [row[1:] for row in TABLE], ids=[r[0] for r in TABLE]
+)
 def test_what_one_edit_does(
     transformation: Transformation, string: tuple[int, ...], others: set[tuple[int, ...]]
 ) -> None:

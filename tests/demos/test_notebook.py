@@ -18,7 +18,9 @@ NOTEBOOKS = Path(__file__).parents[2] / "demos"
 def text_of(cell: Any) -> str:
     """What a cell printed and displayed."""
     parts = [
-        output.get("text") or output.get("data", {}).get("text/html") or output.get("data", {}).get("text/plain", "")
+        output.get("text")
+        or output.get("data", {}).get("text/html")
+        or output.get("data", {}).get("text/plain", "")
         for output in cell.outputs
         if output.get("name") != "stderr"
     ]
@@ -33,8 +35,10 @@ def execute_in_jupyter(name: str, folder: Path) -> list[str]:
     return [text_of(cell) for cell in notebook.cells if cell.cell_type == "code"]
 
 
-def execute(name: str, capsys: pytest.CaptureFixture[str], instead: dict[str, str] | None = None) -> list[str]:
-    """The same in this process, which has imported TransformerLens already; with other sizes than those written."""
+def execute(
+    name: str, capsys: pytest.CaptureFixture[str], instead: dict[str, str] | None = None
+) -> list[str]:
+    """The same in this process, which has TransformerLens already; with other sizes, too."""
     names: dict[str, Any] = {"__name__": "__main__"}
     found, unused = [], set(instead or {})
     for cell in nbformat.read(NOTEBOOKS / name, as_version=4).cells:
@@ -47,7 +51,11 @@ def execute(name: str, capsys: pytest.CaptureFixture[str], instead: dict[str, st
         tree = ast.parse(source)
         last = tree.body.pop() if isinstance(tree.body[-1], ast.Expr) else None
         exec(compile(tree, name, "exec"), names)
-        value = eval(compile(ast.Expression(last.value), name, "eval"), names) if isinstance(last, ast.Expr) else None
+        value = (
+            eval(compile(ast.Expression(last.value), name, "eval"), names)
+            if isinstance(last, ast.Expr)
+            else None
+        )
         html = getattr(value, "_repr_html_", lambda: None)()
         shown = "" if value is None else html or repr(value)
         found.append("\n".join(part for part in (capsys.readouterr().out, shown) if part))
@@ -67,7 +75,9 @@ def test_outputs_are_stripped_from_the_file(path: Path) -> None:
 
 @pytest.mark.filterwarnings("ignore")  # Jupyter's own
 def test_myopic(tmp_path: Path) -> None:
-    start, same, widget, probes, many, broken, honest, twins = execute_in_jupyter("myopic.ipynb", tmp_path)
+    start, same, widget, probes, many, broken, honest, twins = execute_in_jupyter(
+        "myopic.ipynb", tmp_path
+    )
     assert "5.0000e-01" in start
     errors = [float(value) for value in re.findall(r"<td>(\d\.\d+e-\d+)</td>", same)]
     assert len(errors) == 4
@@ -78,7 +88,9 @@ def test_myopic(tmp_path: Path) -> None:
     assert "unpkg" not in widget  # it loads nothing from the network
     assert "<td>[1.0]</td>" in probes
     assert re.search(r"<td>\[0\.\d+, 1\.0\]</td>", probes)
-    variation, baseline = (float(re.search(rf"{word} (\d+\.\d+)", many)[1]) for word in ("layer 0:", "random"))  # type: ignore[index]
+    variation, baseline = (
+        float(re.search(rf"{word} (\d+\.\d+)", many)[1]) for word in ("layer 0:", "random")
+    )  # type: ignore[index]
     assert variation > baseline
     assert "True False" in broken
     assert re.search(r"^1 +0\.5$", broken, re.M)
@@ -97,14 +109,26 @@ def test_which_heads_matter(
     monkeypatch.chdir(tmp_path)
     smaller = {"TrainConfig(steps=300)": "TrainConfig(steps=60)"}
     _, decoy, frozen, path, tables, answers = execute("which_heads_matter.ipynb", capsys, smaller)
-    rows = [re.findall(r"<td>([^<]*)</td>", row) for row in re.findall(r"<tr>(.*?)</tr>", decoy, re.DOTALL)]
+    rows = [
+        re.findall(r"<td>([^<]*)</td>", row)
+        for row in re.findall(r"<tr>(.*?)</tr>", decoy, re.DOTALL)
+    ]
     (useful, useless) = [[float(cell) for cell in row] for row in rows if row]
-    assert useless == [1.0, 1.0, 0.0, 0.0, 0.0, 0.0]  # head, stack-likeness, and importance exactly 0
+    assert useless == [
+        1.0,
+        1.0,
+        0.0,
+        0.0,
+        0.0,
+        0.0,
+    ]  # head, stack-likeness, and importance exactly 0
     assert useful[1] < 0.5
     assert all(value > 0.01 for value in useful[2:5])
     assert frozen.count("<tr") == 9
     assert "removed, first to last: ['L" in path
-    open_heads = [int(line.split()[-1]) for line in path.splitlines() if re.match(r" *\d+ +0\.\d+", line)]
+    open_heads = [
+        int(line.split()[-1]) for line in path.splitlines() if re.match(r" *\d+ +0\.\d+", line)
+    ]
     assert open_heads == sorted(open_heads, reverse=True)
     assert open_heads[-1] < 8
     assert tables.count("<tr") == 9
@@ -116,11 +140,15 @@ def numbers(table: str) -> list[list[float]]:
     """The numbers of a data frame, row by row; cells of text are left out."""
     rows = re.findall(r"<tr>(.*?)</tr>", table.partition("<tbody>")[2], re.DOTALL)
     cells = [re.findall(r"<td>([^<]*)</td>", row) for row in rows]
-    return [[float(cell) for cell in row if re.fullmatch(r"-?[\d.]+(e-?\d+)?", cell)] for row in cells]
+    return [
+        [float(cell) for cell in row if re.fullmatch(r"-?[\d.]+(e-?\d+)?", cell)] for row in cells
+    ]
 
 
 @pytest.mark.filterwarnings("ignore")  # Jupyter's own
-def test_stack_like(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_stack_like(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.chdir(tmp_path)
     accuracy, seeds, measured, variation, decoy = execute("stack_like.ipynb", capsys)
     assert all(float(value) > 0.9 for value in re.findall(r"(\d\.\d+)$", accuracy, re.M))
@@ -153,13 +181,19 @@ def test_balance_and_length(
 
 
 @pytest.mark.filterwarnings("ignore")  # Jupyter's own
-def test_certify(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_certify(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.chdir(tmp_path)
     accuracy, steps, one, many, hardest = execute("certify.ipynb", capsys)
     assert float(re.search(r"any_token=([\d.]+)", accuracy)[1]) > 0.95  # type: ignore[index]
     assert float(re.search(r"logit: (\S+)", steps)[1]) < 1e-4  # type: ignore[index]
     assert re.match(r"[\d,]+ strings", one)
     trained, uniform = numbers(many)
-    assert uniform == [1.0, 0.6931, 0.0]  # ln 2: the right bracket has probability 1/2, either opening one 1/4
+    assert uniform == [
+        1.0,
+        0.6931,
+        0.0,
+    ]  # ln 2: the right bracket has probability 1/2, either opening one 1/4
     assert trained[2] > 0.1
     assert "Certificate: " in hardest

@@ -22,7 +22,7 @@ pytestmark = [
 
 @pytest.fixture
 def run(tmp_path, monkeypatch, capsys):
-    """Run a script in this process, which has imported TransformerLens already; returns what it printed."""
+    """Run a script in this process, which has TransformerLens already; returns what it printed."""
 
     def go(script, *arguments):
         monkeypatch.chdir(tmp_path)
@@ -41,7 +41,9 @@ def test_train_and_look(run, tmp_path):
 
 
 def test_ablate_any_model(run, tmp_path, monkeypatch):
-    monkeypatch.setattr("tl_dyck.FinetuneConfig", lambda **options: FinetuneConfig(**{**options, "steps": 15}))
+    monkeypatch.setattr(
+        "tl_dyck.FinetuneConfig", lambda **options: FinetuneConfig(**{**options, "steps": 15})
+    )
     printed = run("ablate_any_model.py", 40, tmp_path / "path.html")
     for mode in ("zero", "mean", "resample", "uniform-pattern", "gradient"):
         assert f"HeadImportance({mode}" in printed
@@ -54,7 +56,19 @@ def test_ablate_any_model(run, tmp_path, monkeypatch):
 def test_contrast_and_certify(run, tmp_path, monkeypatch):
     fewer = partial(Measurement, n_accuracy=100, n_long=10, n_strings=50)
     monkeypatch.setattr("tl_dyck.studies.Measurement", fewer)
-    options = ("--seeds", 1, "--weights", 0, 1, "--steps", 20, "--prefixes", 1, "--out", tmp_path / "runs")
+    options = (
+        "--seeds",
+        1,
+        "--weights",
+        0,
+        1,
+        "--steps",
+        20,
+        "--prefixes",
+        1,
+        "--out",
+        tmp_path / "runs",
+    )
     printed = run("contrast_and_certify.py", *options, "--jobs", 1)
     lines = [line.split()[0] for line in printed.splitlines() if line[:1].isdigit()]
     assert lines == ["0", "1"]

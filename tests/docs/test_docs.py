@@ -1,4 +1,4 @@
-"""The documentation: what is generated is up to date, examples run, every path and name in it exists."""
+"""The documentation: generated pages are current, examples run, all paths and names exist."""
 
 from __future__ import annotations
 
@@ -43,11 +43,13 @@ def load(path: Path) -> ModuleType:
 
 
 def pinned(package: str) -> str:
-    (line,) = re.findall(rf"^{package}==(\S+)$", (ROOT / "constraints.txt").read_text(encoding="utf-8"), re.M)
+    (line,) = re.findall(
+        rf"^{package}==(\S+)$", (ROOT / "constraints.txt").read_text(encoding="utf-8"), re.M
+    )
     return line
 
 
-# --- the table of hook names -------------------------------------------------------------------------------------
+# --- the table of hook names ----------------------------------------------------------------------
 
 
 @pytest.mark.skipif(
@@ -56,20 +58,27 @@ def pinned(package: str) -> str:
 )
 def test_hook_names_are_those_of_the_models():
     script = load(DOCS / "hook_names.py")
-    assert script.PAGE.read_text(encoding="utf-8") == script.page(), "run: python docs/hook_names.py"
+    assert script.PAGE.read_text(encoding="utf-8") == script.page(), (
+        "run: python docs/hook_names.py"
+    )
 
 
 def test_hook_names_list_every_family_once():
     script = load(DOCS / "hook_names.py")
     text = script.PAGE.read_text(encoding="utf-8")
     first, second = text.split("| hook |")
-    families = [name for row in first.splitlines() if row.startswith("| **") for name in re.findall(r"`([^`]+)`", row)]
+    families = [
+        name
+        for row in first.splitlines()
+        if row.startswith("| **")
+        for name in re.findall(r"`([^`]+)`", row)
+    ]
     assert sorted(families) == sorted(script.families())
     assert "minimal-onehot" in families
     assert "| `blocks.{l}.attn.hook_pattern` | `[batch head pos pos]` | ✓ |" in second
 
 
-# --- examples ----------------------------------------------------------------------------------------------------
+# --- examples -------------------------------------------------------------------------------------
 
 
 def examples() -> list[doctest.DocTest]:
@@ -78,7 +87,11 @@ def examples() -> list[doctest.DocTest]:
     finder = doctest.DocTestFinder(exclude_empty=True)
     for name in MODULES:
         source = importlib.util.find_spec(name)
-        if source is None or source.origin is None or ">>>" not in Path(source.origin).read_text(encoding="utf-8"):
+        if (
+            source is None
+            or source.origin is None
+            or ">>>" not in Path(source.origin).read_text(encoding="utf-8")
+        ):
             continue
         module = importlib.import_module(name)
         tests = finder.find(module, name, module=module)
@@ -94,7 +107,9 @@ EXAMPLES = examples()
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.name)
-def test_docstring_examples(example: doctest.DocTest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_docstring_examples(
+    example: doctest.DocTest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     said: list[str] = []
     runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE)
@@ -114,7 +129,9 @@ def test_there_are_examples_and_all_of_them_are_found():
 
 def test_getting_started_runs_from_top_to_bottom(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    blocks = re.findall(r"```python\n(.*?)```", (DOCS / "getting_started.md").read_text(encoding="utf-8"), re.DOTALL)
+    blocks = re.findall(
+        r"```python\n(.*?)```", (DOCS / "getting_started.md").read_text(encoding="utf-8"), re.DOTALL
+    )
     assert len(blocks) == 5
     names: dict[str, object] = {}
     for block in blocks:
@@ -136,7 +153,9 @@ def test_the_four_changes_work_as_they_are_written(tiny_study, tmp_path, monkeyp
     section = text[text.index("## Four changes") : text.index("## Rules")]
     blocks = re.findall(r"```python\n(.*?)```", section, re.DOTALL)
     assert len(blocks) == 4
-    study = dataclasses.replace(tiny_study, folder=Path(shutil.copytree(tiny_study.folder, tmp_path / "study")))
+    study = dataclasses.replace(
+        tiny_study, folder=Path(shutil.copytree(tiny_study.folder, tmp_path / "study"))
+    )
     names: dict[str, Any] = {"__name__": "contributing", "study": study}
     figures = list(FIGURES)
     try:
@@ -159,7 +178,8 @@ def test_the_tree_names_every_room():
     package = {
         f"tl_dyck/{path.name}{'/' * path.is_dir()}"
         for path in (ROOT / "tl_dyck").iterdir()
-        if (path.is_dir() and (path / "__init__.py").exists()) or (path.suffix == ".py" and path.stem != "__init__")
+        if (path.is_dir() and (path / "__init__.py").exists())
+        or (path.suffix == ".py" and path.stem != "__init__")
     }
     assert named == package | {"hooks/tl_dyck_hooks/", "tests/", "demos/", "docs/"}
 
@@ -182,7 +202,7 @@ def test_the_guide_to_sweeps_runs_from_top_to_bottom(tmp_path, monkeypatch, caps
     assert load_sweep(ROOT / "demos" / "sweep.yaml").n_points == 8
 
 
-# --- pages -------------------------------------------------------------------------------------------------------
+# --- pages ----------------------------------------------------------------------------------------
 
 
 def test_paths_that_the_pages_name_exist():
@@ -190,7 +210,9 @@ def test_paths_that_the_pages_name_exist():
     named = {
         (page.name, path)
         for page in pages
-        for path in re.findall(r"`((?:tests|demos|docs|tl_dyck|hooks)/[\w/.-]+)`", page.read_text(encoding="utf-8"))
+        for path in re.findall(
+            r"`((?:tests|demos|docs|tl_dyck|hooks)/[\w/.-]+)`", page.read_text(encoding="utf-8")
+        )
     }
     assert len(named) > 20
     assert not [(page, path) for page, path in named if not (ROOT / path).exists()]
@@ -234,9 +256,20 @@ def test_what_the_reference_names_is_there(entry: str) -> None:
 
 
 def test_the_site_builds_without_a_warning(tmp_path):
-    pytest.importorskip("material", reason="mkdocs-material is not installed: make docs installs it")
+    pytest.importorskip(
+        "material", reason="mkdocs-material is not installed: make docs installs it"
+    )
     run = subprocess.run(
-        [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path / "site")],
+        [
+            sys.executable,
+            "-m",
+            "mkdocs",
+            "build",
+            "--strict",
+            "--quiet",
+            "--site-dir",
+            str(tmp_path / "site"),
+        ],
         cwd=ROOT,
         env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
         capture_output=True,
@@ -244,9 +277,16 @@ def test_the_site_builds_without_a_warning(tmp_path):
         timeout=600,
     )
     assert run.returncode == 0, run.stderr
-    pages = {path.relative_to(tmp_path / "site").as_posix(): path for path in (tmp_path / "site").rglob("*.html")}
-    assert {"index.html", "theory/theorem-1.html", "demos/certify.html", "api/certify.html"} <= set(pages)
+    pages = {
+        path.relative_to(tmp_path / "site").as_posix(): path
+        for path in (tmp_path / "site").rglob("*.html")
+    }
+    assert {"index.html", "theory/theorem-1.html", "demos/certify.html", "api/certify.html"} <= set(
+        pages
+    )
     for name, path in pages.items():  # nothing is fetched when a page is read
         text = path.read_text(encoding="utf-8")
-        assert not re.findall(r"<(?:script|link|img|iframe)[^>]+(?:src|href)=\"?https?:", text), name
+        assert not re.findall(r"<(?:script|link|img|iframe)[^>]+(?:src|href)=\"?https?:", text), (
+            name
+        )
     assert 'id="tl_dyck.certify.certify"' in pages["api/certify.html"].read_text(encoding="utf-8")

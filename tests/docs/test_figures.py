@@ -42,13 +42,17 @@ def test_every_record_says_where_it_comes_from(path: Path, figures: ModuleType) 
         assert record["note"] in README
     else:
         assert re.fullmatch(r"\d{4}-\d\d-\d\d", record["date"])
-        assert re.fullmatch(r"[0-9a-f]{7,}", record["commit"]), "recorded with changes that are not committed"
+        assert re.fullmatch(r"[0-9a-f]{7,}", record["commit"]), (
+            "recorded with changes that are not committed"
+        )
         assert {"tl-dyck", "torch", "transformer_lens"} <= set(record["versions"])
         assert record["cpu"] in README
 
 
 @pytest.mark.parametrize("name", ["study", "contrast", "text", "claims"])
-def test_a_number_that_changes_changes_the_readme(name: str, figures: ModuleType, monkeypatch: Any) -> None:
+def test_a_number_that_changes_changes_the_readme(
+    name: str, figures: ModuleType, monkeypatch: Any
+) -> None:
     text = (DOCS / "results" / f"{name}.json").read_text(encoding="utf-8")
     changed = json.loads(re.sub(r"0\.\d\d", "0.77", text))
     monkeypatch.setattr(figures, "read", lambda name: changed)
@@ -72,29 +76,40 @@ def test_a_table_that_nobody_knows(figures: ModuleType) -> None:
 def test_numbers_with_their_intervals(
     estimate: tuple[float, ...], options: dict[str, Any], text: str, figures: ModuleType
 ) -> None:
-    assert figures.interval(dict(zip(("mean", "low", "high"), estimate, strict=True)), **options) == text
+    assert (
+        figures.interval(dict(zip(("mean", "low", "high"), estimate, strict=True)), **options)
+        == text
+    )
 
 
-# --- recording --------------------------------------------------------------------------------------------------------
+# --- recording ------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
 def study(tmp_path_factory: pytest.TempPathFactory) -> Any:
     config = StudyConfig(
-        families=("minimal-onehot",), seeds=(0, 1, 2), training=TrainConfig(steps=3, check_every=3, check_size=9),
-        measurement=Measurement(n_accuracy=9, n_long=2, n_strings=9, n_certified=1, n_inserted=1), n_bootstrap=9,
+        families=("minimal-onehot",), seeds=(0, 1, 2),
+        training=TrainConfig(steps=3, check_every=3, check_size=9),
+        measurement=Measurement(n_accuracy=9, n_long=2, n_strings=9, n_certified=1, n_inserted=1),
+        n_bootstrap=9,
     )  # fmt: skip
-    return run_study(config, tmp_path_factory.mktemp("found") / "weight-0.5", n_jobs=1, progress=False)
+    return run_study(
+        config, tmp_path_factory.mktemp("found") / "weight-0.5", n_jobs=1, progress=False
+    )
 
 
 def test_a_study_is_recorded_as_it_is(study: Any, figures: ModuleType, monkeypatch: Any) -> None:
     monkeypatch.setattr(figures, "_commit", lambda: "abc1234")
     record = figures.record_study(study.folder)
-    assert {name: record[name] for name in ("versions", "python", "cpu", "cpu_cores")}.items() <= environment().items()
+    assert {
+        name: record[name] for name in ("versions", "python", "cpu", "cpu_cores")
+    }.items() <= environment().items()
     (row,) = record["rows"]
     assert row["accuracy"]["mean"] == pytest.approx(study.models["accuracy"].mean())
     assert row["variation"]["mean"] == pytest.approx(study.variation["variation"].item())
-    monkeypatch.setattr(figures, "read", lambda name: json.loads(json.dumps(record, allow_nan=False)))
+    monkeypatch.setattr(
+        figures, "read", lambda name: json.loads(json.dumps(record, allow_nan=False))
+    )
     shown = figures.render("study")
     assert f"| `minimal-onehot` | {100 * study.models['accuracy'].mean():.1f} % [" in shown
     assert f"commit abc1234; tl-dyck {environment()['versions']['tl-dyck']}" in shown
@@ -106,11 +121,15 @@ def test_contrast_is_recorded_as_it_is(study: Any, figures: ModuleType, monkeypa
     record = figures.record_contrast(study.folder.parent)
     assert record["command"].endswith("--weights 0.5")
     (row,) = record["rows"]
-    assert row["balance_violation"]["mean"] == pytest.approx(study.models["balance_violation"].mean())
+    assert row["balance_violation"]["mean"] == pytest.approx(
+        study.models["balance_violation"].mean()
+    )
     assert row["certified_share"] == pytest.approx(study.models["certified_share"].mean())
 
 
-def test_claims_and_sentences_are_recorded_as_they_are(tmp_path: Path, figures: ModuleType, monkeypatch: Any) -> None:
+def test_claims_and_sentences_are_recorded_as_they_are(
+    tmp_path: Path, figures: ModuleType, monkeypatch: Any
+) -> None:
     monkeypatch.setattr(figures, "_commit", lambda: "abc1234")
     saved = {"scale": {"name": "quick"}, "environment": environment()}
     (tmp_path / "claims.json").write_text(json.dumps(saved))
@@ -122,23 +141,45 @@ def test_claims_and_sentences_are_recorded_as_they_are(tmp_path: Path, figures: 
 
     ends = {f"{name}{end}": 0.5 for name in ("clean", "certified") for end in ("", "_low", "_high")}
     rows = [
-        {"k": 8, "space": space, "objective": "worst", "steps": 1091.0, "enumerated": 3, "disagreements": 0, **ends}
+        {
+            "k": 8,
+            "space": space,
+            "objective": "worst",
+            "steps": 1091.0,
+            "enumerated": 3,
+            "disagreements": 0,
+            **ends,
+        }
         for space in ("dup:2,sub:2", "del:2,dup:2")
     ]
     pd.DataFrame(rows).to_csv(tmp_path / "summary.csv", index=False)
-    question = {"spaces": ["dup:2,sub:2", "del:2,dup:2"], "training": {"seconds": 30.0, "steps": 1000}}
+    question = {
+        "spaces": ["dup:2,sub:2", "del:2,dup:2"],
+        "training": {"seconds": 30.0, "steps": 1000},
+    }
     (tmp_path / "question.json").write_text(json.dumps(question))
     (tmp_path / "environment.json").write_text(json.dumps(environment()))
     text = figures.record_text(tmp_path)
     assert text["command"].endswith("--seconds 30")
     assert text["enumerated"] == 6
     half = "50.0 % [50.0, 50.0]"
-    assert figures.text_table(json.loads(json.dumps(text)))[1] == ["8", "worst", "1,091", half, half, half]
+    assert figures.text_table(json.loads(json.dumps(text)))[1] == [
+        "8",
+        "worst",
+        "1,091",
+        half,
+        half,
+        half,
+    ]
 
 
-def test_results_that_do_not_name_the_cpu_are_not_recorded(tmp_path: Path, figures: ModuleType) -> None:
+def test_results_that_do_not_name_the_cpu_are_not_recorded(
+    tmp_path: Path, figures: ModuleType
+) -> None:
     saved = {"scale": {"name": "quick"}, "environment": {**environment(), "cpu": None}}
     (tmp_path / "claims.json").write_text(json.dumps(saved))
     (tmp_path / "claims.md").write_text("| a |\n|---|\n")
-    with pytest.raises(ValueError, match="does not name the CPU: an older version wrote it; run it again"):
+    with pytest.raises(
+        ValueError, match="does not name the CPU: an older version wrote it; run it again"
+    ):
         figures.record_claims(tmp_path)

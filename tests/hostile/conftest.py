@@ -31,9 +31,14 @@ POINT = point_id("mine", {"x": 1})
 RUN = run_id(POINT, 0)
 RECORD = {
     **{"id": RUN, "point": POINT, "experiment": "mine", "parameters": {"x": 1}, "seed": 0},
-    **{"started": "2026-01-01T00:00:00+00:00", "seconds": 0.1, "metrics": {"score": 0.5, "word": "é"}},
+    **{
+        "started": "2026-01-01T00:00:00+00:00",
+        "seconds": 0.1,
+        "metrics": {"score": 0.5, "word": "é"},
+    },
     "environment": dict.fromkeys(
-        ("host", "cpu_cores", "gpu", "python", "platform", "tl_dyck", "torch", "transformer_lens"), "x"
+        ("host", "cpu_cores", "gpu", "python", "platform", "tl_dyck", "torch", "transformer_lens"),
+        "x",
     ),
 }
 
@@ -58,7 +63,13 @@ def _stop(row: dict[str, Any]) -> None:
 def _make_runs(folder: Path) -> None:
     config = get_config("minimal-onehot", TASK, d_model=10, d_mlp=4)
     options = TrainConfig(
-        steps=6, batch_size=3, check_every=2, check_size=9, checkpoint_every=2, warmup_steps=2, target=None
+        steps=6,
+        batch_size=3,
+        check_every=2,
+        check_size=9,
+        checkpoint_every=2,
+        warmup_steps=2,
+        target=None,
     )
     shared: dict[str, Any] = {"seed": 1, "options": options, "progress": False}
     train(config, TASK, folder=folder / "run", **shared)
@@ -75,33 +86,72 @@ def _make_sweep(folder: Path) -> None:
 
 def _make_study(folder: Path) -> None:
     """Numbers out of the air, of the right shapes."""
-    config = StudyConfig(families=FAMILIES, seeds=SEEDS, measurement=Measurement(n_certified=1, n_inserted=1))
+    config = StudyConfig(
+        families=FAMILIES, seeds=SEEDS, measurement=Measurement(n_certified=1, n_inserted=1)
+    )
     keys = [{"family": family, "seed": seed} for family in FAMILIES for seed in SEEDS]
     ids = [f"{place:020x}" for place in range(len(keys))]
     models = {
-        **{"status": "reached", "steps": 10, "seconds": 1.5, "accuracy": 0.9, "accuracy_closing_only": 0.9},
+        **{
+            "status": "reached",
+            "steps": 10,
+            "seconds": 1.5,
+            "accuracy": 0.9,
+            "accuracy_closing_only": 0.9,
+        },
         **{"long_accuracy": 0.7, "long_accuracy_closing_only": 0.7, "loss": 1.2, "loss_error": 0.1},
         **{"entropy_floor": 0.8, "entropy_gap": 0.4, "balance_violation": 0.5},
         **{"certified_share": 1.0, "falsified_share": 0.0, "logit_change": 0.5},
     }
-    heads = {"layer": 0, "head": 0, "mass": 0.2, "argmax": 0.2, "mass_at_closing": 0.3, "argmax_at_closing": 0.4}
-    spread = {"layer": 0, "variation": 1.5, "low": 1.0, "high": 2.0, "random_baseline": 3.0, "n_models": 2}
+    heads = {
+        "layer": 0,
+        "head": 0,
+        "mass": 0.2,
+        "argmax": 0.2,
+        "mass_at_closing": 0.3,
+        "argmax_at_closing": 0.4,
+    }
+    spread = {
+        "layer": 0,
+        "variation": 1.5,
+        "low": 1.0,
+        "high": 2.0,
+        "random_baseline": 3.0,
+        "n_models": 2,
+    }
     proof = {
-        **{"prefix": "[(", "target": ")", "status": "certified", "margin_proved": 0.1, "margin_seen": 0.2},
-        **{"worst_string": "[[](", "worst_edits": "[ [] (", "logit_change_proved": 0.5, "logit_change_seen": 0.5},
+        **{
+            "prefix": "[(",
+            "target": ")",
+            "status": "certified",
+            "margin_proved": 0.1,
+            "margin_seen": 0.2,
+        },
+        **{
+            "worst_string": "[[](",
+            "worst_edits": "[ [] (",
+            "logit_change_proved": 0.5,
+            "logit_change_seen": 0.5,
+        },
         **{"most_changed_string": "[[](", "seconds": 0.1},
     }
     curve = {"step": 5, "loss": 1.2, "floor": 0.8, "accuracy": 0.9, "learning_rate": 0.01}
     interval = {"mean": 0.5, "low": 0.4, "high": 0.6}
-    facts = dict.fromkeys(("accuracy", "long_accuracy", "entropy_gap", "balance_violation", "logit_change"), interval)
+    facts = dict.fromkeys(
+        ("accuracy", "long_accuracy", "entropy_gap", "balance_violation", "logit_change"), interval
+    )
     tie = {"spearman": 0.5, "low": 0.1, "high": 0.9, "n": 4}
     study = Study(
         folder=folder,
         config=config,
         task=load_task(config.task),
-        models=pd.DataFrame([{**key, "id": run, **models} for key, run in zip(keys, ids, strict=True)]),
+        models=pd.DataFrame(
+            [{**key, "id": run, **models} for key, run in zip(keys, ids, strict=True)]
+        ),
         heads=pd.DataFrame([{**key, **heads} for key in keys]),
-        variation=pd.DataFrame([{"family": family, **spread, "recalled": 2.0} for family in FAMILIES]),
+        variation=pd.DataFrame(
+            [{"family": family, **spread, "recalled": 2.0} for family in FAMILIES]
+        ),
         certificates=pd.DataFrame([{**key, **proof} for key in keys]),
         history=pd.DataFrame([{**key, **curve} for key in keys]),
         summary={
@@ -113,14 +163,22 @@ def _make_study(folder: Path) -> None:
             "balance_and_change": {"gpt": tie},
             "change_and_length": {"gpt": tie},
             "environment": {
-                **{"versions": {"torch": "2"}, "python": "3", "platform": "here", "cpu_cores": 2, "gpu": None}
+                **{
+                    "versions": {"torch": "2"},
+                    "python": "3",
+                    "platform": "here",
+                    "cpu_cores": 2,
+                    "gpu": None,
+                }
             },
         },
     )
     for key in keys:
         path = study.run_folder(str(key["family"]), int(key["seed"]))  # type: ignore[call-overload]
         path.mkdir(parents=True)
-        write_tensors(path / "patterns.safetensors", {"patterns": torch.eye(17).expand(1, 1, 17, 17)})
+        write_tensors(
+            path / "patterns.safetensors", {"patterns": torch.eye(17).expand(1, 1, 17, 17)}
+        )
         worst = {"original": torch.eye(3)[None], "worst": torch.eye(5)[None]}
         write_tensors(path / "certificate.safetensors", worst)
     save_tables(study)
@@ -134,7 +192,10 @@ def _originals(tmp_path_factory: pytest.TempPathFactory) -> Path:
         model = build_model(get_config("minimal-onehot", TASK, d_model=10, d_mlp=4))
         save_model(model, path / "model")
         save_rnn(export_rnn(model), path / "rnn")
-        save_text_model(build_text_model(TextConfig(words=("<unk>", "<cls>", "good", "bad"), d_model=4)), path / "text")
+        save_text_model(
+            build_text_model(TextConfig(words=("<unk>", "<cls>", "good", "bad"), d_model=4)),
+            path / "text",
+        )
         (path / "corpus").mkdir()
         (path / "corpus" / "train.tsv").write_text("good film\t1\nbad film\t0\n" * 5)
         (path / "corpus" / "dev.tsv").write_text("good\t1\nbad\t0\n")
@@ -147,7 +208,7 @@ def _originals(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def original(_originals: Path, tmp_path: Path) -> Callable[[str], Path]:
-    """A copy of a good artefact, to be spoiled: model, rnn, text, corpus, run, checkpoint, sweep, study."""
+    """Copy a good artefact to spoil: model, rnn, text, corpus, run, checkpoint, sweep, study."""
 
     def copy(name: str) -> Path:
         return Path(shutil.copytree(_originals / name, tmp_path / name))

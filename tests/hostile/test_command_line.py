@@ -1,4 +1,4 @@
-"""What can be typed, and what names of others do to a terminal: a line on what is wrong, exit code 2, no traceback."""
+"""What can be typed, and names that disturb a terminal: one line, exit code 2, no traceback."""
 
 from __future__ import annotations
 
@@ -170,7 +170,7 @@ def test_what_cannot_be_is_said_in_a_line(place: Path, monkeypatch: pytest.Monke
     assert set(os.listdir()) <= {*files, "results"}
 
 
-# --- names of others --------------------------------------------------------------------------------------------------
+# --- names of others ------------------------------------------------------------------------------
 
 ESCAPES = "\x1b[2J\x1b]0;owned\x9c"
 
@@ -200,18 +200,35 @@ def test_a_path_with_escapes(original: Make):
     assert visible(nowhere.stderr) == nowhere.stderr
 
 
-NAMES = ("loss[train]", "[/]", "[bold]x[/bold]", ESCAPES, "\u202egnp", ":smile:", "two\nlines", "[link=http://x]y")
+NAMES = (
+    "loss[train]",
+    "[/]",
+    "[bold]x[/bold]",
+    ESCAPES,
+    "\u202egnp",
+    ":smile:",
+    "two\nlines",
+    "[link=http://x]y",
+)
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_names_of_parameters_metrics_values_and_errors(tmp_path: Path, name: str):
     point = point_id("mine", {"x": 1})
     store = Store.create(
-        tmp_path / "s", Sweep(grid={name: [name, "other"]}, seeds=[0], experiment="mine"), (point, "x")
+        tmp_path / "s",
+        Sweep(grid={name: [name, "other"]}, seeds=[0], experiment="mine"),
+        (point, "x"),
     )
     store.start(run := run_id(point, 0))
     metric = f"metric {name}"
-    record = {**RECORD, "id": run, "point": point, "parameters": {name: name}, "metrics": {metric: 0.5}}
+    record = {
+        **RECORD,
+        "id": run,
+        "point": point,
+        "parameters": {name: name},
+        "metrics": {metric: 0.5},
+    }
     store.write_record(run, record, took=0.0)
     run = run_id("x", 0)
     failed = {**record, "id": run, "point": "x", "parameters": {name: "other"}}
@@ -232,7 +249,9 @@ def test_a_study_with_escapes_in_its_numbers(original: Make):
     renamed = json.loads(json.dumps(results).replace('"gpt"', json.dumps("[/]\x1b[2J")))
     (folder / "results.json").write_text(json.dumps(renamed))
     history = pd.read_parquet(folder / "history.parquet")
-    history.assign(family=history["family"].replace("gpt", "[/]\x1b[2J")).to_parquet(folder / "history.parquet")
+    history.assign(family=history["family"].replace("gpt", "[/]\x1b[2J")).to_parquet(
+        folder / "history.parquet"
+    )
     result = call("report", folder)
     assert (result.exit_code, result.stderr) == (0, "")
     assert visible(result.stdout) == result.stdout

@@ -1,7 +1,7 @@
-"""Pipes that nobody writes to, devices without end, files of a terabyte: refused at once, wherever a file is read.
+"""Silent pipes, devices without end, files of a terabyte: refused at once, wherever a file is read.
 
-All cases run in one child process, which may take a gigabyte more and a minute; before anything asked what a file is,
-they hung or ate all memory.
+All cases run in one child process, which may take a gigabyte more and a minute; before anything
+asked what a file is, they hung or ate all memory.
 """
 
 from __future__ import annotations
@@ -36,7 +36,9 @@ from tl_dyck.text import load_folder
 from tl_dyck.training import load_result
 from tl_dyck.training.checkpoint import read_checkpoint
 
-pytestmark = pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes with names, no fork on this system")
+pytestmark = pytest.mark.skipif(
+    not hasattr(os, "mkfifo"), reason="no pipes with names, no fork on this system"
+)
 
 _STATE = "state-2.safetensors"
 _FIRST = Path("runs", "00", "0" * 20)  # of the study: its first family and seed
@@ -70,7 +72,9 @@ READERS: dict[tuple[str, str], Callable[[Path], Any]] = {
     ("study", "results.json"): load_study,
     ("study", "history.parquet"): load_study,
     ("study", str(_PATTERNS)): lambda folder: read_patterns(load_study(folder)),
-    ("study", str(_WORST)): lambda folder: load_study(folder).certificate_patterns(FAMILIES[0], SEEDS[0]),
+    ("study", str(_WORST)): lambda folder: load_study(folder).certificate_patterns(
+        FAMILIES[0], SEEDS[0]
+    ),
     ("study", "claims.json"): load_reproduction,
     ("study", "ablation.json"): load_ablation,
     ("corpus", "train.tsv"): load_folder,
@@ -93,14 +97,18 @@ KINDS: dict[str, Callable[[Path], None]] = {
     "a folder": lambda path: path.mkdir(),
 }
 CASES = [(artefact, file, kind) for artefact, file in READERS for kind in KINDS]
-CASES.remove(("checkpoint", "checkpoint.json", "a link to itself"))  # leads nowhere: there is no checkpoint yet
+CASES.remove(
+    ("checkpoint", "checkpoint.json", "a link to itself")
+)  # leads nowhere: there is no checkpoint yet
 
 
 def _try(original: Path, folder: Path, artefact: str, file: str, kind: str) -> str:
     """What is said of one case."""
     shutil.rmtree(folder, ignore_errors=True)
     shutil.copytree(original / artefact, folder)
-    (folder.parent / "checkpoint-as-it-was.json").write_bytes((original / "checkpoint/checkpoint.json").read_bytes())
+    (folder.parent / "checkpoint-as-it-was.json").write_bytes(
+        (original / "checkpoint/checkpoint.json").read_bytes()
+    )
     (folder / file).unlink(missing_ok=True)
     KINDS[kind](folder / file)
     try:
@@ -124,10 +132,14 @@ def _all(original: Path, folder: Path, out: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def said(_originals: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str, str], str]:
+def said(
+    _originals: Path, tmp_path_factory: pytest.TempPathFactory
+) -> dict[tuple[str, str, str], str]:
     """What was said of each case that came to an end."""
     path = tmp_path_factory.mktemp("endless")
-    with warnings.catch_warnings():  # this process may have threads; the child uses none of what they hold
+    with (
+        warnings.catch_warnings()
+    ):  # this process may have threads; the child uses none of what they hold
         warnings.simplefilter("ignore", DeprecationWarning)
         pid = os.fork()
     if not pid:
@@ -143,7 +155,9 @@ def said(_originals: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[tup
     return {(artefact, file, kind): text for artefact, file, kind, text in lines}
 
 
-@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="memory is limited by what /proc says")
+@pytest.mark.skipif(
+    not Path("/proc/self/statm").exists(), reason="memory is limited by what /proc says"
+)
 @pytest.mark.parametrize(("artefact", "file", "kind"), CASES)
 def test_what_has_no_end_is_refused(said, artefact: str, file: str, kind: str):
     assert (artefact, file, kind) in said, "it hung, or took all memory"

@@ -23,9 +23,15 @@ Make = Callable[[str], Path]
 @pytest.mark.parametrize("junk", JUNK)
 @pytest.mark.parametrize(
     ("kind", "load", "file"),
-    [("model", load_model, "config.json"), ("text", load_text_model, "config.json"), ("rnn", load_rnn, "rnn.json")],
+    [
+        ("model", load_model, "config.json"),
+        ("text", load_text_model, "config.json"),
+        ("rnn", load_rnn, "rnn.json"),
+    ],
 )
-def test_descriptions_that_are_none(original: Make, kind: str, load: Callable[[Path], object], file: str, junk: str):
+def test_descriptions_that_are_none(
+    original: Make, kind: str, load: Callable[[Path], object], file: str, junk: str
+):
     folder = original(kind)
     (folder / file).write_bytes(JUNK[junk])
     refusal(lambda: load(folder), str(folder))
@@ -38,7 +44,8 @@ WEIGHTS = {
     "a header that is longer than the file": struct.pack("<Q", 1000) + b"{}",
     "a header that is no JSON": struct.pack("<Q", 4) + b"{{{{",
     "a header that is a list": struct.pack("<Q", 2) + b"[]",
-    "a tensor of 2**62 numbers": b'{"x":{"dtype":"F32","shape":[4611686018427387904],"data_offsets":[0,4]}}',
+    "a tensor of 2**62 numbers": b'{"x":{"dtype":"F32","shape":[4611686018427387904],'
+    b'"data_offsets":[0,4]}}',
     "a shape below zero": b'{"x":{"dtype":"F32","shape":[-1],"data_offsets":[0,4]}}',
     "an unknown type": b'{"x":{"dtype":"F99","shape":[1],"data_offsets":[0,4]}}',
     "tensors that overlap": b'{"x":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},'
@@ -172,7 +179,8 @@ CHANGED = {
 }
 
 
-# a model that diverged is kept, with the weights that it has; an RNN is exported only if it equals its model
+# a model that diverged is kept, with the weights that it has; an RNN is exported only if it equals
+# its model
 @pytest.mark.parametrize("case", [*CHANGED, "one is not finite"])
 @pytest.mark.parametrize(
     ("kind", "load", "json_file", "file", "where", "name"),
@@ -186,7 +194,9 @@ def test_tensors_that_do_not_fit(original: Make, kind, load, json_file, file, wh
     tensors = load_file(folder / file)
     CHANGED.get(case, _nan)(tensors, name)
     save_file(tensors, folder / file)
-    alter(folder / json_file, *where, value=hashlib.sha256((folder / file).read_bytes()).hexdigest())
+    alter(
+        folder / json_file, *where, value=hashlib.sha256((folder / file).read_bytes()).hexdigest()
+    )
     if (kind, case) == ("model", "one is not finite"):
         assert load(folder).W_U.isnan().any()
         return

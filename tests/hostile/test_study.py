@@ -1,4 +1,4 @@
-"""Results of a study that someone has been at: nothing of them is believed that the report would stumble over."""
+"""Results of a study that someone has been at: what would break the report is not believed."""
 
 from __future__ import annotations
 
@@ -105,7 +105,9 @@ HISTORY: dict[str, Callable[[pd.DataFrame], pd.DataFrame]] = {
 @pytest.mark.parametrize("case", HISTORY)
 def test_curves(original: Make, case: str):
     folder = original("study")
-    HISTORY[case](pd.read_parquet(folder / "history.parquet")).to_parquet(folder / "history.parquet")
+    HISTORY[case](pd.read_parquet(folder / "history.parquet")).to_parquet(
+        folder / "history.parquet"
+    )
     refusal(lambda: load_study(folder), "history.parquet")
 
 
@@ -147,7 +149,11 @@ def test_a_study_as_it_was_is_reported_with_markup_in_every_name(original: Make)
     """And what others wrote stays text in the page; more in tests/report."""
     folder = original("study")
     evil = "</script><script>alert(1)</script>\x1b[2J"
-    for keys in (("models", 0, "status"), ("certificates", 0, "worst_edits"), ("summary", "environment", "platform")):
+    for keys in (
+        ("models", 0, "status"),
+        ("certificates", 0, "worst_edits"),
+        ("summary", "environment", "platform"),
+    ):
         alter(folder / "results.json", *keys, value=evil)
     alter(folder / "results.json", "summary", "environment", "versions", evil, value=evil)
     page = write_report(load_study(folder), folder / "report.html").read_text()

@@ -20,11 +20,15 @@ from tl_dyck.runs.store import Store, run_id
 
 Make = Callable[[str], Path]
 
-BOMB = "".join(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}' if i else 'x'] * 10)}]\n" for i in range(10)).encode()
+BOMB = "".join(
+    f"a{i}: &a{i} [{', '.join([f'*a{i - 1}' if i else 'x'] * 10)}]\n" for i in range(10)
+).encode()
 MERGE_BOMB = b"a0: &a0 {x: 1}\n" + b"".join(
     b"a%d: &a%d {<<: [*a%d, *a%d]}\n" % (i, i, i - 1, i - 1) for i in range(1, 40)
 )
-MILLION_MILLION = b"grid:\n" + b"".join(b"  p%d: [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]\n" % i for i in range(12))
+MILLION_MILLION = b"grid:\n" + b"".join(
+    b"  p%d: [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]\n" % i for i in range(12)
+)
 YAML = {
     **{name: data for name, data in JUNK.items() if name not in ("no format", "many digits")},
     "nested": b"common: {x: " + b"[" * 500,
@@ -82,7 +86,9 @@ JSON = {
 }
 
 
-@pytest.mark.parametrize("case", [name for name in JSON if name != "no format"])  # {} is a sweep: eight seeds
+@pytest.mark.parametrize(
+    "case", [name for name in JSON if name != "no format"]
+)  # {} is a sweep: eight seeds
 def test_json(tmp_path: Path, case: str):
     path = tmp_path / "sweep.json"
     path.write_bytes(JSON[case])
@@ -91,7 +97,9 @@ def test_json(tmp_path: Path, case: str):
 
 def test_the_largest_sweeps_are_counted_not_enumerated():
     assert Sweep(seeds=1_000_000, grid={"x": list(range(10))}).n_points == 10
-    with pytest.raises(SweepError, match=r"11 points × 1,000,000 seeds = 11,000,000 runs are too many"):
+    with pytest.raises(
+        SweepError, match=r"11 points × 1,000,000 seeds = 11,000,000 runs are too many"
+    ):
         Sweep(seeds=1_000_000, grid={"x": list(range(11))})
     with pytest.raises(SweepError, match=r"2,000,000 points × 1 seeds"):
         Sweep(seeds=1, grid={"x": list(range(2000))}, list=[{"y": y} for y in range(1000)])
@@ -175,7 +183,11 @@ def test_what_killed_processes_left_is_removed_and_nothing_else(original: Make):
     folder = original("sweep")
     shelf, gone = folder / "runs" / RUN[:2], 2**22 + 1  # no process has such a number
     mine = Path(_unfinished(shelf)).name.rpartition("-")[0].rpartition("-")[0]
-    old = [shelf / f"{mine}-{gone}-a.tmp", folder / f"{mine}-{gone}-b.tmp", folder / "points" / f"{mine}-{gone}-c.tmp"]
+    old = [
+        shelf / f"{mine}-{gone}-a.tmp",
+        folder / f"{mine}-{gone}-b.tmp",
+        folder / "points" / f"{mine}-{gone}-c.tmp",
+    ]
     kept = [
         shelf / f"{mine}-{os.getpid()}-d.tmp",  # of a process that lives
         shelf / f".tl_dyck-0000ffff-{gone}-e.tmp",  # of another machine

@@ -14,13 +14,22 @@ from tl_dyck.certify.spaces import SpaceError
 from tl_dyck.cli import app
 from tl_dyck.models.text import TextConfig, build_text_model
 from tl_dyck.studies.sentences import TextTable
-from tl_dyck.text import TextTraining, accuracy, certify_sentences, load_folder, text_space, train_text
+from tl_dyck.text import (
+    TextTraining,
+    accuracy,
+    certify_sentences,
+    load_folder,
+    text_space,
+    train_text,
+)
 from tl_dyck.text.corpus import Sentence
 
 Make = Callable[[str], Path]
 
 SYNONYMS = {
-    **{name: data for name, data in JUNK.items() if "format" not in name},  # those are lists of synonyms
+    **{
+        name: data for name, data in JUNK.items() if "format" not in name
+    },  # those are lists of synonyms
     "nested a million times": b"[" * 10**6,
     "lists of numbers": b'{"good": [1, 2]}',
     "a text for a list": b'{"good": "fine"}',
@@ -51,14 +60,20 @@ CORPORA = {
 }
 
 
-@pytest.mark.parametrize("files", [("train.tsv",), ("dev.tsv",), ("train.tsv", "dev.tsv")], ids=" ".join)
+@pytest.mark.parametrize(
+    "files", [("train.tsv",), ("dev.tsv",), ("train.tsv", "dev.tsv")], ids=" ".join
+)
 @pytest.mark.parametrize("case", CORPORA)
 def test_corpora(original: Make, files: tuple[str, ...], case: str):
     folder = original("corpus")
     for file in files:
         (folder / file).write_bytes(CORPORA[case])
-    if (case == "labels from 1" and len(files) == 1) or (case == "one class" and files == ("dev.tsv",)):
-        assert load_folder(folder).n_classes == 3 - (case == "one class")  # both files together have no gap
+    if (case == "labels from 1" and len(files) == 1) or (
+        case == "one class" and files == ("dev.tsv",)
+    ):
+        assert load_folder(folder).n_classes == 3 - (
+            case == "one class"
+        )  # both files together have no gap
         return
     refusal(lambda: load_folder(folder), str(folder))
 
@@ -81,7 +96,7 @@ def test_odd_bytes_are_shown_not_fatal(original: Make):
     assert "row 12: '\\x1b[31m'" in corpus.problems["labels that are no class number"]
 
 
-# --- sentences are never cut ------------------------------------------------------------------------------------------
+# --- sentences are never cut ----------------------------------------------------------------------
 
 LONG = " ".join(["good"] * 100)
 
@@ -100,14 +115,28 @@ def test_long_sentences_are_refused_everywhere_alike():
     # with duplications, 78 words are too many for 79
     almost = [Sentence("bad", 0), Sentence(" ".join(["good"] * 78), 1)]
     train_text(config, almost, TextTraining(steps=1), progress=False)
-    refusal(lambda: train_text(config, almost, TextTraining(steps=1), space=space, progress=False), "2 may be repeated")
+    refusal(
+        lambda: train_text(config, almost, TextTraining(steps=1), space=space, progress=False),
+        "2 may be repeated",
+    )
 
 
 def test_the_command_line_makes_room_for_long_sentences(original: Make):
     folder = original("corpus")
     with (folder / "dev.tsv").open("a") as file:
         file.write(f"{LONG}\t1\n")
-    words = ["text", "train", "--data", str(folder), "--steps", "2", "--d-model", "4", "--space", "dup:1"]
+    words = [
+        "text",
+        "train",
+        "--data",
+        str(folder),
+        "--steps",
+        "2",
+        "--d-model",
+        "4",
+        "--space",
+        "dup:1",
+    ]
     done = CliRunner().invoke(app, [*words, "--out", "m"])
     assert (done.exit_code, done.stderr) == (0, "")
     short = CliRunner().invoke(app, [*words, "--out", "n", "--n-ctx", "80"])
@@ -115,8 +144,21 @@ def test_the_command_line_makes_room_for_long_sentences(original: Make):
     assert short.stderr.startswith("Error: sentence 3 ('good good")
     assert len(short.stderr.splitlines()) == 1
     assert not Path("n").exists()
-    table = ["text", "table", "--data", str(folder), "--synonyms", str(folder / "synonyms.json"), "--out", "n"]
-    assert CliRunner().invoke(app, [*table, "--n-ctx", "80"]).stderr.startswith("Error: sentence 13 ('good good")
+    table = [
+        "text",
+        "table",
+        "--data",
+        str(folder),
+        "--synonyms",
+        str(folder / "synonyms.json"),
+        "--out",
+        "n",
+    ]
+    assert (
+        CliRunner()
+        .invoke(app, [*table, "--n-ctx", "80"])
+        .stderr.startswith("Error: sentence 13 ('good good")
+    )
     (folder / "dev.tsv").write_text(f"{'good ' * 5000}\t1\n")
     absurd = CliRunner().invoke(app, [*words, "--out", "n"])
     assert absurd.stderr.startswith("Error: a sentence has 5000 words")

@@ -55,7 +55,10 @@ def alter(path: Path, *keys: Any, value: Any = ...) -> None:
 
 
 def refusal(call: Callable[[], Any], *names: str) -> str:
-    """Call, and check that it raises an error of the library's, in one line that a terminal can show and that names."""
+    """Call, and check that it raises an error of the library's.
+
+    It is one line that a terminal can show and that names.
+    """
     files = sorted(os.listdir("."))
     with pytest.raises((ValueError, OSError)) as caught:
         call()

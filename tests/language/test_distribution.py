@@ -17,7 +17,7 @@ from tl_dyck.language import DyckDistribution, DyckLanguage, DyckStringError
 
 @functools.cache
 def all_strings(n_types, max_depth, q, length):
-    """Every prefix of the given length with its exact probability, by the words of the definition."""
+    """Every prefix of the given length with its exact probability, straight from the definition."""
     found = {}
 
     def extend(tokens, stack, probability):
@@ -73,7 +73,7 @@ def test_log_prob_against_fractions(case, mode):
 @pytest.mark.parametrize("mode", ["complete", "prefix"])
 @pytest.mark.parametrize("case", CASES)
 def test_next_token_probs_against_fractions(case, mode):
-    """P(next | prefix) is the mass of the strings that go on so, over the mass of those that begin so."""
+    """P(next | prefix) is the mass of strings that go on so, over that of those beginning so."""
     distribution, length = build(*case), 6
     begin, bos = defaultdict(Fraction), distribution.language.bos_token
     for string, probability in weights(*case, length, mode).items():
@@ -86,7 +86,9 @@ def test_next_token_probs_against_fractions(case, mode):
         rows = distribution.next_token_probs(tokens, mode=mode, **options)
         assert rows.shape == (len(prefixes), size + 1, bos + 1)
         for prefix, row in zip(prefixes, rows[:, -1].tolist(), strict=True):
-            expected = [float(begin.get((*prefix, token), 0) / begin[prefix]) for token in range(bos)]
+            expected = [
+                float(begin.get((*prefix, token), 0) / begin[prefix]) for token in range(bos)
+            ]
             assert row == pytest.approx([*expected, 0.0], abs=1e-12)
 
 
@@ -95,16 +97,22 @@ def test_next_token_probs_of_whole_strings_end_in_zeros():
     tokens = torch.tensor([[4, 0, 2, 3, 1], [4, 0, 1, 4, 4]])  # the second is shorter, and padded
     rows = distribution.next_token_probs(tokens, mode="complete")
     assert rows.sum(-1).tolist() == [[1, 1, 1, 1, 0], [1, 1, 0, 0, 0]]
-    ahead = distribution.next_token_probs(tokens[:, :2], mode="complete", remaining=torch.tensor([3, 1]))
+    ahead = distribution.next_token_probs(
+        tokens[:, :2], mode="complete", remaining=torch.tensor([3, 1])
+    )
     assert torch.equal(ahead, rows[:, :2])
-    # Opening is certain at first, to depth 2 with probability 3/5 (3 of 5 shapes at q = 1/2), of either type.
+    # Opening is certain at first, to depth 2 with probability 3/5 (3 of 5 shapes at q = 1/2), of
+    # either type.
     assert rows[0, 0].tolist() == [0.5, 0, 0.5, 0, 0]
 
 
 @pytest.mark.parametrize("shape", [(0,), (3, 0), (0, 3), (2, 3, 0)])
 def test_next_token_probs_of_empty_strings_say_nothing(shape):
     """Without BOS nothing is said about the first token, so there is no row for an empty string."""
-    distribution, tokens = DyckDistribution(DyckLanguage(2, 4)), torch.zeros(shape, dtype=torch.long)
+    distribution, tokens = (
+        DyckDistribution(DyckLanguage(2, 4)),
+        torch.zeros(shape, dtype=torch.long),
+    )
     assert distribution.next_token_probs(tokens, mode="complete", remaining=4).shape == (*shape, 5)
     assert distribution.next_token_probs(tokens).shape == (*shape, 5)
 
@@ -131,31 +139,39 @@ def test_next_token_probs_on_the_boundaries():
 )
 @settings(max_examples=60)
 def test_chain_rule(n_types, max_depth, q, pairs, seed):
-    """Log-probability is the sum of the logs of next-token probabilities, which sum to 1; in both modes."""
+    """Log-probability is the sum of logs of next-token ones, which sum to 1; in both modes."""
     distribution = build(n_types, max_depth, q)
     generator = torch.Generator().manual_seed(seed)
     for mode in ("complete", "prefix"):
         tokens = distribution.sample(3, 2 * pairs, mode=mode, generator=generator)
         bos = torch.full((3, 1), distribution.language.bos_token)
         rows = distribution.next_token_probs(torch.cat([bos, tokens], 1), mode=mode)[:, :-1]
-        assert torch.allclose(rows.sum(-1), torch.ones(3, 2 * pairs, dtype=torch.float64), atol=1e-12)
+        assert torch.allclose(
+            rows.sum(-1), torch.ones(3, 2 * pairs, dtype=torch.float64), atol=1e-12
+        )
         chained = rows.gather(-1, tokens[..., None]).log().sum((-1, -2))
         assert torch.allclose(chained, distribution.log_prob(tokens, mode=mode), atol=1e-9)
 
 
 def test_log_prob_of_impossible_strings():
     distribution = DyckDistribution(DyckLanguage(2, 2))
-    strings = torch.tensor([[0, 3, 4, 4], [1, 0, 4, 4], [0, 0, 0, 1], [0, 2, 4, 3], [4, 4, 4, 4], [0, 1, 4, 4]])
-    assert distribution.log_prob(strings).tolist() == [-math.inf] * 3 + [math.log(1 / 8), 0, math.log(1 / 4)]
+    strings = torch.tensor(
+        [[0, 3, 4, 4], [1, 0, 4, 4], [0, 0, 0, 1], [0, 2, 4, 3], [4, 4, 4, 4], [0, 1, 4, 4]]
+    )
+    assert distribution.log_prob(strings).tolist() == [-math.inf] * 3 + [
+        math.log(1 / 8),
+        0,
+        math.log(1 / 4),
+    ]
     whole = distribution.log_prob(strings, mode="complete")
     assert whole.tolist() == pytest.approx([-math.inf] * 4 + [0, math.log(1 / 2)])
 
 
-# --- entropy floor --------------------------------------------------------------------------------------------------
+# --- entropy floor --------------------------------------------------------------------------------
 
 
 def brute_force_floor(n_types, max_depth, q, lengths, mode):
-    """Best cross-entropy of any function of the prefix, tokens pooled over all strings of all lengths."""
+    """Best cross-entropy of any function of the prefix, pooled over strings of all lengths."""
     pooled = defaultdict(lambda: defaultdict(Fraction))
     for length in lengths:
         for string, probability in weights(n_types, max_depth, q, length, mode).items():
@@ -190,12 +206,16 @@ def test_entropy_floor_against_fractions(case, mode, lengths):
 
 
 def test_entropy_floor_is_reached_by_the_exact_distribution():
-    """At a length too long to enumerate: the mean of -log p over samples, within 5 standard errors."""
+    """At a length beyond enumeration: the mean of -log p over samples, within 5 standard errors."""
     distribution = DyckDistribution(DyckLanguage(2, 4), 0.4)
     for mode in ("complete", "prefix"):
-        tokens = distribution.sample(4000, 200, mode=mode, generator=torch.Generator().manual_seed(1))
+        tokens = distribution.sample(
+            4000, 200, mode=mode, generator=torch.Generator().manual_seed(1)
+        )
         nats = -distribution.log_prob(tokens, mode=mode) / 200
-        assert abs(nats.mean() - distribution.entropy_floor(200, mode)) < 5 * nats.std() / math.sqrt(4000)
+        assert abs(
+            nats.mean() - distribution.entropy_floor(200, mode)
+        ) < 5 * nats.std() / math.sqrt(4000)
 
 
 def test_not_knowing_the_length_costs():
@@ -205,14 +225,18 @@ def test_not_knowing_the_length_costs():
     assert known + 0.01 < unknown < math.log(4)
 
 
-@pytest.mark.parametrize(("max_depth", "q"), [(1, 0.5), (4, 0.5), (4, 1e-6), (300, 0.999), (300, 1e-3), (20_000, 0.5)])
+@pytest.mark.parametrize(
+    ("max_depth", "q"), [(1, 0.5), (4, 0.5), (4, 1e-6), (300, 0.999), (300, 1e-3), (20_000, 0.5)]
+)
 def test_long_strings_neither_underflow_nor_overflow(max_depth, q):
     """For q = 0.999 and D = 300 the probability of being at depth 0 is about 1e-897."""
     length = 10_000 if max_depth < 100 else 900
     distribution = DyckDistribution(DyckLanguage(2, max_depth), q)
     floor = distribution.entropy_floor((length, length - 2), "complete")
     assert math.isfinite(floor)
-    assert math.log(2) / 2 - 1e-9 <= floor <= math.log(2) * 1.5 + 1e-9  # half the tokens are opens, of 2 types
+    assert (
+        math.log(2) / 2 - 1e-9 <= floor <= math.log(2) * 1.5 + 1e-9
+    )  # half the tokens are opens, of 2 types
     tokens = distribution.sample(3, length, generator=torch.Generator().manual_seed(0))
     assert bool(distribution.language.is_complete(tokens).all())
     assert torch.isfinite(distribution.log_prob(tokens, mode="complete")).all()
@@ -230,10 +254,12 @@ def test_completion_table_against_fractions_of_a_large_depth():
     deep = torch.tensor([[0] * 30 + [1] * 30])
     distribution = DyckDistribution(DyckLanguage(1, max_depth), float(q))
     exact = Fraction(99, 100) ** 29 * Fraction(1, 100) ** 29 / row[0]
-    assert distribution.log_prob(deep, mode="complete").item() == pytest.approx(math.log(exact), rel=1e-12)
+    assert distribution.log_prob(deep, mode="complete").item() == pytest.approx(
+        math.log(exact), rel=1e-12
+    )
 
 
-# --- errors ---------------------------------------------------------------------------------------------------------
+# --- errors ---------------------------------------------------------------------------------------
 
 D = DyckDistribution(DyckLanguage(2, 2))
 
@@ -247,15 +273,24 @@ def test_q_outside_the_open_interval(q):
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: D.entropy_floor(7, "complete"), r"even length, got 7; choose 6 or 8, or mode='prefix'"),
+        (
+            lambda: D.entropy_floor(7, "complete"),
+            r"even length, got 7; choose 6 or 8, or mode='prefix'",
+        ),
         (lambda: D.entropy_floor((2, 3), "complete"), r"even length, got 3"),
         (lambda: D.entropy_floor(0, "prefix"), r"length must be at least 1, got 0"),
         (lambda: D.entropy_floor((), "prefix"), r"lengths is empty"),
-        (lambda: D.entropy_floor(4, "complte"), r"unknown mode 'complte'. Did you mean 'complete'\?"),
+        (
+            lambda: D.entropy_floor(4, "complte"),
+            r"unknown mode 'complte'. Did you mean 'complete'\?",
+        ),
         (lambda: D.log_prob(torch.tensor([0]), mode="x"), r"unknown mode 'x'"),
         (lambda: D.next_token_probs(torch.tensor([0]), mode="x"), r"unknown mode 'x'"),
         (lambda: D.next_token_probs(torch.tensor([0]), remaining=1), r"mode 'complete' only"),
-        (lambda: D.next_token_probs(torch.tensor([0, 1]), mode="complete", remaining=-2), r"at least 0, got -2"),
+        (
+            lambda: D.next_token_probs(torch.tensor([0, 1]), mode="complete", remaining=-2),
+            r"at least 0, got -2",
+        ),
     ],
 )
 def test_bad_arguments(call, message):
@@ -266,12 +301,26 @@ def test_bad_arguments(call, message):
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: D.next_token_probs(torch.tensor([0, 3])), r"position 1 makes it no prefix of Dyck\(2, 2\): '\[\)'"),
-        (lambda: D.next_token_probs(torch.tensor([[0, 1], [1, 0]])), r"position 0 of string 1 makes it no prefix"),
-        (lambda: D.next_token_probs(torch.tensor([[[0, 0, 0]]])), r"position 2 of string \(0, 0\) makes it no prefix"),
-        (lambda: D.next_token_probs(torch.tensor([0, 0]), mode="complete"), r"depth 2 cannot be completed in 0 more"),
         (
-            lambda: D.next_token_probs(torch.tensor([[0, 1], [0, 0]]), mode="complete", remaining=torch.tensor([2, 3])),
+            lambda: D.next_token_probs(torch.tensor([0, 3])),
+            r"position 1 makes it no prefix of Dyck\(2, 2\): '\[\)'",
+        ),
+        (
+            lambda: D.next_token_probs(torch.tensor([[0, 1], [1, 0]])),
+            r"position 0 of string 1 makes it no prefix",
+        ),
+        (
+            lambda: D.next_token_probs(torch.tensor([[[0, 0, 0]]])),
+            r"position 2 of string \(0, 0\) makes it no prefix",
+        ),
+        (
+            lambda: D.next_token_probs(torch.tensor([0, 0]), mode="complete"),
+            r"depth 2 cannot be completed in 0 more",
+        ),
+        (
+            lambda: D.next_token_probs(
+                torch.tensor([[0, 1], [0, 0]]), mode="complete", remaining=torch.tensor([2, 3])
+            ),
             r"depth 2 cannot be completed in 3 more",
         ),
     ],

@@ -19,7 +19,7 @@ from tl_dyck.registry import UnknownNameError
 
 
 def stack_machine(language, tokens):
-    """Depths, partners (by depth alone), tops of stack, and how far the string is a prefix of the language."""
+    """Depths, partners (by depth alone), tops of stack, and how far a string is a prefix."""
     stack, depth, well = [], 0, True
     depths, partners, tops, valid = [], [-1] * len(tokens), [], []
     for position, token in enumerate(tokens):
@@ -49,7 +49,7 @@ languages = st.sampled_from([DyckLanguage(k, depth) for k in range(1, 5) for dep
 
 @st.composite
 def language_and_batch(draw):
-    """A language and a batch of token strings: noise, or well nested (perhaps too deep) with BOS here and there."""
+    """A language and a batch of strings: noise, or well nested (maybe too deep) with some BOS."""
     language = draw(languages)
     length, rows = draw(st.integers(0, 24)), draw(st.integers(0, 3))
     batch = []
@@ -77,8 +77,16 @@ def language_and_batch(draw):
 @given(language_and_batch())
 def test_structure_agrees_with_stack_machine(case):
     language, tokens = case
-    depth, partner, top = language.depth(tokens), language.matching(tokens), language.top_of_stack(tokens)
-    valid, prefix, complete = language.valid_up_to(tokens), language.is_prefix(tokens), language.is_complete(tokens)
+    depth, partner, top = (
+        language.depth(tokens),
+        language.matching(tokens),
+        language.top_of_stack(tokens),
+    )
+    valid, prefix, complete = (
+        language.valid_up_to(tokens),
+        language.is_prefix(tokens),
+        language.is_complete(tokens),
+    )
     assert depth.shape == partner.shape == top.shape == valid.shape == tokens.shape
     for row, string in enumerate(tokens.tolist()):
         depths, partners, tops, well, whole = stack_machine(language, string)
@@ -96,7 +104,15 @@ def test_batch_dimensions_are_kept():
     language = DyckLanguage(2, 3)
     tokens = torch.randint(5, (2, 3, 11), generator=torch.Generator().manual_seed(0))
     flat = tokens.reshape(6, 11)
-    for name in ("depth", "matching", "top_of_stack", "is_prefix", "is_complete", "bracket_type", "is_open"):
+    for name in (
+        "depth",
+        "matching",
+        "top_of_stack",
+        "is_prefix",
+        "is_complete",
+        "bracket_type",
+        "is_open",
+    ):
         whole, rows = getattr(language, name)(tokens), getattr(language, name)(flat)
         assert torch.equal(whole.reshape(rows.shape), rows), name
         assert whole.shape[:2] == (2, 3)
@@ -119,7 +135,7 @@ def test_documented_example():
     assert language.to_string(torch.tensor([4, 0, 2, 3, 1, 4])) == "[()]"
 
 
-# --- counting and enumeration -----------------------------------------------------------------------------------------
+# --- counting and enumeration ---------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("n_types", [1, 2])
@@ -144,7 +160,9 @@ def test_count_against_closed_forms():
     pairs = 15
     catalan = math.comb(2 * pairs, pairs) // (pairs + 1)
     assert DyckLanguage(3, 15).count(30) == 3**pairs * catalan
-    assert DyckLanguage(3, 14).count(30) == 3**pairs * (catalan - 1)  # all but the one path to depth 15
+    assert DyckLanguage(3, 14).count(30) == 3**pairs * (
+        catalan - 1
+    )  # all but the one path to depth 15
     assert DyckLanguage(5, 1).count(10_000) == 5**5000
     assert DyckLanguage(1, 2).count(10_000) == 2**4999
     assert DyckLanguage(2, 4).count(7) == 0
@@ -158,7 +176,7 @@ def test_enumerate_refuses_absurd_sizes():
     assert language.enumerate(5).shape == (0, 5)
 
 
-# --- text -------------------------------------------------------------------------------------------------------------
+# --- text -----------------------------------------------------------------------------------------
 
 
 @given(language_and_batch())
@@ -180,13 +198,30 @@ def test_text_round_trip(case):
 @pytest.mark.parametrize(
     ("text", "prefix", "message"),
     [
-        ("[a]", True, r"unknown bracket 'a' at character 1 of '\[a\]'; the brackets are \[ \] \( \)"),
+        (
+            "[a]",
+            True,
+            r"unknown bracket 'a' at character 1 of '\[a\]'; the brackets are \[ \] \( \)",
+        ),
         ("[ ]", True, r"unknown bracket ' ' at character 1"),
         ("<bos>[]", True, r"unknown bracket '<' at character 0"),
         ("[]]", True, r"unbalanced: '\]', bracket 2 of '\[\]\]', closes nothing"),
-        ("[(])", True, r"unbalanced: '\]', bracket 2 .* cannot close '\(', bracket 1; expected '\)'"),
-        ("[[[]]]", True, r"too deep: '\[', bracket 2 .* reaches depth 3, but max_depth is 2.*DyckLanguage\(2, 3\)"),
-        ("[()", False, r"unfinished: '\[', bracket 0 .* is never closed; 1 bracket\(s\) are left open"),
+        (
+            "[(])",
+            True,
+            r"unbalanced: '\]', bracket 2 .* cannot close '\(', bracket 1; expected '\)'",
+        ),
+        (
+            "[[[]]]",
+            True,
+            r"too deep: '\[', bracket 2 .* reaches depth 3, but max_depth is 2"
+            r".*DyckLanguage\(2, 3\)",
+        ),
+        (
+            "[()",
+            False,
+            r"unfinished: '\[', bracket 0 .* is never closed; 1 bracket\(s\) are left open",
+        ),
         ("[]" * 500 + ")", True, r"bracket 1000 of '(\[\]){39}\[…', closes nothing"),
     ],
 )
@@ -203,7 +238,7 @@ def test_empty_text_is_the_empty_string():
     assert language.count(0) == language.count(0, "prefix") == 1
 
 
-# --- construction -----------------------------------------------------------------------------------------------------
+# --- construction ---------------------------------------------------------------------------------
 
 
 def test_custom_brackets_may_be_words():
@@ -223,7 +258,11 @@ def test_default_brackets():
 
 
 def test_equal_languages_are_equal_and_hashable():
-    assert DyckLanguage(2, 4) == DyckLanguage(2, 4, ("[", "]", "(", ")")) == DyckLanguage(2, 4, list("[]()"))
+    assert (
+        DyckLanguage(2, 4)
+        == DyckLanguage(2, 4, ("[", "]", "(", ")"))
+        == DyckLanguage(2, 4, list("[]()"))
+    )
     assert len({DyckLanguage(2, 4), DyckLanguage(2, 4), DyckLanguage(2, 5)}) == 2
     language = DyckLanguage(2, 4)
     language.parse("[]")
@@ -239,7 +278,11 @@ def test_equal_languages_are_equal_and_hashable():
         ((1, 4, ("a", "a")), ValueError, r"bracket 'a' is given twice"),
         ((1, 4, ("a", "")), ValueError, r"a bracket is the empty string"),
         ((2, 4, ("a", "b")), ValueError, r"2 bracket type\(s\) need 4 brackets .* got 2"),
-        ((2, 4, ("<", "<script>", "a", "b")), ValueError, r"ambiguous brackets: '<' is the beginning of '<script>'"),
+        (
+            (2, 4, ("<", "<script>", "a", "b")),
+            ValueError,
+            r"ambiguous brackets: '<' is the beginning of '<script>'",
+        ),
         ((1, 4, ("x<bos>", "y")), ValueError, r"can spell '<bos>'"),
         ((1, 4, ("x<b", "os>y")), ValueError, r"can spell '<bos>'"),
         ((2, 4, ("x<", "b", "os", ">>")), ValueError, r"can spell '<bos>'"),
@@ -254,15 +297,21 @@ def test_brackets_that_share_letters_with_bos_are_fine():
     assert DyckLanguage(2, 4, ("<body>", "</body>", "<s>", "</s>")).n_brackets == 4
 
 
-@pytest.mark.parametrize("method", ["depth", "matching", "top_of_stack", "is_prefix", "is_complete", "to_string"])
+@pytest.mark.parametrize(
+    "method", ["depth", "matching", "top_of_stack", "is_prefix", "is_complete", "to_string"]
+)
 def test_tokens_out_of_range_are_refused(method):
     for wrong in (5, -1):
-        with pytest.raises(ValueError, match=rf"token {wrong} is outside 0..4; 2 bracket type\(s\) have tokens 0..3"):
+        with pytest.raises(
+            ValueError,
+            match=rf"token {wrong} is outside 0..4; 2 bracket type\(s\) have tokens 0..3",
+        ):
             getattr(DyckLanguage(2, 4), method)(torch.tensor([0, wrong]))
 
 
 @pytest.mark.parametrize(
-    "call", [lambda language: language.count(4, "complet"), lambda language: language.enumerate(4, "x")]
+    "call",
+    [lambda language: language.count(4, "complet"), lambda language: language.enumerate(4, "x")],
 )
 def test_unknown_mode(call):
     with pytest.raises(UnknownNameError, match=r"unknown mode .* Known: complete, prefix"):
@@ -299,7 +348,9 @@ for call in (
     except TypeError as error:
         print(error)
 """
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
     expected = [
         "tokens must be a tensor of integers, got torch.float32;",
         "tokens must be a tensor of integers, got torch.bool;",

@@ -1,4 +1,4 @@
-"""The sampler: every draw is of the language, frequencies are exact, both ways of walking agree bit by bit."""
+"""The sampler: draws are of the language, frequencies exact, both ways of walking agree in bits."""
 
 from __future__ import annotations
 
@@ -38,7 +38,9 @@ def test_every_draw_is_of_the_language(n_types, max_depth, q, length, kind, seed
     language = distribution.language
     if kind == "close":
         length += 2 - (length % 2 if max_depth == 1 else 0)
-        tokens = distribution.sample_ending_in_close(7, length, mode="prefix", generator=generator(seed))
+        tokens = distribution.sample_ending_in_close(
+            7, length, mode="prefix", generator=generator(seed)
+        )
         assert bool(language.is_close(tokens[:, -1]).all())
     else:
         length -= length % 2 if kind == "complete" else 0
@@ -95,7 +97,7 @@ def assert_frequencies(found, expected):
         assert stats.chisquare(found, expected).pvalue > 1e-4
 
 
-# --- the walk -------------------------------------------------------------------------------------------------------
+# --- the walk -------------------------------------------------------------------------------------
 
 
 def reference_walks(q, max_depth, draws, end):
@@ -139,7 +141,10 @@ def reference_walks(q, max_depth, draws, end):
     ],
 )
 def test_both_ways_of_walking_against_a_reference(q, max_depth, length, end):
-    """The same uniform numbers give the same walks. Not monotone in depth for q = 9/10, hence the bit masks."""
+    """The same uniform numbers give the same walks.
+
+    Not monotone in depth for q = 9/10, hence the bit masks.
+    """
     draws = np.random.default_rng(5).random((length, 40))
     expected = reference_walks(q, max_depth, draws, end)
     table = sampling.open_probability(float(q), max_depth, length, end)
@@ -154,11 +159,14 @@ def test_both_ways_of_walking_against_a_reference(q, max_depth, length, end):
     assert np.array_equal(in_pieces[:length], expected)
 
 
-@pytest.mark.parametrize(("max_depth", "length"), [(4, 500), (4, 10_000), (15, 500), (17, 500), (40, 500)])
+@pytest.mark.parametrize(
+    ("max_depth", "length"), [(4, 500), (4, 10_000), (15, 500), (17, 500), (40, 500)]
+)
 @pytest.mark.parametrize("kind", ["complete", "prefix", "close"])
 def test_depths_of_long_strings_against_forward_backward(max_depth, length, kind):
-    """Mean depth at some positions, exact by matrix powers of the two-step chain, within 5 standard errors."""
-    # Around the greatest depth that is walked in pieces, strings have to be deep for the last cell to matter.
+    """Mean depth at some positions: exact by matrix powers, within 5 standard errors."""
+    # Around the greatest depth that is walked in pieces, strings have to be deep for the last cell
+    # to matter.
     q, n = 0.9 if max_depth in (15, 17) else 0.45, 400 if length > 1000 else 3000
     step = np.zeros((max_depth + 1, max_depth + 1))
     for depth in range(max_depth + 1):
@@ -171,7 +179,9 @@ def test_depths_of_long_strings_against_forward_backward(max_depth, length, kind
     last = np.tril(step) if kind == "close" else step
     distribution = DyckDistribution(DyckLanguage(2, max_depth), q)
     if kind == "close":
-        tokens = distribution.sample_ending_in_close(n, length, mode="prefix", generator=generator(3))
+        tokens = distribution.sample_ending_in_close(
+            n, length, mode="prefix", generator=generator(3)
+        )
     else:
         tokens = distribution.sample(n, length, mode=kind, generator=generator(3))
     depth = distribution.language.depth(tokens).double()
@@ -195,25 +205,38 @@ def test_tables_are_probabilities_and_forced_steps_are_exact(q, end):
     assert not table[:, 5].any()
     if end == "complete":
         assert (table[2::2, 0] == 1).all()
-        assert (table[range(1, 6), range(1, 6)] == 0).all()  # as many closes to come as brackets open
+        assert (
+            table[range(1, 6), range(1, 6)] == 0
+        ).all()  # as many closes to come as brackets open
     else:
         assert not table[1].any()
         assert (table[2:, 0] == 1).all()
 
 
-# --- types ----------------------------------------------------------------------------------------------------------
+# --- types ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("n_types", "max_depth", "length"),
-    [(2, 4, 28), (4, 3, 100), (3, 4, 28), (3, 8, 500), (5, 60, 400), (2, 120, 600), (300, 3, 40), (129, 3, 40)],
+    [
+        (2, 4, 28),
+        (4, 3, 100),
+        (3, 4, 28),
+        (3, 8, 500),
+        (5, 60, 400),
+        (2, 120, 600),
+        (300, 3, 40),
+        (129, 3, 40),
+    ],
 )
 def test_types_are_uniform_and_independent(n_types, max_depth, length):
     """Also where the levels need several words (k = 5, D = 60 and k = 2, D = 120)."""
     q = 0.5 if max_depth < 10 else 0.97
     distribution = DyckDistribution(DyckLanguage(n_types, max_depth), q)
     language = distribution.language
-    tokens = distribution.sample(4000 if n_types < 100 else 20_000, length, mode="prefix", generator=generator(2))
+    tokens = distribution.sample(
+        4000 if n_types < 100 else 20_000, length, mode="prefix", generator=generator(2)
+    )
     types, opens = language.bracket_type(tokens), language.is_open(tokens)
     partner = language.matching(tokens)
     assert torch.equal(types.gather(1, partner.clamp(min=0))[partner >= 0], types[partner >= 0])
@@ -229,7 +252,10 @@ def test_types_are_uniform_and_independent(n_types, max_depth, length):
     rows = torch.arange(len(tokens))
     around, inner = types[:, 0], types[rows, first]
     later = (opens & (depth == 2)).int().cumsum(1).eq(2).int().argmax(1)
-    for a, b, kept in ((around, inner, first > 0), (inner, types[rows, later], (first > 0) & (later > 0))):
+    for a, b, kept in (
+        (around, inner, first > 0),
+        (inner, types[rows, later], (first > 0) & (later > 0)),
+    ):
         if n_types > 10 or kept.sum() < 5 * n_types**2:
             continue
         joint = torch.bincount(a[kept] * n_types + b[kept], minlength=n_types**2).numpy()
@@ -237,7 +263,7 @@ def test_types_are_uniform_and_independent(n_types, max_depth, length):
 
 
 def test_neighbouring_strings_are_independent():
-    """Strings are drawn in blocks; nothing may be shared between two of them, in one block or in two."""
+    """Strings are drawn in blocks; no two may share anything, in one block or in two."""
     distribution = DyckDistribution(DyckLanguage(2, 4))
     tokens = distribution.sample(30_000, 28, generator=generator(4))  # more than one block
     assert len(tokens) * 28 > 2 * sampling._BLOCK
@@ -245,10 +271,12 @@ def test_neighbouring_strings_are_independent():
     for shift in (1, at_once):
         same = (tokens[:-shift, 9] == tokens[shift:, 9]).double().mean().item()
         share = torch.bincount(tokens[:, 9], minlength=4).double() / len(tokens)
-        assert same == pytest.approx((share**2).sum().item(), abs=5 * 0.5 / math.sqrt(len(tokens) - shift))
+        assert same == pytest.approx(
+            (share**2).sum().item(), abs=5 * 0.5 / math.sqrt(len(tokens) - shift)
+        )
 
 
-# --- interface ------------------------------------------------------------------------------------------------------
+# --- interface ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("length", [28, 500])
@@ -258,9 +286,13 @@ def test_same_seed_same_strings(mode, length):
     first, again = generator(7), generator(7)
     a = distribution.sample(600, length, mode=mode, generator=first)
     assert torch.equal(a, distribution.sample(600, length, mode=mode, generator=again))
-    assert not torch.equal(a, distribution.sample(600, length, mode=mode, generator=first))  # the generator moved on
+    assert not torch.equal(
+        a, distribution.sample(600, length, mode=mode, generator=first)
+    )  # the generator moved on
     assert not torch.equal(a, distribution.sample(600, length, mode=mode, generator=generator(8)))
-    fresh = distribution.sample(600, length, mode=mode)  # without a generator: new strings each time
+    fresh = distribution.sample(
+        600, length, mode=mode
+    )  # without a generator: new strings each time
     assert not torch.equal(a, fresh)
     assert not torch.equal(fresh, distribution.sample(600, length, mode=mode))
     assert torch.equal(
@@ -270,7 +302,13 @@ def test_same_seed_same_strings(mode, length):
 
 
 @pytest.mark.parametrize(
-    "device", ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU"))]
+    "device",
+    [
+        "cpu",
+        pytest.param(
+            "cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+        ),
+    ],
 )
 def test_device(device):
     distribution = DyckDistribution(DyckLanguage(2, 4))
@@ -279,7 +317,9 @@ def test_device(device):
     # The same strings, wherever they go.
     assert torch.equal(tokens.cpu(), distribution.sample(5, 10, generator=generator(1)))
     assert (
-        distribution.sample(5, 10, generator=torch.Generator(device).manual_seed(1), device=device).device.type
+        distribution.sample(
+            5, 10, generator=torch.Generator(device).manual_seed(1), device=device
+        ).device.type
         == device
     )
 
@@ -287,7 +327,10 @@ def test_device(device):
 @pytest.mark.parametrize(("n", "length"), [(0, 4), (3, 0), (0, 0)])
 def test_empty_results(n, length):
     for mode in ("complete", "prefix"):
-        assert DyckDistribution(DyckLanguage(2, 4)).sample(n, length, mode=mode).shape == (n, length)
+        assert DyckDistribution(DyckLanguage(2, 4)).sample(n, length, mode=mode).shape == (
+            n,
+            length,
+        )
 
 
 def test_depth_one_is_a_row_of_pairs():
@@ -304,16 +347,30 @@ DISTRIBUTION = DyckDistribution(DyckLanguage(2, 4))
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: DISTRIBUTION.sample(4, 7), r"complete strings have an even length, got 7; choose 6 or 8"),
+        (
+            lambda: DISTRIBUTION.sample(4, 7),
+            r"complete strings have an even length, got 7; choose 6 or 8",
+        ),
         (lambda: DISTRIBUTION.sample(4, 1), r"even length, got 1; choose 2 or 2, or mode='prefix'"),
         (lambda: DISTRIBUTION.sample(4, -2), r"length must be at least 0, got -2"),
         (lambda: DISTRIBUTION.sample(-1, 4), r"n must be at least 0, got -1"),
-        (lambda: DISTRIBUTION.sample(4, 4, mode="prefx"), r"unknown mode 'prefx'. Did you mean 'prefix'\?"),
-        (lambda: DISTRIBUTION.sample_ending_in_close(4, 1, mode="prefix"), r"no string of length 1 ends in a close"),
-        (lambda: DISTRIBUTION.sample_ending_in_close(4, 0), r"no string of length 0 ends in a close"),
+        (
+            lambda: DISTRIBUTION.sample(4, 4, mode="prefx"),
+            r"unknown mode 'prefx'. Did you mean 'prefix'\?",
+        ),
+        (
+            lambda: DISTRIBUTION.sample_ending_in_close(4, 1, mode="prefix"),
+            r"no string of length 1 ends in a close",
+        ),
+        (
+            lambda: DISTRIBUTION.sample_ending_in_close(4, 0),
+            r"no string of length 0 ends in a close",
+        ),
         (lambda: DISTRIBUTION.sample_ending_in_close(4, 5), r"even length, got 5"),
         (
-            lambda: DyckDistribution(DyckLanguage(2, 1)).sample_ending_in_close(4, 5, mode="prefix"),
+            lambda: DyckDistribution(DyckLanguage(2, 1)).sample_ending_in_close(
+                4, 5, mode="prefix"
+            ),
             r"no string of length 5 ends in a close in Dyck\(2, 1\); choose an even length",
         ),
     ],

@@ -56,7 +56,11 @@ def test_ids_are_the_tokens_of_the_language(language):
     assert tuple(names) == (*language.alphabet, "<bos>")
     assert len(tokenizer) == language.d_vocab
     bos = language.bos_token
-    assert (tokenizer.bos_token_id, tokenizer.eos_token_id, tokenizer.pad_token_id) == (bos, bos, bos)
+    assert (tokenizer.bos_token_id, tokenizer.eos_token_id, tokenizer.pad_token_id) == (
+        bos,
+        bos,
+        bos,
+    )
     assert tokenizer.padding_side == "right"
 
 
@@ -81,7 +85,10 @@ def test_in_transformer_lens(language, model):
     assert model.to_tokens(long).tolist() == [[bos, 0, 2, 3, 1]]
     assert model.to_tokens(long, prepend_bos=False).tolist() == [[0, 2, 3, 1]]
     assert model.to_tokens([short, long]).tolist() == [[bos, 0, 1, bos, bos], [bos, 0, 2, 3, 1]]
-    assert model.to_tokens([short, long], padding_side="left").tolist() == [[bos, bos, bos, 0, 1], [bos, 0, 2, 3, 1]]
+    assert model.to_tokens([short, long], padding_side="left").tolist() == [
+        [bos, bos, bos, 0, 1],
+        [bos, 0, 2, 3, 1],
+    ]
     assert model.to_tokens("").tolist() == [[bos]]
     assert model.to_tokens(short * 20).shape == (1, 12)  # cut at n_ctx, as TransformerLens does
     assert model.to_str_tokens(long) == ["<bos>", *brackets]
@@ -93,7 +100,9 @@ def test_in_transformer_lens(language, model):
     assert model.get_token_position(brackets[2], long) == 3
 
 
-@pytest.mark.parametrize("twin", [copy.copy, copy.deepcopy, lambda t: pickle.loads(pickle.dumps(t))])
+@pytest.mark.parametrize(
+    "twin", [copy.copy, copy.deepcopy, lambda t: pickle.loads(pickle.dumps(t))]
+)
 def test_copies_work(language, twin):
     tokenizer = twin(build_tokenizer(language))
     _, long, _ = texts(language)
@@ -111,7 +120,9 @@ def test_saved_tokenizer_is_read_by_the_plain_class(language, tmp_path):
         assert again.encode(text) == tokenizer.encode(text)
 
 
-@pytest.mark.parametrize("call", ["to_tokens", "to_str_tokens", "__call__", "encode", "tokenize", "batch", "forward"])
+@pytest.mark.parametrize(
+    "call", ["to_tokens", "to_str_tokens", "__call__", "encode", "tokenize", "batch", "forward"]
+)
 def test_unknown_brackets_are_named_wherever_text_comes_in(language, model, call):
     _, long, _ = texts(language)
     functions = {
@@ -124,14 +135,16 @@ def test_unknown_brackets_are_named_wherever_text_comes_in(language, model, call
         "forward": model,
     }
     with pytest.raises(
-        DyckStringError, match=rf"unknown bracket 'é' at character {len(long)} of '.*'; the brackets are"
+        DyckStringError,
+        match=rf"unknown bracket 'é' at character {len(long)} of '.*'; the brackets are",
     ):
         functions[call](long + "é" + long)
 
 
 def test_error_names_no_start_token_among_the_brackets():
     with pytest.raises(
-        DyckStringError, match=r"unknown bracket 'x' at character 1 of '\[x\]'; the brackets are \[ \] \( \)$"
+        DyckStringError,
+        match=r"unknown bracket 'x' at character 1 of '\[x\]'; the brackets are \[ \] \( \)$",
     ):
         build_tokenizer(DyckLanguage(2, 4)).encode("[x]")
 
@@ -142,7 +155,10 @@ def test_start_token_may_be_written_out():
     assert tokenizer.encode("<bos>[()]<bos>", add_special_tokens=False) == [4, 0, 2, 3, 1, 4]
 
 
-@given(st.lists(st.text(min_size=1, max_size=4), min_size=4, max_size=4, unique=True), st.lists(st.integers(0, 3)))
+@given(
+    st.lists(st.text(min_size=1, max_size=4), min_size=4, max_size=4, unique=True),
+    st.lists(st.integers(0, 3)),
+)
 @settings(max_examples=60, suppress_health_check=[HealthCheck.filter_too_much])
 def test_any_brackets_that_the_language_takes(brackets, tokens):
     try:

@@ -19,13 +19,15 @@ def randomise(model: DyckTransformer, seed: int) -> DyckTransformer:
     with torch.no_grad():
         for parameter in model.parameters():
             if parameter.requires_grad:
-                parameter.copy_(torch.randn(parameter.shape, generator=generator, dtype=torch.float64) * 0.5)
+                parameter.copy_(
+                    torch.randn(parameter.shape, generator=generator, dtype=torch.float64) * 0.5
+                )
     return model
 
 
 @pytest.fixture(scope="session")
 def random_model() -> Callable[..., DyckTransformer]:
-    """``random_model(family, seed=0, task=…, **overrides)``: small, float64, random in every trained weight."""
+    """``random_model(family, seed=0, task=…, **overrides)``: small, float64, all weights random."""
 
     def make(family: str, *, seed: int = 0, task: Any = TASK, **overrides: Any) -> DyckTransformer:
         overrides = {"dtype": torch.float64, "n_ctx": 40, **overrides}

@@ -40,14 +40,20 @@ def same(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:
     return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
 
 
-# --- options --------------------------------------------------------------------------------------------------------
+# --- options --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("family", list_models())
 def test_config_is_one_that_transformer_lens_can_read(family):
     config = get_config(family, TASK)
     assert isinstance(config, HookedTransformerConfig)
-    assert (config.d_vocab, config.d_vocab_out, config.n_ctx, config.d_model, config.n_heads) == (5, 5, 501, 50, 1)
+    assert (config.d_vocab, config.d_vocab_out, config.n_ctx, config.d_model, config.n_heads) == (
+        5,
+        5,
+        501,
+        50,
+        1,
+    )
     assert config.model_name == family
     assert config.attn_scale == pytest.approx(config.d_head**0.5)
     assert HookedTransformerConfig.unwrap(config) is config
@@ -57,11 +63,16 @@ def test_config_is_one_that_transformer_lens_can_read(family):
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        *[("n_layers", 4), ("n_heads", 5), ("d_model", 64), ("d_head", 3), ("d_mlp", 7), ("n_ctx", 2001), ("t_max", 5)],
-        *[("ln_c", 0.3), ("eps", 1e-3), ("act_fn", "gelu"), ("initializer_range", 0.02), ("dtype", torch.float64)],
-        *[("embedding", "yao"), ("block", "bare"), ("position", "learned"), ("attention", "uniform")],
-        *[("brackets", ("a", "b", "c", "d")), ("model_name", "mine"), ("default_prepend_bos", False)],
-        *[("use_attn_result", True), ("use_split_qkv_input", True), ("use_attn_in", True), ("use_hook_tokens", True)],
+        *[("n_layers", 4), ("n_heads", 5), ("d_model", 64), ("d_head", 3),
+          ("d_mlp", 7), ("n_ctx", 2001), ("t_max", 5)],
+        *[("ln_c", 0.3), ("eps", 1e-3), ("act_fn", "gelu"),
+          ("initializer_range", 0.02), ("dtype", torch.float64)],
+        *[("embedding", "yao"), ("block", "bare"),
+          ("position", "learned"), ("attention", "uniform")],
+        *[("brackets", ("a", "b", "c", "d")), ("model_name", "mine"),
+          ("default_prepend_bos", False)],
+        *[("use_attn_result", True), ("use_split_qkv_input", True),
+          ("use_attn_in", True), ("use_hook_tokens", True)],
         *[("use_hook_mlp_in", True), ("device", "cpu"), ("max_depth", 9)],
     ],
 )  # fmt: skip
@@ -73,7 +84,9 @@ def test_every_option_is_honoured_and_nothing_else_changes(name, value, tmp_path
         "d_model": {"d_head", "d_mlp", "initializer_range"},
         "n_heads": {"d_head"},
     }
-    changed = {key for key in default.to_saved() if default.to_saved()[key] != config.to_saved()[key]}
+    changed = {
+        key for key in default.to_saved() if default.to_saved()[key] != config.to_saved()[key]
+    }
     assert changed - {name} == follow.get(name, set())
     model = build_model(config)
     assert model("".join(config.language.alphabet[:2])).dtype == config.dtype
@@ -83,7 +96,11 @@ def test_every_option_is_honoured_and_nothing_else_changes(name, value, tmp_path
 
 
 def test_many_options_at_once():
-    model = build_model(get_config("gpt-learned", "dyck-3-8", n_layers=4, n_heads=3, d_model=24, d_mlp=100, n_ctx=60))
+    model = build_model(
+        get_config(
+            "gpt-learned", "dyck-3-8", n_layers=4, n_heads=3, d_model=24, d_mlp=100, n_ctx=60
+        )
+    )
     assert model.W_Q.shape == (4, 3, 24, 8)
     assert model.W_in.shape == (4, 24, 100)
     assert model.W_pos.shape == (60, 24)
@@ -93,34 +110,53 @@ def test_many_options_at_once():
 @pytest.mark.parametrize(
     ("make", "kind", "message"),
     [
-        (lambda: get_config("eqq6", TASK), UnknownNameError, r"unknown model 'eqq6'\. Did you mean 'eq6'\?"),
-        (lambda: get_config("gpt", "dyck-2-5"), UnknownNameError, "unknown task 'dyck-2-5'. Did you mean 'dyck-2-"),
-        (lambda: get_config("gpt", TASK, n_layer=1), UnknownNameError, r"option 'n_layer'\. Did you mean 'n_layers'\?"),
-        (lambda: get_config("gpt", TASK, embedding="one-hot"), UnknownNameError, "Did you mean 'onehot'"),
-        (lambda: get_config("gpt", TASK, block="eq7"), UnknownNameError, "unknown block 'eq7'. Did you mean 'eq6'"),
-        (lambda: get_config("gpt", TASK, position="learnt"), UnknownNameError, "Did you mean 'learned'"),
-        (lambda: get_config("gpt", TASK, attention="softmx"), UnknownNameError, "Did you mean 'softmax'"),
-        (lambda: get_config("gpt", TASK, act_fn="rlu"), UnknownNameError, "unknown act_fn 'rlu'. Did you mean 'relu'"),
-        (lambda: get_config("gpt", TASK, normalization_type="RMS"), UnknownNameError, "option 'normalization_type'"),
+        (lambda: get_config("eqq6", TASK), UnknownNameError,
+         r"unknown model 'eqq6'\. Did you mean 'eq6'\?"),
+        (lambda: get_config("gpt", "dyck-2-5"), UnknownNameError,
+         "unknown task 'dyck-2-5'. Did you mean 'dyck-2-"),
+        (lambda: get_config("gpt", TASK, n_layer=1), UnknownNameError,
+         r"option 'n_layer'\. Did you mean 'n_layers'\?"),
+        (lambda: get_config("gpt", TASK, embedding="one-hot"), UnknownNameError,
+         "Did you mean 'onehot'"),
+        (lambda: get_config("gpt", TASK, block="eq7"), UnknownNameError,
+         "unknown block 'eq7'. Did you mean 'eq6'"),
+        (lambda: get_config("gpt", TASK, position="learnt"), UnknownNameError,
+         "Did you mean 'learned'"),
+        (lambda: get_config("gpt", TASK, attention="softmx"), UnknownNameError,
+         "Did you mean 'softmax'"),
+        (lambda: get_config("gpt", TASK, act_fn="rlu"), UnknownNameError,
+         "unknown act_fn 'rlu'. Did you mean 'relu'"),
+        (lambda: get_config("gpt", TASK, normalization_type="RMS"), UnknownNameError,
+         "option 'normalization_type'"),
         (lambda: get_config("gpt", TASK, d_vocab=7), UnknownNameError, "option 'd_vocab'"),
-        (lambda: get_config("gpt", TASK, use_local_attn=True), UnknownNameError, "option 'use_local_attn'"),
+        (lambda: get_config("gpt", TASK, use_local_attn=True), UnknownNameError,
+         "option 'use_local_attn'"),
         (lambda: get_config("gpt", TASK, seed=3), ValueError, r"build_model\(config, seed=…\)"),
-        (lambda: get_config("gpt", TASK, n_heads=0), ValueError, "n_heads must be at least 1, not 0"),
-        (lambda: get_config("gpt", TASK, n_layers=0), ValueError, "n_layers must be at least 1, not 0"),
-        (lambda: get_config("gpt", TASK, d_model=-5), ValueError, "d_model must be at least 1, not -5"),
+        (lambda: get_config("gpt", TASK, n_heads=0), ValueError,
+         "n_heads must be at least 1, not 0"),
+        (lambda: get_config("gpt", TASK, n_layers=0), ValueError,
+         "n_layers must be at least 1, not 0"),
+        (lambda: get_config("gpt", TASK, d_model=-5), ValueError,
+         "d_model must be at least 1, not -5"),
         (lambda: get_config("gpt", TASK, d_mlp=0), ValueError, "d_mlp must be at least 1"),
         (lambda: get_config("gpt", TASK, n_ctx=1), ValueError, "n_ctx must be at least 2"),
         (lambda: get_config("gpt", TASK, t_max=0), ValueError, "t_max must be at least 1"),
-        (lambda: get_config("gpt", TASK, n_layers=1.5), TypeError, "n_layers must be an integer, not 1.5"),
-        (lambda: get_config("gpt", TASK, n_heads="2"), TypeError, "n_heads must be an integer, not '2'"),
-        (lambda: get_config("eq6", TASK, ln_c=0.0), ValueError, "ln_c must be positive and finite, not 0"),
+        (lambda: get_config("gpt", TASK, n_layers=1.5), TypeError,
+         "n_layers must be an integer, not 1.5"),
+        (lambda: get_config("gpt", TASK, n_heads="2"), TypeError,
+         "n_heads must be an integer, not '2'"),
+        (lambda: get_config("eq6", TASK, ln_c=0.0), ValueError,
+         "ln_c must be positive and finite, not 0"),
         (lambda: get_config("eq6", TASK, ln_c=float("nan")), ValueError, "ln_c must be positive"),
         (lambda: get_config("gpt", TASK, eps=-1e-5), ValueError, "eps must be positive"),
-        (lambda: get_config("gpt", TASK, initializer_range=float("inf")), ValueError, "initializer_range"),
-        (lambda: get_config("gpt", TASK, dtype=torch.int64), ValueError, "dtype must be one of torch.float64"),
+        (lambda: get_config("gpt", TASK, initializer_range=float("inf")), ValueError,
+         "initializer_range"),
+        (lambda: get_config("gpt", TASK, dtype=torch.int64), ValueError,
+         "dtype must be one of torch.float64"),
         (lambda: get_config("gpt", TASK, n_types=3), ValueError, "3 bracket type"),
         (lambda: get_config("gpt", TASK, brackets=("[", "]")), ValueError, "2 bracket type"),
-        (lambda: get_config("minimal-onehot", TASK, d_model=16), ValueError, "d_model=16 is too small"),
+        (lambda: get_config("minimal-onehot", TASK, d_model=16), ValueError,
+         "d_model=16 is too small"),
         (
             lambda: DyckTransformerConfig(
                 n_types=1, max_depth=2, d_model=4, n_layers=1, n_heads=1, n_ctx=9, final_rms=True
@@ -130,16 +166,20 @@ def test_many_options_at_once():
         ),
         (
             lambda: DyckTransformerConfig(
-                n_types=1, max_depth=2, d_model=4, n_layers=1, n_heads=1, n_ctx=9, n_key_value_heads=1
+                n_types=1, max_depth=2, d_model=4, n_layers=1, n_heads=1, n_ctx=9,
+                n_key_value_heads=1,
             ),
             ValueError,
             "n_key_value_heads=1 is not supported",
         ),
-        (lambda: build_model("gpt"), TypeError, r"needs a DyckTransformerConfig \(see get_config\), not str"),
+        (lambda: build_model("gpt"), TypeError,
+         r"needs a DyckTransformerConfig \(see get_config\), not str"),
         (lambda: build_model(None), TypeError, "not NoneType"),
         (
             lambda: build_model(
-                HookedTransformerConfig(d_model=4, d_head=4, n_layers=1, n_ctx=4, d_vocab=5, attn_only=True)
+                HookedTransformerConfig(
+                    d_model=4, d_head=4, n_layers=1, n_ctx=4, d_vocab=5, attn_only=True
+                )
             ),
             TypeError,
             "not HookedTransformerConfig",
@@ -151,13 +191,17 @@ def test_bad_options(make, kind, message):
     before = torch.random.get_rng_state()
     with pytest.raises(kind) as caught:
         make()
-    if type(caught.value) is not jaxtyping.TypeCheckError:  # which comes first in tests, and never for users
+    if (
+        type(caught.value) is not jaxtyping.TypeCheckError
+    ):  # which comes first in tests, and never for users
         assert re.search(message, str(caught.value))
     assert torch.equal(before, torch.random.get_rng_state())
 
 
 def test_a_config_made_by_hand():
-    config = DyckTransformerConfig(n_types=1, max_depth=3, d_model=12, n_layers=1, n_heads=3, n_ctx=9, block="eq6")
+    config = DyckTransformerConfig(
+        n_types=1, max_depth=3, d_model=12, n_layers=1, n_heads=3, n_ctx=9, block="eq6"
+    )
     assert (config.d_head, config.d_mlp, config.d_vocab) == (4, 48, 3)
     assert config.normalization_type is None
     assert build_model(config)("[[]]").shape == (1, 5, 3)
@@ -165,7 +209,12 @@ def test_a_config_made_by_hand():
 
 def test_replacing_fields_of_a_config_derives_the_rest_again():
     config = dataclasses.replace(get_config("eq6", TASK), block="gpt", d_head=16, n_layers=3)
-    assert config.to_saved() == {**get_config("eq6", TASK).to_saved(), "block": "gpt", "d_head": 16, "n_layers": 3}
+    assert config.to_saved() == {
+        **get_config("eq6", TASK).to_saved(),
+        "block": "gpt",
+        "d_head": 16,
+        "n_layers": 3,
+    }
     assert (config.normalization_type, config.attn_scale) == ("LN", 4)
     assert build_model(config).blocks[2].ln1.w.shape == (50,)
 
@@ -179,7 +228,7 @@ def test_saved_values_are_json_and_come_back():
     assert copy.deepcopy(config) == config
 
 
-# --- building -------------------------------------------------------------------------------------------------------
+# --- building -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("family", list_models())
@@ -195,7 +244,9 @@ def test_the_seed_alone_decides_and_global_randomness_is_left_alone(family):
     assert np.random.get_state()[1].tolist() == states[1]  # noqa: NPY002
     other = weights(build_model(config, seed=8))
     drawn = [
-        n for n in first if n.split(".")[-1].startswith("W_") and first[n].count_nonzero() and n != "pos_embed.W_pos"
+        n
+        for n in first
+        if n.split(".")[-1].startswith("W_") and first[n].count_nonzero() and n != "pos_embed.W_pos"
     ]
     assert len(drawn) >= 3
     assert not any(torch.equal(first[name], other[name]) for name in drawn)
@@ -209,7 +260,9 @@ def test_initial_weights_are_as_gpt2_mode_has_them():
             assert parameter.std().item() == pytest.approx(0.8 / 64**0.5, rel=0.15), name
             assert abs(parameter.mean().item()) < 0.02
         else:
-            assert torch.equal(parameter, torch.full_like(parameter, 1.0 if kind == "w" else 0.0)), name
+            assert torch.equal(
+                parameter, torch.full_like(parameter, 1.0 if kind == "w" else 0.0)
+            ), name
     wide = build_model(get_config("gpt", TASK, initializer_range=2.0))
     assert wide.W_in.std().item() == pytest.approx(2.0, rel=0.1)
 
@@ -257,7 +310,7 @@ def test_copies_and_pickles_are_models_too():
         assert "blocks.0.ln1_post.hook_normalized" in cache
 
 
-# --- third parties --------------------------------------------------------------------------------------------------
+# --- third parties --------------------------------------------------------------------------------
 
 
 @pytest.fixture

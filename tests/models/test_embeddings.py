@@ -11,7 +11,12 @@ from hypothesis import strategies as st
 
 from tl_dyck.language import DyckLanguage
 from tl_dyck.models import build_model, get_config
-from tl_dyck.models.embeddings import DEPTH_EMBEDDINGS, DepthEmbed, depth_embedding_size, depth_embedding_table
+from tl_dyck.models.embeddings import (
+    DEPTH_EMBEDDINGS,
+    DepthEmbed,
+    depth_embedding_size,
+    depth_embedding_table,
+)
 from tl_dyck.tasks import DyckTask
 
 SIZES = st.tuples(st.integers(1, 4), st.integers(1, 6))
@@ -27,7 +32,8 @@ SIZES = st.tuples(st.integers(1, 4), st.integers(1, 6))
         ("split", "[(", [{0: 1.0, 5: 1.0}, {2: 1.0, 6: 1.0}]),
         ("split", "()", [{2: 1.0, 5: 1.0}, {3: 1.0, 4: 1.0}]),
         ("yao", "()", [{2: 1.0, 4: 5 / 26**0.5, 5: 1 / 26**0.5}, {3: 1.0, 4: 1.0}]),
-        ("yao", "([", [{2: 1.0, 4: 5 / 26**0.5, 5: 1 / 26**0.5}, {0: 1.0, 4: 2 / 5**0.5, 5: 1 / 5**0.5}]),
+        ("yao", "([",
+         [{2: 1.0, 4: 5 / 26**0.5, 5: 1 / 26**0.5}, {0: 1.0, 4: 2 / 5**0.5, 5: 1 / 5**0.5}]),
     ],
 )  # fmt: skip
 def test_by_hand(kind, text, expected):
@@ -51,13 +57,19 @@ def test_every_reachable_row_is_its_own_vector_and_the_rest_is_zero(kind, size):
     language = DyckLanguage(k, deepest)
     table = depth_embedding_table(kind, language, depth_embedding_size(kind, language) + 2)
     assert table.shape == (2 * k + 1, deepest + 1, depth_embedding_size(kind, language) + 2)
-    reachable = [(t, d) for t in range(2 * k) for d in (range(1, deepest + 1) if t % 2 == 0 else range(deepest))]
+    reachable = [
+        (t, d)
+        for t in range(2 * k)
+        for d in (range(1, deepest + 1) if t % 2 == 0 else range(deepest))
+    ]
     reachable.append((2 * k, 0))
     rows = torch.stack([table[t, d] for t, d in reachable])
     assert (torch.cdist(rows, rows) + torch.eye(len(rows)) > 1e-3).all()
     assert table.square().sum() == pytest.approx(rows.square().sum().item())
     norms = {"onehot": 1, "split": 2**0.5, "yao": 2**0.5}[kind]
-    torch.testing.assert_close(rows[:-1].norm(dim=-1), torch.full((len(rows) - 1,), norms, dtype=torch.float64))
+    torch.testing.assert_close(
+        rows[:-1].norm(dim=-1), torch.full((len(rows) - 1,), norms, dtype=torch.float64)
+    )
     assert rows[:, -2:].count_nonzero() == 0
     assert rows[:-1] @ rows[-1] == pytest.approx(0)
 
@@ -67,8 +79,13 @@ def test_yao_angles_rise_with_depth_and_stay_below_a_right_angle(size):
     k, deepest = size
     language = DyckLanguage(k, deepest)
     table = depth_embedding_table("yao", language, 2 * k + 3)
-    angles = [math.atan2(float(table[0, d, 2 * k + 1]), float(table[0, d, 2 * k])) for d in range(1, deepest + 1)]
-    assert angles == pytest.approx([math.atan(d / (deepest + 2 - d)) for d in range(1, deepest + 1)])
+    angles = [
+        math.atan2(float(table[0, d, 2 * k + 1]), float(table[0, d, 2 * k]))
+        for d in range(1, deepest + 1)
+    ]
+    assert angles == pytest.approx(
+        [math.atan(d / (deepest + 2 - d)) for d in range(1, deepest + 1)]
+    )
     assert angles == sorted(angles)
     assert 0 < angles[0] <= angles[-1] < math.pi / 2
 
@@ -85,7 +102,13 @@ def test_depth_is_clipped_to_what_the_token_can_have_outside_the_language(tokens
         depth = 0
         for vector, token in zip(row, string, strict=True):
             depth += 0 if token == 4 else 1 - 2 * (token % 2)
-            clipped = 0 if token == 4 else min(max(depth, 1), 2) if token % 2 == 0 else min(max(depth, 0), 1)
+            clipped = (
+                0
+                if token == 4
+                else min(max(depth, 1), 2)
+                if token % 2 == 0
+                else min(max(depth, 0), 1)
+            )
             assert torch.equal(vector, embed.table[token, clipped])
             assert vector.any()
 
@@ -101,7 +124,10 @@ def test_no_gradient_and_no_parameter():
 @pytest.mark.parametrize(("kind", "needed"), [("onehot", 17), ("split", 10), ("yao", 7)])
 def test_too_small_a_model_is_refused_by_name(kind, needed):
     get_config(f"minimal-{kind}", "dyck-2-4", d_model=needed)
-    with pytest.raises(ValueError, match=rf"d_model={needed - 1} is too small: the '{kind}' .* {needed} coordinates"):
+    with pytest.raises(
+        ValueError,
+        match=rf"d_model={needed - 1} is too small: the '{kind}' .* {needed} coordinates",
+    ):
         get_config(f"minimal-{kind}", "dyck-2-4", d_model=needed - 1)
     with pytest.raises(ValueError, match=f"needs d_model >= {needed}, but d_model is 3"):
         depth_embedding_table(kind, DyckLanguage(2, 4), 3)
@@ -110,7 +136,9 @@ def test_too_small_a_model_is_refused_by_name(kind, needed):
 def test_large_languages_get_the_width_that_they_need():
     assert get_config("minimal-onehot", "dyck-2-4").d_model == 50
     assert get_config("minimal-onehot", "dyck-3-8").d_model == 50
-    assert get_config("minimal-onehot", DyckTask(name="deep", n_types=3, max_depth=20)).d_model == 121
+    assert (
+        get_config("minimal-onehot", DyckTask(name="deep", n_types=3, max_depth=20)).d_model == 121
+    )
     assert get_config("gpt", DyckTask(name="deep", n_types=3, max_depth=20)).d_model == 50
 
 

@@ -1,4 +1,4 @@
-"""Generation, against the slowest possible loop: the model on the whole string, one string and one token at a time."""
+"""Generation against the slowest loop: the model on the whole string, token by token."""
 
 from __future__ import annotations
 
@@ -46,7 +46,9 @@ def test_a_list_is_its_strings_one_by_one(random_model, family):
     model = random_model(family, seed=6)
     together = model.generate(PROMPTS, 8, do_sample=False)
     assert together == [model.generate(prompt, 8, do_sample=False) for prompt in PROMPTS]
-    assert model.generate(PROMPTS[1:2], 8, do_sample=False) == together[1]  # TransformerLens' way: one string, no list
+    assert (
+        model.generate(PROMPTS[1:2], 8, do_sample=False) == together[1]
+    )  # TransformerLens' way: one string, no list
 
 
 def test_tokens_of_a_list_are_padded_on_the_left_and_filled_at_the_end(random_model):
@@ -71,7 +73,7 @@ def test_tokens_of_a_list_are_padded_on_the_left_and_filled_at_the_end(random_mo
 
 @pytest.mark.parametrize("family", ["gpt-learned", "minimal-yao"])
 def test_drawing_follows_the_distribution(random_model, family):
-    """Frequencies of 4,000 first tokens against the model's own probabilities, at two temperatures."""
+    """Frequencies of 4,000 first tokens against the model's probabilities, at two temperatures."""
     model = random_model(family, seed=8)
     prompt = model.to_tokens("[(").expand(4000, -1)
     with torch.no_grad():
@@ -106,9 +108,14 @@ def test_the_same_global_seed_gives_the_same_string(random_model):
 @pytest.mark.parametrize("family", ["gpt", "figure2-onehot"])
 def test_n_ctx_is_a_limit_for_prompt_and_continuation(random_model, family):
     model = random_model(family, n_ctx=10)
-    assert len(model.generate("[[[[", 5, stop_at_eos=False, do_sample=False, return_type="tokens")[0]) == 10
+    assert (
+        len(model.generate("[[[[", 5, stop_at_eos=False, do_sample=False, return_type="tokens")[0])
+        == 10
+    )
     for prompt in ("[[[[", ["[", "[[[["], torch.tensor([[4, 0, 0, 0, 0]])):
-        with pytest.raises(ValueError, match=r"11 tokens \(BOS included\) exceed this model's n_ctx=10"):
+        with pytest.raises(
+            ValueError, match=r"11 tokens \(BOS included\) exceed this model's n_ctx=10"
+        ):
             model.generate(prompt, 6)
     with pytest.raises(ValueError, match="12 tokens"):
         model("[" * 11)
@@ -146,7 +153,9 @@ def test_a_depth_embedding_refuses_a_cache(random_model, family):
     if hasattr(model, "generate_stream"):  # since TransformerLens 3.1
         with pytest.raises(ValueError, match="whole string"):
             list(model.generate_stream("[", 3, verbose=False))
-        streamed = model.generate_stream("[", 3, verbose=False, do_sample=False, use_past_kv_cache=False)
+        streamed = model.generate_stream(
+            "[", 3, verbose=False, do_sample=False, use_past_kv_cache=False
+        )
         assert torch.cat(list(streamed), dim=1).tolist() == [greedy(model, "[", 3, stop=True)]
 
 
@@ -181,7 +190,9 @@ def test_what_is_no_token_is_refused(random_model, family):
         with pytest.raises(ValueError, match=rf"token {wrong} is outside 0\.\.4"):
             model(torch.tensor([[4, wrong]]))
     for dtype in (torch.float32, torch.float64, torch.bool):
-        with pytest.raises(TypeError, match=r"tokens must be a tensor of integers|parameter 'tokens'"):
+        with pytest.raises(
+            TypeError, match=r"tokens must be a tensor of integers|parameter 'tokens'"
+        ):
             model(torch.ones(1, 3).to(dtype))
     for dtype in (torch.int32, torch.int64):
         assert torch.equal(model(torch.tensor([[4, 0, 1]]).to(dtype)), model("[]"))

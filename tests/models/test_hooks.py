@@ -1,4 +1,7 @@
-"""Hook points and cache entries mean what TransformerLens users expect: identities between them, and interventions."""
+"""Hook points and cache entries mean what TransformerLens users expect.
+
+Identities between them, and interventions.
+"""
 
 from __future__ import annotations
 
@@ -43,19 +46,40 @@ def heads_out(model, cache, layer: int) -> torch.Tensor:
 
 def test_documented_hook_points_exist(model, family):
     wanted = ["hook_embed", "hook_pos_embed"]
-    attention = ["hook_q", "hook_k", "hook_v", "hook_z", "hook_attn_scores", "hook_pattern", "hook_result"]
+    attention = [
+        "hook_q",
+        "hook_k",
+        "hook_v",
+        "hook_z",
+        "hook_attn_scores",
+        "hook_pattern",
+        "hook_result",
+    ]
     for layer in range(model.cfg.n_layers):
         block = f"blocks.{layer}."
         wanted += [f"{block}attn.{name}" for name in attention]
         wanted += [block + name for name in ("hook_resid_pre", "hook_attn_out", "hook_resid_post")]
-        wanted += [block + name for name in ("hook_q_input", "hook_k_input", "hook_v_input", "hook_attn_in")]
+        wanted += [
+            block + name
+            for name in ("hook_q_input", "hook_k_input", "hook_v_input", "hook_attn_in")
+        ]
         if family not in BARE:
             wanted += [
                 block + name
-                for name in ("hook_resid_mid", "hook_mlp_in", "hook_mlp_out", "mlp.hook_pre", "mlp.hook_post")
+                for name in (
+                    "hook_resid_mid",
+                    "hook_mlp_in",
+                    "hook_mlp_out",
+                    "mlp.hook_pre",
+                    "mlp.hook_post",
+                )
             ]
         if BLOCK[family] == "gpt":
-            wanted += [f"{block}{norm}.{hook}" for norm in ("ln1", "ln2") for hook in ("hook_scale", "hook_normalized")]
+            wanted += [
+                f"{block}{norm}.{hook}"
+                for norm in ("ln1", "ln2")
+                for hook in ("hook_scale", "hook_normalized")
+            ]
         if BLOCK[family] == "eq6":
             wanted += [f"{block}ln1_post.hook_scale", f"{block}ln1_post.hook_normalized"]
         if BLOCK[family] == "eq49":
@@ -68,11 +92,23 @@ def test_documented_hook_points_exist(model, family):
 
 def test_every_hook_point_that_is_on_fires(model, family):
     fired: list[str] = []
-    model.run_with_hooks("[()]", fwd_hooks=[(lambda _: True, lambda x, hook: fired.append(hook.name))])
-    off = ["hook_result", "hook_q_input", "hook_k_input", "hook_v_input", "hook_attn_in", "hook_mlp_in"]
+    model.run_with_hooks(
+        "[()]", fwd_hooks=[(lambda _: True, lambda x, hook: fired.append(hook.name))]
+    )
+    off = [
+        "hook_result",
+        "hook_q_input",
+        "hook_k_input",
+        "hook_v_input",
+        "hook_attn_in",
+        "hook_mlp_in",
+    ]
     off += ["hook_mlp_out"] if family in BARE else []
     assert set(fired) == {name for name in model.hook_dict if not name.endswith(tuple(off))}
-    norms = ("ln1.hook_scale", "ln1.hook_normalized")  # TransformerLens normalises for query, key and value each
+    norms = (
+        "ln1.hook_scale",
+        "ln1.hook_normalized",
+    )  # TransformerLens normalises for query, key and value each
     assert all(fired.count(name) == (3 if name.endswith(norms) else 1) for name in fired)
 
 
@@ -88,7 +124,10 @@ def test_residual_stream_identities(model, family):
         else:
             close(cache["resid_mid", layer], cache["resid_pre", layer] + cache["attn_out", layer])
             kept = "ln2.hook_normalized" if BLOCK[family] == "eq49" else "hook_resid_mid"
-            close(cache["resid_post", layer], cache[f"blocks.{layer}.{kept}"] + cache["mlp_out", layer])
+            close(
+                cache["resid_post", layer],
+                cache[f"blocks.{layer}.{kept}"] + cache["mlp_out", layer],
+            )
 
 
 def test_attention_identities(model, family):
@@ -135,7 +174,9 @@ def test_ablating_a_head_is_zeroing_its_slice_of_w_o(model):
                 z[:, :, head] = 0
                 return z
 
-            hooked = model.run_with_hooks(TEXTS, fwd_hooks=[(f"blocks.{layer}.attn.hook_z", ablate)])
+            hooked = model.run_with_hooks(
+                TEXTS, fwd_hooks=[(f"blocks.{layer}.attn.hook_z", ablate)]
+            )
             other = copy.deepcopy(model)
             with torch.no_grad():
                 other.blocks[layer].attn.W_O[head] = 0
@@ -156,16 +197,29 @@ def test_replacing_the_pattern_changes_what_is_mixed(model):
 
 @pytest.mark.parametrize(
     "name",
-    ["hook_embed", "hook_pos_embed", "blocks.0.hook_resid_pre", "blocks.0.hook_attn_out", "blocks.0.hook_resid_post"],
+    [
+        "hook_embed",
+        "hook_pos_embed",
+        "blocks.0.hook_resid_pre",
+        "blocks.0.hook_attn_out",
+        "blocks.0.hook_resid_post",
+    ],
 )
 def test_what_a_hook_writes_is_what_the_model_goes_on_with(model, name):
-    """Adding at the embedding, the positions or resid_pre is the same; everything written is read downstream."""
-    push = torch.randn(model.cfg.d_model, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    """Adding at embedding, positions or resid_pre is the same; writes are read downstream."""
+    push = torch.randn(
+        model.cfg.d_model, generator=torch.Generator().manual_seed(0), dtype=torch.float64
+    )
     before = model(TEXTS)
     after = model.run_with_hooks(TEXTS, fwd_hooks=[(name, lambda x, hook: x + push)])
     assert (after - before).abs().max() > 1e-3
     if name in ("hook_embed", "hook_pos_embed", "blocks.0.hook_resid_pre"):
-        close(after, model.run_with_hooks(TEXTS, fwd_hooks=[("blocks.0.hook_resid_pre", lambda x, hook: x + push)]))
+        close(
+            after,
+            model.run_with_hooks(
+                TEXTS, fwd_hooks=[("blocks.0.hook_resid_pre", lambda x, hook: x + push)]
+            ),
+        )
     if name == "blocks.0.hook_attn_out" and model.cfg.block == "bare":
         close(after, before + push @ model.W_U)
 
@@ -199,7 +253,8 @@ def test_use_split_qkv_input_and_attn_in(model):
         x[:, :, 1] = 0.25 * x[:, :, 1].roll(1, dims=-1)
         return x
 
-    for kind in "qkv":  # one head's query, key or value reads something else: that head, that part, and nothing more
+    # one head's query, key or value reads something else: that head, that part, and nothing more
+    for kind in "qkv":
         with model.hooks([(f"blocks.0.hook_{kind}_input", other_input)]):
             _, changed = model.run_with_cache(TEXTS)
         for part in "qkv":
@@ -217,7 +272,9 @@ def test_use_split_qkv_input_and_attn_in(model):
     close(changed["v", 0][:, :, 0], cache["v", 0][:, :, 0])
     assert not torch.equal(changed["v", 0][:, :, 1], cache["v", 0][:, :, 1])
 
-    model.set_use_split_qkv_input(True)  # both: TransformerLens lets the split inputs win, and so do we
+    model.set_use_split_qkv_input(
+        True
+    )  # both: TransformerLens lets the split inputs win, and so do we
     with model.hooks([("blocks.0.hook_v_input", other_input)]):
         _, both = model.run_with_cache(TEXTS)
     close(both["v", 0], changed["v", 0])
@@ -239,7 +296,10 @@ def test_use_hook_mlp_in_and_tokens(random_model):
 def test_activation_cache_tools(model, family):
     model.set_use_attn_result(True)
     _, cache = model.run_with_cache(TEXTS)
-    if BLOCK[family] not in ("bare", "eq49"):  # where the residual stream is not a plain sum, there is nothing to sum
+    if BLOCK[family] not in (
+        "bare",
+        "eq49",
+    ):  # where the residual stream is not a plain sum, there is nothing to sum
         parts, labels = cache.decompose_resid(layer=-1, return_labels=True)
         assert labels[:2] == ["embed", "pos_embed"]
         close(parts.sum(0), cache["resid_post", model.cfg.n_layers - 1])
@@ -249,7 +309,7 @@ def test_activation_cache_tools(model, family):
 
 
 def test_centring_the_weights_changes_no_prediction(model):
-    """TransformerLens' own, which knows from the config which of our blocks may be centred (it computes in float32)."""
+    """TransformerLens' own, which knows from the config what may be centred (float32 inside)."""
     before = model(TEXTS).log_softmax(-1)
     model.process_weights_(fold_ln=False)
     torch.testing.assert_close(model(TEXTS).log_softmax(-1), before, rtol=1e-4, atol=1e-4)
@@ -259,7 +319,12 @@ def test_gradients_reach_every_trained_weight_and_no_other(model, family):
     model(TEXTS, return_type="loss").backward()
     for name, parameter in model.named_parameters():
         frozen = name == "pos_embed.W_pos" and model.cfg.position != "learned"
-        frozen |= model.cfg.attention == "uniform" and name.split(".")[-1] in ("W_Q", "W_K", "b_Q", "b_K")
+        frozen |= model.cfg.attention == "uniform" and name.split(".")[-1] in (
+            "W_Q",
+            "W_K",
+            "b_Q",
+            "b_K",
+        )
         assert parameter.requires_grad == (not frozen), name
         if frozen:
             assert parameter.grad is None
@@ -269,15 +334,20 @@ def test_gradients_reach_every_trained_weight_and_no_other(model, family):
 
 def test_unit_norm_by_hand_and_its_gradient():
     norm = UnitNorm(0.5).double()
-    x = torch.tensor([[[3.0, 0, 0, -3], [0, 0, 0, 0], [7, 7, 7, 7], [1.1, 0.9, 1, 1]]], dtype=torch.float64)
+    x = torch.tensor(
+        [[[3.0, 0, 0, -3], [0, 0, 0, 0], [7, 7, 7, 7], [1.1, 0.9, 1, 1]]], dtype=torch.float64
+    )
     expected = torch.tensor(
-        [[[0.5**0.5, 0, 0, -(0.5**0.5)], [0, 0, 0, 0], [0, 0, 0, 0], [0.2, -0.2, 0, 0]]], dtype=torch.float64
+        [[[0.5**0.5, 0, 0, -(0.5**0.5)], [0, 0, 0, 0], [0, 0, 0, 0], [0.2, -0.2, 0, 0]]],
+        dtype=torch.float64,
     )
     close(norm(x), expected)
     x.requires_grad_()
     norm(x).square().sum().backward()
     assert x.grad.isfinite().all()
-    inner = torch.randn(2, 3, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64, requires_grad=True)
+    inner = torch.randn(
+        2, 3, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64, requires_grad=True
+    )
     assert torch.autograd.gradcheck(norm, inner)
     assert torch.autograd.gradcheck(norm, (inner.detach() * 0.01).requires_grad_())  # below C
 
@@ -313,15 +383,17 @@ def test_text_in_and_out(model):
 
 
 def test_vmap_over_models_with_one_function(random_model):
-    """torch.func works on the models: stacked weights, hooks off, give what the models give one by one."""
+    """torch.func works on the models: stacked weights, hooks off, give what models give singly."""
     models = [random_model("minimal-onehot", seed=seed) for seed in range(3)]
     tokens = torch.nn.functional.pad(
-        load_task("dyck-2-4").distribution.sample(4, 8, generator=torch.Generator().manual_seed(0)), (1, 0), value=4
+        load_task("dyck-2-4").distribution.sample(4, 8, generator=torch.Generator().manual_seed(0)),
+        (1, 0),
+        value=4,
     )
     parameters, buffers = torch.func.stack_module_state(models)
     base = build_model(models[0].cfg)
-    together = torch.func.vmap(lambda p, b: torch.func.functional_call(base, (p, b), (tokens,)), in_dims=(0, 0))(
-        parameters, buffers
-    )
+    together = torch.func.vmap(
+        lambda p, b: torch.func.functional_call(base, (p, b), (tokens,)), in_dims=(0, 0)
+    )(parameters, buffers)
     for row, model in zip(together, models, strict=True):
         close(row, model(tokens))

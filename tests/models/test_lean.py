@@ -12,12 +12,16 @@ TASK = load_task("dyck-2-4")
 
 
 def random_model(family, seed, dtype=torch.float64, **overrides):
-    model = build_model(get_config(family, TASK, dtype=dtype, initializer_range=0.4, **overrides), seed=seed)
+    model = build_model(
+        get_config(family, TASK, dtype=dtype, initializer_range=0.4, **overrides), seed=seed
+    )
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():  # biases and LayerNorm scales that do something
         for name, parameter in model.named_parameters():
             if parameter.requires_grad and ".W_" not in name:
-                parameter += 0.3 * torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
+                parameter += 0.3 * torch.randn(
+                    parameter.shape, generator=generator, dtype=torch.float64
+                )
     return model
 
 
@@ -31,7 +35,9 @@ def random_model(family, seed, dtype=torch.float64, **overrides):
     length=st.integers(1, 30),
 )
 @settings(max_examples=60)
-def test_logits_and_gradients_are_the_models(family, seed, n_heads, n_layers, act_fn, batch, length):
+def test_logits_and_gradients_are_the_models(
+    family, seed, n_heads, n_layers, act_fn, batch, length
+):
     model = random_model(family, seed, n_heads=n_heads, n_layers=n_layers, act_fn=act_fn)
     tokens = torch.randint(5, (batch, length), generator=torch.Generator().manual_seed(seed))
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]

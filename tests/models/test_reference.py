@@ -1,4 +1,4 @@
-"""Every family against a forward pass in plain numpy, written from the formulas of the paper and not from our code."""
+"""Every family against a forward pass in plain numpy, written from the paper's formulas."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ FAMILIES = {
 }
 
 
-# --- the reference --------------------------------------------------------------------------------------------------
+# --- the reference --------------------------------------------------------------------------------
 
 
 def minimal_embedding(kind: str, tokens: list[int], k: int, deepest: int, width: int) -> np.ndarray:
@@ -104,7 +104,9 @@ def attention(x: np.ndarray, w: dict[str, np.ndarray], uniform: bool) -> np.ndar
     return out + w["b_O"]
 
 
-def reference_logits(cfg: Any, weights: dict[str, np.ndarray], tokens: list[int], like: tuple) -> np.ndarray:
+def reference_logits(
+    cfg: Any, weights: dict[str, np.ndarray], tokens: list[int], like: tuple
+) -> np.ndarray:
     """Logits of one string; `like` is (block, embedding, position, attention, layers)."""
     block, embedding, position, how, layers = like
     if embedding == "token":
@@ -116,7 +118,9 @@ def reference_logits(cfg: Any, weights: dict[str, np.ndarray], tokens: list[int]
 
         def part(name: str, index: int = index) -> dict[str, np.ndarray]:
             start = f"blocks.{index}.{name}."
-            return {key[len(start) :]: value for key, value in weights.items() if key.startswith(start)}
+            return {
+                key[len(start) :]: value for key, value in weights.items() if key.startswith(start)
+            }
 
         uniform = how == "uniform"
         if block == "gpt":
@@ -150,7 +154,7 @@ def check(model: Any, strings: list[list[int]], like: tuple) -> None:
         np.testing.assert_allclose(row[: len(string) + 1], expected, rtol=1e-9, atol=1e-9)
 
 
-# --- the tests ------------------------------------------------------------------------------------------------------
+# --- the tests ------------------------------------------------------------------------------------
 
 ANY_STRINGS = st.lists(st.lists(st.integers(0, 3), max_size=14), min_size=1, max_size=4)
 
@@ -171,7 +175,9 @@ def test_forward(random_model, family, strings, seed):
 @pytest.mark.parametrize("family", FAMILIES)
 def test_forward_with_more_layers_heads_and_types(random_model, family):
     block, embedding, position, how, _ = FAMILIES[family]
-    model = random_model(family, task="dyck-3-8", n_layers=3, n_heads=2, d_head=7, d_mlp=11, d_model=60, n_ctx=30)
+    model = random_model(
+        family, task="dyck-3-8", n_layers=3, n_heads=2, d_head=7, d_mlp=11, d_model=60, n_ctx=30
+    )
     task = load_task("dyck-3-8")
     tokens = task.distribution.sample(5, 24, generator=torch.Generator().manual_seed(0))
     check(model, tokens.tolist(), (block, embedding, position, how, 3))
@@ -206,7 +212,9 @@ def test_sinusoidal_positions_of_an_odd_width(random_model):
 
 
 def test_t_max_and_n_ctx_come_from_the_task():
-    task = DyckTask(name="own", n_types=2, max_depth=3, train_lengths=(4, 10), long_lengths=(30, 33))
+    task = DyckTask(
+        name="own", n_types=2, max_depth=3, train_lengths=(4, 10), long_lengths=(30, 33)
+    )
     model = build_model(get_config("gpt-linear", task))
     assert model.cfg.n_ctx == 34
     torch.testing.assert_close(model.W_pos[:, -1], torch.arange(34) / 10)
@@ -216,7 +224,9 @@ def test_t_max_and_n_ctx_come_from_the_task():
 @pytest.mark.parametrize("family", FAMILIES)
 def test_single_precision_is_close_to_double(random_model, family):
     double = random_model(family)
-    tokens = load_task("dyck-2-4").distribution.sample(20, 26, generator=torch.Generator().manual_seed(0))
+    tokens = load_task("dyck-2-4").distribution.sample(
+        20, 26, generator=torch.Generator().manual_seed(0)
+    )
     tokens = torch.nn.functional.pad(tokens, (1, 0), value=4)
     single = build_model(get_config(family, "dyck-2-4", n_ctx=40))
     single.load_state_dict(double.state_dict(), strict=False)
@@ -225,9 +235,16 @@ def test_single_precision_is_close_to_double(random_model, family):
 
 @pytest.mark.parametrize("family", [name for name, like in FAMILIES.items() if like[0] == "eq6"])
 @settings(max_examples=15)
-@given(factor=st.floats(1e-3, 1e6), string=st.lists(st.integers(0, 3), min_size=1, max_size=12), data=st.data())
+@given(
+    factor=st.floats(1e-3, 1e6),
+    string=st.lists(st.integers(0, 3), min_size=1, max_size=12),
+    data=st.data(),
+)
 def test_pinning(random_model, family, factor, string, data):
-    """With Eq. 6, scaling the attention output by any c > 0 changes nothing, as long as LN_C is not at its floor C."""
+    """With Eq. 6, scaling the attention output by any c > 0 changes nothing.
+
+    That is, as long as LN_C is not at its floor C.
+    """
     model = random_model(family, seed=3, ln_c=1e-9)
     layer = data.draw(st.integers(0, model.cfg.n_layers - 1))
     tokens = torch.tensor([[4, *string]])

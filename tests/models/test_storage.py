@@ -26,7 +26,9 @@ def test_round_trip_bit_for_bit(random_model, family, tmp_path):
     assert sorted(path.name for path in folder.iterdir()) == ["config.json", "model.safetensors"]
     loaded = load_model(folder)
     assert loaded.cfg.to_saved() == model.cfg.to_saved()
-    for (name, mine), (other, theirs) in zip(model.named_parameters(), loaded.named_parameters(), strict=True):
+    for (name, mine), (other, theirs) in zip(
+        model.named_parameters(), loaded.named_parameters(), strict=True
+    ):
         assert name == other
         assert mine.dtype == theirs.dtype
         assert torch.equal(mine, theirs)
@@ -56,19 +58,22 @@ def test_what_the_config_does_not_describe_is_not_saved(random_model, tmp_path):
     model = random_model("gpt", dtype=torch.float32)
     model.double()  # behind TransformerLens' back
     with pytest.raises(
-        ValueError, match=r"weights are torch.float64, but model.cfg.dtype is torch.float32; .* model.to"
+        ValueError,
+        match=r"weights are torch.float64, but model.cfg.dtype is torch.float32; .* model.to",
     ):
         save_model(model, tmp_path)
     model.to(torch.float64)
     assert load_model(save_model(model, tmp_path)).cfg.dtype == torch.float64
 
 
-# --- damage ---------------------------------------------------------------------------------------------------------
+# --- damage ---------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory) -> Path:
-    return save_model(build_model(get_config("minimal-onehot", TASK, n_ctx=12)), tmp_path_factory.mktemp("whole"))
+    return save_model(
+        build_model(get_config("minimal-onehot", TASK, n_ctx=12)), tmp_path_factory.mktemp("whole")
+    )
 
 
 @pytest.fixture
@@ -97,7 +102,9 @@ def test_any_flipped_byte_or_cut_of_the_weights_is_noticed(whole, data):
     position = data.draw(st.integers(0, len(original) - 1))
     try:
         path.write_bytes(
-            original[:position] + bytes([original[position] ^ (1 << position % 8)]) + original[position + 1 :]
+            original[:position]
+            + bytes([original[position] ^ (1 << position % 8)])
+            + original[position + 1 :]
         )
         with pytest.raises(CorruptFileError, match="truncated or was altered"):
             load_model(whole)
@@ -117,7 +124,10 @@ def test_a_damaged_config_is_an_error_or_read_as_it_is(whole, data):
     position = data.draw(st.integers(0, len(original) - 1))
     byte = data.draw(st.sampled_from(b'0123456789abcdef"{}[],: \x00\xff'))
     try:
-        for damaged in (original[:position] + bytes([byte]) + original[position + 1 :], original[:position]):
+        for damaged in (
+            original[:position] + bytes([byte]) + original[position + 1 :],
+            original[:position],
+        ):
             path.write_bytes(damaged)
             try:
                 loaded = load_model(whole)
@@ -138,7 +148,10 @@ def test_a_damaged_config_is_an_error_or_read_as_it_is(whole, data):
         ({"config": ...}, "has no config of a model: None"),
         ({"config": [1]}, r"has no config of a model: \[1\]"),
         ({"config": None}, "has no config of a model: None"),
-        ({"config__n_layers": 10**9}, r"by its sizes blocks.999999999.attn.W_O is .* but the weights have none"),
+        (
+            {"config__n_layers": 10**9},
+            r"by its sizes blocks.999999999.attn.W_O is .* but the weights have none",
+        ),
         ({"config__n_layers": 2}, "weights have none"),
         ({"config__n_layers": "2"}, "does not describe the model"),
         ({"config__n_ctx": 10**12}, r"by its sizes pos_embed.W_pos is \[1000000000000, 50\]"),
@@ -173,7 +186,8 @@ def test_altered_configs(folder, values, message):
 
 
 @pytest.mark.parametrize(
-    "text", ["", "{", "null", "[]", '"x"', "5", "NaN", "[" * 100_000, '{"format": "tl_dyck.model/1"}']
+    "text",
+    ["", "{", "null", "[]", '"x"', "5", "NaN", "[" * 100_000, '{"format": "tl_dyck.model/1"}'],
 )
 def test_config_files_that_are_something_else(folder, text):
     (folder / "config.json").write_text(text)
@@ -196,14 +210,19 @@ def test_weights_of_another_model(random_model):
     good = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
     before = {name: value.clone() for name, value in good.items()}
     with pytest.raises(CorruptFileError, match=r"missing or unknown unembed.b_U"):
-        load_weights(model, {name: value for name, value in good.items() if name != "unembed.b_U"}, "here")
+        load_weights(
+            model, {name: value for name, value in good.items() if name != "unembed.b_U"}, "here"
+        )
     with pytest.raises(CorruptFileError, match="missing or unknown extra"):
         load_weights(model, {**good, "extra": torch.zeros(1)}, "here")
     with pytest.raises(
-        CorruptFileError, match=r"unembed.b_U in 'here' is torch.float64 \[1\], but the model has torch"
+        CorruptFileError,
+        match=r"unembed.b_U in 'here' is torch.float64 \[1\], but the model has torch",
     ):
         load_weights(model, {**good, "unembed.b_U": torch.zeros(1, dtype=torch.float64)}, "here")
-    with pytest.raises(CorruptFileError, match=r"is torch.float32 \[5\], but the model has torch.float64"):
+    with pytest.raises(
+        CorruptFileError, match=r"is torch.float32 \[5\], but the model has torch.float64"
+    ):
         load_weights(model, {**good, "unembed.b_U": torch.zeros(5)}, "here")
     for name, parameter in model.named_parameters():
         assert torch.equal(parameter, before[name])
@@ -217,7 +236,9 @@ def test_renamed_weights_with_a_fresh_digest(folder):
     weights["blocks.0.attn.W_X"] = weights.pop("blocks.0.attn.W_Q")
     save_file(weights, path)
     change(folder, sha256=hashlib.sha256(path.read_bytes()).hexdigest())
-    with pytest.raises(CorruptFileError, match=r"missing or unknown blocks.0.attn.W_Q, blocks.0.attn.W_X"):
+    with pytest.raises(
+        CorruptFileError, match=r"missing or unknown blocks.0.attn.W_Q, blocks.0.attn.W_X"
+    ):
         load_model(folder)
 
 

@@ -1,4 +1,4 @@
-"""What small runs gave before the engine was rebuilt, as plain JSON: tables without times, versions and paths.
+"""What small runs gave before the engine was rebuilt, as JSON; no times, versions or paths.
 
 They were recorded at commit 963ac03 on an Intel Xeon at 2.5 GHz (AVX-512).
 """
@@ -23,7 +23,15 @@ FILE = Path(__file__).with_name("numbers.json")
 _LEFT_OUT = (
     *("seconds", "median_ms", "p95_ms", "interval_ms", "train_seconds", "folder", "model", "id"),
     # texts that another processor's rounding may change
-    *("worst_string", "worst_edits", "most_changed_string", "measured", "reading", "looks_like", "verdict"),
+    *(
+        "worst_string",
+        "worst_edits",
+        "most_changed_string",
+        "measured",
+        "reading",
+        "looks_like",
+        "verdict",
+    ),
 )
 
 TABLE = TextTable(
@@ -47,7 +55,13 @@ def rows_of(table: pd.DataFrame) -> list[dict[str, Any]]:
 def of_study(study: Any) -> dict[str, Any]:
     """Every table of a study, and what its summary says."""
     names = ("models", "heads", "variation", "certificates", "history")
-    facts = ("stack_chance", "families", "balance_and_length", "balance_and_change", "change_and_length")
+    facts = (
+        "stack_chance",
+        "families",
+        "balance_and_length",
+        "balance_and_change",
+        "change_and_length",
+    )
     summary = copy.deepcopy({name: study.summary[name] for name in facts})
     for family in summary["families"].values():
         family.pop("seconds", None)
@@ -56,12 +70,17 @@ def of_study(study: Any) -> dict[str, Any]:
 
 def of_reproduction(done: Any) -> dict[str, Any]:
     """What was measured, and the verdicts."""
-    tables = {name: rows_of(getattr(done.evidence, name)) for name in ("models", "heads", "checkpoints")}
+    tables = {
+        name: rows_of(getattr(done.evidence, name)) for name in ("models", "heads", "checkpoints")
+    }
     return {**tables, "claims": rows_of(done.claims)}
 
 
 def of_ablation(found: Any) -> dict[str, Any]:
-    """Head importance of several models. (No ranks: rounding may change those of heads that hardly differ.)"""
+    """Head importance of several models.
+
+    (No ranks: rounding may change those of heads that hardly differ.)
+    """
     tables = {"models": found.models, "heads": found.comparison.heads}
     tables |= {"trajectories": found.trajectories, "paths": found.paths}
     return {name: rows_of(table) for name, table in tables.items()}
@@ -69,11 +88,18 @@ def of_ablation(found: Any) -> dict[str, Any]:
 
 def of_table(rows: pd.DataFrame) -> dict[str, Any]:
     """Objectives against spaces."""
-    return {"rows": sorted(rows_of(rows), key=lambda row: (row["objective"], row["k"], row["seed"], row["space"]))}
+    return {
+        "rows": sorted(
+            rows_of(rows), key=lambda row: (row["objective"], row["k"], row["seed"], row["space"])
+        )
+    }
 
 
 def differences(now: Any, before: Any, where: str = "", *, within: float = 2e-3) -> Iterator[str]:
-    """Where two of these differ by more than what another processor's rounding grows to in some steps of training."""
+    """Where these two differ by more than rounding grows to in some steps of training.
+
+    The rounding is that of another processor.
+    """
     if isinstance(before, dict) and isinstance(now, dict):
         for name in before.keys() | now.keys():
             if name not in before or name not in now:

@@ -9,7 +9,9 @@ from typing import Any
 
 __all__ = ["CHROMIUM", "PATIENCE", "Visit", "browser_arguments"]
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+CHROMIUM = (
+    shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+)
 PATIENCE = 120_000  # milliseconds; only how long to wait before giving up
 
 _QUIET = (
@@ -28,7 +30,10 @@ class Visit:
 
     def __init__(self, browser: Any, path: Path, width: int, scheme: str) -> None:
         self.context = browser.new_context(
-            viewport={"width": width, "height": 900}, color_scheme=scheme, offline=True, reduced_motion="reduce"
+            viewport={"width": width, "height": 900},
+            color_scheme=scheme,
+            offline=True,
+            reduced_motion="reduce",
         )
         self.page = self.context.new_page()
         self.page.set_default_timeout(PATIENCE)
@@ -36,12 +41,19 @@ class Visit:
         self.asked: list[str] = []
         self.page.on("console", lambda message: self.said.append(f"{message.type}: {message.text}"))
         self.page.on("pageerror", lambda error: self.said.append(f"error: {error}"))
-        self.page.on("dialog", lambda dialog: (self.said.append(f"dialog: {dialog.message}"), dialog.dismiss()))
+        self.page.on(
+            "dialog",
+            lambda dialog: (self.said.append(f"dialog: {dialog.message}"), dialog.dismiss()),
+        )
         self.page.on("request", lambda request: self.asked.append(request.url))
         self.page.goto(path.as_uri())
         self.page.wait_for_selector("html[data-drawn=yes]")
 
     def colors(self) -> tuple[str, str]:
         """Of the page's background, and of the text in the first plot."""
-        background = self.page.locator("body").evaluate("body => getComputedStyle(body).backgroundColor")
-        return background, self.page.locator(".plot .xtick text").first.evaluate("text => text.style.fill")
+        background = self.page.locator("body").evaluate(
+            "body => getComputedStyle(body).backgroundColor"
+        )
+        return background, self.page.locator(".plot .xtick text").first.evaluate(
+            "text => text.style.fill"
+        )

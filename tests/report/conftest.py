@@ -14,7 +14,12 @@ from tl_dyck.studies import Study
 from tl_dyck.tasks import DyckTask, tasks
 
 #: What users may name things; each would do something if it were not escaped.
-EVIL_BRACKETS = ("<script>alert(1)</script>", "</script><b>", "<img src=x onerror=alert(2)>", "&lt;'\"]]>")
+EVIL_BRACKETS = (
+    "<script>alert(1)</script>",
+    "</script><b>",
+    "<img src=x onerror=alert(2)>",
+    "&lt;'\"]]>",
+)
 EVIL_FAMILIES = ("<img src=x onerror=alert(3)>", '"><script>alert(4)<')
 EVIL_TASK = "</title><script>alert(5)<"
 
@@ -22,7 +27,9 @@ EVIL_TASK = "</title><script>alert(5)<"
 @pytest.fixture(scope="module")  # no longer than it is used: other tests list the tasks
 def evil_study(tiny_study: Study, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Study]:
     """The tiny study with every name replaced by markup."""
-    tasks.register(EVIL_TASK)(DyckTask(name=EVIL_TASK, n_types=2, max_depth=4, brackets=EVIL_BRACKETS))
+    tasks.register(EVIL_TASK)(
+        DyckTask(name=EVIL_TASK, n_types=2, max_depth=4, brackets=EVIL_BRACKETS)
+    )
     folder = tmp_path_factory.mktemp("evil")
     names = dict(zip(tiny_study.config.families, EVIL_FAMILIES, strict=True))
     for old in names:
@@ -30,14 +37,18 @@ def evil_study(tiny_study: Study, tmp_path_factory: pytest.TempPathFactory) -> I
             kept = tiny_study.run_folder(old, seed)
             shutil.copytree(kept, folder / kept.relative_to(tiny_study.folder.resolve()))
     tables = {
-        name: getattr(tiny_study, name).assign(family=getattr(tiny_study, name)["family"].map(names))
+        name: getattr(tiny_study, name).assign(
+            family=getattr(tiny_study, name)["family"].map(names)
+        )
         for name in ("models", "heads", "variation", "certificates", "history")
     }
     summary = tiny_study.summary
     language = tasks.get(EVIL_TASK).language
     written = str.maketrans(dict(zip("[]()", EVIL_BRACKETS, strict=True)))
     for column in ("prefix", "target", "worst_string", "worst_edits", "most_changed_string"):
-        tables["certificates"][column] = [text.translate(written) for text in tables["certificates"][column]]
+        tables["certificates"][column] = [
+            text.translate(written) for text in tables["certificates"][column]
+        ]
     yield replace(
         tiny_study,
         folder=folder,

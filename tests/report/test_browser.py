@@ -1,4 +1,4 @@
-"""The report in a real browser: no errors, no network, hover, keyboard, and room enough on a telephone."""
+"""The report in a real browser: no errors, no network, hover, keyboard, room on a telephone."""
 
 from __future__ import annotations
 
@@ -14,16 +14,26 @@ from tl_dyck.report import write_report
 from tl_dyck.runs import run_sweep
 from tl_dyck.studies import Study
 
-playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install playwright")
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium: apt-get install chromium")
+playwright = pytest.importorskip(
+    "playwright.sync_api", reason="playwright is not installed: pip install playwright"
+)
+pytestmark = pytest.mark.skipif(
+    CHROMIUM is None, reason="there is no Chromium: apt-get install chromium"
+)
 
 
 @pytest.fixture(scope="module")
-def reports(tiny_study: Study, evil_study: Study, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+def reports(
+    tiny_study: Study, evil_study: Study, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("reports")
     studies = {"tiny": tiny_study, "evil": evil_study}
     sweep = run_sweep(
-        {"grid": {"x": [0, 1, 2]}, "seeds": 3}, folder / "sweep", experiment=toy, n_jobs=1, progress=False
+        {"grid": {"x": [0, 1, 2]}, "seeds": 3},
+        folder / "sweep",
+        experiment=toy,
+        n_jobs=1,
+        progress=False,
     )
     return {
         **{name: write_report(study, folder / f"{name}.html") for name, study in studies.items()},
@@ -56,11 +66,16 @@ def page(browser: Any, reports: dict[str, Path]) -> Iterator[Any]:
     seen.context.close()
 
 
-@pytest.mark.parametrize(("name", "width", "scheme"), [("tiny", 1600, "light"), ("evil", 400, "dark")])
+@pytest.mark.parametrize(
+    ("name", "width", "scheme"), [("tiny", 1600, "light"), ("evil", 400, "dark")]
+)
 def test_no_errors_no_requests_no_sideways_scrolling(visit, reports, name, width, scheme):
     seen = visit(name, width, scheme)
     page = seen.page
-    assert page.evaluate("Math.max(document.documentElement.scrollWidth, document.body.scrollWidth)") <= width
+    assert (
+        page.evaluate("Math.max(document.documentElement.scrollWidth, document.body.scrollWidth)")
+        <= width
+    )
     plots = page.locator(".plot")
     assert plots.count() == 9
     for index in range(plots.count()):
@@ -84,7 +99,8 @@ def test_hover_tells_what_a_cell_is_and_marks_it_in_every_seed(page, tiny_study)
     button.scroll_into_view_if_needed()
     # query 5 is the first "]", key 3 the third "[": the top of the stack then
     at = button.locator("svg").evaluate(
-        "svg => { const p = new DOMPoint(3.5, 5.5).matrixTransform(svg.getScreenCTM()); return [p.x, p.y]; }"
+        "svg => { const p = new DOMPoint(3.5, 5.5).matrixTransform(svg.getScreenCTM()); return "
+        "[p.x, p.y]; }"
     )
     page.mouse.move(*at)
     weights = [float(tiny_study.patterns("gpt", seed)[0, 0, 5, 3]) for seed in (0, 1, 4)]
@@ -95,7 +111,9 @@ def test_hover_tells_what_a_cell_is_and_marks_it_in_every_seed(page, tiny_study)
         f"all seeds: {min(weights):.3f} to {max(weights):.3f}",
     ]
     marked = page.locator(".group").first.locator("rect.cursor")
-    assert [(cell.get_attribute("y"), cell.get_attribute("x")) for cell in marked.all()] == [("5", "3")] * 3
+    assert [(cell.get_attribute("y"), cell.get_attribute("x")) for cell in marked.all()] == [
+        ("5", "3")
+    ] * 3
     page.mouse.move(5, 5)
     assert not tip.is_visible()
     assert page.locator("rect.cursor").count() == 0
@@ -163,7 +181,10 @@ def test_data_can_be_saved(page, tiny_study, tmp_path):
 def test_the_page_of_a_sweep(visit, reports, width, scheme):
     seen = visit("sweep", width, scheme)
     page = seen.page
-    assert page.evaluate("Math.max(document.documentElement.scrollWidth, document.body.scrollWidth)") <= width
+    assert (
+        page.evaluate("Math.max(document.documentElement.scrollWidth, document.body.scrollWidth)")
+        <= width
+    )
     assert page.locator(".plot .points path").count() == 6
     page.locator("[data-plot=metric-0-0] .points path").first.hover(force=True)
     label = page.locator("[data-plot=metric-0-0] .hovertext")

@@ -1,4 +1,4 @@
-"""Views of circuitsvis on our models: offline, with what users named as text, and with the model's own numbers."""
+"""circuitsvis' views on our models: offline, users' names as text, the model's own numbers."""
 
 from __future__ import annotations
 
@@ -35,7 +35,9 @@ def evil() -> Any:
 
 
 def props(widget: Widget) -> dict[str, Any]:
-    (text,) = re.findall(r'<script type="application/json" id="data">(.*?)</script>', widget.html, re.DOTALL)
+    (text,) = re.findall(
+        r'<script type="application/json" id="data">(.*?)</script>', widget.html, re.DOTALL
+    )
     found: dict[str, Any] = json.loads(text)["props"]
     return found
 
@@ -45,9 +47,18 @@ def test_offline_and_names_are_text(view, evil, tmp_path):
     widget = view(evil, "".join(EVIL_BRACKETS[index] for index in (0, 2, 3)))
     path = widget.save(tmp_path / "page.html")
     page = read_page(path)  # with an end tag in a script it would not be well-formed
-    addresses = [node.attributes[key] for node in page.find("*") for key in ("src", "href") if key in node.attributes]
+    addresses = [
+        node.attributes[key]
+        for node in page.find("*")
+        for key in ("src", "href")
+        if key in node.attributes
+    ]
     assert addresses == ["data:,"]
-    scripts = [script for script in page.find("script") if script.attributes.get("type") != "application/json"]
+    scripts = [
+        script
+        for script in page.find("script")
+        if script.attributes.get("type") != "application/json"
+    ]
     assert len(scripts) == 2
     assert sum("var CircuitsVis=" in script.text for script in scripts) == 1  # once
     assert "sourceMappingURL" not in path.read_text()
@@ -58,7 +69,9 @@ def test_offline_and_names_are_text(view, evil, tmp_path):
     assert "<" not in block.text
     assert not page.find("img")
     as_html = view is widgets.circuitsvis_tokens  # circuitsvis reads them so there
-    assert (html.escape(EVIL_BRACKETS[0]) if as_html else EVIL_BRACKETS[0]) in props(widget)["tokens"]
+    assert (html.escape(EVIL_BRACKETS[0]) if as_html else EVIL_BRACKETS[0]) in props(widget)[
+        "tokens"
+    ]
 
 
 def test_patterns_of_all_heads_of_two_layers(model):
@@ -97,7 +110,11 @@ def test_values_of_ones_own(model):
 
 
 def test_a_model_of_words_without_a_language():
-    shown = props(widgets.circuitsvis_attention(plain_model("circuits", torch.float32, 8), torch.tensor([3, 1, 2])))
+    shown = props(
+        widgets.circuitsvis_attention(
+            plain_model("circuits", torch.float32, 8), torch.tensor([3, 1, 2])
+        )
+    )
     assert shown["tokens"] == ["3", "1", "2"]
 
 

@@ -14,7 +14,13 @@ from typer.testing import CliRunner
 import tl_dyck.studies
 from tl_dyck.cli import app
 from tl_dyck.cli.options import parse_seeds
-from tl_dyck.report.commands import probe_command, report_command, seed_text, study_command, with_steps
+from tl_dyck.report.commands import (
+    probe_command,
+    report_command,
+    seed_text,
+    study_command,
+    with_steps,
+)
 from tl_dyck.studies import Measurement, Study, StudyConfig
 from tl_dyck.training import TrainConfig
 
@@ -35,7 +41,9 @@ def test_seeds(text, seeds):
     assert parse_seeds(text) == seeds
 
 
-@pytest.mark.parametrize("text", ["", "0", "x", "3-1", "1,,2", "-1", "1-", "1.5", "0-99999", "99999999999", "1;2", "٣"])
+@pytest.mark.parametrize(
+    "text", ["", "0", "x", "3-1", "1,,2", "-1", "1-", "1.5", "0-99999", "99999999999", "1;2", "٣"]
+)
 def test_malformed_seeds(text):
     with pytest.raises(ValueError, match="seeds "):
         parse_seeds(text)
@@ -81,7 +89,13 @@ def test_the_command_for_a_study_runs_that_study(config, folder, tiny_study, mon
         (
             config,
             Path(folder),
-            {"n_jobs": None, "backend": "loky", "address": None, "retry_failed": False, "device": None},
+            {
+                "n_jobs": None,
+                "backend": "loky",
+                "address": None,
+                "retry_failed": False,
+                "device": None,
+            },
         )
     ]
 

@@ -1,4 +1,4 @@
-"""The page of a reproduction: every claim with its verdict, nothing from elsewhere, plots that plotly accepts."""
+"""The page of a reproduction: each claim's verdict, nothing external, plots plotly accepts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,14 @@ from tl_dyck.cli import app
 from tl_dyck.cli.reproduce import say_reproduction
 from tl_dyck.intervals import regression
 from tl_dyck.report import write_report
-from tl_dyck.studies.paper import CLAIMS, VERDICTS, Reproduction, Scale, load_reproduction, reproduce
+from tl_dyck.studies.paper import (
+    CLAIMS,
+    VERDICTS,
+    Reproduction,
+    Scale,
+    load_reproduction,
+    reproduce,
+)
 from tl_dyck.studies.paper import evidence as evidence_module
 from tl_dyck.studies.paper import run as run_module
 from tl_dyck.studies.paper import scales as scales_module
@@ -30,11 +37,23 @@ from tl_dyck.training import TrainConfig
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
 
 GROUPS = ("gpt", "minimal-onehot-complete-weight-0", "minimal-onehot-complete-weight-1")
-NAMES = ("table-1-k2-d4-layers-2", "contrastive-beta-complete", "correlation-complete", "correlation-complete-pooled")
+NAMES = (
+    "table-1-k2-d4-layers-2",
+    "contrastive-beta-complete",
+    "correlation-complete",
+    "correlation-complete-pooled",
+)
 NAMES += ("theorem-2-loss", "theorem-2-length", "misleading-heads")
 SCALE = Scale(
     name="tiny",
-    **{"seeds": 3, "table_seeds": 1, "contrastive_seeds": 3, "weights": (0.0, 1.0), "lengths": (), "to_the_end": 20},
+    **{
+        "seeds": 3,
+        "table_seeds": 1,
+        "contrastive_seeds": 3,
+        "weights": (0.0, 1.0),
+        "lengths": (),
+        "to_the_end": 20,
+    },
     **{"n_accuracy": 30, "n_long": 4, "n_strings": 20, "n_bootstrap": 30},
 )
 
@@ -73,7 +92,9 @@ def test_one_file_that_is_the_same_each_time(done, report, page, tmp_path):
     again = write_report(load_reproduction(done.folder), tmp_path / "new" / "again.html")
     assert again.read_bytes() == report.read_bytes()
     for name, attribute in (("script", "src"), ("link", "href"), ("img", "src")):
-        assert all(node.attributes.get(attribute, "data:,").startswith("data:") for node in page.find(name))
+        assert all(
+            node.attributes.get(attribute, "data:,").startswith("data:") for node in page.find(name)
+        )
     with pytest.raises(IsADirectoryError, match="name a file"):
         write_report(done, done.folder)
 
@@ -113,12 +134,18 @@ def test_every_plot_is_one_that_plotly_draws(page):
         *("variation", "balance-complete", "theorem-2-loss", "theorem-2-length", "misleading")
     }
     for plot in plots.values():
-        go.Figure(data=[_without_colors(trace) for trace in plot["data"]])  # colours are names of the page's variables
+        go.Figure(
+            data=[_without_colors(trace) for trace in plot["data"]]
+        )  # colours are names of the page's variables
 
 
 def _without_colors(value):
     if isinstance(value, dict):
-        return {key: _without_colors(part) for key, part in value.items() if not key.lower().endswith("color")}
+        return {
+            key: _without_colors(part)
+            for key, part in value.items()
+            if not key.lower().endswith("color")
+        }
     return value
 
 
@@ -131,7 +158,11 @@ def test_the_regression_is_that_of_the_marks(done, page):
     slope, height = np.polyfit(models["beta"], 100 * models["long_accuracy"], 1)
     assert line["y"] == pytest.approx([slope * x + height for x in line["x"]], abs=1e-6)
     _, low, high = regression(
-        models["beta"].to_numpy(), 100 * models["long_accuracy"].to_numpy(), np.array(line["x"]), 30, SCALE.data_seed
+        models["beta"].to_numpy(),
+        100 * models["long_accuracy"].to_numpy(),
+        np.array(line["x"]),
+        30,
+        SCALE.data_seed,
     )
     assert plot[0]["y"] == pytest.approx(low.tolist())
     assert plot[1]["y"] == pytest.approx(high.tolist())
@@ -141,7 +172,10 @@ def test_the_most_different_seeds_are_shown(done, page):
     (gallery,) = page.find("section", id="patterns")
     assert gallery.find("h3")[0].text.startswith("gpt Figure 1; these two differ by")
     assert len(gallery.find("svg")) == 2
-    assert all("top of the stack" in node.attributes["aria-label"] for node in gallery.find("div", role="img"))
+    assert all(
+        "top of the stack" in node.attributes["aria-label"]
+        for node in gallery.find("div", role="img")
+    )
 
 
 def test_the_terminal_says_it_in_eighty_columns(done, report, capsys, monkeypatch):

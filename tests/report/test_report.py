@@ -54,7 +54,7 @@ def csv(page: Node, name: str) -> pd.DataFrame:
     return pd.read_csv(io.BytesIO(base64.b64decode(link.attributes["href"].removeprefix(prefix))))
 
 
-# --- one file, nothing from elsewhere ---------------------------------------------------------------------------------
+# --- one file, nothing from elsewhere -------------------------------------------------------------
 
 
 def test_one_file_of_moderate_size_and_the_same_each_time(tiny_study, report, tmp_path):
@@ -74,7 +74,16 @@ def test_default_place_is_the_folder_of_the_study(tiny_study, tmp_path):
 def test_nothing_is_fetched(which, request):
     page = read_page(request.getfixturevalue(which))
     for node in page.find("*"):
-        assert node.name not in ("iframe", "object", "embed", "img", "base", "audio", "video", "source")
+        assert node.name not in (
+            "iframe",
+            "object",
+            "embed",
+            "img",
+            "base",
+            "audio",
+            "video",
+            "source",
+        )
         for key, value in node.attributes.items():
             assert not key.startswith("on")
             if key in ("src", "href", "xlink:href", "action", "poster", "srcset"):
@@ -89,19 +98,24 @@ def test_nothing_is_fetched(which, request):
 def test_two_scripts_run_and_the_policy_allows_no_other(which, request):
     path = request.getfixturevalue(which)
     page = read_page(path)
-    scripts = [node for node in page.find("script") if node.attributes.get("type") != "application/json"]
+    scripts = [
+        node for node in page.find("script") if node.attributes.get("type") != "application/json"
+    ]
     assert len(scripts) == 2
     assert len(re.findall(r"\* plotly\.js v\d", path.read_text())) == 1  # its banner: inlined once
     (policy,) = page.find("meta", http_equiv="Content-Security-Policy")
     rules = dict(rule.strip().split(" ", 1) for rule in policy.attributes["content"].split(";"))
-    digests = {base64.b64encode(hashlib.sha256(script.text.encode()).digest()).decode() for script in scripts}
+    digests = {
+        base64.b64encode(hashlib.sha256(script.text.encode()).digest()).decode()
+        for script in scripts
+    }
     assert set(rules["script-src"].split()) == {f"'sha256-{digest}'" for digest in digests}
     assert rules["default-src"] == "'none'"
     head = page.find("head")[0].children
     assert head.index(policy) < min(head.index(node) for node in page.find("style"))
 
 
-# --- what users named is shown, not run -------------------------------------------------------------------------------
+# --- what users named is shown, not run -----------------------------------------------------------
 
 
 def test_markup_in_names_is_text(evil, evil_study):
@@ -140,7 +154,7 @@ def test_plotly_gets_names_as_text(evil):
     assert any("&lt;img src=x" in text for text in found)
 
 
-# --- for readers ------------------------------------------------------------------------------------------------------
+# --- for readers ----------------------------------------------------------------------------------
 
 
 def test_contents_lead_to_every_section_in_order(page):
@@ -172,7 +186,9 @@ def test_findings_come_first_the_most_interesting_three_in_order(page, tiny_stud
         (finding.title, finding.text) for finding in found[:3]
     ]
     (rest,) = page.find("ul", class_="findings more")
-    assert [item.find("p")[0].text for item in rest.find("li")] == [finding.text for finding in found[3:]]
+    assert [item.find("p")[0].text for item in rest.find("li")] == [
+        finding.text for finding in found[3:]
+    ]
 
 
 def test_every_figure_is_read_aloud_downloadable_and_reproducible(page, tiny_study):
@@ -208,7 +224,7 @@ def test_who_cannot_see_or_point_gets_the_same(page):
     assert page.find("html")[0].attributes["lang"] == "en"
 
 
-# --- the numbers are the study's --------------------------------------------------------------------------------------
+# --- the numbers are the study's ------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -242,29 +258,44 @@ def test_plots_show_the_tables(page, tiny_study):
     np.testing.assert_allclose(near["x"], 100 * models["accuracy"])
     np.testing.assert_allclose(far["x"], 100 * models["long_accuracy"])
     order = list(tiny_study.config.families)
-    assert [round(y - 0.17) for y in near["y"]] == [order.index(family) for family in models["family"]]
+    assert [round(y - 0.17) for y in near["y"]] == [
+        order.index(family) for family in models["family"]
+    ]
     np.testing.assert_allclose(marks(page, "stack-0")[0]["x"], heads["mass_at_closing"])
     measured, recalled = marks(page, "variation-0")
     np.testing.assert_allclose(measured["x"], variation["variation"])
-    np.testing.assert_allclose(np.add(measured["x"], measured["error_x"]["array"]), variation["high"])
-    np.testing.assert_allclose(np.subtract(measured["x"], measured["error_x"]["arrayminus"]), variation["low"])
+    np.testing.assert_allclose(
+        np.add(measured["x"], measured["error_x"]["array"]), variation["high"]
+    )
+    np.testing.assert_allclose(
+        np.subtract(measured["x"], measured["error_x"]["arrayminus"]), variation["low"]
+    )
     np.testing.assert_allclose(recalled["x"], variation["recalled"])
     gap, means = marks(page, "entropy-gap-0")
     np.testing.assert_allclose(gap["x"], models["entropy_gap"])
-    np.testing.assert_allclose(means["x"], models.groupby("family", sort=False)["entropy_gap"].mean())
+    np.testing.assert_allclose(
+        means["x"], models.groupby("family", sort=False)["entropy_gap"].mean()
+    )
     (balance,) = marks(page, "balance-0")
     minimal = models[models["family"] == "minimal-onehot"]
     np.testing.assert_allclose(balance["x"], minimal["balance_violation"])
     np.testing.assert_allclose(balance["y"], 100 * minimal["long_accuracy"])
-    (against_balance,), (against_length,) = marks(page, "certificates-0"), marks(page, "certificates-1")
+    (against_balance,), (against_length,) = (
+        marks(page, "certificates-0"),
+        marks(page, "certificates-1"),
+    )
     np.testing.assert_allclose(against_balance["x"], minimal["balance_violation"])
     np.testing.assert_allclose(against_balance["y"], minimal["logit_change"])
     np.testing.assert_allclose(against_length["x"], minimal["logit_change"])
     np.testing.assert_allclose(against_length["y"], 100 * minimal["long_accuracy"])
-    losses = {key: list(rows["loss"]) for key, rows in tiny_study.history.groupby(["family", "seed"])}
+    losses = {
+        key: list(rows["loss"]) for key, rows in tiny_study.history.groupby(["family", "seed"])
+    }
     for index, family in enumerate(order):
         curves = marks(page, f"training-{index}")
-        assert [curve["y"] for curve in curves] == [losses[family, seed] for seed in tiny_study.config.seeds]
+        assert [curve["y"] for curve in curves] == [
+            losses[family, seed] for seed in tiny_study.config.seeds
+        ]
 
 
 def test_the_string_that_hurts_most_is_shown_before_and_after(page, tiny_study):
@@ -288,14 +319,19 @@ def test_lines_mark_baselines(page, tiny_study):
         return [shape["x0"] for shape in plots[name]["layout"]["shapes"]]
 
     assert at("variation-0") == [pytest.approx(tiny_study.variation["random_baseline"][0])]
-    assert at("stack-0") == [pytest.approx(tiny_study.summary["stack_chance"]["chance_at_closing"]), 1.0]
+    assert at("stack-0") == [
+        pytest.approx(tiny_study.summary["stack_chance"]["chance_at_closing"]),
+        1.0,
+    ]
     assert at("accuracy-0") == [50.0, 1.0]
     assert plots["training-0"]["layout"]["shapes"][0]["y0"] == tiny_study.history["floor"][0]
 
 
 def test_plotly_accepts_every_plot(page):
     for plot in data_block(page, "data-plots").values():
-        text = re.sub(r'"@[a-z0-9]+"', '"#123456"', json.dumps(plot))  # names of CSS variables stand for colours
+        text = re.sub(
+            r'"@[a-z0-9]+"', '"#123456"', json.dumps(plot)
+        )  # names of CSS variables stand for colours
         go.Figure(json.loads(text))
 
 
@@ -314,15 +350,21 @@ def test_maps_show_the_saved_patterns(page, tiny_study):
     data = data_block(page, "data-patterns")
     buttons = page.find("button", class_="open")
     shown = {(int(b.attributes["data-group"]), int(b.attributes["data-map"])): b for b in buttons}
-    expected = [(family, layer) for family, n in (("gpt", 2), ("minimal-onehot", 1)) for layer in range(n)]
-    assert [group["name"] for group in data["groups"]] == [f"{family}, layer {layer}" for family, layer in expected]
+    expected = [
+        (family, layer) for family, n in (("gpt", 2), ("minimal-onehot", 1)) for layer in range(n)
+    ]
+    assert [group["name"] for group in data["groups"]] == [
+        f"{family}, layer {layer}" for family, layer in expected
+    ]
     assert len(shown) == 3 * len(expected)
     for index, (family, layer) in enumerate(expected):
         assert data["groups"][index]["seeds"] == [0, 1, 4]
         for position, seed in enumerate((0, 1, 4)):
             weights = tiny_study.patterns(family, seed)[layer, 0].double().numpy()
             lower = [weights[q, k] for q in range(17) for k in range(q + 1)]
-            np.testing.assert_allclose(np.array(data["groups"][index]["weights"][position]) / 1000, lower, atol=6e-4)
+            np.testing.assert_allclose(
+                np.array(data["groups"][index]["weights"][position]) / 1000, lower, atol=6e-4
+            )
             shades = drawn(shown[index, position].find("svg")[0])
             assert (shades[np.triu_indices(17, 1)] == -1).all()
             tril = np.tril_indices(17)
@@ -347,19 +389,28 @@ def test_rings_mark_the_top_of_the_stack(page):
     assert data["top"] == tops
     assert data["depth"] == [0, *2 * (1, 2, 3, 4, 3, 2, 1, 0)]
     rings = page.find("svg")[0].find("path", class_="stack")[0].attributes["d"]
-    found = [(float(y) - 0.5, round(float(x) - 0.15)) for x, y in re.findall(r"M([\d.]+) ([\d.]+)a", rings)]
+    found = [
+        (float(y) - 0.5, round(float(x) - 0.15))
+        for x, y in re.findall(r"M([\d.]+) ([\d.]+)a", rings)
+    ]
     assert found == [(query, top) for query, top in enumerate(tops) if top >= 0]
 
 
 @pytest.mark.parametrize(
-    ("low", "high", "tie"), [(-0.9, -0.3, "less accurate"), (0.3, 0.9, "more accurate"), (-0.1, 0.9, "no clear tie")]
+    ("low", "high", "tie"),
+    [(-0.9, -0.3, "less accurate"), (0.3, 0.9, "more accurate"), (-0.1, 0.9, "no clear tie")],
 )
-def test_a_correlation_is_called_clear_only_if_its_interval_says_so(low, high, tie, tiny_study, tmp_path):
+def test_a_correlation_is_called_clear_only_if_its_interval_says_so(
+    low, high, tie, tiny_study, tmp_path
+):
     facts = {"spearman": (low + high) / 2, "low": low, "high": high, "n": 9}
     summary = {**tiny_study.summary, "balance_and_length": {"minimal-onehot": facts}}
     page = read_page(write_report(replace(tiny_study, summary=summary), tmp_path / "r.html"))
     (reading,) = page.find("section", id="balance")[0].find("p", class_="reading")
-    assert f"accuracy at length: {tie} over 9 seeds of minimal-onehot (rank correlation " in reading.text
+    assert (
+        f"accuracy at length: {tie} over 9 seeds of minimal-onehot (rank correlation "
+        in reading.text
+    )
     assert f"[{low:+.2f}, {high:+.2f}])." in reading.text
 
 
@@ -372,10 +423,16 @@ def test_runs_that_failed_are_marked(page, tiny_study, tmp_path):
     (section,) = other.find("section", id="runs")
     rows = section.find("tbody")[0].find("tr")
     assert [row.children[1].text for row in rows] == statuses
-    assert [bool(row.find("strong", class_="failed")) for row in rows] == [s != "reached" for s in statuses]
+    assert [bool(row.find("strong", class_="failed")) for row in rows] == [
+        s != "reached" for s in statuses
+    ]
     assert "2 of 6 runs did not reach their target" in section.find("p", class_="warning")[0].text
     assert "4 of 6 reached" in other.find("p", class_="lead")[0].text
-    assert [curve["marker"]["symbol"] for curve in marks(other, "training-0")] == ["circle", "x", "circle"]
+    assert [curve["marker"]["symbol"] for curve in marks(other, "training-0")] == [
+        "circle",
+        "x",
+        "circle",
+    ]
 
 
 def test_without_a_target_all_steps_are_enough(tiny_study, tmp_path):
@@ -384,11 +441,16 @@ def test_without_a_target_all_steps_are_enough(tiny_study, tmp_path):
     study = replace(tiny_study, models=models, config=replace(tiny_study.config, training=training))
     page = read_page(write_report(study, tmp_path / "r.html"))
     assert page.find("p", class_="warning") == page.find("strong", class_="failed") == []
-    assert len(data_block(page, "data-plots")["accuracy-0"]["layout"]["shapes"]) == 1  # guessing, but no target
+    assert (
+        len(data_block(page, "data-plots")["accuracy-0"]["layout"]["shapes"]) == 1
+    )  # guessing, but no target
 
 
 def test_recalled_numbers_stand_beside_measured_ones_with_intervals(page, tiny_study):
-    rows = [[cell.text for cell in row.children] for row in page.find("section", id="recalled")[0].find("tr")]
+    rows = [
+        [cell.text for cell in row.children]
+        for row in page.find("section", id="recalled")[0].find("tr")
+    ]
     assert rows[0] == ["quantity", "reported (recalled)", "measured"]
     facts = tiny_study.variation.set_index(["family", "layer"]).loc[("gpt", 1)]
     measured = f"{facts['variation']:.2f} [{facts['low']:.2f}, {facts['high']:.2f}]"
@@ -404,7 +466,7 @@ def test_footer_names_versions_machine_and_seeds(page, tiny_study):
     assert "models 0-1,4; measurements 1000003" in footer.text
 
 
-# --- odd studies, bad input -------------------------------------------------------------------------------------------
+# --- odd studies, bad input -----------------------------------------------------------------------
 
 
 def test_weights_that_are_not_finite_are_said_not_drawn(tiny_study, tmp_path, monkeypatch):
@@ -428,8 +490,13 @@ def test_weights_that_are_not_finite_are_said_not_drawn(tiny_study, tmp_path, mo
 
 def test_one_seed_and_no_balance(tiny_study, tmp_path):
     """No pairs, no balance: those figures are left out, the others are there."""
-    few = {name: getattr(tiny_study, name) for name in ("models", "heads", "certificates", "history")}
-    few = {name: table[(table["family"] == "gpt") & (table["seed"] == 0)] for name, table in few.items()}
+    few = {
+        name: getattr(tiny_study, name) for name in ("models", "heads", "certificates", "history")
+    }
+    few = {
+        name: table[(table["family"] == "gpt") & (table["seed"] == 0)]
+        for name, table in few.items()
+    }
     config = replace(tiny_study.config, families=("gpt",), seeds=(0,))
     study = replace(tiny_study, config=config, variation=tiny_study.variation.iloc[:0], **few)
     page = read_page(write_report(study, tmp_path / "r.html"))
@@ -442,7 +509,9 @@ def test_one_seed_and_no_balance(tiny_study, tmp_path):
 def test_missing_pattern_and_bad_targets(tiny_study, tmp_path):
     with pytest.raises(CorruptFileError, match="there is no file"):
         write_report(replace(tiny_study, folder=tmp_path))
-    with pytest.raises(IsADirectoryError, match=r"is a folder; name a file, such as .*report\.html"):
+    with pytest.raises(
+        IsADirectoryError, match=r"is a folder; name a file, such as .*report\.html"
+    ):
         write_report(tiny_study, tmp_path)
     (tmp_path / "file").write_text("")
     with pytest.raises(OSError, match="cannot write to the folder"):

@@ -1,4 +1,4 @@
-"""Pictures of sentences: the words, their attention, the edits; and nothing that a sentence says is run."""
+"""Pictures of sentences: words, attention, edits; and nothing that a sentence says is run."""
 
 from __future__ import annotations
 
@@ -26,8 +26,14 @@ def model() -> TextTransformer:
     return model
 
 
-def test_every_sentence_has_its_words_attention_and_edits(model: TextTransformer, tmp_path: Path) -> None:
-    rows = [Sentence(text, label) for label in (0, 1) for text in ("the film good", f"{EVIL} film", "bad")]
+def test_every_sentence_has_its_words_attention_and_edits(
+    model: TextTransformer, tmp_path: Path
+) -> None:
+    rows = [
+        Sentence(text, label)
+        for label in (0, 1)
+        for text in ("the film good", f"{EVIL} film", "bad")
+    ]
     space = text_space("dup:1,sub:1", model.text, {"good": ["bad"], "film": [EVIL]})
     found = certify_sentences(model, rows, space)
     results = CertifiedSentences(model=model, sentences=rows, certificates=found, folder=tmp_path)
@@ -60,7 +66,9 @@ def test_every_sentence_has_its_words_attention_and_edits(model: TextTransformer
         assert gone == [WORDS[token] for edit in replaced for token in edit.removed]
         if worst.edits:
             after = picture.find("p", class_="words")[1].find("span")
-            assert tuple(span.text for span in after) == tuple(WORDS[token] for token in worst.tokens)
+            assert tuple(span.text for span in after) == tuple(
+                WORDS[token] for token in worst.tokens
+            )
             new = [span.text for span in after if span.attributes["class"].endswith(" new")]
             # of a repeated word the second one is new
             assert new == [WORDS[token] for edit in worst.edits for token in edit.inserted[-1:]]

@@ -1,4 +1,4 @@
-"""The page of a sweep: how it stands, the means, a figure for each metric, the errors; and names are text."""
+"""The page of a sweep: state, means, a figure for each metric, errors; and names are text."""
 
 from __future__ import annotations
 
@@ -64,9 +64,9 @@ def test_the_means_are_those_of_the_library(page, report):
     for index, (_, found) in enumerate(means.groupby("metric", sort=False)):
         (dots,) = plots[f"metric-{index}-0"]["data"]
         assert dots["x"] == pytest.approx(list(found["mean"]))
-        assert [x + part for x, part in zip(dots["x"], dots["error_x"]["array"], strict=True)] == pytest.approx(
-            list(found["high"])
-        )
+        assert [
+            x + part for x, part in zip(dots["x"], dots["error_x"]["array"], strict=True)
+        ] == pytest.approx(list(found["high"]))
 
 
 def test_names_are_text(page):
@@ -79,7 +79,13 @@ def test_names_are_text(page):
 
 def test_a_sweep_of_which_nothing_has_ended(report, tmp_path, monkeypatch):
     monkeypatch.setattr("tl_dyck.runs.execute._carry_out", lambda *_: [])
-    begun = run_sweep({"grid": {"x": [0]}, "seeds": 1}, tmp_path / "empty", experiment=toy, n_jobs=1, progress=False)
+    begun = run_sweep(
+        {"grid": {"x": [0]}, "seeds": 1},
+        tmp_path / "empty",
+        experiment=toy,
+        n_jobs=1,
+        progress=False,
+    )
     text = read_page(write_report(begun)).find("main")[0].text
     assert "1 runs: 1 waiting." in text
     assert "No run has returned a number." in text
@@ -95,5 +101,8 @@ def test_the_command(report, tmp_path):
 
 
 def test_what_has_no_page_is_named():
-    with pytest.raises(TypeError, match="no page of a dict; write_report takes one of: Study, Reproduction, Ablation"):
+    with pytest.raises(
+        TypeError,
+        match="no page of a dict; write_report takes one of: Study, Reproduction, Ablation",
+    ):
         inspect.unwrap(write_report)({})  # not the check of its annotations

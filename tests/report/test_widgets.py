@@ -1,4 +1,4 @@
-"""Widgets: what they say about models, strings and certificates, read from the page as a browser would."""
+"""Widgets: what they say about models, strings and certificates, read as a browser would."""
 
 from __future__ import annotations
 
@@ -62,7 +62,9 @@ def opened(widget: Widget, folder: Path) -> Node:
 
 def data_of(widget: Widget) -> dict[str, Any]:
     """What the page's script reads, from the page itself."""
-    (text,) = re.findall(r'<script type="application/json" id="data">(.*?)</script>', widget.html, re.DOTALL)
+    (text,) = re.findall(
+        r'<script type="application/json" id="data">(.*?)</script>', widget.html, re.DOTALL
+    )
     found: dict[str, Any] = json.loads(text)
     return found
 
@@ -73,19 +75,24 @@ def triangle(n: int, weights: list[int]) -> np.ndarray:
     return pattern
 
 
-# --- every widget ------------------------------------------------------------------------------------------------
+# --- every widget ---------------------------------------------------------------------------------
 
 
 def all_widgets(model: Any, task: DyckTask) -> dict[str, Widget]:
     brackets = task.language.alphabet
-    text, longer = (brackets[0] + brackets[2] + brackets[3], brackets[0] + brackets[2] + brackets[3] * 1 + brackets[1])
+    text, longer = (
+        brackets[0] + brackets[2] + brackets[3],
+        brackets[0] + brackets[2] + brackets[3] * 1 + brackets[1],
+    )
     space = parse_space("pairs:1", language=task.language)
     return {
         "attention": widgets.attention(model, text),
         "seeds": widgets.attention_seeds({brackets[0]: model, "other": model}, text),
         "before-after": widgets.before_after(model, text, longer),
         "balance": widgets.balance_heatmap(balance_violation(model), language=task.language),
-        "certificate": widgets.certificate(certify(model, task.language.tokenize(text), None, space), model),
+        "certificate": widgets.certificate(
+            certify(model, task.language.tokenize(text), None, space), model
+        ),
         "rnn": widgets.rnn_steps(model, text),
     }
 
@@ -102,14 +109,21 @@ NAMES = ("attention", "seeds", "before-after", "balance", "certificate", "rnn")
 def test_a_widget_is_whole_and_may_run_its_own_script_only(name, evil_widgets, tmp_path):
     widget = evil_widgets[name]
     page = opened(widget, tmp_path)
-    scripts = [script for script in page.find("script") if script.attributes.get("type") != "application/json"]
+    scripts = [
+        script
+        for script in page.find("script")
+        if script.attributes.get("type") != "application/json"
+    ]
     assert len(scripts) == 1
     (policy,) = page.find("meta", http_equiv="Content-Security-Policy")
     digest = base64.b64encode(hashlib.sha256(scripts[0].text.encode()).digest()).decode()
     assert "default-src 'none'" in policy.attributes["content"]
     assert re.findall(r"script-src ([^;]*)", policy.attributes["content"]) == [f"'sha256-{digest}'"]
     addresses = [
-        node.attributes[key] for node in page.find("*") for key in ("src", "href", "srcset") if key in node.attributes
+        node.attributes[key]
+        for node in page.find("*")
+        for key in ("src", "href", "srcset")
+        if key in node.attributes
     ]
     assert addresses == ["data:,"]
     assert not re.search(r"@import|url\(", widget.html)
@@ -147,7 +161,7 @@ def test_save_makes_folders_and_refuses_them(gpt, tmp_path):
         widget.save(tmp_path)
 
 
-# --- attention ---------------------------------------------------------------------------------------------------
+# --- attention ------------------------------------------------------------------------------------
 
 
 def test_attention_holds_every_pattern(gpt):
@@ -160,7 +174,9 @@ def test_attention_holds_every_pattern(gpt):
     }
     assert [entry["name"] for entry in data["maps"]] == list(expected)
     for entry in data["maps"]:
-        assert np.abs(triangle(8, entry["weights"]) - expected[entry["name"]]).max() <= 0.0005 + 1e-7
+        assert (
+            np.abs(triangle(8, entry["weights"]) - expected[entry["name"]]).max() <= 0.0005 + 1e-7
+        )
     assert data["strings"] == [
         {
             "tokens": ["<bos>", *TEXT],
@@ -172,7 +188,9 @@ def test_attention_holds_every_pattern(gpt):
 
 
 def test_one_layer_and_one_head_can_be_chosen(gpt):
-    names = [entry["name"] for entry in data_of(widgets.attention(gpt, TEXT, layer=-1, head=0))["maps"]]
+    names = [
+        entry["name"] for entry in data_of(widgets.attention(gpt, TEXT, layer=-1, head=0))["maps"]
+    ]
     assert names == ["layer 1, head 0"]
     with pytest.raises(ValueError, match="no layer 2; the model has 2"):
         widgets.attention(gpt, TEXT, layer=2)
@@ -182,7 +200,9 @@ def test_one_layer_and_one_head_can_be_chosen(gpt):
 
 def test_partners_share_a_colour_and_an_arc(gpt, tmp_path):
     page = opened(widgets.attention(gpt, TEXT), tmp_path)
-    cells = [node for node in page.find("span") if "cell" in node.attributes.get("class", "").split()]
+    cells = [
+        node for node in page.find("span") if "cell" in node.attributes.get("class", "").split()
+    ]
     colors = [node.attributes["class"].split()[1:] for node in cells]
     assert colors == [[], ["d0"], ["d1"], ["d2"], ["d2"], ["d1"], ["d0"], ["d0"]]
     arcs = [node for node in page.find("path") if "arc" in node.attributes.get("class", "").split()]
@@ -196,7 +216,9 @@ def test_a_plain_hooked_transformer_has_attention_but_no_brackets(tmp_path):
     model = plain_model("widgets", torch.float32, n_ctx=8, d_vocab=7)
     widget = widgets.attention(model, torch.tensor([3, 1, 4, 1]))
     data = data_of(widget)
-    assert data["strings"] == [{"tokens": ["3", "1", "4", "1"], "depth": None, "pair": [-1] * 4, "top": [-1] * 4}]
+    assert data["strings"] == [
+        {"tokens": ["3", "1", "4", "1"], "depth": None, "pair": [-1] * 4, "top": [-1] * 4}
+    ]
     assert len(data["maps"]) == model.cfg.n_heads
     assert not opened(widget, tmp_path).find("svg", class_="arcs")
     known = widgets.attention(model, torch.tensor([6, 0, 2, 3]), language=DyckLanguage(3, 4))
@@ -268,7 +290,7 @@ def test_before_and_after_matches_up_tokens(minimal):
     assert np.abs(triangle(5, changed["weights"]) - pattern).max() <= 0.0005 + 1e-7
 
 
-# --- balance -----------------------------------------------------------------------------------------------------
+# --- balance --------------------------------------------------------------------------------------
 
 
 def test_balance_table_holds_every_cell(minimal, tmp_path):
@@ -288,7 +310,9 @@ def test_balance_table_holds_every_cell(minimal, tmp_path):
 
 
 def test_a_balanced_model_has_a_blank_table(tmp_path):
-    page = opened(widgets.balance_heatmap(balance_violation(construct.balanced(LANGUAGE, seed=0))), tmp_path)
+    page = opened(
+        widgets.balance_heatmap(balance_violation(construct.balanced(LANGUAGE, seed=0))), tmp_path
+    )
     cells = [node for node in page.find("td") if "data-tip" in node.attributes]
     assert {(cell.text, cell.attributes["class"]) for cell in cells} == {("0", "b0")}
     assert "no matched pair, anywhere, disturbs" in page.text
@@ -299,7 +323,7 @@ def test_the_language_of_a_balance_table_must_fit(minimal):
         widgets.balance_heatmap(balance_violation(minimal), language=DyckLanguage(2, 5))
 
 
-# --- certificates ------------------------------------------------------------------------------------------------
+# --- certificates ---------------------------------------------------------------------------------
 
 
 def sure(model: Any, text: str) -> Any:
@@ -308,17 +332,30 @@ def sure(model: Any, text: str) -> Any:
 
 
 def test_a_certificate_shows_strings_edits_and_logits(minimal, tmp_path):
-    row = certify_dyck(minimal, TASK, prefixes=[LANGUAGE.tokenize("[[]").tolist()], budget=1).rows[0]
+    row = certify_dyck(minimal, TASK, prefixes=[LANGUAGE.tokenize("[[]").tolist()], budget=1).rows[
+        0
+    ]
     cert = row.certificate
     assert cert.status == "falsified"  # an untrained model
     page = opened(widgets.certificate(row, minimal), tmp_path)
-    assert "There is a string in the space pairs:1 on which the model no longer prefers “]”" in page.text
-    words = [[span.text for span in box.find("span")] for box in page.find("div", class_="words brackets")]
+    assert (
+        "There is a string in the space pairs:1 on which the model no longer prefers “]”"
+        in page.text
+    )
+    words = [
+        [span.text for span in box.find("span")]
+        for box in page.find("div", class_="words brackets")
+    ]
     assert cert.worst is not None
     assert words == [list("[[]"), list(LANGUAGE.to_string(torch.tensor(cert.worst.tokens)))]
     marked = [ins.text for ins in page.find("ins")]
-    assert "".join(marked) == "".join(LANGUAGE.to_string(torch.tensor(edit.inserted)) for edit in cert.worst.edits)
-    rows = [[cell.text for cell in row.find("*") if cell.name in ("th", "td")] for row in page.find("tr")][1:]
+    assert "".join(marked) == "".join(
+        LANGUAGE.to_string(torch.tensor(edit.inserted)) for edit in cert.worst.edits
+    )
+    rows = [
+        [cell.text for cell in row.find("*") if cell.name in ("th", "td")]
+        for row in page.find("tr")
+    ][1:]
     before = minimal("[[]")[0, -1].tolist()
     assert rows[0] == ["“]” (target)", f"{before[1]:.3f}", f"{cert.worst.logits[1]:.3f}"]
     assert sorted(float(row[2]) for row in rows[1:])[::-1] == [float(row[2]) for row in rows[1:]]
@@ -334,7 +371,10 @@ def test_the_three_verdicts_in_words(minimal, tmp_path):
     }
     for status, (lower, upper, said) in kinds.items():
         made = Certificate(
-            **{**{name: getattr(cert, name) for name in cert.__dataclass_fields__}, "status": status}
+            **{
+                **{name: getattr(cert, name) for name in cert.__dataclass_fields__},
+                "status": status,
+            }
             | {"lower": lower, "upper": upper}
         )
         page = opened(widgets.certificate(made, rnn), tmp_path)
@@ -344,7 +384,11 @@ def test_the_three_verdicts_in_words(minimal, tmp_path):
 
 def test_marks_are_where_the_edits_are():
     string = (0, 1, 2, 3, 4)
-    edits = (Edit("ins", 1, (), (7, 8)), Edit("del", 2, (2,), ()), Edit("sub", 3, (3, 4), (9, 9, 9)))
+    edits = (
+        Edit("ins", 1, (), (7, 8)),
+        Edit("del", 2, (2,), ()),
+        Edit("sub", 3, (3, 4), (9, 9, 9)),
+    )
     taken, put = marks(edits)
     worst = edited(string, edits)
     assert taken == {2, 3, 4}
@@ -356,9 +400,15 @@ def test_a_classifier_of_words_is_certified_in_words(tmp_path):
     model = plain_model("widgets", torch.float64, n_ctx=8, d_vocab=5, d_vocab_out=2)
     rnn = export_rnn(model, alphabet=("a", "<b>", "c", "d", "e"), separator=" ")
     cert = certify(rnn, (0, 1, 2), None, parse_space("dup:1"))
-    witness = Witness(tokens=(0, 1, 1, 2), edits=(Edit("dup", 1, (1,), (1, 1)),), logits=(0.0, 1.0), margin=-1.0)
+    witness = Witness(
+        tokens=(0, 1, 1, 2), edits=(Edit("dup", 1, (1,), (1, 1)),), logits=(0.0, 1.0), margin=-1.0
+    )
     made = Certificate(
-        **{**{name: getattr(cert, name) for name in cert.__dataclass_fields__}, "worst": witness, "target": 0}
+        **{
+            **{name: getattr(cert, name) for name in cert.__dataclass_fields__},
+            "worst": witness,
+            "target": 0,
+        }
         | {"status": "falsified", "lower": -1.0, "upper": -1.0}
     )
     page = opened(widgets.certificate(made, rnn), tmp_path)
@@ -368,7 +418,7 @@ def test_a_classifier_of_words_is_certified_in_words(tmp_path):
     assert "“class 0” (target)" in page.text
 
 
-# --- the RNN -----------------------------------------------------------------------------------------------------
+# --- the RNN --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("family", ["minimal-onehot", "figure2-split", "minimal-uniform"])
@@ -381,7 +431,9 @@ def test_steps_are_those_of_the_rnn_that_reads_token_by_token(family):
         carry, logits = rnn.step(carry, token[None])
         assert steps["logits"][index] == pytest.approx(logits[0].tolist(), abs=6e-4)
         assert steps["chances"][index] == pytest.approx(logits[0].softmax(-1).tolist(), abs=6e-5)
-        own = token * 5 + carry.state.clamp(max=4)  # Eq. 19-21: one query for each token at each depth
+        own = token * 5 + carry.state.clamp(
+            max=4
+        )  # Eq. 19-21: one query for each token at each depth
         log_z = (carry.sums.running_max + carry.sums.total.log())[0, int(own)]
         assert steps["logz"][index] == pytest.approx(log_z.tolist(), abs=6e-4)
     assert steps["state"] == [f"depth {depth}" for depth in (0, 1, 2, 3, 2, 1, 0, 1)]

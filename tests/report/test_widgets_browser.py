@@ -1,4 +1,4 @@
-"""Saved widgets in a real browser: no errors, no network, hover, keyboard, and room enough on a telephone."""
+"""Saved widgets in a real browser: no errors, no network, hover, keyboard, room on a telephone."""
 
 from __future__ import annotations
 
@@ -15,8 +15,12 @@ from tl_dyck.certify import certify_dyck
 from tl_dyck.report import widgets
 from tl_dyck.report.widgets import Widget
 
-pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install playwright")
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium: apt-get install chromium")
+pytest.importorskip(
+    "playwright.sync_api", reason="playwright is not installed: pip install playwright"
+)
+pytestmark = pytest.mark.skipif(
+    CHROMIUM is None, reason="there is no Chromium: apt-get install chromium"
+)
 
 TEXT = "[(())]("
 
@@ -30,7 +34,9 @@ def make_widgets(task: DyckTask, text: str) -> dict[str, Widget]:
         "seeds": widgets.attention_seeds(models, text),
         "before-after": widgets.before_after(first, text, task.language.alphabet[0] + text),
         "balance": widgets.balance_heatmap(balance_violation(first), language=task.language),
-        "certificate": widgets.certificate(certify_dyck(first, task, prefixes=[deep], budget=1).rows[0], first),
+        "certificate": widgets.certificate(
+            certify_dyck(first, task, prefixes=[deep], budget=1).rows[0], first
+        ),
         "rnn": widgets.rnn_steps(first, text),
     }
 
@@ -42,7 +48,10 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     open_0, close_0, open_1, close_1 = EVIL_BRACKETS
     made = {
         **make_widgets(load_task("dyck-2-4"), TEXT),
-        **{f"evil-{name}": widget for name, widget in make_widgets(evil, open_0 + open_1 + close_1 + close_0).items()},
+        **{
+            f"evil-{name}": widget
+            for name, widget in make_widgets(evil, open_0 + open_1 + close_1 + close_0).items()
+        },
     }
     return {name: widget.save(folder / f"{name}.html") for name, widget in made.items()}
 
@@ -68,18 +77,26 @@ def at_cell(page: Any, figure: int, q: int, k: int) -> list[float]:
     box = page.locator("figure .map").nth(figure)
     box.scroll_into_view_if_needed()
     found: list[float] = box.evaluate(
-        "(svg, [x, y]) => { const p = new DOMPoint(x, y).matrixTransform(svg.getScreenCTM()); return [p.x, p.y]; }",
+        "(svg, [x, y]) => { const p = new DOMPoint(x, y).matrixTransform(svg.getScreenCTM()); "
+        "return [p.x, p.y]; }",
         [k + 0.5, q + 0.5],
     )
     return found
 
 
 @pytest.mark.parametrize("prefix", ["", "evil-"])
-@pytest.mark.parametrize("name", ["attention", "seeds", "before-after", "balance", "certificate", "rnn"])
+@pytest.mark.parametrize(
+    "name", ["attention", "seeds", "before-after", "balance", "certificate", "rnn"]
+)
 def test_no_errors_no_requests_no_sideways_scrolling(visit, name, prefix):
     for width, scheme in ((400, "dark"),) if prefix else ((400, "dark"), (1600, "light")):
         page = visit(prefix + name, width, scheme).page
-        assert page.evaluate("Math.max(document.documentElement.scrollWidth, document.body.scrollWidth)") <= width
+        assert (
+            page.evaluate(
+                "Math.max(document.documentElement.scrollWidth, document.body.scrollWidth)"
+            )
+            <= width
+        )
         assert page.locator("main").inner_text().strip()
         for summary in page.locator("summary").all():
             summary.click()
@@ -102,7 +119,9 @@ def test_hover_tells_weight_tokens_depths_in_every_map(visit):
     assert lines[2] == "key “[” at position 1, depth 1, the top of the stack"
     assert lines[3].startswith("all patterns: 0.")
     marked = page.locator("rect.cell-at")
-    assert [(cell.get_attribute("y"), cell.get_attribute("x")) for cell in marked.all()] == [("5", "1")] * 8
+    assert [(cell.get_attribute("y"), cell.get_attribute("x")) for cell in marked.all()] == [
+        ("5", "1")
+    ] * 8
     page.mouse.move(2, 2)
     assert not page.locator("#tip").is_visible()
     assert marked.count() == 0
@@ -111,9 +130,14 @@ def test_hover_tells_weight_tokens_depths_in_every_map(visit):
 def test_a_query_is_chosen_by_pointer_and_by_keyboard(visit):
     page = visit("attention").page
     cells = page.locator(".cell")
-    assert cells.nth(7).get_attribute("class").split()[-2:] == ["now", "top"]  # it ends with an open bracket
+    assert cells.nth(7).get_attribute("class").split()[-2:] == [
+        "now",
+        "top",
+    ]  # it ends with an open bracket
     cells.nth(4).hover()
-    assert page.locator("#tip").inner_text() == "“)” at position 4, depth 2\nits partner is “(” at 3"
+    assert (
+        page.locator("#tip").inner_text() == "“)” at position 4, depth 2\nits partner is “(” at 3"
+    )
     assert "now" in cells.nth(4).get_attribute("class")
     assert "top" in cells.nth(2).get_attribute("class")
     assert page.locator(".arc.now").count() == 1
@@ -124,7 +148,9 @@ def test_a_query_is_chosen_by_pointer_and_by_keyboard(visit):
     assert "now" in cells.nth(5).get_attribute("class")
     assert page.locator(".tells").first.inner_text().startswith("“)” at 5 attends most to “")
     assert [row.get_attribute("y") for row in page.locator("rect.row").all()] == ["5", "5"]
-    heights = cells.locator(".weight span").evaluate_all("bars => bars.map(bar => bar.style.height)")
+    heights = cells.locator(".weight span").evaluate_all(
+        "bars => bars.map(bar => bar.style.height)"
+    )
     assert heights[6:] == ["0%", "0%"]  # later tokens are not looked at
     assert "100%" in heights
 
@@ -133,7 +159,10 @@ def test_before_and_after_point_at_the_same_pair_of_tokens(visit):
     page = visit("before-after").page  # "[(())](", then "[" + "[(())]("
     page.mouse.move(*at_cell(page, 0, 3, 2))
     marked = page.locator("rect.cell-at")
-    assert [(cell.get_attribute("y"), cell.get_attribute("x")) for cell in marked.all()] == [("3", "2"), ("4", "3")]
+    assert [(cell.get_attribute("y"), cell.get_attribute("x")) for cell in marked.all()] == [
+        ("3", "2"),
+        ("4", "3"),
+    ]
     assert page.locator("#tip").inner_text().splitlines()[-1].startswith("after 0.")
     new = page.locator(".cell.new")
     assert new.count() == 1
@@ -146,7 +175,9 @@ def test_a_cell_of_the_balance_table_says_what_it_is(visit):
     page = visit("balance").page
     page.locator(".balance tbody td").nth(9).hover()
     result = balance_violation(build_model(get_config("minimal-onehot", "dyck-2-4"), seed=0))
-    assert page.locator("#tip").inner_text().splitlines()[0] == f"S/P {result.ratio[0, 0, 1, 1]:.3g}"
+    assert (
+        page.locator("#tip").inner_text().splitlines()[0] == f"S/P {result.ratio[0, 0, 1, 1]:.3g}"
+    )
 
 
 def test_an_rnn_steps_by_keyboard(visit):
@@ -156,18 +187,32 @@ def test_an_rnn_steps_by_keyboard(visit):
     page.keyboard.press("Home")
     for _ in range(3):
         page.keyboard.press("ArrowRight")
-    assert page.locator("#step-state").inner_text().split() == ["after", "“(”,", "token", "3:", "depth", "3"]
+    assert page.locator("#step-state").inner_text().split() == [
+        "after",
+        "“(”,",
+        "token",
+        "3:",
+        "depth",
+        "3",
+    ]
     assert "one term for each of 4 tokens" in page.locator("#step-sums").inner_text()
-    chances = build_model(get_config("minimal-onehot", "dyck-2-4"), seed=0)("[((")[0, -1].softmax(-1).tolist()
+    chances = (
+        build_model(get_config("minimal-onehot", "dyck-2-4"), seed=0)("[((")[0, -1]
+        .softmax(-1)
+        .tolist()
+    )
     amounts = page.locator("#step-logits .amount").all_inner_texts()
-    assert [float(amount.split(" ")[0]) for amount in amounts] == pytest.approx([100 * c for c in chances], abs=0.06)
+    assert [float(amount.split(" ")[0]) for amount in amounts] == pytest.approx(
+        [100 * c for c in chances], abs=0.06
+    )
 
 
 def test_a_widget_works_in_the_frame_of_a_notebook(browser, tmp_path):
     widget = widgets.attention(construct.stack(load_task("dyck-2-4").language), TEXT)
     path = tmp_path / "notebook.html"
     path.write_text(
-        f"<!DOCTYPE html><html data-drawn=yes><body>{widget._repr_html_()}{widget._repr_html_()}</body></html>"
+        "<!DOCTYPE html><html "
+        f"data-drawn=yes><body>{widget._repr_html_()}{widget._repr_html_()}</body></html>"
     )
     seen = Visit(browser, path, 900, "light")
     frames = [seen.page.frame_locator("iframe").nth(index) for index in range(2)]
@@ -181,13 +226,17 @@ def test_a_widget_works_in_the_frame_of_a_notebook(browser, tmp_path):
     seen.context.close()
 
 
-# --- circuitsvis ------------------------------------------------------------------------------------------------------
+# --- circuitsvis ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ["evil", "plain"])
 def test_views_of_circuitsvis_draw_and_ask_for_nothing(browser, tmp_path, name):
     plain = load_task("dyck-2-4")
-    task = plain if name == "plain" else DyckTask(name="evil", n_types=2, max_depth=4, brackets=EVIL_BRACKETS)
+    task = (
+        plain
+        if name == "plain"
+        else DyckTask(name="evil", n_types=2, max_depth=4, brackets=EVIL_BRACKETS)
+    )
     model = build_model(get_config("gpt", task, n_heads=2, d_model=16), seed=1)
     open_0, close_0, open_1, close_1 = task.language.alphabet
     text = open_0 + open_1 + close_1 + close_0
@@ -202,6 +251,10 @@ def test_views_of_circuitsvis_draw_and_ask_for_nothing(browser, tmp_path, name):
             shown.get_by_text("alert(2)" if name == "evil" else open_1).first.wait_for()
             assert "log probability" in shown.inner_text()
         assert shown.locator("img, script").count() == 0
-        assert [said for said in seen.said if "alert" in said or "dialog" in said or said.startswith("error")] == []
+        assert [
+            said
+            for said in seen.said
+            if "alert" in said or "dialog" in said or said.startswith("error")
+        ] == []
         assert seen.asked == [path.as_uri()]
         seen.context.close()

@@ -34,7 +34,7 @@ def edit(folder: Path, change: Callable[[dict[str, Any]], object]) -> None:
 
 
 def rewrite_weights(folder: Path, change: Callable[[dict[str, torch.Tensor]], object]) -> None:
-    """Alter the tensors and give the file the right hash again: an attacker who knows the format."""
+    """Alter the tensors and make the file's hash right: an attacker who knows the format."""
     tensors = load_file(folder / "rnn.safetensors")
     change(tensors)
     save_file(tensors, folder / "rnn.safetensors")
@@ -58,7 +58,10 @@ def test_the_folder_holds_two_files_and_no_pickle(folder: Path) -> None:
     plain = json.loads((folder / "rnn.json").read_text())
     assert set(plain) == {"format", "config", "weights", "made_with"}
     assert plain["config"]["format_version"] == 1
-    assert plain["weights"]["sha256"] == hashlib.sha256((folder / "rnn.safetensors").read_bytes()).hexdigest()
+    assert (
+        plain["weights"]["sha256"]
+        == hashlib.sha256((folder / "rnn.safetensors").read_bytes()).hexdigest()
+    )
 
 
 def test_saving_over_an_older_artefact(folder: Path) -> None:
@@ -132,9 +135,21 @@ HOSTILE_JSON: list[tuple[str, Callable[[dict[str, Any]], object], str]] = [
     ("missing field", lambda p: p["config"].pop("d_model"), r"missing fields \['d_model'\]"),
     ("config is a list", lambda p: p.update(config=[]), "config and weights must be objects"),
     ("weights is a string", lambda p: p.update(weights="x"), "config and weights must be objects"),
-    ("newer version", lambda p: p["config"].update(format_version=2), "newer than 1.*update tl_dyck"),
-    ("huge vocabulary", lambda p: p["config"].update(d_vocab=2**31 - 1, alphabet=None), "declared shapes"),
-    ("huge beyond int32", lambda p: p["config"].update(d_model=10**30), "d_model must be an integer"),
+    (
+        "newer version",
+        lambda p: p["config"].update(format_version=2),
+        "newer than 1.*update tl_dyck",
+    ),
+    (
+        "huge vocabulary",
+        lambda p: p["config"].update(d_vocab=2**31 - 1, alphabet=None),
+        "declared shapes",
+    ),
+    (
+        "huge beyond int32",
+        lambda p: p["config"].update(d_model=10**30),
+        "d_model must be an integer",
+    ),
     ("float size", lambda p: p["config"].update(d_model=16.0), "d_model must be an integer"),
     ("string size", lambda p: p["config"].update(n_heads="2"), "n_heads must be an integer"),
     ("list size", lambda p: p["config"].update(n_heads=[2]), "n_heads must be an integer"),
@@ -144,10 +159,22 @@ HOSTILE_JSON: list[tuple[str, Callable[[dict[str, Any]], object], str]] = [
     ("unknown state", lambda p: p["config"].update(state="__import__"), "state must be one of"),
     ("state is a list", lambda p: p["config"].update(state=["none"]), "state must be one of"),
     ("alphabet is a number", lambda p: p["config"].update(alphabet=3), "alphabet must be a list"),
-    ("alphabet of numbers", lambda p: p["config"].update(alphabet=[1] * 11), "alphabet must be a tuple of strings"),
+    (
+        "alphabet of numbers",
+        lambda p: p["config"].update(alphabet=[1] * 11),
+        "alphabet must be a tuple of strings",
+    ),
     ("short alphabet", lambda p: p["config"].update(alphabet=["a"]), "1 texts for d_vocab=11"),
-    ("path traversal", lambda p: p["weights"].update(file="../../etc/passwd"), "must be in 'rnn.safetensors'"),
-    ("absolute path", lambda p: p["weights"].update(file="/dev/zero"), "must be in 'rnn.safetensors'"),
+    (
+        "path traversal",
+        lambda p: p["weights"].update(file="../../etc/passwd"),
+        "must be in 'rnn.safetensors'",
+    ),
+    (
+        "absolute path",
+        lambda p: p["weights"].update(file="/dev/zero"),
+        "must be in 'rnn.safetensors'",
+    ),
     ("unknown dtype", lambda p: p["weights"].update(dtype="object"), "dtype must be one of"),
     ("dtype is a list", lambda p: p["weights"].update(dtype=[]), "dtype must be one of"),
     ("hash is null", lambda p: p["weights"].update(sha256=None), "sha256 must be a string"),
@@ -159,9 +186,13 @@ HOSTILE_JSON: list[tuple[str, Callable[[dict[str, Any]], object], str]] = [
 
 
 @pytest.mark.parametrize(
-    ("change", "message"), [entry[1:] for entry in HOSTILE_JSON], ids=[entry[0] for entry in HOSTILE_JSON]
+    ("change", "message"),
+    [entry[1:] for entry in HOSTILE_JSON],
+    ids=[entry[0] for entry in HOSTILE_JSON],
 )
-def test_hostile_descriptions(folder: Path, change: Callable[[dict[str, Any]], object], message: str) -> None:
+def test_hostile_descriptions(
+    folder: Path, change: Callable[[dict[str, Any]], object], message: str
+) -> None:
     edit(folder, change)
     with pytest.raises(CorruptFileError, match=message) as caught:
         load_rnn(folder)
@@ -169,7 +200,17 @@ def test_hostile_descriptions(folder: Path, change: Callable[[dict[str, Any]], o
 
 
 @pytest.mark.parametrize(
-    "content", [b"", b"{", b"[]", b"null", b"\xff\xfe\x00", b"[" * 100_000, b"1" * 10_000, b'{"format": "tl_dyck.rnn"}']
+    "content",
+    [
+        b"",
+        b"{",
+        b"[]",
+        b"null",
+        b"\xff\xfe\x00",
+        b"[" * 100_000,
+        b"1" * 10_000,
+        b'{"format": "tl_dyck.rnn"}',
+    ],
 )
 def test_descriptions_that_are_not_json_objects(folder: Path, content: bytes) -> None:
     (folder / "rnn.json").write_bytes(content)
@@ -180,7 +221,9 @@ def test_descriptions_that_are_not_json_objects(folder: Path, content: bytes) ->
 def test_a_huge_description_is_not_read(folder: Path) -> None:
     with (folder / "rnn.json").open("wb") as file:
         file.truncate(100 * 2**20)
-    with pytest.raises(CorruptFileError, match=r"rnn.json' has 104,857,600 bytes: too large to be read"):
+    with pytest.raises(
+        CorruptFileError, match=r"rnn.json' has 104,857,600 bytes: too large to be read"
+    ):
         load_rnn(folder)
 
 
@@ -206,14 +249,24 @@ HOSTILE_WEIGHTS: list[tuple[str, Callable[[dict[str, torch.Tensor]], object], st
     ("infinite", lambda t: t["b_U"].fill_(-torch.inf), "b_U holds nan or infinite"),
     ("renamed", lambda t: t.update(W_X=t.pop("W_E")), r"missing \['W_E'\], unknown \['W_X'\]"),
     ("extra", lambda t: t.update(extra=torch.zeros(1)), r"unknown \['extra'\]"),
-    ("reshaped", lambda t: t.update(W_E=t["W_E"].T.contiguous()), r"W_E has shape \(16, 11\), expected \(11, 16\)"),
-    ("integers", lambda t: t.update(b_U=t["b_U"].to(torch.int32)), r"tensors \['b_U'\] are not float32"),
+    (
+        "reshaped",
+        lambda t: t.update(W_E=t["W_E"].T.contiguous()),
+        r"W_E has shape \(16, 11\), expected \(11, 16\)",
+    ),
+    (
+        "integers",
+        lambda t: t.update(b_U=t["b_U"].to(torch.int32)),
+        r"tensors \['b_U'\] are not float32",
+    ),
     ("doubles", lambda t: t.update(b_U=t["b_U"].double()), r"tensors \['b_U'\] are not float32"),
 ]
 
 
 @pytest.mark.parametrize(
-    ("change", "message"), [entry[1:] for entry in HOSTILE_WEIGHTS], ids=[entry[0] for entry in HOSTILE_WEIGHTS]
+    ("change", "message"),
+    [entry[1:] for entry in HOSTILE_WEIGHTS],
+    ids=[entry[0] for entry in HOSTILE_WEIGHTS],
 )
 def test_hostile_weights_with_a_right_hash(
     folder: Path, change: Callable[[dict[str, torch.Tensor]], object], message: str
@@ -244,7 +297,10 @@ def test_a_pickle_in_place_of_the_weights(folder: Path, tmp_path: Path) -> None:
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
 def test_any_altered_byte_is_noticed(folder: Path, data: st.DataObject) -> None:
-    """Flip one bit, or cut the file: an error of ours, or (in JSON's white space or made_with) the same machine."""
+    """Flip one bit, or cut the file: an error of ours, or the same machine.
+
+    The same: a bit in JSON's white space or in made_with.
+    """
     name = data.draw(st.sampled_from(["rnn.json", "rnn.safetensors"]))
     original = (folder / name).read_bytes()
     expected = load_rnn(folder)
@@ -260,6 +316,8 @@ def test_any_altered_byte_is_noticed(folder: Path, data: st.DataObject) -> None:
         pass
     else:
         assert name == "rnn.json"
-        assert all(torch.equal(weight, expected.weights[key]) for key, weight in loaded.weights.items())
+        assert all(
+            torch.equal(weight, expected.weights[key]) for key, weight in loaded.weights.items()
+        )
     finally:
         (folder / name).write_bytes(original)

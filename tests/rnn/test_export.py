@@ -16,8 +16,15 @@ from tl_dyck.rnn import ExportMismatchError, UnsupportedModelError, export_rnn
 
 
 def model_with(**fields: Any) -> HookedTransformer:
-    """A plain two-head model, otherwise as `fields` say; weights are zeros, nothing is computed with it."""
-    values: dict[str, Any] = {"n_layers": 1, "d_model": 8, "d_head": 4, "n_heads": 2, "d_vocab": 5, "n_ctx": 8}
+    """A plain two-head model, else as `fields` say; weights are zeros, nothing is computed."""
+    values: dict[str, Any] = {
+        "n_layers": 1,
+        "d_model": 8,
+        "d_head": 4,
+        "n_heads": 2,
+        "d_vocab": 5,
+        "n_ctx": 8,
+    }
     values |= {"act_fn": "relu", "init_weights": False, "device": "cpu", "d_mlp": 8, **fields}
     model = HookedTransformer(HookedTransformerConfig(**values), move_to_device=False)
     with torch.no_grad():
@@ -35,7 +42,11 @@ def model_with(**fields: Any) -> HookedTransformer:
     [
         ({"n_layers": 2}, "blocks.1", "2 layers"),
         ({"attention_dir": "bidirectional"}, "blocks.0.attn", "bidirectional"),
-        ({"positional_embedding_type": "rotary", "rotary_dim": 4}, "blocks.0.attn", "query's position"),
+        (
+            {"positional_embedding_type": "rotary", "rotary_dim": 4},
+            "blocks.0.attn",
+            "query's position",
+        ),
         ({"positional_embedding_type": "alibi"}, "blocks.0.attn", "query's position"),
         ({"positional_embedding_type": "shortformer"}, "pos_embed", "only 'standard'"),
         (
@@ -64,7 +75,9 @@ def test_unsupported_models(fields: dict[str, Any], where: str, reason: str) -> 
         export_rnn(model_with(**fields))
 
 
-@pytest.mark.parametrize("field", ["use_attention_sinks", "use_logn_attn", "load_in_4bit", "clip_qkv"])
+@pytest.mark.parametrize(
+    "field", ["use_attention_sinks", "use_logn_attn", "load_in_4bit", "clip_qkv"]
+)
 def test_fields_that_only_newer_releases_have(field: str) -> None:
     model = model_with()
     setattr(model.cfg, field, 5.0 if field == "clip_qkv" else True)
@@ -77,7 +90,9 @@ def test_fields_that_only_newer_releases_have(field: str) -> None:
 def test_relative_positions_and_post_norm_are_refused() -> None:
     model = model_with()
     model.cfg.positional_embedding_type = "relative_positional_bias"
-    with pytest.raises(UnsupportedModelError, match=r"blocks\.0\.attn: relative_positional_bias positions"):
+    with pytest.raises(
+        UnsupportedModelError, match=r"blocks\.0\.attn: relative_positional_bias positions"
+    ):
         export_rnn(model)
     model = model_with()
     model.cfg.original_architecture = "Olmo2ForCausalLM"
@@ -107,7 +122,9 @@ def test_not_a_transformer() -> None:
 def test_hooks_are_refused_until_removed() -> None:
     model = case("relu").build()
     model.add_hook("blocks.0.attn.hook_z", lambda z, hook: z * 0, is_permanent=True)
-    with pytest.raises(UnsupportedModelError, match=r"^blocks\.0\.attn\.hook_z: a hook is attached"):
+    with pytest.raises(
+        UnsupportedModelError, match=r"^blocks\.0\.attn\.hook_z: a hook is attached"
+    ):
         export_rnn(model)
     model.reset_hooks(including_permanent=True)
     export_rnn(model)
@@ -119,7 +136,7 @@ def test_hooks_are_refused_until_removed() -> None:
 
 
 def test_weights_and_cfg_must_agree_on_the_type() -> None:
-    """`model.double()` leaves cfg.dtype behind, and TransformerLens's LayerNorm casts to cfg.dtype."""
+    """`model.double()` leaves cfg.dtype behind, to which TransformerLens's LayerNorm casts."""
     model = case("attn-only-ln").build(torch.float32).double()
     with pytest.raises(UnsupportedModelError, match=r"cfg\.dtype is torch\.float32.*use model\.to"):
         export_rnn(model)
@@ -135,13 +152,15 @@ class Doubled(HookedTransformer):
 def test_a_model_with_its_own_forward_is_refused() -> None:
     model = case("relu-ln-4heads").build()
     model.__class__ = Doubled
-    with pytest.raises(ExportMismatchError, match="Doubled computes something else than its parts say"):
+    with pytest.raises(
+        ExportMismatchError, match="Doubled computes something else than its parts say"
+    ):
         export_rnn(model)
     export_rnn(model, verify=False)
 
 
 class Rounding(HookedTransformer):
-    """A subclass that rounds otherwise than its parts: the last logit, which is the only large one."""
+    """A subclass that rounds otherwise than its parts: the last logit, the only large one."""
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         logits = super().forward(*args, **kwargs)
@@ -165,7 +184,11 @@ class Uncausal(nn.Module):
         self.inner = attn
 
     def __getattr__(self, name: str) -> Any:
-        return super().__getattr__(name) if name == "inner" else getattr(super().__getattr__("inner"), name)
+        return (
+            super().__getattr__(name)
+            if name == "inner"
+            else getattr(super().__getattr__("inner"), name)
+        )
 
     def forward(self, **kwargs: Any) -> Tensor:
         return self.inner(**kwargs)
@@ -174,7 +197,9 @@ class Uncausal(nn.Module):
 def test_an_attention_of_another_class_is_refused() -> None:
     model = case("relu").build()
     model.blocks[0].attn = Uncausal(model.blocks[0].attn)
-    with pytest.raises(UnsupportedModelError, match=r"blocks\.0\.attn: attention of class Uncausal"):
+    with pytest.raises(
+        UnsupportedModelError, match=r"blocks\.0\.attn: attention of class Uncausal"
+    ):
         export_rnn(model)
     model = case("relu").build()
     model.embed = nn.Identity()
@@ -186,7 +211,10 @@ def test_an_attention_of_another_class_is_refused() -> None:
 
 
 def test_what_the_state_machine_counts() -> None:
-    states = {name: export_rnn(case(name).build()).config.state for name in ("gpt", "gpt-linear", "minimal-onehot")}
+    states = {
+        name: export_rnn(case(name).build()).config.state
+        for name in ("gpt", "gpt-linear", "minimal-onehot")
+    }
     assert states == {"gpt": "none", "gpt-linear": "position", "minimal-onehot": "depth"}
     assert export_rnn(case("minimal-onehot-linear-2heads").build()).config.state == "position+depth"
 
@@ -214,7 +242,7 @@ def test_the_weights_are_a_copy_and_the_model_is_unchanged() -> None:
 
 
 def test_a_tokenizer_that_pads_on_the_left() -> None:
-    """The model then takes leading pad tokens (here BOS) for padding; the RNN reads strings, not padding."""
+    """The model then takes leading pads (here BOS) for padding; the RNN reads strings only."""
     model = case("gpt-linear").build()
     model.tokenizer.padding_side = "left"
     rnn = export_rnn(model)
@@ -222,7 +250,9 @@ def test_a_tokenizer_that_pads_on_the_left() -> None:
     assert torch.allclose(rnn(tokens), model(tokens), rtol=1e-10, atol=1e-10)
 
 
-@pytest.mark.parametrize("setting", ["use_attn_result", "use_split_qkv_input", "use_attn_in", "use_hook_mlp_in"])
+@pytest.mark.parametrize(
+    "setting", ["use_attn_result", "use_split_qkv_input", "use_attn_in", "use_hook_mlp_in"]
+)
 def test_settings_that_only_add_hook_points_change_nothing(setting: str) -> None:
     model = case("relu-ln-4heads").build()
     tokens = case("relu-ln-4heads").tokens(2, 6, 11)

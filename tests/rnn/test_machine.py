@@ -1,4 +1,4 @@
-"""The machine by itself, built from tensors, against a slow reference that follows the spec's sums word for word."""
+"""The machine by itself, from tensors, against a slow reference that follows the spec's sums."""
 
 from __future__ import annotations
 
@@ -25,7 +25,9 @@ from tl_dyck.rnn import (
 )
 
 
-def random_rnn(config: RNNConfig, seed: int = 0, dtype: torch.dtype = torch.float64, size: float = 1.0) -> TwoLayerRNN:
+def random_rnn(
+    config: RNNConfig, seed: int = 0, dtype: torch.dtype = torch.float64, size: float = 1.0
+) -> TwoLayerRNN:
     generator = torch.Generator().manual_seed(seed)
     return TwoLayerRNN(
         config,
@@ -36,13 +38,24 @@ def random_rnn(config: RNNConfig, seed: int = 0, dtype: torch.dtype = torch.floa
     )
 
 
-SMALL: dict[str, Any] = {"d_model": 5, "n_heads": 2, "d_head": 3, "d_vocab": 5, "d_vocab_out": 3, "n_ctx": 16}
+SMALL: dict[str, Any] = {
+    "d_model": 5,
+    "n_heads": 2,
+    "d_head": 3,
+    "d_vocab": 5,
+    "d_vocab_out": 3,
+    "n_ctx": 16,
+}
 
 
 @st.composite
 def configs(draw: st.DrawFn) -> dict[str, Any]:
     state = draw(st.sampled_from(["none", "position", "depth", "position+depth"]))
-    depth = {"n_types": draw(st.integers(1, 2)), "max_depth": draw(st.integers(1, 3))} if "depth" in state else {}
+    depth = (
+        {"n_types": draw(st.integers(1, 2)), "max_depth": draw(st.integers(1, 3))}
+        if "depth" in state
+        else {}
+    )
     act_fn = draw(st.sampled_from([None, "relu", "gelu", "gelu_new", "silu"]))
     norm = st.sampled_from([None, "ln", "lnpre"])
     return dict(
@@ -75,7 +88,7 @@ strings = st.integers(1, 12).flatmap(
 
 
 def reference(rnn: TwoLayerRNN, tokens: list[int]) -> Tensor:
-    """Logits at every position: plain Python loops over the sums of the spec, float64, nothing shared with the code."""
+    """Logits at every position: Python loops over the spec's sums, float64, no code shared."""
     c, w = rnn.config, {name: weight.double() for name, weight in rnn.weights.items()}
     depth, rows = 0, []
     for position, token in enumerate(tokens):
@@ -114,7 +127,9 @@ def reference(rnn: TwoLayerRNN, tokens: list[int]) -> Tensor:
             x = x / max(math.sqrt(float(x @ x)), c.ln_mid)
         if c.act_fn is not None:
             pre = norm("ln2", x) @ w["W_in"] + w["b_in"]
-            post = torch.tensor([scalar_activation(c.act_fn, float(y)) for y in pre], dtype=torch.float64)
+            post = torch.tensor(
+                [scalar_activation(c.act_fn, float(y)) for y in pre], dtype=torch.float64
+            )
             x = x + post @ w["W_out"] + w["b_out"]
         logits.append(norm("ln_final", x) @ w["W_U"] + w["b_U"])
     return torch.stack(logits)
@@ -134,12 +149,14 @@ def close(actual: Tensor, expected: Tensor, tolerance: float = 1e-9) -> bool:
     return float((actual - expected).abs().max()) <= tolerance * (1 + float(expected.abs().max()))
 
 
-# ---------------------------------------------------------------------- every form computes the same function
+# ------------------------------------------------------------ every form computes the same function
 
 
 @settings(max_examples=60)
 @given(configs(), strings, st.integers(0, 99))
-def test_whole_strings_equal_the_reference(fields: dict[str, Any], batch: list[list[int]], seed: int) -> None:
+def test_whole_strings_equal_the_reference(
+    fields: dict[str, Any], batch: list[list[int]], seed: int
+) -> None:
     rnn = random_rnn(RNNConfig(**fields), seed)
     actual = rnn(torch.tensor(batch))
     for row, tokens in zip(actual, batch, strict=True):
@@ -148,7 +165,9 @@ def test_whole_strings_equal_the_reference(fields: dict[str, Any], batch: list[l
 
 @settings(max_examples=60)
 @given(configs(), strings, st.integers(0, 99), st.integers(1, 13))
-def test_blocks_do_not_change_the_logits(fields: dict[str, Any], batch: list[list[int]], seed: int, block: int) -> None:
+def test_blocks_do_not_change_the_logits(
+    fields: dict[str, Any], batch: list[list[int]], seed: int, block: int
+) -> None:
     rnn = random_rnn(RNNConfig(**fields), seed)
     assert close(rnn(torch.tensor(batch), block=block), rnn(torch.tensor(batch)))
 
@@ -195,9 +214,25 @@ def test_states_mean_what_they_say() -> None:
     brackets = {"n_types": 2, "max_depth": 2}
     tokens = torch.tensor([4, 0, 2, 3, 1, 1, 0])  # BOS [ ( ) ] ] [
     assert random_rnn(RNNConfig(**SMALL)).states(tokens).tolist() == [0] * 7
-    assert random_rnn(RNNConfig(**SMALL, state="position")).states(tokens).tolist() == [0, 1, 2, 3, 4, 5, 6]
+    assert random_rnn(RNNConfig(**SMALL, state="position")).states(tokens).tolist() == [
+        0,
+        1,
+        2,
+        3,
+        4,
+        5,
+        6,
+    ]
     # unclamped: the second ] goes below zero
-    assert random_rnn(RNNConfig(**SMALL, state="depth", **brackets)).states(tokens).tolist() == [0, 1, 2, 1, 0, -1, 0]
+    assert random_rnn(RNNConfig(**SMALL, state="depth", **brackets)).states(tokens).tolist() == [
+        0,
+        1,
+        2,
+        1,
+        0,
+        -1,
+        0,
+    ]
 
 
 # ---------------------------------------------------------------------- numerics
@@ -254,7 +289,9 @@ def test_memory_of_the_stream_does_not_grow_without_positions() -> None:
             carry, _ = rnn.step(carry, torch.tensor([1, 2]))
             sizes[form].append(size(carry))
     assert set(sizes["queries"]) == {2 * 5 * 2 * (3 + 2)}  # batch * queries * head * (d_head + 2)
-    assert sizes["history"] == [2 * 2 * 2 * 3 * n for n in range(1, 101)]  # 2 * batch * head * d_head * tokens
+    assert sizes["history"] == [
+        2 * 2 * 2 * 3 * n for n in range(1, 101)
+    ]  # 2 * batch * head * d_head * tokens
 
 
 def test_one_prefix_continues_in_several_ways() -> None:
@@ -343,7 +380,10 @@ def test_wrong_weights() -> None:
     good = random_rnn(config).weights
     for change, message in (
         ({"W_pos": torch.zeros(16, 5)}, r"unknown \['W_pos'\]"),
-        ({"W_Q": torch.zeros(2, 5, 4).double()}, r"W_Q has shape \(2, 5, 4\), expected \(2, 5, 3\)"),
+        (
+            {"W_Q": torch.zeros(2, 5, 4).double()},
+            r"W_Q has shape \(2, 5, 4\), expected \(2, 5, 3\)",
+        ),
         ({"b_U": torch.tensor([0.0, torch.nan, 0.0]).double()}, "b_U holds nan or infinite"),
         ({"b_U": torch.tensor([0.0, torch.inf, 0.0]).double()}, "b_U holds nan or infinite"),
         ({"b_U": torch.zeros(3)}, "mixed types"),
@@ -357,7 +397,8 @@ def test_wrong_weights() -> None:
 
 def test_weights_are_a_copy_and_follow_to() -> None:
     weights = {
-        name: weight.clone() for name, weight in random_rnn(RNNConfig(**SMALL), dtype=torch.float32).weights.items()
+        name: weight.clone()
+        for name, weight in random_rnn(RNNConfig(**SMALL), dtype=torch.float32).weights.items()
     }
     rnn = TwoLayerRNN(RNNConfig(**SMALL), weights)
     before = rnn(torch.tensor([[1, 2]]))
@@ -400,7 +441,9 @@ def test_texts_of_characters_and_words() -> None:
     assert rnn.to_str_tokens(torch.tensor([4, 0])) == ["<bos>", "["]
     with pytest.raises(RNNTextError, match=r"'x', symbol 2"):
         rnn.to_tokens("[x")
-    words = dataclasses.replace(config, alphabet=("a", "good", "film", "?", "<bos>"), separator=" ", bos_token=None)
+    words = dataclasses.replace(
+        config, alphabet=("a", "good", "film", "?", "<bos>"), separator=" ", bos_token=None
+    )
     assert random_rnn(words).to_tokens("a  good film").tolist() == [[0, 1, 2]]
     with pytest.raises(RNNTextError, match="'bad'"):
         random_rnn(words).to_tokens("a bad film")

@@ -21,7 +21,13 @@ onnxruntime = pytest.importorskip("onnxruntime")
 
 ALWAYS = {"MatMul", "Add", "Mul", "Softmax", "Flatten"}
 NORM = {"Sqrt", "Div"}
-ACTIVATION = {None: set(), "relu": {"Relu"}, "gelu": {"Erf"}, "gelu_new": {"Tanh"}, "silu": {"Sigmoid"}}
+ACTIVATION = {
+    None: set(),
+    "relu": {"Relu"},
+    "gelu": {"Erf"},
+    "gelu_new": {"Tanh"},
+    "silu": {"Sigmoid"},
+}
 
 
 exported = cache(lambda name: export_rnn(case(name).build(torch.float64)))
@@ -29,7 +35,9 @@ exported = cache(lambda name: export_rnn(case(name).build(torch.float64)))
 
 def run(proto: object, embeddings: torch.Tensor) -> np.ndarray:
     session = onnxruntime.InferenceSession(proto.SerializeToString())  # type: ignore[attr-defined]
-    return np.concatenate([session.run(None, {"embeddings": row[None].numpy()})[0] for row in embeddings])
+    return np.concatenate(
+        [session.run(None, {"embeddings": row[None].numpy()})[0] for row in embeddings]
+    )
 
 
 def rounding(rnn: TwoLayerRNN) -> float:
@@ -37,7 +45,9 @@ def rounding(rnn: TwoLayerRNN) -> float:
     return 1e-6 if rnn.config.act_fn == "gelu" else 1e-10
 
 
-def embeddings_and_logits(rnn: TwoLayerRNN, tokens: torch.Tensor) -> tuple[torch.Tensor, np.ndarray]:
+def embeddings_and_logits(
+    rnn: TwoLayerRNN, tokens: torch.Tensor
+) -> tuple[torch.Tensor, np.ndarray]:
     return rnn.embed(tokens, rnn.states(tokens)), rnn(tokens)[:, -1].numpy()
 
 
@@ -47,16 +57,23 @@ def test_onnx_equals_the_rnn(entry: Case) -> None:
     for length in (1, 2, 11):
         proto = to_onnx(rnn, length)
         onnx.checker.check_model(proto, full_check=True)
-        embeddings, expected = embeddings_and_logits(rnn, entry.tokens(3, length, rnn.config.d_vocab))
+        embeddings, expected = embeddings_and_logits(
+            rnn, entry.tokens(3, length, rnn.config.d_vocab)
+        )
         actual = run(proto, embeddings)
         assert actual.shape == expected.shape
         assert actual.dtype == np.float32
         assert np.abs(actual - expected).max() <= 1e-5 * (1 + np.abs(expected).max())
 
 
-@pytest.mark.parametrize("name", ["gpt-4heads-gelu", "minimal-split-large-c", "own-scale", "scores-1e4"])
+@pytest.mark.parametrize(
+    "name", ["gpt-4heads-gelu", "minimal-split-large-c", "own-scale", "scores-1e4"]
+)
 def test_onnx_in_float64_equals_the_rnn_to_rounding(name: str) -> None:
-    """onnx's own reference evaluator, since onnxruntime has no Erf in float64: a second, independent reader."""
+    """onnx's reference evaluator: a second, independent reader.
+
+    onnxruntime has no Erf in float64.
+    """
     rnn = export_rnn(case(name).build(torch.float64))
     embeddings, expected = embeddings_and_logits(rnn, case(name).tokens(2, 7, rnn.config.d_vocab))
     evaluator = onnx.reference.ReferenceEvaluator(to_onnx(rnn, 7, dtype=torch.float64))
@@ -86,7 +103,7 @@ def test_only_few_operations_and_static_shapes(entry: Case) -> None:
 @settings(max_examples=30)
 @given(st.data())
 def test_embeddings_that_no_token_has(data: st.DataObject) -> None:
-    """A verifier asks about whole boxes: the network is the readout and attention on *any* embeddings."""
+    """A verifier asks about boxes: the network is readout and attention on *any* embeddings."""
     rnn = exported(data.draw(st.sampled_from(CASES)).name)
     length, seed = data.draw(st.integers(1, 6)), data.draw(st.integers(0, 99))
     generator = torch.Generator().manual_seed(seed)

@@ -11,13 +11,16 @@ from tl_dyck.models import list_models
 from tl_dyck.rnn import export_rnn
 
 TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-10}
-# In float32 a score of 1e4 is known to ±1e-3 only, so model and RNN may each be off by that much: compare the RNN
-# with the model's exact function (in float64), allowing as much error as the model itself makes.
+# In float32 a score of 1e4 is known to ±1e-3 only, so model and RNN may each be off by that much:
+# compare the RNN with the model's exact function (in float64), allowing as much error as the model
+# itself makes.
 EXTREME = 1e4
 
 
 def relative_error(actual: Tensor, expected: Tensor) -> float:
-    return float((actual.double() - expected.double()).abs().max() / (1 + expected.double().abs().max()))
+    return float(
+        (actual.double() - expected.double()).abs().max() / (1 + expected.double().abs().max())
+    )
 
 
 def assert_parity(entry: Case, dtype: torch.dtype, batch: int, length: int) -> None:
@@ -38,7 +41,9 @@ def assert_parity(entry: Case, dtype: torch.dtype, batch: int, length: int) -> N
 
 
 def test_table_covers_every_registered_family() -> None:
-    assert {name for name in list_models() if not name.startswith("test")} <= {entry.name for entry in CASES}
+    assert {name for name in list_models() if not name.startswith("test")} <= {
+        entry.name for entry in CASES
+    }
     assert len({entry.name for entry in CASES}) == len(CASES)
 
 
@@ -49,8 +54,8 @@ def test_rnn_equals_model_at_every_position(entry: Case, dtype: torch.dtype) -> 
         assert_parity(entry, dtype, batch, length)
 
 
-# Causality: position i of one string of 2,000 tokens is the last position of its prefix of length i, so these check
-# every length from 1 to 2,000; 511 and 513 end just beside a block's border.
+# Causality: position i of one string of 2,000 tokens is the last position of its prefix of length
+# i, so these check every length from 1 to 2,000; 511 and 513 end just beside a block's border.
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["float32", "float64"])
 @pytest.mark.parametrize(
     ("name", "length"),
@@ -81,7 +86,9 @@ def test_saturated_cases_are_saturated(largest: float) -> None:
     assert entries
     for entry in entries:
         rnn = export_rnn(entry.build())
-        tokens = torch.randint(rnn.config.d_vocab, (8, 32), generator=torch.Generator().manual_seed(1))
+        tokens = torch.randint(
+            rnn.config.d_vocab, (8, 32), generator=torch.Generator().manual_seed(1)
+        )
         r = rnn.embed(tokens, rnn.states(tokens))
         scores = torch.einsum("bqhe,bkhe->bhqk", rnn.query(r), rnn.key(r)).tril()
         assert float(scores.abs().max()) == pytest.approx(largest)

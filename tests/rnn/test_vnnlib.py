@@ -36,12 +36,16 @@ def logits_of(rnn: TwoLayerRNN, r: torch.Tensor) -> torch.Tensor:
 
 @settings(max_examples=40)
 @given(st.sampled_from(SMALL), st.data())
-def test_a_string_is_a_counterexample_exactly_if_the_target_does_not_win(name: str, data: st.DataObject) -> None:
+def test_a_string_is_a_counterexample_exactly_if_the_target_does_not_win(
+    name: str, data: st.DataObject
+) -> None:
     rnn = exported(name)
     c = rnn.config
     length = data.draw(st.integers(1, 3))
     tokens = st.integers(0, c.d_vocab - 1)
-    allowed = [data.draw(st.lists(tokens, min_size=1, max_size=3, unique=True)) for _ in range(length)]
+    allowed = [
+        data.draw(st.lists(tokens, min_size=1, max_size=3, unique=True)) for _ in range(length)
+    ]
     target = data.draw(st.integers(0, c.d_vocab_out - 1))
     lower, upper = embedding_box(rnn, allowed)
     prop = parse_vnnlib(vnnlib_property(lower, upper, target, c.d_vocab_out, dtype=torch.float64))
@@ -93,8 +97,12 @@ def test_bounds_are_rounded_outwards_and_written_exactly(values: list[float], wi
             assert Fraction(least) <= Fraction(low) <= Fraction(high) <= Fraction(largest)
             for written, value in ((least, low), (largest, high)):
                 exact = torch.tensor(float(written), dtype=dtype)
-                assert Fraction(written) == Fraction(float(exact))  # a number of that type, not its neighbour
-                spacing = float(torch.nextafter(exact.abs(), torch.tensor(torch.inf, dtype=dtype))) - abs(float(exact))
+                assert Fraction(written) == Fraction(
+                    float(exact)
+                )  # a number of that type, not its neighbour
+                spacing = float(
+                    torch.nextafter(exact.abs(), torch.tensor(torch.inf, dtype=dtype))
+                ) - abs(float(exact))
                 assert abs(float(written) - value) <= 2 * spacing
     assert "e" not in "".join(word for word in text.split() if word[0] in "-0123456789")
 
@@ -117,7 +125,13 @@ def test_impossible_properties() -> None:
         (zero, one, 2, 2, "target 2 is not one of 2"),
         (zero, one, -1, 2, "target -1"),
         (zero, one, 0, 1, "nothing to compare"),
-        (zero.double(), torch.full((1, 2), 1e39, dtype=torch.float64), 0, 2, "too large for torch.float32"),
+        (
+            zero.double(),
+            torch.full((1, 2), 1e39, dtype=torch.float64),
+            0,
+            2,
+            "too large for torch.float32",
+        ),
     ):
         with pytest.raises(VnnlibError, match=message):
             vnnlib_property(lower, upper, target, classes)
@@ -134,7 +148,9 @@ def test_impossible_properties() -> None:
 
 def test_the_reader() -> None:
     declared = "(declare-const X_0 Real)\n(declare-const Y_0 Real) ; a comment (\n"
-    prop = parse_vnnlib(declared + "(assert (or (and (< X_0 -1.5) (> Y_0 (* 2 X_0))) (<= (+ X_0 (- Y_0)) (- 3 1))))")
+    prop = parse_vnnlib(
+        declared + "(assert (or (and (< X_0 -1.5) (> Y_0 (* 2 X_0))) (<= (+ X_0 (- Y_0)) (- 3 1))))"
+    )
     assert prop.holds({"X_0": -2.0, "Y_0": -3.5})  # the first part of the or
     assert prop.holds({"X_0": 2.0, "Y_0": 0.0})  # the second, as a tie
     assert not prop.holds({"X_0": 2.5, "Y_0": 0.0})
@@ -151,6 +167,9 @@ def test_the_reader() -> None:
     ):
         with pytest.raises(NotVnnlibError, match=message):
             parse_vnnlib(declared + text)
-    for text, message in (("(assert (<= X_0 Z))", "'Z' is neither"), ("(assert (sin X_0))", "unknown expression")):
+    for text, message in (
+        ("(assert (<= X_0 Z))", "'Z' is neither"),
+        ("(assert (sin X_0))", "unknown expression"),
+    ):
         with pytest.raises(NotVnnlibError, match=message):
             parse_vnnlib(declared + text).holds({"X_0": 0.0, "Y_0": 0.0})

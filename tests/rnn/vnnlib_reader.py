@@ -1,4 +1,4 @@
-"""A reader of VNN-LIB properties that evaluates them: what the tests hold the files to that the library writes."""
+"""A reader of VNN-LIB properties that evaluates them: what tests hold the library's files to."""
 
 from __future__ import annotations
 
@@ -36,7 +36,9 @@ class VnnlibProperty:
             NotVnnlibError: a value is missing, or of an undeclared constant.
         """
         if values.keys() != set(self.constants):
-            raise NotVnnlibError(f"values missing or unknown: {sorted(values.keys() ^ set(self.constants))[:5]}")
+            raise NotVnnlibError(
+                f"values missing or unknown: {sorted(values.keys() ^ set(self.constants))[:5]}"
+            )
         return all(bool(_evaluate(assertion, values)) for assertion in self.assertions)
 
     def is_counterexample(
@@ -66,7 +68,9 @@ def parse_vnnlib(text: str) -> VnnlibProperty:
             case ("assert", body):
                 assertions.append(body)
             case _:
-                raise NotVnnlibError(f"expected (declare-const NAME Real) or (assert …), found {form!r}.")
+                raise NotVnnlibError(
+                    f"expected (declare-const NAME Real) or (assert …), found {form!r}."
+                )
     return VnnlibProperty(tuple(constants), tuple(assertions))
 
 
@@ -110,7 +114,9 @@ def _evaluate(form: Any, values: dict[str, float]) -> Any:
             try:
                 return float(number)
             except ValueError as error:
-                raise NotVnnlibError(f"{number!r} is neither a number nor a declared constant.") from error
+                raise NotVnnlibError(
+                    f"{number!r} is neither a number nor a declared constant."
+                ) from error
         case ("and", *parts):
             return all(_evaluate(part, values) for part in parts)
         case ("or", *parts):

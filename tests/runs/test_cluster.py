@@ -29,13 +29,17 @@ pytestmark = [
 def address() -> Iterator[str]:
     """A scheduler and two worker processes."""
     distributed = pytest.importorskip("dask.distributed")
-    with distributed.LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0") as cluster:
+    with distributed.LocalCluster(
+        n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0"
+    ) as cluster:
         yield cluster.scheduler_address
 
 
 def same_records(one: Path, other: Path) -> None:
     """But for times, and for where the runs were made."""
-    mine, theirs = (load_results(folder).drop(columns=["seconds", "started"]) for folder in (one, other))
+    mine, theirs = (
+        load_results(folder).drop(columns=["seconds", "started"]) for folder in (one, other)
+    )
     assert len(mine)
     assert mine.equals(theirs)
 
@@ -44,9 +48,18 @@ def test_dask_does_what_one_machine_does(address, tmp_path):
     log = tmp_path / "log"
     sweep = {"common": {"log": str(log)}, "grid": {"x": list(range(5))}, "seeds": 3}
     rows: list[dict[str, Any]] = []
-    done = go(sweep, tmp_path / "dask", backend="dask", address=address, n_jobs=None, on_result=rows.append)
+    done = go(
+        sweep,
+        tmp_path / "dask",
+        backend="dask",
+        address=address,
+        n_jobs=None,
+        on_result=rows.append,
+    )
     assert (done.done, done.failed, done.made, len(rows)) == (15, 0, 15, 15)
-    assert len({line.split()[-1] for line in toys.noted(log)} - {str(os.getpid())}) == 2  # both workers did some
+    assert (
+        len({line.split()[-1] for line in toys.noted(log)} - {str(os.getpid())}) == 2
+    )  # both workers did some
     go(sweep, tmp_path / "here")
     same_records(tmp_path / "dask", tmp_path / "here")
     again = go(sweep, tmp_path / "dask", backend="dask", address=address, n_jobs=None)
@@ -58,7 +71,9 @@ def test_a_dask_worker_that_is_killed(address, tmp_path):
     sweep = {"common": {"log": str(log), "sleep": 0.1}, "grid": {"x": list(range(6))}, "seeds": 4}
     reports: list[SweepReport] = []
     sweeping = threading.Thread(
-        target=lambda: reports.append(go(sweep, tmp_path / "dask", backend="dask", address=address, n_jobs=None))
+        target=lambda: reports.append(
+            go(sweep, tmp_path / "dask", backend="dask", address=address, n_jobs=None)
+        )
     )
     sweeping.start()
     until(lambda: len(toys.noted(log)) > 4)
@@ -70,7 +85,9 @@ def test_a_dask_worker_that_is_killed(address, tmp_path):
     lines = [line.split() for line in toys.noted(log)]
     ends = Counter((x, seed) for event, x, seed, _ in lines if event == "end")
     assert len(ends) == 24
-    assert sum(ends.values()) <= 25  # the one that was killed may have been between its end and its record
+    assert (
+        sum(ends.values()) <= 25
+    )  # the one that was killed may have been between its end and its record
     starts = Counter((x, seed) for event, x, seed, _ in lines if event == "start")
     assert {run for run, number in starts.items() if number > 1} <= {
         (x, seed) for event, x, seed, pid in lines if event == "start" and int(pid) == victim
@@ -81,7 +98,13 @@ def test_a_dask_worker_that_is_killed(address, tmp_path):
 def test_no_scheduler(tmp_path):
     pytest.importorskip("dask.distributed")
     with pytest.raises(SweepError, match="no dask scheduler answers at 'nonsense://x'"):
-        go({"grid": {"x": [1]}, "seeds": 1}, tmp_path, toys.nothing, backend="dask", address="nonsense://x")
+        go(
+            {"grid": {"x": [1]}, "seeds": 1},
+            tmp_path,
+            toys.nothing,
+            backend="dask",
+            address="nonsense://x",
+        )
 
 
 def test_ray_does_what_one_machine_does(tmp_path):

@@ -1,4 +1,4 @@
-"""Every run is done once: started twice, by threads, by processes at the same time, and under kill -9."""
+"""Every run is done once: started twice, by threads, by processes at once, under kill -9."""
 
 from __future__ import annotations
 
@@ -29,8 +29,12 @@ from tl_dyck.runs.store import Store, run_id
 ROOT = Path(__file__).resolve().parents[3]
 
 
-def go(sweep: dict[str, Any], folder: Path, experiment: Any = toys.count, **options: Any) -> SweepReport:
-    return run_sweep(sweep, folder, experiment=experiment, **{"n_jobs": 1, "progress": False, **options})
+def go(
+    sweep: dict[str, Any], folder: Path, experiment: Any = toys.count, **options: Any
+) -> SweepReport:
+    return run_sweep(
+        sweep, folder, experiment=experiment, **{"n_jobs": 1, "progress": False, **options}
+    )
 
 
 @pytest.fixture
@@ -52,7 +56,9 @@ def folder(tmp_path) -> Path:
 def process(code: str) -> Iterator[subprocess.Popen[str]]:
     """A Python process of its own, which ends with the test."""
     text = f"import sys\nsys.path.insert(0, {str(ROOT)!r})\nfrom tests.runs import toys\n{code}"
-    child = subprocess.Popen([sys.executable, "-c", text], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    child = subprocess.Popen(
+        [sys.executable, "-c", text], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
     try:
         yield child
     finally:
@@ -71,13 +77,15 @@ def until(condition: Any, child: subprocess.Popen[str] | None = None) -> None:
 
 
 def starts(log: Path) -> Counter[str]:
-    return Counter(" ".join(line.split()[1:3]) for line in toys.noted(log) if line.startswith("start"))
+    return Counter(
+        " ".join(line.split()[1:3]) for line in toys.noted(log) if line.startswith("start")
+    )
 
 
 EVERY = {f"{x} {seed}": 1 for x in (0, 1, 2) for seed in (0, 3)}
 
 
-# --- in one process ---------------------------------------------------------------------------------------------------
+# --- in one process -------------------------------------------------------------------------------
 
 
 def test_everything_is_done_and_kept(sweep, folder, log):
@@ -86,9 +94,13 @@ def test_everything_is_done_and_kept(sweep, folder, log):
     assert (done.total, done.done, done.failed, done.elsewhere, done.made) == (6, 6, 0, 0, 6)
     assert done.folder == folder.resolve()
     assert starts(log) == EVERY
-    assert {(row["x"], row["seed"]) for row in rows} == {(x, seed) for x in (0, 1, 2) for seed in (0, 3)}
+    assert {(row["x"], row["seed"]) for row in rows} == {
+        (x, seed) for x in (0, 1, 2) for seed in (0, 3)
+    }
     for row in rows:
-        assert {name: row[name] for name in ("score", "even", "name")} == toys.expected(row["x"], row["seed"])
+        assert {name: row[name] for name in ("score", "even", "name")} == toys.expected(
+            row["x"], row["seed"]
+        )
         kept = folder / "runs" / row["id"][:2] / row["id"]
         assert (kept / "file.txt").read_text() == f"{row['x']} {row['seed']}"
         record = json.loads(kept.with_name(f"{row['id']}.json").read_text())
@@ -105,7 +117,9 @@ def test_started_again_nothing_is_done(sweep, folder, log):
     rows: list[Any] = []
     again = go(sweep, folder, on_result=rows.append)
     assert (again.done, again.made, rows) == (6, 0, [])
-    more = go({**sweep, "grid": {"x": [2, 1, 7]}, "seeds": [3, 0, 1]}, folder)  # another sweep, same folder
+    more = go(
+        {**sweep, "grid": {"x": [2, 1, 7]}, "seeds": [3, 0, 1]}, folder
+    )  # another sweep, same folder
     assert (more.total, more.done, more.made) == (9, 9, 5)
     assert starts(log) == {**EVERY, "7 0": 1, "7 1": 1, "7 3": 1, "2 1": 1, "1 1": 1}
     status = sweep_status(folder)
@@ -132,12 +146,17 @@ def test_order_of_what_was_begun(sweep, folder, log):
     """A run that killed its process comes after those that nobody has begun."""
     go({**sweep, "seeds": [9]}, folder)
     store = Store.open(folder)
-    point = next(path.stem for path in (folder / "points").glob("*") if '"x": 0' in path.read_text())
+    point = next(
+        path.stem for path in (folder / "points").glob("*") if '"x": 0' in path.read_text()
+    )
     store.start(run_id(point, 0))
     log.unlink()
     go(sweep, folder)
     assert starts(log) == EVERY
-    assert [line.split()[1:3] for line in toys.noted(log) if line.startswith("start")][-1] == ["0", "0"]
+    assert [line.split()[1:3] for line in toys.noted(log) if line.startswith("start")][-1] == [
+        "0",
+        "0",
+    ]
 
 
 def test_threads(sweep, folder, log):
@@ -162,7 +181,11 @@ def test_device_and_experiment_of_the_file(folder):
 
 @pytest.mark.parametrize(
     ("options", "message"),
-    [({"backend": "slurm"}, "one of loky, dask, ray"), ({"n_jobs": 0}, "at least 1"), ({"n_jobs": -1}, "at least 1")],
+    [
+        ({"backend": "slurm"}, "one of loky, dask, ray"),
+        ({"n_jobs": 0}, "at least 1"),
+        ({"n_jobs": -1}, "at least 1"),
+    ],
 )
 def test_bad_options(sweep, folder, options, message):
     with pytest.raises(SweepError, match=message):
@@ -201,11 +224,15 @@ def test_other_sweep_of_another_version_is_left_alone(sweep, folder):
     assert path.read_bytes() == before
 
 
-# --- errors -----------------------------------------------------------------------------------------------------------
+# --- errors ---------------------------------------------------------------------------------------
 
 
 def test_failures_are_kept_and_retried_on_request_only(folder, log, tmp_path, capsys):
-    sweep = {"common": {"log": str(log), "repaired": str(tmp_path / "repaired")}, "grid": {"x": [1]}, "seeds": 4}
+    sweep = {
+        "common": {"log": str(log), "repaired": str(tmp_path / "repaired")},
+        "grid": {"x": [1]},
+        "seeds": 4,
+    }
     rows: list[dict[str, Any]] = []
     done = go(sweep, folder, toys.raises, on_result=rows.append)
     assert capsys.readouterr().out == ""  # asked for no progress
@@ -224,7 +251,12 @@ def test_failures_are_kept_and_retried_on_request_only(folder, log, tmp_path, ca
     assert len(toys.noted(log)) == 4
     table = load_results(folder)
     assert list(table["status"]) == ["done", "failed"] * 2
-    assert list(table["error"].fillna("")) == ["", "ValueError: seed 1 is odd", "", "ValueError: seed 3 is odd"]
+    assert list(table["error"].fillna("")) == [
+        "",
+        "ValueError: seed 1 is odd",
+        "",
+        "ValueError: seed 3 is odd",
+    ]
     retried = go(sweep, folder, toys.raises, retry_failed=True)
     assert (retried.done, retried.failed, retried.made) == (2, 2, 2)
     (tmp_path / "repaired").touch()
@@ -289,11 +321,11 @@ class Unpicklable:
         return {}
 
 
-# --- several processes ------------------------------------------------------------------------------------------------
+# --- several processes ----------------------------------------------------------------------------
 
 
 def test_processes_share_the_work(sweep, folder, log, tmp_path):
-    """Four writers at the same moment; what each has done is in the log of one system call a line."""
+    """Four writers at once; what each has done is in the log of one system call a line."""
     sweep = {**sweep, "grid": {"x": list(range(20))}, "common": {"log": str(log), "sleep": 0.005}}
     code = f"""
 from tl_dyck.runs import run_sweep, worker
@@ -336,7 +368,9 @@ run_sweep({sweep!r}, {str(folder)!r}, experiment=toys.slow, n_jobs=1, progress=F
         assert not reports  # it waits
         os.kill(child.pid, signal.SIGKILL)
         child.wait()
-        until(lambda: sum(line.startswith("start 0") for line in toys.noted(log)) == 2)  # and takes over
+        until(
+            lambda: sum(line.startswith("start 0") for line in toys.noted(log)) == 2
+        )  # and takes over
         assert not reports
         (tmp_path / "go").touch()
         waiting.join()
@@ -347,7 +381,10 @@ run_sweep({sweep!r}, {str(folder)!r}, experiment=toys.slow, n_jobs=1, progress=F
 def test_a_run_that_another_finishes_is_not_done_again(folder, log, tmp_path, monkeypatch):
     monkeypatch.setattr(module, "_POLL", 0.02)
     sweep = {"common": {"log": str(log), "go": str(tmp_path / "go")}, "seeds": 1}
-    first, second = (threading.Thread(target=lambda: reports.append(go(sweep, folder, toys.slow))) for _ in range(2))
+    first, second = (
+        threading.Thread(target=lambda: reports.append(go(sweep, folder, toys.slow)))
+        for _ in range(2)
+    )
     reports: list[SweepReport] = []
     first.start()
     until(lambda: toys.noted(log))
@@ -380,14 +417,16 @@ run_sweep({sweep!r}, {str(folder)!r}, experiment=toys.slow, n_jobs=1, progress=F
 
 
 def test_kill_9(tmp_path):
-    """Writers killed at 25 random moments, and 25 pairs of them; ``tests/fuzz_sweep.py`` does hundreds."""
+    """Writers killed at 25 random moments, and 25 pairs; ``tests/fuzz_sweep.py`` does hundreds."""
     code = f"""
 from pathlib import Path
 for writers in (1, 2):
     found = toys.storm(
-        Path({str(tmp_path)!r}) / f"storm-{{writers}}", kills=25, n_points=5, n_seeds=60, writers=writers, seed=writers
+        Path({str(tmp_path)!r}) / f"storm-{{writers}}", kills=25, n_points=5, n_seeds=60, \
+writers=writers, seed=writers
     )
-    assert found["kills"] > 5 * writers, found  # 300 runs of 5 ms are not done in the 50 ms before a kill
+    assert found["kills"] > 5 * writers, found  # 300 runs of 5 ms are not done \
+in the 50 ms before a kill
 """
     with process(code) as child:
         _, errors = child.communicate(timeout=300)

@@ -1,4 +1,4 @@
-"""What experiments a sweep can name, and that "train" is training and measuring as a study does it."""
+"""What experiments a sweep can name, and that "train" trains and measures as a study does."""
 
 from __future__ import annotations
 
@@ -34,12 +34,23 @@ from tl_dyck.training import TrainConfig, train
 from tl_dyck.training import run as loop
 
 MEASURE = {"n_accuracy": 100, "n_long": 10, "n_strings": 50}
-TRAINING = {"steps": 15, "batch_size": 16, "check_every": 5, "check_size": 50, "checkpoint_every": 5, "target": None}
+TRAINING = {
+    "steps": 15,
+    "batch_size": 16,
+    "check_every": 5,
+    "check_size": 50,
+    "checkpoint_every": 5,
+    "target": None,
+}
 COMMON = {"task": "dyck-2-4", "training": TRAINING, "measure": MEASURE}
-SWEEP = {"common": COMMON, "list": [{"model": "minimal-onehot"}, {"model": "gpt", "model.d_model": 8}], "seeds": [0, 4]}
+SWEEP = {
+    "common": COMMON,
+    "list": [{"model": "minimal-onehot"}, {"model": "gpt", "model.d_model": 8}],
+    "seeds": [0, 4],
+}
 
 
-# --- names ------------------------------------------------------------------------------------------------------------
+# --- names ----------------------------------------------------------------------------------------
 
 
 class Doubled:
@@ -63,14 +74,20 @@ def test_functions_objects_classes_and_names(tmp_path):
         for number, given in enumerate(["doubled", Doubled(), Doubled]):
             assert isinstance(Doubled(), Experiment)
             done = run_sweep(
-                {"common": {"x": 3}, "seeds": 1}, tmp_path / f"{number}", experiment=given, n_jobs=1, progress=False
+                {"common": {"x": 3}, "seeds": 1},
+                tmp_path / f"{number}",
+                experiment=given,
+                n_jobs=1,
+                progress=False,
             )
             assert done.done == 1
             table = load_results(tmp_path / f"{number}")
             assert list(table["score"]) == [6]
             assert list(table["experiment"]) == ["doubled" if number == 0 else "Doubled"]
         by_file = run_sweep(
-            {"experiment": "doubled", "common": {"x": 3, "factor": 2}, "seeds": 1}, tmp_path / "0", progress=False
+            {"experiment": "doubled", "common": {"x": 3, "factor": 2}, "seeds": 1},
+            tmp_path / "0",
+            progress=False,
         )
         assert by_file.made == 0  # a default that is written out makes no other point
         with pytest.raises(SweepError, match="Doubled needs x"):
@@ -105,7 +122,7 @@ def test_the_public_names_are_there():
     assert as_experiment("train", "cpu") == ("train", TrainExperiment(device="cpu"))
 
 
-# --- train ------------------------------------------------------------------------------------------------------------
+# --- train ----------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -118,17 +135,23 @@ def trained(tmp_path_factory) -> Path:
 
 def test_train_is_train_and_measure(trained, tmp_path):
     table = load_results(trained).set_index(["model", "seed"])
-    assert set(table.index) == {(model, seed) for model in ("minimal-onehot", "gpt") for seed in (0, 4)}
+    assert set(table.index) == {
+        (model, seed) for model in ("minimal-onehot", "gpt") for seed in (0, 4)
+    }
     task = load_task("dyck-2-4")
     for (family, seed), row in table.iterrows():
         config = get_config(family, task, **({"d_model": 8} if family == "gpt" else {}))
         folder = tmp_path / f"{family}-{seed}"
-        result = train(config, task, seed=seed, options=TrainConfig(**TRAINING), folder=folder, progress=False)
+        result = train(
+            config, task, seed=seed, options=TrainConfig(**TRAINING), folder=folder, progress=False
+        )
         measured = Measurement(n_certified=0, **MEASURE).measure(result, folder)
         assert row["outcome"] == result.status
         assert row["learned"] == result.learned
         assert row["steps"] == result.steps == 15
-        assert {"accuracy", "long_accuracy", "loss", "entropy_gap", "balance_violation"} <= set(measured)
+        assert {"accuracy", "long_accuracy", "loss", "entropy_gap", "balance_violation"} <= set(
+            measured
+        )
         for name, value in measured.items():
             assert row[name] == value or (value is None and row[name] != row[name])
         heads = read_measures(folder)["heads"]
@@ -141,8 +164,13 @@ def test_train_is_train_and_measure(trained, tmp_path):
 
 
 def test_spelling_of_defaults_makes_no_difference(trained):
-    """Defaults written out, or nested instead of dotted, are the same runs; a value that differs is not."""
-    defaults = {"learning_rate": 6e-3, "warmup_steps": 100, "weight_decay": 0, "contrastive_weight": 0.0}
+    """Defaults written out, or nested not dotted, are the same runs; a differing value is not."""
+    defaults = {
+        "learning_rate": 6e-3,
+        "warmup_steps": 100,
+        "weight_decay": 0,
+        "contrastive_weight": 0.0,
+    }
     same = {
         "common": {
             "task": "dyck-2-4",
@@ -156,14 +184,22 @@ def test_spelling_of_defaults_makes_no_difference(trained):
     ids = {path.stem for path in trained.glob("points/*.json")}
     (point,) = load_sweep(same).points()
     assert point_id("train", what.identity(point)) in ids
-    for name, value in {"training.steps": 16, "model.d_model": 16, "measure.n_long": 11, "task": "dyck-2-8"}.items():
+    for name, value in {
+        "training.steps": 16,
+        "model.d_model": 16,
+        "measure.n_long": 11,
+        "task": "dyck-2-8",
+    }.items():
         assert point_id("train", what.identity({**point, name: value})) not in ids
     assert what.identity(point) == replace(what, device="cpu").identity(point)
 
 
 def test_identity_of_training_is_for_ever():
     """If this changes, everything that anyone has trained in a sweep is trained again."""
-    assert point_id("train", TrainExperiment().identity({"task": "dyck-2-4", "model": "gpt"})) == "828408f5aaab41585520"
+    assert (
+        point_id("train", TrainExperiment().identity({"task": "dyck-2-4", "model": "gpt"}))
+        == "828408f5aaab41585520"
+    )
 
 
 @pytest.mark.parametrize(
@@ -176,11 +212,20 @@ def test_identity_of_training_is_for_ever():
         ({"task": "dyck-2-4", "model": "gtp"}, "Did you mean 'gpt'"),
         ({"task": "dyck-2-4", "model": "gpt", "lr": 1}, "unknown parameter 'lr'"),
         ({"task": "dyck-2-4", "model": "gpt", "training": 1}, "unknown parameter 'training'"),
-        ({"task": "dyck-2-4", "model": "gpt", "training.stepz": 1}, r"Did you mean 'training\.steps'"),
+        (
+            {"task": "dyck-2-4", "model": "gpt", "training.stepz": 1},
+            r"Did you mean 'training\.steps'",
+        ),
         ({"task": "dyck-2-4", "model": "gpt", "training.steps": 0}, "steps must be at least 1"),
         ({"task": "dyck-2-4", "model": "gpt", "training.steps": 1.5}, "steps"),
-        ({"task": "dyck-2-4", "model": "gpt", "training.learning_rate": -1.0}, "learning_rate must be positive"),
-        ({"task": "dyck-2-4", "model": "gpt", "training.learning_rate": "fast"}, "learning_rate|fast"),
+        (
+            {"task": "dyck-2-4", "model": "gpt", "training.learning_rate": -1.0},
+            "learning_rate must be positive",
+        ),
+        (
+            {"task": "dyck-2-4", "model": "gpt", "training.learning_rate": "fast"},
+            "learning_rate|fast",
+        ),
         ({"task": "dyck-2-4", "model": "gpt", "model.no_such": 1}, "no_such"),
         ({"task": "dyck-2-4", "model": "gpt", "measure.families": 1}, r"measure\.families"),
         ({"task": "dyck-2-4", "model": "gpt", "measure.n_long": -1}, "n_long"),
@@ -231,5 +276,7 @@ def test_a_half_trained_run_goes_on_from_its_checkpoint(tmp_path, monkeypatch):
         assert torch.equal(cut.state_dict()[name], weight)
     times = ["seconds", "started", "train_seconds"]
     assert (
-        load_results(tmp_path / "cut").drop(columns=times).equals(load_results(tmp_path / "whole").drop(columns=times))
+        load_results(tmp_path / "cut")
+        .drop(columns=times)
+        .equals(load_results(tmp_path / "whole").drop(columns=times))
     )

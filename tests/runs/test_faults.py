@@ -1,4 +1,4 @@
-"""Full disks, folders that cannot be written, damaged files, dead workers, wrong clocks, nonsense from experiments."""
+"""Full disks, forbidden folders, damaged files, dead workers, wrong clocks, odd experiments."""
 
 from __future__ import annotations
 
@@ -57,12 +57,12 @@ def check_whole(folder: Path) -> None:
     assert sweep_status(folder).counts["done"] == N
 
 
-# --- disks ------------------------------------------------------------------------------------------------------------
+# --- disks ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("number", range(12))
 def test_disk_full_at_any_call(sweep, folder, log, monkeypatch, number):
-    """The disk is full from some moment on, at any of the calls that need space; then there is space again."""
+    """The disk is full from some call on, any that needs space; then there is space again."""
     rng = random.Random(number)
     fatal = rng.randrange(1, 40)
     calls = 0
@@ -106,9 +106,17 @@ def test_disk_full_in_the_experiment_is_no_failure(folder, log, monkeypatch, num
     sweep = {"common": {"log": str(log)}, "grid": {"x": [0, 1, 2]}, "seeds": N // 3}
     with monkeypatch.context() as context:
         context.setattr(toys, "expected", full)
-        with pytest.raises(OSError, match=f"cannot write to .*{os.strerror(number)}; what was done is kept"):
+        with pytest.raises(
+            OSError, match=f"cannot write to .*{os.strerror(number)}; what was done is kept"
+        ):
             go(sweep, folder)
-    assert sweep_status(folder).counts == {"done": 6, "failed": 0, "running": 0, "interrupted": 1, "waiting": 5}
+    assert sweep_status(folder).counts == {
+        "done": 6,
+        "failed": 0,
+        "running": 0,
+        "interrupted": 1,
+        "waiting": 5,
+    }
     assert go(sweep, folder).made == 6
     check_whole(folder)
 
@@ -117,7 +125,9 @@ def test_disk_full_in_the_experiment_is_no_failure(folder, log, monkeypatch, num
 def mounted(path: Path, options: str) -> Iterator[None]:
     """A real file system in memory, where that is allowed."""
     path.mkdir()
-    made = subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(path)], capture_output=True)
+    made = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(path)], capture_output=True
+    )
     if made.returncode:
         pytest.skip("file systems cannot be mounted here")
     try:
@@ -208,7 +218,7 @@ def test_a_file_where_the_folder_should_be(sweep, tmp_path):
         go(sweep, tmp_path / "file")
 
 
-# --- damaged files ----------------------------------------------------------------------------------------------------
+# --- damaged files --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("case", HOSTILE_RECORDS)
@@ -277,7 +287,7 @@ def test_everything_deleted_but_the_table(sweep, folder):
     check_whole(folder)
 
 
-# --- clocks -----------------------------------------------------------------------------------------------------------
+# --- clocks ---------------------------------------------------------------------------------------
 
 
 def test_wrong_clocks(sweep, folder, log, monkeypatch):
@@ -303,7 +313,7 @@ def test_wrong_clocks(sweep, folder, log, monkeypatch):
     assert load_results(folder)["started"].str[:4].nunique() > 3
 
 
-# --- workers that die -------------------------------------------------------------------------------------------------
+# --- workers that die -----------------------------------------------------------------------------
 
 
 def test_runs_that_kill_their_worker(folder, log):
@@ -324,14 +334,16 @@ def test_runs_that_kill_their_worker(folder, log):
     assert (again.made, again.failed) == (0, 1)
 
 
-@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="how much memory is used cannot be asked")
+@pytest.mark.skipif(
+    not Path("/proc/self/statm").exists(), reason="how much memory is used cannot be asked"
+)
 def test_out_of_memory_is_a_failure(folder):
     done = go({"seeds": 3}, folder, toys.hungry)
     assert (done.done, done.failed) == (2, 1)
     assert load_results(folder)["error"].dropna().tolist() == ["MemoryError"]
 
 
-# --- what experiments return ------------------------------------------------------------------------------------------
+# --- what experiments return ----------------------------------------------------------------------
 
 
 def returns(point: dict[str, Any], seed: int, folder: Path) -> Any:
@@ -348,13 +360,28 @@ RETURNED: dict[str, Any] = {}
     ("found", "wanted"),
     [
         ({}, {}),
-        ({"a": 1, "b": 2.5, "c": True, "d": "text", "e": None}, {"a": 1, "b": 2.5, "c": True, "d": "text", "e": None}),
-        ({"a": math.nan, "b": -math.inf, "c": np.float32("nan")}, {"a": None, "b": None, "c": None}),
         (
-            {"a": np.float64(0.5), "b": np.int32(3), "c": np.bool_(True), "d": np.array(2.0), "e": np.str_("x")},
+            {"a": 1, "b": 2.5, "c": True, "d": "text", "e": None},
+            {"a": 1, "b": 2.5, "c": True, "d": "text", "e": None},
+        ),
+        (
+            {"a": math.nan, "b": -math.inf, "c": np.float32("nan")},
+            {"a": None, "b": None, "c": None},
+        ),
+        (
+            {
+                "a": np.float64(0.5),
+                "b": np.int32(3),
+                "c": np.bool_(True),
+                "d": np.array(2.0),
+                "e": np.str_("x"),
+            },
             {"a": 0.5, "b": 3, "c": True, "d": 2.0, "e": "x"},
         ),
-        ({"a": torch.tensor(0.5), "b": torch.tensor([3]), "c": torch.tensor(True)}, {"a": 0.5, "b": 3, "c": True}),
+        (
+            {"a": torch.tensor(0.5), "b": torch.tensor([3]), "c": torch.tensor(True)},
+            {"a": 0.5, "b": 3, "c": True},
+        ),
         ({"a": torch.tensor(0.5, requires_grad=True)}, {"a": 0.5}),
         ({"a": "\udcff", "\ud800": 1}, {"a": "\\udcff", "\\ud800": 1}),
         ({"a": 2**63 - 1, "b": -(2**63)}, {"a": 2**63 - 1, "b": -(2**63)}),

@@ -1,4 +1,4 @@
-"""Seeds of one point that an experiment does together: claimed, recorded and failed one by one all the same."""
+"""Seeds of a point that an experiment does together, but claimed, recorded and failed singly."""
 
 from __future__ import annotations
 
@@ -83,7 +83,9 @@ def pretending(open_workers, number):
 def test_few_runs_are_shared_out(tmp_path, monkeypatch):
     pack = Pack(100)
     monkeypatch.setattr(execute, "open_workers", pretending(execute.open_workers, 3))
-    go(sweep(6), tmp_path / "few", pack)  # 12 runs, three workers: no more than four at a time, so that each has some
+    go(
+        sweep(6), tmp_path / "few", pack
+    )  # 12 runs, three workers: no more than four at a time, so that each has some
     assert [len(seeds) for seeds in pack.given] == [4, 2, 4, 2]
     alone = Pack(1)
     go(sweep(6), tmp_path / "alone", alone)
@@ -157,7 +159,13 @@ def test_models_that_are_trained_together_are_those_trained_alone(tmp_path):
             "task": "dyck-2-4",
             "model": "minimal-onehot",
             "model.d_model": 25,
-            "training": {"steps": 10, "batch_size": 8, "check_every": 5, "check_size": 50, "target": None},
+            "training": {
+                "steps": 10,
+                "batch_size": 8,
+                "check_every": 5,
+                "check_size": 50,
+                "target": None,
+            },
             "measure": {"n_accuracy": 50, "n_long": 5, "n_strings": 20},
         },
         "seeds": 16,
@@ -166,8 +174,16 @@ def test_models_that_are_trained_together_are_those_trained_alone(tmp_path):
     assert together.done == 16
     for seed in (0, 5, 15):  # a sweep of one run has nothing to train together
         run_sweep({**sweep, "seeds": [seed]}, tmp_path / "alone", n_jobs=1, progress=False)
-    alone = load_results(tmp_path / "alone").drop(columns=["seconds", "train_seconds", "started"]).set_index("seed")
-    both = load_results(tmp_path / "together").drop(columns=["seconds", "train_seconds", "started"]).set_index("seed")
+    alone = (
+        load_results(tmp_path / "alone")
+        .drop(columns=["seconds", "train_seconds", "started"])
+        .set_index("seed")
+    )
+    both = (
+        load_results(tmp_path / "together")
+        .drop(columns=["seconds", "train_seconds", "started"])
+        .set_index("seed")
+    )
     assert len(alone) == 3
     metrics = ["loss", "accuracy", "long_accuracy", "balance_violation", "stack_likeness", "steps"]
     for seed, row in alone.iterrows():

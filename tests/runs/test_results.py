@@ -19,12 +19,31 @@ from hypothesis import strategies as st
 from tests.runs import toys
 from tests.runs.test_execute import go
 from tl_dyck.files import CorruptFileError
-from tl_dyck.runs import Sweep, SweepError, aggregate, load_models, load_results, merge_sweeps, sweep_status
+from tl_dyck.runs import (
+    Sweep,
+    SweepError,
+    aggregate,
+    load_models,
+    load_results,
+    merge_sweeps,
+    sweep_status,
+)
 from tl_dyck.runs import results as module
 from tl_dyck.runs.store import Store, run_id
 
 FIRST = ["id", "point", "experiment"]
-LAST = ["error", "seconds", "started", "host", "cpu_cores", "gpu", "python", "platform", "tl_dyck", "torch"]
+LAST = [
+    "error",
+    "seconds",
+    "started",
+    "host",
+    "cpu_cores",
+    "gpu",
+    "python",
+    "platform",
+    "tl_dyck",
+    "torch",
+]
 LAST += ["transformer_lens"]
 
 
@@ -56,7 +75,7 @@ def fresh(folder: Path) -> pd.DataFrame:
     return load_results(folder)
 
 
-# --- the table --------------------------------------------------------------------------------------------------------
+# --- the table ------------------------------------------------------------------------------------
 
 
 def test_columns_and_order(folder, metrics):
@@ -65,15 +84,30 @@ def test_columns_and_order(folder, metrics):
         metrics[key, seed] = {"m": seed / 2, "n_steps": seed, "ok": key == "a", "word": key}
     metrics["a", 3] = ValueError("no")
     go(sweep, folder, table_of)
-    for table in (load_results(folder), load_results(folder)):  # from the records, and from the file
-        assert list(table) == [*FIRST, "x", "y", "key", "seed", "status", "m", "n_steps", "ok", "word", *LAST]
+    for table in (
+        load_results(folder),
+        load_results(folder),
+    ):  # from the records, and from the file
+        assert list(table) == [
+            *FIRST,
+            "x",
+            "y",
+            "key",
+            "seed",
+            "status",
+            "m",
+            "n_steps",
+            "ok",
+            "word",
+            *LAST,
+        ]
         assert list(zip(table["x"], table["key"], table["seed"], strict=True)) == [
             (x, key, seed) for x in (1, 2) for key in "ba" for seed in (3, 5)
         ]
         assert list(table.index) == list(range(8))
-        assert [table[name].dtype.kind for name in ("x", "seed", "seconds", "cpu_cores", "m", "n_steps")] == list(
-            "iififf"
-        )
+        assert [
+            table[name].dtype.kind for name in ("x", "seed", "seconds", "cpu_cores", "m", "n_steps")
+        ] == list("iififf")
         assert list(table["ok"]) == [False, False, None, True] * 2
         assert list(table["y"]) == [None] * 4 + [True] * 4
         assert list(table["status"]) == ["done", "done", "failed", "done"] * 2
@@ -102,7 +136,13 @@ values = (
 
 
 @settings(max_examples=25)
-@given(batches=st.lists(st.lists(st.dictionaries(st.sampled_from("pqr"), values), max_size=3), min_size=2, max_size=3))
+@given(
+    batches=st.lists(
+        st.lists(st.dictionaries(st.sampled_from("pqr"), values), max_size=3),
+        min_size=2,
+        max_size=3,
+    )
+)
 def test_made_bit_by_bit_is_made_at_once(batches, tmp_path_factory):
     """Whatever types columns turn out to have, the table depends on the records only."""
     folder = tmp_path_factory.mktemp("bits")
@@ -143,7 +183,7 @@ def test_only_news_are_read(folder, metrics, monkeypatch):
 
 
 def test_runs_that_were_made_again(folder, metrics):
-    """Someone deletes records and runs the sweep with other code: the table must not show what was."""
+    """Records are deleted and the sweep run with other code: the table must not show what was."""
     metrics.update({(key, 0): {"m": 1.0} for key in "abc"})
     sweep = {"grid": {"key": list("abc")}, "seeds": 1}
     go(sweep, folder, table_of)
@@ -197,14 +237,19 @@ def test_a_folder_without_a_sweep(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-# --- means ------------------------------------------------------------------------------------------------------------
+# --- means ----------------------------------------------------------------------------------------
 
 
 def test_means_by_hand(folder, metrics):
     drawn = random.Random(0)
     for key in "ab":
         for seed in range(6):
-            metrics[key, seed] = {"m": drawn.gauss(0, 1), "ok": drawn.random() < 0.5, "word": "x", "sparse": None}
+            metrics[key, seed] = {
+                "m": drawn.gauss(0, 1),
+                "ok": drawn.random() < 0.5,
+                "word": "x",
+                "sparse": None,
+            }
     metrics["a", 1] = ValueError("no")
     metrics["a", 2]["m"] = math.nan
     metrics["b", 3]["sparse"] = 7
@@ -234,10 +279,14 @@ def test_means_by_hand(folder, metrics):
             continue
         assert row["std"] == pytest.approx(np.std(numbers, ddof=1))
         # every resample of so few, and the quantiles of their means
-        every = np.array([np.mean(each) for each in itertools.product(numbers, repeat=len(numbers))])
+        every = np.array(
+            [np.mean(each) for each in itertools.product(numbers, repeat=len(numbers))]
+        )
         for edge, level in ((row["low"], 0.025), (row["high"], 0.975)):
             below, upto = np.mean(every < edge - 1e-12), np.mean(every <= edge + 1e-12)
-            error = 5 * math.sqrt(0.025 * 0.975 / 4000)  # of an empirical quantile, five standard errors
+            error = 5 * math.sqrt(
+                0.025 * 0.975 / 4000
+            )  # of an empirical quantile, five standard errors
             assert below - error <= level <= upto + error
     assert aggregate(table).equals(aggregate(table))
     assert found.loc[("b", "sparse"), "mean"] == 7
@@ -278,7 +327,11 @@ def test_a_hundred_thousand_rows(folder, metrics):
     big = (
         one.iloc[np.zeros(n, dtype=int)]
         .reset_index(drop=True)
-        .assign(id=[run_id(one["point"][0], seed) for seed in range(n)], seed=range(n), m=np.arange(n) / n)
+        .assign(
+            id=[run_id(one["point"][0], seed) for seed in range(n)],
+            seed=range(n),
+            m=np.arange(n) / n,
+        )
     )
     stamps = {run: ("done", place) for place, run in enumerate(big["id"])}
     with pytest.MonkeyPatch.context() as context:
@@ -290,10 +343,12 @@ def test_a_hundred_thousand_rows(folder, metrics):
         (row,) = aggregate(table[table["seed"] % 2 == 1], by=["key"]).to_dict("records")
     assert row["n"] == n // 2
     assert row["mean"] == pytest.approx(0.5, abs=1 / n)
-    assert row["high"] - row["low"] == pytest.approx(2 * 1.96 * math.sqrt(1 / 12 / (n / 2)), rel=0.1)
+    assert row["high"] - row["low"] == pytest.approx(
+        2 * 1.96 * math.sqrt(1 / 12 / (n / 2)), rel=0.1
+    )
 
 
-# --- status -----------------------------------------------------------------------------------------------------------
+# --- status ---------------------------------------------------------------------------------------
 
 
 def test_status_writes_nothing(folder, metrics):
@@ -310,7 +365,10 @@ def test_status_writes_nothing(folder, metrics):
     assert status.total == 8
     assert status.counts == {"done": 3, "failed": 3, "running": 0, "interrupted": 1, "waiting": 1}
     assert status.axes == {
-        "key": {"a": {"done": 2, "failed": 1, "interrupted": 1}, "b": {"done": 1, "failed": 2, "waiting": 1}}
+        "key": {
+            "a": {"done": 2, "failed": 1, "interrupted": 1},
+            "b": {"done": 1, "failed": 2, "waiting": 1},
+        }
     }
     assert status.errors == [("ValueError: no", 2), ("KeyError: 'x'", 1)]
     assert status.others == 2
@@ -328,14 +386,17 @@ def plan_of(mapping: dict[str, Any]) -> tuple[Any, tuple[str, ...]]:
     return sweep, tuple(check_points(sweep, name, what))
 
 
-# --- merging ----------------------------------------------------------------------------------------------------------
+# --- merging --------------------------------------------------------------------------------------
 
 
 def machines(tmp_path: Path, *seeds: list[int]) -> list[Path]:
     """The same points on several machines."""
     log = tmp_path / "log"
     for number, mine in enumerate(seeds):
-        go({"common": {"log": str(log)}, "grid": {"x": [0, 1]}, "seeds": mine}, tmp_path / f"m{number}")
+        go(
+            {"common": {"log": str(log)}, "grid": {"x": [0, 1]}, "seeds": mine},
+            tmp_path / f"m{number}",
+        )
     return [tmp_path / f"m{number}" for number in range(len(seeds))]
 
 
@@ -344,7 +405,9 @@ def test_merge(tmp_path):
     done = merge_sweeps(tmp_path / "all", [one, two])
     assert (done.copied, done.there, done.conflicts, done.corrupt) == (6, 2, (), 0)
     table = load_results(tmp_path / "all")
-    assert sorted(zip(table["x"], table["seed"], strict=True)) == [(x, seed) for x in (0, 1) for seed in (0, 1, 2)]
+    assert sorted(zip(table["x"], table["seed"], strict=True)) == [
+        (x, seed) for x in (0, 1) for seed in (0, 1, 2)
+    ]
     for row in table.to_dict("records"):
         wanted = toys.expected(row["x"], row["seed"])
         assert {name: row[name] for name in wanted} == wanted
@@ -393,7 +456,12 @@ def test_merge_with_conflicts_and_failures(tmp_path, metrics):
     assert (done.copied, done.there) == (1, 2)
     assert done.conflicts == (one.loc["b", "id"],)
     table = load_results(tmp_path / "one").set_index("key")
-    assert dict(table["m"]) == {"a": 1.0, "b": 1.0, "c": 3.0, "d": 2.0}  # what was there stays; done beats failed
+    assert dict(table["m"]) == {
+        "a": 1.0,
+        "b": 1.0,
+        "c": 3.0,
+        "d": 2.0,
+    }  # what was there stays; done beats failed
     assert set(table["status"]) == {"done"}
     other_way = merge_sweeps(tmp_path / "two", [tmp_path / "one"])
     assert (other_way.copied, other_way.there, len(other_way.conflicts)) == (1, 2, 1)
@@ -429,7 +497,9 @@ def test_merge_follows_no_links(tmp_path):
     assert done.copied == 2
     assert sorted(done.skipped) == sorted(links)
     there = [path for path in (tmp_path / "all").rglob("*") if path.is_file()]
-    assert not any(path.is_symlink() or path.read_bytes() in (b"a private key", b"another") for path in there)
+    assert not any(
+        path.is_symlink() or path.read_bytes() in (b"a private key", b"another") for path in there
+    )
     assert sorted(path.read_text() for path in there if path.name == "file.txt") == ["0 0", "1 0"]
 
 

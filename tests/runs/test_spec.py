@@ -46,13 +46,28 @@ values = scalars | st.lists(scalars, max_size=2)
 
 @st.composite
 def sweeps(draw: st.DrawFn) -> dict[str, Any]:
-    where = {name: draw(st.sampled_from(["common", "grid", "list", "nowhere"])) for name in "abcdefg"}
-    named = {place: [name for name in where if where[name] == place] for place in ("common", "grid", "list")}
-    grid = {name: draw(st.lists(values, min_size=1, max_size=3, unique_by=repr)) for name in named["grid"]}
+    where = {
+        name: draw(st.sampled_from(["common", "grid", "list", "nowhere"])) for name in "abcdefg"
+    }
+    named = {
+        place: [name for name in where if where[name] == place]
+        for place in ("common", "grid", "list")
+    }
+    grid = {
+        name: draw(st.lists(values, min_size=1, max_size=3, unique_by=repr))
+        for name in named["grid"]
+    }
     items = draw(st.lists(st.fixed_dictionaries(dict.fromkeys(named["list"], values)), max_size=3))
-    seeds = draw(st.lists(st.integers(0, 50), min_size=1, max_size=5, unique=True) | st.integers(1, 9))
+    seeds = draw(
+        st.lists(st.integers(0, 50), min_size=1, max_size=5, unique=True) | st.integers(1, 9)
+    )
     common = {name: draw(values) for name in named["common"]}
-    return {"grid": grid, "list": items, "common": common, "seeds": seeds}  # a checked object would draw, at random
+    return {
+        "grid": grid,
+        "list": items,
+        "common": common,
+        "seeds": seeds,
+    }  # a checked object would draw, at random
 
 
 def write(folder: Path, text: str, name: str = "sweep.yaml") -> Path:
@@ -61,7 +76,7 @@ def write(folder: Path, text: str, name: str = "sweep.yaml") -> Path:
     return path
 
 
-# --- what it means ----------------------------------------------------------------------------------------------------
+# --- what it means --------------------------------------------------------------------------------
 
 
 def test_grid_times_list_times_common(tmp_path):
@@ -96,7 +111,15 @@ def test_yaml_json_mapping_and_sweep_are_the_same(tmp_path):
 
 @pytest.mark.parametrize(
     ("text", "value"),
-    [("1e-3", 1e-3), ("-1E+3", -1000.0), (".5e2", 50.0), ("1.e1", 10.0), ("1", 1), ("1.5", 1.5), ("'1e-3'", "1e-3")],
+    [
+        ("1e-3", 1e-3),
+        ("-1E+3", -1000.0),
+        (".5e2", 50.0),
+        ("1.e1", 10.0),
+        ("1", 1),
+        ("1.5", 1.5),
+        ("'1e-3'", "1e-3"),
+    ],
 )
 def test_numbers_of_yaml(tmp_path, text, value):
     found = load_sweep(write(tmp_path, f"common: {{x: {text}}}")).common["x"]
@@ -106,7 +129,13 @@ def test_numbers_of_yaml(tmp_path, text, value):
 
 @pytest.mark.parametrize(
     ("seeds", "wanted"),
-    [(3, (0, 1, 2)), ([5, 2], (5, 2)), ({"start": 7, "count": 2}, (7, 8)), (range(2, 4), (2, 3)), ((1,), (1,))],
+    [
+        (3, (0, 1, 2)),
+        ([5, 2], (5, 2)),
+        ({"start": 7, "count": 2}, (7, 8)),
+        (range(2, 4), (2, 3)),
+        ((1,), (1,)),
+    ],
 )
 def test_seeds(seeds, wanted):
     assert Sweep(seeds=seeds).all_seeds == wanted
@@ -122,14 +151,22 @@ def test_round_trip_and_number_of_points(fields):
     saved = json.loads(json.dumps(sweep.to_dict()))
     again = Sweep.from_dict(saved)
     assert again.to_dict() == sweep.to_dict()
-    assert repr(list(again.points())) == repr(list(sweep.points()))  # 1, 1.0 and True are different values
+    assert repr(list(again.points())) == repr(
+        list(sweep.points())
+    )  # 1, 1.0 and True are different values
     assert again.all_seeds == sweep.all_seeds
     points = list(sweep.points())
-    assert len(points) == sweep.n_points == math.prod(map(len, sweep.grid.values())) * max(1, len(sweep.list))
+    assert (
+        len(points)
+        == sweep.n_points
+        == math.prod(map(len, sweep.grid.values())) * max(1, len(sweep.list))
+    )
     for name, entry in sweep.common.items():
         assert all(point[name] == entry for point in points)
     for combination in itertools.product(*sweep.grid.values()):
-        having = [p for p in points if repr([p[name] for name in sweep.grid]) == repr(list(combination))]
+        having = [
+            p for p in points if repr([p[name] for name in sweep.grid]) == repr(list(combination))
+        ]
         assert len(having) == max(1, len(sweep.list))
 
 
@@ -149,7 +186,7 @@ def test_numbers_of_numpy_and_tuples_become_plain():
     assert sweep.common == {"y": [1, True]}
 
 
-# --- what it refuses --------------------------------------------------------------------------------------------------
+# --- what it refuses ------------------------------------------------------------------------------
 
 REFUSED = {
     "not a mapping": ([1], "mapping"),
@@ -166,9 +203,18 @@ REFUSED = {
     "axis of text": ({"grid": {"x": "ab"}}, "list of values"),
     "value twice": ({"grid": {"x": [1, 2, 1]}}, "value 1 twice"),
     "list twice": ({"grid": {"x": [[1], [1]]}}, r"value \[1\] twice"),
-    "common and grid": ({"grid": {"x": [1]}, "common": {"x": 1}}, "x is given twice: in common and in grid"),
-    "list and grid": ({"grid": {"x.y": [1]}, "list": [{"x": {"y": 1}}]}, r"x\.y is given twice: in list\[0\]"),
-    "list and common": ({"common": {"x": 1}, "list": [{"y": 1}, {"x": 1}]}, r"in list\[1\] and in common"),
+    "common and grid": (
+        {"grid": {"x": [1]}, "common": {"x": 1}},
+        "x is given twice: in common and in grid",
+    ),
+    "list and grid": (
+        {"grid": {"x.y": [1]}, "list": [{"x": {"y": 1}}]},
+        r"x\.y is given twice: in list\[0\]",
+    ),
+    "list and common": (
+        {"common": {"x": 1}, "list": [{"y": 1}, {"x": 1}]},
+        r"in list\[1\] and in common",
+    ),
     "nested and dotted": ({"common": {"x": {"y": 1}, "x.y": 2}}, r"x\.y is given twice"),
     "NaN": ({"common": {"x": math.nan}}, "common: x: nan"),
     "infinity": ({"grid": {"x": [1.0, -math.inf]}}, "grid: x: -inf"),
@@ -216,17 +262,25 @@ HOSTILE = {
     "twice.yaml": ("grid: {x: [1]}\ngrid: {y: [1]}", "'grid' stands twice"),
     "twice.json": ('{"grid": {"x": [1], "x": [2]}}', "'x' stands twice"),
     "deep twice.yaml": ("common: {a: {b: 1, c: 2, b: 3}}", "'b' stands twice"),
-    "object.yaml": ("common: {x: !!python/object/apply:os.system ['touch owned']}", "not valid YAML"),
+    "object.yaml": (
+        "common: {x: !!python/object/apply:os.system ['touch owned']}",
+        "not valid YAML",
+    ),
     "name.yaml": ("common: {x: !!python/name:os.system }", "not valid YAML"),
     "new.yaml": ("common: !!python/object/new:pathlib.Path ['owned']", "not valid YAML"),
     "bomb.yaml": (
-        "".join(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}' if i else 'x'] * 10)}]\n" for i in range(10)),
+        "".join(
+            f"a{i}: &a{i} [{', '.join([f'*a{i - 1}' if i else 'x'] * 10)}]\n" for i in range(10)
+        ),
         "too many values",
     ),
     "snake.yaml": ("common: &a {x: [*a]}", "inside of what it stands for"),
     "deep.yaml": ("common: {x: " + "[" * 20_000 + "]" * 20_000 + "}", "recursion"),
     "deep.json": ('{"common": {"x": ' + "[" * 100_000 + "]" * 100_000 + "}}", "recursion"),
-    "less deep.json": ('{"common": {"x": ' + "[" * 450 + "]" * 450 + "}}", "nested in each other more than 50 times"),
+    "less deep.json": (
+        '{"common": {"x": ' + "[" * 450 + "]" * 450 + "}}",
+        "nested in each other more than 50 times",
+    ),
     "digits.yaml": (f"common: {{x: {'9' * 5000}}}", "not valid YAML"),
     "digits.json": (f'{{"common": {{"x": {"9" * 5000}}}}}', "not valid JSON"),
     "date.yaml": ("common: {x: 2026-99-99}", "not valid YAML"),
@@ -279,7 +333,7 @@ def test_aliases_are_welcome(tmp_path):
     assert load_sweep(write(tmp_path, shared)).n_points == 4
 
 
-# --- identity ---------------------------------------------------------------------------------------------------------
+# --- identity -------------------------------------------------------------------------------------
 
 
 def ids(mapping: dict[str, Any]) -> list[str]:
@@ -295,7 +349,7 @@ def test_spelling_makes_no_difference():
 
 
 def test_values_of_different_types_are_different():
-    """An experiment can tell 1, 1.0, True and "1" apart, so these are four points; none is done for another's sake."""
+    """An experiment can tell 1, 1.0, True and "1" apart: four points, none done for another."""
     different = [1, 1.0, True, "1", [1], None, "", 0, -0.0, 0.0, False, [], [[]], "None", "null"]
     assert len(set(ids({"grid": {"x": different}}))) == len(different)
 

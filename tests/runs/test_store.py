@@ -59,19 +59,22 @@ def test_a_lock_that_cannot_be_had_is_an_error_and_not_held(store, monkeypatch, 
 
 
 def locker(folder: Path) -> subprocess.Popen[str]:
-    """Another process that takes and gives back the lock as it is told, without importing anything heavy."""
+    """Another process that takes and returns the lock as told, importing nothing heavy."""
     code = (
         "import fcntl, os, sys\n"
         f"file = os.open({str(folder / 'locks')!r}, os.O_RDWR)\n"
         f"byte = int({RUN[:15]!r}, 16)\n"
         "for line in sys.stdin:\n"
         "    try:\n"
-        "        fcntl.lockf(file, fcntl.LOCK_UN if line == 'free\\n' else fcntl.LOCK_EX | fcntl.LOCK_NB, 1, byte)\n"
+        "        fcntl.lockf(file, fcntl.LOCK_UN if line == 'free\\n' else fcntl.LOCK_EX | "
+        "fcntl.LOCK_NB, 1, byte)\n"
         "        print('yes', flush=True)\n"
         "    except OSError:\n"
         "        print('no', flush=True)\n"
     )
-    return subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    return subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
 
 
 def ask(process: subprocess.Popen[str], what: str) -> str:
@@ -82,7 +85,7 @@ def ask(process: subprocess.Popen[str], what: str) -> str:
     return process.stdout.readline().strip()
 
 
-# --- locks ------------------------------------------------------------------------------------------------------------
+# --- locks ----------------------------------------------------------------------------------------
 
 
 def test_lock_between_processes(store):
@@ -166,12 +169,14 @@ def test_asking_about_a_lock_writes_nothing(store):
     assert not (store.folder / "locks").exists()
 
 
-# --- records ----------------------------------------------------------------------------------------------------------
+# --- records --------------------------------------------------------------------------------------
 
 
 def test_record_there_and_back(store):
     assert store.ended(RUN) == ""
-    store.write_failure(RUN, {key: RECORD[key] for key in RECORD if key != "metrics"}, "line", "trace", took=0.0)
+    store.write_failure(
+        RUN, {key: RECORD[key] for key in RECORD if key != "metrics"}, "line", "trace", took=0.0
+    )
     assert store.ended(RUN) == "failed"
     assert store.read(store.path(RUN, ".failed.json"))["traceback"] == "trace"
     store.write_record(RUN, RECORD, took=1.0)
@@ -197,7 +202,9 @@ def test_no_altered_record_is_read(tmp_path_factory, data):
         del whole[place:]
     path.write_bytes(whole)
     try:
-        same = {name: value for name, value in json.loads(whole).items() if name != "digest"} == RECORD
+        same = {
+            name: value for name, value in json.loads(whole).items() if name != "digest"
+        } == RECORD
     except ValueError:
         same = False
     if same:
@@ -261,7 +268,9 @@ def test_sealing_as_the_tests_do_is_sealing(store):
 
 
 def test_corrupt_record_beside_a_failure(store):
-    store.write_failure(RUN, {key: RECORD[key] for key in RECORD if key != "metrics"}, "line", "trace", took=0.0)
+    store.write_failure(
+        RUN, {key: RECORD[key] for key in RECORD if key != "metrics"}, "line", "trace", took=0.0
+    )
     store.path(RUN, ".json").write_bytes(b"{")
     assert store.ended(RUN) == "failed"
 
@@ -319,7 +328,7 @@ def test_notes_do_not_hide_the_error():
     assert "a note" in trace
 
 
-# --- the folder -------------------------------------------------------------------------------------------------------
+# --- the folder -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("found", ["tl_dyck.runs/0", "tl_dyck.runs/2", None, 3, ["tl_dyck.runs/1"]])
@@ -327,8 +336,13 @@ def test_other_versions_are_refused(store, found):
     path = store.folder / "sweep.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "format": found}))
     before = path.read_bytes()
-    for action in (lambda: Store.open(store.folder), lambda: Store.create(store.folder, Sweep(), ("a",))):
-        with pytest.raises(CorruptFileError, match=r"use the version that wrote it, or another folder"):
+    for action in (
+        lambda: Store.open(store.folder),
+        lambda: Store.create(store.folder, Sweep(), ("a",)),
+    ):
+        with pytest.raises(
+            CorruptFileError, match=r"use the version that wrote it, or another folder"
+        ):
             action()
     assert path.read_bytes() == before
 

@@ -1,4 +1,4 @@
-"""Results on their way to Weights & Biases: with a stand-in that remembers, and with the real one switched off."""
+"""Results on their way to Weights & Biases: a stand-in that remembers, and the real one, off."""
 
 from __future__ import annotations
 
@@ -52,7 +52,9 @@ def test_one_run_one_step_each(runs, tmp_path: Path):
     assert run.finished
     assert run.init == {"project": "mine", "group": "g"}
     assert len(run.logged) == 6
-    assert [(found["x"], found["seed"]) for found in run.logged] == [(x, seed) for x in (1, 2) for seed in range(3)]
+    assert [(found["x"], found["seed"]) for found in run.logged] == [
+        (x, seed) for x in (1, 2) for seed in range(3)
+    ]
     assert [found.get("score") for found in run.logged] == [0.0, None, 2.0] * 2
     assert [found["done"] for found in run.logged] == [1, 1, 2, 3, 3, 4]
     assert [found["failed"] for found in run.logged] == [0, 1, 1, 1, 2, 2]
@@ -79,6 +81,8 @@ def test_the_real_one_switched_off(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("WANDB_MODE", "disabled")
     with wandb_tracker("mine") as on_result:
-        done = go({"grid": {"x": [1]}, "seeds": 2}, tmp_path / "sweep", toys.raises, on_result=on_result)
+        done = go(
+            {"grid": {"x": [1]}, "seeds": 2}, tmp_path / "sweep", toys.raises, on_result=on_result
+        )
     assert (done.done, done.failed) == (1, 1)
     assert {path.name for path in tmp_path.iterdir()} == {"sweep"}

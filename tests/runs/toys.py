@@ -1,4 +1,4 @@
-"""Experiments for tests, in a module that worker processes can import; and a driver that is killed at any moment."""
+"""Experiments for tests, importable by worker processes; and a driver killed at any moment."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Point = dict[str, Any]
 
 
 def note(point: Point, line: str) -> None:
-    """Append a line to the file that the point names: one system call, so processes cannot mix their lines."""
+    """Append a line to the file the point names: one system call, so lines cannot mix."""
     descriptor = os.open(point["log"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
     try:
         os.write(descriptor, f"{line}\n".encode())
@@ -51,7 +51,7 @@ class OnDevice:
 
 
 def count(point: Point, seed: int, folder: Path) -> dict[str, Any]:
-    """Take a little time, and write down when it begins and ends; maybe only after so many have begun."""
+    """Take a little time, noting when it begins and ends; maybe only after so many have begun."""
     note(point, f"start {point['x']} {seed} {os.getpid()}")
     (folder / "file.txt").write_text(f"{point['x']} {seed}")
     for _ in range(6000):
@@ -114,7 +114,7 @@ def slow(point: Point, seed: int, folder: Path) -> dict[str, Any]:
     raise TimeoutError("nobody said go")
 
 
-# --- the driver ------------------------------------------------------------------------------------------------------
+# --- the driver -----------------------------------------------------------------------------------
 
 
 def in_child(action: Callable[[], Any]) -> int:
@@ -132,8 +132,10 @@ def in_child(action: Callable[[], Any]) -> int:
         os._exit(1)
 
 
-def storm(folder: Path, *, kills: int, n_points: int, n_seeds: int, writers: int, seed: int) -> dict[str, Any]:
-    """Start writers on one folder, kill them at random moments, again and again; then one that nobody kills.
+def storm(
+    folder: Path, *, kills: int, n_points: int, n_seeds: int, writers: int, seed: int
+) -> dict[str, Any]:
+    """Start writers on a folder and kill them at random moments, repeatedly; then one nobody kills.
 
     Meant for a process that does nothing else, since it forks.
 
@@ -149,7 +151,11 @@ def storm(folder: Path, *, kills: int, n_points: int, n_seeds: int, writers: int
 
     log = folder.with_name(f"{folder.name}.log")
     # a run takes 5 ms at least, so that kills hit runs too, and many are needed before all is done
-    sweep = {"common": {"log": str(log), "sleep": 0.005}, "grid": {"x": list(range(n_points))}, "seeds": n_seeds}
+    sweep = {
+        "common": {"log": str(log), "sleep": 0.005},
+        "grid": {"x": list(range(n_points))},
+        "seeds": n_seeds,
+    }
     worker._environment()  # what takes time is done before the fork
     rng = random.Random(seed)
 
@@ -183,7 +189,8 @@ def storm(folder: Path, *, kills: int, n_points: int, n_seeds: int, writers: int
     ends = Counter((int(x), int(of)) for event, x, of, _ in lines if event == "end")
     every = {(x, of) for x in range(n_points) for of in range(n_seeds)}
     assert starts.keys() == ends.keys() == every
-    # a run that ended twice was killed between its end and its record, as often as there were kills at most
+    # a run that ended twice was killed between its end and its record, as often as there were kills
+    # at most
     again = sum(ends.values()) - len(every)
     assert again <= hit
     table = load_results(folder)

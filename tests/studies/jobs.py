@@ -24,14 +24,22 @@ SMALL = FinetuneConfig(penalties=(0.1,), steps=1, batch_size=4, n_eval=4)
 
 def study(folder: Path, seeds: tuple[int, ...] = (0, 1), **how: Any) -> Any:
     measurement = Measurement(n_accuracy=10, n_long=2, n_strings=10, n_certified=1, n_inserted=1)
-    config = StudyConfig(families=("minimal-onehot",), seeds=seeds, training=TRAINING, measurement=measurement)
+    config = StudyConfig(
+        families=("minimal-onehot",), seeds=seeds, training=TRAINING, measurement=measurement
+    )
     found = run_study(config, folder, **how)
     return found.models.drop(columns="seconds")
 
 
 def paper(folder: Path, seeds: tuple[int, ...] = (0, 1), **how: Any) -> Any:
     scale = Scale(
-        **{"name": "tiny", "seeds": max(seeds) + 1, "table_seeds": 1, "contrastive_seeds": 1, "weights": (0.0,)},
+        **{
+            "name": "tiny",
+            "seeds": max(seeds) + 1,
+            "table_seeds": 1,
+            "contrastive_seeds": 1,
+            "weights": (0.0,),
+        },
         **{"lengths": (), "n_accuracy": 10, "n_long": 2, "n_strings": 10, "n_bootstrap": 5},
     )
     with (
@@ -55,11 +63,18 @@ def table(folder: Path, seeds: tuple[int, ...] = (0, 1), **how: Any) -> Any:
         objectives=("clean",), ks=(1,), seeds=seeds, spaces=("sub:1",), defend="sub:1",
         training=TextTraining(steps=3), model=(("d_model", 4),),
     )  # fmt: skip
-    found = run_table(Corpus(train=rows, test=rows, problems={}), {"good": ("bad",)}, folder, asked, **how)
+    found = run_table(
+        Corpus(train=rows, test=rows, problems={}), {"good": ("bad",)}, folder, asked, **how
+    )
     return found.drop(columns=["seconds", "median_ms", "p95_ms", "interval_ms"])
 
 
-JOBS: dict[str, Callable[..., Any]] = {"study": study, "paper": paper, "ablation": ablation, "table": table}
+JOBS: dict[str, Callable[..., Any]] = {
+    "study": study,
+    "paper": paper,
+    "ablation": ablation,
+    "table": table,
+}
 
 #: What is done once for each run.
 STEPS = {
@@ -71,11 +86,15 @@ STEPS = {
 
 
 def few_groups(scale: Scale) -> list[Any]:
-    return [replace(group, training=TRAINING) for group in ALL_GROUPS(scale) if group.name == "minimal-onehot"]
+    return [
+        replace(group, training=TRAINING)
+        for group in ALL_GROUPS(scale)
+        if group.name == "minimal-onehot"
+    ]
 
 
 def main(name: str, folder: str, log: str) -> None:
-    """Do a job of three seeds; every run that is carried out leaves the number of its process in the log."""
+    """Do a job of three seeds; every run that is done leaves its process's number in the log."""
     place, attribute = STEPS[name]
     step = getattr(place, attribute)
 

@@ -1,4 +1,4 @@
-"""Whatever is many runs survives a kill, is shared by processes and machines, is tried again, and grows."""
+"""Whatever is many runs survives a kill, is shared by machines, is tried again, and grows."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ import pytest
 from tests.studies.jobs import JOBS, STEPS, main
 from tl_dyck.runs import FailedRunsError, merge_sweeps, run_sweep, sweep_status
 
-pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")  # joblib's pool of workers outlives a call
+pytestmark = pytest.mark.filterwarnings(
+    "ignore::ResourceWarning"
+)  # joblib's pool of workers outlives a call
 
 
 @pytest.fixture(params=JOBS)
@@ -52,7 +54,11 @@ def test_killed_and_shared(name: str, tmp_path: Path, monkeypatch: pytest.Monkey
         process.start()
     deadline = time.monotonic() + 240
     log.touch()
-    while not log.read_text() and any(process.is_alive() for process in processes) and time.monotonic() < deadline:
+    while (
+        not log.read_text()
+        and any(process.is_alive() for process in processes)
+        and time.monotonic() < deadline
+    ):
         time.sleep(0.01)
     first = int(log.read_text().split()[0])
     killed, left = sorted(processes, key=lambda process: process.pid != first)
@@ -83,11 +89,22 @@ def test_merged_and_grown(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert len(calls) == 1
 
 
-def test_failures_are_kept_and_tried_again(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failures_are_kept_and_tried_again(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     calls = counting(monkeypatch, name, fail=1)
-    with pytest.raises(FailedRunsError, match=r"1 of 2 runs failed: 1 × RuntimeError: the dog ate it\. The others are"):
+    with pytest.raises(
+        FailedRunsError,
+        match=r"1 of 2 runs failed: 1 × RuntimeError: the dog ate it\. The others are",
+    ):
         job(name, tmp_path)
-    assert sweep_status(tmp_path).counts == {"done": 1, "failed": 1, "running": 0, "interrupted": 0, "waiting": 0}
+    assert sweep_status(tmp_path).counts == {
+        "done": 1,
+        "failed": 1,
+        "running": 0,
+        "interrupted": 0,
+        "waiting": 0,
+    }
     with pytest.raises(FailedRunsError, match="--retry-failed tries again"):
         job(name, tmp_path)
     assert len(calls) == 2

@@ -1,4 +1,4 @@
-"""The paper's claims: rules that decide as they say, estimates against slow accounts, heads whose truth is known."""
+"""The paper's claims: rules decide as they say, estimates against slow accounts, known heads."""
 
 from __future__ import annotations
 
@@ -52,10 +52,12 @@ from tl_dyck.studies.paper.scales import groups_of
 from tl_dyck.tasks import DyckTask, load_task
 from tl_dyck.training import TrainConfig
 
-pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")  # joblib's pool of workers outlives a call
+pytestmark = pytest.mark.filterwarnings(
+    "ignore::ResourceWarning"
+)  # joblib's pool of workers outlives a call
 
 
-# --- rules ------------------------------------------------------------------------------------------------------------
+# --- rules ----------------------------------------------------------------------------------------
 
 
 def measured(value, low, high, **more):
@@ -89,7 +91,10 @@ def test_what_has_no_interval_decides_nothing():
     for kind in ("above", "below", "not below"):
         nothing = measured(1.0, math.nan, math.nan)
         assert judge(Rule(kind=kind, words=""), nothing) == "not reproduced (undecided)"
-    assert judge(Rule(kind="untestable", words=""), measured(1.0, 0.0, 2.0)) == "not testable from the text"
+    assert (
+        judge(Rule(kind="untestable", words=""), measured(1.0, 0.0, 2.0))
+        == "not testable from the text"
+    )
     for count, possible, verdict in (
         (2.0, 3, "reproduced"),
         (0.0, 3, "not reproduced"),
@@ -125,7 +130,11 @@ def test_scales_are_complete_and_survive_json(name):
     assert 0.0 in scale.weights
     groups = groups_of(scale)
     assert len({group.name for group in groups}) == len(groups)
-    assert {group.seeds for group in groups} == {scale.seeds, scale.table_seeds, scale.contrastive_seeds}
+    assert {group.seeds for group in groups} == {
+        scale.seeds,
+        scale.table_seeds,
+        scale.contrastive_seeds,
+    }
     assert name != "paper" or min(group.seeds for group in groups) == 40
     for group in groups:
         assert group.config().language == group.load_task().language
@@ -133,7 +142,7 @@ def test_scales_are_complete_and_survive_json(name):
     assert {max(g.load_task().train_lengths) for g in groups if g.watched} == {26, *scale.lengths}
 
 
-# --- estimates --------------------------------------------------------------------------------------------------------
+# --- estimates ------------------------------------------------------------------------------------
 
 samples = st.lists(st.integers(-1000, 1000).map(lambda x: x / 100), min_size=4, max_size=9)
 
@@ -149,7 +158,9 @@ def slow_interval(rows, statistic, n_bootstrap, seed):
 def test_mean_and_difference(values):
     found = mean(values, 100, 3)
     assert found.value == pytest.approx(math.fsum(values) / len(values), abs=1e-12)
-    assert [found.low, found.high] == pytest.approx(slow_interval(values, np.mean, 100, 3).tolist(), abs=1e-12)
+    assert [found.low, found.high] == pytest.approx(
+        slow_interval(values, np.mean, 100, 3).tolist(), abs=1e-12
+    )
     assert found.n == len(values)
     moved = difference([value + 1 for value in values], values, 50, 0)
     assert (moved.value, moved.low, moved.high) == pytest.approx((1, 1, 1))
@@ -161,7 +172,9 @@ def test_mean_and_difference(values):
 @given(st.data())
 def test_rank_correlation(data):
     x = np.array(data.draw(samples))
-    y = np.array(data.draw(st.lists(st.integers(0, 3), min_size=len(x), max_size=len(x))), dtype=float)
+    y = np.array(
+        data.draw(st.lists(st.integers(0, 3), min_size=len(x), max_size=len(x))), dtype=float
+    )
     found = correlation(x, y, 30, 1)
     if np.ptp(x) == 0 or np.ptp(y) == 0:
         assert found.value == 0
@@ -208,12 +221,14 @@ def test_distances_between_models():
     expected = np.mean([matrix[i, j] for i in rows for j in columns])
     assert drawn_pair_mean(matrix, rows, columns, False) == pytest.approx(expected)
     square = distances(a, a)
-    pairs = [square[i, j] for i in rows for j in rows if i != j]  # a model drawn twice is still itself
+    pairs = [
+        square[i, j] for i in rows for j in rows if i != j
+    ]  # a model drawn twice is still itself
     assert drawn_pair_mean(square, rows, rows, True) == pytest.approx(np.mean(pairs))
     assert math.isnan(drawn_pair_mean(square, np.array([1, 1]), np.array([1, 1]), True))
 
 
-# --- heads ------------------------------------------------------------------------------------------------------------
+# --- heads ----------------------------------------------------------------------------------------
 
 LANGUAGE = DyckLanguage(2, 4)
 TASK = load_task("dyck-2-4")
@@ -243,7 +258,9 @@ def test_a_parser_needs_its_pattern():
 
 def test_uniform_is_what_a_head_without_scores_does():
     """Replacing one head's pattern by uniform attention equals taking its queries away."""
-    model = build_model(get_config("gpt", TASK, n_heads=2, dtype=torch.float64, initializer_range=0.5), seed=3)
+    model = build_model(
+        get_config("gpt", TASK, n_heads=2, dtype=torch.float64, initializer_range=0.5), seed=3
+    )
     rows = heads_of(model, TASK, n=80, seed=1)
     assert [(row["layer"], row["head"]) for row in rows] == [(0, 0), (0, 1), (1, 0), (1, 1)]
     for row in rows:
@@ -255,11 +272,15 @@ def test_uniform_is_what_a_head_without_scores_does():
             attn.b_Q[row["head"]] = 0
         accuracy = TASK.closing_accuracy(other, n=80, seed=1).any_token
         assert row["accuracy_uniform"] == pytest.approx(accuracy)
-    assert rows[0]["accuracy"] == pytest.approx(TASK.closing_accuracy(model, n=80, seed=1).any_token)
+    assert rows[0]["accuracy"] == pytest.approx(
+        TASK.closing_accuracy(model, n=80, seed=1).any_token
+    )
     assert heads_of(model, TASK, n=80, seed=1) == rows
 
 
-@pytest.mark.parametrize(("pattern", "place"), [("previous", "the bracket before"), ("uniform", "")])
+@pytest.mark.parametrize(
+    ("pattern", "place"), [("previous", "the bracket before"), ("uniform", "")]
+)
 def test_looks(pattern, place):
     model = construct.decoy_head(build_model(get_config("gpt-uniform", TASK, n_layers=1)), pattern)
     assert heads_of(model, TASK, n=40, seed=0)[-1]["looks_like"] == place
@@ -277,7 +298,7 @@ def test_probe_strings_are_of_the_language():
         assert int(language.depth(language.parse(found["mixed"])).max()) == depth
 
 
-# --- experiments on evidence made up for the purpose ------------------------------------------------------------------
+# --- experiments on evidence made up for the purpose ----------------------------------------------
 
 
 def made_up(rows, heads=(), checkpoints=()):
@@ -294,7 +315,11 @@ def made_up(rows, heads=(), checkpoints=()):
 
 def test_the_regularisation_is_compared_seed_by_seed():
     rows = [
-        {"group": f"minimal-onehot-complete-weight-{weight}", "seed": seed, "beta": 0.1 * seed - 0.05 * weight}
+        {
+            "group": f"minimal-onehot-complete-weight-{weight}",
+            "seed": seed,
+            "beta": 0.1 * seed - 0.05 * weight,
+        }
         for weight in (0, 1)
         for seed in range(5)
     ]
@@ -332,7 +357,12 @@ def test_theorem_2_over_checkpoints_and_lengths():
     assert found.estimate.value == pytest.approx(1)  # within runs; over all, losses differ by seed
     assert "from 0.50 at the first checkpoint to 0.12 at the last" in found.reading
     rows = [
-        {"group": name, "seed": seed, "beta": 4 / longest + 0.001 * seed, "largest_ratio": 8 / longest}
+        {
+            "group": name,
+            "seed": seed,
+            "beta": 4 / longest + 0.001 * seed,
+            "largest_ratio": 8 / longest,
+        }
         for longest, name in ((8, "minimal-onehot-to-8"), (26, "minimal-onehot-complete-weight-0"))
         for seed in range(4)
     ]
@@ -343,7 +373,14 @@ def test_theorem_2_over_checkpoints_and_lengths():
 
 def test_misleading_heads_are_counted_where_there_are_several_layers():
     heads = [
-        {"group": group, "seed": 0, "layer": layer, "head": 0, "accuracy": accuracy, "looks_like": "BOS"}
+        {
+            "group": group,
+            "seed": 0,
+            "layer": layer,
+            "head": 0,
+            "accuracy": accuracy,
+            "looks_like": "BOS",
+        }
         | {"interpretable": interpretable, "replaceable": replaceable}
         for group, layer, accuracy, interpretable, replaceable in (
             ("gpt", 0, 0.99, True, True),
@@ -362,12 +399,24 @@ def test_misleading_heads_are_counted_where_there_are_several_layers():
     assert "Of all these heads, 2 can be replaced" in found.reading
 
 
-# --- from end to end, on few and hardly trained models ----------------------------------------------------------------
+# --- from end to end, on few and hardly trained models --------------------------------------------
 
-FEW = ("gpt", "minimal-onehot", "minimal-onehot-complete-weight-0", "minimal-onehot-complete-weight-1")
+FEW = (
+    "gpt",
+    "minimal-onehot",
+    "minimal-onehot-complete-weight-0",
+    "minimal-onehot-complete-weight-1",
+)
 TINY = Scale(
     name="tiny",
-    **{"seeds": 3, "table_seeds": 1, "contrastive_seeds": 3, "weights": (0.0, 1.0), "lengths": (), "to_the_end": 20},
+    **{
+        "seeds": 3,
+        "table_seeds": 1,
+        "contrastive_seeds": 3,
+        "weights": (0.0, 1.0),
+        "lengths": (),
+        "to_the_end": 20,
+    },
     **{"n_accuracy": 30, "n_long": 2, "n_strings": 20, "n_bootstrap": 30},
 )
 
@@ -377,14 +426,23 @@ def few_groups(scale):
         if group.name in FEW:
             weight = group.training.contrastive_weight
             training = TrainConfig(
-                steps=8, batch_size=8, check_every=4, check_size=20, target=None, contrastive_weight=weight
+                steps=8,
+                batch_size=8,
+                check_every=4,
+                check_size=20,
+                target=None,
+                contrastive_weight=weight,
             )
             yield dataclasses.replace(group, training=training)
 
 
 @pytest.fixture
 def few(monkeypatch):
-    claims = [c for c in CLAIMS if c.name in ("variation-minimal", "contrastive-beta-complete", "theorem-2-loss")]
+    claims = [
+        c
+        for c in CLAIMS
+        if c.name in ("variation-minimal", "contrastive-beta-complete", "theorem-2-loss")
+    ]
     for module in (scales_module, evidence_module):
         monkeypatch.setattr(module, "groups_of", lambda scale: list(few_groups(scale)))
     monkeypatch.setattr(run_module, "CLAIMS", claims)
@@ -397,7 +455,11 @@ def folder(tmp_path_factory):
 
 def test_everything_is_trained_measured_judged_and_kept(few, folder):
     done = reproduce(TINY, folder, n_jobs=1, progress=False)
-    assert done.claims["name"].tolist() == ["variation-minimal", "contrastive-beta-complete", "theorem-2-loss"]
+    assert done.claims["name"].tolist() == [
+        "variation-minimal",
+        "contrastive-beta-complete",
+        "theorem-2-loss",
+    ]
     recorded.check("reproduction", recorded.of_reproduction(done))
     assert set(done.claims["verdict"]) <= set(VERDICTS)
     assert done.claims["reported"].tolist() == ["0.24", "", ""]
@@ -438,7 +500,9 @@ def test_models_of_the_layout_before_are_taken_over(few, folder, tmp_path, monke
     pd.testing.assert_frame_equal(again.evidence.models, done.evidence.models)
     for name in ("heads", "checkpoints"):
         pd.testing.assert_frame_equal(getattr(again.evidence, name), getattr(done.evidence, name))
-    assert again.claims["value"].tolist() == pytest.approx(done.claims["value"].tolist(), nan_ok=True)
+    assert again.claims["value"].tolist() == pytest.approx(
+        done.claims["value"].tolist(), nan_ok=True
+    )
 
 
 def test_the_variation_is_the_probes_own(few, folder):

@@ -1,4 +1,4 @@
-"""A small study from end to end: what it writes, what it says, and what happens when it is stopped and run again."""
+"""A small study from end to end: what it writes and says, and what happens when run again."""
 
 import json
 import math
@@ -45,7 +45,11 @@ def test_every_run_is_there_whatever_came_of_it(study):
     assert set(study.models["status"]) <= {"reached", "not reached"}
     failed = study.models[study.models["status"] != "reached"]
     assert len(failed) > 0  # 25 steps are not enough for a GPT
-    said = [finding for finding in findings(study) if finding.title == "Some runs did not reach the target accuracy"]
+    said = [
+        finding
+        for finding in findings(study)
+        if finding.title == "Some runs did not reach the target accuracy"
+    ]
     assert len(said) == 1
     for family, rows in failed.groupby("family"):
         seeds = ", ".join(map(str, rows["seed"]))
@@ -57,20 +61,29 @@ def test_numbers_are_those_of_the_saved_models(study):
     task = load_task("dyck-2-4")
     for row in study.models.itertuples():
         model = study.run(row.family, row.seed).model
-        assert row.accuracy == task.closing_accuracy(model, n=100, seed=CONFIG.measurement.data_seed).any_token
+        assert (
+            row.accuracy
+            == task.closing_accuracy(model, n=100, seed=CONFIG.measurement.data_seed).any_token
+        )
         assert (
             row.long_accuracy
-            == task.closing_accuracy(model, n=10, long=True, seed=CONFIG.measurement.data_seed).any_token
+            == task.closing_accuracy(
+                model, n=10, long=True, seed=CONFIG.measurement.data_seed
+            ).any_token
         )
         assert math.isnan(row.balance_violation) == (row.family == "gpt")
         _, cache = model.run_with_cache("[[[[]]]](((())))")
         for layer in range(model.cfg.n_layers):
-            assert torch.equal(study.patterns(row.family, row.seed)[layer], cache["pattern", layer][0])
+            assert torch.equal(
+                study.patterns(row.family, row.seed)[layer], cache["pattern", layer][0]
+            )
 
 
 def test_variation_is_that_of_the_saved_patterns(study):
     for row in study.variation.itertuples():
-        patterns = [study.patterns(row.family, seed)[row.layer, 0].double() for seed in CONFIG.seeds]
+        patterns = [
+            study.patterns(row.family, seed)[row.layer, 0].double() for seed in CONFIG.seeds
+        ]
         pairs = [(a, b) for i, a in enumerate(patterns) for b in patterns[i + 1 :]]
         expected = np.mean([float(((a - b) ** 2).sum()) for a, b in pairs])
         assert row.variation == pytest.approx(expected, rel=1e-5)
@@ -89,8 +102,13 @@ def test_certificates_are_those_of_the_saved_models(study):
         assert whole["falsified_share"] == (rows["status"] == "falsified").mean()
         assert whole["logit_change"] == rows["logit_change_seen"].max()
         for row in rows.itertuples():
-            before, after = model(row.prefix)[0, -1].detach(), model(row.most_changed_string)[0, -1].detach()
-            assert float(abs(after - before).max()) == pytest.approx(row.logit_change_seen, abs=1e-4)
+            before, after = (
+                model(row.prefix)[0, -1].detach(),
+                model(row.most_changed_string)[0, -1].detach(),
+            )
+            assert float(abs(after - before).max()) == pytest.approx(
+                row.logit_change_seen, abs=1e-4
+            )
             assert row.logit_change_proved == pytest.approx(row.logit_change_seen, abs=1e-4)
             logits = model(row.worst_string)[0, -1].detach()
             target = task.language.alphabet.index(row.target)
@@ -120,7 +138,9 @@ def test_no_certificates_if_none_are_wanted(tmp_path):
 
 def test_cross_entropy_is_per_token_with_an_honest_error():
     task = load_task("dyck-2-4")
-    model = train(get_config("minimal-onehot", task), task, options=CONFIG.training, progress=False).model
+    model = train(
+        get_config("minimal-onehot", task), task, options=CONFIG.training, progress=False
+    ).model
     mean, error = cross_entropy(model, task, n=100, seed=1)
     tokens = task.sample(100, generator=torch.Generator().manual_seed(1))
     losses = []
@@ -140,7 +160,9 @@ def test_tables_come_back_from_disk(study):
         pd.testing.assert_frame_equal(getattr(again, name), getattr(study, name), check_dtype=False)
         parquet = pd.read_parquet(study.folder / f"{name}.parquet")
         pd.testing.assert_frame_equal(parquet, getattr(study, name), check_dtype=False)
-    assert [finding.text for finding in findings(again)] == [finding.text for finding in findings(study)]
+    assert [finding.text for finding in findings(again)] == [
+        finding.text for finding in findings(study)
+    ]
     text = (study.folder / "results.json").read_text()
     assert "NaN" not in text
     versions = json.loads(text)["summary"]["environment"]["versions"]
@@ -172,13 +194,20 @@ def test_a_lost_run_is_made_again_with_the_same_result(study):
 def test_results_of_another_study_are_not_mixed_in(study, tmp_path):
     """Its runs stay where they are, and count for nothing."""
     folder = shutil.copytree(study.folder, tmp_path / "study")
-    other = replace(CONFIG, families=("minimal-onehot",), seeds=(0, 1, 2), training=replace(CONFIG.training, steps=30))
+    other = replace(
+        CONFIG,
+        families=("minimal-onehot",),
+        seeds=(0, 1, 2),
+        training=replace(CONFIG.training, steps=30),
+    )
     found = run_study(other, folder, n_jobs=1, progress=False)
     assert found.models["seed"].tolist() == [0, 1, 2]
     assert not set(found.models["id"]) & set(study.models["id"])
     assert sweep_status(folder).others == 6
     back = run_study(CONFIG, folder, n_jobs=1, progress=False)
-    pd.testing.assert_frame_equal(back.models.drop(columns="seconds"), study.models.drop(columns="seconds"))
+    pd.testing.assert_frame_equal(
+        back.models.drop(columns="seconds"), study.models.drop(columns="seconds")
+    )
 
 
 def test_more_seeds_later(study, tmp_path, monkeypatch):
@@ -201,7 +230,9 @@ def recording(measure, seen):
     return recorded
 
 
-@pytest.mark.parametrize("content", ["", "{", '{"format": "tl_dyck.study/999"}', '{"format": "tl_dyck.study/1"}', "[]"])
+@pytest.mark.parametrize(
+    "content", ["", "{", '{"format": "tl_dyck.study/999"}', '{"format": "tl_dyck.study/1"}', "[]"]
+)
 def test_broken_results_are_refused(tmp_path, content):
     (tmp_path / "results.json").write_text(content)
     with pytest.raises(CorruptFileError):

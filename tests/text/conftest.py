@@ -1,4 +1,4 @@
-"""A small corpus that the project makes: words have a polarity, a sentence's label is the sign of their sum."""
+"""A small made corpus: words have a polarity, a sentence's label is the sign of their sum."""
 
 from __future__ import annotations
 
@@ -25,7 +25,10 @@ def sentences(n: int, seed: int) -> list[tuple[str, int]]:
     rows = []
     for _ in range(n):
         label = int(rng.integers(2))
-        words = [*rng.choice(OTHER, rng.integers(2, 6)), *rng.choice(GOOD if label else BAD, rng.integers(1, 4))]
+        words = [
+            *rng.choice(OTHER, rng.integers(2, 6)),
+            *rng.choice(GOOD if label else BAD, rng.integers(1, 4)),
+        ]
         rows.append((" ".join(str(word) for word in rng.permutation(words)), label))
     return rows
 

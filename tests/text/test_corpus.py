@@ -18,8 +18,14 @@ def write(folder: Path, train: str, dev: str = "fine\t1\n") -> Path:
 
 
 def test_rows_become_sentences(tmp_path: Path) -> None:
-    corpus = load_folder(write(tmp_path, "sentence\tlabel\na  fine film\t1\nso\tdull\t0\nnaïve “film”\t1\n"))
-    assert corpus.train == (Sentence("a fine film", 1), Sentence("so dull", 0), Sentence("naïve “film”", 1))
+    corpus = load_folder(
+        write(tmp_path, "sentence\tlabel\na  fine film\t1\nso\tdull\t0\nnaïve “film”\t1\n")
+    )
+    assert corpus.train == (
+        Sentence("a fine film", 1),
+        Sentence("so dull", 0),
+        Sentence("naïve “film”", 1),
+    )
     assert corpus.test == (Sentence("fine", 1),)
     assert corpus.problems == {}
     assert corpus.n_classes == 2
@@ -45,7 +51,9 @@ def test_what_cannot_be_used_is_counted_with_its_place(tmp_path: Path) -> None:
         ("good\t1\nfine\t1\n", "fine\t1\n", "a single class to learn, 1"),
     ],
 )
-def test_data_that_cannot_be_learned_from(tmp_path: Path, train: str, dev: str, message: str) -> None:
+def test_data_that_cannot_be_learned_from(
+    tmp_path: Path, train: str, dev: str, message: str
+) -> None:
     with pytest.raises(CorpusError, match=message):
         load_folder(write(tmp_path, train, dev))
 
@@ -80,8 +88,15 @@ def test_sst2_from_the_hub(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def load_dataset(name: str) -> dict[str, list[dict[str, object]]]:
         asked.append(name)
-        rows = [{"idx": 0, "sentence": "a fine film ", "label": 1}, {"idx": 1, "sentence": "dull", "label": 0}]
-        return {"train": rows, "validation": rows[:1], "test": [{"idx": 2, "sentence": "?", "label": -1}]}
+        rows = [
+            {"idx": 0, "sentence": "a fine film ", "label": 1},
+            {"idx": 1, "sentence": "dull", "label": 0},
+        ]
+        return {
+            "train": rows,
+            "validation": rows[:1],
+            "test": [{"idx": 2, "sentence": "?", "label": -1}],
+        }
 
     monkeypatch.setattr("datasets.load_dataset", load_dataset)
     corpus = load_sst2()

@@ -18,7 +18,22 @@ from tl_dyck.text.attack import margins, readout
 from tl_dyck.text.edits import BatchEdits, pad, random_strings
 from tl_dyck.text.training import text_logits
 
-WORDS = ("<unk>", "<cls>", "a", "the", "film", "movie", "flick", "good", "fine", "great", "bad", "poor", "dull", "cold")
+WORDS = (
+    "<unk>",
+    "<cls>",
+    "a",
+    "the",
+    "film",
+    "movie",
+    "flick",
+    "good",
+    "fine",
+    "great",
+    "bad",
+    "poor",
+    "dull",
+    "cold",
+)
 SPACES = ["dup:2,sub:2", "del:1,sub:1", "del:2,dup:1", "dup:1,del:2,sub:2", "sub:3", "dup:0"]
 
 
@@ -31,7 +46,11 @@ def model_of(seed: int, scale: float = 3.0, **fields: Any) -> TextTransformer:
     return model
 
 
-sentences = st.lists(st.lists(st.sampled_from(WORDS[2:]), min_size=1, max_size=5).map(" ".join), min_size=1, max_size=4)
+sentences = st.lists(
+    st.lists(st.sampled_from(WORDS[2:]), min_size=1, max_size=5).map(" ".join),
+    min_size=1,
+    max_size=4,
+)
 
 
 def encoded(model: TextTransformer, texts: list[str]) -> list[list[int]]:
@@ -72,8 +91,12 @@ def test_attacks_on_linear_readouts_find_the_worst_string(
         assert value == pytest.approx(certificate.upper, rel=1e-5, abs=1e-6)
 
 
-@pytest.mark.parametrize("fields", [{"n_heads": 2}, {"d_mlp": 8}, {"n_heads": 2, "d_mlp": 8, "normalization": "ln"}])
-def test_attacks_on_other_readouts_stay_in_the_space_and_report_what_the_model_says(fields: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    "fields", [{"n_heads": 2}, {"d_mlp": 8}, {"n_heads": 2, "d_mlp": 8, "normalization": "ln"}]
+)
+def test_attacks_on_other_readouts_stay_in_the_space_and_report_what_the_model_says(
+    fields: dict[str, Any],
+) -> None:
     for seed in range(5):
         model = model_of(seed, scale=2.0, **fields)
         rows = encoded(model, ["the good film", "a dull plot was cold", "fine"])
@@ -99,8 +122,11 @@ def test_interval_bounds_are_those_of_the_certifier(fields: dict[str, Any], text
         certified = certify_many(model, rows, labels.tolist(), space, "interval")
         for i, certificate in enumerate(certified):
             assert float(bound[i, labels[i]]) == pytest.approx(0.0, abs=1e-12)
-            # the certifier also knows that a mean lies between its values, so it may be tighter; it rounds outwards
-            assert float(bound[i, 1 - labels[i]]) <= certificate.lower + 1e-7 * max(1.0, abs(certificate.lower))
+            # the certifier also knows that a mean lies between its values, so it may be tighter; it
+            # rounds outwards
+            assert float(bound[i, 1 - labels[i]]) <= certificate.lower + 1e-7 * max(
+                1.0, abs(certificate.lower)
+            )
         for i, least in enumerate(certify_many(model, rows, labels.tolist(), space, "exhaustive")):
             assert float(bound[i, 1 - labels[i]]) <= least.upper + 1e-9
 
@@ -108,7 +134,9 @@ def test_interval_bounds_are_those_of_the_certifier(fields: dict[str, Any], text
 def test_interval_bounds_have_the_right_gradient() -> None:
     model = model_of(0, scale=1.5, d_mlp=8)
     rows, labels = encoded(model, ["the good film", "a dull plot"]), torch.tensor([1, 0])
-    bound = IntervalBound(model, BatchEdits.of(text_space("dup:1,sub:1", model.text, SYNONYMS), model.text))
+    bound = IntervalBound(
+        model, BatchEdits.of(text_space("dup:1,sub:1", model.text, SYNONYMS), model.text)
+    )
 
     def loss() -> torch.Tensor:
         return bound(*pad(rows), labels).sum()
@@ -123,10 +151,14 @@ def test_interval_bounds_have_the_right_gradient() -> None:
                 parameter[index] += step  # type: ignore[index,operator]
                 ends.append(float(loss()))
                 parameter[index] -= step  # type: ignore[index,operator]
-        assert (ends[0] - ends[1]) / 2e-6 == pytest.approx(float(gradient[index]), rel=1e-4, abs=1e-6)
+        assert (ends[0] - ends[1]) / 2e-6 == pytest.approx(
+            float(gradient[index]), rel=1e-4, abs=1e-6
+        )
 
 
-@pytest.mark.parametrize("fields", [{}, {"n_heads": 2, "d_mlp": 8}, {"n_heads": 4, "d_mlp": 4, "normalization": "ln"}])
+@pytest.mark.parametrize(
+    "fields", [{}, {"n_heads": 2, "d_mlp": 8}, {"n_heads": 4, "d_mlp": 4, "normalization": "ln"}]
+)
 def test_the_readout_is_the_models(fields: dict[str, Any]) -> None:
     model = model_of(1, **fields)
     (row,) = encoded(model, ["the good film"])
@@ -139,7 +171,10 @@ def test_the_readout_is_the_models(fields: dict[str, Any]) -> None:
 @given(texts=sentences, text=st.sampled_from(SPACES), seed=st.integers(0, 999))
 def test_random_strings_belong_to_the_space(texts: list[str], text: str, seed: int) -> None:
     config = TextConfig(words=WORDS)
-    space, rows = text_space(text, config, SYNONYMS), [config.encode(sentence) for sentence in texts]
+    space, rows = (
+        text_space(text, config, SYNONYMS),
+        [config.encode(sentence) for sentence in texts],
+    )
     drawn = random_strings(BatchEdits.of(space, config), rows, np.random.default_rng(seed))
     assert all(space.contains(row, string) for row, string in zip(rows, drawn, strict=True))
 
@@ -148,7 +183,9 @@ def test_random_strings_use_every_edit() -> None:
     config = TextConfig(words=WORDS)
     space, row = text_space("dup:1,del:1,sub:1", config, SYNONYMS), config.encode("the good film")
     rng = np.random.default_rng(0)
-    drawn = {tuple(random_strings(BatchEdits.of(space, config), [row], rng)[0]) for _ in range(3000)}
+    drawn = {
+        tuple(random_strings(BatchEdits.of(space, config), [row], rng)[0]) for _ in range(3000)
+    }
     assert drawn == set(space.enumerate(row))
 
 
@@ -159,7 +196,8 @@ def test_cls_is_never_edited_and_unknown_words_are_one_token() -> None:
     assert config.decode(row) == "the <unk> good"
     for text in SPACES:
         assert all(
-            string[-1] == 1 and 1 not in string[:-1] for string in text_space(text, config, SYNONYMS).enumerate(row)
+            string[-1] == 1 and 1 not in string[:-1]
+            for string in text_space(text, config, SYNONYMS).enumerate(row)
         )
 
 

@@ -1,4 +1,4 @@
-"""Training: what each objective achieves on a small corpus, the same each time; models on disk; the table."""
+"""Training: what objectives achieve on a small corpus, repeatably; models on disk; the table."""
 
 from __future__ import annotations
 
@@ -56,7 +56,8 @@ def test_every_objective_learns_and_is_the_same_each_time(folder: Path, objectiv
     options = replace(options, steps=12)  # all sentences, and some again
     assert 12 * options.batch_size > len(corpus.train)
     one, again, other = (
-        train_text(config, corpus.train, options, space=space, seed=seed, progress=False)[0] for seed in (0, 0, 1)
+        train_text(config, corpus.train, options, space=space, seed=seed, progress=False)[0]
+        for seed in (0, 0, 1)
     )
     for name, parameter in one.named_parameters():
         assert torch.equal(parameter, again.get_parameter(name))
@@ -72,10 +73,14 @@ def test_the_curve_ends_with_the_steps_that_were_made(
     monkeypatch.setattr(torch.optim.AdamW, "step", lambda self: (made.append(1), step(self)))
     corpus = load_folder(folder)
     config = TextConfig(words=build_words(corpus.train), d_model=4)
-    _, curve = train_text(config, corpus.train, TextTraining(steps=steps, batch_size=4), progress=False)
+    _, curve = train_text(
+        config, corpus.train, TextTraining(steps=steps, batch_size=4), progress=False
+    )
     assert curve[-1]["step"] == len(made) == steps
     assert [row["step"] for row in curve] == sorted({1, steps, *range(50, steps, 50)})
-    _, curve = train_text(config, corpus.train, TextTraining(seconds=0.05, batch_size=4), progress=False)
+    _, curve = train_text(
+        config, corpus.train, TextTraining(seconds=0.05, batch_size=4), progress=False
+    )
     assert curve[-1]["step"] == len(made) - steps
 
 
@@ -86,7 +91,9 @@ def test_training_on_worst_strings_certifies_more(folder: Path) -> None:
     space = text_space("dup:2,sub:2", config, SYNONYMS)
     certified = {}
     for objective in ("clean", "worst"):
-        options = TextTraining(objective=objective, steps=150, learning_rate=2e-2, weight_decay=0.0, weight=0.8)
+        options = TextTraining(
+            objective=objective, steps=150, learning_rate=2e-2, weight_decay=0.0, weight=0.8
+        )
         model, _ = train_text(config, corpus.train, options, space=space, progress=False)
         found = certify_sentences(model, corpus.test, space)
         certified[objective] = np.mean([certificate.status == "certified" for certificate in found])
@@ -114,7 +121,9 @@ def test_a_loss_that_explodes_is_an_error(folder: Path) -> None:
 
 @pytest.mark.parametrize("fields", FIELDS, ids=str)
 def test_models_come_back_from_disk_and_export(fields: dict[str, object], tmp_path: Path) -> None:
-    config = TextConfig(words=("<unk>", "<cls>", "good", "bad", "film"), d_model=8, n_ctx=12, **fields)  # type: ignore[arg-type]
+    config = TextConfig(
+        words=("<unk>", "<cls>", "good", "bad", "film"), d_model=8, n_ctx=12, **fields
+    )  # type: ignore[arg-type]
     model = build_text_model(config, seed=3)
     save_text_model(model, tmp_path)
     again = load_text_model(tmp_path)
@@ -135,8 +144,12 @@ def test_models_come_back_from_disk_and_export(fields: dict[str, object], tmp_pa
         ({"extra": 1}, "keys missing or unknown"),
     ],
 )
-def test_altered_models_are_refused(change: dict[str, object], message: str, tmp_path: Path) -> None:
-    save_text_model(build_text_model(TextConfig(words=("<unk>", "<cls>", "good"), d_model=8)), tmp_path)
+def test_altered_models_are_refused(
+    change: dict[str, object], message: str, tmp_path: Path
+) -> None:
+    save_text_model(
+        build_text_model(TextConfig(words=("<unk>", "<cls>", "good"), d_model=8)), tmp_path
+    )
     saved = json.loads((tmp_path / "config.json").read_text())
     saved["config"].update(change)
     (tmp_path / "config.json").write_text(json.dumps(saved))
@@ -145,7 +158,9 @@ def test_altered_models_are_refused(change: dict[str, object], message: str, tmp
 
 
 def test_altered_weights_are_refused(tmp_path: Path) -> None:
-    save_text_model(build_text_model(TextConfig(words=("<unk>", "<cls>", "good"), d_model=8)), tmp_path)
+    save_text_model(
+        build_text_model(TextConfig(words=("<unk>", "<cls>", "good"), d_model=8)), tmp_path
+    )
     data = bytearray((tmp_path / "model.safetensors").read_bytes())
     data[-1] ^= 1
     (tmp_path / "model.safetensors").write_bytes(data)
@@ -153,7 +168,9 @@ def test_altered_weights_are_refused(tmp_path: Path) -> None:
         load_text_model(tmp_path)
 
 
-def test_the_table_holds_what_its_certificates_say_and_resumes(folder: Path, tmp_path: Path) -> None:
+def test_the_table_holds_what_its_certificates_say_and_resumes(
+    folder: Path, tmp_path: Path
+) -> None:
     corpus = load_folder(folder)
     synonyms = {word: tuple(found) for word, found in SYNONYMS.items()}
     rows = run_table(corpus, synonyms, tmp_path, numbers.TABLE, n_jobs=1, progress=False)
@@ -162,7 +179,9 @@ def test_the_table_holds_what_its_certificates_say_and_resumes(folder: Path, tmp
     assert (rows["disagreements"] == 0).all()
     assert rows["enumerated"].sum() >= 40
     assert (rows["certified"] >= rows["interval"]).all()
-    assert (rows["certified"] + rows["falsified"] + rows["undecided"]).to_numpy() == pytest.approx(1.0)
+    assert (rows["certified"] + rows["falsified"] + rows["undecided"]).to_numpy() == pytest.approx(
+        1.0
+    )
     runs = load_runs(tmp_path).set_index(["objective", "k", "seed"])
     row = rows.iloc[-1]
     kept = Path(runs.loc[(row.objective, row.k, row.seed), "folder"])
@@ -202,7 +221,16 @@ def test_the_command_line(folder: Path, tmp_path: Path) -> None:
     page = (out / "sentences.html").read_text()
     assert "<script" not in page
     assert "of the attention" in page
-    one = call("certify", out / "rnn", "--text", "the film was good <cls>", "--space", "sub:1", "--synonyms", synonyms)
+    one = call(
+        "certify",
+        out / "rnn",
+        "--text",
+        "the film was good <cls>",
+        "--space",
+        "sub:1",
+        "--synonyms",
+        synonyms,
+    )
     assert one.exit_code == 0, one.stderr
     missing = call("text", "train", "--data", tmp_path / "nothing", "--out", tmp_path / "x")
     assert missing.exit_code == 2

@@ -17,15 +17,17 @@ from tl_dyck.training.run import RunState
 
 @pytest.fixture(autouse=True)
 def _no_waiting_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Flushing to the disk counts when a machine stops, not when a process does; on a busy disk it takes minutes."""
+    """Flushing to disk matters when a machine stops, not a process; on a busy disk it is slow."""
     monkeypatch.setattr(os, "fsync", lambda descriptor: None)
 
 
 @pytest.fixture
 def hasty_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The accuracy of a run that has ended is measured on few strings: for who does not ask how many."""
+    """The accuracy of a run that has ended is measured on few strings."""
     accuracy = RunState.accuracy
-    monkeypatch.setattr(RunState, "accuracy", lambda self, n, seed: accuracy(self, min(n, 50), seed))
+    monkeypatch.setattr(
+        RunState, "accuracy", lambda self, n, seed: accuracy(self, min(n, 50), seed)
+    )
 
 
 @dataclass
@@ -42,13 +44,21 @@ class Tiny:
 
 @pytest.fixture(scope="session")
 def tiny() -> Tiny:
-    task = DyckTask(name="tiny", n_types=2, max_depth=2, train_lengths=(2, 4, 6), long_lengths=(8, 9))
+    task = DyckTask(
+        name="tiny", n_types=2, max_depth=2, train_lengths=(2, 4, 6), long_lengths=(8, 9)
+    )
     config = get_config("minimal-onehot", task, d_model=10, d_mlp=4)
     return Tiny(
         task,
         config,
         TrainConfig(
-            steps=10, batch_size=3, check_every=4, check_size=9, checkpoint_every=3, warmup_steps=2, target=None
+            steps=10,
+            batch_size=3,
+            check_every=4,
+            check_size=9,
+            checkpoint_every=3,
+            warmup_steps=2,
+            target=None,
         ),
     )
 

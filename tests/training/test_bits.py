@@ -1,7 +1,8 @@
-"""The same bits whoever is trained beside a seed, however often it was interrupted, on whatever processor.
+"""The same bits whoever is trained beside a seed, however often interrupted, on any processor.
 
-A processor that shows no difference proves little about the next one, so most tests here run on a made-up one, whose
-products of matrices depend on everything that a library's may depend on: addresses, strides, how many there are.
+A processor that shows no difference proves little about the next one, so most tests here run on a
+made-up one, whose products of matrices depend on everything that a library's may depend on:
+addresses, strides, how many there are.
 """
 
 from __future__ import annotations
@@ -26,14 +27,26 @@ from tl_dyck.training.run import RunState
 pytestmark = pytest.mark.usefixtures("hasty_ends")
 
 TASK = load_task("dyck-2-4")
-OPTIONS = TrainConfig(steps=6, batch_size=8, check_every=3, check_size=20, checkpoint_every=2, target=None)
+OPTIONS = TrainConfig(
+    steps=6, batch_size=8, check_every=3, check_size=20, checkpoint_every=2, target=None
+)
 
 PRODUCTS = {"mm", "addmm", "bmm", "baddbmm", "mv", "addmv", "dot", "_mm", "addbmm"}
-CURVES = {"gelu", "gelu_backward", "silu", "silu_backward", "tanh", "tanh_backward", "exp", "sigmoid", "erf"}
+CURVES = {
+    "gelu",
+    "gelu_backward",
+    "silu",
+    "silu_backward",
+    "tanh",
+    "tanh_backward",
+    "exp",
+    "sigmoid",
+    "erf",
+}
 
 
 class Fickle(TorchDispatchMode):
-    """A processor that rounds products by the layout of what they read and write, and curves by the place in a tensor.
+    """A processor whose rounding depends on layout (products) and on place in a tensor (curves).
 
     Attributes:
         products: how many were made.
@@ -59,7 +72,11 @@ class Fickle(TorchDispatchMode):
     def _taste(operands):
         """Between 0 and 1: of sizes, strides and places, but for strides that are never taken."""
         described = [
-            (each.data_ptr() % BOUNDARY, each.shape, [each.stride(i) for i, n in enumerate(each.shape) if n > 1])
+            (
+                each.data_ptr() % BOUNDARY,
+                each.shape,
+                [each.stride(i) for i, n in enumerate(each.shape) if n > 1],
+            )
             for each in operands
         ]
         return int.from_bytes(hashlib.sha256(repr(described).encode()).digest()[:4], "big") / 2**32
@@ -74,7 +91,7 @@ def bits(result) -> str:
 
 
 def groups(config, options, sizes, task=TASK):
-    """The bits of each seed in groups of each size, every second of them in reverse: a seed has different places."""
+    """The bits of each seed in groups of each size; every second group is in reverse order."""
     found = {}
     for number, size in enumerate(sizes):
         seeds = range(size) if number % 2 == 0 else range(size)[::-1]
@@ -112,13 +129,15 @@ def test_on_a_fickle_processor_with_the_regularisation():
 
 def test_on_a_fickle_processor_with_batches_set_apart(monkeypatch):
     usual = _layout(TASK, OPTIONS)
-    monkeypatch.setattr("tl_dyck.training.group._layout", lambda task, options: (usual[0], _grain(usual[0])))
+    monkeypatch.setattr(
+        "tl_dyck.training.group._layout", lambda task, options: (usual[0], _grain(usual[0]))
+    )
     with Fickle():
         assert all_equal(groups(get_config("gpt", TASK), OPTIONS, (1, 2, 3)))
 
 
 def test_the_fickle_processor_is_fickle():
-    """Else the tests above would prove nothing: it tells apart what lies elsewhere, and how many there are."""
+    """Else the tests above would prove nothing: it tells apart places and how many there are."""
     a, b = torch.ones(4, 5, 3), torch.ones(4, 3, 2)
     with Fickle():
         assert not torch.equal(torch.bmm(a, b)[:1], torch.bmm(a[:1], b[:1]))
@@ -155,7 +174,9 @@ def test_interrupted_in_a_group_and_resumed_in_others(family, tmp_path, monkeypa
     train_together(config, TASK, [3, 0], options=OPTIONS, folders=[folders[3], folders[0]])
     train_together(config, TASK, range(4), options=OPTIONS, folders=folders)
     for seed, folder in enumerate(folders):
-        assert bits(load_result(folder)) == bits(train(config, TASK, seed=seed, options=OPTIONS, progress=False))
+        assert bits(load_result(folder)) == bits(
+            train(config, TASK, seed=seed, options=OPTIONS, progress=False)
+        )
 
 
 @pytest.mark.bits
@@ -174,7 +195,9 @@ def test_the_number_of_threads_is_nobodys_business():
                 on_model=lambda step, model, folder: seen.append(torch.get_num_threads()),
             )
             found.add(bits(result))
-            (together,) = train_together(config, TASK, [0], options=OPTIONS, folders=[None]).values()
+            (together,) = train_together(
+                config, TASK, [0], options=OPTIONS, folders=[None]
+            ).values()
             found.add(bits(together))
             assert torch.get_num_threads() == threads
     finally:
@@ -191,7 +214,9 @@ def test_each_model_begins_on_a_boundary(n_models, shape):
         assert found.shape == (n_models, *shape)
         assert all(own.data_ptr() % BOUNDARY == 0 and own.is_contiguous() for own in found)
         found[:] = torch.arange(n_models).view(-1, *[1] * len(shape))
-        assert [float(own.sum()) for own in found] == [index * math.prod(shape) for index in range(n_models)]
+        assert [float(own.sum()) for own in found] == [
+            index * math.prod(shape) for index in range(n_models)
+        ]
 
 
 @pytest.mark.parametrize("name", ["dyck-2-4", "dyck-3-8", "dyck-2-4-prefix"])
@@ -201,7 +226,9 @@ def test_the_slots_of_a_model_fill_registers(name, contrastive_weight, batch_siz
     task = load_task(name)
     options = TrainConfig(batch_size=batch_size, contrastive_weight=contrastive_weight)
     width, rows = _layout(task, options)
-    longest = max(task.train_lengths) + (1 + 2 * task.language.max_depth if contrastive_weight else 0)
+    longest = max(task.train_lengths) + (
+        1 + 2 * task.language.max_depth if contrastive_weight else 0
+    )
     assert longest <= width < longest + GRAIN
     assert width * rows % GRAIN == 0
 

@@ -1,4 +1,4 @@
-"""Whatever happens to a run, it goes on to the very same end, or says what is wrong with its folder."""
+"""Whatever happens to a run, it goes on to the same end, or says what is wrong with its folder."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Killed(BaseException):
 
 @pytest.fixture(scope="module")
 def stopped_at_3(tiny, tmp_path_factory) -> Path:
-    """The folder of a run (seed 1) that was killed after step 4, and so has a checkpoint of step 3."""
+    """The folder of a run (seed 1) killed after step 4, which has a checkpoint of step 3."""
     folder = tmp_path_factory.mktemp("stopped")
 
     def stop(row):
@@ -76,7 +76,7 @@ def done(finished, tmp_path) -> Path:
     return Path(shutil.copytree(finished, tmp_path / "run"))
 
 
-# --- kills ----------------------------------------------------------------------------------------------------------
+# --- kills ----------------------------------------------------------------------------------------
 
 
 def test_resuming(tiny, folder, uninterrupted, same_run):
@@ -87,8 +87,10 @@ def test_resuming(tiny, folder, uninterrupted, same_run):
 
 
 def test_a_kill_between_any_two_file_operations(tiny, same_run, tmp_path, monkeypatch):
-    """After it no operation succeeds, the tidying up after errors included, as with a process that is gone."""
-    options = TrainConfig(steps=5, batch_size=2, check_every=3, check_size=5, checkpoint_every=2, target=None)
+    """After it no operation succeeds, tidying up included, as with a process that is gone."""
+    options = TrainConfig(
+        steps=5, batch_size=2, check_every=3, check_size=5, checkpoint_every=2, target=None
+    )
     whole = tiny.train(seed=1, options=options)
     left = [0]
 
@@ -125,9 +127,10 @@ def test_a_kill_between_any_two_file_operations(tiny, same_run, tmp_path, monkey
 
 
 class Countdown:
-    """Counts the calls and returns of Python and C functions, and acts at a given one: a moment without a clock.
+    """Counts calls and returns of functions and acts at a given one: a moment without a clock.
 
-    Not within the type checker of the tests, but after it, for it would be left with its locks held.
+    Not within the type checker of the tests, but after it, for it would be left with its locks
+    held.
     """
 
     def __init__(self, moment: float, act: Callable[[], object]) -> None:
@@ -155,7 +158,9 @@ def checks_types(frame: FrameType | None) -> bool:
     return False
 
 
-LONGER = TrainConfig(steps=30, batch_size=3, check_every=4, check_size=9, checkpoint_every=2, target=None)
+LONGER = TrainConfig(
+    steps=30, batch_size=3, check_every=4, check_size=9, checkpoint_every=2, target=None
+)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
@@ -191,7 +196,7 @@ def ctrl_c():
 
 @pytest.mark.parametrize("row", [0, 1, 2])
 def test_ctrl_c_writes_a_checkpoint(tiny, ctrl_c, uninterrupted, same_run, tmp_path, row):
-    """In the last row, the run has ended: its result is written, and Ctrl-C is heard all the same."""
+    """In the last row, the run has ended: its result is written, and Ctrl-C is heard as well."""
     seen = []
 
     def press(found):
@@ -203,7 +208,9 @@ def test_ctrl_c_writes_a_checkpoint(tiny, ctrl_c, uninterrupted, same_run, tmp_p
         tiny.train(seed=1, folder=tmp_path, on_check=press)
     step = [4, 8, 10][row]
     checkpoint = ["checkpoint.json", f"state-{step}.safetensors"]
-    assert names(tmp_path) == (checkpoint if step < 10 else ["config.json", "model.safetensors", "result.json"])
+    assert names(tmp_path) == (
+        checkpoint if step < 10 else ["config.json", "model.safetensors", "result.json"]
+    )
     more = []
     same_run(tiny.train(seed=1, folder=tmp_path, on_check=more.append), uninterrupted)
     assert [found["step"] for found in seen + more] == [4, 8, 10]
@@ -211,7 +218,9 @@ def test_ctrl_c_writes_a_checkpoint(tiny, ctrl_c, uninterrupted, same_run, tmp_p
 
 def test_ctrl_c_when_the_target_was_just_reached(tiny, ctrl_c, same_run, tmp_path):
     """A run that is resumed does not go on where an uninterrupted one would have stopped."""
-    options = TrainConfig(steps=10, batch_size=3, check_every=2, check_size=9, target=0.01, warmup_steps=0)
+    options = TrainConfig(
+        steps=10, batch_size=3, check_every=2, check_size=9, target=0.01, warmup_steps=0
+    )
     whole = tiny.train(seed=1, options=options)
     assert whole.status == "reached"
     assert whole.steps < 10
@@ -305,7 +314,7 @@ def test_a_full_disk_leaves_the_old_checkpoint(tiny, folder, uninterrupted, same
     same_run(tiny.train(seed=1, folder=folder), uninterrupted)
 
 
-# --- finished runs --------------------------------------------------------------------------------------------------
+# --- finished runs --------------------------------------------------------------------------------
 
 
 def test_a_finished_run_is_loaded_not_made_again(tiny, done, uninterrupted, same_run, monkeypatch):
@@ -337,7 +346,7 @@ def test_unwritable_folders(tiny, tmp_path):
             tiny.train(folder=folder)
 
 
-# --- folders of other runs ------------------------------------------------------------------------------------------
+# --- folders of other runs ------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("which", ["folder", "done"])
@@ -345,8 +354,12 @@ def test_a_folder_of_another_run_is_refused_and_kept(tiny, which, request):
     path = request.getfixturevalue(which)
     before = {file.name: file.read_bytes() for file in path.iterdir()}
     more_steps = TrainConfig(**{**vars(tiny.options), "steps": 11})
-    other_task = DyckTask(name="tiny", n_types=2, max_depth=2, q=0.25, train_lengths=(2, 4, 6), long_lengths=(8, 9))
-    renamed = DyckTask(name="other", n_types=2, max_depth=2, train_lengths=(2, 4, 6), long_lengths=(8, 9))
+    other_task = DyckTask(
+        name="tiny", n_types=2, max_depth=2, q=0.25, train_lengths=(2, 4, 6), long_lengths=(8, 9)
+    )
+    renamed = DyckTask(
+        name="other", n_types=2, max_depth=2, train_lengths=(2, 4, 6), long_lengths=(8, 9)
+    )
     wider = get_config("minimal-onehot", tiny.task, d_model=12, d_mlp=4)
     for change, message in [
         ({"seed": 2}, r"holds another run; it differs in seed \(1 there, 2 asked for\)"),
@@ -364,7 +377,7 @@ def test_a_folder_of_another_run_is_refused_and_kept(tiny, which, request):
     assert {file.name: file.read_bytes() for file in path.iterdir()} == before
 
 
-# --- damage ---------------------------------------------------------------------------------------------------------
+# --- damage ---------------------------------------------------------------------------------------
 
 
 @settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -373,11 +386,17 @@ def test_any_damage_to_the_tensors_is_noticed(tiny, stopped_at_3, data):
     path = stopped_at_3 / "state-3.safetensors"
     original = path.read_bytes()
     position = data.draw(st.integers(0, len(original) - 1))
-    flipped = original[:position] + bytes([original[position] ^ (1 << position % 8)]) + original[position + 1 :]
+    flipped = (
+        original[:position]
+        + bytes([original[position] ^ (1 << position % 8)])
+        + original[position + 1 :]
+    )
     try:
         for damaged in (flipped, original[:position], original + b"\0"):
             path.write_bytes(damaged)
-            with pytest.raises(CheckpointError, match=r"truncated or was altered.*Delete .* to train again"):
+            with pytest.raises(
+                CheckpointError, match=r"truncated or was altered.*Delete .* to train again"
+            ):
                 tiny.train(seed=1, folder=stopped_at_3)
     finally:
         path.write_bytes(original)
@@ -388,14 +407,30 @@ def test_any_damage_to_the_tensors_is_noticed(tiny, stopped_at_3, data):
     [
         *[
             (("tensors",), name)
-            for name in ("../state-3.safetensors", "/etc/passwd", "..", ".", "", "a\0b", 5, None, ...)
+            for name in (
+                "../state-3.safetensors",
+                "/etc/passwd",
+                "..",
+                ".",
+                "",
+                "a\0b",
+                5,
+                None,
+                ...,
+            )
         ],
-        *[(("tensors",), name) for name in (["state-3.safetensors"], "state-4.safetensors", "checkpoint.json")],
+        *[
+            (("tensors",), name)
+            for name in (["state-3.safetensors"], "state-4.safetensors", "checkpoint.json")
+        ],
         *[(("sha256",), value) for value in ("0" * 64, "", None, 5, [], ...)],
         *[(("step",), value) for value in (-1, 4, 10**9, 2.0, "3", None, True, [], ...)],
         *[(("status",), value) for value in ("great", 5, [], {}, ...)],
         *[(("seconds",), value) for value in ("1", None, [], ..., math.nan, math.inf, -1.0, True)],
-        *[(("history",), value) for value in (5, None, "abc", [5], [[]], [{}], [{"step": 1}], {"a": 1}, ...)],
+        *[
+            (("history",), value)
+            for value in (5, None, "abc", [5], [[]], [{}], [{"step": 1}], {"a": 1}, ...)
+        ],
         *[(("identity",), value) for value in (5, None, [], {}, "x", ...)],
         *[(("identity", "task"), value) for value in (5, None, [], {}, "x", ...)],
         *[(("format",), value) for value in (5, None, "tl_dyck.run/0", [], ...)],
@@ -403,11 +438,15 @@ def test_any_damage_to_the_tensors_is_noticed(tiny, stopped_at_3, data):
 )
 def test_hostile_checkpoints(tiny, folder, keys, value):
     alter(folder / "checkpoint.json", *keys, value=value)
-    with pytest.raises(CheckpointError, match=r"checkpoint.json|holds another run|truncated or was altered"):
+    with pytest.raises(
+        CheckpointError, match=r"checkpoint.json|holds another run|truncated or was altered"
+    ):
         tiny.train(seed=1, folder=folder)
 
 
-@pytest.mark.parametrize("text", ["", "{", "null", "[]", "5", '"x"', "NaN", "[" * 100_000, "{}", "\ufeff{}"])
+@pytest.mark.parametrize(
+    "text", ["", "{", "null", "[]", "5", '"x"', "NaN", "[" * 100_000, "{}", "\ufeff{}"]
+)
 @pytest.mark.parametrize("name", ["checkpoint.json", "result.json"])
 def test_files_that_are_something_else(tiny, folder, name, text):
     (folder / name).write_text(text, encoding="utf-8")
@@ -429,21 +468,31 @@ def test_tensors_that_are_whole_but_do_not_fit(tiny, folder):
         {"losses": None},
         {"losses": torch.zeros(2, 2)},
     ):
-        tensors = {name: value for name, value in {**original, **change}.items() if value is not None}
+        tensors = {
+            name: value for name, value in {**original, **change}.items() if value is not None
+        }
         save_file(tensors, path)
-        alter(folder / "checkpoint.json", "sha256", value=hashlib.sha256(path.read_bytes()).hexdigest())
+        alter(
+            folder / "checkpoint.json",
+            "sha256",
+            value=hashlib.sha256(path.read_bytes()).hexdigest(),
+        )
         with pytest.raises(CheckpointError, match="the checkpoint does not fit its run"):
             tiny.train(seed=1, folder=folder)
 
 
 def test_a_missing_state(tiny, folder):
     (folder / "state-3.safetensors").unlink()
-    with pytest.raises(CheckpointError, match=r"there is no file .*state-3.safetensors.*if none is, delete"):
+    with pytest.raises(
+        CheckpointError, match=r"there is no file .*state-3.safetensors.*if none is, delete"
+    ):
         tiny.train(seed=1, folder=folder)
 
 
 def test_a_checkpoint_that_another_process_replaces_is_read_again(tiny, folder, monkeypatch):
-    wanted = read_checkpoint(folder, json.loads((folder / "checkpoint.json").read_text())["identity"])
+    wanted = read_checkpoint(
+        folder, json.loads((folder / "checkpoint.json").read_text())["identity"]
+    )
     real, calls = read_json, []
 
     def stale(path):  # what was named when the JSON was read is gone when the state is read
@@ -458,7 +507,9 @@ def test_a_checkpoint_that_another_process_replaces_is_read_again(tiny, folder, 
     assert len(calls) == 2
 
 
-def test_a_checkpoint_that_is_replaced_all_the_time_is_not_said_to_be_lost(tiny, folder, monkeypatch):
+def test_a_checkpoint_that_is_replaced_all_the_time_is_not_said_to_be_lost(
+    tiny, folder, monkeypatch
+):
     steps = itertools.count(10)
 
     def restless(path):
@@ -503,7 +554,10 @@ def test_a_result_with_the_model_of_another_run(tiny, done, tmp_path):
     tiny.train(seed=1, config=other, folder=tmp_path / "other")
     for name in ("config.json", "model.safetensors"):
         shutil.copy(tmp_path / "other" / name, done / name)
-    with pytest.raises(CheckpointError, match=r"not that of its result.json; it differs in .*model.d_model \(12 there"):
+    with pytest.raises(
+        CheckpointError,
+        match=r"not that of its result.json; it differs in .*model.d_model \(12 there",
+    ):
         load_result(done)
     (done / "model.safetensors").write_bytes(b"")
     with pytest.raises(CheckpointError, match="truncated or was altered"):

@@ -30,7 +30,10 @@ def strings(language, lengths, seed=0):
     """Strings of several lengths, BOS first, filled up with BOS."""
     from tl_dyck.language import DyckDistribution
 
-    rows = [DyckDistribution(language).sample(1, n, mode="prefix", generator=rng(seed + n))[0] for n in lengths]
+    rows = [
+        DyckDistribution(language).sample(1, n, mode="prefix", generator=rng(seed + n))[0]
+        for n in lengths
+    ]
     tokens = torch.full((len(rows), 1 + max(lengths)), language.bos_token)
     for row, string in zip(tokens, rows, strict=True):
         row[1 : 1 + len(string)] = string
@@ -67,8 +70,11 @@ def test_prefixes_are_uniform():
     tokens = torch.full((12_000, 2), language.bos_token)
     tokens[:, 1] = 0
     longer, shift = ContrastiveRegularizer(language).prefixed(tokens, generator=rng())
-    count = torch.zeros(4, 3).index_put_((shift // 2 - 1, longer[:, 1] // 2), torch.ones(12_000), accumulate=True)
-    # 12 cells of 1,000 on average; chi-squared with 11 degrees of freedom is below 31.3 with probability 0.999
+    count = torch.zeros(4, 3).index_put_(
+        (shift // 2 - 1, longer[:, 1] // 2), torch.ones(12_000), accumulate=True
+    )
+    # 12 cells of 1,000 on average; chi-squared with 11 degrees of freedom is below 31.3 with
+    # probability 0.999
     assert ((count - 1000) ** 2 / 1000).sum() < 31.3
     shorter = ContrastiveRegularizer(language, max_pairs=2).prefixed(tokens, generator=rng())[1]
     assert set(shorter.tolist()) == {2, 4}
@@ -90,7 +96,9 @@ def slow(model, language, tokens, longer):
 @pytest.mark.parametrize("family", ["gpt-linear", "minimal-onehot", "eq6", "figure2-yao"])
 def test_it_is_equation_22(family):
     task = load_task("dyck-2-4")
-    model = build_model(get_config(family, task, dtype=torch.float64, initializer_range=0.5), seed=1)
+    model = build_model(
+        get_config(family, task, dtype=torch.float64, initializer_range=0.5), seed=1
+    )
     tokens = strings(task.language, [1, 4, 7, 12], seed=3)
     regularizer = ContrastiveRegularizer(task.language)
     longer, _ = regularizer.prefixed(tokens, generator=rng(5))
@@ -110,13 +118,17 @@ def test_it_is_zero_for_balanced_models_and_only_for_those(make):
     regularizer = ContrastiveRegularizer(language)
     assert regularizer(model, tokens, generator=rng()).item() < 1e-20
     with torch.no_grad():  # the decoder tolerates a little
-        model.blocks[0].attn.W_V += torch.randn(model.W_V[0].shape, generator=rng(), dtype=torch.float64)
+        model.blocks[0].attn.W_V += torch.randn(
+            model.W_V[0].shape, generator=rng(), dtype=torch.float64
+        )
     assert regularizer(model, tokens, generator=rng()).item() > 1e-6
 
 
 def test_its_gradient_goes_through_both_terms():
     task = load_task("dyck-2-4")
-    model = build_model(get_config("gpt", task, dtype=torch.float64, n_layers=1, d_model=6, act_fn="gelu"), seed=1)
+    model = build_model(
+        get_config("gpt", task, dtype=torch.float64, n_layers=1, d_model=6, act_fn="gelu"), seed=1
+    )
     tokens = strings(task.language, [3, 6], seed=2)
     regularizer = ContrastiveRegularizer(task.language)
 
@@ -149,7 +161,7 @@ def test_what_it_cannot_work_on_is_refused():
             ContrastiveRegularizer(language, max_pairs=pairs)
 
 
-# --- in training ------------------------------------------------------------------------------------------------------
+# --- in training ----------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -177,16 +189,29 @@ def test_a_step_descends_the_sum_of_both(tiny, roomy, monkeypatch):
         return step(self, batches, rate, contrastive_weight)
 
     monkeypatch.setattr(Stack, "step", watched)
-    options = TrainConfig(steps=1, batch_size=3, check_size=9, target=None, contrastive_weight=weight)
+    options = TrainConfig(
+        steps=1, batch_size=3, check_size=9, target=None, contrastive_weight=weight
+    )
     tiny.train(config=roomy, options=options, seed=1)
     model = build_model(roomy, 1)
-    trained = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
+    trained = {
+        name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad
+    }
     generator = rng(stream(1, "train", 0))
     tokens = tiny.task.sample(32 * 3, generator=generator)[:3]
-    R = ContrastiveRegularizer(tiny.task.language)(model, tokens, generator=rng(stream(1, "contrast", 0)))
-    loss = F.cross_entropy(model(tokens[:, :-1]).flatten(0, 1), tokens[:, 1:].flatten(), ignore_index=4) + weight * R
+    R = ContrastiveRegularizer(tiny.task.language)(
+        model, tokens, generator=rng(stream(1, "contrast", 0))
+    )
+    loss = (
+        F.cross_entropy(
+            model(tokens[:, :-1]).flatten(0, 1), tokens[:, 1:].flatten(), ignore_index=4
+        )
+        + weight * R
+    )
     assert set(seen) == set(trained)
-    for name, expected in zip(trained, torch.autograd.grad(loss, list(trained.values())), strict=True):
+    for name, expected in zip(
+        trained, torch.autograd.grad(loss, list(trained.values())), strict=True
+    ):
         torch.testing.assert_close(seen[name], expected, rtol=1e-4, atol=1e-6)
 
 
@@ -237,8 +262,12 @@ def test_the_history_is_of_the_cross_entropy_alone(tiny, roomy):
     """Otherwise it could not be held against the entropy floor."""
     options = TrainConfig(steps=1, batch_size=3, check_size=9, contrastive_weight=1e3)
     result = tiny.train(config=roomy, options=options, seed=1)
-    plain = tiny.train(config=roomy, options=TrainConfig(steps=1, batch_size=3, check_size=9), seed=1)
-    assert result.history["loss"].tolist() == pytest.approx(plain.history["loss"].tolist(), rel=1e-6)
+    plain = tiny.train(
+        config=roomy, options=TrainConfig(steps=1, batch_size=3, check_size=9), seed=1
+    )
+    assert result.history["loss"].tolist() == pytest.approx(
+        plain.history["loss"].tolist(), rel=1e-6
+    )
 
 
 def test_it_lowers_what_it_penalises(tiny, roomy):
@@ -246,8 +275,12 @@ def test_it_lowers_what_it_penalises(tiny, roomy):
     regularizer = ContrastiveRegularizer(tiny.task.language)
     found = {}
     for weight in (0.0, 1.0):
-        options = TrainConfig(steps=60, batch_size=8, check_size=9, target=None, contrastive_weight=10 * weight)
-        found[weight] = regularizer(tiny.train(config=roomy, options=options).model, tokens, generator=rng()).item()
+        options = TrainConfig(
+            steps=60, batch_size=8, check_size=9, target=None, contrastive_weight=10 * weight
+        )
+        found[weight] = regularizer(
+            tiny.train(config=roomy, options=options).model, tokens, generator=rng()
+        ).item()
     assert found[1.0] < 0.5 * found[0.0]
 
 
@@ -255,7 +288,9 @@ def test_models_that_cannot_read_the_prefix_are_refused(tiny):
     config = get_config("gpt", tiny.task, n_ctx=9)
     tiny.train(config=config, options=TrainConfig(steps=1, check_size=5))
     with pytest.raises(ValueError, match=r"n_ctx=9 .* prefix of the regularisation, 11"):
-        tiny.train(config=config, options=TrainConfig(steps=1, check_size=5, contrastive_weight=0.1))
+        tiny.train(
+            config=config, options=TrainConfig(steps=1, check_size=5, contrastive_weight=0.1)
+        )
     for wrong in (-1.0, math.nan, math.inf):
         with pytest.raises(ValueError, match="contrastive_weight must be finite"):
             TrainConfig(contrastive_weight=wrong)
@@ -268,7 +303,13 @@ def test_models_can_be_looked_at_while_they_are_trained(tiny, tmp_path, uninterr
     def look(step, model, folder):
         seen.append((step, folder.name, model.W_U.clone()))
 
-    runs = {"seeds": [1], "options": tiny.options, "folder": tmp_path, "n_jobs": 1, "progress": False}
+    runs = {
+        "seeds": [1],
+        "options": tiny.options,
+        "folder": tmp_path,
+        "n_jobs": 1,
+        "progress": False,
+    }
     train_seeds(tiny.config, tiny.task, on_model=look, **runs)
     assert [step for step, _, _ in seen] == uninterrupted.history["step"].tolist()
     assert torch.equal(seen[-1][2], uninterrupted.model.W_U)

@@ -1,4 +1,4 @@
-"""The training loop, against one written in ten lines; and what it says when training does not go well."""
+"""The training loop, against one of ten lines; and what it says when training goes wrong."""
 
 from __future__ import annotations
 
@@ -39,17 +39,25 @@ def plain_training(config, batches, seed, *, rate, warmup, steps, decay, made=No
                 p -= lr * decay * p
                 m.mul_(0.9).add_(0.1 * g)
                 v.mul_(0.999).add_(0.001 * g * g)
-                p -= lr * (m / (1 - 0.9 ** (step + 1))) / ((v / (1 - 0.999 ** (step + 1))).sqrt() + 1e-8)
+                p -= (
+                    lr
+                    * (m / (1 - 0.9 ** (step + 1)))
+                    / ((v / (1 - 0.999 ** (step + 1))).sqrt() + 1e-8)
+                )
         losses.append(loss.item())
         rates.append(lr)
     return dict(model.named_parameters()), losses, rates
 
 
-@pytest.mark.parametrize("family", ["minimal-yao", "gpt-learned", "gpt-uniform", "eq6", "figure2-split"])
+@pytest.mark.parametrize(
+    "family", ["minimal-yao", "gpt-learned", "gpt-uniform", "eq6", "figure2-split"]
+)
 def test_training_is_what_it_says(tiny, family, monkeypatch):
     drawn: list[torch.Tensor] = []
     sample = DyckTask.sample
-    monkeypatch.setattr(DyckTask, "sample", lambda *a, **k: drawn.append(sample(*a, **k)) or drawn[-1])
+    monkeypatch.setattr(
+        DyckTask, "sample", lambda *a, **k: drawn.append(sample(*a, **k)) or drawn[-1]
+    )
     config = get_config(family, tiny.task, d_model=10, dtype=torch.float64)
     options = TrainConfig(
         steps=40,
@@ -63,16 +71,22 @@ def test_training_is_what_it_says(tiny, family, monkeypatch):
     )
     result = tiny.train(config=config, options=options, seed=3)
     drawn_for_training = [
-        tokens for tokens in drawn if len(tokens) % 2 == 0 and len(tokens) > 5 and len(tokens) != 1000
+        tokens
+        for tokens in drawn
+        if len(tokens) % 2 == 0 and len(tokens) > 5 and len(tokens) != 1000
     ]
     batches = list(itertools.chain.from_iterable(tokens.split(2) for tokens in drawn_for_training))
-    weights, losses, rates = plain_training(config, batches, 3, rate=0.02, warmup=4, steps=40, decay=0.1)
+    weights, losses, rates = plain_training(
+        config, batches, 3, rate=0.02, warmup=4, steps=40, decay=0.1
+    )
     assert len(losses) == 40
     for name, parameter in result.model.named_parameters():
         torch.testing.assert_close(parameter, weights[name], rtol=1e-7, atol=1e-9)
     history = result.history
     assert history["step"].tolist() == [8, 16, 24, 32, 40]
-    assert history["loss"].tolist() == pytest.approx([sum(losses[i : i + 8]) / 8 for i in range(0, 40, 8)])
+    assert history["loss"].tolist() == pytest.approx(
+        [sum(losses[i : i + 8]) / 8 for i in range(0, 40, 8)]
+    )
     assert history["learning_rate"].tolist() == pytest.approx(rates[7::8])
     assert history["floor"].tolist() == [tiny.task.entropy_floor] * 5
     assert (result.status, result.steps, result.seed) == ("not reached", 40, 3)
@@ -80,7 +94,9 @@ def test_training_is_what_it_says(tiny, family, monkeypatch):
 
 
 def test_the_loss_goes_down_towards_the_floor(tiny):
-    options = TrainConfig(steps=150, batch_size=16, learning_rate=0.01, target=None, check_every=50, check_size=5)
+    options = TrainConfig(
+        steps=150, batch_size=16, learning_rate=0.01, target=None, check_every=50, check_size=5
+    )
     config = get_config("minimal-onehot", tiny.task)
     history = tiny.train(config=config, options=options).history
     gap = history["loss"] - history["floor"]
@@ -88,7 +104,9 @@ def test_the_loss_goes_down_towards_the_floor(tiny):
     assert gap.iloc[-1] > -0.05  # the mean over 50 batches may be a little below, never far
 
 
-@pytest.mark.parametrize("family", ["gpt-uniform", "gpt-linear", "gpt-sinusoidal", "minimal-uniform", "figure2-onehot"])
+@pytest.mark.parametrize(
+    "family", ["gpt-uniform", "gpt-linear", "gpt-sinusoidal", "minimal-uniform", "figure2-onehot"]
+)
 def test_what_is_not_trained_stays(tiny, family):
     config = get_config(family, tiny.task)
     before = dict(build_model(config, seed=5).named_parameters())
@@ -136,7 +154,7 @@ def test_accuracy_is_the_tasks_own_on_fresh_prefixes(tiny, monkeypatch):
     assert result.accuracy == original(tiny.task, result.model, n=1000, seed=seeds[-1][0])
 
 
-# --- how it ends ----------------------------------------------------------------------------------------------------
+# --- how it ends ----------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -147,7 +165,9 @@ def easy() -> DyckTask:
 
 def test_training_stops_when_the_target_is_reached(tiny, easy):
     config = get_config("minimal-onehot", easy)
-    options = TrainConfig(steps=200, batch_size=8, learning_rate=0.03, check_every=5, check_size=50, target=0.99)
+    options = TrainConfig(
+        steps=200, batch_size=8, learning_rate=0.03, check_every=5, check_size=50, target=0.99
+    )
     result = tiny.train(config=config, task=easy, options=options)
     assert (result.status, result.learned) == ("reached", True)
     assert result.steps < 200
@@ -173,7 +193,9 @@ def test_a_run_that_does_not_learn_says_so(tiny):
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
 def test_a_run_that_diverges_says_so_and_can_be_loaded(tiny, monkeypatch, tmp_path, same_run, bad):
     losses, calls = Stack.losses, itertools.count(1)
-    monkeypatch.setattr(Stack, "losses", lambda *a: (losses(*a)[0] * (bad if next(calls) == 6 else 1), None))
+    monkeypatch.setattr(
+        Stack, "losses", lambda *a: (losses(*a)[0] * (bad if next(calls) == 6 else 1), None)
+    )
     result = tiny.train(folder=tmp_path)
     assert (result.status, result.learned, result.steps) == ("diverged", False, 6)
     assert result.history["step"].tolist() == [4, 6]
@@ -186,14 +208,16 @@ def test_a_run_that_diverges_says_so_and_can_be_loaded(tiny, monkeypatch, tmp_pa
 
 def test_an_absurd_learning_rate_diverges(tiny):
     config = get_config("gpt", tiny.task)
-    options = TrainConfig(steps=60, learning_rate=1e30, warmup_steps=0, check_every=50, check_size=5)
+    options = TrainConfig(
+        steps=60, learning_rate=1e30, warmup_steps=0, check_every=50, check_size=5
+    )
     result = tiny.train(config=config, options=options)
     assert result.status == "diverged"
     assert 1 < result.steps < 60
     assert math.isnan(result.history["loss"].iloc[-1])
 
 
-# --- what it is asked to do -----------------------------------------------------------------------------------------
+# --- what it is asked to do -----------------------------------------------------------------------
 
 
 def test_rows_are_reported_as_they_are_made(tiny, uninterrupted):
@@ -215,7 +239,9 @@ def test_the_progress_bar_shows_loss_floor_and_accuracy(tiny, capsys):
 def test_models_and_tasks_must_be_of_one_language(tiny):
     with pytest.raises(ValueError, match=r"the model reads .*but task 'dyck-3-4' is about"):
         train(get_config("gpt", "dyck-2-4"), "dyck-3-4", progress=False)
-    with pytest.raises(ValueError, match="n_ctx=20 is less than the longest training string with BOS, 27"):
+    with pytest.raises(
+        ValueError, match="n_ctx=20 is less than the longest training string with BOS, 27"
+    ):
         train(get_config("gpt", "dyck-2-4", n_ctx=20), "dyck-2-4", progress=False)
     with pytest.raises(ValueError, match=r"unknown task 'dyck2-4'"):
         train(get_config("gpt", "dyck-2-4"), "dyck2-4")

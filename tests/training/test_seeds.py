@@ -1,4 +1,4 @@
-"""Many seeds in worker processes: each the model that it is alone; one that fails does not take the others with it."""
+"""Many seeds in worker processes: each as it is alone; one that fails takes no other with it."""
 
 from __future__ import annotations
 
@@ -29,18 +29,28 @@ def test_each_seed_is_the_model_that_it_is_alone(tiny, same_run, tmp_path):
     results = train_seeds(tiny.config, tiny.task, seeds=(3, 1, 2), on_result=look, **runs)
     assert [result.seed for result in results] == [3, 1, 2]
     for result in results:
-        assert json.loads((tmp_path / f"seed-{result.seed}" / "watched.json").read_text()) == [os.getpid()]
+        assert json.loads((tmp_path / f"seed-{result.seed}" / "watched.json").read_text()) == [
+            os.getpid()
+        ]
         same_run(result, tiny.train(seed=result.seed))
         same_run(load_result(tmp_path / f"seed-{result.seed}"), result)
     again = train_seeds(
-        tiny.config, tiny.task, seeds=range(1, 4), options=tiny.options, folder=tmp_path, n_jobs=1, progress=False
+        tiny.config,
+        tiny.task,
+        seeds=range(1, 4),
+        options=tiny.options,
+        folder=tmp_path,
+        n_jobs=1,
+        progress=False,
     )
     assert [result.seconds for result in again] == [results[i].seconds for i in (1, 2, 0)]  # loaded
 
 
 def test_without_a_folder_nothing_is_left(tiny, same_run, monkeypatch, tmp_path):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    results = train_seeds(tiny.config, tiny.task, seeds=[4], options=tiny.options, n_jobs=1, progress=False)
+    results = train_seeds(
+        tiny.config, tiny.task, seeds=[4], options=tiny.options, n_jobs=1, progress=False
+    )
     same_run(results[0], tiny.train(seed=4))
     assert list(tmp_path.iterdir()) == []
 
@@ -51,18 +61,32 @@ def test_a_run_that_fails_is_reported_and_the_others_are_kept(tiny, tmp_path, n_
     (tmp_path / "seed-1" / "checkpoint.json").write_text("no JSON")
     with pytest.raises(TrainingFailedError, match="1 of 3 runs failed") as caught:
         train_seeds(
-            tiny.config, tiny.task, seeds=range(3), options=tiny.options, folder=tmp_path, n_jobs=n_jobs, progress=False
+            tiny.config,
+            tiny.task,
+            seeds=range(3),
+            options=tiny.options,
+            folder=tmp_path,
+            n_jobs=n_jobs,
+            progress=False,
         )
     assert "minimal-onehot seed 1" in str(caught.value)
     assert "CheckpointError" in str(caught.value)
     assert [result.seed for result in caught.value.results] == [0, 2]
-    assert sorted(path.parent.name for path in tmp_path.glob("*/result.json")) == ["seed-0", "seed-2"]
+    assert sorted(path.parent.name for path in tmp_path.glob("*/result.json")) == [
+        "seed-0",
+        "seed-2",
+    ]
 
 
 def test_runs_that_did_not_learn_are_results(tiny):
     options = TrainConfig(steps=2, check_size=20, target=1.0)
-    results = train_seeds(tiny.config, tiny.task, seeds=np.arange(2), options=options, n_jobs=1, progress=False)
-    assert [(result.seed, result.status) for result in results] == [(0, "not reached"), (1, "not reached")]
+    results = train_seeds(
+        tiny.config, tiny.task, seeds=np.arange(2), options=options, n_jobs=1, progress=False
+    )
+    assert [(result.seed, result.status) for result in results] == [
+        (0, "not reached"),
+        (1, "not reached"),
+    ]
 
 
 def test_a_worker_that_is_killed(tiny, same_run, tmp_path):
@@ -73,20 +97,32 @@ def test_a_worker_that_is_killed(tiny, same_run, tmp_path):
             os.kill(os.getpid(), signal.SIGKILL)
 
     runs = {"seeds": range(3), "options": tiny.options, "folder": tmp_path, "progress": False}
-    with pytest.raises(TrainingFailedError, match=r"worker process was killed(.|\n)*go on from their checkpoints"):
+    with pytest.raises(
+        TrainingFailedError, match=r"worker process was killed(.|\n)*go on from their checkpoints"
+    ):
         train_seeds(tiny.config, tiny.task, on_result=after, n_jobs=2, **runs)
     same_run(load_result(tmp_path / "seed-1"), tiny.train(seed=1))
-    results = train_seeds(tiny.config, tiny.task, seeds=range(3), options=tiny.options, folder=tmp_path, n_jobs=1)
+    results = train_seeds(
+        tiny.config, tiny.task, seeds=range(3), options=tiny.options, folder=tmp_path, n_jobs=1
+    )
     assert [result.seed for result in results] == [0, 1, 2]
 
 
 def test_what_is_called_after_a_run_gets_result_and_folder(tiny, tmp_path):
     seen = []
-    runs = {"seeds": range(2), "options": tiny.options, "folder": tmp_path, "n_jobs": 1, "progress": False}
+    runs = {
+        "seeds": range(2),
+        "options": tiny.options,
+        "folder": tmp_path,
+        "n_jobs": 1,
+        "progress": False,
+    }
     see = lambda result, folder: seen.append((result.seed, folder.name))  # noqa: E731
     train_seeds(tiny.config, tiny.task, on_result=see, **runs)
     assert seen == [(0, "seed-0"), (1, "seed-1")]
-    train_seeds(tiny.config, tiny.task, on_result=lambda result, folder: seen.append(result.status), **runs)
+    train_seeds(
+        tiny.config, tiny.task, on_result=lambda result, folder: seen.append(result.status), **runs
+    )
     assert seen[2:] == ["not reached"] * 2  # runs that have ended, too
 
     def fail(result, folder):
@@ -102,7 +138,15 @@ def test_a_run_has_one_thread_whatever_the_process_has(tiny):
     torch.set_num_threads(2)
     see = lambda *_: seen.append(torch.get_num_threads())  # noqa: E731
     try:
-        train_seeds(tiny.config, tiny.task, seeds=[0], options=tiny.options, on_result=see, n_jobs=1, progress=False)
+        train_seeds(
+            tiny.config,
+            tiny.task,
+            seeds=[0],
+            options=tiny.options,
+            on_result=see,
+            n_jobs=1,
+            progress=False,
+        )
         seen.append(torch.get_num_threads())
     finally:
         torch.set_num_threads(before)
@@ -117,7 +161,9 @@ def test_bad_arguments(tiny, tmp_path):
     assert train_seeds(tiny.config, tiny.task, seeds=[], progress=False) == []
     (tmp_path / "file").write_text("x")
     with pytest.raises(OSError, match="cannot write to the folder"):
-        train_seeds(tiny.config, tiny.task, seeds=[1], folder=Path(tmp_path / "file"), progress=False)
+        train_seeds(
+            tiny.config, tiny.task, seeds=[1], folder=Path(tmp_path / "file"), progress=False
+        )
     with pytest.raises(ValueError, match="unknown task"):
         train_seeds(tiny.config, "dyck", seeds=[1], progress=False)
 

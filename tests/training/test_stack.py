@@ -25,7 +25,9 @@ ACTIVATIONS = ["relu", "gelu", "gelu_new", "silu", "gelu_fast", "solu_ln", "xiel
         lambda width: st.tuples(
             st.just(width),
             st.integers(1, 12).flatmap(
-                lambda n: st.lists(st.lists(st.integers(1, width), min_size=n, max_size=n), min_size=1, max_size=3)
+                lambda n: st.lists(
+                    st.lists(st.integers(1, width), min_size=n, max_size=n), min_size=1, max_size=3
+                )
             ),
         )
     )
@@ -34,9 +36,15 @@ def test_strings_are_placed_without_overlap_in_few_rows(drawn):
     width, lengths = drawn
     starts, rows = place(np.array(lengths), width)
     for own, begin, used in zip(lengths, starts.tolist(), rows.tolist(), strict=True):
-        slots = [slot for start, length in zip(begin, own, strict=True) for slot in range(start, start + length)]
+        slots = [
+            slot
+            for start, length in zip(begin, own, strict=True)
+            for slot in range(start, start + length)
+        ]
         assert len(set(slots)) == len(slots)
-        assert all(start // width == (start + n - 1) // width for start, n in zip(begin, own, strict=True))
+        assert all(
+            start // width == (start + n - 1) // width for start, n in zip(begin, own, strict=True)
+        )
         assert {slot // width for slot in slots} == set(range(used))
         # of first fit, no two rows are both at most half full
         filled = [sum(slot // width == row for slot in slots) for row in range(used)]
@@ -50,37 +58,55 @@ def test_the_longest_are_placed_first():
 
 
 def packed(tokens, extra=0, width=26):
-    """Batches ``[model, string, pos]`` as `Group` packs them, with `extra` slots to spare in each row."""
+    """Batches ``[model, string, pos]`` as `Group` packs them; `extra` slots to spare per row."""
     language = TASK.language
     lengths = (tokens != BOS).sum(-1)
     depth = clip_depth(tokens, language.depth(tokens), language)
     found = pack(
-        tokens[..., :-1], lengths, depth=depth[..., :-1], targets=tokens[..., 1:], width=width + extra, filling=BOS
+        tokens[..., :-1],
+        lengths,
+        depth=depth[..., :-1],
+        targets=tokens[..., 1:],
+        width=width + extra,
+        filling=BOS,
     )
-    return Batch(slice(0, len(tokens)), found.tokens, found.depth, found.first, found.targets), found
+    return Batch(
+        slice(0, len(tokens)), found.tokens, found.depth, found.first, found.targets
+    ), found
 
 
 def random_models(family, n_models, seed, **overrides):
-    config = get_config(family, TASK, dtype=torch.float64, initializer_range=0.4, n_ctx=40, **overrides)
+    config = get_config(
+        family, TASK, dtype=torch.float64, initializer_range=0.4, n_ctx=40, **overrides
+    )
     models = [build_model(config, seed + index) for index in range(n_models)]
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():  # biases and LayerNorm scales that do something
-        for name, parameter in itertools.chain.from_iterable(model.named_parameters() for model in models):
+        for name, parameter in itertools.chain.from_iterable(
+            model.named_parameters() for model in models
+        ):
             if parameter.requires_grad and ".W_" not in name:
-                parameter += 0.3 * torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
+                parameter += 0.3 * torch.randn(
+                    parameter.shape, generator=generator, dtype=torch.float64
+                )
     return models
 
 
 def stacked(models, **options):
     moments = [
-        {name: (torch.zeros_like(p.data), torch.zeros_like(p.data)) for name, p in trained(model).items()}
+        {
+            name: (torch.zeros_like(p.data), torch.zeros_like(p.data))
+            for name, p in trained(model).items()
+        }
         for model in models
     ]
     return Stack(models, moments, step=0, **{"weight_decay": 0.0, **options})
 
 
 def trained(model):
-    return {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
+    return {
+        name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad
+    }
 
 
 def loss_of(model, strings):
@@ -104,7 +130,9 @@ def loss_of(model, strings):
     extra=st.integers(0, 5),
 )
 @settings(max_examples=12)
-def test_losses_and_gradients_are_the_models(family, n_models, seed, n_heads, n_layers, act_fn, batch, extra):
+def test_losses_and_gradients_are_the_models(
+    family, n_models, seed, n_heads, n_layers, act_fn, batch, extra
+):
     check(family, n_models, seed, batch, extra, n_heads=n_heads, n_layers=n_layers, act_fn=act_fn)
 
 
@@ -122,7 +150,10 @@ def test_every_activation(act_fn):
 def check(family, n_models, seed, batch, extra, **overrides):
     models = random_models(family, n_models, seed, **overrides)
     tokens = torch.stack(
-        [TASK.sample(batch, generator=torch.Generator().manual_seed(seed + index)) for index in range(n_models)]
+        [
+            TASK.sample(batch, generator=torch.Generator().manual_seed(seed + index))
+            for index in range(n_models)
+        ]
     )
     expected = []
     for model, strings in zip(models, tokens, strict=True):
@@ -133,7 +164,10 @@ def check(family, n_models, seed, batch, extra, **overrides):
     losses, contrast = stack.losses(packed(tokens, extra)[0])
     assert contrast is None
     losses.sum().backward()
-    grads = {k: torch.zeros_like(leaf) if leaf.grad is None else leaf.grad for k, leaf in stack.leaves.items()}
+    grads = {
+        k: torch.zeros_like(leaf) if leaf.grad is None else leaf.grad
+        for k, leaf in stack.leaves.items()
+    }
     for index, (loss, gradients) in enumerate(expected):
         assert losses[index].item() == pytest.approx(loss, rel=1e-9)
         found = stack._views(grads, index)
@@ -142,18 +176,26 @@ def check(family, n_models, seed, batch, extra, **overrides):
             wanted = torch.zeros_like(found[name]) if gradient is None else gradient
             # xielu has two parameters in single precision
             near = 1e-7 if wanted.dtype == torch.float64 else 1e-4
-            torch.testing.assert_close(found[name], wanted, rtol=near, atol=near / 10 * float(1 + wanted.abs().max()))
+            torch.testing.assert_close(
+                found[name], wanted, rtol=near, atol=near / 10 * float(1 + wanted.abs().max())
+            )
 
 
 def test_the_models_are_views_until_they_are_released():
     models = random_models("gpt-learned", 2, 0)
-    before = [{name: p.detach().clone() for name, p in model.named_parameters()} for model in models]
+    before = [
+        {name: p.detach().clone() for name, p in model.named_parameters()} for model in models
+    ]
     stack = stacked(models)
     for model, saved in zip(models, before, strict=True):
         assert all(torch.equal(p, saved[name]) for name, p in model.named_parameters())
     tokens = torch.stack([TASK.sample(3, generator=torch.Generator().manual_seed(0))] * 2)
     stack.step([packed(tokens)[0]], 0.1)
-    assert not any(torch.equal(p, before[0][name]) for name, p in trained(models[0]).items() if "b_K" not in name)
+    assert not any(
+        torch.equal(p, before[0][name])
+        for name, p in trained(models[0]).items()
+        if "b_K" not in name
+    )
     stack.release(0)
     kept = {name: p.detach().clone() for name, p in models[0].named_parameters()}
     other = models[1].W_U.detach().clone()
@@ -167,7 +209,9 @@ def test_what_is_not_finite_stays_where_it_is():
     """In forward pass, gradients, and the state of Adam."""
     models = random_models("gpt", 3, 0)
     alone = random_models("gpt", 3, 0)
-    tokens = torch.stack([TASK.sample(4, generator=torch.Generator().manual_seed(seed)) for seed in range(3)])
+    tokens = torch.stack(
+        [TASK.sample(4, generator=torch.Generator().manual_seed(seed)) for seed in range(3)]
+    )
     batch, _ = packed(tokens)
     with torch.no_grad():
         models[1].blocks[0].attn.W_Q[0, 0, 0] = float("nan")
@@ -179,7 +223,10 @@ def test_what_is_not_finite_stays_where_it_is():
         assert totals[1] != totals[1]
         assert [totals[0], totals[2]] == [expected[0], expected[2]]
     for index in (0, 2):
-        assert all(torch.equal(p, trained(alone[index])[name]) for name, p in trained(models[index]).items())
+        assert all(
+            torch.equal(p, trained(alone[index])[name])
+            for name, p in trained(models[index]).items()
+        )
 
 
 def test_nothing_is_predicted_where_nothing_is():

@@ -41,7 +41,9 @@ def both(tiny, config, options, seeds, folder=None, task=None):
     folders = [None if folder is None else folder / f"seed-{seed}" for seed in seeds]
     task = task or tiny.task
     found = train_together(config, task, seeds, options=options, folders=folders)
-    return found, {seed: tiny.train(config=config, task=task, options=options, seed=seed) for seed in seeds}
+    return found, {
+        seed: tiny.train(config=config, task=task, options=options, seed=seed) for seed in seeds
+    }
 
 
 def same_but_for_rounding(found, wanted, atol=1e-9):
@@ -68,8 +70,12 @@ def same_but_for_rounding(found, wanted, atol=1e-9):
 def test_each_seed_is_the_model_that_it_is_alone(
     tiny, family, seeds, n_heads, act_fn, weight_decay, contrastive_weight
 ):
-    config = get_config(family, tiny.task, d_model=10, n_ctx=12, n_heads=n_heads, act_fn=act_fn, dtype=torch.float64)
-    options = options_of(tiny, steps=12, weight_decay=weight_decay, contrastive_weight=contrastive_weight)
+    config = get_config(
+        family, tiny.task, d_model=10, n_ctx=12, n_heads=n_heads, act_fn=act_fn, dtype=torch.float64
+    )
+    options = options_of(
+        tiny, steps=12, weight_decay=weight_decay, contrastive_weight=contrastive_weight
+    )
     found, alone = both(tiny, config, options, seeds)
     assert list(found) == seeds
     for seed in seeds:
@@ -92,7 +98,9 @@ def test_in_single_precision_each_seed_has_the_same_bits(tiny, same_run, family,
     if not torch.backends.mkl.is_available():
         pytest.skip("no MKL")
     config = get_config(family, tiny.task, d_model=13)
-    found, alone = both(tiny, config, options_of(tiny, steps=40, batch_size=4, check_every=20), seeds)
+    found, alone = both(
+        tiny, config, options_of(tiny, steps=40, batch_size=4, check_every=20), seeds
+    )
     for seed in seeds:
         same_run(found[seed], alone[seed])
 
@@ -118,7 +126,9 @@ def test_batches_that_need_many_rows_are_set_apart(tiny, same_run, monkeypatch):
 def test_seeds_stop_when_they_have_reached_the_target(tiny, tmp_path):
     easy = DyckTask(name="easy", n_types=1, max_depth=1, train_lengths=(2, 4), long_lengths=(4, 6))
     config = get_config("minimal-onehot", easy, dtype=torch.float64)
-    options = TrainConfig(steps=60, batch_size=4, learning_rate=0.01, check_every=4, check_size=50, target=0.99)
+    options = TrainConfig(
+        steps=60, batch_size=4, learning_rate=0.01, check_every=4, check_size=50, target=0.99
+    )
     found, alone = both(tiny, config, options, range(6), tmp_path, easy)
     assert len({result.steps for result in found.values()}) > 2
     for seed in range(6):
@@ -139,7 +149,11 @@ def test_one_seed_that_diverges(tiny, monkeypatch, tmp_path):
 
     monkeypatch.setattr(RunState, "record", poisoned)
     found = train_together(
-        config, tiny.task, [0, 1, 2], options=tiny.options, folders=[tmp_path / str(seed) for seed in range(3)]
+        config,
+        tiny.task,
+        [0, 1, 2],
+        options=tiny.options,
+        folders=[tmp_path / str(seed) for seed in range(3)],
     )
     assert (found[1].status, found[1].steps) == ("diverged", 7)
     assert math.isnan(found[1].history["loss"].iloc[-1])
@@ -176,7 +190,7 @@ def test_one_seed_whose_folder_or_callback_fails(tiny, tmp_path):
     assert [found[seed].status for seed in (0, 4)] == ["not reached"] * 2
 
 
-# --- interrupted ------------------------------------------------------------------------------------------------------
+# --- interrupted ----------------------------------------------------------------------------------
 
 
 def test_checkpoints_can_be_taken_up_alone_and_together(tiny, tmp_path):
@@ -188,7 +202,9 @@ def test_checkpoints_can_be_taken_up_alone_and_together(tiny, tmp_path):
         raise Killed
 
     with pytest.raises(Killed):
-        train_together(config, tiny.task, range(3), options=tiny.options, folders=folders, on_model=stop)
+        train_together(
+            config, tiny.task, range(3), options=tiny.options, folders=folders, on_model=stop
+        )
     assert all((folder / "state-3.safetensors").exists() for folder in folders)
     same_but_for_rounding(tiny.train(config=config, seed=0, folder=folders[0]), alone[0])
     seen = []
@@ -216,7 +232,11 @@ def test_seeds_at_different_steps(tiny, tmp_path):
     with pytest.raises(Killed):
         tiny.train(config=config, seed=1, folder=tmp_path / "1", on_check=stop)
     found = train_together(
-        config, tiny.task, range(3), options=tiny.options, folders=[tmp_path / str(seed) for seed in range(3)]
+        config,
+        tiny.task,
+        range(3),
+        options=tiny.options,
+        folders=[tmp_path / str(seed) for seed in range(3)],
     )
     for seed in range(3):
         same_but_for_rounding(found[seed], alone[seed])
@@ -224,7 +244,9 @@ def test_seeds_at_different_steps(tiny, tmp_path):
 
 def test_a_resumed_group_ends_with_the_same_bits(tiny, same_run, tmp_path, monkeypatch):
     """Killed before any of its checkpoints."""
-    whole = train_together(tiny.config, tiny.task, range(3), options=tiny.options, folders=[None] * 3)
+    whole = train_together(
+        tiny.config, tiny.task, range(3), options=tiny.options, folders=[None] * 3
+    )
     chance = random.Random(0)
     for attempt in range(6):
         folders = [tmp_path / f"{attempt}-{seed}" for seed in range(3)]
@@ -240,8 +262,12 @@ def test_a_resumed_group_ends_with_the_same_bits(tiny, same_run, tmp_path, monke
         with monkeypatch.context() as patch:
             patch.setattr(RunState, "checkpoint", mortal)
             with pytest.raises(Killed):
-                train_together(tiny.config, tiny.task, range(3), options=tiny.options, folders=folders)
-        found = train_together(tiny.config, tiny.task, range(3), options=tiny.options, folders=folders)
+                train_together(
+                    tiny.config, tiny.task, range(3), options=tiny.options, folders=folders
+                )
+        found = train_together(
+            tiny.config, tiny.task, range(3), options=tiny.options, folders=folders
+        )
         for seed in range(3):
             same_run(found[seed], whole[seed])
 
@@ -256,14 +282,18 @@ def ctrl_c():
 @pytest.mark.parametrize("seed", [0, 2])
 def test_ctrl_c_writes_a_checkpoint_of_every_seed(tiny, same_run, ctrl_c, tmp_path, seed):
     folders = [tmp_path / str(seed) for seed in range(3)]
-    whole = train_together(tiny.config, tiny.task, range(3), options=tiny.options, folders=[None] * 3)
+    whole = train_together(
+        tiny.config, tiny.task, range(3), options=tiny.options, folders=[None] * 3
+    )
 
     def press(step, model, folder):
         if step == 4 and folder == folders[seed]:
             ctrl_c()
 
     with pytest.raises(KeyboardInterrupt):
-        train_together(tiny.config, tiny.task, range(3), options=tiny.options, folders=folders, on_model=press)
+        train_together(
+            tiny.config, tiny.task, range(3), options=tiny.options, folders=folders, on_model=press
+        )
     assert all((folder / "state-4.safetensors").exists() for folder in folders)
     found = train_together(tiny.config, tiny.task, range(3), options=tiny.options, folders=folders)
     for number in range(3):
@@ -283,7 +313,7 @@ def test_ctrl_c_when_a_seed_has_just_ended(tiny, ctrl_c, tmp_path):
     assert [load_result(tmp_path / str(seed)).steps for seed in range(2)] == [10, 10]
 
 
-# --- the choice -------------------------------------------------------------------------------------------------------
+# --- the choice -----------------------------------------------------------------------------------
 
 
 def sizes(groups):
@@ -328,7 +358,9 @@ def test_train_seeds_trains_groups(tiny, monkeypatch):
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 def test_kill_9(tiny, same_run, tmp_path):
     folders = [tmp_path / str(seed) for seed in range(3)]
-    whole = train_together(tiny.config, tiny.task, range(3), options=tiny.options, folders=[None] * 3)
+    whole = train_together(
+        tiny.config, tiny.task, range(3), options=tiny.options, folders=[None] * 3
+    )
     child = os.fork()
     if child == 0:
         try:

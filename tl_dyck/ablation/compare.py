@@ -1,4 +1,7 @@
-"""Do the heads that matter look interpretable, and do the two kinds of importance agree? Wen et al. 2023, App. B.2."""
+"""Do the heads that matter look interpretable, and do the two kinds of importance agree?
+
+Wen et al. 2023, App. B.2.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,17 @@ __all__ = ["Answer", "ImportanceComparison", "compare_importance"]
 
 _MEASURES = (*FROZEN, *FINETUNED, *INTERPRETABILITY, "drift", "drift-control")
 _CORRELATIONS = (
-    *("group", "a", "b", "spearman", "spearman_low", "spearman_high", "kendall", "kendall_low", "kendall_high"),
+    *(
+        "group",
+        "a",
+        "b",
+        "spearman",
+        "spearman_low",
+        "spearman_high",
+        "kendall",
+        "kendall_low",
+        "kendall_high",
+    ),
     *("n_models", "n_left_out"),
 )
 
@@ -37,8 +50,9 @@ class Answer:
     Attributes:
         question: as one would ask it.
         group: of models.
-        verdict: "yes", "no" (the opposite is true), "mixed" (some measures of importance say yes and others no), "not
-            clear" (the interval of the first measure has zero in it, or there are fewer than five models), or a number.
+        verdict: "yes", "no" (the opposite is true), "mixed" (some measures of importance say yes
+            and others no), "not clear" (the interval of the first measure has zero in it, or there
+            are fewer than five models), or a number.
         text: the answer with its numbers and intervals.
     """
 
@@ -55,9 +69,10 @@ class ImportanceComparison:
 
     Attributes:
         heads: one row per head of every model: group, model, layer, head, and the measures.
-        correlations: one row per group and pair of measures a, b: the mean over models of the rank correlation over the
-            heads of a model, spearman and kendall (τ_b), each with low and high; n_models, and n_left_out, models in
-            which it is not defined because a measure is the same for all heads.
+        correlations: one row per group and pair of measures a, b: the mean over models of the rank
+            correlation over the heads of a model, spearman and kendall (τ_b), each with low and
+            high; n_models, and n_left_out, models in which it is not defined because a measure is
+            the same for all heads.
         level: of the intervals, which are percentile bootstraps over models.
     """
 
@@ -75,7 +90,9 @@ class ImportanceComparison:
         pair = (table["a"].eq(a) & table["b"].eq(b)) | (table["a"].eq(b) & table["b"].eq(a))
         found = table[pair & table["group"].eq(group)]
         if found.empty:
-            raise ValueError(f"{a!r} and {b!r} were not compared for {group!r}; see the columns a, b and group")
+            raise ValueError(
+                f"{a!r} and {b!r} were not compared for {group!r}; see the columns a, b and group"
+            )
         return found.iloc[0]
 
     @property
@@ -89,11 +106,17 @@ class ImportanceComparison:
         ]
 
     def figure(self) -> go.Figure:
-        """Every head: frozen against fine-tuned importance (as ranks within its model), coloured by stack-likeness."""
+        """Every head: frozen against fine-tuned importance, coloured by stack-likeness.
+
+        Importance is a rank within its model.
+        """
         x, y = _first(self.heads, FROZEN), _first(self.heads, FINETUNED)
         color = _first(self.heads, INTERPRETABILITY)
         if x is None or y is None:
-            raise ValueError(f"the figure needs a frozen {FROZEN} and a fine-tuned {FINETUNED} importance in the table")
+            raise ValueError(
+                f"the figure needs a frozen {FROZEN} and a fine-tuned {FINETUNED} importance in "
+                "the table"
+            )
         ranked = self.heads.copy()
         for column in (x, y):
             grouped = ranked.groupby(["group", "model"], sort=False)[column]
@@ -111,11 +134,17 @@ class ImportanceComparison:
             )
             for group, part in ranked.groupby("group", sort=False)
         ]
-        return as_figure(plots, "Heads that matter: frozen against fine-tuned (1: the most important of its model)")
+        return as_figure(
+            plots,
+            "Heads that matter: frozen against fine-tuned (1: the most important of its model)",
+        )
 
     def __repr__(self) -> str:
         sizes = self.heads.groupby("group", sort=False)["model"].nunique()
-        return f"ImportanceComparison({', '.join(f'{group}: {n} models' for group, n in sizes.items())})"
+        return (
+            "ImportanceComparison("
+            f"{', '.join(f'{group}: {n} models' for group, n in sizes.items())})"
+        )
 
 
 def compare_importance(
@@ -128,19 +157,21 @@ def compare_importance(
 ) -> ImportanceComparison:
     """Rank correlations between all measures of heads, over models.
 
-    A correlation is taken over the heads of one model and averaged over models, so that differences between models do
-    not count as agreement. Models (seeds) are what is resampled, since the heads of one model are not independent.
+    A correlation is taken over the heads of one model and averaged over models, so that differences
+    between models do not count as agreement. Models (seeds) are what is resampled, since the heads
+    of one model are not independent.
 
     Args:
-        heads: one table per model, as `measure_heads` returns it, with layer and head; or one table of all, with a
-            column "model", and "group" if there are groups.
+        heads: one table per model, as `measure_heads` returns it, with layer and head; or one table
+            of all, with a column "model", and "group" if there are groups.
         measures: columns to compare; None for all that are there and known.
         n_bootstrap: resamples.
         level: of the intervals.
         seed: of the resampling.
 
     Raises:
-        ValueError: no tables, fewer than two measures, columns that are not there, or a level outside (0, 1).
+        ValueError: no tables, fewer than two measures, columns that are not there, or a level
+            outside (0, 1).
     """
     if not 0 < level < 1:
         raise ValueError(f"level must be between 0 and 1, not {level}")
@@ -149,7 +180,8 @@ def compare_importance(
     missing = [name for name in ("model", "layer", "head", *known) if name not in table]
     if missing:
         raise ValueError(
-            f"the table of heads has no column {missing[0]!r}; it has {', '.join(map(str, table.columns))}"
+            f"the table of heads has no column {missing[0]!r}; it has "
+            f"{', '.join(map(str, table.columns))}"
         )
     if len(known) < 2:
         raise ValueError(f"to compare takes two measures, but there are {known or 'none'}")
@@ -158,21 +190,31 @@ def compare_importance(
     for group, part in table.groupby("group", sort=False):
         models = [model for _, model in part.groupby("model", sort=False)]
         for a, b in combinations(known, 2):
-            each = np.array([_correlations(model[a].to_numpy(float), model[b].to_numpy(float)) for model in models])
+            each = np.array(
+                [
+                    _correlations(model[a].to_numpy(float), model[b].to_numpy(float))
+                    for model in models
+                ]
+            )
             defined = each[np.isfinite(each).all(1)]
             row: dict[str, Any] = {"group": group, "a": a, "b": b}
             for index, name in enumerate(("spearman", "kendall")):
                 found = mean(defined[:, index], n_bootstrap, generator, level=level)
                 row |= {name: found.value, f"{name}_low": found.low, f"{name}_high": found.high}
             rows.append({**row, "n_models": len(models), "n_left_out": len(models) - len(defined)})
-    return ImportanceComparison(heads=table, correlations=pd.DataFrame(rows, columns=list(_CORRELATIONS)), level=level)
+    return ImportanceComparison(
+        heads=table, correlations=pd.DataFrame(rows, columns=list(_CORRELATIONS)), level=level
+    )
 
 
 def _one_table(heads: pd.DataFrame | Sequence[pd.DataFrame]) -> pd.DataFrame:
     if isinstance(heads, pd.DataFrame):
         table = heads.copy()
     else:
-        tables = [part if "model" in part else part.assign(model=index) for index, part in enumerate(heads)]
+        tables = [
+            part if "model" in part else part.assign(model=index)
+            for index, part in enumerate(heads)
+        ]
         if not tables:
             raise ValueError("there is nothing to compare: give at least one table of heads")
         table = pd.concat(tables, ignore_index=True)
@@ -192,7 +234,7 @@ def _correlations(a: np.ndarray, b: np.ndarray) -> tuple[float, float]:
     return float(stats.spearmanr(a, b).statistic), float(stats.kendalltau(a, b).statistic)
 
 
-# --- in words ---------------------------------------------------------------------------------------------------------
+# --- in words -------------------------------------------------------------------------------------
 
 
 def _answers(found: ImportanceComparison, group: str) -> list[Answer | None]:
@@ -203,11 +245,15 @@ def _answers(found: ImportanceComparison, group: str) -> list[Answer | None]:
         for title, names in (("frozen", frozen), ("fine-tuned", tuned)):
             question = f"Are stack-like heads more important when {_WHEN[title]}?"
             answers.append(_tied(found, group, question, "stack-likeness", names))
-    for title, names in (("frozen", frozen), ("fine-tuned", tuned)) if "entropy" in compared else ():
+    for title, names in (
+        (("frozen", frozen), ("fine-tuned", tuned)) if "entropy" in compared else ()
+    ):
         question = f"Are heads with spread-out attention more important when {_WHEN[title]}?"
         answers.append(_tied(found, group, question, "entropy", names))
     if frozen:
-        question = "Are the heads that matter when frozen those that matter when the rest may adapt?"
+        question = (
+            "Are the heads that matter when frozen those that matter when the rest may adapt?"
+        )
         answers.append(_tied(found, group, question, frozen[0], tuned))
     if frozen and "leave-one-out" in tuned:
         answers.append(_recovered(found, group, frozen[0]))
@@ -221,22 +267,29 @@ def _answers(found: ImportanceComparison, group: str) -> list[Answer | None]:
 _WHEN = {"frozen": "the model is frozen", "fine-tuned": "the model may adapt"}
 
 
-def _tied(found: ImportanceComparison, group: str, question: str, a: str, names: Sequence[str]) -> Answer | None:
-    """An answer from rank correlations: the first of `names` decides unless others contradict each other."""
+def _tied(
+    found: ImportanceComparison, group: str, question: str, a: str, names: Sequence[str]
+) -> Answer | None:
+    """An answer from rank correlations: the first of `names` decides unless others disagree."""
     rows = [found.correlation(group, a, name) for name in names]
     rows = [row for row in rows if math.isfinite(row["spearman"])]
     if not rows:
         return None
     first = rows[0]
     name = first["b"] if first["a"] == a else first["a"]
-    signs = [1 if row["spearman_low"] > 0 else -1 if row["spearman_high"] < 0 else 0 for row in rows]
+    signs = [
+        1 if row["spearman_low"] > 0 else -1 if row["spearman_high"] < 0 else 0 for row in rows
+    ]
     verdict = "mixed" if {1, -1} <= set(signs) else {1: "yes", -1: "no", 0: "not clear"}[signs[0]]
     left = int(first["n_models"] - first["n_left_out"])
     few = left < _ENOUGH
     if few:  # an interval of so few says little
         verdict = "not clear"
     told = f"{_VERDICTS[verdict]}{', with so few models' if few else ''}"
-    text = f"{told}: Spearman {_interval(first)} between {a} and {name}, mean of {left} model{'s' * (left != 1)}"
+    text = (
+        f"{told}: Spearman {_interval(first)} between {a} and {name}, "
+        f"mean of {left} model{'s' * (left != 1)}"
+    )
     others = [f"{row['b'] if row['a'] == a else row['a']} {_interval(row)}" for row in rows[1:]]
     text += f"; with {', '.join(others)}." if others else "."
     return Answer(question=question, group=group, verdict=verdict, text=text)
@@ -271,12 +324,17 @@ def _recovered(found: ImportanceComparison, group: str, frozen: str) -> Answer:
         said.append(cost.text(".4f"))
     share = means[1] / means[0] if means[0] > 0 else math.nan
     text = (
-        f"Doing without one head costs {said[0]} of the metric while all else stays ({frozen}, mean over heads and "
-        f"models), and {said[1]} after the others were fine-tuned without it"
+        f"Doing without one head costs {said[0]} of the metric while all else stays ({frozen}, "
+        f"mean over heads and models), and {said[1]} after the others were fine-tuned without it"
     )
     text += f": {share:.0%} of it." if share == share else "."
     question = "Is what a frozen model loses without a head still lost after it adapted?"
-    return Answer(question=question, group=group, verdict=f"{share:.0%}" if share == share else "not clear", text=text)
+    return Answer(
+        question=question,
+        group=group,
+        verdict=f"{share:.0%}" if share == share else "not clear",
+        text=text,
+    )
 
 
 def _moved(found: ImportanceComparison, group: str) -> Answer | None:
@@ -289,10 +347,15 @@ def _moved(found: ImportanceComparison, group: str) -> Answer | None:
         return None
     moved = mean(per_model, 2000, level=found.level)
     text = f"While heads were removed, the patterns of those still open moved by {moved.text()}"
-    text += f" (squared Frobenius norm, mean of {len(per_model)} model{'s' * (len(per_model) != 1)})"
+    text += (
+        f" (squared Frobenius norm, mean of {len(per_model)} model{'s' * (len(per_model) != 1)})"
+    )
     if "drift-random" in part:
         chance = float(part["drift-random"].mean())
-        text += f", {moved.value / chance:.0%} of what patterns drawn at random differ by ({chance:.2f})"
+        text += (
+            f", {moved.value / chance:.0%} of what patterns drawn at random differ by "
+            f"({chance:.2f})"
+        )
     if "drift-control" in part:
         text += f"; by fine-tuning alone, with no head removed, {part['drift-control'].mean():.2f}"
     question = "How far did the heads move meanwhile?"

@@ -1,4 +1,4 @@
-"""What pages and the methods ``.figure()`` draw of heads: one kind of importance against the other, and gates."""
+"""What pages and ``.figure()`` methods draw of heads: importance of two kinds, and gates."""
 
 from __future__ import annotations
 
@@ -44,7 +44,10 @@ def importance_dots(
         name=title,
         x=heads[x],
         y=heads[y],
-        said=[f"{for_plotly(row.model)}<br>layer {row.layer}, head {row.head}" for row in heads.itertuples()],
+        said=[
+            f"{for_plotly(row.model)}<br>layer {row.layer}, head {row.head}"
+            for row in heads.itertuples()
+        ],
         hover=f"{x} %{{x:.4f}}<br>{y} %{{y:.3f}}",
         legend=False,
         marker=shade,

@@ -1,4 +1,7 @@
-"""Fine-tuned importance: which heads survive when each has a price and all weights may adapt (Voita et al. 2019)."""
+"""Fine-tuned importance: which heads survive when each has a price (Voita et al. 2019).
+
+Meanwhile all weights may adapt.
+"""
 
 from __future__ import annotations
 
@@ -38,17 +41,21 @@ class FinetunedImportance:
     """Which heads survived, and for how long.
 
     Attributes:
-        values: the expected gate, averaged over the whole sweep, ``[layer, head]``: 1 if a head stayed open to the end,
-            near 0 if it was removed at once.
-        removed_at: the step after which the gate (at test time) was 0 for good, ``[layer, head]``; -1 if it never was.
+        values: the expected gate, averaged over the whole sweep, ``[layer, head]``: 1 if a head
+            stayed open to the end, near 0 if it was removed at once.
+        removed_at: the step after which the gate (at test time) was 0 for good, ``[layer, head]``;
+            -1 if it never was.
         gates: the gates at the end, at test time, ``[layer, head]``.
-        path: one row per stage of the sweep: step (at its end), penalty, metric (with gates at test time), n_open.
-        heads: one row per stage and head: gate, p_open, expected_gate, and drift, how far its attention patterns moved
-            since before (see `pattern_drift`).
-        trajectories: the gates every few steps: step, penalty, layer, head, log_alpha, p_open, expected_gate, gate.
+        path: one row per stage of the sweep: step (at its end), penalty, metric (with gates at test
+            time), n_open.
+        heads: one row per stage and head: gate, p_open, expected_gate, and drift, how far its
+            attention patterns moved since before (see `pattern_drift`).
+        trajectories: the gates every few steps: step, penalty, layer, head, log_alpha, p_open,
+            expected_gate, gate.
         metric: of the model before, on the same strings as `path`.
         status: "finished", "all heads removed", or "out of time".
-        model: as it was at the end; its gates are not part of it (`scaling_hooks` of `gates` applies them).
+        model: as it was at the end; its gates are not part of it (`scaling_hooks` of `gates`
+            applies them).
     """
 
     values: Float[np.ndarray, "layer head"]
@@ -63,13 +70,16 @@ class FinetunedImportance:
 
     @property
     def removal_order(self) -> list[tuple[int, int]]:
-        """The removed heads (layer, head), first removed first; of those removed in one step the least open first."""
+        """The removed heads (layer, head), first removed first.
+
+        Of those removed in one step the least open comes first.
+        """
         gone = [(int(layer), int(head)) for layer, head in np.argwhere(self.removed_at >= 0)]
         return sorted(gone, key=lambda head: (self.removed_at[head], self.values[head]))
 
     @property
     def drift(self) -> Float[np.ndarray, "layer head"]:
-        """How far each head had moved when it was last seen open at the end of a stage; NaN if it never was."""
+        """How far each head had moved when last seen open at a stage's end; NaN if it never was."""
         found = np.full(self.values.shape, np.nan)
         for row in self.heads[self.heads["gate"] > 0].itertuples():
             found[row.layer, row.head] = row.drift
@@ -81,7 +91,9 @@ class FinetunedImportance:
         figure = as_figure([gate_curves(self.trajectories, title="gates", of="the model")], title)
         for row in self.path.itertuples():
             text = f"{row.penalty:g}: {row.metric:.3f}"
-            figure.add_annotation(x=row.step, y=1.02, yref="paper", text=text, showarrow=False, xanchor="right")
+            figure.add_annotation(
+                x=row.step, y=1.02, yref="paper", text=text, showarrow=False, xanchor="right"
+            )
         return figure
 
     def __repr__(self) -> str:
@@ -102,39 +114,43 @@ def finetuned_importance(
     folder: str | Path | None = None,
     progress: bool = True,
 ) -> FinetunedImportance:
-    """Gate every head, let all weights adapt, and raise the price of an open gate until hardly any is left.
+    """Gate every head, let all weights adapt, and raise the price of open gates until few are left.
 
-    The objective is ``mean metric − λ Σ_h P(gate_h > 0)`` over weights and gates, with one hard-concrete gate per head
-    (`tl_dyck.ablation.gates`), drawn anew for every example, multiplying its output z. The penalty λ rises stage by
-    stage, each going on from the one before, so the stages are one pruning path. Voita et al. 2019 train one model per
-    penalty instead; a path costs as much as one of these and gives an order of removal.
+    The objective is ``mean metric − λ Σ_h P(gate_h > 0)`` over weights and gates, with one
+    hard-concrete gate per head (`tl_dyck.ablation.gates`), drawn anew for every example,
+    multiplying its output z. The penalty λ rises stage by stage, each going on from the one before,
+    so the stages are one pruning path. Voita et al. 2019 train one model per penalty instead; a
+    path costs as much as one of these and gives an order of removal.
 
-    A resumed run ends with the same numbers, bit for bit, as an uninterrupted one with the same number of threads.
+    A resumed run ends with the same numbers, bit for bit, as an uninterrupted one with the same
+    number of threads.
 
     Args:
         model: any HookedTransformer; not changed. Weights that do not require a gradient stay.
-        data: tokens ``[batch, pos]``; a `DyckTask`, of which fresh strings are drawn for every step; or a function
-            ``sample(n, generator) -> tokens`` that draws them.
+        data: tokens ``[batch, pos]``; a `DyckTask`, of which fresh strings are drawn for every
+            step; or a function ``sample(n, generator) -> tokens`` that draws them.
         metric: differentiable, see `frozen_importance`; None for `log_likelihood`.
         options: the sweep, see `FinetuneConfig`.
         labels: as for `frozen_importance`, if data is tokens.
-        ignore: a token that fills up short strings; it is not predicted (by the metric None), nor do patterns count
-            there. For a `DyckTask` None means BOS.
+        ignore: a token that fills up short strings; it is not predicted (by the metric None), nor
+            do patterns count there. For a `DyckTask` None means BOS.
         seed: of batches and gates.
         seconds: stop after so long; None for no limit. With a folder, call again to go on.
-        folder: for checkpoints and the result; None keeps nothing. A finished run is loaded from there. One run per
-            folder; another metric is another run (it is told by its values on the first strings).
+        folder: for checkpoints and the result; None keeps nothing. A finished run is loaded from
+            there. One run per folder; another metric is another run (it is told by its values on
+            the first strings).
         progress: whether to show a progress bar.
 
     Raises:
         CorruptFileError: the folder holds another run, or a damaged one.
-        MetricError: the metric has another shape than one number per example, no gradient, or became NaN.
+        MetricError: the metric has another shape than one number per example, no gradient, or
+            became NaN.
         TypeError: not a HookedTransformer, or data that is no token ids.
         ValueError: no attention heads, or data that the model cannot read.
     """
     job = Job(
-        "gates", model, data, metric, options=options, labels=labels, ignore=ignore, seed=seed, seconds=seconds,
-        folder=folder,
+        "gates", model, data, metric, options=options, labels=labels, ignore=ignore, seed=seed,
+        seconds=seconds, folder=folder,
     )  # fmt: skip
     run = _GateRun(model, job.metric, job.source)
     if job.saved is not None:
@@ -162,7 +178,9 @@ class _GateRun:
         self.options, self.source, self.before = source.options, source, model
         shape = (model.cfg.n_layers, model.cfg.n_heads)
         # log α in float64: a few numbers, and gates must close exactly
-        self.log_alpha = torch.full(shape, float(self.options.log_alpha), dtype=torch.float64, device=model.cfg.device)
+        self.log_alpha = torch.full(
+            shape, float(self.options.log_alpha), dtype=torch.float64, device=model.cfg.device
+        )
         self.log_alpha.requires_grad_(True)
         self.tuner = Tuner(model, metric, source, self.log_alpha)
         self.done, self.total = 0, self.options.steps * len(self.options.penalties)
@@ -197,7 +215,9 @@ class _GateRun:
             price = penalty * p_open(self.log_alpha).sum()
         self.tuner.step("batch", self.done, gates.to(self.before.cfg.dtype), price)
         self.done += 1
-        with torch.no_grad():  # or else a gate that was long wanted would take long to close, whatever its price
+        with (
+            torch.no_grad()
+        ):  # or else a gate that was long wanted would take long to close, whatever its price
             self.log_alpha.clamp_(max=self.options.log_alpha)
         log_alpha = self.log_alpha.detach()
         gate = final_gate(log_alpha).cpu()
@@ -215,18 +235,26 @@ class _GateRun:
             self.status = "finished"
 
     def _log(self, penalty: float) -> None:
-        self.trajectories += [{"step": self.done, "penalty": penalty, **row} for row in self._rows()]
+        self.trajectories += [
+            {"step": self.done, "penalty": penalty, **row} for row in self._rows()
+        ]
 
     def _stage(self, penalty: float, gate: Tensor) -> None:
         """What there is to say at the end of a stage."""
         factors = gate.to(self.log_alpha.device, self.before.cfg.dtype)[:, None]
         tokens, where = self.source.tokens, self.source.where
-        drift = pattern_drift(self.before, self.tuner.model, tokens, where=where, hooks=scaling_hooks(factors))
+        drift = pattern_drift(
+            self.before, self.tuner.model, tokens, where=where, hooks=scaling_hooks(factors)
+        )
         facts = {"step": self.done, "penalty": penalty}
-        self.path.append({**facts, "metric": self.tuner.measure(factors), "n_open": int((gate > 0).sum())})
+        self.path.append(
+            {**facts, "metric": self.tuner.measure(factors), "n_open": int((gate > 0).sum())}
+        )
         for row in self._rows():
             moved = float(drift[row["layer"], row["head"]])
-            self.heads.append({**facts, **{key: row[key] for key in _HEADS if key in row}, "drift": moved})
+            self.heads.append(
+                {**facts, **{key: row[key] for key in _HEADS if key in row}, "drift": moved}
+            )
 
     def _rows(self) -> list[dict[str, Any]]:
         log_alpha = self.log_alpha.detach().cpu()
@@ -237,7 +265,11 @@ class _GateRun:
             "gate": final_gate(log_alpha),
         }
         return [
-            {"layer": layer, "head": head, **{name: float(values[layer, head]) for name, values in facts.items()}}
+            {
+                "layer": layer,
+                "head": head,
+                **{name: float(values[layer, head]) for name, values in facts.items()},
+            }
             for layer in range(log_alpha.shape[0])
             for head in range(log_alpha.shape[1])
         ]
@@ -268,13 +300,16 @@ class _GateRun:
         self.log_alpha.copy_(tensors["log_alpha"])
         self.area, self.last_open = tensors["area"], tensors["last_open"]
         self.done, self.status, self.metric = facts["step"], facts["status"], facts["metric"]
-        self.trajectories = [dict(zip(_TRAJECTORY, row, strict=True)) for row in facts["trajectories"]]
+        self.trajectories = [
+            dict(zip(_TRAJECTORY, row, strict=True)) for row in facts["trajectories"]
+        ]
         self.path, self.heads = list(facts["path"]), list(facts["heads"])
 
     def result(self) -> FinetunedImportance:
         """What came of it, or has come of it so far."""
         gate = final_gate(self.log_alpha.detach()).cpu().numpy()
-        # once all heads are gone they stay so; of a sweep that ran out of time only what was run counts
+        # once all heads are gone they stay so; of a sweep that ran out of time only what was run
+        # counts
         steps = self.total if self.status is not None else max(1, self.done)
         return FinetunedImportance(
             values=(self.area / steps).numpy(),

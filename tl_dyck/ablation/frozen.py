@@ -1,4 +1,7 @@
-"""Frozen importance: what a model loses when a head is disabled and everything else stays (Michel et al. 2019)."""
+"""Frozen importance: what a model loses when a head is disabled (Michel et al. 2019).
+
+Everything else stays.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,14 @@ from einops import rearrange
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from tl_dyck.ablation.metrics import Metric, check_model, check_tokens, evaluate, log_likelihood, rows_per_pass
+from tl_dyck.ablation.metrics import (
+    Metric,
+    check_model,
+    check_tokens,
+    evaluate,
+    log_likelihood,
+    rows_per_pass,
+)
 from tl_dyck.ablation.replay import Replay
 from tl_dyck.models.lean import LeanTail
 from tl_dyck.registry import unknown_name
@@ -32,8 +42,8 @@ class HeadImportance:
 
     Attributes:
         mode: one of `MODES`, or "gradient".
-        per_example: the drop of the metric (baseline minus ablated), ``[layer, head, example]``; with "gradient", the
-            size of the derivative.
+        per_example: the drop of the metric (baseline minus ablated), ``[layer, head, example]``;
+            with "gradient", the size of the derivative.
         baseline: the metric of the intact model, ``[example]``.
     """
 
@@ -61,7 +71,13 @@ class HeadImportance:
         layer, head = np.indices(self.values.shape).reshape(2, -1)
         values, error = self.values.ravel(), self.standard_error.ravel()
         return pd.DataFrame(
-            {"layer": layer, "head": head, "importance": values, "standard_error": error, "mode": self.mode}
+            {
+                "layer": layer,
+                "head": head,
+                "importance": values,
+                "standard_error": error,
+                "mode": self.mode,
+            }
         )
 
     def __repr__(self) -> str:
@@ -87,38 +103,43 @@ def frozen_importance(
     - "zero": 0, which is the same as removing the head's slice of W_O;
     - "mean": its mean over examples and positions of the data;
     - "resample": its z on another example of the data, at the same position;
-    - "uniform-pattern": what it puts out if its pattern (`hook_pattern`) is uniform over the positions it may attend
-      to: what the head *reads*, without where it looks.
+    - "uniform-pattern": what it puts out if its pattern (`hook_pattern`) is uniform over the
+      positions it may attend to: what the head *reads*, without where it looks.
 
-    All else follows from that in one more forward pass, of which only what comes after the head's attention layer is
-    computed (see `tl_dyck.ablation.replay`). A head that changes nothing in its layer's attention output, such as a
-    decoy, has importance exactly 0.
+    All else follows from that in one more forward pass, of which only what comes after the head's
+    attention layer is computed (see `tl_dyck.ablation.replay`). A head that changes nothing in its
+    layer's attention output, such as a decoy, has importance exactly 0.
 
     Args:
         model: any HookedTransformer; not changed, and hooks that it has take part.
         data: token ids, as the model reads them (BOS included).
-        metric: ``metric(logits, tokens)``, or ``metric(logits, tokens, labels)`` if there are labels, returns one
-            number per example of the batch that it is given; larger is better.
+        metric: ``metric(logits, tokens)``, or ``metric(logits, tokens, labels)`` if there are
+            labels, returns one number per example of the batch that it is given; larger is better.
         mode: see above.
         labels: anything the metric needs to know of each example, first dimension as the data.
-        where: the positions over which "mean" takes the mean, so that filling can be left out; None for all.
-        chunk: strings per forward pass, which bounds the memory: about ``chunk × pos × (d_vocab + layers × (2 d_model +
-            heads × d_head))`` numbers. Data and heads are stacked up to this. None for what is quick: on a CPU little.
-        seed: of the pairing that "resample" draws: one cycle through all examples, so none is paired with itself.
+        where: the positions over which "mean" takes the mean, so that filling can be left out; None
+            for all.
+        chunk: strings per forward pass, which bounds the memory: about ``chunk × pos ×
+            (d_vocab + layers × (2 d_model + heads × d_head))`` numbers. Data and heads are stacked
+            up to this. None for what is quick: on a CPU little.
+        seed: of the pairing that "resample" draws: one cycle through all examples, so none is
+            paired with itself.
 
     Raises:
         MetricError: the metric returned another shape than one number per example, or NaN.
         TypeError: not a HookedTransformer, or data that is no token ids.
         UnknownNameError: no such mode.
-        ValueError: no attention heads; data that is empty, too long for the model, or out of its vocabulary; one
-            example only, where "resample" needs another.
+        ValueError: no attention heads; data that is empty, too long for the model, or out of its
+            vocabulary; one example only, where "resample" needs another.
     """
     if mode not in MODES:
         raise unknown_name("mode", mode, MODES)
     check_model(model)
     check_tokens(model, data, labels, where)
     if mode == "resample" and len(data) < 2:
-        raise ValueError("mode 'resample' replaces a head's output by that on another example: give at least two")
+        raise ValueError(
+            "mode 'resample' replaces a head's output by that on another example: give at least two"
+        )
     device = model.cfg.device
     rows = rows_per_pass(model, data.shape[1], chunk)
     means = _mean_z(model, data, where, rows) if mode == "mean" else None
@@ -164,10 +185,11 @@ def gradient_importance(
     labels: Tensor | None = None,
     chunk: int | None = None,
 ) -> HeadImportance:
-    """Michel et al. 2019, Eq. 4: ``E_x |∂L(x)/∂ξ_h|``, where ξ_h = 1 multiplies the output of head h.
+    """Michel et al. 2019, Eq. 4: ``E_x |∂L(x)/∂ξ_h|``; ξ_h = 1 multiplies the output of head h.
 
-    One backward pass for all heads. It is a first-order estimate of the size of the effect of removing a head, without
-    sign; Michel et al. further divide by each layer's norm, which is left to the caller.
+    One backward pass for all heads. It is a first-order estimate of the size of the effect of
+    removing a head, without sign; Michel et al. further divide by each layer's norm, which is left
+    to the caller.
 
     Args:
         model: any HookedTransformer.
@@ -185,19 +207,32 @@ def gradient_importance(
     check_tokens(model, data, labels)
     n_layers, n_heads = model.cfg.n_layers, model.cfg.n_heads
     sizes, baseline = [], []
-    rows = max(1, rows_per_pass(model, data.shape[1], chunk) // (1 if chunk else 4))  # a graph takes more memory
+    rows = max(
+        1, rows_per_pass(model, data.shape[1], chunk) // (1 if chunk else 4)
+    )  # a graph takes more memory
     for batch in torch.arange(len(data)).split(rows):
         tokens = data[batch].to(model.cfg.device)
         told = None if labels is None else labels[batch].to(model.cfg.device)
-        xi = torch.ones(n_layers, len(batch), n_heads, device=tokens.device, dtype=model.cfg.dtype, requires_grad=True)
+        xi = torch.ones(
+            n_layers,
+            len(batch),
+            n_heads,
+            device=tokens.device,
+            dtype=model.cfg.dtype,
+            requires_grad=True,
+        )
         with torch.enable_grad():
             logits = model.run_with_hooks(tokens, return_type="logits", fwd_hooks=scaling_hooks(xi))
             values = evaluate(metric, logits, tokens, told, differentiable=True)
             (gradient,) = torch.autograd.grad(values.sum(), [xi])
-        sizes.append(rearrange(gradient.abs(), "layer batch head -> layer head batch").double().cpu())
+        sizes.append(
+            rearrange(gradient.abs(), "layer batch head -> layer head batch").double().cpu()
+        )
         baseline.append(values.detach().cpu())
     return HeadImportance(
-        mode="gradient", per_example=torch.cat(sizes, -1).numpy(), baseline=torch.cat(baseline).numpy()
+        mode="gradient",
+        per_example=torch.cat(sizes, -1).numpy(),
+        baseline=torch.cat(baseline).numpy(),
     )
 
 

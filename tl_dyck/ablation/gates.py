@@ -1,6 +1,7 @@
-"""Hard-concrete gates: switches that are random while they are trained, and exactly 0 or 1 with positive probability.
+"""Hard-concrete gates: random while trained, exactly 0 or 1 with positive probability.
 
-Louizos et al. 2018, Section 3. With u uniform on (0, 1), temperature β and the interval (γ, ζ) ⊃ [0, 1]:
+Louizos et al. 2018, Section 3. With u uniform on (0, 1), temperature β and the interval (γ, ζ) ⊃
+[0, 1]:
 
     s = σ((log u − log(1 − u) + log α) / β),   gate = min(1, max(0, s (ζ − γ) + γ)).
 """
@@ -14,14 +15,25 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-__all__ = ["BETA", "GAMMA", "ZETA", "closed_below", "expected_gate", "final_gate", "p_open", "sample_gate"]
+__all__ = [
+    "BETA",
+    "GAMMA",
+    "ZETA",
+    "closed_below",
+    "expected_gate",
+    "final_gate",
+    "p_open",
+    "sample_gate",
+]
 
 BETA, GAMMA, ZETA = 2 / 3, -0.1, 1.1  #: as Louizos et al. 2018 chose them
 
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(64)
 
 
-def sample_gate(log_alpha: Float[Tensor, "*shape"], uniform: Float[Tensor, "*more"]) -> Float[Tensor, "*more"]:
+def sample_gate(
+    log_alpha: Float[Tensor, "*shape"], uniform: Float[Tensor, "*more"]
+) -> Float[Tensor, "*more"]:
     """Gates from uniform numbers, Eq. 10 and 11; differentiable in log α.
 
     Args:

@@ -1,4 +1,4 @@
-"""What the two measures that fine-tune share: metric, data, a limit of time, and a folder to go on from."""
+"""What the two measures that fine-tune share: metric, data, time limit, a folder to go on from."""
 
 from __future__ import annotations
 
@@ -64,7 +64,10 @@ class Job:
             ignore = data.language.bos_token
         self.metric: Metric = metric or partial(log_likelihood, ignore=ignore)
         self.source = Source(model, data, labels, ignore, options, seed)
-        self._name, self._folder = what.replace(" ", "-"), None if folder is None else ensure_folder(folder)
+        self._name, self._folder = (
+            what.replace(" ", "-"),
+            None if folder is None else ensure_folder(folder),
+        )
         self.saved: tuple[dict[str, Any], dict[str, Tensor]] | None = None
         if self._folder is not None:
             self._identity = {
@@ -77,7 +80,11 @@ class Job:
             }
             self._numbers = metric_numbers(model, self.metric, self.source)
             self.saved = load_state(
-                self._folder, self._name, self._identity, numbers=self._numbers, tolerance=rounding(model)
+                self._folder,
+                self._name,
+                self._identity,
+                numbers=self._numbers,
+                tolerance=rounding(model),
             )
         self._deadline = None if seconds is None else time.monotonic() + seconds
 
@@ -89,4 +96,6 @@ class Job:
     def save(self, facts: dict[str, Any], tensors: dict[str, Tensor]) -> None:
         """Keep how far it has come, if there is a folder; "step" must be among the facts."""
         if self._folder is not None:
-            save_state(self._folder, self._name, self._identity, facts, tensors, numbers=self._numbers)
+            save_state(
+                self._folder, self._name, self._identity, facts, tensors, numbers=self._numbers
+            )

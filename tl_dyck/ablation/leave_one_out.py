@@ -28,11 +28,13 @@ class LeaveOneOutImportance:
     """What each head is worth once the others have adapted to its absence.
 
     Attributes:
-        values: metric of the intact model minus that of the model without the head, both fine-tuned for as many steps
-            on the same batches, ``[layer, head]``; NaN for heads that time did not suffice for.
+        values: metric of the intact model minus that of the model without the head, both fine-tuned
+            for as many steps on the same batches, ``[layer, head]``; NaN for heads that time did
+            not suffice for.
         control: the metric of the intact model after fine-tuning.
         metric: before it.
-        drift: how far the patterns of the *other* heads moved while they adapted, their mean, ``[layer, head]``.
+        drift: how far the patterns of the *other* heads moved while they adapted, their mean,
+            ``[layer, head]``.
         control_drift: how far each head's pattern moved when none was left out, ``[layer, head]``.
         status: "finished" or "out of time".
     """
@@ -47,8 +49,18 @@ class LeaveOneOutImportance:
     def to_frame(self) -> pd.DataFrame:
         """One row per head: layer, head, importance, drift (of the others), control_drift."""
         layer, head = np.indices(self.values.shape).reshape(2, -1)
-        columns = {"importance": self.values, "drift": self.drift, "control_drift": self.control_drift}
-        return pd.DataFrame({"layer": layer, "head": head, **{name: value.ravel() for name, value in columns.items()}})
+        columns = {
+            "importance": self.values,
+            "drift": self.drift,
+            "control_drift": self.control_drift,
+        }
+        return pd.DataFrame(
+            {
+                "layer": layer,
+                "head": head,
+                **{name: value.ravel() for name, value in columns.items()},
+            }
+        )
 
     def __repr__(self) -> str:
         rows = "; ".join(" ".join(f"{value:.3g}" for value in layer) for layer in self.values)
@@ -68,10 +80,12 @@ def leave_one_out_importance(
     folder: str | Path | None = None,
     progress: bool = True,
 ) -> LeaveOneOutImportance:
-    """Remove a head, one at a time, fine-tune what is left for `options.steps` steps, and see what is still lost.
+    """Remove a head, one at a time, fine-tune what is left, and see what is still lost.
 
-    The arguments are those of `finetuned_importance`. A folder keeps every head that is done; `seconds` is looked at
-    after each.
+    The fine-tuning takes `options.steps` steps.
+
+    The arguments are those of `finetuned_importance`. A folder keeps every head that is done;
+    `seconds` is looked at after each.
 
     Raises:
         CorruptFileError: the folder holds another run, or a damaged one.
@@ -80,11 +94,14 @@ def leave_one_out_importance(
         ValueError: likewise.
     """
     job = Job(
-        "leave one out", model, data, metric, options=options, labels=labels, ignore=ignore, seed=seed,
-        seconds=seconds, folder=folder, unused=["penalties"],
+        "leave one out", model, data, metric, options=options, labels=labels, ignore=ignore,
+        seed=seed, seconds=seconds, folder=folder, unused=["penalties"],
     )  # fmt: skip
     shape = (model.cfg.n_layers, model.cfg.n_heads)
-    removed: list[tuple[int, int] | None] = [None, *((layer, head) for layer, head in np.ndindex(*shape))]
+    removed: list[tuple[int, int] | None] = [
+        None,
+        *((layer, head) for layer, head in np.ndindex(*shape)),
+    ]
     metrics: list[float] = [] if job.saved is None else list(job.saved[0]["metrics"])
     drifts: list[Tensor] = [] if job.saved is None else list(job.saved[1]["drifts"])
     with progress_bar(progress) as shown:
@@ -97,7 +114,9 @@ def leave_one_out_importance(
             job.save({"step": len(metrics), "metrics": metrics}, {"drifts": torch.stack(drifts)})
             if job.is_late:
                 break
-    before = Tuner(model, job.metric, job.source).measure(torch.ones(shape[0], 1, shape[1], device=model.cfg.device))
+    before = Tuner(model, job.metric, job.source).measure(
+        torch.ones(shape[0], 1, shape[1], device=model.cfg.device)
+    )
     values, others = np.full(shape, np.nan), np.full(shape, np.nan)
     for head, value, moved in zip(removed, metrics, drifts, strict=False):
         if head is not None:
@@ -118,12 +137,16 @@ def leave_one_out_importance(
 def _without(
     model: Any, metric: Metric, source: Source, head: tuple[int, int] | None
 ) -> tuple[float, Float[np.ndarray, "layer head"]]:
-    """Fine-tune without a head (None: with all): the metric after it, and how far patterns moved."""
-    factors = torch.ones(model.cfg.n_layers, 1, model.cfg.n_heads, device=model.cfg.device, dtype=model.cfg.dtype)
+    """Fine-tune without a head (None: with all): the metric after it, how far patterns moved."""
+    factors = torch.ones(
+        model.cfg.n_layers, 1, model.cfg.n_heads, device=model.cfg.device, dtype=model.cfg.dtype
+    )
     if head is not None:
         factors[head[0], 0, head[1]] = 0
     tuner = Tuner(model, metric, source)
     for step in range(source.options.steps):
         tuner.step("batch", step, factors)
     hooks = scaling_hooks(factors)
-    return tuner.measure(factors), pattern_drift(model, tuner.model, source.tokens, where=source.where, hooks=hooks)
+    return tuner.measure(factors), pattern_drift(
+        model, tuner.model, source.tokens, where=source.where, hooks=hooks
+    )

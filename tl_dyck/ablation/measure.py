@@ -28,7 +28,8 @@ __all__ = ["FINETUNED", "FROZEN", "INTERPRETABILITY", "measure_heads"]
 FROZEN = ("zero", "mean", "resample", "uniform-pattern", "gradient")
 #: … importance after the model adapted, …
 FINETUNED = ("gates", "leave-one-out")
-#: … and what one would call interpretable: attention on the top of the stack, and how sharp a pattern is.
+#: … and what one would call interpretable: attention on the top of the stack, and how sharp a
+#: pattern is.
 INTERPRETABILITY = ("stack-likeness", "entropy")
 
 
@@ -54,11 +55,13 @@ def measure_heads(
     Args:
         model: any HookedTransformer.
         data: tokens, a task or a function, see `finetuned_importance`.
-        metric: see `frozen_importance`; differentiable where something is fine-tuned. None for `log_likelihood`.
+        metric: see `frozen_importance`; differentiable where something is fine-tuned. None for
+            `log_likelihood`.
         modes: of `frozen_importance`, and "gradient".
         finetune: for the gates; None for no gates.
         leave_one_out: for leave-one-out; None for none.
-        language: of the tokens, a `DyckLanguage`, for stack-likeness; None for the model's own, or none.
+        language: of the tokens, a `DyckLanguage`, for stack-likeness; None for the model's own, or
+            none.
         labels: see `frozen_importance`.
         ignore: see `finetuned_importance`.
         n: strings on which the frozen model is measured, at most.
@@ -68,9 +71,10 @@ def measure_heads(
         chunk: strings per forward pass.
 
     Returns:
-        One row per head: layer, head, then `FROZEN`, `FINETUNED`, `INTERPRETABILITY` as far as asked for, drift (of the
-        head's pattern until it was removed, see `FinetunedImportance.drift`), drift-control (without any removal),
-        drift-random (of patterns drawn at random); and what became of the gates, if there were any.
+        One row per head: layer, head, then `FROZEN`, `FINETUNED`, `INTERPRETABILITY` as far as
+        asked for, drift (of the head's pattern until it was removed, see
+        `FinetunedImportance.drift`), drift-control (without any removal), drift-random (of patterns
+        drawn at random); and what became of the gates, if there were any.
     """
     if ignore is None and hasattr(data, "language"):
         ignore = data.language.bos_token
@@ -80,15 +84,25 @@ def measure_heads(
     table: dict[str, np.ndarray] = {}
     for mode in modes:
         if mode == "gradient":
-            table[mode] = gradient_importance(model, tokens, metric, labels=told, chunk=chunk).values
+            table[mode] = gradient_importance(
+                model, tokens, metric, labels=told, chunk=chunk
+            ).values
         else:
-            found = frozen_importance(model, tokens, metric, mode, labels=told, where=where, chunk=chunk, seed=seed)
+            found = frozen_importance(
+                model, tokens, metric, mode, labels=told, where=where, chunk=chunk, seed=seed
+            )
             table[mode] = found.values
     language = language or getattr(model.cfg, "language", None)
     if language is not None:
         table["stack-likeness"] = stack_likeness(model, tokens, language=language).mass_at_closing
     table["entropy"] = attention_entropy(model, tokens, where=where, chunk=chunk)
-    rest: dict[str, Any] = {"labels": labels, "ignore": ignore, "seed": seed, "folder": folder, "progress": progress}
+    rest: dict[str, Any] = {
+        "labels": labels,
+        "ignore": ignore,
+        "seed": seed,
+        "folder": folder,
+        "progress": progress,
+    }
     swept = None
     if finetune is not None:
         swept = finetuned_importance(model, data, metric, options=finetune, **rest)

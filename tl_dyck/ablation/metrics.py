@@ -23,12 +23,13 @@ __all__ = [
     "rows_per_pass",
 ]
 
-#: ``metric(logits [batch, pos, d_vocab], tokens [batch, pos]) -> [batch]``, or with the labels of the batch as a third
-#: argument where labels are given; larger is better.
+#: ``metric(logits [batch, pos, d_vocab], tokens [batch, pos]) -> [batch]``, or with the labels of
+#: the batch as a third argument where labels are given; larger is better.
 Metric = Callable[..., Tensor]
 
-# About so much memory does the largest activation of one forward pass take by default: on a CPU what its caches hold
-# (larger passes were slower), but no fewer tokens than matrix products need to be worth it.
+# About so much memory does the largest activation of one forward pass take by default: on a CPU
+# what its caches hold (larger passes were slower), but no fewer tokens than matrix products need to
+# be worth it.
 _BYTES = {"cpu": 2 * 2**20, "other": 256 * 2**20}
 _TOKENS = 512
 
@@ -38,9 +39,14 @@ class MetricError(DyckError, ValueError):
 
 
 def log_likelihood(
-    logits: Float[Tensor, "batch pos d_vocab"], tokens: Int[Tensor, "batch pos"], *, ignore: int | None = None
+    logits: Float[Tensor, "batch pos d_vocab"],
+    tokens: Int[Tensor, "batch pos"],
+    *,
+    ignore: int | None = None,
 ) -> Float[Tensor, " batch"]:
-    """Mean log-probability of the next token, nats per token: minus the usual cross-entropy. Differentiable.
+    """Mean log-probability of the next token, nats per token: minus the usual cross-entropy.
+
+    Differentiable.
 
     Args:
         logits: of a model.
@@ -56,12 +62,15 @@ def log_likelihood(
 
 
 def closing_accuracy(language: DyckLanguage) -> Metric:
-    """The metric of Wen et al. 2023, per string: the share of its closing brackets that have the largest logit of all.
+    """The metric of Wen et al. 2023: the share of closing brackets with the largest logit.
 
-    It has no gradient. A string without closing brackets has no such share (NaN, which is refused): leave it out.
+    It has no gradient. A string without closing brackets has no such share (NaN, which is refused):
+    leave it out.
     """
 
-    def metric(logits: Float[Tensor, "batch pos d_vocab"], tokens: Int[Tensor, "batch pos"]) -> Float[Tensor, " batch"]:
+    def metric(
+        logits: Float[Tensor, "batch pos d_vocab"], tokens: Int[Tensor, "batch pos"]
+    ) -> Float[Tensor, " batch"]:
         target = tokens[:, 1:]
         closing = language.is_close(target)
         right = (logits[:, :-1].argmax(-1) == target) & closing
@@ -80,44 +89,68 @@ def check_model(model: Any) -> None:
     if not all(hasattr(model, name) for name in ("cfg", "blocks", "hook_dict", "run_with_hooks")):
         raise TypeError(f"head importance needs a HookedTransformer, not {type(model).__name__}")
     if getattr(model.cfg, "load_in_4bit", False):
-        raise ValueError("the weights of this model are packed in 4 bits; load it without load_in_4bit to ablate heads")
+        raise ValueError(
+            "the weights of this model are packed in 4 bits; "
+            "load it without load_in_4bit to ablate heads"
+        )
     for layer in range(model.cfg.n_layers):
         name = f"blocks.{layer}.attn.hook_z"
         if name not in model.hook_dict:
-            raise ValueError(f"this model has no attention heads to ablate: layer {layer} has no hook point {name!r}")
+            raise ValueError(
+                "this model has no attention heads to ablate: "
+                f"layer {layer} has no hook point {name!r}"
+            )
     if model.cfg.n_layers < 1 or model.cfg.n_heads < 1:
         raise ValueError(
-            f"this model has no attention heads to ablate: {model.cfg.n_layers} layers of {model.cfg.n_heads} heads"
+            f"this model has no attention heads to ablate: {model.cfg.n_layers} layers of "
+            f"{model.cfg.n_heads} heads"
         )
 
 
-def check_tokens(model: Any, data: Any, labels: Any = None, where: Any = None) -> Int[Tensor, "batch pos"]:
+def check_tokens(
+    model: Any, data: Any, labels: Any = None, where: Any = None
+) -> Int[Tensor, "batch pos"]:
     """The data as it is, after a check that the model can read it.
 
     Raises:
         TypeError: not whole numbers.
         ValueError: a wrong shape, no examples, too long, or tokens that are not in the vocabulary.
     """
-    if not isinstance(data, Tensor) or data.is_floating_point() or data.is_complex() or data.dtype == torch.bool:
+    if (
+        not isinstance(data, Tensor)
+        or data.is_floating_point()
+        or data.is_complex()
+        or data.dtype == torch.bool
+    ):
         kind = f"a tensor of {data.dtype}" if isinstance(data, Tensor) else type(data).__name__
-        raise TypeError(f"data must be a tensor of token ids [batch, pos], not {kind}; model.to_tokens(…) makes one")
+        raise TypeError(
+            f"data must be a tensor of token ids [batch, pos], not {kind}; "
+            "model.to_tokens(…) makes one"
+        )
     if data.ndim != 2 or 0 in data.shape:
-        raise ValueError(f"data must be token ids [batch, pos], at least one of each, not {list(data.shape)}")
+        raise ValueError(
+            f"data must be token ids [batch, pos], at least one of each, not {list(data.shape)}"
+        )
     cfg = model.cfg
     if data.shape[1] > cfg.n_ctx:
         raise ValueError(
-            f"the data is {data.shape[1]} tokens long, but the model reads at most n_ctx={cfg.n_ctx}: "
-            f"shorten it with data[:, :{cfg.n_ctx}]"
+            f"the data is {data.shape[1]} tokens long, but the model reads at most "
+            f"n_ctx={cfg.n_ctx}: shorten it with data[:, :{cfg.n_ctx}]"
         )
     if int(data.min()) < 0 or int(data.max()) >= cfg.d_vocab:
         odd = int(data.min()) if int(data.min()) < 0 else int(data.max())
-        raise ValueError(f"token {odd} is not in the model's vocabulary of {cfg.d_vocab} (0 to {cfg.d_vocab - 1})")
+        raise ValueError(
+            f"token {odd} is not in the model's vocabulary of {cfg.d_vocab} (0 to "
+            f"{cfg.d_vocab - 1})"
+        )
     if labels is not None and len(labels) != len(data):
-        raise ValueError(f"there are {len(labels)} labels for {len(data)} examples; give one per example")
+        raise ValueError(
+            f"there are {len(labels)} labels for {len(data)} examples; give one per example"
+        )
     if where is not None and (where.shape != data.shape or not where.any()):
         raise ValueError(
-            f"where marks positions of the data, so it has its shape {list(data.shape)} and marks at least one; "
-            f"it is {list(where.shape)} and marks {int(where.sum())}"
+            f"where marks positions of the data, so it has its shape {list(data.shape)} and marks "
+            f"at least one; it is {list(where.shape)} and marks {int(where.sum())}"
         )
     return data
 
@@ -152,8 +185,8 @@ def evaluate(
     if not isinstance(found, Tensor) or tuple(found.shape) != (len(tokens),):
         got = f"shape {list(found.shape)}" if isinstance(found, Tensor) else type(found).__name__
         raise MetricError(
-            f"the metric must return one number per example, a tensor of shape [{len(tokens)}], but returned {got}; "
-            "average over positions, not over examples"
+            f"the metric must return one number per example, a tensor of shape [{len(tokens)}], "
+            f"but returned {got}; average over positions, not over examples"
         )
     if found.is_complex():
         raise MetricError("the metric returned complex numbers")
@@ -161,26 +194,29 @@ def evaluate(
     if bad.any():
         first = int(bad.nonzero()[0])
         raise MetricError(
-            f"for {what} the metric returned {found[first].item()} for {int(bad.sum())} of {len(tokens)} examples, the "
-            f"first of them example {first} of its batch; leave out examples that it is not defined for"
+            f"for {what} the metric returned {found[first].item()} for {int(bad.sum())} of "
+            f"{len(tokens)} examples, the first of them example {first} of its batch; leave out "
+            "examples that it is not defined for"
         )
     if differentiable and not found.requires_grad:
         raise MetricError(
-            "the metric has no gradient (an accuracy, say, or numbers taken out of torch); give one that is "
-            "differentiable, such as log_likelihood"
+            "the metric has no gradient (an accuracy, say, or numbers taken out of torch); give "
+            "one that is differentiable, such as log_likelihood"
         )
     return found.double()
 
 
 def rows_per_pass(model: Any, length: int, chunk: int | None) -> int:
-    """How many strings one forward pass reads: `chunk`, or a number that is quick and needs little memory.
+    """How many strings one forward pass reads: `chunk`, or a number that needs little memory.
 
     Raises:
         ValueError: `chunk` is less than one.
     """
     if chunk is not None:
         if chunk < 1:
-            raise ValueError(f"chunk is the number of strings per forward pass, at least 1, not {chunk}")
+            raise ValueError(
+                f"chunk is the number of strings per forward pass, at least 1, not {chunk}"
+            )
         return chunk
     cfg = model.cfg
     widest: int = max(cfg.d_vocab_out, cfg.d_mlp or 0, 4 * cfg.d_model, cfg.n_heads * length)

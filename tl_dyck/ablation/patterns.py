@@ -24,7 +24,7 @@ def attention_entropy(
     where: Bool[Tensor, "batch pos"] | None = None,
     chunk: int | None = None,
 ) -> Float[np.ndarray, "layer head"]:
-    """The entropy of a head's attention, nats, mean over queries: 0 where it looks at one position only.
+    """The entropy of a head's attention, nats, mean over queries: 0 where it looks at one position.
 
     Args:
         model: any HookedTransformer.
@@ -56,7 +56,8 @@ def pattern_drift(
 ) -> Float[np.ndarray, "layer head"]:
     """How far each head's pattern moved: ``‖A_before − A_after‖²_F``, mean over strings.
 
-    This is the attention variation of Wen et al. 2023 with a model's two states in place of two seeds.
+    This is the attention variation of Wen et al. 2023 with a model's two states in place of two
+    seeds.
 
     Args:
         before: a HookedTransformer.
@@ -71,7 +72,9 @@ def pattern_drift(
     marked = torch.ones_like(data, dtype=torch.bool) if where is None else where
     total = torch.zeros(before.cfg.n_layers, before.cfg.n_heads, dtype=torch.float64)
     for batch in torch.arange(len(data)).split(rows_per_pass(before, data.shape[1], chunk)):
-        pairs = zip(_patterns(before, data[batch], ()), _patterns(after, data[batch], hooks), strict=True)
+        pairs = zip(
+            _patterns(before, data[batch], ()), _patterns(after, data[batch], hooks), strict=True
+        )
         for layer, (old, new) in enumerate(pairs):
             moved = (old - new).double().square().sum(-1).cpu()  # batch head query
             total[layer] += (moved * marked[batch][:, None].cpu()).sum((0, 2))
@@ -79,7 +82,9 @@ def pattern_drift(
     return found
 
 
-def _patterns(model: Any, tokens: Tensor, hooks: _Hooks) -> list[Float[Tensor, "batch head query key"]]:
+def _patterns(
+    model: Any, tokens: Tensor, hooks: _Hooks
+) -> list[Float[Tensor, "batch head query key"]]:
     """The patterns of all layers."""
     found: list[Tensor] = []
 
@@ -89,6 +94,8 @@ def _patterns(model: Any, tokens: Tensor, hooks: _Hooks) -> list[Float[Tensor, "
     names = [f"blocks.{layer}.attn.hook_pattern" for layer in range(model.cfg.n_layers)]
     with torch.no_grad():
         model.run_with_hooks(
-            tokens.to(model.cfg.device), return_type=None, fwd_hooks=[*hooks, *((name, keep) for name in names)]
+            tokens.to(model.cfg.device),
+            return_type=None,
+            fwd_hooks=[*hooks, *((name, keep) for name in names)],
         )
     return found

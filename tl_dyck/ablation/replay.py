@@ -1,11 +1,12 @@
 """One forward pass kept, so that the model can be run again from any layer on with other heads.
 
-Ablating a head of layer l changes nothing before the attention output of layer l. So the blocks before it, and that
-attention itself, are not computed again: the model is run from its tokens (which keeps padding masks, positions and
-whatever else reads tokens as they are), its earlier blocks hand on what they get, `hook_resid_pre` of block l puts in
-the residual stream that was kept, and the attention of block l answers with its kept output plus
-``(z' − z) W_O[head]``. Several heads are stacked along the batch. For models of the usual shape the rest is computed by
-`LeanTail`, if that gives the same logits for the intact model.
+Ablating a head of layer l changes nothing before the attention output of layer l. So the blocks
+before it, and that attention itself, are not computed again: the model is run from its tokens
+(which keeps padding masks, positions and whatever else reads tokens as they are), its earlier
+blocks hand on what they get, `hook_resid_pre` of block l puts in the residual stream that was kept,
+and the attention of block l answers with its kept output plus ``(z' − z) W_O[head]``. Several heads
+are stacked along the batch. For models of the usual shape the rest is computed by `LeanTail`, if
+that gives the same logits for the intact model.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ class Replay:
     Attributes:
         logits: ``[batch, pos, d_vocab]``.
         z: per layer ``[batch, pos, head, d_head]``, what heads put out.
-        uniform_z: likewise, had each head attended to all allowed positions alike; only if asked for.
+        uniform_z: likewise, had each head attended to all allowed positions alike; only if asked
+            for.
     """
 
     def __init__(
@@ -73,7 +75,9 @@ class Replay:
                 if uniform:
                     again = True
                     try:
-                        self.uniform_z[layer] = _with_uniform_pattern(model, layer, module, arguments, keywords)
+                        self.uniform_z[layer] = _with_uniform_pattern(
+                            model, layer, module, arguments, keywords
+                        )
                     finally:
                         again = False
 
@@ -93,7 +97,9 @@ class Replay:
         ]
         try:
             with torch.no_grad():
-                self.logits: Tensor = model.run_with_hooks(tokens, return_type="logits", fwd_hooks=hooks)
+                self.logits: Tensor = model.run_with_hooks(
+                    tokens, return_type="logits", fwd_hooks=hooks
+                )
         finally:
             for handle in handles:
                 handle.remove()
@@ -102,7 +108,7 @@ class Replay:
     def change(
         self, layer: int, heads: Sequence[int], z: Float[Tensor, "#batch #pos n d_head"]
     ) -> Float[Tensor, "n batch pos d_model"]:
-        """By how much the attention output of a layer changes if heads, one at a time, put out something else.
+        """How far a layer's attention output moves if heads, one at a time, put out something else.
 
         Args:
             layer: index.
@@ -116,13 +122,17 @@ class Replay:
             found: Tensor = torch.einsum("bpnh,nhd->nbpd", difference, weight)
         return found
 
-    def run(self, layer: int, change: Float[Tensor, "n batch pos d_model"]) -> Float[Tensor, "n batch pos d_vocab"]:
+    def run(
+        self, layer: int, change: Float[Tensor, "n batch pos d_model"]
+    ) -> Float[Tensor, "n batch pos d_vocab"]:
         """The logits if the attention output of a layer is changed in n ways."""
         n = len(change)
         attn_out = (self._attn_out[layer] + change).flatten(0, 1)
         if self._lean is not None:
             with torch.no_grad():
-                short: Tensor = self._lean.run(layer, self._resid_pre[layer].repeat(n, 1, 1), attn_out)
+                short: Tensor = self._lean.run(
+                    layer, self._resid_pre[layer].repeat(n, 1, 1), attn_out
+                )
             rows: Tensor = short.unflatten(0, (n, len(self.tokens)))
             return rows
 
@@ -145,17 +155,25 @@ class Replay:
         """
         with torch.no_grad():
             found = lean.run(0, self._resid_pre[0], self._attn_out[0])
-        tolerance = 1e4 * torch.finfo(found.dtype).eps  # far above rounding, far below what any mistake would make
-        return torch.allclose(found, self.logits, rtol=tolerance, atol=tolerance * float(self.logits.abs().max()))
+        tolerance = (
+            1e4 * torch.finfo(found.dtype).eps
+        )  # far above rounding, far below what any mistake would make
+        return torch.allclose(
+            found, self.logits, rtol=tolerance, atol=tolerance * float(self.logits.abs().max())
+        )
 
 
-def uniform_pattern(scores: Float[Tensor, "batch head query key"]) -> Float[Tensor, "batch head query key"]:
-    """Patterns uniform over the positions that masked scores allow; a row that allows none is zero."""
+def uniform_pattern(
+    scores: Float[Tensor, "batch head query key"],
+) -> Float[Tensor, "batch head query key"]:
+    """Patterns uniform over what masked scores allow; a row that allows none is zero."""
     allowed = (scores > torch.finfo(scores.dtype).min).to(scores.dtype)
     return allowed / allowed.sum(-1, keepdim=True).clamp_min(1)
 
 
-def _with_uniform_pattern(model: Any, layer: int, attn: Any, arguments: Any, keywords: Any) -> Tensor:
+def _with_uniform_pattern(
+    model: Any, layer: int, attn: Any, arguments: Any, keywords: Any
+) -> Tensor:
     """What all heads of an attention layer put out with uniform patterns."""
     kept: dict[str, Tensor] = {}
 
@@ -169,14 +187,20 @@ def _with_uniform_pattern(model: Any, layer: int, attn: Any, arguments: Any, key
         kept["z"] = activation
 
     prefix = f"blocks.{layer}.attn.hook_"
-    with model.hooks(fwd_hooks=[(prefix + "attn_scores", scores), (prefix + "pattern", pattern), (prefix + "z", z)]):
+    with model.hooks(
+        fwd_hooks=[
+            (prefix + "attn_scores", scores),
+            (prefix + "pattern", pattern),
+            (prefix + "z", z),
+        ]
+    ):
         attn(*arguments, **keywords)
     return kept["z"]
 
 
 @contextlib.contextmanager
 def _starting_at(model: Any, layer: int, attn_out: Tensor) -> Iterator[None]:
-    """Let the blocks before `layer` hand on what they get, and its attention answer with `attn_out`."""
+    """Let the blocks before `layer` hand on what they get; its attention answers `attn_out`."""
 
     def hand_on(residual: Tensor, *arguments: Any, **keywords: Any) -> Tensor:
         return residual

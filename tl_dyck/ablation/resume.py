@@ -1,4 +1,7 @@
-"""Where a run of fine-tuning stands, on disk: one JSON file, and one of tensors that it names, each whole or absent."""
+"""Where a run of fine-tuning stands, on disk: one JSON file, and one of tensors.
+
+The former names the latter; each is whole or absent.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,13 @@ from typing import Any
 
 import torch
 
-from tl_dyck.files import CorruptFileError, read_json, read_tensors, remove_leftovers, write_with_tensors
+from tl_dyck.files import (
+    CorruptFileError,
+    read_json,
+    read_tensors,
+    remove_leftovers,
+    write_with_tensors,
+)
 
 __all__ = ["load_state", "save_state"]
 
@@ -51,8 +60,8 @@ def load_state(
         folder: exists.
         name: of the run in that folder.
         identity: what defines the run; must be the same.
-        numbers: likewise, but equal if they differ by rounding only: other machines and other numbers of threads
-            compute other last digits.
+        numbers: likewise, but equal if they differ by rounding only: other machines and other
+            numbers of threads compute other last digits.
         tolerance: what counts as rounding, as a share of the largest of all the numbers.
 
     Raises:
@@ -63,16 +72,22 @@ def load_state(
     if not path.exists():
         return None
     saved = read_json(path)
-    if not isinstance(saved, dict) or saved.get("format") != _FORMAT or not isinstance(saved.get("identity"), dict):
-        raise CorruptFileError(f"{str(path)!r} is not a run of this version ({_FORMAT}); delete it to start again")
+    if (
+        not isinstance(saved, dict)
+        or saved.get("format") != _FORMAT
+        or not isinstance(saved.get("identity"), dict)
+    ):
+        raise CorruptFileError(
+            f"{str(path)!r} is not a run of this version ({_FORMAT}); delete it to start again"
+        )
     differ = [key for key in identity if saved["identity"].get(key) != identity[key]]
     if not differ:  # or else they differ because that does
         there = saved.get("numbers")
         differ = _different(there if isinstance(there, dict) else {}, numbers, tolerance)[:1]
     if differ or saved["identity"] != identity:
         raise CorruptFileError(
-            f"{str(path)!r} is of another run: it differs in {', '.join(differ) or 'its fields'}. Choose another "
-            "folder, or delete this one."
+            f"{str(path)!r} is of another run: it differs in {', '.join(differ) or 'its fields'}. "
+            "Choose another folder, or delete this one."
         )
     if (
         not isinstance(saved.get("facts"), dict)
@@ -85,11 +100,18 @@ def load_state(
 def _different(found: dict[str, Any], wanted: Numbers, tolerance: float) -> list[str]:
     """The names of the numbers that differ by more than rounding."""
     lists = {name: values for name, values in found.items() if isinstance(values, list)}
-    known = [value for values in (*lists.values(), *wanted.values()) for value in values if isinstance(value, float)]
+    known = [
+        value
+        for values in (*lists.values(), *wanted.values())
+        for value in values
+        if isinstance(value, float)
+    ]
     most = tolerance * max(map(abs, known), default=0.0)
 
     def same(a: object, b: float | None) -> bool:
-        return a is b is None or (isinstance(a, float) and isinstance(b, float) and abs(a - b) <= most)
+        return a is b is None or (
+            isinstance(a, float) and isinstance(b, float) and abs(a - b) <= most
+        )
 
     return [
         name

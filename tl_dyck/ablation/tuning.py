@@ -23,7 +23,8 @@ __all__ = ["Data", "FinetuneConfig", "Source", "Tuner", "metric_numbers", "round
 _SHOWN = 4
 """Strings on which a metric shows which one it is."""
 
-#: Tokens ``[batch, pos]``; a task, of which fresh strings are drawn; or ``sample(n, generator) -> tokens``.
+#: Tokens ``[batch, pos]``; a task, of which fresh strings are drawn; or
+#: ``sample(n, generator) -> tokens``.
 Data = Any
 
 
@@ -33,12 +34,13 @@ class FinetuneConfig:
     """How a model is fine-tuned while heads are taken from it.
 
     Attributes:
-        penalties: of the sweep, one stage after the other: what an open head costs, in units of the metric.
+        penalties: of the sweep, one stage after the other: what an open head costs, in units of the
+            metric.
         steps: updates in each stage; of leave-one-out, for each head.
         batch_size: strings per step.
         learning_rate: of all weights, by Adam.
-        gate_learning_rate: of the gates' log α, by Adam. A gate that nothing holds open closes within about
-            ``(log_alpha + 2.4) / gate_learning_rate`` steps.
+        gate_learning_rate: of the gates' log α, by Adam. A gate that nothing holds open closes
+            within about ``(log_alpha + 2.4) / gate_learning_rate`` steps.
         log_alpha: of all gates at first, and at most; at 3 a gate is open with probability 0.99.
         n_eval: strings on which the metric and the patterns are measured.
         log_every: steps between two entries in the trajectories.
@@ -62,15 +64,25 @@ class FinetuneConfig:
     def __post_init__(self) -> None:
         object.__setattr__(self, "penalties", tuple(float(penalty) for penalty in self.penalties))
         if not self.penalties or not all(0 <= penalty < float("inf") for penalty in self.penalties):
-            raise ValueError(f"penalties must be finite, not negative and at least one, not {self.penalties}")
-        if any(later <= earlier for earlier, later in zip(self.penalties, self.penalties[1:], strict=False)):
-            raise ValueError(f"penalties must rise, so that heads are removed one after another, not {self.penalties}")
+            raise ValueError(
+                f"penalties must be finite, not negative and at least one, not {self.penalties}"
+            )
+        if any(
+            later <= earlier
+            for earlier, later in zip(self.penalties, self.penalties[1:], strict=False)
+        ):
+            raise ValueError(
+                "penalties must rise, so that heads are removed one after another, "
+                f"not {self.penalties}"
+            )
         for name in ("steps", "batch_size", "n_eval", "log_every", "checkpoint_every"):
             if operator.index(getattr(self, name)) < 1:
                 raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
         for name in ("learning_rate", "gate_learning_rate"):
             if not 0 <= getattr(self, name) < float("inf"):
-                raise ValueError(f"{name} must be finite and not negative, not {getattr(self, name)}")
+                raise ValueError(
+                    f"{name} must be finite and not negative, not {getattr(self, name)}"
+                )
 
     def to_dict(self) -> dict[str, Any]:
         """The fields as JSON values."""
@@ -88,7 +100,13 @@ class Source:
     """
 
     def __init__(
-        self, model: Any, data: Data, labels: Tensor | None, ignore: int | None, options: FinetuneConfig, seed: int
+        self,
+        model: Any,
+        data: Data,
+        labels: Tensor | None,
+        ignore: int | None,
+        options: FinetuneConfig,
+        seed: int,
     ) -> None:
         """Check the data; see `Data`."""
         check_model(model)
@@ -109,7 +127,9 @@ class Source:
         else:
             self.tokens = data[: options.n_eval]
             self.labels = None if labels is None else labels[: options.n_eval]
-        self.where: Bool[Tensor, "batch pos"] | None = None if ignore is None else self.tokens != ignore
+        self.where: Bool[Tensor, "batch pos"] | None = (
+            None if ignore is None else self.tokens != ignore
+        )
 
     def batch(self, purpose: str, step: int) -> tuple[Int[Tensor, "batch pos"], Tensor | None]:
         """The strings of a training step, and their labels."""
@@ -117,7 +137,9 @@ class Source:
         if self._sample is not None:
             return self._draw(size, purpose, step).to(device), None
         chosen = torch.randint(len(self._data), (size,), generator=stream(self.seed, purpose, step))
-        return self._data[chosen].to(device), None if self._labels is None else self._labels[chosen].to(device)
+        return self._data[chosen].to(device), None if self._labels is None else self._labels[
+            chosen
+        ].to(device)
 
     def identity(self) -> Any:
         """What defines the data, as a JSON value."""
@@ -125,7 +147,9 @@ class Source:
             return self._data.to_dict()
         if self._sample is not None:
             return sha256(self.tokens.tolist())
-        return sha256([self._data.tolist(), None if self._labels is None else self._labels.tolist()])
+        return sha256(
+            [self._data.tolist(), None if self._labels is None else self._labels.tolist()]
+        )
 
     def _draw(self, n: int, purpose: str, step: int) -> Tensor:
         assert self._sample is not None
@@ -141,7 +165,9 @@ class Tuner:
         optimizer: of its weights, and of `extra`.
     """
 
-    def __init__(self, model: Any, metric: Metric, source: Source, extra: Tensor | None = None) -> None:
+    def __init__(
+        self, model: Any, metric: Metric, source: Source, extra: Tensor | None = None
+    ) -> None:
         """Copy the model.
 
         Args:
@@ -152,7 +178,9 @@ class Tuner:
         """
         options = source.options
         self.model, self.metric, self.source = copy.deepcopy(model), metric, source
-        self.trained = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
+        self.trained = [
+            parameter for parameter in self.model.parameters() if parameter.requires_grad
+        ]
         groups: list[dict[str, Any]] = [{"params": self.trained, "lr": options.learning_rate}]
         if extra is not None:
             groups.append({"params": [extra], "lr": options.gate_learning_rate})
@@ -160,7 +188,11 @@ class Tuner:
         self.optimizer = torch.optim.Adam(groups)
 
     def step(
-        self, purpose: str, index: int, factors: Float[Tensor, "layer #batch head"], penalty: Tensor | None = None
+        self,
+        purpose: str,
+        index: int,
+        factors: Float[Tensor, "layer #batch head"],
+        penalty: Tensor | None = None,
     ) -> None:
         """One update.
 
@@ -172,7 +204,9 @@ class Tuner:
         """
         tokens, labels = self.source.batch(purpose, index)
         with torch.enable_grad():
-            logits = self.model.run_with_hooks(tokens, return_type="logits", fwd_hooks=scaling_hooks(factors))
+            logits = self.model.run_with_hooks(
+                tokens, return_type="logits", fwd_hooks=scaling_hooks(factors)
+            )
             what = f"the model after {index} steps of fine-tuning"
             loss = -evaluate(self.metric, logits, tokens, labels, what, differentiable=True).mean()
             if penalty is not None:
@@ -185,10 +219,14 @@ class Tuner:
     def measure(self, factors: Float[Tensor, "layer 1 head"]) -> float:
         """The mean of the metric on the strings for measuring."""
         tokens, labels, total = self.source.tokens, self.source.labels, 0.0
-        for rows in torch.arange(len(tokens)).split(rows_per_pass(self.model, tokens.shape[1], None)):
+        for rows in torch.arange(len(tokens)).split(
+            rows_per_pass(self.model, tokens.shape[1], None)
+        ):
             batch = tokens[rows].to(self.model.cfg.device)
             told = None if labels is None else labels[rows].to(batch.device)
-            logits = self.model.run_with_hooks(batch, return_type="logits", fwd_hooks=scaling_hooks(factors))
+            logits = self.model.run_with_hooks(
+                batch, return_type="logits", fwd_hooks=scaling_hooks(factors)
+            )
             total += float(evaluate(self.metric, logits, batch, told, "the fine-tuned model").sum())
         return total / len(tokens)
 
@@ -210,11 +248,13 @@ class Tuner:
             names = [name.removeprefix(prefix) for name in tensors if name.startswith(prefix)]
             for name in names:
                 value = tensors[prefix + name]
-                self.optimizer.state[parameter][name] = value if name == "step" else value.to(parameter.device)
+                self.optimizer.state[parameter][name] = (
+                    value if name == "step" else value.to(parameter.device)
+                )
 
 
 def stream(seed: int, purpose: str, index: int) -> torch.Generator:
-    """A generator for one purpose of one step, so that a resumed run draws what an uninterrupted one would."""
+    """A generator for one purpose of one step: a resumed run draws what it would have drawn."""
     return torch.Generator().manual_seed(int(sha256([seed, purpose, index])[:15], 16))
 
 
@@ -227,8 +267,9 @@ def metric_numbers(model: Any, metric: Metric, source: Source) -> dict[str, list
         source: of the first strings.
 
     Returns:
-        Its values on logits drawn at random ("metric"), where two metrics differ even if the model makes no mistakes,
-        and on those of the model ("what the model computes"), in which the settings of the model show as well.
+        Its values on logits drawn at random ("metric"), where two metrics differ even if the model
+        makes no mistakes, and on those of the model ("what the model computes"), in which the
+        settings of the model show as well.
     """
     rows = min(_SHOWN, rows_per_pass(model, source.tokens.shape[1], None))
     tokens = source.tokens[:rows].to(model.cfg.device)
@@ -237,10 +278,13 @@ def metric_numbers(model: Any, metric: Metric, source: Source) -> dict[str, list
     with torch.no_grad():
         logits = model(tokens, return_type="logits")
         own = evaluate(metric, logits, tokens, labels)
-        drawn = metric(torch.randn(logits.shape, generator=stream(0, "metric", 0)).to(logits), tokens, *told)
+        drawn = metric(
+            torch.randn(logits.shape, generator=stream(0, "metric", 0)).to(logits), tokens, *told
+        )
     found = {"metric": drawn.double(), "what the model computes": own}
     return {
-        name: [value if math.isfinite(value) else None for value in values.tolist()] for name, values in found.items()
+        name: [value if math.isfinite(value) else None for value in values.tolist()]
+        for name, values in found.items()
     }
 
 

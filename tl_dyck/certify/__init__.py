@@ -2,7 +2,8 @@
 
 >>> from tl_dyck import construct, load_task
 >>> language = load_task("dyck-2-4").language
->>> space = PerturbationSpace([(InsertMatchedPairs(language), 2)])  # or parse_space("pairs:2", language=language)
+>>> # or: space = parse_space("pairs:2", language=language)
+>>> space = PerturbationSpace([(InsertMatchedPairs(language), 2)])
 >>> prefix = language.tokenize("[(()")
 >>> space.size(prefix)
 161
@@ -11,8 +12,8 @@
 >>> certificate.status, language.alphabet[certificate.target]
 ('certified', ')')
 
-Imports torch, numpy and einops, never TransformerLens. The certifiers themselves live in `tl_dyck_hooks.certifiers` and
-are found by entry point, as anyone else's are.
+Imports torch, numpy and einops, never TransformerLens. The certifiers themselves live in
+`tl_dyck_hooks.certifiers` and are found by entry point, as anyone else's are.
 """
 
 from tl_dyck.certify.asking import Asker, certify, certify_each, certify_many

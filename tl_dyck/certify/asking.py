@@ -1,4 +1,4 @@
-"""How users ask: one string or many, about a model or its RNN; and the checks before and after a certifier runs."""
+"""How users ask: one string or many, of a model or its RNN; and the checks around a certifier."""
 
 from __future__ import annotations
 
@@ -38,27 +38,33 @@ def certify(
     """Does the target stay the largest logit at the last position, on every string of a space?
 
     Args:
-        model_or_rnn: a `TwoLayerRNN`, any model that `tl_dyck.rnn.export_rnn` accepts, or an `Asker` of either, which
-            saves the export if the same model is asked about several times.
-        tokens: the string. If the model reads a BOS first, the string may start with one or not; it is not edited.
+        model_or_rnn: a `TwoLayerRNN`, any model that `tl_dyck.rnn.export_rnn` accepts, or an
+            `Asker` of either, which saves the export if the same model is asked about several
+            times.
+        tokens: the string. If the model reads a BOS first, the string may start with one or not; it
+            is not edited.
         target: index of a logit; None for the one that is largest on `tokens`.
         space: the strings to certify against.
         certifier: name of a certifier, or the certifier itself.
         time_limit: seconds, after which the best bound so far is returned; None for no limit.
         tight: find the least margin, not only its sign.
-        beyond_n_ctx: allow strings longer than n_ctx; for an RNN without positions, since models refuse to read them.
+        beyond_n_ctx: allow strings longer than n_ctx; for an RNN without positions, since models
+            refuse to read them.
         options: of the certifier.
 
     Returns:
-        The certificate. "falsified" carries a string of the space on which the *model* (not only the RNN) prefers
-        another logit.
+        The certificate. "falsified" carries a string of the space on which the *model* (not only
+        the RNN) prefers another logit.
 
     Raises:
-        CertifyError: an empty string, a token or target out of range, or strings that the model cannot read.
+        CertifyError: an empty string, a token or target out of range, or strings that the model
+            cannot read.
         UnknownNameError: no such certifier.
     """
     asker = Asker.of(model_or_rnn)
-    return asker.ask(tokens, target, space, certifier, time_limit, beyond_n_ctx, with_tight(tight, options))
+    return asker.ask(
+        tokens, target, space, certifier, time_limit, beyond_n_ctx, with_tight(tight, options)
+    )
 
 
 def certify_many(
@@ -72,7 +78,7 @@ def certify_many(
     progress: bool = False,
     **options: Any,
 ) -> list[Certificate]:
-    """Certify many strings against one space; as `certify`, but what depends on the model alone is done once.
+    """Certify many strings against one space; as `certify`, but work on the model is done once.
 
     Args:
         model_or_rnn: see `certify`.
@@ -80,15 +86,19 @@ def certify_many(
         targets: one per string; None for the model's own predictions.
         space: see `certify`.
         certifier: see `certify`.
-        n_jobs: worker processes (as joblib counts them: -1 for one per core), at most one for eight strings.
+        n_jobs: worker processes (as joblib counts them: -1 for one per core), at most one for eight
+            strings.
         progress: whether to show a progress bar.
-        options: `time_limit` (seconds *per string*), `tight`, `beyond_n_ctx` and the certifier's own; see `certify`.
+        options: `time_limit` (seconds *per string*), `tight`, `beyond_n_ctx` and the certifier's
+            own; see `certify`.
 
     Returns:
         Certificates in the order of the strings.
     """
     given = list(strings)
-    certificates = certify_each(model_or_rnn, given, targets, space, certifier, n_jobs=n_jobs, **options)
+    certificates = certify_each(
+        model_or_rnn, given, targets, space, certifier, n_jobs=n_jobs, **options
+    )
     if not progress:
         return list(certificates)
     from rich.progress import track
@@ -109,11 +119,16 @@ def certify_each(
     n_jobs: int = 1,
     **options: Any,
 ) -> Iterator[Certificate]:
-    """As `certify_many`, but one certificate after the other, each as soon as it and those before it are there."""
+    """As `certify_many`, but one certificate after the other.
+
+    Each comes as soon as it and those before it are there.
+    """
     asker, every = Asker.of(model_or_rnn), [as_tokens(tokens) for tokens in strings]
     wanted = [None] * len(every) if targets is None else list(targets)
     if len(wanted) != len(every):
-        raise CertifyError(f"{len(every)} strings but {len(wanted)} targets; give one target per string.")
+        raise CertifyError(
+            f"{len(every)} strings but {len(wanted)} targets; give one target per string."
+        )
     calls = [
         (tokens, target, space, certifier, time_limit, beyond_n_ctx, with_tight(tight, options))
         for tokens, target in zip(every, wanted, strict=True)
@@ -124,7 +139,9 @@ def certify_each(
 
     # a few strings at a time, since the weights travel with each parcel
     work = Watched.by_this_process(_ask_all)
-    parcels = [joblib.delayed(work)(asker, calls[i : i + _PARCEL]) for i in range(0, len(calls), _PARCEL)]
+    parcels = [
+        joblib.delayed(work)(asker, calls[i : i + _PARCEL]) for i in range(0, len(calls), _PARCEL)
+    ]
     with joblib.parallel_config(backend="loky", inner_max_num_threads=1):
         workers = min(joblib.effective_n_jobs(n_jobs), max(1, len(parcels)))
         answers = joblib.Parallel(n_jobs=workers, return_as="generator")(parcels)
@@ -174,7 +191,8 @@ class Asker:
         bos = self.rnn.config.bos_token
         return _finite(_last_logits(self.rnn, string if bos is None else (bos, *string)), string)
 
-    @one_thread()  # matrices are small: more threads make it slower, and wait for one another on a busy machine
+    # matrices are small: more threads make it slower, and wait for one another on a busy machine
+    @one_thread()
     def ask(
         self,
         tokens: Tokens,
@@ -194,48 +212,70 @@ class Asker:
         target = self._target(string, target)
         certificate = run(self.rnn, string, target, space, time_limit=time_limit, **options)
         if not isinstance(certificate, Certificate):
-            raise TypeError(f"certifier {certifier!r} returned a {type(certificate).__name__}, not a Certificate.")
-        objectives = Objectives.wanted(options.get("objectives"), target, self.rnn.config.d_vocab_out)
+            raise TypeError(
+                f"certifier {certifier!r} returned a {type(certificate).__name__}, "
+                "not a Certificate."
+            )
+        objectives = Objectives.wanted(
+            options.get("objectives"), target, self.rnn.config.d_vocab_out
+        )
         certificate = self._confirmed(certificate, string, space, objectives)
         worst = certificate.worst
         if worst is not None:
             edits = tuple(_shifted(edit, len(prefix)) for edit in worst.edits)
             worst = dataclasses.replace(worst, tokens=prefix + worst.tokens, edits=edits)
         symbols, seconds = Symbols.of(self.rnn.config), time.perf_counter() - started
-        return dataclasses.replace(certificate, tokens=given, worst=worst, symbols=symbols, seconds=seconds)
+        return dataclasses.replace(
+            certificate, tokens=given, worst=worst, symbols=symbols, seconds=seconds
+        )
 
     def _check(
-        self, string: tuple[int, ...], space: PerturbationSpace, time_limit: float | None, beyond_n_ctx: bool
+        self,
+        string: tuple[int, ...],
+        space: PerturbationSpace,
+        time_limit: float | None,
+        beyond_n_ctx: bool,
     ) -> None:
         config = self.rnn.config
         if not isinstance(space, PerturbationSpace):
-            raise TypeError(f"space must be a PerturbationSpace, not {space!r}; see parse_space for texts.")
+            raise TypeError(
+                f"space must be a PerturbationSpace, not {space!r}; see parse_space for texts."
+            )
         if time_limit is not None and not time_limit > 0:
             raise CertifyError(f"time_limit must be positive (or None), not {time_limit!r}.")
         if not string:
-            raise CertifyError("an empty string cannot be certified; give at least one token besides BOS.")
+            raise CertifyError(
+                "an empty string cannot be certified; give at least one token besides BOS."
+            )
         lattice = space.lattice(string)
         every = (*string, *(token for option in lattice.options for token in option.emits))
         if not 0 <= min(every) <= max(every) < config.d_vocab:
             wrong = next(token for token in every if not 0 <= token < config.d_vocab)
             where = "the string" if wrong in string else f"the space {space}"
-            raise CertifyError(f"token {wrong} of {where} is not in the vocabulary 0..{config.d_vocab - 1}.")
+            raise CertifyError(
+                f"token {wrong} of {where} is not in the vocabulary 0..{config.d_vocab - 1}."
+            )
         bos = config.bos_token is not None
         shortest, longest = lattice.length_bounds()
         if shortest == 0 or longest + bos > config.n_ctx:  # then see exactly
             shortest, longest = lattice.length_range()
         if shortest == 0 and not bos:
             raise CertifyError(
-                f"the space {space} holds the empty string, on which a model without BOS has no logits; lower the "
-                "budget of deletions, or protect a word from them."
+                f"the space {space} holds the empty string, on which a model without BOS has no "
+                "logits; lower the budget of deletions, or protect a word from them."
             )
         beyond_n_ctx = beyond_n_ctx and self.model is None and not config.has_position
         if longest + bos > config.n_ctx and not beyond_n_ctx:
             asked = "" if self.model is None else "certify its RNN (tl_dyck.rnn.export_rnn) and "
-            hint = "" if config.has_position else f" or {asked}pass beyond_n_ctx=True (the model has no positions)"
+            hint = (
+                ""
+                if config.has_position
+                else f" or {asked}pass beyond_n_ctx=True (the model has no positions)"
+            )
             raise CertifyError(
-                f"the space {space} holds strings of {longest + bos} tokens (BOS included), but the model reads "
-                f"{config.n_ctx} (n_ctx); shorten the string, lower the budgets{hint}."
+                f"the space {space} holds strings of {longest + bos} tokens (BOS included), but "
+                f"the model reads {config.n_ctx} (n_ctx); shorten the string, "
+                f"lower the budgets{hint}."
             )
 
     def _target(self, string: tuple[int, ...], target: int | None) -> int:
@@ -244,9 +284,14 @@ class Asker:
         if isinstance(target, bool) or not isinstance(target, int | np.integer):
             raise TypeError(f"target must be the index of a logit, not {target!r}.")
         if not 0 <= target < self.rnn.config.d_vocab_out:
-            raise CertifyError(f"target {target} is not one of the {self.rnn.config.d_vocab_out} logits.")
+            raise CertifyError(
+                f"target {target} is not one of the {self.rnn.config.d_vocab_out} logits."
+            )
         if self.rnn.config.d_vocab_out == 1:
-            raise CertifyError("the model has a single logit, so nothing can be larger; there is nothing to certify.")
+            raise CertifyError(
+                "the model has a single logit, so nothing can be larger; "
+                "there is nothing to certify."
+            )
         return int(target)
 
     def _logits(self, string: tuple[int, ...]) -> list[float]:
@@ -255,11 +300,16 @@ class Asker:
         return _last_logits(model, string if bos is None else (bos, *string))
 
     def _confirmed(
-        self, certificate: Certificate, string: tuple[int, ...], space: PerturbationSpace, objectives: Objectives
+        self,
+        certificate: Certificate,
+        string: tuple[int, ...],
+        space: PerturbationSpace,
+        objectives: Objectives,
     ) -> Certificate:
-        """Look for the worst string in the space, and run the model on it: the one place where either is done.
+        """Look for the worst string in the space, and run the model on it: the one place for both.
 
-        Adds the edits and the model's logits; a "falsified" that the model does not confirm is withdrawn.
+        Adds the edits and the model's logits; a "falsified" that the model does not confirm is
+        withdrawn.
 
         Raises:
             CertifyError: the string is not in the space.
@@ -270,16 +320,16 @@ class Asker:
         edits = space.edits(string, worst.tokens)
         if edits is None:
             raise CertifyError(
-                f"certifier {certificate.certifier!r} returned the string {worst.tokens}, which is not in the space "
-                f"{space}."
+                f"certifier {certificate.certifier!r} returned the string {worst.tokens}, which is "
+                f"not in the space {space}."
             )
         logits = tuple(self._logits(worst.tokens))
         margin = objectives.least(np.array(logits))
         worst = dataclasses.replace(worst, edits=edits, logits=logits, margin=margin)
         if certificate.status == "falsified" and not margin < 0:
             reason = (
-                f"the exact margin of {worst.tokens} is {certificate.upper:.3g}, but the model computes {margin:.3g}: "
-                "its rounding hides the error"
+                f"the exact margin of {worst.tokens} is {certificate.upper:.3g}, but the model "
+                f"computes {margin:.3g}: its rounding hides the error"
             )
             return dataclasses.replace(certificate, status="unknown", worst=worst, reason=reason)
         return dataclasses.replace(certificate, worst=worst)
@@ -300,14 +350,15 @@ def _finite(logits: list[float], string: tuple[int, ...]) -> list[float]:
     """The logits of a string, refused if they are no numbers to compare."""
     if not np.isfinite(logits).all():
         raise CertifyError(
-            f"the model's logits on {string} are not finite ({logits[int(np.argmin(np.isfinite(logits)))]}), so it "
-            "predicts nothing there; look for overflow in its weights or a tiny attn_scale."
+            f"the model's logits on {string} are not finite "
+            f"({logits[int(np.argmin(np.isfinite(logits)))]}), so it predicts nothing there; look "
+            "for overflow in its weights or a tiny attn_scale."
         )
     return logits
 
 
 def with_tight(tight: bool, options: dict[str, Any]) -> dict[str, Any]:
-    """Options of a certifier; `tight` is passed on only if it is wanted, since not every certifier knows it."""
+    """Options of a certifier; `tight` only if it is wanted, since not all of them know it."""
     return {**options, "tight": True} if tight else options
 
 

@@ -1,9 +1,10 @@
 """Counting, listing and drawing the *distinct* strings of a perturbation space.
 
-Several edits can make the same string (delete either word of a doubled pair), so paths of the lattice over-count.
-The lattice is a nondeterministic automaton without cycles; its subset construction has one path per distinct string.
-Subsets are made as they are needed, and states that another state of the same subset makes superfluous (same place,
-no budget spent more) are dropped, which keeps them few: about one per place and recent history.
+Several edits can make the same string (delete either word of a doubled pair), so paths of the
+lattice over-count. The lattice is a nondeterministic automaton without cycles; its subset
+construction has one path per distinct string. Subsets are made as they are needed, and states that
+another state of the same subset makes superfluous (same place, no budget spent more) are dropped,
+which keeps them few: about one per place and recent history.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ __all__ = ["StringAutomaton"]
 
 
 class _Place(NamedTuple):
-    """A state of the nondeterministic automaton: at a level (option -1), or inside an option's emission."""
+    """A state of the nondeterministic automaton: at a level (option -1), or in an emission."""
 
     level: int
     option: int
@@ -87,10 +88,13 @@ class StringAutomaton:
                     state = following
                     break
 
-    def _count(self, state: _State, enough: int | None = None, deadline: Deadline | None = None) -> int:
+    def _count(
+        self, state: _State, enough: int | None = None, deadline: Deadline | None = None
+    ) -> int:
         """Strings that lead from here to the end; an explicit stack, since strings may be long.
 
-        Or some number above `enough`, as soon as any state on the way has that many: `state` has no fewer.
+        Or some number above `enough`, as soon as any state on the way has that many: `state` has no
+        fewer.
         """
         deadline = deadline or Deadline()
         stack = [state]
@@ -102,7 +106,9 @@ class StringAutomaton:
                 stack.extend(pending)
                 continue
             stack.pop()
-            self._counts[top] = self._accepts(top) + sum(self._counts[s] for s in self._next(top).values())
+            self._counts[top] = self._accepts(top) + sum(
+                self._counts[s] for s in self._next(top).values()
+            )
             if enough is not None and self._counts[top] > enough:
                 return self._counts[top]
         return self._counts[state]
@@ -149,7 +155,9 @@ class StringAutomaton:
                 new = self._lattice.after(code, option.kind)
                 if new is not None and not option.emits:
                     stack.append((_Place(option.target, -1, 0), new))
-        return frozenset((place, code) for place, found in codes.items() for code in self._cheapest(found))
+        return frozenset(
+            (place, code) for place, found in codes.items() for code in self._cheapest(found)
+        )
 
     def _from(self, place: _Place) -> tuple[int, ...]:
         return self._lattice.options_from[place.level]
@@ -159,6 +167,7 @@ class StringAutomaton:
         spent = {code: self._lattice.spent(code) for code in codes}
         for code, uses in spent.items():
             if not any(
-                other != code and all(a <= b for a, b in zip(less, uses, strict=True)) for other, less in spent.items()
+                other != code and all(a <= b for a, b in zip(less, uses, strict=True))
+                for other, less in spent.items()
             ):
                 yield code

@@ -28,8 +28,10 @@ class Witness:
     Attributes:
         tokens: the string.
         margin: logit of the target minus the largest other logit.
-        edits: how it comes about; positions count the tokens of the original string as it was given.
-        logits: at its last token. Empty, as are the edits, until `certify` has confirmed the string.
+        edits: how it comes about; positions count the tokens of the original string as it was
+            given.
+        logits: at its last token. Empty, as are the edits, until `certify` has confirmed the
+            string.
     """
 
     tokens: tuple[int, ...]
@@ -46,7 +48,8 @@ class Certificate:
     The *margin* of a string is logit[target] - max of the other logits.
 
     Attributes:
-        status: "certified" (every string's margin is positive), "falsified" (some string's is negative) or "unknown".
+        status: "certified" (every string's margin is positive), "falsified" (some string's is
+            negative) or "unknown".
         tokens: the original string, as it was given (with BOS, if it was).
         target: the logit that must stay largest.
         lower: proved: no string of the space has a smaller margin. -inf if nothing was proved.
@@ -79,9 +82,13 @@ class Certificate:
         if math.isnan(self.lower) or math.isnan(self.upper) or self.lower > self.upper:
             raise ValueError(f"the bounds [{self.lower}, {self.upper}] are not an interval.")
         if self.status == "certified" and not self.lower > 0:
-            raise ValueError(f"certified with a proved margin of {self.lower}: it must be positive.")
+            raise ValueError(
+                f"certified with a proved margin of {self.lower}: it must be positive."
+            )
         if self.status == "falsified" and (self.worst is None or not self.upper < 0):
-            raise ValueError(f"falsified without a string of negative margin (least seen: {self.upper}).")
+            raise ValueError(
+                f"falsified without a string of negative margin (least seen: {self.upper})."
+            )
         object.__setattr__(self, "stats", MappingProxyType(dict(self.stats)))
 
     @property
@@ -107,18 +114,28 @@ class Certificate:
         return passages(self.tokens, () if self.worst is None else self.worst.edits, self.symbols)
 
     def marked(self) -> str:
-        """The original string with what makes the worst string of it in its place: ``[‹+()›(`` or ``was ‹good→bad›``.
+        """The original string with what makes its worst string in its place.
+
+        For example ``[‹+()›(`` or ``was ‹good→bad›``.
 
         ‹+…› was inserted, ‹…→› deleted, and ‹…→…› substituted.
         """
         return self.symbols.separator.join(map(str, self.passages()))
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON types; whatever is infinite or no number becomes None. Tokens are numbers; no symbols."""
-        plain = {name: getattr(self, name) for name in self.__dataclass_fields__ if name != "symbols"}
+        """Plain JSON types; whatever is infinite or no number becomes None.
+
+        Tokens are numbers; no symbols.
+        """
+        plain = {
+            name: getattr(self, name) for name in self.__dataclass_fields__ if name != "symbols"
+        }
         if self.worst is not None:
             logits = [_plain(logit) for logit in self.worst.logits]
-            plain["worst"] = asdict(self.worst) | {"logits": logits, "margin": _plain(self.worst.margin)}
+            plain["worst"] = asdict(self.worst) | {
+                "logits": logits,
+                "margin": _plain(self.worst.margin),
+            }
         plain["stats"] = dict(self.stats)
         plain["margin"] = self.margin
         for name in ("lower", "upper", "margin"):
@@ -137,13 +154,24 @@ class Certificate:
         if self.worst is not None:
             name = "counterexample" if self.status == "falsified" else "worst string seen"
             rows.append((name, self.symbols.text(self.worst.tokens)))
-            none = "none: it is the original string" if self.worst.tokens == self.tokens else "not confirmed yet"
+            none = (
+                "none: it is the original string"
+                if self.worst.tokens == self.tokens
+                else "not confirmed yet"
+            )
             edits = (edit.written(self.symbols.text) for edit in self.worst.edits)
             rows.append(("edits", "; ".join(edits) or none))
         if self.reason:
             rows.append(("reason", self.reason))
-        counts = ", ".join(f"{value:,} {name.replace('_', ' ')}" for name, value in self.stats.items())
-        rows.append(("effort", f"{self.certifier}, {self.seconds:.3g} s" + (f", {counts}" if counts else "")))
+        counts = ", ".join(
+            f"{value:,} {name.replace('_', ' ')}" for name, value in self.stats.items()
+        )
+        rows.append(
+            (
+                "effort",
+                f"{self.certifier}, {self.seconds:.3g} s" + (f", {counts}" if counts else ""),
+            )
+        )
         return rows
 
     def __repr__(self) -> str:

@@ -20,7 +20,9 @@ __all__ = ["LogitChange", "worst_logit_change"]
 @final
 @dataclass(frozen=True, kw_only=True)
 class LogitChange:
-    """How far any logit at the last position moves, at most, when a string is edited: max over strings and logits.
+    """How far any logit at the last position moves, at most, when a string is edited.
+
+    The largest change is over all strings and logits.
 
     Attributes:
         seen: some string of the space changes some logit by at least this (up to rounding).
@@ -49,17 +51,23 @@ def worst_logit_change(
     beyond_n_ctx: bool = False,
     **options: Any,
 ) -> LogitChange:
-    """Find the largest |logit_c(y) - logit_c(tokens)| over all logits c and all strings y of a space.
+    """Find the largest |logit_c(y) - logit_c(tokens)| over all logits c and strings y of a space.
 
-    Arguments are those of `certify`. The certifier must accept `objectives`; the built-in ones that do are
-    "exact" (both numbers agree, to its tolerance, unless time runs out), "exhaustive", and "interval" (a bound
-    alone).
+    Arguments are those of `certify`. The certifier must accept `objectives`; the built-in ones that
+    do are "exact" (both numbers agree, to its tolerance, unless time runs out), "exhaustive", and
+    "interval" (a bound alone).
     """
     asker = Asker.of(model_or_rnn)
     string = asker.without_bos(tokens)
     logits = np.array(asker.rnn_logits(string))
     wanted = {**options, "tight": True, "objectives": Objectives.changes(logits)}
-    found = asker.ask(tokens, int(logits.argmax()), space, certifier, time_limit, beyond_n_ctx, wanted)
+    found = asker.ask(
+        tokens, int(logits.argmax()), space, certifier, time_limit, beyond_n_ctx, wanted
+    )
     if found.worst is None:
-        raise CertifyError(f"certifier {found.certifier!r} named no string, so no change was seen; use another.")
-    return LogitChange(seen=max(0.0, -found.upper), proved=-found.lower, worst=found.worst, seconds=found.seconds)
+        raise CertifyError(
+            f"certifier {found.certifier!r} named no string, so no change was seen; use another."
+        )
+    return LogitChange(
+        seen=max(0.0, -found.upper), proved=-found.lower, worst=found.worst, seconds=found.seconds
+    )

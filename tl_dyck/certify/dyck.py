@@ -1,9 +1,10 @@
 """Where the two papers meet: trained one-layer Dyck models against inserted matched pairs.
 
-Wen et al. 2023, Theorem 1: if (and only if) a model is balanced, inserting matched pairs anywhere before a
-closing bracket leaves the attention's direction there unchanged. So a model that has learnt the language the
-way the theorem describes must not change its prediction, nor any logit, under `InsertMatchedPairs`; how much it
-does is an exact, behavioural counterpart of the balance violation β.
+Wen et al. 2023, Theorem 1: if (and only if) a model is balanced, inserting matched pairs anywhere
+before a closing bracket leaves the attention's direction there unchanged. So a model that has
+learnt the language the way the theorem describes must not change its prediction, nor any logit,
+under `InsertMatchedPairs`; how much it does is an exact, behavioural counterpart of the balance
+violation β.
 """
 
 from __future__ import annotations
@@ -46,7 +47,8 @@ class DyckCertificate:
     Attributes:
         prefix: its brackets, as text.
         target: the closing bracket that must follow, as text.
-        certificate: does the model prefer it on every string of the space? Its tokens are written as brackets.
+        certificate: does the model prefer it on every string of the space? Its tokens are written
+            as brackets.
         change: how far any logit moves.
     """
 
@@ -100,7 +102,7 @@ class DyckCertificates:
 
     @property
     def worst_change(self) -> float:
-        """The largest change of a logit seen on any prefix; exact if `worst_change_proved` is the same."""
+        """The largest change of a logit seen on a prefix; exact if `worst_change_proved` is it."""
         return max(row.change.seen for row in self.rows)
 
     @property
@@ -124,8 +126,8 @@ def closing_prefixes(
 ) -> Int[Tensor, "n length"]:
     """Draw distinct prefixes whose last bracket closes and whose next bracket may close, too.
 
-    These are the ones that the theorem speaks about: the query is a closing bracket, and some open bracket is
-    left for the model to get right. They are drawn from D(q, k, D), given that.
+    These are the ones that the theorem speaks about: the query is a closing bracket, and some open
+    bracket is left for the model to get right. They are drawn from D(q, k, D), given that.
 
     Raises:
         CertifyError: there are fewer such prefixes than wanted (or they are too rare to be found).
@@ -133,14 +135,16 @@ def closing_prefixes(
     distribution = DyckDistribution(language, q)
     found: dict[tuple[int, ...], None] = {}
     for _ in range(50):
-        drawn = distribution.sample_ending_in_close(4 * n, length, mode="prefix", generator=generator)
+        drawn = distribution.sample_ending_in_close(
+            4 * n, length, mode="prefix", generator=generator
+        )
         deep = drawn[language.depth(drawn)[:, -1] > 0]
         found.update(dict.fromkeys(tuple(row) for row in deep.tolist()))
         if len(found) >= n:
             return torch.tensor(list(found)[:n], dtype=torch.int64)
     raise CertifyError(
-        f"found only {len(found)} of {n} distinct prefixes of length {length} that end with a closing bracket and "
-        "leave one open; ask for fewer, or for longer ones."
+        f"found only {len(found)} of {n} distinct prefixes of length {length} that end with a "
+        "closing bracket and leave one open; ask for fewer, or for longer ones."
     )
 
 
@@ -163,7 +167,8 @@ def certify_dyck(
     Args:
         model_or_rnn: as for `certify`, and exported once; its tokens are the language's, BOS first.
         task: a `DyckTask`, or anything with a `language`.
-        prefixes: strings of brackets, each with an open bracket left; None to draw `closing_prefixes`.
+        prefixes: strings of brackets, each with an open bracket left; None to draw
+            `closing_prefixes`.
         n: how many to draw.
         length: of those drawn.
         budget: most blocks inserted.
@@ -174,7 +179,9 @@ def certify_dyck(
     """
     language = task.language
     if prefixes is None:
-        prefixes = closing_prefixes(language, n, length, generator=torch.Generator().manual_seed(seed))
+        prefixes = closing_prefixes(
+            language, n, length, generator=torch.Generator().manual_seed(seed)
+        )
     space = PerturbationSpace([(InsertMatchedPairs(language, pairs_per_block), budget)])
     brackets = Symbols(language.alphabet, "", language.bos_token)
     strings = [torch.as_tensor(prefix, dtype=torch.int64) for prefix in prefixes]
@@ -201,7 +208,7 @@ def _closing_bracket(language: DyckLanguage, tokens: Tensor) -> int:
     top = int(language.top_of_stack(tokens)[-1]) if len(tokens) else -1
     if top < 0 or not bool(language.is_prefix(tokens)):
         raise CertifyError(
-            f"{language.to_string(tokens)!r} leaves no bracket open (or is no prefix of the language), so no closing "
-            "bracket must follow; choose another prefix."
+            f"{language.to_string(tokens)!r} leaves no bracket open (or is no prefix of the "
+            "language), so no closing bracket must follow; choose another prefix."
         )
     return int(tokens[top]) + 1

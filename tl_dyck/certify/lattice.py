@@ -1,14 +1,15 @@
-"""A perturbation space around one string, laid out as a lattice of options: the form that algorithms read.
+"""A perturbation space around a string, laid out as a lattice of options, as algorithms read it.
 
-The string x_0 … x_{n-1} is cut into *levels*, read from left to right: before x_0, before x_1, …, the end; a gap at
-which something may be inserted is a level of its own. An option leads from one level to a later one and emits tokens:
-"keep x_i", "rewrite the span that starts here", "insert at this gap", "insert nothing". A string of the space
-is what a path of options from the first level to the last emits, with no more options of each transformation than
-its budget. Two facts follow, and the rest of the package relies on them:
+The string x_0 … x_{n-1} is cut into *levels*, read from left to right: before x_0, before x_1, …,
+the end; a gap at which something may be inserted is a level of its own. An option leads from one
+level to a later one and emits tokens: "keep x_i", "rewrite the span that starts here", "insert at
+this gap", "insert nothing". A string of the space is what a path of options from the first level to
+the last emits, with no more options of each transformation than its budget. Two facts follow, and
+the rest of the package relies on them:
 
-- Every path passes every level step ℓ → ℓ+1 exactly once, inside exactly one option. So the options that cover
-  a step can be split into two sets, and every path falls on exactly one side (`tl_dyck.certify.exact`
-  branches this way).
+- Every path passes every level step ℓ → ℓ+1 exactly once, inside exactly one option. So the options
+  that cover a step can be split into two sets, and every path falls on exactly one side
+  (`tl_dyck.certify.exact` branches this way).
 - Rewritten spans are disjoint, and a gap inside a rewritten span cannot be used.
 """
 
@@ -33,7 +34,7 @@ nodes for each, and a node with its arcs takes about a kilobyte."""
 
 
 class SpaceTooLargeError(DyckError, ValueError):
-    """A space has more strings than the caller wants to list, or budgets too large to be laid out."""
+    """A space has more strings than may be listed, or budgets too large to be laid out."""
 
 
 class Option(NamedTuple):
@@ -80,7 +81,7 @@ class Lattice:
 
     @cached_property
     def strides(self) -> tuple[int, ...]:
-        """What one use of each transformation adds to the code: codes are numbers of mixed radix."""
+        """What a use of each transformation adds to the code: codes are of mixed radix."""
         strides, stride = [], 1
         for budget in self.budgets:
             strides.append(stride)
@@ -89,7 +90,10 @@ class Lattice:
 
     def spent(self, code: int) -> tuple[int, ...]:
         """The uses of each transformation that a code stands for."""
-        return tuple(code // stride % (budget + 1) for stride, budget in zip(self.strides, self.budgets, strict=True))
+        return tuple(
+            code // stride % (budget + 1)
+            for stride, budget in zip(self.strides, self.budgets, strict=True)
+        )
 
     def after(self, code: int, kind: int) -> int | None:
         """The code after one more option of that kind, or None if its budget is spent."""
@@ -116,12 +120,16 @@ class Lattice:
         if self.n_codes * levels > MOST_NODES:
             budgets = " x ".join(str(budget + 1) for budget in self.budgets)
             raise SpaceTooLargeError(
-                f"the budgets can be spent in {budgets} = {self.n_codes:,} ways at each of {levels:,} places, more "
-                f"than the {MOST_NODES:,} nodes that a graph may have; lower the budgets or shorten the string."
+                f"the budgets can be spent in {budgets} = {self.n_codes:,} ways at each of "
+                f"{levels:,} places, more than the {MOST_NODES:,} nodes that a graph may have; "
+                "lower the budgets or shorten the string."
             )
 
     def n_edit_paths(self) -> int:
-        """Number of paths: ways to choose disjoint rewritings within the budgets (not of distinct strings)."""
+        """Number of paths: ways to choose disjoint rewritings within the budgets.
+
+        This is not the number of distinct strings.
+        """
         ways: list[dict[int, int]] = [{} for _ in range(self.last_level + 1)]
         ways[0][0] = 1
         for option in self.options:
@@ -153,21 +161,29 @@ class Lattice:
         return min(low for low, _ in ends), max(high for _, high in ends)
 
     def length_bounds(self) -> tuple[int, int]:
-        """Numbers that `length_range` cannot leave, at once: as if every edit could be the one that changes most."""
+        """Numbers that `length_range` cannot leave, at once.
+
+        It is as if every edit could be the one that changes most.
+        """
         change = [[0, 0] for _ in self.budgets]
         for option in self.options:
             if option.kind != KEEP:
                 ends, more = change[option.kind], len(option.emits) - (option.end - option.start)
                 ends[:] = min(ends[0], more), max(ends[1], more)
-        low, high = (sum(b * ends[side] for b, ends in zip(self.budgets, change, strict=True)) for side in (0, 1))
+        low, high = (
+            sum(b * ends[side] for b, ends in zip(self.budgets, change, strict=True))
+            for side in (0, 1)
+        )
         return max(0, len(self.tokens) + low), len(self.tokens) + high
 
     def path_to(self, string: Sequence[int]) -> tuple[int, ...] | None:
-        """Indices of the options of a path with the fewest edits that emits `string`; None if there is none."""
+        """Indices of the options of a path that emits `string` by fewest edits, or None."""
         string = tuple(string)
         if string == self.tokens:  # at once, however many other paths there are
             return tuple(index for index, option in enumerate(self.options) if option.kind == KEEP)
-        parents: dict[tuple[int, int, int], tuple[tuple[int, int, int], int] | None] = {(0, 0, 0): None}
+        parents: dict[tuple[int, int, int], tuple[tuple[int, int, int], int] | None] = {
+            (0, 0, 0): None
+        }
         front: list[set[tuple[int, int, int]]] = [set() for _ in range(self.last_level + 1)]
         front[0].add((0, 0, 0))
         for index, option in enumerate(self.options):
@@ -183,7 +199,8 @@ class Lattice:
         ends = [place for place in front[-1] if place[2] == len(string)]
         if not ends:
             return None
-        # the number of edits is the number of budget units spent, so any path to the cheapest code will do
+        # the number of edits is the number of budget units spent, so any path to the cheapest code
+        # will do
         step = parents[min(ends, key=lambda place: (sum(self.spent(place[1])), place[1]))]
         path = []
         while step is not None:

@@ -14,7 +14,9 @@ __all__ = ["Objectives"]
 @final
 @dataclass(frozen=True)
 class Objectives:
-    """K functions of the logits, whose least value over a space is asked for: logit[plus] - logit[minus] + offset.
+    """K functions logit[plus] - logit[minus] + offset of the logits.
+
+    What is asked for is their least value over a space.
 
     Attributes:
         plus: [K] indices of logits; -1 leaves the term out.
@@ -34,18 +36,22 @@ class Objectives:
 
     @classmethod
     def wanted(cls, objectives: Objectives | None, target: int, d_vocab_out: int) -> Objectives:
-        """What a certifier was asked for: the objectives it was given, else the margins of the target."""
+        """What a certifier was asked for: the given objectives, else the target's margins."""
         return cls.margins(target, d_vocab_out) if objectives is None else objectives
 
     @classmethod
     def changes(cls, logits: NDArray[np.float64]) -> Objectives:
-        """±(logit[c] - logits[c]) for every c; minus their least value is the largest change of any logit."""
+        """±(logit[c] - logits[c]) for all c; minus the least is the largest change of a logit."""
         c, none = np.arange(len(logits)), np.full(len(logits), -1)
-        return cls(np.concatenate([c, none]), np.concatenate([none, c]), np.concatenate([-logits, logits]))
+        return cls(
+            np.concatenate([c, none]), np.concatenate([none, c]), np.concatenate([-logits, logits])
+        )
 
     def terms(self, values: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """What is added and what is subtracted, [..., K] each, given one value per logit, [..., logits]."""
-        plus, minus = (np.where(index >= 0, values[..., index], 0.0) for index in (self.plus, self.minus))
+        """What is added and what is subtracted, [..., K] each, given logits, [..., logits]."""
+        plus, minus = (
+            np.where(index >= 0, values[..., index], 0.0) for index in (self.plus, self.minus)
+        )
         return plus, minus
 
     def least(self, logits: NDArray[np.float64]) -> float:

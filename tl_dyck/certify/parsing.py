@@ -1,7 +1,7 @@
 """Perturbation spaces as short texts, for the command line: ``dup:2,del:2,sub:2``.
 
-A name in a text stands for a registered function that makes a transformation from `Resources`. Others are plugged in
-like the built-in ones below, by decorator, or by entry point::
+A name in a text stands for a registered function that makes a transformation from `Resources`.
+Others are plugged in like the built-in ones below, by decorator, or by entry point::
 
     @transformations.register("rev", "Reverse three words.")
     def reverse(resources):
@@ -42,7 +42,8 @@ class Resources:
 
     Attributes:
         substitutes: token -> substitutes, for "sub".
-        deletable: tokens that "del" may drop; None with "del" is an error, an empty collection means none.
+        deletable: tokens that "del" may drop; None with "del" is an error, an empty collection
+            means none.
         insertions: strings of tokens, for "ins".
         language: for "pairs".
         protected: tokens that "dup" never repeats.
@@ -66,13 +67,17 @@ class Resources:
         """
         value = getattr(self, field)
         if value is None:
-            raise SpaceError(f"transformation {name!r} needs {field}; pass {field}=… along with the text.")
+            raise SpaceError(
+                f"transformation {name!r} needs {field}; pass {field}=… along with the text."
+            )
         return value
 
 
 TransformationFactory = Callable[[Resources], Transformation]
 
-transformations: Registry[TransformationFactory] = Registry("transformation", "tl_dyck.transformations")
+transformations: Registry[TransformationFactory] = Registry(
+    "transformation", "tl_dyck.transformations"
+)
 """Name in texts -> function that makes the transformation from `Resources`."""
 register_transformation = transformations.register
 """Decorator that registers a transformation of your own: see `Registry.register`."""
@@ -117,10 +122,13 @@ def load_synonyms(file: str | Path) -> dict[str, tuple[str, ...]]:
     """
     found = read_json(file)
     lists = isinstance(found, dict) and all(
-        isinstance(words, list) and all(isinstance(word, str) for word in words) for words in found.values()
+        isinstance(words, list) and all(isinstance(word, str) for word in words)
+        for words in found.values()
     )
     if not lists:
-        raise CorruptFileError(f"{str(file)!r} must be a JSON object from each word to its list of synonyms")
+        raise CorruptFileError(
+            f"{str(file)!r} must be a JSON object from each word to its list of synonyms"
+        )
     return {word: tuple(words) for word, words in found.items()}
 
 
@@ -128,7 +136,8 @@ def parse_space(text: str, **resources: Any) -> PerturbationSpace:
     """Read a space from its text form: names with budgets, separated by commas.
 
     Args:
-        text: ``name:budget,name:budget,…`` with the names dup, del, sub, ins, swap, pairs, or registered ones.
+        text: ``name:budget,name:budget,…`` with the names dup, del, sub, ins, swap, pairs, or
+            registered ones.
         resources: see `Resources`.
 
     Raises:
@@ -144,7 +153,9 @@ def parse_space(text: str, **resources: Any) -> PerturbationSpace:
             raise SpaceError(f"{text!r} has an empty part; write a space as 'dup:2,sub:2'.")
         factory = transformations.get(name)
         if not colon or not (budget.isascii() and budget.isdigit()):
-            raise SpaceError(f"{part.strip()!r} needs a budget, a number of at least 0: {name + ':2'!r}.")
+            raise SpaceError(
+                f"{part.strip()!r} needs a budget, a number of at least 0: {name + ':2'!r}."
+            )
         if name in seen:
             raise SpaceError(f"{name!r} is listed twice in {text!r}; give it one budget.")
         seen.add(name)

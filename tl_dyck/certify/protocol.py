@@ -1,19 +1,19 @@
 """What a certifier is, where certifiers are registered, and how one says what it found.
 
-A certifier is a function ``(rnn, tokens, target, space, *, time_limit, **options) -> Certificate``. To plug one
-in, write it and announce it by entry point, or register it by decorator::
+A certifier is a function ``(rnn, tokens, target, space, *, time_limit, **options) -> Certificate``.
+To plug one in, write it and announce it by entry point, or register it by decorator::
 
     def my_certifier(rnn, tokens, target, space, *, time_limit=None, objectives=None, tight=False):
         wanted = Objectives.wanted(objectives, target, rnn.config.d_vocab_out)
-        lower, string = ...  # a proved lower bound of `wanted` on all strings, and the worst string seen
-        return conclude(rnn, tokens, target, space, certifier="mine", lower=lower, string=string, started=...,
-                        objectives=objectives)
+        lower, string = ...  # a proved lower bound of `wanted` on all strings, the worst seen
+        return conclude(rnn, tokens, target, space, certifier="mine", lower=lower, string=string,
+                        started=..., objectives=objectives)
 
     [project.entry-points."tl_dyck.certifiers"]
     mine = "my_package:my_certifier"
 
-It is handed an RNN in float64 and a string without BOS that `certify` has checked. Whatever it claims to be the worst
-string, `certify` checks: by the space, and by running the original model.
+It is handed an RNN in float64 and a string without BOS that `certify` has checked. Whatever it
+claims to be the worst string, `certify` checks: by the space, and by running the original model.
 """
 
 from __future__ import annotations
@@ -36,7 +36,10 @@ __all__ = ["Certifier", "CertifyError", "certifiers", "conclude", "list_certifie
 
 
 class CertifyError(DyckError, ValueError):
-    """A question that has no answer: an empty string, a target that is no logit, a space beyond the model's reach."""
+    """A question without an answer: an empty string, a target that is no logit, a space too large.
+
+    Such a space is beyond the model's reach.
+    """
 
 
 @runtime_checkable
@@ -46,9 +49,10 @@ class Certifier(Protocol):
     Options are the certifier's own, but two have a meaning that callers rely on:
 
     - `objectives`, an `Objectives` or None: what to minimise instead of the margins of the target.
-      `worst_logit_change`, and so `certify_dyck`, ask for it; a certifier without it serves `certify` alone.
-    - `tight`: True to find the least margin, False if its sign will do. It is passed only if it is True, so a certifier
-      that knows one way need not take it.
+      `worst_logit_change`, and so `certify_dyck`, ask for it; a certifier without it serves
+      `certify` alone.
+    - `tight`: True to find the least margin, False if its sign will do. It is passed only if it is
+      True, so a certifier that knows one way need not take it.
     """
 
     def __call__(
@@ -102,8 +106,8 @@ def conclude(
 ) -> Certificate:
     """Make a certificate of a proved bound and the worst string seen: what a certifier returns.
 
-    The string is believed to be of the space. `certify` looks for it there, says by which edits it comes about, and
-    runs the model on it; until then the witness has neither edits nor logits.
+    The string is believed to be of the space. `certify` looks for it there, says by which edits it
+    comes about, and runs the model on it; until then the witness has neither edits nor logits.
 
     Args:
         rnn: as handed to the certifier.
@@ -114,20 +118,23 @@ def conclude(
         lower: proved: no string of the space has a smaller margin; -inf for nothing proved.
         string: the worst string seen; None for the original.
         started: `time.perf_counter()` when the certifier began.
-        objectives: as handed to the certifier, if they were: `lower` then bounds these, not the margins.
+        objectives: as handed to the certifier, if they were: `lower` then bounds these, not the
+            margins.
         reason: why it had to stop early, if it had to.
         stats: anything worth counting.
 
     Returns:
-        "certified" if `lower` is positive, "falsified" if the string's margin is negative by more than its rounding
-        error, else "unknown".
+        "certified" if `lower` is positive, "falsified" if the string's margin is negative by more
+        than its rounding error, else "unknown".
     """
     network = Network(rnn)
     string = tokens if string is None else string
     wanted = Objectives.wanted(objectives, target, rnn.config.d_vocab_out)
     values = network.values_of([string], wanted)
     upper = float((values.mid + values.rad).min())
-    lower = min(lower, upper) if upper < np.inf else -np.inf  # the network itself overflows: nothing is known
+    lower = (
+        min(lower, upper) if upper < np.inf else -np.inf
+    )  # the network itself overflows: nothing is known
     status: Status = "certified" if lower > 0 else "falsified" if upper < 0 else "unknown"
     if status == "unknown" and not reason:
         reason = (

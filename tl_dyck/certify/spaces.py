@@ -1,16 +1,19 @@
 """Perturbation spaces: which strings an attacker may turn a string into.
 
-A space is a list of (transformation, budget). Its strings are those that come about by rewriting spans of the
-*original* string, each transformation at most budget times, all rewritten spans disjoint (ARC's semantics, Zhang et
-al., arXiv 2102.07818; the budgets are upper bounds, so the original string belongs to the space). Rewritings are never
-applied to the result of other rewritings. Two points that the definition leaves open are settled so:
+A space is a list of (transformation, budget). Its strings are those that come about by rewriting
+spans of the *original* string, each transformation at most budget times, all rewritten spans
+disjoint (ARC's semantics, Zhang et al., arXiv 2102.07818; the budgets are upper bounds, so the
+original string belongs to the space). Rewritings are never applied to the result of other
+rewritings. Two points that the definition leaves open are settled so:
 
-- An insertion rewrites the empty span at a gap. Two insertions at the same gap count as overlapping, whichever
-  transformations they belong to: at most one string is inserted at a gap. A gap strictly inside a rewritten span
-  (between two swapped words) is inside it, so nothing is inserted there.
+- An insertion rewrites the empty span at a gap. Two insertions at the same gap count as
+  overlapping, whichever transformations they belong to: at most one string is inserted at a gap. A
+  gap strictly inside a rewritten span (between two swapped words) is inside it, so nothing is
+  inserted there.
 - BOS is not part of the string and is never edited.
 
-Two sizes: `size` is the number of *distinct strings*, `n_edit_paths` the number of ways to choose the rewritings.
+Two sizes: `size` is the number of *distinct strings*, `n_edit_paths` the number of ways to choose
+the rewritings.
 """
 
 from __future__ import annotations
@@ -46,7 +49,7 @@ Tokens: TypeAlias = "Sequence[int] | Int[Tensor, ' _pos']"
 
 
 class SpaceError(DyckError, ValueError):
-    """A perturbation space that makes no sense: a bad budget, a rewriting beyond the end of the string."""
+    """A perturbation space that makes no sense: a bad budget, a rewriting past the string's end."""
 
 
 @final
@@ -71,7 +74,10 @@ class Edit:
 
     def written(self, text: Callable[[tuple[int, ...]], str]) -> str:
         """In one line, with tokens as `text` writes them."""
-        return f"{self.transformation}@{self.start}: {text(self.removed) or '∅'} → {text(self.inserted) or '∅'}"
+        return (
+            f"{self.transformation}@{self.start}: {text(self.removed) or '∅'} → "
+            f"{text(self.inserted) or '∅'}"
+        )
 
 
 @final
@@ -80,7 +86,8 @@ class PerturbationSpace:
     """A list of transformations with budgets; see the module's docstring for what it means.
 
     Args:
-        transformations: pairs (transformation, most uses). A budget of 0 switches a transformation off.
+        transformations: pairs (transformation, most uses). A budget of 0 switches a transformation
+            off.
 
     Raises:
         SpaceError: a budget is negative or no integer, or the same transformation is listed twice.
@@ -106,7 +113,9 @@ class PerturbationSpace:
 
     def __str__(self) -> str:
         """The text form, "dup:2,sub:2"."""
-        return ",".join(f"{transformation.name}:{budget}" for transformation, budget in self.transformations)
+        return ",".join(
+            f"{transformation.name}:{budget}" for transformation, budget in self.transformations
+        )
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -117,7 +126,8 @@ class PerturbationSpace:
         """Everything that can be done to `tokens`, for algorithms to read.
 
         Raises:
-            SpaceError: a transformation rewrites beyond the end of the string, or into something else than tokens.
+            SpaceError: a transformation rewrites beyond the end of the string, or into something
+                else than tokens.
         """
         string = as_tokens(tokens)
         if string not in self._lattices:
@@ -130,7 +140,7 @@ class PerturbationSpace:
         return self._automaton(tokens).size()
 
     def n_edit_paths(self, tokens: Tokens) -> int:
-        """Number of ways to choose disjoint rewritings within the budgets, exact; at least `size`."""
+        """Number of ways to choose disjoint rewritings in the budgets, exact; at least `size`."""
         return self.lattice(tokens).n_edit_paths()
 
     def length_range(self, tokens: Tokens) -> tuple[int, int]:
@@ -154,12 +164,14 @@ class PerturbationSpace:
         automaton = self._automaton(tokens)
         if limit is not None and automaton.has_more_than(limit, deadline):
             raise SpaceTooLargeError(
-                f"the space {self} has more than {limit:,} strings around this one, which is the limit; "
-                "raise the limit or lower the budgets."
+                f"the space {self} has more than {limit:,} strings around this one, which is the "
+                "limit; raise the limit or lower the budgets."
             )
         return automaton.strings(deadline)
 
-    def sample(self, tokens: Tokens, n: int, *, generator: torch.Generator) -> list[tuple[int, ...]]:
+    def sample(
+        self, tokens: Tokens, n: int, *, generator: torch.Generator
+    ) -> list[tuple[int, ...]]:
         """`n` strings, drawn independently and uniformly from the distinct ones."""
         automaton = self._automaton(tokens)
         rng = random.Random(int(torch.randint(2**62, (1,), generator=generator)))
@@ -170,7 +182,7 @@ class PerturbationSpace:
         return self.lattice(tokens).path_to(as_tokens(candidate)) is not None
 
     def edits(self, tokens: Tokens, candidate: Tokens) -> tuple[Edit, ...] | None:
-        """The fewest rewritings that turn `tokens` into `candidate`, left to right; None if none do."""
+        """The fewest rewritings that turn `tokens` into `candidate`, left to right, else None."""
         lattice = self.lattice(tokens)
         path = lattice.path_to(as_tokens(candidate))
         return None if path is None else self.edits_of(lattice, path)
@@ -205,16 +217,20 @@ def edited(tokens: Tokens, edits: Iterable[Edit]) -> tuple[int, ...]:
     for edit, _ in placed(edits):
         end = edit.start + len(edit.removed)
         if edit.start < done or end == gap or string[edit.start : end] != edit.removed:
-            raise SpaceError(f"edit {edit} does not fit: another covers its place, or the string differs there.")
+            raise SpaceError(
+                f"edit {edit} does not fit: another covers its place, or the string differs there."
+            )
         result += [*string[done : edit.start], *edit.inserted]
         done, gap = end, end if not edit.removed else -1
     return (*result, *string[done:])
 
 
 def placed(edits: Iterable[Edit]) -> list[tuple[Edit, int]]:
-    """Edits from left to right, each with the position *in the edited string* at which its insertion begins."""
+    """Edits from left to right, each with where its insertion begins *in the edited string*."""
     places, shift = [], 0
-    for edit in sorted(edits, key=lambda edit: (edit.start, len(edit.removed))):  # a gap comes before what follows it
+    for edit in sorted(
+        edits, key=lambda edit: (edit.start, len(edit.removed))
+    ):  # a gap comes before what follows it
         places.append((edit, edit.start + shift))
         shift += len(edit.inserted) - len(edit.removed)
     return places
@@ -234,7 +250,9 @@ def as_tokens(tokens: Tokens) -> tuple[int, ...]:
     try:
         plain = tuple(map(operator.index, tokens))
     except TypeError as error:
-        raise TypeError(f"a string is a 1-dimensional sequence of token ids, not {tokens!r}.") from error
+        raise TypeError(
+            f"a string is a 1-dimensional sequence of token ids, not {tokens!r}."
+        ) from error
     if any(token < 0 for token in plain):
         raise SpaceError(f"a token cannot be negative: {min(plain)}.")
     return plain
@@ -245,7 +263,9 @@ def _checked_pair(pair: tuple[Transformation, int]) -> tuple[Transformation, int
         raise TypeError(f"a space is a list of pairs (transformation, budget); {pair!r} is none.")
     transformation, budget = pair
     if isinstance(budget, bool) or not isinstance(budget, int) or budget < 0:
-        raise SpaceError(f"the budget of {transformation!r} must be an integer of at least 0, not {budget!r}.")
+        raise SpaceError(
+            f"the budget of {transformation!r} must be an integer of at least 0, not {budget!r}."
+        )
     return transformation, budget
 
 
@@ -274,18 +294,28 @@ def _lattice(space: PerturbationSpace, tokens: tuple[int, ...]) -> Lattice:
             options += [Option(before, at, kind, i, i, emits) for kind, _, emits in gap]
         if i < n:
             options.append(Option(at, entering[i + 1], KEEP, i, i + 1, (tokens[i],)))
-            options += [Option(at, entering[i + span], kind, i, i + span, emits) for kind, span, emits in spans]
+            options += [
+                Option(at, entering[i + span], kind, i, i + span, emits)
+                for kind, span, emits in spans
+            ]
         for kind in {kind for kind, _, _ in (*gap, *spans)}:
             uses[kind] += 1
-    budgets = tuple(min(budget, used) for (_, budget), used in zip(space.transformations, uses, strict=True))
+    budgets = tuple(
+        min(budget, used) for (_, budget), used in zip(space.transformations, uses, strict=True)
+    )
     return Lattice(tokens, budgets, leaving[n], tuple(options))
 
 
 _Found = dict[tuple[int, int, tuple[int, ...]], None]
 
 
-def _rewrites(space: PerturbationSpace, tokens: tuple[int, ...], position: int) -> tuple[_Found, _Found]:
-    """The distinct rewritings (kind, span, emits) at a position that change something: of the gap, and of spans."""
+def _rewrites(
+    space: PerturbationSpace, tokens: tuple[int, ...], position: int
+) -> tuple[_Found, _Found]:
+    """The distinct rewritings (kind, span, emits) at a position that change something.
+
+    They are of the gap, and of spans.
+    """
     room = len(tokens) - position
     gap: _Found = {}
     spans: _Found = {}
@@ -293,7 +323,8 @@ def _rewrites(space: PerturbationSpace, tokens: tuple[int, ...], position: int) 
         for span, emits in transformation.rewrites(tokens, position) if budget else ():
             if not 0 <= span <= room or type(emits) is not tuple:
                 raise SpaceError(
-                    f"{transformation!r} yields ({span!r}, {emits!r}) at position {position} of {len(tokens)} tokens; "
+                    f"{transformation!r} yields ({span!r}, {emits!r}) at position {position} of "
+                    f"{len(tokens)} tokens; "
                     f"expected a span of 0 to {room} tokens and a tuple of tokens."
                 )
             if tokens[position : position + span] != emits:

@@ -15,7 +15,9 @@ __all__ = ["Passage", "Symbols", "passages"]
 @final
 @dataclass(frozen=True)
 class Symbols:
-    """The text of each token, and what stands between two of them. By default tokens are written as numbers.
+    """The text of each token, and what stands between two of them.
+
+    By default tokens are written as numbers.
 
     Attributes:
         alphabet: the text of token 0, 1, …; tokens beyond it are written as numbers.
@@ -59,7 +61,7 @@ class Passage(NamedTuple):
 
     @property
     def sign(self) -> str:
-        """Between before and after: "+" if something was inserted, "→" if something was replaced or deleted."""
+        """Between before and after: "+" for an insertion, "→" for a replacement or a deletion."""
         return "+" if self.edit is not None and not self.edit.removed else "→"
 
     def __str__(self) -> str:

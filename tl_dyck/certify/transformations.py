@@ -1,7 +1,8 @@
 """What an attacker may do to a string: transformations, and the built-in ones.
 
-A transformation says, for a string and a position, which spans that start there it can rewrite, and into what
-(ARC's "match" and "replace", Zhang et al., arXiv 2102.07818). Adding one takes a few lines::
+A transformation says, for a string and a position, which spans that start there it can rewrite, and
+into what (ARC's "match" and "replace", Zhang et al., arXiv 2102.07818). Adding one takes a few
+lines::
 
     @dataclass(frozen=True)
     class Reverse(Transformation):
@@ -11,8 +12,9 @@ A transformation says, for a string and a position, which spans that start there
             if position + 3 <= len(tokens):
                 yield 3, tokens[position : position + 3][::-1]
 
-It is then used like any other: ``PerturbationSpace([(Reverse(), 1)])``. Texts such as ``rev:1`` know it once a function
-that makes it is registered, by ``@register_transformation("rev")`` or by entry point (see `tl_dyck.certify.parsing`).
+It is then used like any other: ``PerturbationSpace([(Reverse(), 1)])``. Texts such as ``rev:1``
+know it once a function that makes it is registered, by ``@register_transformation("rev")`` or by
+entry point (see `tl_dyck.certify.parsing`).
 """
 
 from __future__ import annotations
@@ -98,7 +100,8 @@ class Substitute(Transformation):
     """Replace a word by one of its substitutes (ARC's T_SubSyn).
 
     Args:
-        table: token -> tokens that may stand in its place, best first. Tokens that are not in it stay.
+        table: token -> tokens that may stand in its place, best first. Tokens that are not in it
+            stay.
         k: use only the first k substitutes of each token; None for all.
     """
 
@@ -137,7 +140,9 @@ class Delete(Transformation):
 
     def rewrites(self, tokens: tuple[int, ...], position: int) -> Iterator[Rewrite]:
         """Yield the empty replacement."""
-        if position < len(tokens) and (self.words is None or tokens[position] in frozenset(self.words)):
+        if position < len(tokens) and (
+            self.words is None or tokens[position] in frozenset(self.words)
+        ):
             yield 1, ()
 
 
@@ -148,8 +153,8 @@ class Insert(Transformation):
 
     Args:
         strings: what may be inserted; each a non-empty sequence of tokens.
-        at_end: whether the gap after the last token counts. If not, the last token stays last, and with it the
-            query of the readout.
+        at_end: whether the gap after the last token counts. If not, the last token stays last, and
+            with it the query of the readout.
     """
 
     name: ClassVar[str] = "ins"
@@ -159,7 +164,9 @@ class Insert(Transformation):
     def __post_init__(self) -> None:
         strings = tuple(dict.fromkeys(_tokens(string) for string in self.strings))
         if () in strings:
-            raise ValueError("Insert was given an empty string, which would change nothing; leave it out.")
+            raise ValueError(
+                "Insert was given an empty string, which would change nothing; leave it out."
+            )
         object.__setattr__(self, "strings", strings)
 
     def rewrites(self, tokens: tuple[int, ...], position: int) -> Iterator[Rewrite]:
@@ -187,15 +194,16 @@ class SwapAdjacent(Transformation):
 class InsertMatchedPairs(Transformation):
     """Insert up to r nested pairs of one type at a gap: the pumping of Wen et al. 2023, Theorem 1.
 
-    A block of m pairs of type t is (open t)^m (close t)^m, m = 1 … r. It is allowed at a gap of depth d if
-    d + m ≤ D and d ≥ 0, where d is the depth of the *original* string at that gap; blocks are balanced, so
-    inserting several changes no other gap's depth, and the strings stay in Dyck(k, D).
+    A block of m pairs of type t is (open t)^m (close t)^m, m = 1 … r. It is allowed at a gap of
+    depth d if d + m ≤ D and d ≥ 0, where d is the depth of the *original* string at that gap;
+    blocks are balanced, so inserting several changes no other gap's depth, and the strings stay in
+    Dyck(k, D).
 
     Args:
         language: the bracket language.
         r: most pairs in a block; None for D.
-        at_end: whether the gap after the last token counts; by default it does not, so that the last token, whose
-            successor is predicted, stays last.
+        at_end: whether the gap after the last token counts; by default it does not, so that the
+            last token, whose successor is predicted, stays last.
     """
 
     name: ClassVar[str] = "pairs"
@@ -234,7 +242,9 @@ def substitution_table(
     token = {text: index for index, text in enumerate(alphabet)}
     table = {}
     for word, synonyms in words.items():
-        known = tuple(token[synonym] for synonym in synonyms if synonym in token and synonym != word)[:k]
+        known = tuple(
+            token[synonym] for synonym in synonyms if synonym in token and synonym != word
+        )[:k]
         if word in token and known:
             table[token[word]] = known
     return table

@@ -10,7 +10,15 @@ import typer
 from rich.padding import Padding
 from rich.text import Text
 
-from tl_dyck.cli.options import Address, Backend, Device, Jobs, RetryFailed, parse_seeds, usable_device
+from tl_dyck.cli.options import (
+    Address,
+    Backend,
+    Device,
+    Jobs,
+    RetryFailed,
+    parse_seeds,
+    usable_device,
+)
 from tl_dyck.cli.terminal import console, say_path, table
 
 if TYPE_CHECKING:
@@ -24,27 +32,42 @@ def ablate(
     checkpoints: Annotated[
         list[Path] | None,
         typer.Argument(
-            metavar="CHECKPOINT", help="Folders of saved models, of runs, or of a study.", show_default=False
+            metavar="CHECKPOINT",
+            help="Folders of saved models, of runs, or of a study.",
+            show_default=False,
         ),
     ] = None,
     task: Annotated[
         str | None,
-        typer.Option("--task", "-t", metavar="NAME", help="Strings of this task. \\[default: each model's own]"),
+        typer.Option(
+            "--task",
+            "-t",
+            metavar="NAME",
+            help="Strings of this task. \\[default: each model's own]",
+        ),
     ] = None,
     out: Annotated[
         Path | None,
         typer.Option(
-            "--out", "-o", metavar="FOLDER", help="Folder. \\[default: ablation in the study's, or in results]"
+            "--out",
+            "-o",
+            metavar="FOLDER",
+            help="Folder. \\[default: ablation in the study's, or in results]",
         ),
     ] = None,
     steps: Annotated[
         int | None,
         typer.Option(
-            min=0, metavar="N", help="Steps per penalty and per head left out; 0: no fine-tuning. \\[default: 60]"
+            min=0,
+            metavar="N",
+            help="Steps per penalty and per head left out; 0: no fine-tuning. \\[default: 60]",
         ),
     ] = None,
     experiment: Annotated[
-        bool, typer.Option("--experiment", help="Train 2- and 3-layer models with 4 heads first, and ablate those.")
+        bool,
+        typer.Option(
+            "--experiment", help="Train 2- and 3-layer models with 4 heads first, and ablate those."
+        ),
     ] = False,
     seeds: Annotated[str, typer.Option(metavar="LIST", help="Seeds of the experiment.")] = "10",
     jobs: Jobs = None,
@@ -60,17 +83,32 @@ def ablate(
     from tl_dyck.report import write_report
     from tl_dyck.studies.ablation import AblateConfig, ablate_runs, ablate_trained
 
-    folders, chosen, device = checkpoints or [], parse_seeds(seeds) if experiment else None, usable_device(device)
+    folders, chosen, device = (
+        checkpoints or [],
+        parse_seeds(seeds) if experiment else None,
+        usable_device(device),
+    )
     if bool(folders) == experiment:
         raise ValueError("give folders of saved models, or --experiment with none")
     config = AblateConfig()
     if steps is not None:
-        tuned = None if steps == 0 else replace(config.finetune, steps=steps) if config.finetune else None
+        tuned = (
+            None
+            if steps == 0
+            else replace(config.finetune, steps=steps)
+            if config.finetune
+            else None
+        )
         config = replace(config, finetune=tuned, leave_one_out=tuned)
     if out is None:
         study = len(folders) == 1 and (folders[0] / "results.json").exists()
         out = folders[0] / "ablation" if study else Path("results", "ablation")
-    how: RunOptions = {"n_jobs": jobs, "backend": backend, "address": address, "retry_failed": retry_failed}
+    how: RunOptions = {
+        "n_jobs": jobs,
+        "backend": backend,
+        "address": address,
+        "retry_failed": retry_failed,
+    }
     if chosen is not None:
         tasks = ("dyck-2-4", "dyck-2-4-prefix") if task is None else (task,)
         found = ablate_trained(out, seeds=chosen, tasks=tasks, config=config, **how)
@@ -98,7 +136,9 @@ def _say_heads(found: Ablation) -> None:
     if heads["model"].nunique() > 3:
         return
     columns = [
-        name for name in ("zero", "mean", "gates", "leave-one-out", "stack-likeness", "entropy") if name in heads
+        name
+        for name in ("zero", "mean", "gates", "leave-one-out", "stack-likeness", "entropy")
+        if name in heads
     ]
     rows = table("model", "layer", "head", *columns, right=range(1, 3 + len(columns)))
     for _, row in heads.iterrows():

@@ -31,12 +31,20 @@ from tl_dyck.rnn import RNNConfig, export_rnn, load_rnn
 from tl_dyck.rnn.artefact import CONFIG_FILE
 from tl_dyck.rnn.text import text_to_tokens
 
-__all__ = ["as_json", "load_any", "load_one_model", "read_lines", "read_rows", "read_space", "say_certificates"]
+__all__ = [
+    "as_json",
+    "load_any",
+    "load_one_model",
+    "read_lines",
+    "read_rows",
+    "read_space",
+    "say_certificates",
+]
 
 _STYLES = {"certified": "green", "falsified": "red", "unknown": "yellow"}
 
 
-# --- reading ----------------------------------------------------------------------------------------------------------
+# --- reading --------------------------------------------------------------------------------------
 
 
 def load_one_model(folder: Path) -> Any:
@@ -50,7 +58,9 @@ def load_one_model(folder: Path) -> Any:
 
     found = find_models(folder)
     if len(found) > 1:
-        raise CorruptFileError(f"{str(folder)!r} holds {len(found)} models; name one, such as {str(found[0].folder)!r}")
+        raise CorruptFileError(
+            f"{str(folder)!r} holds {len(found)} models; name one, such as {str(found[0].folder)!r}"
+        )
     return load_model(found[0].folder, device="cpu")
 
 
@@ -71,7 +81,7 @@ def _language(config: RNNConfig) -> DyckLanguage | None:
 
 
 def read_lines(file: Path, target: str | None) -> list[tuple[str, str | None]]:
-    """Strings, one a line, and their targets, which may follow after a tab; `target` where none does."""
+    """Strings, one a line, maybe a tab and a target; `target` for those that have none."""
     rows = []
     for line in read_text(file).splitlines():
         text, tab, wanted = line.partition("\t")
@@ -80,7 +90,9 @@ def read_lines(file: Path, target: str | None) -> list[tuple[str, str | None]]:
     return rows
 
 
-def read_rows(config: RNNConfig, rows: Sequence[tuple[str, str | None]]) -> tuple[list[list[int]], list[int | None]]:
+def read_rows(
+    config: RNNConfig, rows: Sequence[tuple[str, str | None]]
+) -> tuple[list[list[int]], list[int | None]]:
     """Strings and targets as tokens.
 
     Raises:
@@ -88,7 +100,10 @@ def read_rows(config: RNNConfig, rows: Sequence[tuple[str, str | None]]) -> tupl
     """
     if not rows:
         raise CertifyError("no strings: give --text, or --file with one string a line.")
-    strings = [_numbered(index, len(rows), text_to_tokens, config, text) for index, (text, _) in enumerate(rows)]
+    strings = [
+        _numbered(index, len(rows), text_to_tokens, config, text)
+        for index, (text, _) in enumerate(rows)
+    ]
     return strings, [None if target is None else _target(config, target) for _, target in rows]
 
 
@@ -99,16 +114,24 @@ def _numbered(index: int, of: int, read: Any, *arguments: Any) -> Any:
     except ValueError as error:
         if not is_refusal(error):
             raise
-        raise CertifyError(f"string {index + 1} of {of}: {error}" if of > 1 else str(error)) from error
+        raise CertifyError(
+            f"string {index + 1} of {of}: {error}" if of > 1 else str(error)
+        ) from error
 
 
 def _target(config: RNNConfig, text: str) -> int:
     """A target is a symbol of the alphabet, where logits are tokens, or the number of a class."""
-    if config.alphabet is not None and config.d_vocab_out == config.d_vocab and text in config.alphabet:
+    if (
+        config.alphabet is not None
+        and config.d_vocab_out == config.d_vocab
+        and text in config.alphabet
+    ):
         return config.alphabet.index(text)
     if text.isascii() and text.isdigit():
         return int(text)
-    raise CertifyError(f"target {text!r} is neither a symbol that the model predicts nor the number of a logit.")
+    raise CertifyError(
+        f"target {text!r} is neither a symbol that the model predicts nor the number of a logit."
+    )
 
 
 def read_space(
@@ -134,18 +157,28 @@ def read_space(
         found["deletable"] = _deletable(config, delete)
     if "ins" in named and insert is not None:
         found["insertions"] = [
-            text_to_tokens(config, each, prepend_bos=False) for each in insert.split(",") if each.strip()
+            text_to_tokens(config, each, prepend_bos=False)
+            for each in insert.split(",")
+            if each.strip()
         ]
     if "sub" in named and synonyms is None:
-        raise CertifyError('"sub" needs synonyms: give --synonyms FILE, a JSON object from word to list of words.')
+        raise CertifyError(
+            '"sub" needs synonyms: give --synonyms FILE, a JSON object from word to list of words.'
+        )
     if "ins" in named and insert is None:
-        raise CertifyError('"ins" needs strings to insert: give --insert TEXTS, with commas between.')
+        raise CertifyError(
+            '"ins" needs strings to insert: give --insert TEXTS, with commas between.'
+        )
     if "pairs" in named and language is None:
         raise CertifyError(
-            '"pairs" needs the bracket language, which this RNN does not carry (only those with a depth counter do); '
+            '"pairs" needs the bracket language, '
+            "which this RNN does not carry (only those with a depth counter do); "
             "certify the model's own folder instead of the exported one."
         )
-    return parse_space(text, **{name: value for name, value in found.items() if name in Resources.__dataclass_fields__})
+    return parse_space(
+        text,
+        **{name: value for name, value in found.items() if name in Resources.__dataclass_fields__},
+    )
 
 
 def _deletable(config: RNNConfig, words: str | None) -> list[int]:
@@ -158,7 +191,8 @@ def _deletable(config: RNNConfig, words: str | None) -> list[int]:
         raise CertifyError(f"--delete names words outside the alphabet: {' '.join(unknown)}.")
     if len(unknown) == len(wanted):
         raise CertifyError(
-            f'none of the words that "del" may drop ({" ".join(wanted)}) is in the alphabet: name some with '
+            f'none of the words that "del" may drop ({" ".join(wanted)}) is in the alphabet: '
+            "name some with "
             "--delete WORDS, or all with --delete '*'."
         )
     return [alphabet.index(word) for word in wanted if word in alphabet]
@@ -166,11 +200,13 @@ def _deletable(config: RNNConfig, words: str | None) -> list[int]:
 
 def _alphabet(config: RNNConfig) -> tuple[str, ...]:
     if config.alphabet is None:
-        raise CertifyError("this RNN has no alphabet, so words mean nothing to it; export it with alphabet=….")
+        raise CertifyError(
+            "this RNN has no alphabet, so words mean nothing to it; export it with alphabet=…."
+        )
     return config.alphabet
 
 
-# --- showing ----------------------------------------------------------------------------------------------------------
+# --- showing --------------------------------------------------------------------------------------
 
 
 def say_certificates(config: RNNConfig, certificates: Sequence[Certificate], n: int) -> None:
@@ -192,22 +228,34 @@ def _say_one(config: RNNConfig, certificate: Certificate) -> None:
     if worst is not None:
         name = "counterexample" if certificate.status == "falsified" else "worst seen"
         rows.add_row(name, Text(_text(config, worst.tokens)))
-        rows.add_row("its edits", _edited(config, certificate.tokens, worst.edits) if worst.edits else "none")
+        rows.add_row(
+            "its edits", _edited(config, certificate.tokens, worst.edits) if worst.edits else "none"
+        )
         order = np.argsort(worst.logits)[::-1][:4]
-        logits = "  ".join(f"{_logit_name(config, int(index))} {worst.logits[index]:.4g}" for index in order)
+        logits = "  ".join(
+            f"{_logit_name(config, int(index))} {worst.logits[index]:.4g}" for index in order
+        )
         rows.add_row("its logits", Text(logits))
     rows.add_row("target", Text(_logit_name(config, certificate.target)))
     proved = f"at least {certificate.lower:.6g} proved, " if np.isfinite(certificate.lower) else ""
     rows.add_row("margin", f"{proved}{certificate.upper:.6g} seen")
-    counts = ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in certificate.stats.items())
+    counts = ", ".join(
+        f"{count:,} {name.replace('_', ' ')}" for name, count in certificate.stats.items()
+    )
     rows.add_row("effort", f"{certificate.seconds * 1e3:.3g} ms{', ' * bool(counts)}{counts}")
     out.print(rows)
 
 
 def _say_many(config: RNNConfig, certificates: Sequence[Certificate]) -> None:
-    rows = table("", "verdict", "margin", "ms", "string, and what edits make of it", right=(0, 2, 3))
+    rows = table(
+        "", "verdict", "margin", "ms", "string, and what edits make of it", right=(0, 2, 3)
+    )
     for number, certificate in enumerate(certificates, start=1):
-        shown = certificate.worst.edits if certificate.status == "falsified" and certificate.worst else ()
+        shown = (
+            certificate.worst.edits
+            if certificate.status == "falsified" and certificate.worst
+            else ()
+        )
         margin = certificate.upper if certificate.status == "falsified" else certificate.lower
         rows.add_row(
             str(number),
@@ -221,8 +269,8 @@ def _say_many(config: RNNConfig, certificates: Sequence[Certificate]) -> None:
     said = ", ".join(f"{counts[status]} {status}" for status in _STYLES if counts[status])
     times = np.array([certificate.seconds for certificate in certificates]) * 1e3
     say_note(
-        f"{said}. {np.median(times):.1f} ms a string (median), {np.quantile(times, 0.95):.1f} ms for 95 %. "
-        "margin: proved, or the counterexample's."
+        f"{said}. {np.median(times):.1f} ms a string (median), {np.quantile(times, 0.95):.1f} ms "
+        "for 95 %. margin: proved, or the counterexample's."
     )
 
 
@@ -254,7 +302,9 @@ def _symbol(config: RNNConfig, token: int) -> str:
 
 
 def _text(config: RNNConfig, tokens: Sequence[int]) -> str:
-    return _separator(config).join(_symbol(config, token) for token in tokens if token != config.bos_token)
+    return _separator(config).join(
+        _symbol(config, token) for token in tokens if token != config.bos_token
+    )
 
 
 def _logit_name(config: RNNConfig, index: int) -> str:
@@ -264,7 +314,10 @@ def _logit_name(config: RNNConfig, index: int) -> str:
 def as_json(config: RNNConfig, certificate: Certificate) -> dict[str, Any]:
     """A certificate with its strings as text too."""
     plain = certificate.to_dict()
-    texts = {"text": _text(config, certificate.tokens), "target_text": _logit_name(config, certificate.target)}
+    texts = {
+        "text": _text(config, certificate.tokens),
+        "target_text": _logit_name(config, certificate.target),
+    }
     if certificate.worst is not None:
         texts["worst_text"] = _text(config, certificate.worst.tokens)
     return texts | plain

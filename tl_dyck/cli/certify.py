@@ -13,35 +13,57 @@ from tl_dyck.cli.terminal import console, say_note, say_path
 __all__ = ["certify", "export"]
 
 _Source = Annotated[
-    Path, typer.Argument(metavar="RNN", help="Folder of an exported RNN, or of a saved model.", show_default=False)
+    Path,
+    typer.Argument(
+        metavar="RNN", help="Folder of an exported RNN, or of a saved model.", show_default=False
+    ),
 ]
 _Space = Annotated[
     str,
     typer.Option(
-        "--space", metavar="SPACE", show_default=False, help="Edits with budgets: dup, del, sub, ins, swap, pairs."
+        "--space",
+        metavar="SPACE",
+        show_default=False,
+        help="Edits with budgets: dup, del, sub, ins, swap, pairs.",
     ),
 ]
 _File = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="Strings, one a line; a target may follow after a tab.")
+    Path | None,
+    typer.Option(metavar="FILE", help="Strings, one a line; a target may follow after a tab."),
 ]
 _Target = Annotated[
-    str | None, typer.Option(metavar="NAME", help="What must stay predicted. \\[default: what the model predicts]")
+    str | None,
+    typer.Option(
+        metavar="NAME", help="What must stay predicted. \\[default: what the model predicts]"
+    ),
 ]
-_K = Annotated[int | None, typer.Option(min=1, metavar="N", help="Synonyms of each word. \\[default: all]")]
+_K = Annotated[
+    int | None, typer.Option(min=1, metavar="N", help="Synonyms of each word. \\[default: all]")
+]
 _Delete = Annotated[
-    str | None, typer.Option(metavar="WORDS", help="For del; '*' for any. \\[default: a and the of to]")
+    str | None,
+    typer.Option(metavar="WORDS", help="For del; '*' for any. \\[default: a and the of to]"),
 ]
-_Json = Annotated[Path | None, typer.Option("--out", "-o", metavar="FILE", help="Certificates as JSON.")]
+_Json = Annotated[
+    Path | None, typer.Option("--out", "-o", metavar="FILE", help="Certificates as JSON.")
+]
 
 
 def export(
     checkpoint: Annotated[
-        Path, typer.Argument(metavar="CHECKPOINT", help="Folder of a saved one-layer model.", show_default=False)
+        Path,
+        typer.Argument(
+            metavar="CHECKPOINT", help="Folder of a saved one-layer model.", show_default=False
+        ),
     ],
-    out: Annotated[Path, typer.Argument(metavar="OUT", help="Folder to write.", show_default=False)],
+    out: Annotated[
+        Path, typer.Argument(metavar="OUT", help="Folder to write.", show_default=False)
+    ],
     onnx: Annotated[
         int | None,
-        typer.Option(min=1, metavar="N", help="Also the ONNX network for strings of N tokens, BOS included."),
+        typer.Option(
+            min=1, metavar="N", help="Also the ONNX network for strings of N tokens, BOS included."
+        ),
     ] = None,
 ) -> None:
     """Export a one-layer model as the two-layer RNN that equals it, to run on torch alone."""
@@ -51,15 +73,18 @@ def export(
 
     rnn = export_rnn(load_one_model(checkpoint))
     if onnx is not None:
-        from tl_dyck.rnn.onnx import save_onnx  # before anything is written: it may not be installed
+        from tl_dyck.rnn.onnx import (
+            save_onnx,
+        )  # before anything is written: it may not be installed
 
         save_onnx(rnn, ensure_folder(out) / f"network-{onnx}.onnx", onnx)
     save_rnn(rnn, out)
     config, numbers = rnn.config, sum(weight.numel() for weight in rnn.weights.values())
     mlp = f"{config.act_fn} MLP of {config.d_mlp}" if config.mlp else "no MLP"
     say_note(
-        f"{config.model_name}: {config.n_heads} head{'s' * (config.n_heads > 1)}, width {config.d_model}, {mlp}, "
-        f"{numbers:,} weights; layer 1 carries {'nothing' if config.state == 'none' else config.state}. "
+        f"{config.model_name}: {config.n_heads} head{'s' * (config.n_heads > 1)}, width "
+        f"{config.d_model}, {mlp}, {numbers:,} weights; layer 1 carries "
+        f"{'nothing' if config.state == 'none' else config.state}. "
         "Compared with the model on random strings: equal."
     )
     say_path("RNN", out)
@@ -68,40 +93,64 @@ def export(
 def certify(
     rnn: _Source,
     space: _Space,
-    text: Annotated[list[str] | None, typer.Option("--text", metavar="TEXT", help="A string; repeatable.")] = None,
+    text: Annotated[
+        list[str] | None, typer.Option("--text", metavar="TEXT", help="A string; repeatable.")
+    ] = None,
     file: _File = None,
     target: _Target = None,
-    certifier: Annotated[str, typer.Option(metavar="NAME", help="exact, interval, exhaustive, …")] = "exact",
+    certifier: Annotated[
+        str, typer.Option(metavar="NAME", help="exact, interval, exhaustive, …")
+    ] = "exact",
     synonyms: Synonyms = None,
     k: _K = None,
     delete: _Delete = None,
-    insert: Annotated[str | None, typer.Option(metavar="TEXTS", help="For ins, with commas between.")] = None,
+    insert: Annotated[
+        str | None, typer.Option(metavar="TEXTS", help="For ins, with commas between.")
+    ] = None,
     time_limit: Annotated[float, typer.Option(metavar="S", help="Seconds a string.")] = 10.0,
-    tight: Annotated[bool, typer.Option("--tight", help="Find the least margin, not only its sign.")] = False,
+    tight: Annotated[
+        bool, typer.Option("--tight", help="Find the least margin, not only its sign.")
+    ] = False,
     jobs: Processes = 1,
     out: _Json = None,
 ) -> None:
-    """Does a prediction survive every edit of a string? Prove it, or show the string that breaks it.
+    """Does a prediction survive every edit of a string?
+
+    Prove it, or show the string that breaks it.
 
     For example: [bold]tl-dyck certify my-rnn --text "(()" --space pairs:2[/bold]
     """
     from rich.progress import track
 
     from tl_dyck.certify import certify_each
-    from tl_dyck.cli.certificates import as_json, load_any, read_lines, read_rows, read_space, say_certificates
+    from tl_dyck.cli.certificates import (
+        as_json,
+        load_any,
+        read_lines,
+        read_rows,
+        read_space,
+        say_certificates,
+    )
     from tl_dyck.files import write_json
 
     model, config, language = load_any(rnn)
     rows = [(each, target) for each in text or []] + (read_lines(file, target) if file else [])
     strings, targets = read_rows(config, rows)
-    edits = read_space(space, config, language, synonyms=synonyms, k=k, delete=delete, insert=insert)
+    edits = read_space(
+        space, config, language, synonyms=synonyms, k=k, delete=delete, insert=insert
+    )
     certificates = certify_each(
         model, strings, targets, edits, certifier, time_limit=time_limit, tight=tight, n_jobs=jobs
     )
     done, stopped = [], False
     try:
         for certificate in track(
-            certificates, "certifying", total=len(rows), transient=True, disable=len(rows) == 1, console=console()
+            certificates,
+            "certifying",
+            total=len(rows),
+            transient=True,
+            disable=len(rows) == 1,
+            console=console(),
         ):
             done.append(certificate)  # one by one, so that an interrupt loses nothing
     except KeyboardInterrupt:

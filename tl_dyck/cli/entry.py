@@ -23,21 +23,29 @@ __all__ = ["app", "main"]
 
 
 class _Commands(typer.core.TyperGroup):
-    """Says in one line why what was asked for is refused; other errors are bugs, and keep their traceback."""
+    """Says in one line why something is refused; other errors are bugs and keep their traceback."""
 
     def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
-            console(stderr=True).print(Text("stopped; run again to go on from the checkpoint", style="yellow"))
+            console(stderr=True).print(
+                Text("stopped; run again to go on from the checkpoint", style="yellow")
+            )
             raise typer.Exit(130) from None
         except BrokenPipeError:  # the reader of a pipe went away: typer ends quietly
             raise
         except Exception as error:
-            if type(error).__module__.partition(".")[0] in ("typer", "click"):  # wrong usage, --help: typer says it
+            if type(error).__module__.partition(".")[0] in (
+                "typer",
+                "click",
+            ):  # wrong usage, --help: typer says it
                 raise
             if not is_refusal(error):
-                text = "tl-dyck did not expect this error: please report it, with the traceback that follows."
+                text = (
+                    "tl-dyck did not expect this error: please report it, "
+                    "with the traceback that follows."
+                )
                 console(stderr=True).print(Text(text, style="red"), soft_wrap=True)
                 raise
             if ctx.params.get("debug"):
@@ -74,7 +82,10 @@ def _version(wanted: bool) -> bool:
 @app.callback()
 def _options(
     version: Annotated[
-        bool, typer.Option("--version", help="Print the version and exit.", callback=_version, is_eager=True)
+        bool,
+        typer.Option(
+            "--version", help="Print the version and exit.", callback=_version, is_eager=True
+        ),
     ] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
 ) -> None:
@@ -87,7 +98,9 @@ def main() -> None:
 
 
 def _fail(error: Exception) -> NoReturn:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [
+        type(error).__name__
+    ]
     # the message of failed runs ends with what the last of them raised
     text = lines[0] if len(lines) == 1 else f"{lines[0]} {lines[-1]} (tl-dyck --debug shows all)"
     if isinstance(error, OSError) and error.strerror:  # ours say it all; "[Errno 13]" adds nothing

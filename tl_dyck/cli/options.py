@@ -24,22 +24,40 @@ __all__ = [
     "usable_device",
 ]
 
-Task = Annotated[str, typer.Option("--task", "-t", metavar="NAME", help="A task, see [bold]tl-dyck tasks[/bold].")]
+Task = Annotated[
+    str,
+    typer.Option("--task", "-t", metavar="NAME", help="A task, see [bold]tl-dyck tasks[/bold]."),
+]
 Steps = Annotated[int | None, typer.Option(min=1, metavar="N", help="Training steps at most.")]
 Jobs = Annotated[
-    int | None, typer.Option(min=1, metavar="N", help="Worker processes. \\[default: one per core; one on a GPU]")
+    int | None,
+    typer.Option(
+        min=1, metavar="N", help="Worker processes. \\[default: one per core; one on a GPU]"
+    ),
 ]
-Backend = Annotated[str, typer.Option(metavar="NAME", help='"loky" for this machine; "dask" or "ray" for a cluster.')]
+Backend = Annotated[
+    str,
+    typer.Option(metavar="NAME", help='"loky" for this machine; "dask" or "ray" for a cluster.'),
+]
 Address = Annotated[
-    str | None, typer.Option(metavar="ADDRESS", help="Of the cluster's scheduler. \\[default: one made here]")
+    str | None,
+    typer.Option(metavar="ADDRESS", help="Of the cluster's scheduler. \\[default: one made here]"),
 ]
 RetryFailed = Annotated[bool, typer.Option("--retry-failed", help="Try failed runs again.")]
 Processes = Annotated[int, typer.Option("--jobs", min=1, metavar="N", help="Worker processes.")]
 Device = Annotated[
-    str | None, typer.Option(metavar="NAME", help='"cpu", "cuda", "cuda:1", … \\[default: a GPU if there is one]')
+    str | None,
+    typer.Option(
+        metavar="NAME", help='"cpu", "cuda", "cuda:1", … \\[default: a GPU if there is one]'
+    ),
 ]
-Out = Annotated[Path, typer.Option("--out", "-o", metavar="FOLDER", help="Folder for runs, tables and report.")]
-Synonyms = Annotated[Path | None, typer.Option(metavar="FILE", help="JSON for sub: word to list of words, best first.")]
+Out = Annotated[
+    Path, typer.Option("--out", "-o", metavar="FOLDER", help="Folder for runs, tables and report.")
+]
+Synonyms = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="JSON for sub: word to list of words, best first."),
+]
 
 _MOST_SEEDS = 10_000
 
@@ -59,7 +77,10 @@ def parse_seeds(text: str) -> tuple[int, ...]:
     if re.fullmatch(r"\s*[0-9]{1,9}\s*", text):
         ends = [(0, int(text) - 1)]
     else:
-        parts = [re.fullmatch(r"\s*([0-9]{1,9})(?:\s*-\s*([0-9]{1,9}))?\s*", part) for part in text.split(",")]
+        parts = [
+            re.fullmatch(r"\s*([0-9]{1,9})(?:\s*-\s*([0-9]{1,9}))?\s*", part)
+            for part in text.split(",")
+        ]
         if not all(parts):
             raise ValueError(wrong)
         ends = [(int(part[1]), int(part[2] or part[1])) for part in parts if part]

@@ -24,22 +24,34 @@ _OWN = ("attention_variation", "balance_violation", "stack_likeness")
 def probe(
     checkpoints: Annotated[
         list[Path],
-        typer.Argument(metavar="CHECKPOINT", help="Folders of saved models, or of several runs.", show_default=False),
+        typer.Argument(
+            metavar="CHECKPOINT",
+            help="Folders of saved models, or of several runs.",
+            show_default=False,
+        ),
     ],
     name: Annotated[
-        str | None, typer.Option("--probe", "-p", metavar="NAME", help="One probe only. \\[default: all that apply]")
+        str | None,
+        typer.Option(
+            "--probe", "-p", metavar="NAME", help="One probe only. \\[default: all that apply]"
+        ),
     ] = None,
     string: Annotated[
         str | None,
-        typer.Option("--string", "-s", metavar="TEXT", help="Measure on this string, not on the probe's own."),
+        typer.Option(
+            "--string", "-s", metavar="TEXT", help="Measure on this string, not on the probe's own."
+        ),
     ] = None,
     only: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME=VALUE", help="Of a sweep or study, these only: model=gpt, seed=3. May be repeated."),
+        typer.Option(
+            metavar="NAME=VALUE",
+            help="Of a sweep or study, these only: model=gpt, seed=3. May be repeated.",
+        ),
     ] = None,
     device: Device = None,
 ) -> None:
-    """Probe saved models: do their patterns differ, do they look at the stack, are they balanced?"""
+    """Probe saved models: do patterns differ, do they look at the stack, are they balanced?"""
     from tl_dyck.models import load_model
     from tl_dyck.probes import list_probes
     from tl_dyck.registry import unknown_name
@@ -96,12 +108,16 @@ def _variation(models: list[_Model], string: str | None) -> None:
 
     languages = {model.cfg.language for _, _, model in models}
     if len(languages) > 1:
-        raise ValueError("attention variation: the models are of different languages; compare like with like")
+        raise ValueError(
+            "attention variation: the models are of different languages; compare like with like"
+        )
     found = attention_variation([model for _, _, model in models], string)
     text = "".join(found.input[1:])
     _title("Attention variation", f"{len(models)} models on {text}")
     rows = table("layer", "variation", "95% interval", "random patterns", right=range(1, 4))
-    for layer, (value, (low, high)) in enumerate(zip(found.matched, found.matched_interval, strict=True)):
+    for layer, (value, (low, high)) in enumerate(
+        zip(found.matched, found.matched_interval, strict=True)
+    ):
         interval = f"{low:.2f} to {high:.2f}" if low == low else "–"  # two models have none
         rows.add_row(str(layer), f"{value:.2f}", interval, f"{found.random_baseline:.2f}")
     console().print(rows)
@@ -112,7 +128,9 @@ def _stack(models: list[_Model], string: str | None) -> None:
     from tl_dyck.probes import stack_likeness
 
     _title("Stack-likeness", f"on {string}" if string is not None else "on 200 training strings")
-    rows = table("model", "layer", "head", "weight", "at closing", "first there", "chance", right=range(1, 7))
+    rows = table(
+        "model", "layer", "head", "weight", "at closing", "first there", "chance", right=range(1, 7)
+    )
     for name, folder, model in models:
         data = model.to_tokens(string).cpu() if string is not None else _task(folder, model)
         found = stack_likeness(model, data, language=model.cfg.language)

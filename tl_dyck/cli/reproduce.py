@@ -20,7 +20,10 @@ __all__ = ["reproduce", "say_reproduction"]
 
 def reproduce(
     scale: Annotated[
-        str, typer.Option(metavar="NAME", help='"quick" (minutes), "full" (12 seeds), "paper" (40 seeds).')
+        str,
+        typer.Option(
+            metavar="NAME", help='"quick" (minutes), "full" (12 seeds), "paper" (40 seeds).'
+        ),
     ] = "quick",
     out: Out = Path("results/reproduce"),
     jobs: Jobs = None,
@@ -29,14 +32,20 @@ def reproduce(
     retry_failed: RetryFailed = False,
     device: Device = None,
 ) -> None:
-    """Run every experiment of the Dyck paper, and say of each of its claims whether we find the same.
+    """Run every experiment of the Dyck paper, and say of each claim whether we find the same.
 
-    Writes [bold]reproduce.html[/bold], claims.md and claims.json. What is already in the folder is kept.
+    Writes [bold]reproduce.html[/bold], claims.md and claims.json. What is already in the folder is
+    kept.
     """
     from tl_dyck.report import write_report
     from tl_dyck.studies.paper import reproduce as run
 
-    how: RunOptions = {"n_jobs": jobs, "backend": backend, "address": address, "retry_failed": retry_failed}
+    how: RunOptions = {
+        "n_jobs": jobs,
+        "backend": backend,
+        "address": address,
+        "retry_failed": retry_failed,
+    }
     done = run(scale, out, device=usable_device(device), **how)
     say_reproduction(done, write_report(done))
 
@@ -47,7 +56,9 @@ def say_reproduction(done: Reproduction, path: Path) -> None:
 
     rows = table("claim", "measured", "verdict", right=(1,))
     for claim in done.claims.itertuples():
-        verdict = Text(claim.verdict, style="" if claim.verdict.startswith("reproduced") else "yellow")
+        verdict = Text(
+            claim.verdict, style="" if claim.verdict.startswith("reproduced") else "yellow"
+        )
         rows.add_row(Text(claim.name), Text(claim.measured), verdict)
     console().print(rows)
     say_note(f"{tally(done.claims)}. Intervals: 95% bootstrap over seeds.")

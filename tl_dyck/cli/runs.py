@@ -41,13 +41,17 @@ sweep_app = typer.Typer(
     cls=_SweepCommands,
     no_args_is_help=True,
     rich_markup_mode="rich",
-    help="Thousands of runs that survive: [bold]tl-dyck sweep FILE.yaml[/bold], then status, resume, results, merge.",
+    help="Thousands of runs that survive: [bold]tl-dyck sweep FILE.yaml[/bold], "
+    "then status, resume, results, merge.",
 )
 
 _Folder = Annotated[Path, typer.Argument(metavar="FOLDER", help="Of a sweep.", show_default=False)]
-_Device = Annotated[str | None, typer.Option(metavar="NAME", help='"cpu", "cuda", … for experiments with models.')]
+_Device = Annotated[
+    str | None, typer.Option(metavar="NAME", help='"cpu", "cuda", … for experiments with models.')
+]
 _Wandb = Annotated[
-    str | None, typer.Option(metavar="PROJECT", help="Send results to this project of Weights & Biases too.")
+    str | None,
+    typer.Option(metavar="PROJECT", help="Send results to this project of Weights & Biases too."),
 ]
 
 
@@ -59,7 +63,9 @@ def _carry_out(
     backend: Backend = "loky",
     address: Address = None,
     retry_failed: RetryFailed = False,
-    records_only: Annotated[bool, typer.Option("--records-only", help="Do not keep models and patterns.")] = False,
+    records_only: Annotated[
+        bool, typer.Option("--records-only", help="Do not keep models and patterns.")
+    ] = False,
     no_wait: Annotated[
         bool, typer.Option("--no-wait", help="Leave runs that other processes are doing to them.")
     ] = False,
@@ -88,9 +94,14 @@ def _carry_out(
     parts = [f"{done.done:,} of {done.total:,} runs done"]
     parts += [f"{done.failed:,} failed"] * bool(done.failed)
     parts += [f"{done.elsewhere:,} left to other processes"] * bool(done.elsewhere)
-    console().print(Text(f"{', '.join(parts)}; {done.made:,} of them now, in {done.seconds:.0f} s."))
+    console().print(
+        Text(f"{', '.join(parts)}; {done.made:,} of them now, in {done.seconds:.0f} s.")
+    )
     if done.failed:
-        say_note(f"tl-dyck sweep status {folder}: why; tl-dyck sweep resume {folder} --retry-failed: try them again.")
+        say_note(
+            f"tl-dyck sweep status {folder}: why; "
+            f"tl-dyck sweep resume {folder} --retry-failed: try them again."
+        )
     say_note(f"tl-dyck sweep results {folder}: means over seeds.")
     say_path("Runs", done.folder)
     if done.failed:
@@ -98,7 +109,10 @@ def _carry_out(
 
 
 def _with_its_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Gives a command the options of `_carry_out`, in place of ``**options``; its own keyword-only ones stay last."""
+    """Gives a command the options of `_carry_out`, in place of ``**options``.
+
+    Its own keyword-only ones stay last.
+    """
     own = inspect.signature(command, eval_str=True).parameters.values()
     shared = inspect.signature(_carry_out, eval_str=True).parameters.values()
     parts = [
@@ -106,25 +120,35 @@ def _with_its_options(command: Callable[..., None]) -> Callable[..., None]:
         *(parameter for parameter in shared if parameter.kind is parameter.KEYWORD_ONLY),
         *(parameter for parameter in own if parameter.kind is parameter.KEYWORD_ONLY),
     ]
-    command.__signature__ = inspect.Signature(parts)  # type: ignore[attr-defined]  # typer reads options from it
+    # typer reads options from it
+    command.__signature__ = inspect.Signature(parts)  # type: ignore[attr-defined]
     return command
 
 
 @sweep_app.command()
 @_with_its_options
 def run(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="The sweep, in YAML.", show_default=False)],
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="The sweep, in YAML.", show_default=False)
+    ],
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", metavar="FOLDER", help="Folder. \\[default: results/<FILE's name>]")
+        Path | None,
+        typer.Option(
+            "--out", "-o", metavar="FOLDER", help="Folder. \\[default: results/<FILE's name>]"
+        ),
     ] = None,
     *,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check every point, say what would be run.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Check every point, say what would be run.")
+    ] = False,
     **options: Any,
 ) -> None:
-    """Carry out every run that is not done yet. Start it again after anything; start it in several processes at once.
+    """Carry out every run that is not done yet.
 
-    A sweep is a YAML file: [bold]grid[/bold] (every combination), [bold]list[/bold] (points one by one),
-    [bold]common[/bold], [bold]seeds[/bold].
+    Start it again after anything; start it in several processes at once.
+
+    A sweep is a YAML file: [bold]grid[/bold] (every combination), [bold]list[/bold] (points one by
+    one), [bold]common[/bold], [bold]seeds[/bold].
     """
     from tl_dyck.runs import load_sweep
 
@@ -170,7 +194,11 @@ def status(folder: _Folder) -> None:
     out = console()
     kinds = [name for name, number in found.counts.items() if number]
     out.print(
-        Text(f"{found.total:,} runs: {', '.join(f'{found.counts[kind]:,} {kind}' for kind in kinds)}", style="bold")
+        Text(
+            f"{found.total:,} runs: "
+            f"{', '.join(f'{found.counts[kind]:,} {kind}' for kind in kinds)}",
+            style="bold",
+        )
     )
     for name, values in found.axes.items():
         rows = table(name, *kinds, right=range(1, len(kinds) + 1))
@@ -190,7 +218,10 @@ def status(folder: _Folder) -> None:
             say_note(f"… and {len(found.errors) - _ROWS:,} more kinds")
         say_note("Tracebacks are in runs/*/*.failed.json.")
     if found.corrupt:
-        say_note(f"{found.corrupt:,} damaged records were set aside (runs/*/*.corrupt); their runs are done again.")
+        say_note(
+            f"{found.corrupt:,} damaged records were set aside (runs/*/*.corrupt); "
+            "their runs are done again."
+        )
     if found.others:
         say_note(f"{found.others:,} further runs are of earlier sweeps in this folder.")
 
@@ -198,12 +229,16 @@ def status(folder: _Folder) -> None:
 @sweep_app.command()
 def results(
     folder: _Folder,
-    metrics: Annotated[str | None, typer.Option(metavar="NAMES", help="With commas between. \\[default: all]")] = None,
+    metrics: Annotated[
+        str | None, typer.Option(metavar="NAMES", help="With commas between. \\[default: all]")
+    ] = None,
     by: Annotated[
-        str | None, typer.Option(metavar="NAMES", help="Parameters to group by. \\[default: those that vary]")
+        str | None,
+        typer.Option(metavar="NAMES", help="Parameters to group by. \\[default: those that vary]"),
     ] = None,
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", metavar="FILE", help="One row a run: .parquet or .csv.")
+        Path | None,
+        typer.Option("--out", "-o", metavar="FILE", help="One row a run: .parquet or .csv."),
     ] = None,
 ) -> None:
     """Means over seeds with 95 % bootstrap intervals; or the table of all runs as a file."""
@@ -244,7 +279,13 @@ def _say_means(means: pd.DataFrame) -> None:
     groups = [str(name) for name in means.columns[: list(means.columns).index("metric")]]
     screen = console()
     for metric, found in means.groupby("metric", sort=False):
-        rows = table(*groups, "seeds", str(metric), "95 % interval", right=range(len(groups), len(groups) + 2))
+        rows = table(
+            *groups,
+            "seeds",
+            str(metric),
+            "95 % interval",
+            right=range(len(groups), len(groups) + 2),
+        )
         for _, row in found[:_POINTS].iterrows():
             seeds = f"{row['n']}" + (f" (+ {row['failed']} failed)" if row["failed"] else "")
             interval = "" if row["low"] != row["low"] else f"[{row['low']:.4g}, {row['high']:.4g}]"
@@ -253,7 +294,10 @@ def _say_means(means: pd.DataFrame) -> None:
         screen.print(rows)
         screen.print()
     if len(found) > _POINTS:
-        say_note(f"{len(found) - _POINTS:,} more groups: --by makes fewer, --out writes all runs to a file.")
+        say_note(
+            f"{len(found) - _POINTS:,} more groups: --by makes fewer, "
+            "--out writes all runs to a file."
+        )
     say_note("Means over seeds, with bootstrap intervals.")
 
 
@@ -262,10 +306,15 @@ def report(
     folder: _Folder,
     out: Annotated[
         Path | None,
-        typer.Option("--out", "-o", metavar="FILE", help="File to write. \\[default: sweep.html in that folder]"),
+        typer.Option(
+            "--out",
+            "-o",
+            metavar="FILE",
+            help="File to write. \\[default: sweep.html in that folder]",
+        ),
     ] = None,
 ) -> None:
-    """Write a page of the sweep: how it stands, means over seeds, a figure for each metric, errors."""
+    """Write a page of the sweep: how it stands, means over seeds, figures of metrics, errors."""
     from tl_dyck.report import write_report
     from tl_dyck.runs import sweep_status
 
@@ -274,8 +323,12 @@ def report(
 
 @sweep_app.command()
 def merge(
-    into: Annotated[Path, typer.Argument(metavar="INTO", help="A folder, new or not.", show_default=False)],
-    folders: Annotated[list[Path], typer.Argument(metavar="FOLDER...", help="What to copy.", show_default=False)],
+    into: Annotated[
+        Path, typer.Argument(metavar="INTO", help="A folder, new or not.", show_default=False)
+    ],
+    folders: Annotated[
+        list[Path], typer.Argument(metavar="FOLDER...", help="What to copy.", show_default=False)
+    ],
 ) -> None:
     """Copy the runs of several machines' folders into one."""
     from tl_dyck.runs import merge_sweeps
@@ -284,10 +337,15 @@ def merge(
     console().print(Text(f"{done.copied:,} runs copied, {done.there:,} were there already."))
     if done.conflicts:
         say_note(
-            f"{len(done.conflicts):,} were there with other metrics, which stay: {', '.join(done.conflicts[:5])}"
-            f"{', …' if len(done.conflicts) > 5 else ''}. Was something changed that does not define a run?"
+            f"{len(done.conflicts):,} were there with other metrics, which stay: "
+            f"{', '.join(done.conflicts[:5])}"
+            f"{', …' if len(done.conflicts) > 5 else ''}. "
+            "Was something changed that does not define a run?"
         )
     if done.skipped:
         shown = ", ".join(str(path) for path in done.skipped[:3]) + ", …" * (len(done.skipped) > 3)
-        say_note(f"{len(done.skipped):,} links (or pipes, devices) were skipped, neither followed nor copied: {shown}")
+        say_note(
+            f"{len(done.skipped):,} links (or pipes, devices) were skipped, "
+            f"neither followed nor copied: {shown}"
+        )
     say_path("Runs", into)

@@ -38,9 +38,13 @@ def study(
     task: Task = "dyck-2-4",
     families: Annotated[
         str | None,
-        typer.Option(metavar="NAMES", help="With commas between. \\[default: gpt,gpt-linear,minimal-onehot]"),
+        typer.Option(
+            metavar="NAMES", help="With commas between. \\[default: gpt,gpt-linear,minimal-onehot]"
+        ),
     ] = None,
-    seeds: Annotated[str, typer.Option(metavar="LIST", help='How many ("8"), or which ("0-7", "0,3,5").')] = "8",
+    seeds: Annotated[
+        str, typer.Option(metavar="LIST", help='How many ("8"), or which ("0-7", "0,3,5").')
+    ] = "8",
     steps: Steps = None,
     out: Out = Path("results/study"),
     jobs: Jobs = None,
@@ -49,10 +53,10 @@ def study(
     retry_failed: RetryFailed = False,
     device: Device = None,
 ) -> None:
-    """Train several families with several seeds, probe every model, and write a [bold]report.html[/bold].
+    """Train families with several seeds, probe every model, and write a [bold]report.html[/bold].
 
-    What is already in the folder is kept: an interrupted study goes on where it stopped, in any number of processes
-    at a time. [bold]tl-dyck sweep status FOLDER[/bold] says how it stands.
+    What is already in the folder is kept: an interrupted study goes on where it stopped, in any
+    number of processes at a time. [bold]tl-dyck sweep status FOLDER[/bold] says how it stands.
     """
     from tl_dyck.report import write_report
     from tl_dyck.report.commands import with_steps
@@ -62,16 +66,28 @@ def study(
     config = replace(config, training=with_steps(config.training, steps))
     if families is not None:
         config = replace(config, families=names(families))
-    how: RunOptions = {"n_jobs": jobs, "backend": backend, "address": address, "retry_failed": retry_failed}
+    how: RunOptions = {
+        "n_jobs": jobs,
+        "backend": backend,
+        "address": address,
+        "retry_failed": retry_failed,
+    }
     done = run_study(config, out, device=usable_device(device), **how)
     _say_study(done, write_report(done))
 
 
 def report(
-    results: Annotated[Path, typer.Argument(metavar="RESULTS", help="Folder of a study.", show_default=False)],
+    results: Annotated[
+        Path, typer.Argument(metavar="RESULTS", help="Folder of a study.", show_default=False)
+    ],
     out: Annotated[
         Path | None,
-        typer.Option("--out", "-o", metavar="FILE", help="File to write. \\[default: report.html in that folder]"),
+        typer.Option(
+            "--out",
+            "-o",
+            metavar="FILE",
+            help="File to write. \\[default: report.html in that folder]",
+        ),
     ] = None,
 ) -> None:
     """Write the report of a finished study again, without training."""
@@ -91,12 +107,19 @@ def _say_study(study: Study, path: Path) -> None:
     for number, finding in enumerate(findings(study)[:3], start=1):
         out.print(Text(f"{number}. {finding.title}", style="bold"))
         out.print(Padding(Text(finding.text), (0, 0, 1, 3)))
-    rows = table("family", "learned", "accuracy", "at length", "entropy gap", "variation", right=range(1, 6))
+    rows = table(
+        "family", "learned", "accuracy", "at length", "entropy gap", "variation", right=range(1, 6)
+    )
     variation = study.variation.groupby("family", sort=False)["variation"].max().to_dict()
     for family, facts in study.summary["families"].items():
-        cells = [f"{facts[name]['mean']:{form}}" if name in facts else "–" for name, form in _MEASURES]
+        cells = [
+            f"{facts[name]['mean']:{form}}" if name in facts else "–" for name, form in _MEASURES
+        ]
         cells.append(f"{variation[family]:.2f}" if family in variation else "–")
         rows.add_row(Text(family), f"{facts['reached']} of {facts['n']}", *cells)
     out.print(rows)
-    say_note("Means over seeds. entropy gap: nats per token; variation: of attention, in the layer that varies most.")
+    say_note(
+        "Means over seeds. entropy gap: nats per token; variation: of attention, "
+        "in the layer that varies most."
+    )
     say_path("Report", path)

@@ -1,6 +1,7 @@
 """Tables, notes and paths in a terminal of 80 columns.
 
-What users named is text, never rich's markup: ``[[]]`` is a bracket string, not a style; see `tl_dyck.screen`.
+What users named is text, never rich's markup: ``[[]]`` is a bracket string, not a style; see
+`tl_dyck.screen`.
 """
 
 from __future__ import annotations

@@ -29,13 +29,18 @@ __all__ = ["text_app", "train_table"]
 _LONGEST = 512  # n_ctx, unless asked for
 
 text_app = typer.Typer(
-    no_args_is_help=True, rich_markup_mode="rich", help="Train and certify one-layer classifiers of sentences."
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    help="Train and certify one-layer classifiers of sentences.",
 )
 
 _Data = Annotated[
     str,
     typer.Option(
-        "--data", metavar="DIR", show_default=False, help="Folder with train.tsv and dev.tsv; or [bold]sst2[/bold]."
+        "--data",
+        metavar="DIR",
+        show_default=False,
+        help="Folder with train.tsv and dev.tsv; or [bold]sst2[/bold].",
     ),
 ]
 _K = Annotated[int, typer.Option(min=1, metavar="N", help="Synonyms of each word.")]
@@ -46,7 +51,8 @@ _Context = Annotated[
         "--n-ctx",
         min=2,
         metavar="N",
-        help="Words of the longest sentence, with duplications, and 1. \\[default: what the data needs, 80 to 512]",
+        help="Words of the longest sentence, with duplications, and 1. \\[default: "
+        "what the data needs, 80 to 512]",
     ),
 ]
 _Space = Annotated[str, typer.Option(metavar="SPACE", help="Edits with budgets: dup, del, sub.")]
@@ -55,17 +61,27 @@ _Space = Annotated[str, typer.Option(metavar="SPACE", help="Edits with budgets: 
 @text_app.command()
 def train(
     data: _Data,
-    out: Annotated[Path, typer.Option("--out", "-o", metavar="FOLDER", help="Folder.")] = Path("results/text"),
-    objective: Annotated[str, typer.Option(metavar="NAME", help="clean, augment, worst or ibp.")] = "worst",
+    out: Annotated[Path, typer.Option("--out", "-o", metavar="FOLDER", help="Folder.")] = Path(
+        "results/text"
+    ),
+    objective: Annotated[
+        str, typer.Option(metavar="NAME", help="clean, augment, worst or ibp.")
+    ] = "worst",
     space: _Space = "dup:2,del:2,sub:2",
     synonyms: Synonyms = None,
     k: _K = 1,
-    seconds: Annotated[float | None, typer.Option(metavar="S", help="Time of training; else --steps.")] = None,
+    seconds: Annotated[
+        float | None, typer.Option(metavar="S", help="Time of training; else --steps.")
+    ] = None,
     steps: Annotated[int, typer.Option(min=1, metavar="N", help="Training steps.")] = 1000,
     d_model: _Width = 32,
     heads: Annotated[int, typer.Option(min=1, metavar="N", help="Attention heads.")] = 1,
-    mlp: Annotated[int, typer.Option(min=0, metavar="N", help="Width of a ReLU MLP; 0 for none.")] = 0,
-    position: Annotated[str, typer.Option(metavar="NAME", help="none, linear or sinusoidal.")] = "none",
+    mlp: Annotated[
+        int, typer.Option(min=0, metavar="N", help="Width of a ReLU MLP; 0 for none.")
+    ] = 0,
+    position: Annotated[
+        str, typer.Option(metavar="NAME", help="none, linear or sinusoidal.")
+    ] = "none",
     layer_norm: Annotated[bool, typer.Option("--layer-norm", help="With LayerNorms.")] = False,
     seed: Annotated[int, typer.Option(min=0, metavar="N", help="Of weights and batches.")] = 0,
     n_ctx: _Context = None,
@@ -97,44 +113,79 @@ def train(
     config = replace(config, n_ctx=n_ctx or _needed_n_ctx(corpus, edits, config))
     encode_sentences(config, corpus.test, edits)  # before training, not after it
     if objective != "clean" and "sub" in space and not words:
-        raise CorruptFileError('"sub" in the space needs synonyms: give --synonyms FILE, a JSON object')
+        raise CorruptFileError(
+            '"sub" in the space needs synonyms: give --synonyms FILE, a JSON object'
+        )
     ensure_folder(out)
     model, curve = train_text(config, corpus.train, options, space=edits, seed=seed)
     save_text_model(model, out)
-    save_rnn(export_rnn(model, alphabet=config.words, separator=" ", unknown_token=config.unknown_token), out / "rnn")
+    save_rnn(
+        export_rnn(model, alphabet=config.words, separator=" ", unknown_token=config.unknown_token),
+        out / "rnn",
+    )
     kept = {"options": options.to_dict(), "space": space, "k": k, "seed": seed, "curve": curve}
     write_json(out / "training.json", kept)
     _say_training(
-        corpus, config, objective, curve[-1], accuracy(model, corpus.train[:2000]), accuracy(model, corpus.test)
+        corpus,
+        config,
+        objective,
+        curve[-1],
+        accuracy(model, corpus.train[:2000]),
+        accuracy(model, corpus.test),
     )
     say_path("Model", out)
 
 
 def _say_training(
-    corpus: Corpus, config: TextConfig, objective: str, last: dict[str, float], train: float, test: float
+    corpus: Corpus,
+    config: TextConfig,
+    objective: str,
+    last: dict[str, float],
+    train: float,
+    test: float,
 ) -> None:
     """Print the end of the training curve, and the accuracies."""
-    unknown = sum(token == config.unknown_token for row in corpus.test for token in config.encode(row.text))
-    say_note(f"{len(corpus.train):,} sentences, {len(config.words):,} words; {unknown:,} unknown words in the test set")
+    unknown = sum(
+        token == config.unknown_token for row in corpus.test for token in config.encode(row.text)
+    )
+    say_note(
+        f"{len(corpus.train):,} sentences, {len(config.words):,} words; "
+        f"{unknown:,} unknown words in the test set"
+    )
     columns = ("objective", "steps", "time (s)", "clean loss", "robust loss", "train", "test")
     rows = terminal.table(*columns, right=range(1, 7))
     losses = f"{last['clean_loss']:.3f}", f"{last['robust_loss']:.3f}"
-    rows.add_row(objective, f"{last['step']:,.0f}", f"{last['seconds']:.0f}", *losses, f"{train:.1%}", f"{test:.1%}")
+    rows.add_row(
+        objective,
+        f"{last['step']:,.0f}",
+        f"{last['seconds']:.0f}",
+        *losses,
+        f"{train:.1%}",
+        f"{test:.1%}",
+    )
     console().print(rows)
 
 
 @text_app.command()
 def certify(
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help="Folder of a trained classifier.", show_default=False)],
+    model: Annotated[
+        Path,
+        typer.Argument(metavar="MODEL", help="Folder of a trained classifier.", show_default=False),
+    ],
     data: _Data,
     space: _Space = "dup:2,del:2,sub:2",
     synonyms: Synonyms = None,
     k: _K = 1,
-    certifier: Annotated[str, typer.Option(metavar="NAME", help="exact, interval, exhaustive, …")] = "exact",
-    limit: Annotated[int | None, typer.Option(min=1, metavar="N", help="Sentences. \\[default: all]")] = None,
+    certifier: Annotated[
+        str, typer.Option(metavar="NAME", help="exact, interval, exhaustive, …")
+    ] = "exact",
+    limit: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Sentences. \\[default: all]")
+    ] = None,
     time_limit: Annotated[float, typer.Option(metavar="S", help="Seconds a sentence.")] = 10.0,
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", metavar="FILE", help="Page of pictures. \\[default: in MODEL]")
+        Path | None,
+        typer.Option("--out", "-o", metavar="FILE", help="Page of pictures. \\[default: in MODEL]"),
     ] = None,
     jobs: Processes = 1,
 ) -> None:
@@ -153,17 +204,28 @@ def certify(
     test = corpus.test[:limit]
     edits = text_space(space, classifier.text, words, k)
     found = certify_sentences(
-        classifier, test, edits, certifier=certifier, time_limit=time_limit, n_jobs=jobs, progress=True
+        classifier,
+        test,
+        edits,
+        certifier=certifier,
+        time_limit=time_limit,
+        n_jobs=jobs,
+        progress=True,
     )
     counts = Counter(str(certificate.status) for certificate in found)
     ms = np.array([certificate.seconds for certificate in found]) * 1e3
     columns = ("sentences", "accuracy", "certified", "falsified", "undecided", "median ms", "95 %")
     rows = terminal.table(*columns, right=range(7))
-    shares = [f"{counts[status] / len(found):.1%}" for status in ("certified", "falsified", "unknown")]
+    shares = [
+        f"{counts[status] / len(found):.1%}" for status in ("certified", "falsified", "unknown")
+    ]
     times = f"{np.median(ms):.1f}", f"{np.quantile(ms, 0.95):.1f}"
     rows.add_row(f"{len(found):,}", f"{accuracy(classifier, test):.1%}", *shares, *times)
     console().print(rows)
-    say_note("certified: the right class is predicted on every string of the space; falsified: on some it is not.")
+    say_note(
+        "certified: the right class is predicted on every string of the space; falsified: "
+        "on some it is not."
+    )
     page = CertifiedSentences(model=classifier, sentences=test, certificates=found, folder=model)
     target = write_report(page, out)
     write_json(target.with_suffix(".json"), [certificate.to_dict() for certificate in found])
@@ -174,23 +236,38 @@ def certify(
 def table(
     data: _Data,
     synonyms: Annotated[
-        Path, typer.Option(metavar="FILE", show_default=False, help="JSON: word to list of words, best first.")
+        Path,
+        typer.Option(
+            metavar="FILE", show_default=False, help="JSON: word to list of words, best first."
+        ),
     ],
-    out: Annotated[Path, typer.Option("--out", "-o", metavar="FOLDER", help="Folder.")] = Path("results/text-table"),
-    objectives: Annotated[str, typer.Option(metavar="NAMES", help="With commas between.")] = "clean,augment,worst,ibp",
-    ks: Annotated[str, typer.Option("--k", metavar="LIST", help="Synonyms a word, with commas between.")] = "1,8",
-    seeds: Annotated[str, typer.Option(metavar="LIST", help='How many ("3"), or which ("0-2").')] = "3",
+    out: Annotated[Path, typer.Option("--out", "-o", metavar="FOLDER", help="Folder.")] = Path(
+        "results/text-table"
+    ),
+    objectives: Annotated[
+        str, typer.Option(metavar="NAMES", help="With commas between.")
+    ] = "clean,augment,worst,ibp",
+    ks: Annotated[
+        str, typer.Option("--k", metavar="LIST", help="Synonyms a word, with commas between.")
+    ] = "1,8",
+    seeds: Annotated[
+        str, typer.Option(metavar="LIST", help='How many ("3"), or which ("0-2").')
+    ] = "3",
     seconds: Annotated[float, typer.Option(metavar="S", help="Time of each training.")] = 60.0,
     d_model: _Width = 32,
-    limit: Annotated[int, typer.Option(min=0, metavar="N", help="Sentences certified; 0 for all.")] = 0,
-    intervals: Annotated[int, typer.Option(min=0, metavar="N", help="Of these also by interval; 0 for all.")] = 0,
+    limit: Annotated[
+        int, typer.Option(min=0, metavar="N", help="Sentences certified; 0 for all.")
+    ] = 0,
+    intervals: Annotated[
+        int, typer.Option(min=0, metavar="N", help="Of these also by interval; 0 for all.")
+    ] = 0,
     jobs: Processes = 1,
     backend: Backend = "loky",
     address: Address = None,
     retry_failed: RetryFailed = False,
     n_ctx: _Context = None,
 ) -> None:
-    """Objectives against spaces: clean and certified accuracy, over seeds; resumes where it was stopped."""
+    """Objectives against spaces: clean and certified accuracy, over seeds; can be resumed."""
     from tl_dyck.studies.sentences import TextTable
     from tl_dyck.text import TextTraining
 
@@ -203,12 +280,22 @@ def table(
         limit=limit,
         n_interval=intervals,
     )
-    how: RunOptions = {"n_jobs": jobs, "backend": backend, "address": address, "retry_failed": retry_failed}
+    how: RunOptions = {
+        "n_jobs": jobs,
+        "backend": backend,
+        "address": address,
+        "retry_failed": retry_failed,
+    }
     train_table(data, synonyms, out, wanted, n_ctx, **how)
 
 
 def train_table(
-    data: str, synonyms: Path, out: Path, wanted: TextTable, n_ctx: int | None = None, **how: Unpack[RunOptions]
+    data: str,
+    synonyms: Path,
+    out: Path,
+    wanted: TextTable,
+    n_ctx: int | None = None,
+    **how: Unpack[RunOptions],
 ) -> None:
     """Train and certify everything, and print and write the table."""
     from tl_dyck.certify import load_synonyms
@@ -220,11 +307,15 @@ def train_table(
 
     corpus = _load_corpus(data)
     words = load_synonyms(synonyms)
-    wanted = replace(wanted, model=tuple({**dict(wanted.model), "n_classes": corpus.n_classes}.items()))
+    wanted = replace(
+        wanted, model=tuple({**dict(wanted.model), "n_classes": corpus.n_classes}.items())
+    )
     config = wanted.config(build_words(corpus.train))
     edits = text_space(wanted.defend, config, words, max(wanted.ks))
     needed = n_ctx or _needed_n_ctx(corpus, edits, config)
-    encode_sentences(replace(config, n_ctx=needed), (*corpus.train, *corpus.test), edits)  # before training
+    encode_sentences(
+        replace(config, n_ctx=needed), (*corpus.train, *corpus.test), edits
+    )  # before training
     if needed != config.n_ctx:
         wanted = replace(wanted, model=(*wanted.model, ("n_ctx", needed)))
     rows = run_table(corpus, words, out, wanted, **how)
@@ -232,8 +323,8 @@ def train_table(
     _say_means(means)
     listed, differ = int(rows["enumerated"].sum()), int(rows["disagreements"].sum())
     say_note(
-        f"Means over {len(wanted.seeds)} seeds, with 95 % bootstrap intervals. certified: exact; {listed:,} of its "
-        f"verdicts were checked by enumeration, {differ} differ."
+        f"Means over {len(wanted.seeds)} seeds, with 95 % bootstrap intervals. certified: exact; "
+        f"{listed:,} of its verdicts were checked by enumeration, {differ} differ."
     )
     write_bytes(out / "summary.csv", means.to_csv(index=False).encode())
     write_bytes(out / "table.md", _markdown_table(means).encode())
@@ -246,7 +337,9 @@ def _say_means(means: pd.DataFrame) -> None:
     """Print a table for each number of synonyms."""
     for k, group in means.groupby("k", sort=False):
         console().print(Text(f"\n{k} synonym{'s' * (k != 1)} a word", style="bold"))
-        shown = terminal.table("space", "objective", "clean", "certified", "interval", "ms", "95 %", right=range(2, 7))
+        shown = terminal.table(
+            "space", "objective", "clean", "certified", "interval", "ms", "95 %", right=range(2, 7)
+        )
         for row in group.itertuples():
             shown.add_row(
                 Text(str(row.space)),
@@ -263,15 +356,16 @@ def _say_means(means: pd.DataFrame) -> None:
 def _markdown_table(means: pd.DataFrame) -> str:
     """The means as a Markdown table."""
     lines = [
-        "| k | space | training | clean | certified, exact | certified, interval | undecided | ms (median, 95 %) |",
+        "| k | space | training | clean | certified, exact | certified, "
+        "interval | undecided | ms (median, 95 %) |",
         "|---|---|---|---|---|---|---|---|",
     ]
     for row in means.itertuples():
         lines.append(
-            f"| {row.k} | {row.space} | {row.objective} | "
-            f"{row.clean:.1%} [{row.clean_low:.1%}, {row.clean_high:.1%}] | "
-            f"{row.certified:.1%} [{row.certified_low:.1%}, {row.certified_high:.1%}] | {row.interval:.1%} | "
-            f"{row.undecided:.1%} | {row.median_ms:.1f}, {row.p95_ms:.1f} |"
+            f"| {row.k} | {row.space} | {row.objective} | {row.clean:.1%} [{row.clean_low:.1%}, "
+            f"{row.clean_high:.1%}] | {row.certified:.1%} [{row.certified_low:.1%}, "
+            f"{row.certified_high:.1%}] | {row.interval:.1%} | {row.undecided:.1%} | "
+            f"{row.median_ms:.1f}, {row.p95_ms:.1f} |"
         )
     return "\n".join(lines) + "\n"
 
@@ -287,10 +381,11 @@ def _load_corpus(data: str) -> Corpus:
 
 
 def _needed_n_ctx(corpus: Corpus, space: PerturbationSpace, config: TextConfig) -> int:
-    """The least n_ctx that every sentence fits in with its duplications, but no less than that of `config`.
+    """The least n_ctx for every sentence with its duplications, but no less than that of `config`.
 
     Raises:
-        CorpusError: a sentence is so long that nobody can want that unasked: memory grows with the square of it.
+        CorpusError: a sentence is so long that nobody can want that unasked: memory grows with the
+            square of it.
     """
     from tl_dyck.text.corpus import CorpusError
     from tl_dyck.text.edits import BatchEdits
@@ -300,8 +395,8 @@ def _needed_n_ctx(corpus: Corpus, space: PerturbationSpace, config: TextConfig) 
     needed = max(config.n_ctx, longest + BatchEdits.of(space, config).budgets[0] + 1)
     if needed > _LONGEST:
         raise CorpusError(
-            f"a sentence has {longest} words ({sentence.text[:30]!r}…): leave it out, or give --n-ctx {needed} if you "
-            "have the memory, which grows with the square of that"
+            f"a sentence has {longest} words ({sentence.text[:30]!r}…): leave it out, or give "
+            f"--n-ctx {needed} if you have the memory, which grows with the square of that"
         )
     return needed
 
@@ -309,5 +404,7 @@ def _needed_n_ctx(corpus: Corpus, space: PerturbationSpace, config: TextConfig) 
 def _numbers(text: str) -> tuple[int, ...]:
     parts = [part.strip() for part in text.split(",")]
     if not all(part.isascii() and part.isdigit() and len(part) < 10 for part in parts):
-        raise ValueError(f"--k is numbers of synonyms with commas between, such as 1,8, not {text!r}")
+        raise ValueError(
+            f"--k is numbers of synonyms with commas between, such as 1,8, not {text!r}"
+        )
     return tuple(map(int, parts))

@@ -29,7 +29,13 @@ def tasks() -> None:
             continue
         lengths = f"{min(found.train_lengths)}–{max(found.train_lengths)}"
         far = f"{found.long_lengths[0]}–{found.long_lengths[1]}"
-        facts = (str(found.n_types), str(found.max_depth), lengths, far, f"{found.entropy_floor:.3f}")
+        facts = (
+            str(found.n_types),
+            str(found.max_depth),
+            lengths,
+            far,
+            f"{found.entropy_floor:.3f}",
+        )
         rows.add_row(name, *facts, Text(summary))
     console().print(rows)
     say_note("k: bracket types. D: largest depth. lengths: of training strings, in brackets.")
@@ -59,14 +65,24 @@ def models(task: Task = "dyck-2-4") -> None:
 
 def train(
     model: Annotated[
-        str, typer.Argument(metavar="MODEL", help="A family, see [bold]tl-dyck models[/bold].", show_default=False)
+        str,
+        typer.Argument(
+            metavar="MODEL", help="A family, see [bold]tl-dyck models[/bold].", show_default=False
+        ),
     ],
     task: Task = "dyck-2-4",
-    seed: Annotated[int | None, typer.Option(min=0, metavar="N", help="Train this seed alone. \\[default: 0]")] = None,
-    seeds: Annotated[str | None, typer.Option(metavar="LIST", help='Or several: "8", "0-7", "0,3,5".')] = None,
+    seed: Annotated[
+        int | None, typer.Option(min=0, metavar="N", help="Train this seed alone. \\[default: 0]")
+    ] = None,
+    seeds: Annotated[
+        str | None, typer.Option(metavar="LIST", help='Or several: "8", "0-7", "0,3,5".')
+    ] = None,
     steps: Steps = None,
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", metavar="FOLDER", help="Folder. \\[default: results/train/TASK/MODEL]")
+        Path | None,
+        typer.Option(
+            "--out", "-o", metavar="FOLDER", help="Folder. \\[default: results/train/TASK/MODEL]"
+        ),
     ] = None,
     jobs: Jobs = None,
     device: Device = None,
@@ -84,14 +100,24 @@ def train(
     options = with_steps(TrainConfig(), steps)
     folder = out or Path("results", "train", task, model)
     if len(chosen) == 1:  # in this process, so that the bar shows loss and accuracy
-        results = [train_one(config, task, seed=chosen[0], options=options, folder=folder / f"seed-{chosen[0]}")]
+        results = [
+            train_one(
+                config, task, seed=chosen[0], options=options, folder=folder / f"seed-{chosen[0]}"
+            )
+        ]
     else:
-        results = train_seeds(config, task, seeds=chosen, options=options, folder=folder, n_jobs=jobs)
-    rows = table("seed", "status", "steps", "time (s)", "accuracy", "among closings", right=(0, 2, 3, 4, 5))
+        results = train_seeds(
+            config, task, seeds=chosen, options=options, folder=folder, n_jobs=jobs
+        )
+    rows = table(
+        "seed", "status", "steps", "time (s)", "accuracy", "among closings", right=(0, 2, 3, 4, 5)
+    )
     for result in results:
         accuracy = f"{result.accuracy.any_token:.1%}", f"{result.accuracy.closing_only:.1%}"
         status = Text(result.status, style="" if result.learned else "red")
-        rows.add_row(str(result.seed), status, f"{result.steps:,}", f"{result.seconds:.1f}", *accuracy)
+        rows.add_row(
+            str(result.seed), status, f"{result.steps:,}", f"{result.seconds:.1f}", *accuracy
+        )
     console().print(rows)
     say_path("Models", folder)
     say_note(f"Probe them: tl-dyck probe {shlex.quote(folder.as_posix())}")

@@ -1,4 +1,4 @@
-"""Bounded Dyck languages: strings, the distribution over them and its exact facts, the tokenizer."""
+"""Bounded Dyck languages: strings, distributions and exact facts about them, the tokenizer."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["DyckDistribution", "DyckLanguage", "DyckStringError", "build_tokeniz
 if not TYPE_CHECKING:  # type checkers would take it as "every name exists", and miss typos
 
     def __getattr__(name: str) -> Any:
-        """Import the tokenizer on first use: it brings in `transformers`, which nothing else here needs."""
+        """Import the tokenizer on first use: it needs `transformers`, as nothing else here does."""
         if name == "build_tokenizer":
             from tl_dyck.language.tokenizer import build_tokenizer
 

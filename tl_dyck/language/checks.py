@@ -1,4 +1,4 @@
-"""What a language refuses: modes, integers, brackets that cannot be told apart, strings that are not of it."""
+"""What a language refuses: modes, numbers, brackets that look alike, strings that are not of it."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def unknown_bracket(text: str, position: int, brackets: Sequence[str]) -> DyckSt
 
 
 def check_mode(mode: str) -> None:
-    """Raise `UnknownNameError`, a ValueError that names the nearest mode, unless `mode` is one of `MODES`."""
+    """Raise `UnknownNameError`, which names the nearest mode, unless `mode` is one of `MODES`."""
     if mode not in MODES:
         raise unknown_name("mode", mode, MODES)
 
@@ -56,8 +56,11 @@ def default_brackets(n_types: int) -> tuple[str, ...]:
     """Brackets for that many types."""
     if 2 * n_types <= len(_DEFAULT_PAIRS):
         return tuple(_DEFAULT_PAIRS[: 2 * n_types])
-    # Beyond the table brackets are numbered; the colon ends the number, so that none begins another.
-    extra = (name for t in range(len(_DEFAULT_PAIRS) // 2, n_types) for name in (f"‹{t}:", f":{t}›"))
+    # Beyond the table brackets are numbered; the colon ends the number, so that none begins
+    # another.
+    extra = (
+        name for t in range(len(_DEFAULT_PAIRS) // 2, n_types) for name in (f"‹{t}:", f":{t}›")
+    )
     return (*_DEFAULT_PAIRS, *extra)
 
 
@@ -67,11 +70,13 @@ def check_brackets(brackets: tuple[str, ...], n_types: int) -> None:
         if not isinstance(bracket, str):
             raise TypeError(f"brackets must be strings, got {bracket!r} ({type(bracket).__name__})")
         if not bracket:
-            raise ValueError(f"a bracket is the empty string in {brackets!r}; give each at least one character")
+            raise ValueError(
+                f"a bracket is the empty string in {brackets!r}; give each at least one character"
+            )
     if len(brackets) != 2 * n_types:
         raise ValueError(
-            f"{n_types} bracket type(s) need {2 * n_types} brackets (open 0, close 0, open 1, …), got {len(brackets)}: "
-            f"{brackets!r}"
+            f"{n_types} bracket type(s) need {2 * n_types} brackets (open 0, close 0, open 1, …), "
+            f"got {len(brackets)}: {brackets!r}"
         )
     if len(set(brackets)) < len(brackets):
         twice = next(bracket for bracket in brackets if brackets.count(bracket) > 1)
@@ -80,21 +85,27 @@ def check_brackets(brackets: tuple[str, ...], n_types: int) -> None:
     for shorter, longer in pairwise(ordered):
         if longer.startswith(shorter):
             raise ValueError(
-                f"ambiguous brackets: {shorter!r} is the beginning of {longer!r}; choose brackets of which none begins "
-                "another"
+                f"ambiguous brackets: {shorter!r} is the beginning of {longer!r}; choose brackets "
+                "of which none begins another"
             )
     if _spells(BOS_STRING, brackets):
-        raise ValueError(f"brackets {brackets!r} can spell {BOS_STRING!r}, which is the start token; choose others")
+        raise ValueError(
+            f"brackets {brackets!r} can spell {BOS_STRING!r}, which is the start token; "
+            "choose others"
+        )
 
 
 def _spells(target: str, brackets: tuple[str, ...]) -> bool:
     """Whether `target` occurs in some concatenation of brackets."""
 
     def goes_on(rest: str) -> bool:
-        return any(b.startswith(rest) or (rest.startswith(b) and goes_on(rest[len(b) :])) for b in brackets)
+        return any(
+            b.startswith(rest) or (rest.startswith(b) and goes_on(rest[len(b) :])) for b in brackets
+        )
 
     return any(
-        target in bracket or any(bracket.endswith(target[:i]) and goes_on(target[i:]) for i in range(1, len(target)))
+        target in bracket
+        or any(bracket.endswith(target[:i]) and goes_on(target[i:]) for i in range(1, len(target)))
         for bracket in brackets
     )
 

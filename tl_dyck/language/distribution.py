@@ -1,13 +1,14 @@
-"""The distribution D(q, k, D) over the strings of a bounded Dyck language, and the exact facts about it.
+"""The distribution D(q, k, D) over a bounded Dyck language's strings, and exact facts about it.
 
-After Wen et al. 2023 (arXiv 2312.01429). The next token is an open with probability q (each type equally likely)
-and a close with probability 1 - q; at depth 0 it is an open for certain, at depth D a close. There is never more than
-one valid close. Two modes:
+After Wen et al. 2023 (arXiv 2312.01429). The next token is an open with probability q (each type
+equally likely) and a close with probability 1 - q; at depth 0 it is an open for certain, at depth D
+a close. There is never more than one valid close. Two modes:
 
 - "prefix": that process, run for a given number of tokens;
 - "complete": the same, conditional on depth 0 at the end, exactly.
 
-All probabilities are float64, all entropies in nats. BOS is given: it is never predicted and has probability 0.
+All probabilities are float64, all entropies in nats. BOS is given: it is never predicted and has
+probability 0.
 """
 
 from __future__ import annotations
@@ -50,7 +51,8 @@ class DyckDistribution:
 
     Attributes:
         language: gives k and D.
-        q: probability of an open where both an open and a close are allowed; strictly between 0 and 1.
+        q: probability of an open where both an open and a close are allowed; strictly between 0
+            and 1.
 
     Raises:
         TypeError: `language` is no `DyckLanguage`, or `q` no number.
@@ -62,13 +64,18 @@ class DyckDistribution:
 
     def __post_init__(self) -> None:
         if not isinstance(self.language, DyckLanguage):
-            raise TypeError(f"language must be a DyckLanguage, got {self.language!r}; write DyckLanguage(2, 4)")
+            raise TypeError(
+                f"language must be a DyckLanguage, got {self.language!r}; write DyckLanguage(2, 4)"
+            )
         if isinstance(self.q, bool) or not isinstance(self.q, float | int):
             raise TypeError(f"q must be a number, got {self.q!r} ({type(self.q).__name__})")
         if not 0 < self.q < 1:
-            raise ValueError(f"q must be strictly between 0 and 1, got {self.q}: it is the probability of an open")
+            raise ValueError(
+                f"q must be strictly between 0 and 1, got {self.q}: "
+                "it is the probability of an open"
+            )
 
-    # --- exact facts ------------------------------------------------------------------------------------------------
+    # --- exact facts ------------------------------------------------------------------------------
 
     def next_token_probs(
         self,
@@ -77,62 +84,81 @@ class DyckDistribution:
         mode: str = "prefix",
         remaining: int | Int[Tensor, "*batch"] | None = None,
     ) -> Float64[Tensor, "*batch pos d_vocab"]:
-        """Exact distribution of the next token after each position, given the tokens up to and including it.
+        """Exact distribution of the next token after each position, given the tokens so far.
 
         Args:
-            tokens: prefixes of the language, with or without BOS. Without one, nothing is said about the first token.
-            mode: "prefix", or "complete": given that the string is complete at its known total length.
-            remaining: for mode "complete", how many brackets follow the last position: one number, or one per string.
-                None means 0, that the strings given are complete.
+            tokens: prefixes of the language, with or without BOS. Without one, nothing is said
+                about the first token.
+            mode: "prefix", or "complete": given that the string is complete at its known total
+                length.
+            remaining: for mode "complete", how many brackets follow the last position: one number,
+                or one per string. None means 0, that the strings given are complete.
 
         Returns:
-            Probabilities, on the device of `tokens`. In mode "complete" the rows where the string is over are all 0.
+            Probabilities, on the device of `tokens`. In mode "complete" the rows where the string
+            is over are all 0.
 
         Raises:
-            DyckStringError: a string is no prefix of the language, or cannot be completed in `remaining` brackets.
+            DyckStringError: a string is no prefix of the language, or cannot be completed in
+                `remaining` brackets.
             ValueError: `remaining` is negative, or given in mode "prefix"; `mode` unknown.
         """
         check_mode(mode)
         if mode == "prefix" and remaining is not None:
             raise ValueError(
-                f"remaining={remaining} means something in mode 'complete' only; leave it out, or set mode"
+                f"remaining={remaining} means something in mode 'complete' only; leave it out, "
+                "or set mode"
             )
         language = self.language
         self._refuse_invalid(tokens)
         tokens, depth = tokens.long(), language.depth(tokens)
         if mode == "complete":
             left, total = self._tokens_left(tokens, depth, remaining)
-            table = open_probability(self.q, language.max_depth, int(total.max()) if total.numel() else 0, "complete")
+            table = open_probability(
+                self.q, language.max_depth, int(total.max()) if total.numel() else 0, "complete"
+            )
             opening = torch.tensor(table, device=tokens.device)[left, depth]
             closing = torch.where(left > 0, 1 - opening, 0.0)
         else:
             table = free_open_probability(self.q, language.max_depth, language.max_depth)
             opening = torch.tensor(table, device=tokens.device)[depth]
             closing = 1 - opening
-        probs = torch.zeros(*tokens.shape, language.d_vocab, dtype=torch.float64, device=tokens.device)
+        probs = torch.zeros(
+            *tokens.shape, language.d_vocab, dtype=torch.float64, device=tokens.device
+        )
         probs[..., 0 : language.n_brackets : 2] = (opening / language.n_types)[..., None]
         top = language.top_of_stack(tokens)
         if tokens.shape[-1]:
             close = tokens.gather(-1, top.clamp(min=0)) + 1
-            close = torch.where(top >= 0, close, language.bos_token)  # at depth 0, where closing is 0: P(BOS) = 0
+            close = torch.where(
+                top >= 0, close, language.bos_token
+            )  # at depth 0, where closing is 0: P(BOS) = 0
             probs.scatter_(-1, close[..., None], closing[..., None])
         return probs
 
-    def log_prob(self, tokens: Int[Tensor, "*batch pos"], *, mode: str = "prefix") -> Float64[Tensor, "*batch"]:
-        """Exact log-probability of each string among those of its own length; BOS and padding count for nothing.
+    def log_prob(
+        self, tokens: Int[Tensor, "*batch pos"], *, mode: str = "prefix"
+    ) -> Float64[Tensor, "*batch"]:
+        """Exact log-probability of each string among those of its length.
+
+        BOS and padding count for nothing.
 
         Args:
             tokens: any strings; their lengths may differ by padding.
             mode: "prefix" or "complete".
 
         Returns:
-            Nats; -inf for what is no prefix, or in mode "complete" not complete. The empty string has 0.
+            Nats; -inf for what is no prefix, or in mode "complete" not complete. The empty string
+            has 0.
         """
         check_mode(mode)
         language = self.language
         opens, closes = language.is_open(tokens), language.is_close(tokens)
         depth = language.depth(tokens)
-        free = torch.tensor(free_open_probability(self.q, language.max_depth, language.max_depth), device=tokens.device)
+        free = torch.tensor(
+            free_open_probability(self.q, language.max_depth, language.max_depth),
+            device=tokens.device,
+        )
         before = (depth - opens.long() + closes.long()).clamp(0, language.max_depth)
         log_open, log_close = (free[before] / language.n_types).log(), torch.log1p(-free[before])
         terms = torch.where(opens, log_open, torch.where(closes, log_close, 0.0))
@@ -149,20 +175,22 @@ class DyckDistribution:
     def entropy_floor(self, lengths: int | Sequence[int], mode: str) -> float:
         """The least cross-entropy that any model can reach, in nats per predicted token.
 
-        The string's length N is uniform over `lengths` and not known to the model (for one length: known). Every token
-        of every string counts the same: the floor is (expected nats of a string) / (mean length). The best model
-        predicts, after i tokens, with the posterior over those N that exceed i: in mode "complete" the fact that the
-        string may be longer changes the odds of a close, in mode "prefix" it changes nothing.
+        The string's length N is uniform over `lengths` and not known to the model (for one length:
+        known). Every token of every string counts the same: the floor is (expected nats of a
+        string) / (mean length). The best model predicts, after i tokens, with the posterior over
+        those N that exceed i: in mode "complete" the fact that the string may be longer changes the
+        odds of a close, in mode "prefix" it changes nothing.
 
         Computed by an exact recursion over (position, depth). The end of a string is not predicted.
 
         Args:
-            lengths: one length or several, each at least 1 and, in mode "complete", even. A length given twice counts
-                twice.
+            lengths: one length or several, each at least 1 and, in mode "complete", even. A length
+                given twice counts twice.
             mode: "complete" or "prefix".
 
         Raises:
-            ValueError: no lengths, a length below 1, an odd length in mode "complete", or `mode` unknown.
+            ValueError: no lengths, a length below 1, an odd length in mode "complete", or `mode`
+                unknown.
         """
         check_mode(mode)
         sizes = [lengths] if isinstance(lengths, int) else list(lengths)
@@ -176,7 +204,7 @@ class DyckDistribution:
             nats = self._prefix_nats(np.array(sizes))
         return float(nats / sum(sizes))
 
-    # --- drawing ------------------------------------------------------------------------------------------------------
+    # --- drawing ----------------------------------------------------------------------------------
 
     def sample(
         self,
@@ -187,14 +215,15 @@ class DyckDistribution:
         generator: torch.Generator | None = None,
         device: str | torch.device = "cpu",
     ) -> Int[Tensor, "n length"]:
-        """Draw n independent strings of a given length from the exact distribution, without rejection.
+        """Draw n independent strings of a length from the exact distribution, without rejection.
 
         Args:
             n: how many.
             length: number of brackets; even in mode "complete".
             mode: "complete" or "prefix".
-            generator: the same state gives the same strings, whatever the device they go to; it moves on by one draw.
-                None: fresh randomness from the operating system (torch's global generator is neither read nor changed).
+            generator: the same state gives the same strings, whatever the device they go to; it
+                moves on by one draw. None: fresh randomness from the operating system (torch's
+                global generator is neither read nor changed).
             device: where the result goes. The strings are drawn on the CPU.
 
         Returns:
@@ -203,7 +232,9 @@ class DyckDistribution:
         Raises:
             ValueError: a negative number, an odd length in mode "complete", or `mode` unknown.
         """
-        return self._draw(n, length, mode, "complete" if mode == "complete" else "anywhere", generator, device)
+        return self._draw(
+            n, length, mode, "complete" if mode == "complete" else "anywhere", generator, device
+        )
 
     def sample_ending_in_close(
         self,
@@ -214,9 +245,10 @@ class DyckDistribution:
         generator: torch.Generator | None = None,
         device: str | torch.device = "cpu",
     ) -> Int[Tensor, "n length"]:
-        """Draw n strings of a given length that end in a close, from the exact conditional distribution.
+        """Draw n strings of a length that end in a close, from the exact conditional distribution.
 
-        Meant for the closing-bracket metric. In mode "complete" this is `sample`, as complete strings end in a close.
+        Meant for the closing-bracket metric. In mode "complete" this is `sample`, as complete
+        strings end in a close.
 
         Args:
             n: how many.
@@ -226,8 +258,8 @@ class DyckDistribution:
             device: as for `sample`.
 
         Raises:
-            ValueError: no string of this length ends in a close (length below 2; odd lengths at max_depth 1), or as for
-                `sample`.
+            ValueError: no string of this length ends in a close (length below 2; odd lengths at
+                max_depth 1), or as for `sample`.
         """
         check_mode(mode)
         check_integer("length", length, least=0)
@@ -236,9 +268,11 @@ class DyckDistribution:
                 f"no string of length {length} ends in a close in {self._name}; "
                 f"choose {'an even length' if length > 1 else 'a length of at least 2'}"
             )
-        return self._draw(n, length, mode, "complete" if mode == "complete" else "close", generator, device)
+        return self._draw(
+            n, length, mode, "complete" if mode == "complete" else "close", generator, device
+        )
 
-    # --- helpers ------------------------------------------------------------------------------------------------------
+    # --- helpers ----------------------------------------------------------------------------------
 
     def _draw(
         self,
@@ -281,8 +315,13 @@ class DyckDistribution:
                 f"{self.language.to_string(tokens[tuple(where)])!r}; check with is_prefix(tokens)"
             )
 
-    def _tokens_left(self, tokens: Tensor, depth: Tensor, remaining: int | Tensor | None) -> tuple[Tensor, Tensor]:
-        """How many brackets follow each position, and are in each string; refuses what cannot be completed so."""
+    def _tokens_left(
+        self, tokens: Tensor, depth: Tensor, remaining: int | Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        """How many brackets follow each position, and are in each string.
+
+        It refuses what cannot be completed so.
+        """
         brackets = (tokens < self.language.bos_token).long()
         after = torch.as_tensor(0 if remaining is None else remaining, device=tokens.device)
         if bool((after < 0).any()):
@@ -294,15 +333,17 @@ class DyckDistribution:
             stuck = (last_depth > last_left) | ((last_left - last_depth) % 2 == 1)
             if bool(stuck.any()):
                 raise DyckStringError(
-                    f"a string that ends at depth {int(last_depth[stuck][0])} cannot be completed in "
-                    f"{int(last_left[stuck][0])} more bracket(s); set remaining to the number that follows, which must "
-                    "be at least the depth and of the same parity"
+                    f"a string that ends at depth {int(last_depth[stuck][0])} cannot be completed "
+                    f"in {int(last_left[stuck][0])} more bracket(s); set remaining to the number "
+                    "that follows, which must be at least the depth and of the same parity"
                 )
         return left, total
 
     def _prefix_nats(self, sizes: NDArray[np.int64]) -> float:
         """Sum over the lengths of the expected nats of a string, mode "prefix"."""
-        opens = free_open_probability(self.q, self.language.max_depth, min(self.language.max_depth, int(sizes.max())))
+        opens = free_open_probability(
+            self.q, self.language.max_depth, min(self.language.max_depth, int(sizes.max()))
+        )
         entropy = _choice_nats(opens, 1 - opens) + opens * math.log(self.language.n_types)
         nats, reach = 0.0, np.zeros(len(opens))
         reach[0] = 1.0
@@ -315,10 +356,13 @@ class DyckDistribution:
         return nats
 
     def _complete_nats(self, sizes: NDArray[np.int64], counts: NDArray[np.int64]) -> float:
-        """Sum over the lengths of the expected nats of a string, mode "complete", the length unknown; sizes ascend.
+        """Sum over lengths of the expected nats of a string, mode "complete".
 
-        With A the mass of an open and C that of a close at (position, depth), summed over the lengths that go on, the
-        best prediction is A / (A + C), and its cost A log((A + C) / A) + C log((A + C) / C).
+        The length is unknown; sizes ascend.
+
+        With A the mass of an open and C that of a close at (position, depth), summed over the
+        lengths that go on, the best prediction is A / (A + C), and its cost A log((A + C) / A) + C
+        log((A + C) / C).
         """
         longest = int(sizes[-1])
         log_table = log_completion(self.q, self.language.max_depth, longest)
@@ -337,7 +381,9 @@ class DyckDistribution:
             base = log_reach[1:-1] - log_table[sizes[going], 0][:, None]
             opening = counts[going] @ np.exp(base + log_open + padded[rest, 2:])
             closing = counts[going] @ np.exp(base + log_close + padded[rest, :-2])
-            nats += float((_choice_nats(opening, closing) + opening * math.log(self.language.n_types)).sum())
+            nats += float(
+                (_choice_nats(opening, closing) + opening * math.log(self.language.n_types)).sum()
+            )
             after_open, after_close = log_reach[1:-1] + log_open, log_reach[1:-1] + log_close
             log_reach[:] = -np.inf
             log_reach[2:] = after_open
@@ -346,11 +392,16 @@ class DyckDistribution:
 
 
 def _choice_nats(first: Floats, second: Floats) -> Floats:
-    """``a log((a + b) / a) + b log((a + b) / b)``: nats of a choice between two masses, times their sum."""
+    """``a log((a + b) / a) + b log((a + b) / b)``.
+
+    Nats of a choice between two masses, times their sum.
+    """
     total = first + second
     safe_first, safe_second = np.where(first > 0, first, 1.0), np.where(second > 0, second, 1.0)
     both = np.where(total > 0, total, 1.0)
-    nats: Floats = first * (np.log(both) - np.log(safe_first)) + second * (np.log(both) - np.log(safe_second))
+    nats: Floats = first * (np.log(both) - np.log(safe_first)) + second * (
+        np.log(both) - np.log(safe_second)
+    )
     return nats
 
 
@@ -358,6 +409,6 @@ def _check_length(length: int, mode: str, least: int) -> None:
     check_integer("length", length, least=least)
     if mode == "complete" and length % 2:
         raise ValueError(
-            f"complete strings have an even length, got {length}; choose {max(length - 1, 2)} or {length + 1}, "
-            "or mode='prefix'"
+            f"complete strings have an even length, got {length}; choose {max(length - 1, 2)} or "
+            f"{length + 1}, or mode='prefix'"
         )

@@ -1,9 +1,10 @@
 """Bounded Dyck languages Dyck(k, D): tokens, strings, depth, matching, counting, enumeration.
 
-Tokens (spec §1, after Wen et al. 2023, arXiv 2312.01429): type ``t`` in ``0..k-1`` opens as ``2t`` and closes as
-``2t + 1``; the start token BOS is ``2k`` and doubles as padding. The *depth* of a position is the number of opens
-minus the number of closes up to and including it, so that a close is one shallower than its open: opens have depth
-``1..D``, closes ``0..D-1``. BOS changes no depth, wherever it stands.
+Tokens (spec §1, after Wen et al. 2023, arXiv 2312.01429): type ``t`` in ``0..k-1`` opens as ``2t``
+and closes as ``2t + 1``; the start token BOS is ``2k`` and doubles as padding. The *depth* of a
+position is the number of opens minus the number of closes up to and including it, so that a close
+is one shallower than its open: opens have depth ``1..D``, closes ``0..D-1``. BOS changes no depth,
+wherever it stands.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ MAX_ENUMERATED_TOKENS = 10_000_000
 @final
 @dataclass(frozen=True)
 class DyckLanguage:
-    """The language Dyck(k, D): well-nested strings over k bracket types whose depth never exceeds D.
+    """The language Dyck(k, D): well-nested strings over k bracket types, of depth D at most.
 
     >>> language = DyckLanguage(2, 4)
     >>> tokens = language.parse("[()]")
@@ -50,9 +51,10 @@ class DyckLanguage:
     Attributes:
         n_types: k, the number of bracket types, at least 1.
         max_depth: D, the greatest depth, at least 1.
-        brackets: the 2k bracket strings in token order (open 0, close 0, open 1, …). They must be distinct, none may be
-            the beginning of another, and no concatenation may contain ``"<bos>"``. None chooses ``[] () {} <>`` and
-            then further Unicode pairs; it is replaced by that choice, so that equal languages compare equal.
+        brackets: the 2k bracket strings in token order (open 0, close 0, open 1, …). They must be
+            distinct, none may be the beginning of another, and no concatenation may contain
+            ``"<bos>"``. None chooses ``[] () {} <>`` and then further Unicode pairs; it is replaced
+            by that choice, so that equal languages compare equal.
 
     Raises:
         TypeError: `n_types` or `max_depth` is no integer, or a bracket no string.
@@ -94,7 +96,7 @@ class DyckLanguage:
     def _pattern(self) -> re.Pattern[str]:
         return re.compile("|".join(map(re.escape, self.alphabet)))
 
-    # --- text -----------------------------------------------------------------------------------------------------
+    # --- text -------------------------------------------------------------------------------------
 
     def tokenize(self, text: str) -> Int[Tensor, " pos"]:
         """Map a text to tokens, without BOS and without asking whether it is well nested.
@@ -117,11 +119,13 @@ class DyckLanguage:
 
         Args:
             text: brackets only, no spaces and no BOS.
-            prefix: accept what some string of the language begins with; otherwise only complete strings.
+            prefix: accept what some string of the language begins with; otherwise only complete
+                strings.
 
         Raises:
-            DyckStringError: an unknown bracket, a close that matches no open, a depth above `max_depth`, or (with
-                ``prefix=False``) a bracket that is left open. Positions count brackets from 0.
+            DyckStringError: an unknown bracket, a close that matches no open, a depth above
+                `max_depth`, or (with ``prefix=False``) a bracket that is left open. Positions count
+                brackets from 0.
         """
         tokens = self.tokenize(text)
         stack: list[int] = []
@@ -131,35 +135,42 @@ class DyckLanguage:
                 stack.append(position)
                 if len(stack) > self.max_depth:
                     raise DyckStringError(
-                        f"too deep: {self.alphabet[token]!r}, {where}, reaches depth {len(stack)}, but max_depth is "
-                        f"{self.max_depth}; shorten the nesting or use DyckLanguage({self.n_types}, {len(stack)})"
+                        f"too deep: {self.alphabet[token]!r}, {where}, reaches depth {len(stack)}, "
+                        f"but max_depth is {self.max_depth}; shorten the nesting or use "
+                        f"DyckLanguage({self.n_types}, {len(stack)})"
                     )
             elif not stack:
-                raise DyckStringError(f"unbalanced: {self.alphabet[token]!r}, {where}, closes nothing")
+                raise DyckStringError(
+                    f"unbalanced: {self.alphabet[token]!r}, {where}, closes nothing"
+                )
             else:
                 opened = stack.pop()
                 wanted = self.alphabet[int(tokens[opened]) + 1]
                 if wanted != self.alphabet[token]:
                     raise DyckStringError(
                         f"unbalanced: {self.alphabet[token]!r}, {where}, cannot close "
-                        f"{self.alphabet[int(tokens[opened])]!r}, bracket {opened}; expected {wanted!r}"
+                        f"{self.alphabet[int(tokens[opened])]!r}, bracket {opened}; "
+                        f"expected {wanted!r}"
                     )
         if stack and not prefix:
             opened = stack[-1]
             raise DyckStringError(
-                f"unfinished: {self.alphabet[int(tokens[opened])]!r}, bracket {opened} of {shorten(text)!r}, is never "
-                f"closed; {len(stack)} bracket(s) are left open"
+                f"unfinished: {self.alphabet[int(tokens[opened])]!r}, bracket {opened} of "
+                f"{shorten(text)!r}, is never closed; {len(stack)} bracket(s) are left open"
             )
         return tokens
 
     @property
     def probe_string(self) -> str:
-        """A text with brackets of all types and depths: for each type, D openings and then D closings.
+        """A text with brackets of all types and depths: for each type, D openings, then D closings.
 
-        For two types and depth 4 it is the ``[[[[]]]](((())))`` on which Wen et al. 2023 compare attention patterns.
+        For two types and depth 4 it is the ``[[[[]]]](((())))`` on which Wen et al. 2023 compare
+        attention patterns.
         """
         pairs = zip(self.alphabet[::2], self.alphabet[1::2], strict=True)
-        return "".join(opening * self.max_depth + closing * self.max_depth for opening, closing in pairs)
+        return "".join(
+            opening * self.max_depth + closing * self.max_depth for opening, closing in pairs
+        )
 
     def to_string(self, tokens: Int[Tensor, " pos"]) -> str:
         """The text of one token string; BOS is dropped.
@@ -171,7 +182,7 @@ class DyckLanguage:
         names = (*self.alphabet, "")
         return "".join(names[token] for token in self._checked(tokens).tolist())
 
-    # --- single tokens ----------------------------------------------------------------------------------------------
+    # --- single tokens ----------------------------------------------------------------------------
 
     def is_open(self, tokens: Int[Tensor, "*shape"]) -> Bool[Tensor, "*shape"]:
         """Whether each token is an opening bracket."""
@@ -187,7 +198,7 @@ class DyckLanguage:
         tokens = self._checked(tokens)
         return torch.where(tokens < self.bos_token, tokens // 2, -1)
 
-    # --- structure ----------------------------------------------------------------------------------------------------
+    # --- structure --------------------------------------------------------------------------------
 
     def depth(self, tokens: Int[Tensor, "*batch pos"]) -> Int[Tensor, "*batch pos"]:
         """Depth after each token, #open - #close up to and including it.
@@ -199,12 +210,14 @@ class DyckLanguage:
     def matching(self, tokens: Int[Tensor, "*batch pos"]) -> Int[Tensor, "*batch pos"]:
         """Index of each bracket's partner, -1 for BOS and for brackets without one.
 
-        The partner is found by depth alone, whatever the types: a close belongs to the last open that is not yet
-        closed. A close that closes nothing has no partner, and what follows it is matched as if it were not there.
+        The partner is found by depth alone, whatever the types: a close belongs to the last open
+        that is not yet closed. A close that closes nothing has no partner, and what follows it is
+        matched as if it were not there.
         """
         step = self._steps(tokens)
-        # The level of a bracket is the depth on its inner side. Crossings of one level alternate between up and down,
-        # so after a stable sort by level partners are neighbours. BOS (step 0) gets a level of its own.
+        # The level of a bracket is the depth on its inner side. Crossings of one level alternate
+        # between up and down, so after a stable sort by level partners are neighbours. BOS (step 0)
+        # gets a level of its own.
         level = step.cumsum(-1) + (step < 0)
         level = torch.where(step == 0, tokens.shape[-1] + 1, level)
         level, order = level.sort(dim=-1, stable=True)
@@ -216,13 +229,13 @@ class DyckLanguage:
         return torch.empty_like(order).scatter_(-1, order, sorted_partner)
 
     def top_of_stack(self, tokens: Int[Tensor, "*batch pos"]) -> Int[Tensor, "*batch pos"]:
-        """Index of the last open that is unmatched after each token (maybe the token itself), -1 if there is none.
+        """Index of the last unmatched open after each token (maybe itself), -1 if there is none.
 
         As in `matching`, types are ignored and a close that closes nothing leaves the stack empty.
         """
         step = self._steps(tokens)
-        # The top is the last open whose depth is the present one: had it been closed, another open would have come
-        # back to that depth.
+        # The top is the last open whose depth is the present one: had it been closed, another open
+        # would have come back to that depth.
         depth, order = step.cumsum(-1).sort(dim=-1, stable=True)
         if order.shape[-1] == 0:
             return order
@@ -241,7 +254,7 @@ class DyckLanguage:
         return self.is_prefix(tokens) & (self._steps(tokens).sum(-1) == 0)
 
     def valid_up_to(self, tokens: Int[Tensor, "*batch pos"]) -> Bool[Tensor, "*batch pos"]:
-        """Whether the part up to and including each position is a prefix of some string of the language."""
+        """Whether the string up to and including each position is a prefix of the language."""
         depth, partner = self.depth(tokens), self.matching(tokens)
         if tokens.shape[-1] == 0:
             return torch.ones_like(depth, dtype=torch.bool)
@@ -251,17 +264,19 @@ class DyckLanguage:
         fine = (depth >= 0) & (depth <= self.max_depth) & (agrees | self.is_open(tokens))
         return (~fine).cumsum(-1) == 0
 
-    # --- counting -----------------------------------------------------------------------------------------------------
+    # --- counting ---------------------------------------------------------------------------------
 
     def count(self, length: int, mode: str = "complete") -> int:
         """The exact number of strings with `length` brackets.
 
         Args:
             length: number of brackets; 0 gives the empty string alone.
-            mode: "complete" strings, or "prefix": everything some string of the language begins with.
+            mode: "complete" strings, or "prefix": everything some string of the language begins
+                with.
 
         Raises:
-            ValueError: `length` is negative, or `mode` unknown. Odd lengths simply have no complete strings.
+            ValueError: `length` is negative, or `mode` unknown. Odd lengths simply have no complete
+                strings.
         """
         check_integer("length", length, least=0)
         check_mode(mode)
@@ -289,19 +304,24 @@ class DyckLanguage:
         number = self.count(length, mode)
         if number * max(length, 1) > MAX_ENUMERATED_TOKENS:
             raise ValueError(
-                f"{self} has {number} {mode} strings of length {length}: too many to enumerate (limit: "
-                f"{MAX_ENUMERATED_TOKENS} tokens); use a shorter length, or draw from DyckDistribution.sample"
+                f"{self} has {number} {mode} strings of length {length}: too many to enumerate "
+                f"(limit: {MAX_ENUMERATED_TOKENS} tokens); use a shorter length, "
+                "or draw from DyckDistribution.sample"
             )
         vocab = torch.arange(self.n_brackets)
         tokens = torch.zeros(1 if number else 0, 0, dtype=torch.int64)
-        stack = torch.full((tokens.shape[0], min(self.max_depth, length) + 1), -1)  # entry d: type open at depth d
+        stack = torch.full(
+            (tokens.shape[0], min(self.max_depth, length) + 1), -1
+        )  # entry d: type open at depth d
         depth = torch.zeros(tokens.shape[0], dtype=torch.int64)
         for position in range(length):
             deepest = self.max_depth
             if mode == "complete":
                 deepest = min(deepest, length - position - 1)
             top = stack.gather(1, depth[:, None])
-            allowed = torch.where(vocab % 2 == 0, depth[:, None] < deepest, (vocab // 2 == top) & (depth[:, None] > 0))
+            allowed = torch.where(
+                vocab % 2 == 0, depth[:, None] < deepest, (vocab // 2 == top) & (depth[:, None] > 0)
+            )
             row, token = allowed.nonzero(as_tuple=True)
             opens = token % 2 == 0
             depth = depth[row] + torch.where(opens, 1, -1)
@@ -309,20 +329,25 @@ class DyckLanguage:
             tokens = torch.cat([tokens[row], token[:, None]], dim=1)
         return tokens
 
-    # --- helpers ------------------------------------------------------------------------------------------------------
+    # --- helpers ----------------------------------------------------------------------------------
 
     def _checked(self, tokens: Tensor) -> Tensor:
-        if not isinstance(tokens, Tensor) or tokens.dtype.is_floating_point or tokens.dtype == torch.bool:
+        if (
+            not isinstance(tokens, Tensor)
+            or tokens.dtype.is_floating_point
+            or tokens.dtype == torch.bool
+        ):
             kind = tokens.dtype if isinstance(tokens, Tensor) else type(tokens).__name__
             raise TypeError(
-                f"tokens must be a tensor of integers, got {kind}; use parse(text) for text, or tokens.long()"
+                f"tokens must be a tensor of integers, got {kind}; use parse(text) for text, "
+                "or tokens.long()"
             )
         tokens = tokens.long()
         if tokens.numel() and (int(tokens.min()) < 0 or int(tokens.max()) > self.bos_token):
             wrong = tokens[(tokens < 0) | (tokens > self.bos_token)][0]
             raise ValueError(
-                f"token {int(wrong)} is outside 0..{self.bos_token}; {self.n_types} bracket type(s) have tokens "
-                f"0..{self.n_brackets - 1}, and {self.bos_token} is BOS"
+                f"token {int(wrong)} is outside 0..{self.bos_token}; {self.n_types} bracket "
+                f"type(s) have tokens 0..{self.n_brackets - 1}, and {self.bos_token} is BOS"
             )
         return tokens
 

@@ -1,12 +1,14 @@
 """Drawing strings from D(q, k, D) without rejection, and the exact tables that it takes.
 
-A string is a walk over depths plus a type for each matched pair, and the two are independent: opening at depth d has
-probability o(d) whatever the types. So `open_probability` gives the exact probability of every step of the walk,
-conditional on how the string must end, `draw_opens` draws walks, and `add_types` turns walks into tokens.
+A string is a walk over depths plus a type for each matched pair, and the two are independent:
+opening at depth d has probability o(d) whatever the types. So `open_probability` gives the exact
+probability of every step of the walk, conditional on how the string must end, `draw_opens` draws
+walks, and `add_types` turns walks into tokens.
 
-Nothing loops over strings, nor over positions longer than need be: long strings are cut into pieces, each piece is
-walked from every depth it could begin at, all pieces at once, and then the walks that meet are joined. Everything is in
-small unsigned integers, in numpy, which on a CPU is a few times faster here than torch.
+Nothing loops over strings, nor over positions longer than need be: long strings are cut into
+pieces, each piece is walked from every depth it could begin at, all pieces at once, and then the
+walks that meet are joined. Everything is in small unsigned integers, in numpy, which on a CPU is a
+few times faster here than torch.
 """
 
 from __future__ import annotations
@@ -34,7 +36,10 @@ Floats = NDArray[np.float64]
 
 
 def free_open_probability(q: float, max_depth: int, deepest: int) -> Floats:
-    """o(d) for d = 0..deepest: the probability of an open at depth d, which is q, but 1 at depth 0 and 0 at depth D."""
+    """o(d) for d = 0..deepest: the probability of an open at depth d.
+
+    That is q, but 1 at depth 0 and 0 at depth D.
+    """
     opens = np.full(deepest + 1, q)
     opens[0] = 1.0
     if deepest == max_depth:
@@ -43,24 +48,29 @@ def free_open_probability(q: float, max_depth: int, deepest: int) -> Floats:
 
 
 def log_completion(q: float, max_depth: int, length: int, end: End = "complete") -> Floats:
-    """Log of B[r, d], the probability that a string ends as it must, r tokens before its end and at depth d.
+    """Log of B[r, d], the probability of ending as it must, r tokens before the end, at depth d.
 
-    ``B[r, d] = o(d) B[r-1, d+1] + (1 - o(d)) B[r-1, d-1]``, from ``B[0, d] = [d = 0]`` for "complete" and from
-    ``B[1, d] = 1 - o(d)`` for "close". In logs, as for q near 1 and a large D it leaves the range of float64.
+    ``B[r, d] = o(d) B[r-1, d+1] + (1 - o(d)) B[r-1, d-1]``, from ``B[0, d] = [d = 0]`` for
+    "complete" and from ``B[1, d] = 1 - o(d)`` for "close". In logs, as for q near 1 and a large D
+    it leaves the range of float64.
 
     Returns:
-        Shape ``[length + 1, min(D, length) + 1]``, -inf where it cannot end so. Exact for every depth that a string can
-        have reached by then, ``d <= length - r``; do not change it, it is shared.
+        Shape ``[length + 1, min(D, length) + 1]``, -inf where it cannot end so. Exact for every
+        depth that a string can have reached by then, ``d <= length - r``; do not change it, it is
+        shared.
     """
     return _log_completion(q, max_depth, length, end)
 
 
 def open_probability(q: float, max_depth: int, length: int, end: End) -> Floats:
-    """Probability that the next token is an open, r tokens before the end and at depth d, given how the string ends.
+    """Probability that the next token is an open, r tokens before the end and at depth d.
+
+    It is given how the string ends.
 
     Returns:
-        Shape ``[length + 1, min(D, length) + 1]``; 0 where no right end can be reached, and in row 0, where no token
-        follows. Rows "anywhere" are all `free_open_probability`. Do not change it, it is shared.
+        Shape ``[length + 1, min(D, length) + 1]``; 0 where no right end can be reached, and in row
+        0, where no token follows. Rows "anywhere" are all `free_open_probability`. Do not change
+        it, it is shared.
     """
     return _open_probability(q, max_depth, length, end)
 
@@ -70,7 +80,9 @@ def open_probability(q: float, max_depth: int, length: int, end: End) -> Floats:
 def _log_completion(q: float, max_depth: int, length: int, end: End) -> Floats:
     deepest = min(max_depth, length)
     log_open, log_close = _log_steps(q, max_depth, deepest)
-    table = np.full((length + 1, deepest + 3), -np.inf)  # one column more on either side, for d - 1 and d + 1
+    table = np.full(
+        (length + 1, deepest + 3), -np.inf
+    )  # one column more on either side, for d - 1 and d + 1
     if end == "complete":
         table[0, 1] = 0.0
         known = 0
@@ -109,13 +121,15 @@ def _log_steps(q: float, max_depth: int, deepest: int) -> tuple[Floats, Floats]:
         return np.log(opens), np.log1p(-opens)
 
 
-# --- drawing -----------------------------------------------------------------------------------------------------
+# --- drawing --------------------------------------------------------------------------------------
 
 
 def draw_tokens(
     n: int, length: int, *, q: float, n_types: int, max_depth: int, end: End, seed: int
 ) -> NDArray[np.int64]:
-    """Draw n strings of the given length, conditional on how they end. That some such string exists is not checked.
+    """Draw n strings of the given length, conditional on how they end.
+
+    That some such string exists is not checked.
 
     Returns:
         Tokens, shape ``[n, length]``, no BOS.
@@ -131,13 +145,18 @@ def draw_tokens(
             cells = _cells(q, max_depth, length, end)
             opens = _walk_in_pieces(cells, rng.random((*cells.shape[:2], m)))[:length]
         else:
-            opens = _walk_by_position(open_probability(q, max_depth, length, end), rng.random((length, m)))
+            opens = _walk_by_position(
+                open_probability(q, max_depth, length, end), rng.random((length, m))
+            )
         tokens[first : first + m] = _add_types(opens, n_types, rng).T
     return tokens
 
 
 def _walk_by_position(table: Floats, draws: Floats) -> NDArray[np.uint8]:
-    """Walk one position at a time, whatever D is, with one uniform number a token; ``[length, n]``, 1 for an open."""
+    """Walk one position at a time, whatever D is; ``[length, n]``, 1 for an open.
+
+    Each token takes one uniform number.
+    """
     length, n = draws.shape
     depth = np.zeros(n, dtype=np.intp)
     opens = np.empty((length, n), dtype=bool)
@@ -153,11 +172,14 @@ def _walk_by_position(table: Floats, draws: Floats) -> NDArray[np.uint8]:
 def _cells(q: float, max_depth: int, length: int, end: End) -> Floats:
     """`open_probability` by piece, step within the piece, and cell: ``[step, piece, cell]``.
 
-    Before an even position the depth is even, before an odd one odd, so only half the depths are possible: cell c
-    stands for depth 2c or 2c + 1. Beyond the end of the string the probability is 0, which does no harm.
+    Before an even position the depth is even, before an odd one odd, so only half the depths are
+    possible: cell c stands for depth 2c or 2c + 1. Beyond the end of the string the probability is
+    0, which does no harm.
     """
     table = open_probability(q, max_depth, length, end)[:0:-1]  # row i: position i
-    steps = length if length <= _ONE_PIECE else 2 * math.ceil(math.sqrt(length) / 2)  # even, so pieces begin alike
+    steps = (
+        length if length <= _ONE_PIECE else 2 * math.ceil(math.sqrt(length) / 2)
+    )  # even, so pieces begin alike
     pieces = -(-length // steps)
     cells = np.zeros((pieces * steps, table.shape[1] // 2 + 1))
     for parity in (0, 1):
@@ -169,7 +191,8 @@ def _cells(q: float, max_depth: int, length: int, end: End) -> Floats:
 def _walk_in_pieces(cells: Floats, draws: Floats) -> NDArray[np.uint8]:
     """Walk all pieces at once, each from all depths it may begin at, and join them.
 
-    One uniform number decides a position, whatever the depth: bit c of its mask says whether it opens in cell c.
+    One uniform number decides a position, whatever the depth: bit c of its mask says whether it
+    opens in cell c.
 
     Args:
         cells: see `_cells`, ``[step, piece, cell]``.
@@ -191,8 +214,9 @@ def _walk_in_pieces(cells: Floats, draws: Floats) -> NDArray[np.uint8]:
     for step in range(steps):
         np.right_shift(mask[step], cell, out=opens[step])
         opens[step] &= 1
-        # Depth 2c goes to 2c + 1 or 2c - 1, cells c and c - 1; depth 2c + 1 to 2c + 2 or 2c, cells c + 1 and c.
-        # A start that is out of reach may wrap around or leave the cells; nobody follows it.
+        # Depth 2c goes to 2c + 1 or 2c - 1, cells c and c - 1; depth 2c + 1 to 2c + 2 or 2c, cells
+        # c + 1 and c. A start that is out of reach may wrap around or leave the cells; nobody
+        # follows it.
         cell += opens[step]
         if step % 2 == 0:
             cell -= 1
@@ -212,12 +236,13 @@ def _walk_in_pieces(cells: Floats, draws: Floats) -> NDArray[np.uint8]:
 
 
 def _add_types(opens: NDArray[np.uint8], n_types: int, rng: np.random.Generator) -> NDArray[Any]:
-    """Tokens of walks, ``[length, n]``: a uniform type for each open, and for each close that of its open.
+    """Tokens of walks, ``[length, n]``: a uniform type for each open; a close has that of its open.
 
-    Every open adds a random digit, modulo k, to a running sum of its own level (the depth on the bracket's inner
-    side). The sum *is* its type: uniform and independent of all before, because the digit is, and still there when
-    its close comes, because no open of that level lies between. The sums of many levels share one word; for k a
-    power of two they are added without carry (exclusive or), otherwise each has room for the sum of all its digits.
+    Every open adds a random digit, modulo k, to a running sum of its own level (the depth on the
+    bracket's inner side). The sum *is* its type: uniform and independent of all before, because the
+    digit is, and still there when its close comes, because no open of that level lies between. The
+    sums of many levels share one word; for k a power of two they are added without carry (exclusive
+    or), otherwise each has room for the sum of all its digits.
     """
     length = opens.shape[0]
     tokens = 1 - opens
@@ -231,8 +256,14 @@ def _add_types(opens: NDArray[np.uint8], n_types: int, rng: np.random.Generator)
     bits = ((n_types - 1) * (1 if power_of_two else (length + 1) // 2)).bit_length()
     accumulate = np.bitwise_xor.accumulate if power_of_two else np.add.accumulate
     per_word = min(levels, 64 // bits)
-    word = next(kind for kind in (np.uint8, np.uint16, np.uint32, np.uint64) if bits * per_word <= np.iinfo(kind).bits)
-    digits = rng.integers(n_types, size=opens.shape, dtype=np.uint8 if n_types <= 256 else np.uint64)
+    word = next(
+        kind
+        for kind in (np.uint8, np.uint16, np.uint32, np.uint64)
+        if bits * per_word <= np.iinfo(kind).bits
+    )
+    digits = rng.integers(
+        n_types, size=opens.shape, dtype=np.uint8 if n_types <= 256 else np.uint64
+    )
     digits *= opens
     types = np.zeros(opens.shape, dtype=word)
     for first in range(0, levels, per_word):

@@ -1,4 +1,4 @@
-"""A real Hugging Face tokenizer for a bounded Dyck language, made in memory: no files, no network."""
+"""A real Hugging Face tokenizer for a bounded Dyck language, in memory: no files, no network."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ __all__ = ["DyckTokenizer", "build_tokenizer"]
 
 
 class DyckTokenizer(PreTrainedTokenizerFast):  # type: ignore[misc]
-    """One token a bracket; a text with anything but brackets (or ``<bos>``) in it raises `DyckStringError`.
+    """One token a bracket; a text with anything else (but ``<bos>``) raises `DyckStringError`.
 
     Make one with `build_tokenizer`.
     """
 
-    # Every way in (call, encode, tokenize, batches) ends in one of these two, in transformers 4 and 5.
-    # Should that ever change: the tokenizer has no "unknown" token to fall back on, so it still raises, if less
-    # clearly.
+    # Every way in (call, encode, tokenize, batches) ends in one of these two, in transformers 4
+    # and 5. Should that ever change: the tokenizer has no "unknown" token to fall back on, so it
+    # still raises, if less clearly.
 
     def _encode_plus(self, text: Any, *args: Any, **kwargs: Any) -> Any:
         self._refuse_unknown(text)
@@ -48,19 +48,22 @@ class DyckTokenizer(PreTrainedTokenizerFast):  # type: ignore[misc]
 def build_tokenizer(language: DyckLanguage) -> PreTrainedTokenizerFast:
     """A tokenizer whose ids are the tokens of `language`.
 
-    ``<bos>``, id 2k, is the start, the end and the padding token; as a TransformerLens user expects, it is put in front
-    of every text (TransformerLens takes it off again where ``prepend_bos=False``). Padding is on the right.
-    It can be copied and pickled.
+    ``<bos>``, id 2k, is the start, the end and the padding token; as a TransformerLens user
+    expects, it is put in front of every text (TransformerLens takes it off again where
+    ``prepend_bos=False``). Padding is on the right. It can be copied and pickled.
 
     Args:
         language: gives the brackets, which may have several characters each.
 
     Returns:
-        The tokenizer; encoding an unknown bracket raises `DyckStringError`, which says where it stands.
+        The tokenizer; encoding an unknown bracket raises `DyckStringError`, which says where it
+        stands.
     """
     vocab = {bracket: token for token, bracket in enumerate((*language.alphabet, BOS_STRING))}
     backend = Tokenizer(models.WordLevel(vocab))
-    backend.pre_tokenizer = pre_tokenizers.Split(Regex("|".join(map(re.escape, language.alphabet))), "isolated")
+    backend.pre_tokenizer = pre_tokenizers.Split(
+        Regex("|".join(map(re.escape, language.alphabet))), "isolated"
+    )
     backend.decoder = decoders.Fuse()
     # transformers 4 needs this; transformers 5 writes the same one itself because of add_bos_token.
     backend.post_processor = processors.TemplateProcessing(
@@ -75,14 +78,15 @@ def build_tokenizer(language: DyckLanguage) -> PreTrainedTokenizerFast:
         pad_token=BOS_STRING,
         padding_side="right",
         clean_up_tokenization_spaces=False,
-        # TransformerLens would otherwise ask the network for a tokenizer of this name that adds BOS.
+        # TransformerLens would otherwise ask the network for a tokenizer of this name that adds
+        # BOS.
         add_bos_token=True,
         name_or_path=f"dyck-{language.n_types}-{language.max_depth}",
     )
 
 
 def _strings(texts: Any) -> Iterator[str]:
-    """Every string in nested lists and tuples of strings (batches, pairs, texts already split into words)."""
+    """Every string in nested lists and tuples of strings (batches, pairs, texts split before)."""
     if isinstance(texts, str):
         yield texts
     elif isinstance(texts, list | tuple):

@@ -16,12 +16,16 @@ __all__ = ["BareBlock", "Eq49Block", "UnitNorm", "eq6_block"]
 
 
 class UnitNorm(nn.Module):
-    """The LayerNorm of Wen et al. 2023, Eq. 7: ``LN_C(x) = P⊥x / max(‖P⊥x‖₂, C)``, P⊥x = x − mean(x).
+    """The LayerNorm of Wen et al. 2023, Eq. 7: ``LN_C(x) = P⊥x / max(‖P⊥x‖₂, C)``.
 
-    It differs from the usual one: unit norm, not unit variance, no trained scale or shift, and C instead of an epsilon
-    under the root, so that it is *exactly* invariant to scaling as long as ‖P⊥x‖₂ ≥ C.
+    Here P⊥x = x − mean(x).
 
-    Hook points as in TransformerLens: `hook_scale` ``[batch, pos, 1]`` and `hook_normalized` ``[batch, pos, d_model]``.
+    It differs from the usual one: unit norm, not unit variance, no trained scale or shift, and C
+    instead of an epsilon under the root, so that it is *exactly* invariant to scaling as long as
+    ‖P⊥x‖₂ ≥ C.
+
+    Hook points as in TransformerLens: `hook_scale` ``[batch, pos, 1]`` and `hook_normalized`
+    ``[batch, pos, d_model]``.
     """
 
     def __init__(self, c: float) -> None:
@@ -34,16 +38,21 @@ class UnitNorm(nn.Module):
         """Normalise each position."""
         centred = x - x.mean(-1, keepdim=True)
         # vector_norm has a NaN-free subgradient at zero, clamp passes none below C
-        scale = self.hook_scale(torch.linalg.vector_norm(centred, dim=-1, keepdim=True).clamp_min(self.c))
+        scale = self.hook_scale(
+            torch.linalg.vector_norm(centred, dim=-1, keepdim=True).clamp_min(self.c)
+        )
         normalized: Tensor = self.hook_normalized(centred / scale)
         return normalized
 
 
 def eq6_block(cfg: HookedTransformerConfig, index: int, c: float) -> TransformerBlock:
-    """A block of Wen et al. 2023, Eq. 6: LayerNorm acts on the attention output *before* the residual is added.
+    """A block of Wen et al. 2023, Eq. 6.
 
-    It is TransformerLens' own block with `UnitNorm` as `ln1_post`, so `hook_attn_out` is, as documented there, what is
-    added to the residual stream: ``resid_mid = resid_pre + hook_attn_out``. The projection g is ``x + MLP(x)``.
+    LayerNorm acts on the attention output *before* the residual is added.
+
+    It is TransformerLens' own block with `UnitNorm` as `ln1_post`, so `hook_attn_out` is, as
+    documented there, what is added to the residual stream:
+    ``resid_mid = resid_pre + hook_attn_out``. The projection g is ``x + MLP(x)``.
     """
     block = TransformerBlock(cfg, index)
     block.ln1_post = UnitNorm(c)
@@ -73,11 +82,16 @@ class _AttentionBlock(TransformerBlock):
         return attn_out
 
     def _per_head(self, x: Tensor) -> Tensor:
-        return einops.repeat(x, "batch pos d_model -> batch pos head d_model", head=self.cfg.n_heads).clone()
+        return einops.repeat(
+            x, "batch pos d_model -> batch pos head d_model", head=self.cfg.n_heads
+        ).clone()
 
 
 class BareBlock(_AttentionBlock):
-    """Attention and nothing else: ``resid_post = attn_out``; no residual link, no MLP, no LayerNorm (App. D.1)."""
+    """Attention and nothing else: ``resid_post = attn_out`` (App. D.1).
+
+    There is no residual link, no MLP, no LayerNorm.
+    """
 
     def forward(
         self,
@@ -87,17 +101,22 @@ class BareBlock(_AttentionBlock):
         attention_mask: Int[Tensor, "batch offset_pos"] | None = None,
     ) -> Float[Tensor, "batch pos d_model"]:
         """Run the attention layer; arguments as `TransformerBlock.forward` has them."""
-        attn_out = self._attn_out(self.hook_resid_pre(resid_pre), past_kv_cache_entry, attention_mask)
+        attn_out = self._attn_out(
+            self.hook_resid_pre(resid_pre), past_kv_cache_entry, attention_mask
+        )
         resid_post: Tensor = self.hook_resid_post(attn_out)
         return resid_post
 
 
 class Eq49Block(_AttentionBlock):
-    """A block of Wen et al. 2023, Eq. 49 (App. C.7): LayerNorm acts on the *sum* of residual and attention output.
+    """A block of Wen et al. 2023, Eq. 49 (App. C.7).
 
-    With ``resid_mid = resid_pre + attn_out`` and y = LN_C(resid_mid), which is `ln2.hook_normalized`, it computes
-    g(y) = y + MLP(y). So ``resid_post = y + mlp_out``, where TransformerLens' own blocks, which normalise what the MLP
-    reads and not what is handed on, have ``resid_mid + mlp_out``.
+    LayerNorm acts on the *sum* of residual and attention output.
+
+    With ``resid_mid = resid_pre + attn_out`` and y = LN_C(resid_mid), which is
+    `ln2.hook_normalized`, it computes g(y) = y + MLP(y). So ``resid_post = y + mlp_out``, where
+    TransformerLens' own blocks, which normalise what the MLP reads and not what is handed on, have
+    ``resid_mid + mlp_out``.
 
     Args:
         cfg: of the model.

@@ -25,49 +25,105 @@ _CHOICES = {
     "attention": ("softmax", "uniform"),
 }
 
-# What defines a model and therefore goes to disk. TransformerLens' other fields follow from these, choose what is
-# recorded and not what is computed, or describe architectures that are not ours.
+# What defines a model and therefore goes to disk. TransformerLens' other fields follow from these,
+# choose what is recorded and not what is computed, or describe architectures that are not ours.
 _SAVED = (
-    *("n_types", "max_depth", "brackets", "embedding", "block", "position", "attention", "t_max", "ln_c", "model_name"),
-    *("n_layers", "n_heads", "d_model", "d_head", "d_mlp", "n_ctx", "act_fn", "eps", "initializer_range", "dtype"),
+    *(
+        "n_types",
+        "max_depth",
+        "brackets",
+        "embedding",
+        "block",
+        "position",
+        "attention",
+        "t_max",
+        "ln_c",
+        "model_name",
+    ),
+    *(
+        "n_layers",
+        "n_heads",
+        "d_model",
+        "d_head",
+        "d_mlp",
+        "n_ctx",
+        "act_fn",
+        "eps",
+        "initializer_range",
+        "dtype",
+    ),
     "default_prepend_bos",
 )
-_RECORDING = ("device", "use_attn_result", "use_split_qkv_input", "use_attn_in", "use_hook_mlp_in", "use_hook_tokens")
+_RECORDING = (
+    "device",
+    "use_attn_result",
+    "use_split_qkv_input",
+    "use_attn_in",
+    "use_hook_mlp_in",
+    "use_hook_tokens",
+)
 _DERIVED = (
-    *("d_vocab", "d_vocab_out", "normalization_type", "use_normalization_before_and_after", "attn_only"),
-    *("init_weights", "positional_embedding_type", "attn_scale", "n_params", "tokenizer_prepends_bos"),
+    *(
+        "d_vocab",
+        "d_vocab_out",
+        "normalization_type",
+        "use_normalization_before_and_after",
+        "attn_only",
+    ),
+    *(
+        "init_weights",
+        "positional_embedding_type",
+        "attn_scale",
+        "n_params",
+        "tokenizer_prepends_bos",
+    ),
 )
 
 OPTIONS = (*_SAVED, *_RECORDING)
 
-_LEAST = {"n_layers": 1, "n_heads": 1, "d_model": 1, "d_head": 1, "d_mlp": 1, "n_ctx": 2, "t_max": 1}
-_DTYPES = {"float64": torch.float64, "float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+_LEAST = {
+    "n_layers": 1,
+    "n_heads": 1,
+    "d_model": 1,
+    "d_head": 1,
+    "d_mlp": 1,
+    "n_ctx": 2,
+    "t_max": 1,
+}
+_DTYPES = {
+    "float64": torch.float64,
+    "float32": torch.float32,
+    "bfloat16": torch.bfloat16,
+    "float16": torch.float16,
+}
 
 
 @dataclass(kw_only=True)
 class DyckTransformerConfig(HookedTransformerConfig):
     """A `HookedTransformerConfig` with the language and the choices of Wen et al. 2023.
 
-    Everything that TransformerLens reads (`d_model`, `n_layers`, `n_heads`, `d_mlp`, `act_fn`, `n_ctx`, `dtype`, …)
-    means what it means there; vocabulary and normalisation follow from the fields below and must not be given.
+    Everything that TransformerLens reads (`d_model`, `n_layers`, `n_heads`, `d_mlp`, `act_fn`,
+    `n_ctx`, `dtype`, …) means what it means there; vocabulary and normalisation follow from the
+    fields below and must not be given.
 
     Attributes:
         n_types: number of bracket types k.
         max_depth: largest depth D.
         d_head: size of a head; -1 for d_model // n_heads.
         brackets: the 2k bracket strings, or None for the default ones.
-        embedding: "token" (a trained W_E), or a minimal first layer: "onehot" (Eq. 19), "split" (Eq. 20), "yao" (Eq.
-            21).
-        block: "gpt" (pre-LN, as HookedTransformer has it), "eq6" (Eq. 6), "eq49" (Eq. 49, LayerNorm around the sum),
-            "bare" (attention only, no residual).
-        position: what W_pos holds: "none" (zeros), "linear" (i / t_max in the last coordinate), "sinusoidal"; fixed, or
-            "learned".
+        embedding: "token" (a trained W_E), or a minimal first layer: "onehot" (Eq. 19), "split"
+            (Eq. 20), "yao" (Eq. 21).
+        block: "gpt" (pre-LN, as HookedTransformer has it), "eq6" (Eq. 6), "eq49" (Eq. 49, LayerNorm
+            around the sum), "bare" (attention only, no residual).
+        position: what W_pos holds: "none" (zeros), "linear" (i / t_max in the last coordinate),
+            "sinusoidal"; fixed, or "learned".
         attention: "softmax", or "uniform": query and key weights are zero and stay zero.
         t_max: T_max of the linear position encoding, in tokens.
         ln_c: the constant C of LN_C (Eq. 7), for "eq6" and "eq49".
 
     Raises:
-        ValueError: an unknown choice, or a combination that makes no sense; the message says what to change.
+        ValueError: an unknown choice, or a combination that makes no sense; the message says what
+            to change.
     """
 
     n_types: int
@@ -90,10 +146,14 @@ class DyckTransformerConfig(HookedTransformerConfig):
         if self.brackets is not None:
             self.brackets = tuple(self.brackets)
         language = self.language
-        if self.embedding != "token" and self.d_model < depth_embedding_size(self.embedding, language):
+        if self.embedding != "token" and self.d_model < depth_embedding_size(
+            self.embedding, language
+        ):
             raise ValueError(
-                f"d_model={self.d_model} is too small: the {self.embedding!r} embedding of Dyck({self.n_types},"
-                f"{self.max_depth}) has {depth_embedding_size(self.embedding, language)} coordinates"
+                f"d_model={self.d_model} is too small: "
+                f"the {self.embedding!r} embedding of Dyck({self.n_types},"
+                f"{self.max_depth}) has {depth_embedding_size(self.embedding, language)} "
+                "coordinates"
             )
         self.d_vocab = self.d_vocab_out = language.d_vocab
         self.normalization_type = "LN" if self.block == "gpt" else None
@@ -114,8 +174,8 @@ class DyckTransformerConfig(HookedTransformerConfig):
             value = getattr(self, field.name)
             if field.name not in (*OPTIONS, *_DERIVED) and value != field.default:
                 raise ValueError(
-                    f"{field.name}={value!r} is not supported in a Dyck model; leave it at {field.default!r}. "
-                    f"The options are {', '.join(OPTIONS)}"
+                    f"{field.name}={value!r} is not supported in a Dyck model; leave it at "
+                    f"{field.default!r}. The options are {', '.join(OPTIONS)}"
                 )
 
     def _check_numbers(self) -> None:
@@ -136,7 +196,10 @@ class DyckTransformerConfig(HookedTransformerConfig):
         if not self.initializer_range < math.inf:  # negative: TransformerLens' default
             raise ValueError(f"initializer_range must be finite, not {self.initializer_range}")
         if self.dtype not in _DTYPES.values():
-            raise ValueError(f"dtype must be one of {', '.join(f'torch.{name}' for name in _DTYPES)}, not {self.dtype}")
+            raise ValueError(
+                f"dtype must be one of {', '.join(f'torch.{name}' for name in _DTYPES)}, "
+                f"not {self.dtype}"
+            )
 
     @property
     def language(self) -> DyckLanguage:
@@ -144,7 +207,10 @@ class DyckTransformerConfig(HookedTransformerConfig):
         return DyckLanguage(self.n_types, self.max_depth, self.brackets)
 
     def to_saved(self) -> dict[str, Any]:
-        """What defines the model, as JSON values; `from_saved` is the inverse. The device is not part of it."""
+        """What defines the model, as JSON values; `from_saved` is the inverse.
+
+        The device is not part of it.
+        """
         values = {name: getattr(self, name) for name in _SAVED}
         values["dtype"] = str(self.dtype).removeprefix("torch.")
         values["initializer_range"] = float(self.initializer_range)
@@ -160,7 +226,9 @@ class DyckTransformerConfig(HookedTransformerConfig):
         """
         if set(values) != set(_SAVED):
             odd = sorted(set(values) ^ set(_SAVED))
-            raise ValueError(f"not the config of a Dyck model: keys missing or unknown: {', '.join(odd)}")
+            raise ValueError(
+                f"not the config of a Dyck model: keys missing or unknown: {', '.join(odd)}"
+            )
         if values["dtype"] not in _DTYPES:
             raise unknown_name("dtype", values["dtype"], _DTYPES)
         return cls(**{**values, "dtype": _DTYPES[values["dtype"]], "device": device})

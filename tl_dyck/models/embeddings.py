@@ -1,7 +1,8 @@
 """Embeddings of a minimal first layer: constants that depend on a bracket's token and depth alone.
 
-Wen et al. 2023 replace the first layer of a two-layer Transformer by its output e(τ(t, d)), a function of type and
-depth (their Assumption 1 and Definition 2). Their `t` runs over all 2k bracket tokens, opening and closing.
+Wen et al. 2023 replace the first layer of a two-layer Transformer by its output e(τ(t, d)), a
+function of type and depth (their Assumption 1 and Definition 2). Their `t` runs over all 2k bracket
+tokens, opening and closing.
 """
 
 from __future__ import annotations
@@ -14,7 +15,13 @@ from torch import Tensor, nn
 
 from tl_dyck.language import DyckLanguage
 
-__all__ = ["DEPTH_EMBEDDINGS", "DepthEmbed", "clip_depth", "depth_embedding_size", "depth_embedding_table"]
+__all__ = [
+    "DEPTH_EMBEDDINGS",
+    "DepthEmbed",
+    "clip_depth",
+    "depth_embedding_size",
+    "depth_embedding_table",
+]
 
 #: The kinds of embeddings that depend on depth: Eq. 19, Eq. 20, Eq. 21.
 DEPTH_EMBEDDINGS = ("onehot", "split", "yao")
@@ -26,16 +33,19 @@ def depth_embedding_size(kind: str, language: DyckLanguage) -> int:
     return {"onehot": 2 * k * depth, "split": 2 * k + depth + 1, "yao": 2 * k + 2}[kind] + 1
 
 
-def depth_embedding_table(kind: str, language: DyckLanguage, d_model: int) -> Float[Tensor, "d_vocab depth d_model"]:
-    """The vectors e(token, depth), depth = 0..D, float64, padded with zeros to `d_model` coordinates.
+def depth_embedding_table(
+    kind: str, language: DyckLanguage, d_model: int
+) -> Float[Tensor, "d_vocab depth d_model"]:
+    """The vectors e(token, depth), depth = 0..D, float64, zero-padded to `d_model` coordinates.
 
-    - ``"onehot"`` (Eq. 19): one coordinate per (token, depth), 2kD of them, since opening brackets have depths 1..D and
-      closing ones 0..D−1;
+    - ``"onehot"`` (Eq. 19): one coordinate per (token, depth), 2kD of them, since opening brackets
+      have depths 1..D and closing ones 0..D−1;
     - ``"split"`` (Eq. 20): one-hot token ⊕ one-hot depth;
-    - ``"yao"`` (Eq. 21, Yao et al. 2021): one-hot token ⊕ (cos θ_d, sin θ_d), θ_d = arctan(d / (D + 2 − d)).
+    - ``"yao"`` (Eq. 21, Yao et al. 2021): one-hot token ⊕ (cos θ_d, sin θ_d),
+      θ_d = arctan(d / (D + 2 − d)).
 
-    BOS has a coordinate of its own, after all others. Rows (token, depth) that no string of the language reaches are
-    zero.
+    BOS has a coordinate of its own, after all others. Rows (token, depth) that no string of the
+    language reaches are zero.
 
     Raises:
         ValueError: `d_model` is too small for the embedding.
@@ -43,8 +53,8 @@ def depth_embedding_table(kind: str, language: DyckLanguage, d_model: int) -> Fl
     size = depth_embedding_size(kind, language)
     if d_model < size:
         raise ValueError(
-            f"the {kind!r} embedding of Dyck({language.n_types},{language.max_depth}) needs d_model >= {size}, "
-            f"but d_model is {d_model}"
+            f"the {kind!r} embedding of Dyck({language.n_types},{language.max_depth}) needs "
+            f"d_model >= {size}, but d_model is {d_model}"
         )
     n_brackets, max_depth = 2 * language.n_types, language.max_depth
     table = torch.zeros(n_brackets + 1, max_depth + 1, d_model, dtype=torch.float64)
@@ -58,7 +68,11 @@ def depth_embedding_table(kind: str, language: DyckLanguage, d_model: int) -> Fl
                 row[token] = row[n_brackets + depth] = 1
             else:
                 angle = math.atan2(depth, max_depth + 2 - depth)
-                row[token], row[n_brackets], row[n_brackets + 1] = 1, math.cos(angle), math.sin(angle)
+                row[token], row[n_brackets], row[n_brackets + 1] = (
+                    1,
+                    math.cos(angle),
+                    math.sin(angle),
+                )
     table[n_brackets, 0, size - 1] = 1
     return table
 
@@ -66,7 +80,10 @@ def depth_embedding_table(kind: str, language: DyckLanguage, d_model: int) -> Fl
 def clip_depth(
     tokens: Int[Tensor, "*batch pos"], depth: Int[Tensor, "*batch pos"], language: DyckLanguage
 ) -> Int[Tensor, "*batch pos"]:
-    """Clip each depth to what its token can have: opening 1..D, closing 0..D−1, BOS 0; a no-op inside the language."""
+    """Clip each depth to what its token can have; a no-op inside the language.
+
+    Openings have 1..D, closings 0..D−1, BOS 0.
+    """
     is_open = language.is_open(tokens).to(depth.dtype)
     lowest, highest = is_open, language.max_depth - 1 + is_open
     clipped = torch.minimum(torch.maximum(depth, lowest), highest)
@@ -76,8 +93,8 @@ def clip_depth(
 class DepthEmbed(nn.Module):
     """Embeds each token by its type and depth; takes the place of `HookedTransformer.embed`.
 
-    Depth is counted along the whole input, so the input must begin where the string does: a key-value cache, which
-    embeds one token at a time, cannot be used (`DyckTransformer` says so).
+    Depth is counted along the whole input, so the input must begin where the string does: a
+    key-value cache, which embeds one token at a time, cannot be used (`DyckTransformer` says so).
 
     Attributes:
         table: e(token, depth), ``[d_vocab, max_depth + 1, d_model]``; a buffer, never trained.

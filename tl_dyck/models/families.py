@@ -1,4 +1,4 @@
-"""The named model families of Wen et al. 2023, and the registry in which third parties put theirs."""
+"""The named model families of Wen et al. 2023, and the registry in which others put theirs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from tl_dyck.tasks import DyckTask, load_task
 
 __all__ = ["get_config", "list_models", "models"]
 
-#: A family makes the configuration for a task; keyword arguments override fields of the configuration.
+#: A family makes the configuration for a task; keyword arguments override fields of the
+#: configuration.
 ModelFamily = Callable[..., DyckTransformerConfig]
 
 models: Registry[ModelFamily] = Registry("model", "tl_dyck.models")
@@ -30,8 +31,10 @@ def get_config(name: str, task: DyckTask | str, **overrides: Any) -> DyckTransfo
 
     Args:
         name: a family, see `list_models`.
-        task: a task or its name; it fixes vocabulary, depth, `n_ctx` (its longest length and BOS) and `t_max`.
-        **overrides: fields of `DyckTransformerConfig`, for example ``n_layers=3, n_heads=4, d_model=64, n_ctx=2001``.
+        task: a task or its name; it fixes vocabulary, depth, `n_ctx` (its longest length and BOS)
+            and `t_max`.
+        **overrides: fields of `DyckTransformerConfig`, for example
+            ``n_layers=3, n_heads=4, d_model=64, n_ctx=2001``.
 
     Returns:
         A configuration for `build_model`.
@@ -48,7 +51,9 @@ def get_config(name: str, task: DyckTask | str, **overrides: Any) -> DyckTransfo
     return models.get(name)(task, **overrides)
 
 
-def _config(name: str, task: DyckTask, defaults: dict[str, Any], overrides: dict[str, Any]) -> DyckTransformerConfig:
+def _config(
+    name: str, task: DyckTask, defaults: dict[str, Any], overrides: dict[str, Any]
+) -> DyckTransformerConfig:
     values: dict[str, Any] = {
         "model_name": name,
         "n_types": task.language.n_types,
@@ -89,12 +94,31 @@ for _position, _text in (
         n_layers=2,
         position=_position,
     )
-_family("gpt-uniform", "standard GPT whose attention is fixed to uniform", n_layers=2, attention="uniform")
-_family("eq6", "2 layers of the paper's Eq. 6: LayerNorm on the attention output", n_layers=2, block="eq6")
 _family(
-    "eq6-uniform", "2 layers of Eq. 6, uniform attention (Corollary 1)", n_layers=2, block="eq6", attention="uniform"
+    "gpt-uniform",
+    "standard GPT whose attention is fixed to uniform",
+    n_layers=2,
+    attention="uniform",
 )
-_family("eq49", "2 layers of the paper's Eq. 49: LayerNorm around residual and attention", n_layers=2, block="eq49")
+_family(
+    "eq6",
+    "2 layers of the paper's Eq. 6: LayerNorm on the attention output",
+    n_layers=2,
+    block="eq6",
+)
+_family(
+    "eq6-uniform",
+    "2 layers of Eq. 6, uniform attention (Corollary 1)",
+    n_layers=2,
+    block="eq6",
+    attention="uniform",
+)
+_family(
+    "eq49",
+    "2 layers of the paper's Eq. 49: LayerNorm around residual and attention",
+    n_layers=2,
+    block="eq49",
+)
 for _embedding, _equation in (("onehot", "19"), ("split", "20"), ("yao", "21")):
     _family(
         f"minimal-{_embedding}",
@@ -105,7 +129,8 @@ for _embedding, _equation in (("onehot", "19"), ("split", "20"), ("yao", "21")):
     )
     _family(
         f"figure2-{_embedding}",
-        f"minimal first layer (Eq. {_equation}), then bare attention: no residual, MLP or LayerNorm (Figure 2)",
+        f"minimal first layer (Eq. {_equation}), then bare attention: no residual, "
+        "MLP or LayerNorm (Figure 2)",
         n_layers=1,
         block="bare",
         embedding=_embedding,

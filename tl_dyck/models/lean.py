@@ -1,10 +1,11 @@
-"""Quick forward passes without hook points, for measuring: a second account of the same functions, on the same weights.
+"""Quick forward passes without hook points: a second account of the same functions and weights.
 
-What a model this small takes is spent on launching operations, not on arithmetic, and many of those that a
-HookedTransformer launches serve its hooks: copies of weights into the layout of a library, masks, checks, activations
-and norms step by step. `lean_logits` is the whole pass of a `DyckTransformer`; `LeanTail` is the rest of a pass, from
-the attention output of a layer on, of any HookedTransformer of the usual shape. Training itself has a third account,
-for packed strings and several models at once (`tl_dyck.training.stack`).
+What a model this small takes is spent on launching operations, not on arithmetic, and many of those
+that a HookedTransformer launches serve its hooks: copies of weights into the layout of a library,
+masks, checks, activations and norms step by step. `lean_logits` is the whole pass of a
+`DyckTransformer`; `LeanTail` is the rest of a pass, from the attention output of a layer on, of any
+HookedTransformer of the usual shape. Training itself has a third account, for packed strings and
+several models at once (`tl_dyck.training.stack`).
 """
 
 from __future__ import annotations
@@ -25,7 +26,9 @@ __all__ = ["LeanTail", "lean_logits"]
 _NORMS = (LayerNorm, LayerNormPre, torch.nn.Identity)
 
 
-def lean_logits(model: DyckTransformer, tokens: Int[Tensor, "batch pos"]) -> Float[Tensor, "batch pos d_vocab"]:
+def lean_logits(
+    model: DyckTransformer, tokens: Int[Tensor, "batch pos"]
+) -> Float[Tensor, "batch pos d_vocab"]:
     """What ``model(tokens)`` returns, sooner; hooks do not run.
 
     Args:
@@ -68,7 +71,10 @@ def _attention(attn: Any, x: Tensor, batch: int, length: int, uniform: bool) -> 
     projected = torch.addmm(bias, x, weight).view(batch, length, len(names), n_heads, d_head)
     parts = projected.permute(2, 0, 3, 1, 4).unbind()  # each: batch, head, pos, d_head
     if uniform:
-        z = parts[0].cumsum(2) / torch.arange(1, length + 1, device=x.device, dtype=x.dtype)[:, None]
+        z = (
+            parts[0].cumsum(2)
+            / torch.arange(1, length + 1, device=x.device, dtype=x.dtype)[:, None]
+        )
     else:
         q, k, v = parts
         z = F.scaled_dot_product_attention(q, k, v, is_causal=True, scale=1 / attn.attn_scale)
@@ -78,7 +84,10 @@ def _attention(attn: Any, x: Tensor, batch: int, length: int, uniform: bool) -> 
 
 @final
 class LeanTail:
-    """A model from the attention output of a layer on. It holds a copy of the attention weights, in one piece each."""
+    """A model from the attention output of a layer on.
+
+    It holds a copy of the attention weights, in one piece each.
+    """
 
     def __init__(self, model: Any) -> None:
         """For a model of which `fits` is true."""
@@ -115,11 +124,16 @@ class LeanTail:
             and all(_is_plain(block) for block in model.blocks)
             and (cfg.normalization_type is None or type(model.ln_final) in _NORMS)
             and not any(point.fwd_hooks or point.bwd_hooks for point in model.hook_dict.values())
-            and not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
+            and not any(
+                module._forward_hooks or module._forward_pre_hooks for module in model.modules()
+            )
         )
 
     def run(
-        self, layer: int, resid_pre: Float[Tensor, "row pos d_model"], attn_out: Float[Tensor, "row pos d_model"]
+        self,
+        layer: int,
+        resid_pre: Float[Tensor, "row pos d_model"],
+        attn_out: Float[Tensor, "row pos d_model"],
     ) -> Float[Tensor, "row pos d_vocab"]:
         """The logits, from what comes into a layer and what its attention adds."""
         x = self._mlp(self.model.blocks[layer], resid_pre + attn_out)
@@ -129,13 +143,17 @@ class LeanTail:
         if self.cfg.normalization_type is not None:
             x = _norm(self.model.ln_final, x)
         unembed = self.model.unembed
-        logits: Tensor = torch.addmm(unembed.b_U, x.flatten(0, 1), unembed.W_U).unflatten(0, x.shape[:2])
+        logits: Tensor = torch.addmm(unembed.b_U, x.flatten(0, 1), unembed.W_U).unflatten(
+            0, x.shape[:2]
+        )
         return logits
 
     def _attention(self, layer: int, x: Tensor) -> Tensor:
         n_rows, n_pos = x.shape[:2]
         weight, bias = self._qkv[layer]
-        projected = F.linear(x, weight, bias).view(n_rows, n_pos, 3, self.cfg.n_heads, self.cfg.d_head)
+        projected = F.linear(x, weight, bias).view(
+            n_rows, n_pos, 3, self.cfg.n_heads, self.cfg.d_head
+        )
         q, k, v = projected.permute(2, 0, 3, 1, 4).unbind()
         attn = self.model.blocks[layer].attn
         z = F.scaled_dot_product_attention(q, k, v, is_causal=True, scale=1 / attn.attn_scale)
@@ -149,7 +167,11 @@ class LeanTail:
 
 
 def _is_plain(block: Any) -> bool:
-    if type(block) is not TransformerBlock or type(block.attn) is not Attention or type(block.ln1) not in _NORMS:
+    if (
+        type(block) is not TransformerBlock
+        or type(block.attn) is not Attention
+        or type(block.ln1) not in _NORMS
+    ):
         return False
     attn = block.attn
     plain = attn.attn_type == "global" and not any(

@@ -8,7 +8,15 @@ from typing import Any
 
 import torch
 
-from tl_dyck.files import CorruptFileError, ensure_folder, one_line, read_json, read_tensors, write_json, write_tensors
+from tl_dyck.files import (
+    CorruptFileError,
+    ensure_folder,
+    one_line,
+    read_json,
+    read_tensors,
+    write_json,
+    write_tensors,
+)
 from tl_dyck.models.config import DyckTransformerConfig
 from tl_dyck.models.transformer import DyckTransformer, build_model
 
@@ -18,7 +26,9 @@ _FORMAT = "tl_dyck.model/1"
 
 
 def save_model(model: DyckTransformer, folder: str | Path) -> Path:
-    """Save configuration and weights; each file is replaced atomically, the configuration (with the digest) last.
+    """Save configuration and weights; each file is replaced atomically.
+
+    The configuration, with the digest, is last.
 
     Returns:
         The folder.
@@ -29,18 +39,20 @@ def save_model(model: DyckTransformer, folder: str | Path) -> Path:
     """
     if model.cfg.normalization_type == "LNPre":
         raise ValueError(
-            "process_weights_ has folded the LayerNorms into the weights of this model, so it is no longer what its "
-            "options say; save it before that"
+            "process_weights_ has folded the LayerNorms into the weights of this model, so it is "
+            "no longer what its options say; save it before that"
         )
     types = {parameter.dtype for parameter in model.parameters()}
     if types != {model.cfg.dtype}:
         raise ValueError(
-            f"the weights are {', '.join(sorted(map(str, types)))}, but model.cfg.dtype is {model.cfg.dtype}; "
-            "convert with model.to(dtype), which changes both"
+            f"the weights are {', '.join(sorted(map(str, types)))}, but model.cfg.dtype is "
+            f"{model.cfg.dtype}; convert with model.to(dtype), which changes both"
         )
     path = ensure_folder(folder)
     digest = write_tensors(path / "model.safetensors", dict(model.named_parameters()))
-    write_json(path / "config.json", {"format": _FORMAT, "config": model.cfg.to_saved(), "sha256": digest})
+    write_json(
+        path / "config.json", {"format": _FORMAT, "config": model.cfg.to_saved(), "sha256": digest}
+    )
     return path
 
 
@@ -58,9 +70,13 @@ def load_model(folder: str | Path, device: str | None = None) -> DyckTransformer
     saved = read_json(path / "config.json")
     if not isinstance(saved, dict) or saved.get("format") != _FORMAT:
         found = saved.get("format") if isinstance(saved, dict) else type(saved).__name__
-        raise CorruptFileError(f"{str(path)!r} does not hold a Dyck model: format {found!r}, expected {_FORMAT!r}")
+        raise CorruptFileError(
+            f"{str(path)!r} does not hold a Dyck model: format {found!r}, expected {_FORMAT!r}"
+        )
     if not isinstance(saved.get("config"), dict):
-        raise CorruptFileError(f"{str(path / 'config.json')!r} has no config of a model: {saved.get('config')!r:.80}")
+        raise CorruptFileError(
+            f"{str(path / 'config.json')!r} has no config of a model: {saved.get('config')!r:.80}"
+        )
     weights = read_tensors(path / "model.safetensors", _digest(saved, path / "config.json"))
     try:
         _check_sizes(saved["config"], weights)
@@ -95,7 +111,7 @@ def _check_sizes(config: dict[str, Any], weights: dict[str, torch.Tensor]) -> No
 
 
 def check_shapes(shapes: Mapping[str, list[int]], weights: Mapping[str, torch.Tensor]) -> None:
-    """Compare a configuration's shapes with the weights before anything is built: a typo may ask for all memory.
+    """Compare shapes with the weights before anything is built: a typo may ask for all memory.
 
     Raises:
         ValueError: a weight is missing or has another shape.
@@ -103,7 +119,9 @@ def check_shapes(shapes: Mapping[str, list[int]], weights: Mapping[str, torch.Te
     for name, shape in shapes.items():
         found = list(weights[name].shape) if name in weights else None
         if found != shape:
-            raise ValueError(f"by its sizes {name} is {shape}, but the weights have {found or 'none'}")
+            raise ValueError(
+                f"by its sizes {name} is {shape}, but the weights have {found or 'none'}"
+            )
 
 
 def load_weights(model: torch.nn.Module, weights: dict[str, torch.Tensor], source: str) -> None:
@@ -121,13 +139,15 @@ def load_weights(model: torch.nn.Module, weights: dict[str, torch.Tensor], sourc
     if set(weights) != set(wanted):
         odd = sorted(set(weights) ^ set(wanted))
         raise CorruptFileError(
-            f"the weights in {source!r} are not this model's: missing or unknown {', '.join(odd[:5])}"
+            f"the weights in {source!r} are not this model's: "
+            f"missing or unknown {', '.join(odd[:5])}"
         )
     with torch.no_grad():
         for name, parameter in wanted.items():
             if weights[name].shape != parameter.shape or weights[name].dtype != parameter.dtype:
                 raise CorruptFileError(
-                    f"the weight {name} in {source!r} is {weights[name].dtype} {list(weights[name].shape)}, "
+                    f"the weight {name} in {source!r} is {weights[name].dtype} "
+                    f"{list(weights[name].shape)}, "
                     f"but the model has {parameter.dtype} {list(parameter.shape)}"
                 )
             parameter.copy_(weights[name])

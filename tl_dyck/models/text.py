@@ -1,7 +1,10 @@
-"""One-layer classifiers of texts, `text-1l`: ordinary HookedTransformers that read out at a last token of their own.
+"""One-layer classifiers of texts, `text-1l`: HookedTransformers that read out at a last token.
 
-A sentence is ``word … word <cls>``; the logits at ``<cls>`` are the classes'. No edit touches ``<cls>``, so the query
-of the readout depends on the sentence by its length at most (through positions), not on its last word.
+They are ordinary ones, and the token is their own.
+
+A sentence is ``word … word <cls>``; the logits at ``<cls>`` are the classes'. No edit touches
+``<cls>``, so the query of the readout depends on the sentence by its length at most (through
+positions), not on its last word.
 """
 
 from __future__ import annotations
@@ -16,7 +19,15 @@ from typing import Any, final
 import torch
 from transformer_lens import HookedTransformer, HookedTransformerConfig
 
-from tl_dyck.files import CorruptFileError, ensure_folder, one_line, read_json, read_tensors, write_json, write_tensors
+from tl_dyck.files import (
+    CorruptFileError,
+    ensure_folder,
+    one_line,
+    read_json,
+    read_tensors,
+    write_json,
+    write_tensors,
+)
 from tl_dyck.models.storage import check_shapes, load_weights
 from tl_dyck.models.transformer import fixed_positions
 from tl_dyck.registry import unknown_name
@@ -70,8 +81,16 @@ class TextConfig:
             if getattr(self, name) not in choices:
                 raise unknown_name(name, getattr(self, name), choices)
         if self.words[:2] != (UNKNOWN, CLS) or len(set(self.words)) < len(self.words):
-            raise ValueError(f"words must be distinct and begin with {UNKNOWN!r}, {CLS!r}, not {self.words[:3]}")
-        for name, least in {"n_classes": 2, "d_model": 1, "n_heads": 1, "d_mlp": 0, "n_ctx": 2}.items():
+            raise ValueError(
+                f"words must be distinct and begin with {UNKNOWN!r}, {CLS!r}, not {self.words[:3]}"
+            )
+        for name, least in {
+            "n_classes": 2,
+            "d_model": 1,
+            "n_heads": 1,
+            "d_mlp": 0,
+            "n_ctx": 2,
+        }.items():
             if getattr(self, name) < least:
                 raise ValueError(f"{name} must be at least {least}, not {getattr(self, name)}")
         if self.d_model % self.n_heads:
@@ -88,7 +107,7 @@ class TextConfig:
         return 0
 
     def encode(self, text: str | Sequence[str]) -> list[int]:
-        """Tokens of a text that is split at white space (or of its words), with "<cls>" at the end."""
+        """Tokens of a text, split at white space (or of its words), with "<cls>" at the end."""
         index = _index(self.words)
         words = text.split() if isinstance(text, str) else text
         return [*(index.get(word, self.unknown_token) for word in words), self.cls_token]
@@ -114,18 +133,24 @@ class TextTransformer(HookedTransformer):
     """A HookedTransformer that classifies sentences; every hook point is TransformerLens' own.
 
     Attributes:
-        text: its configuration, which knows the words: ``model(torch.tensor([model.text.encode("a fine film")]))``.
+        text: its configuration, which knows the words:
+            ``model(torch.tensor([model.text.encode("a fine film")]))``.
     """
 
     def __init__(self, config: TextConfig, device: str = "cpu") -> None:
-        with warnings.catch_warnings():  # the project depends on transformer_lens < 4 for this reason
+        with (
+            warnings.catch_warnings()
+        ):  # the project depends on transformer_lens < 4 for this reason
             warnings.filterwarnings("ignore", "HookedTransformer is deprecated", DeprecationWarning)
             super().__init__(_hooked_config(config, device))
         self.text = config
 
 
 def build_text_model(config: TextConfig, seed: int = 0, *, device: str = "cpu") -> TextTransformer:
-    """Build a classifier with freshly drawn weights (normal, standard deviation 0.8/√d_model; embeddings 0.1)."""
+    """Build a classifier with freshly drawn weights.
+
+    They are normal, of standard deviation 0.8/√d_model; embeddings 0.1.
+    """
     model = TextTransformer(config, device)
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
@@ -180,12 +205,16 @@ def load_text_model(folder: str | Path, *, device: str = "cpu") -> TextTransform
     saved: Any = read_json(path / "config.json")
     if not isinstance(saved, dict) or saved.get("format") != _FORMAT:
         found = saved.get("format") if isinstance(saved, dict) else type(saved).__name__
-        raise CorruptFileError(f"{str(path)!r} does not hold a text classifier: format {found!r}, not {_FORMAT!r}")
+        raise CorruptFileError(
+            f"{str(path)!r} does not hold a text classifier: format {found!r}, not {_FORMAT!r}"
+        )
     try:
         known = {field.name for field in fields(TextConfig)}
         if set(saved["config"]) != known:
             raise ValueError(f"keys missing or unknown: {sorted(known ^ set(saved['config']))}")
-        config = TextConfig(**{**saved["config"], "words": tuple(map(str, saved["config"]["words"]))})
+        config = TextConfig(
+            **{**saved["config"], "words": tuple(map(str, saved["config"]["words"]))}
+        )
         weights = read_tensors(path / "model.safetensors", sha256=str(saved["sha256"]))
         check_shapes(
             {

@@ -1,4 +1,4 @@
-"""The Dyck model: a HookedTransformer whose embedding and blocks may be those of Wen et al. 2023."""
+"""A HookedTransformer whose embedding and blocks may be those of Wen et al. 2023."""
 
 from __future__ import annotations
 
@@ -27,11 +27,12 @@ __all__ = ["DyckTransformer", "build_model"]
 class DyckTransformer(HookedTransformer):
     """A HookedTransformer for a bounded Dyck language, with its tokenizer.
 
-    Every method, hook point and cache entry is TransformerLens' own: `run_with_cache`, `run_with_hooks`, `to_tokens`,
-    `to_str_tokens`, `generate`, `loss_fn`, `blocks.0.attn.hook_pattern`, … What differs:
+    Every method, hook point and cache entry is TransformerLens' own: `run_with_cache`,
+    `run_with_hooks`, `to_tokens`, `to_str_tokens`, `generate`, `loss_fn`,
+    `blocks.0.attn.hook_pattern`, … What differs:
 
-    - a minimal first layer ("onehot", "split", "yao") is a `DepthEmbed` in place of `embed`: it has a `table`, no
-      `W_E`, and needs whole strings, so a `past_kv_cache` is refused;
+    - a minimal first layer ("onehot", "split", "yao") is a `DepthEmbed` in place of `embed`: it has
+      a `table`, no `W_E`, and needs whole strings, so a `past_kv_cache` is refused;
     - `generate` re-reads the whole string for each new token, in every model;
     - strings and tokens that are longer than `n_ctx` are refused, never cut.
 
@@ -42,7 +43,9 @@ class DyckTransformer(HookedTransformer):
     tokenizer: Any
 
     def __init__(self, cfg: DyckTransformerConfig) -> None:
-        with warnings.catch_warnings():  # the project depends on transformer_lens < 4 for this reason
+        with (
+            warnings.catch_warnings()
+        ):  # the project depends on transformer_lens < 4 for this reason
             warnings.filterwarnings("ignore", "HookedTransformer is deprecated", DeprecationWarning)
             super().__init__(cfg, tokenizer=build_tokenizer(cfg.language), move_to_device=False)
         self.language = cfg.language
@@ -59,7 +62,10 @@ class DyckTransformer(HookedTransformer):
         self.to(str(cfg.device), print_details=False)
 
     def to_tokens(self, input: str | list[str], *args: Any, **kwargs: Any) -> Tensor:
-        """As `HookedTransformer.to_tokens`, except that too long a string is an error unless `truncate=True`."""
+        """As `HookedTransformer.to_tokens`, but too long a string is an error.
+
+        Unless, that is, `truncate=True`.
+        """
         kwargs.setdefault("truncate", False)
         tokens: Tensor = super().to_tokens(input, *args, **kwargs)
         self._check_length(tokens)
@@ -73,17 +79,19 @@ class DyckTransformer(HookedTransformer):
         attention_mask: Tensor | None = None,
         past_kv_cache: Any = None,
     ) -> Any:
-        """As `HookedTransformer.input_to_embed`, after a check that the model can read this input."""
+        """As `HookedTransformer.input_to_embed`, after a check that the model reads such input."""
         if isinstance(input, Tensor):
             tokens = input if input.ndim > 1 else input[None]
         else:
             tokens = self.to_tokens(input, prepend_bos=prepend_bos, padding_side=padding_side)
-        self.language.bracket_type(tokens)  # raises for what is no token: an index of -1 would pass in silence
+        self.language.bracket_type(
+            tokens
+        )  # raises for what is no token: an index of -1 would pass in silence
         if past_kv_cache is not None:
             if isinstance(self.embed, DepthEmbed):
                 raise ValueError(
-                    f"the {self.cfg.embedding!r} embedding depends on the depth, so on the whole string: "
-                    "run the model on whole strings, without past_kv_cache"
+                    f"the {self.cfg.embedding!r} embedding depends on the depth, so on the whole "
+                    "string: run the model on whole strings, without past_kv_cache"
                 )
             seen = past_kv_cache[0].past_keys.shape[1]
             self._check_length(tokens, seen)
@@ -93,7 +101,9 @@ class DyckTransformer(HookedTransformer):
                 if self.tokenizer.padding_side == "right":
                     attention_mask[:, 0] = 1
         self._check_length(tokens)
-        return super().input_to_embed(tokens, prepend_bos, padding_side, attention_mask, past_kv_cache)
+        return super().input_to_embed(
+            tokens, prepend_bos, padding_side, attention_mask, past_kv_cache
+        )
 
     @torch.inference_mode()
     def generate(  # type: ignore[override]
@@ -115,16 +125,19 @@ class DyckTransformer(HookedTransformer):
     ) -> Any:
         """Continue strings, as `HookedTransformer.generate` does, with these differences.
 
-        Each new token is predicted from the whole string, exactly as ``model(string)`` predicts it, for the embedding
-        of a bracket may depend on its depth. So there is no key-value cache, nor padding for the model to see:
-        `use_past_kv_cache` and `padding_side` change nothing. Prompts are strings or tokens, not embeddings.
+        Each new token is predicted from the whole string, exactly as ``model(string)`` predicts it,
+        for the embedding of a bracket may depend on its depth. So there is no key-value cache, nor
+        padding for the model to see: `use_past_kv_cache` and `padding_side` change nothing. Prompts
+        are strings or tokens, not embeddings.
 
         Args:
             input: a string, a list of strings, or tokens ``[batch, pos]`` (BOS first).
             max_new_tokens: number of tokens to add, at least one.
-            stop_at_eos: stop when every string has ended, which the token `eos_token_id` shows; the rest is filled up.
+            stop_at_eos: stop when every string has ended, which the token `eos_token_id` shows; the
+                rest is filled up.
             eos_token_id: one or several tokens; None for the tokenizer's, which is BOS.
-            do_sample: draw from the model's distribution, with torch's global generator; False for the likeliest.
+            do_sample: draw from the model's distribution, with torch's global generator; False for
+                the likeliest.
             top_k: draw from the k likeliest only.
             top_p: draw from the likeliest that hold this probability only.
             temperature: divides the logits; 0 for the likeliest token.
@@ -132,11 +145,13 @@ class DyckTransformer(HookedTransformer):
             use_past_kv_cache: without effect.
             prepend_bos: whether to put BOS in front of strings; the default is the configuration's.
             padding_side: without effect.
-            return_type: "str", "tokens", or "input" for what the input was. Tokens of a list are padded on the left.
+            return_type: "str", "tokens", or "input" for what the input was. Tokens of a list are
+                padded on the left.
             verbose: whether to show a progress bar.
 
         Raises:
-            ValueError: prompt and new tokens together exceed `n_ctx`, or an argument is out of range.
+            ValueError: prompt and new tokens together exceed `n_ctx`, or an argument is out of
+                range.
         """
         if return_type not in ("input", "str", "tokens"):
             raise unknown_name("return_type", return_type, ("input", "str", "tokens"))
@@ -152,7 +167,12 @@ class DyckTransformer(HookedTransformer):
             logits = self(tokens, attention_mask=mask)[:, -1]
             if do_sample:
                 new = sample_logits(
-                    logits, top_k=top_k, top_p=top_p, temperature=temperature, freq_penalty=freq_penalty, tokens=tokens
+                    logits,
+                    top_k=top_k,
+                    top_p=top_p,
+                    temperature=temperature,
+                    freq_penalty=freq_penalty,
+                    tokens=tokens,
                 )
             else:
                 new = logits.argmax(-1)
@@ -172,15 +192,22 @@ class DyckTransformer(HookedTransformer):
         """Tokens, padded on the left, and which of them are no padding (None if all are)."""
         if isinstance(input, Tensor):
             if input.ndim != 2:
-                raise ValueError(f"give tokens as [batch, pos], for example tokens[None], not {list(input.shape)}")
+                raise ValueError(
+                    "give tokens as [batch, pos], for example tokens[None], "
+                    f"not {list(input.shape)}"
+                )
             return input.to(self.cfg.device), None
         if not input and not isinstance(input, str):
             raise ValueError("there is no prompt in the list; for the empty string, give ['']")
         rows = [
-            self.to_tokens(text, prepend_bos=prepend_bos)[0] for text in ([input] if isinstance(input, str) else input)
+            self.to_tokens(text, prepend_bos=prepend_bos)[0]
+            for text in ([input] if isinstance(input, str) else input)
         ]
         if not all(len(row) for row in rows):
-            raise ValueError("an empty prompt without BOS leaves the model nothing to read; give prepend_bos=True")
+            raise ValueError(
+                "an empty prompt without BOS leaves the model nothing to read; "
+                "give prepend_bos=True"
+            )
         tokens = pad_sequence(
             [row.flip(0) for row in rows], batch_first=True, padding_value=self.language.bos_token
         ).flip(1)
@@ -191,17 +218,18 @@ class DyckTransformer(HookedTransformer):
         length = tokens.shape[1 if tokens.ndim == 3 else -1] + extra
         if length > self.cfg.n_ctx:
             raise ValueError(
-                f"{length} tokens (BOS included) exceed this model's n_ctx={self.cfg.n_ctx}; shorten the string, or "
-                f"build the model with get_config(…, n_ctx={length})"
+                f"{length} tokens (BOS included) exceed this model's n_ctx={self.cfg.n_ctx}; "
+                f"shorten the string, or build the model with get_config(…, n_ctx={length})"
             )
 
 
 def build_model(config: DyckTransformerConfig, seed: int = 0) -> DyckTransformer:
     """Build a model with freshly initialised weights.
 
-    Weights are drawn as TransformerLens' "gpt2" mode has it: normal with standard deviation `config.initializer_range`
-    (0.8/√d_model by default), biases 0, LayerNorm scales 1; from a generator of their own, so the same seed gives the
-    same weights whatever happened before, and global random state is neither read nor changed.
+    Weights are drawn as TransformerLens' "gpt2" mode has it: normal with standard deviation
+    `config.initializer_range` (0.8/√d_model by default), biases 0, LayerNorm scales 1; from a
+    generator of their own, so the same seed gives the same weights whatever happened before, and
+    global random state is neither read nor changed.
 
     Args:
         config: from `get_config`, or made by hand.
@@ -214,8 +242,13 @@ def build_model(config: DyckTransformerConfig, seed: int = 0) -> DyckTransformer
         TypeError: `config` is not a `DyckTransformerConfig`.
     """
     if not isinstance(config, DyckTransformerConfig):
-        raise TypeError(f"build_model needs a DyckTransformerConfig (see get_config), not {type(config).__name__}")
-    model = DyckTransformer(copy.deepcopy(config))  # TransformerLens changes a model's cfg, for example in to(device)
+        raise TypeError(
+            "build_model needs a DyckTransformerConfig (see get_config), "
+            f"not {type(config).__name__}"
+        )
+    model = DyckTransformer(
+        copy.deepcopy(config)
+    )  # TransformerLens changes a model's cfg, for example in to(device)
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
@@ -242,9 +275,12 @@ def _fix_constants(model: DyckTransformer) -> None:
 
 
 def position_table(cfg: DyckTransformerConfig) -> Tensor:
-    """The fixed position encodings, ``[n_ctx, d_model]``, float64: zeros, linear (Yao et al. 2021), or sinusoidal.
+    """The fixed position encodings, ``[n_ctx, d_model]``, float64.
 
-    Position i counts BOS as 0. Sinusoidal: sin and cos of i / 10000^(2j/d_model), as in Vaswani et al. 2017.
+    They are zeros, linear (Yao et al. 2021), or sinusoidal.
+
+    Position i counts BOS as 0. Sinusoidal: sin and cos of i / 10000^(2j/d_model), as in Vaswani et
+    al. 2017.
     """
     return fixed_positions(cfg.position, cfg.n_ctx, cfg.d_model, cfg.t_max)
 

@@ -1,4 +1,4 @@
-"""What people look at: pages (one HTML file each, offline), their figures, and widgets for notebooks."""
+"""What people look at: pages (one HTML file each, offline), figures, widgets for notebooks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["widgets", "write_report"]
 
 
 def __getattr__(name: str) -> Any:
-    """Load the report when it is asked for: commands that need no plots and no TransformerLens start at once."""
+    """Load the report when asked for: commands without plots or TransformerLens start at once."""
     if name == "write_report":
         from tl_dyck.report.write import write_report
 

@@ -1,4 +1,4 @@
-"""What a study proved: exact certificates against inserted matched pairs, beside balance and accuracy at length."""
+"""What a study proved: exact certificates against inserted pairs, beside balance and accuracy."""
 
 from __future__ import annotations
 
@@ -17,30 +17,38 @@ __all__ = ["certificate_figures"]
 
 
 def certificate_figures(study: Study) -> list[Figure]:
-    """The verdicts, and the string that hurts most; nothing if no model of the study can be certified."""
+    """The verdicts, and the string that hurts most; nothing if no model can be certified."""
     if study.certificates.empty:
         return []
     return [_verdicts(study), _worst_string(study)]
 
 
 def _verdicts(study: Study) -> Figure:
-    """Worst logit change against balance violation, and accuracy at length against worst logit change."""
+    """Worst logit change against balance violation; accuracy at length against the change."""
     table = study.models.dropna(subset=["logit_change"])
     lengths, statuses = long_lengths(study), study.certificates["status"]
     change = "largest change of a logit (exact, over all insertions)"
     panels = [
-        ("balance_violation", "logit_change", "balance violation β (mean of S/P, no unit)", change, 1.0),
+        (
+            "balance_violation",
+            "logit_change",
+            "balance violation β (mean of S/P, no unit)",
+            change,
+            1.0,
+        ),
         ("logit_change", "long_accuracy", change, f"accuracy at lengths {lengths} (%)", 100.0),
     ]
     said = [
         _tie(study, "balance_and_change", "balance violation and the largest change of a logit"),
         _tie(study, "change_and_length", f"that change and accuracy at lengths {lengths}"),
     ]
-    counts = {status: int((statuses == status).sum()) for status in ("certified", "falsified", "unknown")}
+    counts = {
+        status: int((statuses == status).sum()) for status in ("certified", "falsified", "unknown")
+    }
     verdicts = ", ".join(f"{count} {status}" for status, count in counts.items() if count)
     reading = (
-        f"Of {len(statuses)} predictions (one-layer models, {study.config.measurement.n_certified} prefixes each) "
-        f"{verdicts}: "
+        f"Of {len(statuses)} predictions (one-layer models, {study.config.measurement.n_certified} "
+        f"prefixes each) {verdicts}: "
         f"{percent(counts['certified'] / len(statuses), 0)} provably survive every insertion."
     )
     plots = []
@@ -49,7 +57,10 @@ def _verdicts(study: Study) -> Figure:
         if not rows.empty:
             hover = f"{x.replace('_', ' ')} %{{x:.3f}}<br>{y.replace('_', ' ')} %{{y:.3g}}"
             alt = f"Scatter plot by seed: {y_title} against {x_title}. {text}"
-            marks, from_zero = by_family(study, rows, x, y, hover, scale=scale), "xy" if scale == 1.0 else "x"
+            marks, from_zero = (
+                by_family(study, rows, x, y, hover, scale=scale),
+                "xy" if scale == 1.0 else "x",
+            )
             plots.append(scatter(x_title, y_title, marks, alt=alt, height=360, from_zero=from_zero))
     length = max(study.task.train_lengths) - 1
     blocks = study.config.measurement.n_inserted
@@ -60,16 +71,19 @@ def _verdicts(study: Study) -> Figure:
         data=study.certificates,
         command=report_command(study),
         plots=plots,
-        note=f"Prefixes of {length} brackets that end with a closing one and leave one open. Up to {blocks} "
-        f"block{'s' * (blocks != 1)} of nested matched pairs may be inserted before the last bracket; the right "
-        "closing bracket must keep the largest logit on every such string. Verdicts are exact: by shortest paths and "
-        "branch and bound over all of them, not by samples. A balanced model (β = 0) would not move at all. "
-        f"{' '.join(filter(None, said))}",
+        note=f"Prefixes of {length} brackets that end with a closing one and leave one open. Up to "
+        f"{blocks} block{'s' * (blocks != 1)} of nested matched pairs may be inserted before the "
+        "last bracket; the right closing bracket must keep the largest logit on every such string. "
+        "Verdicts are exact: by shortest paths and branch and bound over all of them, not by "
+        f"samples. A balanced model (β = 0) would not move at all. {' '.join(filter(None, said))}",
     )
 
 
 def _worst_string(study: Study) -> Figure:
-    """The prediction that insertions make most wrong (or least right), with attention before and after."""
+    """The prediction that insertions hurt most, with attention before and after.
+
+    It is the most wrong one, or the least right.
+    """
     rows = study.certificates
     row = rows.loc[rows["margin_seen"].idxmin()]
     family, seed = str(row["family"]), int(row["seed"])
@@ -84,13 +98,16 @@ def _worst_string(study: Study) -> Figure:
         patterns = string_patterns(language, text)
         if weights[name].shape[-1] != len(patterns.tokens):
             raise CorruptFileError(
-                f"the saved patterns of {family} seed {seed} in {str(study.folder)!r} are not of {text}"
+                f"the saved patterns of {family} seed {seed} in {str(study.folder)!r} are not of "
+                f"{text}"
             )
         maps.append(_map(patterns, weights[name].float().numpy().mean(0), label))
     reading = (
-        f"After {row['prefix']} only {row['target']} closes. {family} seed {seed} is furthest from saying so "
-        f"{'once brackets are inserted: ' if row['prefix'] != row['worst_string'] else ''}after {row['worst_string']} "
-        f"that logit is {abs(row['margin_seen']):.3g} {'below' if falsified else 'above'} the largest other one."
+        f"After {row['prefix']} only {row['target']} closes. {family} seed {seed} is furthest from "
+        "saying so "
+        f"{'once brackets are inserted: ' if row['prefix'] != row['worst_string'] else ''}after "
+        f"{row['worst_string']} that logit is {abs(row['margin_seen']):.3g} "
+        f"{'below' if falsified else 'above'} the largest other one."
     )
     edits = element("p", "The insertion: ", element("code", str(row["worst_edits"])))
     return Figure(
@@ -100,9 +117,9 @@ def _worst_string(study: Study) -> Figure:
         data=rows.loc[[row.name]],
         command=report_command(study),
         body=element("div", [color_bar(), edits, element("div", maps, class_="pair")]),
-        note="The string of all those searched on which the right closing bracket fares worst, and the model's "
-        "attention (mean over heads) on the prefix and on that string. Rows are queries, columns keys; rings mark the "
-        "top of the stack.",
+        note="The string of all those searched on which the right closing bracket fares worst, and "
+        "the model's attention (mean over heads) on the prefix and on that string. Rows are "
+        "queries, columns keys; rings mark the top of the stack.",
     )
 
 

@@ -37,7 +37,15 @@ def report_command(study: Study) -> str:
 
 def probe_command(study: Study, family: str, probe: str) -> str:
     """Measure the saved models of a family again."""
-    words = ["tl-dyck", "probe", study.folder.as_posix(), "--only", f"model={family}", "--probe", probe]
+    words = [
+        "tl-dyck",
+        "probe",
+        study.folder.as_posix(),
+        "--only",
+        f"model={family}",
+        "--probe",
+        probe,
+    ]
     return shlex.join(words)
 
 
@@ -55,7 +63,10 @@ def study_command(study: Study) -> str | None:
         return None
     seeds = seed_text(config.seeds)
     words = ["tl-dyck", "study", "--task", config.task, "--families", ",".join(config.families)]
-    words += ["--seeds", f"{seeds}-{seeds}" if seeds.isdigit() else seeds]  # one number would be a number of seeds
+    words += [
+        "--seeds",
+        f"{seeds}-{seeds}" if seeds.isdigit() else seeds,
+    ]  # one number would be a number of seeds
     if config.training != default.training:
         words += ["--steps", str(config.training.steps)]
     return shlex.join([*words, "--out", study.folder.as_posix()])

@@ -17,7 +17,7 @@ __all__ = ["FIGURES", "by_family", "figures", "good_statuses", "long_lengths", "
 
 
 def figures(study: Study) -> list[Figure]:
-    """The plotly figures of a study, in the order of the report; without those for which there is no data."""
+    """The plotly figures of a study, in the report's order, except those without data."""
     made = [draw(study) for draw in FIGURES]
     return [figure for figure in made if figure is not None]
 
@@ -29,7 +29,10 @@ def good_statuses(study: Study) -> set[str]:
 
 def _accuracy(study: Study) -> Figure:
     families, models, lengths = list(study.config.families), study.models, long_lengths(study)
-    measures = {"accuracy": ("in distribution", 0.17), "long_accuracy": (f"lengths {lengths}", -0.17)}
+    measures = {
+        "accuracy": ("in distribution", 0.17),
+        "long_accuracy": (f"lengths {lengths}", -0.17),
+    }
     series = [
         Series(
             name=f"one model, {label}",
@@ -44,20 +47,29 @@ def _accuracy(study: Study) -> Figure:
     ]
     for column, (label, shift) in measures.items():
         in_legend = column == "accuracy"
-        series.append(_means(study, column, scale=100.0, shift=shift, unit="%", label=label, legend=in_legend))
+        series.append(
+            _means(study, column, scale=100.0, shift=shift, unit="%", label=label, legend=in_legend)
+        )
     n_types = study.task.language.n_types
     guess = 100 / n_types
     target = study.config.training.target
     marked = [Line(guess, f"guess: {guess:.0f}%")]
-    marked += [Line(100 * target, f"target: {100 * target:g}%", "right")] if target is not None else []
+    marked += (
+        [Line(100 * target, f"target: {100 * target:g}%", "right")] if target is not None else []
+    )
     near, far = (_between(study, column, percent) for column in measures)
-    reading = f"In distribution the families are {near} accurate on average; at lengths {lengths} it is {far}."
+    reading = (
+        f"In distribution the families are {near} accurate on average; "
+        f"at lengths {lengths} it is {far}."
+    )
     lowest = np.nanmin([guess, 100 * models["accuracy"].min(), 100 * models["long_accuracy"].min()])
     return Figure(
         name="accuracy",
         title="Accuracy, in distribution and at length",
         reading=reading,
-        data=models[["family", "seed", *measures, *(f"{column}_closing_only" for column in measures)]],
+        data=models[
+            ["family", "seed", *measures, *(f"{column}_closing_only" for column in measures)]
+        ],
         command=report_command(study),
         plots=[
             dots_by_row(
@@ -71,9 +83,9 @@ def _accuracy(study: Study) -> Figure:
         ],
         note="Each model predicts the last bracket of prefixes that end with a closing one: "
         f"{study.config.measurement.n_accuracy:,} from the training distribution, "
-        f"{study.config.measurement.n_long:,} at lengths {lengths}. "
-        "It is right if the right bracket has the largest logit of all tokens; a guess among the closing brackets is "
-        f"right once in {n_types}. Intervals: bootstrap over seeds.",
+        f"{study.config.measurement.n_long:,} at lengths {lengths}. It is right if the right "
+        "bracket has the largest logit of all tokens; a guess among the closing brackets is right "
+        f"once in {n_types}. Intervals: bootstrap over seeds.",
     )
 
 
@@ -91,17 +103,43 @@ def _variation(study: Study) -> Figure | None:
     ]
     name = "measured, 95% interval"
     ends = table["low"], table["high"]
-    series = [Series(name=name, x=table["variation"], y=rows, size=11, said=said, low=ends[0], high=ends[1], caps=5)]
+    series = [
+        Series(
+            name=name,
+            x=table["variation"],
+            y=rows,
+            size=11,
+            said=said,
+            low=ends[0],
+            high=ends[1],
+            caps=5,
+        )
+    ]
     if recalled.notna().any():
         name, hover = "reported for 40 seeds (recalled)", "reported (recalled): %{x:.2f}"
-        series.append(Series(name=name, x=recalled, y=rows, color="@c1", symbol="diamond-open", size=11, hover=hover))
-    most, least = (table.loc[index] for index in (table["variation"].idxmax(), table["variation"].idxmin()))
+        series.append(
+            Series(
+                name=name,
+                x=recalled,
+                y=rows,
+                color="@c1",
+                symbol="diamond-open",
+                size=11,
+                hover=hover,
+            )
+        )
+    most, least = (
+        table.loc[index] for index in (table["variation"].idxmax(), table["variation"].idxmin())
+    )
     reading = (
         f"Seeds of {most['family']} differ by {most['variation']:.2f} in layer {most['layer']}, "
         f"{most['variation'] / baseline:.0%} of what random patterns differ by ({baseline:.2f})"
     )
     if len(table) > 1:
-        reading += f"; least varied is {least['family']}, layer {least['layer']}, with {least['variation']:.2f}"
+        reading += (
+            f"; least varied is {least['family']}, layer {least['layer']}, "
+            f"with {least['variation']:.2f}"
+        )
     marked = [Line(baseline, f"random patterns: {baseline:.2f}")]
     furthest = float(np.nanmax([baseline, table["high"].max(), recalled.max()]))
     unit = "attention variation ‖A₁ − A₂‖² (squared Frobenius norm)"
@@ -116,14 +154,16 @@ def _variation(study: Study) -> Figure | None:
                 labels,
                 unit,
                 series,
-                alt=f"Dot plot with intervals, a row per family and layer; a line marks random patterns. {reading}.",
+                alt="Dot plot with intervals, a row per family and layer; "
+                f"a line marks random patterns. {reading}.",
                 marked=marked,
                 limits=[-0.02 * furthest, 1.08 * furthest],
             )
         ],
-        note="Mean over pairs of seeds of the squared Frobenius norm of the difference of their attention patterns on "
-        "the probe string; 0 means the same pattern. Intervals: bootstrap over seeds, since pairs are not independent. "
-        "Random: rows drawn uniformly from all distributions over the allowed positions.",
+        note="Mean over pairs of seeds of the squared Frobenius norm of the difference of their "
+        "attention patterns on the probe string; 0 means the same pattern. Intervals: bootstrap "
+        "over seeds, since pairs are not independent. Random: rows drawn uniformly from all "
+        "distributions over the allowed positions.",
     )
 
 
@@ -137,16 +177,17 @@ def _stack(study: Study) -> Figure | None:
     rows = np.array([groups.index(key) for key in keys]) + jitter(heads["seed"])
     chance = float(study.summary["stack_chance"]["chance_at_closing"])
     said = [
-        f"{for_plotly(row.family)} seed {row.seed}, layer {row.layer}, head {row.head}<br>largest weight there: "
-        f"{percent(row.argmax_at_closing)} of closing brackets"
+        f"{for_plotly(row.family)} seed {row.seed}, layer {row.layer}, head {row.head}<br>largest "
+        f"weight there: {percent(row.argmax_at_closing)} of closing brackets"
         for row in heads.itertuples()
     ]
     hover = "weight on the top of the stack: %{x:.3f}"
     marks = Series(name="one head", x=values, y=rows, color="@c2", said=said, hover=hover)
     often = int((heads["argmax_at_closing"] > 0.9).sum())
     reading = (
-        f"{often} of {len(heads)} heads look first at the top of the stack at nine closing brackets in ten; the weight "
-        f"they put there is between {values.min():.2f} and {values.max():.2f}, where chance is {chance:.2f}."
+        f"{often} of {len(heads)} heads look first at the top of the stack at nine closing "
+        f"brackets in ten; the weight they put there is between {values.min():.2f} and "
+        f"{values.max():.2f}, where chance is {chance:.2f}."
     )
     labels = [f"{family}, layer {layer}" for family, layer in groups]
     marked = [Line(chance, f"chance: {chance:.2f}"), Line(1.0, "a parser: 1", "right")]
@@ -162,13 +203,15 @@ def _stack(study: Study) -> Figure | None:
                 labels,
                 unit,
                 [marks],
-                alt=f"Dot plot, a row per family and layer, a dot per head, and a line at chance. {reading}",
+                alt="Dot plot, a row per family and layer, a dot per head, "
+                f"and a line at chance. {reading}",
                 marked=marked,
                 limits=[-0.03, 1.03],
             )
         ],
-        note="A parser would look at the last bracket that is still open. Mean weight there over queries that are "
-        f"closing brackets, on {min(study.config.measurement.n_strings, 500):,} training strings.",
+        note="A parser would look at the last bracket that is still open. Mean weight there over "
+        "queries that are closing brackets, "
+        f"on {min(study.config.measurement.n_strings, 500):,} training strings.",
     )
 
 
@@ -198,11 +241,13 @@ def _balance(study: Study) -> Figure | None:
                 "balance violation β (mean of S/P, no unit)",
                 f"accuracy at lengths {lengths} (%)",
                 by_family(study, table, "balance_violation", "long_accuracy", hover, scale=100.0),
-                alt=f"Scatter plot of accuracy at lengths {lengths} against balance violation, by seed. {reading}",
+                alt=f"Scatter plot of accuracy at lengths {lengths} against balance violation, "
+                f"by seed. {reading}",
             )
         ],
-        note="β is 0 for a model on whose output a matched pair of brackets, wherever it stands, has no influence: a "
-        "condition for generalising to any length. It is defined for families with a minimal first layer.",
+        note="β is 0 for a model on whose output a matched pair of brackets, wherever it stands, "
+        "has no influence: a condition for generalising to any length. It is defined for families "
+        "with a minimal first layer.",
     )
 
 
@@ -221,9 +266,13 @@ def _entropy_gap(study: Study) -> Figure:
         high=gap + spread,
         thickness=1.0,
     )
-    means = _means(study, "entropy_gap", scale=1.0, shift=-0.2, unit=" nats per token", label="entropy gap")
+    means = _means(
+        study, "entropy_gap", scale=1.0, shift=-0.2, unit=" nats per token", label="entropy gap"
+    )
     between = _between(study, "entropy_gap", lambda value: f"{value:.3f}")
-    reading = f"On average the families end {between} nats per token above the floor of {floor:.3f}."
+    reading = (
+        f"On average the families end {between} nats per token above the floor of {floor:.3f}."
+    )
     return Figure(
         name="entropy-gap",
         title="Distance from the entropy floor",
@@ -235,12 +284,14 @@ def _entropy_gap(study: Study) -> Figure:
                 families,
                 "cross-entropy above the floor (nats per token)",
                 [marks, means],
-                alt=f"Dot plot, a row per family, a dot per seed, and a line at the floor. {reading}",
+                alt="Dot plot, a row per family, a dot per seed, "
+                f"and a line at the floor. {reading}",
                 marked=[Line(0.0, "floor")],
             )
         ],
-        note="The floor is exact: the least cross-entropy that any model can reach which is not told how long a string "
-        f"will be. Loss on {study.config.measurement.n_strings:,} fresh training strings.",
+        note="The floor is exact: the least cross-entropy that any model can reach which is not "
+        "told how long a string will be. "
+        f"Loss on {study.config.measurement.n_strings:,} fresh training strings.",
     )
 
 
@@ -258,8 +309,12 @@ def _training(study: Study) -> Figure:
             family,
             "step",
             "loss (nats per token)",
-            [_curve(seed, curve, status[family, seed], good) for seed, curve in rows.groupby("seed")],
-            alt=f"Line plot: training loss of {family}, a line per seed, and a line at the entropy floor.",
+            [
+                _curve(seed, curve, status[family, seed], good)
+                for seed, curve in rows.groupby("seed")
+            ],
+            alt=f"Line plot: training loss of {family}, a line per seed, "
+            "and a line at the entropy floor.",
             height=300,
             limits={"x": [0.0, 1.05 * int(rows["step"].max())], "y": [floor - pad, top + pad / 2]},
             marked=[Line(floor, f"floor: {floor:.3f}")],
@@ -270,7 +325,9 @@ def _training(study: Study) -> Figure:
     span = f"{steps.min():,} to {steps.max():,} steps"
     reading = f"All runs made {steps.max():,} steps."
     if study.config.training.target is not None:
-        reading = f"{reached} of {len(models)} runs reached the target accuracy; training took {span}."
+        reading = (
+            f"{reached} of {len(models)} runs reached the target accuracy; training took {span}."
+        )
     return Figure(
         name="training",
         title="Training curves",
@@ -278,8 +335,8 @@ def _training(study: Study) -> Figure:
         data=history[["family", "seed", "step", "loss", "floor", "accuracy", "learning_rate"]],
         command=report_command(study),
         plots=plots,
-        note="Mean training loss since the measurement before. A cross at the end, and another colour, mark a run that "
-        "did not learn.",
+        note="Mean training loss since the measurement before. A cross at the end, and another "
+        "colour, mark a run that did not learn.",
     )
 
 
@@ -293,7 +350,9 @@ def _curve(seed: int, curve: pd.DataFrame, status: str, good: set[str]) -> Serie
         color="@c0" if learned else "@c1",
         symbol="circle" if learned else "x",
         size=[0] * (len(curve) - 1) + [8],
-        said=[f"seed {seed} ({status})<br>accuracy {percent(value)}" for value in curve["accuracy"]],
+        said=[
+            f"seed {seed} ({status})<br>accuracy {percent(value)}" for value in curve["accuracy"]
+        ],
         hover="step %{x}, loss %{y:.4f}",
         legend=False,
         line={},
@@ -301,9 +360,16 @@ def _curve(seed: int, curve: pd.DataFrame, status: str, good: set[str]) -> Serie
 
 
 def _means(
-    study: Study, measure: str, *, scale: float, shift: float, unit: str, label: str, legend: bool = True
+    study: Study,
+    measure: str,
+    *,
+    scale: float,
+    shift: float,
+    unit: str,
+    label: str,
+    legend: bool = True,
 ) -> Series:
-    """A mark with an interval per family, from the summary; above or below the family's row by `shift`."""
+    """A mark with an interval per family, from the summary; `shift` moves it off the row."""
     found = [
         (row + shift, family, *(scale * facts[measure][key] for key in ("mean", "low", "high")))
         for row, family in enumerate(study.config.families)
@@ -318,7 +384,8 @@ def _means(
         symbol="line-ns",
         size=14,
         said=[
-            f"{for_plotly(row.family)}, {label}<br>mean {row.mean:.4g}{unit} [{row.low:.4g}, {row.high:.4g}]"
+            f"{for_plotly(row.family)}, "
+            f"{label}<br>mean {row.mean:.4g}{unit} [{row.low:.4g}, {row.high:.4g}]"
             for row in table.itertuples()
         ],
         legend=legend,
@@ -328,16 +395,22 @@ def _means(
 
 
 def _rows(models: pd.DataFrame, families: list[str]) -> np.ndarray:
-    rows: np.ndarray = np.array([families.index(family) for family in models["family"]]) + jitter(models["seed"])
+    rows: np.ndarray = np.array([families.index(family) for family in models["family"]]) + jitter(
+        models["seed"]
+    )
     return rows
 
 
 def model_names(models: pd.DataFrame) -> list[str]:
     """What marks are called when they are pointed at."""
-    return [f"{for_plotly(row.family)} seed {row.seed} ({row.status})" for row in models.itertuples()]
+    return [
+        f"{for_plotly(row.family)} seed {row.seed} ({row.status})" for row in models.itertuples()
+    ]
 
 
-def by_family(study: Study, table: pd.DataFrame, x: str, y: str, hover: str, *, scale: float = 1.0) -> list[Series]:
+def by_family(
+    study: Study, table: pd.DataFrame, x: str, y: str, hover: str, *, scale: float = 1.0
+) -> list[Series]:
     """A mark per model in the colour of its family; y is multiplied by `scale`."""
     scaled = table.assign(**{y: scale * table[y]})
     parts = [(family, scaled[scaled["family"] == family]) for family in study.config.families]
@@ -345,10 +418,16 @@ def by_family(study: Study, table: pd.DataFrame, x: str, y: str, hover: str, *, 
 
 
 def tie(facts: dict[str, float], rising: str, falling: str, none: str) -> tuple[str, str]:
-    """A rank correlation in words, and as a number with its interval; it is clear if the interval leaves out 0."""
+    """A rank correlation in words, and as a number with its interval.
+
+    It is clear if the interval leaves out 0.
+    """
     clear = facts["low"] > 0 or facts["high"] < 0
     words = (rising if facts["spearman"] > 0 else falling) if clear else none
-    return words, f"rank correlation {facts['spearman']:+.2f} [{facts['low']:+.2f}, {facts['high']:+.2f}]"
+    return (
+        words,
+        f"rank correlation {facts['spearman']:+.2f} [{facts['low']:+.2f}, {facts['high']:+.2f}]",
+    )
 
 
 def _between(study: Study, measure: str, text: Callable[[float], str]) -> str:
@@ -359,7 +438,11 @@ def _between(study: Study, measure: str, text: Callable[[float], str]) -> str:
     if not means:
         return "not measurably"
     (low, lowest), (high, highest) = means[0], means[-1]
-    return text(low) if text(low) == text(high) else f"{text(low)} ({lowest}) to {text(high)} ({highest})"
+    return (
+        text(low)
+        if text(low) == text(high)
+        else f"{text(low)} ({lowest}) to {text(high)} ({highest})"
+    )
 
 
 def long_lengths(study: Study) -> str:
@@ -368,7 +451,8 @@ def long_lengths(study: Study) -> str:
     return f"{shortest}–{longest}"
 
 
-#: The figures of a study in the order of the report: functions of a study, which return None if there is no data.
+#: The figures of a study in the order of the report: functions of a study, which return None if
+#: there is no data.
 FIGURES: list[Callable[[Study], Figure | None]] = [
     *(_accuracy, _variation, _stack, _balance, _entropy_gap, _training),
 ]

@@ -1,4 +1,4 @@
-"""The page of an ablation: answers, correlations, importance head by head, and gates on their way down."""
+"""The page of an ablation: answers, correlations, importance by head, and gates closing."""
 
 from __future__ import annotations
 
@@ -33,7 +33,13 @@ def ablation_figures(source: Ablation | Path) -> list[Figure]:
         if not source.exists():
             return []
         source = load_ablation(source)
-    made = [_answers(source), _correlations(source), _importance(source), _gates(source), _cost(source)]
+    made = [
+        _answers(source),
+        _correlations(source),
+        _importance(source),
+        _gates(source),
+        _cost(source),
+    ]
     return [figure for figure in made if figure is not None]
 
 
@@ -41,7 +47,9 @@ def ablate_command(ablation: Ablation) -> str:
     """Measure the same models again."""
     tuned = ablation.config["finetune"]
     steps = ["--steps", str(tuned["steps"] if tuned else 0)]
-    return shlex.join(["tl-dyck", "ablate", *ablation.sources, *steps, "--out", ablation.folder.as_posix()])
+    return shlex.join(
+        ["tl-dyck", "ablate", *ablation.sources, *steps, "--out", ablation.folder.as_posix()]
+    )
 
 
 def _groups(ablation: Ablation) -> list[str]:
@@ -53,11 +61,19 @@ def _answers(ablation: Ablation) -> Figure:
     blocks = []
     for question in dict.fromkeys(answer.question for answer in answers):
         told = [answer for answer in answers if answer.question == question]
-        items = [element("li", element("p", element("strong", f"{answer.group}. "), answer.text)) for answer in told]
+        items = [
+            element("li", element("p", element("strong", f"{answer.group}. "), answer.text))
+            for answer in told
+        ]
         blocks.append([element("h3", question), element("ul", items)])
     first = answers[0].question if answers else ""
-    count = {verdict: sum(a.question == first and a.verdict == verdict for a in answers) for verdict in _VERDICTS}
-    tally = ", ".join(f"{text} for {count[verdict]}" for verdict, text in _VERDICTS.items() if count[verdict])
+    count = {
+        verdict: sum(a.question == first and a.verdict == verdict for a in answers)
+        for verdict in _VERDICTS
+    }
+    tally = ", ".join(
+        f"{text} for {count[verdict]}" for verdict, text in _VERDICTS.items() if count[verdict]
+    )
     reading = "Nothing to compare: a rank correlation takes at least three heads in a model."
     if tally:
         reading = f"{first} {tally[:1].upper()}{tally[1:]} of {len(groups)} kinds of models."
@@ -68,21 +84,29 @@ def _answers(ablation: Ablation) -> Figure:
         data=pd.DataFrame([vars(answer) for answer in answers]),
         command=ablate_command(ablation),
         body=element("div", blocks),
-        note="Correlations are rank correlations over the heads of one model, averaged over models, with 95% bootstrap "
-        "intervals over models, not corrected for how many there are. Frozen importance: the drop of the "
-        "log-likelihood (nats per token) when a head is replaced and all else stays. Fine-tuned: how long its gate "
-        "stays open while all weights adapt and open gates become more and more expensive (gates), or what is lost "
-        "without it after the others adapted (leave-one-out).",
+        note="Correlations are rank correlations over the heads of one model, averaged over "
+        "models, with 95% bootstrap intervals over models, not corrected for how many there are. "
+        "Frozen importance: the drop of the log-likelihood (nats per token) when a head is "
+        "replaced and all else stays. Fine-tuned: how long its gate stays open while all weights "
+        "adapt and open gates become more and more expensive (gates), or what is lost without it "
+        "after the others adapted (leave-one-out).",
     )
 
 
-_VERDICTS = {"yes": "yes", "no": "the other way round", "mixed": "it depends on the measure", "not clear": "not clear"}
+_VERDICTS = {
+    "yes": "yes",
+    "no": "the other way round",
+    "mixed": "it depends on the measure",
+    "not clear": "not clear",
+}
 
 
 def _correlations(ablation: Ablation) -> Figure | None:
     comparison, groups = ablation.comparison, _groups(ablation)[:_MOST]
     present = [name for name in (*FROZEN, *FINETUNED) if name in comparison.heads]
-    pairs = [(look, name) for look in INTERPRETABILITY if look in comparison.heads for name in present]
+    pairs = [
+        (look, name) for look in INTERPRETABILITY if look in comparison.heads for name in present
+    ]
     pairs += [(present[0], name) for name in FINETUNED if name in present and name != present[0]]
     table = comparison.correlations
     rows = []
@@ -97,7 +121,8 @@ def _correlations(ablation: Ablation) -> Figure | None:
     for index, group in enumerate(groups):
         part = drawn[drawn["group"] == group]
         said = [
-            f"{for_plotly(group)}<br>{r.label}: {r.spearman:+.2f} [{r.spearman_low:+.2f}, {r.spearman_high:+.2f}]"
+            f"{for_plotly(group)}<br>{r.label}: "
+            f"{r.spearman:+.2f} [{r.spearman_low:+.2f}, {r.spearman_high:+.2f}]"
             for r in part.itertuples()
         ]
         series.append(
@@ -115,8 +140,8 @@ def _correlations(ablation: Ablation) -> Figure | None:
         )
     strongest = drawn.loc[drawn["spearman"].abs().idxmax()]
     reading = (
-        f"The strongest of these ties is between {strongest['label'].replace(', ', ' and ')} for {strongest['group']}: "
-        f"Spearman {strongest['spearman']:+.2f}."
+        f"The strongest of these ties is between {strongest['label'].replace(', ', ' and ')} for "
+        f"{strongest['group']}: Spearman {strongest['spearman']:+.2f}."
     )
     return Figure(
         name="heads-correlations",
@@ -135,8 +160,9 @@ def _correlations(ablation: Ablation) -> Figure | None:
                 top=66 + 12 * len(groups),
             )
         ],
-        note="stack-likeness: attention of closing brackets on the top of the stack. entropy: of the attention, so "
-        "that a negative correlation means that sharp heads are the important ones.",
+        note="stack-likeness: attention of closing brackets on the top of the stack. entropy: of "
+        "the attention, so that a negative correlation means that sharp heads are the important "
+        "ones.",
     )
 
 
@@ -154,20 +180,31 @@ def _importance(ablation: Ablation) -> Figure | None:
             title=group,
             x_title=f"frozen ({frozen}): drop (nats per token)",
             y_title=f"fine-tuned ({tuned})",
-            brightest=float(np.nanmax([0.2, *heads["stack-likeness"]])) if "stack-likeness" in heads else 1.0,
+            brightest=float(np.nanmax([0.2, *heads["stack-likeness"]]))
+            if "stack-likeness" in heads
+            else 1.0,
         )
         for group in _groups(ablation)[:_MOST]
     ]
-    rank = [ablation.comparison.correlation(group, frozen, tuned)["spearman"] for group in _groups(ablation)]
-    said_ranks = f"{np.nanmin(rank):+.2f} to {np.nanmax(rank):+.2f}" if np.isfinite(rank).any() else "not defined"
+    rank = [
+        ablation.comparison.correlation(group, frozen, tuned)["spearman"]
+        for group in _groups(ablation)
+    ]
+    said_ranks = (
+        f"{np.nanmin(rank):+.2f} to {np.nanmax(rank):+.2f}"
+        if np.isfinite(rank).any()
+        else "not defined"
+    )
     return Figure(
         name="heads-importance",
         title="Frozen against fine-tuned, head by head",
-        reading=f"Within a model the two rank heads alike with a mean correlation of {said_ranks}, by kind of model.",
+        reading=f"Within a model the two rank heads alike with a mean correlation of {said_ranks}, "
+        "by kind of model.",
         data=heads,
         command=ablate_command(ablation),
         plots=plots,
-        note="A dot per head of every model; its colour says how stack-like it is before any fine-tuning.",
+        note="A dot per head of every model; "
+        "its colour says how stack-like it is before any fine-tuning.",
     )
 
 
@@ -187,14 +224,14 @@ def _gates(ablation: Ablation) -> Figure | None:
     return Figure(
         name="heads-gates",
         title="The pruning path",
-        reading=f"Gates of one model of each kind as open heads become more expensive, from a penalty of "
-        f"{data['penalty'].min():g} to {data['penalty'].max():g} nats per token.",
+        reading="Gates of one model of each kind as open heads become more expensive, from a "
+        f"penalty of {data['penalty'].min():g} to {data['penalty'].max():g} nats per token.",
         data=data,
         command=ablate_command(ablation),
         plots=plots,
-        note=f"Shown: {', '.join(data['model'].unique())}; of all models: trajectories.parquet. A hard-concrete gate "
-        "multiplies the output of each head (Louizos et al. 2018); all weights adapt while the price of an open gate "
-        "rises (Voita et al. 2019).",
+        note=f"Shown: {', '.join(data['model'].unique())}; of all models: trajectories.parquet. A "
+        "hard-concrete gate multiplies the output of each head (Louizos et al. 2018); all weights "
+        "adapt while the price of an open gate rises (Voita et al. 2019).",
     )
 
 
@@ -215,7 +252,10 @@ def _cost(ablation: Ablation) -> Figure | None:
         cheap = part[(part["lost"] < 0.01) & (part["n_open"] > 0)]
         least = cheap.groupby("model")["n_open"].min()
         if len(least):
-            said.append(f"{least.mean():.1f} heads for {group} ({len(least)} of {part['model'].nunique()} models)")
+            said.append(
+                f"{least.mean():.1f} heads for {group} ({len(least)} of {part['model'].nunique()} "
+                "models)"
+            )
     reading = f"Losing less than 0.01 nats per token takes, on average, {'; '.join(said)}."
     if not said:
         reading = "No model came through the pruning with less than 0.01 nats per token lost."
@@ -236,33 +276,43 @@ def _cost(ablation: Ablation) -> Figure | None:
                 from_zero="",
             )
         ],
-        note="A dot per model and stage of the penalty. Less than nothing is lost where fine-tuning also helped.",
+        note="A dot per model and stage of the penalty. "
+        "Less than nothing is lost where fine-tuning also helped.",
     )
 
 
 def _stages(paths: pd.DataFrame) -> list[str]:
     return [
-        f"{for_plotly(row.model)}<br>penalty {row.penalty:g}, {row.n_open} heads open" for row in paths.itertuples()
+        f"{for_plotly(row.model)}<br>penalty {row.penalty:g}, {row.n_open} heads open"
+        for row in paths.itertuples()
     ]
 
 
-# --- the page ---------------------------------------------------------------------------------------------------------
+# --- the page -------------------------------------------------------------------------------------
 
 
 def ablation_page(ablation: Ablation) -> Html:
     """The page of an ablation."""
     made = ablation_figures(ablation)
-    sections: list[tuple[str, str, Any]] = [(figure.name, figure.title, figure_section(figure)) for figure in made]
-    sections += [("models", "All models", _models(ablation)), ("about", "How this was made", _about(ablation))]
-    return document("tl_dyck: which heads matter", _lead(ablation), sections, made, _versions(ablation))
+    sections: list[tuple[str, str, Any]] = [
+        (figure.name, figure.title, figure_section(figure)) for figure in made
+    ]
+    sections += [
+        ("models", "All models", _models(ablation)),
+        ("about", "How this was made", _about(ablation)),
+    ]
+    return document(
+        "tl_dyck: which heads matter", _lead(ablation), sections, made, _versions(ablation)
+    )
 
 
 def _lead(ablation: Ablation) -> Html:
     heads = ablation.comparison.heads
     groups = ", ".join(str(group) for group in heads["group"].unique())
     text = (
-        f"{len(heads)} attention heads of {len(ablation.models)} transformers ({groups}). Each head was disabled while "
-        "all else stayed, and gated while all else could adapt. Are the heads that look like a stack those that matter?"
+        f"{len(heads)} attention heads of {len(ablation.models)} transformers ({groups}). Each "
+        "head was disabled while all else stayed, and gated while all else could adapt. Are the "
+        "heads that look like a stack those that matter?"
     )
     return element("p", text, class_="lead")
 

@@ -1,7 +1,8 @@
 """Attention patterns as light-weight heat maps in SVG.
 
-A map is a few paths, one per shade, so that hundreds fit a page and print sharply. What a cell is can be read by
-mouse or keyboard: the page's script finds it by its coordinates in the JSON of `Patterns.to_json`.
+A map is a few paths, one per shade, so that hundreds fit a page and print sharply. What a cell is
+can be read by mouse or keyboard: the page's script finds it by its coordinates in the JSON of
+`Patterns.to_json`.
 """
 
 from __future__ import annotations
@@ -66,7 +67,8 @@ class Patterns:
     Attributes:
         tokens: as text, BOS first.
         depth: after each token.
-        top: for each token the position of the last bracket that is still open, -1 if there is none.
+        top: for each token the position of the last bracket that is still open, -1 if there is
+            none.
         closing: whether each token closes.
         groups: the patterns, in the order of the study's families.
     """
@@ -78,21 +80,33 @@ class Patterns:
     groups: list[HeadPatterns]
 
     def on_top(self, weights: Weights) -> float:
-        """Mean weight on the top of the stack over the closing brackets that have something left on it."""
-        found = [weights[query, top] for query, top in enumerate(self.top) if top >= 0 and self.closing[query]]
+        """Mean weight on the stack's top, over the closing brackets with something left on it."""
+        found = [
+            weights[query, top]
+            for query, top in enumerate(self.top)
+            if top >= 0 and self.closing[query]
+        ]
         return float(np.mean(found)) if found else float("nan")
 
     def in_words(self, weights: Weights) -> str:
         """One pattern in a few words, for who cannot see it."""
         share = percent(self.on_top(weights), 0)
-        return f"at the closing brackets of the string {share} of the attention is on the top of the stack"
+        return (
+            f"at the closing brackets of the string {share} of the attention is on the top of the "
+            "stack"
+        )
 
     def to_json(self) -> dict[str, Any]:
-        """What the page's script needs: tokens, and per group the lower triangles in thousandths, row by row."""
+        """What the page's script needs: tokens, and maps.
+
+        Per group, these are the lower triangles in thousandths, row by row.
+        """
         rows, columns = np.tril_indices(len(self.tokens))
 
         def thousandths(weights: Weights) -> list[int | None]:
-            return [round(1000 * w) if np.isfinite(w) else None for w in weights[rows, columns].tolist()]
+            return [
+                round(1000 * w) if np.isfinite(w) else None for w in weights[rows, columns].tolist()
+            ]
 
         return {
             "tokens": self.tokens,
@@ -120,7 +134,12 @@ class Patterns:
         frames = [
             pd.DataFrame(
                 {
-                    **{"family": group.family, "layer": group.layer, "head": group.head, "seed": seed},
+                    **{
+                        "family": group.family,
+                        "layer": group.layer,
+                        "head": group.head,
+                        "seed": seed,
+                    },
                     **shared,
                     "weight": weights[rows, columns].round(4),
                 }
@@ -135,11 +154,19 @@ def string_patterns(language: DyckLanguage, text: str) -> Patterns:
     """What a heat map of some other string needs to know about it."""
     brackets = language.tokenize(text)
     tokens = brackets.new_tensor([language.bos_token, *brackets.tolist()])
-    return patterns_of(language, tokens, [BOS_STRING, *(language.alphabet[token] for token in brackets.tolist())], [])
+    return patterns_of(
+        language,
+        tokens,
+        [BOS_STRING, *(language.alphabet[token] for token in brackets.tolist())],
+        [],
+    )
 
 
 def patterns_of(
-    language: DyckLanguage, tokens: Int[Tensor, " pos"], texts: list[str], groups: list[HeadPatterns]
+    language: DyckLanguage,
+    tokens: Int[Tensor, " pos"],
+    texts: list[str],
+    groups: list[HeadPatterns],
 ) -> Patterns:
     """A string, and patterns on it.
 
@@ -160,9 +187,16 @@ def patterns_of(
 
 def color_bar() -> Html:
     """The scale that all maps share."""
-    shades = element("span", [element("span", class_=f"b{shade}") for shade in range(SHADES)], class_="shades")
-    ticks = [element("span", f"{w:g}", style=f"left:{100 * w**0.5:.1f}%") for w in (0, 0.05, 0.25, 0.5, 1)]
-    legend = element("span", element("span", class_="ring"), " top of the stack", class_="ringlegend")
+    shades = element(
+        "span", [element("span", class_=f"b{shade}") for shade in range(SHADES)], class_="shades"
+    )
+    ticks = [
+        element("span", f"{w:g}", style=f"left:{100 * w**0.5:.1f}%")
+        for w in (0, 0.05, 0.25, 0.5, 1)
+    ]
+    legend = element(
+        "span", element("span", class_="ring"), " top of the stack", class_="ringlegend"
+    )
     label = element("span", "attention weight (share of the query's attention; square-root scale)")
     scale = element("div", label, shades, element("span", ticks, class_="ticks"), class_="bar")
     return element("div", scale, legend, class_="colorbar")
@@ -178,7 +212,10 @@ def heat_map(patterns: Patterns, weights: Weights, lines: tuple[str, ...] = ()) 
     """
     n = len(patterns.tokens)
     parts = [f'<path class="h0" d="{"".join(f"M0 {q}h{q + 1}v1h-{q + 1}z" for q in range(n))}"/>']
-    parts += [f'<path class="h{shade}" d="{path}"/>' for shade, path in sorted(_shade_paths(weights).items())]
+    parts += [
+        f'<path class="h{shade}" d="{path}"/>'
+        for shade, path in sorted(_shade_paths(weights).items())
+    ]
     rings = "".join(
         f"M{top + 0.15} {q + 0.5}a.35 .35 0 1 0 .7 0a.35 .35 0 1 0-.7 0z"
         for q, top in enumerate(patterns.top)
@@ -193,10 +230,14 @@ def heat_map(patterns: Patterns, weights: Weights, lines: tuple[str, ...] = ()) 
         parts.append(f'<text class="k" x="{middle}" y="{n + 0.75:g}"{style}>{label}</text>')
     for index, line in enumerate(lines):
         parts.append(
-            f'<text class="corner corner{index}" x="{n}" y="{1.6 + 1.75 * index:g}">{element("tspan", line)}</text>'
+            f'<text class="corner corner{index}" x="{n}" '
+            f'y="{1.6 + 1.75 * index:g}">{element("tspan", line)}</text>'
         )
     box = f"-1.5 -.2 {n + 1.7:g} {n + 1.7:g}"
-    return Html(f'<svg class="map" viewBox="{box}" aria-hidden="true" focusable="false">{"".join(parts)}</svg>')
+    return Html(
+        f'<svg class="map" viewBox="{box}" aria-hidden="true" '
+        f'focusable="false">{"".join(parts)}</svg>'
+    )
 
 
 def _shade_paths(weights: Weights) -> dict[int, str]:
@@ -220,7 +261,7 @@ def _runs(values: list[int]) -> Iterator[tuple[int, int, int]]:
 
 
 def token_label(token: str) -> tuple[Html, float | None]:
-    """A token beside a map, escaped, and its font size in cells; long ones are cut and made smaller."""
+    """A token beside a map, escaped, and its font size in cells; long ones are cut and smaller."""
     text = token.strip("<>") if token == BOS_STRING else token
     text = text if len(text) <= _LABEL_LENGTH else text[: _LABEL_LENGTH - 1] + "…"
     return element("tspan", text), round(min(1.0, 1.6 / len(text)), 2) if len(text) > 1 else None

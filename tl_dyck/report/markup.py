@@ -18,7 +18,10 @@ _VOID = {"br", "col", "hr", "img", "input", "link", "meta"}
 
 @final
 class Html(str):
-    """Markup, as opposed to text: it is inserted as it is. Only this module and SVG builders make it from strings."""
+    """Markup, as opposed to text: it is inserted as it is.
+
+    Only this module and SVG builders make it from strings.
+    """
 
     __slots__ = ()
 
@@ -33,8 +36,8 @@ def element(name: str, *children: Child, **attributes: Any) -> Html:
     Args:
         name: of the element, written by us.
         *children: what is in it, see `Child`.
-        **attributes: ``class_`` and ``for_`` stand for class and for, other underscores for hyphens; True means present
-            without a value, None and False absent.
+        **attributes: ``class_`` and ``for_`` stand for class and for, other underscores for
+            hyphens; True means present without a value, None and False absent.
     """
     parts = [f"<{name}"]
     for key, value in attributes.items():
@@ -60,8 +63,10 @@ def _markup(child: Child) -> str:
 
 
 def json_block(name: str, value: Any) -> Html:
-    """A block of JSON that scripts read by its id; nothing in it can end the block or start another."""
-    text = json.dumps(value, allow_nan=False, separators=(",", ":"))  # ASCII, so U+2028 is escaped already
+    """A block of JSON that scripts read by its id; nothing in it ends it or starts another."""
+    text = json.dumps(
+        value, allow_nan=False, separators=(",", ":")
+    )  # ASCII, so U+2028 is escaped already
     for character in "<>&":
         text = text.replace(character, f"\\u{ord(character):04x}")
     return Html(f'<script type="application/json" id="{html.escape(name)}">{text}</script>')
@@ -85,9 +90,13 @@ def csv_link(frame: pd.DataFrame, name: str) -> Html:
 
 
 def table(
-    caption: Child, columns: Iterable[str], rows: Iterable[Iterable[Child]], *, numeric: Iterable[int] = ()
+    caption: Child,
+    columns: Iterable[str],
+    rows: Iterable[Iterable[Child]],
+    *,
+    numeric: Iterable[int] = (),
 ) -> Html:
-    """A table with caption and column headers, in a box that scrolls sideways where the page is narrow.
+    """A table with caption and column headers, in a box that scrolls sideways on narrow pages.
 
     Args:
         caption: what it shows.
@@ -103,11 +112,25 @@ def table(
     head = element("tr", [cell("th", index, name, "col") for index, name in enumerate(columns)])
     body = [
         element(
-            "tr", [cell("td" if index else "th", index, c, None if index else "row") for index, c in enumerate(row)]
+            "tr",
+            [
+                cell("td" if index else "th", index, c, None if index else "row")
+                for index, c in enumerate(row)
+            ],
         )
         for row in rows
     ]
     inner = element(
-        "table", element("caption", element("span", caption)), element("thead", head), element("tbody", body)
+        "table",
+        element("caption", element("span", caption)),
+        element("thead", head),
+        element("tbody", body),
     )
-    return element("div", inner, class_="scroll", tabindex="0", role="region", aria_label="table, scrolls sideways")
+    return element(
+        "div",
+        inner,
+        class_="scroll",
+        tabindex="0",
+        role="region",
+        aria_label="table, scrolls sideways",
+    )

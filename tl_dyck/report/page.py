@@ -1,4 +1,4 @@
-"""What all pages are: one HTML file that holds everything it needs, and the place of a figure in it."""
+"""What all pages are: one HTML file with all that it needs, and a figure's place in it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ __all__ = ["Figure", "asset", "document", "figure_section", "shell"]
 
 _TABLE_LIMIT = 120  # rows; longer data is in the CSV file alone
 
-# Attention weight 0 to 1; blue to dark on paper, dark to light on a dark page: lightness alone carries the value.
+# Attention weight 0 to 1; blue to dark on paper, dark to light on a dark page: lightness alone
+# carries the value.
 _SCALES = {
     "light": ("#f3f7fc", "#c9dcef", "#85b8dc", "#3b89c2", "#1159a0", "#082f62"),
     "dark": ("#18222f", "#1d4468", "#22709b", "#43a3b4", "#a3d3b5", "#fdf6c4"),
@@ -71,7 +72,9 @@ def document(
         footer: versions and the like.
         patterns: what the viewer of attention maps shows, if there are any.
     """
-    contents = element("ol", [element("li", element("a", text, href=f"#{name}")) for name, text, _ in sections])
+    contents = element(
+        "ol", [element("li", element("a", text, href=f"#{name}")) for name, text, _ in sections]
+    )
     plots = {
         f"{figure.name}-{index}": {"data": plot.traces, "layout": plot.layout}
         for figure in made
@@ -87,16 +90,23 @@ def document(
         element("footer", footer),
         _viewer(),
         element("div", id="tip", hidden=True),
-        element("noscript", "The plots and the enlarged maps need JavaScript; the texts, maps and tables do not."),
+        element(
+            "noscript",
+            "The plots and the enlarged maps need JavaScript; the texts, maps and tables do not.",
+        ),
         json_block("data-plots", plots),
-        json_block("data-patterns", patterns or {"tokens": [], "depth": [], "top": [], "groups": []}),
+        json_block(
+            "data-patterns", patterns or {"tokens": [], "depth": [], "top": [], "groups": []}
+        ),
         [Html(f"<script>{script}</script>") for script in scripts],
     )
     return shell(title, body, scripts)
 
 
 def shell(title: str, body: Html, scripts: Sequence[str] = (), style: str = "") -> Html:
-    """A complete page around a body: the report's style, and a policy that runs these scripts and fetches nothing.
+    """A complete page around a body, with the report's style.
+
+    Its policy runs these scripts and fetches nothing.
 
     Args:
         title: of the page.
@@ -143,10 +153,14 @@ def figure_section(figure: Figure) -> list[Html | None]:
 def _data_table(figure: Figure) -> Html:
     data = figure.data
     rows = [[_cell(value) for value in row] for row in data.itertuples(index=False)]
-    numeric = [index for index, column in enumerate(data.columns) if data[column].dtype.kind in "iuf"]
+    numeric = [
+        index for index, column in enumerate(data.columns) if data[column].dtype.kind in "iuf"
+    ]
     columns = [column.replace("_", " ") for column in data.columns]
     return element(
-        "details", element("summary", "Data table"), table(f"Data: {figure.title}", columns, rows, numeric=numeric)
+        "details",
+        element("summary", "Data table"),
+        table(f"Data: {figure.title}", columns, rows, numeric=numeric),
     )
 
 
@@ -188,11 +202,13 @@ def _section(name: str, title: str, content: Any) -> Html:
 
 def _policy(scripts: Sequence[str]) -> str:
     """Run these scripts and nothing else, and fetch nothing."""
-    digests = (base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts)
+    digests = (
+        base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts
+    )
     allowed = " ".join(f"'sha256-{digest}'" for digest in digests)
     return (
-        f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; img-src data: blob:; base-uri 'none'; "
-        "form-action 'none'"
+        f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; img-src data: "
+        "blob:; base-uri 'none'; form-action 'none'"
     )
 
 
@@ -203,9 +219,14 @@ def asset(name: str) -> str:
 
 def _shades() -> str:
     """The colours of the heat maps, for light and dark."""
-    rules = [f".h{shade}{{fill:var(--h{shade})}}.b{shade}{{background:var(--h{shade})}}" for shade in range(SHADES)]
+    rules = [
+        f".h{shade}{{fill:var(--h{shade})}}.b{shade}{{background:var(--h{shade})}}"
+        for shade in range(SHADES)
+    ]
     light, dark = (
-        "".join(f"--h{shade}:{_mix(_SCALES[mode], shade / (SHADES - 1))};" for shade in range(SHADES))
+        "".join(
+            f"--h{shade}:{_mix(_SCALES[mode], shade / (SHADES - 1))};" for shade in range(SHADES)
+        )
         for mode in ("light", "dark")
     )
     dark_screen = f"@media screen and (prefers-color-scheme:dark){{:root:not(.printing){{{dark}}}}}"

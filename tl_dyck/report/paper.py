@@ -1,4 +1,4 @@
-"""The page of a reproduction: one row per claim of the paper, ours beside theirs, and the figures behind it."""
+"""The page of a reproduction: a row per claim, ours beside the paper's, and the figures."""
 
 from __future__ import annotations
 
@@ -31,9 +31,18 @@ def paper_page(done: Reproduction) -> Html:
 
 def claims_markdown(done: Reproduction) -> str:
     """The table of claims as Markdown, for a README or a paper's supplement."""
-    lines = ["| what the paper says | reported (recalled) | measured | n | verdict |", "|---|---|---|---|---|"]
+    lines = [
+        "| what the paper says | reported (recalled) | measured | n | verdict |",
+        "|---|---|---|---|---|",
+    ]
     for claim in done.claims.itertuples():
-        cells = (claim.says.rstrip("."), claim.reported or "–", claim.measured, claim.n_seeds or "exact", claim.verdict)
+        cells = (
+            claim.says.rstrip("."),
+            claim.reported or "–",
+            claim.measured,
+            claim.n_seeds or "exact",
+            claim.verdict,
+        )
         lines.append("| " + " | ".join(str(cell).replace("|", "\\|") for cell in cells) + " |")
     return "\n".join(lines) + "\n"
 
@@ -45,7 +54,9 @@ def _claims(done: Reproduction) -> list[Html | None]:
         fine = claim.verdict in ("reproduced", "not testable from the text")
         rows.append(
             (
-                element("div", claim.says, element("small", f" ({claim.where})"), style="min-width:9rem"),
+                element(
+                    "div", claim.says, element("small", f" ({claim.where})"), style="min-width:9rem"
+                ),
                 claim.reported or "–",
                 claim.measured,
                 claim.n_seeds or "exact",
@@ -58,13 +69,22 @@ def _claims(done: Reproduction) -> list[Html | None]:
                 ),
             )
         )
-    columns = ("what the paper says", "reported (recalled)", "measured", "n", "verdict", "what was found")
-    caption = (
-        "Claims of Wen et al. 2023 beside our measurements, with 95% bootstrap intervals over seeds. The paper's "
-        "numbers are lost in our copy of its text: what is shown is recalled, for 40 seeds, and decides nothing. n: "
-        "seeds, or models where several kinds are pooled."
+    columns = (
+        "what the paper says",
+        "reported (recalled)",
+        "measured",
+        "n",
+        "verdict",
+        "what was found",
     )
-    meanings = [[element("dt", verdict), element("dd", meaning)] for verdict, meaning in VERDICTS.items()]
+    caption = (
+        "Claims of Wen et al. 2023 beside our measurements, with 95% bootstrap intervals over "
+        "seeds. The paper's numbers are lost in our copy of its text: what is shown is recalled, "
+        "for 40 seeds, and decides nothing. n: seeds, or models where several kinds are pooled."
+    )
+    meanings = [
+        [element("dt", verdict), element("dd", meaning)] for verdict, meaning in VERDICTS.items()
+    ]
     return [
         element("p", f"{tally(done.claims)}.", class_="reading"),
         table(caption, columns, rows, numeric=(1, 2, 3)),
@@ -76,16 +96,18 @@ def _claims(done: Reproduction) -> list[Html | None]:
 def tally(claims: pd.DataFrame) -> str:
     """How many claims there are, and of which verdict."""
     counts = claims["verdict"].value_counts()
-    return f"{len(claims)} claims: " + ", ".join(f"{counts[name]} {name}" for name in VERDICTS if name in counts)
+    return f"{len(claims)} claims: " + ", ".join(
+        f"{counts[name]} {name}" for name in VERDICTS if name in counts
+    )
 
 
 def _lead(done: Reproduction) -> Html:
     return element(
         "p",
-        f"Every experiment of “Transformers are uninterpretable with myopic methods” (Wen et al., NeurIPS 2023, arXiv "
-        f"2312.01429) that its text lets one repeat, on {len(done.evidence.models)} transformers trained at the "
-        f"“{done.scale.name}” scale. For each claim the rule that decides was written down before anything was "
-        "measured.",
+        "Every experiment of “Transformers are uninterpretable with myopic methods” (Wen et al., "
+        "NeurIPS 2023, arXiv 2312.01429) that its text lets one repeat, on "
+        f"{len(done.evidence.models)} transformers trained at the “{done.scale.name}” scale. For "
+        "each claim the rule that decides was written down before anything was measured.",
         class_="lead",
     )
 
@@ -99,7 +121,9 @@ def _about(done: Reproduction) -> list[Html]:
         element(
             "details",
             element("summary", "The whole configuration"),
-            element("pre", element("code", json.dumps(done.scale.to_dict(), indent=1)), tabindex="0"),
+            element(
+                "pre", element("code", json.dumps(done.scale.to_dict(), indent=1)), tabindex="0"
+            ),
         ),
     ]
 
@@ -109,8 +133,10 @@ def _versions(done: Reproduction) -> Html:
     packages = ", ".join(f"{name} {version}" for name, version in facts["versions"].items())
     entries = {
         "Versions": f"{packages}, Python {facts['python']}",
-        "Machine": f"{facts['platform']}, {facts.get('cpu') or 'CPU not recorded'}, {facts['cpu_cores']} CPU cores, "
-        f"{facts['gpu'] or 'no GPU'}",
+        "Machine": f"{facts['platform']}, {facts.get('cpu') or 'CPU not recorded'}, "
+        f"{facts['cpu_cores']} CPU cores, {facts['gpu'] or 'no GPU'}",
         "Training": f"{done.evidence.models['seconds'].sum():,.0f} s in all runs together",
     }
-    return element("dl", [[element("dt", name), element("dd", value)] for name, value in entries.items()])
+    return element(
+        "dl", [[element("dt", name), element("dd", value)] for name, value in entries.items()]
+    )

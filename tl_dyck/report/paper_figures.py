@@ -1,4 +1,4 @@
-"""The figures of a reproduction: variation, length generalisation against balance, Theorem 2, heads, patterns."""
+"""The figures of a reproduction: variation, length against balance, Theorem 2, heads, patterns."""
 
 from __future__ import annotations
 
@@ -9,7 +9,17 @@ import numpy as np
 import pandas as pd
 
 from tl_dyck.intervals import distances, regression
-from tl_dyck.plots import COLORS, SYMBOLS, Line, Series, dots_by_row, for_plotly, jitter, scatter, series_by
+from tl_dyck.plots import (
+    COLORS,
+    SYMBOLS,
+    Line,
+    Series,
+    dots_by_row,
+    for_plotly,
+    jitter,
+    scatter,
+    series_by,
+)
 from tl_dyck.report.heatmap import color_bar, heat_map, string_patterns
 from tl_dyck.report.markup import element, percent
 from tl_dyck.report.page import Figure
@@ -25,7 +35,8 @@ __all__ = ["paper_figures", "reproduce_command"]
 #: Of the paper's recalled variations, as shares of its recalled baseline.
 _RECALLED = {"gpt": 2.27 / 2.85, "gpt-linear": 2.20 / 2.85, "minimal-onehot": 0.24 / 2.85}
 
-#: Groups whose two most different seeds are shown, and the figures of the paper that they stand beside.
+#: Groups whose two most different seeds are shown, and the figures of the paper that they stand
+#: beside.
 _GALLERY = {
     "gpt": "Figure 1",
     "gpt-linear": "Figure 1",
@@ -43,7 +54,9 @@ _scatter = partial(scatter, height=420, top=60)
 
 def reproduce_command(done: Reproduction) -> str:
     """Make everything again; what is in the folder is kept."""
-    return shlex.join(["tl-dyck", "reproduce", "--scale", done.scale.name, "--out", done.folder.as_posix()])
+    return shlex.join(
+        ["tl-dyck", "reproduce", "--scale", done.scale.name, "--out", done.folder.as_posix()]
+    )
 
 
 def paper_figures(done: Reproduction) -> list[Figure]:
@@ -66,7 +79,8 @@ def _variation(done: Reproduction) -> Figure:
     place = list(range(len(table)))
     labels = [f"{row.group}, layer {row.layer}" for row in table.itertuples()]
     said = [
-        f"{for_plotly(label)}<br>{row.variation:.2f} [{row.low:.2f}, {row.high:.2f}], random {row.random_baseline:.2f}"
+        f"{for_plotly(label)}<br>{row.variation:.2f} [{row.low:.2f}, {row.high:.2f}], random "
+        f"{row.random_baseline:.2f}"
         for label, row in zip(labels, table.itertuples(), strict=True)
     ]
     series = [
@@ -89,7 +103,10 @@ def _variation(done: Reproduction) -> Figure:
         ),
     ]
     above = int((shares["low"] > 0.5).sum())
-    reading = f"In {above} of {len(table)} layers seeds clearly differ by more than half of what random patterns do."
+    reading = (
+        f"In {above} of {len(table)} layers seeds clearly differ by more than half of what random "
+        "patterns do."
+    )
     return Figure(
         name="variation",
         title="Attention variation (Section 4.1, Table 1)",
@@ -106,8 +123,9 @@ def _variation(done: Reproduction) -> Figure:
                 row=26,
             )
         ],
-        note="Mean over pairs of seeds of ‖A₁ − A₂‖² on the string with all types and depths, divided by its "
-        "expectation for rows drawn uniformly from the simplex of allowed positions. Intervals: bootstrap over seeds.",
+        note="Mean over pairs of seeds of ‖A₁ − A₂‖² on the string with all types and depths, "
+        "divided by its expectation for rows drawn uniformly from the simplex of allowed "
+        "positions. Intervals: bootstrap over seeds.",
     )
 
 
@@ -153,13 +171,25 @@ def _gallery(done: Reproduction) -> Figure | None:
         maps = []
         for index in (first, second):
             share = percent(accuracy[group, seeds[index]])
-            label = f"Attention pattern of {group}, seed {seeds[index]}; {drawn.in_words(patterns[index])}."
+            label = (
+                f"Attention pattern of {group}, seed {seeds[index]}; "
+                f"{drawn.in_words(patterns[index])}."
+            )
             picture = heat_map(drawn, patterns[index], (f"seed {seeds[index]}", share))
             maps.append(element("div", picture, role="img", aria_label=label))
         distance = float(apart[first, second])
-        heading = element("h3", group, " ", element("small", f"{where}; these two differ by {distance:.2f}"))
+        heading = element(
+            "h3", group, " ", element("small", f"{where}; these two differ by {distance:.2f}")
+        )
         parts.append(element("div", heading, element("div", maps, class_="pair"), class_="group"))
-        rows.append({"group": group, "seed": seeds[first], "other_seed": seeds[second], "difference": distance})
+        rows.append(
+            {
+                "group": group,
+                "seed": seeds[first],
+                "other_seed": seeds[second],
+                "difference": distance,
+            }
+        )
     if not rows:
         return None
     table = pd.DataFrame(rows)
@@ -171,8 +201,8 @@ def _gallery(done: Reproduction) -> Figure | None:
         data=table,
         command=reproduce_command(done),
         body=element("div", parts),
-        note="Last layer. Rows are queries, columns keys; every row sums to 1. Rings mark the top of the stack, where "
-        "a parser would look. Percentages are accuracies in distribution.",
+        note="Last layer. Rows are queries, columns keys; every row sums to 1. Rings mark the top "
+        "of the stack, where a parser would look. Percentages are accuracies in distribution.",
     )
 
 
@@ -184,14 +214,19 @@ def _balance(done: Reproduction, mode: str, where: str) -> Figure | None:
     """Accuracy at length against β, with the regression over all weights."""
     scale = done.scale
     names = {contrastive_name(mode, weight): weight for weight in scale.weights}
-    table = done.evidence.of(*names)[["group", "seed", "beta", "long_accuracy", "accuracy"]].dropna()
+    table = done.evidence.of(*names)[
+        ["group", "seed", "beta", "long_accuracy", "accuracy"]
+    ].dropna()
     if len(table) < 3 or np.ptp(table["beta"]) == 0:
         return None
     table = table.assign(weight=table["group"].map(names))
     scaled = table.assign(long_accuracy=100 * table["long_accuracy"])
     parts = [(f"λ = {weight:g}", scaled[scaled["weight"] == weight]) for weight in scale.weights]
     hover = "β %{x:.3f}, accuracy at length %{y:.1f}%"
-    series = [*_regression(done, scaled), *series_by(parts, "beta", "long_accuracy", _weights, hover)]
+    series = [
+        *_regression(done, scaled),
+        *series_by(parts, "beta", "long_accuracy", _weights, hover),
+    ]
     alone, pooled = (_measured(done, f"correlation-{mode}{end}") for end in ("", "-pooled"))
     reading = f"Rank correlation {alone} without regularisation, {pooled} over all weights."
     strings = "complete strings" if mode == "complete" else "prefixes"
@@ -199,7 +234,8 @@ def _balance(done: Reproduction, mode: str, where: str) -> Figure | None:
         "balance violation β (mean of S/P, no unit)",
         "accuracy at lengths 400–500 (%)",
         series,
-        alt=f"Scatter plot of accuracy at length against balance violation, with a regression line. {reading}",
+        alt="Scatter plot of accuracy at length against balance violation, "
+        f"with a regression line. {reading}",
     )
     return Figure(
         name=f"balance-{mode}",
@@ -208,9 +244,9 @@ def _balance(done: Reproduction, mode: str, where: str) -> Figure | None:
         data=table,
         command=reproduce_command(done),
         plots=[plot],
-        note="One mark per model with a minimal first layer (Eq. 19), all trained for as many steps; λ is the weight "
-        "of the contrastive regularisation (Eq. 22). The line is by least squares, its interval a bootstrap over "
-        "models.",
+        note="One mark per model with a minimal first layer (Eq. 19), all trained for as many "
+        "steps; λ is the weight of the contrastive regularisation (Eq. 22). The line is by least "
+        "squares, its interval a bootstrap over models.",
     )
 
 
@@ -271,8 +307,9 @@ def _checkpoints(done: Reproduction) -> Figure | None:
         data=table,
         command=reproduce_command(done),
         plots=[plot],
-        note="Training runs from right to left, a line per run. Models with a minimal first layer, trained on complete "
-        "strings of at most N brackets, without regularisation; loss on fresh strings of these lengths.",
+        note="Training runs from right to left, a line per run. Models with a minimal first layer, "
+        "trained on complete strings of at most N brackets, without regularisation; loss on fresh "
+        "strings of these lengths.",
     )
 
 
@@ -280,7 +317,12 @@ def _lengths(done: Reproduction) -> Figure | None:
     evidence, rows = done.evidence, []
     for longest, name in length_points(evidence):
         for model in evidence.of(name).dropna(subset=["beta"]).itertuples():
-            row = {"longest": longest, "seed": model.seed, "beta": model.beta, "largest_ratio": model.largest_ratio}
+            row = {
+                "longest": longest,
+                "seed": model.seed,
+                "beta": model.beta,
+                "largest_ratio": model.largest_ratio,
+            }
             rows.append({**row, "long_accuracy": model.long_accuracy, "loss": model.loss})
     if not rows:
         return None
@@ -288,7 +330,15 @@ def _lengths(done: Reproduction) -> Figure | None:
     said = [f"N = {row.longest}, seed {row.seed}" for row in table.itertuples()]
     at = table["longest"] * (1 + 0.3 * jitter(table["seed"]))
     series = [
-        Series(name=label, x=at, y=table[column], color=color, symbol=symbol, said=said, hover=f"{label} %{{y:.3f}}")
+        Series(
+            name=label,
+            x=at,
+            y=table[column],
+            color=color,
+            symbol=symbol,
+            said=said,
+            hover=f"{label} %{{y:.3f}}",
+        )
         for column, label, color, symbol in (
             ("beta", "β", "@c0", "circle"),
             ("largest_ratio", "largest S/P", "@c1", "diamond-open"),
@@ -310,8 +360,8 @@ def _lengths(done: Reproduction) -> Figure | None:
         data=table,
         command=reproduce_command(done),
         plots=[plot],
-        note="The theorem bounds every S/P by a constant over N for a loss that is small at length N. Both axes are "
-        "logarithmic, so 1/N is a straight line downwards.",
+        note="The theorem bounds every S/P by a constant over N for a loss that is small at length "
+        "N. Both axes are logarithmic, so 1/N is a straight line downwards.",
     )
 
 
@@ -322,14 +372,24 @@ def _heads(done: Reproduction) -> Figure | None:
     if heads.empty:
         return None
     looks = [column for column in heads if column.startswith("look_")]
-    heads = heads.assign(look=heads[looks].max(axis=1), place=heads[looks].idxmax(axis=1).str.removeprefix("look_"))
-    heads = heads.assign(lost=heads["accuracy"] - heads[["accuracy_uniform", "accuracy_random"]].min(axis=1))
+    heads = heads.assign(
+        look=heads[looks].max(axis=1), place=heads[looks].idxmax(axis=1).str.removeprefix("look_")
+    )
+    heads = heads.assign(
+        lost=heads["accuracy"] - heads[["accuracy_uniform", "accuracy_random"]].min(axis=1)
+    )
     scaled = heads.assign(lost=100 * heads["lost"])
     parts = [(f"looks at {place}", rows) for place, rows in scaled.groupby("place", sort=True)]
     hover = "there first: %{x:.0%}; lost %{y:.1f} points"
     series = series_by(parts, "look", "lost", _head_names, hover, size=7)
-    many, idle = int(heads["interpretable"].sum()), int((heads["interpretable"] & heads["replaceable"]).sum())
-    reading = f"{many} of {len(heads)} heads look interpretable; for {idle} of these the pattern does not matter."
+    many, idle = (
+        int(heads["interpretable"].sum()),
+        int((heads["interpretable"] & heads["replaceable"]).sum()),
+    )
+    reading = (
+        f"{many} of {len(heads)} heads look interpretable; "
+        f"for {idle} of these the pattern does not matter."
+    )
     plot = _scatter(
         "share of closing brackets with the largest weight there",
         "accuracy lost without the pattern (points)",
@@ -343,14 +403,17 @@ def _heads(done: Reproduction) -> Figure | None:
         data=heads,
         command=reproduce_command(done),
         plots=[plot],
-        note="A pattern is replaced in one head at a time by uniform and by random rows; the larger loss counts. Right "
-        f"of {INTERPRETABLE:.0%} a head looks interpretable; below {100 * REPLACEABLE:.0f} point its pattern does not "
-        "matter.",
+        note="A pattern is replaced in one head at a time by uniform and by random rows; the "
+        f"larger loss counts. Right of {INTERPRETABLE:.0%} a head looks interpretable; below "
+        f"{100 * REPLACEABLE:.0f} point its pattern does not matter.",
     )
 
 
 def _head_names(heads: pd.DataFrame) -> list[str]:
-    return [f"{for_plotly(r.group)} seed {r.seed}, layer {r.layer}, head {r.head}" for r in heads.itertuples()]
+    return [
+        f"{for_plotly(r.group)} seed {r.seed}, layer {r.layer}, head {r.head}"
+        for r in heads.itertuples()
+    ]
 
 
 def _measured(done: Reproduction, name: str) -> str:

@@ -30,7 +30,9 @@ def read_patterns(study: Study) -> Patterns:
     for family in study.config.families:
         weights = [study.patterns(family, seed).float().numpy() for seed in study.config.seeds]
         if len({found.shape for found in weights}) > 1:
-            raise CorruptFileError(f"the patterns of {family} in {str(study.folder)!r} are not of one shape")
+            raise CorruptFileError(
+                f"the patterns of {family} in {str(study.folder)!r} are not of one shape"
+            )
         stacked = np.stack(weights)
         _, n_layers, n_heads = stacked.shape[:3]
         groups += [
@@ -45,20 +47,25 @@ def read_patterns(study: Study) -> Patterns:
             for layer in range(n_layers)
             for head in range(n_heads)
         ]
-    return patterns_of(language, tokens, [str(token) for token in study.summary["probe_tokens"]], groups)
+    return patterns_of(
+        language, tokens, [str(token) for token in study.summary["probe_tokens"]], groups
+    )
 
 
 def pattern_figure(study: Study, patterns: Patterns) -> Figure:
     """The patterns of every family, layer and head, all seeds side by side."""
     variation = {(row.family, row.layer): row for row in study.variation.itertuples()}
     accuracy = study.models.set_index(["family", "seed"])["accuracy"].to_dict()
-    wide = min(len(study.config.seeds), 8)  # maps beside each other, half of them where there is less room
+    wide = min(
+        len(study.config.seeds), 8
+    )  # maps beside each other, half of them where there is less room
     columns = f"--wide:{wide};--half:{(wide + 1) // 2}"
     parts: list[Html] = [color_bar()]
     for index, group in enumerate(patterns.groups):
         facts = variation.get((group.family, group.layer))
         text = (
-            f"variation {facts.variation:.2f} [{facts.low:.2f}, {facts.high:.2f}]; random {facts.random_baseline:.2f}"
+            f"variation {facts.variation:.2f} [{facts.low:.2f}, {facts.high:.2f}]; random "
+            f"{facts.random_baseline:.2f}"
             if facts is not None
             else None
         )
@@ -69,7 +76,11 @@ def pattern_figure(study: Study, patterns: Patterns) -> Figure:
         heading = element("h3", group.name, " ", element("small", text) if text else None)
         parts.append(
             element(
-                "div", heading, element("div", maps, class_="maps", style=columns), class_="group", data_group=index
+                "div",
+                heading,
+                element("div", maps, class_="maps", style=columns),
+                class_="group",
+                data_group=index,
             )
         )
     return Figure(
@@ -79,20 +90,26 @@ def pattern_figure(study: Study, patterns: Patterns) -> Figure:
         data=patterns.to_frame(),
         command=report_command(study),
         body=element("div", parts),
-        note=f"Rows are queries, columns keys, on the string {study.summary['probe_string']} after its start token; "
-        "every row sums to 1. Rings mark the top of the stack, where a parser would look. Percentages are accuracies "
-        "in distribution. Point at a cell to compare it across seeds; open a map (click or Enter) to see it large and "
-        "to walk through it with the arrow keys.",
+        note=f"Rows are queries, columns keys, on the string {study.summary['probe_string']} after "
+        "its start token; every row sums to 1. Rings mark the top of the stack, where a parser "
+        "would look. Percentages are accuracies in distribution. Point at a cell to compare it "
+        "across seeds; open a map (click or Enter) "
+        "to see it large and to walk through it with the arrow keys.",
     )
 
 
 def striking_pair(study: Study, patterns: Patterns) -> tuple[HeadPatterns, int, int] | None:
-    """The two models that differ most among those of one family that learned, and what they are positions in."""
+    """The group, and positions in it, of the two models of one family that differ most.
+
+    Only models that learned count.
+    """
     good = good_statuses(study)
     learned = {(row.family, row.seed) for row in study.models.itertuples() if row.status in good}
     best: tuple[float, HeadPatterns, int, int] | None = None
     for group in patterns.groups:
-        usable = [position for position, seed in enumerate(group.seeds) if (group.family, seed) in learned]
+        usable = [
+            position for position, seed in enumerate(group.seeds) if (group.family, seed) in learned
+        ]
         for first, second in combinations(usable, 2):
             distance = float(np.square(group.weights[first] - group.weights[second]).sum())
             if np.isfinite(distance) and (best is None or distance > best[0]):
@@ -100,14 +117,25 @@ def striking_pair(study: Study, patterns: Patterns) -> tuple[HeadPatterns, int, 
     return best[1:] if best is not None else None
 
 
-def _map_button(patterns: Patterns, group: HeadPatterns, index: int, position: int, accuracy: float) -> Html:
+def _map_button(
+    patterns: Patterns, group: HeadPatterns, index: int, position: int, accuracy: float
+) -> Html:
     weights, seed = group.weights[position], group.seeds[position]
     if not np.isfinite(weights).all():
         return element("p", f"seed {seed}: no pattern, the weights are not finite", class_="nomap")
-    label = f"{group.name}, seed {seed}: {percent(accuracy)} accurate; {patterns.in_words(weights)}. Open."
+    label = (
+        f"{group.name}, seed {seed}: {percent(accuracy)} accurate; "
+        f"{patterns.in_words(weights)}. Open."
+    )
     picture = heat_map(patterns, weights, (f"seed {seed}", percent(accuracy)))
     return element(
-        "button", picture, type="button", class_="open", aria_label=label, data_group=index, data_map=position
+        "button",
+        picture,
+        type="button",
+        class_="open",
+        aria_label=label,
+        data_group=index,
+        data_map=position,
     )
 
 
@@ -122,6 +150,7 @@ def _reading(patterns: Patterns) -> str:
         return "No pattern is finite."
     _, low, high, group = max(spread, key=lambda entry: entry[0])
     return (
-        f"All models do the same task, yet they attend differently: in {group.name}, for one, seeds put from "
-        f"{percent(low, 0)} to {percent(high, 0)} of a closing bracket's attention on the top of the stack."
+        f"All models do the same task, yet they attend differently: in {group.name}, for one, "
+        f"seeds put from {percent(low, 0)} to {percent(high, 0)} of a closing bracket's attention "
+        "on the top of the stack."
     )

@@ -51,8 +51,15 @@ def sentences_page(results: CertifiedSentences) -> Html:
     model, certificates = results.model, results.certificates
     order = {"falsified": 0, "unknown": 1, "certified": 2}
     with torch.no_grad():
-        predicted = text_logits(model, [certificate.tokens for certificate in certificates]).argmax(-1).tolist()
-    right = [best == certificate.target for best, certificate in zip(predicted, certificates, strict=True)]
+        predicted = (
+            text_logits(model, [certificate.tokens for certificate in certificates])
+            .argmax(-1)
+            .tolist()
+        )
+    right = [
+        best == certificate.target
+        for best, certificate in zip(predicted, certificates, strict=True)
+    ]
     # right answers first: of a wrong one no edit is to blame
     ranked = sorted(
         zip(right, results.sentences, certificates, strict=True),
@@ -64,9 +71,11 @@ def sentences_page(results: CertifiedSentences) -> Html:
     said = ", ".join(f"{counts[status]} {status}" for status in order if counts[status])
     intro = element(
         "p",
-        f"{len(certificates)} sentences under {certificates[0].space if certificates else 'no edits'}: {said}. ",
-        "Shown first: right predictions that edits flip, the least wrong of them first. The darker a word's ground, "
-        "the more attention the readout gives it (mean over heads); struck out: replaced or dropped; framed: new.",
+        f"{len(certificates)} sentences under "
+        f"{certificates[0].space if certificates else 'no edits'}: {said}. ",
+        "Shown first: right predictions that edits flip, the least wrong of them first. The darker "
+        "a word's ground, the more attention the readout gives it (mean over heads); struck out: "
+        "replaced or dropped; framed: new.",
         class_="lead",
     )
     rows = [
@@ -83,26 +92,42 @@ def sentences_page(results: CertifiedSentences) -> Html:
         element("summary", "All sentences"),
         table("All sentences", ("sentence", "verdict", "margin seen", "edits"), rows, numeric=(2,)),
     )
-    body = element("body", element("main", element("h1", "What flips a prediction"), intro, parts, everything))
+    body = element(
+        "body", element("main", element("h1", "What flips a prediction"), intro, parts, everything)
+    )
     return shell("What flips a prediction", body, style=asset("sentences.css"))
 
 
 def _picture(model: TextTransformer, certificate: Certificate) -> Html:
-    """One sentence before and after its worst edits, with the attention of the readout on every word."""
+    """One sentence before and after its worst edits, with the readout's attention to words."""
     worst = certificate.worst
     edits = [_visible(edit) for edit in worst.edits] if worst is not None else []
-    before = _words(model, certificate.tokens, [(edit.start, len(edit.removed)) for edit in edits], "gone")
+    before = _words(
+        model, certificate.tokens, [(edit.start, len(edit.removed)) for edit in edits], "gone"
+    )
     rows = [element("p", element("b", "as it was: "), before, class_="words")]
     if worst is not None and edits:
         after = _words(model, worst.tokens, _places(edits), "new")
         rows.append(element("p", element("b", "worst edits: "), after, class_="words"))
-    logits = "" if worst is None else ", ".join(f"class {i}: {logit:.2f}" for i, logit in enumerate(worst.logits))
+    logits = (
+        ""
+        if worst is None
+        else ", ".join(f"class {i}: {logit:.2f}" for i, logit in enumerate(worst.logits))
+    )
     proved = f", proved at least {certificate.lower:.3g}" if np.isfinite(certificate.lower) else ""
     margin = f"margin {certificate.upper:.3g}{proved}"
     title = element(
-        "h2", element("span", certificate.status, class_=certificate.status), f" class {certificate.target}"
+        "h2",
+        element("span", certificate.status, class_=certificate.status),
+        f" class {certificate.target}",
     )
-    return element("section", title, rows, element("p", f"{margin}; {logits}", class_="note"), class_="sentence")
+    return element(
+        "section",
+        title,
+        rows,
+        element("p", f"{margin}; {logits}", class_="note"),
+        class_="sentence",
+    )
 
 
 def _visible(edit: Edit) -> Edit:
@@ -119,7 +144,9 @@ def _places(edits: Sequence[Edit]) -> list[tuple[int, int]]:
 
 
 @torch.no_grad()
-def _words(model: TextTransformer, tokens: Sequence[int], marked: Sequence[tuple[int, int]], mark: str) -> list[Any]:
+def _words(
+    model: TextTransformer, tokens: Sequence[int], marked: Sequence[tuple[int, int]], mark: str
+) -> list[Any]:
     """Words with their attention as background; some are marked."""
     _, cache = model.run_with_cache(
         torch.tensor([list(tokens)]), names_filter=lambda name: name.endswith("hook_pattern")
@@ -130,10 +157,15 @@ def _words(model: TextTransformer, tokens: Sequence[int], marked: Sequence[tuple
     for place, (token, weight) in enumerate(zip(tokens, weights, strict=True)):
         shade = round((min(max(weight, 0.0), 1.0) ** 0.5) * (SHADES - 1))
         classes = (
-            f"word b{shade}" + (" light" if shade > SHADES // 2 else "") + (f" {mark}" if place in special else "")
+            f"word b{shade}"
+            + (" light" if shade > SHADES // 2 else "")
+            + (f" {mark}" if place in special else "")
         )
         word = model.text.words[token]
-        parts += [element("span", word, class_=classes, title=f"{word}: {weight:.1%} of the attention"), " "]
+        parts += [
+            element("span", word, class_=classes, title=f"{word}: {weight:.1%} of the attention"),
+            " ",
+        ]
     return parts
 
 

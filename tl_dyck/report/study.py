@@ -1,4 +1,4 @@
-"""The page of a study: its figures and tables, and the parts in words: lead, findings, how it was made."""
+"""The page of a study: figures, tables, and parts in words: lead, findings, how it was made."""
 
 from __future__ import annotations
 
@@ -49,16 +49,20 @@ def _lead(study: Study) -> Html:
     config, models, language = study.config, study.models, study.task.language
     learned = int(models["status"].isin(good_statuses(study)).sum())
     target = config.training.target
-    ended = f"reached the target accuracy of {percent(target)}" if target is not None else "were trained to the end"
+    ended = (
+        f"reached the target accuracy of {percent(target)}"
+        if target is not None
+        else "were trained to the end"
+    )
     return element(
         "p",
-        f"{len(models)} transformers ({len(config.families)} families, {len(config.seeds)} seeds each) learned to "
-        f"predict strings of balanced brackets with {language.n_types} types and depth at most {language.max_depth}, "
-        "such as ",
+        f"{len(models)} transformers ({len(config.families)} families, {len(config.seeds)} seeds "
+        f"each) learned to predict strings of balanced brackets with {language.n_types} types and "
+        f"depth at most {language.max_depth}, such as ",
         element("code", study.summary["probe_string"]),
-        f". {learned} of {len(models)} {ended}. Here the right answer is known: only one closing bracket can follow a "
-        "prefix, the partner of the bracket on top of the stack. So it can be checked what attention patterns tell "
-        "about what a model does.",
+        f". {learned} of {len(models)} {ended}. Here the right answer is known: only one closing "
+        "bracket can follow a prefix, the partner of the bracket on top of the stack. So it can be "
+        "checked what attention patterns tell about what a model does.",
         class_="lead",
     )
 
@@ -69,7 +73,9 @@ def _summary(study: Study, patterns: Patterns) -> list[Html | None]:
     rest = None
     if len(found) > 3:
         more = element("ul", _items(found[3:]), class_="findings more")
-        rest = element("details", element("summary", f"What else was found ({len(found) - 3})"), more)
+        rest = element(
+            "details", element("summary", f"What else was found ({len(found) - 3})"), more
+        )
     return [element("ol", _items(found[:3]), class_="findings"), rest, _example(study, patterns)]
 
 
@@ -78,10 +84,15 @@ def _items(found: Iterable[Finding]) -> list[Html]:
 
 
 def _text(text: str) -> list[Html]:
-    """A finding's text; of one that lists a lot, the beginning, so that it does not push the others off the page."""
+    """A finding's text; of one that lists a lot, the beginning.
+
+    So it does not push the others off the page.
+    """
     if len(text) <= _TEXT_LIMIT:
         return [element("p", text)]
-    entries, found, _ = text[:_TEXT_BEGINNING].rpartition("), ")  # never in the middle of a pair of brackets
+    entries, found, _ = text[:_TEXT_BEGINNING].rpartition(
+        "), "
+    )  # never in the middle of a pair of brackets
     beginning = f"{entries})," if found else text[:_TEXT_BEGINNING].rpartition(" ")[0]
     return [
         element("p", f"{beginning} …"),
@@ -102,15 +113,23 @@ def _example(study: Study, patterns: Patterns) -> Html | None:
         share = percent(accuracy[group.family, seed])
         said.append(f"seed {seed} is {share}")
         label = f"Attention pattern of {group.name}, seed {seed}; {patterns.in_words(weights)}."
-        maps.append(element("div", heat_map(patterns, weights, (f"seed {seed}", share)), role="img", aria_label=label))
+        maps.append(
+            element(
+                "div",
+                heat_map(patterns, weights, (f"seed {seed}", share)),
+                role="img",
+                aria_label=label,
+            )
+        )
     caption = element(
         "figcaption",
         element("p", element("strong", "The two models of one family that differ most. ")),
         element(
             "p",
-            f"Both are {group.name}, trained alike but for the seed; {' and '.join(said)} accurate. Rows are queries, "
-            "columns keys; darker means more attention (lighter on a dark page). Rings mark the bracket on top of the "
-            "stack, the one that a parser would look at.",
+            f"Both are {group.name}, trained alike but for the seed; {' and '.join(said)} "
+            "accurate. Rows are queries, columns keys; darker means more attention (lighter on a "
+            "dark page). Rings mark the bracket on top of the stack, "
+            "the one that a parser would look at.",
         ),
     )
     return element("figure", element("div", maps, class_="pair"), caption, class_="hero")
@@ -121,16 +140,25 @@ def _about(study: Study) -> list[Html]:
     config = study.config
     return [
         *_again(study),
-        element("p", "This page from saved results, without training: ", element("code", report_command(study))),
         element(
             "p",
-            "Every interval is a 95% percentile bootstrap over seeds. Numbers called “recalled” are those of Wen et "
-            "al. 2023 (arXiv 2312.01429) as remembered; they are shown for orientation, and nothing depends on them.",
+            "This page from saved results, without training: ",
+            element("code", report_command(study)),
+        ),
+        element(
+            "p",
+            "Every interval is a 95% percentile bootstrap over seeds. Numbers called “recalled” "
+            "are those of Wen et al. 2023 (arXiv 2312.01429) as remembered; they are shown for "
+            "orientation, and nothing depends on them.",
         ),
         element(
             "details",
             element("summary", "The whole configuration"),
-            element("pre", element("code", json.dumps(config.to_dict(), indent=1, ensure_ascii=False)), tabindex="0"),
+            element(
+                "pre",
+                element("code", json.dumps(config.to_dict(), indent=1, ensure_ascii=False)),
+                tabindex="0",
+            ),
         ),
     ]
 
@@ -140,9 +168,14 @@ def _again(study: Study) -> list[Html]:
     command = study_command(study)
     if command is not None:
         return [element("p", "Train, measure and report again: ", element("code", command))]
-    call = f"run_study(StudyConfig.from_dict({study.config.to_dict()!r}), {study.folder.as_posix()!r})"
+    call = (
+        f"run_study(StudyConfig.from_dict({study.config.to_dict()!r}), {study.folder.as_posix()!r})"
+    )
     code = f"from tl_dyck.studies import StudyConfig, run_study\n\n{call}"
-    return [element("p", "Train and measure again:"), element("pre", element("code", code), tabindex="0")]
+    return [
+        element("p", "Train and measure again:"),
+        element("pre", element("code", code), tabindex="0"),
+    ]
 
 
 def _versions(study: Study) -> Html:
@@ -151,9 +184,12 @@ def _versions(study: Study) -> Html:
     packages = ", ".join(f"{name} {version}" for name, version in facts["versions"].items())
     entries = {
         "Versions": f"{packages}, Python {facts['python']}",
-        "Machine": f"{facts['platform']}, {facts.get('cpu') or 'CPU not recorded'}, {facts['cpu_cores']} CPU cores, "
-        f"{facts['gpu'] or 'no GPU'}",
-        "Seeds": f"models {seed_text(study.config.seeds)}; measurements {study.config.measurement.data_seed}",
+        "Machine": f"{facts['platform']}, {facts.get('cpu') or 'CPU not recorded'}, "
+        f"{facts['cpu_cores']} CPU cores, {facts['gpu'] or 'no GPU'}",
+        "Seeds": f"models {seed_text(study.config.seeds)}; measurements "
+        f"{study.config.measurement.data_seed}",
         "Training": f"{study.models['seconds'].sum():,.0f} s in all runs together",
     }
-    return element("dl", [[element("dt", name), element("dd", value)] for name, value in entries.items()])
+    return element(
+        "dl", [[element("dt", name), element("dd", value)] for name, value in entries.items()]
+    )

@@ -1,4 +1,4 @@
-"""The page of a sweep: how it stands, means over seeds point by point, a figure for each metric, and errors."""
+"""The page of a sweep: how it stands, means over seeds by point, figures by metric, and errors."""
 
 from __future__ import annotations
 
@@ -29,7 +29,11 @@ def sweep_page(sweep: SweepStatus | SweepReport) -> Html:
     status = sweep_status(sweep.folder)
     results = load_results(sweep.folder)
     means = aggregate(results) if len(results) else pd.DataFrame()
-    groups = [] if means.empty else [str(name) for name in means.columns[: list(means.columns).index("metric")]]
+    groups = (
+        []
+        if means.empty
+        else [str(name) for name in means.columns[: list(means.columns).index("metric")]]
+    )
     metrics = [] if means.empty else list(dict.fromkeys(means["metric"]))
     made = [
         _metric(sweep.folder, index, metric, groups, means[means["metric"] == metric])
@@ -42,20 +46,30 @@ def sweep_page(sweep: SweepStatus | SweepReport) -> Html:
         ("errors", "Errors", _errors(status)),
         ("about", "How this was made", _about(sweep.folder)),
     ]
-    lead = f"{status.total:,} runs of a sweep, {status.counts.get('done', 0):,} of them done, in {sweep.folder.name}."
+    lead = (
+        f"{status.total:,} runs of a sweep, {status.counts.get('done', 0):,} of them done, "
+        f"in {sweep.folder.name}."
+    )
     return document(
-        f"tl_dyck sweep: {sweep.folder.name}", element("p", lead, class_="lead"), sections, made, _versions(results)
+        f"tl_dyck sweep: {sweep.folder.name}",
+        element("p", lead, class_="lead"),
+        sections,
+        made,
+        _versions(results),
     )
 
 
 def _names(means: pd.DataFrame, groups: list[str]) -> list[str]:
     """A point in words: the parameters that vary."""
     return [
-        ", ".join(f"{name} {value}" for name, value in zip(groups, row, strict=True)) for row in means[groups].values
+        ", ".join(f"{name} {value}" for name, value in zip(groups, row, strict=True))
+        for row in means[groups].values
     ]
 
 
-def _metric(folder: Path, index: int, metric: str, groups: list[str], means: pd.DataFrame) -> Figure:
+def _metric(
+    folder: Path, index: int, metric: str, groups: list[str], means: pd.DataFrame
+) -> Figure:
     shown = means.dropna(subset=["mean"])[:_MOST_ROWS]
     labels = _names(shown, groups)
     said = [
@@ -77,14 +91,20 @@ def _metric(folder: Path, index: int, metric: str, groups: list[str], means: pd.
         low, high = (f"{shown.loc[row, 'mean']:.4g}" for row in (least, most))
         reading = f"The means of {metric} lie between {low} and {high}."
     alt = f"Dot plot with intervals, a row per point. {reading}"
-    left_out = f" Shown are the first {_MOST_ROWS} of {len(means):,} points." if len(means) > _MOST_ROWS else ""
+    left_out = (
+        f" Shown are the first {_MOST_ROWS} of {len(means):,} points."
+        if len(means) > _MOST_ROWS
+        else ""
+    )
     return Figure(
         name=f"metric-{index}",
         title=metric,
         reading=reading,
         data=means,
         command=shlex.join(["tl-dyck", "sweep", "results", folder.as_posix(), "--metrics", metric]),
-        plots=[dots_by_row(labels, for_plotly(metric), [dots], alt=alt, row=34)] if len(shown) else [],
+        plots=[dots_by_row(labels, for_plotly(metric), [dots], alt=alt, row=34)]
+        if len(shown)
+        else [],
         note=f"A row per point of the sweep. Intervals: bootstrap over seeds.{left_out}",
     )
 
@@ -121,7 +141,9 @@ def _means(means: pd.DataFrame, groups: list[str]) -> list[Html]:
         ]
         for label, row in zip(_names(shown, groups), shown.itertuples(), strict=True)
     ]
-    left_out = f"; {len(means) - len(shown):,} more are in the data" if len(means) > len(shown) else ""
+    left_out = (
+        f"; {len(means) - len(shown):,} more are in the data" if len(means) > len(shown) else ""
+    )
     caption = f"Means over seeds, with 95% bootstrap intervals{left_out}"
     columns = ("point", "metric", "seeds", "mean", "95% interval")
     link = element("div", csv_link(means, "means"), class_="tools")
@@ -133,11 +155,15 @@ def _errors(status: SweepStatus) -> list[Html]:
         return [element("p", "No run has failed.")]
     rows = [(error, f"{number:,}") for error, number in status.errors[:_MOST_ERRORS]]
     more = len(status.errors) - len(rows)
-    caption = "Errors, the most frequent first" + (f"; {more:,} more kinds are left out" if more else "")
+    caption = "Errors, the most frequent first" + (
+        f"; {more:,} more kinds are left out" if more else ""
+    )
     retry = shlex.join(["tl-dyck", "sweep", "resume", status.folder.as_posix(), "--retry-failed"])
     return [
         table(caption, ("error", "runs"), rows, numeric=(1,)),
-        element("p", "Tracebacks are in runs/*/*.failed.json. Try them again: ", element("code", retry)),
+        element(
+            "p", "Tracebacks are in runs/*/*.failed.json. Try them again: ", element("code", retry)
+        ),
     ]
 
 
@@ -162,4 +188,6 @@ def _versions(results: pd.DataFrame) -> Html:
             ("Machines", "host"),
         )
     ]
-    return element("dl", [[element("dt", name), element("dd", said)] for name, said in entries if said])
+    return element(
+        "dl", [[element("dt", name), element("dd", said)] for name, said in entries if said]
+    )

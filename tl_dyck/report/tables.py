@@ -17,15 +17,34 @@ def recalled_table(study: Study) -> Html:
     for row in study.variation.itertuples():
         if row.recalled == row.recalled and row.recalled is not None:
             measured = f"{row.variation:.2f} [{row.low:.2f}, {row.high:.2f}]"
-            rows.append((f"attention variation, {row.family}, layer {row.layer}", f"{row.recalled:.2f}", measured))
+            rows.append(
+                (
+                    f"attention variation, {row.family}, layer {row.layer}",
+                    f"{row.recalled:.2f}",
+                    measured,
+                )
+            )
     if not study.variation.empty:
         baseline = f"{study.variation['random_baseline'].iloc[0]:.2f} (exact)"
-        rows.append(("attention variation, random patterns", f"{RECALLED_VARIATION['random']:.2f}", baseline))
+        rows.append(
+            (
+                "attention variation, random patterns",
+                f"{RECALLED_VARIATION['random']:.2f}",
+                baseline,
+            )
+        )
     for family in study.config.families:
         facts = study.summary["families"][family].get("accuracy")
-        measured = f"{percent(facts['mean'])} [{percent(facts['low'])}, {percent(facts['high'])}]" if facts else "–"
+        measured = (
+            f"{percent(facts['mean'])} [{percent(facts['low'])}, {percent(facts['high'])}]"
+            if facts
+            else "–"
+        )
         rows.append((f"accuracy in distribution, {family}", _recalled_accuracy(family), measured))
-    caption = f"Reported by Wen et al. 2023 (recalled, not checked) and measured here, with 95% intervals ({seeds})"
+    caption = (
+        "Reported by Wen et al. 2023 (recalled, not checked) and measured here, "
+        f"with 95% intervals ({seeds})"
+    )
     return table(caption, ("quantity", "reported (recalled)", "measured"), rows, numeric=(1, 2))
 
 
@@ -44,7 +63,8 @@ def run_table(study: Study) -> list[Html | None]:
         if failed.empty
         else element(
             "p",
-            f"{len(failed)} of {len(models)} runs did not reach their target. They are part of every number above.",
+            f"{len(failed)} of {len(models)} runs did not reach their target. "
+            "They are part of every number above.",
             class_="warning",
         )
     )
@@ -61,12 +81,17 @@ def run_table(study: Study) -> list[Html | None]:
                 percent(row.accuracy_closing_only),
                 percent(row.long_accuracy),
                 f"{row.entropy_gap:.4f}",
-                "–" if row.balance_violation != row.balance_violation else f"{row.balance_violation:.3f}",
+                "–"
+                if row.balance_violation != row.balance_violation
+                else f"{row.balance_violation:.3f}",
             )
         )
     columns = (
         *("run", "status", "steps", "time (s)", "accuracy", "among closings", "accuracy, long"),
         *("entropy gap (nats)", "balance violation"),
     )
-    caption = "Every run: accuracy over all tokens, and among closing brackets only; – where a measure is not defined"
+    caption = (
+        "Every run: accuracy over all tokens, and among closing brackets only; "
+        "– where a measure is not defined"
+    )
     return [note, table(caption, columns, rows, numeric=range(2, 9))]

@@ -37,31 +37,38 @@ def write_report(
 ) -> Path:
     """Write a page about results as one self-contained HTML file: no network, scripts inlined once.
 
-    The same results give the same bytes. Beside the page of a reproduction stands ``claims.md``, its table as Markdown.
+    The same results give the same bytes. Beside the page of a reproduction stands ``claims.md``,
+    its table as Markdown.
 
     Args:
-        results: a study (`run_study`, `load_study`), a reproduction of the paper (`reproduce`, `load_reproduction`), an
-            ablation (`ablate_runs`, `ablate_trained`, `load_ablation`), a sweep (`run_sweep`, `sweep_status`), or
-            certified sentences (`CertifiedSentences`).
-        path: of the file; None for one in the folder of the results: ``report.html`` of a study, ``reproduce.html`` of
-            a reproduction, ``ablation.html``, ``sweep.html``, ``sentences.html``.
+        results: a study (`run_study`, `load_study`), a reproduction of the paper (`reproduce`,
+            `load_reproduction`), an ablation (`ablate_runs`, `ablate_trained`, `load_ablation`), a
+            sweep (`run_sweep`, `sweep_status`), or certified sentences (`CertifiedSentences`).
+        path: of the file; None for one in the folder of the results: ``report.html`` of a study,
+            ``reproduce.html`` of a reproduction, ``ablation.html``, ``sweep.html``,
+            ``sentences.html``.
 
     Returns:
         The path.
 
     Raises:
         TypeError: there is no page of such results.
-        CorruptFileError: a saved attention pattern is missing or damaged, or the folder holds no sweep any more.
+        CorruptFileError: a saved attention pattern is missing or damaged, or the folder holds no
+            sweep any more.
         OSError: the file cannot be written.
     """
     found = _PAGES.get(type(results))
     if found is None:
         known = ", ".join(kind.__name__ for kind in _PAGES)
-        raise TypeError(f"there is no page of a {type(results).__name__}; write_report takes one of: {known}")
+        raise TypeError(
+            f"there is no page of a {type(results).__name__}; write_report takes one of: {known}"
+        )
     make, name = found
     target = results.folder / name if path is None else Path(path)
     if target.is_dir():
-        raise IsADirectoryError(f"{str(target)!r} is a folder; name a file, such as {str(target / name)!r}")
+        raise IsADirectoryError(
+            f"{str(target)!r} is a folder; name a file, such as {str(target / name)!r}"
+        )
     page = make(results)
     ensure_folder(target.parent)
     write_bytes(target, page.encode())

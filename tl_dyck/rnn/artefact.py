@@ -1,18 +1,20 @@
-"""A `TwoLayerRNN` on disk: a folder with `rnn.safetensors` and `rnn.json`. Never pickle, nothing executed.
+"""A `TwoLayerRNN` on disk: a folder with `rnn.safetensors` and `rnn.json`.
+
+Never pickle, nothing executed.
 
 `rnn.json` holds
 
-    {"format": "tl_dyck.rnn",
-     "config": every field of RNNConfig: format version, state machine, shapes, alphabet, …,
-     "weights": {"file": "rnn.safetensors", "sha256": …, "dtype": "float32" | "float64", "shapes": {name: […]}},
-     "made_with": {"tl_dyck": …, "torch": …}}
+    {"format": "tl_dyck.rnn", "config": every field of RNNConfig: format version, state machine,
+     shapes, alphabet, …, "weights": {"file": "rnn.safetensors", "sha256": …, "dtype": "float32" |
+     "float64", "shapes": {name: […]}}, "made_with": {"tl_dyck": …, "torch": …}}
 
-and nothing else. Reading checks everything that was declared against everything that is there, in this order: the
-JSON, the configuration, the shapes that follow from it, the size of the weight file, its SHA-256, its tensors. No
-memory is reserved for a declared size, and no file but these two is opened.
+and nothing else. Reading checks everything that was declared against everything that is there, in
+this order: the JSON, the configuration, the shapes that follow from it, the size of the weight
+file, its SHA-256, its tensors. No memory is reserved for a declared size, and no file but these two
+is opened.
 
-Each file is replaced whole (`tl_dyck.files`), the weights first; a crash between the two leaves a pair whose hash
-does not fit, which is refused when it is read, never run.
+Each file is replaced whole (`tl_dyck.files`), the weights first; a crash between the two leaves a
+pair whose hash does not fit, which is refused when it is read, never run.
 """
 
 from __future__ import annotations
@@ -86,17 +88,21 @@ def load_rnn(folder: str | Path, *, device: torch.device | str = "cpu") -> TwoLa
         device: where to put the weights.
 
     Raises:
-        CorruptFileError: a file is missing, truncated, altered, of a newer format, or says what cannot be; the
-            message says which and what.
+        CorruptFileError: a file is missing, truncated, altered, of a newer format, or says what
+            cannot be; the message says which and what.
     """
     path = Path(folder)
     config, weights = _read_description(path / CONFIG_FILE)
     weight_file = path / WEIGHT_FILE
     most = _check_size(weight_file, config, weights["dtype"])
     tensors = read_tensors(weight_file, sha256=weights["sha256"], most=most)
-    wrong = sorted(name for name, tensor in tensors.items() if tensor.dtype != _DTYPES[weights["dtype"]])
+    wrong = sorted(
+        name for name, tensor in tensors.items() if tensor.dtype != _DTYPES[weights["dtype"]]
+    )
     if wrong:
-        raise CorruptFileError(f"{str(weight_file)!r}: tensors {wrong} are not {weights['dtype']} as declared")
+        raise CorruptFileError(
+            f"{str(weight_file)!r}: tensors {wrong} are not {weights['dtype']} as declared"
+        )
     try:
         return TwoLayerRNN(config, tensors).to(device)
     except RNNWeightError as error:
@@ -104,7 +110,7 @@ def load_rnn(folder: str | Path, *, device: torch.device | str = "cpu") -> TwoLa
 
 
 def _read_description(file: Path) -> tuple[RNNConfig, dict[str, Any]]:
-    """Read and check `rnn.json`; returns the configuration and what is declared about the weights."""
+    """Read and check `rnn.json`; returns configuration and what is declared about weights."""
 
     def refuse(reason: str) -> CorruptFileError:
         return CorruptFileError(f"{str(file)!r} does not describe an RNN: {reason}")
@@ -124,7 +130,9 @@ def _read_description(file: Path) -> tuple[RNNConfig, dict[str, Any]]:
     if weights.keys() != _WEIGHT_KEYS:
         raise refuse(f"keys missing or unknown in weights: {sorted(weights.keys() ^ _WEIGHT_KEYS)}")
     if weights["file"] != WEIGHT_FILE:
-        raise refuse(f"the weights must be in {WEIGHT_FILE!r} beside it, not in {weights['file']!r}")
+        raise refuse(
+            f"the weights must be in {WEIGHT_FILE!r} beside it, not in {weights['file']!r}"
+        )
     if type(weights["dtype"]) is not str or weights["dtype"] not in _DTYPES:
         raise refuse(f"dtype must be one of {sorted(_DTYPES)}, not {weights['dtype']!r}")
     if type(weights["sha256"]) is not str:
@@ -136,13 +144,20 @@ def _read_description(file: Path) -> tuple[RNNConfig, dict[str, Any]]:
 
 
 def _check_size(file: Path, config: RNNConfig, dtype: str) -> int:
-    """Refuse, before reading it, a weight file whose size is not the declared one; returns the largest it may have."""
-    declared = sum(math.prod(shape) for shape in weight_shapes(config).values()) * _DTYPES[dtype].itemsize
+    """Refuse, unread, a weight file whose size is not the declared one.
+
+    Returns the largest it may have.
+    """
+    declared = (
+        sum(math.prod(shape) for shape in weight_shapes(config).values()) * _DTYPES[dtype].itemsize
+    )
     most = declared + _LARGEST_HEADER
-    size = file.stat().st_size if file.is_file() else most  # what is no file is refused by who reads it
+    size = (
+        file.stat().st_size if file.is_file() else most
+    )  # what is no file is refused by who reads it
     if not declared < size <= most:
         raise CorruptFileError(
-            f"{str(file)!r} is truncated or was altered: it has {size} bytes, and the declared weights {declared} "
-            "and a short header"
+            f"{str(file)!r} is truncated or was altered: it has {size} bytes, and the declared "
+            f"weights {declared} and a short header"
         )
     return most

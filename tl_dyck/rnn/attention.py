@@ -4,10 +4,10 @@ For one query q, attention over the tokens read so far is N / Z with
 
     Z = Σ_i exp(a_i),   N = Σ_i exp(a_i) v_i,   a_i = q · k_i.
 
-Both are sums over tokens, so both are carried by a recurrence. The sums themselves overflow (a score of 100
-is already beyond float32), so what is carried is (m, e^{-m} Z, e^{-m} N) with m the largest score so far: the
-*online softmax* (Milakov & Gimelshein, arXiv 1805.02867). Every exponent is then at most 0, and the largest
-term is 1.
+Both are sums over tokens, so both are carried by a recurrence. The sums themselves overflow (a
+score of 100 is already beyond float32), so what is carried is (m, e^{-m} Z, e^{-m} N) with m the
+largest score so far: the *online softmax* (Milakov & Gimelshein, arXiv 1805.02867). Every exponent
+is then at most 0, and the largest term is 1.
 """
 
 from __future__ import annotations
@@ -19,7 +19,15 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-__all__ = ["Accumulator", "HistoryCarry", "QueryCarry", "absorb", "attend_causal", "attend_last", "empty_accumulator"]
+__all__ = [
+    "Accumulator",
+    "HistoryCarry",
+    "QueryCarry",
+    "absorb",
+    "attend_causal",
+    "attend_last",
+    "empty_accumulator",
+]
 
 
 class Accumulator(NamedTuple):
@@ -40,11 +48,15 @@ class Accumulator(NamedTuple):
         return self.weighted / self.total[..., None]
 
 
-def empty_accumulator(shape: tuple[int, ...], d_head: int, *, dtype: torch.dtype, device: torch.device) -> Accumulator:
+def empty_accumulator(
+    shape: tuple[int, ...], d_head: int, *, dtype: torch.dtype, device: torch.device
+) -> Accumulator:
     """The state before the first token; `shape` is [*query head]."""
     zeros = torch.zeros(shape, dtype=dtype, device=device)
     return Accumulator(
-        torch.full_like(zeros, -torch.inf), zeros, torch.zeros((*shape, d_head), dtype=dtype, device=device)
+        torch.full_like(zeros, -torch.inf),
+        zeros,
+        torch.zeros((*shape, d_head), dtype=dtype, device=device),
     )
 
 
@@ -71,10 +83,12 @@ def attend_causal(
     *,
     block: int = 256,
 ) -> Float[Tensor, "batch pos head d_head"]:
-    """The attention's output at every position: `absorb` a block of tokens at a time, for a block of queries.
+    """The attention's output at every position.
 
-    Memory for scores is batch * head * block², whatever the length; blocks above the diagonal are never
-    computed.
+    `absorb` a block of tokens at a time, for a block of queries.
+
+    Memory for scores is batch * head * block², whatever the length; blocks above the diagonal are
+    never computed.
     """
     length = query.shape[1]
     q, k, v = (x.transpose(1, 2) for x in (query, key, value))
@@ -103,7 +117,9 @@ def _absorb_block(
     keep = torch.exp(acc.running_max - running_max)
     weights = torch.exp(scores - running_max[..., None])
     return Accumulator(
-        running_max, acc.total * keep + weights.sum(-1), acc.weighted * keep[..., None] + weights @ values
+        running_max,
+        acc.total * keep + weights.sum(-1),
+        acc.weighted * keep[..., None] + weights @ values,
     )
 
 
@@ -113,7 +129,7 @@ def attend_last(
     value: Float[Tensor, "batch pos head d_head"],
     lengths: Int[Tensor, " batch"],
 ) -> Float[Tensor, "batch head d_head"]:
-    """The attention's output for one query per string, over that string's first `lengths` tokens."""
+    """The attention's output for a query per string, over its first `lengths` tokens."""
     scores = torch.einsum("bhe,bphe->bhp", query, key)
     beyond = torch.arange(key.shape[1], device=key.device) >= lengths[:, None]
     scores = scores.masked_fill(beyond[:, None], -torch.inf)
@@ -140,7 +156,7 @@ class QueryCarry:
 @final
 @dataclass(frozen=True)
 class HistoryCarry:
-    """What is carried between tokens when the queries are not known beforehand: keys and values so far."""
+    """What is carried between tokens if queries are not known before: keys and values so far."""
 
     state: Int[Tensor, " batch"]
     keys: Float[Tensor, "batch pos head d_head"]

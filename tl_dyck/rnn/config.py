@@ -38,7 +38,7 @@ _LARGEST = 2**31 - 1
 
 
 class RNNConfigError(DyckError, ValueError):
-    """A configuration that describes no two-layer RNN; the message names the field and its value."""
+    """A configuration that is no two-layer RNN; the message names the field and its value."""
 
 
 class RNNWeightError(DyckError, ValueError):
@@ -57,29 +57,31 @@ class RNNConfig:
         d_vocab: number of input tokens.
         d_vocab_out: number of logits (the vocabulary, or the classes of a classifier).
         n_ctx: longest string the exported model accepts, BOS included.
-        state: what layer 1's state machine carries. "none": nothing (the state is always 0). "position": the
-            index of the token just read. "depth": #opens - #closes after it, unclamped. "position+depth":
-            both, in one integer.
+        state: what layer 1's state machine carries. "none": nothing (the state is always 0).
+            "position": the index of the token just read. "depth": #opens - #closes after it,
+            unclamped. "position+depth": both, in one integer.
         d_mlp: hidden width of the MLP; None if there is none.
-        act_fn: activation of the MLP ("relu", "gelu", "gelu_new", "silu"); None exactly if there is no MLP.
+        act_fn: activation of the MLP ("relu", "gelu", "gelu_new", "silu"); None exactly if there is
+            no MLP.
         ln1: norm before the attention. "ln" has a scale and a bias, "lnpre" has neither.
-        ln_c: the constant C of Eq. 6's LN_C(x) = P x / max(|P x|, C), applied to the attention's output
-            before the residual is added (P subtracts the mean); None if there is no such norm.
-        ln_mid: the constant C of Eq. 49's LN_C, applied to the sum of residual stream and attention output; None if
-            there is no such norm.
+        ln_c: the constant C of Eq. 6's LN_C(x) = P x / max(|P x|, C), applied to the attention's
+            output before the residual is added (P subtracts the mean); None if there is no such
+            norm.
+        ln_mid: the constant C of Eq. 49's LN_C, applied to the sum of residual stream and attention
+            output; None if there is no such norm.
         ln2: norm before the MLP.
         ln_final: norm before the unembedding.
-        residual: whether the attention's output is added to the residual stream or replaces it ("bare"
-            blocks).
+        residual: whether the attention's output is added to the residual stream or replaces it
+            ("bare" blocks).
         attn_scale: scores are divided by it.
         eps: epsilon of ln1, ln2 and ln_final.
-        n_types: bracket types, for a depth counter (type t opens as 2t, closes as 2t+1; other tokens are
-            neutral).
+        n_types: bracket types, for a depth counter (type t opens as 2t, closes as 2t+1; other
+            tokens are neutral).
         max_depth: D, for a depth counter.
         bos_token: the token every string starts with; None if strings start bare.
         alphabet: the text of each token; None if unknown.
-        separator: what stands between two tokens in a text: "" (characters) or " " (words); None if texts
-            cannot be tokenised with the alphabet alone.
+        separator: what stands between two tokens in a text: "" (characters) or " " (words); None if
+            texts cannot be tokenised with the alphabet alone.
         unknown_token: token for a word outside the alphabet; None if that is an error.
         model_name: name of the model it was exported from.
         format_version: version of the artefact's format.
@@ -154,18 +156,23 @@ class RNNConfig:
         alphabet = values.get("alphabet")
         if alphabet is not None:
             if not isinstance(alphabet, (list, tuple)):
-                raise RNNConfigError(f"alphabet must be a list of strings, not {type(alphabet).__name__}.")
+                raise RNNConfigError(
+                    f"alphabet must be a list of strings, not {type(alphabet).__name__}."
+                )
             values["alphabet"] = tuple(alphabet)
         defaults = {name: field.default for name, field in fields.items() if name not in required}
-        _check(SimpleNamespace(**{**defaults, **values}))  # before construction: types may be anything here
+        _check(
+            SimpleNamespace(**{**defaults, **values})
+        )  # before construction: types may be anything here
         return cls(**values)
 
 
 def weight_shapes(config: RNNConfig) -> dict[str, tuple[int, ...]]:
     """Name and shape of every weight of the machine; names are TransformerLens's where it has them.
 
-    `W_E` is [d_vocab, d_model], or [d_vocab, max_depth + 1, d_model] for an embedding of (token, depth);
-    `W_pos` is [n_ctx, d_model]. Nothing else than these names, in these shapes, makes a machine.
+    `W_E` is [d_vocab, d_model], or [d_vocab, max_depth + 1, d_model] for an embedding of (token,
+    depth); `W_pos` is [n_ctx, d_model]. Nothing else than these names, in these shapes, makes a
+    machine.
     """
     c = config
     heads, into = (c.n_heads, c.d_head), (c.n_heads, c.d_model, c.d_head)
@@ -185,32 +192,42 @@ def weight_shapes(config: RNNConfig) -> dict[str, tuple[int, ...]]:
 
 
 def check_weights(config: RNNConfig, weights: Mapping[str, Tensor]) -> None:
-    """Check that `weights` are exactly what `weight_shapes` names, finite, and all float32 or all float64.
+    """Check that `weights` are as `weight_shapes` names them, finite, all float32 or all float64.
 
     Raises:
         RNNWeightError: they are not; the message names the weight.
     """
     shapes = weight_shapes(config)
-    missing, unknown = sorted(shapes.keys() - weights.keys()), sorted(weights.keys() - shapes.keys())
+    missing, unknown = (
+        sorted(shapes.keys() - weights.keys()),
+        sorted(weights.keys() - shapes.keys()),
+    )
     if missing or unknown:
-        raise RNNWeightError(f"weights do not fit the configuration: missing {missing}, unknown {unknown}.")
+        raise RNNWeightError(
+            f"weights do not fit the configuration: missing {missing}, unknown {unknown}."
+        )
     for name, shape in shapes.items():
         weight = weights[name]
         if tuple(weight.shape) != shape:
-            raise RNNWeightError(f"weight {name} has shape {tuple(weight.shape)}, expected {shape}.")
+            raise RNNWeightError(
+                f"weight {name} has shape {tuple(weight.shape)}, expected {shape}."
+            )
         if weight.dtype not in (torch.float32, torch.float64):
             raise RNNWeightError(
-                f"weight {name} is {weight.dtype}, but only float32 and float64 are supported; convert the model first."
+                f"weight {name} is {weight.dtype}, "
+                "but only float32 and float64 are supported; convert the model first."
             )
         if not bool(torch.isfinite(weight).all()):
             raise RNNWeightError(f"weight {name} holds nan or infinite values.")
     dtypes = {weights[name].dtype for name in shapes}
     if len(dtypes) > 1:
-        raise RNNWeightError(f"weights of mixed types {sorted(map(str, dtypes))}; convert them to one.")
+        raise RNNWeightError(
+            f"weights of mixed types {sorted(map(str, dtypes))}; convert them to one."
+        )
 
 
 def _check(c: Any) -> None:
-    """Raise `RNNConfigError` unless `c` has the fields of an RNNConfig with values that fit each other."""
+    """Raise `RNNConfigError` unless `c` has an RNNConfig's fields, with values that fit."""
     _integers(c)
     _numbers(c)
     _choices(c)
@@ -228,8 +245,8 @@ def _integers(c: Any) -> None:
             raise RNNConfigError(f"{name} must be an integer in {low}..{_LARGEST}, not {value!r}.")
     if c.format_version > FORMAT_VERSION:
         raise RNNConfigError(
-            f"format_version {c.format_version} is newer than {FORMAT_VERSION}, the newest this version of "
-            "tl_dyck reads; update tl_dyck."
+            f"format_version {c.format_version} is newer than {FORMAT_VERSION}, the newest this "
+            "version of tl_dyck reads; update tl_dyck."
         )
 
 
@@ -264,7 +281,9 @@ def _choices(c: Any) -> None:
 
 def _combinations(c: Any) -> None:
     if (c.d_mlp is None) != (c.act_fn is None):
-        raise RNNConfigError(f"an MLP has both d_mlp and act_fn, not d_mlp={c.d_mlp!r}, act_fn={c.act_fn!r}.")
+        raise RNNConfigError(
+            f"an MLP has both d_mlp and act_fn, not d_mlp={c.d_mlp!r}, act_fn={c.act_fn!r}."
+        )
     if c.ln2 is not None and c.d_mlp is None:
         raise RNNConfigError(f"ln2={c.ln2!r} precedes an MLP, but d_mlp is None.")
     has_depth = c.state in ("depth", "position+depth")
@@ -274,7 +293,9 @@ def _combinations(c: Any) -> None:
             f"n_types={c.n_types!r}, max_depth={c.max_depth!r}."
         )
     if c.n_types is not None and 2 * c.n_types > c.d_vocab:
-        raise RNNConfigError(f"n_types={c.n_types} needs at least {2 * c.n_types} tokens, d_vocab={c.d_vocab}.")
+        raise RNNConfigError(
+            f"n_types={c.n_types} needs at least {2 * c.n_types} tokens, d_vocab={c.d_vocab}."
+        )
     for name in ("bos_token", "unknown_token"):
         token = getattr(c, name)
         if token is not None and token >= c.d_vocab:
@@ -286,4 +307,6 @@ def _combinations(c: Any) -> None:
     if not isinstance(c.alphabet, tuple) or not all(type(text) is str for text in c.alphabet):
         raise RNNConfigError("alphabet must be a tuple of strings.")
     if len(c.alphabet) != c.d_vocab:
-        raise RNNConfigError(f"alphabet has {len(c.alphabet)} texts for d_vocab={c.d_vocab} tokens.")
+        raise RNNConfigError(
+            f"alphabet has {len(c.alphabet)} texts for d_vocab={c.d_vocab} tokens."
+        )

@@ -1,9 +1,9 @@
 """From a one-layer causal HookedTransformer to a `TwoLayerRNN`.
 
 Three stages: `refuse_unsupported` refuses, by name and reason, whatever has no two-layer RNN;
-`_configuration` and `_weights` read off the rest; `_verify` runs model and RNN side by side on a few random
-strings, so that a subclass which computes something else than its parts say is refused too, not exported
-wrongly.
+`_configuration` and `_weights` read off the rest; `_verify` runs model and RNN side by side on a
+few random strings, so that a subclass which computes something else than its parts say is refused
+too, not exported wrongly.
 
 The model is read by attribute: this module does not import TransformerLens.
 """
@@ -34,18 +34,20 @@ def export_rnn(
 ) -> TwoLayerRNN:
     """Export a one-layer causal model as the equivalent two-layer RNN (see `tl_dyck.rnn.machine`).
 
-    Supported: every one-layer `DyckTransformer` (depth embeddings; GPT, Eq. 6, 49 and bare blocks; uniform
-        attention), and
-    any plain one-layer `HookedTransformer` with standard positions (learned or set by hand; a table of zeros
-    counts as none), normalization "LN", "LNPre" or None, attention-only or with an MLP of activation "relu",
-    "gelu", "gelu_new", "gelu_pytorch_tanh" or "silu", any number of heads, `d_vocab_out` classes, float32 or
-    float64.
+    Supported: every one-layer `DyckTransformer` (depth embeddings; GPT, Eq. 6, 49 and bare blocks;
+        uniform attention), and
+    any plain one-layer `HookedTransformer` with standard positions (learned or set by hand; a table
+    of zeros counts as none), normalization "LN", "LNPre" or None, attention-only or with an MLP of
+    activation "relu", "gelu", "gelu_new", "gelu_pytorch_tanh" or "silu", any number of heads,
+    `d_vocab_out` classes, float32 or float64.
 
     Args:
         model: the model; it is not changed.
-        bos_token: the token every string starts with; by default the tokenizer's, if the model prepends it.
+        bos_token: the token every string starts with; by default the tokenizer's, if the model
+            prepends it.
         alphabet: the text of each token; by default the tokenizer's, if the model has one.
-        separator: "" if texts are characters, " " if they are words (see `RNNConfig`); known for Dyck models.
+        separator: "" if texts are characters, " " if they are words (see `RNNConfig`); known for
+            Dyck models.
         unknown_token: the token for words outside the alphabet.
         verify: compare RNN and model on a few random strings.
 
@@ -53,7 +55,8 @@ def export_rnn(
         The RNN, on the model's device and in its floating-point type, with a copy of its weights.
 
     Raises:
-        UnsupportedModelError: the model has no two-layer RNN; the message names the layer or field and why.
+        UnsupportedModelError: the model has no two-layer RNN; the message names the layer or field
+            and why.
         ExportMismatchError: the model computes something else than its parts say.
     """
     refuse_unsupported(model)
@@ -105,7 +108,9 @@ _STATE_NAMES: dict[tuple[bool, bool], State] = {
 def _weights(model: Any) -> dict[str, Tensor]:
     block = model.blocks[0]
     found = {"W_E": _embedding(model)}
-    if bool(model.pos_embed.W_pos.any()):  # zeros are no positions: the state machine has nothing to count
+    if bool(
+        model.pos_embed.W_pos.any()
+    ):  # zeros are no positions: the state machine has nothing to count
         found["W_pos"] = model.pos_embed.W_pos
     for name in ("W_Q", "W_K", "W_V", "W_O", "b_Q", "b_K", "b_V", "b_O"):
         found[name] = getattr(block.attn, name)
@@ -121,10 +126,12 @@ def _weights(model: Any) -> dict[str, Tensor]:
 
 
 def _embedding(model: Any) -> Tensor:
-    """[d_vocab, d_model], or [d_vocab, max_depth + 1, d_model] for an embedding of (token, depth)."""
+    """[d_vocab, d_model], or [d_vocab, max_depth + 1, d_model] for one of (token, depth)."""
     embed = model.embed
     table: Tensor = embed.table if hasattr(embed, "table") else embed.W_E
-    if getattr(model.cfg, "post_embedding_ln", False):  # acts on each token alone, so it is part of the table
+    if getattr(
+        model.cfg, "post_embedding_ln", False
+    ):  # acts on each token alone, so it is part of the table
         table = embed.ln(table[None])[0]
     return table
 
@@ -151,7 +158,9 @@ def _text(
         if alphabet is None:
             texts = tokenizer.convert_ids_to_tokens(list(range(cfg.d_vocab)))
             # a vocabulary may be padded beyond the tokenizer's
-            alphabet = tuple(f"<{token}>" if text is None else text for token, text in enumerate(texts))
+            alphabet = tuple(
+                f"<{token}>" if text is None else text for token, text in enumerate(texts)
+            )
             if separator is None and hasattr(cfg, "language"):
                 separator = ""
     return {
@@ -162,25 +171,26 @@ def _text(
     }
 
 
-def _verify(model: Any, rnn: TwoLayerRNN, *, strings: int = 4, length: int = 12, tolerance: float = 1e-3) -> None:
+def _verify(
+    model: Any, rnn: TwoLayerRNN, *, strings: int = 4, length: int = 12, tolerance: float = 1e-3
+) -> None:
     """Compare logits on random strings.
 
-    The tolerance is that of a different *function* (a missing term changes logits by about their own size),
-    not of rounding; the tests hold the exporter to 1e-5 in float32 and 1e-10 in float64.
+    The tolerance is that of a different *function* (a missing term changes logits by about their
+    own size), not of rounding; the tests hold the exporter to 1e-5 in float32 and 1e-10 in float64.
     """
     generator = torch.Generator().manual_seed(0)
     shape = (strings, min(length, model.cfg.n_ctx))
     tokens = torch.randint(model.cfg.d_vocab, shape, generator=generator).to(rnn.device)
-    # The RNN reads strings, not padding; with padding on the left the model would take leading tokens for padding.
+    # The RNN reads strings, not padding; with padding on the left the model would take leading
+    # tokens for padding.
     padded_left = getattr(getattr(model, "tokenizer", None), "padding_side", "right") == "left"
     masks = {"attention_mask": torch.ones_like(tokens)} if padded_left else {}
     expected = model(tokens, **masks).to(rnn.device)
     error, scale = float((rnn(tokens) - expected).abs().max()), float(expected.abs().max())
     if not error <= tolerance * scale + torch.finfo(rnn.dtype).tiny:
         raise ExportMismatchError(
-            f"{type(model).__name__} computes something else than its parts say: its logits differ from "
-            "the exported "
-            f"RNN's by up to {error:.3g} (largest logit {scale:.3g}) on random strings. Does it override a "
-            "forward "
-            "method, or replace a module?"
+            f"{type(model).__name__} computes something else than its parts say: its logits differ "
+            f"from the exported RNN's by up to {error:.3g} (largest logit {scale:.3g}) on random "
+            "strings. Does it override a forward method, or replace a module?"
         )

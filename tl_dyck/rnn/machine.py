@@ -1,7 +1,7 @@
 """A one-layer causal transformer, run as a two-layer RNN (torch only, no TransformerLens).
 
-The equivalence (Zhang, Albarghouthi & D'Antoni, arXiv 2405.17361, "ARC-Tran"; the statement here is our own)
-------------------------------------------------------------------------------------------------------------
+The equivalence (Zhang, Albarghouthi & D'Antoni, arXiv 2405.17361, "ARC-Tran"; in our own words)
+------------------------------------------------------------------------------------------------
 A one-layer decoder reads x_1 … x_L (x_1 is BOS if it has one) and, at position L, computes
 
     z^h = Σ_{i≤L} softmax_i(a^h_i) v^h_i,   a^h_i = q^h_L · k^h_i / scale,
@@ -9,35 +9,37 @@ A one-layer decoder reads x_1 … x_L (x_1 is BOS if it has one) and, at positio
 
 Three facts make it a recurrent network:
 
-1. *One layer*: k_i and v_i are functions of the embedding r_i alone, and r_i of the token x_i and of what is
-   counted along the string (a position, a bracket depth, nothing). No key or value has looked at another
-   token.
+1. *One layer*: k_i and v_i are functions of the embedding r_i alone, and r_i of the token x_i and
+   of what is counted along the string (a position, a bracket depth, nothing). No key or value has
+   looked at another token.
 2. *Causality*: position L sees exactly the tokens read before it, the past of an RNN.
 3. *Softmax attention is a ratio of two sums* over those tokens, and a sum is a recurrence.
 
 So the transformer equals, at every position, the network
 
-- **RNN layer 1**, a state machine over tokens: s_i = `next_state`(s_{i-1}, x_i); it emits r_i = `embed`(x_i,
-  s_i), hence `key`(r_i), `value`(r_i) and, at the position that is read out, `query`(r_i).
-- **RNN layer 2**, for a query q: Z += exp(q · k_i), N += exp(q · k_i) v_i for each head, kept as a running
-  maximum and scaled sums so that it never overflows (`tl_dyck.rnn.attention`).
-- **Readout**: `readout`(r_L, N^1/Z^1, …, N^H/Z^H): W_O, residual, norms, MLP, unembedding, as the model has
-  them.
+- **RNN layer 1**, a state machine over tokens: s_i = `next_state`(s_{i-1}, x_i); it emits
+  r_i = `embed`(x_i, s_i), hence `key`(r_i), `value`(r_i) and, at the position that is read out,
+  `query`(r_i).
+- **RNN layer 2**, for a query q: Z += exp(q · k_i), N += exp(q · k_i) v_i for each head, kept as a
+  running maximum and scaled sums so that it never overflows (`tl_dyck.rnn.attention`).
+- **Readout**: `readout`(r_L, N^1/Z^1, …, N^H/Z^H): W_O, residual, norms, MLP, unembedding, as the
+  model has them.
 
-The equality is exact in real arithmetic: nothing is approximated, and floating point differs only in the
-order of sums. Whatever makes a key depend on the *query's* position (rotary or relative positions) breaks
-fact 1, a second layer breaks it too, bidirectional attention breaks fact 2.
+The equality is exact in real arithmetic: nothing is approximated, and floating point differs only
+in the order of sums. Whatever makes a key depend on the *query's* position (rotary or relative
+positions) breaks fact 1, a second layer breaks it too, bidirectional attention breaks fact 2.
 
 Two ways to run it over a stream: layer 2's recurrence needs the query, and the query comes last.
 
-- Without positions the set of queries is finite (token, or token × depth), so layer 2 runs for *all* of them
-  side by side, and memory does not depend on the length (`initial(form="queries")`).
-- With positions the query is known once the last token is: then either the length and last token are fixed
-  first and one pass in constant memory suffices (`last_logits` is that pass; the certifiers build on it), or
-  the stream keeps keys and values (`initial(form="history")`), as a transformer's cache does.
+- Without positions the set of queries is finite (token, or token × depth), so layer 2 runs for
+  *all* of them side by side, and memory does not depend on the length (`initial(form="queries")`).
+- With positions the query is known once the last token is: then either the length and last token
+  are fixed first and one pass in constant memory suffices (`last_logits` is that pass; the
+  certifiers build on it), or the stream keeps keys and values (`initial(form="history")`), as a
+  transformer's cache does.
 
-Notation differs from the paper's in that vectors are rows, as in TransformerLens: weights multiply on the
-right.
+Notation differs from the paper's in that vectors are rows, as in TransformerLens: weights multiply
+on the right.
 """
 
 from __future__ import annotations
@@ -69,17 +71,17 @@ __all__ = ["RNNInputError", "TwoLayerRNN"]
 
 
 class RNNInputError(DyckError, ValueError):
-    """A string the machine cannot read; the message says which token or length, and what is allowed."""
+    """A string the machine cannot read; the message says which token or length, what is allowed."""
 
 
 @final
 class TwoLayerRNN(torch.nn.Module):
-    """A one-layer causal transformer as a two-layer RNN; see the module's docstring for the equivalence.
+    """A one-layer causal transformer as a two-layer RNN; see the module's docstring for how.
 
     Args:
         config: everything that is not a weight.
-        weights: exactly the tensors that `weight_shapes(config)` names, finite, all float32 or all float64.
-            They are copied, become buffers (never trained), and follow `.to(...)`.
+        weights: exactly the tensors that `weight_shapes(config)` names, finite, all float32 or all
+            float64. They are copied, become buffers (never trained), and follow `.to(...)`.
 
     Raises:
         RNNWeightError: a missing, unknown, misshapen or non-finite weight, or mixed types.
@@ -125,7 +127,7 @@ class TwoLayerRNN(torch.nn.Module):
         """Where the weights are."""
         return self.W_E.device
 
-    # ------------------------------------------------------------------ RNN layer 1: the state machine
+    # ------------------------------------------------------------ RNN layer 1: the state machine
 
     @property
     def start_state(self) -> int:
@@ -139,7 +141,8 @@ class TwoLayerRNN(torch.nn.Module):
     ) -> Int[Tensor, "*batch"]:
         """One step of layer 1: the state after `token`, given the state before it.
 
-        States are integers that callers treat as opaque: compare them, store them, hand them to `embed`.
+        States are integers that callers treat as opaque: compare them, store them, hand them to
+        `embed`.
         """
         state = torch.as_tensor(state, device=self.device)
         token = torch.as_tensor(token, device=self.device)
@@ -155,14 +158,16 @@ class TwoLayerRNN(torch.nn.Module):
         """Layer 1 over whole strings: the state after each token.
 
         Raises:
-            RNNInputError: a token outside the vocabulary, or a string longer than the model has positions.
+            RNNInputError: a token outside the vocabulary, or a string longer than the model has
+                positions.
         """
         self._check_tokens(tokens)
         length = tokens.shape[-1]
         positions = torch.arange(length, device=tokens.device).expand(tokens.shape)
         if self.config.has_position and length > self.config.n_ctx:
             raise RNNInputError(
-                f"a string of {length} tokens, but the model has {self.config.n_ctx} positions (n_ctx); shorten it."
+                f"a string of {length} tokens, "
+                f"but the model has {self.config.n_ctx} positions (n_ctx); shorten it."
             )
         if self.config.state == "none":
             return torch.zeros_like(tokens)
@@ -171,7 +176,9 @@ class TwoLayerRNN(torch.nn.Module):
         depths = self._depth_change(tokens).cumsum(-1)
         return depths if self.config.state == "depth" else self._pack(positions, depths)
 
-    def embed(self, tokens: Int[Tensor, "*batch"], states: Int[Tensor, "*batch"]) -> Float[Tensor, "*batch d_model"]:
+    def embed(
+        self, tokens: Int[Tensor, "*batch"], states: Int[Tensor, "*batch"]
+    ) -> Float[Tensor, "*batch d_model"]:
         """r_i, the residual stream before the block, from a token and the state after it."""
         if self.config.state == "none":
             return self.W_E[tokens]
@@ -201,8 +208,9 @@ class TwoLayerRNN(torch.nn.Module):
     ) -> Float[Tensor, "*batch d_vocab_out"]:
         """Logits from r_L and the attention's output z^h = N^h / Z^h.
 
-        a = Σ_h z^h W_O^h + b_O;  a ← LN_C(a) (Eq. 6);  m = r + a, or a alone;  m ← LN_C(m) (Eq. 49);
-        m ← m + MLP(ln2(m));  logits = ln_final(m) W_U + b_U. Steps the model does not have are left out.
+        a = Σ_h z^h W_O^h + b_O;  a ← LN_C(a) (Eq. 6);  m = r + a, or a alone;
+        m ← LN_C(m) (Eq. 49);  m ← m + MLP(ln2(m));  logits = ln_final(m) W_U + b_U.
+        Steps the model does not have are left out.
         """
         attn_out = torch.einsum("...he,hed->...d", z, self.W_O) + self.b_O
         if self.config.ln_c is not None:
@@ -217,8 +225,12 @@ class TwoLayerRNN(torch.nn.Module):
 
     # ------------------------------------------------------------------ whole strings
 
-    def forward(self, tokens: Int[Tensor, "batch pos"], *, block: int = 256) -> Float[Tensor, "batch pos d_vocab_out"]:
-        """Logits at every position. Memory grows linearly with the length (scores: batch * head * block²).
+    def forward(
+        self, tokens: Int[Tensor, "batch pos"], *, block: int = 256
+    ) -> Float[Tensor, "batch pos d_vocab_out"]:
+        """Logits at every position.
+
+        Memory grows linearly with the length (scores: batch * head * block²).
 
         Without positions the machine also reads strings beyond the model's n_ctx.
 
@@ -261,10 +273,10 @@ class TwoLayerRNN(torch.nn.Module):
 
         Args:
             batch: number of strings read side by side.
-            form: "queries" keeps batch * queries * head * (d_head + 2) numbers, whatever the length; it
-                exists for models without positions, whose queries are the d_vocab tokens (times max_depth + 1
-                depths). "history" keeps 2 * batch * head * d_head numbers per token read. Default: "queries"
-                if it exists.
+            form: "queries" keeps batch * queries * head * (d_head + 2) numbers, whatever the
+                length; it exists for models without positions, whose queries are the d_vocab tokens
+                (times max_depth + 1 depths). "history" keeps 2 * batch * head * d_head numbers per
+                token read. Default: "queries" if it exists.
 
         Raises:
             ValueError: "queries" for a model with positions.
@@ -278,8 +290,8 @@ class TwoLayerRNN(torch.nn.Module):
             return HistoryCarry(state, none, none)
         if self.config.has_position:
             raise ValueError(
-                "form='queries' needs a finite set of queries, but this model's queries depend on the "
-                "position; use form='history', or last_logits when the string is known."
+                "form='queries' needs a finite set of queries, but this model's queries depend on "
+                "the position; use form='history', or last_logits when the string is known."
             )
         queries = self.query(self.W_E.reshape(-1, self.config.d_model))
         shape = (batch, len(queries), self.config.n_heads)
@@ -294,20 +306,26 @@ class TwoLayerRNN(torch.nn.Module):
         The old carry stays valid, so that one prefix can be continued in several ways.
 
         Raises:
-            RNNInputError: a token outside the vocabulary, or more tokens than the model has positions.
+            RNNInputError: a token outside the vocabulary, or more tokens than the model has
+                positions.
         """
         token = token.to(self.device)
         self._check_tokens(token)
         state = self.next_state(carry.state, token)
         if self.config.has_position and bool((self._positions(state) >= self.config.n_ctx).any()):
-            raise RNNInputError(f"more tokens than the model has positions (n_ctx={self.config.n_ctx}).")
+            raise RNNInputError(
+                f"more tokens than the model has positions (n_ctx={self.config.n_ctx})."
+            )
         r = self.embed(token, state)
         key, value = self.key(r), self.value(r)
         if isinstance(carry, QueryCarry):
             scores = torch.einsum("qhe,bhe->bqh", carry.queries, key)
             sums = absorb(carry.sums, scores, value[:, None])
             own = Accumulator(
-                *(x[torch.arange(len(token), device=r.device), self._query_index(token, state)] for x in sums)
+                *(
+                    x[torch.arange(len(token), device=r.device), self._query_index(token, state)]
+                    for x in sums
+                )
             )
             return QueryCarry(state, carry.queries, sums), self.readout(r, own.output())
         keys = torch.cat([carry.keys, key[:, None]], dim=1)
@@ -316,11 +334,13 @@ class TwoLayerRNN(torch.nn.Module):
         z = attend_last(self.query(r), keys, values, lengths)
         return HistoryCarry(state, keys, values), self.readout(r, z)
 
-    # ------------------------------------------------------------------ texts, named as in TransformerLens
+    # -------------------------------------------------------- texts, named as in TransformerLens
 
     def to_tokens(self, text: str, *, prepend_bos: bool = True) -> Int[Tensor, "1 pos"]:
-        """Tokens of a text, with BOS if the model starts its strings with one; see `text_to_tokens`."""
-        return torch.tensor([text_to_tokens(self.config, text, prepend_bos=prepend_bos)], device=self.device)
+        """Tokens of a text, with BOS if the model starts strings with one; see `text_to_tokens`."""
+        return torch.tensor(
+            [text_to_tokens(self.config, text, prepend_bos=prepend_bos)], device=self.device
+        )
 
     def to_str_tokens(self, tokens: Int[Tensor, " pos"]) -> list[str]:
         """The text of each token."""
@@ -337,7 +357,7 @@ class TwoLayerRNN(torch.nn.Module):
         return torch.einsum("...d,hde->...he", self._norm("ln1", r), weight) + bias
 
     def _norm(self, name: str, x: Tensor) -> Tensor:
-        """ln1, ln2 or ln_final as TransformerLens computes it: (x - mean) / sqrt(var + eps), then w and b."""
+        """ln1, ln2 or ln_final as TransformerLens has it: (x - mean) / sqrt(var + eps), w and b."""
         kind = getattr(self.config, name)
         if kind is None:
             return x
@@ -381,7 +401,10 @@ class TwoLayerRNN(torch.nn.Module):
     def _check_tokens(self, tokens: Tensor) -> None:
         wrong = (tokens < 0) | (tokens >= self.config.d_vocab)
         if bool(wrong.any()):
-            raise RNNInputError(f"token {int(tokens[wrong][0])} is not in the vocabulary 0..{self.config.d_vocab - 1}.")
+            raise RNNInputError(
+                f"token {int(tokens[wrong][0])} is not in the vocabulary "
+                f"0..{self.config.d_vocab - 1}."
+            )
 
     def _checked(self, tokens: Tensor) -> Tensor:
         """The tokens, on the weights' device, as `HookedTransformer` moves its input too."""

@@ -1,17 +1,21 @@
-"""The two-layer RNN, unrolled for one length, as an ONNX network that verifiers can read (extra: ``tl-dyck[onnx]``).
+"""The two-layer RNN, unrolled for one length, as an ONNX network for verifiers.
 
-Input ``embeddings`` ``[1, length, d_model]``: the residual stream r_1 … r_L before the block, that is
-`TwoLayerRNN.embed` of tokens and states. Inputs are embeddings, not tokens, because a verifier's input set is a box,
-and a set of tokens has none. Output ``logits`` ``[1, d_vocab_out]`` at the last position.
+It takes the extra ``tl-dyck[onnx]``.
+
+Input ``embeddings`` ``[1, length, d_model]``: the residual stream r_1 … r_L before the block, that
+is `TwoLayerRNN.embed` of tokens and states. Inputs are embeddings, not tokens, because a verifier's
+input set is a box, and a set of tokens has none. Output ``logits`` ``[1, d_vocab_out]`` at the last
+position.
 
 Verifiers support few operations, so the network has only these, with static shapes and one input:
 
 - MatMul, Add, Mul, Softmax; Relu for a ReLU MLP; Erf, Tanh or Sigmoid for another activation;
-- Sqrt and Div, in a LayerNorm, which is decomposed: centring is a MatMul with I - 11ᵀ/d, the variance one with 1/d;
+- Sqrt and Div, in a LayerNorm, which is decomposed: centring is a MatMul with I - 11ᵀ/d, the
+  variance one with 1/d;
 - Flatten, once, at the end.
 
-No Transpose, Gather or Reduce: the last position is picked by a MatMul with a one-hot row, scores are
-(k ⊙ q) 1, and attention is 1ᵀ (p ⊙ v), as MatMuls with rows and columns of ones.
+No Transpose, Gather or Reduce: the last position is picked by a MatMul with a one-hot row, scores
+are (k ⊙ q) 1, and attention is 1ᵀ (p ⊙ v), as MatMuls with rows and columns of ones.
 """
 
 from __future__ import annotations
@@ -37,7 +41,9 @@ class MissingOnnxError(DyckError, ImportError):
     """The optional dependency is not installed; the message says how to install it."""
 
 
-def save_onnx(rnn: TwoLayerRNN, path: str | Path, length: int, *, dtype: torch.dtype = torch.float32) -> Path:
+def save_onnx(
+    rnn: TwoLayerRNN, path: str | Path, length: int, *, dtype: torch.dtype = torch.float32
+) -> Path:
     """Write `to_onnx(rnn, length)` to a file, whole or not at all, and return its path."""
     write_bytes(path, to_onnx(rnn, length, dtype=dtype).SerializeToString())
     return Path(path)
@@ -67,14 +73,15 @@ def to_onnx(rnn: TwoLayerRNN, length: int, *, dtype: torch.dtype = torch.float32
 
 
 class _Graph:
-    """Collects constants and nodes; every method adds one node and returns the name of its output."""
+    """Collects constants and nodes; every method adds a node and returns its output's name."""
 
     def __init__(self, rnn: TwoLayerRNN, length: int, dtype: torch.dtype) -> None:
         try:
             import onnx
         except ImportError as error:
             raise MissingOnnxError(
-                "exporting to ONNX needs the package onnx; install it with: pip install 'tl-dyck[onnx]'"
+                "exporting to ONNX needs the package onnx; install it with: "
+                "pip install 'tl-dyck[onnx]'"
             ) from error
         self.onnx = onnx
         self.dtype = dtype
@@ -94,7 +101,9 @@ class _Graph:
 
     def op(self, kind: str, *inputs: str, **attributes: Any) -> str:
         name = f"{kind.lower()}{len(self.nodes)}"
-        self.nodes.append(self.onnx.helper.make_node(kind, list(inputs), [name], name=name, **attributes))
+        self.nodes.append(
+            self.onnx.helper.make_node(kind, list(inputs), [name], name=name, **attributes)
+        )
         return name
 
     def affine(self, x: str, weight: Tensor, bias: Tensor) -> str:
@@ -123,7 +132,9 @@ class _Graph:
             self.constants,
         )
         opset = helper.make_opsetid("", _OPSET)
-        proto = helper.make_model(graph, opset_imports=[opset], ir_version=_IR_VERSION, producer_name="tl_dyck")
+        proto = helper.make_model(
+            graph, opset_imports=[opset], ir_version=_IR_VERSION, producer_name="tl_dyck"
+        )
         self.onnx.checker.check_model(proto, full_check=True)
         return proto
 
@@ -134,7 +145,9 @@ def _logits(graph: _Graph, rnn: TwoLayerRNN) -> str:
     pick_last = torch.zeros(1, graph.length, dtype=torch.float64)
     pick_last[0, -1] = 1
     resid = graph.op("MatMul", graph.constant(pick_last), "embeddings")
-    attn_out = _attention(graph, rnn, _norm(graph, rnn, "ln1", "embeddings"), _norm(graph, rnn, "ln1", resid))
+    attn_out = _attention(
+        graph, rnn, _norm(graph, rnn, "ln1", "embeddings"), _norm(graph, rnn, "ln1", resid)
+    )
     if c.ln_c is not None:
         attn_out = _unit_norm(graph, attn_out, c.ln_c)
     resid = graph.op("Add", resid, attn_out) if c.residual else attn_out
@@ -142,7 +155,9 @@ def _logits(graph: _Graph, rnn: TwoLayerRNN) -> str:
         resid = _unit_norm(graph, resid, c.ln_mid)
     if c.act_fn is not None:
         pre = graph.affine(_norm(graph, rnn, "ln2", resid), rnn.W_in, rnn.b_in)
-        resid = graph.op("Add", resid, graph.affine(_activation(graph, c.act_fn, pre), rnn.W_out, rnn.b_out))
+        resid = graph.op(
+            "Add", resid, graph.affine(_activation(graph, c.act_fn, pre), rnn.W_out, rnn.b_out)
+        )
     return graph.affine(_norm(graph, rnn, "ln_final", resid), rnn.W_U, rnn.b_U)
 
 
@@ -170,7 +185,9 @@ def _norm(graph: _Graph, rnn: TwoLayerRNN, name: str, x: str) -> str:
         return x
     x = graph.centre(x)
     variance = graph.sum_of_squares(x, 1 / graph.d_model)
-    x = graph.op("Div", x, graph.op("Sqrt", graph.op("Add", variance, graph.scalar(rnn.config.eps))))
+    x = graph.op(
+        "Div", x, graph.op("Sqrt", graph.op("Add", variance, graph.scalar(rnn.config.eps)))
+    )
     if kind == "ln":
         scaled = graph.op("Mul", x, graph.constant(getattr(rnn, f"{name}_w")))
         x = graph.op("Add", scaled, graph.constant(getattr(rnn, f"{name}_b")))

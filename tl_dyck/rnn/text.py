@@ -12,23 +12,23 @@ __all__ = ["RNNTextError", "text_to_tokens", "tokens_to_texts"]
 
 
 class RNNTextError(DyckError, ValueError):
-    """A text that cannot be tokenised, or tokens that have no text; the message says which and where."""
+    """A text that cannot be tokenised, or tokens without text; the message says which and where."""
 
 
 def text_to_tokens(config: RNNConfig, text: str, *, prepend_bos: bool = True) -> list[int]:
     """Tokens of a text, with BOS in front if the model starts its strings with one.
 
-    With separator "" the longest symbol of the alphabet that fits is read, again and again, white space
-    between symbols being ignored; with " " the text is split at white space.
+    With separator "" the longest symbol of the alphabet that fits is read, again and again, white
+    space between symbols being ignored; with " " the text is split at white space.
 
     Raises:
-        RNNTextError: there is no alphabet, or a symbol or word is not in it and there is no unknown token.
+        RNNTextError: there is no alphabet, or a symbol or word is not in it and there is no unknown
+            token.
     """
     if config.alphabet is None or config.separator is None:
         raise RNNTextError(
-            "this RNN cannot read texts, for it has no alphabet or no separator; give it tokens, or export "
-            "it with "
-            "alphabet=… and separator='' (characters) or ' ' (words)."
+            "this RNN cannot read texts, for it has no alphabet or no separator; give it tokens, "
+            "or export it with alphabet=… and separator='' (characters) or ' ' (words)."
         )
     tokens = {symbol: token for token, symbol in enumerate(config.alphabet)}
     if config.separator == "":

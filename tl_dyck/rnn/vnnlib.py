@@ -1,9 +1,10 @@
 """VNN-LIB properties for the network that `tl_dyck.rnn.onnx` writes.
 
-Polarity, as in VNN-COMP: the file describes a *counterexample*. Its constraints on the inputs X are the box of
-embeddings, its constraint on the outputs Y is "some other logit is at least the target's". A verifier that answers
-``unsat`` has certified the property; ``sat`` means unsafe, with the X and Y it found. A box holds more than the
-embeddings of tokens, so ``sat`` need not belong to a string.
+Polarity, as in VNN-COMP: the file describes a *counterexample*. Its constraints on the inputs X are
+the box of embeddings, its constraint on the outputs Y is "some other logit is at least the
+target's". A verifier that answers ``unsat`` has certified the property; ``sat`` means unsafe, with
+the X and Y it found. A box holds more than the embeddings of tokens, so ``sat`` need not belong to
+a string.
 
 X_i are the embeddings ``[1, pos, d_model]`` in row-major order, Y_j the logits.
 """
@@ -33,9 +34,10 @@ class VnnlibError(DyckError, ValueError):
 def embedding_box(
     rnn: TwoLayerRNN, allowed: Sequence[Sequence[int]]
 ) -> tuple[Float[Tensor, "pos d_model"], Float[Tensor, "pos d_model"]]:
-    """The smallest box around the embeddings that a length-preserving set of strings can have at each position.
+    """The smallest box around the embeddings of a length-preserving set of strings, by position.
 
-    The states that layer 1 can be in are followed along the string, so depths are only those that occur.
+    The states that layer 1 can be in are followed along the string, so depths are only those that
+    occur.
 
     Args:
         rnn: the RNN.
@@ -48,11 +50,15 @@ def embedding_box(
         RNNInputError: a position without tokens, or more positions than the model has.
     """
     if rnn.config.has_position and len(allowed) > rnn.config.n_ctx:
-        raise RNNInputError(f"{len(allowed)} tokens, but the model has {rnn.config.n_ctx} positions (n_ctx).")
+        raise RNNInputError(
+            f"{len(allowed)} tokens, but the model has {rnn.config.n_ctx} positions (n_ctx)."
+        )
     states, lower, upper = torch.tensor([rnn.start_state]), [], []
     for position, tokens in enumerate(allowed):
         if not tokens:
-            raise RNNInputError(f"no token is allowed at position {position}; every position needs at least one.")
+            raise RNNInputError(
+                f"no token is allowed at position {position}; every position needs at least one."
+            )
         pairs = torch.cartesian_prod(states, torch.tensor(sorted(set(tokens))))
         rnn.states(pairs[:, 1:])  # refuses tokens outside the vocabulary
         after = rnn.next_state(pairs[:, 0].to(rnn.device), pairs[:, 1].to(rnn.device))
@@ -73,30 +79,38 @@ def vnnlib_property(
     *,
     dtype: torch.dtype = torch.float32,
 ) -> str:
-    """The text of the property "on this box, the target's logit exceeds all others", negated as VNN-LIB wants it.
+    """The text of the property "on this box, the target's logit exceeds all others".
+
+    It is negated as VNN-LIB wants it.
 
     Args:
         lower: lower ends of the embeddings.
         upper: upper ends.
         target: the class or token whose logit must be the largest.
         d_vocab_out: number of logits.
-        dtype: type of the network's input; bounds are rounded *outwards* to it, and written so that they read back
-            exactly, so the box in the file contains the box that was given.
+        dtype: type of the network's input; bounds are rounded *outwards* to it, and written so that
+            they read back exactly, so the box in the file contains the box that was given.
 
     Raises:
-        VnnlibError: bounds that are not finite or not in order, a target that does not exist, or a single class.
+        VnnlibError: bounds that are not finite or not in order, a target that does not exist, or a
+            single class.
     """
     if lower.shape != upper.shape or not bool((lower <= upper).all()):  # nan is in no order
         raise VnnlibError("lower and upper must have one shape, and lower <= upper everywhere.")
     if not bool(lower.isfinite().all() and upper.isfinite().all()):
         raise VnnlibError("bounds must be finite.")
     if not 0 <= target < d_vocab_out or d_vocab_out < 2:
-        raise VnnlibError(f"target {target} is not one of {d_vocab_out} logits, or there is nothing to compare with.")
+        raise VnnlibError(
+            f"target {target} is not one of {d_vocab_out} logits, "
+            "or there is nothing to compare with."
+        )
     least = _round(lower, dtype, -torch.inf).flatten().tolist()
     largest = _round(upper, dtype, torch.inf).flatten().tolist()
     if not math.isfinite(min(least)) or not math.isfinite(max(largest)):
         raise VnnlibError(f"a bound is too large for {dtype}.")
-    lines = [f"; some other logit is at least Y_{target}, for embeddings in a box: sat means unsafe"]
+    lines = [
+        f"; some other logit is at least Y_{target}, for embeddings in a box: sat means unsafe"
+    ]
     lines += [f"(declare-const X_{i} Real)" for i in range(len(least))]
     lines += [f"(declare-const Y_{j} Real)" for j in range(d_vocab_out)]
     for i, (low, high) in enumerate(zip(least, largest, strict=True)):
@@ -116,7 +130,9 @@ def _round(values: Tensor, dtype: torch.dtype, towards: float) -> Tensor:
     """The nearest values of `dtype` that lie on the side of `towards`, as float64."""
     rounded = values.to(dtype)
     beyond = torch.nextafter(rounded, torch.full_like(rounded, towards))
-    inside = rounded.double() > values.double() if towards < 0 else rounded.double() < values.double()
+    inside = (
+        rounded.double() > values.double() if towards < 0 else rounded.double() < values.double()
+    )
     return torch.where(inside, beyond, rounded).double()
 
 

@@ -1,4 +1,4 @@
-"""Thousands of runs: every point of a grid or list, with many seeds each, on one machine or many, whatever dies."""
+"""Thousands of runs: points of a grid or list, many seeds, one machine or many, whatever dies."""
 
 from tl_dyck.runs.execute import RunOptions, SweepReport, run_sweep
 from tl_dyck.runs.experiments import Experiment, PackedExperiment, experiments

@@ -18,10 +18,14 @@ __all__ = ["BACKENDS", "MissingBackendError", "Workers", "open_workers"]
 #: How runs are carried out.
 BACKENDS = ("loky", "dask", "ray")
 
-_WAVE = 200  # parcels a worker that are handed at once to a backend that returns everything at the end
+_WAVE = (
+    200  # parcels a worker that are handed at once to a backend that returns everything at the end
+)
 
 #: Has parcels done, and yields what came of each as it comes.
-Workers = Callable[[Callable[[Parcel], list[Outcome]], Iterable[Parcel]], Generator[list[Outcome], None, None]]
+Workers = Callable[
+    [Callable[[Parcel], list[Outcome]], Iterable[Parcel]], Generator[list[Outcome], None, None]
+]
 
 
 class MissingBackendError(DyckError, ImportError):
@@ -29,7 +33,9 @@ class MissingBackendError(DyckError, ImportError):
 
 
 @contextlib.contextmanager
-def open_workers(backend: str, n_jobs: int | None, address: str | None) -> Iterator[tuple[Workers, int]]:
+def open_workers(
+    backend: str, n_jobs: int | None, address: str | None
+) -> Iterator[tuple[Workers, int]]:
     """Workers, and how many there are."""
     with contextlib.ExitStack() as stack:
         options: dict[str, Any] = {"backend": backend}
@@ -52,7 +58,9 @@ def open_workers(backend: str, n_jobs: int | None, address: str | None) -> Itera
                     yield from parallel(delayed(watched)(parcel) for parcel in parcels)
                     return
                 iterator = iter(parcels)  # this backend returns lists
-                while wave := [parcel for parcel, _ in zip(iterator, range(_WAVE * cpu_count()), strict=False)]:
+                while wave := [
+                    parcel for parcel, _ in zip(iterator, range(_WAVE * cpu_count()), strict=False)
+                ]:
                     yield from Parallel(n_jobs=jobs)(delayed(watched)(parcel) for parcel in wave)
 
         with parallel_config(**options):
@@ -65,10 +73,14 @@ def _dask_client(address: str | None, n_jobs: int | None) -> Iterator[Any]:
     try:
         from dask.distributed import Client, LocalCluster
     except ImportError as error:
-        raise MissingBackendError("the dask backend needs dask: pip install 'tl-dyck[dask]'") from error
+        raise MissingBackendError(
+            "the dask backend needs dask: pip install 'tl-dyck[dask]'"
+        ) from error
     with contextlib.ExitStack() as stack:
         if address is None:
-            cluster = LocalCluster(n_workers=n_jobs, threads_per_worker=1, processes=True, dashboard_address=":0")
+            cluster = LocalCluster(
+                n_workers=n_jobs, threads_per_worker=1, processes=True, dashboard_address=":0"
+            )
             address = stack.enter_context(cluster).scheduler_address
         try:
             client = stack.enter_context(Client(address, timeout="20s", set_as_default=False))
@@ -83,11 +95,17 @@ def _ray(address: str | None, n_jobs: int | None) -> Iterator[None]:
         import ray
         from ray.util.joblib import register_ray
     except ImportError as error:
-        raise MissingBackendError("the ray backend needs ray: pip install 'tl-dyck[ray]'") from error
+        raise MissingBackendError(
+            "the ray backend needs ray: pip install 'tl-dyck[ray]'"
+        ) from error
     mine = not ray.is_initialized()
     if mine:
         try:
-            ray.init(address=address, num_cpus=n_jobs if address is None else None, include_dashboard=False)
+            ray.init(
+                address=address,
+                num_cpus=n_jobs if address is None else None,
+                include_dashboard=False,
+            )
         except (ConnectionError, ValueError) as error:
             raise SweepError(f"no ray cluster answers at {address!r}: {error}") from error
     register_ray()

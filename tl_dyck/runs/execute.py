@@ -79,21 +79,25 @@ def run_sweep(
 ) -> SweepReport:
     """Carry out every run of a sweep that is not done yet.
 
-    It may be started again after any interruption, and in any number of processes on one folder at a time: every run is
-    done once. A run that raises is kept with its traceback, and the others go on.
+    It may be started again after any interruption, and in any number of processes on one folder at
+    a time: every run is done once. A run that raises is kept with its traceback, and the others go
+    on.
 
     Args:
         sweep: a `Sweep`, a mapping like one, or a YAML or JSON file.
         folder: where everything is kept; with more than one machine, one that all of them see.
-        experiment: what to do at each point, instead of what the sweep names: a registered name, a function
-            ``(point, seed, folder) -> metrics``, or an `Experiment`.
-        n_jobs: worker processes of one torch thread each; None for one per core (for one, if the experiment's models
-            are on a GPU), or for all of a cluster. With 1, runs are done in this process.
+        experiment: what to do at each point, instead of what the sweep names: a registered name, a
+            function ``(point, seed, folder) -> metrics``, or an `Experiment`.
+        n_jobs: worker processes of one torch thread each; None for one per core (for one, if the
+            experiment's models are on a GPU), or for all of a cluster. With 1, runs are done in
+            this process.
         backend: "loky" for worker processes on this machine; "dask" or "ray" for a cluster.
         address: of the cluster's scheduler; None for one that is made here.
         retry_failed: whether to try runs again that failed before.
-        keep_files: whether to keep what runs leave in their folders (models, patterns), or their records only.
-        wait: whether to wait for runs that other processes are doing (and to take them over if those die), or return.
+        keep_files: whether to keep what runs leave in their folders (models, patterns), or their
+            records only.
+        wait: whether to wait for runs that other processes are doing (and to take them over if
+            those die), or return.
         device: of the models, for experiments that have some.
         on_result: called here with a row of the table of results for every run that this call did.
         progress: whether to show a progress bar.
@@ -113,7 +117,9 @@ def run_sweep(
     if backend not in BACKENDS:
         raise SweepError(f"backend must be one of {', '.join(BACKENDS)}, not {backend!r}")
     if n_jobs is not None and n_jobs < 1:
-        raise SweepError(f"n_jobs must be at least 1, or None for as many as there are cores, not {n_jobs}")
+        raise SweepError(
+            f"n_jobs must be at least 1, or None for as many as there are cores, not {n_jobs}"
+        )
     name, what = as_experiment(experiment or sweep.experiment, device)
     if n_jobs is None and backend == "loky" and hasattr(what, "device"):
         n_jobs = default_jobs(what.device)
@@ -130,7 +136,9 @@ def run_sweep(
         SweepProgress(total, enabled=progress) as bar,
     ):
         tally = _Tally(bar, on_result)
-        most = max(1, total // n_workers)  # no worker goes without, however many runs an experiment does together
+        most = max(
+            1, total // n_workers
+        )  # no worker goes without, however many runs an experiment does together
         parcels: Iterable[Parcel] = _todo(worker, points, most, tally.say)
         while True:
             elsewhere = _carry_out(worker, workers, parcels, tally.say)
@@ -153,7 +161,9 @@ def run_sweep(
 class _Tally:
     """Counts what comes of the runs, and tells who wants to know."""
 
-    def __init__(self, bar: SweepProgress, on_result: Callable[[dict[str, Any]], None] | None) -> None:
+    def __init__(
+        self, bar: SweepProgress, on_result: Callable[[dict[str, Any]], None] | None
+    ) -> None:
         self.counts: Counter[str] = Counter()
         self._bar, self._on_result, self._lock = bar, on_result, threading.Lock()
 
@@ -176,7 +186,10 @@ def check_points(sweep: Sweep, name: str, experiment: Experiment) -> Points:
     for parameters, seeds in sweep.points_and_seeds():
         for reserved in RESERVED:
             if reserved in parameters:
-                raise SweepError(f"a parameter cannot be called {reserved!r}, which the table of results has already")
+                raise SweepError(
+                    f"a parameter cannot be called {reserved!r}, "
+                    "which the table of results has already"
+                )
         identity = experiment.identity(parameters)
         point = point_id(name, identity)
         if point in points:
@@ -191,9 +204,12 @@ def _todo(
     most: int,
     say: Callable[[Outcome], None],
 ) -> Iterator[Parcel]:
-    """What is left to do: first what nobody has begun, so that a run that kills its process comes after the others.
+    """What is left to do: first what nobody has begun.
 
-    Seeds of one point that the experiment does sooner together are handed out together, `most` at most.
+    So a run that kills its process comes after the others.
+
+    Seeds of one point that the experiment does sooner together are handed out together, `most` at
+    most.
     """
     begun: list[Task] = []
     packed = worker.experiment if isinstance(worker.experiment, PackedExperiment) else None
@@ -214,7 +230,7 @@ def _fresh(
     begun: list[Task],
     say: Callable[[Outcome], None],
 ) -> Iterator[Task]:
-    """The runs of a point that nobody has begun; says which have ended, and puts the others aside."""
+    """The runs of a point that nobody has begun; says which ended, puts the others aside."""
     for seed in seeds:
         task = Task(run_id(point, seed), point, parameters, seed)
         ended = worker.store.ended(task.run)
@@ -226,12 +242,14 @@ def _fresh(
             yield task
 
 
-# --- dispatching -----------------------------------------------------------------------------------------------------
+# --- dispatching ----------------------------------------------------------------------------------
 
 
 @final
 class _Queue:
-    """Parcels for joblib, which takes them in its threads; remembers runs that were handed out and not heard of since.
+    """Parcels for joblib, which takes them in its threads.
+
+    It remembers runs that were handed out and not heard of since.
 
     Attributes:
         parcels: what is left.
@@ -269,8 +287,9 @@ def _carry_out(
 ) -> list[Task]:
     """Have everything done; returns what other processes were doing.
 
-    If a worker is killed, its pool dies with it. Then what had been begun and not finished is done again, one run at a
-    time: a run that kills its worker again has failed, for no other can be to blame.
+    If a worker is killed, its pool dies with it. Then what had been begun and not finished is done
+    again, one run at a time: a run that kills its worker again has failed, for no other can be to
+    blame.
     """
     store = worker.store
     elsewhere: list[Task] = []
@@ -284,9 +303,16 @@ def _carry_out(
         suspects: list[Task] = []
         rest: list[Task] = []
         for task in queue.out.values():
-            (ended if store.is_done(task.run) else suspects if store.is_started(task.run) else rest).append(task)
+            (
+                ended
+                if store.is_done(task.run)
+                else suspects
+                if store.is_started(task.run)
+                else rest
+            ).append(task)
         if not suspects and not ended:
-            raise broken  # it was no run's fault: what is to be done cannot be sent, the cluster is gone
+            # it was no run's fault: what is to be done cannot be sent, the cluster is gone
+            raise broken
         for task in ended:  # done in a parcel whose end was not reached
             record = store.read(store.path(task.run, ".json"))
             say(Outcome(task.run, "done", True, row=row_of(record, "done")))
@@ -310,8 +336,8 @@ def _hear(
 ) -> Exception | None:
     """Say what comes; returns what broke the workers, if anything did.
 
-    If the disk is full, or `say` raises, nothing more is handed out; what has been ends, and counts, before the error
-    is raised.
+    If the disk is full, or `say` raises, nothing more is handed out; what has been ends, and
+    counts, before the error is raised.
     """
     stopped: BaseException | None = None
     try:

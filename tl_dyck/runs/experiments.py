@@ -1,12 +1,14 @@
-"""What is done at a point with a seed: the experiments that a sweep can name, and functions of one's own.
+"""What is done at a point with a seed: the experiments a sweep can name, and one's own functions.
 
-An experiment is a function ``(point, seed, folder) -> metrics``: parameters as a dictionary, an integer, and a folder
-of the run's own to write into; it returns numbers, strings or booleans by name. It is called again, with the same
-folder, if the process before died half-way, so what can go on from files in the folder does.
+An experiment is a function ``(point, seed, folder) -> metrics``: parameters as a dictionary, an
+integer, and a folder of the run's own to write into; it returns numbers, strings or booleans by
+name. It is called again, with the same folder, if the process before died half-way, so what can go
+on from files in the folder does.
 
-Register one under a name that sweep files can use by decorator, ``@experiments.register("mine")``, or by entry point
-in the group ``tl_dyck.experiments``. One that wants to say which points are valid, or that fills in defaults which
-define the run, is an object with two methods instead, see `Experiment`.
+Register one under a name that sweep files can use by decorator, ``@experiments.register("mine")``,
+or by entry point in the group ``tl_dyck.experiments``. One that wants to say which points are
+valid, or that fills in defaults which define the run, is an object with two methods instead, see
+`Experiment`.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ class Experiment(Protocol):
     """
 
     def identity(self, point: Point) -> Mapping[str, Any]:
-        """Everything that defines a run at this point but its seed, as JSON values, defaults included.
+        """Everything that defines a run at this point but its seed, as JSON, defaults included.
 
         Two runs of equal identity and seed are the same run, which is done once.
 
@@ -60,8 +62,8 @@ class PackedExperiment(Experiment, Protocol):
         Args:
             point: the parameters.
             folders: seed to folder.
-            ended: to be called as soon as a seed has ended, with its metrics or with what was raised, and the seconds
-                that it took (of what was done together, its share).
+            ended: to be called as soon as a seed has ended, with its metrics or with what was
+                raised, and the seconds that it took (of what was done together, its share).
         """
 
 
@@ -70,11 +72,14 @@ register_experiment = experiments.register
 """Decorator that registers a experiment of your own: see `Registry.register`."""
 
 
-def as_experiment(given: str | Experiment | Callable[..., Any], device: str | None = None) -> tuple[str, Experiment]:
+def as_experiment(
+    given: str | Experiment | Callable[..., Any], device: str | None = None
+) -> tuple[str, Experiment]:
     """Name and object of an experiment.
 
     Args:
-        given: a registered name, a function ``(point, seed, folder) -> metrics``, or an `Experiment`.
+        given: a registered name, a function ``(point, seed, folder) -> metrics``, or an
+            `Experiment`.
         device: for an experiment that is a dataclass with a field of that name: it trains models.
 
     Raises:
@@ -85,16 +90,23 @@ def as_experiment(given: str | Experiment | Callable[..., Any], device: str | No
     found: Any = experiments.get(name) if name else given
     if isinstance(found, type):
         found = found()
-    if device is not None and is_dataclass(found) and any(field.name == "device" for field in fields(found)):
+    if (
+        device is not None
+        and is_dataclass(found)
+        and any(field.name == "device" for field in fields(found))
+    ):
         found = replace(found, device=device)  # type: ignore[type-var]
     if isinstance(found, Experiment):
         return name or getattr(found, "name", "") or type(found).__qualname__, found
     if not callable(found):
-        raise SweepError(f"{given!r} is neither the name of an experiment, nor a function, nor an Experiment")
+        raise SweepError(
+            f"{given!r} is neither the name of an experiment, nor a function, nor an Experiment"
+        )
     own = getattr(found, "__qualname__", "")
     if not name and ("<" in own or not own):
         raise SweepError(
-            f"{found!r} has no name by which its runs could be found again: define the function at the top of a module"
+            f"{found!r} has no name by which its runs could be found again: "
+            "define the function at the top of a module"
         )
     return name or f"{found.__module__}.{own}", _Function(found)
 

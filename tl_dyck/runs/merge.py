@@ -24,10 +24,12 @@ class MergeReport:
 
     Attributes:
         copied: runs that were copied.
-        there: runs that were there already, with the same metrics, or that some process is doing there now.
+        there: runs that were there already, with the same metrics, or that some process is doing
+            there now.
         conflicts: ids of runs that were there already, with other metrics; what was there stays.
         corrupt: records that could not be read, and were left where they are.
-        skipped: links, pipes and the like in the runs' folders, which were not followed and not copied.
+        skipped: links, pipes and the like in the runs' folders, which were not followed and not
+            copied.
     """
 
     copied: int
@@ -40,16 +42,17 @@ class MergeReport:
 def merge_sweeps(into: str | Path, folders: Sequence[str | Path]) -> MergeReport:
     """Copy the runs of several folders into one; may be repeated, also after an interruption.
 
-    A record beats a failure. A run that is in two folders should be the same in both; where its metrics differ, by more
-    than another processor's rounding, something that defines it was not written down. Only ordinary files in ordinary
-    folders are copied: a link could lead anywhere.
+    A record beats a failure. A run that is in two folders should be the same in both; where its
+    metrics differ, by more than another processor's rounding, something that defines it was not
+    written down. Only ordinary files in ordinary folders are copied: a link could lead anywhere.
 
     Args:
         into: a folder with a sweep, or a new one, which becomes that of the first folder.
         folders: with sweeps of this version.
 
     Raises:
-        CorruptFileError: a folder holds no sweep, or one of another version. Nothing is copied then.
+        CorruptFileError: a folder holds no sweep, or one of another version. Nothing is copied
+            then.
         OSError: `into` cannot be written.
     """
     sources = [Store.open(folder) for folder in folders]
@@ -80,7 +83,9 @@ def merge_sweeps(into: str | Path, folders: Sequence[str | Path]) -> MergeReport
                 continue
             with target.claim(run) as mine:
                 known = target.ended(run, aside=mine)
-                if status == known == "done" and not _same(record, target.read(target.path(run, ".json"))):
+                if status == known == "done" and not _same(
+                    record, target.read(target.path(run, ".json"))
+                ):
                     conflicts.append(run)
                 elif not mine or known == "done" or known == status:
                     there += 1
@@ -92,11 +97,20 @@ def merge_sweeps(into: str | Path, folders: Sequence[str | Path]) -> MergeReport
                     if status == "done":
                         target.forget_failure(run)
                     copied += 1
-    return MergeReport(copied=copied, there=there, conflicts=tuple(conflicts), corrupt=corrupt, skipped=tuple(skipped))
+    return MergeReport(
+        copied=copied,
+        there=there,
+        conflicts=tuple(conflicts),
+        corrupt=corrupt,
+        skipped=tuple(skipped),
+    )
 
 
 def _copy_folder(source: Path, target: Path) -> list[Path]:
-    """Copy ordinary files; the record, which comes last, says that all are there. Returns what was skipped."""
+    """Copy ordinary files; the record, which comes last, says that all are there.
+
+    Returns what was skipped.
+    """
     if not os.path.lexists(source):
         return []  # the run kept its record only
     if source.is_symlink() or not source.is_dir():

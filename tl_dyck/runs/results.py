@@ -39,24 +39,27 @@ _TABLE = "results.parquet"
 _FIRST = ("id", "point", "experiment")
 _MIDDLE = ("seed", "status")
 _LAST = tuple(name for name in RESERVED if name not in _FIRST + _MIDDLE)
-_STAMP = " stamp"  # of the record that a row was read from; only in the file, and no name of a parameter
+_STAMP = (
+    " stamp"  # of the record that a row was read from; only in the file, and no name of a parameter
+)
 _MEANS = ("metric", "n", "failed", "mean", "low", "high", "std")
 
 
 def load_results(folder: str | Path, *, failures: bool = True) -> pd.DataFrame:
     """Every run that has ended, one row each.
 
-    The table is kept as ``results.parquet``; only records that it lacks are read. Where the folder cannot be written,
-    it is put together without being kept.
+    The table is kept as ``results.parquet``; only records that it lacks are read. Where the folder
+    cannot be written, it is put together without being kept.
 
     Args:
         folder: of a sweep.
         failures: whether runs that raised have rows too (status "failed", error, no metrics).
 
     Returns:
-        Columns: id, point, experiment, the parameters of the points, seed, status, the metrics, error, seconds,
-        started (UTC), host, cpu_cores, gpu, python, platform, tl_dyck, torch, transformer_lens. Rows are in the order
-        of the sweep's points, those of earlier sweeps in the folder last, and of seeds.
+        Columns: id, point, experiment, the parameters of the points, seed, status, the metrics,
+        error, seconds, started (UTC), host, cpu_cores, gpu, python, platform, tl_dyck, torch,
+        transformer_lens. Rows are in the order of the sweep's points, those of earlier sweeps in
+        the folder last, and of seeds.
 
     Raises:
         CorruptFileError: the folder holds no sweep, or one of another version.
@@ -66,7 +69,11 @@ def load_results(folder: str | Path, *, failures: bool = True) -> pd.DataFrame:
     kept = _up_to_date(store, _read_table(store))
     order = {point: place for place, point in enumerate(points)}
     place = kept["point"].map(order).fillna(len(order))
-    kept = kept.assign(**{"": place}).sort_values(["", "point", "seed"], ignore_index=True).drop(columns="")
+    kept = (
+        kept.assign(**{"": place})
+        .sort_values(["", "point", "seed"], ignore_index=True)
+        .drop(columns="")
+    )
     parameters, metrics = columns_of(kept)
     named = [name for name in sweep.parameters if name in parameters]
     named += [name for name in parameters if name not in named]
@@ -85,8 +92,13 @@ def _up_to_date(store: Store, kept: pd.DataFrame) -> pd.DataFrame:
         old = old[:0]  # a record is gone, or was made again: begin anew
     table = _join(store, stamps, old)
     typed = [name for name in old if old[name].dtype.kind in "biuf"] if len(old) else []
-    if any(table[name].dtype.kind not in "biuf" and table[name].map(type).eq(str).any() for name in typed):
-        table = _join(store, stamps, old[:0])  # the numbers, as text, are not as the records have them
+    if any(
+        table[name].dtype.kind not in "biuf" and table[name].map(type).eq(str).any()
+        for name in typed
+    ):
+        table = _join(
+            store, stamps, old[:0]
+        )  # the numbers, as text, are not as the records have them
     with contextlib.suppress(
         OSError, pa.ArrowException
     ):  # only a copy; the folder of someone else is read all the same
@@ -97,18 +109,26 @@ def _up_to_date(store: Store, kept: pd.DataFrame) -> pd.DataFrame:
 def _join(store: Store, stamps: Mapping[str, tuple[str, int]], old: pd.DataFrame) -> pd.DataFrame:
     """A table of records read before, and the others."""
     known = set(old["id"])
-    return _tidy([old, _frame(store, {run: how for run, how in sorted(stamps.items()) if run not in known})])
+    return _tidy(
+        [old, _frame(store, {run: how for run, how in sorted(stamps.items()) if run not in known})]
+    )
 
 
 def _frame(store: Store, runs: Mapping[str, tuple[str, int]]) -> pd.DataFrame:
     """Records as a table, read anew, of Python objects."""
     records, rows = [], []
     for run, (status, stamp) in runs.items():
-        with contextlib.suppress(CorruptFileError):  # it is set aside, and the run done again, by the next `run_sweep`
-            records.append(store.read(store.path(run, ".json" if status == "done" else ".failed.json")))
+        with contextlib.suppress(
+            CorruptFileError
+        ):  # it is set aside, and the run done again, by the next `run_sweep`
+            records.append(
+                store.read(store.path(run, ".json" if status == "done" else ".failed.json"))
+            )
             rows.append({**row_of(records[-1], status), _STAMP: stamp})
     parameters = dict.fromkeys(name for record in records for name in record["parameters"])
-    metrics = dict.fromkeys(name for record in records for name in record.get("metrics", ()) if name not in parameters)
+    metrics = dict.fromkeys(
+        name for record in records for name in record.get("metrics", ()) if name not in parameters
+    )
     names = [*_FIRST, *parameters, *_MIDDLE, *metrics, *_LAST, _STAMP]
     return pd.DataFrame(rows, columns=names, dtype=object)
 
@@ -149,7 +169,10 @@ def _tidy(parts: Sequence[pd.DataFrame]) -> pd.DataFrame:
 
 
 def _typed(values: list[Any]) -> pd.Series:
-    """A column of one type: numbers, booleans or text, which is JSON where values are lists or of several kinds."""
+    """A column of one type: numbers, booleans or text.
+
+    Text is JSON where values are lists or of several kinds.
+    """
     kinds = {type(value) for value in values if not _missing(value)}
     if kinds and kinds <= {int, float}:
         return pd.Series(values, dtype=None if kinds == {int} else float)
@@ -179,8 +202,8 @@ def load_models(folder: str | Path, parameters: Mapping[str, Any] | None = None)
 
     Args:
         folder: of the sweep.
-        parameters: columns of the table of results and what they must be (``{"model": "gpt", "seed": 3}``); None for
-            all models.
+        parameters: columns of the table of results and what they must be
+            (``{"model": "gpt", "seed": 3}``); None for all models.
 
     Returns:
         A `DyckTransformer` per run that is done and matches.
@@ -194,12 +217,17 @@ def load_models(folder: str | Path, parameters: Mapping[str, Any] | None = None)
     results = load_results(folder, failures=False)
     for name, value in (parameters or {}).items():
         if name not in results:
-            raise SweepError(f"the results have no column {name!r}, but {', '.join(map(str, results))}")
+            raise SweepError(
+                f"the results have no column {name!r}, but {', '.join(map(str, results))}"
+            )
         results = results[results[name] == value]
     models = []
     for run in results["id"]:
         if not (store.path(run) / "config.json").exists():
-            raise SweepError(f"run {run} kept no model: was the sweep run with records only, or another experiment?")
+            raise SweepError(
+                f"run {run} kept no model: was the sweep run with records only, "
+                "or another experiment?"
+            )
         models.append(load_model(store.path(run)))
     return models
 
@@ -212,7 +240,8 @@ def load_runs(folder: str | Path) -> pd.DataFrame:
     """Every run of the sweep that was last asked for in a folder, when all are done.
 
     Returns:
-        The rows of `load_results`, in the order of points and seeds, with a column ``folder``: the run's own.
+        The rows of `load_results`, in the order of points and seeds, with a column ``folder``: the
+        run's own.
 
     Raises:
         FailedRunsError: runs failed, or are not done.
@@ -229,25 +258,30 @@ def load_runs(folder: str | Path) -> pd.DataFrame:
     failed = results[results["status"] != "done"]
     if len(failed):
         reasons = Counter(str(error).splitlines()[0] for error in failed["error"].dropna())
-        said = "; ".join(f"{number} × {error}" for error, number in reasons.most_common(3)) or "they were not done"
+        said = (
+            "; ".join(f"{number} × {error}" for error, number in reasons.most_common(3))
+            or "they were not done"
+        )
         raise FailedRunsError(
-            f"{len(failed)} of {len(wanted)} runs failed: {said}. The others are kept; 'tl-dyck sweep status "
-            f"{store.folder}' says more, and --retry-failed tries again."
+            f"{len(failed)} of {len(wanted)} runs failed: {said}. The others are kept; 'tl-dyck "
+            f"sweep status {store.folder}' says more, and --retry-failed tries again."
         )
     return results.assign(folder=[store.path(run) for run in wanted]).reset_index(drop=True)
 
 
 @contextlib.contextmanager
 def said_how_to_repeat(folder: Path) -> Iterator[None]:
-    """Have an error about the files of a run, which its record says are there, end with what to do."""
+    """Have an error about files that a run's record says are there end with what to do."""
     try:
         yield
     except CorruptFileError as error:
         record = folder.with_suffix(".json")
-        raise CorruptFileError(f"{error}; delete '{folder}' and '{record}' to do this run again") from error
+        raise CorruptFileError(
+            f"{error}; delete '{folder}' and '{record}' to do this run again"
+        ) from error
 
 
-# --- over seeds ------------------------------------------------------------------------------------------------------
+# --- over seeds -----------------------------------------------------------------------------------
 
 
 def aggregate(
@@ -263,14 +297,15 @@ def aggregate(
     Args:
         results: from `load_results`.
         metrics: columns of numbers or booleans; None for all that the experiment returned.
-        by: columns that name a group, none for one group of all; None for the point, that is for all parameters.
+        by: columns that name a group, none for one group of all; None for the point, that is for
+            all parameters.
         n_bootstrap: resamples.
         seed: of the resampling.
 
     Returns:
-        One row per group and metric: the columns of `by` (of all parameters that differ, if it is None), metric, n
-        (runs with a value), failed, mean, low, high, std. low and high are NaN for a single run. A column of `by` that
-        has one of these names is called "by <name>".
+        One row per group and metric: the columns of `by` (of all parameters that differ, if it is
+        None), metric, n (runs with a value), failed, mean, low, high, std. low and high are NaN for
+        a single run. A column of `by` that has one of these names is called "by <name>".
 
     Raises:
         SweepError: an unknown column, or a metric that is not a number.
@@ -281,7 +316,9 @@ def aggregate(
         metrics = [name for name in measured if name not in groups and _is_number(results[name])]
     for name in (*groups, *metrics):
         if name not in results:
-            raise SweepError(f"the results have no column {name!r}, but {', '.join(map(str, results))}")
+            raise SweepError(
+                f"the results have no column {name!r}, but {', '.join(map(str, results))}"
+            )
     shown = groups
     if by is None:
         shown = [name for name in parameters if results[name].astype(str).nunique() > 1] or groups
@@ -310,7 +347,7 @@ def _is_number(column: pd.Series) -> bool:
     return len(known) > 0 and bool(pd.api.types.is_numeric_dtype(known.infer_objects()))
 
 
-# --- how it stands ---------------------------------------------------------------------------------------------------
+# --- how it stands --------------------------------------------------------------------------------
 
 
 @final
@@ -321,8 +358,8 @@ class SweepStatus:
     Attributes:
         folder: where it is.
         total: runs of the sweep that was last asked for in it.
-        counts: how many of them are "done", "failed", "running" (in some process, on any machine), "interrupted" (begun
-            by a process that is gone), "waiting" (not begun).
+        counts: how many of them are "done", "failed", "running" (in some process, on any machine),
+            "interrupted" (begun by a process that is gone), "waiting" (not begun).
         axes: for each parameter that varies, each of its values, as text, with such counts.
         errors: first lines of failures, most frequent first, with how often they occur.
         corrupt: files that were set aside because their digest did not match.
@@ -369,8 +406,13 @@ def sweep_status(folder: str | Path) -> SweepStatus:
     return SweepStatus(
         folder=store.folder,
         total=total,
-        counts={name: counts[name] for name in ("done", "failed", "running", "interrupted", "waiting")},
-        axes={name: {value: dict(found) for value, found in values.items()} for name, values in axes.items()},
+        counts={
+            name: counts[name] for name in ("done", "failed", "running", "interrupted", "waiting")
+        },
+        axes={
+            name: {value: dict(found) for value, found in values.items()}
+            for name, values in axes.items()
+        },
         errors=errors.most_common(),
         corrupt=sum(1 for _ in (store.folder / "runs").glob("*/*.corrupt")),
         others=len(names) - mine,

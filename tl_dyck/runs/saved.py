@@ -24,7 +24,8 @@ class SavedModel:
 
     Attributes:
         folder: where it is.
-        name: what to call it: of a sweep's run, its place on the axes and its seed; else the end of the path.
+        name: what to call it: of a sweep's run, its place on the axes and its seed; else the end of
+            the path.
     """
 
     folder: Path
@@ -32,11 +33,12 @@ class SavedModel:
 
 
 def find_models(folder: str | Path, only: Mapping[str, str] | None = None) -> list[SavedModel]:
-    """The saved models of a folder: itself, those of a sweep (a study, say) in its order, or those below it.
+    """The saved models of a folder: itself, a sweep's (a study's, say) in order, or those below it.
 
     Args:
         folder: of a model, of a sweep, or of whatever holds models.
-        only: of a sweep, parameters and what they must be, as text: ``{"model": "gpt", "seed": "3"}``.
+        only: of a sweep, parameters and what they must be, as text:
+            ``{"model": "gpt", "seed": "3"}``.
 
     Raises:
         CorruptFileError: there are none.
@@ -46,13 +48,17 @@ def find_models(folder: str | Path, only: Mapping[str, str] | None = None) -> li
     if (path / "sweep.json").exists():
         return _of_sweep(path, only or {})
     if only:
-        raise SweepError(f"{str(path)!r} is not a sweep's: there are no {', '.join(only)} to choose by")
+        raise SweepError(
+            f"{str(path)!r} is not a sweep's: there are no {', '.join(only)} to choose by"
+        )
     if (path / "config.json").exists():
         found = [path]
     else:
         found = sorted({config.parent for config in path.rglob("config.json")}, key=_natural)
     if not found:
-        raise CorruptFileError(f"there is no saved model in {str(path)!r}: no config.json, there or below")
+        raise CorruptFileError(
+            f"there is no saved model in {str(path)!r}: no config.json, there or below"
+        )
     parts = [place.resolve().parts for place in found]
     common = min(len(part) for part in parts) - 1
     while any(part[:common] != parts[0][:common] for part in parts):
@@ -64,7 +70,9 @@ def find_models(folder: str | Path, only: Mapping[str, str] | None = None) -> li
             named = {model.folder.name: model.name for model in _of_sweep(sweep, {})}
             return [SavedModel(path, named[run.name])] if run.name in named else []
         common = max(0, len(parts[0]) - 2)
-    return [SavedModel(place, "-".join(part[common:])) for place, part in zip(found, parts, strict=True)]
+    return [
+        SavedModel(place, "-".join(part[common:])) for place, part in zip(found, parts, strict=True)
+    ]
 
 
 def _of_sweep(path: Path, only: Mapping[str, str]) -> list[SavedModel]:
@@ -75,7 +83,11 @@ def _of_sweep(path: Path, only: Mapping[str, str]) -> list[SavedModel]:
         if name not in results:
             raise SweepError(str(unknown_name("parameter", name, list(map(str, results)))))
         results = results[results[name].astype(str) == value]
-    shown = ["group"] if "group" in results else [name for name in sweep.axes if name in results] or ["model"]
+    shown = (
+        ["group"]
+        if "group" in results
+        else [name for name in sweep.axes if name in results] or ["model"]
+    )
     found = []
     for row in results.to_dict("records"):
         place = path / store.path(row["id"]).relative_to(store.folder)
@@ -90,4 +102,7 @@ def _of_sweep(path: Path, only: Mapping[str, str]) -> list[SavedModel]:
 
 def _natural(path: Path) -> list[tuple[int, str]]:
     """Numbers in their order."""
-    return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", path.as_posix())]
+    return [
+        (int(part), "") if part.isdigit() else (-1, part)
+        for part in re.split(r"(\d+)", path.as_posix())
+    ]

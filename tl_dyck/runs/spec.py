@@ -21,7 +21,8 @@ from tl_dyck.registry import unknown_name
 
 __all__ = ["Point", "Sweep", "SweepError", "load_sweep"]
 
-#: One configuration: parameter, dotted where it belongs to something (``training.steps``), to JSON value.
+#: One configuration: parameter, dotted where it belongs to something (``training.steps``), to JSON
+#: value.
 Point = dict[str, Any]
 
 _KEYS = ("experiment", "seeds", "common", "grid", "list")
@@ -35,7 +36,7 @@ _MAX_EXPANDED = 1_000_000  # values that aliases in YAML may stand for
 
 
 class SweepError(DyckError, ValueError):
-    """A sweep that cannot be run: a file that is not one, a parameter given twice, an axis without values."""
+    """A sweep that cannot be run: not a sweep's file, a parameter given twice, an empty axis."""
 
 
 @final
@@ -43,19 +44,21 @@ class SweepError(DyckError, ValueError):
 class Sweep:
     """A sweep: every point of a grid, or of a list, or of both, with every seed.
 
-    A point is a dictionary of parameters; what they mean is the experiment's business. With both, every combination of
-    the grid is made for every item of the list. The seed is no parameter but an axis of its own, over which results are
-    aggregated.
+    A point is a dictionary of parameters; what they mean is the experiment's business. With both,
+    every combination of the grid is made for every item of the list. The seed is no parameter but
+    an axis of its own, over which results are aggregated.
 
     Attributes:
         grid: parameter to the values it takes.
         list: points one by one; one that has the key ``seeds`` is done with these instead.
         common: parameters that all points share.
-        seeds: of every point: a list, n for 0 to n − 1, or where they start and how many (``start``, ``count``).
+        seeds: of every point: a list, n for 0 to n − 1, or where they start and how many
+            (``start``, ``count``).
         experiment: name of a registered experiment.
 
     Raises:
-        SweepError: nothing to do, too much to do, something twice, or a value that JSON cannot hold.
+        SweepError: nothing to do, too much to do, something twice, or a value that JSON cannot
+            hold.
     """
 
     grid: Mapping[str, Any] = field(default_factory=dict)
@@ -76,14 +79,16 @@ class Sweep:
                 _no_overlap(item, f"list[{index}]", other, where)
         _no_overlap(common, "common", grid, "grid")
         if "seeds" in common or "seeds" in grid:
-            raise SweepError("seeds is no parameter: it stands beside common and grid, or in a point of the list")
+            raise SweepError(
+                "seeds is no parameter: it stands beside common and grid, or in a point of the list"
+            )
         object.__setattr__(self, "grid", grid)
         object.__setattr__(self, "common", common)
         object.__setattr__(self, "list", items)
         if self.n_points > _MAX_POINTS or self.n_runs > _MAX_RUNS:
             raise SweepError(
-                f"{self.size} are too many for one sweep (at most {_MAX_POINTS:,} points and {_MAX_RUNS:,} runs): "
-                "make several of it"
+                f"{self.size} are too many for one sweep (at most {_MAX_POINTS:,} points and "
+                f"{_MAX_RUNS:,} runs): make several of it"
             )
 
     @property
@@ -105,7 +110,7 @@ class Sweep:
 
     @property
     def size(self) -> str:
-        """Points, seeds and runs, in words; for seeds that differ from point to point, their range."""
+        """Points, seeds and runs, in words; a range where points have different numbers of seeds."""
         each = sorted({len(item.get("seeds", self.all_seeds)) for item in self.list or ({},)})
         seeds = f"{each[0]:,}" if len(each) == 1 else f"{each[0]:,} to {each[-1]:,}"
         return f"{self.n_points:,} points × {seeds} seeds = {self.n_runs:,} runs"
@@ -139,13 +144,16 @@ class Sweep:
                 yield point, item.get("seeds", self.all_seeds)
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON values, which `from_dict` reads; consecutive seeds as where they start and how many."""
+        """As JSON values, which `from_dict` reads; runs of seeds as their start and number."""
         return {
             "experiment": self.experiment,
             "seeds": _short(self.all_seeds),
             "common": dict(self.common),
             "grid": {name: list(values) for name, values in self.grid.items()},
-            "list": [{**item, **({"seeds": _short(item["seeds"])} if "seeds" in item else {})} for item in self.list],
+            "list": [
+                {**item, **({"seeds": _short(item["seeds"])} if "seeds" in item else {})}
+                for item in self.list
+            ],
         }
 
     @classmethod
@@ -156,7 +164,9 @@ class Sweep:
             SweepError: an unknown key, or anything that `Sweep` refuses.
         """
         if not isinstance(values, Mapping):
-            raise SweepError(f"a sweep is a mapping with the keys {', '.join(_KEYS)}, not {values!r:.80}")
+            raise SweepError(
+                f"a sweep is a mapping with the keys {', '.join(_KEYS)}, not {values!r:.80}"
+            )
         for name in values:
             if name not in _KEYS:
                 raise SweepError(str(unknown_name("key of a sweep", name, _KEYS)))
@@ -179,7 +189,8 @@ def load_sweep(source: Sweep | Mapping[str, Any] | str | Path) -> Sweep:
     """A sweep from a file (YAML, or JSON by its suffix), a mapping, or itself.
 
     Raises:
-        SweepError: the file is not there, cannot be read, or does not hold a sweep; the message names it.
+        SweepError: the file is not there, cannot be read, or does not hold a sweep; the message
+            names it.
     """
     if isinstance(source, Sweep):
         return source
@@ -194,9 +205,21 @@ def load_sweep(source: Sweep | Mapping[str, Any] | str | Path) -> Sweep:
     except OSError as error:
         raise SweepError(f"cannot read the sweep {str(path)!r}: {error.strerror}") from error
     try:
-        values = json.loads(data, object_pairs_hook=_unique) if kind == "JSON" else yaml.load(data, Loader=_Loader)
-    # what YAML's constructors raise for ``!!int x``, ``2026-99-99``, ``!!bool x`` is not always a YAMLError
-    except (yaml.YAMLError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        values = (
+            json.loads(data, object_pairs_hook=_unique)
+            if kind == "JSON"
+            else yaml.load(data, Loader=_Loader)
+        )
+    # what YAML's constructors raise for ``!!int x``, ``2026-99-99``, ``!!bool x`` is not always a
+    # YAMLError
+    except (
+        yaml.YAMLError,
+        ValueError,
+        TypeError,
+        KeyError,
+        AttributeError,
+        RecursionError,
+    ) as error:
         raise SweepError(f"{str(path)!r} is not valid {kind}: {one_line(error)}") from error
     try:
         return Sweep.from_dict(values)
@@ -213,13 +236,18 @@ def _unique(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
 
 
 class _Loader(yaml.SafeLoader):  # type: ignore[misc]  # yaml comes without types
-    """YAML that reads ``1e-3`` as a number, as YAML 1.2 does, and refuses keys that stand twice and alias bombs."""
+    """YAML that reads ``1e-3`` as a number, as YAML 1.2 does.
+
+    It refuses keys that stand twice and alias bombs.
+    """
 
     def get_single_node(self) -> Any:
         node = super().get_single_node()
         sizes: dict[int, int] = {}
         if node is not None and _expanded(node, sizes) > max(_MAX_EXPANDED, 10 * len(sizes)):
-            raise yaml.composer.ComposerError(None, None, "its aliases stand for too many values", node.start_mark)
+            raise yaml.composer.ComposerError(
+                None, None, "its aliases stand for too many values", node.start_mark
+            )
         return node
 
     def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
@@ -227,7 +255,9 @@ class _Loader(yaml.SafeLoader):  # type: ignore[misc]  # yaml comes without type
             keys = Counter(key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode))
             for key, number in keys.items():
                 if number > 1:
-                    raise yaml.constructor.ConstructorError(None, None, f"{key!r} stands twice", node.start_mark)
+                    raise yaml.constructor.ConstructorError(
+                        None, None, f"{key!r} stands twice", node.start_mark
+                    )
         found: dict[Any, Any] = super().construct_mapping(node, deep)
         return found
 
@@ -236,7 +266,9 @@ def _expanded(node: Any, sizes: dict[int, int]) -> int:
     """How many values a node stands for when its aliases are written out."""
     known = sizes.get(id(node))
     if known == 0:
-        raise yaml.composer.ComposerError(None, None, "an alias stands inside of what it stands for", node.start_mark)
+        raise yaml.composer.ComposerError(
+            None, None, "an alias stands inside of what it stands for", node.start_mark
+        )
     if known is None:
         sizes[id(node)] = 0
         inner = node.value if isinstance(node, yaml.CollectionNode) else ()
@@ -247,7 +279,9 @@ def _expanded(node: Any, sizes: dict[int, int]) -> int:
 
 
 _Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:float", re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+$"), list("-+.0123456789")
+    "tag:yaml.org,2002:float",
+    re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+$"),
+    list("-+.0123456789"),
 )
 
 
@@ -261,7 +295,10 @@ def _flat(values: Any, where: str, depth: int = 0) -> dict[str, Any]:
         if not isinstance(name, str) or not name or not _is_text(name):
             raise SweepError(f"{where}: the name of a parameter is a string, not {name!r}")
         if isinstance(value, Mapping) and value:
-            inner = {f"{name}.{key}": entry for key, entry in _flat(value, f"{where}: {name}", depth + 1).items()}
+            inner = {
+                f"{name}.{key}": entry
+                for key, entry in _flat(value, f"{where}: {name}", depth + 1).items()
+            }
         else:
             inner = {name: _plain(value, f"{where}: {name}")}
         _no_overlap(inner, where, flat, where)
@@ -271,7 +308,9 @@ def _flat(values: Any, where: str, depth: int = 0) -> dict[str, Any]:
 
 def _not_too_deep(where: str, depth: int) -> None:
     if depth > _MAX_DEPTH:
-        raise SweepError(f"{where:.80}: values are nested in each other more than {_MAX_DEPTH} times")
+        raise SweepError(
+            f"{where:.80}: values are nested in each other more than {_MAX_DEPTH} times"
+        )
 
 
 def _plain(value: Any, where: str, depth: int = 0) -> Any:
@@ -292,14 +331,16 @@ def _plain(value: Any, where: str, depth: int = 0) -> Any:
     if isinstance(value, Mapping) and not value:
         return {}
     raise SweepError(
-        f"{where}: {value!r:.80} is {type(value).__name__}; a value is a number, a string, or a list of them"
+        f"{where}: {value!r:.80} is {type(value).__name__}; a value is a number, a string, "
+        "or a list of them"
     )
 
 
 def _values(name: str, values: Any) -> tuple[Any, ...]:
     if not isinstance(values, (list, tuple)):
         raise SweepError(
-            f"grid: {name} must be a list of values, not {values!r:.80}; a parameter with one value goes to common"
+            f"grid: {name} must be a list of values, not {values!r:.80}; "
+            "a parameter with one value goes to common"
         )
     if not values:
         raise SweepError(f"grid: {name} has no values")
@@ -321,7 +362,10 @@ def _item(given: Any, where: str) -> Point:
     """A point of a list, flat; its seeds, if it has its own, as a tuple."""
     if isinstance(given, Mapping) and "seeds" in given:
         seeds = _seeds(given["seeds"])
-        return {**_flat({name: value for name, value in given.items() if name != "seeds"}, where), "seeds": seeds}
+        return {
+            **_flat({name: value for name, value in given.items() if name != "seeds"}, where),
+            "seeds": seeds,
+        }
     return _flat(given, where)
 
 
@@ -335,7 +379,9 @@ def _short(seeds: Sequence[int]) -> Any:
 def _seeds(seeds: Any) -> tuple[int, ...]:
     if isinstance(seeds, Mapping):
         if set(seeds) != {"start", "count"}:
-            raise SweepError(f"seeds as a mapping has the keys start and count, not {', '.join(map(str, seeds))}")
+            raise SweepError(
+                f"seeds as a mapping has the keys start and count, not {', '.join(map(str, seeds))}"
+            )
         start, count = seeds["start"], seeds["count"]
         if not _is_integer(start) or not _is_integer(count):
             raise SweepError(f"seeds: start and count are integers, not {start!r} and {count!r}")
@@ -351,7 +397,10 @@ def _seeds(seeds: Any) -> tuple[int, ...]:
     if len(made) > _MAX_SEEDS or (made and max(made) >= _INT64):
         raise SweepError(f"seeds must be at most {_MAX_SEEDS:,} integers below 2**63")
     if not made or len(set(made)) < len(made) or min(made) < 0:
-        raise SweepError(f"seeds must be different from each other, not negative, and at least one, not {made!r:.80}")
+        raise SweepError(
+            "seeds must be different from each other, not negative, and at least one, "
+            f"not {made!r:.80}"
+        )
     return made
 
 

@@ -8,18 +8,21 @@
     runs/ab/<id>/          what the experiment keeps; there from the moment that a run is started
     results.parquet        a copy of all records as a table, made again when it is out of date
 
-*Nothing is done twice.* A run is done under an exclusive lock (POSIX record lock) on the byte of `locks` that its id
-names. The kernel takes it back when the process dies, however it dies, so there are no leases to expire, nothing to
-clean up, and no clock in it. Once it has the lock, a process looks again whether the run has been done.
+*Nothing is done twice.* A run is done under an exclusive lock (POSIX record lock) on the byte of
+`locks` that its id names. The kernel takes it back when the process dies, however it dies, so there
+are no leases to expire, nothing to clean up, and no clock in it. Once it has the lock, a process
+looks again whether the run has been done.
 
-*Nothing half-written is read.* Records appear under their name by rename, and carry a digest of their content. One that
-does not match (the disk failed, someone edited it) is moved aside, and its run counts as not done.
+*Nothing half-written is read.* Records appear under their name by rename, and carry a digest of
+their content. One that does not match (the disk failed, someone edited it) is moved aside, and its
+run counts as not done.
 
-*Nothing is lost.* A record is flushed to the disk before it is renamed, unless the run took less time than that takes;
-after a power failure, such a run may have to be done again.
+*Nothing is lost.* A record is flushed to the disk before it is renamed, unless the run took less
+time than that takes; after a power failure, such a run may have to be done again.
 
-Locks need a file system that has them across machines: NFS 4, Lustre mounted with ``flock``, BeeGFS with locks enabled.
-Where the operating system has none (Windows), one command at a time may work on a folder.
+Locks need a file system that has them across machines: NFS 4, Lustre mounted with ``flock``, BeeGFS
+with locks enabled. Where the operating system has none (Windows), one command at a time may work on
+a folder.
 """
 
 from __future__ import annotations
@@ -58,7 +61,8 @@ __all__ = ["RESERVED", "STOPPERS", "Store", "point_id", "run_id"]
 
 FORMAT = "tl_dyck.runs/1"
 
-#: What can be wrong with a disk and is no fault of a run: with these, a sweep stops, and no run counts as failed.
+#: What can be wrong with a disk and is no fault of a run: with these, a sweep stops, and no run
+#: counts as failed.
 STOPPERS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EMFILE, errno.ENFILE, errno.ESTALE)
 
 #: Columns of the table of results that are not the experiment's.
@@ -91,7 +95,7 @@ class Store:
 
     folder: Path
 
-    # --- the sweep ----------------------------------------------------------------------------------------------------
+    # --- the sweep --------------------------------------------------------------------------------
 
     @classmethod
     def create(cls, folder: str | Path, sweep: Sweep, points: Sequence[str]) -> Store:
@@ -115,7 +119,10 @@ class Store:
                 (store.folder / "locks").touch()
         for name in ("points", "runs"):
             (store.folder / name).mkdir(exist_ok=True)
-        write_json(store.folder / "sweep.json", {"format": FORMAT, "sweep": sweep.to_dict(), "points": list(points)})
+        write_json(
+            store.folder / "sweep.json",
+            {"format": FORMAT, "sweep": sweep.to_dict(), "points": list(points)},
+        )
         return store
 
     @classmethod
@@ -142,24 +149,30 @@ class Store:
         found = saved.get("format") if isinstance(saved, dict) else None
         if found != FORMAT:
             raise CorruptFileError(
-                f"{str(self.folder)!r} holds a sweep of format {found!r}, and this version of tl_dyck reads "
-                f"{FORMAT!r}: use the version that wrote it, or another folder"
+                f"{str(self.folder)!r} holds a sweep of format {found!r}, and this version of "
+                f"tl_dyck reads {FORMAT!r}: use the version that wrote it, or another folder"
             )
         try:
             sweep, points = Sweep.from_dict(saved["sweep"]), tuple(map(str, saved["points"]))
         except (KeyError, TypeError, SweepError) as error:
             raise CorruptFileError(f"{str(path)!r} does not hold a sweep: {error}") from error
         if len(points) != sweep.n_points:
-            raise CorruptFileError(f"{str(path)!r} names {len(points)} points, but the sweep has {sweep.n_points}")
+            raise CorruptFileError(
+                f"{str(path)!r} names {len(points)} points, but the sweep has {sweep.n_points}"
+            )
         return sweep, points
 
-    def note_point(self, point: str, experiment: str, parameters: Point, identity: Mapping[str, Any]) -> None:
+    def note_point(
+        self, point: str, experiment: str, parameters: Point, identity: Mapping[str, Any]
+    ) -> None:
         """Write down what a point is."""
         path = self.folder / "points" / f"{point}.json"
         if not path.exists():
-            write_json(path, {"experiment": experiment, "parameters": parameters, "identity": identity})
+            write_json(
+                path, {"experiment": experiment, "parameters": parameters, "identity": identity}
+            )
 
-    # --- a run --------------------------------------------------------------------------------------------------------
+    # --- a run ------------------------------------------------------------------------------------
 
     def path(self, run: str, ending: str = "") -> Path:
         """The run's own folder, or with an ending the file beside it."""
@@ -208,12 +221,17 @@ class Store:
             return False
 
     def write_record(self, run: str, record: Mapping[str, Any], *, took: float) -> None:
-        """Write what came of a run; from then on it is done. The failure before it, if any, is forgotten."""
+        """Write what came of a run; from then on it is done.
+
+        The failure before it, if any, is forgotten.
+        """
         write_bytes(self.path(run, ".json"), sealed(record, run), flush=took > _FLUSH)
         if self.has_failed(run):
             self.path(run, ".failed.json").unlink(missing_ok=True)
 
-    def write_failure(self, run: str, record: Mapping[str, Any], error: str, trace: str, *, took: float) -> None:
+    def write_failure(
+        self, run: str, record: Mapping[str, Any], error: str, trace: str, *, took: float
+    ) -> None:
         """Write down that a run raised."""
         self.path(run).parent.mkdir(parents=True, exist_ok=True)
         data = sealed({**record, "error": error, "traceback": trace}, run)
@@ -236,7 +254,9 @@ class Store:
         run = path.name.split(".")[0]
         saved = read_sealed(path, run)
         if not _is_record(saved, run):
-            raise CorruptFileError(f"{str(path)!r} is not the record of a run as this version writes them")
+            raise CorruptFileError(
+                f"{str(path)!r} is not the record of a run as this version writes them"
+            )
         return saved
 
     def ended(self, run: str, *, aside: bool = False) -> str:
@@ -244,8 +264,9 @@ class Store:
 
         Args:
             run: its id.
-            aside: whether to rename records that cannot be read, so that nothing is destroyed when it is done again.
-                Only for who holds its lock: another process may have done it again in the meantime.
+            aside: whether to rename records that cannot be read, so that nothing is destroyed when
+                it is done again. Only for who holds its lock: another process may have done it
+                again in the meantime.
         """
         for status, ending in (("done", ".json"), ("failed", ".failed.json")):
             path = self.path(run, ending)
@@ -259,7 +280,7 @@ class Store:
                     os.replace(path, f"{path}.{os.urandom(4).hex()}.corrupt")
         return ""
 
-    # --- all runs -----------------------------------------------------------------------------------------------------
+    # --- all runs ---------------------------------------------------------------------------------
 
     def names(self) -> Iterator[tuple[str, str]]:
         """Every run that was started: its id, and "done", "failed" or "started"."""
@@ -267,7 +288,10 @@ class Store:
             yield from sorted((run, status) for run, (status, _) in _statuses(shelf).items())
 
     def stamps(self) -> dict[str, tuple[str, int]]:
-        """Every run that has ended: "done" or "failed", and a number that changes if its record is written again."""
+        """Every run that has ended: "done" or "failed", and a number.
+
+        The number changes if its record is written again.
+        """
         found: dict[str, tuple[str, int]] = {}
         for shelf in self._shelves():
             for run, (status, entry) in _statuses(shelf).items():
@@ -308,30 +332,43 @@ def _statuses(shelf: str) -> dict[str, tuple[str, os.DirEntry[str]]]:
 def _is_record(saved: dict[str, Any], run: str) -> bool:
     """Whether everything is there that a row of the table is made of."""
     kinds = {
-        **{"id": str, "point": str, "experiment": str, "parameters": dict, "seed": int, "seconds": float},
+        **{
+            "id": str,
+            "point": str,
+            "experiment": str,
+            "parameters": dict,
+            "seed": int,
+            "seconds": float,
+        },
         **{"started": str, "environment": dict},
         **({"metrics": dict} if "error" not in saved else {"error": str}),
     }
     return (
         all(isinstance(saved.get(name), kind) for name, kind in kinds.items())
         and saved["id"] == run == run_id(saved["point"], saved["seed"])
-        and not any(key in RESERVED for part in ("parameters", "metrics") for key in saved.get(part, ()))
+        and not any(
+            key in RESERVED for part in ("parameters", "metrics") for key in saved.get(part, ())
+        )
     )
 
 
 def describe(error: BaseException) -> tuple[str, str]:
-    """One line on an error, and its traceback; what is not Unicode (names of files can be so) is escaped."""
+    """One line on an error, and its traceback; what is not Unicode (as in names) is escaped."""
     found = traceback.TracebackException.from_exception(error)
     trace = "".join(found.format())
     vars(found)["__notes__"] = None  # else they come last
     lines = (list(found.format_exception_only())[-1].strip() or type(error).__name__).splitlines()
-    line, trace = (text.encode(errors="backslashreplace").decode() for text in (lines[0][:500], trace[-20_000:]))
+    line, trace = (
+        text.encode(errors="backslashreplace").decode()
+        for text in (lines[0][:500], trace[-20_000:])
+    )
     return line, trace
 
 
-# --- locks -----------------------------------------------------------------------------------------------------------
-# A POSIX lock belongs to a process, not to a thread, and goes when the process closes *any* descriptor of the file. So
-# each process opens the file once and never closes it, and keeps in mind what its own threads hold.
+# --- locks ----------------------------------------------------------------------------------------
+# A POSIX lock belongs to a process, not to a thread, and goes when the process closes *any*
+# descriptor of the file. So each process opens the file once and never closes it, and keeps in mind
+# what its own threads hold.
 
 _descriptors: dict[tuple[int, str], int] = {}
 _held: dict[tuple[int, str, str], int] = {}

@@ -13,10 +13,10 @@ __all__ = ["wandb_tracker"]
 
 @contextlib.contextmanager
 def wandb_tracker(project: str, **init: Any) -> Iterator[Callable[[dict[str, Any]], None]]:
-    """Send results to Weights & Biases as they come: one W&B run for the whole sweep, one step for each run of it.
+    """Send results to Weights & Biases as they come: a W&B run per sweep, a step per run of it.
 
-    A W&B run for every run of a sweep would meet the service's rate limits, and what a sweep knows is in its own table
-    in any case. ``WANDB_MODE=offline`` keeps everything on this machine.
+    A W&B run for every run of a sweep would meet the service's rate limits, and what a sweep knows
+    is in its own table in any case. ``WANDB_MODE=offline`` keeps everything on this machine.
 
     Args:
         project: of Weights & Biases.
@@ -35,7 +35,11 @@ def wandb_tracker(project: str, **init: Any) -> Iterator[Callable[[dict[str, Any
 
         def on_result(row: dict[str, Any]) -> None:
             counts[row["status"]] += 1
-            values = {name: value for name, value in row.items() if name not in RESERVED and value is not None}
+            values = {
+                name: value
+                for name, value in row.items()
+                if name not in RESERVED and value is not None
+            }
             run.log({**values, "seed": row["seed"], "seconds": row["seconds"], **counts})
 
         yield on_result

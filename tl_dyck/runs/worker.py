@@ -1,4 +1,4 @@
-"""What a worker does with runs: claim them, have the experiment do them, write down what came of it."""
+"""What a worker does with runs: claim them, have them done, write down what came of it."""
 
 from __future__ import annotations
 
@@ -39,7 +39,10 @@ Parcel = tuple[Task, ...]
 @final
 @dataclass(frozen=True)
 class Outcome:
-    """What a worker says of a run: "done", "failed", "elsewhere", "stopped"; and whether it was done by it."""
+    """What a worker says of a run, and whether it was done by it.
+
+    It says "done", "failed", "elsewhere" or "stopped".
+    """
 
     run: str
     status: str
@@ -85,8 +88,12 @@ class Worker:
                     mine.append(task)
                 with one_thread():
                     self._do(mine, outcomes)
-        except OSError as error:  # of the sweep's own files, or a full disk; what else experiments raise is caught
-            line = f"cannot write to {str(self.store.folder)!r}: {error.strerror or error}; what was done is kept"
+        except OSError as error:
+            # of the sweep's own files, or a full disk; what else experiments raise is caught
+            line = (
+                f"cannot write to {str(self.store.folder)!r}: {error.strerror or error}; "
+                "what was done is kept"
+            )
             for task in parcel:
                 stopped = Outcome(task.run, "stopped", error=line, errno=error.errno or errno.EIO)
                 outcomes.setdefault(task.run, stopped)
@@ -106,7 +113,9 @@ class Worker:
                 found = error
             outcomes[task.run] = self._ended(task, begun, found, time.perf_counter() - started)
 
-    def _do_together(self, experiment: PackedExperiment, tasks: Sequence[Task], outcomes: dict[str, Outcome]) -> None:
+    def _do_together(
+        self, experiment: PackedExperiment, tasks: Sequence[Task], outcomes: dict[str, Outcome]
+    ) -> None:
         by_seed = {task.seed: task for task in tasks}
         begun = {task.seed: self.record(task) for task in tasks}
         folders = {task.seed: self.store.start(task.run) for task in tasks}
@@ -146,7 +155,9 @@ class Worker:
                 raise found
             line, trace = describe(found)
             self.store.write_failure(task.run, record, line, trace, took=seconds)
-            return Outcome(task.run, "failed", True, line, row=row_of({**record, "error": line}, "failed"))
+            return Outcome(
+                task.run, "failed", True, line, row=row_of({**record, "error": line}, "failed")
+            )
         record["metrics"] = metrics
         self.store.write_record(task.run, record, took=seconds)
         if not self.keep_files:
@@ -167,7 +178,10 @@ class Worker:
 
     def died(self, task: Task, error: BaseException) -> Outcome:
         """Write down that a run took its worker with it, twice."""
-        line = f"the process that ran it died, twice: killed, or out of memory? ({type(error).__name__})"
+        line = (
+            "the process that ran it died, twice: killed, "
+            f"or out of memory? ({type(error).__name__})"
+        )
         record = {**self.record(task), "seconds": 0.0}
         with self.store.claim(task.run) as mine:
             if not mine:
@@ -175,23 +189,32 @@ class Worker:
             if self.store.is_done(task.run):
                 return Outcome(task.run, "done")
             self.store.write_failure(task.run, record, line, f"{line}\n{error}", took=math.inf)
-        return Outcome(task.run, "failed", True, line, row=row_of({**record, "error": line}, "failed"))
+        return Outcome(
+            task.run, "failed", True, line, row=row_of({**record, "error": line}, "failed")
+        )
 
 
 def _plain(metrics: Any, parameters: Point) -> dict[str, Any]:
     """Metrics as JSON values; numbers that are not finite become None."""
     if not isinstance(metrics, Mapping):
-        raise TypeError(f"an experiment returns metrics, names to numbers or strings, not {metrics!r:.80}")
+        raise TypeError(
+            f"an experiment returns metrics, names to numbers or strings, not {metrics!r:.80}"
+        )
     plain: dict[str, Any] = {}
     for key, value in metrics.items():
         if not isinstance(key, str) or not key or key in RESERVED or key in parameters:
-            raise TypeError(f"a metric cannot be called {key!r}: a parameter or column of the results has that name")
+            raise TypeError(
+                f"a metric cannot be called {key!r}: "
+                "a parameter or column of the results has that name"
+            )
         if hasattr(value, "item"):  # of numpy or torch
             value = value.item()
         if isinstance(value, float) and not math.isfinite(value):
             value = None
         if value is not None and not isinstance(value, (bool, int, float, str)):
-            raise TypeError(f"metric {key!r} is a number, a string, a boolean or None, not {value!r:.80}")
+            raise TypeError(
+                f"metric {key!r} is a number, a string, a boolean or None, not {value!r:.80}"
+            )
         if isinstance(value, int) and not -(2**63) <= value < 2**63:
             raise TypeError(f"metric {key!r} is an integer of more than 64 bits; return a float")
         plain[_unicode(key)] = _unicode(value) if isinstance(value, str) else value
@@ -199,7 +222,7 @@ def _plain(metrics: Any, parameters: Point) -> dict[str, Any]:
 
 
 def _unicode(text: str) -> str:
-    """Text that can be written as UTF-8; what is not Unicode (names of files can be so) is escaped."""
+    """Text that can be written as UTF-8; what is not Unicode (names can be so) is escaped."""
     return text.encode(errors="backslashreplace").decode()
 
 

@@ -7,4 +7,12 @@ from tl_dyck.studies.results import Study, load_study
 from tl_dyck.studies.run import run_study
 from tl_dyck.studies.train import TrainExperiment
 
-__all__ = ["Measurement", "Study", "StudyConfig", "TrainExperiment", "findings", "load_study", "run_study"]
+__all__ = [
+    "Measurement",
+    "Study",
+    "StudyConfig",
+    "TrainExperiment",
+    "findings",
+    "load_study",
+    "run_study",
+]

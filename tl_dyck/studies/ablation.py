@@ -1,4 +1,7 @@
-"""Head importance of many models, compared: of saved ones, or of models trained for it (the experiment of App. B.2)."""
+"""Head importance of many models, compared: saved ones, or trained for it.
+
+The latter is the experiment of App. B.2.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,14 @@ from typing_extensions import Unpack
 
 from tl_dyck.ablation.compare import Answer, ImportanceComparison, compare_importance
 from tl_dyck.ablation.tuning import FinetuneConfig
-from tl_dyck.files import CorruptFileError, finite_rows, read_json, read_table, write_json, write_tables
+from tl_dyck.files import (
+    CorruptFileError,
+    finite_rows,
+    read_json,
+    read_table,
+    write_json,
+    write_tables,
+)
 from tl_dyck.runs import RunOptions, Sweep, run_sweep
 from tl_dyck.runs.results import load_runs, said_how_to_repeat
 from tl_dyck.runs.saved import find_models
@@ -51,7 +61,9 @@ class AblateConfig:
     @property
     def measurement(self) -> HeadsMeasurement:
         """What is done with one model."""
-        return HeadsMeasurement(finetune=self.finetune, leave_one_out=self.leave_one_out, n=self.n, seed=self.seed)
+        return HeadsMeasurement(
+            finetune=self.finetune, leave_one_out=self.leave_one_out, n=self.n, seed=self.seed
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """The fields as JSON values."""
@@ -68,10 +80,11 @@ class Ablation:
         sources: the folders that were asked for.
         config: how it was measured, as JSON values.
         versions: of packages, by name.
-        models: one row per model: group, model, folder, accuracy (NaN if not known), metric (of the intact model),
-            and status of the gates.
+        models: one row per model: group, model, folder, accuracy (NaN if not known), metric (of the
+            intact model), and status of the gates.
         comparison: the heads and their correlations.
-        trajectories: gates of all models: group, model, and the columns of `FinetunedImportance.trajectories`.
+        trajectories: gates of all models: group, model, and the columns of
+            `FinetunedImportance.trajectories`.
         paths: likewise of `FinetunedImportance.path`.
     """
 
@@ -101,13 +114,14 @@ def ablate_runs(
 ) -> Ablation:
     """Measure the heads of saved models, compare them, and keep everything in a folder.
 
-    It is a sweep (`run_sweep`): what is done is kept, several processes may work on one folder, folders of several
-    machines can be merged.
+    It is a sweep (`run_sweep`): what is done is kept, several processes may work on one folder,
+    folders of several machines can be merged.
 
     Args:
         folders: of models, of runs, or of whole studies, see `find_models`.
         out: gets ``ablation.json``, a Parquet file per table, and a folder for each model.
-        task: of which strings are drawn; None for that of each run, or complete strings of the model's language.
+        task: of which strings are drawn; None for that of each run, or complete strings of the
+            model's language.
         config: how closely to look.
         device: of the models.
         **how: n_jobs, backend, address, retry_failed, progress, … as for `run_sweep`.
@@ -143,7 +157,7 @@ def ablate_trained(
     config: AblateConfig | None = None,
     **how: Unpack[RunOptions],
 ) -> Ablation:
-    """Train models of two depths on complete strings and on prefixes, and ask App. B.2's questions of their heads.
+    """Train models of two depths on complete strings and prefixes, and ask App. B.2's questions.
 
     Args:
         out: a folder; the models are kept in its ``runs``. Call again to go on, or to add seeds.
@@ -181,7 +195,9 @@ def load_ablation(folder: str | Path) -> Ablation:
     path = Path(folder)
     saved = read_json(path / "ablation.json")
     if not isinstance(saved, dict) or saved.get("format") != _FORMAT:
-        raise CorruptFileError(f"{str(path)!r} does not hold an ablation of this version ({_FORMAT})")
+        raise CorruptFileError(
+            f"{str(path)!r} does not hold an ablation of this version ({_FORMAT})"
+        )
     try:
         names = ("models", "heads", "correlations", "trajectories", "paths")
         tables = {name: read_table(path / f"{name}.parquet") for name in names}
@@ -193,7 +209,9 @@ def load_ablation(folder: str | Path) -> Ablation:
     except CorruptFileError as error:
         raise CorruptFileError(f"{error}; ablate again") from error
     except (KeyError, TypeError, ValueError, OSError) as error:
-        raise CorruptFileError(f"{str(path)!r} does not hold a whole ablation: {error!r}; ablate again") from error
+        raise CorruptFileError(
+            f"{str(path)!r} does not hold a whole ablation: {error!r}; ablate again"
+        ) from error
 
 
 def _collect(target: Path, sources: list[str], config: AblateConfig) -> Ablation:
@@ -222,10 +240,16 @@ def _collect(target: Path, sources: list[str], config: AblateConfig) -> Ablation
         versions={name: version(name) for name in _PACKAGES},
         models=pd.DataFrame(rows).astype({"accuracy": float, "metric": float}),
         comparison=comparison,
-        trajectories=pd.concat(tables["trajectories"], ignore_index=True) if tables["trajectories"] else empty,
+        trajectories=pd.concat(tables["trajectories"], ignore_index=True)
+        if tables["trajectories"]
+        else empty,
         paths=pd.concat(tables["paths"], ignore_index=True) if tables["paths"] else empty,
     )
-    compared = {"models": found.models, "heads": comparison.heads, "correlations": comparison.correlations}
+    compared = {
+        "models": found.models,
+        "heads": comparison.heads,
+        "correlations": comparison.correlations,
+    }
     write_tables(target, {**compared, "trajectories": found.trajectories, "paths": found.paths})
     write_json(
         target / "ablation.json",

@@ -1,4 +1,4 @@
-"""Whether what the files of a study hold can be one: every table, every fact of the summary, of the right kind."""
+"""Whether a study's files can be one: every table and fact of the summary is of the right kind."""
 
 from __future__ import annotations
 
@@ -13,13 +13,20 @@ from tl_dyck.studies.config import StudyConfig
 
 __all__ = ["check_config", "check_history", "check_rows", "check_summary"]
 
-_WHOLE, _NUMBER, _NAME, _TEXT = "a whole number", "a finite number or null", "a text", "a text or null"
+_WHOLE, _NUMBER, _NAME, _TEXT = (
+    "a whole number",
+    "a finite number or null",
+    "a text",
+    "a text or null",
+)
 _RUN = "20 hexadecimal digits"
 
 _COLUMNS = {
     "models": {
         **{"family": _NAME, "seed": _WHOLE, "id": _RUN, "status": _NAME},
-        **dict.fromkeys(("steps", "seconds", "loss", "loss_error", "entropy_floor", "entropy_gap"), _NUMBER),
+        **dict.fromkeys(
+            ("steps", "seconds", "loss", "loss_error", "entropy_floor", "entropy_gap"), _NUMBER
+        ),
         **dict.fromkeys(("accuracy", "accuracy_closing_only", "long_accuracy"), _NUMBER),
         **dict.fromkeys(("long_accuracy_closing_only", "balance_violation"), _NUMBER),
     },
@@ -33,8 +40,15 @@ _COLUMNS = {
     },
     "certificates": {
         **{"family": _NAME, "seed": _WHOLE, "prefix": _NAME, "target": _NAME, "status": _NAME},
-        **dict.fromkeys(("margin_proved", "margin_seen", "logit_change_proved", "logit_change_seen"), _NUMBER),
-        **{"worst_string": _TEXT, "worst_edits": _TEXT, "most_changed_string": _TEXT, "seconds": _NUMBER},
+        **dict.fromkeys(
+            ("margin_proved", "margin_seen", "logit_change_proved", "logit_change_seen"), _NUMBER
+        ),
+        **{
+            "worst_string": _TEXT,
+            "worst_edits": _TEXT,
+            "most_changed_string": _TEXT,
+            "seconds": _NUMBER,
+        },
     },
 }
 _CERTIFIED = dict.fromkeys(("certified_share", "falsified_share", "logit_change"), _NUMBER)
@@ -57,7 +71,7 @@ def check_config(config: StudyConfig) -> None:
 
 
 def check_rows(name: str, rows: Any, config: StudyConfig, *, certified: bool) -> None:
-    """Refuse a table that lacks rows, columns or values, or speaks of models that the study does not have.
+    """Refuse a table without its rows, columns or values, or with models that the study lacks.
 
     Args:
         name: of the table.
@@ -87,7 +101,10 @@ def check_rows(name: str, rows: Any, config: StudyConfig, *, certified: bool) ->
     if name == "models":
         wanted = sorted((family, seed) for family in config.families for seed in config.seeds)
         if sorted((row["family"], row["seed"]) for row in rows) != wanted:
-            raise ValueError(f"models must have one row per family and seed, {len(wanted)} in all, not {len(rows)}")
+            raise ValueError(
+                f"models must have one row per family and seed, {len(wanted)} in all, "
+                f"not {len(rows)}"
+            )
 
 
 def check_history(history: pd.DataFrame, config: StudyConfig) -> None:
@@ -97,10 +114,14 @@ def check_history(history: pd.DataFrame, config: StudyConfig) -> None:
             raise ValueError(f"history.parquet has no column {column!r}")
     for column in ("seed", *_HISTORY):
         if history[column].dtype.kind not in "iuf":
-            raise ValueError(f"history.parquet: {column} must hold numbers, not {history[column].dtype}")
+            raise ValueError(
+                f"history.parquet: {column} must hold numbers, not {history[column].dtype}"
+            )
     found = set(map(str, history["family"]))
     if found != set(config.families):
-        raise ValueError(f"history.parquet has the families {sorted(found)}, not {sorted(config.families)}")
+        raise ValueError(
+            f"history.parquet has the families {sorted(found)}, not {sorted(config.families)}"
+        )
 
 
 def check_summary(summary: Any, config: StudyConfig, certified: Collection[str]) -> None:
@@ -116,17 +137,28 @@ def check_summary(summary: Any, config: StudyConfig, certified: Collection[str])
     """
     _check(_get(summary, "probe_string", "summary"), _NAME, "summary.probe_string")
     tokens = _get(summary, "probe_tokens", "summary")
-    if not isinstance(tokens, list) or not tokens or not all(isinstance(token, str) for token in tokens):
+    if (
+        not isinstance(tokens, list)
+        or not tokens
+        or not all(isinstance(token, str) for token in tokens)
+    ):
         raise ValueError(f"summary.probe_tokens must be a list of texts, not {tokens!r:.80}")
     for name in ("chance", "chance_at_closing"):
-        _number(_get(_get(summary, "stack_chance", "summary"), name, "summary.stack_chance"), f"stack_chance.{name}")
+        _number(
+            _get(_get(summary, "stack_chance", "summary"), name, "summary.stack_chance"),
+            f"stack_chance.{name}",
+        )
     families = _get(summary, "families", "summary")
     for family in config.families:
         where = f"summary.families.{family}"
         facts = _get(families, family, "summary.families")
         for name in ("n", "reached"):
             _check(_get(facts, name, where), _WHOLE, f"{where}.{name}")
-        for name in {"accuracy", "long_accuracy", *(["logit_change"] if family in certified else [])}:
+        for name in {
+            "accuracy",
+            "long_accuracy",
+            *(["logit_change"] if family in certified else []),
+        }:
             _get(facts, name, where)
         for name in facts.keys() - {"n", "reached"}:
             for part in _INTERVAL:
@@ -136,9 +168,13 @@ def check_summary(summary: Any, config: StudyConfig, certified: Collection[str])
     for name in ("balance_and_length", "balance_and_change", "change_and_length"):
         for family, facts in _mapping(_get(summary, name, "summary"), f"summary.{name}").items():
             _among(family, config.families, f"a key of summary.{name}")
-            _check(_get(facts, "n", f"summary.{name}.{family}"), _WHOLE, f"summary.{name}.{family}.n")
+            _check(
+                _get(facts, "n", f"summary.{name}.{family}"), _WHOLE, f"summary.{name}.{family}.n"
+            )
             for part in _CORRELATION:
-                _number(_get(facts, part, f"summary.{name}.{family}"), f"summary.{name}.{family}.{part}")
+                _number(
+                    _get(facts, part, f"summary.{name}.{family}"), f"summary.{name}.{family}.{part}"
+                )
     environment = _get(summary, "environment", "summary")
     for name in ("python", "platform", "cpu_cores", "gpu"):
         _get(environment, name, "summary.environment")
@@ -178,4 +214,6 @@ def _number(value: Any, where: str) -> None:
 
 def _among(value: Any, known: Collection[Any], where: str) -> None:
     if value not in known:
-        raise ValueError(f"{where} is {value!r:.80}, which the study does not have: {', '.join(map(str, known))}")
+        raise ValueError(
+            f"{where} is {value!r:.80}, which the study does not have: {', '.join(map(str, known))}"
+        )

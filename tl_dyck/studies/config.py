@@ -42,7 +42,9 @@ class StudyConfig:
             values = tuple(getattr(self, name))
             object.__setattr__(self, name, values)
             if not values or len(set(values)) < len(values):
-                raise ValueError(f"{name} must be different from each other and at least one, not {values}")
+                raise ValueError(
+                    f"{name} must be different from each other and at least one, not {values}"
+                )
         check_counts(self, "n_bootstrap")
 
     def sweep(self) -> Sweep:
@@ -59,7 +61,10 @@ class StudyConfig:
 
     def to_dict(self) -> dict[str, Any]:
         """The fields as JSON values."""
-        return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
+        return {
+            name: list(value) if isinstance(value, tuple) else value
+            for name, value in asdict(self).items()
+        }
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> StudyConfig:
@@ -69,5 +74,8 @@ class StudyConfig:
             TypeError: an unknown field.
         """
         lists = {name: tuple(value) for name, value in values.items() if isinstance(value, list)}
-        parts = {"training": TrainConfig(**values["training"]), "measurement": Measurement(**values["measurement"])}
+        parts = {
+            "training": TrainConfig(**values["training"]),
+            "measurement": Measurement(**values["measurement"]),
+        }
         return cls(**{**values, **lists, **parts})

@@ -30,7 +30,14 @@ class Finding:
 
 def findings(study: Study) -> list[Finding]:
     """Everything that can be said about a study, the most interesting first."""
-    found = [*_failures(study), *_variation(study), *_stack(study), *_length(study), *_balance(study), *_proved(study)]
+    found = [
+        *_failures(study),
+        *_variation(study),
+        *_stack(study),
+        *_length(study),
+        *_balance(study),
+        *_proved(study),
+    ]
     return sorted(found, key=lambda finding: -finding.interest)
 
 
@@ -62,7 +69,8 @@ def _failed_family(family: str, failed: pd.DataFrame, of: int) -> str:
     seeds = ", ".join(map(str, failed["seed"]))
     return (
         f"{family} {len(failed)} of {of} (seed{'s' * (len(failed) > 1)} {seeds}; "
-        f"{low if low == high else f'{low} to {high}'}{f'; {diverged} diverged' if diverged else ''})"
+        f"{low if low == high else f'{low} to {high}'}"
+        f"{f'; {diverged} diverged' if diverged else ''})"
     )
 
 
@@ -73,14 +81,20 @@ def _variation(study: Study) -> list[Finding]:
         row = group.loc[group["variation"].idxmax()]
         facts = study.summary["families"][family]["accuracy"]
         share = row["variation"] / row["random_baseline"]
-        recalled = f" The paper reports about {row['recalled']:.2f} (recalled)." if pd.notna(row["recalled"]) else ""
+        recalled = (
+            f" The paper reports about {row['recalled']:.2f} (recalled)."
+            if pd.notna(row["recalled"])
+            else ""
+        )
         interval = f" [{row['low']:.2f}, {row['high']:.2f}]" if pd.notna(row["low"]) else ""
         found.append(
             Finding(
-                title=f"{family}: the same task, {'different' if share > 0.3 else 'similar'} attention",
-                text=f"{int(row['n_models'])} models of {family}, {facts['mean']:.1%} accurate on average, differ in "
-                f"the attention of layer {int(row['layer'])} by {row['variation']:.2f}{interval}; patterns "
-                f"drawn at random differ by {row['random_baseline']:.2f}.{recalled}",
+                title=f"{family}: the same task, "
+                f"{'different' if share > 0.3 else 'similar'} attention",
+                text=f"{int(row['n_models'])} models of {family}, {facts['mean']:.1%} accurate on "
+                f"average, differ in the attention of layer {int(row['layer'])} by "
+                f"{row['variation']:.2f}{interval}; patterns drawn at random differ by "
+                f"{row['random_baseline']:.2f}.{recalled}",
                 interest=1 + 2 * min(share, 1.0),
             )
         )
@@ -89,19 +103,27 @@ def _variation(study: Study) -> list[Finding]:
 
 def _stack(study: Study) -> list[Finding]:
     """Do accurate models look at the top of the stack?"""
-    heads, chance = study.heads.dropna(subset=["mass_at_closing"]), study.summary["stack_chance"]["chance_at_closing"]
+    heads, chance = (
+        study.heads.dropna(subset=["mass_at_closing"]),
+        study.summary["stack_chance"]["chance_at_closing"],
+    )
     if heads.empty:
         return []
     stack_like = int((heads["argmax_at_closing"] > 0.9).sum())
     best = heads.loc[heads["mass_at_closing"].idxmax()]
-    title = "Hardly any head is stack-like" if stack_like < 0.1 * len(heads) else "Some heads are stack-like"
+    title = (
+        "Hardly any head is stack-like"
+        if stack_like < 0.1 * len(heads)
+        else "Some heads are stack-like"
+    )
     return [
         Finding(
             title=title,
-            text=f"At closing brackets, {stack_like} of {len(heads)} heads put their largest weight on the top of the "
-            f"stack at least nine times in ten. The mean weight there is {heads['mass_at_closing'].mean():.2f} "
-            f"(chance: {chance:.2f}); the most stack-like head ({best['family']} seed {int(best['seed'])}, layer "
-            f"{int(best['layer'])}) reaches {best['mass_at_closing']:.2f}.",
+            text=f"At closing brackets, {stack_like} of {len(heads)} heads put their largest "
+            "weight on the top of the stack at least nine times in ten. The mean weight there is "
+            f"{heads['mass_at_closing'].mean():.2f} (chance: {chance:.2f}); the most stack-like "
+            f"head ({best['family']} seed {int(best['seed'])}, layer {int(best['layer'])}) reaches "
+            f"{best['mass_at_closing']:.2f}.",
             interest=2.5 - 2 * stack_like / len(heads),
         )
     ]
@@ -110,16 +132,31 @@ def _stack(study: Study) -> list[Finding]:
 def _length(study: Study) -> list[Finding]:
     """How much is lost at long lengths, and where least."""
     families = study.summary["families"]
-    loss = {name: facts["accuracy"]["mean"] - facts["long_accuracy"]["mean"] for name, facts in families.items()}
+    loss = {
+        name: facts["accuracy"]["mean"] - facts["long_accuracy"]["mean"]
+        for name, facts in families.items()
+    }
     worst, best = max(loss, key=lambda name: loss[name]), min(loss, key=lambda name: loss[name])
 
     def said(name: str) -> str:
         near, far = families[name]["accuracy"], families[name]["long_accuracy"]
-        return f"{name} from {near['mean']:.1%} to {far['mean']:.1%} [{far['low']:.1%}, {far['high']:.1%}]"
+        return (
+            f"{name} from {near['mean']:.1%} to {far['mean']:.1%} [{far['low']:.1%}, "
+            f"{far['high']:.1%}]"
+        )
 
-    text = f"From the training lengths to lengths {_long(study)}, accuracy falls most for {said(worst)}"
+    text = (
+        f"From the training lengths to lengths {_long(study)}, "
+        f"accuracy falls most for {said(worst)}"
+    )
     text += f", and least for {said(best)}." if best != worst else "."
-    return [Finding(title="Accurate in distribution is not accurate at length", text=text, interest=1.5 + loss[worst])]
+    return [
+        Finding(
+            title="Accurate in distribution is not accurate at length",
+            text=text,
+            interest=1.5 + loss[worst],
+        )
+    ]
 
 
 def _long(study: Study) -> str:
@@ -133,16 +170,16 @@ def _balance(study: Study) -> list[Finding]:
     for family, facts in study.summary["balance_and_length"].items():
         clear = facts["low"] > 0 or facts["high"] < 0
         verdict = (
-            f"where balance is violated more, models are {'less' if facts['spearman'] < 0 else 'more'} accurate at "
-            f"lengths {_long(study)}"
+            "where balance is violated more, models are "
+            f"{'less' if facts['spearman'] < 0 else 'more'} accurate at lengths {_long(study)}"
             if clear
             else f"no clear tie between balance violation and accuracy at lengths {_long(study)}"
         )
         found.append(
             Finding(
                 title=f"{family}: balance and length",
-                text=f"Across {facts['n']} seeds of {family}: {verdict} (Spearman {facts['spearman']:+.2f} "
-                f"[{facts['low']:+.2f}, {facts['high']:+.2f}]).",
+                text=f"Across {facts['n']} seeds of {family}: {verdict} (Spearman "
+                f"{facts['spearman']:+.2f} [{facts['low']:+.2f}, {facts['high']:+.2f}]).",
                 interest=2.2 if clear else 1.2,
             )
         )
@@ -153,15 +190,20 @@ def _proved(study: Study) -> list[Finding]:
     """Do predictions survive every insertion of matched pairs?"""
     found = []
     for family, group in study.certificates.groupby("family", sort=False):
-        certified, falsified = ((group["status"] == status) for status in ("certified", "falsified"))
+        certified, falsified = (
+            (group["status"] == status) for status in ("certified", "falsified")
+        )
         facts = study.summary["families"][family]["logit_change"]
         text = (
-            f"Of {len(group)} predictions of {family} after prefixes it could have been trained on, {certified.sum()} "
-            f"provably survive every insertion of up to {study.config.measurement.n_inserted} blocks of matched pairs, "
-            f"and {falsified.sum()} provably do not; a balanced model would not notice. The largest change of a logit "
-            f"is {facts['mean']:.2f} [{facts['low']:.2f}, {facts['high']:.2f}] on average over seeds."
+            f"Of {len(group)} predictions of {family} after prefixes it could have been trained "
+            f"on, {certified.sum()} provably survive every insertion of up to "
+            f"{study.config.measurement.n_inserted} blocks of matched pairs, and {falsified.sum()} "
+            "provably do not; a balanced model would not notice. The largest change of a logit is "
+            f"{facts['mean']:.2f} [{facts['low']:.2f}, {facts['high']:.2f}] on average over seeds."
         )
-        share = "every" if certified.all() else "not every" if falsified.any() else "not provably every"
+        share = (
+            "every" if certified.all() else "not every" if falsified.any() else "not provably every"
+        )
         title = f"{family}: {share} prediction survives inserted pairs"
         found.append(Finding(title=title, text=text, interest=2.0 + 2 * float(falsified.mean())))
     return found

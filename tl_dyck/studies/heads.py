@@ -1,4 +1,4 @@
-"""The experiment "heads": measure every head of a model, one that is saved or one that is trained for it."""
+"""The experiment "heads": measure every head of a model, a saved one or one trained for it."""
 
 from __future__ import annotations
 
@@ -41,36 +41,49 @@ class HeadsMeasurement:
         for name in ("finetune", "leave_one_out"):
             value: Any = getattr(self, name)
             if isinstance(value, Mapping):  # from JSON
-                lists = {key: tuple(entry) for key, entry in value.items() if isinstance(entry, list)}
+                lists = {
+                    key: tuple(entry) for key, entry in value.items() if isinstance(entry, list)
+                }
                 object.__setattr__(self, name, FinetuneConfig(**{**value, **lists}))
 
     def to_dict(self) -> dict[str, Any]:
         """The fields as JSON values."""
         tuned = {name: getattr(self, name) for name in ("finetune", "leave_one_out")}
-        return {"n": self.n, "seed": self.seed} | {name: value and value.to_dict() for name, value in tuned.items()}
+        return {"n": self.n, "seed": self.seed} | {
+            name: value and value.to_dict() for name, value in tuned.items()
+        }
 
     def measure(self, result: TrainResult, folder: Path) -> dict[str, Any]:
         """Measure the heads of a trained model, see `look`."""
-        return {"accuracy": result.accuracy.any_token, **self.look(result.model, result.task, folder)}
+        return {
+            "accuracy": result.accuracy.any_token,
+            **self.look(result.model, result.task, folder),
+        }
 
     def look(self, model: DyckTransformer, task: DyckTask, folder: Path) -> dict[str, Any]:
-        """Measure the heads of a model; the tables, and what is slow on the way, are kept in a folder.
+        """Measure the heads of a model; tables, and what is slow on the way, are kept in a folder.
 
         Returns:
-            Metrics: heads_of (size and task, in words), metric (of the intact model) and gates (their status).
+            Metrics: heads_of (size and task, in words), metric (of the intact model) and gates
+            (their status).
         """
         if task.language != model.cfg.language:
-            raise ValueError(f"the model reads {model.cfg.language}, task {task.name!r} {task.language}")
+            raise ValueError(
+                f"the model reads {model.cfg.language}, task {task.name!r} {task.language}"
+            )
         heads, swept = measure_heads(
-            model, task, finetune=self.finetune, leave_one_out=self.leave_one_out, n=self.n, seed=self.seed,
-            folder=folder, progress=False,
+            model, task, finetune=self.finetune, leave_one_out=self.leave_one_out, n=self.n,
+            seed=self.seed, folder=folder, progress=False,
         )  # fmt: skip
         tables = {"heads": heads}
         if swept is not None:
             tables |= {"trajectories": swept.trajectories, "paths": swept.path}
         write_tables(folder, tables)
         cfg = model.cfg
-        size = f"{cfg.n_layers} layer{'s' * (cfg.n_layers > 1)} × {cfg.n_heads} head{'s' * (cfg.n_heads > 1)}"
+        size = (
+            f"{cfg.n_layers} layer{'s' * (cfg.n_layers > 1)} × {cfg.n_heads} "
+            f"head{'s' * (cfg.n_heads > 1)}"
+        )
         return {
             "heads_of": f"{cfg.model_name}, {size}, {task.name}",
             "metric": None if swept is None else swept.metric,
@@ -83,9 +96,10 @@ class HeadsMeasurement:
 class HeadsExperiment:
     """Measure the heads of a model: one that is saved, or one that is trained first.
 
-    Parameters of a point: those of `TrainExperiment`, with ``measure.<field>`` of `HeadsMeasurement`; or, for a saved
-    model, ``saved`` (where it is), ``called`` (in tables), ``task`` (a name) or ``task.<field>`` of a whole `DyckTask`
-    (that of the run if both are left out), and ``measure.<field>``.
+    Parameters of a point: those of `TrainExperiment`, with ``measure.<field>`` of
+    `HeadsMeasurement`; or, for a saved model, ``saved`` (where it is), ``called`` (in tables),
+    ``task`` (a name) or ``task.<field>`` of a whole `DyckTask` (that of the run if both are left
+    out), and ``measure.<field>``.
 
     Metrics: those of `HeadsMeasurement`, and accuracy (None if not known).
 
@@ -102,7 +116,11 @@ class HeadsExperiment:
     @property
     def _trained(self) -> TrainExperiment:
         return TrainExperiment(
-            name=self.name, device=self.device, measurement=HeadsMeasurement, defaults={}, plugs=self.plugs
+            name=self.name,
+            device=self.device,
+            measurement=HeadsMeasurement,
+            defaults={},
+            plugs=self.plugs,
         )
 
     def identity(self, point: Point) -> Mapping[str, Any]:
@@ -138,12 +156,22 @@ class HeadsExperiment:
         """Train together, and measure one after the other."""
         self._trained.run_together(point, folders, ended)
 
-    def _saved(self, point: Point) -> tuple[DyckTransformer, DyckTask, HeadsMeasurement, float | None]:
+    def _saved(
+        self, point: Point
+    ) -> tuple[DyckTransformer, DyckTask, HeadsMeasurement, float | None]:
         parts = nested({name: value for name, value in point.items() if "." in name})
-        for name in {*parts, *(name for name in point if "." not in name)} - {"saved", "called", "task", "measure"}:
+        for name in {*parts, *(name for name in point if "." not in name)} - {
+            "saved",
+            "called",
+            "task",
+            "measure",
+        }:
             raise SweepError(f"unknown parameter {name!r} of a saved model")
         try:
-            measurement, fields = HeadsMeasurement(**parts.get("measure", {})), parts.get("task", {})
+            measurement, fields = (
+                HeadsMeasurement(**parts.get("measure", {})),
+                parts.get("task", {}),
+            )
             named = plugged(tasks, point["task"], self.plugs) if "task" in point else None
             task = replace(named, **fields) if named else DyckTask(**fields) if fields else None
         except TypeError as error:

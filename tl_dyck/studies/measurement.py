@@ -1,4 +1,7 @@
-"""What a study measures on a trained model, and how closely: accuracy, loss, balance, heads, certificates."""
+"""What a study measures on a trained model, and how closely.
+
+Accuracy, loss, balance, heads, certificates.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +37,7 @@ _MEASURES = "measures.json"
 _PATTERNS, _CERTIFICATE = "patterns.safetensors", "certificate.safetensors"
 
 _SECONDS = 10.0
-"""For a question about one prefix; far more than is needed, so that no number depends on the machine."""
+"""For a question about one prefix; ample, so that no number depends on the machine."""
 
 
 @final
@@ -46,7 +49,8 @@ class Measurement:
         n_accuracy: prefixes for the closing accuracy in distribution.
         n_long: prefixes for the closing accuracy at long lengths.
         n_strings: strings for the cross-entropy and for stack-likeness.
-        n_certified: prefixes on which one-layer models are certified against inserted matched pairs; 0 for none.
+        n_certified: prefixes on which one-layer models are certified against inserted matched
+            pairs; 0 for none.
         n_inserted: blocks of nested pairs inserted into each at most.
         data_seed: of everything that is measured, so that all models see the same strings.
 
@@ -70,28 +74,36 @@ class Measurement:
         return asdict(self)
 
     def measure(self, result: TrainResult, folder: Path) -> dict[str, Any]:
-        """Measure a trained model; the rows of its heads and certificates, and its patterns, go into its folder.
+        """Measure a trained model; rows (heads, certificates) and patterns go into its folder.
 
         Returns:
-            Metrics: accuracy and long_accuracy (each also _closing_only), loss, loss_error, entropy_floor and
-            entropy_gap (nats per token), balance_violation (None where it is not defined), stack_likeness (the largest
-            share of closing brackets at which a head attends most to the top of the stack), and of one-layer models
-            certified_share, falsified_share, logit_change.
+            Metrics: accuracy and long_accuracy (each also _closing_only), loss, loss_error,
+            entropy_floor and entropy_gap (nats per token), balance_violation (None where it is not
+            defined), stack_likeness (the largest share of closing brackets at which a head attends
+            most to the top of the stack), and of one-layer models certified_share, falsified_share,
+            logit_change.
         """
         model, task = result.model, result.task
         behaves = behaviour(model, task, self)
         beta = float(balance_violation(model)) if has_balance(model) else None
         stack = stack_likeness(model, task, n=min(self.n_strings, 500), seed=self.data_seed)
         heads = finite_rows(
-            {"layer": layer, "head": head} | {name: float(getattr(stack, name)[layer, head]) for name in _STACK}
+            {"layer": layer, "head": head}
+            | {name: float(getattr(stack, name)[layer, head]) for name in _STACK}
             for layer in range(model.cfg.n_layers)
             for head in range(model.cfg.n_heads)
         )
         certificates = self._certificates(model, task, folder)
-        write_tensors(folder / _PATTERNS, {"patterns": attention_on(model, task.language.probe_string)})
+        write_tensors(
+            folder / _PATTERNS, {"patterns": attention_on(model, task.language.probe_string)}
+        )
         chance = {"chance": stack.chance, "chance_at_closing": stack.chance_at_closing}
-        write_measures(folder, {"heads": heads, "certificates": certificates, "stack_chance": chance})
-        looks = [head["argmax_at_closing"] for head in heads if head["argmax_at_closing"] is not None]
+        write_measures(
+            folder, {"heads": heads, "certificates": certificates, "stack_chance": chance}
+        )
+        looks = [
+            head["argmax_at_closing"] for head in heads if head["argmax_at_closing"] is not None
+        ]
         metrics = {**behaves, "balance_violation": beta, "stack_likeness": max(looks, default=None)}
         if certificates:
             for status in ("certified", "falsified"):
@@ -100,10 +112,13 @@ class Measurement:
             metrics["logit_change"] = max(row["logit_change_seen"] for row in certificates)
         return metrics
 
-    def _certificates(self, model: DyckTransformer, task: DyckTask, folder: Path) -> list[dict[str, Any]]:
-        """Certify a one-layer model against inserted matched pairs; keeps the patterns on the worst string.
+    def _certificates(
+        self, model: DyckTransformer, task: DyckTask, folder: Path
+    ) -> list[dict[str, Any]]:
+        """Certify a one-layer model against inserted matched pairs; keeps worst strings' patterns.
 
-        The prefixes are as long as those of training strings can be, so that insertions lead beyond.
+        The prefixes are as long as those of training strings can be, so that insertions lead
+        beyond.
         """
         if model.cfg.n_layers != 1 or self.n_certified == 0 or not _is_finite(model):
             return []
@@ -119,7 +134,10 @@ class Measurement:
         rows = finite_rows(found.to_rows())
         worst = min(rows, key=lambda row: row["margin_seen"])
         strings = {"original": worst["prefix"], "worst": worst["worst_string"]}
-        write_tensors(folder / _CERTIFICATE, {name: attention_on(model, text)[0] for name, text in strings.items()})
+        write_tensors(
+            folder / _CERTIFICATE,
+            {name: attention_on(model, text)[0] for name, text in strings.items()},
+        )
         return rows
 
 
@@ -127,7 +145,7 @@ _STACK = ("mass", "argmax", "mass_at_closing", "argmax_at_closing")
 
 
 def write_measures(folder: Path, rows: Mapping[str, Any]) -> None:
-    """Write what a run's record has no place for, as JSON values by table: a row for each head, each certificate."""
+    """Write what a run's record has no place for, by table: rows of heads, of certificates."""
     write_bytes(folder / _MEASURES, sealed(rows, folder.name))
 
 
@@ -171,13 +189,15 @@ def behaviour(model: DyckTransformer, task: DyckTask, counts: _Counts) -> dict[s
         counts: how many, and their seed: n_accuracy, n_long, n_strings, data_seed.
 
     Returns:
-        accuracy and long_accuracy (each also _closing_only), loss, loss_error, entropy_floor and entropy_gap (nats per
-        token).
+        accuracy and long_accuracy (each also _closing_only), loss, loss_error, entropy_floor and
+        entropy_gap (nats per token).
     """
     device, seed = model.cfg.device, counts.data_seed
     predict = partial(lean_logits, model)
     close = task.closing_accuracy(predict, n=counts.n_accuracy, seed=seed, device=device, chunk=500)
-    far = task.closing_accuracy(predict, n=counts.n_long, long=True, seed=seed, device=device, chunk=25)
+    far = task.closing_accuracy(
+        predict, n=counts.n_long, long=True, seed=seed, device=device, chunk=25
+    )
     loss, loss_error = cross_entropy(model, task, n=counts.n_strings, seed=seed)
     return {
         "accuracy": close.any_token,
@@ -191,7 +211,9 @@ def behaviour(model: DyckTransformer, task: DyckTask, counts: _Counts) -> dict[s
     }
 
 
-def cross_entropy(model: DyckTransformer, task: DyckTask, *, n: int, seed: int) -> tuple[float, float]:
+def cross_entropy(
+    model: DyckTransformer, task: DyckTask, *, n: int, seed: int
+) -> tuple[float, float]:
     """Cross-entropy on fresh training strings, nats per token, and its standard error over strings.
 
     Args:
@@ -207,7 +229,10 @@ def cross_entropy(model: DyckTransformer, task: DyckTask, *, n: int, seed: int) 
             logits = lean_logits(model, rows[:, :-1]).double()
             losses.append(
                 F.cross_entropy(
-                    logits.transpose(1, 2), rows[:, 1:], ignore_index=task.language.bos_token, reduction="none"
+                    logits.transpose(1, 2),
+                    rows[:, 1:],
+                    ignore_index=task.language.bos_token,
+                    reduction="none",
                 ).cpu()
             )
     total = torch.cat(losses).sum(-1)
@@ -221,14 +246,21 @@ def cross_entropy(model: DyckTransformer, task: DyckTask, *, n: int, seed: int) 
 def attention_on(model: DyckTransformer, text: str) -> Tensor:
     """Attention patterns on one string, ``[layer, head, query, key]``."""
     with torch.no_grad():
-        _, cache = model.run_with_cache(text, names_filter=lambda name: name.endswith("hook_pattern"))
+        _, cache = model.run_with_cache(
+            text, names_filter=lambda name: name.endswith("hook_pattern")
+        )
     return torch.stack([cache["pattern", layer][0] for layer in range(model.cfg.n_layers)]).cpu()
 
 
 def has_balance(model: DyckTransformer) -> bool:
     """Whether β is defined: on a family with a minimal first layer, unless the model diverged."""
     cfg = model.cfg
-    minimal = cfg.embedding != "token" and cfg.n_layers == 1 and cfg.n_heads == 1 and cfg.position == "none"
+    minimal = (
+        cfg.embedding != "token"
+        and cfg.n_layers == 1
+        and cfg.n_heads == 1
+        and cfg.position == "none"
+    )
     return minimal and _is_finite(model)
 
 

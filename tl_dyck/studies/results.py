@@ -35,13 +35,23 @@ __all__ = [
 
 FORMAT = "tl_dyck.study/3"
 
-#: Attention variation that Wen et al. 2023 report for 40 seeds, as remembered: the numbers are lost in our copy.
+#: Attention variation that Wen et al. 2023 report for 40 seeds, as remembered: the numbers are lost
+#: in our copy.
 RECALLED_VARIATION = {"gpt-linear": 2.20, "gpt": 2.27, "minimal-onehot": 0.24, "random": 2.85}
 
 _IN_JSON = ("models", "heads", "variation", "certificates")
 #: Of the tables that may be empty.
 _COLUMNS = {
-    "variation": ["family", "layer", "variation", "low", "high", "random_baseline", "n_models", "recalled"],
+    "variation": [
+        "family",
+        "layer",
+        "variation",
+        "low",
+        "high",
+        "random_baseline",
+        "n_models",
+        "recalled",
+    ],
     "certificates": [
         *(
             "family",
@@ -68,17 +78,21 @@ class Study:
         folder: where everything is.
         config: what was asked.
         task: what the models learned, whole: its name may mean nothing elsewhere.
-        models: one row per model, runs that failed to learn included: family, seed, id, status, steps, seconds,
-            accuracy and long_accuracy (each also _closing_only), loss, loss_error, entropy_floor, entropy_gap (nats per
-            token), balance_violation (NaN where it is not defined), certified_share, falsified_share, logit_change
-            (NaN where there is no certificate).
-        heads: one row per head of every model: family, seed, layer, head, and the stack-likeness measures.
-        variation: one row per family and layer: variation, low, high (bootstrap over seeds), random_baseline, recalled.
-        certificates: one row per prefix and one-layer model, against inserted matched pairs: family, seed, prefix,
-            target, status, margin_proved, margin_seen (logits), worst_string, worst_edits, logit_change_proved,
-            logit_change_seen, most_changed_string, seconds.
+        models: one row per model, runs that failed to learn included: family, seed, id, status,
+            steps, seconds, accuracy and long_accuracy (each also _closing_only), loss, loss_error,
+            entropy_floor, entropy_gap (nats per token), balance_violation (NaN where it is not
+            defined), certified_share, falsified_share, logit_change (NaN where there is no
+            certificate).
+        heads: one row per head of every model: family, seed, layer, head, and the stack-likeness
+            measures.
+        variation: one row per family and layer: variation, low, high (bootstrap over seeds),
+            random_baseline, recalled.
+        certificates: one row per prefix and one-layer model, against inserted matched pairs:
+            family, seed, prefix, target, status, margin_proved, margin_seen (logits), worst_string,
+            worst_edits, logit_change_proved, logit_change_seen, most_changed_string, seconds.
         history: the training curves: family, seed, step, loss, floor, accuracy, learning_rate.
-        summary: further facts: interval per family, stack-likeness by chance, correlations, environment.
+        summary: further facts: interval per family, stack-likeness by chance, correlations,
+            environment.
     """
 
     folder: Path
@@ -93,16 +107,27 @@ class Study:
 
     def patterns(self, family: str, seed: int) -> Tensor:
         """Attention patterns of one model on the probe string, ``[layer, head, query, key]``."""
-        path, n = self.run_folder(family, seed) / "patterns.safetensors", len(self.summary["probe_tokens"])
+        path, n = (
+            self.run_folder(family, seed) / "patterns.safetensors",
+            len(self.summary["probe_tokens"]),
+        )
         found = read_tensors(path).get("patterns")
-        if found is None or found.ndim != 4 or found.shape[2:] != (n, n) or not found.is_floating_point():
+        if (
+            found is None
+            or found.ndim != 4
+            or found.shape[2:] != (n, n)
+            or not found.is_floating_point()
+        ):
             raise CorruptFileError(
-                f"{str(path)!r} must hold patterns [layer, head, {n}, {n}], not {_said(found)}; run the study again"
+                f"{str(path)!r} must hold patterns [layer, head, {n}, {n}], "
+                f"not {_said(found)}; run the study again"
             )
         return found
 
     def certificate_patterns(self, family: str, seed: int) -> dict[str, Tensor]:
-        """Attention patterns on the prefix with the least margin ("original"), and on its worst string ("worst").
+        """Attention patterns on the prefix with the least margin, and on its worst string.
+
+        They are called "original" and "worst".
 
         Each is ``[head, query, key]``; the strings are in `certificates`.
         """
@@ -112,7 +137,8 @@ class Study:
             weights = found.get(name)
             if weights is None or weights.ndim != 3 or weights.shape[1] != weights.shape[2]:
                 raise CorruptFileError(
-                    f"{str(path)!r} must hold {name!r} [head, query, key], not {_said(weights)}; run the study again"
+                    f"{str(path)!r} must hold {name!r} [head, query, key], "
+                    f"not {_said(weights)}; run the study again"
                 )
         return found
 
@@ -157,7 +183,9 @@ def load_study(folder: str | Path) -> Study:
     path = Path(folder)
     saved = read_json(path / "results.json")
     if not isinstance(saved, dict) or saved.get("format") != FORMAT:
-        raise CorruptFileError(f"{str(path)!r} does not hold the results of a study of this version ({FORMAT})")
+        raise CorruptFileError(
+            f"{str(path)!r} does not hold the results of a study of this version ({FORMAT})"
+        )
     history = _history(path)
     try:
         if not isinstance(saved["config"], dict):
@@ -181,7 +209,9 @@ def load_study(folder: str | Path) -> Study:
             f"{str(path)!r} does not hold a whole study: {error} is missing; run it again"
         ) from error
     except (TypeError, ValueError, OverflowError) as error:
-        raise CorruptFileError(f"{str(path)!r} does not hold a whole study: {one_line(error)}; run it again") from error
+        raise CorruptFileError(
+            f"{str(path)!r} does not hold a whole study: {one_line(error)}; run it again"
+        ) from error
 
 
 def _history(path: Path) -> pd.DataFrame:
@@ -192,7 +222,7 @@ def _history(path: Path) -> pd.DataFrame:
 
 
 def as_table(name: str, rows: list[dict[str, Any]]) -> pd.DataFrame:
-    """One of the tables of a study from its rows, in which None stands for a number that is not there."""
+    """One of the tables of a study from its rows, in which None is for missing numbers."""
     table = pd.DataFrame(rows, columns=_COLUMNS.get(name))
     empty = [column for column in table if table[column].isna().all()]
     return table.astype(dict.fromkeys(empty, float))  # a column of nulls only: they were numbers

@@ -34,8 +34,8 @@ def run_study(
 ) -> Study:
     """Train every family with every seed, measure each model, and write the results into `folder`.
 
-    It is a sweep (`run_sweep`): what is done is kept, several processes may work on one folder, folders of several
-    machines can be merged, and a study of more seeds finds those that are there.
+    It is a sweep (`run_sweep`): what is done is kept, several processes may work on one folder,
+    folders of several machines can be merged, and a study of more seeds finds those that are there.
 
     Args:
         config: what to do; None for the default study: three families, eight seeds, ``dyck-2-4``.
@@ -58,9 +58,18 @@ def run_study(
     for row in runs.to_dict("records"):
         key = {"family": row["model"], "seed": row["seed"]}
         with said_how_to_repeat(row["folder"]):
-            measured, result = read_measures(row["folder"]), load_result(row["folder"], device=device)
+            measured, result = (
+                read_measures(row["folder"]),
+                load_result(row["folder"], device=device),
+            )
         rows.append(
-            {**key, "id": row["id"], "status": row["outcome"], "steps": row["steps"], "seconds": row["train_seconds"]}
+            {
+                **key,
+                "id": row["id"],
+                "status": row["outcome"],
+                "steps": row["steps"],
+                "seconds": row["train_seconds"],
+            }
             | {name: row[name] for name in _MEASURED if name in row}
         )
         heads += [{**key, **head} for head in measured["heads"]]
@@ -85,7 +94,9 @@ def run_study(
             "probe_tokens": tokens,
             "stack_chance": chance,
             "families": _family_intervals(models, config),
-            "balance_and_length": _correlation(models, "balance_violation", "long_accuracy", config),
+            "balance_and_length": _correlation(
+                models, "balance_violation", "long_accuracy", config
+            ),
             "balance_and_change": _correlation(models, "balance_violation", "logit_change", config),
             "change_and_length": _correlation(models, "logit_change", "long_accuracy", config),
             "environment": environment(),
@@ -115,7 +126,9 @@ def _variation(trained: dict[str, list[DyckTransformer]], config: StudyConfig) -
             continue  # one model does not vary
         seed = config.measurement.data_seed
         found = attention_variation(models, n_bootstrap=config.n_bootstrap, seed=seed)
-        for layer, (value, (low, high)) in enumerate(zip(found.matched, found.matched_interval, strict=True)):
+        for layer, (value, (low, high)) in enumerate(
+            zip(found.matched, found.matched_interval, strict=True)
+        ):
             rows.append(
                 {
                     "family": family,
@@ -128,7 +141,16 @@ def _variation(trained: dict[str, list[DyckTransformer]], config: StudyConfig) -
                     "recalled": RECALLED_VARIATION.get(family),
                 }
             )
-    columns = ["family", "layer", "variation", "low", "high", "random_baseline", "n_models", "recalled"]
+    columns = [
+        "family",
+        "layer",
+        "variation",
+        "low",
+        "high",
+        "random_baseline",
+        "n_models",
+        "recalled",
+    ]
     return pd.DataFrame(rows, columns=columns).astype({"recalled": float})
 
 
@@ -137,19 +159,26 @@ def _family_intervals(models: pd.DataFrame, config: StudyConfig) -> dict[str, di
     generator = np.random.default_rng(config.measurement.data_seed)
     summary: dict[str, dict[str, Any]] = {}
     for family, group in models.groupby("family", sort=False):
-        summary[str(family)] = {"n": len(group), "reached": int((group["status"] == "reached").sum())}
+        summary[str(family)] = {
+            "n": len(group),
+            "reached": int((group["status"] == "reached").sum()),
+        }
         for name in _AVERAGED:
             if name not in group:
                 continue
             values = group[name].dropna().to_numpy(float)
             if len(values):
                 found = mean(values, config.n_bootstrap, generator)
-                ends = (found.low, found.high) if found.n > 1 else (found.value,) * 2  # one seed has no interval
+                ends = (
+                    (found.low, found.high) if found.n > 1 else (found.value,) * 2
+                )  # one seed has no interval
                 summary[str(family)][name] = {"mean": found.value, "low": ends[0], "high": ends[1]}
     return summary
 
 
-def _correlation(models: pd.DataFrame, first: str, second: str, config: StudyConfig) -> dict[str, Any]:
+def _correlation(
+    models: pd.DataFrame, first: str, second: str, config: StudyConfig
+) -> dict[str, Any]:
     """Spearman's correlation of two measures over seeds, for each family that has both."""
     generator = np.random.default_rng(config.measurement.data_seed)
     found: dict[str, Any] = {}

@@ -1,4 +1,4 @@
-"""The table of sentences: training objectives against perturbation spaces, with certificates by several certifiers."""
+"""The table of sentences: training objectives against perturbation spaces, by certifiers."""
 
 from __future__ import annotations
 
@@ -51,7 +51,8 @@ class TextTable:
         model: fields of `TextConfig` but the words.
         limit: sentences of the test set that are certified; 0 for all.
         n_interval: of these, how many also by `interval` (0 for all); it is the slowest.
-        max_strings: spaces of so few strings (counted with repetitions) are enumerated, to check the exact verdicts;
+        max_strings: spaces of so few strings (counted with repetitions) are enumerated, to check
+            the exact verdicts;
         n_enumerated: but no more than this many in each space.
         time_limit: seconds a sentence.
     """
@@ -73,7 +74,9 @@ class TextTable:
         for name in ("objectives", "ks", "seeds", "spaces"):
             values = getattr(self, name)
             if not values or len(set(values)) < len(values):
-                raise ValueError(f"{name} must be different from each other and at least one, not {values}")
+                raise ValueError(
+                    f"{name} must be different from each other and at least one, not {values}"
+                )
         if min(self.ks) < 1:
             raise ValueError(f"ks are numbers of synonyms a word, at least 1, not {min(self.ks)}")
 
@@ -89,15 +92,18 @@ def run_table(
     table: TextTable | None = None,
     **how: Unpack[RunOptions],
 ) -> pd.DataFrame:
-    """Train and certify everything, one row per objective, k, seed and space; also written as ``table.parquet``.
+    """Train and certify everything, one row per objective, k, seed and space.
 
-    It is a sweep (`run_sweep`): what is done is kept, several processes may work on one folder, folders of several
-    machines can be merged, and a table of more objectives or seeds finds what is there.
+    Also written as ``table.parquet``.
 
-    Columns: objective, k, seed, space, clean (accuracy), certified, falsified, undecided (shares of all sentences, by
-    the exact certifier), interval (certified share), enumerated (sentences whose space was enumerated), disagreements
-    (verdicts of enumeration and exact that differ among those), median_ms, p95_ms, interval_ms (median), steps,
-    seconds.
+    It is a sweep (`run_sweep`): what is done is kept, several processes may work on one folder,
+    folders of several machines can be merged, and a table of more objectives or seeds finds what is
+    there.
+
+    Columns: objective, k, seed, space, clean (accuracy), certified, falsified, undecided (shares of
+    all sentences, by the exact certifier), interval (certified share), enumerated (sentences whose
+    space was enumerated), disagreements (verdicts of enumeration and exact that differ among
+    those), median_ms, p95_ms, interval_ms (median), steps, seconds.
 
     Args:
         corpus: sentences to train on, and to certify.
@@ -111,7 +117,9 @@ def run_table(
     """
     table = table or TextTable()
     sweep = Sweep(
-        grid={"k": table.ks, "objective": table.objectives}, seeds=table.seeds, experiment=SentencesExperiment.name
+        grid={"k": table.ks, "objective": table.objectives},
+        seeds=table.seeds,
+        experiment=SentencesExperiment.name,
     )
     experiment = SentencesExperiment(corpus, synonyms, table)
     run_sweep(sweep, folder, experiment=experiment, **how)
@@ -130,10 +138,11 @@ def run_table(
 @final
 @dataclass(frozen=True)
 class SentencesExperiment:
-    """Train a classifier of sentences with one objective, and certify it against every space of a table.
+    """Train a classifier of sentences with one objective, and certify it against a table's spaces.
 
-    Parameters of a point: ``objective`` and ``k`` (synonyms a word). Metrics: clean (accuracy), steps, train_seconds
-    and, for each space, the share that is certified. The run's folder holds the model.
+    Parameters of a point: ``objective`` and ``k`` (synonyms a word). Metrics: clean (accuracy),
+    steps, train_seconds and, for each space, the share that is certified. The run's folder holds
+    the model.
 
     Attributes:
         corpus: sentences to train on, and to certify.
@@ -148,7 +157,9 @@ class SentencesExperiment:
 
     def identity(self, point: Point) -> dict[str, Any]:
         """Data, options and spaces, in full."""
-        asked = asdict(replace(self.table, objectives=(point["objective"],), ks=(point["k"],), seeds=(0,)))
+        asked = asdict(
+            replace(self.table, objectives=(point["objective"],), ks=(point["k"],), seeds=(0,))
+        )
         del asked["seeds"]
         return {"code": _CODE, "table": json.loads(json.dumps(asked)), "data": self._data}
 
@@ -165,7 +176,9 @@ class SentencesExperiment:
         if not _is_of(folder / "training.json", which):
             options = TextTraining(**{**table.training.to_dict(), "objective": point["objective"]})
             space = text_space(table.defend, config, self.synonyms, k)
-            model, curve = train_text(config, self.corpus.train, options, space=space, seed=seed, progress=False)
+            model, curve = train_text(
+                config, self.corpus.train, options, space=space, seed=seed, progress=False
+            )
             save_text_model(model, folder)
             write_json(folder / "training.json", {"of": which, "curve": curve})
         model, curve = load_text_model(folder), read_json(folder / "training.json")["curve"]
@@ -185,7 +198,10 @@ class SentencesExperiment:
 
 
 def _is_of(file: Path, what: dict[str, Any]) -> bool:
-    """Whether a file is there and says that it is of that; one that was copied from another run is made again."""
+    """Whether a file is there and says that it is of that.
+
+    One that was copied from another run is made again.
+    """
     saved = read_json(file) if file.exists() else None
     return isinstance(saved, dict) and saved.get("of") == what
 
@@ -198,7 +214,9 @@ def _measure(
     some = test[: table.n_interval or None]
     boxes = certify_sentences(model, some, space, certifier="interval", time_limit=table.time_limit)
     rows = [model.text.encode(sentence.text) for sentence in test]
-    small = [i for i, row in enumerate(rows) if space.n_edit_paths(row) <= table.max_strings][: table.n_enumerated]
+    small = [i for i, row in enumerate(rows) if space.n_edit_paths(row) <= table.max_strings][
+        : table.n_enumerated
+    ]
     listed = certify_sentences(model, [test[i] for i in small], space, certifier="exhaustive")
     differ = sum(exact[i].status != found.status for i, found in zip(small, listed, strict=True))
     ms = np.array([certificate.seconds for certificate in exact]) * 1e3
@@ -217,20 +235,31 @@ def _measure(
 
 
 def summarise(rows: pd.DataFrame, *, n_bootstrap: int = 2000, seed: int = 0) -> pd.DataFrame:
-    """Means over seeds with 95 % percentile bootstrap intervals: a row per k, space and objective."""
+    """Means over seeds, 95 % percentile bootstrap intervals: a row per k, space, objective."""
     rng = np.random.default_rng(seed)
     found = []
     for (k, space, objective), group in rows.groupby(["k", "space", "objective"], sort=False):
         row: dict[str, Any] = {"k": k, "space": space, "objective": objective, "n": len(group)}
         for name in ("clean", "certified", "interval"):
             over_seeds = mean(group[name].to_numpy(), n_bootstrap, rng)
-            row |= {name: over_seeds.value, f"{name}_low": over_seeds.low, f"{name}_high": over_seeds.high}
+            row |= {
+                name: over_seeds.value,
+                f"{name}_low": over_seeds.low,
+                f"{name}_high": over_seeds.high,
+            }
         for name in ("undecided", "median_ms", "p95_ms", "interval_ms", "steps"):
             row[name] = group[name].mean()
-        row |= {"enumerated": int(group["enumerated"].sum()), "disagreements": int(group["disagreements"].sum())}
+        row |= {
+            "enumerated": int(group["enumerated"].sum()),
+            "disagreements": int(group["disagreements"].sum()),
+        }
         found.append(row)
     return pd.DataFrame(found)
 
 
 def _share(certificates: Sequence[Certificate], status: str) -> float:
-    return float(np.mean([certificate.status == status for certificate in certificates])) if certificates else 0.0
+    return (
+        float(np.mean([certificate.status == status for certificate in certificates]))
+        if certificates
+        else 0.0
+    )

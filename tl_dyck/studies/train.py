@@ -1,4 +1,7 @@
-"""The experiment "train": train a model and measure it. What is measured is a part that can be exchanged."""
+"""The experiment "train": train a model and measure it.
+
+What is measured is a part that can be exchanged.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,8 @@ __all__ = ["Measures", "TrainExperiment", "nested", "parameters_of", "plugged"]
 class Measures(Protocol):
     """What is done with a trained model: a configuration that knows how.
 
-    It may have a method ``on_model(task, step, model, folder)``, too, which is called at every row of a run's history.
+    It may have a method ``on_model(task, step, model, folder)``, too, which is called at every row
+    of a run's history.
     """
 
     def to_dict(self) -> dict[str, Any]:
@@ -47,18 +51,21 @@ class TrainExperiment:
     - ``task.<field>``: of `DyckTask`, in place of the task's own;
     - ``model.<field>``: of the model's configuration, as `get_config` takes it;
     - ``training.<field>``: of `TrainConfig`;
-    - ``measure.<field>``: of the measurement, which is `Measurement` unless told otherwise (with n_certified 0);
+    - ``measure.<field>``: of the measurement, which is `Measurement` unless told otherwise (with
+      n_certified 0);
     - ``group``: what to call these models in tables; it defines nothing.
 
-    Metrics: outcome (a key of `STATUSES`), learned, steps, train_seconds, and those of the measurement. The run's
-    folder holds the model (`load_model`), its history, and what the measurement leaves there.
+    Metrics: outcome (a key of `STATUSES`), learned, steps, train_seconds, and those of the
+    measurement. The run's folder holds the model (`load_model`), its history, and what the
+    measurement leaves there.
 
     Attributes:
         name: under which its runs are kept.
         device: of the models; None for TransformerLens' default. Not part of a run's identity.
         measurement: a dataclass, see `Measures`.
         defaults: of its fields, in place of its own.
-        plugs: tasks and families by kind and name, as this process knows them: a worker that does not is told.
+        plugs: tasks and families by kind and name, as this process knows them: a worker that does
+            not is told.
     """
 
     name: str = "train"
@@ -93,7 +100,7 @@ class TrainExperiment:
         folders: Mapping[int, Path],
         ended: Callable[[int, Mapping[str, Any] | BaseException, float], None],
     ) -> None:
-        """Train several seeds, each to the same model as alone (see `train_seeds`), and measure them."""
+        """Train several seeds, each as if alone (see `train_seeds`), and measure the models."""
         config, task, options, measures = self.read(point)
 
         def on_result(result: TrainResult, folder: Path | None) -> None:
@@ -103,26 +110,42 @@ class TrainExperiment:
 
         seeds, places = list(folders), list(folders.values())
         watch = getattr(measures, "on_model", None)
-        on_model: Callable[[int, DyckTransformer, Any], None] | None = watch and partial(watch, task)
+        on_model: Callable[[int, DyckTransformer, Any], None] | None = watch and partial(
+            watch, task
+        )
         outcomes = train_together(
-            config, task, seeds, options=options, folders=places, on_model=on_model, on_result=on_result
+            config,
+            task,
+            seeds,
+            options=options,
+            folders=places,
+            on_model=on_model,
+            on_result=on_result,
         )
         for seed, outcome in outcomes.items():
             if isinstance(outcome, Exception):
                 ended(seed, outcome, 0.0)
 
     def read(self, point: Point) -> tuple[DyckTransformerConfig, DyckTask, TrainConfig, Measures]:
-        """Configuration, task, options of training and of measurement; errors name the parameter."""
+        """Configuration, task, training and measurement options; errors name the parameter."""
         parts: dict[str, dict[str, Any]] = {"task": {}, "model": {}, "training": {}, "measure": {}}
-        named = {name: value for name, value in point.items() if name not in ("task", "model", "group")}
+        named = {
+            name: value for name, value in point.items() if name not in ("task", "model", "group")
+        }
         for name in named:
             if "." not in name or name.partition(".")[0] not in parts:
                 raise SweepError(str(unknown_name("parameter", name, self._known())))
         parts |= nested(named)
         for name in ("task", "model"):
             if not isinstance(point.get(name), str):
-                raise SweepError(f"the experiment 'train' needs the parameter {name!r}, the name of a {name}")
-        allowed = {"task": _names(DyckTask), "training": _names(TrainConfig), "measure": self._measured()}
+                raise SweepError(
+                    f"the experiment 'train' needs the parameter {name!r}, the name of a {name}"
+                )
+        allowed = {
+            "task": _names(DyckTask),
+            "training": _names(TrainConfig),
+            "measure": self._measured(),
+        }
         for part, known in allowed.items():
             for key in parts[part]:
                 if key not in known:
@@ -130,7 +153,9 @@ class TrainExperiment:
                     raise SweepError(str(unknown_name("parameter", f"{part}.{key}", among)))
         for entry in fields(TrainConfig):
             value = parts["training"].get(entry.name)
-            if "float" in str(entry.type) and type(value) is int:  # 1 and 1.0 are the same here, and the same run
+            if (
+                "float" in str(entry.type) and type(value) is int
+            ):  # 1 and 1.0 are the same here, and the same run
                 parts["training"][entry.name] = float(value)
         task = plugged(tasks, point["task"], self.plugs)
         plugged(models, point["model"], self.plugs)
@@ -148,7 +173,15 @@ class TrainExperiment:
 
     def _known(self) -> tuple[str, ...]:
         measured = (f"measure.{name}" for name in self._measured())
-        return ("task", "model", "group", "task.<field>", "model.<field>", "training.<field>", *measured)
+        return (
+            "task",
+            "model",
+            "group",
+            "task.<field>",
+            "model.<field>",
+            "training.<field>",
+            *measured,
+        )
 
 
 def _metrics(result: TrainResult, folder: Path, measures: Measures) -> dict[str, Any]:
@@ -166,7 +199,9 @@ def _names(kind: Any) -> list[str]:
 
 
 def plugged(registry: Registry[Any], name: str, plugs: dict[tuple[str, str], Any]) -> Any:
-    """What a name stands for here or, if this is a worker that does not know it, in the process that sent the work.
+    """What a name stands for here, or in the process that sent the work.
+
+    The latter if this is a worker that does not know it.
 
     Args:
         registry: of tasks, or families.
@@ -185,7 +220,10 @@ def plugged(registry: Registry[Any], name: str, plugs: dict[tuple[str, str], Any
 
 
 def nested(values: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Parameters by the parts of their dotted names: the inverse of what a sweep does with nested mappings."""
+    """Parameters by the parts of their dotted names.
+
+    The inverse of what a sweep does with nested mappings.
+    """
     found: dict[str, Any] = {}
     for name, value in values.items():
         *path, last = name.split(".")
@@ -197,6 +235,12 @@ def nested(values: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def parameters_of(part: str, values: Any) -> dict[str, Any]:
-    """The fields of a configuration, a dataclass, as parameters of a point: ``training.steps``, ``measure.n_long``."""
+    """The fields of a configuration, a dataclass, as parameters of a point.
+
+    For example ``training.steps``, ``measure.n_long``.
+    """
     known = ((name, getattr(values, name)) for name in _names(type(values)))
-    return {f"{part}.{name}": value.to_dict() if hasattr(value, "to_dict") else value for name, value in known}
+    return {
+        f"{part}.{name}": value.to_dict() if hasattr(value, "to_dict") else value
+        for name, value in known
+    }

@@ -1,4 +1,4 @@
-"""Robust one-layer classifiers of real sentences: data, training, and the table that compares objectives."""
+"""Robust one-layer classifiers of real sentences: data, training, the table of objectives."""
 
 from tl_dyck.text.attack import Attack, UnsupportedTextModelError
 from tl_dyck.text.certifying import certify_sentences

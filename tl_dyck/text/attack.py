@@ -1,9 +1,10 @@
 """The worst string of each sentence, for a whole batch: what robust training learns from.
 
 For a readout that is linear in the attention's output of one head, this is Dinkelbach's method of
-`tl_dyck.certify.exact`, on all sentences at once, and the strings are exactly the worst. For other readouts
-each round minimises the margin's linearisation at the string of the round before (a first-order attack, and the string
-with the least margin seen is kept): strings of the space that are bad for the model, with no claim to be the worst.
+`tl_dyck.certify.exact`, on all sentences at once, and the strings are exactly the worst. For other
+readouts each round minimises the margin's linearisation at the string of the round before (a
+first-order attack, and the string with the least margin seen is kept): strings of the space that
+are bad for the model, with no claim to be the worst.
 """
 
 from __future__ import annotations
@@ -24,13 +25,19 @@ __all__ = ["Attack", "UnsupportedTextModelError", "readout"]
 
 
 class UnsupportedTextModelError(DyckError, ValueError):
-    """An objective that needs keys and values to depend on the word alone, asked of a model with positions."""
+    """An objective needs keys and values of the word alone, but the model has positions."""
 
 
-def readout(model: TextTransformer, z: Float[Tensor, "batch head d_head"]) -> Float[Tensor, "batch class"]:
+def readout(
+    model: TextTransformer, z: Float[Tensor, "batch head d_head"]
+) -> Float[Tensor, "batch class"]:
     """Logits at "<cls>" from the attention's outputs there, through the model's own modules."""
     block: Any = model.blocks[0]
-    x = model.W_E[model.text.cls_token] + torch.einsum("bhe,hem->bm", z, block.attn.W_O) + block.attn.b_O
+    x = (
+        model.W_E[model.text.cls_token]
+        + torch.einsum("bhe,hem->bm", z, block.attn.W_O)
+        + block.attn.b_O
+    )
     if not model.cfg.attn_only:
         x = x + block.mlp(block.ln2(x[:, None]))[:, 0]
     x = x[:, None] if model.cfg.normalization_type is None else model.ln_final(x[:, None])
@@ -56,20 +63,31 @@ class Attack:
     def __post_init__(self) -> None:
         if self.model.text.position != "none":
             raise UnsupportedTextModelError(
-                f"worst strings in training need a model without positions, not position={self.model.text.position!r}; "
+                "worst strings in training need a model without positions, not "
+                f"position={self.model.text.position!r}; "
                 "train it clean or with random augmentation."
             )
 
     @property
     def is_exact(self) -> bool:
         """Whether the strings found are provably the worst (when the rounds suffice)."""
-        return self.model.text.n_heads == 1 and self.model.text.d_mlp == 0 and self.model.text.normalization == "none"
+        return (
+            self.model.text.n_heads == 1
+            and self.model.text.d_mlp == 0
+            and self.model.text.normalization == "none"
+        )
 
     @torch.no_grad()
     def __call__(
-        self, tokens: Int[Tensor, "batch pos"], lengths: Int[Tensor, " batch"], labels: Int[Tensor, " batch"]
+        self,
+        tokens: Int[Tensor, "batch pos"],
+        lengths: Int[Tensor, " batch"],
+        labels: Int[Tensor, " batch"],
     ) -> tuple[list[list[int]], Float[Tensor, " batch"]]:
-        """The worst strings found, "<cls>" included, and their margins (logit of the label - largest other one)."""
+        """The worst strings found, "<cls>" included, and their margins.
+
+        A margin is the logit of the label less the largest other one.
+        """
         known, index = self._vocabulary(tokens)
         weight, value = self._words(known)
         current = [row[:n] for row, n in zip(tokens.tolist(), lengths.tolist(), strict=True)]
@@ -78,7 +96,10 @@ class Attack:
             z, total = self._attend(current, index, weight, value)
             margin, gradient = self._margin(z, labels)
             better = margin < least - 1e-6 * margin.abs().clamp(min=1)
-            worst = [new if good else old for new, old, good in zip(current, worst, better.tolist(), strict=True)]
+            worst = [
+                new if good else old
+                for new, old, good in zip(current, worst, better.tolist(), strict=True)
+            ]
             least = torch.where(better, margin, least)
             if turn == self.rounds or not bool(better.any()):
                 break
@@ -89,7 +110,7 @@ class Attack:
         return worst, least
 
     def _vocabulary(self, tokens: Tensor) -> tuple[Tensor, np.ndarray]:
-        """The tokens that can occur in a batch's strings, and their places (for those that cannot: 0)."""
+        """The tokens that can occur in a batch's strings, and their places (else 0)."""
         here = np.unique(tokens.numpy())
         found = np.unique(np.concatenate([here, self.edits.synonyms[here].ravel()]))
         found = found[found >= 0]
@@ -98,7 +119,10 @@ class Attack:
         return torch.from_numpy(found), index
 
     def _words(self, known: Tensor) -> tuple[Tensor, Tensor]:
-        """For each word its attention weight exp(score - largest), [words, head], and value [words, head, d_head]."""
+        """For each word its attention weight [words, head] and value [words, head, d_head].
+
+        The weight is exp(score - largest).
+        """
         block: Any = self.model.blocks[0]
         attn, x = block.attn, block.ln1(self.model.W_E[known][:, None])[:, 0]
         cls = block.ln1(self.model.W_E[self.model.text.cls_token][None, None])[0, 0]
@@ -111,7 +135,7 @@ class Attack:
     def _attend(
         self, strings: list[list[int]], index: np.ndarray, weight: Tensor, value: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """The attention's outputs at "<cls>", [batch, head, d_head], and the sums of weights, [batch, head]."""
+        """Attention's outputs at "<cls>", [batch, head, d_head]; sums of weights, [batch, head]."""
         tokens, lengths = pad(strings)
         there = torch.from_numpy(index)[tokens]
         real = torch.arange(tokens.shape[1]) < lengths[:, None]

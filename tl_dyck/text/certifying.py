@@ -22,13 +22,24 @@ def certify_sentences(
     n_jobs: int = 1,
     progress: bool = False,
 ) -> list[Certificate]:
-    """Is each sentence's label predicted on every string of its space? Sentences in order, certificates in words.
+    """Is each sentence's label predicted on every string of its space?
+
+    Sentences in order, certificates in words.
 
     Raises:
         ValueError: a sentence is longer than the model reads.
     """
     rows = encode_sentences(model.text, sentences)
     labels = [sentence.label for sentence in sentences]
-    found = certify_many(model, rows, labels, space, certifier, time_limit=time_limit, n_jobs=n_jobs, progress=progress)
+    found = certify_many(
+        model,
+        rows,
+        labels,
+        space,
+        certifier,
+        time_limit=time_limit,
+        n_jobs=n_jobs,
+        progress=progress,
+    )
     symbols = Symbols(model.text.words, " ", silent=model.text.cls_token)
     return [certificate.written(symbols) for certificate in found]

@@ -61,13 +61,14 @@ class Corpus:
 
 
 def load_folder(folder: str | Path) -> Corpus:
-    """Read ``train.tsv`` and ``dev.tsv``: a line is ``sentence<TAB>label``, the label a class number.
+    """Read ``train.tsv`` and ``dev.tsv``: lines ``sentence<TAB>label``, the label a class number.
 
-    A first line ``sentence<TAB>label`` is taken for a header. Empty lines, lines without a tab, sentences without a
-    word and labels that are no number are left out and counted.
+    A first line ``sentence<TAB>label`` is taken for a header. Empty lines, lines without a tab,
+    sentences without a word and labels that are no number are left out and counted.
 
     Raises:
-        CorpusError: no usable row in a file, more lines that cannot be used than lines that can, or labels with a gap.
+        CorpusError: no usable row in a file, more lines that cannot be used than lines that can, or
+            labels with a gap.
         MissingFileError: a file is not there.
         CorruptFileError: a file is no ordinary one, or too large.
     """
@@ -77,7 +78,9 @@ def load_folder(folder: str | Path) -> Corpus:
 
 
 def load_sst2() -> Corpus:
-    """SST2 (Socher et al. 2013) from the Hugging Face hub, ``stanfordnlp/sst2``; the dev split is what is tested on.
+    """SST2 (Socher et al. 2013) from the Hugging Face hub, ``stanfordnlp/sst2``.
+
+    The dev split is what is tested on.
 
     Raises:
         OSError: the hub cannot be reached and nothing is cached.
@@ -86,16 +89,26 @@ def load_sst2() -> Corpus:
 
     data, problems = load_dataset("stanfordnlp/sst2"), _Problems()
     train, test = (
-        tuple(_sentences(((row["sentence"], str(row["label"])) for row in data[split]), split, problems))
+        tuple(
+            _sentences(
+                ((row["sentence"], str(row["label"])) for row in data[split]), split, problems
+            )
+        )
         for split in ("train", "validation")
     )
     return _checked(train, test, problems, "stanfordnlp/sst2")
 
 
 def build_words(sentences: Iterable[Sentence], *, least: int = 1) -> tuple[str, ...]:
-    """The vocabulary of some sentences: "<unk>", "<cls>", then words seen `least` times or more, by frequency."""
+    """The vocabulary of some sentences.
+
+    "<unk>", "<cls>", then words seen `least` times or more, by frequency.
+    """
     counts = Counter(word for sentence in sentences for word in sentence.text.split())
-    words = sorted((word for word, count in counts.items() if count >= least), key=lambda word: (-counts[word], word))
+    words = sorted(
+        (word for word, count in counts.items() if count >= least),
+        key=lambda word: (-counts[word], word),
+    )
     return (UNKNOWN, CLS, *(word for word in words if word not in (UNKNOWN, CLS)))
 
 
@@ -110,7 +123,8 @@ class _Problems:
 
     def said(self) -> dict[str, str]:
         return {
-            reason: f"{len(places):,} ({', '.join(places[:_SHOWN])}{', …' if len(places) > _SHOWN else ''})"
+            reason: f"{len(places):,} "
+            f"({', '.join(places[:_SHOWN])}{', …' if len(places) > _SHOWN else ''})"
             for reason, places in self.places.items()
         }
 
@@ -133,18 +147,24 @@ def _rows(file: Path, problems: _Problems) -> Iterator[Sentence]:
     return _sentences(pairs, file.name, problems)
 
 
-def _sentences(pairs: Iterable[tuple[str, str]], source: str, problems: _Problems) -> Iterator[Sentence]:
+def _sentences(
+    pairs: Iterable[tuple[str, str]], source: str, problems: _Problems
+) -> Iterator[Sentence]:
     for number, (text, label) in enumerate(pairs, start=1):
         words, place = text.split(), f"{source} row {number}"
         if not words:
             problems.add("sentences without a word", place)
-        elif not (label.strip().isascii() and label.strip().isdigit() and len(label.strip()) <= _DIGITS):
+        elif not (
+            label.strip().isascii() and label.strip().isdigit() and len(label.strip()) <= _DIGITS
+        ):
             problems.add("labels that are no class number", f"{place}: {label.strip()!r:.40}")
         else:
             yield Sentence(" ".join(words), int(label))
 
 
-def _checked(train: tuple[Sentence, ...], test: tuple[Sentence, ...], problems: _Problems, source: str) -> Corpus:
+def _checked(
+    train: tuple[Sentence, ...], test: tuple[Sentence, ...], problems: _Problems, source: str
+) -> Corpus:
     said = "; ".join(f"{reason}: {count}" for reason, count in problems.said().items())
     for name, rows in (("train", train), ("dev", test)):
         if not rows:
@@ -157,7 +177,7 @@ def _checked(train: tuple[Sentence, ...], test: tuple[Sentence, ...], problems: 
     missing = next(label for label in range(len(labels) + 1) if label not in labels)
     if missing < len(labels):
         raise CorpusError(
-            f"the labels of {source!r} must be 0, 1, … without a gap: {max(labels)} is there and {missing} is not; "
-            "number the classes from 0"
+            f"the labels of {source!r} must be 0, 1, … without a gap: {max(labels)} is there and "
+            f"{missing} is not; number the classes from 0"
         )
     return Corpus(train=train, test=test, problems=problems.said())

@@ -1,8 +1,9 @@
-"""Perturbation spaces of sentences, for one sentence (exact certificates) and for whole batches (training).
+"""Perturbation spaces of sentences, for one (exact certificates) and for batches (training).
 
-A batch holds sentences side by side, ``word … word <cls>`` and padding. What may be done to each word (keep it, repeat
-it, drop it, replace it by one of K synonyms) is the same set of options in every state of the budgets, so that the
-shortest path of `tl_dyck.certify` becomes one loop over words, with all sentences and all states at once.
+A batch holds sentences side by side, ``word … word <cls>`` and padding. What may be done to each
+word (keep it, repeat it, drop it, replace it by one of K synonyms) is the same set of options in
+every state of the budgets, so that the shortest path of `tl_dyck.certify` becomes one loop over
+words, with all sentences and all states at once.
 """
 
 from __future__ import annotations
@@ -39,7 +40,9 @@ _KINDS = ("dup", "del", "sub")
 def text_space(
     text: str, config: TextConfig, synonyms: Mapping[str, Sequence[str]], k: int | None = None
 ) -> PerturbationSpace:
-    """A space of sentences, from "dup:2,del:2,sub:2": any word but "<cls>", `STOP_WORDS`, and up to k synonyms a word.
+    """A space of sentences, from "dup:2,del:2,sub:2".
+
+    It takes any word but "<cls>", `STOP_WORDS`, and up to k synonyms a word.
 
     Raises:
         SpaceError: another transformation, no budget, one named twice, or k below 1.
@@ -48,7 +51,10 @@ def text_space(
         raise SpaceError(f"k is a number of synonyms a word, at least 1, not {k}.")
     for part in text.split(","):
         if part.partition(":")[0].strip() not in _KINDS:
-            raise SpaceError(f"{part.strip()!r} is none of dup:N, del:N, sub:N, of which a space of sentences is made.")
+            raise SpaceError(
+                f"{part.strip()!r} is none of dup:N, del:N, sub:N, "
+                "of which a space of sentences is made."
+            )
     table = substitution_table(synonyms, config.words, k)
     return parse_space(
         text,
@@ -61,7 +67,9 @@ def text_space(
 def encode_sentences(
     config: TextConfig, sentences: Iterable[Sentence], space: PerturbationSpace | None = None
 ) -> list[list[int]]:
-    """Tokens of sentences, "<cls>" at the end. None is ever cut: training, accuracy and certificates read the same.
+    """Tokens of sentences, "<cls>" at the end.
+
+    None is ever cut: training, accuracy and certificates read the same.
 
     Args:
         config: of the model.
@@ -78,14 +86,17 @@ def encode_sentences(
         if len(rows[-1]) + more > config.n_ctx:
             repeated = f", and {more} may be repeated," if more else ""
             raise ValueError(
-                f"sentence {number} ({sentence.text[:30]!r}…) has {len(rows[-1]) - 1} words{repeated} but the model "
-                f"reads {config.n_ctx - 1}: train one with n_ctx={len(rows[-1]) + more} (--n-ctx), or leave it out"
+                f"sentence {number} ({sentence.text[:30]!r}…) has {len(rows[-1]) - 1} "
+                f"words{repeated} but the model reads {config.n_ctx - 1}: train one with "
+                f"n_ctx={len(rows[-1]) + more} (--n-ctx), or leave it out"
             )
     return rows
 
 
-def pad(rows: Sequence[Sequence[int]], cls_token: int = 1) -> tuple[Int[Tensor, "batch pos"], Int[Tensor, " batch"]]:
-    """Sentences side by side, padded on the right with `cls_token`, and their lengths ("<cls>" included)."""
+def pad(
+    rows: Sequence[Sequence[int]], cls_token: int = 1
+) -> tuple[Int[Tensor, "batch pos"], Int[Tensor, " batch"]]:
+    """Sentences, padded on the right with `cls_token`, and their lengths ("<cls>" included)."""
     lengths = torch.tensor([len(row) for row in rows])
     tokens = torch.full((len(rows), int(lengths.max())), cls_token, dtype=torch.int64)
     for index, row in enumerate(rows):
@@ -127,7 +138,9 @@ class BatchEdits:
             elif isinstance(transformation, Substitute):
                 table = _padded(transformation.table, v)
             else:
-                raise SpaceError(f"{transformation!r} is not one of dup, del (of given words) and sub.")
+                raise SpaceError(
+                    f"{transformation!r} is not one of dup, del (of given words) and sub."
+                )
             budgets[transformation.name] = budget
         if may[:, config.cls_token].any() or (table[config.cls_token] >= 0).any():
             raise SpaceError('the space edits "<cls>", where the answer is read; see text_space.')
@@ -200,15 +213,19 @@ class BatchEdits:
                 word = int(words[b, i])
                 if kind == SUBSTITUTE:
                     word = int(substitute[i, b])
-                string += [word] * (1 if kind in (KEEP, SUBSTITUTE) else 2 if kind == DUPLICATE else 0)
+                string += [word] * (
+                    1 if kind in (KEEP, SUBSTITUTE) else 2 if kind == DUPLICATE else 0
+                )
                 if kind != KEEP:
                     left[kind - 1] -= 1
             strings.append(string)
         return strings
 
 
-def random_strings(edits: BatchEdits, rows: Sequence[Sequence[int]], rng: np.random.Generator) -> list[list[int]]:
-    """For each sentence one of its space: a random number of uses of each transformation, at random words."""
+def random_strings(
+    edits: BatchEdits, rows: Sequence[Sequence[int]], rng: np.random.Generator
+) -> list[list[int]]:
+    """For each sentence one of its space: random uses of each transformation, at random words."""
     strings = []
     for row in rows:
         words: list[list[int]] = [[token] for token in row]

@@ -1,9 +1,10 @@
 """Interval bounds of the worst margin, differentiable: the published way to train for certificates.
 
-ARC (Zhang et al., arXiv 2102.07818) and ARC-Tran (arXiv 2405.17361) propagate boxes through the recurrent network, one
-for each (word, budgets spent), and join them where edits meet; training minimises the loss at the bound. Here the boxes
-are those of `tl_dyck_hooks.certifiers.interval`, Z and N of layer 2, for a whole batch and with gradients. As there,
-each end of a box is a path of its own; so the bound is sound, and looser the more edits there are.
+ARC (Zhang et al., arXiv 2102.07818) and ARC-Tran (arXiv 2405.17361) propagate boxes through the
+recurrent network, one for each (word, budgets spent), and join them where edits meet; training
+minimises the loss at the bound. Here the boxes are those of `tl_dyck_hooks.certifiers.interval`, Z
+and N of layer 2, for a whole batch and with gradients. As there, each end of a box is a path of its
+own; so the bound is sound, and looser the more edits there are.
 """
 
 from __future__ import annotations
@@ -39,11 +40,15 @@ class IntervalBound:
         if self.model.text.position != "none" or self.model.text.normalization != "none":
             raise UnsupportedTextModelError(
                 "interval bounds in training need a model without positions and LayerNorms, not "
-                f"position={self.model.text.position!r}, normalization={self.model.text.normalization!r}."
+                f"position={self.model.text.position!r}, "
+                f"normalization={self.model.text.normalization!r}."
             )
 
     def __call__(
-        self, tokens: Int[Tensor, "batch pos"], lengths: Int[Tensor, " batch"], labels: Int[Tensor, " batch"]
+        self,
+        tokens: Int[Tensor, "batch pos"],
+        lengths: Int[Tensor, " batch"],
+        labels: Int[Tensor, " batch"],
     ) -> Float[Tensor, "batch class"]:
         """For each class c: lower bounds of logit[label] - logit[c], 0 for the label itself."""
         low, high = self._boxes(tokens, lengths)
@@ -57,7 +62,8 @@ class IntervalBound:
         attn = block.attn
         w_o = attn.W_O.reshape(heads * width, -1)
         middle = middle @ w_o + attn.b_O + self.model.W_E[self.model.text.cls_token]
-        # directions of the residual stream in which logit differences point, after the MLP if there is one
+        # directions of the residual stream in which logit differences point, after the MLP if there
+        # is one
         unembed = self.model.unembed
         weight = unembed.W_U[:, labels].T[:, :, None] - unembed.W_U  # [batch, m, class]
         bias = unembed.b_U[labels][:, None] - unembed.b_U
@@ -82,7 +88,8 @@ class IntervalBound:
         cls, kept, least, most = self._terms(here)
         some = torch.from_numpy(edits.synonyms)[here, 0] >= 0
         may = [torch.from_numpy(edits.may[kind])[here] for kind in range(2)] + [some]
-        # all words at once, so that gradients are gathered once: [batch, pos, 1, 1, 1, head, 1 + d_head]
+        # all words at once, so that gradients are gathered once: [batch, pos, 1, 1, 1, head,
+        # 1 + d_head]
         kept, least, most = (term[place][:, :, None, None, None] for term in (kept, least, most))
         real = torch.arange(steps) < count[:, None]
         allowed = [(real & can[place])[(...,) + (None,) * 5] for can in may]
@@ -97,23 +104,30 @@ class IntervalBound:
         used = torch.zeros(edits.shape, dtype=torch.bool)
         used[0, 0, 0] = True
         unreached = ~used[None, ..., None, None]
-        low, high = start.masked_fill(unreached, torch.inf), start.masked_fill(unreached, -torch.inf)
+        low, high = (
+            start.masked_fill(unreached, torch.inf),
+            start.masked_fill(unreached, -torch.inf),
+        )
         for i in range(steps):
             new_low, new_high = low + kept[:, i], high + kept[:, i]
             for kind, (below, above) in enumerate(offers):
                 if edits.budgets[kind]:
                     new_low = torch.minimum(new_low, _shifted(low, below[:, i], kind, torch.inf))
-                    new_high = torch.maximum(new_high, _shifted(high, above[:, i], kind, -torch.inf))
+                    new_high = torch.maximum(
+                        new_high, _shifted(high, above[:, i], kind, -torch.inf)
+                    )
             low, high = new_low, new_high
         return low.flatten(1, 3).amin(1), high.flatten(1, 3).amax(1)
 
     def _terms(self, here: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """exp(score - largest) · (1, v) of "<cls>", of some tokens, and its ends over their synonyms.
+        """exp(score - largest) · (1, v) of "<cls>", of some tokens, and its ends over synonyms.
 
         [head, 1 + d_head] for "<cls>", [tokens, head, 1 + d_head] each for the others.
         """
         synonyms = torch.from_numpy(self.edits.synonyms)[here]
-        known, place = torch.unique(torch.cat([here, synonyms.flatten().clamp(min=0)]), return_inverse=True)
+        known, place = torch.unique(
+            torch.cat([here, synonyms.flatten().clamp(min=0)]), return_inverse=True
+        )
         block: Any = self.model.blocks[0]
         attn, embedding = block.attn, self.model.W_E[known]
         last = self.model.W_E[self.model.text.cls_token]
@@ -135,6 +149,9 @@ class IntervalBound:
 
 
 def _shifted(box: Tensor, term: Tensor, kind: int, empty: float) -> Tensor:
-    """The boxes after one more edit of a kind, at the states it leads to; `empty` where it leads from nowhere."""
+    """The boxes after one more edit of a kind, at the states it leads to.
+
+    They are `empty` where it leads from nowhere.
+    """
     moved = box.narrow(kind + 1, 0, box.shape[kind + 1] - 1) + term
     return torch.cat([torch.full_like(box.narrow(kind + 1, 0, 1), empty), moved], dim=kind + 1)

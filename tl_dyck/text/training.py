@@ -1,4 +1,4 @@
-"""Train a text classifier: clean, with random edits, on exact worst strings, or on interval bounds."""
+"""Train a text classifier: clean, random edits, exact worst strings, or interval bounds."""
 
 from __future__ import annotations
 
@@ -39,14 +39,17 @@ class TextTraining:
     """How to train.
 
     Attributes:
-        objective: what is minimised beside the cross-entropy of the sentences themselves: "clean" nothing; "augment"
-            that of one random string of each one's space; "worst" that of its worst string (`Attack`: one shortest path
-            a sentence and round); "ibp" that of logits at interval bounds (`IntervalBound`).
-        weight: of that other loss at the end, in [0, 1]; the clean loss has the rest. None for 1, and 0.5 for "ibp",
-            which with 0.7 and more soon answers always the same (SST2, eight synonyms).
+        objective: what is minimised beside the cross-entropy of the sentences themselves: "clean"
+            nothing; "augment" that of one random string of each one's space; "worst" that of its
+            worst string (`Attack`: one shortest path a sentence and round); "ibp" that of logits at
+            interval bounds (`IntervalBound`).
+        weight: of that other loss at the end, in [0, 1]; the clean loss has the rest. None for 1,
+            and 0.5 for "ibp", which with 0.7 and more soon answers always the same (SST2, eight
+            synonyms).
         ramp: share of the training over which it rises to that, linearly from 0.
-        seconds: of training, in processor time (one thread: as long as the clock's on an idle machine); None for
-            `steps`. With a time limit the number of steps depends on the machine.
+        seconds: of training, in processor time (one thread: as long as the clock's on an idle
+            machine); None for `steps`. With a time limit the number of steps depends on the
+            machine.
         steps: of training.
         batch_size: sentences a step; those of a batch are of similar length.
         learning_rate: of AdamW, which falls to 0 as a cosine.
@@ -67,10 +70,20 @@ class TextTraining:
             raise unknown_name("objective", self.objective, OBJECTIVES)
         if self.weight is not None and not 0 <= self.weight <= 1:
             raise ValueError(f"weight must be between 0 and 1 (or None), not {self.weight}")
-        for name, low, high in (("ramp", 0, 1), ("learning_rate", 0, np.inf), ("weight_decay", 0, np.inf)):
+        for name, low, high in (
+            ("ramp", 0, 1),
+            ("learning_rate", 0, np.inf),
+            ("weight_decay", 0, np.inf),
+        ):
             if not low <= getattr(self, name) <= high:
-                raise ValueError(f"{name} must be between {low} and {high}, not {getattr(self, name)}")
-        if self.steps < 1 or self.batch_size < 1 or (self.seconds is not None and not self.seconds > 0):
+                raise ValueError(
+                    f"{name} must be between {low} and {high}, not {getattr(self, name)}"
+                )
+        if (
+            self.steps < 1
+            or self.batch_size < 1
+            or (self.seconds is not None and not self.seconds > 0)
+        ):
             raise ValueError("steps, batch_size and seconds must be positive")
 
     @property
@@ -96,28 +109,34 @@ def train_text(
 
     Args:
         config: of the model.
-        sentences: to learn from; n_ctx must be enough for all of them, with the space's duplications and "<cls>".
+        sentences: to learn from; n_ctx must be enough for all of them, with the space's
+            duplications and "<cls>".
         options: how.
         space: what the robust objectives defend against; from `tl_dyck.text.text_space`.
         seed: of weights and batches.
         progress: whether to show a progress bar.
 
     Returns:
-        The model, and the training curve: step (how many were made until then), seconds (processor time), clean_loss,
-        robust_loss (means of the last 50 steps); a row after the first step, after every 50, and after the last.
+        The model, and the training curve: step (how many were made until then), seconds (processor
+        time), clean_loss, robust_loss (means of the last 50 steps); a row after the first step,
+        after every 50, and after the last.
 
     Raises:
-        ValueError: a robust objective without a space, one that the model or space cannot have, or a sentence that is
-            too long for n_ctx.
+        ValueError: a robust objective without a space, one that the model or space cannot have, or
+            a sentence that is too long for n_ctx.
         TextTrainingError: the loss is no longer finite.
     """
     options = options or TextTraining()
     if space is None and options.objective != "clean":
-        raise ValueError(f"objective {options.objective!r} needs a space; see tl_dyck.text.text_space")
+        raise ValueError(
+            f"objective {options.objective!r} needs a space; see tl_dyck.text.text_space"
+        )
     model = build_text_model(config, seed)
     robust = _robust(model, options, space, np.random.default_rng(seed + 1))
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    optimizer = torch.optim.AdamW(trained, lr=options.learning_rate, weight_decay=options.weight_decay)
+    optimizer = torch.optim.AdamW(
+        trained, lr=options.learning_rate, weight_decay=options.weight_decay
+    )
     rows = encode_sentences(config, sentences, space)
     labels = torch.tensor([sentence.label for sentence in sentences])
     curve: list[dict[str, float]] = []
@@ -132,11 +151,18 @@ def train_text(
             ends = step > 0 and done >= 1
             if ends or step == 1 or (step > 0 and step % _EVERY == 0):
                 clean_loss, robust_loss = np.mean(recent, axis=0).tolist()
-                row = {"step": float(step), "seconds": spent, "clean_loss": clean_loss, "robust_loss": robust_loss}
+                row = {
+                    "step": float(step),
+                    "seconds": spent,
+                    "clean_loss": clean_loss,
+                    "robust_loss": robust_loss,
+                }
                 curve.append(row)
             if ends:
                 break
-            optimizer.param_groups[0]["lr"] = options.learning_rate * (1 + np.cos(np.pi * min(1.0, done))) / 2
+            optimizer.param_groups[0]["lr"] = (
+                options.learning_rate * (1 + np.cos(np.pi * min(1.0, done))) / 2
+            )
             strings, wanted = [rows[i] for i in chosen], labels[chosen]
             clean = F.cross_entropy(text_logits(model, strings), wanted)
             weight = options.final_weight * (min(1.0, done / options.ramp) if options.ramp else 1.0)
@@ -148,7 +174,8 @@ def train_text(
             recent = [*recent[1 - _EVERY :], (float(clean.detach()), float(other.detach()))]
             if not np.isfinite(recent[-1]).all():
                 raise TextTrainingError(
-                    f"the loss is not finite at step {step}; lower learning_rate ({options.learning_rate})"
+                    f"the loss is not finite at step {step}; lower learning_rate "
+                    f"({options.learning_rate})"
                 )
             bar.update(shown, completed=min(1.0, done))
         bar.update(shown, completed=1.0)
@@ -187,7 +214,9 @@ def _robust(
         return None
     edits = BatchEdits.of(space, model.text)
     if options.objective == "augment":
-        return lambda strings, labels: F.cross_entropy(text_logits(model, random_strings(edits, strings, rng)), labels)
+        return lambda strings, labels: F.cross_entropy(
+            text_logits(model, random_strings(edits, strings, rng)), labels
+        )
     if options.objective == "worst":
         attack = Attack(model, edits, rounds=3)
 
@@ -201,11 +230,15 @@ def _robust(
 
 
 def _batches(lengths: Sequence[int], size: int, rng: np.random.Generator) -> Iterator[list[int]]:
-    """Batches of similar length, for ever: each pass shuffles, sorts within pools of 16 batches, and shuffles again."""
+    """Batches of similar length, for ever.
+
+    Each pass shuffles, sorts within pools of 16 batches, and shuffles again.
+    """
     while True:
         order = rng.permutation(len(lengths))
         pools = [
-            sorted(order[i : i + 16 * size].tolist(), key=lambda j: lengths[j]) for i in range(0, len(order), 16 * size)
+            sorted(order[i : i + 16 * size].tolist(), key=lambda j: lengths[j])
+            for i in range(0, len(order), 16 * size)
         ]
         batches = [pool[i : i + size] for pool in pools for i in range(0, len(pool), size)]
         for index in rng.permutation(len(batches)):

@@ -1,8 +1,11 @@
-"""Checkpoints of a run: safetensors for numbers, JSON for the rest, atomic, so that a kill at any moment loses little.
+"""Checkpoints of a run: safetensors for numbers, JSON for the rest, atomic.
 
-A run's folder holds `checkpoint.json` and the `state-<step>.safetensors` that it names; when the run has ended,
-`result.json` and the model as `save_model` saves it. The tensors are written first and the JSON that names them (with
-their digest) is renamed into place last, so whatever is named there is whole.
+A kill at any moment loses little.
+
+A run's folder holds `checkpoint.json` and the `state-<step>.safetensors` that it names; when the
+run has ended, `result.json` and the model as `save_model` saves it. The tensors are written first
+and the JSON that names them (with their digest) is renamed into place last, so whatever is named
+there is whole.
 """
 
 from __future__ import annotations
@@ -69,14 +72,19 @@ def write_checkpoint(
 ) -> None:
     """Save the state between two steps, then remove older states."""
     saved = {"format": _FORMAT, "identity": identity, **_to_json(progress)}
-    write_with_tensors(folder / "checkpoint.json", saved, tensors, f"state-{progress.step}.safetensors")
+    write_with_tensors(
+        folder / "checkpoint.json", saved, tensors, f"state-{progress.step}.safetensors"
+    )
 
 
-def read_checkpoint(folder: Path, identity: dict[str, Any]) -> tuple[Progress, dict[str, torch.Tensor]] | None:
+def read_checkpoint(
+    folder: Path, identity: dict[str, Any]
+) -> tuple[Progress, dict[str, torch.Tensor]] | None:
     """The last saved progress and tensors, or None if there is no checkpoint.
 
     Raises:
-        CheckpointError: the checkpoint is corrupt, or of a run that differs in task, model, options or seed.
+        CheckpointError: the checkpoint is corrupt, or of a run that differs in task, model, options
+            or seed.
     """
     path = folder / "checkpoint.json"
     if not path.exists():
@@ -86,7 +94,8 @@ def read_checkpoint(folder: Path, identity: dict[str, Any]) -> tuple[Progress, d
         try:
             return _state(folder, saved)
         except CorruptFileError as error:
-            # another process may have gone on meanwhile: it writes the next state, names it, and removes this one
+            # another process may have gone on meanwhile: it writes the next state, names it, and
+            # removes this one
             if not path.exists():
                 return None
             before, saved = saved, _read(path, identity)
@@ -94,25 +103,29 @@ def read_checkpoint(folder: Path, identity: dict[str, Any]) -> tuple[Progress, d
                 continue
             if isinstance(error, MissingFileError):
                 raise CheckpointError(
-                    f"{error}, which {str(path)!r} names. Look whether another process is training there; if none is, "
-                    f"delete {str(folder)!r} to train again from the start."
+                    f"{error}, which {str(path)!r} names. Look whether another process is training "
+                    f"there; if none is, delete {str(folder)!r} to train again from the start."
                 ) from error
-            raise CheckpointError(f"{error}. Delete {str(folder)!r} to train again from the start.") from error
+            raise CheckpointError(
+                f"{error}. Delete {str(folder)!r} to train again from the start."
+            ) from error
         except (KeyError, TypeError, ValueError) as error:
             raise CheckpointError(
-                f"{str(path)!r} does not describe a checkpoint: {error!r}. Delete {str(folder)!r} to train again from "
-                "the start."
+                f"{str(path)!r} does not describe a checkpoint: {error!r}. Delete {str(folder)!r} "
+                "to train again from the start."
             ) from error
     raise CheckpointError(
-        f"another process is training in {str(folder)!r}: its checkpoint was replaced {_TRIES} times while it was "
-        "read; wait for it to end, or choose another folder"
+        f"another process is training in {str(folder)!r}: its checkpoint was replaced {_TRIES} "
+        "times while it was read; wait for it to end, or choose another folder"
     )
 
 
 def _state(folder: Path, saved: dict[str, Any]) -> tuple[Progress, dict[str, torch.Tensor]]:
     """The progress and the tensors that a checkpoint's JSON describes."""
     progress = _from_json(saved)
-    if saved.get("tensors") != f"state-{progress.step}.safetensors" or not isinstance(saved.get("sha256"), str):
+    if saved.get("tensors") != f"state-{progress.step}.safetensors" or not isinstance(
+        saved.get("sha256"), str
+    ):
         raise ValueError(f"tensors {saved.get('tensors')!r} with SHA-256 {saved.get('sha256')!r}")
     return progress, read_tensors(folder / saved["tensors"], saved["sha256"])
 
@@ -120,7 +133,9 @@ def _state(folder: Path, saved: dict[str, Any]) -> tuple[Progress, dict[str, tor
 def save_result(result: TrainResult, folder: Path) -> None:
     """Save a run that has ended, and drop its checkpoint."""
     save_model(result.model, folder)
-    progress = Progress(result.steps, result.status, result.seconds, result.history.to_dict("records"))
+    progress = Progress(
+        result.steps, result.status, result.seconds, result.history.to_dict("records")
+    )
     saved = {"format": _FORMAT, "identity": result.identity(), **_to_json(progress)}
     write_json(folder / "result.json", {**saved, "accuracy": vars(result.accuracy)})
     (folder / "checkpoint.json").unlink(missing_ok=True)
@@ -132,7 +147,9 @@ def has_result(folder: Path) -> bool:
     return (folder / "result.json").exists()
 
 
-def load_result(folder: str | Path, identity: dict[str, Any] | None = None, device: str | None = None) -> TrainResult:
+def load_result(
+    folder: str | Path, identity: dict[str, Any] | None = None, device: str | None = None
+) -> TrainResult:
     """Load a run that has ended.
 
     Args:
@@ -165,15 +182,19 @@ def load_result(folder: str | Path, identity: dict[str, Any] | None = None, devi
     except CorruptFileError as error:
         raise CheckpointError(str(error)) from error
     except (KeyError, TypeError, ValueError) as error:
-        raise CheckpointError(f"{str(path / 'result.json')!r} does not describe a run: {error!r}") from error
+        raise CheckpointError(
+            f"{str(path / 'result.json')!r} does not describe a run: {error!r}"
+        ) from error
     if result.model.cfg.language != result.task.language:
         raise CheckpointError(
-            f"the model in {str(path)!r} reads {result.model.cfg.language}, but by its result.json it was trained on "
-            f"{result.task.language}"
+            f"the model in {str(path)!r} reads {result.model.cfg.language}, but by its result.json "
+            f"it was trained on {result.task.language}"
         )
     if result.identity() != saved["identity"]:
         different = "; ".join(_differences(result.identity(), saved["identity"]))
-        raise CheckpointError(f"the model in {str(path)!r} is not that of its result.json; it differs in {different}")
+        raise CheckpointError(
+            f"the model in {str(path)!r} is not that of its result.json; it differs in {different}"
+        )
     return result
 
 
@@ -182,20 +203,27 @@ def _to_json(progress: Progress) -> dict[str, Any]:
 
 
 def _from_json(saved: dict[str, Any]) -> Progress:
-    """The inverse; KeyError, TypeError or ValueError if `saved` is nothing that `_to_json` writes."""
+    """The inverse; KeyError, TypeError or ValueError for what `_to_json` does not write."""
     step, status, seconds = saved["step"], saved["status"], saved["seconds"]
     if type(step) is not int or step < 0:
         raise TypeError(f"step {step!r}")
-    if type(seconds) not in (int, float) or not 0 <= seconds < math.inf:  # NaN is not JSON, but Python reads it
+    if (
+        type(seconds) not in (int, float) or not 0 <= seconds < math.inf
+    ):  # NaN is not JSON, but Python reads it
         raise ValueError(f"seconds {seconds!r}")
     if status is not None and status not in STATUSES:
         raise ValueError(f"status {status!r}")
     rows = [dict(row) for row in saved["history"]]
     for row in rows:
         row["loss"] = math.nan if row["loss"] is None else row["loss"]
-        if set(row) != set(HISTORY) or not all(isinstance(value, int | float) for value in row.values()):
+        if set(row) != set(HISTORY) or not all(
+            isinstance(value, int | float) for value in row.values()
+        ):
             raise ValueError(f"row of the history: {row!r}")
-        if not all(math.isfinite(value) or (name == "loss" and value != value) for name, value in row.items()):
+        if not all(
+            math.isfinite(value) or (name == "loss" and value != value)
+            for name, value in row.items()
+        ):
             raise ValueError(f"row of the history, with a number that is not finite: {row!r}")
     return Progress(step, status, float(seconds), rows)
 
@@ -222,6 +250,8 @@ def _differences(found: Any, wanted: Any, where: str = "") -> list[str]:
         return [
             line
             for key in sorted({*found, *wanted})
-            for line in _differences(found.get(key), wanted.get(key), f"{where}.{key}" if where else key)
+            for line in _differences(
+                found.get(key), wanted.get(key), f"{where}.{key}" if where else key
+            )
         ]
     return [] if found == wanted else [f"{where} ({found!r} there, {wanted!r} asked for)"]

@@ -27,19 +27,23 @@ STATUSES = {
 @final
 @dataclass(frozen=True, kw_only=True)
 class TrainConfig:
-    """How to train: Adam with warm-up and a learning rate that falls linearly to zero, on fresh strings in every step.
+    """How to train: Adam, warm-up, then a learning rate that falls linearly to zero.
+
+    Strings are fresh in every step.
 
     Attributes:
-        steps: number of updates at most; the learning rate falls to zero over these, also if training stops earlier.
+        steps: number of updates at most; the learning rate falls to zero over these, also if
+            training stops earlier.
         batch_size: strings per step, of mixed lengths.
         learning_rate: of Adam; it falls linearly from here at the first step to zero at the last.
-        warmup_steps: over the first so many steps it is scaled up linearly as well; without that, many seeds of the
-            GPT families stay at 97 % for a long time.
+        warmup_steps: over the first so many steps it is scaled up linearly as well; without that,
+            many seeds of the GPT families stay at 97 % for a long time.
         weight_decay: of AdamW; 0 is plain Adam.
-        contrastive_weight: λ of the contrastive regularisation (Eq. 22, `ContrastiveRegularizer`) that is added to the
-            loss; 0 leaves it out, and with it the second forward pass that it costs.
-        target: stop when the closing accuracy (argmax over all tokens, fresh in-distribution prefixes) reaches this;
-            None to make all steps whatever the accuracy.
+        contrastive_weight: λ of the contrastive regularisation (Eq. 22, `ContrastiveRegularizer`)
+            that is added to the loss; 0 leaves it out, and with it the second forward pass that it
+            costs.
+        target: stop when the closing accuracy (argmax over all tokens, fresh in-distribution
+            prefixes) reaches this; None to make all steps whatever the accuracy.
         min_steps: do not stop before this many steps.
         check_every: steps between two measurements of loss and accuracy.
         check_size: number of prefixes in such a measurement.
@@ -80,7 +84,9 @@ class TrainConfig:
             raise ValueError(f"learning_rate must be positive and finite, not {self.learning_rate}")
         for name in ("weight_decay", "contrastive_weight"):
             if not 0 <= getattr(self, name) < math.inf:
-                raise ValueError(f"{name} must be finite and not negative, not {getattr(self, name)}")
+                raise ValueError(
+                    f"{name} must be finite and not negative, not {getattr(self, name)}"
+                )
         if self.target is not None and not 0 < self.target <= 1:
             raise ValueError(f"target is an accuracy between 0 and 1, or None, not {self.target}")
 
@@ -95,12 +101,16 @@ class TrainResult:
         task: what it was trained on.
         options: how.
         seed: of initialisation and data.
-        status: a key of `STATUSES`; a run that diverged or did not learn is a result like any other, never dropped.
+        status: a key of `STATUSES`; a run that diverged or did not learn is a result like any
+            other, never dropped.
         steps: updates that were made.
-        seconds: training time, in seconds of wall clock, without the time between a kill and its resumption.
-        accuracy: closing accuracy at the end, on 1,000 fresh prefixes from the training distribution.
-        history: one row per measurement: step, loss (cross-entropy without regularisation, nats per token, mean since
-            the row before; NaN if it diverged), floor (entropy floor, nats per token), accuracy, learning_rate.
+        seconds: training time, in seconds of wall clock, without the time between a kill and its
+            resumption.
+        accuracy: closing accuracy at the end, on 1,000 fresh prefixes from the training
+            distribution.
+        history: one row per measurement: step, loss (cross-entropy without regularisation, nats per
+            token, mean since the row before; NaN if it diverged), floor (entropy floor, nats per
+            token), accuracy, learning_rate.
     """
 
     model: DyckTransformer
@@ -115,8 +125,10 @@ class TrainResult:
 
     @property
     def learned(self) -> bool:
-        """Whether the metric reached its target; without a target, whether the loss stayed finite."""
-        return self.status == "reached" or (self.options.target is None and self.status != "diverged")
+        """Whether the metric reached its target; with no target, whether the loss is finite."""
+        return self.status == "reached" or (
+            self.options.target is None and self.status != "diverged"
+        )
 
     def identity(self) -> dict[str, Any]:
         """Everything that defines the run: task, model, options, seed."""
@@ -124,14 +136,19 @@ class TrainResult:
 
     def __repr__(self) -> str:
         return (
-            f"TrainResult({self.model.cfg.model_name} on {self.task.name}, seed {self.seed}: {self.status} after "
-            f"{self.steps} steps, {self.seconds:.1f} s; closing accuracy {self.accuracy.any_token:.1%})"
+            f"TrainResult({self.model.cfg.model_name} on {self.task.name}, seed {self.seed}: "
+            f"{self.status} after {self.steps} steps, {self.seconds:.1f} s; closing accuracy "
+            f"{self.accuracy.any_token:.1%})"
         )
 
 
-def run_identity(model: dict[str, Any], task: DyckTask, options: TrainConfig, seed: int) -> dict[str, Any]:
+def run_identity(
+    model: dict[str, Any], task: DyckTask, options: TrainConfig, seed: int
+) -> dict[str, Any]:
     """What defines a run, as JSON values; equal identities give equal results."""
     saved = asdict(options)
-    if not saved["contrastive_weight"]:  # runs from before there was such a thing are runs without it
+    if not saved[
+        "contrastive_weight"
+    ]:  # runs from before there was such a thing are runs without it
         del saved["contrastive_weight"]
     return {"task": task.to_dict(), "model": model, "options": saved, "seed": seed}

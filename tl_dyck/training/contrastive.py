@@ -1,11 +1,11 @@
-"""Contrastive regularisation: what precedes a string and is closed again should not change what follows.
+"""Contrastive regularisation: a closed string put before should not change what follows.
 
 Wen et al. 2023, Eq. 22: with p_{r,i} = r nested pairs of brackets of type i,
 
     R = E_{x,r,i} ‖T(p_{r,i} ⊕ x)|_x − T(x)‖²,   r uniform in 1..D, i uniform over the types.
 
-A model whose attention is balanced has R = 0 with Eq. 6 (Theorem 1), so R pushes towards balance, and with it towards
-accuracy at lengths that training never shows.
+A model whose attention is balanced has R = 0 with Eq. 6 (Theorem 1), so R pushes towards balance,
+and with it towards accuracy at lengths that training never shows.
 """
 
 from __future__ import annotations
@@ -28,13 +28,15 @@ __all__ = ["ContrastiveRegularizer"]
 class ContrastiveRegularizer:
     """R of Eq. 22, estimated on a batch with one fresh prefix per string.
 
-    T(x) are the logits at the brackets of x, those at BOS not included. The paper calls R the mean squared error, so
-    the squares are averaged over the brackets of the batch and over the vocabulary; its formula, as restored, sums
-    them, which is the same but for a constant factor in the weight. Gradients flow through both terms.
+    T(x) are the logits at the brackets of x, those at BOS not included. The paper calls R the mean
+    squared error, so the squares are averaged over the brackets of the batch and over the
+    vocabulary; its formula, as restored, sums them, which is the same but for a constant factor in
+    the weight. Gradients flow through both terms.
 
-    The prefix is closed before x begins, so the depth of no bracket of x changes, and a prefix of at most D pairs never
-    exceeds the depth D of the language: nothing has to be cut or rejected. What changes is the position of every
-    bracket of x, by 2r; with position encodings, R also asks for logits that do not depend on them.
+    The prefix is closed before x begins, so the depth of no bracket of x changes, and a prefix of
+    at most D pairs never exceeds the depth D of the language: nothing has to be cut or rejected.
+    What changes is the position of every bracket of x, by 2r; with position encodings, R also asks
+    for logits that do not depend on them.
 
     Attributes:
         language: whose brackets the prefixes are made of.
@@ -50,8 +52,8 @@ class ContrastiveRegularizer:
     def __post_init__(self) -> None:
         if not 1 <= self.most <= self.language.max_depth:
             raise ValueError(
-                f"max_pairs must be between 1 and the depth {self.language.max_depth} of {self.language}, "
-                f"not {self.max_pairs}"
+                f"max_pairs must be between 1 and the depth {self.language.max_depth} of "
+                f"{self.language}, not {self.max_pairs}"
             )
 
     @property
@@ -62,7 +64,9 @@ class ContrastiveRegularizer:
     def prefixed(
         self, tokens: Int[Tensor, "batch pos"], *, generator: torch.Generator
     ) -> tuple[Int[Tensor, "batch longer"], Int[Tensor, " batch"]]:
-        """Put r nested pairs of one type between BOS and each string; r and type are drawn anew for each.
+        """Put r nested pairs of one type between BOS and each string.
+
+        r and type are drawn anew for each.
 
         Args:
             tokens: BOS first; BOS at the end is filling.
@@ -94,8 +98,8 @@ class ContrastiveRegularizer:
         """R on a batch, to be added to the loss with a weight of your choice.
 
         Args:
-            model: maps tokens to logits; a `HookedTransformer` or ``partial(lean_logits, model)``. It must be able to
-                read 2 · max_pairs tokens more than there are.
+            model: maps tokens to logits; a `HookedTransformer` or ``partial(lean_logits, model)``.
+                It must be able to read 2 · max_pairs tokens more than there are.
             tokens: strings on the model's device, BOS first; BOS at the end is filling.
             generator: of the prefixes, on the CPU.
             logits: ``model(tokens)``, if it is known already.
@@ -105,7 +109,10 @@ class ContrastiveRegularizer:
         """
         brackets = tokens[:, 1:] != self.language.bos_token
         if not (tokens[:, 0] == self.language.bos_token).all() or not brackets.any():
-            raise ValueError(f"every string must begin with BOS ({self.language.bos_token}), and brackets must follow")
+            raise ValueError(
+                f"every string must begin with BOS ({self.language.bos_token}), "
+                "and brackets must follow"
+            )
         longer, shift = self.prefixed(tokens, generator=generator)
         logits = model(tokens) if logits is None else logits
         after = model(longer)

@@ -27,9 +27,10 @@ __all__ = ["Group"]
 class Group:
     """Runs of one configuration, task and options, at the same step; one run is a group too.
 
-    What a run reads in a step, its learning rate, its measurements, and the shapes of all that is computed for it do
-    not depend on the others, nor do the calls that compute it (`tl_dyck.training.operations`). So on the CPU it is the
-    same as alone, bit for bit; on a GPU, where products are batched, to rounding.
+    What a run reads in a step, its learning rate, its measurements, and the shapes of all that is
+    computed for it do not depend on the others, nor do the calls that compute it
+    (`tl_dyck.training.operations`). So on the CPU it is the same as alone, bit for bit; on a GPU,
+    where products are batched, to rounding.
 
     Attributes:
         runs: those still in training; a run that has ended stays until it is taken out.
@@ -73,12 +74,13 @@ class Group:
             for index, run in enumerate(runs):
                 run.moments = self.stack.moments(index)
 
-    # --- data -------------------------------------------------------------------------------------------------------
+    # --- data -------------------------------------------------------------------------------------
 
     def _batches(self, step: int) -> list[Batch]:
         """Almost always one, of `_usual_rows` rows; runs that need more are set apart.
 
-        So how many rows a run has does not depend on the others, for the order in which sums are taken depends on it.
+        So how many rows a run has does not depend on the others, for the order in which sums are
+        taken depends on it.
         """
         block, index = divmod(step, POOL)
         if self._pool is None or self._pool[0] != block:
@@ -105,11 +107,13 @@ class Group:
         return batches
 
     def _packed(self, block: int) -> tuple[Packed, Tensor | None]:
-        """The batches of `POOL` steps, step by step and in each step run by run, and the slots to compare in each."""
+        """The batches of `POOL` steps, step by step, run by run, and the slots to compare."""
         task, options, cfg = self.runs[0].task, self.runs[0].options, self.runs[0].model.cfg
         bos = task.language.bos_token
         drawn = torch.stack([run.strings(block) for run in self.runs])
-        tokens = drawn.view(len(self.runs), POOL, options.batch_size, -1).transpose(0, 1).flatten(0, 1)
+        tokens = (
+            drawn.view(len(self.runs), POOL, options.batch_size, -1).transpose(0, 1).flatten(0, 1)
+        )
         lengths = (tokens != bos).sum(-1)  # without BOS, or without the last bracket
         targets, shift = tokens[..., 1:], None
         if options.contrastive_weight:
@@ -136,23 +140,29 @@ class Group:
         pairs = None if shift is None else _pairs(packed.slots, lengths, shift, longest)
         return packed.to(cfg.device), None if pairs is None else pairs.to(cfg.device)
 
-    def _with_prefixed(self, block: int, tokens: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Strings, then the same with a prefix; lengths with BOS; and by how much the prefix shifts each."""
+    def _with_prefixed(
+        self, block: int, tokens: Tensor, lengths: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Strings, then the same with a prefix; lengths with BOS; each prefix's shift."""
         regularizer, n_runs = ContrastiveRegularizer(self.runs[0].task.language), len(self.runs)
         longest = tokens.shape[2] + 2 * regularizer.most
-        both = tokens.new_full((len(tokens), 2 * tokens.shape[1], longest), regularizer.language.bos_token)
+        both = tokens.new_full(
+            (len(tokens), 2 * tokens.shape[1], longest), regularizer.language.bos_token
+        )
         both[:, : tokens.shape[1], : tokens.shape[2]] = tokens
         shift = torch.empty_like(lengths)
         for index in range(POOL):
             for number, run in enumerate(self.runs, start=index * n_runs):
-                generator = torch.Generator().manual_seed(stream(run.seed, "contrast", block * POOL + index))
+                generator = torch.Generator().manual_seed(
+                    stream(run.seed, "contrast", block * POOL + index)
+                )
                 longer, shift[number] = regularizer.prefixed(tokens[number], generator=generator)
                 both[number, tokens.shape[1] :, : longer.shape[1]] = longer
         return both, torch.cat([lengths, lengths + shift], dim=1) + 1, shift
 
 
 def _layout(task: DyckTask, options: TrainConfig) -> tuple[int, int]:
-    """Width of a row, and the number of rows that is enough for all but one batch in a hundred or so.
+    """Width of a row, and the number of rows that is enough for all but one in a hundred batches.
 
     Of the widths that fit the longest string, the one with the fewest slots; see `_grain`.
     """
@@ -162,7 +172,9 @@ def _layout(task: DyckTask, options: TrainConfig) -> tuple[int, int]:
         copies, pairs = 2, task.language.max_depth
         longest += 1 + 2 * pairs
         lengths = np.concatenate([2 * lengths + 2 + 2 * r for r in range(1, pairs + 1)])
-    total = options.batch_size * float(lengths.mean()) + 2 * math.sqrt(options.batch_size) * float(lengths.std())
+    total = options.batch_size * float(lengths.mean()) + 2 * math.sqrt(options.batch_size) * float(
+        lengths.std()
+    )
 
     def enough(width: int) -> int:
         grain = _grain(width)
@@ -174,12 +186,15 @@ def _layout(task: DyckTask, options: TrainConfig) -> tuple[int, int]:
 
 
 def _grain(width: int) -> int:
-    """Of so many rows, or a multiple, the number of slots is one of `GRAIN`, as `operations` wants it."""
+    """Of so many rows, or a multiple, the slots are one of `GRAIN`, as `operations` wants it."""
     return GRAIN // math.gcd(width, GRAIN)
 
 
 def _pairs(slots: Tensor, lengths: Tensor, shift: Tensor, longest: int) -> Tensor:
-    """Slots of each bracket in its string and in the prefixed one, ``[2, group, string * pos]``; others are both 0."""
+    """Slots of each bracket in its string and in the prefixed one; others are both 0.
+
+    The shape is ``[2, group, string * pos]``.
+    """
     count = shift.shape[1]
     here = torch.arange(1, longest, device=slots.device)
     before = slots[:, :count, 1:longest]

@@ -1,4 +1,4 @@
-"""The training loop: several seeds in step, of which nothing shows that they were not alone; or one."""
+"""The training loop: several seeds in step, each as if it were alone; or one."""
 
 from __future__ import annotations
 
@@ -43,28 +43,30 @@ def train(
 ) -> TrainResult:
     """Train a model from scratch, or resume where an interrupted run stopped.
 
-    The strings of a step depend on seed and step number alone, so a resumed run ends with the same weights, bit for
-    bit, as an uninterrupted one. On the CPU it computes with one thread, whatever torch is set to: for models this
-    small that is the fastest, and no number depends on how many cores there are. Where another process trains this very
-    run, it waits, and takes what the other leaves: the result, or what is still to do.
+    The strings of a step depend on seed and step number alone, so a resumed run ends with the same
+    weights, bit for bit, as an uninterrupted one. On the CPU it computes with one thread, whatever
+    torch is set to: for models this small that is the fastest, and no number depends on how many
+    cores there are. Where another process trains this very run, it waits, and takes what the other
+    leaves: the result, or what is still to do.
 
-    One seed is a group of one (`train_together`): its strings are packed end to end, and the forward pass is that of
-    `Stack`, on the model's own parameters.
+    One seed is a group of one (`train_together`): its strings are packed end to end, and the
+    forward pass is that of `Stack`, on the model's own parameters.
 
     Args:
         config: of the model, from `get_config`.
         task: a task, or its name.
         seed: of initialisation and data.
         options: how to train; None for the defaults.
-        folder: where to keep checkpoints and the result; None keeps nothing. If it holds this very run, finished, that
-            is loaded; unfinished, resumed.
+        folder: where to keep checkpoints and the result; None keeps nothing. If it holds this very
+            run, finished, that is loaded; unfinished, resumed.
         progress: whether to show a progress bar with loss and entropy floor.
         on_check: called with each row of the history.
-        on_model: called with step, model as it is then, and folder, after each row of the history; it must not change
-            the model.
+        on_model: called with step, model as it is then, and folder, after each row of the history;
+            it must not change the model.
 
     Returns:
-        The model with its history. A run that diverged, or did not reach the target, says so in `status`.
+        The model with its history. A run that diverged, or did not reach the target, says so in
+        `status`.
 
     Raises:
         CheckpointError: `folder` holds another run, or a corrupt one.
@@ -78,7 +80,9 @@ def train(
         shown = bar.add_task(f"{config.model_name} seed {seed}", total=options.steps, note="")
 
         def on_row(row: dict[str, Any]) -> None:
-            note = f"loss {row['loss']:.3f} (floor {row['floor']:.3f})  accuracy {row['accuracy']:.1%}"
+            note = (
+                f"loss {row['loss']:.3f} (floor {row['floor']:.3f})  accuracy {row['accuracy']:.1%}"
+            )
             bar.update(shown, note=note)
             if on_check is not None:
                 on_check(row)
@@ -110,11 +114,11 @@ def train_together(
     on_model: Callable[[int, DyckTransformer, Any], None] | None = None,
     on_result: Callable[[TrainResult, Any], None] | None = None,
 ) -> dict[int, Outcome]:
-    """What `train` does, for several seeds at once; see `train_seeds` for how close the results are.
+    """What `train` does, for several seeds at once; `train_seeds` says how close the results are.
 
-    Seeds that are finished are loaded; those that were interrupted at the same step go on together. A seed that has
-    reached its target, has diverged, or whose folder or callback raises, leaves the others. Seeds that another process
-    is training come last, when it has ended.
+    Seeds that are finished are loaded; those that were interrupted at the same step go on together.
+    A seed that has reached its target, has diverged, or whose folder or callback raises, leaves the
+    others. Seeds that another process is training come last, when it has ended.
 
     Args:
         config: of the models.
@@ -124,9 +128,10 @@ def train_together(
         folders: one for each seed; None keeps nothing.
         on_step: called with each run as it begins or goes on, and after every step.
         on_check: called with each row of a history.
-        on_model: called with step, model as it is then, and folder (maybe None), after each row; it must not change the
-            model.
-        on_result: called with result and folder (maybe None) when a run has ended, also if it had before.
+        on_model: called with step, model as it is then, and folder (maybe None), after each row; it
+            must not change the model.
+        on_result: called with result and folder (maybe None) when a run has ended, also if it had
+            before.
 
     Returns:
         For each seed, its result, or what its folder or a callback raised.
@@ -150,7 +155,9 @@ def train_together(
                             continue
                         if isinstance(run, TrainResult):
                             heard.ended(run, folder)
-                        elif run.status is not None:  # interrupted when nothing but its result was missing
+                        elif (
+                            run.status is not None
+                        ):  # interrupted when nothing but its result was missing
                             heard.ended(run.finish(), folder)
                         else:
                             opened.setdefault(run.step, []).append(run)
@@ -242,7 +249,9 @@ def wait_a_moment(interrupted: Callable[[], bool]) -> None:
 
 @contextlib.contextmanager
 def interrupt_waits() -> Iterator[Callable[[], bool]]:
-    """Let Ctrl-C wait until it is asked for, since half a step cannot be resumed; the second Ctrl-C does not wait.
+    """Let Ctrl-C wait until it is asked for, since half a step cannot be resumed.
+
+    The second Ctrl-C does not wait.
 
     Yields:
         Whether Ctrl-C was pressed.
@@ -256,7 +265,8 @@ def interrupt_waits() -> Iterator[Callable[[], bool]]:
 
     if (
         threading.current_thread() is not threading.main_thread()  # which alone gets signals
-        or signal.getsignal(signal.SIGINT) is not signal.default_int_handler  # someone else has plans for it
+        or signal.getsignal(signal.SIGINT)
+        is not signal.default_int_handler  # someone else has plans for it
     ):
         yield lambda: False
         return

@@ -1,11 +1,14 @@
-"""Operations of the stacked forward pass, with gradients written by hand, in which no model feels its neighbours.
+"""Operations of the stacked forward pass, in which no model feels its neighbours.
 
-How a product of matrices is rounded depends on more than its numbers: linear algebra libraries choose the order of
-its sums by the shapes, by how many products are asked for at once, and by where operands begin in memory. So on the
-CPU the products of each model are calls of their own, always of the same shapes, and all that they read and write
-begins on a boundary of `BOUNDARY` bytes: the calls that are made for a model are those that are made for it alone.
-Elementwise operations take all models at once, since they round each number by itself (vector or scalar instructions
-may differ for exponentials and the like, so a model has a multiple of `GRAIN` numbers there).
+The gradients are written by hand.
+
+How a product of matrices is rounded depends on more than its numbers: linear algebra libraries
+choose the order of its sums by the shapes, by how many products are asked for at once, and by where
+operands begin in memory. So on the CPU the products of each model are calls of their own, always of
+the same shapes, and all that they read and write begins on a boundary of `BOUNDARY` bytes: the
+calls that are made for a model are those that are made for it alone. Elementwise operations take
+all models at once, since they round each number by itself (vector or scalar instructions may differ
+for exponentials and the like, so a model has a multiple of `GRAIN` numbers there).
 
 On a GPU all models share batched products: sums may be rounded in another way there.
 """
@@ -21,23 +24,36 @@ from typing import Any
 import torch
 from torch import Tensor
 
-__all__ = ["BOUNDARY", "GRAIN", "aligned", "attend", "attend_uniformly", "linear", "look_up", "unit_norm"]
+__all__ = [
+    "BOUNDARY",
+    "GRAIN",
+    "aligned",
+    "attend",
+    "attend_uniformly",
+    "linear",
+    "look_up",
+    "unit_norm",
+]
 
-#: Bytes; the alignment for which libraries promise the same bits, and that of every tensor that torch allocates.
+#: Bytes; the alignment for which libraries promise the same bits, and that of every tensor that
+#: torch allocates.
 BOUNDARY = 64
 
-#: Numbers: so many of at least two bytes fill a boundary, and two vector registers of any processor.
+#: Numbers: so many of at least two bytes fill a boundary, and two vector registers of any
+#: processor.
 GRAIN = 32
 
 
 def aligned(n_models: int, shape: Sequence[int], *, like: Tensor) -> Tensor:
-    """An uninitialised ``[model, *shape]`` in which each model's part is contiguous and begins on a boundary."""
+    """An uninitialised ``[model, *shape]``; each model's part is contiguous, on a boundary."""
     size = math.prod(shape)
     if n_models == 1 or size % GRAIN == 0:
         return like.new_empty(n_models, *shape)
     strides = itertools.accumulate(reversed(shape[1:]), operator.mul, initial=1)
     padded = -(-size // GRAIN) * GRAIN
-    return like.new_empty(n_models * padded).as_strided((n_models, *shape), (padded, *reversed([*strides])))
+    return like.new_empty(n_models * padded).as_strided(
+        (n_models, *shape), (padded, *reversed([*strides]))
+    )
 
 
 def _product(a: Tensor, b: Tensor, added: Tensor | None = None, scale: float = 1.0) -> Tensor:
@@ -67,20 +83,26 @@ def _product(a: Tensor, b: Tensor, added: Tensor | None = None, scale: float = 1
     if len(a) == 1:
         return adding(added[0], a[0], b[0], alpha=scale).unsqueeze_(0)
     out = aligned(len(a), shape, like=a)
-    for own, own_a, own_b, own_out in zip(added.unbind(), a.unbind(), b.unbind(), out.unbind(), strict=True):
+    for own, own_a, own_b, own_out in zip(
+        added.unbind(), a.unbind(), b.unbind(), out.unbind(), strict=True
+    ):
         adding(own, own_a, own_b, alpha=scale, out=own_out)
     return out
 
 
 class _Linear(torch.autograd.Function):
-    """y = (x ∘ scale + shift) W + b = x V + c, with V = diag(scale) W and c = b + shift W, which are small."""
+    """y = (x ∘ scale + shift) W + b = x V + c; V = diag(scale) W, c = b + shift W, both small."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, W: Tensor, b: Tensor, scale: Tensor | None, shift: Tensor | None) -> Tensor:
+    def forward(
+        ctx: Any, x: Tensor, W: Tensor, b: Tensor, scale: Tensor | None, shift: Tensor | None
+    ) -> Tensor:
         V, c = W, b
         if scale is not None and shift is not None:
             V = torch.mul(W, scale[:, :, None], out=aligned(len(W), W.shape[1:], like=W))
-            moved = (shift[:, :, None] * W).sum(1)  # a product with one row would be rounded by how W is aligned
+            moved = (shift[:, :, None] * W).sum(
+                1
+            )  # a product with one row would be rounded by how W is aligned
             c = torch.add(b, moved, out=aligned(len(b), b.shape[1:], like=b))
         ctx.save_for_backward(x, W, V, scale, shift)
         return _product(x, V, c)
@@ -101,7 +123,9 @@ class _Linear(torch.autograd.Function):
         return dx, dW, db, d_scale, d_shift
 
 
-def linear(x: Tensor, W: Tensor, b: Tensor, scale: Tensor | None = None, shift: Tensor | None = None) -> Tensor:
+def linear(
+    x: Tensor, W: Tensor, b: Tensor, scale: Tensor | None = None, shift: Tensor | None = None
+) -> Tensor:
     """The linear map of x, or of x scaled and shifted, by the weights of each model.
 
     Args:
@@ -119,7 +143,10 @@ def linear(x: Tensor, W: Tensor, b: Tensor, scale: Tensor | None = None, shift: 
 
 
 class _LookUp(torch.autograd.Function):
-    """Rows of a table; its gradient is a product with the indicator of each row, faster than adding one by one."""
+    """Rows of a table; its gradient is a product with each row's indicator.
+
+    That is faster than adding one by one.
+    """
 
     @staticmethod
     def forward(ctx: Any, table: Tensor, index: Tensor) -> Tensor:
@@ -134,7 +161,9 @@ class _LookUp(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
         (gradient,) = gradients
         (index,) = ctx.saved_tensors
-        chosen = gradient.new_zeros(len(index), ctx.number, index.shape[1]).scatter_(1, index[:, None], 1)
+        chosen = gradient.new_zeros(len(index), ctx.number, index.shape[1]).scatter_(
+            1, index[:, None], 1
+        )
         return _product(chosen, gradient), None
 
 

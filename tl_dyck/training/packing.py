@@ -1,8 +1,8 @@
 """Strings of different lengths laid end to end, so that nothing is computed for filling.
 
-In a batch of strings of mixed lengths, each filled up to the longest, half of all rows are filling. Here several
-strings share a row of fixed length, and attention is kept within each string by a mask. The rows of a batch are then
-almost full, fewer, and every layer works on them as they are.
+In a batch of strings of mixed lengths, each filled up to the longest, half of all rows are filling.
+Here several strings share a row of fixed length, and attention is kept within each string by a
+mask. The rows of a batch are then almost full, fewer, and every layer works on them as they are.
 """
 
 from __future__ import annotations
@@ -28,10 +28,12 @@ class Packed:
     Attributes:
         tokens: ``[group, row, slot]``; BOS where nothing is.
         depth: of the brackets, as the embedding wants it, ``[group, row, slot]``.
-        first: the slot at which a slot's string begins, ``[group, row, slot]``; where nothing is, the slot itself.
+        first: the slot at which a slot's string begins, ``[group, row, slot]``; where nothing is,
+            the slot itself.
         targets: the next token, ``[group, row, slot]``, `IGNORED` where nothing is to be predicted.
         rows: number of rows in use, ``[group]``.
-        slots: of every token of every string in its group's rows, ``[group, string, pos]``; 0 beyond its end.
+        slots: of every token of every string in its group's rows, ``[group, string, pos]``; 0
+            beyond its end.
     """
 
     tokens: Int[Tensor, "group row slot"]
@@ -48,14 +50,17 @@ class Packed:
 
 
 def place(lengths: NDArray[np.int64], width: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Where to put strings so that they share few rows: the longest first, each into the first row with room for it.
+    """Where to put strings so that they share few rows.
+
+    The longest is first; each goes into the first row with room for it.
 
     Args:
         lengths: at most `width`, ``[group, string]``; groups do not share rows.
         width: of a row.
 
     Returns:
-        The first slot of each string, counted through all rows of its group, and the number of rows of each group.
+        The first slot of each string, counted through all rows of its group, and the number of rows
+        of each group.
     """
     groups, count = lengths.shape
     room = np.full((groups, count), width)
@@ -103,7 +108,11 @@ def pack(
     where = (slots + torch.arange(groups)[:, None, None] * size)[used]
 
     def laid(values: Tensor, default: Tensor) -> Tensor:
-        out = default.repeat(groups, size // width, 1) if default.ndim else default.repeat(groups, size // width, width)
+        out = (
+            default.repeat(groups, size // width, 1)
+            if default.ndim
+            else default.repeat(groups, size // width, width)
+        )
         out.view(-1)[where] = values.expand_as(slots)[used]
         return out
 

@@ -32,7 +32,8 @@ from tl_dyck.training.stack import Moments
 
 __all__ = ["POOL", "RunState", "open_run", "stream"]
 
-POOL = 32  # steps whose strings are drawn at once: sampling a large batch costs little more than a small one
+# steps whose strings are drawn at once: sampling a large batch costs little more than a small one
+POOL = 32
 
 
 class RunState:
@@ -56,12 +57,19 @@ class RunState:
         folder: Path | None = None,
         lock: FolderLock | None = None,
     ) -> None:
-        self.task, self.options, self.seed, self.folder, self._lock = task, options, seed, folder, lock
+        self.task, self.options, self.seed, self.folder, self._lock = (
+            task,
+            options,
+            seed,
+            folder,
+            lock,
+        )
         self.identity = run_identity(config.to_saved(), task, options, seed)
         self.model = build_model(config, seed)
         self.trained = {name: p for name, p in self.model.named_parameters() if p.requires_grad}
         self.moments: Moments = {
-            name: (torch.zeros_like(p.data), torch.zeros_like(p.data)) for name, p in self.trained.items()
+            name: (torch.zeros_like(p.data), torch.zeros_like(p.data))
+            for name, p in self.trained.items()
         }
         self.step = 0
         self.status: str | None = None
@@ -71,7 +79,10 @@ class RunState:
         self._losses: list[float] = []
 
     def strings(self, block: int) -> Int[Tensor, "string pos"]:
-        """Those of `POOL` steps, from step ``block * POOL``; on the CPU. They depend on seed and step alone."""
+        """Those of `POOL` steps, from step ``block * POOL``; on the CPU.
+
+        They depend on seed and step alone.
+        """
         generator = torch.Generator().manual_seed(stream(self.seed, "train", block))
         return self.task.sample(POOL * self.options.batch_size, generator=generator)
 
@@ -90,7 +101,11 @@ class RunState:
         self._losses.append(loss)
         if not math.isfinite(total):
             self.status = "diverged"
-        if self.status or self.step % self.options.check_every == 0 or self.step == self.options.steps:
+        if (
+            self.status
+            or self.step % self.options.check_every == 0
+            or self.step == self.options.steps
+        ):
             return self._check(rate)
         return None
 
@@ -99,7 +114,9 @@ class RunState:
         accuracy = self.accuracy(self.options.check_size, stream(self.seed, "check", self.step))
         row = {
             "step": self.step,
-            "loss": math.nan if self.status == "diverged" else sum(self._losses) / len(self._losses),
+            "loss": math.nan
+            if self.status == "diverged"
+            else sum(self._losses) / len(self._losses),
             "floor": self._floor,
             "accuracy": accuracy.any_token,
             "learning_rate": rate,
@@ -121,7 +138,9 @@ class RunState:
     def accuracy(self, n: int, seed: int) -> ClosingAccuracy:
         """The metric of the task, on `n` prefixes."""
         predict = partial(lean_logits, self.model)
-        return self.task.closing_accuracy(predict, n=n, seed=seed, device=self.model.cfg.device, chunk=n)
+        return self.task.closing_accuracy(
+            predict, n=n, seed=seed, device=self.model.cfg.device, chunk=n
+        )
 
     def checkpoint(self) -> None:
         """Write one, if the run has a folder; only between two steps."""
@@ -130,20 +149,28 @@ class RunState:
 
     def state(self) -> tuple[Progress, dict[str, Tensor]]:
         """What a checkpoint holds; only between two steps."""
-        tensors: dict[str, Tensor] = {f"model.{name}": tensor for name, tensor in self.model.named_parameters()}
+        tensors: dict[str, Tensor] = {
+            f"model.{name}": tensor for name, tensor in self.model.named_parameters()
+        }
         for index, name in enumerate(self.trained):
             tensors[f"adam.{index}.step"] = torch.tensor(float(self.step))
-            tensors[f"adam.{index}.exp_avg"], tensors[f"adam.{index}.exp_avg_sq"] = self.moments[name]
+            tensors[f"adam.{index}.exp_avg"], tensors[f"adam.{index}.exp_avg_sq"] = self.moments[
+                name
+            ]
         tensors["losses"] = torch.tensor(self._losses, dtype=torch.float64)
         return Progress(self.step, self.status, self.seconds, self.history), tensors
 
     def restore(self, progress: Progress, tensors: dict[str, Tensor]) -> None:
         """Take up a checkpoint."""
-        weights = {name[6:]: tensor for name, tensor in tensors.items() if name.startswith("model.")}
+        weights = {
+            name[6:]: tensor for name, tensor in tensors.items() if name.startswith("model.")
+        }
         try:
             load_weights(self.model, weights, "the checkpoint")
             for index, (name, parameter) in enumerate(self.trained.items()):
-                step, mean, square = (tensors[f"adam.{index}.{key}"] for key in ("step", "exp_avg", "exp_avg_sq"))
+                step, mean, square = (
+                    tensors[f"adam.{index}.{key}"] for key in ("step", "exp_avg", "exp_avg_sq")
+                )
                 if [step.shape, mean.shape, square.shape] != [(), parameter.shape, parameter.shape]:
                     raise ValueError(f"the state of Adam for parameter {index} has another shape")
                 self.moments[name] = mean.to(parameter.device), square.to(parameter.device)
@@ -181,25 +208,33 @@ class RunState:
 
 
 def open_run(
-    config: DyckTransformerConfig, task: DyckTask, options: TrainConfig, seed: int, folder: str | Path | None
+    config: DyckTransformerConfig,
+    task: DyckTask,
+    options: TrainConfig,
+    seed: int,
+    folder: str | Path | None,
 ) -> RunState | TrainResult:
-    """A run as its folder has it: ended, interrupted, or not begun; in the latter cases the folder is locked.
+    """A run as its folder has it: ended, or interrupted or not begun, and then locked.
 
     Raises:
         FolderBusyError: another process trains in `folder`.
         CheckpointError: `folder` holds another run, or a corrupt one.
         OSError: `folder` cannot be written.
-        ValueError: model and task are of different languages, or the model cannot read strings as long as the task's.
+        ValueError: model and task are of different languages, or the model cannot read strings as
+            long as the task's.
     """
     if config.language != task.language:
-        raise ValueError(f"the model reads {config.language}, but task {task.name!r} is about {task.language}")
+        raise ValueError(
+            f"the model reads {config.language}, but task {task.name!r} is about {task.language}"
+        )
     longest = max(task.train_lengths) + 1
     if options.contrastive_weight:
         longest += 2 * task.language.max_depth
     if config.n_ctx < longest:
         and_prefix = " and the prefix of the regularisation" if options.contrastive_weight else ""
         raise ValueError(
-            f"n_ctx={config.n_ctx} is less than the longest training string with BOS{and_prefix}, {longest}"
+            f"n_ctx={config.n_ctx} is less than the longest training string with BOS{and_prefix}, "
+            f"{longest}"
         )
     path = None if folder is None else ensure_folder(folder)
     identity = run_identity(config.to_saved(), task, options, seed)
@@ -222,6 +257,6 @@ def open_run(
 
 
 def stream(seed: int, purpose: str, index: int) -> int:
-    """A seed of 63 bits for one purpose of one run, so that streams do not overlap and need no state."""
+    """A seed of 63 bits for one purpose of one run: streams do not overlap and need no state."""
     digest = hashlib.sha256(f"{seed}/{purpose}/{index}".encode()).digest()
     return int.from_bytes(digest[:8], "big") >> 1

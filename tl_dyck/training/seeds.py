@@ -1,4 +1,4 @@
-"""Many seeds of one configuration: in groups that are trained together, in worker processes of one thread each."""
+"""Many seeds of one configuration: in groups trained together, in one-thread worker processes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ from tl_dyck.training.loop import train_together
 
 __all__ = ["TrainingFailedError", "most_together", "seed_groups", "train_seeds"]
 
-# The measured rule, see `train_seeds`: seeds in a group, and the widest models for which groups pay, on the CPU.
+# The measured rule, see `train_seeds`: seeds in a group, and the widest models for which groups
+# pay, on the CPU.
 _ON_CPU = 4
 _ON_GPU = 256
 _WIDEST = 100
@@ -54,30 +55,35 @@ def train_seeds(
     on_model: Callable[[int, DyckTransformer, Path], None] | None = None,
     on_result: Callable[[TrainResult, Path], None] | None = None,
 ) -> list[TrainResult]:
-    """Train one model per seed: small ones in groups that are trained together, and groups in worker processes.
+    """Train one model per seed: small ones in groups, trained together; groups in worker processes.
 
-    The rule, measured by ``tests/benchmarks/bench_seeds.py``: on the CPU, models with `d_model` up to 100 are trained
-    four at a time, or fewer so that every worker has a group; with more, what a step works on leaves a core's cache.
-    Wider models are bound by arithmetic, and go one by one. On a GPU, up to 256 at a time.
+    The rule, measured by ``tests/benchmarks/bench_seeds.py``: on the CPU, models with `d_model` up
+    to 100 are trained four at a time, or fewer so that every worker has a group; with more, what a
+    step works on leaves a core's cache. Wider models are bound by arithmetic, and go one by one. On
+    a GPU, up to 256 at a time.
 
-    Either way each seed has the data, schedule and measurements that `train` gives it, in the same calls on operands of
-    the same shapes and alignment (`tl_dyck.training.operations`): on the CPU it is, bit for bit, the model of `train`,
-    whoever is trained beside it and however often it was interrupted. On a GPU products are batched, and sums may be
-    rounded in another way: in float64 weights agree to 1e-8 after 70 steps; in float32 training amplifies a last digit.
+    Either way each seed has the data, schedule and measurements that `train` gives it, in the same
+    calls on operands of the same shapes and alignment (`tl_dyck.training.operations`): on the CPU
+    it is, bit for bit, the model of `train`, whoever is trained beside it and however often it was
+    interrupted. On a GPU products are batched, and sums may be rounded in another way: in float64
+    weights agree to 1e-8 after 70 steps; in float32 training amplifies a last digit.
 
     Args:
         config: of the models.
         task: a task, or its name.
         seeds: one run each.
         options: how to train; None for the defaults.
-        folder: keeps ``seed-<seed>`` folders with checkpoints and results, so an interrupted call can be repeated and
-            goes on where it stopped; None keeps nothing.
-        n_jobs: worker processes of one thread each; None for one per core on the CPU, for one on a GPU.
+        folder: keeps ``seed-<seed>`` folders with checkpoints and results, so an interrupted call
+            can be repeated and goes on where it stopped; None keeps nothing.
+        n_jobs: worker processes of one thread each; None for one per core on the CPU, for one on a
+            GPU.
         progress: whether to show a progress bar.
-        together: None for the rule above, False for one by one, True for groups however wide the model.
-        on_model: called with step, model and folder, in the process that trains, at every row of a history; after a
-            resumption, again for what comes after the checkpoint.
-        on_result: called likewise with result and folder when a run has ended, also if it had before.
+        together: None for the rule above, False for one by one, True for groups however wide the
+            model.
+        on_model: called with step, model and folder, in the process that trains, at every row of a
+            history; after a resumption, again for what comes after the checkpoint.
+        on_result: called likewise with result and folder when a run has ended, also if it had
+            before.
 
     Returns:
         One result per seed, in the order of `seeds`, runs that did not learn included.
@@ -94,16 +100,28 @@ def train_seeds(
     if n_jobs is None:
         n_jobs = default_jobs(config.device)
     if n_jobs < 1:
-        raise ValueError(f"n_jobs must be at least 1, or None for as many as there are cores, not {n_jobs}")
+        raise ValueError(
+            f"n_jobs must be at least 1, or None for as many as there are cores, not {n_jobs}"
+        )
     with tempfile.TemporaryDirectory(prefix="tl_dyck-") as temporary:
         root = Path(temporary) if folder is None else ensure_folder(folder)
-        shared = {"config": config, "task": task, "options": options, "on_model": on_model, "on_result": on_result}
+        shared = {
+            "config": config,
+            "task": task,
+            "options": options,
+            "on_model": on_model,
+            "on_result": on_result,
+        }
         groups = seed_groups(config, wanted, n_jobs, together)
         errors = _train_groups(root, groups, shared, n_jobs=n_jobs, progress=progress)
         if errors:
-            failed = TrainingFailedError(f"{len(errors)} of {len(wanted)} runs failed:\n" + "\n".join(errors))
+            failed = TrainingFailedError(
+                f"{len(errors)} of {len(wanted)} runs failed:\n" + "\n".join(errors)
+            )
             places = [_place(root, seed) for seed in wanted]
-            failed.results = tuple(load_result(at, device=config.device) for at in places if has_result(at))
+            failed.results = tuple(
+                load_result(at, device=config.device) for at in places if has_result(at)
+            )
             raise failed
         return [load_result(_place(root, seed), device=config.device) for seed in wanted]
 
@@ -117,8 +135,16 @@ def _train_groups(
 ) -> list[str]:
     """Train groups of seeds in workers; returns the tracebacks of those that raised."""
     errors = []
-    columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
-    with Progress(*columns, disable=not progress) as bar, parallel_config(backend="loky", inner_max_num_threads=1):
+    columns = (
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("{task.description}"),
+    )
+    with (
+        Progress(*columns, disable=not progress) as bar,
+        parallel_config(backend="loky", inner_max_num_threads=1),
+    ):
         shown = bar.add_task("training", total=sum(map(len, groups)))
         work = Watched.by_this_process(_train_group)
         workers = Parallel(n_jobs=max(1, min(n_jobs, len(groups))), return_as="generator_unordered")
@@ -130,7 +156,8 @@ def _train_groups(
                         errors.append(f"{line}\n{error}")
         except BrokenProcessPool as error:
             raise TrainingFailedError(
-                f"a worker process was killed, perhaps for want of memory, and the others with it: {error}\n"
+                "a worker process was killed, perhaps for want of memory, "
+                f"and the others with it: {error}\n"
                 "Runs with a folder go on from their checkpoints if they are started again."
             ) from error
     return errors
@@ -145,7 +172,8 @@ def seed_groups(
         config: of the models.
         seeds: in any order.
         n_jobs: among so many workers they are shared out, whatever the size of a group.
-        together: True for groups whatever the size of the model, False for none, None for the measured rule.
+        together: True for groups whatever the size of the model, False for none, None for the
+            measured rule.
     """
     number = max(-(-len(seeds) // most_together(config, together)), min(n_jobs, len(seeds)))
     return [seeds[i::number] for i in range(number)]
@@ -161,12 +189,14 @@ def most_together(config: DyckTransformerConfig, together: bool | None = None) -
 
 
 def _train_group(root: Path, seeds: list[int], shared: dict[str, Any]) -> list[tuple[str, str]]:
-    """Train a group in this process; returns, for each run, a line about it, and the traceback if something raised."""
+    """Train a group here; for each run a line about it, and the traceback if something raised."""
     outcomes = train_together(seeds=seeds, folders=[_place(root, seed) for seed in seeds], **shared)
     return [_line(shared["config"], seed, outcome) for seed, outcome in outcomes.items()]
 
 
-def _line(config: DyckTransformerConfig, seed: int, outcome: TrainResult | Exception) -> tuple[str, str]:
+def _line(
+    config: DyckTransformerConfig, seed: int, outcome: TrainResult | Exception
+) -> tuple[str, str]:
     name = f"{config.model_name} seed {seed}"
     if isinstance(outcome, Exception):
         return name, "".join(traceback.format_exception(outcome))

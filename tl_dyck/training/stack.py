@@ -1,12 +1,14 @@
 """Models of one configuration as one: stacked parameters, one forward pass, one optimizer.
 
-A training step of one small model is spent on launching some hundred operations, each of which takes longer to launch
-than to compute. Here operations work on all models at once: a weight ``[in, out]`` of n models is one leaf
-``[n, in, out]``; only products of matrices are made model by model (`tl_dyck.training.operations` says why). The models
-themselves stay what they are, for their parameters become views of the leaves: whoever reads or saves a model in
-between sees what the stack has made of it.
+A training step of one small model is spent on launching some hundred operations, each of which
+takes longer to launch than to compute. Here operations work on all models at once: a weight
+``[in, out]`` of n models is one leaf ``[n, in, out]``; only products of matrices are made model by
+model (`tl_dyck.training.operations` says why). The models themselves stay what they are, for their
+parameters become views of the leaves: whoever reads or saves a model in between sees what the stack
+has made of it.
 
-No operation mixes two models, so one whose numbers are no longer finite leaves the others as they are.
+No operation mixes two models, so one whose numbers are no longer finite leaves the others as they
+are.
 """
 
 from __future__ import annotations
@@ -44,8 +46,8 @@ class Batch:
         depth: ``[model, row, slot]``.
         first: ``[model, row, slot]``.
         targets: ``[model, row, slot]``.
-        pairs: slots, counted through a model's rows, whose logits the contrastive regularisation compares,
-            ``[2, model, pair]``; two zeros are no pair; None without the regularisation.
+        pairs: slots, counted through a model's rows, whose logits the contrastive regularisation
+            compares, ``[2, model, pair]``; two zeros are no pair; None without the regularisation.
     """
 
     members: slice
@@ -61,11 +63,17 @@ class Stack:
 
     Attributes:
         models: their trained parameters are views of the leaves until `release`.
-        leaves: stacked parameters, by name, ``[model, ...]``; query, key and value weights are one leaf.
+        leaves: stacked parameters, by name, ``[model, ...]``; query, key and value weights are one
+            leaf.
     """
 
     def __init__(
-        self, models: Sequence[DyckTransformer], moments: Sequence[Moments], *, step: int, weight_decay: float
+        self,
+        models: Sequence[DyckTransformer],
+        moments: Sequence[Moments],
+        *,
+        step: int,
+        weight_decay: float,
     ) -> None:
         """Stack models that have been trained for `step` steps, and what Adam remembers of them."""
         self.models = list(models)
@@ -76,21 +84,33 @@ class Stack:
         self._tables: dict[int, Tensor] = {}
         self._active: dict[str, Tensor] = {}  # leaves of the models that a forward pass is about
         parameters = [_trained(model) for model in models]
-        first, second = ([{k: v[i] for k, v in saved.items()} for saved in moments] for i in range(2))
+        first, second = (
+            [{k: v[i] for k, v in saved.items()} for saved in moments] for i in range(2)
+        )
         buffers, leaves = _flattened(self._joined([dict(own) for own in parameters]))
         means, self._means = _flattened(self._joined(first))
         squares, self._squares = _flattened(self._joined(second))
-        self._slopes, self._gradients = _flattened({name: torch.zeros_like(leaf) for name, leaf in leaves.items()})
+        self._slopes, self._gradients = _flattened(
+            {name: torch.zeros_like(leaf) for name, leaf in leaves.items()}
+        )
         self.leaves = {name: leaf.requires_grad_() for name, leaf in leaves.items()}
-        made = {dtype: torch.tensor(float(step), device=buffer.device) for dtype, buffer in buffers.items()}
+        made = {
+            dtype: torch.tensor(float(step), device=buffer.device)
+            for dtype, buffer in buffers.items()
+        }
         self._weight_decay = weight_decay
-        self._adam = [(buffers[key], self._slopes[key], means[key], squares[key], made[key]) for key in buffers]
+        self._adam = [
+            (buffers[key], self._slopes[key], means[key], squares[key], made[key])
+            for key in buffers
+        ]
         for index, own in enumerate(parameters):
-            for name, value in self._views({k: leaf.detach() for k, leaf in self.leaves.items()}, index).items():
+            for name, value in self._views(
+                {k: leaf.detach() for k, leaf in self.leaves.items()}, index
+            ).items():
                 own[name].data = value
 
     def moments(self, index: int) -> Moments:
-        """What Adam remembers of the parameters of model `index`: views, that the next step changes."""
+        """What Adam remembers of the parameters of model `index`: views the next step changes."""
         means, squares = self._views(self._means, index), self._views(self._squares, index)
         return {name: (means[name], squares[name]) for name in means}
 
@@ -118,7 +138,9 @@ class Stack:
         for batch in batches:
             nats, contrast = self.losses(batch)
             total = nats if contrast is None else nats + contrastive_weight * contrast
-            gradients = torch.autograd.grad(total.sum(), list(self.leaves.values()), allow_unused=True)
+            gradients = torch.autograd.grad(
+                total.sum(), list(self.leaves.values()), allow_unused=True
+            )
             for kept, gradient in zip(self._gradients.values(), gradients, strict=True):
                 if gradient is not None:
                     kept += gradient
@@ -138,18 +160,28 @@ class Stack:
             )
         return totals, losses
 
-    def losses(self, batch: Batch) -> tuple[Float[Tensor, " model"], Float[Tensor, " model"] | None]:
-        """Mean cross-entropy over targets, in nats, and R of `ContrastiveRegularizer`, for each model."""
+    def losses(
+        self, batch: Batch
+    ) -> tuple[Float[Tensor, " model"], Float[Tensor, " model"] | None]:
+        """Mean cross-entropy over targets, nats, and R of `ContrastiveRegularizer`, by model."""
         logits, targets = self.logits(batch), batch.targets.flatten(1)
         nats = F.cross_entropy(logits, targets, ignore_index=IGNORED, reduction="none")
         nats = nats.sum(1) / (targets != IGNORED).sum(1)
         if batch.pairs is None:
             return nats, None
-        before, after = (logits.gather(2, slots[:, None].expand(-1, logits.shape[1], -1)) for slots in batch.pairs)
-        return nats, (after - before).square().sum((1, 2)) / (batch.pairs.any(0).sum(1) * logits.shape[1])
+        before, after = (
+            logits.gather(2, slots[:, None].expand(-1, logits.shape[1], -1))
+            for slots in batch.pairs
+        )
+        return nats, (after - before).square().sum((1, 2)) / (
+            batch.pairs.any(0).sum(1) * logits.shape[1]
+        )
 
     def logits(self, batch: Batch) -> Float[Tensor, "model d_vocab slots"]:
-        """Those at every slot, row after row; the vocabulary is not last, since a softmax over few numbers is slow."""
+        """Those at every slot, row after row.
+
+        The vocabulary is not last, since a softmax over few numbers is slow.
+        """
         cfg, width = self.cfg, batch.tokens.shape[2]
         self._active = self.leaves
         if len(batch.tokens) < len(self.models):
@@ -160,7 +192,9 @@ class Stack:
         for layer in range(cfg.n_layers):
             block = f"blocks.{layer}."
             if projected is None:
-                projected = self._linear(x, f"{block}attn.W_QKV", f"{block}attn.b_QKV", f"{block}ln1")
+                projected = self._linear(
+                    x, f"{block}attn.W_QKV", f"{block}attn.b_QKV", f"{block}ln1"
+                )
             out = self._attention(projected, mask, block)
             projected = None
             if cfg.block == "bare":
@@ -170,26 +204,45 @@ class Stack:
             if cfg.block == "eq49":
                 x = unit_norm(x, cfg.ln_c)
             x = x + self._mlp(x, layer)
-        return self._linear(x, "unembed.W_U", "unembed.b_U", "ln_final").transpose(1, 2).contiguous()
+        return (
+            self._linear(x, "unembed.W_U", "unembed.b_U", "ln_final").transpose(1, 2).contiguous()
+        )
 
-    # --- parts of the forward pass ----------------------------------------------------------------------------------
+    # --- parts of the forward pass ----------------------------------------------------------------
 
     def _embedded(self, batch: Batch) -> tuple[Tensor, Tensor | None]:
-        """What the first block reads, ``[model, slots, d_model]``, and what its attention makes of it, if cheap.
+        """What the first block reads, ``[model, slots, d_model]``.
 
-        Without positions there are few different vectors, fewer than slots, so they are projected and then looked up.
+        Also what its attention makes of it, if that is cheap.
+
+        Without positions there are few different vectors, fewer than slots, so they are projected
+        and then looked up.
         """
-        cfg, model, n_models, width = self.cfg, self.models[0], len(batch.tokens), batch.tokens.shape[2]
+        cfg, model, n_models, width = (
+            self.cfg,
+            self.models[0],
+            len(batch.tokens),
+            batch.tokens.shape[2],
+        )
         vectors, index = self._vectors(batch)
         if cfg.position == "none":
-            projected = self._linear(vectors, "blocks.0.attn.W_QKV", "blocks.0.attn.b_QKV", "blocks.0.ln1")
+            projected = self._linear(
+                vectors, "blocks.0.attn.W_QKV", "blocks.0.attn.b_QKV", "blocks.0.ln1"
+            )
             return look_up(vectors, index), look_up(projected, index)
-        x, position = look_up(vectors, index), (torch.arange(width, device=index.device) - batch.first).flatten(1)
-        table: Any = self._active.get("pos_embed.W_pos", model.pos_embed.W_pos.expand(n_models, -1, -1))
+        x, position = (
+            look_up(vectors, index),
+            (torch.arange(width, device=index.device) - batch.first).flatten(1),
+        )
+        table: Any = self._active.get(
+            "pos_embed.W_pos", model.pos_embed.W_pos.expand(n_models, -1, -1)
+        )
         return x + look_up(_filled_up(table[:, :width]), position), None
 
     def _vectors(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """All vectors that tokens are embedded as, ``[model, number, d_model]``, and which one each slot has.
+        """All vectors that tokens are embedded as, ``[model, number, d_model]``.
+
+        Also which one each slot has.
 
         There are zeros for filling, so that each model's begin on a boundary.
         """
@@ -200,10 +253,10 @@ class Stack:
         return vectors, (batch.tokens * table.shape[1] + batch.depth).flatten(1)
 
     def _table(self, width: int) -> Tensor:
-        """Row ``first * width + slot``: how a slot sees the slots of its row, if its string begins at `first`.
+        """Row ``first * width + slot``: how a slot sees its row, if its string begins at `first`.
 
-        Softmax attention: 0 for those that it sees, -inf for the others, added to the scores; uniform attention: the
-        weights themselves.
+        Softmax attention: 0 for those that it sees, -inf for the others, added to the scores;
+        uniform attention: the weights themselves.
         """
         if width not in self._tables:
             some = next(iter(self.leaves.values()))
@@ -212,14 +265,23 @@ class Stack:
             first, slot, seen = here[:, None, None], here[:, None], here
             visible = ((first <= seen) & (seen <= slot)).flatten(0, 1)
             if self._uniform:
-                self._tables[width] = visible.to(like.dtype) / visible.sum(-1, keepdim=True).clamp_min(1)
+                self._tables[width] = visible.to(like.dtype) / visible.sum(
+                    -1, keepdim=True
+                ).clamp_min(1)
             else:
-                self._tables[width] = like.new_zeros(visible.shape).masked_fill_(~visible, -torch.inf)
+                self._tables[width] = like.new_zeros(visible.shape).masked_fill_(
+                    ~visible, -torch.inf
+                )
         return self._tables[width]
 
     def _linear(self, x: Tensor, weight: str, bias: str, norm: str) -> Tensor:
         """The linear map of x, or of its LayerNorm."""
-        W, b, scale, shift = self._active[weight].flatten(2), self._active[bias].flatten(1), None, None
+        W, b, scale, shift = (
+            self._active[weight].flatten(2),
+            self._active[bias].flatten(1),
+            None,
+            None,
+        )
         if f"{norm}.w" in self._active:
             x = F.layer_norm(x, x.shape[-1:], eps=self.cfg.eps)
             scale, shift = self._active[f"{norm}.w"], self._active[f"{norm}.b"]
@@ -232,7 +294,9 @@ class Stack:
         else:
             z = attend(projected.reshape(*packed, 3, cfg.n_heads, cfg.d_head), mask, self._scale)
         W_O = self._active[f"{block}attn.W_O"].flatten(1, 2)
-        return linear(z.reshape(len(projected), -1, W_O.shape[1]), W_O, self._active[f"{block}attn.b_O"])
+        return linear(
+            z.reshape(len(projected), -1, W_O.shape[1]), W_O, self._active[f"{block}attn.b_O"]
+        )
 
     def _mlp(self, x: Tensor, layer: int) -> Tensor:
         name = f"blocks.{layer}.mlp"
@@ -240,9 +304,15 @@ class Stack:
         hidden = self._linear(x, f"{name}.W_in", f"{name}.b_in", f"blocks.{layer}.ln2")
         if isinstance(mlp.act_fn, nn.Module):  # may have parameters
             names = [key for key, _ in mlp.act_fn.named_parameters()]
-            own = [{key: self._active[f"{name}.act_fn.{key}"][i] for key in names} for i in range(len(x))]
+            own = [
+                {key: self._active[f"{name}.act_fn.{key}"][i] for key in names}
+                for i in range(len(x))
+            ]
             hidden = torch.stack(
-                [torch.func.functional_call(mlp.act_fn, w, (h,)) for w, h in zip(own, hidden, strict=True)]
+                [
+                    torch.func.functional_call(mlp.act_fn, w, (h,))
+                    for w, h in zip(own, hidden, strict=True)
+                ]
             )
         else:
             hidden = mlp.act_fn(hidden)
@@ -250,7 +320,7 @@ class Stack:
             hidden = F.layer_norm(hidden, hidden.shape[-1:], eps=self.cfg.eps)
         return self._linear(hidden, f"{name}.W_out", f"{name}.b_out", f"{name}.ln")
 
-    # --- from the parameters of models to leaves and back -------------------------------------------------------------
+    # --- from the parameters of models to leaves and back -----------------------------------------
 
     def _joined(self, values: list[dict[str, Tensor]]) -> dict[str, Tensor]:
         """Leaves, from a value for each trained parameter of each model."""
@@ -260,9 +330,13 @@ class Stack:
             if base.endswith(("attn.W_", "attn.b_")) and kind in _FUSED:
                 if kind == "V":
                     # [model, (d_model,) part, head, d_head]
-                    parts = [torch.stack([own[base + part] for own in values]) for part in self._parts()]
+                    parts = [
+                        torch.stack([own[base + part] for own in values]) for part in self._parts()
+                    ]
                     joined = torch.stack(parts, dim=1)
-                    leaves[f"{base}QKV"] = joined.permute(0, 3, 1, 2, 4) if joined.ndim == 5 else joined
+                    leaves[f"{base}QKV"] = (
+                        joined.permute(0, 3, 1, 2, 4) if joined.ndim == 5 else joined
+                    )
             else:
                 leaves[name] = torch.stack([own[name] for own in values])
         return {name: leaf.detach().contiguous() for name, leaf in leaves.items()}
@@ -284,20 +358,26 @@ class Stack:
 
 
 def _flattened(tensors: dict[str, Tensor]) -> tuple[dict[torch.dtype, Tensor], dict[str, Tensor]]:
-    """One long tensor for each data type, so that Adam is one operation, and the tensors as views of it.
+    """One long tensor for each data type, so that Adam is one operation, and tensors as views.
 
-    Each model's part of each tensor begins on a boundary, wherever it stands in the stack, and the length is a multiple
-    of `GRAIN`, for a processor may round the rest, taken one by one, in another way (see `operations`).
+    Each model's part of each tensor begins on a boundary, wherever it stands in the stack, and the
+    length is a multiple of `GRAIN`, for a processor may round the rest, taken one by one, in
+    another way (see `operations`).
     """
     buffers, views = {}, {}
     for dtype in dict.fromkeys(tensor.dtype for tensor in tensors.values()):
         chosen = {name: tensor for name, tensor in tensors.items() if tensor.dtype == dtype}
         sizes = [math.prod(tensor.shape[1:]) for tensor in chosen.values()]
-        shapes = [(len(t), -(-size // GRAIN) * GRAIN) for t, size in zip(chosen.values(), sizes, strict=True)]
+        shapes = [
+            (len(t), -(-size // GRAIN) * GRAIN)
+            for t, size in zip(chosen.values(), sizes, strict=True)
+        ]
         like = next(iter(chosen.values()))
         buffers[dtype] = like.new_zeros(sum(map(math.prod, shapes)))
         parts = buffers[dtype].split([*map(math.prod, shapes)])
-        for (name, tensor), part, shape, size in zip(chosen.items(), parts, shapes, sizes, strict=True):
+        for (name, tensor), part, shape, size in zip(
+            chosen.items(), parts, shapes, sizes, strict=True
+        ):
             views[name] = part.view(shape)[:, :size].view(tensor.shape)
             views[name].copy_(tensor)
     return buffers, {name: views[name] for name in tensors}
@@ -309,4 +389,6 @@ def _filled_up(vectors: Tensor) -> Tensor:
 
 
 def _trained(model: DyckTransformer) -> dict[str, nn.Parameter]:
-    return {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
+    return {
+        name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad
+    }

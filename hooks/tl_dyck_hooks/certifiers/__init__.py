@@ -1,1 +1,1 @@
-"""The built-in certifiers: exhaustive, interval, exact, onnx-vnnlib; found by entry point like anyone else's."""
+"""The built-in certifiers (exhaustive, interval, exact, onnx-vnnlib), found by entry point."""

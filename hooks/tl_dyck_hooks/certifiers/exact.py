@@ -1,8 +1,8 @@
-"""The exact certifier as a plug: it asks `tl_dyck.certify.exact`, and makes a certificate of the answer.
+"""The exact certifier as a plug: it asks `tl_dyck.certify.exact` and makes a certificate of that.
 
-It promises that `lower` is proved and `upper` is seen, whenever it stops, and that without a time limit the verdict is
-that of running every string, unless the least margin is within rounding of 0: then it is "unknown". How, why, and what
-it costs: the docstring of `tl_dyck.certify.exact`.
+It promises that `lower` is proved and `upper` is seen, whenever it stops, and that without a time
+limit the verdict is that of running every string, unless the least margin is within rounding of 0:
+then it is "unknown". How, why, and what it costs: the docstring of `tl_dyck.certify.exact`.
 """
 
 from __future__ import annotations
@@ -41,13 +41,14 @@ def exact(
         time_limit: seconds, after which the best bound so far is returned.
         objectives: what to minimise instead of the margin.
         tight: find the least margin, not only its sign.
-        tolerance: how far apart, relative to max(1, |margin|), the proved and the seen margin may stay if `tight`.
+        tolerance: how far apart, relative to max(1, |margin|), the proved and the seen margin may
+            stay if `tight`.
         max_listed: parts with fewer candidates than this are listed and run instead of being split.
         always_listed: parts with at most this many strings are run without being bounded first.
 
     Returns:
-        A certificate whose `lower` is proved and whose `upper` was seen; `stats` counts nodes, emissions, parts, and
-        strings run.
+        A certificate whose `lower` is proved and whose `upper` was seen; `stats` counts nodes,
+        emissions, parts, and strings run.
 
     Raises:
         SpaceTooLargeError: the budgets are so large that the graph of the space cannot be laid out.

@@ -43,7 +43,8 @@ def exhaustive(
         max_strings: refuse larger spaces.
 
     Returns:
-        The exact least margin, up to the rounding of the forward pass, which is bounded string by string.
+        The exact least margin, up to the rounding of the forward pass, which is bounded string by
+        string.
 
     Raises:
         SpaceTooLargeError: the space has more strings than `max_strings`.
@@ -64,7 +65,10 @@ def exhaustive(
                 upper, worst = float(least[best]), batch[best]
             done += len(batch)
     except OutOfTime:
-        lower, reason = -math.inf, f"the time limit of {time_limit} s was reached after {done:,} strings"
+        lower, reason = (
+            -math.inf,
+            f"the time limit of {time_limit} s was reached after {done:,} strings",
+        )
     return conclude(
         rnn,
         tokens,

@@ -1,16 +1,17 @@
 """Intervals, as ARC propagates them through a recurrent network: the baseline that others publish.
 
-ARC (Zhang et al., arXiv 2102.07818; for one-layer transformers read as RNNs, arXiv 2405.17361) runs an RNN once
-per abstract state (input position, edits used) on boxes, and joins the boxes of all edits that lead to the same
-state. Here the hidden state is layer 2's (Z, N): sums of exp(a) and exp(a) v. An edge adds its tokens' terms,
-the join is the smallest box around all incoming ones, so each bound of the final box is a shortest or longest
-path, coordinate by coordinate: the path that minimises one coordinate need not be the one that minimises
-another, which is what is lost. Then N / Z and the readout are computed in interval arithmetic, rounded
-outwards.
+ARC (Zhang et al., arXiv 2102.07818; for one-layer transformers read as RNNs, arXiv 2405.17361) runs
+an RNN once per abstract state (input position, edits used) on boxes, and joins the boxes of all
+edits that lead to the same state. Here the hidden state is layer 2's (Z, N): sums of exp(a) and
+exp(a) v. An edge adds its tokens' terms, the join is the smallest box around all incoming ones, so
+each bound of the final box is a shortest or longest path, coordinate by coordinate: the path that
+minimises one coordinate need not be the one that minimises another, which is what is lost. Then
+N / Z and the readout are computed in interval arithmetic, rounded outwards.
 
-Soundness of the softmax: N and Z are positive-weighted sums over *all* tokens of the string, scaled by the
-largest score that any string can have, so nothing overflows; and no epsilon is added to Z. Where its lower end
-is 0 after underflow, N / Z is bounded by the values alone: it is a weighted mean of them.
+Soundness of the softmax: N and Z are positive-weighted sums over *all* tokens of the string, scaled
+by the largest score that any string can have, so nothing overflows; and no epsilon is added to Z.
+Where its lower end is 0 after underflow, N / Z is bounded by the values alone: it is a weighted
+mean of them.
 """
 
 from __future__ import annotations
@@ -44,7 +45,9 @@ def interval(
     objectives: Objectives | None = None,
     tight: bool = False,
 ) -> Certificate:
-    """Bound the margin by intervals; sound, fast, and not complete: never "falsified" but by the original string.
+    """Bound the margin by intervals; sound and fast, not complete.
+
+    It never says "falsified" but of the original string.
 
     Args:
         rnn: the network, in float64.
@@ -90,12 +93,17 @@ def _bound(network: Network, graph: StringGraph, wanted: Objectives, deadline: D
     lower = [math.inf]
     for group in groups[count_paths(graph, groups) > 0].tolist():
         r = graph.symbols.r.at(graph.groups[group : group + 1])
-        lower.append(float(_margins(network, r, _attention_box(attention, group), weights, bias).low.min()))
+        lower.append(
+            float(_margins(network, r, _attention_box(attention, group), weights, bias).low.min())
+        )
     return -math.inf if np.isnan(lower).any() else min(lower)
 
 
 def _margins(network: Network, r: Ball, z: Ball, weights: Ball, bias: Ball) -> Ball:
-    """The objectives on a box of attention outputs, [1, K]; linear maps in a row are composed before they meet it."""
+    """The objectives on a box of attention outputs, [1, K].
+
+    Linear maps in a row are composed before they meet it.
+    """
     config = network.config
     if (config.ln_c, config.ln_mid, config.ln2, config.ln_final) != (None, None, None, None):
         return network.readout(r, z).matmul(weights).plus(bias)
@@ -107,7 +115,9 @@ def _margins(network: Network, r: Ball, z: Ball, weights: Ball, bias: Ball) -> B
     w_in, w_out = network.weight("W_in"), network.weight("W_out")
     pre = z.matmul(w_o.matmul(w_in)).plus(fixed.matmul(w_in)).plus(network.weight("b_in"))
     hidden = activation(pre, config.act_fn)
-    return margins.plus(hidden.matmul(w_out.matmul(weights))).plus(network.weight("b_out").matmul(weights))
+    return margins.plus(hidden.matmul(w_out.matmul(weights))).plus(
+        network.weight("b_out").matmul(weights)
+    )
 
 
 def _attention_box(attention: Attention, group: int) -> Ball:
@@ -119,7 +129,10 @@ def _attention_box(attention: Attention, group: int) -> Ball:
         attention.deadline.check()
         weight = attention.weights[group, :, head, None]
         lost = float(attention.relative_error(np.array([group]), head)[0])
-        v_low, v_high = value.mid[:, head] - value.rad[:, head], value.mid[:, head] + value.rad[:, head]
+        v_low, v_high = (
+            value.mid[:, head] - value.rad[:, head],
+            value.mid[:, head] + value.rad[:, head],
+        )
         n_low, _ = extremes(graph, weight * (v_low - lost * abs(v_low)), group)
         _, n_high = extremes(graph, weight * (v_high + lost * abs(v_high)), group)
         (least,), (most,) = extremes(graph, weight, group)

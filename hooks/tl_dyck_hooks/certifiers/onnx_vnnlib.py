@@ -1,8 +1,9 @@
-"""Hand the question to another verifier: an ONNX network and a VNN-LIB property, as VNN-COMP's tools read them.
+"""Hand the question to another verifier, as an ONNX network and a VNN-LIB property (see VNN-COMP).
 
-Only spaces that keep the length can be written so (substitutions, swaps): the network is unrolled for one length. The
-property's box holds, at each position, the embeddings of all tokens that any string of the space has there. So it
-ignores budgets and holds more than strings: "unsat" certifies, "sat" says nothing about strings.
+Only spaces that keep the length can be written so (substitutions, swaps): the network is unrolled
+for one length. The property's box holds, at each position, the embeddings of all tokens that any
+string of the space has there. So it ignores budgets and holds more than strings: "unsat" certifies,
+"sat" says nothing about strings.
 """
 
 from __future__ import annotations
@@ -52,15 +53,19 @@ def onnx_vnnlib(
         tokens: the string, without BOS.
         target: the logit that must stay largest.
         space: a space whose rewritings keep the length.
-        time_limit: seconds, for the files and the verifier, which is given what is left and stopped after that.
-        command: the verifier as an argument list, in which {onnx}, {vnnlib}, {results} and {timeout} are
-            replaced. It is run without a shell. Its answer (sat, unsat, timeout, unknown) is the first word of
-            the results file if the command names it, else the last such word on its standard output.
-        folder: where the files go; None for a new temporary folder, which is kept. The reason of an "unknown" names it.
+        time_limit: seconds, for the files and the verifier, which is given what is left and stopped
+            after that.
+        command: the verifier as an argument list, in which {onnx}, {vnnlib}, {results} and
+            {timeout} are replaced. It is run without a shell. Its answer (sat, unsat, timeout,
+            unknown) is the first word of the results file if the command names it, else the last
+            such word on its standard output.
+        folder: where the files go; None for a new temporary folder, which is kept. The reason of an
+            "unknown" names it.
 
     Returns:
-        "certified" on unsat, with a margin that is positive but not quantified: the verdict is as good as the
-        verifier's arithmetic on the float32 network. "falsified" only if the original string is.
+        "certified" on unsat, with a margin that is positive but not quantified: the verdict is as
+        good as the verifier's arithmetic on the float32 network. "falsified" only if the original
+        string is.
 
     Raises:
         CertifyError: the space changes the length, or the command cannot be started.
@@ -97,8 +102,9 @@ def _tokens_by_position(tokens: tuple[int, ...], space: PerturbationSpace) -> li
     for option in space.lattice(tokens).options:
         if len(option.emits) != option.end - option.start:
             raise CertifyError(
-                f"onnx-vnnlib needs a space that keeps the length, but {space} can turn {option.end - option.start} "
-                f"tokens at position {option.start} into {len(option.emits)}; use another certifier."
+                f"onnx-vnnlib needs a space that keeps the length, but {space} can turn "
+                f"{option.end - option.start} tokens at position {option.start} into "
+                f"{len(option.emits)}; use another certifier."
             )
         for position, token in enumerate(option.emits, start=option.start):
             found[position].add(token)
@@ -106,27 +112,51 @@ def _tokens_by_position(tokens: tuple[int, ...], space: PerturbationSpace) -> li
 
 
 def _ask(
-    command: Sequence[str], network: Path, prop: Path, results: Path, time_limit: float | None, deadline: Deadline
+    command: Sequence[str],
+    network: Path,
+    prop: Path,
+    results: Path,
+    time_limit: float | None,
+    deadline: Deadline,
 ) -> tuple[str, str]:
     """Run the verifier for as long as is left: its answer, and why it is none."""
     if isinstance(command, str) or not command:
-        raise CertifyError(f"command must be a list of arguments, such as ['verifier', '{{onnx}}'], not {command!r}.")
+        raise CertifyError(
+            f"command must be a list of arguments, such as ['verifier', '{{onnx}}'], "
+            f"not {command!r}."
+        )
     left = None if time_limit is None else deadline.left
     if left is not None and left <= 0:
-        return "timeout", f"the time limit of {time_limit:g} s was reached before the verifier was started; raise it"
+        return (
+            "timeout",
+            f"the time limit of {time_limit:g} s was reached before the verifier was started; "
+            "raise it",
+        )
     timeout = "" if left is None else f"{left:g}"
-    names = {"{onnx}": str(network), "{vnnlib}": str(prop), "{results}": str(results), "{timeout}": timeout}
+    names = {
+        "{onnx}": str(network),
+        "{vnnlib}": str(prop),
+        "{results}": str(results),
+        "{timeout}": timeout,
+    }
     arguments = [_filled(argument, names) for argument in command]
     results.unlink(missing_ok=True)
     try:
         done = subprocess.run(
-            arguments, capture_output=True, text=True, timeout=left, check=False, stdin=subprocess.DEVNULL
+            arguments,
+            capture_output=True,
+            text=True,
+            timeout=left,
+            check=False,
+            stdin=subprocess.DEVNULL,
         )
     except subprocess.TimeoutExpired:
         return "timeout", f"the verifier was stopped after {time_limit:g} s"
     except OSError as error:
         raise CertifyError(f"the verifier {arguments[0]!r} cannot be started: {error}") from error
-    words = read_text(results).split()[:1] if results.exists() else done.stdout.lower().split()[::-1]
+    words = (
+        read_text(results).split()[:1] if results.exists() else done.stdout.lower().split()[::-1]
+    )
     answer = next((_ANSWERS[word.lower()] for word in words if word.lower() in _ANSWERS), None)
     if answer is None:
         said = (done.stderr or done.stdout).strip()[-300:]

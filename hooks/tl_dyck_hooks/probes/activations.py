@@ -13,14 +13,17 @@ __all__ = ["as_tokens", "attention_patterns", "record"]
 
 
 def record(model: Any, tokens: Int[Tensor, "batch pos"], names: Sequence[str]) -> dict[str, Tensor]:
-    """Run any HookedTransformer on `tokens` and return the activations at the named hook points, without gradients.
+    """Run any HookedTransformer on `tokens`; return activations at named hook points, no gradients.
 
     Raises:
         ValueError: the model has no such hook point.
     """
     missing = [name for name in names if name not in model.hook_dict]
     if missing:
-        raise ValueError(f"this model has no hook point {missing[0]!r}; is it a HookedTransformer with that layer?")
+        raise ValueError(
+            f"this model has no hook point {missing[0]!r}; "
+            "is it a HookedTransformer with that layer?"
+        )
     found: dict[str, Tensor] = {}
 
     def keep(activation: Tensor, hook: Any) -> None:
@@ -31,7 +34,9 @@ def record(model: Any, tokens: Int[Tensor, "batch pos"], names: Sequence[str]) -
     return found
 
 
-def attention_patterns(model: Any, tokens: Int[Tensor, "batch pos"]) -> Float[Tensor, "layer batch head query key"]:
+def attention_patterns(
+    model: Any, tokens: Int[Tensor, "batch pos"]
+) -> Float[Tensor, "layer batch head query key"]:
     """The attention patterns of every layer and head of any HookedTransformer, on the CPU."""
     names = [f"blocks.{layer}.attn.hook_pattern" for layer in range(model.cfg.n_layers)]
     found = record(model, tokens, names)
@@ -39,6 +44,6 @@ def attention_patterns(model: Any, tokens: Int[Tensor, "batch pos"]) -> Float[Te
 
 
 def as_tokens(model: Any, text: str | Int[Tensor, "*batch pos"]) -> Int[Tensor, "batch pos"]:
-    """Tokens with a batch dimension, from a string (BOS is prepended) or from tokens (taken as they are)."""
+    """Tokens with a batch dimension, from a string (BOS is prepended) or tokens (taken as is)."""
     tokens: Tensor = model.to_tokens(text) if isinstance(text, str) else text
     return tokens if tokens.ndim == 2 else tokens[None]

@@ -31,12 +31,13 @@ class AttentionVariation:
 
     Attributes:
         mean: per layer and head, heads paired by index, ``[layer, head]``.
-        interval: bootstrap percentile interval of `mean` over models (seeds), ``[layer, head, 2]``; NaN for two models,
-            whose one distance says nothing about how much it varies.
-        matched: per layer, mean over heads after pairing the heads of two models so that they differ least,
-            ``[layer]``; equals `mean` for one head.
+        interval: bootstrap percentile interval of `mean` over models (seeds), ``[layer, head, 2]``;
+            NaN for two models, whose one distance says nothing about how much it varies.
+        matched: per layer, mean over heads after pairing the heads of two models so that they
+            differ least, ``[layer]``; equals `mean` for one head.
         matched_interval: of `matched`, ``[layer, 2]``.
-        random_baseline: expectation for two patterns whose rows are uniform on the simplex of allowed positions.
+        random_baseline: expectation for two patterns whose rows are uniform on the simplex of
+            allowed positions.
         level: of the intervals.
         n_models: number of models.
         input: the tokens of the input, BOS included, as strings.
@@ -54,9 +55,14 @@ class AttentionVariation:
     def __repr__(self) -> str:
         layers = ", ".join(
             f"layer {layer}: {value:.2f} [{low:.2f}, {high:.2f}]"
-            for layer, (value, (low, high)) in enumerate(zip(self.matched, self.matched_interval, strict=True))
+            for layer, (value, (low, high)) in enumerate(
+                zip(self.matched, self.matched_interval, strict=True)
+            )
         )
-        return f"AttentionVariation({layers}; random {self.random_baseline:.2f}; {self.n_models} models)"
+        return (
+            f"AttentionVariation({layers}; random {self.random_baseline:.2f}; "
+            f"{self.n_models} models)"
+        )
 
 
 @one_thread()  # these are many small products, which threads slow down
@@ -70,15 +76,17 @@ def attention_variation(
 ) -> AttentionVariation:
     """Compare the attention patterns of several models on one input.
 
-    The variation of two models is the *squared* Frobenius norm of the difference of their patterns, over all rows, that
-    of BOS (always zero) included. The paper writes the norm without saying so; its random baseline fits the square (see
-    `random_attention_variation`). Pairs of models are not independent, so the interval resamples models, not pairs, and
-    leaves out pairs of a model with itself.
+    The variation of two models is the *squared* Frobenius norm of the difference of their patterns,
+    over all rows, that of BOS (always zero) included. The paper writes the norm without saying so;
+    its random baseline fits the square (see `random_attention_variation`). Pairs of models are not
+    independent, so the interval resamples models, not pairs, and leaves out pairs of a model with
+    itself.
 
     Args:
         models: at least two HookedTransformers of the same shape, usually one per seed.
-        text: the input: a string, or tokens ``[pos]`` with BOS; None for the paper's ``[[[[]]]](((())))``, which has
-            brackets of all types and depths, and its like for other languages.
+        text: the input: a string, or tokens ``[pos]`` with BOS; None for the paper's
+            ``[[[[]]]](((())))``, which has brackets of all types and depths, and its like for other
+            languages.
         n_bootstrap: number of resamples.
         level: of the intervals.
         seed: of the resampling.
@@ -87,23 +95,32 @@ def attention_variation(
         ValueError: fewer than two models, models of different shapes, or a level outside (0, 1).
     """
     if len(models) < 2:
-        raise ValueError(f"attention variation compares models: give at least two, not {len(models)}")
+        raise ValueError(
+            f"attention variation compares models: give at least two, not {len(models)}"
+        )
     shapes = {(model.cfg.n_layers, model.cfg.n_heads) for model in models}
     if len(shapes) > 1:
-        raise ValueError(f"the models have different shapes (layers, heads): {sorted(shapes)}; compare like with like")
+        raise ValueError(
+            f"the models have different shapes (layers, heads): {sorted(shapes)}; "
+            "compare like with like"
+        )
     if not 0 < level < 1:
         raise ValueError(f"level must be between 0 and 1, not {level}")
     text = models[0].cfg.language.probe_string if text is None else text
     tokens = as_tokens(models[0], text)
     if len(tokens) != 1:
-        raise ValueError(f"attention variation is measured on one input at a time, not on {len(tokens)}")
+        raise ValueError(
+            f"attention variation is measured on one input at a time, not on {len(tokens)}"
+        )
     patterns = torch.stack([attention_patterns(model, tokens)[:, 0] for model in models]).double()
 
     n_models, n_layers, n_heads = patterns.shape[:3]
     same = np.zeros((n_models, n_models, n_layers, n_heads))
     matched = np.zeros((n_models, n_models, n_layers))
     for a, b in combinations(range(n_models), 2):
-        cost = (patterns[a][:, :, None] - patterns[b][:, None]).square().sum((-1, -2)).numpy()  # layer, head a, head b
+        cost = (
+            (patterns[a][:, :, None] - patterns[b][:, None]).square().sum((-1, -2)).numpy()
+        )  # layer, head a, head b
         same[a, b] = same[b, a] = np.diagonal(cost, axis1=1, axis2=2)
         for layer in range(n_layers):
             pairing = linear_sum_assignment(cost[layer])
@@ -126,6 +143,7 @@ def attention_variation(
 def random_attention_variation(n_positions: int) -> float:
     """E‖A₁ − A₂‖²_F for independent causal patterns whose rows are uniform on the simplex.
 
-    It is ``Σ_m 2(m − 1) / (m(m + 1))``, m = 1..n_positions, see `tl_dyck.attention.random_row_variation`.
+    It is ``Σ_m 2(m − 1) / (m(m + 1))``, m = 1..n_positions, see
+    `tl_dyck.attention.random_row_variation`.
     """
     return float(sum(random_row_variation(n_positions).tolist()))

@@ -1,32 +1,39 @@
-"""Balance violation: how far a model is from the condition that every length-generalising one must meet.
+"""Balance violation: how far a model is from the condition that length generalisation requires.
 
 Wen et al. 2023, Sections 3.1 and 4.2.
 
-Notation. A *state* is a bracket with its depth, ``open(t, d)``, d = 1..D, or ``close(t, d)``, d = 0..D−1 (the depth is
-counted after the bracket), or BOS. With a minimal first layer, query, key and value of the last attention layer are
-functions of the state. The contribution of a key to the attention output of a query, before normalisation (Eq. 12), is
+Notation. A *state* is a bracket with its depth, ``open(t, d)``, d = 1..D, or ``close(t, d)``,
+d = 0..D−1 (the depth is counted after the bracket), or BOS. With a minimal first layer, query, key
+and value of the last attention layer are functions of the state. The contribution of a key to the
+attention output of a query, before normalisation (Eq. 12), is
 
-    u(query, key) = exp(score) · P⊥ (W_O v + b_O),    score = q · k / attn_scale,    P⊥x = x − mean(x).
+    u(query, key) = exp(score) · P⊥ (W_O v + b_O),
+    score = q · k / attn_scale,    P⊥x = x − mean(x).
 
-Biases are part of q, k, v; b_O belongs to every key, because the weights of a pattern sum to one. So Σ_keys u is P⊥ of
-the layer's output times its softmax denominator, and any LayerNorm after it sees the same direction.
+Biases are part of q, k, v; b_O belongs to every key, because the weights of a pattern sum to one.
+So Σ_keys u is P⊥ of the layer's output times its softmax denominator, and any LayerNorm after it
+sees the same direction.
 
-- Eq. 15: S[d, d', i, j] = ‖u(close(j,d), open(i,d')) + u(close(j,d), close(i,d'−1))‖: what a matching pair adds.
-- Eq. 16: Q_j(t) = ‖u(q, BOS) + Σ_{m≤d} u(q, open(t_m, m)) + u(q, open(j, d+1)) + u(q, q)‖, q = close(j, d), t = (t_1 …
-  t_d): the norm of the unnormalised output after the string BOS t open(j) close(j).
-- Eq. 17: t* = argmin_t Q_j(t); P[d, j] = min of Q_j(t) over t whose last bracket differs from that of t*.
+- Eq. 15: S[d, d', i, j] = ‖u(close(j,d), open(i,d')) + u(close(j,d), close(i,d'−1))‖: what a
+  matching pair adds.
+- Eq. 16: Q_j(t) = ‖u(q, BOS) + Σ_{m≤d} u(q, open(t_m, m)) + u(q, open(j, d+1)) + u(q, q)‖,
+  q = close(j, d), t = (t_1 … t_d): the norm of the unnormalised output after the string BOS t
+  open(j) close(j).
+- Eq. 17: t* = argmin_t Q_j(t); P[d, j] = min of Q_j(t) over t whose last bracket differs from that
+  of t*.
 - β = mean of S / P over 1 ≤ d ≤ D−1, 1 ≤ d' ≤ D and all types i, j.
 
-β = 0 means that matched pairs, anywhere, leave later predictions alone: with Eq. 6 this is necessary and sufficient for
-an optimal prediction at any length (Theorem 1). A small loss at length N forces S ≤ (C/N) P (Theorem 2).
+β = 0 means that matched pairs, anywhere, leave later predictions alone: with Eq. 6 this is
+necessary and sufficient for an optimal prediction at any length (Theorem 1). A small loss at length
+N forces S ≤ (C/N) P (Theorem 2).
 
 The minimum over the k^d prefixes t is exact, see `shortest_sum`.
 
-Any other model has a first layer whose output is no function of the state: it depends on positions and on all brackets
-before. With ``first_layer="means"`` queries, keys and values of a state are replaced by their means over its
-occurrences in strings. That is an *approximation*, good if little of their variance is left within states
-(`BalanceViolation.within`), and for blocks other than Eq. 6 the theorems speak of something else: they need a LayerNorm
-directly after the attention.
+Any other model has a first layer whose output is no function of the state: it depends on positions
+and on all brackets before. With ``first_layer="means"`` queries, keys and values of a state are
+replaced by their means over its occurrences in strings. That is an *approximation*, good if little
+of their variance is left within states (`BalanceViolation.within`), and for blocks other than Eq. 6
+the theorems speak of something else: they need a LayerNorm directly after the attention.
 """
 
 from __future__ import annotations
@@ -54,16 +61,16 @@ __all__ = ["BalanceViolation", "balance_violation", "contributions"]
 class BalanceViolation:
     """Balance violation of a model, and what it is made of.
 
-    S and P of one query share a positive factor, exp(−largest score of that query), which keeps saturated scores finite
-    and cancels in their ratio.
+    S and P of one query share a positive factor, exp(−largest score of that query), which keeps
+    saturated scores finite and cancels in their ratio.
 
     Attributes:
         beta: mean of `ratio`; 0 for a balanced model.
         ratio: S / P, ``[d − 1, d' − 1, i, j]``, d = 1..D−1, d' = 1..D.
         S: Eq. 15, ``[d − 1, d' − 1, i, j]``.
         P: Eq. 17, ``[d − 1, j]``.
-        within: None if queries, keys and values are functions of the state; else the share of their variance that is
-            left within states, 0 to 1: what the approximation by means leaves out.
+        within: None if queries, keys and values are functions of the state; else the share of their
+            variance that is left within states, 0 to 1: what the approximation by means leaves out.
     """
 
     beta: float
@@ -76,8 +83,15 @@ class BalanceViolation:
         return self.beta
 
     def __repr__(self) -> str:
-        approximate = "" if self.within is None else f", approximate: {self.within:.0%} of variance within states"
-        return f"BalanceViolation(beta={self.beta:.4g}, largest S/P={self.ratio.max():.4g}{approximate})"
+        approximate = (
+            ""
+            if self.within is None
+            else f", approximate: {self.within:.0%} of variance within states"
+        )
+        return (
+            f"BalanceViolation(beta={self.beta:.4g}, largest "
+            f"S/P={self.ratio.max():.4g}{approximate})"
+        )
 
 
 @one_thread()  # these are many small products, which threads slow down
@@ -91,24 +105,25 @@ def balance_violation(
     n: int = 1000,
     seed: int = 0,
 ) -> BalanceViolation:
-    """Measure the balance violation of the last attention layer, from activations of forward passes.
+    """Measure the balance violation of the last attention layer from activations of forward passes.
 
     Args:
-        model: for ``first_layer="exact"``, of a ``minimal-*`` or ``figure2-*`` family: one layer, a depth embedding, no
-            positions. For "means" any HookedTransformer.
-        data: for "means", where states are looked up: a task, from which `n` training strings are drawn, or tokens,
-            BOS first.
+        model: for ``first_layer="exact"``, of a ``minimal-*`` or ``figure2-*`` family: one layer, a
+            depth embedding, no positions. For "means" any HookedTransformer.
+        data: for "means", where states are looked up: a task, from which `n` training strings are
+            drawn, or tokens, BOS first.
         first_layer: "exact" or "means", see above.
-        head: the head to measure, if the layer has several. Each has a softmax of its own, so their contributions have
-            no common unnormalised sum, and there is no β of the layer: what is measured is what the head itself adds to
-            the residual stream, without b_O, which belongs to no head.
+        head: the head to measure, if the layer has several. Each has a softmax of its own, so their
+            contributions have no common unnormalised sum, and there is no β of the layer: what is
+            measured is what the head itself adds to the residual stream, without b_O, which belongs
+            to no head.
         language: of the tokens; None for the task's, or the model's own.
         n: number of strings.
         seed: of the strings.
 
     Raises:
-        ValueError: another kind of model, several heads and no `head`, a state that the strings do not visit, or a
-            language of one type only or depth 1 (P needs two).
+        ValueError: another kind of model, several heads and no `head`, a state that the strings do
+            not visit, or a language of one type only or depth 1 (P needs two).
     """
     u, language, within = _contributions(model, data, first_layer, head, language, n, seed)
     k, depth = language.n_types, language.max_depth
@@ -128,7 +143,9 @@ def balance_violation(
 
 
 def contributions(model: Any) -> Float[Tensor, "query key d_model"]:
-    """u(query, key) of Eq. 12 for every pair of states, float64, each query scaled by exp(−its largest score).
+    """u(query, key) of Eq. 12 for all pairs of states, float64.
+
+    Each query is scaled by exp(−its largest score).
 
     States are ordered as token · (D + 1) + depth; those that no string reaches are zero.
 
@@ -157,7 +174,9 @@ def _contributions(
             language = language or data.language
             data = data.sample(n, generator=torch.Generator().manual_seed(seed))
         if data is None:
-            raise ValueError('first_layer="means" looks states up in strings: give a task, or tokens')
+            raise ValueError(
+                'first_layer="means" looks states up in strings: give a task, or tokens'
+            )
         language, tokens = _check_language(language or model.cfg.language), data
         if not language.is_prefix(tokens).all():
             raise ValueError(f"the strings are not all prefixes of {language}")
@@ -170,16 +189,20 @@ def _contributions(
     attn = model.blocks[-1].attn
     names = [f"blocks.{model.cfg.n_layers - 1}.attn.hook_{name}" for name in "qkv"]
     found = record(model, tokens.to(model.cfg.device), names)
-    vectors = torch.cat([found[name][:, :, head].double().cpu() for name in names], dim=-1)[~filling]
+    vectors = torch.cat([found[name][:, :, head].double().cpu() for name in names], dim=-1)[
+        ~filling
+    ]
     known, index, count = states.unique(return_inverse=True, return_counts=True)
     missing = set(_all_states(language)) - set(known.tolist())
     if missing:
         token, deep = divmod(min(missing), language.max_depth + 1)
         raise ValueError(
-            f"the strings never visit {language.alphabet[token]!r} at depth {deep} ({len(missing)} states in all are "
-            "not visited); give more strings, or longer ones"
+            f"the strings never visit {language.alphabet[token]!r} at depth {deep} ({len(missing)} "
+            "states in all are not visited); give more strings, or longer ones"
         )
-    means = torch.zeros(len(known), vectors.shape[1], dtype=torch.float64).index_add_(0, index, vectors)
+    means = torch.zeros(len(known), vectors.shape[1], dtype=torch.float64).index_add_(
+        0, index, vectors
+    )
     means /= count[:, None]
     within = None
     if first_layer == "means":
@@ -215,7 +238,11 @@ class _StateIndex:
 def _all_states(language: DyckLanguage) -> list[int]:
     state = _StateIndex(language)
     pairs = [(t, d) for t in range(language.n_types) for d in range(1, language.max_depth + 1)]
-    return [state.bos, *(state.open(t, d) for t, d in pairs), *(state.close(t, d - 1) for t, d in pairs)]
+    return [
+        state.bos,
+        *(state.open(t, d) for t, d in pairs),
+        *(state.close(t, d - 1) for t, d in pairs),
+    ]
 
 
 def _visit_all(language: DyckLanguage) -> Int[Tensor, "batch pos"]:
@@ -231,8 +258,8 @@ def _check_head(model: Any, head: int | None) -> int:
     n_heads = model.cfg.n_heads
     if head is None and n_heads > 1:
         raise ValueError(
-            f"balance violation is defined for one head; this model has {n_heads}: give head=0 to {n_heads - 1} to "
-            "measure one by itself"
+            f"balance violation is defined for one head; this model has {n_heads}: give head=0 to "
+            f"{n_heads - 1} to measure one by itself"
         )
     if head is not None and not 0 <= head < n_heads:
         raise ValueError(f"there is no head {head}; the model's heads are 0 to {n_heads - 1}")
@@ -243,12 +270,14 @@ def _check_minimal(model: Any) -> DyckLanguage:
     cfg = model.cfg
     if getattr(cfg, "embedding", "token") == "token" or cfg.n_layers != 1:
         raise ValueError(
-            f"balance violation needs a minimal first layer (a minimal-* or figure2-* model), not {cfg.model_name!r}: "
+            "balance violation needs a minimal first layer (a minimal-* or figure2-* model), "
+            f"not {cfg.model_name!r}: "
             'elsewhere keys depend on more than type and depth; first_layer="means" approximates'
         )
     if cfg.position != "none":
         raise ValueError(
-            f"balance violation is defined without positions; this model has {cfg.position!r} ones; "
+            "balance violation is defined without positions; "
+            f"this model has {cfg.position!r} ones; "
             'first_layer="means" approximates'
         )
     language: DyckLanguage = cfg.language
@@ -258,7 +287,8 @@ def _check_minimal(model: Any) -> DyckLanguage:
 def _check_language(language: DyckLanguage) -> DyckLanguage:
     if language.n_types < 2 or language.max_depth < 2:
         raise ValueError(
-            "balance violation compares strings that differ in the type of an open bracket below the top: it needs two "
-            f"types and depth 2 at least, not {language.n_types} and {language.max_depth}"
+            "balance violation compares strings that differ in the type of an open bracket below "
+            "the top: it needs two types and depth 2 at least, "
+            f"not {language.n_types} and {language.max_depth}"
         )
     return language

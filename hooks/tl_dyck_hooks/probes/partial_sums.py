@@ -1,4 +1,4 @@
-"""What the search for the shortest sum works on: nodes of its tree, groups of near sums, and sums of rows."""
+"""What the search for the shortest sum works on: nodes of its tree, groups of near sums, rows."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ class Nodes:
     Attributes:
         types: decisions so far, ``[node, s]``.
         cost: their part of the energy, ``[node]``.
-        fields: what they add to each choice at the levels to come, ``[node, level to come, choice]``.
+        fields: what they add to each choice at the levels to come,
+            ``[node, level to come, choice]``.
         bound: no sum of the node is smaller, ``[node]``; squared norm.
     """
 
@@ -60,7 +61,9 @@ class Groups:
     ) -> tuple[Int[np.ndarray, " member"], Int[np.ndarray, " member"]]:
         """Pairs of a node and a group, taken apart into pairs of a node and a sum."""
         size = self.size(group)
-        place = np.arange(size.sum()) + np.repeat(self.first[group] - (np.cumsum(size) - size), size)
+        place = np.arange(size.sum()) + np.repeat(
+            self.first[group] - (np.cumsum(size) - size), size
+        )
         return np.repeat(node, size), self.order[place]
 
 
@@ -69,7 +72,7 @@ def add_up(
     place: Float[np.ndarray, "level choice axis"],
     types: Int[np.ndarray, "row chosen"],
 ) -> Float[np.ndarray, "row axis"]:
-    """The sums for these choices at the first levels; one level at a time, which bounds the memory."""
+    """The sums for these choices at the first levels; one at a time, which bounds the memory."""
     total = np.repeat(start[None], len(types), axis=0)
     for level, chosen in zip(place, types.T, strict=False):
         total += level.take(chosen, axis=0)
@@ -83,7 +86,7 @@ def row_norms(vectors: Float[np.ndarray, "row axis"]) -> Float[np.ndarray, " row
 
 
 def least_of(values: Float[np.ndarray, "*any choice"]) -> Float[np.ndarray, "*any"]:
-    """Minimum over a short last axis: by halves, which numpy does several times faster than ``min(-1)``."""
+    """Minimum over a short last axis: by halves, several times faster than numpy's ``min(-1)``."""
     while values.shape[-1] > 1:
         half = (values.shape[-1] + 1) // 2
         values = np.minimum(values[..., :half], values[..., -half:])

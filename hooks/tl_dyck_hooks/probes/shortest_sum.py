@@ -1,35 +1,40 @@
 """The denominator of the balance violation, exactly, where there are too many open prefixes to try.
 
-Eq. 16 and 17 of Wen et al. 2023 minimise ‖base + Σ_m x_m‖ over one vector x_m from each of d levels (what an opening
-bracket at depth m contributes) with k choices a level (its type), d ≤ D − 1: k^d sums. Greedy choices, depth by depth,
-do not find the minimum, since vectors cancel each other. Few sums are all tried. Otherwise: branch and bound over the
-levels that vary most (the head), then near neighbours among the sums of the others (the tail, up to 4096 sums).
+Eq. 16 and 17 of Wen et al. 2023 minimise ‖base + Σ_m x_m‖ over one vector x_m from each of d levels
+(what an opening bracket at depth m contributes) with k choices a level (its type), d ≤ D − 1: k^d
+sums. Greedy choices, depth by depth, do not find the minimum, since vectors cancel each other. Few
+sums are all tried. Otherwise: branch and bound over the levels that vary most (the head), then near
+neighbours among the sums of the others (the tail, up to 4096 sums).
 
 *Head.* The squared norm is a sum of terms of one and of two levels,
 
     ‖base + Σ_m x_m‖² = constant + Σ_m single_m(t_m) + Σ_{m<n} pair_mn(t_m, t_n),
 
-so taking the least of every term by itself bounds it from below. Before the search, what is certain to be paid is moved
-from pairs to single levels and spread evenly (min-sum diffusion, a reparametrisation that changes no sum; see Cooper et
-al. 2010, "Soft arc consistency revisited"), which tightens the bound. That leaves little to try where vectors point in
-many directions, but nearly everything where they span few dimensions or types are almost interchangeable.
+so taking the least of every term by itself bounds it from below. Before the search, what is certain
+to be paid is moved from pairs to single levels and spread evenly (min-sum diffusion, a
+reparametrisation that changes no sum; see Cooper et al. 2010, "Soft arc consistency revisited"),
+which tightens the bound. That leaves little to try where vectors point in many directions, but
+nearly everything where they span few dimensions or types are almost interchangeable.
 
-*Tail.* There, sums lie in few dimensions and close together. Vectors are projected onto the axes that matter, which
-lengthens none: principal axes along which sums differ, and one for everything that no choice can turn round. Sums of
-the tail are put into groups of about eight near ones, and one matrix product in single precision tells for which nodes
-of the head and which groups there may be a sum that is short enough. These sums are computed in double precision,
-projected first, whole if need be, and from the vectors themselves if they are to be remembered.
+*Tail.* There, sums lie in few dimensions and close together. Vectors are projected onto the axes
+that matter, which lengthens none: principal axes along which sums differ, and one for everything
+that no choice can turn round. Sums of the tail are put into groups of about eight near ones, and
+one matrix product in single precision tells for which nodes of the head and which groups there may
+be a sum that is short enough. These sums are computed in double precision, projected first, whole
+if need be, and from the vectors themselves if they are to be remembered.
 
-*Exact.* What is passed over is so because of a lower bound, with rounding on the safe side: that of bounds is limited
-by the largest partial sum, that of single precision by the lengths multiplied. Only ties are given up, where a sum is
-not shorter by more than one part in 10⁹; and once two last choices have sums that are zero as far as double precision
-can tell, 3 (d + 1) · 2.2·10⁻¹⁶ times the lengths that were added, nothing shorter is looked for. Numbers are scaled by
-a power of two first, so that no square is too large or too small.
+*Exact.* What is passed over is so because of a lower bound, with rounding on the safe side: that of
+bounds is limited by the largest partial sum, that of single precision by the lengths multiplied.
+Only ties are given up, where a sum is not shorter by more than one part in 10⁹; and once two last
+choices have sums that are zero as far as double precision can tell, 3 (d + 1) · 2.2·10⁻¹⁶ times the
+lengths that were added, nothing shorter is looked for. Numbers are scaled by a power of two first,
+so that no square is too large or too small.
 
-*Cost.* With 8⁹ sums, 20 to 80 milliseconds, of which half are spent on the 8⁵ nodes of the head if none can be passed
-over; that grows as k^(d − 4). The worst case are near ties in many dimensions: all k^d sums are then computed in single
-precision, a nanosecond or two each. Nodes are expanded 1024 at a time, depth first, and a table has 2²¹ entries at
-most, so memory is bounded: about ten megabytes, for any number of sums.
+*Cost.* With 8⁹ sums, 20 to 80 milliseconds, of which half are spent on the 8⁵ nodes of the head if
+none can be passed over; that grows as k^(d − 4). The worst case are near ties in many dimensions:
+all k^d sums are then computed in single precision, a nanosecond or two each. Nodes are expanded
+1024 at a time, depth first, and a table has 2²¹ entries at most, so memory is bounded: about ten
+megabytes, for any number of sums.
 """
 
 from __future__ import annotations
@@ -59,13 +64,18 @@ _CHUNK = 1024  # nodes that are expanded at once
 _ENTRIES = 2**19  # of a table, which bounds the memory
 _DIFFUSION = 8  # rounds; more do not tighten the bound noticeably
 _FAINT = 1e-6  # relative to the axis along which sums differ most; single precision sees no less
-_NO_MATTER = 1e-9  # relative to the squared norm that is sought: differences below it may be rounding
+_NO_MATTER = (
+    1e-9  # relative to the squared norm that is sought: differences below it may be rounding
+)
 
 
 def second_smallest_norm(
-    base: Float[np.ndarray, " dim"], choices: Float[np.ndarray, "level choice dim"], *, method: str = "auto"
+    base: Float[np.ndarray, " dim"],
+    choices: Float[np.ndarray, "level choice dim"],
+    *,
+    method: str = "auto",
 ) -> float:
-    """P of Eq. 17: the least ‖base + Σ_m choices[m, t_m]‖ over t whose last entry is not that of the best t of all.
+    """P of Eq. 17: the least ‖base + Σ_m choices[m, t_m]‖ over t with another end than the best t.
 
     Equally: of the least norms for each choice at the last level, the second smallest.
 
@@ -75,16 +85,20 @@ def second_smallest_norm(
         method: "all" or "branch" to have it found in that way; "auto" for all if they are few.
 
     Returns:
-        The norm of that sum, computed from the vectors themselves. It is the true one up to rounding: a sum is passed
-        over only if it is larger than the result by bounds of rounding, or smaller by less than one part in 10⁹, or if
-        the result is zero as far as double precision can tell.
+        The norm of that sum, computed from the vectors themselves. It is the true one up to
+        rounding: a sum is passed over only if it is larger than the result by bounds of rounding,
+        or smaller by less than one part in 10⁹, or if the result is zero as far as double precision
+        can tell.
 
     Raises:
-        ValueError: fewer than two choices, no level, numbers that are not finite, or an unknown method.
+        ValueError: fewer than two choices, no level, numbers that are not finite, or an unknown
+            method.
     """
     levels, k, _ = choices.shape
     if levels < 1 or k < 2:
-        raise ValueError(f"a second smallest norm needs a level and two choices, not {levels} and {k}")
+        raise ValueError(
+            f"a second smallest norm needs a level and two choices, not {levels} and {k}"
+        )
     if not (np.isfinite(base).all() and np.isfinite(choices).all()):
         raise ValueError("there are numbers that are not finite among the vectors to add up")
     if method not in ("auto", "all", "branch"):
@@ -105,7 +119,9 @@ def _try_all(
     return least
 
 
-def _sums(base: np.ndarray, choices: Float[np.ndarray, "level choice dim"]) -> Float[np.ndarray, "sum dim"]:
+def _sums(
+    base: np.ndarray, choices: Float[np.ndarray, "level choice dim"]
+) -> Float[np.ndarray, "sum dim"]:
     """All sums; the choice at the last level varies fastest."""
     total = base[None]
     for level in choices:
@@ -113,7 +129,7 @@ def _sums(base: np.ndarray, choices: Float[np.ndarray, "level choice dim"]) -> F
     return total
 
 
-# --- branch and bound ------------------------------------------------------------------------------------------------
+# --- branch and bound -----------------------------------------------------------------------------
 
 
 @dataclass
@@ -138,8 +154,11 @@ class _Search:
         # each level's mean is moved to the base: smaller terms, tighter bounds
         rest = self.choices - self.choices.mean(1, keepdims=True)
         base = self.base + self.choices.mean(1).sum(0)
-        # of the vectors as they came, since means may cancel; less their means they are at most three times as long
-        size = float(np.linalg.norm(self.base) + 3 * np.linalg.norm(self.choices, axis=-1).max(1).sum())
+        # of the vectors as they came, since means may cancel; less their means they are at most
+        # three times as long
+        size = float(
+            np.linalg.norm(self.base) + 3 * np.linalg.norm(self.choices, axis=-1).max(1).sum()
+        )
         unseen = self._choose_axes(base, rest)
         most = _TAIL if self.lead.shape[-1] <= _FLAT else _BLOCK
         self.tail = 1
@@ -152,19 +171,22 @@ class _Search:
         terms = int(4 * dim + levels * (levels + 2 * _DIFFUSION))
         #: no computed norm is farther from the true one
         self.blur = terms * eps * size + unseen
-        #: no bound is: no partial sum of terms is larger than this, each is a rounding error away, and so is a term
+        #: no bound is: no partial sum of terms is larger than this, each is a rounding error away,
+        #: and so is a term
         self.rounding = terms * eps * (size * size + largest)
         #: a sum that is shorter than this is zero, as far as double precision can tell
         self.nothing = float((levels + 1) * eps * size)
         self.least = np.full(k, np.inf)
 
-    def _choose_axes(self, base: Float[np.ndarray, " dim"], rest: Float[np.ndarray, "level choice dim"]) -> float:
-        """Coordinates: `place` along all axes in which sums differ, and `lead`, fewer, which never lengthen a sum.
+    def _choose_axes(
+        self, base: Float[np.ndarray, " dim"], rest: Float[np.ndarray, "level choice dim"]
+    ) -> float:
+        """Coordinates: `place` on all axes in which sums differ; `lead`, fewer, lengthens no sum.
 
-        The last coordinate of `lead` is never negative: it stands for all axes along which no choice can turn the base
-        round, and for what is the same in all sums. The others are the axes that are left, but for those along which
-        sums differ by less than single precision sees. Returns what the coordinates leave out of a sum, which is
-        rounding.
+        The last coordinate of `lead` is never negative: it stands for all axes along which no
+        choice can turn the base round, and for what is the same in all sums. The others are the
+        axes that are left, but for those along which sums differ by less than single precision
+        sees. Returns what the coordinates leave out of a sum, which is rounding.
         """
         flat = rest.reshape(-1, rest.shape[-1])
         _, strength, axes = np.linalg.svd(flat, full_matrices=False)
@@ -181,7 +203,9 @@ class _Search:
         self.lead_start[-1] += self.outside**2 / length
         return float(np.linalg.norm(rest - self.place @ axes, axis=-1).max(1).sum())
 
-    def _diffuse(self, base: Float[np.ndarray, " dim"], rest: Float[np.ndarray, "level choice dim"]) -> float:
+    def _diffuse(
+        self, base: Float[np.ndarray, " dim"], rest: Float[np.ndarray, "level choice dim"]
+    ) -> float:
         """Terms of one and of two levels, spread; returns a bound of all partial sums of terms."""
         levels, k, dim = rest.shape
         flat = rest.reshape(levels * k, dim)
@@ -212,7 +236,7 @@ class _Search:
 
     @cached_property
     def coarse(self) -> Groups:
-        """Groups of near sums: the next centre is the sum that is farthest from all centres so far (Gonzalez 1985).
+        """Groups of near sums; the next centre is the sum farthest from all so far (Gonzalez 1985).
 
         The last coordinate is stretched: it is the one that lengthens a sum directly.
         """
@@ -242,9 +266,11 @@ class _Search:
         return float(np.partition(self.least, 1)[1])
 
     def run(self) -> Float[np.ndarray, " choice"]:
-        """The least norm for each choice at the last level, exact up to the second smallest of them."""
+        """The least norm for each choice at the last level, exact up to the second smallest."""
         levels, k, _ = self.choices.shape
-        root = Nodes(np.zeros((1, 0), int), np.zeros(1), np.zeros((1, levels, k)), np.array([-np.inf]))
+        root = Nodes(
+            np.zeros((1, 0), int), np.zeros(1), np.zeros((1, levels, k)), np.array([-np.inf])
+        )
         nodes = root
         for _ in range(self.head):
             nodes = self._children(nodes, np.inf)[:_GUESS]
@@ -266,8 +292,9 @@ class _Search:
     def _limit(self) -> float:
         """Nodes whose bounds are from here on are of no interest.
 
-        Ties are usual, by symmetry of the types, so what cannot be told from a tie is given up. Only where the result
-        is so small beside the vectors that squared norms cannot tell it from zero is everything kept that might matter.
+        Ties are usual, by symmetry of the types, so what cannot be told from a tie is given up.
+        Only where the result is so small beside the vectors that squared norms cannot tell it from
+        zero is everything kept that might matter.
         """
         square = self.best * self.best
         if self.best <= self.nothing:
@@ -293,7 +320,7 @@ class _Search:
         return Nodes(types, cost[node, chosen], fields[node, chosen], bound[node, chosen])
 
     def _guess(self, nodes: Nodes) -> None:
-        """Remember what looks like the best sum of these nodes for each choice at the last level."""
+        """Remember what looks like the best sum of these nodes per choice at the last level."""
         places = self._places(nodes)
         square = (places**2).sum(1)[:, None] + 2 * (places @ self.ends.T) + (self.ends**2).sum(1)
         k = len(self.least)
@@ -313,7 +340,9 @@ class _Search:
                 todo.append((slice(rows.start + most, rows.stop), grouped))
                 rows = slice(rows.start, rows.start + most)
             node, group = self._near(places[rows], groups)
-            if grouped and groups.size(group).sum() > _CROWDED * (rows.stop - rows.start) * len(self.ends):
+            if grouped and groups.size(group).sum() > _CROWDED * (rows.stop - rows.start) * len(
+                self.ends
+            ):
                 todo.append((rows, False))
                 continue
             node, end = groups.members(node + rows.start, group)
@@ -330,9 +359,10 @@ class _Search:
     ) -> tuple[Int[np.ndarray, " pair"], Int[np.ndarray, " pair"]]:
         """Pairs of a node and a group in which there may be a sum that is not too long.
 
-        Let a sum be (v, a), with a ≥ 0 its last coordinate, and let (w, b) be the node plus `near` of its group, so
-        that ‖v − w‖ ≤ r and 0 ≤ b ≤ a. If ‖(v, a)‖ < L, then ‖v‖² < L² − a₀² =: s², a₀ being the least last
-        coordinate that there is, and ‖(w, b)‖² ≤ (‖v‖ + r)² + a² < L² + 2 s r + r².
+        Let a sum be (v, a), with a ≥ 0 its last coordinate, and let (w, b) be the node plus `near`
+        of its group, so that ‖v − w‖ ≤ r and 0 ≤ b ≤ a. If ‖(v, a)‖ < L, then ‖v‖² < L² − a₀² =:
+        s², a₀ being the least last coordinate that there is, and ‖(w, b)‖² ≤ (‖v‖ + r)² + a² <
+        L² + 2 s r + r².
         """
         longest = max(self._longest(), 0.0)
         least = max(float(places[:, -1].min() + groups.near[:, -1].min()), 0.0)
@@ -355,7 +385,7 @@ class _Search:
         node: Int[np.ndarray, " pair"],
         end: Int[np.ndarray, " pair"],
     ) -> None:
-        """Compute these sums, each of a node and a sum of the tail, and remember the least norms."""
+        """Compute these sums, each of a node and a tail's sum, and remember the least norms."""
         longest = self._longest()
         total = places.take(node, axis=0)
         total += self.ends.take(end, axis=0)

@@ -26,16 +26,17 @@ __all__ = ["StackLikeness", "stack_likeness"]
 @final
 @dataclass(frozen=True, kw_only=True)
 class StackLikeness:
-    """Attention to the last unmatched opening bracket, averaged over query positions at which there is one.
+    """Attention to the last unmatched opening bracket, averaged over queries at which there is one.
 
     Attributes:
         mass: attention weight on the top of the stack, per layer and head, ``[layer, head]``.
-        argmax: share of queries whose largest weight is there; one of n equal ones counts 1/n, ``[layer, head]``.
-        mass_at_closing: `mass`, over queries that are closing brackets only: there the top of the stack is never the
-            query itself, so this is the part that takes a look back.
+        argmax: share of queries whose largest weight is there; one of n equal ones counts 1/n,
+            ``[layer, head]``.
+        mass_at_closing: `mass`, over queries that are closing brackets only: there the top of the
+            stack is never the query itself, so this is the part that takes a look back.
         argmax_at_closing: likewise.
-        chance: expectation of `mass` and `argmax`, for uniform rows and for rows that are uniform on the
-            simplex: mean of 1 / number of allowed positions.
+        chance: expectation of `mass` and `argmax`, for uniform rows and for rows that are uniform
+            on the simplex: mean of 1 / number of allowed positions.
         chance_at_closing: likewise.
         n_queries: number of queries, closing ones included.
     """
@@ -53,8 +54,9 @@ class StackLikeness:
             return " ".join("/".join(f"{value:.2f}" for value in layer) for layer in values)
 
         return (
-            f"StackLikeness(mass by layer {rows(self.mass)}, at closing brackets {rows(self.mass_at_closing)}; "
-            f"chance {self.chance:.2f}, at closing brackets {self.chance_at_closing:.2f})"
+            f"StackLikeness(mass by layer {rows(self.mass)}, at closing brackets "
+            f"{rows(self.mass_at_closing)}; chance {self.chance:.2f}, at closing brackets "
+            f"{self.chance_at_closing:.2f})"
         )
 
 
@@ -86,7 +88,10 @@ def stack_likeness(
     top = language.top_of_stack(data)
     queries = (top >= 0) & (data != language.bos_token)  # BOS at the end is filling
     if not queries.any():
-        raise ValueError("no position of these strings has an unmatched opening bracket before it; give longer strings")
+        raise ValueError(
+            "no position of these strings has an unmatched opening bracket before it; "
+            "give longer strings"
+        )
     pattern = attention_patterns(model, data.to(model.cfg.device)).double()
     key = top.clamp_min(0)[None, :, None, :]
     by_head = "layer batch head query -> layer head batch query"
@@ -96,7 +101,11 @@ def stack_likeness(
     chance = 1 / torch.arange(1, data.shape[1] + 1, dtype=torch.float64).expand(data.shape)
 
     def mean(values: Float[Tensor, "*any batch query"], where: Bool[Tensor, "batch query"]) -> Any:
-        return values[..., where].mean(-1).numpy() if where.any() else np.full(values.shape[:-2], np.nan)
+        return (
+            values[..., where].mean(-1).numpy()
+            if where.any()
+            else np.full(values.shape[:-2], np.nan)
+        )
 
     closing = queries & language.is_close(data)
     return StackLikeness(

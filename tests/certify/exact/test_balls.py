@@ -9,14 +9,23 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tl_dyck.certify.exact.balls import Ball, activation, apply_activation, gamma, layer_norm, unit_norm
+from tl_dyck.certify.exact.balls import (
+    Ball,
+    activation,
+    apply_activation,
+    gamma,
+    layer_norm,
+    unit_norm,
+)
 
 numbers = st.floats(-1e6, 1e6, allow_nan=False, allow_subnormal=False)
 
 
 @st.composite
 def arrays(draw: st.DrawFn, *shape: int) -> np.ndarray:
-    return np.array(draw(st.lists(numbers, min_size=int(np.prod(shape)), max_size=int(np.prod(shape))))).reshape(shape)
+    return np.array(
+        draw(st.lists(numbers, min_size=int(np.prod(shape)), max_size=int(np.prod(shape))))
+    ).reshape(shape)
 
 
 def contains(ball: Ball, index: tuple[int, ...], exact: Fraction) -> bool:
@@ -24,7 +33,9 @@ def contains(ball: Ball, index: tuple[int, ...], exact: Fraction) -> bool:
 
 
 @given(a=arrays(3), b=arrays(3), spread=st.floats(0, 10))
-def test_sums_and_products_hold_the_exact_results_of_corners(a: np.ndarray, b: np.ndarray, spread: float) -> None:
+def test_sums_and_products_hold_the_exact_results_of_corners(
+    a: np.ndarray, b: np.ndarray, spread: float
+) -> None:
     x, y = Ball(a, np.full(3, spread)), Ball(b, np.full(3, spread / 3))
     total, product, difference = x.plus(y), x.times(y), x.minus(y)
     for i in range(3):
@@ -38,7 +49,9 @@ def test_sums_and_products_hold_the_exact_results_of_corners(a: np.ndarray, b: n
 
 
 @given(a=arrays(2, 4), w=arrays(4, 2), bias=arrays(2))
-def test_matrix_products_hold_the_exact_result(a: np.ndarray, w: np.ndarray, bias: np.ndarray) -> None:
+def test_matrix_products_hold_the_exact_result(
+    a: np.ndarray, w: np.ndarray, bias: np.ndarray
+) -> None:
     product = Ball.exact(a).matmul(Ball.exact(w))
     affine = Ball.exact(a).affine(w, abs(w), bias)
     for i in range(2):
@@ -49,8 +62,15 @@ def test_matrix_products_hold_the_exact_result(a: np.ndarray, w: np.ndarray, bia
 
 
 @settings(max_examples=60)
-@given(a=arrays(2, 4), w=arrays(4, 2), seed=st.integers(0, 99), spread=st.sampled_from([0.0, 1e-9, 0.1, 10.0]))
-def test_wide_balls_hold_what_any_of_their_points_gives(a: np.ndarray, w: np.ndarray, seed: int, spread: float) -> None:
+@given(
+    a=arrays(2, 4),
+    w=arrays(4, 2),
+    seed=st.integers(0, 99),
+    spread=st.sampled_from([0.0, 1e-9, 0.1, 10.0]),
+)
+def test_wide_balls_hold_what_any_of_their_points_gives(
+    a: np.ndarray, w: np.ndarray, seed: int, spread: float
+) -> None:
     rng = np.random.default_rng(seed)
     x, y = Ball(a, np.full_like(a, spread)), Ball(w, np.full_like(w, spread / 2))
     product, norm, unit = x.matmul(y), layer_norm(x, 1e-5), unit_norm(x, 0.5)
@@ -59,7 +79,9 @@ def test_wide_balls_hold_what_any_of_their_points_gives(a: np.ndarray, w: np.nda
         weight = (w + spread / 2 * rng.uniform(-1, 1, w.shape)).astype(np.longdouble)
         centred = point - point.mean(-1, keepdims=True)
         normed = centred / np.sqrt((centred**2).mean(-1, keepdims=True) + np.longdouble(1e-5))
-        united = centred / np.maximum(np.sqrt((centred**2).sum(-1, keepdims=True)), np.longdouble(0.5))
+        united = centred / np.maximum(
+            np.sqrt((centred**2).sum(-1, keepdims=True)), np.longdouble(0.5)
+        )
         for ball, exact in ((product, point @ weight), (norm, normed), (unit, united)):
             assert (abs(ball.mid - exact) <= ball.rad * (1 + 1e-12) + 1e-300).all()
 

@@ -1,4 +1,4 @@
-"""Spaces with more strings than float64 can count: no part may be lost, and no certificate beats an attack."""
+"""Spaces of more strings than float64 counts: no part is lost, no certificate beats an attack."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ READOUTS: list[dict[str, Any]] = [{}, {"act_fn": "relu"}, {"n_heads": 2}]
 
 
 def attacked(rnn: TwoLayerRNN, string: tuple[int, ...], target: int, words: int) -> float:
-    """The least margin that a greedy search sees: one block of places after the other is filled with the worst word."""
+    """The least margin a greedy search sees: block after block of places gets the worst word."""
     best = margins(rnn, [string], target)[0]
     for block in np.array_split(np.arange(len(string) - 1), 6):
         tries = [np.array(string) for _ in range(words)]
@@ -56,13 +56,19 @@ def favouring(rnn: TwoLayerRNN, target: int, by: float) -> TwoLayerRNN:
 def test_no_bound_of_a_large_space_exceeds_what_an_attack_sees(
     words: int, places: int, readout: dict[str, Any], by: float, ticking: Callable[[], int]
 ) -> None:
-    """10^301, 10^311 and 10^3001 strings, searched for 20 looks at the clock, below what the attack sees."""
+    """10^301, 10^311 and 10^3001 strings, for 20 looks at the clock, below the attack's value."""
     string = tuple(np.random.default_rng(1).integers(0, words, places + 1).tolist())
     rnn = random_rnn(1, **readout)
     target = int(np.argmax([margins(rnn, [string], t)[0] for t in range(3)]))
     rnn = favouring(rnn, target, by)
     seen = attacked(rnn, string, target, words)
-    found = minimise(Network(rnn), free(string, words), Objectives.margins(target, 3), decide=by > 0, time_limit=20.0)
+    found = minimise(
+        Network(rnn),
+        free(string, words),
+        Objectives.margins(target, 3),
+        decide=by > 0,
+        time_limit=20.0,
+    )
     assert found.lower <= min(seen, found.upper)
     assert seen < margins(rnn, [string], target)[0]
 
@@ -72,7 +78,7 @@ def test_no_bound_of_a_large_space_exceeds_what_an_attack_sees(
 def test_every_string_stays_in_a_part(
     words: int, places: int, readout: dict[str, Any], ticking: Callable[[], int]
 ) -> None:
-    """The invariant of a search that is stopped half-way: a string is in an open part, or no less than `closed`."""
+    """In a search stopped half-way, a string is in an open part, or no less than `closed`."""
     rng = np.random.default_rng(0)
     string = tuple(rng.integers(0, words, places + 1).tolist())
     lattice, rnn = free(string, words), random_rnn(1, **readout)
@@ -81,18 +87,26 @@ def test_every_string_stays_in_a_part(
     incumbent = Incumbent(network, graph, Objectives.margins(0, 3))
     incumbent.run_string(string)
     attention = Attention(network, graph, Deadline.after(150.0))
-    search = Search(attention, incumbent, decide=False, tolerance=1e-9, most_listed=4, always_listed=0)
+    search = Search(
+        attention, incumbent, decide=False, tolerance=1e-9, most_listed=4, always_listed=0
+    )
     with np.errstate(all="ignore"):
         search.run()
     assert len(search.open) > 3
-    left = [set(graph.option if part.allowed is None else graph.option[part.allowed]) for part in search.open]
+    left = [
+        set(graph.option if part.allowed is None else graph.option[part.allowed])
+        for part in search.open
+    ]
     for _ in range(300):
         level, path = 0, []
         while level < lattice.last_level:
             path.append(int(rng.choice(lattice.options_from[level])))
             level = lattice.options[path[-1]].target
         text = tuple(token for index in path for token in lattice.options[index].emits)
-        assert any(options.issuperset(path) for options in left) or search.closed <= margins(rnn, [text], 0)[0]
+        assert (
+            any(options.issuperset(path) for options in left)
+            or search.closed <= margins(rnn, [text], 0)[0]
+        )
 
 
 @pytest.mark.parametrize(
@@ -107,7 +121,7 @@ def test_every_string_stays_in_a_part(
 def test_a_certificate_over_1e314_strings_stands_up_to_an_attack(
     certifier: str, readout: dict[str, Any], seed: int, margin: float, ticking: Callable[[], int]
 ) -> None:
-    """As users ask: any of 175 words may be replaced by any other of 62, and only the last stays."""
+    """As users ask: any of 175 words may become any other of 62, and only the last one stays."""
     words, n = 62, 176
     string = (*np.random.default_rng(0).integers(0, words, n - 1).tolist(), words)
     table = {word: [other for other in range(words) if other != word] for word in range(words)}

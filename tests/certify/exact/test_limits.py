@@ -1,4 +1,4 @@
-"""Time limits and sizes: looked at before and while work piles up, by a clock that the tests turn."""
+"""Time limits and sizes, looked at before and while work piles up, by a clock that tests turn."""
 
 from __future__ import annotations
 
@@ -34,8 +34,10 @@ def edits(budget: int) -> PerturbationSpace:
 
 @pytest.mark.parametrize("certifier", ["exact", "interval", "exhaustive"])
 @pytest.mark.parametrize("state", STATES)
-def test_a_limit_holds_while_the_space_is_laid_out(certifier: str, state: str, ticking: Callable[[], int]) -> None:
-    """A few looks at the clock are not enough for anything: nobody gets beyond them by more than one."""
+def test_a_limit_holds_while_the_space_is_laid_out(
+    certifier: str, state: str, ticking: Callable[[], int]
+) -> None:
+    """A few looks at the clock are too few for anything: nobody exceeds them by more than one."""
     options = {"max_strings": 10**30} if certifier == "exhaustive" else {}
     for limit in (0.5, 3.5):
         before = ticking()
@@ -48,7 +50,9 @@ def test_a_limit_holds_while_the_space_is_laid_out(certifier: str, state: str, t
 
 def test_the_clock_is_looked_at_at_each_level(ticking: Callable[[], int]) -> None:
     lattice = edits(1).lattice(STRING)
-    build_graph(Network(random_rnn(0, n_ctx=200, state="position")), lattice, deadline.Deadline(1e9))
+    build_graph(
+        Network(random_rnn(0, n_ctx=200, state="position")), lattice, deadline.Deadline(1e9)
+    )
     assert ticking() >= lattice.last_level
 
 
@@ -60,7 +64,9 @@ def test_budgets_that_cannot_be_laid_out_are_refused_before_it_begins(
     """The second n_ctx is one for which the lengths would have to be counted, code by code."""
     monkeypatch.setattr("tl_dyck.certify.exact.layout._Product", None)
     monkeypatch.setattr("tl_dyck.certify.lattice.Lattice.after", None)
-    with pytest.raises(SpaceTooLargeError, match=r"= [\d,]+ ways at each of 41 places, more than the 524,288 nodes"):
+    with pytest.raises(
+        SpaceTooLargeError, match=r"= [\d,]+ ways at each of 41 places, more than the 524,288 nodes"
+    ):
         certify(random_rnn(0, n_ctx=n_ctx), STRING, None, edits(40), certifier)
 
 

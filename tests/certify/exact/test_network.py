@@ -1,4 +1,4 @@
-"""The numpy network: its values against a forward pass in extended precision, and its error bounds."""
+"""The numpy network: its values against an extended-precision pass, and its error bounds."""
 
 from __future__ import annotations
 
@@ -23,7 +23,12 @@ def erf(x: np.ndarray) -> np.ndarray:
     """The error function in extended precision: Gauss-Legendre on the integral of exp(-t²)."""
     nodes, weights = (part.astype(LONG) for part in np.polynomial.legendre.leggauss(ERF_POINTS))
     half = np.clip(x, -7, 7)[..., None] / 2
-    return (np.exp(-((half * (nodes + 1)) ** 2)) * weights).sum(-1) * half[..., 0] * 2 / np.sqrt(LONG(np.pi))
+    return (
+        (np.exp(-((half * (nodes + 1)) ** 2)) * weights).sum(-1)
+        * half[..., 0]
+        * 2
+        / np.sqrt(LONG(np.pi))
+    )
 
 
 def slow_logits(rnn: TwoLayerRNN, string: tuple[int, ...]) -> np.ndarray:
@@ -71,7 +76,9 @@ def slow_logits(rnn: TwoLayerRNN, string: tuple[int, ...]) -> np.ndarray:
 
 @settings(max_examples=60)
 @given(recipe=rnns(), strings=st.lists(tokens(6), min_size=1, max_size=4), target=st.integers(0, 1))
-def test_values_lie_in_their_balls(recipe: Any, strings: list[tuple[int, ...]], target: int) -> None:
+def test_values_lie_in_their_balls(
+    recipe: Any, strings: list[tuple[int, ...]], target: int
+) -> None:
     rnn = recipe.build()
     values = Network(rnn).values_of(strings, Objectives.margins(target, rnn.config.d_vocab_out))
     for row, string in enumerate(strings):
@@ -83,7 +90,10 @@ def test_values_lie_in_their_balls(recipe: Any, strings: list[tuple[int, ...]], 
 @pytest.mark.parametrize("readout", READOUTS, ids=str)
 @pytest.mark.parametrize("n_heads", [1, 3])
 def test_error_bounds_are_small(readout: dict[str, Any], n_heads: int) -> None:
-    """No larger than rounding can explain. (Not for any model: a layer norm of almost nothing magnifies errors.)"""
+    """No larger than rounding can explain.
+
+    (Not for any model: a layer norm of almost nothing magnifies errors.)
+    """
     rnn = random_rnn(0, n_heads=n_heads, **readout)
     values = Network(rnn).values_of([(0, 2, 4, 1, 3), (5,), (1, 1)], Objectives.margins(0, 3))
     assert (values.rad <= 1e-10 * abs(values.mid).max()).all()
@@ -102,7 +112,9 @@ def test_the_rnn_itself_agrees(readout: dict[str, Any], state: str) -> None:
 def test_float32_weights_are_taken_as_they_are() -> None:
     rnn = random_rnn(3, n_heads=2)
     single = TwoLayerRNN(rnn.config, {name: weight.float() for name, weight in rnn.weights.items()})
-    double = TwoLayerRNN(rnn.config, {name: weight.double() for name, weight in single.weights.items()})
+    double = TwoLayerRNN(
+        rnn.config, {name: weight.double() for name, weight in single.weights.items()}
+    )
     objectives = Objectives.margins(0, 3)
     values = Network(single).values_of([(0, 1)], objectives)
     assert np.array_equal(values.mid, Network(double).values_of([(0, 1)], objectives).mid)

@@ -1,4 +1,4 @@
-"""The graph of a space holds its strings, and shortest paths over it are what listing the strings gives."""
+"""The graph of a space holds its strings; shortest paths over it agree with listing them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,13 @@ from tl_dyck.certify.exact import paths as paths_module
 from tl_dyck.certify.exact.graph import StringGraph
 from tl_dyck.certify.exact.layout import build_graph
 from tl_dyck.certify.exact.network import Network
-from tl_dyck.certify.exact.paths import count_paths, emission_costs, enumerate_below, extremes, sweep
+from tl_dyck.certify.exact.paths import (
+    count_paths,
+    emission_costs,
+    enumerate_below,
+    extremes,
+    sweep,
+)
 
 
 def symbols_of(graph: StringGraph, path: np.ndarray) -> list[int]:
@@ -50,7 +56,9 @@ def listed(graph: StringGraph) -> list[list[list[int]]]:
     bos=st.sampled_from([None, 6]),
     seed=st.integers(0, 99),
 )
-def test_the_graph_is_the_space(recipe: Any, string: tuple[int, ...], state: str, bos: int | None, seed: int) -> None:
+def test_the_graph_is_the_space(
+    recipe: Any, string: tuple[int, ...], state: str, bos: int | None, seed: int
+) -> None:
     space, rnn = recipe.build(), random_rnn(0, state=state, bos_token=bos)
     network, lattice = Network(rnn), space.lattice(string)
     graph = build_graph(network, lattice)
@@ -65,13 +73,17 @@ def test_the_graph_is_the_space(recipe: Any, string: tuple[int, ...], state: str
         for path in paths:
             assert path[-1] == graph.groups[group]
             full = tuple(graph.symbols.tokens[path].tolist())
-            assert rnn.states(torch.tensor([full]))[0].tolist() == graph.symbols.states[path].tolist()
+            assert (
+                rnn.states(torch.tensor([full]))[0].tolist() == graph.symbols.states[path].tolist()
+            )
             found.add(full[len(network.prefix) :])
     assert sorted(found) == strings_of(rnn, space, string)
 
     costs = np.random.default_rng(seed).normal(size=(len(graph.symbols.tokens), len(groups)))
     swept = sweep(graph, emission_costs(graph, costs, groups))
-    sums = [np.array([costs[path, group].sum() for path in paths]) for group, paths in enumerate(every)]
+    sums = [
+        np.array([costs[path, group].sum() for path in paths]) for group, paths in enumerate(every)
+    ]
     for group in groups:
         if not len(sums[group]):
             assert swept.least[group] == np.inf
@@ -86,7 +98,11 @@ def test_the_graph_is_the_space(recipe: Any, string: tuple[int, ...], state: str
         threshold = float(np.median(sums[group])) + 1e-9
         below = enumerate_below(swept, int(group), threshold, 10**6)
         assert below is not None
-        wanted = sorted(path for path, total in zip(every[group], sums[group], strict=True) if total <= threshold)
+        wanted = sorted(
+            path
+            for path, total in zip(every[group], sums[group], strict=True)
+            if total <= threshold
+        )
         assert sorted(symbols_of(graph, path) for path in below) == wanted
         if len(wanted) > 1:
             assert enumerate_below(swept, int(group), threshold, len(wanted) - 1) is None
@@ -97,7 +113,9 @@ def graph_of(space: PerturbationSpace, string: tuple[int, ...], **fields: Any) -
 
 
 def test_forbidden_emissions_are_on_no_path() -> None:
-    graph = graph_of(PerturbationSpace([(Substitute({0: [1], 2: [3]}), 2), (Duplicate(), 1)]), (0, 2))
+    graph = graph_of(
+        PerturbationSpace([(Substitute({0: [1], 2: [3]}), 2), (Duplicate(), 1)]), (0, 2)
+    )
     groups = np.arange(len(graph.groups))
     rng = np.random.default_rng(0)
     allowed = rng.random((len(graph.option), len(groups))) < 0.7
@@ -119,8 +137,13 @@ def test_forbidden_emissions_are_on_no_path() -> None:
 
 @pytest.mark.parametrize("state", ["none", "position"])
 def test_many_columns_are_computed_like_few(state: str) -> None:
-    """From 32 columns on other loops run; here each column is computed again by itself, with the same numbers."""
-    space = PerturbationSpace([(Substitute({0: [1, 3], 2: [3]}), 2), (Duplicate(), 1), (Delete([1]), 1)])
+    """From 32 columns on other loops run.
+
+    Here each column is computed again by itself, with the same numbers.
+    """
+    space = PerturbationSpace(
+        [(Substitute({0: [1, 3], 2: [3]}), 2), (Duplicate(), 1), (Delete([1]), 1)]
+    )
     graph = graph_of(space, (0, 1, 2, 0), state=state)
     rng = np.random.default_rng(0)
     groups = rng.integers(0, len(graph.groups), 40)
@@ -169,7 +192,9 @@ def test_extra_costs_of_emissions_count_edits() -> None:
     groups = np.arange(len(graph.groups))
     swept = sweep(graph, emission_costs(graph, zero, groups, extra=(kinds >= 0).astype(float)))
     # ending in 0: no edit needed; ending in 1: one
-    assert dict(zip(graph.symbols.tokens[graph.groups].tolist(), swept.least.tolist(), strict=True)) == {0: 0.0, 1: 1.0}
+    assert dict(
+        zip(graph.symbols.tokens[graph.groups].tolist(), swept.least.tolist(), strict=True)
+    ) == {0: 0.0, 1: 1.0}
 
 
 def test_positions_beyond_the_longest_string_are_never_asked_for() -> None:

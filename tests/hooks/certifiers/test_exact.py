@@ -35,18 +35,29 @@ TOLERANCE = 1e-9
 
 
 def check(
-    rnn: Any, string: tuple[int, ...], target: int, space: PerturbationSpace, *, tight: bool, **options: Any
+    rnn: Any,
+    string: tuple[int, ...],
+    target: int,
+    space: PerturbationSpace,
+    *,
+    tight: bool,
+    **options: Any,
 ) -> None:
-    """`exact` agrees with a list of all strings: the bounds hold, the witness is real, the verdict is right.
+    """`exact` agrees with a list of all strings: bounds hold, witness is real, verdict is right.
 
-    What a search may leave between the proved and the seen margin is its tolerance, 1e-9 · max(1, |margin|), and the
-    rounding of the strings' own margins: a listed string proves mid - rad and is seen at mid + rad, and with one head
-    and a linear readout the first proof is tried four radii below what was seen. The largest radius was 2e-9 of the
-    margin in 68 random networks (for most 2e-10 or less), and 1e-8 with scores beyond ±1000.
+    What a search may leave between the proved and the seen margin is its tolerance, 1e-9 · max(1,
+    |margin|), and the rounding of the strings' own margins: a listed string proves mid - rad and is
+    seen at mid + rad, and with one head and a linear readout the first proof is tried four radii
+    below what was seen. The largest radius was 2e-9 of the margin in 68 random networks (for most
+    2e-10 or less), and 1e-8 with scores beyond ±1000.
     """
     strings = strings_of(rnn, space, string)
     least = margins(rnn, strings, target).min()
-    radius = Network(rnn).values_of(strings, Objectives.margins(target, rnn.config.d_vocab_out)).rad.max()
+    radius = (
+        Network(rnn)
+        .values_of(strings, Objectives.margins(target, rnn.config.d_vocab_out))
+        .rad.max()
+    )
     certificate = exact(rnn, string, target, space, tight=tight, **options)
     assert certificate.worst is not None
     assert certificate.worst.tokens in strings
@@ -80,7 +91,10 @@ def readable(rnn: TwoLayerRNN, space: PerturbationSpace, string: tuple[int, ...]
 def test_exact_is_exhaustive(
     recipe: RNNRecipe, problem: Problem, target: int, tight: bool, few: int, small: int
 ) -> None:
-    """Edits meet the string, and most parts are bounded and split, not listed: a part that is lost is missed."""
+    """Edits meet the string, and most parts are bounded and split.
+
+    They are not listed: a part that is lost is missed.
+    """
     rnn, (space, string) = recipe.build(), problem.build()
     if readable(rnn, space, string):
         check(rnn, string, target, space, tight=tight, max_listed=few, always_listed=small)
@@ -88,10 +102,18 @@ def test_exact_is_exhaustive(
 
 @settings(max_examples=25)
 @given(
-    rnn_recipe=rnns(), space_recipe=spaces(), string=tokens(), target=st.integers(0, 1), small=st.sampled_from([0, 64])
+    rnn_recipe=rnns(),
+    space_recipe=spaces(),
+    string=tokens(),
+    target=st.integers(0, 1),
+    small=st.sampled_from([0, 64]),
 )
 def test_exact_is_exhaustive_on_short_strings_and_odd_spaces(
-    rnn_recipe: RNNRecipe, space_recipe: SpaceRecipe, string: tuple[int, ...], target: int, small: int
+    rnn_recipe: RNNRecipe,
+    space_recipe: SpaceRecipe,
+    string: tuple[int, ...],
+    target: int,
+    small: int,
 ) -> None:
     """Strings of one word, budgets of 0, edits of words that do not occur."""
     rnn, space = rnn_recipe.build(), space_recipe.build()
@@ -105,7 +127,9 @@ def test_exact_is_exhaustive_on_short_strings_and_odd_spaces(
     problem=problems(),
     target=st.integers(0, 1),
 )
-def test_one_head_and_a_linear_readout_need_no_search(recipe: RNNRecipe, problem: Problem, target: int) -> None:
+def test_one_head_and_a_linear_readout_need_no_search(
+    recipe: RNNRecipe, problem: Problem, target: int
+) -> None:
     rnn, (space, string) = recipe.build(), problem.build()
     if readable(rnn, space, string):
         check(rnn, string, target, space, tight=True)
@@ -113,29 +137,33 @@ def test_one_head_and_a_linear_readout_need_no_search(recipe: RNNRecipe, problem
 
 
 @settings(max_examples=12)
-@given(recipe=rnns(sharpness=(60.0, 1000.0, 30_000.0)), problem=problems(), target=st.integers(0, 1))
+@given(
+    recipe=rnns(sharpness=(60.0, 1000.0, 30_000.0)), problem=problems(), target=st.integers(0, 1)
+)
 def test_saturated_attention(recipe: RNNRecipe, problem: Problem, target: int) -> None:
-    """Softmax is a hard maximum, weights underflow, and which token takes everything depends on the edits."""
+    """Softmax is a hard maximum, weights underflow; which token wins depends on the edits."""
     rnn, (space, string) = recipe.build(), problem.build()
     if readable(rnn, space, string):
         check(rnn, string, target, space, tight=True, always_listed=8)
 
 
-WIDE = PerturbationSpace([(Duplicate(), 1), (Delete([1, 2]), 1), (Substitute({0: [1, 2], 3: [4], 5: [0]}), 2)])
+WIDE = PerturbationSpace(
+    [(Duplicate(), 1), (Delete([1, 2]), 1), (Substitute({0: [1, 2], 3: [4], 5: [0]}), 2)]
+)
 
 
 @pytest.mark.parametrize("sharpness", [20.0, 400.0, 8000.0])
 @pytest.mark.parametrize("heads", [1, 2])
 @pytest.mark.parametrize("readout", [{}, {"act_fn": "relu"}, {"ln_c": 0.3}], ids=str)
 def test_saturated_scores(sharpness: float, heads: int, readout: dict[str, Any]) -> None:
-    """Scores from ±100 to far beyond what exp can represent, with and without the token that takes everything."""
+    """Scores from ±100 to far beyond exp's range, with and without the token that wins all."""
     for seed in range(3):
         rnn = random_rnn(seed, sharpness=sharpness, n_heads=heads, scale=0.8, **readout)
         check(rnn, (0, 3, 1, 5, 2), 0, WIDE, tight=True)
 
 
 def test_ties_are_unknown() -> None:
-    """Two classes with the same weights: the margin is 0 on every string, and nobody may claim either verdict."""
+    """Two classes with the same weights: all margins are 0, and neither verdict may be claimed."""
     rnn = random_rnn(0, n_heads=2, act_fn="relu", d_vocab_out=2)
     weights = {name: weight.clone() for name, weight in rnn.weights.items()}
     weights["W_U"][:, 1], weights["b_U"][1] = weights["W_U"][:, 0], weights["b_U"][0]
@@ -168,7 +196,14 @@ def test_many_heads_share_few_patterns() -> None:
     """Beyond four heads, the rest get the penalty of a fixed weight; still exact."""
     rnn = random_rnn(1, n_heads=7, scale=0.3)
     check(rnn, (0, 3, 1, 5), 0, WIDE, tight=True, max_listed=8)
-    check(random_rnn(2, n_heads=6, act_fn="relu", scale=0.3), (0, 3, 1, 5), 0, WIDE, tight=True, max_listed=8)
+    check(
+        random_rnn(2, n_heads=6, act_fn="relu", scale=0.3),
+        (0, 3, 1, 5),
+        0,
+        WIDE,
+        tight=True,
+        max_listed=8,
+    )
 
 
 def test_branching_to_the_end() -> None:
@@ -178,12 +213,16 @@ def test_branching_to_the_end() -> None:
         check(rnn, (0, 3, 1, 5), 0, WIDE, tight=True, max_listed=1)
 
 
-@pytest.mark.parametrize("readout", [{}, {"act_fn": "gelu", "ln2": "ln", "ln_final": "ln"}], ids=str)
+@pytest.mark.parametrize(
+    "readout", [{}, {"act_fn": "gelu", "ln2": "ln", "ln_final": "ln"}], ids=str
+)
 def test_out_of_time(readout: dict[str, Any]) -> None:
     """Whatever was proved by then holds, and the certificate says that time ran out."""
     rnn = random_rnn(4, n_heads=2, d_vocab_out=2, **readout)
     string = (0, 3, 1, 5, 2, 4)
-    space = PerturbationSpace([(Duplicate(), 1), (Substitute({t: [0, 1, 2, 3, 4, 5] for t in range(6)}), 2)])
+    space = PerturbationSpace(
+        [(Duplicate(), 1), (Substitute({t: [0, 1, 2, 3, 4, 5] for t in range(6)}), 2)]
+    )
     least = exact(rnn, string, 0, space, tight=True).upper
     weights = {name: weight.clone() for name, weight in rnn.weights.items()}
     weights["b_U"][1] += least - 0.001  # certified, but barely
@@ -203,7 +242,9 @@ def test_out_of_time(readout: dict[str, Any]) -> None:
 
 @settings(max_examples=30)
 @given(recipe=rnns(), problem=problems(), target=st.integers(0, 1), seed=st.integers(0, 99))
-def test_no_attack_breaks_a_certificate(recipe: RNNRecipe, problem: Problem, target: int, seed: int) -> None:
+def test_no_attack_breaks_a_certificate(
+    recipe: RNNRecipe, problem: Problem, target: int, seed: int
+) -> None:
     rnn, (space, string) = recipe.build(), problem.build()
     if not readable(rnn, space, string):
         return
@@ -217,11 +258,16 @@ def test_no_attack_breaks_a_certificate(recipe: RNNRecipe, problem: Problem, tar
 
 @settings(max_examples=20)
 @given(recipe=rnns(), problem=problems(), target=st.integers(0, 1))
-def test_exact_proves_at_least_what_intervals_prove(recipe: RNNRecipe, problem: Problem, target: int) -> None:
+def test_exact_proves_at_least_what_intervals_prove(
+    recipe: RNNRecipe, problem: Problem, target: int
+) -> None:
     rnn, (space, string) = recipe.build(), problem.build()
     if not readable(rnn, space, string):
         return
-    ours, theirs = exact(rnn, string, target, space, tight=True), interval(rnn, string, target, space)
+    ours, theirs = (
+        exact(rnn, string, target, space, tight=True),
+        interval(rnn, string, target, space),
+    )
     assert ours.lower >= theirs.lower - 1e-8 * max(1.0, abs(ours.lower))
     assert theirs.status != "certified" or ours.status == "certified"
 
@@ -236,14 +282,20 @@ def test_every_model_of_the_table(entry: Case) -> None:
     if rnn.config.d_vocab_out < 2 or len(words) < 2:
         return
     string = tuple(words[i % len(words)] for i in (0, 1, 0, 1, 1))
-    space = PerturbationSpace([(Duplicate(), 1), (Substitute({words[0]: words[1:3]}), 1), (SwapAdjacent(), 1)])
+    space = PerturbationSpace(
+        [(Duplicate(), 1), (Substitute({words[0]: words[1:3]}), 1), (SwapAdjacent(), 1)]
+    )
     certificate = certify(model, string, None, space, tight=True)
     strings = strings_of(rnn, space, string)
     least = np.inf
     with torch.no_grad():
         for text in strings:
-            logits = model(torch.tensor([text if bos is None else (bos, *text)]))[0, -1].double().numpy()
-            least = min(least, logits[certificate.target] - np.delete(logits, certificate.target).max())
+            logits = (
+                model(torch.tensor([text if bos is None else (bos, *text)]))[0, -1].double().numpy()
+            )
+            least = min(
+                least, logits[certificate.target] - np.delete(logits, certificate.target).max()
+            )
     scale = max(1.0, abs(least))
     assert certificate.lower - 1e-9 * scale <= least <= certificate.upper + 1e-9 * scale
     if abs(least) > 1e-6 * scale:

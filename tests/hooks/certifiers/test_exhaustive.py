@@ -8,7 +8,16 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.certify.oracles import RNNRecipe, SpaceRecipe, margins, random_rnn, rnns, spaces, strings_of, tokens
+from tests.certify.oracles import (
+    RNNRecipe,
+    SpaceRecipe,
+    margins,
+    random_rnn,
+    rnns,
+    spaces,
+    strings_of,
+    tokens,
+)
 from tl_dyck.certify import Delete, Duplicate, PerturbationSpace, SpaceTooLargeError
 from tl_dyck.certify.objectives import Objectives
 from tl_dyck_hooks.certifiers.exhaustive import exhaustive
@@ -34,7 +43,11 @@ def test_it_finds_the_least_margin(
 
 
 def test_other_objectives() -> None:
-    rnn, string, space = random_rnn(1), (0, 1, 2), PerturbationSpace([(Duplicate(), 1), (Delete(None), 1)])
+    rnn, string, space = (
+        random_rnn(1),
+        (0, 1, 2),
+        PerturbationSpace([(Duplicate(), 1), (Delete(None), 1)]),
+    )
     own = rnn(torch.tensor([string]))[0, -1].numpy()
     certificate = exhaustive(rnn, string, 0, space, objectives=Objectives.changes(own))
     logits = [rnn(torch.tensor([text]))[0, -1].numpy() for text in strings_of(rnn, space, string)]
@@ -48,6 +61,8 @@ def test_spaces_that_are_too_large_are_refused_before_anything_runs() -> None:
 
 
 def test_out_of_time_proves_nothing() -> None:
-    certificate = exhaustive(random_rnn(0), (0, 1, 2), 0, PerturbationSpace([(Duplicate(), 1)]), time_limit=1e-9)
+    certificate = exhaustive(
+        random_rnn(0), (0, 1, 2), 0, PerturbationSpace([(Duplicate(), 1)]), time_limit=1e-9
+    )
     assert certificate.lower == -np.inf
     assert certificate.status != "certified"

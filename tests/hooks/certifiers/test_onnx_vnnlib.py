@@ -1,4 +1,4 @@
-"""Handing the question to another verifier: the files, the command, and what is made of its answers."""
+"""Handing the question to another verifier: files, command, and what is made of its answers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,14 @@ import onnxruntime
 
 from tests.certify.oracles import random_rnn
 from tests.rnn.vnnlib_reader import parse_vnnlib
-from tl_dyck.certify import CertifyError, Duplicate, PerturbationSpace, Substitute, SwapAdjacent, certify
+from tl_dyck.certify import (
+    CertifyError,
+    Duplicate,
+    PerturbationSpace,
+    Substitute,
+    SwapAdjacent,
+    certify,
+)
 from tl_dyck.rnn import TwoLayerRNN
 from tl_dyck_hooks.certifiers.onnx_vnnlib import onnx_vnnlib
 
@@ -31,7 +38,12 @@ def verifier(tmp_path: Path, body: str) -> list[str]:
     return [sys.executable, str(script), "{onnx}", "{vnnlib}", "{results}", "{timeout}"]
 
 
-ANSWERS = [("unsat", "certified"), ("holds", "certified"), ("sat", "unknown"), ("timeout", "unknown")]
+ANSWERS = [
+    ("unsat", "certified"),
+    ("holds", "certified"),
+    ("sat", "unknown"),
+    ("timeout", "unknown"),
+]
 
 
 @pytest.fixture
@@ -51,7 +63,7 @@ def test_without_a_verifier_the_files_are_written(rnn: TwoLayerRNN, tmp_path: Pa
 
 
 def test_the_files_describe_every_string_of_the_space(rnn: TwoLayerRNN, tmp_path: Path) -> None:
-    """onnxruntime and the property's own reader, on all strings: none is a counterexample exactly if 0 wins."""
+    """onnxruntime and our reader of the property: no counterexample exactly if 0 wins."""
     for target in (0, 1):
         onnx_vnnlib(rnn, STRING, target, SPACE, folder=tmp_path)
         session = onnxruntime.InferenceSession(str(tmp_path / "network.onnx"))
@@ -64,7 +76,9 @@ def test_the_files_describe_every_string_of_the_space(rnn: TwoLayerRNN, tmp_path
 
 
 @pytest.mark.parametrize(("answer", "status"), ANSWERS)
-def test_answers_in_the_results_file(rnn: TwoLayerRNN, tmp_path: Path, answer: str, status: str) -> None:
+def test_answers_in_the_results_file(
+    rnn: TwoLayerRNN, tmp_path: Path, answer: str, status: str
+) -> None:
     command = verifier(tmp_path, f"open(results, 'w').write('{answer}\\n')")
     certificate = onnx_vnnlib(rnn, STRING, 0, SPACE, folder=tmp_path, command=command)
     assert certificate.status == status
@@ -73,21 +87,29 @@ def test_answers_in_the_results_file(rnn: TwoLayerRNN, tmp_path: Path, answer: s
 
 
 @pytest.mark.parametrize(("answer", "status"), ANSWERS)
-def test_answers_on_standard_output(rnn: TwoLayerRNN, tmp_path: Path, answer: str, status: str) -> None:
-    command = verifier(tmp_path, f"print('reading network: unknown layers 0\\nresult:', '{answer.upper()}')")
+def test_answers_on_standard_output(
+    rnn: TwoLayerRNN, tmp_path: Path, answer: str, status: str
+) -> None:
+    command = verifier(
+        tmp_path, f"print('reading network: unknown layers 0\\nresult:', '{answer.upper()}')"
+    )
     assert onnx_vnnlib(rnn, STRING, 0, SPACE, folder=tmp_path, command=command).status == status
 
 
 def test_an_old_answer_is_not_read_again(rnn: TwoLayerRNN, tmp_path: Path) -> None:
     (tmp_path / "results.txt").write_text("unsat\n")
-    certificate = onnx_vnnlib(rnn, STRING, 0, SPACE, folder=tmp_path, command=verifier(tmp_path, "sys.exit(3)"))
+    certificate = onnx_vnnlib(
+        rnn, STRING, 0, SPACE, folder=tmp_path, command=verifier(tmp_path, "sys.exit(3)")
+    )
     assert certificate.status == "unknown"
     assert "exit status 3" in certificate.reason
 
 
 def test_a_verifier_that_takes_too_long_is_stopped(rnn: TwoLayerRNN, tmp_path: Path) -> None:
     command = verifier(tmp_path, "time.sleep(60)")
-    certificate = onnx_vnnlib(rnn, STRING, 0, SPACE, folder=tmp_path, command=command, time_limit=0.5)
+    certificate = onnx_vnnlib(
+        rnn, STRING, 0, SPACE, folder=tmp_path, command=command, time_limit=0.5
+    )
     assert certificate.status == "unknown"
     assert "stopped after 0.5 s" in certificate.reason
 
@@ -97,7 +119,9 @@ def test_a_falsified_original_needs_no_verifier(rnn: TwoLayerRNN, tmp_path: Path
 
 
 def test_swaps_keep_the_length(rnn: TwoLayerRNN, tmp_path: Path) -> None:
-    certificate = certify(rnn, STRING, 0, PerturbationSpace([(SwapAdjacent(), 1)]), "onnx-vnnlib", folder=tmp_path)
+    certificate = certify(
+        rnn, STRING, 0, PerturbationSpace([(SwapAdjacent(), 1)]), "onnx-vnnlib", folder=tmp_path
+    )
     assert certificate.status == "unknown"
 
 
@@ -105,6 +129,8 @@ def test_what_cannot_be_asked(rnn: TwoLayerRNN, tmp_path: Path) -> None:
     with pytest.raises(CertifyError, match=r"keeps the length, but dup:1 can turn 1 tokens"):
         onnx_vnnlib(rnn, STRING, 0, PerturbationSpace([(Duplicate(), 1)]), folder=tmp_path)
     with pytest.raises(CertifyError, match="cannot be started"):
-        onnx_vnnlib(rnn, STRING, 0, SPACE, folder=tmp_path, command=[str(tmp_path / "no-such-verifier")])
+        onnx_vnnlib(
+            rnn, STRING, 0, SPACE, folder=tmp_path, command=[str(tmp_path / "no-such-verifier")]
+        )
     with pytest.raises(CertifyError, match="must be a list of arguments"):
         onnx_vnnlib(rnn, STRING, 0, SPACE, folder=tmp_path, command=[])

@@ -21,13 +21,20 @@ def wide_model(seed, **overrides):
 def slow_patterns(model):
     _, cache = model.run_with_cache(TEXT)
     return [
-        [cache[f"blocks.{layer}.attn.hook_pattern"][0, head].tolist() for head in range(model.cfg.n_heads)]
+        [
+            cache[f"blocks.{layer}.attn.hook_pattern"][0, head].tolist()
+            for head in range(model.cfg.n_heads)
+        ]
         for layer in range(model.cfg.n_layers)
     ]
 
 
 def slow_distance(a, b):
-    return sum((x - y) ** 2 for row_a, row_b in zip(a, b, strict=True) for x, y in zip(row_a, row_b, strict=True))
+    return sum(
+        (x - y) ** 2
+        for row_a, row_b in zip(a, b, strict=True)
+        for x, y in zip(row_a, row_b, strict=True)
+    )
 
 
 def test_is_the_mean_squared_frobenius_distance_over_pairs():
@@ -36,7 +43,10 @@ def test_is_the_mean_squared_frobenius_distance_over_pairs():
     found = attention_variation(models, TEXT, n_bootstrap=10)
     for layer in range(2):
         for head in range(2):
-            pairs = [slow_distance(a[layer][head], b[layer][head]) for a, b in itertools.combinations(patterns, 2)]
+            pairs = [
+                slow_distance(a[layer][head], b[layer][head])
+                for a, b in itertools.combinations(patterns, 2)
+            ]
             assert found.mean[layer, head] == pytest.approx(sum(pairs) / 6, rel=1e-5)
         best = [  # the better of the two ways to pair the heads
             min(

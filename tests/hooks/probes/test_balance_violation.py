@@ -1,4 +1,4 @@
-"""Three accounts of balance violation, which must agree: the probe (hooks), the weights, and concrete strings."""
+"""Three accounts of balance violation that must agree: the probe (hooks), weights, strings."""
 
 import itertools
 import math
@@ -13,18 +13,31 @@ from tl_dyck.models import build_model, get_config
 from tl_dyck.tasks import DyckTask
 from tl_dyck_hooks.probes import balance_violation
 
-FAMILIES = ["minimal-onehot", "minimal-split", "minimal-yao", "minimal-uniform", "figure2-onehot", "figure2-yao"]
+FAMILIES = [
+    "minimal-onehot",
+    "minimal-split",
+    "minimal-yao",
+    "minimal-uniform",
+    "figure2-onehot",
+    "figure2-yao",
+]
 
 
 def make_model(family, n_types, max_depth, seed, scale=0.5, biases=True):
     task = DyckTask(name="test", n_types=n_types, max_depth=max_depth)
-    model = build_model(get_config(family, task, dtype=torch.float64, initializer_range=scale, ln_c=1e-300), seed=seed)
+    model = build_model(
+        get_config(family, task, dtype=torch.float64, initializer_range=scale, ln_c=1e-300),
+        seed=seed,
+    )
     if biases:
         generator = torch.Generator().manual_seed(seed + 1)
         with torch.no_grad():
             for name, parameter in model.named_parameters():
                 if ".b_" in name and parameter.requires_grad:
-                    parameter.copy_(torch.randn(parameter.shape, generator=generator, dtype=torch.float64) * scale)
+                    parameter.copy_(
+                        torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
+                        * scale
+                    )
     return model
 
 
@@ -34,7 +47,8 @@ def beta_from_weights(model):
     k, depth, bos = language.n_types, language.max_depth, language.bos_token
     e = model.embed.table.numpy()
     weight = {
-        name: getattr(attn, name)[0].detach().numpy() for name in ("W_Q", "W_K", "W_V", "W_O", "b_Q", "b_K", "b_V")
+        name: getattr(attn, name)[0].detach().numpy()
+        for name in ("W_Q", "W_K", "W_V", "W_O", "b_Q", "b_K", "b_V")
     }
     b_O = attn.b_O.detach().numpy()
 
@@ -88,7 +102,7 @@ def test_hooks_agree_with_the_weights(family, n_types, max_depth, seed, scale):
 
 
 def unnormalised_output(model, tokens):
-    """P⊥ of the attention output at the last position times its softmax denominator, from a forward pass."""
+    """P⊥ of the last attention output times its softmax denominator, from a forward pass."""
     with torch.no_grad():
         _, cache = model.run_with_cache(torch.tensor([[model.cfg.language.bos_token, *tokens]]))
     attn = model.blocks[0].attn
@@ -104,7 +118,9 @@ def test_hooks_agree_with_concrete_strings(family):
     opened = [2 * t for t in range(2)]
     for d, j in itertools.product(range(1, 3), range(2)):
         norms = {
-            t: np.linalg.norm(unnormalised_output(model, [opened[x] for x in t] + [2 * j, 2 * j + 1]))
+            t: np.linalg.norm(
+                unnormalised_output(model, [opened[x] for x in t] + [2 * j, 2 * j + 1])
+            )
             for t in itertools.product(range(2), repeat=d)
         }
         best = min(norms, key=norms.get)
@@ -115,12 +131,14 @@ def test_hooks_agree_with_concrete_strings(family):
             base = [0] * climb + [1] * (climb - d) + [2 * j, 2 * j + 1]
             longer = [0] * (pair_depth - 1) + [2 * i, 2 * i + 1] + [0] * (climb - pair_depth + 1)
             longer += [1] * (climb - d) + [2 * j, 2 * j + 1]
-            S = np.linalg.norm(unnormalised_output(model, longer) - unnormalised_output(model, base))
+            S = np.linalg.norm(
+                unnormalised_output(model, longer) - unnormalised_output(model, base)
+            )
             assert found.ratio[d - 1, pair_depth - 1, i, j] == pytest.approx(S / P, rel=1e-8)
 
 
 def balance_values(model):
-    """Change W_V so that a closing bracket's value cancels its opening one's, up to scores that are all zero."""
+    """Change W_V so that a close's value cancels its open's, up to scores that are all zero."""
     language, attn = model.cfg.language, model.blocks[0].attn
     pairs = torch.stack(
         [
@@ -136,7 +154,7 @@ def balance_values(model):
 
 @pytest.mark.parametrize("insert_at", [0, 1, 2, 3])
 def test_without_violation_matched_pairs_change_no_later_closing_bracket(insert_at):
-    """The pinning property of the specification, with Eq. 6: S = 0 if and only if pairs may be inserted anywhere."""
+    """The specification's pinning property, Eq. 6: S = 0 iff pairs may be inserted anywhere."""
     model = make_model("minimal-uniform", 2, 4, seed=1, biases=False)
     assert balance_violation(model).beta > 0.1
     balance_values(model)
@@ -152,7 +170,9 @@ def test_without_violation_matched_pairs_change_no_later_closing_bracket(insert_
 
     assert attn_out(longer) == pytest.approx(attn_out(string), abs=1e-12)
     with torch.no_grad():  # perturbed on purpose
-        model.blocks[0].attn.W_V += 0.3 * torch.randn(model.W_V[0].shape, generator=torch.Generator().manual_seed(0))
+        model.blocks[0].attn.W_V += 0.3 * torch.randn(
+            model.W_V[0].shape, generator=torch.Generator().manual_seed(0)
+        )
     assert balance_violation(model).beta > 1e-2
     assert np.abs(attn_out(longer) - attn_out(string)).max() > 1e-3
 
@@ -193,11 +213,11 @@ def test_other_models_are_refused(family, overrides, message):
         balance_violation(build_model(get_config(family, "dyck-2-4", **overrides)))
 
 
-# --- any model, by means over the occurrences of a state -------------------------------------------------------------
+# --- any model, by means over the occurrences of a state ------------------------------------------
 
 
 def beta_from_means(model, tokens, head):
-    """Queries, keys and values of every string, averaged per state with plain loops; then Equations 12 and 15-17."""
+    """Queries, keys, values of every string, averaged by state in loops; then Eqs. 12, 15-17."""
     language, layer = model.cfg.language, model.cfg.n_layers - 1
     k, depth = language.n_types, language.max_depth
     sums, counts, everything = {}, {}, []
@@ -209,7 +229,9 @@ def beta_from_means(model, tokens, head):
         for position, token in enumerate(string.tolist()):
             if token < language.bos_token:
                 d += 1 if token % 2 == 0 else -1
-            vector = np.concatenate([cache[name, layer][0, position, head].numpy() for name in "qkv"])
+            vector = np.concatenate(
+                [cache[name, layer][0, position, head].numpy() for name in "qkv"]
+            )
             everything.append(((token, d), vector))
             sums[token, d] = sums.get((token, d), 0) + vector
             counts[token, d] = counts.get((token, d), 0) + 1
@@ -221,7 +243,11 @@ def beta_from_means(model, tokens, head):
     W_O, b_O = attn.W_O[head].detach().numpy(), attn.b_O.detach().numpy()
 
     def u(query, key):
-        q, key_, v = mean[query][: len(W_O)], mean[key][len(W_O) : 2 * len(W_O)], mean[key][2 * len(W_O) :]
+        q, key_, v = (
+            mean[query][: len(W_O)],
+            mean[key][len(W_O) : 2 * len(W_O)],
+            mean[key][2 * len(W_O) :],
+        )
         value = v @ W_O + (b_O if model.cfg.n_heads == 1 else 0)
         return math.exp(q @ key_ / attn.attn_scale) * (value - value.mean())
 
@@ -230,12 +256,19 @@ def beta_from_means(model, tokens, head):
         q = (2 * j + 1, d)
         norm = {}
         for t in itertools.product(range(k), repeat=d):
-            keys = [(language.bos_token, 0), *((2 * t[m - 1], m) for m in range(1, d + 1)), (2 * j, d + 1), q]
+            keys = [
+                (language.bos_token, 0),
+                *((2 * t[m - 1], m) for m in range(1, d + 1)),
+                (2 * j, d + 1),
+                q,
+            ]
             norm[t] = np.linalg.norm(sum(u(q, key) for key in keys))
         best = min(norm, key=norm.get)
         P = min(value for t, value in norm.items() if t[-1] != best[-1])
         for pair_depth, i in itertools.product(range(1, depth + 1), range(k)):
-            ratios.append(np.linalg.norm(u(q, (2 * i, pair_depth)) + u(q, (2 * i + 1, pair_depth - 1))) / P)
+            ratios.append(
+                np.linalg.norm(u(q, (2 * i, pair_depth)) + u(q, (2 * i + 1, pair_depth - 1))) / P
+            )
     return np.mean(ratios), within
 
 
@@ -254,7 +287,9 @@ def test_means_of_any_first_layer(family, overrides, head):
     config = get_config(family, task, dtype=torch.float64, initializer_range=0.25, **overrides)
     model = build_model(config, seed=1)
     with torch.no_grad():
-        model.blocks[-1].attn.b_O += torch.randn(config.d_model, generator=torch.Generator().manual_seed(2))
+        model.blocks[-1].attn.b_O += torch.randn(
+            config.d_model, generator=torch.Generator().manual_seed(2)
+        )
     tokens = task.sample(40, generator=torch.Generator().manual_seed(0))
     found = balance_violation(model, tokens, first_layer="means", head=head)
     beta, within = beta_from_means(model, tokens, head or 0)
@@ -289,7 +324,9 @@ def test_means_need_strings_that_visit_every_state():
     with pytest.raises(ValueError, match=r"unknown first_layer 'mean'.*means"):
         balance_violation(model, tokens, first_layer="mean")
     with pytest.raises(ValueError, match="no head 2"):
-        balance_violation(build_model(get_config("gpt", task, n_heads=2)), task, first_layer="means", head=2)
+        balance_violation(
+            build_model(get_config("gpt", task, n_heads=2)), task, first_layer="means", head=2
+        )
 
 
 def test_languages_without_a_choice_are_refused():

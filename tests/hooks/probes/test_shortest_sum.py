@@ -1,4 +1,4 @@
-"""The exact denominator: against all sums in integers, where greedy fails, and against nearest neighbours."""
+"""The exact denominator, against all integer sums, where greedy fails, and nearest neighbours."""
 
 from __future__ import annotations
 
@@ -24,14 +24,16 @@ def second_smallest_square(base, choices):
     levels, k, dim = choices.shape
     square = {}
     for t in itertools.product(range(k), repeat=levels):
-        total = [int(base[x]) + sum(int(choices[m, t[m], x]) for m in range(levels)) for x in range(dim)]
+        total = [
+            int(base[x]) + sum(int(choices[m, t[m], x]) for m in range(levels)) for x in range(dim)
+        ]
         square[t] = sum(x * x for x in total)
     best = min(square, key=square.get)
     return min(value for t, value in square.items() if t[-1] != best[-1])
 
 
 def alike(draw, levels, k, dim):
-    """Types that are almost interchangeable: the same vector of a type at all levels, up to a little."""
+    """Types almost interchangeable: a type has about the same vector at all levels."""
     common = draw(arrays.arrays(np.int64, (k, dim), elements=st.integers(-1000, 1000)))
     return common + draw(arrays.arrays(np.int64, (levels, k, dim), elements=st.integers(-1, 1)))
 
@@ -90,7 +92,10 @@ WAYS = {
 @given(integer_cases(), st.sampled_from([*WAYS]), st.sampled_from([0, 0, -1000, -500, 480, 960]))
 @settings(max_examples=400)
 def test_it_is_the_second_smallest_of_all(case, way, exponent):
-    """Squares of norms are exact in integers. What may differ is what the docstring of the module says."""
+    """Squares of norms are exact in integers.
+
+    What may differ is what the docstring of the module says.
+    """
     base, choices = case
     levels, _, dim = choices.shape
     square = second_smallest_square(base, choices)
@@ -100,13 +105,14 @@ def test_it_is_the_second_smallest_of_all(case, way, exponent):
         scaled = np.ldexp(base.astype(float), exponent), np.ldexp(choices.astype(float), exponent)
         found = math.ldexp(second_smallest_norm(*scaled, method=way.split(",")[0]), -exponent)
     length = np.linalg.norm(base) + np.linalg.norm(choices, axis=-1).max(1).sum()
-    # the norm that is returned is rounded, and so is every vector that is added up; then what counts as zero
+    # the norm that is returned is rounded, and so is every vector that is added up; then what
+    # counts as zero
     rounding = (4 * (3 * levels + 3) + dim + 2) * np.finfo(float).eps * length
     assert abs(found - math.sqrt(square)) <= 1e-9 * math.sqrt(square) + rounding
 
 
 def greedy(base, choices):
-    """Choose depth by depth what is shortest so far, the last bracket free; then the best other last bracket."""
+    """Choose depth by depth the shortest so far, last bracket free; then the best other last."""
     total = base
     for level in choices[:-1]:
         sums = total + level
@@ -117,8 +123,12 @@ def greedy(base, choices):
 def test_where_greedy_choices_fail():
     """At each depth one type looks best and is a trap: only the far choices cancel in the end."""
     base = np.array([0.0, 1.0])
-    step = np.array([[[0.1, 0.0], [5.0, 0.0]], [[0.1, 0.0], [5.0, 0.0]], [[0.1, 0.0], [-10.0, 0.0]]])
-    far = np.concatenate([step, [[[0.0, 0.5], [0.0, -0.25]]]])  # 5 + 5 − 10 = 0; then (0, 1.5) or (0, 0.75)
+    step = np.array(
+        [[[0.1, 0.0], [5.0, 0.0]], [[0.1, 0.0], [5.0, 0.0]], [[0.1, 0.0], [-10.0, 0.0]]]
+    )
+    far = np.concatenate(
+        [step, [[[0.0, 0.5], [0.0, -0.25]]]]
+    )  # 5 + 5 − 10 = 0; then (0, 1.5) or (0, 0.75)
     for method in ("all", "branch"):
         assert second_smallest_norm(base, far, method=method) == pytest.approx(1.5, rel=1e-12)
     assert greedy(base, far) > 1.5 + 1e-3
@@ -136,11 +146,13 @@ def test_random_vectors_of_very_different_lengths(dim, spread, monkeypatch):
     for level in choices:
         totals = totals[..., None, :] + level
     norms = np.linalg.norm(totals, axis=-1).reshape(-1, 4).min(0)
-    assert second_smallest_norm(base, choices, method="branch") == pytest.approx(np.sort(norms)[1], rel=1e-9)
+    assert second_smallest_norm(base, choices, method="branch") == pytest.approx(
+        np.sort(norms)[1], rel=1e-9
+    )
 
 
 def separable(generator, levels, k):
-    """Every level in coordinates of its own, turned: norms add up, so each level has its own minimum."""
+    """Every level in coordinates of its own, turned: norms add up, minima are per level."""
     size = generator.uniform(0.5, 2, size=(levels, k))
     flat = np.zeros((levels, k, levels * k + 1))
     for m, t in itertools.product(range(levels), range(k)):
@@ -159,20 +171,22 @@ def test_eight_types_and_ten_levels():
 
 
 def test_eight_types_and_nine_levels_with_a_hidden_cancellation():
-    """A planted choice cancels the base up to a given length, and so does one with another last bracket."""
+    """A planted choice cancels the base up to a given length; so does one with another end."""
     generator = np.random.default_rng(2)
     choices = generator.normal(size=(9, 8, 60))
     planted = generator.integers(8, size=9)
     total = choices[np.arange(9), planted].sum(0)
     direction = generator.normal(size=60)
-    choices[8, (planted[8] + 1) % 8] = choices[8, planted[8]] + 0.03 * direction / np.linalg.norm(direction)
+    choices[8, (planted[8] + 1) % 8] = choices[8, planted[8]] + 0.03 * direction / np.linalg.norm(
+        direction
+    )
     base = -total
     assert second_smallest_norm(base, choices) == pytest.approx(0.03, rel=1e-6)
     assert greedy(base, choices) > 1
 
 
 def test_a_result_far_below_what_squares_can_tell_from_zero():
-    """Sums of a few units that cancel to 1e-9: the norm is that of the vectors, not of rounded squares."""
+    """Sums of some units that cancel to 1e-9: the vectors' norm, not that of rounded squares."""
     generator = np.random.default_rng(3)
     choices = generator.normal(size=(8, 3, 10))
     base = -choices[:, 0].sum(0)
@@ -182,19 +196,26 @@ def test_a_result_far_below_what_squares_can_tell_from_zero():
 
 
 @pytest.mark.parametrize("seed", range(5))
-@pytest.mark.parametrize("way", ["branch, one level of tail", "branch, grouped", "branch, a long tail"])
+@pytest.mark.parametrize(
+    "way", ["branch, one level of tail", "branch, grouped", "branch, a long tail"]
+)
 def test_differences_that_single_precision_does_not_see(way, seed, monkeypatch):
-    """Norms that differ by some parts in 10⁸: more than may be given up, less than a rough product can tell."""
+    """Norms that differ by parts in 10⁸: more than may be lost, less than a rough product tells."""
     small_steps(monkeypatch, **WAYS[way])
     generator = np.random.default_rng(seed)
     choices = 1e-8 * generator.normal(size=(5, 3, 3))
     base = np.array([0.6, 0.0, 0.8])
     expected = second_smallest_norm(base, choices, method="all")
-    assert second_smallest_norm(base, choices, method="branch") == pytest.approx(expected, rel=1.1e-9)
+    assert second_smallest_norm(base, choices, method="branch") == pytest.approx(
+        expected, rel=1.1e-9
+    )
 
 
 def test_ties_without_end(monkeypatch):
-    """Types that are alike: all 8⁹ sums are equally long, or zero. None but the first guess is looked at."""
+    """Types that are alike: all 8⁹ sums are equally long, or zero.
+
+    None but the first guess is looked at.
+    """
     looked = []
     monkeypatch.setattr(shortest_sum._Search, "_finish", lambda *args: looked.append(1))
     same = np.repeat(np.random.default_rng(4).normal(size=(9, 1, 30)), 8, axis=1)
@@ -209,7 +230,7 @@ def test_ties_without_end(monkeypatch):
 
 
 def by_neighbours(base, choices):
-    """Meet in the middle: for each last choice, all sums of four levels, and the nearest of those of the others."""
+    """Meet in the middle: per last choice, all sums of four levels, and the nearest others."""
     first, second = (every(part) for part in (choices[:-1:2], choices[1:-1:2]))
     tree = cKDTree(first)
     return np.sort([tree.query(-(base + last) - second)[0].min() for last in choices[-1]])[1]
@@ -243,11 +264,13 @@ def interchangeable(generator):
 @pytest.mark.parametrize("kind", [plane, slab, interchangeable])
 @pytest.mark.parametrize("grouping", ["fine", "coarse"])
 def test_no_group_with_a_sum_that_is_short_enough_is_passed_over(kind, grouping):
-    """Whatever the limit, even if it is only just above a sum; and groups hold every sum of the tail once."""
+    """Whatever the limit, even just above a sum; and groups hold every sum of the tail once."""
     base, choices = kind(np.random.default_rng(8))
     search = shortest_sum._Search(base, choices[:, :4])
     types = np.random.default_rng(9).integers(4, size=(30, search.head))
-    places = search._places(shortest_sum.Nodes(types, np.zeros(30), np.zeros((30, 0, 4)), np.zeros(30)))
+    places = search._places(
+        shortest_sum.Nodes(types, np.zeros(30), np.zeros((30, 0, 4)), np.zeros(30))
+    )
     norms = np.linalg.norm(places[:, None] + search.ends, axis=-1)
     for share in (0.0, 1e-4, 1e-3, 0.01, 0.1, 0.5):
         search.least[:] = np.quantile(norms, share, method="nearest") * (1 + 1e-8)
@@ -263,10 +286,15 @@ def test_no_group_with_a_sum_that_is_short_enough_is_passed_over(kind, grouping)
 
 @pytest.mark.parametrize("kind", [plane, slab, interchangeable])
 def test_eight_types_and_nine_levels_in_few_dimensions(kind, monkeypatch):
-    """Bounds of the head keep nearly everything; groups leave less than a hundredth of the 8⁹ sums to be computed."""
+    """Bounds of the head keep nearly everything.
+
+    Groups leave less than a hundredth of the 8⁹ sums to be computed.
+    """
     looked = []
     compute = shortest_sum._Search._try
-    monkeypatch.setattr(shortest_sum._Search, "_try", lambda *args: looked.append(len(args[-1])) or compute(*args))
+    monkeypatch.setattr(
+        shortest_sum._Search, "_try", lambda *args: looked.append(len(args[-1])) or compute(*args)
+    )
     base, choices = kind(np.random.default_rng(5))
     turn = np.linalg.qr(np.random.default_rng(6).normal(size=(20, len(base))))[0].T
     tracemalloc.start()
@@ -287,7 +315,7 @@ def test_eight_types_and_nine_levels_in_few_dimensions(kind, monkeypatch):
     ],
 )
 def test_which_groups_are_looked_at(settings, expected, monkeypatch):
-    """What the ways of the test against all sums are named after does happen; each finds the same."""
+    """What the ways of the test against all sums are named after happens; each finds the same."""
     looked = set()
     near = shortest_sum._Search._near
 
@@ -300,7 +328,9 @@ def test_which_groups_are_looked_at(settings, expected, monkeypatch):
     generator = np.random.default_rng(7)
     base, choices = generator.normal(size=2), generator.normal(size=(5, 4, 2))
     expected_norm = second_smallest_norm(base, choices, method="all")
-    assert second_smallest_norm(base, choices, method="branch") == pytest.approx(expected_norm, rel=1e-9)
+    assert second_smallest_norm(base, choices, method="branch") == pytest.approx(
+        expected_norm, rel=1e-9
+    )
     assert looked == expected
 
 

@@ -11,7 +11,7 @@ LANGUAGE = DyckLanguage(2, 4)
 
 
 def slow_top_of_stack(tokens):
-    """Position of the last unmatched opening bracket after each token, by an explicit stack; None if there is none."""
+    """Position of the last unmatched open after each token, by an explicit stack; else None."""
     stack, tops = [], []
     for position, token in enumerate(tokens):
         if token < LANGUAGE.bos_token:
@@ -71,9 +71,13 @@ def test_a_stack_head_scores_one():
 
 
 def test_uniform_attention_has_the_mass_of_chance():
-    found = stack_likeness(build_model(get_config("gpt-uniform", "dyck-2-4")), load_task("dyck-2-4"), n=50)
+    found = stack_likeness(
+        build_model(get_config("gpt-uniform", "dyck-2-4")), load_task("dyck-2-4"), n=50
+    )
     assert found.mass == pytest.approx(np.full((2, 1), found.chance), rel=1e-5)
-    assert found.mass_at_closing == pytest.approx(np.full((2, 1), found.chance_at_closing), rel=1e-5)
+    assert found.mass_at_closing == pytest.approx(
+        np.full((2, 1), found.chance_at_closing), rel=1e-5
+    )
     assert found.argmax == pytest.approx(np.full((2, 1), found.chance), rel=1e-5)  # all weights tie
 
 

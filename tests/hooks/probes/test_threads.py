@@ -1,4 +1,4 @@
-"""The built-in probes compute with one thread, which is faster, and leave the user's setting as it was."""
+"""The built-in probes compute with one thread, faster, and leave the user's setting alone."""
 
 from __future__ import annotations
 

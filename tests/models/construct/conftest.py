@@ -1,4 +1,4 @@
-"""What is true of a prefix, by a plain stack, and prefixes drawn one bracket at a time: nothing of the library's."""
+"""What is true of a prefix, by a plain stack, and prefixes drawn by bracket; not the library's."""
 
 from __future__ import annotations
 
@@ -52,8 +52,10 @@ def random_prefix(language: DyckLanguage, length: int, q: float, rng: random.Ran
     return tokens
 
 
-def check_exact(model: object, language: DyckLanguage, tokens: list[int], q: float, tolerance: float = 1e-6) -> None:
-    """Next-token probabilities at every position, and the one right closing bracket wherever there is one."""
+def check_exact(
+    model: object, language: DyckLanguage, tokens: list[int], q: float, tolerance: float = 1e-6
+) -> None:
+    """Next-token probabilities at every position, and the one right close wherever there is one."""
     with torch.no_grad():
         logits = model(torch.tensor([tokens]))[0].double()
     truth = true_probabilities(tokens, language.n_types, language.max_depth, q)

@@ -33,17 +33,29 @@ def residual_by_formula(model: Any) -> float:
 
 
 @settings(max_examples=15)
-@given(seed=st.integers(0, 10**6), k=st.integers(1, 3), deepest=st.integers(1, 3), n_heads=st.integers(1, 2))
+@given(
+    seed=st.integers(0, 10**6),
+    k=st.integers(1, 3),
+    deepest=st.integers(1, 3),
+    n_heads=st.integers(1, 2),
+)
 def test_residual_is_the_formula(seed: int, k: int, deepest: int, n_heads: int) -> None:
     task = DyckTask(name="any", n_types=k, max_depth=deepest)
     for family in ("minimal-onehot", "minimal-split"):
         config = get_config(family, task, n_heads=n_heads, dtype=torch.float64)
         model = build_model(config, seed=seed)
-        assert construct.balance_residual(model) == pytest.approx(residual_by_formula(model), rel=1e-9, abs=1e-15)
+        assert construct.balance_residual(model) == pytest.approx(
+            residual_by_formula(model), rel=1e-9, abs=1e-15
+        )
 
 
 @settings(max_examples=20)
-@given(seed=st.integers(0, 10**6), k=st.integers(1, 3), deepest=st.integers(1, 4), spread=st.floats(0.1, 3))
+@given(
+    seed=st.integers(0, 10**6),
+    k=st.integers(1, 3),
+    deepest=st.integers(1, 4),
+    spread=st.floats(0.1, 3),
+)
 def test_balanced_satisfies_the_formula(seed: int, k: int, deepest: int, spread: float) -> None:
     model = construct.balanced(DyckLanguage(k, deepest), seed=seed, spread=spread)
     assert residual_by_formula(model) < 1e-12
@@ -51,7 +63,7 @@ def test_balanced_satisfies_the_formula(seed: int, k: int, deepest: int, spread:
 
 
 def test_the_draw_uses_all_the_freedom_that_equation_11_leaves() -> None:
-    """Over many draws, scores fill a space of the dimension that the equation leaves; opening queries are free."""
+    """Over many draws, scores fill a space of the equation's dimension; opens' queries are free."""
     language = DyckLanguage(2, 2)
     n = 2 * 2 * 2 + 1  # states: token · D + depth, closing at depth >= 1 are 3 and 7
     scores = []
@@ -69,12 +81,14 @@ def test_uniform_attention_is_balanced(first_layer: str) -> None:
 
 
 def test_the_layer_that_counts_is_the_last_one() -> None:
-    """With a first layer that computes the states, random keys and queries on them are not balanced."""
+    """With a first layer that computes states, random keys and queries on them aren't balanced."""
     model = construct.uniform_attention(DyckLanguage(2, 3), first_layer="attention")
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
         for weight in (model.blocks[1].attn.W_Q, model.blocks[1].attn.W_K):
-            weight[0, :12] = torch.randn(weight[0, :12].shape, generator=generator, dtype=weight.dtype)
+            weight[0, :12] = torch.randn(
+                weight[0, :12].shape, generator=generator, dtype=weight.dtype
+            )
     assert not construct.satisfies_balance(model)
 
 
@@ -96,8 +110,10 @@ def test_a_perturbed_construction_is_not_balanced_and_fails(seed: int, prefix: A
 
 
 @pytest.mark.parametrize("first_layer", ["minimal", "attention", None])
-def test_matched_pairs_leave_the_normalised_output_alone(first_layer: str | None, prefix: Any) -> None:
-    """The property that pins Eq. 11 and 15: pairs inserted anywhere change nothing at a later closing bracket."""
+def test_matched_pairs_leave_the_normalised_output_alone(
+    first_layer: str | None, prefix: Any
+) -> None:
+    """The property that pins Eq. 11 and 15: inserted pairs change nothing at a later close."""
     language = DyckLanguage(2, 4)
     model = (
         construct.uniform_attention(language, first_layer=first_layer)
@@ -116,7 +132,7 @@ def test_matched_pairs_leave_the_normalised_output_alone(first_layer: str | None
 
 @pytest.mark.parametrize("first_layer", ["minimal", "attention"])
 def test_uniform_attention_is_well_defined_where_all_is_closed(first_layer: str) -> None:
-    """At depth 0 only BOS is left: the normalised output is BOS, and not rounding errors blown up."""
+    """At depth 0 only BOS is left: the normalised output is BOS, not rounding errors blown up."""
     model = construct.uniform_attention(DyckLanguage(2, 3), first_layer=first_layer)
     name = f"blocks.{model.cfg.n_layers - 1}.hook_attn_out"
     outputs = []

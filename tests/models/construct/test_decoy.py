@@ -31,18 +31,30 @@ N = 20
 
 def plain(seed: int = 0, **fields: Any) -> HookedTransformer:
     """A HookedTransformer of no family of ours, random in every weight."""
-    fields = {"n_layers": 2, "d_model": 12, "n_ctx": N, "d_head": 4, "n_heads": 3, "act_fn": "gelu", **fields}
+    fields = {
+        "n_layers": 2,
+        "d_model": 12,
+        "n_ctx": N,
+        "d_head": 4,
+        "n_heads": 3,
+        "act_fn": "gelu",
+        **fields,
+    }
     unknown = set(fields) - {field.name for field in dataclasses.fields(HookedTransformerConfig)}
     if unknown:
         pytest.skip(f"this release of TransformerLens has no {', '.join(unknown)}")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
-        config = HookedTransformerConfig(d_vocab=7, device="cpu", dtype=torch.float64, init_weights=False, **fields)
+        config = HookedTransformerConfig(
+            d_vocab=7, device="cpu", dtype=torch.float64, init_weights=False, **fields
+        )
         model = HookedTransformer(config)
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for parameter in model.parameters():
-            parameter.copy_(torch.randn(parameter.shape, generator=generator, dtype=torch.float64) * 0.5)
+            parameter.copy_(
+                torch.randn(parameter.shape, generator=generator, dtype=torch.float64) * 0.5
+            )
     return model
 
 
@@ -84,7 +96,7 @@ def outputs(model: Any, tokens: torch.Tensor) -> tuple[torch.Tensor, Any]:
         return model.run_with_cache(tokens)
 
 
-# --- what it promises -------------------------------------------------------------------------------------------------
+# --- what it promises -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("pattern", ["previous", "uniform", random_pattern])
@@ -121,7 +133,9 @@ def test_any_model_any_pattern(kind: str, pattern: Any) -> None:
         assert torch.equal(value, weights[name])
 
 
-@pytest.mark.parametrize("family", ["gpt", "gpt-learned", "gpt-uniform", "eq6", "minimal-onehot", "figure2-split"])
+@pytest.mark.parametrize(
+    "family", ["gpt", "gpt-learned", "gpt-uniform", "eq6", "minimal-onehot", "figure2-split"]
+)
 @pytest.mark.parametrize("layer", [0, -1])
 def test_a_perfect_stack_pattern_on_a_model_that_knows_nothing(family: str, layer: int) -> None:
     task = load_task("dyck-2-4")
@@ -136,12 +150,19 @@ def test_a_perfect_stack_pattern_on_a_model_that_knows_nothing(family: str, laye
     for block in decoy.blocks:  # constants stay constants
         assert block.attn.W_Q.requires_grad == (family != "gpt-uniform")
     # nothing open: the first token
-    pattern = outputs(decoy, torch.tensor([[4, 0, 1]]))[1]["pattern", layer % model.cfg.n_layers][0, -1]
+    pattern = outputs(decoy, torch.tensor([[4, 0, 1]]))[1]["pattern", layer % model.cfg.n_layers][
+        0, -1
+    ]
     assert pattern.tolist() == [[1, 0, 0], [0, 1, 0], [1, 0, 0]]
 
 
 @settings(max_examples=30)
-@given(n=st.integers(1, 12), used=st.integers(1, 12), seed=st.integers(0, 10**6), concentration=st.floats(0.1, 5))
+@given(
+    n=st.integers(1, 12),
+    used=st.integers(1, 12),
+    seed=st.integers(0, 10**6),
+    concentration=st.floats(0.1, 5),
+)
 def test_any_matrix(n: int, used: int, seed: int, concentration: float) -> None:
     generator = torch.Generator().manual_seed(seed)
     matrix = torch.rand(n, n, generator=generator, dtype=torch.float64).pow(concentration).tril()
@@ -152,7 +173,9 @@ def test_any_matrix(n: int, used: int, seed: int, concentration: float) -> None:
     decoy = construct.decoy_head(model, matrix, layer=0)
     logits, cache = outputs(decoy, tokens)
     assert torch.allclose(logits, model(tokens), atol=1e-12)
-    assert torch.allclose(cache["pattern", 0][:, -1], matrix[:length, :length].expand(2, length, length), atol=1e-12)
+    assert torch.allclose(
+        cache["pattern", 0][:, -1], matrix[:length, :length].expand(2, length, length), atol=1e-12
+    )
 
 
 def test_float32_and_a_large_model() -> None:
@@ -176,8 +199,15 @@ def test_other_ways_of_running(prefix: Any) -> None:
     assert twin.blocks[1].attn.shown[1].tape is not decoy.blocks[1].attn.shown[1].tape
 
     for use_cache in (True, False):
-        options = {"do_sample": False, "verbose": False, "use_past_kv_cache": use_cache, "return_type": "tokens"}
-        assert torch.equal(decoy.generate(tokens, 6, **options), model.generate(tokens, 6, **options))
+        options = {
+            "do_sample": False,
+            "verbose": False,
+            "use_past_kv_cache": use_cache,
+            "return_type": "tokens",
+        }
+        assert torch.equal(
+            decoy.generate(tokens, 6, **options), model.generate(tokens, 6, **options)
+        )
 
     def zero(z: torch.Tensor, hook: Any) -> torch.Tensor:
         return torch.cat([z[:, :, :1], torch.zeros_like(z[:, :, 1:])], 2)
@@ -187,8 +217,14 @@ def test_other_ways_of_running(prefix: Any) -> None:
 
     decoy(tokens, return_type="loss").backward()
     model(tokens, return_type="loss").backward()
-    assert torch.allclose(decoy.blocks[0].attn.W_Q.grad[:1], model.blocks[0].attn.W_Q.grad, atol=1e-12)
-    assert all(parameter.grad.isfinite().all() for parameter in decoy.parameters() if parameter.grad is not None)
+    assert torch.allclose(
+        decoy.blocks[0].attn.W_Q.grad[:1], model.blocks[0].attn.W_Q.grad, atol=1e-12
+    )
+    assert all(
+        parameter.grad.isfinite().all()
+        for parameter in decoy.parameters()
+        if parameter.grad is not None
+    )
 
 
 def test_two_decoys_in_one_layer() -> None:
@@ -218,10 +254,12 @@ def test_on_a_construction_probes_are_fooled() -> None:
     assert likeness.mass[0].tolist() == pytest.approx([likeness.chance, 1.0])
 
 
-# --- bad input ------------------------------------------------------------------------------------------------------
+# --- bad input ------------------------------------------------------------------------------------
 
 
-def shifted(change: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[torch.Tensor], torch.Tensor]:
+def shifted(
+    change: Callable[[torch.Tensor], torch.Tensor],
+) -> Callable[[torch.Tensor], torch.Tensor]:
     return lambda tokens: change(random_pattern(tokens))
 
 
@@ -268,10 +306,15 @@ def test_wrong_kinds_are_refused() -> None:
     [
         ({"positional_embedding_type": "alibi"}, "alibi"),
         ({"attention_dir": "bidirectional"}, "bidirectional"),
-        ({"original_architecture": "Olmo2ForCausalLM", "normalization_type": "RMS"}, "norms over all heads"),
+        (
+            {"original_architecture": "Olmo2ForCausalLM", "normalization_type": "RMS"},
+            "norms over all heads",
+        ),
     ],
 )
-def test_models_in_which_heads_depend_on_each_other_are_refused(fields: dict[str, Any], reason: str) -> None:
+def test_models_in_which_heads_depend_on_each_other_are_refused(
+    fields: dict[str, Any], reason: str
+) -> None:
     with pytest.raises(ValueError, match=reason):
         construct.decoy_head(plain(**fields), "uniform")
 

@@ -1,4 +1,4 @@
-"""Pruning a random network to a target: its weights, its error, the bound of its error, and twins."""
+"""Pruning a random network to a target: its weights, its error, the error's bound, and twins."""
 
 from __future__ import annotations
 
@@ -12,7 +12,15 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tl_dyck import DyckDistribution, DyckLanguage, DyckTask, DyckTransformer, build_model, construct, get_config
+from tl_dyck import (
+    DyckDistribution,
+    DyckLanguage,
+    DyckTask,
+    DyckTransformer,
+    build_model,
+    construct,
+    get_config,
+)
 from tl_dyck.models.construct.plan import Plan
 from tl_dyck.models.construct.pruning import prune
 from tl_dyck.models.construct.target import read_target
@@ -22,7 +30,15 @@ TASK = DyckTask(name="small", n_types=1, max_depth=2)
 
 def small(seed: int = 0, size: float = 0.2, **fields: Any) -> DyckTransformer:
     """A small target, every weight and bias random."""
-    fields = {"n_layers": 1, "d_model": 5, "d_mlp": 5, "d_head": 3, "ln_c": 0.5, "n_ctx": 12, **fields}
+    fields = {
+        "n_layers": 1,
+        "d_model": 5,
+        "d_mlp": 5,
+        "d_head": 3,
+        "ln_c": 0.5,
+        "n_ctx": 12,
+        **fields,
+    }
     if fields.get("embedding") == "onehot":
         fields["d_model"] = 6
     model = build_model(get_config("eq6", TASK, dtype=torch.float64, **fields))
@@ -48,7 +64,7 @@ SHAPES = [
 ]
 
 
-# --- the target as matrices -----------------------------------------------------------------------------------------
+# --- the target as matrices -----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("fields", SHAPES)
@@ -58,7 +74,9 @@ def test_target_matrices_compute_what_the_model_does(fields: dict[str, Any]) -> 
     cfg = model.cfg
     tokens = some_tokens(4, 9)
     for extra in (0, 2):
-        target = read_target(model, cfg.n_layers + extra, cfg.n_heads + extra, cfg.d_model + extra, cfg.d_mlp + extra)
+        target = read_target(
+            model, cfg.n_layers + extra, cfg.n_heads + extra, cfg.d_model + extra, cfg.d_mlp + extra
+        )
         for row, logits in zip(tokens, model(tokens).detach().numpy(), strict=True):
             if target.embed is None:
                 x = np.zeros((9, cfg.d_model + extra))
@@ -73,14 +91,16 @@ def test_target_matrices_compute_what_the_model_does(fields: dict[str, Any]) -> 
                     for i in range(9):
                         weight = np.exp(wide[i] @ M @ wide[: i + 1].T)
                         out[i] += weight @ wide[: i + 1] @ O_ / weight.sum()
-                out -= out[:, : cfg.d_model].mean(1, keepdims=True) * (np.arange(x.shape[1]) < cfg.d_model)
+                out -= out[:, : cfg.d_model].mean(1, keepdims=True) * (
+                    np.arange(x.shape[1]) < cfg.d_model
+                )
                 x = x + out / np.maximum(np.linalg.norm(out, axis=1, keepdims=True), target.ln_c)
                 hidden = np.maximum(np.hstack([x, one]) @ layer.w_in.numpy(), 0)
                 x = x + np.hstack([hidden, one]) @ layer.w_out.numpy()
             assert np.allclose(np.hstack([x, one]) @ target.unembed.numpy(), logits, atol=1e-12)
 
 
-# --- pruning --------------------------------------------------------------------------------------------------------
+# --- pruning --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("fields", SHAPES)
@@ -108,7 +128,9 @@ def test_every_weight_is_the_random_networks_or_zero(fields: dict[str, Any]) -> 
     ln_c=st.floats(0.05, 2),
     fields=st.sampled_from(SHAPES),
 )
-def test_bounds_hold(seed: int, items: int, size: float, ln_c: float, fields: dict[str, Any]) -> None:
+def test_bounds_hold(
+    seed: int, items: int, size: float, ln_c: float, fields: dict[str, Any]
+) -> None:
     """At every layer, on random strings, whether the pruning is good or hopeless."""
     target = small(seed, size, ln_c=ln_c, **fields)
     network = construct.random_network(target, items=items, scale=2.5, seed=seed + 1)
@@ -159,7 +181,9 @@ def test_too_narrow_for_epsilon_says_what_would_do() -> None:
 def test_epsilon_out_of_reach_says_what_is_in_reach() -> None:
     target = small(seed=2, ln_c=1e-9)
     network = construct.random_network(target, items=10, scale=2.5)
-    with pytest.raises(construct.NetworkTooNarrowError, match="the least epsilon for this target at any width"):
+    with pytest.raises(
+        construct.NetworkTooNarrowError, match="the least epsilon for this target at any width"
+    ):
         construct.prune_to(target, network, 1e-9)
 
 
@@ -172,7 +196,7 @@ def test_layers_that_are_not_needed_become_the_identity() -> None:
         assert torch.equal(cache["resid_post", layer], cache["resid_pre", layer])
 
 
-# --- bad input ------------------------------------------------------------------------------------------------------
+# --- bad input ------------------------------------------------------------------------------------
 
 
 def test_models_that_do_not_go_together() -> None:
@@ -198,7 +222,8 @@ def test_models_that_do_not_go_together() -> None:
 def test_a_network_too_small_for_the_target() -> None:
     target = small(n_layers=2)
     with pytest.raises(
-        construct.NetworkTooNarrowError, match=r"n_layers >= 6 \(it has 2\), d_model >= \d+ \(it has 5\)"
+        construct.NetworkTooNarrowError,
+        match=r"n_layers >= 6 \(it has 2\), d_model >= \d+ \(it has 5\)",
     ):
         construct.prune_to(target, small(n_layers=2), 1.0)
 
@@ -206,7 +231,9 @@ def test_a_network_too_small_for_the_target() -> None:
 def test_a_target_too_large() -> None:
     target = small(size=30)
     network = construct.random_network(target, items=12)
-    with pytest.raises(construct.NetworkTooNarrowError, match="the target is too large: W_E has a weight of"):
+    with pytest.raises(
+        construct.NetworkTooNarrowError, match="the target is too large: W_E has a weight of"
+    ):
         construct.prune_to(target, network, 1.0)
 
 
@@ -228,7 +255,7 @@ def test_random_network_checks_its_sizes() -> None:
         construct.random_network(small(), scale=0.0)
 
 
-# --- twins ----------------------------------------------------------------------------------------------------------
+# --- twins ----------------------------------------------------------------------------------------
 
 IN_USE = [
     "embed.W_E",
@@ -238,10 +265,18 @@ IN_USE = [
     "blocks.1.mlp.W_in",
     "blocks.3.mlp.b_in",
 ]
-IDLE = ["blocks.1.attn.W_K", "blocks.0.attn.W_O", "blocks.2.mlp.W_out", "blocks.4.attn.W_Q", "blocks.0.attn.W_V"]
+IDLE = [
+    "blocks.1.attn.W_K",
+    "blocks.0.attn.W_O",
+    "blocks.2.mlp.W_out",
+    "blocks.4.attn.W_Q",
+    "blocks.0.attn.W_V",
+]
 
 
-@pytest.mark.parametrize(("shared", "in_use"), [*((name, True) for name in IN_USE), *((name, False) for name in IDLE)])
+@pytest.mark.parametrize(
+    ("shared", "in_use"), [*((name, True) for name in IN_USE), *((name, False) for name in IDLE)]
+)
 def test_twins_share_a_matrix_and_not_the_function(shared: str, in_use: bool) -> None:
     a, b = small(seed=0, size=0.25), small(seed=1, size=0.25)
     pair = construct.twins(a, b, shared=shared, epsilon=0.1, items=20, scale=2.0)
@@ -254,7 +289,9 @@ def test_twins_share_a_matrix_and_not_the_function(shared: str, in_use: bool) ->
         truth, outputs = [a(tokens), b(tokens)], [pair.a.model(tokens), pair.b.model(tokens)]
         for target, output in zip(truth, outputs, strict=True):
             assert float((target - output).abs().max()) <= 0.1
-        assert float((outputs[0] - outputs[1]).abs().max()) > 0.4  # far more than both bounds together
+        assert (
+            float((outputs[0] - outputs[1]).abs().max()) > 0.4
+        )  # far more than both bounds together
         # used by both, or by neither
         for pruning, output in zip((pair.a, pair.b), outputs, strict=True):
             pruning.model.get_parameter(shared).zero_()
@@ -264,19 +301,26 @@ def test_twins_share_a_matrix_and_not_the_function(shared: str, in_use: bool) ->
 
 
 def test_a_perfect_parser_and_one_that_is_always_wrong() -> None:
-    """Both out of one random network, sharing a matrix that both use; and the bound proves it for every prefix."""
+    """Both out of one random network, sharing a matrix that both use; proved for every prefix."""
     language = DyckLanguage(2, 2)
     longest = 28
-    right = construct.uniform_attention(language, n_ctx=longest + 1, ln_c=0.04)  # exact up to 35 tokens
+    right = construct.uniform_attention(
+        language, n_ctx=longest + 1, ln_c=0.04
+    )  # exact up to 35 tokens
     with torch.no_grad():
         right.unembed.W_U.clamp_(min=-10)
         wrong = copy.deepcopy(right)
         wrong.unembed.W_U[:, [1, 3]] = right.unembed.W_U[:, [3, 1]]
-    pair = construct.twins(right, wrong, shared="blocks.0.attn.W_V", epsilon=4.0, items=22, scale=3.0, seed=2)
+    pair = construct.twins(
+        right, wrong, shared="blocks.0.attn.W_V", epsilon=4.0, items=22, scale=3.0, seed=2
+    )
     assert pair.in_use
-    # a closing bracket that is wrong has a logit 10 lower: errors of less than 5 cannot turn the order around
+    # a closing bracket that is wrong has a logit 10 lower: errors of less than 5 cannot turn the
+    # order around
     assert max(pair.a.bound, pair.b.bound) < 5 - math.log(2)
-    tokens = DyckDistribution(language).sample(200, longest, mode="prefix", generator=torch.Generator().manual_seed(0))
+    tokens = DyckDistribution(language).sample(
+        200, longest, mode="prefix", generator=torch.Generator().manual_seed(0)
+    )
     tokens = torch.cat([torch.full((200, 1), language.bos_token), tokens], 1)
     top = language.top_of_stack(tokens)
     closable = top >= 0
@@ -301,7 +345,9 @@ def test_what_twins_cannot_share() -> None:
     for name in ("blocks.0.attn.b_O", "blocks.0.attn", "unembed.b_U", "W_Q"):
         with pytest.raises(ValueError, match="cannot be shared"):
             construct.twins(a, b, shared=name, epsilon=0.1)
-    with pytest.raises(ValueError, match=r"no parameter 'blocks.17.attn.W_Q'; it has blocks 0 to 4"):
+    with pytest.raises(
+        ValueError, match=r"no parameter 'blocks.17.attn.W_Q'; it has blocks 0 to 4"
+    ):
         construct.twins(a, b, shared="blocks.17.attn.W_Q", epsilon=0.1, items=2)
     with pytest.raises(ValueError, match="differ in ln_c"):
         construct.twins(a, small(ln_c=0.1), shared="unembed.W_U", epsilon=0.1)

@@ -1,4 +1,4 @@
-"""Constructions of solutions: exact on every prefix, and each with the attention it is meant to show."""
+"""Constructions of solutions: exact on every prefix, each with the attention it should show."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def build(kind: str, language: DyckLanguage, seed: int = 0, **options: Any) -> A
     return construct.uniform_attention(language, first_layer=first_layer, **options)
 
 
-# --- exactness ----------------------------------------------------------------------------------------------------
+# --- exactness ------------------------------------------------------------------------------------
 
 
 @settings(max_examples=60)
@@ -66,7 +66,10 @@ def test_exact_at_length_2000(kind: str, k: int, deepest: int, exact: Any, prefi
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_exact_when_errors_add_up(kind: str, exact: Any) -> None:
-    """A full stack of one type and then another pair over and over: whatever does not cancel grows a thousandfold."""
+    """A full stack of one type, then another pair over and over.
+
+    Whatever does not cancel grows a thousandfold.
+    """
     language = DyckLanguage(2, 4)
     model = build(kind, language, seed=3)
     exact(model, language, [4, 2, 0, 2, *[0, 1] * 990], 0.5, tolerance=1e-9)
@@ -112,7 +115,7 @@ def test_a_larger_c_bounds_the_length(first_layer: str, exact: Any) -> None:
         exact(model, language, [4, 0, *[0, 1] * 900], 0.5)
 
 
-# --- attention ----------------------------------------------------------------------------------------------------
+# --- attention ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("first_layer", ["minimal", "attention"])
@@ -147,7 +150,12 @@ def test_the_first_layer_by_attention_is_minimal(prefix: Any, open_positions: An
 
 
 @settings(max_examples=25)
-@given(gap=st.floats(0.5, 40), seed=st.integers(0, 10**6), deepest=st.integers(1, 5), length=st.integers(1, 200))
+@given(
+    gap=st.floats(0.5, 40),
+    seed=st.integers(0, 10**6),
+    deepest=st.integers(1, 5),
+    length=st.integers(1, 200),
+)
 def test_stack_attention_is_on_top(
     gap: float, seed: int, deepest: int, length: int, prefix: Any, open_positions: Any
 ) -> None:
@@ -210,7 +218,7 @@ def test_same_seed_same_model() -> None:
     assert not torch.equal(first.W_Q, other.W_Q)
 
 
-# --- bad input ----------------------------------------------------------------------------------------------------
+# --- bad input ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -234,6 +242,8 @@ def test_other_bad_input() -> None:
 
 def test_too_wide_a_spread_is_refused_with_the_length_that_would_do() -> None:
     language = DyckLanguage(4, 6)
-    with pytest.raises(ValueError, match=r"spread=4.0 is too large for n_ctx=2048 in float32.* beyond \d+ tokens"):
+    with pytest.raises(
+        ValueError, match=r"spread=4.0 is too large for n_ctx=2048 in float32.* beyond \d+ tokens"
+    ):
         construct.balanced(language, spread=4.0, dtype=torch.float32)
     construct.balanced(language, spread=4.0)

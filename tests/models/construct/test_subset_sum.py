@@ -13,7 +13,9 @@ from tl_dyck.models.construct.subset_sum import EXACT_ITEMS, nearest_subsets
 
 
 @settings(max_examples=60)
-@given(n=st.integers(0, 9), problems=st.integers(1, 4), seed=st.integers(0, 10**6), zeros=st.booleans())
+@given(
+    n=st.integers(0, 9), problems=st.integers(1, 4), seed=st.integers(0, 10**6), zeros=st.booleans()
+)
 def test_no_subset_is_nearer(n: int, problems: int, seed: int, zeros: bool) -> None:
     generator = torch.Generator().manual_seed(seed)
     items = torch.randn(problems, n, generator=generator, dtype=torch.float64)

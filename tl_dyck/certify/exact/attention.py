@@ -1,13 +1,13 @@
 """The attention's outputs over all strings of a space, and their exact extremes in any direction.
 
-For the strings of one group the query is fixed, so that each symbol s has a fixed weight E_s = exp(score -
-largest score). Everything below is a statement about *columns*: direction D and number τ per head, for the
-group's strings y
+For the strings of one group the query is fixed, so that each symbol s has a fixed weight
+E_s = exp(score - largest score). Everything below is a statement about *columns*: direction D and
+number τ per head, for the group's strings y
 
     r(y) = Σ_h Σ_{s in y} E^h_s (D^h · x^h_s + τ^h),
 
-whose least value over all strings is one shortest path. Here x_s is the head's value vector, or (a `View`) a
-fixed linear image of it.
+whose least value over all strings is one shortest path. Here x_s is the head's value vector, or (a
+`View`) a fixed linear image of it.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from tl_dyck.certify.exact.paths import ShortestPaths, emission_costs, sweep
 __all__ = ["Attention", "Items", "View"]
 
 _MOST_NUMBERS = 4_000_000
-"""Costs (of emissions, of bundles, to go) are kept below this many numbers (32 MB each) by working on some columns at a
-time."""
+"""Costs (of emissions, of bundles, to go) are kept below this many numbers (32 MB each) by working
+on some columns at a time."""
 
 
 @final
@@ -78,10 +78,13 @@ class View:
 class Attention:
     """Weights of all symbols for all groups."""
 
-    def __init__(self, network: Network, graph: StringGraph, deadline: Deadline | None = None) -> None:
+    def __init__(
+        self, network: Network, graph: StringGraph, deadline: Deadline | None = None
+    ) -> None:
         self.network, self.graph, self.deadline = network, graph, deadline or Deadline()
         scores, error = graph.symbols.scores(graph.groups)  # [G, S, H], [G, H]
-        # [G, S, H] E_s = exp(score - largest score) ≤ 1; the factor that is left out cancels in N / Z
+        # [G, S, H] E_s = exp(score - largest score) ≤ 1; the factor that is left out cancels in
+        # N / Z
         self.weights = np.exp(scores - scores.max(1, keepdims=True))
         # [G, H] relative error of a weight: of the score, of the subtraction, of exp
         self.epsilon = np.expm1(error + 4 * UNIT * abs(scores).max(1)) + 8 * UNIT
@@ -89,31 +92,44 @@ class Attention:
 
     @cached_property
     def projected(self) -> View:
-        """P (W_O v + b_O) of every symbol, for one head: all of the values that P x shows, x = W_O o + b_O."""
+        """P (W_O v + b_O) of every symbol, for one head.
+
+        These are all of the values that P x shows, x = W_O o + b_O.
+        """
         value = self.graph.symbols.value
         x = self.network.attention_output(value.reshape(len(value.mid), -1))
         mid, size = x.mid - x.mid.mean(-1, keepdims=True), abs(x.mid)
         # P adds the mean of the errors to each, and γ_d times what it adds up
-        rad = x.rad + x.rad.mean(-1, keepdims=True) + gamma(x.mid.shape[-1] + 4) * (size + size.mean(-1, keepdims=True))
+        rad = (
+            x.rad
+            + x.rad.mean(-1, keepdims=True)
+            + gamma(x.mid.shape[-1] + 4) * (size + size.mean(-1, keepdims=True))
+        )
         return View.of(Ball(mid, rad).reshape(len(mid), 1, -1))
 
     def relative_error(self, groups: IntArray, head: int) -> Array:
-        """[B] What a string's Σ E |x| loses to the weights' errors and to the rounding of all sums along a path."""
+        """[B] What a string's Σ E |x| loses to the weights' errors and to rounding along a path."""
         config, graph = self.network.config, self.graph
-        steps = max(config.d_head, config.d_model) + config.n_heads + graph.emits.shape[1] + len(graph.level_nodes)
+        steps = (
+            max(config.d_head, config.d_model)
+            + config.n_heads
+            + graph.emits.shape[1]
+            + len(graph.level_nodes)
+        )
         relative: Array = self.epsilon[groups, head] + gamma(2 * steps + 20)
         return relative
 
     def columns(self, view: View, groups: IntArray, directions: Array, taus: Array) -> Array:
         """Costs of symbols, [S, B], for directions [B, H, width] and taus [B, H].
 
-        They are lowered by as much as rounding can have raised them: the least cost computed for a string is at most
-        its exact r(y), so that "computed ≥ 0" proves "exact ≥ 0".
+        They are lowered by as much as rounding can have raised them: the least cost computed for a
+        string is at most its exact r(y), so that "computed ≥ 0" proves "exact ≥ 0".
         """
         costs = np.zeros((len(view.x.mid), len(groups)))
         size = abs(directions)
         for head in range(taus.shape[1]):
-            # |D · x + τ| ≤ |D| · largest + |τ| for every symbol, and D · x is off by |D| · error at most
+            # |D · x + τ| ≤ |D| · largest + |τ| for every symbol, and D · x is off by |D| · error at
+            # most
             spread = size[:, head] @ view.largest[head] + abs(taus[:, head])
             relative = self.relative_error(groups, head)
             slack = (1 + 1e-6) * (relative * spread + size[:, head] @ view.error[head])
@@ -134,8 +150,13 @@ class Attention:
         costs = self.columns(view, items.groups, directions, taus)
         return sweep(self.graph, emission_costs(self.graph, costs, items.groups, items.allowed))
 
-    def least(self, view: View, items: Items, which: IntArray, directions: Array, taus: Array) -> Array:
-        """The least r(y) of each column; column b belongs to item which[b]. Works on some columns at a time."""
+    def least(
+        self, view: View, items: Items, which: IntArray, directions: Array, taus: Array
+    ) -> Array:
+        """The least r(y) of each column; column b belongs to item which[b].
+
+        Works on some columns at a time.
+        """
         least = np.empty(len(which))
         for piece in self.pieces(len(which)):
             part = items.take(which[piece])
@@ -144,6 +165,9 @@ class Attention:
 
     def pieces(self, n_columns: int) -> Iterator[slice]:
         """Cut columns into pieces that fit the memory bound."""
-        step = max(1, _MOST_NUMBERS // max(len(self.graph.option), self.graph.n_bundles, self.graph.n_nodes))
+        step = max(
+            1,
+            _MOST_NUMBERS // max(len(self.graph.option), self.graph.n_bundles, self.graph.n_nodes),
+        )
         for start in range(0, n_columns, step):
             yield slice(start, min(n_columns, start + step))

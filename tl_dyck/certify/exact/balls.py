@@ -1,15 +1,17 @@
 """Ball arithmetic: numbers with a proved error, used for intervals and for rounding alike.
 
-A `Ball` is a midpoint and a radius, elementwise; it stands for every array within the radius of the midpoint. Each
-operation returns a ball that holds the exact (real-number) result for every choice of arguments in its argument
-balls, *including* the rounding of its own float64 arithmetic. With radius 0 in, the radius that comes out is a
-rounding bound that was computed, not guessed; with wide balls in, this is interval arithmetic.
+A `Ball` is a midpoint and a radius, elementwise; it stands for every array within the radius of the
+midpoint. Each operation returns a ball that holds the exact (real-number) result for every choice
+of arguments in its argument balls, *including* the rounding of its own float64 arithmetic. With
+radius 0 in, the radius that comes out is a rounding bound that was computed, not guessed; with wide
+balls in, this is interval arithmetic.
 
-The rounding model is the standard one (Higham, *Accuracy and Stability of Numerical Algorithms*, ch. 3): each
-operation has relative error at most u = 2⁻⁵³, so that a sum of products of n terms, in any order and with or without
-fused multiply-add, is off by at most γ_n Σ|x_i||y_i| with γ_n = n u / (1 - n u). Of the mathematical library we
-assume 4 ulp for exp, erf and tanh. Radii are themselves rounded: each is enlarged by a factor 1 + 2⁻³⁰, far more than
-their own rounding, and by 10⁻³⁰⁰, more than underflow can lose.
+The rounding model is the standard one (Higham, *Accuracy and Stability of Numerical Algorithms*,
+ch. 3): each operation has relative error at most u = 2⁻⁵³, so that a sum of products of n terms, in
+any order and with or without fused multiply-add, is off by at most γ_n Σ|x_i||y_i| with γ_n = n
+u / (1 - n u). Of the mathematical library we assume 4 ulp for exp, erf and tanh. Radii are
+themselves rounded: each is enlarged by a factor 1 + 2⁻³⁰, far more than their own rounding, and by
+10⁻³⁰⁰, more than underflow can lose.
 """
 
 from __future__ import annotations
@@ -33,7 +35,11 @@ _GROW = 1.0 + 2.0**-30
 _TINY = 1e-300
 
 # Where the activations that first fall and then rise have their minimum.
-_LOWEST_AT = {"gelu": -0.7517915246935645, "gelu_new": -0.7524614220710163, "silu": -1.2784645427610738}
+_LOWEST_AT = {
+    "gelu": -0.7517915246935645,
+    "gelu_new": -0.7524614220710163,
+    "silu": -1.2784645427610738,
+}
 
 
 def gamma(n: int) -> float:
@@ -111,11 +117,13 @@ class Ball(NamedTuple):
         """Self @ weight + bias for exact weights, `absolute` being abs(weight)."""
         mid = self.mid @ weight + bias
         n = self.mid.shape[-1]
-        rad = (self.rad + gamma(n + 2) * abs(self.mid)) @ absolute + 2 * UNIT * (abs(mid) + abs(bias))
+        rad = (self.rad + gamma(n + 2) * abs(self.mid)) @ absolute + 2 * UNIT * (
+            abs(mid) + abs(bias)
+        )
         return Ball(mid, _outward(rad))
 
     def over(self, low: Array, high: Array) -> Ball:
-        """Elementwise quotient by anything in [low, high], where low > 0 (else the radius is infinite)."""
+        """Elementwise quotient by anything in [low, high]; low > 0, else the radius is infinite."""
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             a, b = self.low, self.high
             bottom = np.where(a >= 0, a / high, a / low)
@@ -146,12 +154,18 @@ def activation(x: Ball, name: str) -> Ball:
     bottom, top = np.minimum(at_low, at_high), np.maximum(at_low, at_high)
     if name != "relu":
         turn = _LOWEST_AT[name]
-        # the minimum's place is known to 1e-9, and its value, second order in that, to the last digit
+        # the minimum's place is known to 1e-9, and its value, second order in that, to the last
+        # digit
         inside = (low <= turn + 1e-9) & (high >= turn - 1e-9)
-        bottom = np.where(inside, np.minimum(bottom, apply_activation(name, np.array([turn]))[0]), bottom)
+        bottom = np.where(
+            inside, np.minimum(bottom, apply_activation(name, np.array([turn]))[0]), bottom
+        )
     ball = Ball.between(bottom, top)
     # each is x times something in [0, 1], computed from exp, erf or tanh
-    return Ball(ball.mid, _outward(ball.rad + (0 if name == "relu" else 16 * UNIT) * np.maximum(abs(low), abs(high))))
+    return Ball(
+        ball.mid,
+        _outward(ball.rad + (0 if name == "relu" else 16 * UNIT) * np.maximum(abs(low), abs(high))),
+    )
 
 
 def apply_activation(name: str, x: Array) -> Array:

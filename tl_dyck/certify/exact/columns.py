@@ -1,13 +1,14 @@
 """The least value of a linear bound on any string of an item: is Σ_h D^h · o^h + c ever negative?
 
-One head: o = Σ E x / Σ E ω with a positive denominator, so the sign of D · o + c is that of Σ E (D · x + c ω), which is
-additive: one shortest path decides, exactly.
+One head: o = Σ E x / Σ E ω with a positive denominator, so the sign of D · o + c is that of Σ E
+(D · x + c ω), which is additive: one shortest path decides, exactly.
 
-Several heads: with numbers t^h and r^h = Σ E (D^h · x - t^h), the functional is Σ_h r^h / Z^h + (c + Σ t^h).
-Where Z^h is only known to lie in [low, high], r / Z ≥ min(r / low, r / high), so the minimum over the 2^H
-patterns of Σ_h λ^h (Σ E^h (D^h · x - t^h + leftover)), λ^h ∈ {1/low, 1/high}, each one shortest path, is a
-lower bound. It is tight near strings on which every r^h is 0, so t is taken from the most promising string.
-Heads beyond the four whose Z varies most get λ in the middle and pay max|r| times half the width.
+Several heads: with numbers t^h and r^h = Σ E (D^h · x - t^h), the functional is Σ_h
+r^h / Z^h + (c + Σ t^h). Where Z^h is only known to lie in [low, high], r / Z ≥ min(r / low,
+r / high), so the minimum over the 2^H patterns of Σ_h λ^h (Σ E^h (D^h · x - t^h + leftover)),
+λ^h ∈ {1/low, 1/high}, each one shortest path, is a lower bound. It is tight near strings on which
+every r^h is 0, so t is taken from the most promising string. Heads beyond the four whose Z varies
+most get λ in the middle and pay max|r| times half the width.
 
 Axes: I items, K objectives, P patterns, H heads, width of a head's output; B = I · K · P columns.
 """
@@ -59,12 +60,16 @@ class Columns:
     def least(self) -> Array:
         """[B] the least on any string."""
         region = self.region
-        return region.attention.least(region.view, region.items, self.item, self.directions, self.taus)
+        return region.attention.least(
+            region.view, region.items, self.item, self.directions, self.taus
+        )
 
     def swept(self) -> ShortestPaths:
         """Where that is."""
         region = self.region
-        return region.attention.sweep(region.view, region.items.take(self.item), self.directions, self.taus)
+        return region.attention.sweep(
+            region.view, region.items.take(self.item), self.directions, self.taus
+        )
 
     def paths(self) -> IntArray:
         """[B, steps] a string on which each is least."""
@@ -74,7 +79,7 @@ class Columns:
 @final
 @dataclass(frozen=True)
 class BoundMinimum:
-    """A linear bound and its least value: the columns per item, objective and pattern, and their results.
+    """A linear bound and its least value: columns per item, objective and pattern, and results.
 
     Attributes:
         columns: B of them.
@@ -101,11 +106,14 @@ class BoundMinimum:
 
 
 def minimise_bound(region: Region, bound: LinearBound, reference: Array) -> BoundMinimum:
-    """Minimise a linear bound over every item's strings; `reference` [I, H, width] is where it should be tight."""
+    """Minimise a linear bound over every item's strings.
+
+    `reference` [I, H, width] is where it should be tight.
+    """
     n, k, heads, _ = bound.directions.shape
     if heads == 1:
-        # D · x + c ω = (D + c base) · x + c unit. Adding rounds; the costs' own slack covers one more rounding of each
-        # coefficient
+        # D · x + c ω = (D + c base) · x + c unit. Adding rounds; the costs' own slack covers one
+        # more rounding of each coefficient
         c = rearrange(bound.constant, "i k -> i k 1")
         shifted = bound.directions + c[..., None] * rearrange(region.base, "i head e -> i 1 head e")
         directions = rearrange(shifted, "i k head e -> i k 1 head e")
@@ -125,7 +133,11 @@ def minimise_bound(region: Region, bound: LinearBound, reference: Array) -> Boun
     if heads == 1:
         # D · o + c = worst / Σ E ω, with the denominator at whichever end is worse
         with np.errstate(over="ignore"):
-            values = worst / np.where(worst < 0, region.low, region.high) * (1 - 4 * UNIT * np.sign(worst))
+            values = (
+                worst
+                / np.where(worst < 0, region.low, region.high)
+                * (1 - 4 * UNIT * np.sign(worst))
+            )
     else:
         values = worst - penalty
     values = np.where(bound.finite[:, None], values, -np.inf)
@@ -133,11 +145,15 @@ def minimise_bound(region: Region, bound: LinearBound, reference: Array) -> Boun
 
 
 def _patterns(region: Region, bound: LinearBound, reference: Array) -> tuple[Array, Array, Array]:
-    """Directions [I, K, P, H, width], taus [I, K, P, H] and what must be subtracted from the result, [I, K]."""
+    """Directions [I, K, P, H, width], taus [I, K, P, H].
+
+    Also what must be subtracted from the result, [I, K].
+    """
     n, k, heads, _ = bound.directions.shape
     # t^h = D^h · reference^h, so that r^h is 0 on the reference string
     t = einsum(bound.directions, reference, "i k head e, i head e -> i k head")
-    # Σ_h D^h · o^h + c = Σ_h (D^h · o^h - t^h) + leftover, which is shared out evenly: τ^h = leftover/H - t^h
+    # Σ_h D^h · o^h + c = Σ_h (D^h · o^h - t^h) + leftover, which is shared out evenly:
+    # τ^h = leftover/H - t^h
     leftover = bound.constant + t.sum(-1)
     lost = 4 * (heads + 2) * UNIT * (abs(bound.constant) + abs(t).sum(-1))
     tau = ((leftover - lost) / heads)[..., None] - t
@@ -157,7 +173,11 @@ def _patterns(region: Region, bound: LinearBound, reference: Array) -> tuple[Arr
             factor[:, head] = ends[:, head]
         factors.append(factor)
     scale = np.stack(factors, axis=1)[:, None]  # λ, [I, 1, P, H]
-    return bound.directions[:, :, None] * scale[..., None], tau[:, :, None] * scale, penalty * (1 + 1e-9)
+    return (
+        bound.directions[:, :, None] * scale[..., None],
+        tau[:, :, None] * scale,
+        penalty * (1 + 1e-9),
+    )
 
 
 def _largest_remainder(region: Region, directions: Array, tau: Array, head: int) -> Array:

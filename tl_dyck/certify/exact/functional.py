@@ -1,8 +1,8 @@
-"""Linear functionals of a layer's vector, carried backwards through the network with their rounding accounted for.
+"""Linear functionals of a layer's vector, carried backwards, their rounding accounted for.
 
-A functional's coefficients are the float64 numbers they are; what may be wrong is only that they stand for slightly
-different ones. That difference, times the largest size of the vector they act on, is bounded at each step (γ_n times
-the sum of absolute values) and collected in `slack`.
+A functional's coefficients are the float64 numbers they are; what may be wrong is only that they
+stand for slightly different ones. That difference, times the largest size of the vector they act
+on, is bounded at each step (γ_n times the sum of absolute values) and collected in `slack`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def ulp(*terms: Array) -> Array:
 @final
 @dataclass(frozen=True)
 class Functional:
-    """K functionals coef · v + const of a vector v, for I items (or 1, the same for all); right up to ± slack.
+    """K functionals coef · v + const of a vector v, for I items (1: for all); right up to ± slack.
 
     Attributes:
         coef: [I, K, d].
@@ -59,18 +59,25 @@ class Functional:
     def scaled(self, weight: Array, bias: Array, size: Array) -> Functional:
         """As functionals of v', where v = v' * weight + bias, elementwise, and |v'| ≤ size."""
         coef, const = self.coef * weight, self.coef @ bias
-        error = UNIT * (abs(coef) * size).sum(-1) + gamma(len(bias) + 2) * (abs(self.coef) @ abs(bias))
+        error = UNIT * (abs(coef) * size).sum(-1) + gamma(len(bias) + 2) * (
+            abs(self.coef) @ abs(bias)
+        )
         return Functional(coef, self.const + const, self.slack + error + ulp(const, self.const))
 
     def centred(self, size: Array) -> Functional:
         """As functionals of v', where v = P v' (P subtracts the mean) and |v'| ≤ size."""
         # coef · P v' = (P coef) · v', for P is symmetric
         mean = self.coef.mean(-1, keepdims=True)
-        error = gamma(self.coef.shape[-1] + 4) * ((abs(self.coef) + abs(self.coef).mean(-1, keepdims=True)) * size)
+        error = gamma(self.coef.shape[-1] + 4) * (
+            (abs(self.coef) + abs(self.coef).mean(-1, keepdims=True)) * size
+        )
         return Functional(self.coef - mean, self.const, self.slack + error.sum(-1))
 
     def times(self, factor: Array, size: Array) -> Functional:
-        """Coefficients multiplied by [I, K, d] or broadcast; what was constant or slack is dropped. |v| ≤ size."""
+        """Coefficients multiplied by [I, K, d] or broadcast; |v| ≤ size.
+
+        What was constant or slack is dropped.
+        """
         coef = self.coef * factor
         return Functional(coef, np.zeros(coef.shape[:2]), UNIT * (abs(coef) * size).sum(-1))
 
@@ -110,5 +117,7 @@ class Linear:
     def plus(self, other: Linear, largest: Array) -> Linear:
         """The sum; |o| ≤ largest [I, H, width]."""
         directions = self.directions + other.directions
-        error = UNIT * np.einsum("ikhe,ihe->ik", abs(directions), largest) + ulp(self.const, other.const)
+        error = UNIT * np.einsum("ikhe,ihe->ik", abs(directions), largest) + ulp(
+            self.const, other.const
+        )
         return Linear(directions, self.const + other.const, self.slack + other.slack + error)

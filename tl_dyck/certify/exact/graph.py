@@ -1,17 +1,19 @@
 """Every string of a space as a path, with the state machine of the RNN's first layer run along.
 
-A node is (level of the lattice, budget spent, state), so a path is a string *together with the symbols it is made of*:
-what the attention sums over is additive along paths. Two things make the graph more convenient than that product:
+A node is (level of the lattice, budget spent, state), so a path is a string *together with the
+symbols it is made of*: what the attention sums over is additive along paths. Two things make the
+graph more convenient than that product:
 
-- Paths whose only difference is which synonym they take share an arc. An arc carries a *bundle* of *emissions*; an
-  emission is one option read in one state: a short sequence of symbols.
-- The readout's query belongs to the last symbol. So every path has exactly one *closing* arc, whose emission ends with
-  the last symbol of its string; after it come only options that emit nothing (deletions at the end). The last symbols
-  that occur are the *groups*, and a closing bundle belongs to one of them: forbidding the others' fixes the query.
+- Paths whose only difference is which synonym they take share an arc. An arc carries a *bundle* of
+  *emissions*; an emission is one option read in one state: a short sequence of symbols.
+- The readout's query belongs to the last symbol. So every path has exactly one *closing* arc, whose
+  emission ends with the last symbol of its string; after it come only options that emit nothing
+  (deletions at the end). The last symbols that occur are the *groups*, and a closing bundle belongs
+  to one of them: forbidding the others' fixes the query.
 
-Arcs always lead to a higher level. Nodes: O(n · Π(budget + 1) · states per place); emissions: O(n · (options per
-place) · states per place). A model without positions or depths has one state per place; one with positions has as many
-as the string can have grown or shrunk by.
+Arcs always lead to a higher level. Nodes: O(n · Π(budget + 1) · states per place); emissions:
+O(n · (options per place) · states per place). A model without positions or depths has one state per
+place; one with positions has as many as the string can have grown or shrunk by.
 """
 
 from __future__ import annotations
@@ -50,7 +52,8 @@ class StringGraph:
         option: [E] the option of each emission; emissions are sorted by bundle.
         emits: [E, longest] its symbols, padded with S.
         lengths: [E] its number of symbols.
-        bundle_start: [bundles + 1] emissions of bundle b are bundle_start[b] … bundle_start[b + 1] - 1.
+        bundle_start: [bundles + 1] emissions of bundle b are bundle_start[b] …
+            bundle_start[b + 1] - 1.
         bundle_group: [bundles] the group of a closing bundle, else `NO_GROUP`.
         arc_source: [A] arcs are sorted by source, and so by level.
         arc_target: [A].
@@ -84,7 +87,7 @@ class StringGraph:
 
     @cached_property
     def padded_arcs(self) -> tuple[IntArray, IntArray, Array]:
-        """The arcs of each node side by side: bundles, targets, and a cost of inf where there is none.
+        """The arcs of each node side by side: bundles, targets, and a cost of inf where none is.
 
         Each is [n_nodes, most arcs]. A node without arcs gets one that leads nowhere, to itself.
         """
@@ -108,12 +111,12 @@ class StringGraph:
 
     @cached_property
     def padded_emissions(self) -> tuple[IntArray, Array]:
-        """The emissions of each bundle side by side, and a cost of inf where there is none, [bundles, most]."""
+        """Each bundle's emissions side by side, [bundles, most]; a cost of inf where none is."""
         index = _padded(self.bundle_start)
         return np.maximum(index, 0), np.where(index >= 0, 0.0, np.inf)
 
     def string_of(self, emissions: IntArray) -> tuple[int, ...]:
-        """The string (without BOS) that a path emits, given as emissions in order (-1 is skipped)."""
+        """The string (without BOS) that a path emits; emissions come in order (-1 is skipped)."""
         path = emissions[emissions >= 0]
         path = path[self.option[path] != PREFIX]
         flat = self.emits[path].ravel()

@@ -21,7 +21,8 @@ class Incumbent:
     """The least value seen so far, and where.
 
     Attributes:
-        upper: least value of any objective on any string that was run, error included; inf if nothing is known of any.
+        upper: least value of any objective on any string that was run, error included; inf if
+            nothing is known of any.
         string: that string, without BOS.
         rounding: width of the ball around its value.
         strings_run: how many strings were run.
@@ -45,7 +46,9 @@ class Incumbent:
         table = self.network.symbols(tokens[0], states[0])
         index = np.arange(tokens.shape[1])[None]
         z = self.network.attend(table, index)
-        self._remember(self.network.values_at(table, index, self.unembed), np.array([string], dtype=np.int64))
+        self._remember(
+            self.network.values_at(table, index, self.unembed), np.array([string], dtype=np.int64)
+        )
         config = self.network.config
         return z.mid.reshape(config.n_heads, config.d_head)
 
@@ -69,7 +72,9 @@ class Incumbent:
             distinct, which = np.unique(symbols, axis=0, return_inverse=True)
             values = self.network.values_at(self.graph.symbols, distinct, self.unembed)
             lower[rows] = (values.mid - values.rad).min(1)[which.ravel()]
-            self._remember(values, self.graph.symbols.tokens[distinct[:, len(self.network.prefix) :]])
+            self._remember(
+                values, self.graph.symbols.tokens[distinct[:, len(self.network.prefix) :]]
+            )
         return lower
 
     def outputs(self, paths: IntArray) -> Array:
@@ -86,4 +91,6 @@ class Incumbent:
         real = symbols < len(self.graph.symbols.tokens)
         lengths = real.sum(1)
         groups = ((length, np.flatnonzero(lengths == length)) for length in np.unique(lengths))
-        return [(rows, symbols[rows][real[rows]].reshape(len(rows), length)) for length, rows in groups]
+        return [
+            (rows, symbols[rows][real[rows]].reshape(len(rows), length)) for length, rows in groups
+        ]

@@ -1,9 +1,10 @@
-"""How a `StringGraph` comes about: the lattice times the state machine, then the closing arcs, then the order.
+"""How a `StringGraph` comes about: lattice times state machine, then closing arcs, then order.
 
-1. `_Product`: every option of the lattice is read in every state that a string can be in there. That gives the nodes
-   (level, code of the budget spent, state), and arcs that share bundles.
-2. `_add_closing`, `_add_silent`: every emission after which a string may end is copied into a closing bundle, one per
-   last symbol; behind it stand nodes without states, from which only options that emit nothing lead on.
+1. `_Product`: every option of the lattice is read in every state that a string can be in there.
+   That gives the nodes (level, code of the budget spent, state), and arcs that share bundles.
+2. `_add_closing`, `_add_silent`: every emission after which a string may end is copied into a
+   closing bundle, one per last symbol; behind it stand nodes without states, from which only
+   options that emit nothing lead on.
 3. `_ordered`: nodes are numbered by level, arcs sorted by source, emissions by bundle.
 """
 
@@ -40,11 +41,14 @@ class _Parts(NamedTuple):
     arc_bundle: IntArray
 
 
-def build_graph(network: Network, lattice: Lattice, deadline: Deadline | None = None) -> StringGraph:
+def build_graph(
+    network: Network, lattice: Lattice, deadline: Deadline | None = None
+) -> StringGraph:
     """Lay out all strings of a lattice for a network.
 
     Raises:
-        SpaceTooLargeError: the budgets are too large, see `Lattice.check_size`; before anything is laid out.
+        SpaceTooLargeError: the budgets are too large, see `Lattice.check_size`; before anything is
+            laid out.
         OutOfTime: the deadline has passed; looked at level by level.
     """
     lattice.check_size()
@@ -80,13 +84,19 @@ class _Product:
         lattice, codes = self.lattice, self.lattice.n_codes
         source_level = np.array([o.source for o in lattice.options], dtype=np.int64)
         kinds = self.after.shape[1]
-        # options that differ in nothing but what they emit share a bundle: one number for (from, to, kind)
+        # options that differ in nothing but what they emit share a bundle: one number for (from,
+        # to, kind)
         key = (source_level * (lattice.last_level + 1) + self.target) * kinds + self.kind + 1
         unique, bundle = np.unique(key, return_inverse=True)
         kind, levels = unique % kinds, unique // kinds
-        bundle_source, bundle_target = levels // (lattice.last_level + 1), levels % (lattice.last_level + 1)
+        bundle_source, bundle_target = (
+            levels // (lattice.last_level + 1),
+            levels % (lattice.last_level + 1),
+        )
         after = self.after[:, kind]  # [codes, bundles]
-        code, which = np.nonzero(after >= 0)  # an arc for each code that has budget left for the bundle
+        code, which = np.nonzero(
+            after >= 0
+        )  # an arc for each code that has budget left for the bundle
         return _Parts(
             node_level=np.repeat(np.arange(lattice.last_level + 1), codes),
             node_code=np.tile(np.arange(codes), lattice.last_level + 1),
@@ -100,7 +110,10 @@ class _Product:
         )
 
     def _stateful(self) -> _Parts:
-        """Level by level: the (code, state) pairs that arrive there are its nodes; they say what arrives further on."""
+        """Level by level: the (code, state) pairs that arrive there are its nodes.
+
+        They say what arrives further on.
+        """
         lattice = self.lattice
         arriving: list[list[IntArray]] = [[] for _ in range(lattice.last_level + 1)]
         arriving[0].append(np.array([[0], [self._start_state()]]))
@@ -120,12 +133,15 @@ class _Product:
                 # a node takes the bundles that were read in its state and that it has budget for
                 node, bundle = np.nonzero((which[:, None] == before) & (after >= 0))
                 new, target, reached = after[node, bundle], ends[bundle], states[bundle]
-                # no budget is left for some bundles: they go, and with them states that no string reaches
+                # no budget is left for some bundles: they go, and with them states that no string
+                # reaches
                 kept, bundle = np.unique(bundle, return_inverse=True)
                 renumbered = np.full(len(kind), -1)
                 renumbered[kept] = np.arange(len(kept))
                 live = renumbered[read[3]] >= 0
-                rows.append((*(part[live] for part in read[:3]), renumbered[read[3][live]] + n_bundles))
+                rows.append(
+                    (*(part[live] for part in read[:3]), renumbered[read[3][live]] + n_bundles)
+                )
                 arcs.append((node + n_nodes, target, new, reached, bundle + n_bundles))
                 for end in np.unique(target):
                     arriving[end].append(np.stack([new, reached])[:, target == end])
@@ -133,15 +149,21 @@ class _Product:
             n_nodes += len(code)
             if n_nodes > _MOST_NODES:
                 raise SpaceTooLargeError(
-                    f"the graph of the space has more than {_MOST_NODES:,} nodes after {level + 1} of "
-                    f"{lattice.last_level + 1} places; lower the budgets or shorten the string."
+                    f"the graph of the space has more than {_MOST_NODES:,} nodes after {level + 1} "
+                    f"of {lattice.last_level + 1} places; lower the budgets or shorten the string."
                 )
         level_of = np.repeat(np.arange(len(nodes)), [len(code) for code, _ in nodes])
         code, state = (np.concatenate(part) for part in zip(*nodes, strict=True))
-        option, tokens, states, row_bundle = (np.concatenate(part) for part in zip(*rows, strict=True))
-        source, target, new, reached, arc_bundle = (np.concatenate(part) for part in zip(*arcs, strict=True))
+        option, tokens, states, row_bundle = (
+            np.concatenate(part) for part in zip(*rows, strict=True)
+        )
+        source, target, new, reached, arc_bundle = (
+            np.concatenate(part) for part in zip(*arcs, strict=True)
+        )
         # every arc's end is among the nodes: match the two lists
-        both = np.stack([np.concatenate(pair) for pair in ((level_of, target), (code, new), (state, reached))])
+        both = np.stack(
+            [np.concatenate(pair) for pair in ((level_of, target), (code, new), (state, reached))]
+        )
         _, which_node = _unique_columns(both)
         number = np.empty(len(level_of), dtype=np.int64)
         number[which_node[: len(level_of)]] = np.arange(len(level_of))
@@ -156,12 +178,14 @@ class _Product:
 
     def _read(
         self, options: IntArray, here: IntArray
-    ) -> tuple[tuple[IntArray, IntArray, IntArray, IntArray], tuple[IntArray, IntArray, IntArray, IntArray]]:
+    ) -> tuple[
+        tuple[IntArray, IntArray, IntArray, IntArray], tuple[IntArray, IntArray, IntArray, IntArray]
+    ]:
         """Read every option in every state.
 
         Returns:
-            Emissions: option, tokens, states, bundle. Bundles: index of the state before, kind + 1, level after, state
-            after.
+            Emissions: option, tokens, states, bundle. Bundles: index of the state before, kind + 1,
+            level after, state after.
         """
         # one row per (state, option), states outside
         tokens = np.tile(self.emits[options], (len(here), 1))
@@ -170,10 +194,15 @@ class _Product:
         length = np.tile(self.length[options], len(here))
         for j in range(int(length.max(initial=0))):
             rows = np.flatnonzero(length > j)
-            new = self.network.rnn.next_state(torch.from_numpy(state[rows]), torch.from_numpy(tokens[rows, j]))
+            new = self.network.rnn.next_state(
+                torch.from_numpy(state[rows]), torch.from_numpy(tokens[rows, j])
+            )
             state = state.copy()
             state[rows] = states[rows, j] = new.numpy()
-        kind, target = np.tile(self.kind[options] + 1, len(here)), np.tile(self.target[options], len(here))
+        kind, target = (
+            np.tile(self.kind[options] + 1, len(here)),
+            np.tile(self.target[options], len(here)),
+        )
         at = np.repeat(np.arange(len(here)), len(options))
         # emissions share a bundle if they cannot be told apart before and after: [4, rows]
         key = np.stack([at, kind, target, state])
@@ -183,7 +212,7 @@ class _Product:
 
 @final
 class _Draft:
-    """Emissions, bundles and arcs as they are collected; bundles are counted within each addition."""
+    """Emissions, bundles and arcs as they are collected; bundles count within each addition."""
 
     def __init__(self, longest: int, padding: int) -> None:
         self.longest, self.padding = longest, padding
@@ -202,7 +231,7 @@ class _Draft:
         arcs: tuple[IntArray, IntArray, IntArray],
         group: IntArray | None = None,
     ) -> None:
-        """Add emissions, each with its option, symbols and bundle, and arcs as (source, target, bundle).
+        """Add emissions, each with option, symbols, bundle, and arcs as (source, target, bundle).
 
         `group` holds the last symbol of each bundle if these are closing.
         """
@@ -229,7 +258,8 @@ def _assemble(network: Network, lattice: Lattice, parts: _Parts, deadline: Deadl
     prefix = np.full((1, parts.tokens.shape[1]), padding)
     prefix[0, : len(prefix_tokens)] = index[len(index) - len(prefix_tokens) :]
 
-    # Nodes: those of the product, a root before the prefix, and (level, code) after the closing arc.
+    # Nodes: those of the product, a root before the prefix, and (level, code) after the closing
+    # arc.
     draft = _Draft(parts.tokens.shape[1], padding)
     draft.add(parts.option, emits, parts.bundle, (parts.source, parts.target, parts.arc_bundle))
     start = np.flatnonzero((parts.node_level == 0) & (parts.node_code == 0))
@@ -252,7 +282,7 @@ def _assemble(network: Network, lattice: Lattice, parts: _Parts, deadline: Deadl
 
 @final
 class _ClosedNodes:
-    """The nodes after a closing arc: one per code, at each level from which nothing more need be emitted."""
+    """The nodes after a closing arc: one per code, at each level where nothing must follow."""
 
     def __init__(self, lattice: Lattice, first: int) -> None:
         self.first, self.codes = first, lattice.n_codes
@@ -271,7 +301,10 @@ class _ClosedNodes:
 
 
 def _add_closing(draft: _Draft, lattice: Lattice, parts: _Parts, closed: _ClosedNodes) -> None:
-    """Copy every emission after which the string may end, one bundle per original bundle and last symbol."""
+    """Copy every emission after which the string may end.
+
+    There is one bundle per original bundle and last symbol.
+    """
     emits, bundle = draft.emits[0], draft.bundle[0]
     lengths = (emits < draft.padding).sum(1)
     target = np.array([o.target for o in lattice.options], dtype=np.int64)[parts.option]
@@ -304,7 +337,10 @@ def _add_silent(draft: _Draft, lattice: Lattice, closed: _ClosedNodes) -> None:
 
 
 def _codes_after(lattice: Lattice) -> IntArray:
-    """`Lattice.after` of every code and kind, [n_codes, kinds + 1], KEEP first; -1 where the budget is spent."""
+    """`Lattice.after` of every code and kind, [n_codes, kinds + 1], KEEP first.
+
+    It is -1 where the budget is spent.
+    """
     codes = np.arange(lattice.n_codes)
     columns = [codes]
     for stride, budget in zip(lattice.strides, lattice.budgets, strict=True):
@@ -321,7 +357,7 @@ def _ordered(
     root: int,
     finals: IntArray,
 ) -> StringGraph:
-    """Number nodes by level, those without arcs first; sort arcs by source and emissions by bundle."""
+    """Number nodes by level, arcless ones first; sort arcs by source, emissions by bundle."""
     source, target, arc_bundle = (np.concatenate(part) for part in zip(*draft.arcs, strict=True))
     n = len(level)
     has_arcs = np.zeros(n, dtype=bool)

@@ -1,12 +1,13 @@
-"""One head and a linear readout: the exact minimum by Dinkelbach's method, a few shortest paths in all.
+"""One head and a linear readout: the exact minimum by Dinkelbach's method, in few shortest paths.
 
-Every objective k on the strings of group g is a ratio: D · N/Z + c. For a number t, F(t) = min over strings of
-Σ E (D · v + c - t) = min Z · (objective - t) is one shortest path; it is concave and decreasing in t, and its
-root is the minimum. Newton's method from above (t = the value of a known string) converges to the least root of
-all columns monotonically and superlinearly; a column whose F(t) is not negative cannot improve on t and is
-dropped. F'(t) is -Z of the minimising string; it is read off as the difference to F at a slightly smaller t,
-which costs another column instead of a second pass. The last string is then run, and the bound proved by one
-more pass just below its value.
+Every objective k on the strings of group g is a ratio: D · N/Z + c. For a number t, F(t) = min over
+strings of Σ E (D · v + c - t) = min Z · (objective - t) is one shortest path; it is concave and
+decreasing in t, and its root is the minimum. Newton's method from above (t = the value of a known
+string) converges to the least root of all columns monotonically and superlinearly; a column whose
+F(t) is not negative cannot improve on t and is dropped. F'(t) is -Z of the minimising string; it is
+read off as the difference to F at a slightly smaller t, which costs another column instead of a
+second pass. The last string is then run, and the bound proved by one more pass just below its
+value.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ def is_linear(network: Network) -> bool:
 
 
 def linear_minimum(attention: Attention, incumbent: Incumbent, original: Array) -> float | None:
-    """A proved lower bound of the objectives on all strings; a string that attains it becomes the incumbent.
+    """A proved lower bound of the objectives; a string that attains it becomes the incumbent.
 
     Args:
         attention: weights and strings.
@@ -45,7 +46,8 @@ def linear_minimum(attention: Attention, incumbent: Incumbent, original: Array) 
         original: [H, d_head] the attention's output on some string; nothing depends on which.
 
     Returns:
-        The bound, or None if denominators underflow or numbers overflow, so that ratios say nothing.
+        The bound, or None if denominators underflow or numbers overflow, so that ratios say
+        nothing.
     """
     network, graph = attention.network, attention.graph
     items = _alive(graph)
@@ -62,7 +64,9 @@ def linear_minimum(attention: Attention, incumbent: Incumbent, original: Array) 
     constant = rearrange(bound.constant, "item k -> (item k) 1")
     # one column per item and objective: Z (D · o + c - t) = Σ E (D · v + c - t), so τ = c - t
     columns = Columns(region, np.repeat(np.arange(n), k), directions, constant)
-    scale = float((abs(directions[:, 0]) @ region.view.largest[0] + abs(constant[:, 0])).max()) + 1e-300
+    scale = (
+        float((abs(directions[:, 0]) @ region.view.largest[0] + abs(constant[:, 0])).max()) + 1e-300
+    )
     before, worst = _descend(columns, incumbent.upper, scale)
     if len(worst):
         incumbent.run(columns.take(worst).lowered(before).paths())
@@ -87,11 +91,12 @@ def _negative(columns: Columns, t: float) -> IntArray:
 
 
 def _descend(columns: Columns, t: float, scale: float) -> tuple[float, IntArray]:
-    """Newton's method: the last t below which some ratio is seen to lie, and the column it belongs to (if any)."""
+    """Newton's method: the last t below which some ratio is seen to lie, and its column if any."""
     delta = 1e-7 * scale
     active, before, worst = np.arange(len(columns.item)), t, np.empty(0, dtype=np.int64)
     for _ in range(_STEPS):
-        # F(t) and F(t - δ) in one go; their difference quotient is F'(t) = -Z of the minimising string
+        # F(t) and F(t - δ) in one go; their difference quotient is F'(t) = -Z of the minimising
+        # string
         twice = columns.take(np.concatenate([active, active]))
         both = twice.lowered(np.repeat([t, t - delta], len(active))[:, None]).least()
         value, slope = both[: len(active)], (both[: len(active)] - both[len(active) :]) / delta

@@ -43,7 +43,8 @@ class Minimum:
     stats: Mapping[str, int]
 
 
-# what overflows is found by looking at the results (`LinearBound.finite`, `Region.sound`), not by warnings
+# what overflows is found by looking at the results (`LinearBound.finite`, `Region.sound`), not by
+# warnings
 @np.errstate(over="ignore", invalid="ignore", divide="ignore")
 def minimise(
     network: Network,
@@ -62,11 +63,13 @@ def minimise(
         network: the network.
         lattice: the strings.
         objectives: what to minimise.
-        decide: stop once the sign of the minimum is proved. (With one head and a linear readout the minimum comes with
-            the sign, and `decide` makes no difference.)
+        decide: stop once the sign of the minimum is proved. (With one head and a linear readout the
+            minimum comes with the sign, and `decide` makes no difference.)
         time_limit: seconds.
-        tolerance: how far apart, relative to max(1, |minimum|), the proved and the seen minimum may stay.
-        max_listed: a part of the space with at most this many candidates is listed instead of being split.
+        tolerance: how far apart, relative to max(1, |minimum|), the proved and the seen minimum may
+            stay.
+        max_listed: a part of the space with at most this many candidates is listed instead of being
+            split.
         always_listed: a part with at most this many strings is run without being bounded first.
     """
     deadline = Deadline.after(time_limit)
@@ -74,10 +77,15 @@ def minimise(
         graph = build_graph(network, lattice, deadline)
     except OutOfTime:
         return Minimum(-math.inf, math.inf, lattice.tokens, False, {})
-    attention, incumbent = Attention(network, graph, deadline), Incumbent(network, graph, objectives)
+    attention, incumbent = (
+        Attention(network, graph, deadline),
+        Incumbent(network, graph, objectives),
+    )
     output = incumbent.run_string(lattice.tokens)
     lower, stats = None, {"nodes": graph.n_nodes, "emissions": len(graph.option)}
-    if incumbent.string is None:  # numbers overflow: nothing is known of this string, and so nothing of the least
+    if (
+        incumbent.string is None
+    ):  # numbers overflow: nothing is known of this string, and so nothing of the least
         return Minimum(-math.inf, math.inf, lattice.tokens, True, stats)
     if is_linear(network):
         with contextlib.suppress(OutOfTime):

@@ -23,7 +23,7 @@ _CURVATURE = {"relu": 0.0, "gelu": 0.8, "gelu_new": 0.8, "silu": 0.51}
 @final
 @dataclass(frozen=True)
 class ActivationLines:
-    """slope_below · p + rest_below ≤ φ(p) ≤ slope_above · p + rest_above for low ≤ p ≤ high, all [I, m].
+    """slope_below · p + rest_below ≤ φ(p) ≤ slope_above · p + rest_above, low ≤ p ≤ high, [I, m].
 
     `low` and `high` bound φ itself.
     """
@@ -39,10 +39,11 @@ class ActivationLines:
 def activation_lines(name: str, low: Array, high: Array, centre: Array) -> ActivationLines:
     """Find lines for the activation `name` on [low, high], elementwise.
 
-    For a given slope α the best line below is α p + min (φ(p) - α p). The minimum is taken over a grid (and 0,
-    where ReLU bends); between grid points a function with |φ''| ≤ c falls at most c h²/8 below the lower of its
-    neighbours, h their distance. Two slopes are tried, the chord's and the tangent's at the centre; the line
-    that is better halfway between the centre and the middle of the interval is kept. Any choice is sound.
+    For a given slope α the best line below is α p + min (φ(p) - α p). The minimum is taken over a
+    grid (and 0, where ReLU bends); between grid points a function with |φ''| ≤ c falls at most c
+    h²/8 below the lower of its neighbours, h their distance. Two slopes are tried, the chord's and
+    the tangent's at the centre; the line that is better halfway between the centre and the middle
+    of the interval is kept. Any choice is sound.
     """
     centre = np.clip(centre, low, high)
     # [points, I, m]: a grid; for a ReLU its ends and its bend, between which it is linear
@@ -55,34 +56,47 @@ def activation_lines(name: str, low: Array, high: Array, centre: Array) -> Activ
     bend = _CURVATURE[name] / 8 * ((high - low) / max(1, _POINTS - 1)) ** 2 * (1 + 1e-6)
     step = 1e-5
     # slopes may be rounded as they like: the rest is computed for the slope that is used
-    tangent = (apply_activation(name, centre + step) - apply_activation(name, centre - step)) / (2 * step)
+    tangent = (apply_activation(name, centre + step) - apply_activation(name, centre - step)) / (
+        2 * step
+    )
     wide = high - low > step
-    chord = np.where(wide, (phi[len(weights) - 1] - phi[0]) / np.where(wide, high - low, 1), tangent)
+    chord = np.where(
+        wide, (phi[len(weights) - 1] - phi[0]) / np.where(wide, high - low, 1), tangent
+    )
     judge = (centre + (low + high) / 2) / 2
     size = np.maximum(abs(low), abs(high))
     best: list[tuple[Array, Array]] = []
     for sign in (1.0, -1.0):  # below, then above: a line above φ is one below -φ, negated
         lines = []
         for slope in (chord, tangent):
-            # sign (φ - slope p) ≥ its least value on the grid - bend; φ is right to 16 u |p|, and so is the subtraction
+            # sign (φ - slope p) ≥ its least value on the grid - bend; φ is right to 16 u |p|, and
+            # so is the subtraction
             slack = 24 * UNIT * (1 + abs(slope)) * size + 1e-300
             rest = (sign * (phi - slope * grid)).min(0) - bend - slack
             lines.append((slope, sign * rest))
         at_judge = [sign * (slope * judge + rest) for slope, rest in lines]
         first = at_judge[0] >= at_judge[1]
-        best.append((np.where(first, lines[0][0], lines[1][0]), np.where(first, lines[0][1], lines[1][1])))
+        best.append(
+            (np.where(first, lines[0][0], lines[1][0]), np.where(first, lines[0][1], lines[1][1]))
+        )
     slack = 24 * UNIT * size + 1e-300 + bend
     return ActivationLines(*best[0], *best[1], phi.min(0) - slack, phi.max(0) + slack)
 
 
 @final
 class Mlp(Stage):
-    """out = m + act(n W_in + b_in) W_out + b_out, n = m or a norm of m times `scale` plus `shift`."""
+    """out = m + act(n W_in + b_in) W_out + b_out; n is m or its norm times `scale` plus `shift`."""
 
     is_centred = False
 
     def __init__(
-        self, network: Network, region: Region, m: Stage, n: Stage, scale: Ball | None, shift: Ball | None
+        self,
+        network: Network,
+        region: Region,
+        m: Stage,
+        n: Stage,
+        scale: Ball | None,
+        shift: Ball | None,
     ) -> None:
         self.region, self.m, self.n, self.scale, self.shift = region, m, n, scale, shift
         self.w_in, self.b_in = network.weight("W_in"), network.weight("b_in")
@@ -108,10 +122,13 @@ class Mlp(Stage):
             return f.through(self.w_in, self.b_in, self.n.size)
         size = self.n.size * self.scale.size + self.shift.size
         # p = (n * scale + shift) W_in + b_in: back through W_in first, then through scale and shift
-        return f.through(self.w_in, self.b_in, size).scaled(self.scale.mid, self.shift.mid, self.n.size)
+        return f.through(self.w_in, self.b_in, size).scaled(
+            self.scale.mid, self.shift.mid, self.n.size
+        )
 
     def _coordinates(self) -> tuple[Array, Array]:
-        # each coordinate of P out is one of P m plus one of P (φ W_out + b_out), ranged over separately
+        # each coordinate of P out is one of P m plus one of P (φ W_out + b_out), ranged over
+        # separately
         low, high = self._hidden_part(projected(self, identity(self)))
         m_low, m_high = self.m.coordinates
         slack = ulp(low, m_low) + ulp(high, m_high)
@@ -133,19 +150,24 @@ class Mlp(Stage):
         value = hidden.at(middle)
         size = Functional.of(abs(hidden.coef))
         reach = size.at(radius) + hidden.slack
-        reach += gamma(len(self.b_in.mid) + 8) * (size.at(self.hidden_size[:, 0]) + abs(hidden.const))
+        reach += gamma(len(self.b_in.mid) + 8) * (
+            size.at(self.hidden_size[:, 0]) + abs(hidden.const)
+        )
         return value - reach * (1 + 1e-9), value + reach * (1 + 1e-9)
 
     def lower(self, f: Functional) -> Linear:
         """See `Stage`."""
         hidden = f.through(self.w_out, self.b_out, self.hidden_size)
-        # a_j φ(p_j) ≥ a_j (slope_j p_j + rest_j) with the line below where a_j ≥ 0, and that above elsewhere
+        # a_j φ(p_j) ≥ a_j (slope_j p_j + rest_j) with the line below where a_j ≥ 0, and that above
+        # elsewhere
         lines, up = self.lines, hidden.coef >= 0
         slope = np.where(up, lines.slope_below[:, None], lines.slope_above[:, None])
         rest = hidden.coef * np.where(up, lines.rest_below[:, None], lines.rest_above[:, None])
         pre = hidden.times(slope, np.maximum(abs(self.low), abs(self.high))[:, None])
         error = gamma(rest.shape[-1] + 2) * abs(rest).sum(-1)
-        pre = Functional(pre.coef, hidden.const, pre.slack + hidden.slack + error).shifted(rest.sum(-1))
+        pre = Functional(pre.coef, hidden.const, pre.slack + hidden.slack + error).shifted(
+            rest.sum(-1)
+        )
         # f(out) = f's coefficients on m, which skips the MLP, plus those on p, carried back to n
         through_mlp = self.n.lower(self._of_n(pre))
         past_it = self.m.lower(Functional.of(f.coef))

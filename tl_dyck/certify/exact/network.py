@@ -1,7 +1,8 @@
 """A `TwoLayerRNN` in float64 numpy, with every result in a ball that holds the exact value.
 
-What is certified is the real-number function that the RNN's weights define (float32 weights are float64 numbers too).
-A symbol is a token together with the state after it: all that an embedding, a key, a value and a query depend on.
+What is certified is the real-number function that the RNN's weights define (float32 weights are
+float64 numbers too). A symbol is a token together with the state after it: all that an embedding, a
+key, a value and a query depend on.
 """
 
 from __future__ import annotations
@@ -16,7 +17,16 @@ import numpy as np
 import torch
 from einops import rearrange
 
-from tl_dyck.certify.exact.balls import UNIT, Array, Ball, IntArray, activation, gamma, layer_norm, unit_norm
+from tl_dyck.certify.exact.balls import (
+    UNIT,
+    Array,
+    Ball,
+    IntArray,
+    activation,
+    gamma,
+    layer_norm,
+    unit_norm,
+)
 from tl_dyck.certify.objectives import Objectives
 from tl_dyck.rnn import TwoLayerRNN
 
@@ -78,8 +88,11 @@ class SymbolTable:
         # [H, Q, e] @ [H, e, S] -> [H, Q, S] -> [Q, S, H]
         q_mid, k_mid = query.mid.transpose(1, 0, 2), key.mid.transpose(1, 2, 0)
         scores: Array = (q_mid @ k_mid).transpose(1, 2, 0) / scale
-        # |q·k - its value| ≤ |q| |δk| + |δq| (|k| + |δk|) + γ |q| |k| (Cauchy-Schwarz), k the largest
-        q, e_q, k, e_k = (np.sqrt((part**2).sum(-1)) for part in (query.mid, query.rad, key.mid, key.rad))
+        # |q·k - its value| ≤ |q| |δk| + |δq| (|k| + |δk|) + γ |q| |k| (Cauchy-Schwarz), k the
+        # largest
+        q, e_q, k, e_k = (
+            np.sqrt((part**2).sum(-1)) for part in (query.mid, query.rad, key.mid, key.rad)
+        )
         k, e_k = k.max(0), e_k.max(0)
         error: Array = q * e_k + e_q * (k + e_k) + gamma(query.mid.shape[-1] + 6) * q * k
         return scores, error / scale * (1 + 1e-6)
@@ -115,12 +128,19 @@ class Network:
             )
             for name in "KVQ"
         }
-        return {name: (w, abs(w), self.weight(f"b_{name}").mid.reshape(-1)) for name, w in flat.items()}
+        return {
+            name: (w, abs(w), self.weight(f"b_{name}").mid.reshape(-1)) for name, w in flat.items()
+        }
 
     def project(self, attended: Ball, name: str) -> Ball:
-        """Keys ("K"), values ("V"), or queries ("Q", not yet divided by attn_scale): [S, d_model] to [S, H, d_head]."""
+        """Keys ("K"), values ("V"), or queries ("Q"): [S, d_model] to [S, H, d_head].
+
+        Queries are not yet divided by attn_scale.
+        """
         weight, absolute, bias = self._projections[name]
-        return attended.affine(weight, absolute, bias).reshape(-1, self.config.n_heads, self.config.d_head)
+        return attended.affine(weight, absolute, bias).reshape(
+            -1, self.config.n_heads, self.config.d_head
+        )
 
     def weight(self, name: str) -> Ball:
         """A weight of the RNN."""
@@ -134,13 +154,19 @@ class Network:
         if kind is None:
             return x
         x = layer_norm(x, self.config.eps)
-        return x if kind == "lnpre" else x.times(self.weight(f"{name}_w")).plus(self.weight(f"{name}_b"))
+        return (
+            x
+            if kind == "lnpre"
+            else x.times(self.weight(f"{name}_w")).plus(self.weight(f"{name}_b"))
+        )
 
     def symbols(self, tokens: IntArray, states: IntArray) -> SymbolTable:
         """Tabulate embeddings, keys, values and queries."""
         with torch.no_grad():
             embedded = self.rnn.embed(torch.from_numpy(tokens), torch.from_numpy(states)).numpy()
-        r = Ball(embedded, np.asarray(UNIT * abs(embedded), dtype=np.float64))  # at most one addition: W_E + W_pos
+        r = Ball(
+            embedded, np.asarray(UNIT * abs(embedded), dtype=np.float64)
+        )  # at most one addition: W_E + W_pos
         return SymbolTable(self, tokens, states, r, self.norm("ln1", r))
 
     def attention_output(self, z: Ball) -> Ball:
@@ -149,7 +175,10 @@ class Network:
         return z.matmul(w_o).plus(self.weight("b_O"))
 
     def readout(self, r: Ball, z: Ball) -> Ball:
-        """From r_L and the attention's output z, [..., H * d_head], to what the unembedding reads, [..., d_model]."""
+        """From r_L and attention's output z, [..., H * d_head], to the unembedding's input.
+
+        That is [..., d_model].
+        """
         attn_out = self.attention_output(z)
         if self.config.ln_c is not None:
             attn_out = unit_norm(attn_out, self.config.ln_c)
@@ -163,7 +192,7 @@ class Network:
         return self.norm("ln_final", resid)
 
     def unembed(self, objectives: Objectives) -> tuple[Ball, Ball]:
-        """The objectives as functions of what the unembedding reads: weights [d_model, K] and constants [K]."""
+        """The objectives of what the unembedding reads: weights [d_model, K], constants [K]."""
         weights, bias = (
             Ball.exact(plus).minus(Ball.exact(minus))
             for plus, minus in (objectives.terms(self.weight(name).mid) for name in ("W_U", "b_U"))
@@ -172,7 +201,7 @@ class Network:
 
     @np.errstate(over="ignore", invalid="ignore", divide="ignore")
     def values_of(self, strings: Sequence[tuple[int, ...]], objectives: Objectives) -> Ball:
-        """The objectives on concrete strings (without BOS), [B, K], each with its proved rounding error."""
+        """The objectives on concrete strings (without BOS), [B, K], with proved rounding errors."""
         mid = np.empty((len(strings), len(objectives.offsets)))
         rad = np.empty_like(mid)
         by_length: dict[int, list[int]] = {}
@@ -181,14 +210,16 @@ class Network:
         for indices in by_length.values():
             tokens = np.array([(*self.prefix, *strings[i]) for i in indices], dtype=np.int64)
             states = self.rnn.states(torch.from_numpy(tokens)).numpy()
-            unique, inverse = np.unique(np.stack([tokens.ravel(), states.ravel()]), axis=1, return_inverse=True)
+            unique, inverse = np.unique(
+                np.stack([tokens.ravel(), states.ravel()]), axis=1, return_inverse=True
+            )
             table = self.symbols(unique[0].copy(), unique[1].copy())
             result = self.values_at(table, inverse.reshape(tokens.shape), self.unembed(objectives))
             mid[indices], rad[indices] = result.mid, result.rad
         return Ball(mid, rad)
 
     def values_at(self, table: SymbolTable, index: IntArray, unembed: tuple[Ball, Ball]) -> Ball:
-        """Objectives (see `unembed`) on strings of one length, given as symbols, [B, L], BOS included.
+        """Objectives (see `unembed`) on strings of one length, as symbols, [B, L], BOS included.
 
         Where something overflows on the way nothing is known: the ball is 0 ± inf, and never NaN.
         """
@@ -200,8 +231,14 @@ class Network:
             z = self.attend(table, piece)
             values = self.readout(table.r.at(piece[:, -1]), z).matmul(weights).plus(bias)
             known = np.isfinite(values.mid) & np.isfinite(values.rad)
-            pieces.append(Ball(np.where(known, values.mid, 0.0), np.where(known, values.rad, np.inf)))
-        return pieces[0] if len(pieces) == 1 else Ball(*(np.concatenate(part) for part in zip(*pieces, strict=True)))
+            pieces.append(
+                Ball(np.where(known, values.mid, 0.0), np.where(known, values.rad, np.inf))
+            )
+        return (
+            pieces[0]
+            if len(pieces) == 1
+            else Ball(*(np.concatenate(part) for part in zip(*pieces, strict=True)))
+        )
 
     def attend(self, table: SymbolTable, index: IntArray) -> Ball:
         """The attention's output at the last of L symbols, [B, L] to [B, H * d_head]."""
@@ -211,7 +248,8 @@ class Network:
         weight = np.exp(a - a.max(1, keepdims=True))
         z = np.einsum("blh,blhe->bhe", weight, table.value.mid[index], optimize=True)
         z /= weight.sum(1)[..., None]
-        # exp(a) is off by a relative ε, which moves a weighted mean by at most 2ε/(1-ε) times the largest |v|
+        # exp(a) is off by a relative ε, which moves a weighted mean by at most 2ε/(1-ε) times the
+        # largest |v|
         epsilon = np.expm1(score_error[which] + 4 * UNIT * abs(scores).max()) + 8 * UNIT
         relative = np.where(epsilon < 0.5, 2 * epsilon / (1 - np.minimum(epsilon, 0.5)), np.inf)
         relative += 4 * gamma(index.shape[1] + 8)

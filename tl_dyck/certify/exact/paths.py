@@ -1,9 +1,10 @@
 """Shortest paths over a `StringGraph`, for many costs at once.
 
-Costs are additive over symbols. All functions work on columns: column b has its own cost of every symbol, its own
-group (last symbol) and, where a search has narrowed the space down, its own set of allowed emissions. One sweep from
-the end to the root computes, for every node and column, the least cost from there to the end; it takes O(arcs) vector
-operations on columns, in one numpy call per level and step, and needs (nodes + bundles + emissions) × columns numbers.
+Costs are additive over symbols. All functions work on columns: column b has its own cost of every
+symbol, its own group (last symbol) and, where a search has narrowed the space down, its own set of
+allowed emissions. One sweep from the end to the root computes, for every node and column, the least
+cost from there to the end; it takes O(arcs) vector operations on columns, in one numpy call per
+level and step, and needs (nodes + bundles + emissions) × columns numbers.
 """
 
 from __future__ import annotations
@@ -28,11 +29,14 @@ __all__ = [
 ]
 
 _MANY = 32
-"""From so many columns on, segments are reduced entry by entry, row against row: numpy's `reduceat` walks each column
-by itself, which is faster only for few."""
+"""From so many columns on, segments are reduced entry by entry, row against row: numpy's `reduceat`
+walks each column by itself, which is faster only for few."""
 
 MOST_COUNTED = 2.0**53
-"""Paths are counted up to this many: up to here float64 holds every integer, and no product of two counts overflows."""
+"""Paths are counted up to this many.
+
+Up to here float64 holds every integer, and no product of two counts overflows.
+"""
 
 
 @final
@@ -42,7 +46,8 @@ class Costs:
 
     Attributes:
         emissions: [E, B]; inf where forbidden.
-        bundles: [bundles, B]: the least of each bundle's emissions; inf for closing bundles of other groups.
+        bundles: [bundles, B]: the least of each bundle's emissions; inf for closing bundles of
+            other groups.
     """
 
     emissions: Array
@@ -92,7 +97,9 @@ class ShortestPaths:
         bundle = np.stack(bundles, axis=1)  # [columns, steps]
         # of each bundle on the way its cheapest emission
         emission, missing = graph.padded_emissions
-        cost = self.costs.emissions.ravel().take(emission[bundle] * n_columns + columns[:, None, None])
+        cost = self.costs.emissions.ravel().take(
+            emission[bundle] * n_columns + columns[:, None, None]
+        )
         best = bundle * emission.shape[1] + (cost + missing[bundle]).argmin(2)
         return np.where(np.stack(nodes, axis=1) < graph.n_sinks, -1, emission.take(best))
 
@@ -129,7 +136,9 @@ def sweep(graph: StringGraph, costs: Costs) -> ShortestPaths:
     return ShortestPaths(graph, costs, _to_go(graph, costs.bundles))
 
 
-def extremes(graph: StringGraph, symbols: Array, group: int, allowed: BoolArray | None = None) -> tuple[Array, Array]:
+def extremes(
+    graph: StringGraph, symbols: Array, group: int, allowed: BoolArray | None = None
+) -> tuple[Array, Array]:
     """The least and the greatest cost of any string of one group, for B costs of symbols, [S, B].
 
     Args:
@@ -147,7 +156,9 @@ def extremes(graph: StringGraph, symbols: Array, group: int, allowed: BoolArray 
     if allowed is not None:
         most = least.copy()
         least[~allowed], most[~allowed] = np.inf, -np.inf
-    bundles = np.concatenate([_least_of_bundles(graph, least), -_least_of_bundles(graph, most, np.maximum)], axis=1)
+    bundles = np.concatenate(
+        [_least_of_bundles(graph, least), -_least_of_bundles(graph, most, np.maximum)], axis=1
+    )
     _close(graph, bundles, np.array([group]), np.inf)
     # the greatest is minus the least of the negated costs: [least of B | -greatest of B]
     both = _to_go(graph, bundles)[graph.root]
@@ -155,11 +166,13 @@ def extremes(graph: StringGraph, symbols: Array, group: int, allowed: BoolArray 
 
 
 def _to_go(graph: StringGraph, bundles: Array) -> Array:
-    """[nodes, B]: to_go[v] = min over arcs v → w of (cost of its bundle + to_go[w]), last level first."""
+    """[nodes, B]: to_go[v] = min over v → w of (its bundle's cost + to_go[w]), last level first."""
     to_go = np.full((graph.n_nodes, bundles.shape[1]), np.inf)
     to_go[graph.finals] = 0.0
     if bundles.shape[1] >= _MANY:
-        for (first, last), slots in zip(reversed(graph.level_nodes), reversed(graph.arc_slots), strict=True):
+        for (first, last), slots in zip(
+            reversed(graph.level_nodes), reversed(graph.arc_slots), strict=True
+        ):
             here = to_go[first:last]
             for rows, arcs in slots:
                 through = to_go.take(graph.arc_target[arcs], axis=0)
@@ -170,7 +183,9 @@ def _to_go(graph: StringGraph, bundles: Array) -> Array:
         start, end = graph.arc_start[first], graph.arc_start[last]
         through = to_go.take(graph.arc_target[start:end], axis=0)
         through += bundles.take(graph.arc_bundle[start:end], axis=0)
-        np.minimum.reduceat(through, graph.arc_start[first:last] - start, axis=0, out=to_go[first:last])
+        np.minimum.reduceat(
+            through, graph.arc_start[first:last] - start, axis=0, out=to_go[first:last]
+        )
     return to_go
 
 
@@ -206,11 +221,13 @@ def _emission_sums(graph: StringGraph, padded: Array) -> Array:
 def count_paths(graph: StringGraph, groups: IntArray, allowed: BoolArray | None = None) -> Array:
     """[B]: how many paths each column has; exactly min(number of paths, `MOST_COUNTED`).
 
-    Numbers of paths have no bound that float64 knows (10^400 is inf, and inf · 0 is NaN), so whatever exceeds
-    `MOST_COUNTED` is cut down to it, node by node. Cutting down commutes with sums and products of whole numbers, and
-    rounding never takes a number of at least 2⁵³ below it.
+    Numbers of paths have no bound that float64 knows (10^400 is inf, and inf · 0 is NaN), so
+    whatever exceeds `MOST_COUNTED` is cut down to it, node by node. Cutting down commutes with sums
+    and products of whole numbers, and rounding never takes a number of at least 2⁵³ below it.
     """
-    ways = np.ones((len(graph.option), len(groups))) if allowed is None else allowed.astype(np.float64)
+    ways = (
+        np.ones((len(graph.option), len(groups))) if allowed is None else allowed.astype(np.float64)
+    )
     bundles = np.add.reduceat(ways, graph.bundle_start[:-1], axis=0)
     _close(graph, bundles, groups, 0.0)
     to_go = np.zeros((graph.n_nodes, len(groups)))
@@ -225,19 +242,26 @@ def count_paths(graph: StringGraph, groups: IntArray, allowed: BoolArray | None 
     return counts
 
 
-def enumerate_below(swept: ShortestPaths, column: int, threshold: float, limit: int) -> IntArray | None:
-    """All paths of one column whose cost is at most `threshold`, or None if there are more than `limit`.
+def enumerate_below(
+    swept: ShortestPaths, column: int, threshold: float, limit: int
+) -> IntArray | None:
+    """All paths of one column whose cost is at most `threshold`; None if more than `limit`.
 
-    Partial paths are extended level by level, and dropped when even the cheapest way to the end costs too much. So
-    every one that is kept leads to a result, and the work is proportional to the number of results.
+    Partial paths are extended level by level, and dropped when even the cheapest way to the end
+    costs too much. So every one that is kept leads to a result, and the work is proportional to the
+    number of results.
 
     Returns:
         [paths, steps] emissions, padded with -1.
     """
     graph, to_go = swept.graph, swept.to_go[:, column]
     bundles, emissions = swept.costs.bundles[:, column], swept.costs.emissions[:, column]
-    threshold = min(threshold, np.finfo(np.float64).max)  # what is forbidden costs inf, and stays forbidden
-    history = [(np.array([-1]), np.array([-1]))]  # per partial path: index of the one it extends, emission
+    threshold = min(
+        threshold, np.finfo(np.float64).max
+    )  # what is forbidden costs inf, and stays forbidden
+    history = [
+        (np.array([-1]), np.array([-1]))
+    ]  # per partial path: index of the one it extends, emission
     n_history = 1
     waiting: dict[int, list[tuple[IntArray, Array, IntArray]]] = {}
     levels = [first for first, _ in graph.level_nodes]
@@ -259,11 +283,15 @@ def enumerate_below(swept: ShortestPaths, column: int, threshold: float, limit: 
         count = graph.arc_start[node + 1] - graph.arc_start[node]
         arc, origin = ranges(graph.arc_start[node], count), np.repeat(np.arange(len(node)), count)
         bundle, target = graph.arc_bundle[arc], graph.arc_target[arc]
-        # so far + the cheapest emission + the cheapest rest: more than the threshold means no result comes of it
+        # so far + the cheapest emission + the cheapest rest: more than the threshold means no
+        # result comes of it
         kept = cost[origin] + bundles[bundle] + to_go[target] <= threshold
         origin, bundle, target = origin[kept], bundle[kept], target[kept]
         count = graph.bundle_start[bundle + 1] - graph.bundle_start[bundle]
-        row, which = ranges(graph.bundle_start[bundle], count), np.repeat(np.arange(len(bundle)), count)
+        row, which = (
+            ranges(graph.bundle_start[bundle], count),
+            np.repeat(np.arange(len(bundle)), count),
+        )
         # a closing bundle of another group is forbidden as a whole, and was dropped with its arc
         spent = cost[origin[which]] + emissions[row]
         kept = spent + to_go[target[which]] <= threshold

@@ -1,4 +1,4 @@
-"""What is known about the attention's output on all strings of an item: exact ranges in any direction."""
+"""What is known of the attention's output on an item's strings: exact ranges, any direction."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tl_dyck.certify.exact.paths import extremes
 __all__ = ["Region"]
 
 _MOST_NUMBERS = 200_000
-"""Costs of emissions are computed this many at a time (1.6 MB), so that they stay in the processor's cache."""
+"""Costs of emissions are computed this many at a time (1.6 MB): they stay in the cache."""
 
 
 @final
@@ -25,8 +25,9 @@ _MOST_NUMBERS = 200_000
 class Region:
     """The outputs o^h = Σ E x / Σ E ω of all strings of I items, where ω_s = base · x_s + unit.
 
-    For the values themselves ω = 1 (base 0, unit 1), and o is what the attention returns. The other case (unit 0) is a
-    projective view, in which only the direction of o matters; the denominators must then be positive on every string.
+    For the values themselves ω = 1 (base 0, unit 1), and o is what the attention returns. The other
+    case (unit 0) is a projective view, in which only the direction of o matters; the denominators
+    must then be positive on every string.
 
     Attributes:
         attention: the weights.
@@ -51,16 +52,23 @@ class Region:
     total_high: Array
 
     @classmethod
-    def build(cls, attention: Attention, view: View, items: Items, base: Array, unit: float, centre: Array) -> Region:
+    def build(
+        cls, attention: Attention, view: View, items: Items, base: Array, unit: float, centre: Array
+    ) -> Region:
         """Compute the ranges of the denominators."""
         heads = base.shape[1]
         low, high, total_high = np.empty((3, len(items), heads))
         for head in range(heads):  # the other heads count nothing
             d, t = np.zeros_like(base), np.zeros(base.shape[:2])
-            d[:, head], t[:, head] = base[:, head], unit  # Σ E (base · x + unit): the head's own denominator
+            d[:, head], t[:, head] = (
+                base[:, head],
+                unit,
+            )  # Σ E (base · x + unit): the head's own denominator
             low[:, head] = attention.sweep(view, items, d, t).least
             high[:, head] = -attention.sweep(view, items, -d, -t).least
-            total_high[:, head] = high[:, head] if unit else -attention.sweep(view, items, 0 * d, t - 1).least
+            total_high[:, head] = (
+                high[:, head] if unit else -attention.sweep(view, items, 0 * d, t - 1).least
+            )
         return cls(attention, view, items, base, unit, centre, low, high, total_high)
 
     @classmethod
@@ -71,9 +79,10 @@ class Region:
     def views(self) -> Iterator[tuple[IntArray, Region]]:
         """The region in the view that shows most, item by item: (which items, the region of these).
 
-        With one head and LN_C nowhere below its constant C, only the direction of P x matters, x = W_O o + b_O. That is
-        the direction of Σ E P(W_O v + b_O), without the denominator: a sum that edits change little, or not at all if
-        they insert balanced pairs into a balanced model (Wen et al. 2023, Theorem 1).
+        With one head and LN_C nowhere below its constant C, only the direction of P x matters,
+        x = W_O o + b_O. That is the direction of Σ E P(W_O v + b_O), without the denominator: a sum
+        that edits change little, or not at all if they insert balanced pairs into a balanced model
+        (Wen et al. 2023, Theorem 1).
         """
         attention, everything = self.attention, np.arange(len(self.items))
         c = attention.network.config.ln_c
@@ -83,15 +92,21 @@ class Region:
         at = attention.network.attention_output(Ball.exact(self.centre[:, 0])).mid
         at = at - at.mean(-1, keepdims=True)  # P x at the centre, [I, d]
         length = np.linalg.norm(at, axis=-1, keepdims=True)
-        base = (at / np.maximum(length, 1e-300) * (1 - 1e-13))[:, None]  # a vector u no longer than 1, [I, 1, d]
-        # |P x| ≥ u · P x = Σ E (u · P(W_O v + b_O)) / Z, which is at least C if Σ E (u · P(…) - C) ≥ 0: one path
+        base = (at / np.maximum(length, 1e-300) * (1 - 1e-13))[
+            :, None
+        ]  # a vector u no longer than 1, [I, 1, d]
+        # |P x| ≥ u · P x = Σ E (u · P(W_O v + b_O)) / Z, which is at least C if Σ E
+        # (u · P(…) - C) ≥ 0: one path
         taus = np.full((len(at), 1), -c * (1 + 1e-13))
         clear = attention.sweep(attention.projected, self.items, base, taus).least >= 0
         chosen = np.flatnonzero(clear & (length[:, 0] > c))
         if len(chosen):
-            # centre and base are the same direction u: o = Σ E x / Σ E (u · x), the direction scaled to u · o = 1
+            # centre and base are the same direction u: o = Σ E x / Σ E (u · x), the direction
+            # scaled to u · o = 1
             base = base[chosen]
-            projective = Region.build(attention, attention.projected, self.items.take(chosen), base, 0.0, base)
+            projective = Region.build(
+                attention, attention.projected, self.items.take(chosen), base, 0.0, base
+            )
             # strings whose directions are nearly opposite would make it useless
             good = np.flatnonzero((projective.low > 0.05 * projective.high).all(1))
             yield chosen[good], projective.take(good)
@@ -107,25 +122,34 @@ class Region:
 
     def take(self, index: IntArray) -> Region:
         """Some of the items."""
-        parts = {name: getattr(self, name)[index] for name in ("base", "centre", "low", "high", "total_high")}
+        parts = {
+            name: getattr(self, name)[index]
+            for name in ("base", "centre", "low", "high", "total_high")
+        }
         return replace(self, items=self.items.take(index), **parts)
 
     @property
     def sound(self) -> BoolArray:
-        """[I] whether every denominator is safely above 0; nothing else may be asked of the other items."""
+        """[I] whether each denominator is safely above 0; nothing else is asked of other items."""
         return np.asarray((self.low > 1e-250).all(1))
 
     @property
     def even(self) -> BoolArray:
-        """[I] whether denominators vary so little that dividing by the least of them leaves something to be seen.
+        """[I] whether dividing by the least denominator leaves something to be seen.
 
-        They vary by orders of magnitude where scores are saturated and some strings lack the token of the largest one.
+        For that, denominators must vary little.
+
+        They vary by orders of magnitude where scores are saturated and some strings lack the token
+        of the largest one.
         """
         return np.asarray(self.sound & (self.high < 1e6 * self.low).all(1))
 
     @cached_property
     def output_size(self) -> Array:
-        """[I, H, width] or [1, H, width]: the largest |o|; a weighted mean is no larger than its largest term."""
+        """[I, H, width] or [1, H, width]: the largest |o|.
+
+        A weighted mean is no larger than its largest term.
+        """
         if self.unit:
             return self.view.largest[None]
         size: Array = self.view.largest * (self.total_high / self.low)[..., None]
@@ -140,10 +164,10 @@ class Region:
     def ranges(self, directions: Array) -> tuple[Array, Array]:
         """Bounds of Σ_h D^h · o^h for K directions per item, [I, K, H, width] or [1, K, H, width].
 
-        Per head: with t the value at the centre, Σ E (D · x - t ω) is additive, so its least value r is one
-        shortest path, and D · o ≥ t + r / Σ E ω for every string, with the denominator at whichever end is
-        worse. Exact for r = 0; off by at most |r| (1/low - 1/high) otherwise. The sum over heads ignores that
-        they share the string.
+        Per head: with t the value at the centre, Σ E (D · x - t ω) is additive, so its least value
+        r is one shortest path, and D · o ≥ t + r / Σ E ω for every string, with the denominator at
+        whichever end is worse. Exact for r = 0; off by at most |r| (1/low - 1/high) otherwise. The
+        sum over heads ignores that they share the string.
 
         Returns:
             low and high, [I, K].
@@ -166,7 +190,9 @@ class Region:
         x = self.view.x.mid
         return [x[:, head] @ directions[:, head].T for head in range(self.n_heads)]
 
-    def _ranges_of(self, item: int, directions: Array, seen: list[Array] | None) -> tuple[Array, Array]:
+    def _ranges_of(
+        self, item: int, directions: Array, seen: list[Array] | None
+    ) -> tuple[Array, Array]:
         """Ranges on one item."""
         attention, group = self.attention, int(self.items.groups[item])
         allowed = None if self.items.allowed is None else self.items.allowed[:, item]
@@ -180,13 +206,20 @@ class Region:
             costs *= attention.weights[group, :, head, None]
             least, most = extremes(attention.graph, costs, group, allowed)
             bottom, top = self.low[item, head], self.high[item, head]
-            # D · o - t = r / Σ E ω lies between these: a negative r is worst over the least denominator
+            # D · o - t = r / Σ E ω lies between these: a negative r is worst over the least
+            # denominator
             down = least / np.where(least < 0, bottom, top)
             up = most / np.where(most > 0, bottom, top)
-            # rounding is bounded relative to the string's Σ E, which may be larger than its denominator
+            # rounding is bounded relative to the string's Σ E, which may be larger than its
+            # denominator
             ratio = 1.0 if self.unit else self.total_high[item, head] / bottom
-            # |D · x - t ω| ≤ size for every symbol, and its own error is at most |D| · error + |t| |base| · error
-            base, largest, error = abs(self.base[item, head]), self.view.largest[head], self.view.error[head]
+            # |D · x - t ω| ≤ size for every symbol, and its own error is at most |D| · error + |t|
+            # |base| · error
+            base, largest, error = (
+                abs(self.base[item, head]),
+                self.view.largest[head],
+                self.view.error[head],
+            )
             size = abs(d) @ largest + abs(t) * (base @ largest + self.unit)
             lost = (
                 attention.relative_error(self.items.groups[[item]], head) * size

@@ -1,7 +1,8 @@
-"""Branch and bound over parts of a perturbation space: the least value of some objectives on any of its strings.
+"""Branch and bound over parts of a perturbation space: the least value of some objectives.
 
-`Search.run` takes the most promising parts, `_examine` and `_bound` bound them, and what stays unresolved is listed
-(`_list`, `_list_all`) or split (`Brancher`). The invariant that makes it sound is in the package's docstring.
+`Search.run` takes the most promising parts, `_examine` and `_bound` bound them, and what stays
+unresolved is listed (`_list`, `_list_all`) or split (`Brancher`). The invariant that makes it sound
+is in the package's docstring.
 """
 
 from __future__ import annotations
@@ -58,8 +59,10 @@ class Search:
         attention: weights and strings, and when to stop.
         incumbent: the strings run so far, and what is to be minimised.
         decide: stop as soon as the sign of the minimum is proved; otherwise find the minimum.
-        tolerance: parts whose bound is within this (relative to max(1, |value|)) of the least value seen are done.
-        most_listed: parts with fewer candidates than this are listed and run instead of being split.
+        tolerance: parts whose bound is within this (relative to max(1, |value|)) of the least value
+            seen are done.
+        most_listed: parts with fewer candidates than this are listed and run instead of being
+            split.
         always_listed: parts with at most this many strings are run without being bounded first.
 
     Attributes:
@@ -78,7 +81,11 @@ class Search:
         always_listed: int = 64,
     ) -> None:
         self.attention, self.incumbent = attention, incumbent
-        self.network, self.graph, self.unembed = attention.network, attention.graph, incumbent.unembed
+        self.network, self.graph, self.unembed = (
+            attention.network,
+            attention.graph,
+            incumbent.unembed,
+        )
         self.brancher = Brancher(self.graph)
         self.decide, self.tolerance = decide, tolerance
         self.most_listed, self.always_listed = most_listed, always_listed
@@ -92,7 +99,9 @@ class Search:
     def run(self) -> None:
         """Search until done or out of time."""
         groups = np.arange(len(self.graph.groups))
-        alive = count_paths(self.graph, groups) > 0  # a group may have lost all its strings to the budgets
+        alive = (
+            count_paths(self.graph, groups) > 0
+        )  # a group may have lost all its strings to the budgets
         self.open = [self._part(-math.inf, int(group), None) for group in groups[alive]]
         heapq.heapify(self.open)
         batch: list[Part] = []
@@ -124,14 +133,18 @@ class Search:
 
     @property
     def finished(self) -> bool:
-        """Whether to stop: the sign is known, or time is up, or some string's value is beyond all bounds."""
+        """Whether to stop: the sign is known, time is up, or some string is beyond all bounds."""
         known = (self.decide and self.incumbent.upper < 0) or self.closed == -math.inf
         return known or self.attention.deadline.passed
 
     def threshold(self, fraction: float = 1 / 16) -> float:
         """What a part's bound must reach to be of no further interest."""
         upper = self.incumbent.upper
-        return upper * fraction if self.decide and upper > 0 else upper - self.tolerance * max(1.0, abs(upper))
+        return (
+            upper * fraction
+            if self.decide and upper > 0
+            else upper - self.tolerance * max(1.0, abs(upper))
+        )
 
     def _part(self, bound: float, group: int, allowed: BoolArray | None) -> Part:
         return Part(bound, next(self._numbers), group, allowed)
@@ -145,7 +158,7 @@ class Search:
     # ------------------------------------------------------------------ one batch
 
     def _guess(self) -> None:
-        """Run the strings that a first-order expansion thinks worst, to have a good incumbent before bounding."""
+        """Run the strings that a first-order expansion thinks worst, for a good first incumbent."""
         for parts in (self.open[i : i + 4 * _BATCH] for i in range(0, len(self.open), 4 * _BATCH)):
             items = self._items(parts)
             paths = self._centres(items)
@@ -156,7 +169,9 @@ class Search:
             sound = np.flatnonzero(region.even)
             if len(sound):
                 region = region.take(sound)
-                readout = Readout(self.network, self.unembed, region, self._residual(region.items), exact=False)
+                readout = Readout(
+                    self.network, self.unembed, region, self._residual(region.items), exact=False
+                )
                 least = minimise_bound(region, readout.lower(self.incumbent.upper), region.centre)
                 self.incumbent.run(least.worst_paths(np.arange(len(sound))))
 
@@ -187,15 +202,17 @@ class Search:
                     self._bound([parts[i] for i in sound[chosen]], viewed)
 
     def _bound(self, parts: list[Part], region: Region) -> None:
-        """Bound parts with linear bounds of the readout; list or split those that stay unresolved."""
+        """Bound parts with linear bounds of the readout; list or split the unresolved ones."""
         readout = Readout(self.network, self.unembed, region, self._residual(region.items))
         reference = region.centre.copy()
-        # first aim high; whatever the linear bound is made for, it is a bound, and the best one is kept
+        # first aim high; whatever the linear bound is made for, it is a bound, and the best one is
+        # kept
         for fraction in (0.5, *[1 / 16] * (_ROUNDS - 1)):
             threshold = self.threshold(fraction)
             bound = readout.lower(threshold)
             least = minimise_bound(region, bound, reference)
-            # scale · (objective - threshold) ≥ least.values, divided by the end of the scale that is worse
+            # scale · (objective - threshold) ≥ least.values, divided by the end of the scale that
+            # is worse
             scale = np.where(least.values < 0, bound.scale_low[:, None], bound.scale_high[:, None])
             values = threshold + least.values / scale  # [I, K]
             for part, value in zip(parts, values.min(1).tolist(), strict=True):
@@ -219,7 +236,7 @@ class Search:
                 self._split(part, path, self._impact(region, index))
 
     def _list(self, least: BoundMinimum, item: int, threshold: float) -> bool:
-        """Run every string of an item on which the linear bound is negative, unless there are too many."""
+        """Run every string of an item on which the linear bound is negative, unless too many."""
         negative = least.negative(item)
         swept = least.columns.take(negative).swept()
         lower = threshold
@@ -235,7 +252,9 @@ class Search:
 
     def _list_all(self, items: Items) -> None:
         """Run every string of one item."""
-        costs = emission_costs(self.graph, np.zeros((len(self.graph.symbols.tokens), 1)), items.groups, items.allowed)
+        costs = emission_costs(
+            self.graph, np.zeros((len(self.graph.symbols.tokens), 1)), items.groups, items.allowed
+        )
         paths = enumerate_below(sweep(self.graph, costs), 0, math.inf, 10**9)
         assert paths is not None
         self._close(float(self.incumbent.run(paths).min()))
@@ -256,7 +275,9 @@ class Search:
         if all(part.allowed is None for part in parts):
             return Items(groups)
         every = np.ones(len(self.graph.option), dtype=bool)
-        return Items(groups, np.stack([every if p.allowed is None else p.allowed for p in parts], axis=1))
+        return Items(
+            groups, np.stack([every if p.allowed is None else p.allowed for p in parts], axis=1)
+        )
 
     def _centres(self, items: Items) -> IntArray:
         """For each item the path with the fewest edits."""
@@ -264,7 +285,11 @@ class Search:
         kinds = np.array([o.kind for o in self.graph.lattice.options])
         edits = np.where(option == PREFIX, 0.0, kinds[np.maximum(option, 0)] != KEEP)
         costs = emission_costs(
-            self.graph, np.zeros((len(self.graph.symbols.tokens), len(items))), items.groups, items.allowed, edits
+            self.graph,
+            np.zeros((len(self.graph.symbols.tokens), len(items))),
+            items.groups,
+            items.allowed,
+            edits,
         )
         return sweep(self.graph, costs).paths(np.arange(len(items)))
 
@@ -287,8 +312,9 @@ class Search:
 class Brancher:
     """Splits parts of a space in two, so that every string falls on exactly one side.
 
-    Every path passes each level step of the lattice inside exactly one option (see `tl_dyck.certify.lattice`). So the
-    options that cover one step, split into two sets, split the strings; forbidding either set gives the two halves.
+    Every path passes each level step of the lattice inside exactly one option (see
+    `tl_dyck.certify.lattice`). So the options that cover one step, split into two sets, split the
+    strings; forbidding either set gives the two halves.
     """
 
     def __init__(self, graph: StringGraph) -> None:
@@ -300,7 +326,9 @@ class Brancher:
         self.covers = (source[:, None] <= steps) & (steps < target[:, None])  # [options, steps]
         self.keeps = np.array([o.kind == KEEP for o in options])
 
-    def split(self, allowed: BoolArray | None, path: IntArray, impact: Array) -> tuple[BoolArray, BoolArray] | None:
+    def split(
+        self, allowed: BoolArray | None, path: IntArray, impact: Array
+    ) -> tuple[BoolArray, BoolArray] | None:
         """Split a part.
 
         Args:

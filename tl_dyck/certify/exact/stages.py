@@ -1,14 +1,17 @@
-"""The readout as a chain of stages, from the attention's output to the vector that is unembedded; `mlp` has one more.
+"""The readout as a chain of stages, from the attention's output to the vector unembedded.
 
-Each stage holds a vector v (one for every string) and answers two questions about functionals of v, for I items
-at a time:
+`mlp` has one more.
+
+Each stage holds a vector v (one for every string) and answers two questions about functionals of v,
+for I items at a time:
 
 - `ranges`: between which numbers does each lie on all strings of the item?
-- `lower`: which *linear* functional of the attention's outputs is below it on all strings of the item?
+- `lower`: which *linear* functional of the attention's outputs is below it on all strings of the
+  item?
 
-Each hands the question down to the stage it is made of, and the lowest to shortest paths (`Region`). The
-answers of linear stages lose nothing (but rounding); those of norms and activations lose an amount that is
-second order in the size of the region.
+Each hands the question down to the stage it is made of, and the lowest to shortest paths
+(`Region`). The answers of linear stages lose nothing (but rounding); those of norms and activations
+lose an amount that is second order in the size of the region.
 
 Axes everywhere: I items (parts of the space), K functionals, H heads, d coordinates of the vector.
 """
@@ -66,7 +69,8 @@ class Lifted(Stage):
     Args:
         region: the strings.
         lift: (W_O [H, d_head, d], b_O), or None for the projective view.
-        exact: False takes every range to be the centre alone: first-order guesses instead of bounds.
+        exact: False takes every range to be the centre alone: first-order guesses instead of
+            bounds.
     """
 
     def __init__(self, region: Region, lift: tuple[Ball, Ball] | None, *, exact: bool) -> None:
@@ -77,9 +81,13 @@ class Lifted(Stage):
             self.size = region.output_size
         else:
             weight, bias = lift
-            self.centre = einsum(region.centre, weight.mid, "item head e, head e d -> item d") + bias.mid
+            self.centre = (
+                einsum(region.centre, weight.mid, "item head e, head e d -> item d") + bias.mid
+            )
             # |x| ≤ Σ_h |o^h| |W_O^h| + |b_O|
-            self.size = (einsum(region.view.largest, weight.size, "head e, head e d -> d") + bias.size)[None, None]
+            self.size = (
+                einsum(region.view.largest, weight.size, "head e, head e d -> d") + bias.size
+            )[None, None]
 
     def _linear(self, f: Functional) -> Linear:
         if self.lift is None:
@@ -87,8 +95,12 @@ class Lifted(Stage):
         weight, bias = self.lift
         heads, width, d = weight.mid.shape
         # coef · x = (coef W_Oᵀ) · o + coef · b_O, with all heads' outputs side by side
-        g = f.through(weight.reshape(heads * width, d), bias, self.region.view.largest.reshape(1, 1, -1))
-        return Linear(rearrange(g.coef, "item k (head e) -> item k head e", head=heads), g.const, g.slack)
+        g = f.through(
+            weight.reshape(heads * width, d), bias, self.region.view.largest.reshape(1, 1, -1)
+        )
+        return Linear(
+            rearrange(g.coef, "item k (head e) -> item k head e", head=heads), g.const, g.slack
+        )
 
     def ranges(self, f: Functional) -> tuple[Array, Array]:
         """See `Stage`."""
@@ -104,7 +116,12 @@ class Lifted(Stage):
         """See `Stage`."""
         g = self._linear(f)
         n = len(self.centre)
-        return Linear(*(np.broadcast_to(part, (n, *part.shape[1:])) for part in (g.directions, g.const, g.slack)))
+        return Linear(
+            *(
+                np.broadcast_to(part, (n, *part.shape[1:]))
+                for part in (g.directions, g.const, g.slack)
+            )
+        )
 
 
 @final
@@ -123,7 +140,9 @@ class Shifted(Stage):
         r = Functional(f.coef, 0 * f.const, f.slack).at(self.r.mid)
         coef = abs(f.coef)
         # coef · r is off by r's own error and by γ_d Σ |coef| |r|
-        error = (coef * (self.r.rad + gamma(f.coef.shape[-1] + 4) * abs(self.r.mid))[:, None]).sum(-1)
+        error = (coef * (self.r.rad + gamma(f.coef.shape[-1] + 4) * abs(self.r.mid))[:, None]).sum(
+            -1
+        )
         return Functional(f.coef, f.const + r, f.slack + error + ulp(f.const, r))
 
     def ranges(self, f: Functional) -> tuple[Array, Array]:
@@ -137,15 +156,20 @@ class Shifted(Stage):
 
 @final
 class SquareRange:
-    """What is known of q = |P v|², v a stage's vector: [I] each, but `centre` [I, d], for any numbers `centre`.
+    """What is known of q = |P v|², v a stage's vector: [I] each; `centre`, any numbers, is [I, d].
 
-    q lies in [low, high], and, since |x|² = 2 c · x - |c|² + |x - c|², in 2 centre · P v - |centre|² + [0, spread].
+    q lies in [low, high], and, since |x|² = 2 c · x - |c|² + |x - c|², in 2 centre · P
+    v - |centre|² + [0, spread].
     """
 
     def __init__(self, stage: Stage) -> None:
         d = stage.centre.shape[-1]
         low, high = stage.coordinates
-        self.centre = stage.centre if stage.is_centred else stage.centre - stage.centre.mean(-1, keepdims=True)
+        self.centre = (
+            stage.centre
+            if stage.is_centred
+            else stage.centre - stage.centre.mean(-1, keepdims=True)
+        )
         grow = 1 + gamma(d + 20)
         # |P v - c|² ≤ Σ_j max (high_j - c_j, c_j - low_j)²
         reach = np.maximum(high - self.centre, self.centre - low)
@@ -154,10 +178,13 @@ class SquareRange:
         # the box: Σ_j min (P v)_j² ≤ q ≤ Σ_j max (P v)_j²
         least = np.where((low <= 0) & (high >= 0), 0.0, np.minimum(abs(low), abs(high)))
         most = np.maximum(abs(low), abs(high))
-        # the tangent: min 2 c · P v - |c|² ≤ q ≤ max 2 c · P v - |c|² + spread; the better of the two is kept
+        # the tangent: min 2 c · P v - |c|² ≤ q ≤ max 2 c · P v - |c|² + spread; the better of the
+        # two is kept
         along = stage.ranges(projected(stage, self.tangent))
         slack = gamma(d + 20) * 3 * self.square
-        self.low = np.maximum((least**2).sum(-1) / grow, along[0][:, 0] - self.square - slack).clip(0)
+        self.low = np.maximum((least**2).sum(-1) / grow, along[0][:, 0] - self.square - slack).clip(
+            0
+        )
         self.high = np.minimum(
             (most**2).sum(-1) * grow, along[1][:, 0] - self.square + self.spread * grow + slack
         ).clip(self.low)
@@ -180,13 +207,17 @@ def projected(stage: Stage, f: Functional) -> Functional:
 
 @final
 class Normed(Stage):
-    """n = s P v with s = 1 / max(√(f q + eps), c), q = |P v|²: LayerNorm (f = 1/d, c = 0) or LN_C (f = 1, eps = 0).
+    """n = s P v with s = 1 / max(√(f q + eps), c), q = |P v|².
+
+    LayerNorm has f = 1/d and c = 0, LN_C f = 1 and eps = 0.
 
     For z = ζ · P v, writing index 0 for the centre,
 
-        s z = s₀ z + z₀ s - s₀ z₀ + (s - s₀)(z - z₀) ≥ s₀ z + z₀ s - s₀ z₀ - max|s - s₀| max|z - z₀|,
+        s z = s₀ z + z₀ s - s₀ z₀ + (s - s₀)(z - z₀) ≥ s₀ z + z₀ s - s₀ z₀ - max|s - s₀|
+        max|z - z₀|,
 
-    and s lies between two lines of the same slope in q, which `SquareRange` knows to be nearly linear in v.
+    and s lies between two lines of the same slope in q, which `SquareRange` knows to be nearly
+    linear in v.
     """
 
     is_centred = True
@@ -205,10 +236,13 @@ class Normed(Stage):
         steep = np.sqrt(at * factor + eps) > floor
         # ds/dq = -f/2 (f q + eps)^(-3/2) = -f s³/2, and 0 where the floor holds
         self.slope = np.where(steep, -0.5 * factor * self.s0**3, 0.0)
-        # s - slope·q is monotone or convex between these points (q = kink: where the floor ends; at: the tangent's)
+        # s - slope·q is monotone or convex between these points (q = kink: where the floor ends;
+        # at: the tangent's)
         kink = np.clip((floor**2 - eps) / factor, q.low, q.high)
         points = np.stack([q.low, q.high, at, kink])
-        rest = s(points) - self.slope * points  # [4, I]: slope·q + rest_low ≤ s ≤ slope·q + rest_high
+        rest = (
+            s(points) - self.slope * points
+        )  # [4, I]: slope·q + rest_low ≤ s ≤ slope·q + rest_high
         slack = 32 * UNIT * (s(points) + abs(self.slope * points)).max(0)
         self.rest_low, self.rest_high = rest.min(0) - slack, rest.max(0) + slack
         # s falls as q grows
@@ -235,11 +269,13 @@ class Normed(Stage):
         z0 = z.at(inner.centre)  # [I, K]
         z_low, z_high = inner.ranges(z)
         # (s - s₀)(z - z₀) ≥ -max|s - s₀| max|z - z₀|
-        product = np.maximum(self.high - self.s0, self.s0 - self.low)[:, None] * np.maximum(z_high - z0, z0 - z_low)
+        product = np.maximum(self.high - self.s0, self.s0 - self.low)[:, None] * np.maximum(
+            z_high - z0, z0 - z_low
+        )
         s0, tilt = self.s0[:, None], z0 * self.slope[:, None]
         tangent = projected(inner, q.tangent)
-        # z₀ s ≥ z₀ slope · q + min(z₀ rest_low, z₀ rest_high), and with tilt = z₀ slope, since q ≤ tangent + spread,
-        # tilt q ≥ tilt (2 c · P v - |c|²) + min(tilt, 0) spread
+        # z₀ s ≥ z₀ slope · q + min(z₀ rest_low, z₀ rest_high), and with tilt = z₀ slope, since
+        # q ≤ tangent + spread, tilt q ≥ tilt (2 c · P v - |c|²) + min(tilt, 0) spread
         rest = np.minimum(z0 * self.rest_low[:, None], z0 * self.rest_high[:, None])
         # what is linear in v: s₀ z + tilt (2 c · P v)
         g = z.times(s0[..., None], size).plus(tangent.times(tilt[..., None], size), size)

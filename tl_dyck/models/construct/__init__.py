@@ -1,13 +1,17 @@
-"""Models whose weights are the proof: the theorems of Wen et al. 2023 as HookedTransformers, built and not trained.
+"""Models whose weights are the proof: the theorems of Wen et al. 2023 as HookedTransformers.
+
+They are built and not trained.
 
     from tl_dyck import DyckLanguage, construct
     model = construct.uniform_attention(DyckLanguage(2, 4))
 
 - Corollary 1: `uniform_attention`, exact on bounded Dyck strings of any length.
-- Theorem 1: `balanced`, random attention that satisfies Eq. 11, and as exact; `satisfies_balance` checks Eq. 11.
+- Theorem 1: `balanced`, random attention that satisfies Eq. 11, and as exact; `satisfies_balance`
+  checks Eq. 11.
 - Yao et al. 2021: `stack`, which attends to the top of the stack: the interpretable solution.
 - Proposition 1: `decoy_head`, one more head with a pattern of your choice and no effect.
-- Theorem 3, Corollary 3: `prune_to`, a random network pruned to a target; `twins`, two targets in one random network.
+- Theorem 3, Corollary 3: `prune_to`, a random network pruned to a target; `twins`, two targets in
+  one random network.
 
 Notation: k bracket types, depth at most D, n tokens in a string (BOS included).
 """

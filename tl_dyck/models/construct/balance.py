@@ -18,13 +18,14 @@ __all__ = ["balance_residual", "satisfies_balance"]
 def satisfies_balance(model: DyckTransformer, tolerance: float = 1e-6) -> bool:
     """Whether the last attention layer of a model satisfies the balance condition (Eq. 11).
 
-    That is about scores alone. By Theorem 1 an optimal model without positions must satisfy it; a model that does can
-    be made optimal by its other weights. It is weaker than S = 0 (Eq. 15), which is also about values: see the probe
-    `balance_violation`.
+    That is about scores alone. By Theorem 1 an optimal model without positions must satisfy it; a
+    model that does can be made optimal by its other weights. It is weaker than S = 0 (Eq. 15),
+    which is also about values: see the probe `balance_violation`.
 
     Args:
         model: see `balance_residual`, which also says what is refused.
-        tolerance: largest residual allowed, relative to the largest score in magnitude (at least 1).
+        tolerance: largest residual allowed, relative to the largest score in magnitude (at least
+            1).
 
     Returns:
         True if every head satisfies it.
@@ -34,21 +35,23 @@ def satisfies_balance(model: DyckTransformer, tolerance: float = 1e-6) -> bool:
 
 
 def balance_residual(model: DyckTransformer) -> float:
-    """How far the scores of the last attention layer are from the balance condition; 0 if they satisfy it.
+    """How far the last attention layer's scores are from the balance condition; 0 if they meet it.
 
-    Eq. 11 says, for all types i, j1, j2, depths 1 ≤ d' ≤ D and 1 ≤ d1, d2 ≤ D−1, with e(τ) the output of the first
-    layer,
+    Eq. 11 says, for all types i, j1, j2, depths 1 ≤ d' ≤ D and 1 ≤ d1, d2 ≤ D−1, with e(τ) the
+    output of the first layer,
 
         (e(open i, d') − e(close i, d'−1))ᵀ W_Kᵀ W_Q (e(close j1, d1) − e(close j2, d2)) = 0:
 
-    by how much a closing bracket scores an opening bracket above its partner must not depend on which closing bracket
-    it is. (After a closing bracket of depth 0 nothing is left to remember: those are free, as the paper's proof has
-    it.) The residual is the largest left-hand side in magnitude, over heads too, in the unit of `hook_attn_scores`
-    (biases and the model's scale included).
+    by how much a closing bracket scores an opening bracket above its partner must not depend on
+    which closing bracket it is. (After a closing bracket of depth 0 nothing is left to remember:
+    those are free, as the paper's proof has it.) The residual is the largest left-hand side in
+    magnitude, over heads too, in the unit of `hook_attn_scores` (biases and the model's scale
+    included).
 
     Args:
-        model: without positions, and such that the input of its last attention layer depends on type and depth alone
-            (Assumption 1): a ``minimal-*`` or ``figure2-*`` model, or one whose earlier layers compute just that.
+        model: without positions, and such that the input of its last attention layer depends on
+            type and depth alone (Assumption 1): a ``minimal-*`` or ``figure2-*`` model, or one
+            whose earlier layers compute just that.
 
     Raises:
         ValueError: the model has positions, or Assumption 1 fails for it.
@@ -61,8 +64,8 @@ def _residual(model: DyckTransformer) -> tuple[float, float]:
     cfg, language = model.cfg, model.cfg.language
     if cfg.position != "none":
         raise ValueError(
-            f"the balance condition is about models without positions; this model has {cfg.position!r} ones, "
-            "so its scores depend on where a bracket is"
+            "the balance condition is about models without positions; this model has "
+            f"{cfg.position!r} ones, so its scores depend on where a bracket is"
         )
     queries, keys = _queries_and_keys(model)
     k, deepest = language.n_types, language.max_depth
@@ -71,7 +74,9 @@ def _residual(model: DyckTransformer) -> tuple[float, float]:
     closing = [_state(language, 2 * t + 1, d) for t in range(k) for d in range(deepest)]
     if not asking:  # D = 1: nothing is open after a closing bracket
         return 0.0, 0.0
-    score = torch.einsum("qhe,khe->hqk", queries[asking], keys) / float(model.blocks[-1].attn.attn_scale)
+    score = torch.einsum("qhe,khe->hqk", queries[asking], keys) / float(
+        model.blocks[-1].attn.attn_scale
+    )
     excess = score[:, :, opening] - score[:, :, closing]  # head, closing query, pair
     return float((excess.amax(1) - excess.amin(1)).max()), float(score.abs().max())
 
@@ -79,41 +84,57 @@ def _residual(model: DyckTransformer) -> tuple[float, float]:
 def _queries_and_keys(
     model: DyckTransformer,
 ) -> tuple[Float[Tensor, "state head d_head"], Float[Tensor, "state head d_head"]]:
-    """Query and key of every state, float64, read while the model runs on strings that visit all states."""
+    """Query and key of every state, float64, read as the model runs on strings that visit all."""
     language, last = model.cfg.language, model.cfg.n_layers - 1
     found: dict[str, Tensor] = {}
 
     def keep(activation: Tensor, hook: Any) -> None:
-        found[hook.name] = rearrange(activation.double().cpu(), "string pos ... -> (string pos) ...")
+        found[hook.name] = rearrange(
+            activation.double().cpu(), "string pos ... -> (string pos) ..."
+        )
 
-    names = [f"blocks.{last}.hook_resid_pre", f"blocks.{last}.attn.hook_q", f"blocks.{last}.attn.hook_k"]
+    names = [
+        f"blocks.{last}.hook_resid_pre",
+        f"blocks.{last}.attn.hook_q",
+        f"blocks.{last}.attn.hook_k",
+    ]
     tokens = _strings(language, model.cfg.n_ctx)
     with torch.no_grad():
-        model.run_with_hooks(tokens.to(model.cfg.device), return_type=None, fwd_hooks=[(name, keep) for name in names])
+        model.run_with_hooks(
+            tokens.to(model.cfg.device),
+            return_type=None,
+            fwd_hooks=[(name, keep) for name in names],
+        )
     state = _state(language, tokens, language.depth(tokens)).flatten()
     here = torch.arange(len(state))
     n_states = language.d_vocab * (language.max_depth + 1)
-    first = torch.full((n_states,), len(state)).scatter_reduce(0, state, here, "amin")  # where it is seen first
+    first = torch.full((n_states,), len(state)).scatter_reduce(
+        0, state, here, "amin"
+    )  # where it is seen first
     stream, q, k = (found[name] for name in names)
     off = (stream - stream[first[state]]).abs().max() / stream.abs().max()
     if off > (1e-4 if model.cfg.dtype == torch.float32 else 1e-8):
         raise ValueError(
-            "the balance condition needs a minimal first layer (Assumption 1): in this model the input of the last "
-            f"attention layer depends on more than type and depth (relative difference {float(off):.2g})"
+            "the balance condition needs a minimal first layer (Assumption 1): in this model the "
+            "input of the last attention layer depends on more than type and depth (relative "
+            f"difference {float(off):.2g})"
         )
     reached = first.clamp(max=len(state) - 1)  # states of no string are not looked at
     return q[reached], k[reached]
 
 
 def _strings(language: DyckLanguage, n_ctx: int) -> Int[Tensor, "batch pos"]:
-    """Strings that visit every state, over and over, and random prefixes, which visit them in other contexts."""
+    """Strings that visit every state, over and over, and random prefixes for other contexts."""
     k, deepest = language.n_types, language.max_depth
     if n_ctx <= 2 * deepest:
         raise ValueError(
-            f"strings that visit every depth have {2 * deepest + 1} tokens, but the model's n_ctx is {n_ctx}"
+            f"strings that visit every depth have {2 * deepest + 1} tokens, "
+            f"but the model's n_ctx is {n_ctx}"
         )
     length = min(8 * deepest, n_ctx - 1)
-    nested = torch.tensor([([2 * t] * deepest + [2 * t + 1] * deepest) * 4 for t in range(k)])[:, :length]
+    nested = torch.tensor([([2 * t] * deepest + [2 * t + 1] * deepest) * 4 for t in range(k)])[
+        :, :length
+    ]
     generator = torch.Generator().manual_seed(0)
     random = DyckDistribution(language).sample(8, length, mode="prefix", generator=generator)
     strings = torch.cat([nested, random])

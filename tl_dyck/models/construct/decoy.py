@@ -27,39 +27,44 @@ _PER_HEAD = ("W_Q", "W_K", "W_V", "W_O", "b_Q", "b_K", "b_V")
 
 
 def decoy_head(model: Model, pattern: str | PatternFunction | Tensor, *, layer: int = -1) -> Model:
-    """Proposition 1: the same model with one more head, which shows a pattern of your choice and changes no logit.
+    """Proposition 1: the same model and one more head, with a pattern of your choice.
 
-    The new head is the last one. Its W_V, b_V and W_O are zero, so that whatever it attends to, it adds nothing.
-    TransformerLens gives all layers the same number of heads: the other layers get a head of zeros too, which shows
-    uniform attention.
+    No logit changes.
 
-    Weights alone cannot show every pattern. "uniform" is shown by weights (W_Q = W_K = 0). For the others, the
-    layer's attention is a `DecoyAttention`, which sets the *scores* of that head to the logarithm of the pattern; all
-    hook points see it (`hook_attn_scores`, `hook_pattern`, `hook_z`), so no probe that reads activations can tell. It
-    survives `copy.deepcopy`, but not disk: what `save_model` or a state dict keeps is the weights, with which the
-    head shows uniform attention; call `decoy_head` again on the original model.
+    The new head is the last one. Its W_V, b_V and W_O are zero, so that whatever it attends to, it
+    adds nothing. TransformerLens gives all layers the same number of heads: the other layers get a
+    head of zeros too, which shows uniform attention.
+
+    Weights alone cannot show every pattern. "uniform" is shown by weights (W_Q = W_K = 0). For the
+    others, the layer's attention is a `DecoyAttention`, which sets the *scores* of that head to the
+    logarithm of the pattern; all hook points see it (`hook_attn_scores`, `hook_pattern`, `hook_z`),
+    so no probe that reads activations can tell. It survives `copy.deepcopy`, but not disk: what
+    `save_model` or a state dict keeps is the weights, with which the head shows uniform attention;
+    call `decoy_head` again on the original model.
 
     Args:
-        model: any causal HookedTransformer; not changed. Grouped-query attention becomes ordinary attention in the
-            copy, since its heads come in groups.
-        pattern: "stack" (the top of the stack, where nothing is open the first token; for models with a
-            `cfg.language`), "uniform", "previous" (the token before; the first token looks at itself), a matrix
-            ``[pos, pos]`` (query, key) as large as the longest input to come, or a function from tokens ``[batch,
-            pos]`` to patterns ``[batch, pos, pos]``.
+        model: any causal HookedTransformer; not changed. Grouped-query attention becomes ordinary
+            attention in the copy, since its heads come in groups.
+        pattern: "stack" (the top of the stack, where nothing is open the first token; for models
+            with a `cfg.language`), "uniform", "previous" (the token before; the first token looks
+            at itself), a matrix ``[pos, pos]`` (query, key) as large as the longest input to come,
+            or a function from tokens ``[batch, pos]`` to patterns ``[batch, pos, pos]``.
         layer: which layer shows it; negative counts from the last.
 
     Returns:
-        A model of the same class with ``cfg.n_heads`` one higher and no hooks. Its logits were equal bit for bit for
-        every kind of model tried (CPU, float32 and float64); what is certain is equality up to the order of sums, since
-        the output projection has one more block of zeros to add.
+        A model of the same class with ``cfg.n_heads`` one higher and no hooks. Its logits were
+        equal bit for bit for every kind of model tried (CPU, float32 and float64); what is certain
+        is equality up to the order of sums, since the output projection has one more block of zeros
+        to add.
 
     Raises:
-        TypeError: `model` is not a HookedTransformer, has an attention of another kind, or the pattern is of no known
-            kind.
+        TypeError: `model` is not a HookedTransformer, has an attention of another kind, or the
+            pattern is of no known kind.
         UnknownNameError: no pattern of that name.
-        ValueError: a pattern that is not causal, is negative, or whose rows do not sum to one; a wrong shape; a layer
-            that is not there; a kind of attention in which one more head changes the others. All before anything is
-            built, and again for each output of a function.
+        ValueError: a pattern that is not causal, is negative, or whose rows do not sum to one; a
+            wrong shape; a layer that is not there; a kind of attention in which one more head
+            changes the others. All before anything is built, and again for each output of a
+            function.
     """
     _check_model(model)
     n_layers = model.cfg.n_layers
@@ -67,10 +72,14 @@ def decoy_head(model: Model, pattern: str | PatternFunction | Tensor, *, layer: 
         raise ValueError(f"layer must be between {-n_layers} and {n_layers - 1}, got {layer}")
     shown = _resolve(model, pattern)
     clone = copy.deepcopy(model)
-    clone.reset_hooks(including_permanent=True)  # those on attention layers would be lost, so none are kept
+    clone.reset_hooks(
+        including_permanent=True
+    )  # those on attention layers would be lost, so none are kept
     clone.cfg.n_heads += 1
     clone.cfg.n_key_value_heads = None
-    clone.cfg.n_params = (clone.cfg.n_params or 0) + n_layers * 4 * clone.cfg.d_model * clone.cfg.d_head
+    clone.cfg.n_params = (
+        clone.cfg.n_params or 0
+    ) + n_layers * 4 * clone.cfg.d_model * clone.cfg.d_head
     for index, block in enumerate(clone.blocks):
         block.attn = _widen(block.attn, clone.cfg, shown if index == layer % n_layers else None)
     if isinstance(shown, _FromTokens):
@@ -90,8 +99,8 @@ class _Matrix:
         """The last `n_query` rows of the pattern on `n_key` tokens."""
         if n_key > len(self.matrix):
             raise ValueError(
-                f"the decoy's pattern is for at most {len(self.matrix)} tokens, but the input has {n_key}: give "
-                "decoy_head a larger matrix, or a function of the tokens"
+                f"the decoy's pattern is for at most {len(self.matrix)} tokens, but the input has "
+                f"{n_key}: give decoy_head a larger matrix, or a function of the tokens"
             )
         return self.matrix[None, n_key - n_query : n_key, :n_key]
 
@@ -128,13 +137,17 @@ class _Tape:
     def tokens(self, n_key: int) -> Int[Tensor, "batch key"]:
         """All tokens up to now, those in a key-value cache included."""
         if self.now is not None:
-            whole = [self.now] if self.before is None else [self.now, torch.cat([self.before, self.now], 1)]
+            whole = (
+                [self.now]
+                if self.before is None
+                else [self.now, torch.cat([self.before, self.now], 1)]
+            )
             for tokens in whole:
                 if tokens.shape[1] == n_key:
                     return tokens
         raise ValueError(
-            "this decoy head draws its pattern from the tokens, so the model must be run from its tokens on (not from "
-            "a later layer), and a key-value cache must hold its previous input"
+            "this decoy head draws its pattern from the tokens, so the model must be run from its "
+            "tokens on (not from a later layer), and a key-value cache must hold its previous input"
         )
 
     def _record(self, module: nn.Module, arguments: tuple[Any, ...]) -> None:
@@ -150,7 +163,7 @@ class _Tape:
 
 
 class DecoyAttention(Attention):
-    """TransformerLens' attention, except that some heads show given patterns whatever their weights.
+    """TransformerLens' attention, but some heads show given patterns whatever their weights.
 
     Attributes:
         shown: head -> pattern.
@@ -161,7 +174,7 @@ class DecoyAttention(Attention):
     def calculate_attention_scores(
         self, q: Float[Tensor, "batch query head d_head"], k: Float[Tensor, "batch key head d_head"]
     ) -> Float[Tensor, "batch head query key"]:
-        """Scores; those of a decoy are the logarithm of its pattern, of which softmax is the pattern."""
+        """Scores; those of a decoy are the log of its pattern, of which softmax is the pattern."""
         scores: Tensor = super().calculate_attention_scores(q, k)
         scores = scores.clone()
         for head, pattern in self.shown.items():
@@ -171,7 +184,7 @@ class DecoyAttention(Attention):
 
 
 def _widen(attn: Any, cfg: Any, shown: _Matrix | _FromTokens | None) -> Attention:
-    """The same attention layer with one more head, of zeros, which shows a pattern if one is given."""
+    """The same attention layer with one more head, of zeros, that shows any given pattern."""
     patterns = dict(getattr(attn, "shown", {}))
     if shown is not None:
         patterns[cfg.n_heads - 1] = shown
@@ -184,9 +197,13 @@ def _widen(attn: Any, cfg: Any, shown: _Matrix | _FromTokens | None) -> Attentio
         trained = getattr(attn, "_" + name, old).requires_grad
         wide = torch.cat([old, torch.zeros_like(old[:1])]).detach()
         setattr(new, name, nn.Parameter(wide, requires_grad=trained))
-    rest = {name: value for name, value in attn.named_parameters() if name.lstrip("_") not in _PER_HEAD}
+    rest = {
+        name: value for name, value in attn.named_parameters() if name.lstrip("_") not in _PER_HEAD
+    }
     if "sinks" in rest:
-        rest["sinks"] = torch.cat([rest["sinks"], torch.full_like(rest["sinks"][:1], -torch.inf)])  # no sink of its own
+        rest["sinks"] = torch.cat(
+            [rest["sinks"], torch.full_like(rest["sinks"][:1], -torch.inf)]
+        )  # no sink of its own
     for name, value in rest.items():
         module, _, leaf = name.rpartition(".")
         parameter = nn.Parameter(value.detach(), requires_grad=value.requires_grad)
@@ -207,19 +224,22 @@ def _resolve(model: HookedTransformer, pattern: Any) -> _Matrix | _FromTokens | 
             return None
         if pattern == "previous":
             position = torch.arange(model.cfg.n_ctx)
-            return _Matrix(nn.functional.one_hot((position - 1).clamp(min=0), len(position)).float())
+            return _Matrix(
+                nn.functional.one_hot((position - 1).clamp(min=0), len(position)).float()
+            )
         return _FromTokens(_stack_pattern(model))
     if isinstance(pattern, Tensor):
         if pattern.ndim != 2:
             raise ValueError(
-                f"a pattern is a matrix [query, key], or a function of the tokens; got shape {list(pattern.shape)}"
+                "a pattern is a matrix [query, key], or a function of the tokens; "
+                f"got shape {list(pattern.shape)}"
             )
         _check_pattern(pattern[None], (1, pattern.shape[0]), "the pattern")
         return _Matrix(pattern)
     if not callable(pattern):
         raise TypeError(
-            f"a pattern is one of {', '.join(map(repr, _NAMED))}, a matrix [query, key], or a function of the tokens, "
-            f"not {type(pattern).__name__}"
+            f"a pattern is one of {', '.join(map(repr, _NAMED))}, a matrix [query, key], or a "
+            f"function of the tokens, not {type(pattern).__name__}"
         )
     tokens = _trial_tokens(model)
     _check_pattern(pattern(tokens), tuple(tokens.shape), "the function's pattern for trial tokens")
@@ -230,8 +250,8 @@ def _stack_pattern(model: HookedTransformer) -> PatternFunction:
     language = getattr(model.cfg, "language", None)
     if language is None:
         raise ValueError(
-            "the 'stack' pattern needs a model that knows its language (cfg.language), as a DyckTransformer does; give "
-            "a function of the tokens instead"
+            "the 'stack' pattern needs a model that knows its language (cfg.language), as a "
+            "DyckTransformer does; give a function of the tokens instead"
         )
 
     def stack(tokens: Tensor) -> Tensor:
@@ -242,7 +262,7 @@ def _stack_pattern(model: HookedTransformer) -> PatternFunction:
 
 
 def _trial_tokens(model: HookedTransformer) -> Int[Tensor, "batch pos"]:
-    """Two inputs to try a function on: prefixes of the model's language if it has one, else random tokens."""
+    """Two inputs to try a function on: prefixes of the model's language, else random tokens."""
     generator = torch.Generator().manual_seed(0)
     length = min(8, model.cfg.n_ctx - 1)
     language = getattr(model.cfg, "language", None)
@@ -263,18 +283,23 @@ def _check_pattern(pattern: Any, shape: tuple[int, ...], what: str) -> None:
     if list(pattern.shape) != expected:
         raise ValueError(f"{what} has shape {list(pattern.shape)}, expected {expected}")
     if not pattern.isfinite().all() or (pattern < 0).any():
-        raise ValueError(f"{what} has negative or infinite entries: attention weights are probabilities")
+        raise ValueError(
+            f"{what} has negative or infinite entries: attention weights are probabilities"
+        )
     future = pattern.triu(1) > 0
     if future.any():
         where = future.nonzero()[0].tolist()
         raise ValueError(
-            f"{what} is not causal: query {where[-2]} attends to the later key {where[-1]}; use .tril() and "
-            "divide by the row sums"
+            f"{what} is not causal: query {where[-2]} attends to the later key {where[-1]}; use "
+            ".tril() and divide by the row sums"
         )
     off = (pattern.sum(-1) - 1).abs()
     if (off > _ROW_TOLERANCE).any():
         where = (off > _ROW_TOLERANCE).nonzero()[0].tolist()
-        raise ValueError(f"{what}: row {where[-1]} sums to {float(pattern.sum(-1)[tuple(where)]):.6g}, not to one")
+        raise ValueError(
+            f"{what}: row {where[-1]} sums to {float(pattern.sum(-1)[tuple(where)]):.6g}, "
+            "not to one"
+        )
 
 
 def _check_model(model: Any) -> None:
@@ -286,18 +311,25 @@ def _check_model(model: Any) -> None:
         kind = type(block.attn)
         if kind not in (Attention, GroupedQueryAttention, DecoyAttention):
             raise TypeError(
-                f"cannot add a head to a {kind.__name__} (layer {index}): only to TransformerLens' own attention"
+                f"cannot add a head to a {kind.__name__} (layer {index}): "
+                "only to TransformerLens' own attention"
             )
     shared = {
-        "alibi positions (their slopes depend on the number of heads)": cfg.positional_embedding_type == "alibi",
+        "alibi positions (their slopes depend on the number of heads)": (
+            cfg.positional_embedding_type == "alibi"
+        ),
         "relative position biases (one table for all heads)": cfg.positional_embedding_type
         == "relative_positional_bias",
         "4-bit weights": cfg.load_in_4bit,
         "bidirectional attention": cfg.attention_dir != "causal",
         "query and key norms over all heads together": bool(
-            getattr(model.blocks[0].attn, "q_norm", None) is not None and not getattr(cfg, "use_qk_norm", False)
+            getattr(model.blocks[0].attn, "q_norm", None) is not None
+            and not getattr(cfg, "use_qk_norm", False)
         ),
     }
     for reason, found in shared.items():
         if found:
-            raise ValueError(f"cannot add a head to this model without changing what the others do: it has {reason}")
+            raise ValueError(
+                "cannot add a head to this model without changing what the others do: "
+                f"it has {reason}"
+            )

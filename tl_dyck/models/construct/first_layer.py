@@ -1,4 +1,4 @@
-"""A first layer that computes the depth by uniform attention: what a minimal first layer takes for granted."""
+"""A first layer that computes the depth by uniform attention: what a minimal one presupposes."""
 
 from __future__ import annotations
 
@@ -33,18 +33,25 @@ class CountCoordinates:
     @staticmethod
     def take(language: DyckLanguage, coordinates: Coordinates) -> CountCoordinates:
         """Reserve them."""
-        tokens, (depth, bos), sinks = coordinates.take(language.n_brackets), coordinates.take(2), coordinates.take(2)
+        tokens, (depth, bos), sinks = (
+            coordinates.take(language.n_brackets),
+            coordinates.take(2),
+            coordinates.take(2),
+        )
         return CountCoordinates(tokens, depth, bos, sinks)
 
 
 def write_first_layer(model: Any, states: States, at: CountCoordinates) -> None:
-    """Write the token embedding and block 0, whose attention must be uniform, so that the states come out, 0 or 1 each.
+    """Write the token embedding and block 0 so that the states come out, 0 or 1 each.
 
-    The values of opening brackets, closing brackets and BOS are f, −f and g; their mean over n positions, (depth · f
-    + g) / n, shrinks with n, but LN_C leaves its direction only, and that tells the depth (Eq. 34 and what follows;
-    paper, App. C.3). ``depth ≥ d`` is where ``x_depth − (d − 1/2) x_bos = (depth − d + 1/2) / √(2 depth² + 2)`` is
-    positive, and it is never closer to zero than 1 / √(8 D² + 8). So one hidden layer of step functions, each shut
-    unless its token is there, finds token and depth together.
+    The attention of block 0 must be uniform.
+
+    The values of opening brackets, closing brackets and BOS are f, −f and g; their mean over n
+    positions, (depth · f + g) / n, shrinks with n, but LN_C leaves its direction only, and that
+    tells the depth (Eq. 34 and what follows; paper, App. C.3). ``depth ≥ d`` is where ``x_depth −
+    (d − 1/2) x_bos = (depth − d + 1/2) / √(2 depth² + 2)`` is positive, and it is never closer to
+    zero than 1 / √(8 D² + 8). So one hidden layer of step functions, each shut unless its token is
+    there, finds token and depth together.
     """
     language = states.language
     block = model.blocks[0]
@@ -58,16 +65,23 @@ def write_first_layer(model: Any, states: States, at: CountCoordinates) -> None:
     for head_dim, (coordinate, sink) in enumerate(zip((at.depth, at.bos), at.sinks, strict=True)):
         attn.W_O[0, head_dim, coordinate], attn.W_O[0, head_dim, sink] = 1, -1
 
-    slope = 2 * math.sqrt(2 * language.max_depth**2 + 2)  # y <= 0 or y >= 1, that is, on one side of the step
+    slope = 2 * math.sqrt(
+        2 * language.max_depth**2 + 2
+    )  # y <= 0 or y >= 1, that is, on one side of the step
     closed = slope + 1  # y <= slope + 1/2 where the gate is open
     unit = 0
     for token, coordinate in enumerate(at.tokens):
         shallowest, *deeper = states.of_token(token)
         mlp.W_in[coordinate, unit] = mlp.W_out[unit, shallowest] = 1
         unit += 1
-        for depth, (previous, state) in enumerate(pairwise([shallowest, *deeper]), start=2 - token % 2):
+        for depth, (previous, state) in enumerate(
+            pairwise([shallowest, *deeper]), start=2 - token % 2
+        ):
             for offset, sign in ((0, 1.0), (1, -1.0)):
                 mlp.W_in[at.depth, unit], mlp.W_in[at.bos, unit] = slope, -slope * (depth - 0.5)
                 mlp.W_in[coordinate, unit], mlp.b_in[unit] = closed, 0.5 - closed - offset
-                mlp.W_out[unit, state], mlp.W_out[unit, previous] = sign, -sign  # deeper than `previous` says
+                mlp.W_out[unit, state], mlp.W_out[unit, previous] = (
+                    sign,
+                    -sign,
+                )  # deeper than `previous` says
                 unit += 1

@@ -1,4 +1,4 @@
-"""Prune the product of two random matrices until it is near a third one: subset sums, entry by entry (Theorem 3)."""
+"""Prune the product of two random matrices until it is near a third one (Theorem 3)."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ __all__ = ["Fit", "NetworkTooNarrowError", "fit_product"]
 
 
 class NetworkTooNarrowError(DyckError, ValueError):
-    """The random network is too small for the target or for ε; the message says how large it must be."""
+    """The random network is too small for target or ε; the message says how large it must be."""
 
 
 @final
 @dataclass(frozen=True)
 class Fit:
-    """Masks for two random matrices whose product is near a third, and bounds of the errors, entry by entry."""
+    """Masks for two random matrices whose product is near a third, and bounds of the errors."""
 
     first: Bool[Tensor, "d_in unit"]
     second: Bool[Tensor, "unit d_out"]
@@ -40,12 +40,15 @@ def fit_product(
 ) -> Fit:
     """Prune the product of two random matrices to a third one, entry by entry.
 
-    Units are dealt out to rows of `first`; a unit serves one row, so which weights of `first` are kept does not
-    depend on `wanted`. In mode "linear" nothing is between the two matrices; in mode "positive" a relu, and inputs
-    are never negative; in mode "both" a relu, and inputs have any sign, but for the last row, which belongs to the
-    constant.
+    Units are dealt out to rows of `first`; a unit serves one row, so which weights of `first` are
+    kept does not depend on `wanted`. In mode "linear" nothing is between the two matrices; in mode
+    "positive" a relu, and inputs are never negative; in mode "both" a relu, and inputs have any
+    sign, but for the last row, which belongs to the constant.
     """
-    keep_first, keep_second = torch.zeros(first.shape, dtype=torch.bool), torch.zeros(second.shape, dtype=torch.bool)
+    keep_first, keep_second = (
+        torch.zeros(first.shape, dtype=torch.bool),
+        torch.zeros(second.shape, dtype=torch.bool),
+    )
     error = torch.zeros(wanted.shape, dtype=torch.float64)
     for row, groups in enumerate(_deal(first, mode, items)):
         for units in groups:
@@ -60,7 +63,7 @@ def fit_product(
 
 
 def _deal(first: Float[Tensor, "d_in unit"], mode: str, items: int) -> list[list[Tensor]]:
-    """For each row, its units: one list of `items` of them, or one with positive and one with negative weights.
+    """For each row, its units: `items` of them, or as many with positive and with negative weights.
 
     Rows choose in turn, the largest weight that is left, so that none gets small ones only.
     """
@@ -79,8 +82,10 @@ def _deal(first: Float[Tensor, "d_in unit"], mode: str, items: int) -> list[list
     return [[torch.tensor(group, dtype=torch.int64) for group in groups] for groups in dealt]
 
 
-def _check_reach(products: Float[Tensor, "output unit"], wanted: Float[Tensor, " output"], what: str) -> None:
-    """Refuse weights beyond what the products of their sign sum to, all of them taken, bad luck apart."""
+def _check_reach(
+    products: Float[Tensor, "output unit"], wanted: Float[Tensor, " output"], what: str
+) -> None:
+    """Refuse weights beyond the sum of all products of their sign, bad luck apart."""
     n = products.shape[1]
     if n == 0 or not wanted.any():
         return
@@ -91,8 +96,8 @@ def _check_reach(products: Float[Tensor, "output unit"], wanted: Float[Tensor, "
     if short[worst] > 1:
         factor = math.ceil(1.5 * float(short[worst]))
         raise NetworkTooNarrowError(
-            f"the target is too large: {what} has a weight of {float(wanted[worst]):.3g} (in units of the random "
-            f"network), but its {n} random products sum to {float(reach[worst]):.3g} at most; scale the target down, "
-            f"draw the random weights from a range {math.sqrt(factor):.1f} times as large, or take {factor} times the "
-            "width"
+            f"the target is too large: {what} has a weight of {float(wanted[worst]):.3g} (in units "
+            f"of the random network), but its {n} random products sum to {float(reach[worst]):.3g} "
+            "at most; scale the target down, draw the random weights from a range "
+            f"{math.sqrt(factor):.1f} times as large, or take {factor} times the width"
         )

@@ -1,7 +1,8 @@
-"""What the constructions of solutions share: coordinates of the residual stream, decoder MLP, exact unembedding.
+"""What solutions share: coordinates of the residual stream, decoder MLP, exact unembedding.
 
-A construction is an ordinary `DyckTransformer` whose weights are zero but for those written here. Every coordinate of
-its residual stream has one meaning. The *state* of a position is its token and depth, one coordinate each.
+A construction is an ordinary `DyckTransformer` whose weights are zero but for those written here.
+Every coordinate of its residual stream has one meaning. The *state* of a position is its token and
+depth, one coordinate each.
 """
 
 from __future__ import annotations
@@ -17,18 +18,28 @@ from tl_dyck.language import DyckLanguage
 from tl_dyck.models.config import DyckTransformerConfig
 from tl_dyck.models.transformer import DyckTransformer, build_model
 
-__all__ = ["LN_C", "NEVER", "Coordinates", "States", "check_q", "empty_model", "write_decoder", "write_unembed"]
+__all__ = [
+    "LN_C",
+    "NEVER",
+    "Coordinates",
+    "States",
+    "check_q",
+    "empty_model",
+    "write_decoder",
+    "write_unembed",
+]
 
 #: The logit of a token that cannot follow: its probability is e^-40 = 4e-18.
 NEVER = -40.0
 
-#: C of LN_C (Eq. 7): far below the norm of any attention output, so that LN_C removes the scale exactly, as with C = 0.
+#: C of LN_C (Eq. 7): far below the norm of any attention output, so that LN_C removes the scale
+#: exactly, as with C = 0.
 LN_C = 1e-30
 
 
 @final
 class Coordinates:
-    """Hands out coordinates of the residual stream (or dimensions of a head) one block after the other."""
+    """Hands out coordinates of the residual stream (or dimensions of a head), block by block."""
 
     def __init__(self) -> None:
         self.size = 0
@@ -41,14 +52,17 @@ class Coordinates:
 
 @final
 class States:
-    """The coordinate of every state: 2kD brackets with their depth, in the order of Eq. 19's embedding, then BOS.
+    """The coordinate of every state: 2kD brackets with depth, in the order of Eq. 19, then BOS.
 
-    Opening brackets have depth 1..D and closing ones 0..D−1, since a bracket's depth is counted after it.
+    Opening brackets have depth 1..D and closing ones 0..D−1, since a bracket's depth is counted
+    after it.
     """
 
     def __init__(self, language: DyckLanguage, coordinates: list[int]) -> None:
         if len(coordinates) != self.size(language):
-            raise ValueError(f"{self.size(language)} states need as many coordinates, not {len(coordinates)}")
+            raise ValueError(
+                f"{self.size(language)} states need as many coordinates, not {len(coordinates)}"
+            )
         self.language = language
         self._coordinates = coordinates
 
@@ -72,11 +86,16 @@ class States:
 
     def of_token(self, token: int) -> list[int]:
         """Of a bracket token at each of its depths, ascending."""
-        return self._coordinates[token * self.language.max_depth : (token + 1) * self.language.max_depth]
+        return self._coordinates[
+            token * self.language.max_depth : (token + 1) * self.language.max_depth
+        ]
 
     @property
     def closing(self) -> list[int]:
-        """Of all closing brackets below which something is still open: depth 1..D−1, in the order of (type, depth)."""
+        """Of all closing brackets below which something is still open.
+
+        They have depth 1..D−1, in the order of (type, depth).
+        """
         k, deepest = self.language.n_types, self.language.max_depth
         return [self.close(t, d) for t in range(k) for d in range(1, deepest)]
 
@@ -117,17 +136,18 @@ def write_decoder(
     write: int,
     margin: float,
 ) -> int:
-    """Write two hidden units that add 1 to coordinate `write` where the gate is open and `read` is below the margin.
+    """Write hidden units that add 1 to `write` where the gate is open and `read` below the margin.
 
-    ``relu(y) − relu(y − 1)`` with ``y = 2 (3/4 margin − x) / margin − big · (1 − gate)``: 1 where x ≤ margin / 4, 0
-    where x ≥ 3/4 margin, exactly. So x, which is 0 or at least `margin` in theory, may be off by a quarter of the
-    margin.
+    ``relu(y) − relu(y − 1)`` with ``y = 2 (3/4 margin − x) / margin − big · (1 − gate)``: 1 where
+    x ≤ margin / 4, 0 where x ≥ 3/4 margin, exactly. So x, which is 0 or at least `margin` in
+    theory, may be off by a quarter of the margin.
 
     Args:
         mlp: changed in place.
         unit: first of the two hidden units.
         read: coordinate of x, between −1 and 1 (an output of LN_C).
-        gate: coordinates of which at most one is 1 and all others are 0; the gate is open where one is.
+        gate: coordinates of which at most one is 1 and all others are 0; the gate is open where one
+            is.
         write: coordinate that receives 0 or 1.
         margin: positive.
 
@@ -145,17 +165,23 @@ def write_decoder(
 
 
 def write_unembed(
-    model: DyckTransformer, states: States, excluded: list[int], q: float, *, opening_knows_type: bool
+    model: DyckTransformer,
+    states: States,
+    excluded: list[int],
+    q: float,
+    *,
+    opening_knows_type: bool,
 ) -> None:
-    """Write the unembedding, after which the logits are the log-probabilities of the distribution D(q, k, D).
+    """Write the unembedding, so that logits are log-probabilities of the distribution D(q, k, D).
 
     Args:
         model: changed in place.
         states: where the state of a position stands, 0 or 1 each.
-        excluded: per type, the coordinate that is 1 if brackets of this type must not be closed next.
+        excluded: per type, the coordinate that is 1 if brackets of this type must not be closed
+            next.
         q: probability of an opening bracket where both are possible.
-        opening_knows_type: take the type of the top of the stack from the state where the last token is an opening
-            bracket; if not, `excluded` is valid there too.
+        opening_knows_type: take the type of the top of the stack from the state where the last
+            token is an opening bracket; if not, `excluded` is valid there too.
     """
     language = states.language
     k, deepest = language.n_types, language.max_depth
@@ -174,8 +200,13 @@ def write_unembed(
     model.unembed.W_U.copy_(W_U)
 
 
-def _row(language: DyckLanguage, opens: list[int], chance_open: float, closes: list[int]) -> Float[Tensor, " d_vocab"]:
-    """Logits: `chance_open` shared among the openings, the rest for each of `closes`, of which one will be left."""
+def _row(
+    language: DyckLanguage, opens: list[int], chance_open: float, closes: list[int]
+) -> Float[Tensor, " d_vocab"]:
+    """Logits: `chance_open` shared among openings, the rest for each of `closes`.
+
+    Of the latter one will be left.
+    """
     row = torch.full((language.d_vocab,), NEVER, dtype=torch.float64)
     if chance_open > 0:
         row[opens] = math.log(chance_open / len(opens))
@@ -187,4 +218,6 @@ def _row(language: DyckLanguage, opens: list[int], chance_open: float, closes: l
 def check_q(q: float) -> None:
     """Refuse a q for which some prefixes never occur."""
     if not 0 < q < 1:
-        raise ValueError(f"q must be strictly between 0 and 1, got {q}: otherwise some prefixes never occur")
+        raise ValueError(
+            f"q must be strictly between 0 and 1, got {q}: otherwise some prefixes never occur"
+        )

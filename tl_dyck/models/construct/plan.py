@@ -13,25 +13,28 @@ from tl_dyck.models.transformer import DyckTransformer, build_model
 
 __all__ = ["Plan", "random_network"]
 
-_CHOICES = 4  # coordinates to choose from for each token and each logit, so that its one random weight is not tiny
+# coordinates to choose from for each token and each logit, so that its one random weight is not
+# tiny
+_CHOICES = 4
 
 
 @final
 @dataclass(frozen=True)
 class Plan:
-    """Who does what in the random network: which of its coordinates and blocks stand for what of the target.
+    """Who does what in the random network: its coordinates and blocks for those of the target.
 
-    The first coordinates are the target's; then one per token (token embeddings only), one per hidden unit of each
-    layer, one per logit. A layer of the target takes two blocks: attention and the first half of the MLP, then the
-    second half. A block before them makes the embedding, one after them the logits. All other blocks are pruned to
-    the identity.
+    The first coordinates are the target's; then one per token (token embeddings only), one per
+    hidden unit of each layer, one per logit. A layer of the target takes two blocks: attention and
+    the first half of the MLP, then the second half. A block before them makes the embedding, one
+    after them the logits. All other blocks are pruned to the identity.
 
     Attributes:
         n_layers: of the target, as are the next four.
         n_heads: see there.
         d_model: see there.
         d_mlp: see there.
-        token_embedding: whether the embedding has weights; a depth embedding is a constant and stays as it is.
+        token_embedding: whether the embedding has weights; a depth embedding is a constant and
+            stays as it is.
         d_vocab: number of tokens.
         idle: a block to be left out, or None.
     """
@@ -52,7 +55,9 @@ class Plan:
             for name in ("n_layers", "n_heads", "d_model", "d_mlp")
         }
         cfg = targets[0].cfg
-        return Plan(**sizes, token_embedding=cfg.embedding == "token", d_vocab=cfg.d_vocab, idle=idle)
+        return Plan(
+            **sizes, token_embedding=cfg.embedding == "token", d_vocab=cfg.d_vocab, idle=idle
+        )
 
     @property
     def tokens(self) -> slice:
@@ -72,7 +77,12 @@ class Plan:
     @property
     def width(self) -> int:
         """Coordinates needed."""
-        return self.d_model + self._token_coordinates + self.n_layers * self.d_mlp + _CHOICES * self.d_vocab
+        return (
+            self.d_model
+            + self._token_coordinates
+            + self.n_layers * self.d_mlp
+            + _CHOICES * self.d_vocab
+        )
 
     @property
     def depth(self) -> int:
@@ -95,8 +105,10 @@ class Plan:
         return self._block(self.token_embedding + 2 * self.n_layers)
 
     def fixed_by_layout(self, block: int) -> tuple[str, ...]:
-        """Parameters of a block of which something is kept, but the same whatever the target's weights are."""
-        first, second = zip(*(self.layer_blocks(layer) for layer in range(self.n_layers)), strict=True)
+        """Parameters of a block that keep something, the same whatever the target's weights."""
+        first, second = zip(
+            *(self.layer_blocks(layer) for layer in range(self.n_layers)), strict=True
+        )
         if block in first:
             return ("attn.W_Q", "attn.b_Q", "attn.W_V", "attn.b_V", "mlp.W_in", "mlp.b_in")
         if block in second or block == self.logit_block:
@@ -111,7 +123,10 @@ class Plan:
         return (self.d_model + 1) * items
 
     def hidden_units(self, items: int) -> int:
-        """MLP width for so many items of each sign per weight (relu lets one through), and a tenth to choose from."""
+        """MLP width for so many items of each sign per weight, and a tenth to choose from.
+
+        A relu lets one sign through.
+        """
         return -(-22 * items * self._groups // 10)
 
     @property
@@ -128,16 +143,21 @@ class Plan:
 
 
 def random_network(
-    *targets: DyckTransformer, items: int = 24, seed: int = 0, scale: float = 1.0, spare_layers: int = 0
+    *targets: DyckTransformer,
+    items: int = 24,
+    seed: int = 0,
+    scale: float = 1.0,
+    spare_layers: int = 0,
 ) -> DyckTransformer:
     """A random network that is large enough for every one of some targets, float64.
 
     Args:
         *targets: see `prune_to`.
-        items: random products for each weight of a target to be put together from; the error is about 2^-items.
+        items: random products for each weight of a target to be put together from; the error is
+            about 2^-items.
         seed: of the weights.
-        scale: all weights, biases included, are uniform between −scale and scale; the theorem has 1. A larger scale
-            reaches larger target weights.
+        scale: all weights, biases included, are uniform between −scale and scale; the theorem
+            has 1. A larger scale reaches larger target weights.
         spare_layers: more layers than are needed; pruned, they are the identity. See `twins`.
 
     Raises:

@@ -14,7 +14,13 @@ from torch import Tensor
 from tl_dyck.models.construct.fitting import NetworkTooNarrowError, fit_product
 from tl_dyck.models.construct.plan import Plan
 from tl_dyck.models.construct.subset_sum import EXACT_ITEMS
-from tl_dyck.models.construct.target import LayerErrors, TargetLayer, propagate, read_target, spectral_norm
+from tl_dyck.models.construct.target import (
+    LayerErrors,
+    TargetLayer,
+    propagate,
+    read_target,
+    spectral_norm,
+)
 from tl_dyck.models.transformer import DyckTransformer
 
 __all__ = ["LayerBound", "Pruning", "check_bound", "check_epsilon", "prune", "prune_to"]
@@ -28,7 +34,8 @@ class LayerBound:
     Attributes:
         target_hook: hook point of the target; "" stands for its logits.
         pruned_hook: hook point of the pruned network, of which the first coordinates correspond.
-        bound: of the Euclidean distance there, for every input of any length; of the largest difference, for logits.
+        bound: of the Euclidean distance there, for every input of any length; of the largest
+            difference, for logits.
     """
 
     target_hook: str
@@ -58,28 +65,33 @@ class Pruning:
     @property
     def kept(self) -> float:
         """Share of the random weights that were kept."""
-        return sum(int(mask.sum()) for mask in self.masks.values()) / sum(mask.numel() for mask in self.masks.values())
+        return sum(int(mask.sum()) for mask in self.masks.values()) / sum(
+            mask.numel() for mask in self.masks.values()
+        )
 
 
 def prune_to(target: DyckTransformer, random_network: DyckTransformer, epsilon: float) -> Pruning:
-    """Theorem 3: a pruned random network whose logits are within ε of a target's, for every input of any length.
+    """Theorem 3: a pruned random network, within ε of a target's logits on inputs of any length.
 
-    A weight w of the target becomes a sum of products of two random weights, Σ_m a_m b_m over a subset of hidden
-    units (or head dimensions) m that serve one input coordinate; everything else is pruned. The subset is found by
-    `nearest_subsets`. For the linear maps of attention (W_Q W_Kᵀ and W_V W_O) that is all; a linear map by an MLP
-    needs one such sum from units with a > 0 and one from units with a < 0, since relu lets through one sign only
-    (Pensia et al. 2020). See `Plan` for the layout.
+    A weight w of the target becomes a sum of products of two random weights, Σ_m a_m b_m over a
+    subset of hidden units (or head dimensions) m that serve one input coordinate; everything else
+    is pruned. The subset is found by `nearest_subsets`. For the linear maps of attention (W_Q W_Kᵀ
+    and W_V W_O) that is all; a linear map by an MLP needs one such sum from units with a > 0 and
+    one from units with a < 0, since relu lets through one sign only (Pensia et al. 2020). See
+    `Plan` for the layout.
 
-    What is covered: every weight and bias of a model of Eq. 6 blocks, embedding and unembedding included (the paper
-    leaves them out), without positions. The random network has the same vocabulary, the same C of LN_C, and twice the
-    blocks, as in the theorem, and one or two more for the embedding and the logits. Since blocks of Eq. 6 have
-    residual links around both parts, blocks that are not needed are pruned to the identity exactly, where the theorem
-    has an approximation. What is not: other blocks, positions, activations other than ReLU, and a C so small that
-    1/C, the Lipschitz constant of LN_C, makes the bound useless (as with the constructions that solve Dyck at any
-    length).
+    What is covered: every weight and bias of a model of Eq. 6 blocks, embedding and unembedding
+    included (the paper leaves them out), without positions. The random network has the same
+    vocabulary, the same C of LN_C, and twice the blocks, as in the theorem, and one or two more for
+    the embedding and the logits. Since blocks of Eq. 6 have residual links around both parts,
+    blocks that are not needed are pruned to the identity exactly, where the theorem has an
+    approximation. What is not: other blocks, positions, activations other than ReLU, and a C so
+    small that 1/C, the Lipschitz constant of LN_C, makes the bound useless (as with the
+    constructions that solve Dyck at any length).
 
-    Measured by `tests/benchmarks/bench_construct.py` (k = 2, D = 4, targets with d_model = d_mlp = 8, weights N(0,
-    0.15²), C = 0.5; random weights uniform between −2 and 2; geometric mean of four):
+    Measured by `tests/benchmarks/bench_construct.py` (k = 2, D = 4, targets with
+    d_model = d_mlp = 8, weights N(0, 0.15²), C = 0.5; random weights uniform between −2 and 2;
+    geometric mean of four):
 
     | items | d_head | d_mlp | ε, 1 layer | seen on samples | ε, 2 layers | seen on samples |
     |-------|--------|-------|------------|-----------------|-------------|-----------------|
@@ -88,8 +100,8 @@ def prune_to(target: DyckTransformer, random_network: DyckTransformer, epsilon: 
     | 26    | 234    | 515   | 8e-4       | 4e-5            | 3e-3        | 1e-5            |
     | 30    | 270    | 594   | 7e-5       | 4e-5            | 2e-4        | 5e-6            |
 
-    Widths are proportional to the items per weight, and these grow as 13 + 1.2 log2(1/ε) for one layer, 17 + 1.1
-    log2(1/ε) for two: the log(1/ε) of the theorem, with a constant near 1.
+    Widths are proportional to the items per weight, and these grow as 13 + 1.2 log2(1/ε) for one
+    layer, 17 + 1.1 log2(1/ε) for two: the log(1/ε) of the theorem, with a constant near 1.
 
     Args:
         target: a `DyckTransformer`, block "eq6", ReLU, position "none".
@@ -101,9 +113,11 @@ def prune_to(target: DyckTransformer, random_network: DyckTransformer, epsilon: 
         The pruned network with its masks, and bounds layer by layer; ``bound <= epsilon``.
 
     Raises:
-        ValueError: `epsilon` is not positive, the two models do not go together, a kind of model that is not covered,
-            or a weight of the target that is larger than what the random weights can sum to.
-        NetworkTooNarrowError: the random network is too small for the target, or for ε; the message says what it needs.
+        ValueError: `epsilon` is not positive, the two models do not go together, a kind of model
+            that is not covered, or a weight of the target that is larger than what the random
+            weights can sum to.
+        NetworkTooNarrowError: the random network is too small for the target, or for ε; the message
+            says what it needs.
     """
     check_epsilon(epsilon)
     plan = Plan.of(target)
@@ -125,27 +139,34 @@ def check_bound(pruning: Pruning, plan: Plan, epsilon: float) -> None:
     # One more item halves the error of a weight, and the bound is proportional to it
     items = pruning.items + math.ceil(math.log2(pruning.bound / epsilon)) + 2
     message = (
-        f"with {pruning.items} random products per weight, logits can be off by {pruning.bound:.2g}; "
-        f"epsilon={epsilon:.2g} would take about {items}"
+        f"with {pruning.items} random products per weight, logits can be off by "
+        f"{pruning.bound:.2g}; epsilon={epsilon:.2g} would take about {items}"
     )
     if items > EXACT_ITEMS:
         least = pruning.bound * 2.0 ** (pruning.items - EXACT_ITEMS + 2)
         raise NetworkTooNarrowError(
-            f"{message}, but subsets are searched among {EXACT_ITEMS} only, so about {least:.1g} is the least epsilon "
-            "for this target at any width; a larger C of LN_C or smaller weights in the target help"
+            f"{message}, but subsets are searched among {EXACT_ITEMS} only, so about {least:.1g} "
+            "is the least epsilon for this target at any width; a larger C of LN_C or smaller "
+            "weights in the target help"
         )
     raise NetworkTooNarrowError(
-        f"{message}: d_head={plan.d_head(items)} and d_mlp={plan.hidden_units(items)} (the network has "
-        f"{pruning.model.cfg.d_head} and {pruning.model.cfg.d_mlp}); construct.random_network(…, items={items}) is one"
+        f"{message}: d_head={plan.d_head(items)} and d_mlp={plan.hidden_units(items)} (the network "
+        f"has {pruning.model.cfg.d_head} and {pruning.model.cfg.d_mlp}); "
+        f"construct.random_network(…, items={items}) is one"
     )
 
 
 @torch.no_grad()
-def prune(target: DyckTransformer, network: DyckTransformer, plan: Plan, keep: str | None = None) -> Pruning:
-    """Prune as planned, as well as the network's width allows, but keep the whole of parameter `keep`."""
+def prune(
+    target: DyckTransformer, network: DyckTransformer, plan: Plan, keep: str | None = None
+) -> Pruning:
+    """Prune as planned, as well as the width allows, but keep all of parameter `keep`."""
     items = _check(target, network, plan)
     weights = read_target(target, plan.n_layers, plan.n_heads, plan.d_model, plan.d_mlp)
-    masks = {name: torch.zeros(value.shape, dtype=torch.bool) for name, value in network.named_parameters()}
+    masks = {
+        name: torch.zeros(value.shape, dtype=torch.bool)
+        for name, value in network.named_parameters()
+    }
     state = slice(0, plan.d_model)
     hooks = [("hook_embed", "hook_embed")]
     embed_error = 0.0
@@ -156,9 +177,17 @@ def prune(target: DyckTransformer, network: DyckTransformer, plan: Plan, keep: s
         tokens = torch.arange(plan.d_vocab)
         masks["embed.W_E"][tokens, columns] = True
         block = plan.embedding_block
-        first = W_E[tokens, columns - plan.tokens.start][:, None] * _weight(network, block, "mlp.W_in")[columns]
+        first = (
+            W_E[tokens, columns - plan.tokens.start][:, None]
+            * _weight(network, block, "mlp.W_in")[columns]
+        )
         fit = fit_product(
-            first, _weight(network, block, "mlp.W_out")[:, state], weights.embed, "positive", items, "W_E"
+            first,
+            _weight(network, block, "mlp.W_out")[:, state],
+            weights.embed,
+            "positive",
+            items,
+            "W_E",
         )
         masks[f"blocks.{block}.mlp.W_in"][columns] = fit.first
         masks[f"blocks.{block}.mlp.W_out"][:, state] = fit.second
@@ -170,9 +199,27 @@ def prune(target: DyckTransformer, network: DyckTransformer, plan: Plan, keep: s
         hidden = list(range(*plan.hidden(index).indices(plan.width)))
         here = list(range(plan.d_model))
         scores, values = _fit_attention(network, masks, first_block, layer, items, index)
-        w_in = _fit_mlp(network, masks, first_block, here, hidden, layer.w_in, "both", items, f"W_in of layer {index}")
+        w_in = _fit_mlp(
+            network,
+            masks,
+            first_block,
+            here,
+            hidden,
+            layer.w_in,
+            "both",
+            items,
+            f"W_in of layer {index}",
+        )
         w_out = _fit_mlp(
-            network, masks, second_block, hidden, here, layer.w_out, "positive", items, f"W_out of layer {index}"
+            network,
+            masks,
+            second_block,
+            hidden,
+            here,
+            layer.w_out,
+            "positive",
+            items,
+            f"W_out of layer {index}",
         )
         errors.append(LayerErrors(scores, values, spectral_norm(w_in), spectral_norm(w_out)))
         hooks.append((f"blocks.{index}.hook_resid_post", f"blocks.{second_block}.hook_resid_post"))
@@ -183,7 +230,15 @@ def prune(target: DyckTransformer, network: DyckTransformer, plan: Plan, keep: s
     read = W_U[rows - plan.logits.start, torch.arange(plan.d_vocab)]
     wanted = weights.unembed / read
     unembed = _fit_mlp(
-        network, masks, plan.logit_block, list(range(plan.d_model)), rows.tolist(), wanted, "both", items, "W_U"
+        network,
+        masks,
+        plan.logit_block,
+        list(range(plan.d_model)),
+        rows.tolist(),
+        wanted,
+        "both",
+        items,
+        "W_U",
     )
     if keep is not None:
         masks[keep][:] = True
@@ -191,7 +246,9 @@ def prune(target: DyckTransformer, network: DyckTransformer, plan: Plan, keep: s
     model = copy.deepcopy(network)
     for name, parameter in model.named_parameters():
         parameter.mul_(masks[name].to(parameter.device))
-    layers = tuple(LayerBound(*pair, bound) for pair, bound in zip([*hooks, ("", "")], bounds, strict=True))
+    layers = tuple(
+        LayerBound(*pair, bound) for pair, bound in zip([*hooks, ("", "")], bounds, strict=True)
+    )
     return Pruning(model, masks, bounds[-1], layers, items)
 
 
@@ -206,7 +263,12 @@ def _one_each(weights: Float[Tensor, "token choice"]) -> Int[Tensor, " token"]:
 
 
 def _fit_attention(
-    network: DyckTransformer, masks: dict[str, Tensor], block: int, layer: TargetLayer, items: int, index: int
+    network: DyckTransformer,
+    masks: dict[str, Tensor],
+    block: int,
+    layer: TargetLayer,
+    items: int,
+    index: int,
 ) -> tuple[list[float], list[float]]:
     """Prune an attention layer; returns the errors of M and of O, head by head."""
     d_model = layer.values.shape[-1]
@@ -223,9 +285,15 @@ def _fit_attention(
             for name in "QKV"
         )
         W_O = _weight(network, block, "attn.W_O")[head, :, :d_model]
-        fit_scores = fit_product(W_Q, W_K.T, M * scale, "linear", items, f"W_Q W_K of layer {index}")
+        fit_scores = fit_product(
+            W_Q, W_K.T, M * scale, "linear", items, f"W_Q W_K of layer {index}"
+        )
         fit_values = fit_product(W_V, W_O, O_, "linear", items, f"W_V W_O of layer {index}")
-        for name, mask in (("Q", fit_scores.first), ("K", fit_scores.second.T), ("V", fit_values.first)):
+        for name, mask in (
+            ("Q", fit_scores.first),
+            ("K", fit_scores.second.T),
+            ("V", fit_values.first),
+        ):
             masks[f"blocks.{block}.attn.W_{name}"][head, :d_model] = mask[:-1]
             masks[f"blocks.{block}.attn.b_{name}"][head] = mask[-1]
         masks[f"blocks.{block}.attn.W_O"][head, :, :d_model] = fit_values.second
@@ -245,9 +313,13 @@ def _fit_mlp(
     items: int,
     what: str,
 ) -> Float[Tensor, "d_in d_out"]:
-    """Make a block's MLP a linear map with bias, from some coordinates to others; returns its errors."""
-    first = torch.cat([_weight(network, block, "mlp.W_in")[read], _weight(network, block, "mlp.b_in")[None]])
-    fit = fit_product(first, _weight(network, block, "mlp.W_out")[:, write], wanted, mode, items, what)
+    """Make a block's MLP a linear map with bias, between given coordinates; returns errors."""
+    first = torch.cat(
+        [_weight(network, block, "mlp.W_in")[read], _weight(network, block, "mlp.b_in")[None]]
+    )
+    fit = fit_product(
+        first, _weight(network, block, "mlp.W_out")[:, write], wanted, mode, items, what
+    )
     masks[f"blocks.{block}.mlp.W_in"][read] = fit.first[:-1]
     masks[f"blocks.{block}.mlp.b_in"][:] = fit.first[-1]
     masks[f"blocks.{block}.mlp.W_out"][:, write] = fit.second
@@ -259,25 +331,36 @@ def _weight(network: DyckTransformer, block: int, name: str) -> Tensor:
 
 
 def _check(target: DyckTransformer, network: DyckTransformer, plan: Plan) -> int:
-    """Refuse models that do not go together or do not fit; returns the items per weight that there is room for."""
+    """Refuse models that do not go together or do not fit.
+
+    Returns the items per weight that there is room for.
+    """
     for name, model in (("target", target), ("random network", network)):
         if not isinstance(model, DyckTransformer):
             raise TypeError(f"the {name} must be a DyckTransformer, not {type(model).__name__}")
         for field, wanted in (("block", "eq6"), ("position", "none"), ("act_fn", "relu")):
             if getattr(model.cfg, field) != wanted:
                 raise ValueError(
-                    f"pruning covers models with {field}={wanted!r}; the {name} has {getattr(model.cfg, field)!r}"
+                    f"pruning covers models with {field}={wanted!r}; the {name} has "
+                    f"{getattr(model.cfg, field)!r}"
                 )
     if network.cfg.dtype != torch.float64:
-        raise ValueError(f"the random network must be float64, not {network.cfg.dtype}: the bounds leave rounding out")
+        raise ValueError(
+            f"the random network must be float64, not {network.cfg.dtype}: "
+            "the bounds leave rounding out"
+        )
     if network.cfg.attention == "uniform":
         raise ValueError(
-            "the random network must have attention='softmax': uniform attention has no random queries and keys"
+            "the random network must have attention='softmax': "
+            "uniform attention has no random queries and keys"
         )
     for field in ("n_types", "max_depth", "embedding", "ln_c"):
         ours, theirs = getattr(target.cfg, field), getattr(network.cfg, field)
         if ours != theirs:
-            raise ValueError(f"target and random network differ in {field}: {ours!r} and {theirs!r}; take the target's")
+            raise ValueError(
+                f"target and random network differ in {field}: {ours!r} and {theirs!r}; "
+                "take the target's"
+            )
     cfg = network.cfg
     needed: dict[str, Any] = {
         "n_layers": plan.depth,
@@ -293,7 +376,7 @@ def _check(target: DyckTransformer, network: DyckTransformer, plan: Plan) -> int
     ]
     if short:
         raise NetworkTooNarrowError(
-            f"the random network is too small for this target whatever epsilon is: it needs {', '.join(short)}; "
-            "construct.random_network(target) makes one that fits"
+            "the random network is too small for this target whatever epsilon is: it needs "
+            f"{', '.join(short)}; construct.random_network(target) makes one that fits"
         )
     return plan.items(cfg.d_head, cfg.d_mlp or 0)

@@ -1,4 +1,7 @@
-"""The second layer of Theorem 1's sufficiency proof: balanced attention in, exact next-token probabilities out."""
+"""The second layer of Theorem 1's sufficiency proof.
+
+Balanced attention in, exact next-token probabilities out.
+"""
 
 from __future__ import annotations
 
@@ -23,10 +26,12 @@ class StackCoordinates:
 
     Attributes:
         stack: ``stack[t][d − 1]`` is positive while a bracket of type t is open at depth d.
-        bos: positive everywhere; keeps the attention output away from zero where all brackets are closed.
-        sink: minus the sum of the others, so that the attention output has mean zero and P⊥ changes nothing.
-        excluded: ``excluded[t]`` is 1 after a closing bracket at depth 1 or more, unless the top of the stack is of
-            type t.
+        bos: positive everywhere; keeps the attention output away from zero where all brackets are
+            closed.
+        sink: minus the sum of the others, so that the attention output has mean zero and P⊥ changes
+            nothing.
+        excluded: ``excluded[t]`` is 1 after a closing bracket at depth 1 or more, unless the top of
+            the stack is of type t.
     """
 
     stack: list[list[int]]
@@ -51,7 +56,7 @@ class StackCoordinates:
 
 
 def closing_scores(attn: Any, states: States) -> Float[Tensor, "closing d_model"]:
-    """Scores of the closing brackets at depth 1 or more, as queries, with every coordinate as a key, float64."""
+    """Scores of the closing brackets at depth ≥ 1, as queries, all coordinates as keys, float64."""
     W_Q, W_K = attn.W_Q[0].detach().double(), attn.W_K[0].detach().double()
     score: Tensor = W_Q[states.closing] @ W_K.T / attn.attn_scale
     return score
@@ -60,22 +65,26 @@ def closing_scores(attn: Any, states: States) -> Float[Tensor, "closing d_model"
 def write_second_layer(block: Any, states: States, to: StackCoordinates) -> float:
     """Write values, output and MLP of a block whose query and key weights satisfy Eq. 11.
 
-    By Eq. 11 there are constants c(t, d) with ``score(q, open(t, d)) − score(q, close(t, d−1)) = c(t, d)`` for every
-    closing bracket q (Eq. 23). With ``v(open(t, d)) = e^(−c/2) f(t, d)`` and ``v(close(t, d−1)) = −e^(c/2) f(t, d)``
-    a matching pair adds nothing to the attention output, whatever else the scores are (Eq. 27-33; the paper puts all
-    of e^c on one side). What remains is one f per open bracket and one for BOS. LN_C removes the softmax denominator;
-    the coordinate of f(t, d) is then zero, or at least a margin that depends on the scores alone, not on the length.
-    The MLP reads it at depth d.
+    By Eq. 11 there are constants c(t, d) with
+    ``score(q, open(t, d)) − score(q, close(t, d−1)) = c(t, d)`` for every closing bracket q (Eq.
+    23). With ``v(open(t, d)) = e^(−c/2) f(t, d)`` and ``v(close(t, d−1)) = −e^(c/2) f(t, d)`` a
+    matching pair adds nothing to the attention output, whatever else the scores are (Eq. 27-33; the
+    paper puts all of e^c on one side). What remains is one f per open bracket and one for BOS. LN_C
+    removes the softmax denominator; the coordinate of f(t, d) is then zero, or at least a margin
+    that depends on the scores alone, not on the length. The MLP reads it at depth d.
 
     Returns:
-        The weakest signal: the least, over closing brackets q at depth d and types t, of the unnormalised weight of the
-        top of the stack relative to the largest weight of any key. Rounding errors must stay below it.
+        The weakest signal: the least, over closing brackets q at depth d and types t, of the
+        unnormalised weight of the top of the stack relative to the largest weight of any key.
+        Rounding errors must stay below it.
     """
     language = states.language
     k, deepest = language.n_types, language.max_depth
     score = closing_scores(block.attn, states)
     opening = torch.tensor([[states.open(t, d) for d in range(1, deepest + 1)] for t in range(k)])
-    closing = torch.tensor([[states.close(t, d - 1) for d in range(1, deepest + 1)] for t in range(k)])
+    closing = torch.tensor(
+        [[states.close(t, d - 1) for d in range(1, deepest + 1)] for t in range(k)]
+    )
     shift = torch.zeros(opening.shape, dtype=torch.float64)
     if deepest > 1:
         shift = (score[:, opening] - score[:, closing]).mean(0)  # c, [type, depth]
@@ -92,8 +101,12 @@ def write_second_layer(block: Any, states: States, to: StackCoordinates) -> floa
     # Unnormalised weights of each query, relative to its largest: LN_C removes the factor
     keys = [*opening.flatten().tolist(), *closing.flatten().tolist(), states.bos]
     relative = (score - score[:, keys].amax(1, keepdim=True)).exp()
-    of_queries = "(kind depth) ... -> kind depth ..."  # a query closes a bracket of a kind, at a depth
-    weight = rearrange((relative[:, opening] * relative[:, closing]).sqrt(), of_queries, kind=k)  # of f(t, d)
+    of_queries = (
+        "(kind depth) ... -> kind depth ..."  # a query closes a bracket of a kind, at a depth
+    )
+    weight = rearrange(
+        (relative[:, opening] * relative[:, closing]).sqrt(), of_queries, kind=k
+    )  # of f(t, d)
     bos = rearrange(relative[:, states.bos], of_queries, kind=k)
     unit, weakest = 0, 1.0
     for depth in range(1, deepest):

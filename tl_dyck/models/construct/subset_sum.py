@@ -1,8 +1,9 @@
 """Subset sums, many at once: which items of a list add up to a target?
 
-This is what pruning does to one weight (Pensia et al. 2020): products of random weights are the items, the weight of
-the target network is the target, and what is not in the subset is pruned. Of n items there are 2^n subsets, so the
-nearest sum is off by about 2^-n: that is where the log(1/ε) of the theorem comes from.
+This is what pruning does to one weight (Pensia et al. 2020): products of random weights are the
+items, the weight of the target network is the target, and what is not in the subset is pruned. Of n
+items there are 2^n subsets, so the nearest sum is off by about 2^-n: that is where the log(1/ε) of
+the theorem comes from.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ from torch import Tensor
 
 __all__ = ["EXACT_ITEMS", "nearest_subsets"]
 
-#: Among so many items the best subset is found exactly; of a longer list the rest is added greedily first.
+#: Among so many items the best subset is found exactly; of a longer list the rest is added greedily
+#: first.
 EXACT_ITEMS = 30
 
 _CHUNK = 2**21  # sums held at a time
@@ -24,9 +26,10 @@ def nearest_subsets(
 ) -> Bool[Tensor, "problem item"]:
     """The subset of each row whose sum is nearest to its target.
 
-    Exact by meet in the middle, for up to `EXACT_ITEMS` items: all sums of one half are sorted, and for each sum of the
-    other half the nearest complement is looked up, 2^(n/2) log 2^(n/2) steps instead of 2^n. Of a longer row, the first
-    `EXACT_ITEMS` items are kept for that; the others are taken, largest first, while the target is out of their reach.
+    Exact by meet in the middle, for up to `EXACT_ITEMS` items: all sums of one half are sorted, and
+    for each sum of the other half the nearest complement is looked up, 2^(n/2) log 2^(n/2) steps
+    instead of 2^n. Of a longer row, the first `EXACT_ITEMS` items are kept for that; the others are
+    taken, largest first, while the target is out of their reach.
 
     Args:
         items: zeros stand for absent items and are never chosen.
@@ -42,7 +45,8 @@ def nearest_subsets(
         order = extra.abs().argsort(1, descending=True)
         for column in order.T:
             item = extra.gather(1, column[:, None])[:, 0]
-            # what is left to the exact search should be well within its reach, where sums are densest
+            # what is left to the exact search should be well within its reach, where sums are
+            # densest
             reach = torch.where(rest > 0, exact.clamp(min=0).sum(1), -exact.clamp(max=0).sum(1))
             take = (item * rest > 0) & (item.abs() <= rest.abs()) & (rest.abs() > reach / 2)
             chosen[:, EXACT_ITEMS:].scatter_(1, column[:, None], take[:, None])
@@ -64,7 +68,10 @@ def _meet_in_the_middle(
     wanted = targets[:, None] - left
     above = torch.searchsorted(right, wanted).clamp(max=right.shape[1] - 1)
     below = (above - 1).clamp(min=0)
-    off_above, off_below = (right.gather(1, above) - wanted).abs(), (right.gather(1, below) - wanted).abs()
+    off_above, off_below = (
+        (right.gather(1, above) - wanted).abs(),
+        (right.gather(1, below) - wanted).abs(),
+    )
     nearest = torch.where(off_below < off_above, below, above)
     best = torch.minimum(off_below, off_above).argmin(1, keepdim=True)
     partner = order.gather(1, nearest.gather(1, best))

@@ -27,7 +27,8 @@ class Twins:
         a: pruned to the first target.
         b: pruned to the second.
         shared: name of the parameter.
-        in_use: whether both networks compute with it. If not, it stands unpruned in a block that both leave out.
+        in_use: whether both networks compute with it. If not, it stands unpruned in a block that
+            both leave out.
     """
 
     a: Pruning
@@ -47,18 +48,21 @@ def twins(
     seed: int = 0,
     scale: float = 1.0,
 ) -> Twins:
-    """Corollary 3: two targets, pruned out of one random network, so that a matrix of your choice is the same in both.
+    """Corollary 3: two targets, pruned out of one random network.
 
-    So nothing that one sees in this matrix, however interpretable, tells which function the model computes. Where
-    only the layout decides what is kept (W_E, W_U, and the query, value and MLP input weights and biases of blocks
-    that need them), both networks share the matrix *and* use it. For any other one the block is left out in both, and
-    the matrix stays there unpruned; that is the paper's argument (its layers that approximate the identity can be
-    anywhere).
+    A matrix of your choice is the same in both.
+
+    So nothing that one sees in this matrix, however interpretable, tells which function the model
+    computes. Where only the layout decides what is kept (W_E, W_U, and the query, value and MLP
+    input weights and biases of blocks that need them), both networks share the matrix *and* use it.
+    For any other one the block is left out in both, and the matrix stays there unpruned; that is
+    the paper's argument (its layers that approximate the identity can be anywhere).
 
     Args:
         target_a: see `prune_to`.
         target_b: of the same language, embedding and C of LN_C; other sizes may differ.
-        shared: name of the parameter of the random network, such as ``"blocks.1.attn.W_Q"`` or ``"unembed.W_U"``.
+        shared: name of the parameter of the random network, such as ``"blocks.1.attn.W_Q"`` or
+            ``"unembed.W_U"``.
         epsilon: as for `prune_to`, for both.
         random_network: the network to prune; None to draw one that fits.
         items: of the network to draw, see `construct.random_network`.
@@ -66,7 +70,8 @@ def twins(
         scale: likewise.
 
     Raises:
-        ValueError: see `prune_to`; the two targets do not go together; no such parameter, or one that is never kept.
+        ValueError: see `prune_to`; the two targets do not go together; no such parameter, or one
+            that is never kept.
         NetworkTooNarrowError: see `prune_to`.
     """
     check_epsilon(epsilon)
@@ -74,23 +79,30 @@ def twins(
         ours, theirs = getattr(target_a.cfg, field), getattr(target_b.cfg, field)
         if ours != theirs:
             raise ValueError(
-                f"the targets differ in {field}: {ours!r} and {theirs!r}; twins come from one random network"
+                f"the targets differ in {field}: {ours!r} and {theirs!r}; "
+                "twins come from one random network"
             )
     plan, in_use = _plan(shared, target_a, target_b)
     network = random_network
     if network is None:
         spare = int(plan.idle is not None)
-        network = planning.random_network(target_a, target_b, items=items, seed=seed, scale=scale, spare_layers=spare)
+        network = planning.random_network(
+            target_a, target_b, items=items, seed=seed, scale=scale, spare_layers=spare
+        )
     if shared not in dict(network.named_parameters()):
         raise ValueError(
-            f"the random network has no parameter {shared!r}; it has blocks 0 to {network.cfg.n_layers - 1}"
+            f"the random network has no parameter {shared!r}; it has blocks 0 to "
+            f"{network.cfg.n_layers - 1}"
         )
     keep = None if in_use else shared
     a, b = (prune(target, network, plan, keep) for target in (target_a, target_b))
     for pruning in (a, b):
         check_bound(pruning, plan, epsilon)
     if not torch.equal(a.model.get_parameter(shared), b.model.get_parameter(shared)):
-        raise RuntimeError(f"the twins differ in {shared!r}, which the layout alone should have fixed: this is a bug")
+        raise RuntimeError(
+            f"the twins differ in {shared!r}, which the layout alone should have fixed: "
+            "this is a bug"
+        )
     return Twins(a, b, shared, in_use)
 
 
@@ -102,9 +114,9 @@ def _plan(shared: str, *targets: DyckTransformer) -> tuple[Plan, bool]:
     match = _BLOCK.fullmatch(shared)
     if match is None:
         raise ValueError(
-            f"{shared!r} cannot be shared: give the name of a weight matrix or bias of the random network's blocks "
-            "('blocks.1.attn.W_K', 'blocks.0.mlp.W_out', …), 'unembed.W_U', or 'embed.W_E' if tokens have one; output "
-            "biases (b_O, b_out, b_U) are always pruned"
+            f"{shared!r} cannot be shared: give the name of a weight matrix or bias of the random "
+            "network's blocks ('blocks.1.attn.W_K', 'blocks.0.mlp.W_out', …), 'unembed.W_U', or "
+            "'embed.W_E' if tokens have one; output biases (b_O, b_out, b_U) are always pruned"
         )
     block, name = int(match[1]), match[2]
     if name in plan.fixed_by_layout(block):

@@ -1,7 +1,7 @@
-"""Pictures for notebooks that need no network: attention, balance violation, certificates, an RNN at work.
+"""Pictures for notebooks, offline: attention, balance violation, certificates, an RNN at work.
 
-Each function returns a `Widget`. It shows itself in JupyterLab, VS Code, Colab and marimo, and ``.save("x.html")``
-writes a page that any browser opens, offline too.
+Each function returns a `Widget`. It shows itself in JupyterLab, VS Code, Colab and marimo, and
+``.save("x.html")`` writes a page that any browser opens, offline too.
 
 >>> from tl_dyck import DyckLanguage, construct
 >>> from tl_dyck.report import widgets

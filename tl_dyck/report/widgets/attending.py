@@ -35,12 +35,12 @@ Pattern = Float[np.ndarray, "_query _key"]
 String = str | Int[Tensor, " pos"]
 
 _HOW = (
-    "Rows are queries, columns keys; every row sums to 1. Point at a cell for its weight, at a token (or move the "
-    "slider) for what it attends to. "
+    "Rows are queries, columns keys; every row sums to 1. Point at a cell for its weight, at a "
+    "token (or move the slider) for what it attends to. "
 )
 _STACK = (
-    "Arcs join matching brackets (dashed: still open), colours are depths, rings mark the top of the stack: the last "
-    "bracket still open, where a parser would look."
+    "Arcs join matching brackets (dashed: still open), colours are depths, rings mark the top of "
+    "the stack: the last bracket still open, where a parser would look."
 )
 
 
@@ -66,7 +66,10 @@ def attention(
         ValueError: no such layer or head, or attention that also looks ahead.
     """
     string, patterns = read_attention(model, text, language)
-    layers, heads = chosen("layer", layer, patterns.shape[0]), chosen("head", head, patterns.shape[1])
+    layers, heads = (
+        chosen("layer", layer, patterns.shape[0]),
+        chosen("head", head, patterns.shape[1]),
+    )
     several = patterns.shape[1] > 1
     maps = [
         (f"layer {at}" + (f", head {which}" if several else ""), 0, patterns[at, which])
@@ -94,10 +97,15 @@ def attention_seeds(
         language: see `attention`.
 
     Raises:
-        UnreadableTextError: no model, too many of them, too long a string, or models that do not read it alike.
+        UnreadableTextError: no model, too many of them, too long a string, or models that do not
+            read it alike.
         ValueError: no such layer or head.
     """
-    named = dict(models) if isinstance(models, Mapping) else {f"seed {i}": model for i, model in enumerate(models)}
+    named = (
+        dict(models)
+        if isinstance(models, Mapping)
+        else {f"seed {i}": model for i, model in enumerate(models)}
+    )
     if not named:
         raise UnreadableTextError("there is no model to look at; give at least one")
     maps, strings = [], []
@@ -105,13 +113,19 @@ def attention_seeds(
         string, patterns = read_attention(model, text, language)
         strings.append(string)
         maps.append((name, 0, _one(patterns, layer, head)))
-    odd = [name for name, string in zip(named, strings, strict=True) if string.ids != strings[0].ids]
+    odd = [
+        name for name, string in zip(named, strings, strict=True) if string.ids != strings[0].ids
+    ]
     if odd:
-        raise UnreadableTextError(f"models read the string as different tokens: {next(iter(named))} and {odd[0]}")
+        raise UnreadableTextError(
+            f"models read the string as different tokens: {next(iter(named))} and {odd[0]}"
+        )
     first = next(iter(named.values()))
     names = {name_of(model) for model in named.values()}
     what = f"{names.pop()} models" if len(names) == 1 else "models"
-    place = f"layer {layer % first.cfg.n_layers}" + (f", head {head}" if first.cfg.n_heads > 1 else "")
+    place = f"layer {layer % first.cfg.n_layers}" + (
+        f", head {head}" if first.cfg.n_heads > 1 else ""
+    )
     return _widget(f"Attention of {len(maps)} {what}, {place}", strings[:1], maps)
 
 
@@ -127,8 +141,8 @@ def before_after(
 ) -> Widget:
     """One head before and after a change of the string, of the model, or of both.
 
-    Tokens that both strings share are matched up (longest common blocks), and pointing at a cell marks the same pair
-    of tokens in the other pattern.
+    Tokens that both strings share are matched up (longest common blocks), and pointing at a cell
+    marks the same pair of tokens in the other pattern.
 
     Args:
         model: see `attention`.
@@ -145,13 +159,17 @@ def before_after(
     """
     models = (model, model if after is None else after)
     strings, maps = [], []
-    for index, (name, each, text) in enumerate(zip(("before", "after"), models, (text_a, text_b), strict=True)):
+    for index, (name, each, text) in enumerate(
+        zip(("before", "after"), models, (text_a, text_b), strict=True)
+    ):
         string, patterns = read_attention(each, text, language)
         strings.append(string)
         maps.append((f"{name}{_prediction(each, string)}", index, _one(patterns, layer, head)))
     links = _links(strings[0], strings[1])
     what = name_of(model) if after is None else f"{name_of(model)} and {name_of(after)}"
-    place = f"layer {layer % model.cfg.n_layers}" + (f", head {head}" if model.cfg.n_heads > 1 else "")
+    place = f"layer {layer % model.cfg.n_layers}" + (
+        f", head {head}" if model.cfg.n_heads > 1 else ""
+    )
     new = [position for position, source in enumerate(links[1]) if source < 0]
     return _widget(f"Before and after: {what}, {place}", strings, maps, links=links, new=new)
 
@@ -166,19 +184,23 @@ def _widget(
 ) -> Widget:
     if len(maps) > _MOST_MAPS:
         raise UnreadableTextError(
-            f"{len(maps)} patterns on one page are too many to compare; choose at most {_MOST_MAPS} "
-            "with layer=… or head=…"
+            f"{len(maps)} patterns on one page are too many to compare; choose at most "
+            f"{_MOST_MAPS} with layer=… or head=…"
         )
     size = {1: "one", 2: "two"}.get(len(maps), "many")
     figures = [
-        figure_of(name, strings[which], which, index, pattern) for index, (name, which, pattern) in enumerate(maps)
+        figure_of(name, strings[which], which, index, pattern)
+        for index, (name, which, pattern) in enumerate(maps)
     ]
     lines = [strip(string, index) for index, string in enumerate(strings)]
     explained = note(_HOW, _STACK if strings[0].depth is not None else None)
     body = [lines, element("div", figures, class_=f"heads {size}"), color_bar(), explained]
     data = {
         "strings": [string.to_json() for string in strings],
-        "maps": [{"name": name, "string": which, "weights": thousandths(pattern)} for name, which, pattern in maps],
+        "maps": [
+            {"name": name, "string": which, "weights": thousandths(pattern)}
+            for name, which, pattern in maps
+        ],
         "links": links,
         "new": list(new),
     }
@@ -188,16 +210,22 @@ def _widget(
 
 
 def figure_of(name: str, string: Text, which: int, index: int, pattern: Pattern) -> Html:
-    """A heat map with its name and a line that the script fills; `which` string it is of, `index` its number."""
+    """A heat map with its name and a line that the script fills.
+
+    `which` string it is of, `index` its number.
+    """
     finite = bool(np.isfinite(pattern).all())
     if finite:
-        said = f"; {string.patterns.in_words(pattern)}" if any(top >= 0 for top in string.top) else ""
+        said = (
+            f"; {string.patterns.in_words(pattern)}" if any(top >= 0 for top in string.top) else ""
+        )
         inside = element(
             "div",
             heat_map(string.patterns, pattern),
             role="img",
             aria_label=f"Attention, {name}{said}",
-            style=f"max-width:{2.2 * (len(string.tokens) + 1.7):.1f}rem",  # short strings have no huge cells
+            # short strings have no huge cells
+            style=f"max-width:{2.2 * (len(string.tokens) + 1.7):.1f}rem",
         )
     else:
         inside = element("p", "no pattern: the weights are not finite", class_="nomap")
@@ -217,19 +245,29 @@ def read_attention(
 ) -> tuple[Text, Float[np.ndarray, "layer head query key"]]:
     """A string and all patterns on it, from one forward pass."""
     if getattr(model.cfg, "attention_dir", "causal") != "causal":
-        raise ValueError("this widget draws causal attention, which never looks ahead; this model's is bidirectional")
+        raise ValueError(
+            "this widget draws causal attention, which never looks ahead; "
+            "this model's is bidirectional"
+        )
     language = language or getattr(model.cfg, "language", None)
     tokens = model.to_tokens(text) if isinstance(text, str) else text.to(model.cfg.device)[None]
     ids = tokens[0].cpu()
     string = text_of(ids.tolist(), token_texts(model, ids, language), language)
     with torch.no_grad():
-        _, cache = model.run_with_cache(tokens, names_filter=lambda name: name.endswith("hook_pattern"))
-    layers = [cache["pattern", layer][0].double().cpu().numpy() for layer in range(model.cfg.n_layers)]
+        _, cache = model.run_with_cache(
+            tokens, names_filter=lambda name: name.endswith("hook_pattern")
+        )
+    layers = [
+        cache["pattern", layer][0].double().cpu().numpy() for layer in range(model.cfg.n_layers)
+    ]
     return string, np.stack(layers)
 
 
 def _one(patterns: Float[np.ndarray, "layer head query key"], layer: int, head: int) -> Pattern:
-    (at,), (which,) = chosen("layer", layer, patterns.shape[0]), chosen("head", head, patterns.shape[1])
+    (at,), (which,) = (
+        chosen("layer", layer, patterns.shape[0]),
+        chosen("head", head, patterns.shape[1]),
+    )
     found: Pattern = patterns[at, which]
     return found
 
@@ -272,7 +310,10 @@ def _links(a: Text, b: Text) -> list[list[int]]:
 def thousandths(pattern: Pattern) -> list[int | None]:
     """The lower triangle in thousandths, row by row; None for what is not finite."""
     rows, columns = np.tril_indices(len(pattern))
-    return [round(1000 * weight) if np.isfinite(weight) else None for weight in pattern[rows, columns].tolist()]
+    return [
+        round(1000 * weight) if np.isfinite(weight) else None
+        for weight in pattern[rows, columns].tolist()
+    ]
 
 
 def name_of(model: Any) -> str:

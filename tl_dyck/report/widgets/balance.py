@@ -38,7 +38,7 @@ class Violation(Protocol):
 
 
 def balance_heatmap(result: Violation, *, language: DyckLanguage | None = None) -> Widget:
-    """S / P of a balance violation, for every closing bracket (rows) and every matched pair before it (columns).
+    """S / P of a balance violation, for closing brackets (rows) and matched pairs before (columns).
 
     Args:
         result: of `tl_dyck.balance_violation`.
@@ -54,7 +54,10 @@ def balance_heatmap(result: Violation, *, language: DyckLanguage | None = None) 
     names = language.alphabet
     columns = [(i, at) for at in range(deepest) for i in range(k)]
     over = [element("th", f"depth {at + 1}", colspan=k, scope="colgroup") for at in range(deepest)]
-    pairs = [element("th", names[2 * i], names[2 * i + 1], scope="col", class_="bracket") for i, _ in columns]
+    pairs = [
+        element("th", names[2 * i], names[2 * i + 1], scope="col", class_="bracket")
+        for i, _ in columns
+    ]
     rows = []
     for d in range(n_depths):
         for j in range(k):
@@ -67,25 +70,41 @@ def balance_heatmap(result: Violation, *, language: DyckLanguage | None = None) 
         element("tr", element("td", "closing ↓ pair →", colspan=2, rowspan=2), over),
         element("tr", pairs),
     ]
-    meaning = element("span", "S/P of a closing bracket (row, with its depth) and a matched pair before it (column)")
+    meaning = element(
+        "span",
+        "S/P of a closing bracket (row, with its depth) and a matched pair before it (column)",
+    )
     caption = element("caption", meaning)
-    grid = element("table", caption, element("thead", heading), element("tbody", rows), class_="balance")
+    grid = element(
+        "table", caption, element("thead", heading), element("tbody", rows), class_="balance"
+    )
     words = (
-        "0: no matched pair, anywhere, disturbs what comes after it: what being right at every length asks for."
+        "0: no matched pair, anywhere, disturbs what comes after it: "
+        "what being right at every length asks for."
         if result.beta < 1e-6
-        else "The larger, the more a matched pair that is already closed disturbs what comes after it; at 1, one pair "
-        "can outweigh the bracket that is to be closed."
+        else "The larger, the more a matched pair that is already closed disturbs what comes after "
+        "it; at 1, one pair can outweigh the bracket that is to be closed."
     )
     body = [
         element(
-            "p", element("strong", f"β = {_number(result.beta)}", class_="verdict"), " (mean of all cells). ", words
+            "p",
+            element("strong", f"β = {_number(result.beta)}", class_="verdict"),
+            " (mean of all cells). ",
+            words,
         ),
-        element("div", grid, class_="scroll", tabindex="0", role="region", aria_label="table, scrolls sideways"),
+        element(
+            "div",
+            grid,
+            class_="scroll",
+            tabindex="0",
+            role="region",
+            aria_label="table, scrolls sideways",
+        ),
         _scale(),
         note(
-            "S: how much the pair adds to the attention output of that query, before normalisation (Eq. 15). P: what "
-            "has to be told apart, the least output that still depends on the right bracket (Eq. 17). Point at a cell "
-            "for both."
+            "S: how much the pair adds to the attention output of that query, before normalisation "
+            "(Eq. 15). P: what has to be told apart, the least output that still depends on the "
+            "right bracket (Eq. 17). Point at a cell for both."
         ),
     ]
     return Widget(
@@ -97,10 +116,15 @@ def balance_heatmap(result: Violation, *, language: DyckLanguage | None = None) 
 
 
 def _cell(result: Violation, d: int, at: int, i: int, j: int, names: tuple[str, ...]) -> Html:
-    ratio, s, p = float(result.ratio[d, at, i, j]), float(result.S[d, at, i, j]), float(result.P[d, j])
+    ratio, s, p = (
+        float(result.ratio[d, at, i, j]),
+        float(result.S[d, at, i, j]),
+        float(result.P[d, j]),
+    )
     pair = f"“{names[2 * i]}” at depth {at + 1} and its “{names[2 * i + 1]}”"
     tip = (
-        f"S/P {_number(ratio)}\nS {_number(s)}: {pair}\nP {_number(p)}: query “{names[2 * j + 1]}” at depth {d + 1}"
+        f"S/P {_number(ratio)}\nS {_number(s)}: {pair}\nP {_number(p)}: "
+        f"query “{names[2 * j + 1]}” at depth {d + 1}"
         if math.isfinite(ratio)
         else f"not finite: {pair}"
     )
@@ -112,21 +136,28 @@ def _cell(result: Violation, d: int, at: int, i: int, j: int, names: tuple[str, 
 
 
 def _shade(ratio: float) -> int:
-    """The square root, as in the attention maps, so that small violations show; 1 and more is the last shade."""
+    """The square root, as in the attention maps, to show small violations.
+
+    1 and more is the last shade.
+    """
     if not math.isfinite(ratio):
         return 0
     return round(math.sqrt(min(max(ratio, 0.0), 1.0)) * (SHADES - 1))
 
 
 def _scale() -> Html:
-    shades = element("span", [element("span", class_=f"b{shade}") for shade in range(SHADES)], class_="shades")
+    shades = element(
+        "span", [element("span", class_=f"b{shade}") for shade in range(SHADES)], class_="shades"
+    )
     ticks = [
         element("span", name, style=f"left:{100 * value**0.5:.1f}%")
         for value, name in ((0, "0"), (0.05, "0.05"), (0.25, "0.25"), (0.5, "0.5"), (1, "≥ 1"))
     ]
     label = element("span", "S/P (square-root scale)")
     return element(
-        "div", element("div", label, shades, element("span", ticks, class_="ticks"), class_="bar"), class_="colorbar"
+        "div",
+        element("div", label, shades, element("span", ticks, class_="ticks"), class_="bar"),
+        class_="colorbar",
     )
 
 

@@ -25,7 +25,7 @@ _MARKS = {"certified": "✓", "falsified": "✗", "unknown": "?"}
 def certificate(
     cert: Certificate | DyckCertificate, rnn_or_model: Any, *, language: DyckLanguage | None = None
 ) -> Widget:
-    """A certificate: verdict, original string, worst string with its edits marked, and the logits on both.
+    """A certificate: verdict, original string, worst string with edits marked, logits on both.
 
     Args:
         cert: of `tl_dyck.certify.certify`, or a row of `certify_dyck`.
@@ -39,7 +39,12 @@ def certificate(
     outputs = output_names(rnn, language)
     target = outputs[cert.target]
     before = _logits(rnn, cert.tokens)
-    body = [_verdict(cert, target), _strings(cert, rnn, language), _table(cert, outputs, before), _facts(cert)]
+    body = [
+        _verdict(cert, target),
+        _strings(cert, rnn, language),
+        _table(cert, outputs, before),
+        _facts(cert),
+    ]
     return Widget(
         title=f"Certificate: {cert.status}",
         height=520 + 34 * min(len(outputs), _MOST_LOGITS),
@@ -53,43 +58,62 @@ def rnn_language(rnn: TwoLayerRNN) -> DyckLanguage | None:
     config = rnn.config
     if config.n_types is None or config.max_depth is None:
         return None
-    return DyckLanguage(config.n_types, config.max_depth, config.alphabet and config.alphabet[: 2 * config.n_types])
+    return DyckLanguage(
+        config.n_types, config.max_depth, config.alphabet and config.alphabet[: 2 * config.n_types]
+    )
 
 
 def _verdict(cert: Certificate, target: str) -> Html:
     said = {
-        "certified": f"On every string of the space {cert.space} the model prefers “{target}”: its logit is above all "
-        f"others by at least {cert.lower:.3g}. This is proved.",
-        "falsified": f"There is a string in the space {cert.space} on which the model no longer prefers “{target}”: "
-        f"its logit is {-cert.upper:.3g} below another.",
-        "unknown": f"Whether the model prefers “{target}” on every string of the space {cert.space} is not settled: "
-        f"the least margin lies between {cert.lower:.3g} (proved) and {cert.upper:.3g} (seen).",
+        "certified": f"On every string of the space {cert.space} the model prefers “{target}”: its "
+        f"logit is above all others by at least {cert.lower:.3g}. This is proved.",
+        "falsified": f"There is a string in the space {cert.space} on which the model no longer "
+        f"prefers “{target}”: its logit is {-cert.upper:.3g} below another.",
+        "unknown": f"Whether the model prefers “{target}” on every string of the space "
+        f"{cert.space} is not settled: the least margin lies between {cert.lower:.3g} (proved) "
+        f"and {cert.upper:.3g} (seen).",
     }[cert.status]
-    badge = element("strong", f"{_MARKS[cert.status]} {cert.status}", class_=f"verdict {cert.status}")
-    return element("p", badge, " ", said, f" ({cert.reason})" if cert.reason else None, class_="reading")
+    badge = element(
+        "strong", f"{_MARKS[cert.status]} {cert.status}", class_=f"verdict {cert.status}"
+    )
+    return element(
+        "p", badge, " ", said, f" ({cert.reason})" if cert.reason else None, class_="reading"
+    )
 
 
 def _strings(cert: Certificate, rnn: TwoLayerRNN, language: DyckLanguage | None) -> list[Html]:
     def show(ids: tuple[int, ...], marked: set[int], *, removed: bool) -> Html:
         string = torch.tensor(ids)
-        return words(text_of(ids, token_texts(rnn, string, language), language), marked, removed=removed)
+        return words(
+            text_of(ids, token_texts(rnn, string, language), language), marked, removed=removed
+        )
 
     taken, put = marks(() if cert.worst is None else cert.worst.edits)
     parts = [element("h2", "The string"), show(cert.tokens, taken, removed=True)]
     if cert.worst is not None:
         name = "Counterexample" if cert.status == "falsified" else "The worst string that was run"
-        symbols = Symbols.of(rnn.config) if language is None else Symbols((*language.alphabet, BOS_STRING), "")
-        listed = [element("li", _edit(p, p.edit)) for p in cert.written(symbols).passages() if p.edit is not None]
+        symbols = (
+            Symbols.of(rnn.config)
+            if language is None
+            else Symbols((*language.alphabet, BOS_STRING), "")
+        )
+        listed = [
+            element("li", _edit(p, p.edit))
+            for p in cert.written(symbols).passages()
+            if p.edit is not None
+        ]
         parts += [
             element("h2", name),
             show(cert.worst.tokens, put, removed=False),
-            element("ul", listed or element("li", "no edit: it is the string itself"), class_="edits"),
+            element(
+                "ul", listed or element("li", "no edit: it is the string itself"), class_="edits"
+            ),
         ]
     return parts
 
 
 def marks(edits: tuple[Edit, ...]) -> tuple[set[int], set[int]]:
-    """Positions in the original string that edits take away, and in the edited string that they put in."""
+    """Positions of the original string that edits delete, and of the edited one that they add."""
     taken: set[int] = set()
     put: set[int] = set()
     for edit, at in placed(edits):
@@ -117,25 +141,37 @@ def _table(cert: Certificate, outputs: list[str], before: list[float]) -> list[H
 
     def bar(value: float) -> Html:
         share = (value - low) / (high - low) if high > low else 1.0
-        inside = element("span", style=f"width:{100 * share:.1f}%") if math.isfinite(share) else None
-        return element("span", element("span", inside, class_="meter"), f"{value:.3f}", class_="value")
+        inside = (
+            element("span", style=f"width:{100 * share:.1f}%") if math.isfinite(share) else None
+        )
+        return element(
+            "span", element("span", inside, class_="meter"), f"{value:.3f}", class_="value"
+        )
 
     rows = [
-        [f"“{outputs[index]}”" + (" (target)" if index == cert.target else ""), bar(before[index]), bar(after[index])]
+        [
+            f"“{outputs[index]}”" + (" (target)" if index == cert.target else ""),
+            bar(before[index]),
+            bar(after[index]),
+        ]
         for index in chosen
     ]
     omitted = len(outputs) - len(chosen)
     more = f"; {omitted} lower ones are left out" if omitted else ""
     name = "on the counterexample" if cert.status == "falsified" else "on the worst string"
     caption = f"What the model says comes next{more}"
-    return [element("h2", "Logits at the last position"), table(caption, ["output", "on the string", name], rows)]
+    return [
+        element("h2", "Logits at the last position"),
+        table(caption, ["output", "on the string", name], rows),
+    ]
 
 
 def _facts(cert: Certificate) -> Html:
     counts = "".join(f", {value:,} {name.replace('_', ' ')}" for name, value in cert.stats.items())
     return note(
-        f"Certifier {cert.certifier}, {cert.seconds:.2g} s{counts}. The margin is the target's logit minus the largest "
-        f"other; its least value over the space lies in [{cert.lower:.4g}, {cert.upper:.4g}]."
+        f"Certifier {cert.certifier}, {cert.seconds:.2g} s{counts}. The margin is the target's "
+        "logit minus the largest other; "
+        f"its least value over the space lies in [{cert.lower:.4g}, {cert.upper:.4g}]."
     )
 
 

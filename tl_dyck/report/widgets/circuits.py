@@ -30,9 +30,14 @@ class MissingCircuitsvisError(DyckError, ImportError):
 
 
 def circuitsvis_attention(
-    model: Any, text: String, *, layer: int | None = None, head: int | None = None, language: DyckLanguage | None = None
+    model: Any,
+    text: String,
+    *,
+    layer: int | None = None,
+    head: int | None = None,
+    language: DyckLanguage | None = None,
 ) -> Widget:
-    """The attention patterns of one model, as circuitsvis draws them: a small map of every head, one of them large.
+    """The attention patterns of one model, as circuitsvis draws them: small maps and a large one.
 
     Args:
         model: a Dyck model, or any causal HookedTransformer.
@@ -44,17 +49,23 @@ def circuitsvis_attention(
     Raises:
         MissingCircuitsvisError: circuitsvis is not installed.
         UnreadableTextError: too long a string.
-        ValueError: no such layer or head, attention that also looks ahead, or weights that are not finite.
+        ValueError: no such layer or head, attention that also looks ahead, or weights that are not
+            finite.
     """
     string, patterns = read_attention(model, text, language)
-    layers, heads = chosen("layer", layer, patterns.shape[0]), chosen("head", head, patterns.shape[1])
+    layers, heads = (
+        chosen("layer", layer, patterns.shape[0]),
+        chosen("head", head, patterns.shape[1]),
+    )
     props = {
         "tokens": string.tokens,
         "attention": _finite(np.stack([patterns[at, which] for at in layers for which in heads])),
         "attentionHeadNames": [f"L{at}H{which}" for at in layers for which in heads],
         "maskUpperTri": True,
     }
-    return _widget(f"Attention of {name_of(model)} (circuitsvis)", "AttentionHeads", props, height=700)
+    return _widget(
+        f"Attention of {name_of(model)} (circuitsvis)", "AttentionHeads", props, height=700
+    )
 
 
 def circuitsvis_tokens(
@@ -70,14 +81,16 @@ def circuitsvis_tokens(
     Args:
         model: a Dyck model, or any causal HookedTransformer whose outputs are tokens.
         text: the string, to which the model's tokenizer adds BOS; or tokens as they are.
-        values: for every token, BOS included, numbers of one or several kinds, between which a button changes. None
-            for the model's probability of each token after those before it, its logarithm, and the logit.
+        values: for every token, BOS included, numbers of one or several kinds, between which a
+            button changes. None for the model's probability of each token after those before it,
+            its logarithm, and the logit.
         labels: names of the kinds.
         language: whose brackets the tokens are; None for the model's own, if it has one.
 
     Raises:
         MissingCircuitsvisError: circuitsvis is not installed.
-        ValueError: not a row for every token, not a label for every kind, or values that are not finite.
+        ValueError: not a row for every token, not a label for every kind, or values that are not
+            finite.
     """
     language = language or getattr(model.cfg, "language", None)
     tokens = model.to_tokens(text)[0] if isinstance(text, str) else text.to(model.cfg.device)
@@ -93,29 +106,47 @@ def circuitsvis_tokens(
     labels = [f"value {kind}" for kind in range(table.shape[1])] if labels is None else list(labels)
     if table.shape != (len(shown), len(labels)):
         raise ValueError(
-            f"values of shape {list(table.shape)} for {len(shown)} tokens and {len(labels)} labels: give a row for "
-            "every token, BOS included, and a column for every label"
+            f"values of shape {list(table.shape)} for {len(shown)} tokens and {len(labels)} "
+            "labels: give a row for every token, BOS included, and a column for every label"
         )
     # this view reads tokens as HTML: <bos> would be an element, and not be seen
-    props = {"tokens": [html.escape(token) for token in shown], "values": _finite(table), "labels": labels}
-    return _widget(f"Tokens, as {name_of(model)} sees them (circuitsvis)", "ColoredTokensMulti", props, height=320)
+    props = {
+        "tokens": [html.escape(token) for token in shown],
+        "values": _finite(table),
+        "labels": labels,
+    }
+    return _widget(
+        f"Tokens, as {name_of(model)} sees them (circuitsvis)",
+        "ColoredTokensMulti",
+        props,
+        height=320,
+    )
 
 
 def _widget(title: str, view: str, props: dict[str, Any], *, height: int) -> Widget:
-    body = [element("div", element("div", id="view"), class_="circuitsvis"), note("Drawn by circuitsvis.")]
+    body = [
+        element("div", element("div", id="view"), class_="circuitsvis"),
+        note("Drawn by circuitsvis."),
+    ]
     scripts = (_bundle(), asset("widgets/circuits.js"))
-    return Widget(title=title, height=height, body=body, data={"view": view, "props": props}, scripts=scripts)
+    return Widget(
+        title=title, height=height, body=body, data={"view": view, "props": props}, scripts=scripts
+    )
 
 
 @cache
 def _bundle() -> str:
-    """The script of circuitsvis, so that an element can hold it, and without the address of its source map."""
+    """The script of circuitsvis, for an element to hold, without its source map's address."""
     try:
         path = files("circuitsvis") / "dist" / "cdn" / "iife.js"
     except ModuleNotFoundError as error:
-        raise MissingCircuitsvisError("this view needs circuitsvis: pip install circuitsvis") from error
+        raise MissingCircuitsvisError(
+            "this view needs circuitsvis: pip install circuitsvis"
+        ) from error
     code = re.sub(r"\n//# sourceMappingURL=\S*\s*$", "\n", path.read_text(encoding="utf-8"))
-    return code.replace("</script", "<\\/script")  # within texts of JavaScript, where it means the same
+    return code.replace(
+        "</script", "<\\/script"
+    )  # within texts of JavaScript, where it means the same
 
 
 def _finite(values: np.ndarray) -> list[Any]:

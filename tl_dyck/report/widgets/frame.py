@@ -18,8 +18,9 @@ __all__ = ["Widget", "note"]
 class Widget:
     """Something to look at, in a notebook or as a file.
 
-    The page is complete: style, script and data are inside, and its policy forbids the browser to fetch or run
-    anything else. In a notebook it stands in a frame, so its style touches nothing around it.
+    The page is complete: style, script and data are inside, and its policy forbids the browser to
+    fetch or run anything else. In a notebook it stands in a frame, so its style touches nothing
+    around it.
 
     Attributes:
         title: what it shows.

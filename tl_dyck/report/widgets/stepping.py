@@ -24,11 +24,14 @@ __all__ = ["rnn_steps"]
 _MOST_OUTPUTS = 40
 
 
-def rnn_steps(rnn: Any, text: str | Int[Tensor, " pos"], *, language: DyckLanguage | None = None) -> Widget:
+def rnn_steps(
+    rnn: Any, text: str | Int[Tensor, " pos"], *, language: DyckLanguage | None = None
+) -> Widget:
     """The two-layer RNN that equals a one-layer model, stepping through a string.
 
-    For each token read: the state of layer 1, the terms exp(q · k_i) that layer 2 has summed for this token's query (as
-    shares of their sum Z), and the logits of the readout. See `tl_dyck.rnn.machine` for the equations.
+    For each token read: the state of layer 1, the terms exp(q · k_i) that layer 2 has summed for
+    this token's query (as shares of their sum Z), and the logits of the readout. See
+    `tl_dyck.rnn.machine` for the equations.
 
     Args:
         rnn: a `TwoLayerRNN`, or a one-layer model to export.
@@ -53,8 +56,12 @@ def rnn_steps(rnn: Any, text: str | Int[Tensor, " pos"], *, language: DyckLangua
     sums = scores.logsumexp(-1)
     weights = (scores - sums[..., None]).exp().numpy()
     several = len(weights) > 1
-    maps = [(f"head {head}" if several else "layer 2", pattern) for head, pattern in enumerate(weights)]
-    figures = [figure_of(name, string, 0, index, pattern) for index, (name, pattern) in enumerate(maps)]
+    maps = [
+        (f"head {head}" if several else "layer 2", pattern) for head, pattern in enumerate(weights)
+    ]
+    figures = [
+        figure_of(name, string, 0, index, pattern) for index, (name, pattern) in enumerate(maps)
+    ]
     boxes = [
         _box("state", "Layer 1: state machine"),
         _box("sums", "Layer 2: running sums"),
@@ -71,13 +78,15 @@ def rnn_steps(rnn: Any, text: str | Int[Tensor, " pos"], *, language: DyckLangua
             color_bar(),
         ),
         note(
-            "Move the slider (arrow keys work), or point at a token: the RNN has read the string up to there. Bars "
-            "under the tokens are the terms of layer 2's sum."
+            "Move the slider (arrow keys work), or point at a token: the RNN has read the string "
+            "up to there. Bars under the tokens are the terms of layer 2's sum."
         ),
     ]
     data = {
         "strings": [string.to_json()],
-        "maps": [{"name": name, "string": 0, "weights": thousandths(pattern)} for name, pattern in maps],
+        "maps": [
+            {"name": name, "string": 0, "weights": thousandths(pattern)} for name, pattern in maps
+        ],
         "links": None,
         "new": [],
         "steps": {
@@ -93,7 +102,12 @@ def rnn_steps(rnn: Any, text: str | Int[Tensor, " pos"], *, language: DyckLangua
 
 
 def _box(name: str, title: str) -> Html:
-    return element("section", element("h2", title), element("div", id=f"step-{name}", class_="step"), aria_label=title)
+    return element(
+        "section",
+        element("h2", title),
+        element("div", id=f"step-{name}", class_="step"),
+        aria_label=title,
+    )
 
 
 def _states(rnn: TwoLayerRNN, string: Text) -> list[str]:

@@ -16,7 +16,16 @@ from tl_dyck.language.checks import BOS_STRING
 from tl_dyck.report.heatmap import Patterns, token_label
 from tl_dyck.report.markup import Html, element
 
-__all__ = ["N_COLORS", "Text", "UnreadableTextError", "arcs", "strip", "text_of", "token_texts", "words"]
+__all__ = [
+    "N_COLORS",
+    "Text",
+    "UnreadableTextError",
+    "arcs",
+    "strip",
+    "text_of",
+    "token_texts",
+    "words",
+]
 
 N_COLORS = 6  #: depths beyond begin with the first colour again; style sheet .d0 … .d5
 _LARGEST = 256  # tokens: beyond, cells are smaller than a pixel
@@ -51,13 +60,17 @@ class Text:
     def patterns(self) -> Patterns:
         """What a heat map needs to know."""
         depth = [0] * len(self.tokens) if self.depth is None else self.depth
-        return Patterns(tokens=self.tokens, depth=depth, top=self.top, closing=self.closing, groups=[])
+        return Patterns(
+            tokens=self.tokens, depth=depth, top=self.top, closing=self.closing, groups=[]
+        )
 
     def color(self, position: int) -> str | None:
-        """The class of a token's colour, which it shares with its partner; None if it has no depth."""
+        """The class of a token's colour, shared with its partner; None if it has no depth."""
         if self.depth is None or self.tokens[position] == BOS_STRING:
             return None
-        outer = self.depth[position] - (0 if self.closing[position] else 1)  # an open and its close, alike
+        outer = self.depth[position] - (
+            0 if self.closing[position] else 1
+        )  # an open and its close, alike
         return f"d{outer % N_COLORS}"
 
     def to_json(self) -> dict[str, Any]:
@@ -73,11 +86,14 @@ def text_of(ids: Sequence[int], tokens: Sequence[str], language: DyckLanguage | 
     """
     if not 0 < len(ids) <= _LARGEST:
         raise UnreadableTextError(
-            f"a string of {len(ids)} tokens cannot be drawn so that one can read it; give 1 to {_LARGEST} tokens"
+            f"a string of {len(ids)} tokens cannot be drawn so that one can read it; "
+            f"give 1 to {_LARGEST} tokens"
         )
     none = [-1] * len(ids)
     if language is None:
-        return Text(ids=list(ids), tokens=list(tokens), pair=none, top=none, closing=[False] * len(ids))
+        return Text(
+            ids=list(ids), tokens=list(tokens), pair=none, top=none, closing=[False] * len(ids)
+        )
     string = torch.tensor(ids)
     return Text(
         ids=list(ids),
@@ -90,7 +106,7 @@ def text_of(ids: Sequence[int], tokens: Sequence[str], language: DyckLanguage | 
 
 
 def token_texts(model: Any, ids: Int[Tensor, " pos"], language: DyckLanguage | None) -> list[str]:
-    """Tokens as text: by the language, else by the model's tokenizer or alphabet, else as numbers."""
+    """Tokens as text: by the language, else by the tokenizer or alphabet, else as numbers."""
     if language is not None:
         names = [*language.alphabet, BOS_STRING]
         return [names[token] for token in ids.tolist()]
@@ -103,7 +119,7 @@ def token_texts(model: Any, ids: Int[Tensor, " pos"], language: DyckLanguage | N
 
 
 def arcs(text: Text) -> Html | None:
-    """Lines that join matching brackets, one unit to a token; those of brackets that stay open are dashed."""
+    """Lines that join matching brackets, one unit a token; dashed where brackets stay open."""
     if text.depth is None or not any(text.depth):
         return None
     n, deepest = len(text.tokens), max(max(text.depth), 1)
@@ -114,14 +130,21 @@ def arcs(text: Text) -> Html | None:
         level = min(max(text.depth[position], 1), deepest)
         top = 0.2 + 0.36 * (level - 1)
         bottom = 0.36 * deepest + 0.35
-        end = f"H{partner + 0.5}V{bottom:.2f}" if partner >= 0 else f"H{n}"  # what is open stays open
+        end = (
+            f"H{partner + 0.5}V{bottom:.2f}" if partner >= 0 else f"H{n}"
+        )  # what is open stays open
         dashed = "" if partner >= 0 else " dashed"
         path = f"M{position + 0.5} {bottom:.2f}V{top:.2f}{end}"
-        parts.append(f'<path class="arc {text.color(position)}{dashed}" data-at="{position}" d="{path}"/>')
+        parts.append(
+            f'<path class="arc {text.color(position)}{dashed}" data-at="{position}" d="{path}"/>'
+        )
     height = 0.36 * deepest + 0.45
     style = f"width:calc({n}*var(--cell));height:calc({height:.2f}*var(--cell))"
     box = f'viewBox="0 0 {n} {height:.2f}"'
-    return Html(f'<svg class="arcs" {box} style="{style}" aria-hidden="true" focusable="false">{"".join(parts)}</svg>')
+    return Html(
+        f'<svg class="arcs" {box} style="{style}" aria-hidden="true" '
+        f'focusable="false">{"".join(parts)}</svg>'
+    )
 
 
 def strip(text: Text, index: int) -> Html:
@@ -136,12 +159,17 @@ def strip(text: Text, index: int) -> Html:
         label, size = token_label(token)
         inner = [
             element(
-                "span", label, class_="token", style=f"font-size:{max(size, 0.65)}em" if size and size < 1 else None
+                "span",
+                label,
+                class_="token",
+                style=f"font-size:{max(size, 0.65)}em" if size and size < 1 else None,
             ),
             element("span", element("span"), class_="weight"),
             element("span", position, class_="at"),
         ]
-        cells.append(element("span", inner, class_=f"cell {text.color(position) or ''}", data_at=position))
+        cells.append(
+            element("span", inner, class_=f"cell {text.color(position) or ''}", data_at=position)
+        )
     line = element("div", cells, class_="cells")
     slider = element(
         "input",
@@ -156,12 +184,23 @@ def strip(text: Text, index: int) -> Html:
     said = " ".join(text.tokens)
     return element(
         "div",
-        element("div", arcs(text), line, slider, class_="strip", data_strip=index, role="group", aria_label=said),
+        element(
+            "div",
+            arcs(text),
+            line,
+            slider,
+            class_="strip",
+            data_strip=index,
+            role="group",
+            aria_label=said,
+        ),
         class_="scroll" if text.depth is not None else "scroll wide",
     )
 
 
-def words(text: Text, marked: Collection[int] = (), *, kind: str = "added", removed: bool = False) -> Html:
+def words(
+    text: Text, marked: Collection[int] = (), *, kind: str = "added", removed: bool = False
+) -> Html:
     """A string as running text, brackets in their colours; no arcs, and long ones wrap.
 
     Args:

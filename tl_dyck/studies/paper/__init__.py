@@ -1,4 +1,4 @@
-"""Every experiment of Wen et al. 2023 at a chosen scale: what the paper says, what we measure, and a verdict."""
+"""Every experiment of Wen et al. 2023 at a chosen scale: claims, measurements, verdicts."""
 
 from tl_dyck.studies.paper.claims import CLAIMS
 from tl_dyck.studies.paper.rules import VERDICTS, Claim, Measured, Rule

@@ -1,8 +1,9 @@
-"""The claims of Wen et al. 2023, Section 4 and Appendices B to D, and the rules that decide, in one table.
+"""The claims of Wen et al. 2023, Section 4, Appendices B to D, and their rules, in one table.
 
-The rules were written down before anything was measured and are the same at every scale. "Close to random" is always
-the same: at least half of what patterns drawn at random differ by. Rows called "our check" look for the reason where
-our number is not the recalled one; two of them, about how weights start, were added after a first run at quick scale.
+The rules were written down before anything was measured and are the same at every scale. "Close to
+random" is always the same: at least half of what patterns drawn at random differ by. Rows called
+"our check" look for the reason where our number is not the recalled one; two of them, about how
+weights start, were added after a first run at quick scale.
 """
 
 from __future__ import annotations
@@ -40,7 +41,9 @@ def _varies(name: str, where: str, says: str, group: str, reported: str | None =
     )
 
 
-def _learns(name: str, where: str, says: str, groups: tuple[str, ...], least: float, reported: str | None) -> Claim:
+def _learns(
+    name: str, where: str, says: str, groups: tuple[str, ...], least: float, reported: str | None
+) -> Claim:
     return Claim(
         name=name,
         about=_LEARN,
@@ -80,19 +83,24 @@ def _contrast(mode: str, where: str) -> list[Claim]:
             where=where,
             says="Less balance violation goes with better length generalisation, across seeds."
             if mode == "complete"
-            else "Across seeds trained on prefixes, violation and length generalisation are not negatively tied.",
-            quantity="rank correlation of β and accuracy at length over seeds, without regularisation",
+            else "Across seeds trained on prefixes, "
+            "violation and length generalisation are not negatively tied.",
+            quantity="rank correlation of β and accuracy at length over seeds, "
+            "without regularisation",
             rule=Rule(kind="below", words="below 0")
             if mode == "complete"
-            else Rule(kind="not below", words="the interval is not wholly below 0, which with few seeds says little"),
+            else Rule(
+                kind="not below",
+                words="the interval is not wholly below 0, which with few seeds says little",
+            ),
             measure=partial(found.tied, mode=mode),
         ),
         Claim(
             name=f"correlation-{mode}-pooled",
             about=_CONTRAST,
             where=where,
-            says=f"With and without regularisation together, less violation goes with better accuracy at length "
-            f"({strings}).",
+            says="With and without regularisation together, less violation goes with better "
+            f"accuracy at length ({strings}).",
             quantity="rank correlation of β and accuracy at length over seeds and weights",
             rule=Rule(kind="below", words="below 0"),
             measure=partial(found.tied, mode=mode, every_weight=True),
@@ -104,7 +112,8 @@ CLAIMS = (
     _varies(
         "variation-no-positions",
         "Section 4.1, Figure 1",
-        "Seeds of a standard two-layer model without positions differ almost as random patterns do.",
+        "Seeds of a standard two-layer model without positions differ almost as random patterns "
+        "do.",
         "gpt",
         "2.27",
     ),
@@ -131,7 +140,8 @@ CLAIMS = (
     _varies(
         "variation-small-start",
         "Section 4.1",
-        "The same for weights that start smaller, with standard deviation 0.02 as in GPT-2 (our check; ours is 0.11).",
+        "The same for weights that start smaller, "
+        "with standard deviation 0.02 as in GPT-2 (our check; ours is 0.11).",
         "gpt-init-0.02",
         "2.27",
     ),
@@ -142,7 +152,8 @@ CLAIMS = (
         says="The baseline: the average difference of purely random patterns.",
         quantity="expected ‖A₁ − A₂‖² of causal patterns with uniform rows, exact",
         rule=Rule(
-            kind="untestable", words="the text does not say whether random patterns are causal or have a row for BOS"
+            kind="untestable",
+            words="the text does not say whether random patterns are causal or have a row for BOS",
         ),
         measure=found.random_baseline,
         reported="2.85",
@@ -163,16 +174,20 @@ CLAIMS = (
         where="Section 4.1",
         says="The same, for our models that are trained on, without an early stop (our check).",
         quantity=_SQUARED,
-        rule=Rule(kind="below", words="the interval is below that of the standard first layer trained on"),
-        measure=partial(found.less_variation, group="minimal-onehot-complete-weight-0", than="gpt-to-the-end"),
+        rule=Rule(
+            kind="below", words="the interval is below that of the standard first layer trained on"
+        ),
+        measure=partial(
+            found.less_variation, group="minimal-onehot-complete-weight-0", than="gpt-to-the-end"
+        ),
         reported="0.24",
     ),
     Claim(
         name="variation-minimal-large-start",
         about=_VARIATION,
         where="Section 4.1",
-        says="The same for weights that start larger, with standard deviation 0.3 (our check, added when ours gave "
-        "less than the recalled variation).",
+        says="The same for weights that start larger, with standard deviation 0.3 (our check, "
+        "added when ours gave less than the recalled variation).",
         quantity=_SQUARED,
         rule=Rule(kind="below", words="the interval is below that of the standard first layer"),
         measure=partial(found.less_variation, group="minimal-onehot-init-0.3", than="gpt"),
@@ -182,7 +197,8 @@ CLAIMS = (
         name="embeddings-and-rates",
         about=_VARIATION,
         where="Figure 2",
-        says="Bare attention on minimal embeddings: patterns vary much between embeddings and learning rates.",
+        says="Bare attention on minimal embeddings: "
+        "patterns vary much between embeddings and learning rates.",
         quantity="mean ‖A₁ − A₂‖² between models of different embeddings or rates",
         rule=_HALF,
         measure=found.between_choices,
@@ -192,7 +208,8 @@ CLAIMS = (
         about=_VARIATION,
         where="Section 4.1, Figure 1",
         says="Linear positions change the attention patterns.",
-        quantity="‖A₁ − A₂‖² between models with and without positions, less the mean within either",
+        quantity="‖A₁ − A₂‖² between models with and without positions, "
+        "less the mean within either",
         rule=Rule(kind="above", words="above 0"),
         measure=found.positions_matter,
     ),
@@ -210,7 +227,8 @@ CLAIMS = (
         about=_VARIATION,
         where="Section 4.1, Figures 1, 2, 7, 9",
         says="Most learned patterns are not stack-like.",
-        quantity="share of models with a stack-like head: largest weight on the top of the stack, nine times in ten",
+        quantity="share of models with a stack-like head: "
+        "largest weight on the top of the stack, nine times in ten",
         rule=Rule(kind="below", limit=0.5, words="below one half"),
         measure=found.stack_like,
         reported=None,
@@ -234,7 +252,9 @@ CLAIMS = (
         says="Trained on prefixes too, a minimal first layer reduces the variation.",
         quantity=_SQUARED,
         rule=Rule(kind="below", words="the interval is below that of the standard first layer"),
-        measure=partial(found.less_variation, group="minimal-onehot-prefix-weight-0", than="gpt-prefix"),
+        measure=partial(
+            found.less_variation, group="minimal-onehot-prefix-weight-0", than="gpt-prefix"
+        ),
     ),
     Claim(
         name="longer-strings",
@@ -250,7 +270,8 @@ CLAIMS = (
             name=f"table-1-k{k}-d{depth}-layers-{layers}",
             about=_VARIATION,
             where="App. D.3, Table 1",
-            says=f"Variation in each layer: {k} types, depth {depth}, {layers} layers (the numbers are lost).",
+            says=f"Variation in each layer: {k} types, depth {depth}, "
+            f"{layers} layers (the numbers are lost).",
             quantity=_SQUARED,
             rule=Rule(kind="untestable", words="the numbers of Table 1 are lost in our copy"),
             measure=partial(found.table_cell, group=table_name(k, depth, layers)),
@@ -264,7 +285,8 @@ CLAIMS = (
         about=_VARIATION,
         where="App. D.3",
         says="In three-layer models the first layer attends almost uniformly.",
-        quantity="squared distance of the first layer's pattern from uniform, as a share of that of a random pattern",
+        quantity="squared distance of the first layer's pattern from uniform, "
+        "as a share of that of a random pattern",
         rule=Rule(kind="below", limit=0.5, words="less than half as far as a random pattern"),
         measure=found.first_layer_uniform,
     ),
@@ -276,7 +298,14 @@ CLAIMS = (
         0.97,
         "> 97%",
     ),
-    _learns("no-positions-learn", "footnote 11", "A model without positions learns the task.", ("gpt",), 0.97, "97%"),
+    _learns(
+        "no-positions-learn",
+        "footnote 11",
+        "A model without positions learns the task.",
+        ("gpt",),
+        0.97,
+        "97%",
+    ),
     _learns(
         "uniform-learns",
         "footnote 4",
@@ -285,9 +314,18 @@ CLAIMS = (
         0.99,
         "> 99%",
     ),
-    _learns("eq6-learns", "App. C.7", "The architecture of Eq. 6 learns the task.", ("eq6",), 0.97, None),
-    _learns("eq49-learns", "App. C.7", "So does the standard order, Eq. 49.", ("eq49",), 0.97, None),
-    _varies("eq6-varies", "App. C.7", "The patterns of Eq. 6 are as little interpretable: seeds differ.", "eq6"),
+    _learns(
+        "eq6-learns", "App. C.7", "The architecture of Eq. 6 learns the task.", ("eq6",), 0.97, None
+    ),
+    _learns(
+        "eq49-learns", "App. C.7", "So does the standard order, Eq. 49.", ("eq49",), 0.97, None
+    ),
+    _varies(
+        "eq6-varies",
+        "App. C.7",
+        "The patterns of Eq. 6 are as little interpretable: seeds differ.",
+        "eq6",
+    ),
     Claim(
         name="length-is-not-learned",
         about=_CONTRAST,
@@ -303,7 +341,8 @@ CLAIMS = (
         name="theorem-2-loss",
         about=_THEOREM,
         where="Theorem 2",
-        says="A smaller loss forces a smaller violation (tested as a tie over the checkpoints of a run).",
+        says="A smaller loss forces a smaller violation (tested as a tie over the checkpoints of a "
+        "run).",
         quantity="rank correlation of loss and β over checkpoints, mean over runs",
         rule=Rule(kind="above", words="above 0"),
         measure=found.violation_and_loss,
@@ -312,7 +351,8 @@ CLAIMS = (
         name="theorem-2-length",
         about=_THEOREM,
         where="Theorem 2",
-        says="A small loss at length N bounds S/P by a constant over N (tested as a tie of β and N).",
+        says="A small loss at length N bounds S/P by a constant over N (tested as a tie of β and "
+        "N).",
         quantity="rank correlation of the longest training length N and β over models",
         rule=Rule(kind="below", words="below 0"),
         measure=found.violation_and_length,

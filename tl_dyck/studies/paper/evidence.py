@@ -1,4 +1,4 @@
-"""What the claims are judged by: the trained models of a scale, and everything that was measured on them."""
+"""What the claims are judged by: a scale's trained models, and all that was measured on them."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class Evidence:
         return both[:, 0], both[:, 1]
 
     def sound(self, group: str) -> list[int]:
-        """Seeds whose runs did not diverge: weights that are not finite give no patterns to compare."""
+        """Seeds whose runs did not diverge: non-finite weights give no patterns to compare."""
         rows = self.of(group)
         return [int(seed) for seed in rows.loc[rows["status"] != "diverged", "seed"]]
 
@@ -94,13 +94,21 @@ class Evidence:
         key = (group, string)
         if key not in self._variations:
             models = [load_model(self.run_folder(group, seed), "cpu") for seed in self.sound(group)]
-            text = probe_strings(models[0].cfg.language, self.scale.data_seed)[string] if models else ""
+            text = (
+                probe_strings(models[0].cfg.language, self.scale.data_seed)[string]
+                if models
+                else ""
+            )
             self._variations[key] = _variations(models, text, self.scale)
         return self._variations[key][layer]
 
-    def patterns(self, group: str, string: str = "paper") -> Float[np.ndarray, "seed layer head query key"]:
+    def patterns(
+        self, group: str, string: str = "paper"
+    ) -> Float[np.ndarray, "seed layer head query key"]:
         """Attention patterns of the models of a group."""
-        found = [read_tensors(self.run_folder(group, s) / PATTERNS)[string] for s in self.sound(group)]
+        found = [
+            read_tensors(self.run_folder(group, s) / PATTERNS)[string] for s in self.sound(group)
+        ]
         return np.stack([pattern.double().numpy() for pattern in found])
 
     def groups(self) -> list[ModelGroup]:
@@ -115,7 +123,9 @@ def _variations(models: list[Any], text: str, scale: Scale) -> list[Variation]:
     found = attention_variation(models, text, n_bootstrap=scale.n_bootstrap, seed=scale.data_seed)
     return [
         Variation(
-            estimate=Estimate(value=float(value), low=float(low), high=float(high), n=found.n_models),
+            estimate=Estimate(
+                value=float(value), low=float(low), high=float(high), n=found.n_models
+            ),
             baseline=float(found.random_baseline),
         )
         for value, (low, high) in zip(found.matched, found.matched_interval, strict=True)
@@ -135,11 +145,22 @@ def read_evidence(folder: Path, scale: Scale) -> Evidence:
         key = {"group": row["group"], "seed": row["seed"]}
         facts = {"status": row["outcome"], "steps": row["steps"], "seconds": row["train_seconds"]}
         measured = {name: row[name] for name in _MEASURED}
-        models.append({**key, "family": row["model"], "task": row["task"], "id": row["id"], **facts, **measured})
+        models.append(
+            {
+                **key,
+                "family": row["model"],
+                "task": row["task"],
+                "id": row["id"],
+                **facts,
+                **measured,
+            }
+        )
         with said_how_to_repeat(path):
             heads += [{**key, **head} for head in read_measures(path)["heads"]]
         if row["measure.watched"]:
-            files = sorted(path.glob("checkpoint-*.json"), key=lambda file: int(file.stem.rpartition("-")[2]))
+            files = sorted(
+                path.glob("checkpoint-*.json"), key=lambda file: int(file.stem.rpartition("-")[2])
+            )
             checkpoints += [{**key, **read_json(file)} for file in files]
     numbers = {"beta": float, "largest_ratio": float, "loss": float}
     return Evidence(

@@ -1,4 +1,4 @@
-"""What is measured on one model: accuracy, balance, patterns, and what its heads do without their patterns."""
+"""What is measured on one model: accuracy, balance, patterns, heads without their patterns."""
 
 from __future__ import annotations
 
@@ -27,28 +27,44 @@ from tl_dyck.studies.measurement import (
 from tl_dyck.tasks import DyckTask
 from tl_dyck.training import TrainResult
 
-__all__ = ["INTERPRETABLE", "LEARNED", "PATTERNS", "REPLACEABLE", "PaperMeasurement", "heads_of", "probe_strings"]
+__all__ = [
+    "INTERPRETABLE",
+    "LEARNED",
+    "PATTERNS",
+    "REPLACEABLE",
+    "PaperMeasurement",
+    "heads_of",
+    "probe_strings",
+]
 
 PATTERNS = "patterns.safetensors"
 
-#: A head looks interpretable if at this share of closing brackets its largest weight is on one place with a name: the
-#: top of the stack, the bracket itself, the bracket before, or BOS.
+#: A head looks interpretable if at this share of closing brackets its largest weight is on one
+#: place with a name: the top of the stack, the bracket itself, the bracket before, or BOS.
 INTERPRETABLE = 0.9
-#: A pattern can be replaced if, with another in its place, the closing accuracy falls by no more than this.
+#: A pattern can be replaced if, with another in its place, the closing accuracy falls by no more
+#: than this.
 REPLACEABLE = 0.01
 #: A model has learned the task from this closing accuracy on.
 LEARNED = 0.97
 
 
 def probe_strings(language: DyckLanguage, data_seed: int) -> dict[str, str]:
-    """The strings on which patterns are compared: the paper's, its double, nested mixed types, and two random ones."""
+    """The strings on which patterns are compared: the paper's, its double, and others.
+
+    Those are one of nested mixed types, and two random ones.
+    """
     k, depth = language.n_types, language.max_depth
     alphabet = language.alphabet
-    mixed = [alphabet[2 * (m % k)] for m in range(depth)] + [alphabet[2 * (m % k) + 1] for m in reversed(range(depth))]
+    mixed = [alphabet[2 * (m % k)] for m in range(depth)] + [
+        alphabet[2 * (m % k) + 1] for m in reversed(range(depth))
+    ]
     generator = torch.Generator().manual_seed(data_seed)
     task = DyckTask(name="probe", n_types=k, max_depth=depth, brackets=language.brackets)
     random = {
-        f"random, {length}": language.to_string(task.distribution.sample(1, length, generator=generator)[0])
+        f"random, {length}": language.to_string(
+            task.distribution.sample(1, length, generator=generator)[0]
+        )
         for length in (16, 26)
     }
     paper = language.probe_string
@@ -86,13 +102,19 @@ class PaperMeasurement:
         model, task = result.model, result.task
         behaves = behaviour(model, task, self)
         texts = probe_strings(task.language, self.data_seed)
-        write_tensors(folder / PATTERNS, {name: attention_on(model, text) for name, text in texts.items()})
-        heads = heads_of(model, task, n=self.n_strings, seed=self.data_seed) if result.status != "diverged" else []
+        write_tensors(
+            folder / PATTERNS, {name: attention_on(model, text) for name, text in texts.items()}
+        )
+        heads = (
+            heads_of(model, task, n=self.n_strings, seed=self.data_seed)
+            if result.status != "diverged"
+            else []
+        )
         write_measures(folder, {"heads": finite_rows(heads)})
         return {**behaves, **_balance(model)}
 
     def on_model(self, task: DyckTask, step: int, model: DyckTransformer, folder: Path) -> None:
-        """Measure loss and balance violation on the way: one file per step, so repeating it does no harm."""
+        """Measure loss and balance violation on the way, a file per step; repeating is harmless."""
         if not self.watched:
             return
         loss, _ = cross_entropy(model, task, n=self.n_strings, seed=self.data_seed)
@@ -108,15 +130,16 @@ def _balance(model: DyckTransformer) -> dict[str, float | None]:
     return {"beta": float(found.beta), "largest_ratio": float(found.ratio.max())}
 
 
-# --- heads ------------------------------------------------------------------------------------------------------------
+# --- heads ----------------------------------------------------------------------------------------
 
 
 def heads_of(model: DyckTransformer, task: DyckTask, *, n: int, seed: int) -> list[dict[str, Any]]:
-    """What every head looks like at closing brackets, and what becomes of the model with other patterns in its place.
+    """What every head looks like at closing brackets, and what other patterns do to the model.
 
-    The *look* of a head: the share of closing brackets (with something left on the stack) whose largest weight is on
-    the top of the stack, on the bracket itself, on the bracket before, on BOS. Patterns are replaced at `hook_pattern`,
-    in one head at a time, by uniform ones, and by rows drawn uniformly from the simplex, anew for every string.
+    The *look* of a head: the share of closing brackets (with something left on the stack) whose
+    largest weight is on the top of the stack, on the bracket itself, on the bracket before, on BOS.
+    Patterns are replaced at `hook_pattern`, in one head at a time, by uniform ones, and by rows
+    drawn uniformly from the simplex, anew for every string.
 
     Args:
         model: any, of the task's language.
@@ -130,7 +153,9 @@ def heads_of(model: DyckTransformer, task: DyckTask, *, n: int, seed: int) -> li
     language = task.language
     tokens, last = task.sample_closing(n, generator=torch.Generator().manual_seed(seed))
     right = tokens.gather(1, last[:, None])[:, 0]
-    seen = torch.where(torch.arange(tokens.shape[1]) < last[:, None], tokens, language.bos_token)[:, :-1]
+    seen = torch.where(torch.arange(tokens.shape[1]) < last[:, None], tokens, language.bos_token)[
+        :, :-1
+    ]
     looks = _looks(model, tokens, language)
     with torch.no_grad():
         usual = _accuracy(model(seen.to(model.cfg.device)), right, last)
@@ -143,7 +168,9 @@ def heads_of(model: DyckTransformer, task: DyckTask, *, n: int, seed: int) -> li
         for head in range(model.cfg.n_heads):
             after = {
                 kind: _accuracy(
-                    _replaced(model, seen, layer, head, pattern / pattern.sum(-1, keepdim=True)), right, last
+                    _replaced(model, seen, layer, head, pattern / pattern.sum(-1, keepdim=True)),
+                    right,
+                    last,
                 )
                 for kind, pattern in (("uniform", uniform), ("random", random))
             }
@@ -169,7 +196,7 @@ def heads_of(model: DyckTransformer, task: DyckTask, *, n: int, seed: int) -> li
 def _looks(
     model: DyckTransformer, tokens: Int[Tensor, "n pos"], language: DyckLanguage
 ) -> dict[str, Float[Tensor, "layer head"]]:
-    """Per head, how often the largest weight at a closing bracket is on each of the places that have a name."""
+    """Per head, how often the largest weight at a close is on each of the places with a name."""
     stack = stack_likeness(model, tokens, language=language)
     with torch.no_grad():
         _, cache = model.run_with_cache(

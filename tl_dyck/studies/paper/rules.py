@@ -1,4 +1,7 @@
-"""When a claim counts as reproduced: declared for each claim before anything is measured, and decided by intervals."""
+"""When a claim counts as reproduced: declared before anything is measured.
+
+It is declared for each claim, and decided by intervals.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,8 @@ VERDICTS = {
     "reproduced": "the whole interval is where the claim says",
     "not reproduced": "the whole interval is elsewhere",
     "not reproduced (undecided)": "the interval holds both; more seeds are needed",
-    "not testable from the text": "our copy of the paper does not say what would have to be measured",
+    "not testable from the text": "our copy of the paper does not say what would have to be "
+    "measured",
 }
 
 
@@ -25,8 +29,9 @@ class Rule:
     """What the measured value must be.
 
     Attributes:
-        kind: "above" or "below" a limit, "not below" (the interval is not below it as a whole, for claims that there is
-            *no* effect), "exists" (the value, a count, is not zero), or "untestable".
+        kind: "above" or "below" a limit, "not below" (the interval is not below it as a whole, for
+            claims that there is *no* effect), "exists" (the value, a count, is not zero), or
+            "untestable".
         limit: of the first three.
         words: the rule as a sentence for readers.
     """
@@ -69,7 +74,8 @@ class Claim:
         quantity: what is measured, with its unit.
         rule: when it counts as reproduced.
         measure: from the evidence to what was found; None if the evidence lacks the models.
-        reported: the paper's number as remembered, or None: the numbers are lost in our copy of the text.
+        reported: the paper's number as remembered, or None: the numbers are lost in our copy of the
+            text.
     """
 
     name: str

@@ -10,7 +10,15 @@ import pandas as pd
 from typing_extensions import Unpack
 
 from tl_dyck.environment import environment
-from tl_dyck.files import CorruptFileError, copy_file, finite_rows, read_json, read_table, write_json, write_tables
+from tl_dyck.files import (
+    CorruptFileError,
+    copy_file,
+    finite_rows,
+    read_json,
+    read_table,
+    write_json,
+    write_tables,
+)
 from tl_dyck.registry import unknown_name
 from tl_dyck.runs import RunOptions, run_sweep
 from tl_dyck.runs.store import Store, point_id, run_id
@@ -35,8 +43,8 @@ class Reproduction:
     Attributes:
         folder: where everything is.
         scale: how many models.
-        claims: one row per claim: name, about, where, says, quantity, reported (recalled; "" if lost), measured (as
-            text), value, low, high, n_seeds, rule, verdict, reading.
+        claims: one row per claim: name, about, where, says, quantity, reported (recalled; "" if
+            lost), measured (as text), value, low, high, n_seeds, rule, verdict, reading.
         evidence: what they were judged by.
         environment: versions and hardware.
     """
@@ -57,10 +65,11 @@ def reproduce(
 ) -> Reproduction:
     """Train every model that a scale asks for, measure it, and judge every claim.
 
-    It is a sweep (`run_sweep`): what is done is kept, several processes may work on one folder, folders of several
-    machines can be merged, and a larger scale that measures as closely finds the models of a smaller one. Writes
-    ``claims.json`` and ``claims``, ``models``, ``heads`` and ``checkpoints`` as Parquet tables. Models of the layout
-    before there were sweeps, ``runs/<group>/seed-<n>``, are taken over and measured again.
+    It is a sweep (`run_sweep`): what is done is kept, several processes may work on one folder,
+    folders of several machines can be merged, and a larger scale that measures as closely finds the
+    models of a smaller one. Writes ``claims.json`` and ``claims``, ``models``, ``heads`` and
+    ``checkpoints`` as Parquet tables. Models of the layout before there were sweeps,
+    ``runs/<group>/seed-<n>``, are taken over and measured again.
 
     Args:
         scale: a key of `SCALES`, or one of your own.
@@ -81,7 +90,11 @@ def reproduce(
     run_sweep(scale.sweep(), path, experiment=replace(PAPER, device=device), **how)
     evidence = read_evidence(path, scale)
     done = Reproduction(
-        folder=path, scale=scale, claims=judge_all(evidence), evidence=evidence, environment=environment()
+        folder=path,
+        scale=scale,
+        claims=judge_all(evidence),
+        evidence=evidence,
+        environment=environment(),
     )
     _save(done)
     return done
@@ -92,9 +105,12 @@ PAPER = TrainExperiment(name="paper", measurement=PaperMeasurement, defaults={})
 
 
 def adopt(folder: Path, scale: Scale) -> int:
-    """Take over models of an earlier layout, ``runs/<group>/seed-<n>``, which took hours to train; returns how many.
+    """Take over models of an earlier layout, ``runs/<group>/seed-<n>``; returns how many.
 
-    They are measured again. What is copied is what training left, and only if it is of the same run.
+    They took hours to train.
+
+    They are measured again. What is copied is what training left, and only if it is of the same
+    run.
     """
     adopted = 0
     for point, seeds in scale.sweep().points_and_seeds():
@@ -110,8 +126,12 @@ def adopt(folder: Path, scale: Scale) -> int:
                 continue
             load_result(old, {**run, "seed": seed})
             new.mkdir(parents=True, exist_ok=True)
-            names = [path for path in old.iterdir() if not path.name.startswith((".", "reproduce."))]
-            for path in sorted(names, key=lambda path: path.name == "result.json"):  # which says that all is there
+            names = [
+                path for path in old.iterdir() if not path.name.startswith((".", "reproduce."))
+            ]
+            for path in sorted(
+                names, key=lambda path: path.name == "result.json"
+            ):  # which says that all is there
                 copy_file(path, new / path.name)
             adopted += 1
     return adopted
@@ -166,7 +186,9 @@ def load_reproduction(folder: str | Path) -> Reproduction:
     path = Path(folder)
     saved = read_json(path / "claims.json")
     if not isinstance(saved, dict) or saved.get("format") != _FORMAT:
-        raise CorruptFileError(f"{str(path)!r} does not hold a reproduction of this version ({_FORMAT})")
+        raise CorruptFileError(
+            f"{str(path)!r} does not hold a reproduction of this version ({_FORMAT})"
+        )
     try:
         scale = Scale.from_dict(saved["scale"])
         tables = {name: read_table(path / f"{name}.parquet") for name in ("claims", *_TABLES)}
@@ -180,4 +202,6 @@ def load_reproduction(folder: str | Path) -> Reproduction:
     except CorruptFileError as error:
         raise CorruptFileError(f"{error}; run it again") from error
     except (KeyError, TypeError, ValueError, OSError) as error:
-        raise CorruptFileError(f"{str(path)!r} does not hold a whole reproduction: {error!r}; run it again") from error
+        raise CorruptFileError(
+            f"{str(path)!r} does not hold a whole reproduction: {error!r}; run it again"
+        ) from error

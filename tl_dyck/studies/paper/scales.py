@@ -1,4 +1,4 @@
-"""At which scale to reproduce, and which models that takes: one table, before anything is trained."""
+"""At which scale to reproduce, and with which models: one table, before any training."""
 
 from __future__ import annotations
 
@@ -15,7 +15,15 @@ from tl_dyck.studies.train import parameters_of
 from tl_dyck.tasks import DyckTask, load_task
 from tl_dyck.training import TrainConfig
 
-__all__ = ["SCALES", "ModelGroup", "Scale", "contrastive_name", "groups_of", "length_name", "table_name"]
+__all__ = [
+    "SCALES",
+    "ModelGroup",
+    "Scale",
+    "contrastive_name",
+    "groups_of",
+    "length_name",
+    "table_name",
+]
 
 
 @final
@@ -55,22 +63,32 @@ class Scale:
     def measurement(self) -> PaperMeasurement:
         """How closely every model is measured."""
         return PaperMeasurement(
-            n_accuracy=self.n_accuracy, n_long=self.n_long, n_strings=self.n_strings, data_seed=self.data_seed
+            n_accuracy=self.n_accuracy,
+            n_long=self.n_long,
+            n_strings=self.n_strings,
+            data_seed=self.data_seed,
         )
 
     def sweep(self) -> Sweep:
         """The runs: a point for each group of models, with as many seeds as the group has."""
-        points = [{**group.point(self.measurement), "seeds": group.seeds} for group in groups_of(self)]
+        points = [
+            {**group.point(self.measurement), "seeds": group.seeds} for group in groups_of(self)
+        ]
         return Sweep(list=points, experiment="paper")
 
     def to_dict(self) -> dict[str, Any]:
         """The fields as JSON values."""
-        return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
+        return {
+            name: list(value) if isinstance(value, tuple) else value
+            for name, value in asdict(self).items()
+        }
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Scale:
         """The inverse of `to_dict`."""
-        lists: dict[str, Any] = {name: tuple(value) for name, value in values.items() if isinstance(value, list)}
+        lists: dict[str, Any] = {
+            name: tuple(value) for name, value in values.items() if isinstance(value, list)
+        }
         return cls(**{**values, **lists})
 
 
@@ -92,7 +110,13 @@ _PAPER = Scale(
 SCALES = {
     "quick": Scale(),
     "full": replace(
-        _PAPER, name="full", seeds=12, table_seeds=8, contrastive_seeds=12, to_the_end=1000, n_bootstrap=2000
+        _PAPER,
+        name="full",
+        seeds=12,
+        table_seeds=8,
+        contrastive_seeds=12,
+        to_the_end=1000,
+        n_bootstrap=2000,
     ),
     "paper": _PAPER,
 }
@@ -138,7 +162,11 @@ class ModelGroup:
     def point(self, measurement: PaperMeasurement) -> dict[str, Any]:
         """The parameters of their runs."""
         task = self.load_task()
-        other = {"task.name": task.name, "task.train_lengths": list(task.train_lengths)} if self.longest else {}
+        other = (
+            {"task.name": task.name, "task.train_lengths": list(task.train_lengths)}
+            if self.longest
+            else {}
+        )
         return {
             "group": self.name,
             "model": self.family,
@@ -152,7 +180,9 @@ class ModelGroup:
 
 def table_name(n_types: int, depth: int, layers: int) -> str:
     """The group of a cell of Table 1."""
-    return "gpt" if (n_types, depth, layers) == (2, 4, 2) else f"gpt-{n_types}-{depth}-layers-{layers}"
+    return (
+        "gpt" if (n_types, depth, layers) == (2, 4, 2) else f"gpt-{n_types}-{depth}-layers-{layers}"
+    )
 
 
 def contrastive_name(mode: str, weight: float) -> str:
@@ -179,10 +209,16 @@ def _single(scale: Scale) -> Iterator[ModelGroup]:
     yield group(name="gpt-to-the-end", family="gpt", training=replace(end, steps=2 * end.steps))
     yield group(name="gpt-slow", family="gpt", training=TrainConfig(learning_rate=3e-3))
     for family, std in (("gpt", 0.02), ("minimal-onehot", 0.3)):
-        yield group(name=f"{family}-init-{std:g}", family=family, overrides={"initializer_range": std})
+        yield group(
+            name=f"{family}-init-{std:g}", family=family, overrides={"initializer_range": std}
+        )
     for family in ("figure2-onehot", "figure2-split", "figure2-yao"):
         for rate in (1e-2, 3e-3):
-            yield group(name=f"{family}-rate-{rate:g}", family=family, training=TrainConfig(learning_rate=rate))
+            yield group(
+                name=f"{family}-rate-{rate:g}",
+                family=family,
+                training=TrainConfig(learning_rate=rate),
+            )
     for family in ("gpt", "gpt-linear"):
         yield group(name=f"{family}-prefix", family=family, task="dyck-2-4-prefix")
 
@@ -203,7 +239,9 @@ def _contrastive(scale: Scale) -> Iterator[ModelGroup]:
         for weight in scale.weights:
             training = replace(_to_the_end(scale), contrastive_weight=weight)
             watched = mode == "complete" and weight == 0
-            yield group(name=contrastive_name(mode, weight), task=task, training=training, watched=watched)
+            yield group(
+                name=contrastive_name(mode, weight), task=task, training=training, watched=watched
+            )
 
 
 def _lengths(scale: Scale) -> Iterator[ModelGroup]:
