@@ -253,7 +253,7 @@ def test_refused(case):
 
 
 def test_a_large_file_without_aliases_is_no_bomb(tmp_path, monkeypatch):
-    monkeypatch.setattr("tl_dyck.runs.spec._MAX_EXPANDED", 100)
+    monkeypatch.setattr("tl_dyck.runs.yaml_files._MAX_EXPANDED", 100)
     (tmp_path / "large.yaml").write_text(f"grid: {{x: {list(range(300))}}}")
     assert load_sweep(tmp_path / "large.yaml").n_points == 300
 

@@ -19,7 +19,6 @@ from hypothesis import strategies as st
 
 from tl_dyck.files import CorruptFileError, sha256
 from tl_dyck.runs import Sweep
-from tl_dyck.runs import store as module
 from tl_dyck.runs.store import Store, describe, point_id, run_id
 
 POINT = point_id("mine", {"x": 1})
@@ -396,7 +395,7 @@ def test_records_are_private_to_nobody(store):
 
 def test_where_there_are_no_locks(store, monkeypatch):
     """One process still does nothing twice."""
-    monkeypatch.setattr(module, "fcntl", None)
+    monkeypatch.setattr("tl_dyck.runs.locks.fcntl", None)
     with store.claim(RUN) as mine, store.claim(RUN) as again:
         assert (mine, again) == (True, False)
     with store.claim(RUN) as mine:

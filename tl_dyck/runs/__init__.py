@@ -1,17 +1,13 @@
 """Thousands of runs: points of a grid or list, many seeds, one machine or many, whatever dies."""
 
+from tl_dyck.runs.aggregate import aggregate
 from tl_dyck.runs.execute import RunOptions, SweepReport, run_sweep
 from tl_dyck.runs.experiments import Experiment, PackedExperiment, experiments
 from tl_dyck.runs.merge import MergeReport, merge_sweeps
-from tl_dyck.runs.results import (
-    FailedRunsError,
-    SweepStatus,
-    aggregate,
-    load_models,
-    load_results,
-    sweep_status,
-)
-from tl_dyck.runs.spec import Sweep, SweepError, load_sweep
+from tl_dyck.runs.results import FailedRunsError, load_models, load_results
+from tl_dyck.runs.spec import Sweep, SweepError
+from tl_dyck.runs.status import SweepStatus, sweep_status
+from tl_dyck.runs.yaml_files import load_sweep
 
 __all__ = [
     "Experiment",

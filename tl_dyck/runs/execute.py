@@ -16,9 +16,10 @@ from tl_dyck.environment import default_jobs
 from tl_dyck.runs.backends import BACKENDS, Workers, open_workers
 from tl_dyck.runs.experiments import Experiment, PackedExperiment, as_experiment
 from tl_dyck.runs.progress import SweepProgress
-from tl_dyck.runs.spec import Point, Sweep, SweepError, load_sweep
+from tl_dyck.runs.spec import Point, Sweep, SweepError
 from tl_dyck.runs.store import RESERVED, Store, point_id, run_id
 from tl_dyck.runs.worker import Outcome, Parcel, Task, Worker, row_of
+from tl_dyck.runs.yaml_files import load_sweep
 
 __all__ = ["RunOptions", "SweepReport", "check_points", "run_sweep"]
 

@@ -1,4 +1,4 @@
-"""What came of a sweep: one tidy table, means over seeds, and how it stands."""
+"""What came of a sweep: one tidy table."""
 
 from __future__ import annotations
 
@@ -7,32 +7,27 @@ import json
 import warnings
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, final
+from typing import Any
 
-import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tl_dyck.errors import DyckError
 from tl_dyck.files import CorruptFileError, read_table, write_bytes
-from tl_dyck.intervals import mean
 from tl_dyck.runs.spec import SweepError
 from tl_dyck.runs.store import RESERVED, Store, run_id
 from tl_dyck.runs.worker import row_of
 
 __all__ = [
     "FailedRunsError",
-    "SweepStatus",
-    "aggregate",
     "columns_of",
     "load_models",
     "load_results",
     "load_runs",
     "said_how_to_repeat",
-    "sweep_status",
+    "text_of_value",
 ]
 
 _TABLE = "results.parquet"
@@ -42,7 +37,6 @@ _LAST = tuple(name for name in RESERVED if name not in _FIRST + _MIDDLE)
 _STAMP = (
     " stamp"  # of the record that a row was read from; only in the file, and no name of a parameter
 )
-_MEANS = ("metric", "n", "failed", "mean", "low", "high", "std")
 
 
 def load_results(folder: str | Path, *, failures: bool = True) -> pd.DataFrame:
@@ -177,7 +171,7 @@ def _typed(values: list[Any]) -> pd.Series:
     if kinds and kinds <= {int, float}:
         return pd.Series(values, dtype=None if kinds == {int} else float)
     if kinds & {list, dict} or len(kinds) > 1:
-        values = [value if _missing(value) else _text(value) for value in values]
+        values = [value if _missing(value) else text_of_value(value) for value in values]
     return pd.Series([None if _missing(value) else value for value in values])
 
 
@@ -193,7 +187,8 @@ def _missing(value: Any) -> bool:
     return value is None or (isinstance(value, float) and value != value)
 
 
-def _text(value: Any) -> str:
+def text_of_value(value: Any) -> str:
+    """How a value of a parameter is shown."""
     return value if isinstance(value, str) else json.dumps(value)
 
 
@@ -279,148 +274,3 @@ def said_how_to_repeat(folder: Path) -> Iterator[None]:
         raise CorruptFileError(
             f"{error}; delete '{folder}' and '{record}' to do this run again"
         ) from error
-
-
-# --- over seeds -----------------------------------------------------------------------------------
-
-
-def aggregate(
-    results: pd.DataFrame,
-    metrics: Sequence[str] | None = None,
-    *,
-    by: Sequence[str] | None = None,
-    n_bootstrap: int = 2000,
-    seed: int = 0,
-) -> pd.DataFrame:
-    """Means over seeds with 95 % percentile bootstrap intervals.
-
-    Args:
-        results: from `load_results`.
-        metrics: columns of numbers or booleans; None for all that the experiment returned.
-        by: columns that name a group, none for one group of all; None for the point, that is for
-            all parameters.
-        n_bootstrap: resamples.
-        seed: of the resampling.
-
-    Returns:
-        One row per group and metric: the columns of `by` (of all parameters that differ, if it is
-        None), metric, n (runs with a value), failed, mean, low, high, std. low and high are NaN for
-        a single run. A column of `by` that has one of these names is called "by <name>".
-
-    Raises:
-        SweepError: an unknown column, or a metric that is not a number.
-    """
-    parameters, measured = columns_of(results)
-    groups = ["point"] if by is None else list(by)
-    if metrics is None:
-        metrics = [name for name in measured if name not in groups and _is_number(results[name])]
-    for name in (*groups, *metrics):
-        if name not in results:
-            raise SweepError(
-                f"the results have no column {name!r}, but {', '.join(map(str, results))}"
-            )
-    shown = groups
-    if by is None:
-        shown = [name for name in parameters if results[name].astype(str).nunique() > 1] or groups
-    generator = np.random.default_rng(seed)
-    rows = []
-    # to group by nothing, pandas wants a value that is the same for all
-    for _, group in results.groupby(groups or (lambda _: 0), sort=False, dropna=False):
-        named = {f"by {name}" if name in _MEANS else name: group[name].iloc[0] for name in shown}
-        failed = int((group["status"] == "failed").sum())
-        for name in metrics:
-            try:
-                values = group[name].dropna().astype(float).to_numpy()
-            except (TypeError, ValueError) as error:
-                raise SweepError(f"{name!r} cannot be averaged: {error}") from error
-            found = mean(values, n_bootstrap, generator)
-            std = float(values.std(ddof=1)) if len(values) > 1 else float("nan")
-            rows.append(
-                {**named, "metric": name, "n": found.n, "failed": failed}
-                | {"mean": found.value, "low": found.low, "high": found.high, "std": std}
-            )
-    return pd.DataFrame(rows)
-
-
-def _is_number(column: pd.Series) -> bool:
-    known = column.dropna()
-    return len(known) > 0 and bool(pd.api.types.is_numeric_dtype(known.infer_objects()))
-
-
-# --- how it stands --------------------------------------------------------------------------------
-
-
-@final
-@dataclass(frozen=True, kw_only=True)
-class SweepStatus:
-    """How a sweep stands.
-
-    Attributes:
-        folder: where it is.
-        total: runs of the sweep that was last asked for in it.
-        counts: how many of them are "done", "failed", "running" (in some process, on any machine),
-            "interrupted" (begun by a process that is gone), "waiting" (not begun).
-        axes: for each parameter that varies, each of its values, as text, with such counts.
-        errors: first lines of failures, most frequent first, with how often they occur.
-        corrupt: files that were set aside because their digest did not match.
-        others: runs in the folder that are not of this sweep, but of others before it.
-    """
-
-    folder: Path
-    total: int
-    counts: dict[str, int]
-    axes: dict[str, dict[str, dict[str, int]]]
-    errors: list[tuple[str, int]]
-    corrupt: int
-    others: int
-
-
-def sweep_status(folder: str | Path) -> SweepStatus:
-    """How a sweep stands; writes nothing.
-
-    Raises:
-        CorruptFileError: the folder holds no sweep, or one of another version.
-    """
-    store = Store.open(folder)
-    sweep, points = store.plan()
-    names = dict(store.names())
-    counts: Counter[str] = Counter()
-    axes: dict[str, dict[str, Counter[str]]] = {name: {} for name in sweep.axes}
-    total, mine = 0, 0
-    errors: Counter[str] = Counter()
-    for point, (parameters, seeds) in zip(points, sweep.points_and_seeds(), strict=True):
-        found: Counter[str] = Counter()
-        for seed in seeds:
-            run = run_id(point, seed)
-            status = names.get(run, "waiting")
-            mine += status != "waiting"
-            if status == "started":
-                status = "running" if store.is_claimed(run) else "interrupted"
-            if status == "failed":
-                errors[_error(store, run)] += 1
-            found[status] += 1
-        total += len(seeds)
-        counts += found
-        for name in axes:
-            axes[name].setdefault(_text(parameters.get(name)), Counter()).update(found)
-    return SweepStatus(
-        folder=store.folder,
-        total=total,
-        counts={
-            name: counts[name] for name in ("done", "failed", "running", "interrupted", "waiting")
-        },
-        axes={
-            name: {value: dict(found) for value, found in values.items()}
-            for name, values in axes.items()
-        },
-        errors=errors.most_common(),
-        corrupt=sum(1 for _ in (store.folder / "runs").glob("*/*.corrupt")),
-        others=len(names) - mine,
-    )
-
-
-def _error(store: Store, run: str) -> str:
-    try:
-        return str(store.read(store.path(run, ".failed.json")).get("error"))
-    except CorruptFileError as error:
-        return str(error)

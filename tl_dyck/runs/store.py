@@ -32,7 +32,6 @@ import errno
 import hashlib
 import os
 import shutil
-import threading
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -50,12 +49,8 @@ from tl_dyck.files import (
     write_bytes,
     write_json,
 )
+from tl_dyck.runs.locks import guard, lock, unlock
 from tl_dyck.runs.spec import Point, Sweep, SweepError
-
-try:
-    import fcntl
-except ImportError:  # Windows
-    fcntl = None  # type: ignore[assignment]
 
 __all__ = ["RESERVED", "STOPPERS", "Store", "point_id", "run_id"]
 
@@ -114,7 +109,7 @@ class Store:
         plan = (sweep, tuple(points))
         if (store.folder / "sweep.json").exists() and store.plan() == plan:
             return store
-        with _guard:  # to close it would drop the locks that this process has
+        with guard:  # to close it would drop the locks that this process has
             if not (store.folder / "locks").exists():
                 (store.folder / "locks").touch()
         for name in ("points", "runs"):
@@ -203,12 +198,12 @@ class Store:
         Yields:
             False if someone else has it, in this process or any other.
         """
-        held = _lock(self.folder, run)
+        held = lock(self.folder, run)
         try:
             yield held
         finally:
             if held:
-                _unlock(self.folder, run)
+                unlock(self.folder, run)
 
     def is_claimed(self, run: str) -> bool:
         """Whether some process is at it now; False where that cannot be known."""
@@ -363,55 +358,3 @@ def describe(error: BaseException) -> tuple[str, str]:
         for text in (lines[0][:500], trace[-20_000:])
     )
     return line, trace
-
-
-# --- locks ----------------------------------------------------------------------------------------
-# A POSIX lock belongs to a process, not to a thread, and goes when the process closes *any*
-# descriptor of the file. So each process opens the file once and never closes it, and keeps in mind
-# what its own threads hold.
-
-_descriptors: dict[tuple[int, str], int] = {}
-_held: dict[tuple[int, str, str], int] = {}
-_guard = threading.Lock()
-
-
-def _lock(folder: Path, run: str) -> bool:
-    mine = (os.getpid(), str(folder), run)
-    with _guard:
-        if mine in _held:
-            return False
-        if fcntl is None:
-            _held[mine] = -1
-            return True
-        descriptor = _descriptor(folder)
-        try:
-            fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, _byte(run))
-        except OSError as error:
-            if error.errno in (errno.EACCES, errno.EAGAIN):
-                return False
-            raise
-        _held[mine] = descriptor
-        return True
-
-
-def _descriptor(folder: Path) -> int:
-    """The open file; opened again if the folder was removed or moved away, and made again."""
-    key = (os.getpid(), str(folder))
-    path = folder / "locks"
-    if key in _descriptors:
-        with contextlib.suppress(FileNotFoundError):
-            if os.path.samestat(os.fstat(_descriptors[key]), os.stat(path)):
-                return _descriptors[key]
-    _descriptors[key] = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
-    return _descriptors[key]
-
-
-def _unlock(folder: Path, run: str) -> None:
-    with _guard:
-        descriptor = _held.pop((os.getpid(), str(folder), run))
-        if fcntl is not None:
-            fcntl.lockf(descriptor, fcntl.LOCK_UN, 1, _byte(run))
-
-
-def _byte(run: str) -> int:
-    return int(run[:15], 16)  # 60 bits: files may be that long, though this one is empty

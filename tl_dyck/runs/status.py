@@ -1,0 +1,90 @@
+"""How a sweep stands: counts, errors, what is damaged."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import final
+
+from tl_dyck.files import CorruptFileError
+from tl_dyck.runs.results import text_of_value
+from tl_dyck.runs.store import Store, run_id
+
+__all__ = ["SweepStatus", "sweep_status"]
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class SweepStatus:
+    """How a sweep stands.
+
+    Attributes:
+        folder: where it is.
+        total: runs of the sweep that was last asked for in it.
+        counts: how many of them are "done", "failed", "running" (in some process, on any machine),
+            "interrupted" (begun by a process that is gone), "waiting" (not begun).
+        axes: for each parameter that varies, each of its values, as text, with such counts.
+        errors: first lines of failures, most frequent first, with how often they occur.
+        corrupt: files that were set aside because their digest did not match.
+        others: runs in the folder that are not of this sweep, but of others before it.
+    """
+
+    folder: Path
+    total: int
+    counts: dict[str, int]
+    axes: dict[str, dict[str, dict[str, int]]]
+    errors: list[tuple[str, int]]
+    corrupt: int
+    others: int
+
+
+def sweep_status(folder: str | Path) -> SweepStatus:
+    """How a sweep stands; writes nothing.
+
+    Raises:
+        CorruptFileError: the folder holds no sweep, or one of another version.
+    """
+    store = Store.open(folder)
+    sweep, points = store.plan()
+    names = dict(store.names())
+    counts: Counter[str] = Counter()
+    axes: dict[str, dict[str, Counter[str]]] = {name: {} for name in sweep.axes}
+    total, mine = 0, 0
+    errors: Counter[str] = Counter()
+    for point, (parameters, seeds) in zip(points, sweep.points_and_seeds(), strict=True):
+        found: Counter[str] = Counter()
+        for seed in seeds:
+            run = run_id(point, seed)
+            status = names.get(run, "waiting")
+            mine += status != "waiting"
+            if status == "started":
+                status = "running" if store.is_claimed(run) else "interrupted"
+            if status == "failed":
+                errors[_error(store, run)] += 1
+            found[status] += 1
+        total += len(seeds)
+        counts += found
+        for name in axes:
+            axes[name].setdefault(text_of_value(parameters.get(name)), Counter()).update(found)
+    return SweepStatus(
+        folder=store.folder,
+        total=total,
+        counts={
+            name: counts[name] for name in ("done", "failed", "running", "interrupted", "waiting")
+        },
+        axes={
+            name: {value: dict(found) for value, found in values.items()}
+            for name, values in axes.items()
+        },
+        errors=errors.most_common(),
+        corrupt=sum(1 for _ in (store.folder / "runs").glob("*/*.corrupt")),
+        others=len(names) - mine,
+    )
+
+
+def _error(store: Store, run: str) -> str:
+    try:
+        return str(store.read(store.path(run, ".failed.json")).get("error"))
+    except CorruptFileError as error:
+        return str(error)
