@@ -12,14 +12,13 @@ import contextlib
 import errno
 import hashlib
 import json
-import math
 import os
 import platform
 import shutil
 import stat
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -38,24 +37,18 @@ __all__ = [
     "MissingFileError",
     "copy_file",
     "ensure_folder",
-    "finite_rows",
     "one_line",
     "read_json",
     "read_regular",
-    "read_sealed",
     "read_table",
     "read_tensors",
     "read_text",
     "remove_abandoned",
     "remove_leftovers",
-    "remove_numbered",
-    "sealed",
     "sha256",
     "write_bytes",
     "write_json",
-    "write_tables",
     "write_tensors",
-    "write_with_tensors",
 ]
 
 
@@ -207,23 +200,6 @@ def read_table(path: str | Path) -> pd.DataFrame:
         raise CorruptFileError(f"{str(path)!r} is not a Parquet file: {one_line(error)}") from error
 
 
-def write_tables(folder: str | Path, tables: Mapping[str, pd.DataFrame]) -> None:
-    """Write tables as Parquet files of their names, each atomically."""
-    for name, table in tables.items():
-        write_bytes(Path(folder) / f"{name}.parquet", table.to_parquet(index=False))
-
-
-def finite_rows(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Rows as JSON values: None for NaN and infinities, of which a model that diverged has many."""
-    return [
-        {
-            name: None if isinstance(value, float) and not math.isfinite(value) else value
-            for name, value in row.items()
-        }
-        for row in rows
-    ]
-
-
 def ensure_folder(folder: str | Path) -> Path:
     """Create `folder` if need be and check that files can be created in it.
 
@@ -368,34 +344,6 @@ def read_json(path: str | Path, most: int = LARGEST_JSON) -> Any:
         raise CorruptFileError(f"{str(path)!r} is not valid JSON: {one_line(error)}") from error
 
 
-def sealed(values: Mapping[str, Any], of: str) -> bytes:
-    """A JSON object with a digest of its content and of the run that it is of."""
-    return json.dumps({**values, "digest": _digest(values, of)}, allow_nan=False).encode()
-
-
-def read_sealed(path: str | Path, of: str) -> dict[str, Any]:
-    """Read a file that holds what `sealed` made.
-
-    Raises:
-        CorruptFileError: it is missing, truncated, altered, or of another run.
-    """
-    saved = read_json(path)
-    digest = saved.pop("digest", None) if isinstance(saved, dict) else None
-    try:
-        sound = digest is not None and digest == _digest(saved, of)
-    except (ValueError, RecursionError):  # NaN, infinities, absurd nesting
-        sound = False
-    if not sound:
-        raise CorruptFileError(
-            f"{str(path)!r} is truncated, altered or of another run: its digest does not match"
-        )
-    return saved  # type: ignore[no-any-return]
-
-
-def _digest(values: Mapping[str, Any], of: str) -> str:
-    return sha256({"run": of, "record": dict(values)})
-
-
 def write_tensors(path: str | Path, tensors: Mapping[str, torch.Tensor]) -> str:
     """Write tensors as safetensors, atomically.
 
@@ -441,31 +389,6 @@ def read_tensors(
         raise CorruptFileError(
             f"{str(path)!r} is not a safetensors file: {one_line(error)}"
         ) from error
-
-
-def write_with_tensors(
-    path: Path, values: Mapping[str, Any], tensors: Mapping[str, torch.Tensor], file: str
-) -> None:
-    """Write a JSON object and a file of tensors that it names; whatever happens, they fit together.
-
-    Args:
-        path: of the JSON file, which is written last.
-        values: it gets "tensors" (the name) and "sha256" as well.
-        tensors: go beside it.
-        file: their file, ``<stem>-<number>.safetensors``; those of other numbers are removed when
-            all is written.
-    """
-    digest = write_tensors(path.parent / file, tensors)
-    write_json(path, {**values, "tensors": file, "sha256": digest})
-    remove_numbered(path.parent, file.rpartition("-")[0], but=file)
-
-
-def remove_numbered(folder: Path, stem: str, *, but: str = "") -> None:
-    """Remove the files ``<stem>-<number>.safetensors`` that no JSON file names any more."""
-    for old in folder.glob(f"{stem}-*.safetensors"):
-        if old.name != but:
-            with contextlib.suppress(OSError):  # untidy, but no reason to lose a run
-                old.unlink()
 
 
 def sha256(value: Any) -> str:

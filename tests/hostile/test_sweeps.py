@@ -14,7 +14,7 @@ import pytest
 
 from tests.hostile.conftest import POINT, RECORD, RUN
 from tests.hostile.tools import JUNK, alter, nest, refusal
-from tl_dyck.files import sealed
+from tl_dyck.records import sealed
 from tl_dyck.runs import Sweep, SweepError, load_results, load_sweep, merge_sweeps, sweep_status
 from tl_dyck.runs.store import Store, run_id
 

@@ -11,13 +11,8 @@ from typing import Any
 
 import torch
 
-from tl_dyck.files import (
-    CorruptFileError,
-    read_json,
-    read_tensors,
-    remove_leftovers,
-    write_with_tensors,
-)
+from tl_dyck.files import CorruptFileError, read_json, read_tensors, remove_leftovers
+from tl_dyck.records import write_with_tensors
 
 __all__ = ["load_state", "save_state"]
 

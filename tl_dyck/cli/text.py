@@ -8,14 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.text import Text
 
 from tl_dyck.cli import terminal
 from tl_dyck.cli.options import Address, Backend, Processes, RetryFailed, Synonyms, parse_seeds
 from tl_dyck.cli.terminal import console, say_note, say_path
+from tl_dyck.cli.text_table import markdown_table, say_means
 
 if TYPE_CHECKING:
-    import pandas as pd
     from typing_extensions import Unpack
 
     from tl_dyck.certify import PerturbationSpace
@@ -320,54 +319,17 @@ def train_table(
         wanted = replace(wanted, model=(*wanted.model, ("n_ctx", needed)))
     rows = run_table(corpus, words, out, wanted, **how)
     means = summarise(rows)
-    _say_means(means)
+    say_means(means)
     listed, differ = int(rows["enumerated"].sum()), int(rows["disagreements"].sum())
     say_note(
         f"Means over {len(wanted.seeds)} seeds, with 95 % bootstrap intervals. certified: exact; "
         f"{listed:,} of its verdicts were checked by enumeration, {differ} differ."
     )
     write_bytes(out / "summary.csv", means.to_csv(index=False).encode())
-    write_bytes(out / "table.md", _markdown_table(means).encode())
+    write_bytes(out / "table.md", markdown_table(means).encode())
     write_json(out / "question.json", asdict(wanted))
     write_json(out / "environment.json", environment())
     say_path("Table", out / "table.md")
-
-
-def _say_means(means: pd.DataFrame) -> None:
-    """Print a table for each number of synonyms."""
-    for k, group in means.groupby("k", sort=False):
-        console().print(Text(f"\n{k} synonym{'s' * (k != 1)} a word", style="bold"))
-        shown = terminal.table(
-            "space", "objective", "clean", "certified", "interval", "ms", "95 %", right=range(2, 7)
-        )
-        for row in group.itertuples():
-            shown.add_row(
-                Text(str(row.space)),
-                str(row.objective),
-                f"{row.clean:.1%}",
-                f"{row.certified:.1%} [{row.certified_low:.1%}, {row.certified_high:.1%}]",
-                f"{row.interval:.1%}",
-                f"{row.median_ms:.1f}",
-                f"{row.p95_ms:.1f}",
-            )
-        console().print(shown)
-
-
-def _markdown_table(means: pd.DataFrame) -> str:
-    """The means as a Markdown table."""
-    lines = [
-        "| k | space | training | clean | certified, exact | certified, "
-        "interval | undecided | ms (median, 95 %) |",
-        "|---|---|---|---|---|---|---|---|",
-    ]
-    for row in means.itertuples():
-        lines.append(
-            f"| {row.k} | {row.space} | {row.objective} | {row.clean:.1%} [{row.clean_low:.1%}, "
-            f"{row.clean_high:.1%}] | {row.certified:.1%} [{row.certified_low:.1%}, "
-            f"{row.certified_high:.1%}] | {row.interval:.1%} | {row.undecided:.1%} | "
-            f"{row.median_ms:.1f}, {row.p95_ms:.1f} |"
-        )
-    return "\n".join(lines) + "\n"
 
 
 def _load_corpus(data: str) -> Corpus:

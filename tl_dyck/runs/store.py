@@ -42,13 +42,12 @@ from tl_dyck.files import (
     CorruptFileError,
     ensure_folder,
     read_json,
-    read_sealed,
     remove_abandoned,
-    sealed,
     sha256,
     write_bytes,
     write_json,
 )
+from tl_dyck.records import read_sealed, sealed
 from tl_dyck.runs.locks import guard, lock, unlock
 from tl_dyck.runs.spec import Point, Sweep, SweepError
 

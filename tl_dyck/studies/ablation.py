@@ -16,14 +16,8 @@ from typing_extensions import Unpack
 
 from tl_dyck.ablation.compare import Answer, ImportanceComparison, compare_importance
 from tl_dyck.ablation.tuning import FinetuneConfig
-from tl_dyck.files import (
-    CorruptFileError,
-    finite_rows,
-    read_json,
-    read_table,
-    write_json,
-    write_tables,
-)
+from tl_dyck.files import CorruptFileError, read_json, read_table, write_json
+from tl_dyck.records import finite_rows, write_tables
 from tl_dyck.runs import RunOptions, Sweep, run_sweep
 from tl_dyck.runs.results import load_runs, said_how_to_repeat
 from tl_dyck.runs.saved import find_models

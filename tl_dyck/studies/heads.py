@@ -9,9 +9,9 @@ from typing import Any, final
 
 from tl_dyck.ablation.measure import measure_heads
 from tl_dyck.ablation.tuning import FinetuneConfig
-from tl_dyck.files import write_tables
 from tl_dyck.models import DyckTransformer, load_model
 from tl_dyck.models.digest import weights_digest
+from tl_dyck.records import write_tables
 from tl_dyck.runs.spec import Point, SweepError
 from tl_dyck.studies.train import TrainExperiment, nested, plugged
 from tl_dyck.tasks import DyckTask, complete_strings, tasks

@@ -16,9 +16,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from tl_dyck.certify import certify_dyck
-from tl_dyck.files import finite_rows, read_sealed, sealed, write_bytes, write_tensors
+from tl_dyck.files import write_bytes, write_tensors
 from tl_dyck.models import DyckTransformer, lean_logits
 from tl_dyck.probes import balance_violation, stack_likeness
+from tl_dyck.records import finite_rows, read_sealed, sealed
 from tl_dyck.tasks import DyckTask
 from tl_dyck.training import TrainResult
 

@@ -11,14 +11,13 @@ from torch import Tensor
 
 from tl_dyck.files import (
     CorruptFileError,
-    finite_rows,
     one_line,
     read_json,
     read_table,
     read_tensors,
     write_json,
-    write_tables,
 )
+from tl_dyck.records import finite_rows, write_tables
 from tl_dyck.runs.store import Store
 from tl_dyck.studies.check import check_config, check_history, check_rows, check_summary
 from tl_dyck.studies.config import StudyConfig

@@ -14,10 +14,11 @@ import pandas as pd
 from typing_extensions import Unpack
 
 from tl_dyck.certify import Certificate, PerturbationSpace
-from tl_dyck.files import read_json, sha256, write_json, write_tables
+from tl_dyck.files import read_json, sha256, write_json
 from tl_dyck.intervals import mean
 from tl_dyck.models.digest import weights_digest
 from tl_dyck.models.text import TextConfig, TextTransformer, load_text_model, save_text_model
+from tl_dyck.records import write_tables
 from tl_dyck.runs import RunOptions, Sweep, run_sweep
 from tl_dyck.runs.results import load_runs, said_how_to_repeat
 from tl_dyck.runs.spec import Point

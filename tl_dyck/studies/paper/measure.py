@@ -12,10 +12,11 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from tl_dyck.attention import share_of_largest
-from tl_dyck.files import finite_rows, write_json, write_tensors
+from tl_dyck.files import write_json, write_tensors
 from tl_dyck.language import DyckLanguage
 from tl_dyck.models import DyckTransformer
 from tl_dyck.probes import balance_violation, stack_likeness
+from tl_dyck.records import finite_rows
 from tl_dyck.studies.measurement import (
     attention_on,
     behaviour,

@@ -10,15 +10,8 @@ import pandas as pd
 from typing_extensions import Unpack
 
 from tl_dyck.environment import environment
-from tl_dyck.files import (
-    CorruptFileError,
-    copy_file,
-    finite_rows,
-    read_json,
-    read_table,
-    write_json,
-    write_tables,
-)
+from tl_dyck.files import CorruptFileError, copy_file, read_json, read_table, write_json
+from tl_dyck.records import finite_rows, write_tables
 from tl_dyck.registry import unknown_name
 from tl_dyck.runs import RunOptions, run_sweep
 from tl_dyck.runs.store import Store, point_id, run_id
