@@ -9,7 +9,8 @@ import pandas as pd
 import plotly.graph_objects as go
 import pytest
 
-from tl_dyck.plots import LIGHT, Line, Series, as_figure, curves, dots_by_row, scatter, series_by
+from tl_dyck.ablation.figures import as_figure
+from tl_dyck.plots import LIGHT, Line, Series, curves, dots_by_row, scatter, series_by
 
 EVIL = "<img src=x onerror=alert(1)>"
 

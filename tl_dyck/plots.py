@@ -1,7 +1,7 @@
 """The three kinds of plot that pages and ``.figure()`` methods draw: dots, scatter, curves.
 
 A plot is what plotly.js takes. Colours are names of CSS variables of the page (``"@ink"``), so that
-one plot serves light, dark and print; `as_figure` puts the light ones in for notebooks.
+one plot serves light, dark and print; `tl_dyck.ablation.figures.as_figure` makes figures of them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 
 if TYPE_CHECKING:
-    import plotly.graph_objects as go
+    pass
 
 __all__ = [
     "COLORS",
@@ -25,7 +25,6 @@ __all__ = [
     "Line",
     "Plot",
     "Series",
-    "as_figure",
     "curves",
     "dots_by_row",
     "for_plotly",
@@ -395,42 +394,3 @@ def jitter(seeds: pd.Series[Any]) -> np.ndarray:
     known = sorted(set(seeds))
     step = 0.16 / max(1, len(known) - 1)
     return np.array([step * known.index(seed) - 0.08 for seed in seeds])
-
-
-# --- outside of pages -----------------------------------------------------------------------------
-
-
-def as_figure(plots: Sequence[Plot], title: str) -> go.Figure:
-    """Plots as one figure for notebooks, two beside each other, with the colours of a light page.
-
-    Args:
-        plots: at least one, each with a title of its own if there are several.
-        title: of the figure.
-    """
-    from plotly.subplots import make_subplots
-
-    wide = min(2, len(plots))
-    titles = [plot.layout["title"]["text"] for plot in plots] if len(plots) > 1 else None
-    figure = make_subplots(rows=-(-len(plots) // wide), cols=wide, subplot_titles=titles)
-    for index, plot in enumerate(plots):
-        place = {"row": index // wide + 1, "col": index % wide + 1}
-        for trace in map(_light, plot.traces):
-            if "colorscale" in trace.get("marker", ()):
-                trace["marker"]["showscale"] = index == 0  # one scale for all
-            figure.add_trace(trace, **place)
-        figure.update_xaxes(_light(plot.layout["xaxis"]), **place)
-        figure.update_yaxes(_light(plot.layout["yaxis"]), **place)
-        for shape in plot.layout.get("shapes", ()):
-            across = "y" if shape.get("yref") == "paper" else "x"
-            figure.add_shape(_light({**shape, f"{across}ref": f"{across} domain"}), **place)
-    figure.update_layout(title=title, template="plotly_white")
-    return figure
-
-
-def _light(value: Any) -> Any:
-    """The same with the colours of a light page for their names."""
-    if isinstance(value, dict):
-        return {key: _light(part) for key, part in value.items()}
-    if isinstance(value, list):
-        return [_light(part) for part in value]
-    return LIGHT.get(value, value) if isinstance(value, str) else value

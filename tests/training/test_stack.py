@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tl_dyck.models import build_model, get_config, list_models
-from tl_dyck.models.embeddings import clip_depth
 from tl_dyck.tasks import load_task
 from tl_dyck.training.packing import IGNORED, pack, place
 from tl_dyck.training.stack import Batch, Stack
@@ -61,7 +60,7 @@ def packed(tokens, extra=0, width=26):
     """Batches ``[model, string, pos]`` as `Group` packs them; `extra` slots to spare per row."""
     language = TASK.language
     lengths = (tokens != BOS).sum(-1)
-    depth = clip_depth(tokens, language.depth(tokens), language)
+    depth = language.clipped_depth(tokens)
     found = pack(
         tokens[..., :-1],
         lengths,

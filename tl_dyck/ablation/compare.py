@@ -15,10 +15,9 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from tl_dyck.ablation.figures import importance_dots
+from tl_dyck.ablation.figures import as_figure, importance_dots
 from tl_dyck.ablation.measure import FINETUNED, FROZEN, INTERPRETABILITY
 from tl_dyck.intervals import mean
-from tl_dyck.plots import as_figure
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go

@@ -14,6 +14,7 @@ __all__ = [
     "DyckStringError",
     "check_brackets",
     "check_integer",
+    "check_length",
     "check_mode",
     "default_brackets",
     "shorten",
@@ -113,3 +114,13 @@ def _spells(target: str, brackets: tuple[str, ...]) -> bool:
 def shorten(text: str, limit: int = 80) -> str:
     """The beginning of a text, for a message."""
     return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+def check_length(length: int, mode: str, least: int) -> None:
+    """Raise TypeError or ValueError unless strings of a mode can be so long."""
+    check_integer("length", length, least=least)
+    if mode == "complete" and length % 2:
+        raise ValueError(
+            f"complete strings have an even length, got {length}; choose {max(length - 1, 2)} or "
+            f"{length + 1}, or mode='prefix'"
+        )

@@ -24,11 +24,11 @@ from jaxtyping import Float64, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tl_dyck.language.checks import DyckStringError, check_integer, check_mode
+from tl_dyck.language.checks import DyckStringError, check_integer, check_length, check_mode
 from tl_dyck.language.dyck import DyckLanguage
 from tl_dyck.language.sampling import (
     End,
-    Floats,
+    choice_nats,
     draw_tokens,
     free_open_probability,
     log_completion,
@@ -197,7 +197,7 @@ class DyckDistribution:
         if not sizes:
             raise ValueError("lengths is empty; give at least one length")
         for length in sizes:
-            _check_length(length, mode, least=1)
+            check_length(length, mode, least=1)
         if mode == "complete":
             nats = self._complete_nats(np.unique(sizes), np.unique(sizes, return_counts=True)[1])
         else:
@@ -285,7 +285,7 @@ class DyckDistribution:
     ) -> Tensor:
         check_mode(mode)
         check_integer("n", n, least=0)
-        _check_length(length, mode, least=0)
+        check_length(length, mode, least=0)
         if generator is None:
             seed = torch.Generator().seed()
         else:
@@ -344,7 +344,7 @@ class DyckDistribution:
         opens = free_open_probability(
             self.q, self.language.max_depth, min(self.language.max_depth, int(sizes.max()))
         )
-        entropy = _choice_nats(opens, 1 - opens) + opens * math.log(self.language.n_types)
+        entropy = choice_nats(opens, 1 - opens) + opens * math.log(self.language.n_types)
         nats, reach = 0.0, np.zeros(len(opens))
         reach[0] = 1.0
         for position in range(int(sizes.max())):
@@ -382,33 +382,10 @@ class DyckDistribution:
             opening = counts[going] @ np.exp(base + log_open + padded[rest, 2:])
             closing = counts[going] @ np.exp(base + log_close + padded[rest, :-2])
             nats += float(
-                (_choice_nats(opening, closing) + opening * math.log(self.language.n_types)).sum()
+                (choice_nats(opening, closing) + opening * math.log(self.language.n_types)).sum()
             )
             after_open, after_close = log_reach[1:-1] + log_open, log_reach[1:-1] + log_close
             log_reach[:] = -np.inf
             log_reach[2:] = after_open
             log_reach[:-2] = np.logaddexp(log_reach[:-2], after_close)
         return nats
-
-
-def _choice_nats(first: Floats, second: Floats) -> Floats:
-    """``a log((a + b) / a) + b log((a + b) / b)``.
-
-    Nats of a choice between two masses, times their sum.
-    """
-    total = first + second
-    safe_first, safe_second = np.where(first > 0, first, 1.0), np.where(second > 0, second, 1.0)
-    both = np.where(total > 0, total, 1.0)
-    nats: Floats = first * (np.log(both) - np.log(safe_first)) + second * (
-        np.log(both) - np.log(safe_second)
-    )
-    return nats
-
-
-def _check_length(length: int, mode: str, least: int) -> None:
-    check_integer("length", length, least=least)
-    if mode == "complete" and length % 2:
-        raise ValueError(
-            f"complete strings have an even length, got {length}; choose {max(length - 1, 2)} or "
-            f"{length + 1}, or mode='prefix'"
-        )

@@ -28,6 +28,7 @@ from tl_dyck.language.checks import (
     shorten,
     unknown_bracket,
 )
+from tl_dyck.language.depth import clip_depth, depth_steps
 
 __all__ = ["DyckLanguage"]
 
@@ -207,6 +208,10 @@ class DyckLanguage:
         """
         return self._steps(tokens).cumsum(-1)
 
+    def clipped_depth(self, tokens: Int[Tensor, "*batch pos"]) -> Int[Tensor, "*batch pos"]:
+        """The depth, clipped to what each token can have: it indexes embeddings of any string."""
+        return clip_depth(tokens, self.depth(tokens), self.n_types, self.max_depth)
+
     def matching(self, tokens: Int[Tensor, "*batch pos"]) -> Int[Tensor, "*batch pos"]:
         """Index of each bracket's partner, -1 for BOS and for brackets without one.
 
@@ -353,5 +358,4 @@ class DyckLanguage:
 
     def _steps(self, tokens: Tensor) -> Tensor:
         """+1 for an open, -1 for a close, 0 for BOS."""
-        tokens = self._checked(tokens)
-        return torch.where(tokens < self.bos_token, 1 - 2 * (tokens % 2), 0)
+        return depth_steps(self._checked(tokens), self.n_types)

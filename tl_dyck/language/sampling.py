@@ -282,3 +282,17 @@ def _add_types(opens: NDArray[np.uint8], n_types: int, rng: np.random.Generator)
     if not power_of_two:
         types %= word(n_types)
     return 2 * types.astype(np.uint8 if n_types <= 128 else np.int64) + tokens
+
+
+def choice_nats(first: Floats, second: Floats) -> Floats:
+    """``a log((a + b) / a) + b log((a + b) / b)``.
+
+    Nats of a choice between two masses, times their sum.
+    """
+    total = first + second
+    safe_first, safe_second = np.where(first > 0, first, 1.0), np.where(second > 0, second, 1.0)
+    both = np.where(total > 0, total, 1.0)
+    nats: Floats = first * (np.log(both) - np.log(safe_first)) + second * (
+        np.log(both) - np.log(safe_second)
+    )
+    return nats

@@ -18,7 +18,6 @@ from tl_dyck.language import DyckLanguage
 __all__ = [
     "DEPTH_EMBEDDINGS",
     "DepthEmbed",
-    "clip_depth",
     "depth_embedding_size",
     "depth_embedding_table",
 ]
@@ -77,19 +76,6 @@ def depth_embedding_table(
     return table
 
 
-def clip_depth(
-    tokens: Int[Tensor, "*batch pos"], depth: Int[Tensor, "*batch pos"], language: DyckLanguage
-) -> Int[Tensor, "*batch pos"]:
-    """Clip each depth to what its token can have; a no-op inside the language.
-
-    Openings have 1..D, closings 0..D−1, BOS 0.
-    """
-    is_open = language.is_open(tokens).to(depth.dtype)
-    lowest, highest = is_open, language.max_depth - 1 + is_open
-    clipped = torch.minimum(torch.maximum(depth, lowest), highest)
-    return torch.where(tokens == language.bos_token, torch.zeros_like(depth), clipped)
-
-
 class DepthEmbed(nn.Module):
     """Embeds each token by its type and depth; takes the place of `HookedTransformer.embed`.
 
@@ -110,5 +96,5 @@ class DepthEmbed(nn.Module):
 
     def forward(self, tokens: Int[Tensor, "batch pos"]) -> Float[Tensor, "batch pos d_model"]:
         """Embed strings given from their beginning, with or without BOS."""
-        depth = clip_depth(tokens, self.language.depth(tokens), self.language)
+        depth = self.language.clipped_depth(tokens)
         return self.table[tokens, depth]

@@ -7,10 +7,10 @@ import numpy as np
 from tl_dyck.files import CorruptFileError
 from tl_dyck.plots import scatter
 from tl_dyck.report.commands import report_command
-from tl_dyck.report.figures import by_family, long_lengths, tie
 from tl_dyck.report.heatmap import Patterns, color_bar, heat_map, string_patterns
 from tl_dyck.report.markup import Html, element, percent
 from tl_dyck.report.page import Figure
+from tl_dyck.report.shown import by_family, long_lengths, tie
 from tl_dyck.studies import Study
 
 __all__ = ["certificate_figures"]

@@ -7,24 +7,20 @@ from collections.abc import Callable
 import numpy as np
 import pandas as pd
 
-from tl_dyck.plots import Line, Series, curves, dots_by_row, for_plotly, jitter, scatter, series_by
+from tl_dyck.plots import Line, Series, curves, dots_by_row, for_plotly, jitter, scatter
 from tl_dyck.report.commands import probe_command, report_command
 from tl_dyck.report.markup import percent
 from tl_dyck.report.page import Figure
+from tl_dyck.report.shown import between, by_family, good_statuses, long_lengths, model_names, tie
 from tl_dyck.studies import Study
 
-__all__ = ["FIGURES", "by_family", "figures", "good_statuses", "long_lengths", "model_names", "tie"]
+__all__ = ["FIGURES", "figures"]
 
 
 def figures(study: Study) -> list[Figure]:
     """The plotly figures of a study, in the report's order, except those without data."""
     made = [draw(study) for draw in FIGURES]
     return [figure for figure in made if figure is not None]
-
-
-def good_statuses(study: Study) -> set[str]:
-    """What a run that learned ends with; without a target, making all steps is enough."""
-    return {"reached"} if study.config.training.target is not None else {"reached", "not reached"}
 
 
 def _accuracy(study: Study) -> Figure:
@@ -57,7 +53,7 @@ def _accuracy(study: Study) -> Figure:
     marked += (
         [Line(100 * target, f"target: {100 * target:g}%", "right")] if target is not None else []
     )
-    near, far = (_between(study, column, percent) for column in measures)
+    near, far = (between(study, column, percent) for column in measures)
     reading = (
         f"In distribution the families are {near} accurate on average; "
         f"at lengths {lengths} it is {far}."
@@ -269,10 +265,8 @@ def _entropy_gap(study: Study) -> Figure:
     means = _means(
         study, "entropy_gap", scale=1.0, shift=-0.2, unit=" nats per token", label="entropy gap"
     )
-    between = _between(study, "entropy_gap", lambda value: f"{value:.3f}")
-    reading = (
-        f"On average the families end {between} nats per token above the floor of {floor:.3f}."
-    )
+    gaps = between(study, "entropy_gap", lambda value: f"{value:.3f}")
+    reading = f"On average the families end {gaps} nats per token above the floor of {floor:.3f}."
     return Figure(
         name="entropy-gap",
         title="Distance from the entropy floor",
@@ -395,60 +389,9 @@ def _means(
 
 
 def _rows(models: pd.DataFrame, families: list[str]) -> np.ndarray:
-    rows: np.ndarray = np.array([families.index(family) for family in models["family"]]) + jitter(
-        models["seed"]
-    )
-    return rows
-
-
-def model_names(models: pd.DataFrame) -> list[str]:
-    """What marks are called when they are pointed at."""
-    return [
-        f"{for_plotly(row.family)} seed {row.seed} ({row.status})" for row in models.itertuples()
-    ]
-
-
-def by_family(
-    study: Study, table: pd.DataFrame, x: str, y: str, hover: str, *, scale: float = 1.0
-) -> list[Series]:
-    """A mark per model in the colour of its family; y is multiplied by `scale`."""
-    scaled = table.assign(**{y: scale * table[y]})
-    parts = [(family, scaled[scaled["family"] == family]) for family in study.config.families]
-    return series_by(parts, x, y, model_names, hover, size=11)
-
-
-def tie(facts: dict[str, float], rising: str, falling: str, none: str) -> tuple[str, str]:
-    """A rank correlation in words, and as a number with its interval.
-
-    It is clear if the interval leaves out 0.
-    """
-    clear = facts["low"] > 0 or facts["high"] < 0
-    words = (rising if facts["spearman"] > 0 else falling) if clear else none
-    return (
-        words,
-        f"rank correlation {facts['spearman']:+.2f} [{facts['low']:+.2f}, {facts['high']:+.2f}]",
-    )
-
-
-def _between(study: Study, measure: str, text: Callable[[float], str]) -> str:
-    """The range of the family means in words."""
-    facts = study.summary["families"]
-    known = [family for family in study.config.families if measure in facts[family]]
-    means = sorted((facts[family][measure]["mean"], family) for family in known)
-    if not means:
-        return "not measurably"
-    (low, lowest), (high, highest) = means[0], means[-1]
-    return (
-        text(low)
-        if text(low) == text(high)
-        else f"{text(low)} ({lowest}) to {text(high)} ({highest})"
-    )
-
-
-def long_lengths(study: Study) -> str:
-    """The lengths that test length generalisation: ``400–500``."""
-    shortest, longest = study.task.long_lengths
-    return f"{shortest}–{longest}"
+    rows = np.array([families.index(family) for family in models["family"]])
+    shifted: np.ndarray = rows + jitter(models["seed"])
+    return shifted
 
 
 #: The figures of a study in the order of the report: functions of a study, which return None if

@@ -8,7 +8,8 @@ import pandas as pd
 
 from tl_dyck.report.markup import Html, csv_link, element, table
 from tl_dyck.report.page import document, figure_section
-from tl_dyck.report.paper_figures import paper_figures, reproduce_command
+from tl_dyck.report.paper_figures import paper_figures
+from tl_dyck.report.paper_gallery import reproduce_command
 from tl_dyck.studies.paper import VERDICTS, Reproduction
 
 __all__ = ["claims_markdown", "paper_page", "tally"]

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import shlex
 from functools import partial
 
 import numpy as np
 import pandas as pd
 
-from tl_dyck.intervals import distances, regression
+from tl_dyck.intervals import regression
 from tl_dyck.plots import (
     COLORS,
     SYMBOLS,
@@ -20,50 +19,27 @@ from tl_dyck.plots import (
     scatter,
     series_by,
 )
-from tl_dyck.report.heatmap import color_bar, heat_map, string_patterns
-from tl_dyck.report.markup import element, percent
 from tl_dyck.report.page import Figure
+from tl_dyck.report.paper_gallery import gallery, reproduce_command
 from tl_dyck.studies.paper import Reproduction
 from tl_dyck.studies.paper.evidence import Evidence
 from tl_dyck.studies.paper.measure import INTERPRETABLE, REPLACEABLE
 from tl_dyck.studies.paper.readings import length_points
 from tl_dyck.studies.paper.scales import contrastive_name
-from tl_dyck.tasks import load_task
 
-__all__ = ["paper_figures", "reproduce_command"]
+__all__ = ["paper_figures"]
 
 #: Of the paper's recalled variations, as shares of its recalled baseline.
 _RECALLED = {"gpt": 2.27 / 2.85, "gpt-linear": 2.20 / 2.85, "minimal-onehot": 0.24 / 2.85}
 
-#: Groups whose two most different seeds are shown, and the figures of the paper that they stand
-#: beside.
-_GALLERY = {
-    "gpt": "Figure 1",
-    "gpt-linear": "Figure 1",
-    "minimal-onehot": "Section 4.1",
-    "figure2-onehot-rate-0.01": "Figure 2",
-    "figure2-split-rate-0.01": "Figure 2",
-    "figure2-yao-rate-0.003": "Figure 2",
-    "gpt-prefix": "Figures 7, 9",
-    "gpt-linear-prefix": "Figures 7, 9",
-}
-
-
 _scatter = partial(scatter, height=420, top=60)
-
-
-def reproduce_command(done: Reproduction) -> str:
-    """Make everything again; what is in the folder is kept."""
-    return shlex.join(
-        ["tl-dyck", "reproduce", "--scale", done.scale.name, "--out", done.folder.as_posix()]
-    )
 
 
 def paper_figures(done: Reproduction) -> list[Figure]:
     """All figures, in the order of the page."""
     made = [
         _variation(done),
-        _gallery(done),
+        gallery(done),
         _balance(done, "complete", "Figure 3"),
         _balance(done, "prefix", "Figure 10"),
         _checkpoints(done),
@@ -152,62 +128,6 @@ def _variations(evidence: Evidence) -> pd.DataFrame:
                 }
             )
     return pd.DataFrame(rows)
-
-
-def _gallery(done: Reproduction) -> Figure | None:
-    """The two most different seeds of some groups."""
-    evidence, parts, rows = done.evidence, [color_bar()], []
-    accuracy = evidence.models.set_index(["group", "seed"])["accuracy"].to_dict()
-    for group, where in _GALLERY.items():
-        if len(evidence.of(group)) < 2:
-            continue
-        patterns, seeds = evidence.patterns(group)[:, -1, 0], evidence.sound(group)
-        apart = distances(patterns, patterns)
-        first, second = (int(index) for index in np.unravel_index(apart.argmax(), apart.shape))
-        if first == second:
-            continue
-        language = load_task(_task(evidence, group)).language
-        drawn = string_patterns(language, language.probe_string)
-        maps = []
-        for index in (first, second):
-            share = percent(accuracy[group, seeds[index]])
-            label = (
-                f"Attention pattern of {group}, seed {seeds[index]}; "
-                f"{drawn.in_words(patterns[index])}."
-            )
-            picture = heat_map(drawn, patterns[index], (f"seed {seeds[index]}", share))
-            maps.append(element("div", picture, role="img", aria_label=label))
-        distance = float(apart[first, second])
-        heading = element(
-            "h3", group, " ", element("small", f"{where}; these two differ by {distance:.2f}")
-        )
-        parts.append(element("div", heading, element("div", maps, class_="pair"), class_="group"))
-        rows.append(
-            {
-                "group": group,
-                "seed": seeds[first],
-                "other_seed": seeds[second],
-                "difference": distance,
-            }
-        )
-    if not rows:
-        return None
-    table = pd.DataFrame(rows)
-    most = f" the most in {table.loc[table['difference'].idxmax(), 'group']}"
-    return Figure(
-        name="patterns",
-        title="The two seeds that differ most (Figures 1, 2, 7, 9)",
-        reading=f"Models that differ in nothing but their seed attend differently,{most}.",
-        data=table,
-        command=reproduce_command(done),
-        body=element("div", parts),
-        note="Last layer. Rows are queries, columns keys; every row sums to 1. Rings mark the top "
-        "of the stack, where a parser would look. Percentages are accuracies in distribution.",
-    )
-
-
-def _task(evidence: Evidence, group: str) -> str:
-    return str(evidence.of(group)["task"].iloc[0])
 
 
 def _balance(done: Reproduction, mode: str, where: str) -> Figure | None:

@@ -8,10 +8,10 @@ import numpy as np
 
 from tl_dyck.files import CorruptFileError
 from tl_dyck.report.commands import report_command
-from tl_dyck.report.figures import good_statuses
 from tl_dyck.report.heatmap import HeadPatterns, Patterns, color_bar, heat_map, patterns_of
 from tl_dyck.report.markup import Html, element, percent
 from tl_dyck.report.page import Figure
+from tl_dyck.report.shown import good_statuses
 from tl_dyck.studies import Study
 
 __all__ = ["pattern_figure", "read_patterns", "striking_pair"]

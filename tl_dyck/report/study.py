@@ -7,12 +7,13 @@ from collections.abc import Iterable
 
 from tl_dyck.report.certificates import certificate_figures
 from tl_dyck.report.commands import report_command, seed_text, study_command
-from tl_dyck.report.figures import figures, good_statuses
+from tl_dyck.report.figures import figures
 from tl_dyck.report.heads import ablation_figures
 from tl_dyck.report.heatmap import Patterns, heat_map
 from tl_dyck.report.markup import Html, element, percent
 from tl_dyck.report.page import document, figure_section
 from tl_dyck.report.patterns import pattern_figure, read_patterns, striking_pair
+from tl_dyck.report.shown import good_statuses
 from tl_dyck.report.tables import recalled_table, run_table
 from tl_dyck.studies import Study, findings
 from tl_dyck.studies.findings import Finding

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tl_dyck.report.figures import good_statuses
 from tl_dyck.report.markup import Html, element, percent, table
+from tl_dyck.report.shown import good_statuses
 from tl_dyck.studies import Study
 from tl_dyck.studies.results import RECALLED_VARIATION
 

@@ -53,6 +53,7 @@ from torch import Tensor
 
 from tl_dyck.activations import ACTIVATIONS
 from tl_dyck.errors import DyckError
+from tl_dyck.language.depth import clip_depth, depth_steps
 from tl_dyck.rnn.attention import (
     Accumulator,
     HistoryCarry,
@@ -369,17 +370,14 @@ class TwoLayerRNN(torch.nn.Module):
         return scaled
 
     def _depth_change(self, tokens: Tensor) -> Tensor:
-        """+1 for an opening bracket, -1 for a closing one, 0 for anything else (BOS)."""
         assert self.config.n_types is not None
-        return torch.where(tokens < 2 * self.config.n_types, 1 - 2 * (tokens % 2), 0)
+        return depth_steps(tokens, self.config.n_types)
 
     def _clip(self, tokens: Tensor, depths: Tensor) -> Tensor:
-        """The depth that indexes the embedding: 1..D for opens, 0..D-1 for closes, 0 for BOS."""
+        """The depth that indexes the embedding."""
         assert self.config.n_types is not None
         assert self.config.max_depth is not None
-        opens = 1 - tokens % 2
-        clipped = torch.minimum(torch.maximum(depths, opens), self.config.max_depth - 1 + opens)
-        return torch.where(tokens < 2 * self.config.n_types, clipped, 0)
+        return clip_depth(tokens, depths, self.config.n_types, self.config.max_depth)
 
     def _query_index(self, tokens: Tensor, states: Tensor) -> Tensor:
         """Row of `QueryCarry.queries` that belongs to a token and the state after it."""

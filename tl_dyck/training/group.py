@@ -12,7 +12,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tl_dyck.models.embeddings import clip_depth
 from tl_dyck.tasks import DyckTask
 from tl_dyck.training.config import TrainConfig
 from tl_dyck.training.contrastive import ContrastiveRegularizer
@@ -125,7 +124,7 @@ class Group:
         if cfg.embedding == "token":
             depth = torch.zeros((), dtype=torch.int64).expand_as(tokens)
         else:
-            depth = clip_depth(tokens, task.language.depth(tokens), task.language)
+            depth = task.language.clipped_depth(tokens)
         packed = pack(
             tokens,
             lengths,

@@ -47,7 +47,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from tl_dyck.registry import unknown_name
-from tl_dyck_hooks.probes.partial_sums import Groups, Nodes, add_up, least_of, row_norms
+from tl_dyck_hooks.probes.sums import Groups, Nodes, add_up, all_sums, least_of, row_norms, try_all
 
 __all__ = ["second_smallest_norm"]
 
@@ -106,27 +106,8 @@ def second_smallest_norm(
     exponent = int(np.frexp(max(np.abs(base).max(initial=0), np.abs(choices).max(initial=0)))[1])
     base, choices = np.ldexp(base, -exponent), np.ldexp(choices, -exponent)
     every = levels == 1 or method == "all" or (method == "auto" and k**levels <= _FEW)
-    found = _try_all(base, choices) if every else _Search(base, choices).run()
+    found = try_all(base, choices) if every else _Search(base, choices).run()
     return float(np.ldexp(np.partition(found, 1)[1], exponent))
-
-
-def _try_all(
-    base: Float[np.ndarray, " dim"], choices: Float[np.ndarray, "level choice dim"]
-) -> Float[np.ndarray, " choice"]:
-    """The least norm for each choice at the last level."""
-    norms = np.linalg.norm(_sums(base, choices), axis=-1)
-    least: np.ndarray = norms.reshape(-1, choices.shape[1]).min(0)
-    return least
-
-
-def _sums(
-    base: np.ndarray, choices: Float[np.ndarray, "level choice dim"]
-) -> Float[np.ndarray, "sum dim"]:
-    """All sums; the choice at the last level varies fastest."""
-    total = base[None]
-    for level in choices:
-        total = (total[:, None] + level).reshape(-1, len(base))
-    return total
 
 
 # --- branch and bound -----------------------------------------------------------------------------
@@ -165,7 +146,7 @@ class _Search:
         while self.tail < levels - 1 and k ** (self.tail + 1) <= most:
             self.tail += 1
         self.head = levels - self.tail
-        self.ends = _sums(np.zeros_like(self.lead_start), self.lead[self.head :])
+        self.ends = all_sums(np.zeros_like(self.lead_start), self.lead[self.head :])
         largest = self._diffuse(base, rest)
         eps = float(np.finfo(np.float64).eps)
         terms = int(4 * dim + levels * (levels + 2 * _DIFFUSION))

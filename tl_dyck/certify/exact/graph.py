@@ -28,7 +28,7 @@ from tl_dyck.certify.exact.balls import Array, IntArray
 from tl_dyck.certify.exact.network import SymbolTable
 from tl_dyck.certify.lattice import Lattice
 
-__all__ = ["NO_GROUP", "PREFIX", "StringGraph", "ranges"]
+__all__ = ["NO_GROUP", "PREFIX", "StringGraph", "ranges", "unique_columns"]
 
 PREFIX = -1
 """The option of the emission that stands before every string: BOS, if there is one."""
@@ -139,6 +139,18 @@ def ranges(start: IntArray, count: IntArray) -> IntArray:
     ends = np.cumsum(count)
     within = np.arange(int(ends[-1]) if len(ends) else 0) - np.repeat(ends - count, count)
     return np.repeat(start, count) + within
+
+
+def unique_columns(columns: IntArray) -> tuple[IntArray, IntArray]:
+    """The distinct columns, [rows, unique], and which of them each column is."""
+    low = columns.min(1, initial=0, keepdims=True)
+    span = columns.max(1, initial=0) - low[:, 0] + 1
+    # one number of mixed radix per column, which is quicker to compare than a column
+    key = np.zeros(columns.shape[1], dtype=np.int64)
+    for row, width in zip(columns - low, span, strict=True):
+        key = key * width + row
+    _, first, inverse = np.unique(key, return_index=True, return_inverse=True)
+    return columns[:, first], inverse
 
 
 def _padded(start: IntArray) -> IntArray:

@@ -17,7 +17,7 @@ import torch
 
 from tl_dyck.certify.deadline import Deadline
 from tl_dyck.certify.exact.balls import IntArray
-from tl_dyck.certify.exact.graph import NO_GROUP, PREFIX, StringGraph, ranges
+from tl_dyck.certify.exact.graph import NO_GROUP, PREFIX, StringGraph, ranges, unique_columns
 from tl_dyck.certify.exact.network import Network
 from tl_dyck.certify.lattice import MOST_NODES, Lattice, SpaceTooLargeError
 
@@ -123,7 +123,7 @@ class _Product:
         n_bundles = n_nodes = 0
         for level in range(lattice.last_level + 1):
             self.deadline.check()
-            code, state = _unique_columns(np.concatenate(arriving[level], axis=1))[0]
+            code, state = unique_columns(np.concatenate(arriving[level], axis=1))[0]
             nodes.append((code, state))
             options = np.array(lattice.options_from[level], dtype=np.int64)
             if len(options):
@@ -164,7 +164,7 @@ class _Product:
         both = np.stack(
             [np.concatenate(pair) for pair in ((level_of, target), (code, new), (state, reached))]
         )
-        _, which_node = _unique_columns(both)
+        _, which_node = unique_columns(both)
         number = np.empty(len(level_of), dtype=np.int64)
         number[which_node[: len(level_of)]] = np.arange(len(level_of))
         found = number[which_node[len(level_of) :]]
@@ -206,7 +206,7 @@ class _Product:
         at = np.repeat(np.arange(len(here)), len(options))
         # emissions share a bundle if they cannot be told apart before and after: [4, rows]
         key = np.stack([at, kind, target, state])
-        unique, bundle = _unique_columns(key)
+        unique, bundle = unique_columns(key)
         return (np.tile(options, len(here)), tokens, states, bundle), tuple(unique)
 
 
@@ -246,12 +246,13 @@ class _Draft:
 
 def _assemble(network: Network, lattice: Lattice, parts: _Parts, deadline: Deadline) -> StringGraph:
     """Tabulate the symbols, add the prefix and the closing arcs, and put everything in order."""
-    prefix_tokens, prefix_states = _prefix_symbols(network)
+    before = torch.tensor(network.prefix, dtype=torch.int64)  # stands before every string
+    prefix_tokens, prefix_states = before.numpy(), network.rnn.states(before[None])[0].numpy()
     # symbols are the distinct (token, state) pairs; emissions become rows of their indices, padded
     used = parts.tokens >= 0
     tokens = np.concatenate([parts.tokens[used], prefix_tokens])
     states = np.concatenate([parts.states[used], prefix_states])
-    symbols, index = _unique_columns(np.stack([tokens, states]))
+    symbols, index = unique_columns(np.stack([tokens, states]))
     padding = symbols.shape[1]
     emits = np.full(parts.tokens.shape, padding)
     emits[used] = index[: len(index) - len(prefix_tokens)]
@@ -311,7 +312,7 @@ def _add_closing(draft: _Draft, lattice: Lattice, parts: _Parts, closed: _Closed
     rows = np.flatnonzero((lengths > 0) & closed.open[target])
     if not len(rows):
         return
-    (kept, last), which = _unique_columns(np.stack([bundle[rows], emits[rows, lengths[rows] - 1]]))
+    (kept, last), which = unique_columns(np.stack([bundle[rows], emits[rows, lengths[rows] - 1]]))
     # each new bundle has the arcs of the one it copies, but they end behind the closing arc
     order = np.argsort(parts.arc_bundle, kind="stable")
     counts = np.bincount(parts.arc_bundle, minlength=draft.n_bundles)
@@ -396,21 +397,3 @@ def _ordered(
         arc_start=np.searchsorted(source, np.arange(n + 1)),
         level_nodes=tuple(zip(cuts.tolist(), [*cuts[1:].tolist(), n], strict=True)),
     )
-
-
-def _prefix_symbols(network: Network) -> tuple[IntArray, IntArray]:
-    """The symbols of what stands before every string."""
-    tokens = torch.tensor(network.prefix, dtype=torch.int64)
-    return tokens.numpy(), network.rnn.states(tokens[None])[0].numpy()
-
-
-def _unique_columns(columns: IntArray) -> tuple[IntArray, IntArray]:
-    """The distinct columns, [rows, unique], and which of them each column is."""
-    low = columns.min(1, initial=0, keepdims=True)
-    span = columns.max(1, initial=0) - low[:, 0] + 1
-    # one number of mixed radix per column, which is quicker to compare than a column
-    key = np.zeros(columns.shape[1], dtype=np.int64)
-    for row, width in zip(columns - low, span, strict=True):
-        key = key * width + row
-    _, first, inverse = np.unique(key, return_index=True, return_inverse=True)
-    return columns[:, first], inverse

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Int
 
-__all__ = ["Groups", "Nodes", "add_up", "least_of", "row_norms"]
+__all__ = ["Groups", "Nodes", "add_up", "all_sums", "least_of", "row_norms", "try_all"]
 
 
 @dataclass
@@ -91,3 +91,22 @@ def least_of(values: Float[np.ndarray, "*any choice"]) -> Float[np.ndarray, "*an
         half = (values.shape[-1] + 1) // 2
         values = np.minimum(values[..., :half], values[..., -half:])
     return values[..., 0]
+
+
+def try_all(
+    base: Float[np.ndarray, " dim"], choices: Float[np.ndarray, "level choice dim"]
+) -> Float[np.ndarray, " choice"]:
+    """The least norm for each choice at the last level."""
+    norms = np.linalg.norm(all_sums(base, choices), axis=-1)
+    least: np.ndarray = norms.reshape(-1, choices.shape[1]).min(0)
+    return least
+
+
+def all_sums(
+    base: np.ndarray, choices: Float[np.ndarray, "level choice dim"]
+) -> Float[np.ndarray, "sum dim"]:
+    """All sums; the choice at the last level varies fastest."""
+    total = base[None]
+    for level in choices:
+        total = (total[:, None] + level).reshape(-1, len(base))
+    return total

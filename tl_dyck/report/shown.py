@@ -1,0 +1,67 @@
+"""How a study's models, families and correlations are called and drawn in all of its figures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pandas as pd
+
+from tl_dyck.plots import Series, for_plotly, series_by
+from tl_dyck.studies import Study
+
+__all__ = ["between", "by_family", "good_statuses", "long_lengths", "model_names", "tie"]
+
+
+def good_statuses(study: Study) -> set[str]:
+    """What a run that learned ends with; without a target, making all steps is enough."""
+    return {"reached"} if study.config.training.target is not None else {"reached", "not reached"}
+
+
+def model_names(models: pd.DataFrame) -> list[str]:
+    """What marks are called when they are pointed at."""
+    return [
+        f"{for_plotly(row.family)} seed {row.seed} ({row.status})" for row in models.itertuples()
+    ]
+
+
+def by_family(
+    study: Study, table: pd.DataFrame, x: str, y: str, hover: str, *, scale: float = 1.0
+) -> list[Series]:
+    """A mark per model in the colour of its family; y is multiplied by `scale`."""
+    scaled = table.assign(**{y: scale * table[y]})
+    parts = [(family, scaled[scaled["family"] == family]) for family in study.config.families]
+    return series_by(parts, x, y, model_names, hover, size=11)
+
+
+def tie(facts: dict[str, float], rising: str, falling: str, none: str) -> tuple[str, str]:
+    """A rank correlation in words, and as a number with its interval.
+
+    It is clear if the interval leaves out 0.
+    """
+    clear = facts["low"] > 0 or facts["high"] < 0
+    words = (rising if facts["spearman"] > 0 else falling) if clear else none
+    return (
+        words,
+        f"rank correlation {facts['spearman']:+.2f} [{facts['low']:+.2f}, {facts['high']:+.2f}]",
+    )
+
+
+def between(study: Study, measure: str, text: Callable[[float], str]) -> str:
+    """The range of the family means in words."""
+    facts = study.summary["families"]
+    known = [family for family in study.config.families if measure in facts[family]]
+    means = sorted((facts[family][measure]["mean"], family) for family in known)
+    if not means:
+        return "not measurably"
+    (low, lowest), (high, highest) = means[0], means[-1]
+    return (
+        text(low)
+        if text(low) == text(high)
+        else f"{text(low)} ({lowest}) to {text(high)} ({highest})"
+    )
+
+
+def long_lengths(study: Study) -> str:
+    """The lengths that test length generalisation: ``400–500``."""
+    shortest, longest = study.task.long_lengths
+    return f"{shortest}–{longest}"
