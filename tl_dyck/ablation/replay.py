@@ -83,13 +83,11 @@ class Replay:
 
             return hook
 
+        kept = {"hook_resid_pre": self._resid_pre, "attn.hook_z": self.z}
         hooks = [
-            hook
+            (f"blocks.{layer}.{name}", keep(into, layer))
             for layer in range(n_layers)
-            for hook in (
-                (f"blocks.{layer}.hook_resid_pre", keep(self._resid_pre, layer)),
-                (f"blocks.{layer}.attn.hook_z", keep(self.z, layer)),
-            )
+            for name, into in kept.items()
         ]
         handles = [
             block.attn.register_forward_hook(keep_output(layer), with_kwargs=True)

@@ -28,47 +28,54 @@ if TYPE_CHECKING:
 __all__ = ["ablate"]
 
 
+_Models = Annotated[
+    list[Path] | None,
+    typer.Argument(
+        metavar="CHECKPOINT",
+        help="Folders of saved models, of runs, or of a study.",
+        show_default=False,
+    ),
+]
+_Task = Annotated[
+    str | None,
+    typer.Option(
+        "--task",
+        "-t",
+        metavar="NAME",
+        help="Strings of this task. \\[default: each model's own]",
+    ),
+]
+_Out = Annotated[
+    Path | None,
+    typer.Option(
+        "--out",
+        "-o",
+        metavar="FOLDER",
+        help="Folder. \\[default: ablation in the study's, or in results]",
+    ),
+]
+_Steps = Annotated[
+    int | None,
+    typer.Option(
+        min=0,
+        metavar="N",
+        help="Steps per penalty and per head left out; 0: no fine-tuning. \\[default: 60]",
+    ),
+]
+_Experiment = Annotated[
+    bool,
+    typer.Option(
+        "--experiment", help="Train 2- and 3-layer models with 4 heads first, and ablate those."
+    ),
+]
+
+
 def ablate(
-    checkpoints: Annotated[
-        list[Path] | None,
-        typer.Argument(
-            metavar="CHECKPOINT",
-            help="Folders of saved models, of runs, or of a study.",
-            show_default=False,
-        ),
-    ] = None,
-    task: Annotated[
-        str | None,
-        typer.Option(
-            "--task",
-            "-t",
-            metavar="NAME",
-            help="Strings of this task. \\[default: each model's own]",
-        ),
-    ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            "--out",
-            "-o",
-            metavar="FOLDER",
-            help="Folder. \\[default: ablation in the study's, or in results]",
-        ),
-    ] = None,
-    steps: Annotated[
-        int | None,
-        typer.Option(
-            min=0,
-            metavar="N",
-            help="Steps per penalty and per head left out; 0: no fine-tuning. \\[default: 60]",
-        ),
-    ] = None,
-    experiment: Annotated[
-        bool,
-        typer.Option(
-            "--experiment", help="Train 2- and 3-layer models with 4 heads first, and ablate those."
-        ),
-    ] = False,
+    checkpoints: _Models = None,
+    task: _Task = None,
+    out: _Out = None,
+    steps: _Steps = None,
+    experiment: _Experiment = False,
     seeds: Annotated[str, typer.Option(metavar="LIST", help="Seeds of the experiment.")] = "10",
     jobs: Jobs = None,
     backend: Backend = "loky",
@@ -83,22 +90,13 @@ def ablate(
     from tl_dyck.report import write_report
     from tl_dyck.studies.ablation import AblateConfig, ablate_runs, ablate_trained
 
-    folders, chosen, device = (
-        checkpoints or [],
-        parse_seeds(seeds) if experiment else None,
-        usable_device(device),
-    )
+    folders, device = checkpoints or [], usable_device(device)
+    chosen = parse_seeds(seeds) if experiment else None
     if bool(folders) == experiment:
         raise ValueError("give folders of saved models, or --experiment with none")
     config = AblateConfig()
     if steps is not None:
-        tuned = (
-            None
-            if steps == 0
-            else replace(config.finetune, steps=steps)
-            if config.finetune
-            else None
-        )
+        tuned = config.finetune and replace(config.finetune, steps=steps) if steps else None
         config = replace(config, finetune=tuned, leave_one_out=tuned)
     if out is None:
         study = len(folders) == 1 and (folders[0] / "results.json").exists()

@@ -90,12 +90,16 @@ def export(
     say_path("RNN", out)
 
 
+_Texts = Annotated[
+    list[str] | None, typer.Option("--text", metavar="TEXT", help="A string; repeatable.")
+]
+_Insert = Annotated[str | None, typer.Option(metavar="TEXTS", help="For ins, with commas between.")]
+
+
 def certify(
     rnn: _Source,
     space: _Space,
-    text: Annotated[
-        list[str] | None, typer.Option("--text", metavar="TEXT", help="A string; repeatable.")
-    ] = None,
+    text: _Texts = None,
     file: _File = None,
     target: _Target = None,
     certifier: Annotated[
@@ -104,9 +108,7 @@ def certify(
     synonyms: Synonyms = None,
     k: _K = None,
     delete: _Delete = None,
-    insert: Annotated[
-        str | None, typer.Option(metavar="TEXTS", help="For ins, with commas between.")
-    ] = None,
+    insert: _Insert = None,
     time_limit: Annotated[float, typer.Option(metavar="S", help="Seconds a string.")] = 10.0,
     tight: Annotated[
         bool, typer.Option("--tight", help="Find the least margin, not only its sign.")
@@ -114,29 +116,22 @@ def certify(
     jobs: Processes = 1,
     out: _Json = None,
 ) -> None:
-    """Does a prediction survive every edit of a string?
-
-    Prove it, or show the string that breaks it.
+    """Does a prediction survive every edit of a string? Prove it, or show the string that does not.
 
     For example: [bold]tl-dyck certify my-rnn --text "(()" --space pairs:2[/bold]
     """
     from rich.progress import track
 
     from tl_dyck.certify import certify_each
-    from tl_dyck.cli.certificates import (
-        as_json,
-        load_any,
-        read_lines,
-        read_rows,
-        read_space,
-        say_certificates,
-    )
+    from tl_dyck.cli import certificates as asked
     from tl_dyck.files import write_json
 
-    model, config, language = load_any(rnn)
-    rows = [(each, target) for each in text or []] + (read_lines(file, target) if file else [])
-    strings, targets = read_rows(config, rows)
-    edits = read_space(
+    model, config, language = asked.load_any(rnn)
+    rows = [(each, target) for each in text or []] + (
+        asked.read_lines(file, target) if file else []
+    )
+    strings, targets = asked.read_rows(config, rows)
+    edits = asked.read_space(
         space, config, language, synonyms=synonyms, k=k, delete=delete, insert=insert
     )
     certificates = certify_each(
@@ -155,9 +150,9 @@ def certify(
             done.append(certificate)  # one by one, so that an interrupt loses nothing
     except KeyboardInterrupt:
         stopped = True
-    say_certificates(config, done, len(rows))
+    asked.say_certificates(config, done, len(rows))
     if out is not None:
-        write_json(out, [as_json(config, certificate) for certificate in done])
+        write_json(out, [asked.as_json(config, certificate) for certificate in done])
         say_path("Certificates", out)
     if stopped:
         say_note(f"stopped after {len(done)} of {len(rows)} strings")

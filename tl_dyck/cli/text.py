@@ -57,30 +57,30 @@ _Context = Annotated[
 _Space = Annotated[str, typer.Option(metavar="SPACE", help="Edits with budgets: dup, del, sub.")]
 
 
+_Objective = Annotated[str, typer.Option(metavar="NAME", help="clean, augment, worst or ibp.")]
+_Seconds = Annotated[
+    float | None, typer.Option(metavar="S", help="Time of training; else --steps.")
+]
+_Mlp = Annotated[int, typer.Option(min=0, metavar="N", help="Width of a ReLU MLP; 0 for none.")]
+_Position = Annotated[str, typer.Option(metavar="NAME", help="none, linear or sinusoidal.")]
+
+
 @text_app.command()
 def train(
     data: _Data,
     out: Annotated[Path, typer.Option("--out", "-o", metavar="FOLDER", help="Folder.")] = Path(
         "results/text"
     ),
-    objective: Annotated[
-        str, typer.Option(metavar="NAME", help="clean, augment, worst or ibp.")
-    ] = "worst",
+    objective: _Objective = "worst",
     space: _Space = "dup:2,del:2,sub:2",
     synonyms: Synonyms = None,
     k: _K = 1,
-    seconds: Annotated[
-        float | None, typer.Option(metavar="S", help="Time of training; else --steps.")
-    ] = None,
+    seconds: _Seconds = None,
     steps: Annotated[int, typer.Option(min=1, metavar="N", help="Training steps.")] = 1000,
     d_model: _Width = 32,
     heads: Annotated[int, typer.Option(min=1, metavar="N", help="Attention heads.")] = 1,
-    mlp: Annotated[
-        int, typer.Option(min=0, metavar="N", help="Width of a ReLU MLP; 0 for none.")
-    ] = 0,
-    position: Annotated[
-        str, typer.Option(metavar="NAME", help="none, linear or sinusoidal.")
-    ] = "none",
+    mlp: _Mlp = 0,
+    position: _Position = "none",
     layer_norm: Annotated[bool, typer.Option("--layer-norm", help="With LayerNorms.")] = False,
     seed: Annotated[int, typer.Option(min=0, metavar="N", help="Of weights and batches.")] = 0,
     n_ctx: _Context = None,
@@ -124,14 +124,8 @@ def train(
     )
     kept = {"options": options.to_dict(), "space": space, "k": k, "seed": seed, "curve": curve}
     write_json(out / "training.json", kept)
-    _say_training(
-        corpus,
-        config,
-        objective,
-        curve[-1],
-        accuracy(model, corpus.train[:2000]),
-        accuracy(model, corpus.test),
-    )
+    shares = accuracy(model, corpus.train[:2000]), accuracy(model, corpus.test)
+    _say_training(corpus, config, objective, curve[-1], *shares)
     say_path("Model", out)
 
 
@@ -165,6 +159,9 @@ def _say_training(
     console().print(rows)
 
 
+_Limit = Annotated[int | None, typer.Option(min=1, metavar="N", help="Sentences. \\[default: all]")]
+
+
 @text_app.command()
 def certify(
     model: Annotated[
@@ -178,9 +175,7 @@ def certify(
     certifier: Annotated[
         str, typer.Option(metavar="NAME", help="exact, interval, exhaustive, …")
     ] = "exact",
-    limit: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Sentences. \\[default: all]")
-    ] = None,
+    limit: _Limit = None,
     time_limit: Annotated[float, typer.Option(metavar="S", help="Seconds a sentence.")] = 10.0,
     out: Annotated[
         Path | None,
@@ -215,9 +210,8 @@ def certify(
     ms = np.array([certificate.seconds for certificate in found]) * 1e3
     columns = ("sentences", "accuracy", "certified", "falsified", "undecided", "median ms", "95 %")
     rows = terminal.table(*columns, right=range(7))
-    shares = [
-        f"{counts[status] / len(found):.1%}" for status in ("certified", "falsified", "unknown")
-    ]
+    kinds = ("certified", "falsified", "unknown")
+    shares = [f"{counts[kind] / len(found):.1%}" for kind in kinds]
     times = f"{np.median(ms):.1f}", f"{np.quantile(ms, 0.95):.1f}"
     rows.add_row(f"{len(found):,}", f"{accuracy(classifier, test):.1%}", *shares, *times)
     console().print(rows)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -85,6 +86,14 @@ def _accuracy(study: Study) -> Figure:
     )
 
 
+_PAIRS = (
+    "Mean over pairs of seeds of the squared Frobenius norm of the difference of their "
+    "attention patterns on the probe string; 0 means the same pattern. Intervals: bootstrap "
+    "over seeds, since pairs are not independent. Random: rows drawn uniformly from all "
+    "distributions over the allowed positions."
+)
+
+
 def _variation(study: Study) -> Figure | None:
     table = study.variation[study.variation["variation"].notna()]
     if table.empty:
@@ -93,49 +102,30 @@ def _variation(study: Study) -> Figure | None:
     baseline = float(table["random_baseline"].iloc[0])
     recalled = table["recalled"].astype(float)
     rows = list(range(len(table)))
-    said = [
-        f"{for_plotly(label)}<br>{row.variation:.2f} [{row.low:.2f}, {row.high:.2f}]"
-        for label, row in zip(labels, table.itertuples(), strict=True)
-    ]
-    name = "measured, 95% interval"
-    ends = table["low"], table["high"]
+    values = zip(labels, table.itertuples(), strict=True)
+    said = [f"{for_plotly(x)}<br>{r.variation:.2f} [{r.low:.2f}, {r.high:.2f}]" for x, r in values]
     series = [
         Series(
-            name=name,
+            name="measured, 95% interval",
             x=table["variation"],
             y=rows,
             size=11,
             said=said,
-            low=ends[0],
-            high=ends[1],
+            low=table["low"],
+            high=table["high"],
             caps=5,
         )
     ]
     if recalled.notna().any():
         name, hover = "reported for 40 seeds (recalled)", "reported (recalled): %{x:.2f}"
-        series.append(
-            Series(
-                name=name,
-                x=recalled,
-                y=rows,
-                color="@c1",
-                symbol="diamond-open",
-                size=11,
-                hover=hover,
-            )
-        )
-    most, least = (
-        table.loc[index] for index in (table["variation"].idxmax(), table["variation"].idxmin())
-    )
-    reading = (
-        f"Seeds of {most['family']} differ by {most['variation']:.2f} in layer {most['layer']}, "
-        f"{most['variation'] / baseline:.0%} of what random patterns differ by ({baseline:.2f})"
-    )
-    if len(table) > 1:
-        reading += (
-            f"; least varied is {least['family']}, layer {least['layer']}, "
-            f"with {least['variation']:.2f}"
-        )
+        shown: dict[str, Any] = {
+            "color": "@c1",
+            "symbol": "diamond-open",
+            "size": 11,
+            "hover": hover,
+        }
+        series.append(Series(name=name, x=recalled, y=rows, **shown))
+    most, reading = _most_varied(table, baseline)
     marked = [Line(baseline, f"random patterns: {baseline:.2f}")]
     furthest = float(np.nanmax([baseline, table["high"].max(), recalled.max()]))
     unit = "attention variation ‖A₁ − A₂‖² (squared Frobenius norm)"
@@ -156,11 +146,24 @@ def _variation(study: Study) -> Figure | None:
                 limits=[-0.02 * furthest, 1.08 * furthest],
             )
         ],
-        note="Mean over pairs of seeds of the squared Frobenius norm of the difference of their "
-        "attention patterns on the probe string; 0 means the same pattern. Intervals: bootstrap "
-        "over seeds, since pairs are not independent. Random: rows drawn uniformly from all "
-        "distributions over the allowed positions.",
+        note=_PAIRS,
     )
+
+
+def _most_varied(table: pd.DataFrame, baseline: float) -> tuple[pd.Series, str]:
+    """The row that varies most, and what is said of it."""
+    values = table["variation"]
+    most, least = table.loc[values.idxmax()], table.loc[values.idxmin()]
+    reading = (
+        f"Seeds of {most['family']} differ by {most['variation']:.2f} in layer {most['layer']}, "
+        f"{most['variation'] / baseline:.0%} of what random patterns differ by ({baseline:.2f})"
+    )
+    if len(table) > 1:
+        reading += (
+            f"; least varied is {least['family']}, layer {least['layer']}, "
+            f"with {least['variation']:.2f}"
+        )
+    return most, reading
 
 
 def _stack(study: Study) -> Figure | None:

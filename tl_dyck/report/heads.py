@@ -120,11 +120,7 @@ def _correlations(ablation: Ablation) -> Figure | None:
     drawn, series = pd.DataFrame(rows), []
     for index, group in enumerate(groups):
         part = drawn[drawn["group"] == group]
-        said = [
-            f"{for_plotly(group)}<br>{r.label}: "
-            f"{r.spearman:+.2f} [{r.spearman_low:+.2f}, {r.spearman_high:+.2f}]"
-            for r in part.itertuples()
-        ]
+        said = [f"{for_plotly(group)}<br>{_interval(row)}" for row in part.itertuples()]
         series.append(
             Series(
                 name=group,
@@ -164,6 +160,11 @@ def _correlations(ablation: Ablation) -> Figure | None:
         "the attention, so that a negative correlation means that sharp heads are the important "
         "ones.",
     )
+
+
+def _interval(row: Any) -> str:
+    ends = f"[{row.spearman_low:+.2f}, {row.spearman_high:+.2f}]"
+    return f"{row.label}: {row.spearman:+.2f} {ends}"
 
 
 def _importance(ablation: Ablation) -> Figure | None:

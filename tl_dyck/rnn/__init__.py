@@ -16,9 +16,15 @@ write the files that other verifiers read.
 
 from tl_dyck.rnn.artefact import load_rnn, save_rnn
 from tl_dyck.rnn.attention import HistoryCarry, QueryCarry
-from tl_dyck.rnn.config import RNNConfig, RNNConfigError, RNNWeightError, weight_shapes
+from tl_dyck.rnn.config import (
+    RNNConfig,
+    RNNConfigError,
+    RNNInputError,
+    RNNWeightError,
+    weight_shapes,
+)
 from tl_dyck.rnn.export import export_rnn
-from tl_dyck.rnn.machine import RNNInputError, TwoLayerRNN
+from tl_dyck.rnn.machine import TwoLayerRNN
 from tl_dyck.rnn.text import RNNTextError
 from tl_dyck.rnn.unsupported import ExportMismatchError, UnsupportedModelError
 

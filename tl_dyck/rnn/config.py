@@ -20,6 +20,7 @@ __all__ = [
     "Norm",
     "RNNConfig",
     "RNNConfigError",
+    "RNNInputError",
     "RNNWeightError",
     "State",
     "check_weights",
@@ -39,6 +40,10 @@ _LARGEST = 2**31 - 1
 
 class RNNConfigError(DyckError, ValueError):
     """A configuration that is no two-layer RNN; the message names the field and its value."""
+
+
+class RNNInputError(DyckError, ValueError):
+    """A string the machine cannot read; the message says which token or length, what is allowed."""
 
 
 class RNNWeightError(DyckError, ValueError):

@@ -51,8 +51,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from tl_dyck.activations import ACTIVATIONS
-from tl_dyck.errors import DyckError
+from tl_dyck.activations import ACTIVATIONS, unit_norm
 from tl_dyck.language.depth import clip_depth, depth_steps
 from tl_dyck.rnn.attention import (
     Accumulator,
@@ -63,16 +62,12 @@ from tl_dyck.rnn.attention import (
     attend_last,
     empty_accumulator,
 )
-from tl_dyck.rnn.config import RNNConfig, check_weights, weight_shapes
+from tl_dyck.rnn.config import RNNConfig, RNNInputError, check_weights, weight_shapes
 from tl_dyck.rnn.text import text_to_tokens, tokens_to_texts
 
 T = TypeVar("T", int, Tensor)
 
-__all__ = ["RNNInputError", "TwoLayerRNN"]
-
-
-class RNNInputError(DyckError, ValueError):
-    """A string the machine cannot read; the message says which token or length, what is allowed."""
+__all__ = ["TwoLayerRNN"]
 
 
 @final
@@ -215,10 +210,10 @@ class TwoLayerRNN(torch.nn.Module):
         """
         attn_out = torch.einsum("...he,hed->...d", z, self.W_O) + self.b_O
         if self.config.ln_c is not None:
-            attn_out = _unit_norm(attn_out, self.config.ln_c)
+            attn_out = unit_norm(attn_out, self.config.ln_c)
         resid = r + attn_out if self.config.residual else attn_out
         if self.config.ln_mid is not None:
-            resid = _unit_norm(resid, self.config.ln_mid)
+            resid = unit_norm(resid, self.config.ln_mid)
         if self.config.act_fn is not None:
             pre = self._norm("ln2", resid) @ self.W_in + self.b_in
             resid = resid + (ACTIVATIONS[self.config.act_fn](pre) @ self.W_out + self.b_out)
@@ -314,20 +309,14 @@ class TwoLayerRNN(torch.nn.Module):
         self._check_tokens(token)
         state = self.next_state(carry.state, token)
         if self.config.has_position and bool((self._positions(state) >= self.config.n_ctx).any()):
-            raise RNNInputError(
-                f"more tokens than the model has positions (n_ctx={self.config.n_ctx})."
-            )
+            raise RNNInputError(f"more tokens than there are positions, {self.config.n_ctx}.")
         r = self.embed(token, state)
         key, value = self.key(r), self.value(r)
         if isinstance(carry, QueryCarry):
             scores = torch.einsum("qhe,bhe->bqh", carry.queries, key)
             sums = absorb(carry.sums, scores, value[:, None])
-            own = Accumulator(
-                *(
-                    x[torch.arange(len(token), device=r.device), self._query_index(token, state)]
-                    for x in sums
-                )
-            )
+            place = torch.arange(len(token), device=r.device), self._query_index(token, state)
+            own = Accumulator(*(each[place] for each in sums))
             return QueryCarry(state, carry.queries, sums), self.readout(r, own.output())
         keys = torch.cat([carry.keys, key[:, None]], dim=1)
         values = torch.cat([carry.values, value[:, None]], dim=1)
@@ -339,9 +328,8 @@ class TwoLayerRNN(torch.nn.Module):
 
     def to_tokens(self, text: str, *, prepend_bos: bool = True) -> Int[Tensor, "1 pos"]:
         """Tokens of a text, with BOS if the model starts strings with one; see `text_to_tokens`."""
-        return torch.tensor(
-            [text_to_tokens(self.config, text, prepend_bos=prepend_bos)], device=self.device
-        )
+        tokens = text_to_tokens(self.config, text, prepend_bos=prepend_bos)
+        return torch.tensor([tokens], device=self.device)
 
     def to_str_tokens(self, tokens: Int[Tensor, " pos"]) -> list[str]:
         """The text of each token."""
@@ -409,10 +397,3 @@ class TwoLayerRNN(torch.nn.Module):
         if tokens.shape[-1] == 0:
             raise RNNInputError("an empty string has no logits; give at least one token (BOS).")
         return tokens.to(self.device)
-
-
-def _unit_norm(x: Tensor, c: float) -> Tensor:
-    """LN_C of Wen et al. 2023, Eq. 7: P x / max(|P x|, C)."""
-    centred = x - x.mean(-1, keepdim=True)
-    unit: Tensor = centred / centred.norm(dim=-1, keepdim=True).clamp_min(c)
-    return unit

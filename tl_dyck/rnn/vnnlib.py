@@ -22,7 +22,8 @@ from torch import Tensor
 
 from tl_dyck.errors import DyckError
 from tl_dyck.files import write_bytes
-from tl_dyck.rnn.machine import RNNInputError, TwoLayerRNN
+from tl_dyck.rnn.config import RNNInputError
+from tl_dyck.rnn.machine import TwoLayerRNN
 
 __all__ = ["VnnlibError", "embedding_box", "save_vnnlib", "vnnlib_property"]
 

@@ -58,20 +58,11 @@ def run_study(
     for row in runs.to_dict("records"):
         key = {"family": row["model"], "seed": row["seed"]}
         with said_how_to_repeat(row["folder"]):
-            measured, result = (
-                read_measures(row["folder"]),
-                load_result(row["folder"], device=device),
-            )
-        rows.append(
-            {
-                **key,
-                "id": row["id"],
-                "status": row["outcome"],
-                "steps": row["steps"],
-                "seconds": row["train_seconds"],
-            }
-            | {name: row[name] for name in _MEASURED if name in row}
-        )
+            measured = read_measures(row["folder"])
+            result = load_result(row["folder"], device=device)
+        facts = {"id": row["id"], "status": row["outcome"], "steps": row["steps"]}
+        facts |= {"seconds": row["train_seconds"]}
+        rows.append({**key, **facts, **{name: row[name] for name in _MEASURED if name in row}})
         heads += [{**key, **head} for head in measured["heads"]]
         certificates += [{**key, **found} for found in measured["certificates"]]
         chance = measured["stack_chance"]

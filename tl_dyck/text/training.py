@@ -151,13 +151,8 @@ def train_text(
             ends = step > 0 and done >= 1
             if ends or step == 1 or (step > 0 and step % _EVERY == 0):
                 clean_loss, robust_loss = np.mean(recent, axis=0).tolist()
-                row = {
-                    "step": float(step),
-                    "seconds": spent,
-                    "clean_loss": clean_loss,
-                    "robust_loss": robust_loss,
-                }
-                curve.append(row)
+                row = {"step": float(step), "seconds": spent}
+                curve.append({**row, "clean_loss": clean_loss, "robust_loss": robust_loss})
             if ends:
                 break
             optimizer.param_groups[0]["lr"] = (

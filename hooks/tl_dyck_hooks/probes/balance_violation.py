@@ -166,22 +166,7 @@ def _contributions(
 ) -> tuple[Tensor, DyckLanguage, float | None]:
     """`contributions`, the language, and the share of variance within states."""
     head = _check_head(model, head)
-    if first_layer == "exact":
-        language = _check_language(_check_minimal(model))
-        tokens = _visit_all(language)
-    elif first_layer == "means":
-        if isinstance(data, DyckTask):
-            language = language or data.language
-            data = data.sample(n, generator=torch.Generator().manual_seed(seed))
-        if data is None:
-            raise ValueError(
-                'first_layer="means" looks states up in strings: give a task, or tokens'
-            )
-        language, tokens = _check_language(language or model.cfg.language), data
-        if not language.is_prefix(tokens).all():
-            raise ValueError(f"the strings are not all prefixes of {language}")
-    else:
-        raise unknown_name("first_layer", first_layer, ("exact", "means"))
+    language, tokens = _strings(model, data, first_layer, language, n, seed)
     depths = language.depth(tokens)
     filling = tokens == language.bos_token
     filling[:, 0] = False
@@ -219,6 +204,31 @@ def _contributions(
     u = torch.zeros(n_states, n_states, value.shape[-1], dtype=torch.float64)
     u[known[:, None], known[None, :]] = weight[:, :, None] * value[None]
     return u, language, within
+
+
+def _strings(
+    model: Any,
+    data: DyckTask | Tensor | None,
+    first_layer: str,
+    language: DyckLanguage | None,
+    n: int,
+    seed: int,
+) -> tuple[DyckLanguage, Tensor]:
+    """The language, and strings that visit all its states."""
+    if first_layer not in ("exact", "means"):
+        raise unknown_name("first_layer", first_layer, ("exact", "means"))
+    if first_layer == "exact":
+        language = _check_language(_check_minimal(model))
+        return language, _visit_all(language)
+    if isinstance(data, DyckTask):
+        language = language or data.language
+        data = data.sample(n, generator=torch.Generator().manual_seed(seed))
+    if data is None:
+        raise ValueError('first_layer="means" looks states up in strings: give a task, or tokens')
+    language, tokens = _check_language(language or model.cfg.language), data
+    if not language.is_prefix(tokens).all():
+        raise ValueError(f"the strings are not all prefixes of {language}")
+    return language, tokens
 
 
 class _StateIndex:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, final
 
 import torch
@@ -167,79 +168,26 @@ def prune(
         name: torch.zeros(value.shape, dtype=torch.bool)
         for name, value in network.named_parameters()
     }
-    state = slice(0, plan.d_model)
-    hooks = [("hook_embed", "hook_embed")]
-    embed_error = 0.0
+    embed_error, hooks = 0.0, [("hook_embed", "hook_embed")]
     if weights.embed is not None:
-        # One random weight per token, then a linear map
-        W_E = network.embed.W_E.detach().double().cpu()[:, plan.tokens]
-        columns = plan.tokens.start + _one_each(W_E)
-        tokens = torch.arange(plan.d_vocab)
-        masks["embed.W_E"][tokens, columns] = True
-        block = plan.embedding_block
-        first = (
-            W_E[tokens, columns - plan.tokens.start][:, None]
-            * _weight(network, block, "mlp.W_in")[columns]
-        )
-        fit = fit_product(
-            first,
-            _weight(network, block, "mlp.W_out")[:, state],
-            weights.embed,
-            "positive",
-            items,
-            "W_E",
-        )
-        masks[f"blocks.{block}.mlp.W_in"][columns] = fit.first
-        masks[f"blocks.{block}.mlp.W_out"][:, state] = fit.second
-        embed_error = float(fit.error.norm(dim=1).max())
-        hooks = [("hook_embed", f"blocks.{block}.hook_resid_post")]
-    errors = []
+        embed_error = _fit_embedding(network, masks, plan, weights.embed, items)
+        hooks = [("hook_embed", f"blocks.{plan.embedding_block}.hook_resid_post")]
+    fit = partial(_fit_mlp, network, masks, items=items)
+    here, errors = list(range(plan.d_model)), []
     for index, layer in enumerate(weights.layers):
-        first_block, second_block = plan.layer_blocks(index)
+        first, second = plan.layer_blocks(index)
         hidden = list(range(*plan.hidden(index).indices(plan.width)))
-        here = list(range(plan.d_model))
-        scores, values = _fit_attention(network, masks, first_block, layer, items, index)
-        w_in = _fit_mlp(
-            network,
-            masks,
-            first_block,
-            here,
-            hidden,
-            layer.w_in,
-            "both",
-            items,
-            f"W_in of layer {index}",
-        )
-        w_out = _fit_mlp(
-            network,
-            masks,
-            second_block,
-            hidden,
-            here,
-            layer.w_out,
-            "positive",
-            items,
-            f"W_out of layer {index}",
-        )
+        scores, values = _fit_attention(network, masks, first, layer, items, index)
+        w_in = fit(first, here, hidden, layer.w_in, "both", what=f"W_in of layer {index}")
+        w_out = fit(second, hidden, here, layer.w_out, "positive", what=f"W_out of layer {index}")
         errors.append(LayerErrors(scores, values, spectral_norm(w_in), spectral_norm(w_out)))
-        hooks.append((f"blocks.{index}.hook_resid_post", f"blocks.{second_block}.hook_resid_post"))
+        hooks.append((f"blocks.{index}.hook_resid_post", f"blocks.{second}.hook_resid_post"))
     # A linear map, then one random weight per logit
     W_U = network.unembed.W_U.detach().double().cpu()[plan.logits]
-    rows = plan.logits.start + _one_each(W_U.T)
-    masks["unembed.W_U"][rows, torch.arange(plan.d_vocab)] = True
-    read = W_U[rows - plan.logits.start, torch.arange(plan.d_vocab)]
-    wanted = weights.unembed / read
-    unembed = _fit_mlp(
-        network,
-        masks,
-        plan.logit_block,
-        list(range(plan.d_model)),
-        rows.tolist(),
-        wanted,
-        "both",
-        items,
-        "W_U",
-    )
+    logits, tokens = _one_each(W_U.T), torch.arange(plan.d_vocab)
+    rows, read = plan.logits.start + logits, W_U[logits, tokens]
+    masks["unembed.W_U"][rows, tokens] = True
+    unembed = fit(plan.logit_block, here, rows.tolist(), weights.unembed / read, "both", what="W_U")
     if keep is not None:
         masks[keep][:] = True
     bounds = propagate(weights, embed_error, errors, (unembed * read).norm(dim=0), read)
@@ -250,6 +198,26 @@ def prune(
         LayerBound(*pair, bound) for pair, bound in zip([*hooks, ("", "")], bounds, strict=True)
     )
     return Pruning(model, masks, bounds[-1], layers, items)
+
+
+def _fit_embedding(
+    network: DyckTransformer,
+    masks: dict[str, Tensor],
+    plan: Plan,
+    embed: Float[Tensor, "token d_model"],
+    items: int,
+) -> float:
+    """One random weight per token, then a linear map; returns the largest error of a token."""
+    W_E = network.embed.W_E.detach().double().cpu()[:, plan.tokens]
+    chosen, tokens = _one_each(W_E), torch.arange(plan.d_vocab)
+    columns, state, block = plan.tokens.start + chosen, slice(0, plan.d_model), plan.embedding_block
+    masks["embed.W_E"][tokens, columns] = True
+    first = W_E[tokens, chosen][:, None] * _weight(network, block, "mlp.W_in")[columns]
+    second = _weight(network, block, "mlp.W_out")[:, state]
+    fit = fit_product(first, second, embed, "positive", items, "W_E")
+    masks[f"blocks.{block}.mlp.W_in"][columns] = fit.first
+    masks[f"blocks.{block}.mlp.W_out"][:, state] = fit.second
+    return float(fit.error.norm(dim=1).max())
 
 
 def _one_each(weights: Float[Tensor, "token choice"]) -> Int[Tensor, " token"]:

@@ -78,19 +78,12 @@ def balance_heatmap(result: Violation, *, language: DyckLanguage | None = None) 
     grid = element(
         "table", caption, element("thead", heading), element("tbody", rows), class_="balance"
     )
-    words = (
-        "0: no matched pair, anywhere, disturbs what comes after it: "
-        "what being right at every length asks for."
-        if result.beta < 1e-6
-        else "The larger, the more a matched pair that is already closed disturbs what comes after "
-        "it; at 1, one pair can outweigh the bracket that is to be closed."
-    )
     body = [
         element(
             "p",
             element("strong", f"β = {_number(result.beta)}", class_="verdict"),
             " (mean of all cells). ",
-            words,
+            _meaning(result),
         ),
         element(
             "div",
@@ -112,6 +105,16 @@ def balance_heatmap(result: Violation, *, language: DyckLanguage | None = None) 
         height=min(1000, 400 + 31 * n_depths * k),
         body=body,
         data={"strings": [], "maps": [], "links": None, "new": []},
+    )
+
+
+def _meaning(result: Violation) -> str:
+    return (
+        "0: no matched pair, anywhere, disturbs what comes after it: "
+        "what being right at every length asks for."
+        if result.beta < 1e-6
+        else "The larger, the more a matched pair that is already closed disturbs what comes after "
+        "it; at 1, one pair can outweigh the bracket that is to be closed."
     )
 
 
