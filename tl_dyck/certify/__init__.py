@@ -2,8 +2,7 @@
 
 >>> from tl_dyck import construct, load_task
 >>> language = load_task("dyck-2-4").language
->>> # or: space = parse_space("pairs:2", language=language)
->>> space = PerturbationSpace([(InsertMatchedPairs(language), 2)])
+>>> space = PerturbationSpace([(InsertMatchedPairs(language), 2)])  # or parse_space("pairs:2", …)
 >>> prefix = language.tokenize("[(()")
 >>> space.size(prefix)
 161

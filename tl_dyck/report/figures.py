@@ -12,7 +12,15 @@ from tl_dyck.plots import Line, Series, curves, dots_by_row, for_plotly, jitter,
 from tl_dyck.report.commands import probe_command, report_command
 from tl_dyck.report.markup import percent
 from tl_dyck.report.page import Figure
-from tl_dyck.report.shown import between, by_family, good_statuses, long_lengths, model_names, tie
+from tl_dyck.report.shown import (
+    between,
+    by_family,
+    good_statuses,
+    long_lengths,
+    model_names,
+    rows_of,
+    tie,
+)
 from tl_dyck.studies import Study
 
 __all__ = ["FIGURES", "figures"]
@@ -34,7 +42,7 @@ def _accuracy(study: Study) -> Figure:
         Series(
             name=f"one model, {label}",
             x=100 * models[column],
-            y=_rows(models, families) + shift,
+            y=rows_of(models, families) + shift,
             said=model_names(models),
             hover=f"{label}: %{{x:.1f}}%",
             color="@c0" if column == "accuracy" else "@c1",
@@ -257,7 +265,7 @@ def _entropy_gap(study: Study) -> Figure:
     marks = Series(
         name="one model, ± 2 standard errors",
         x=gap,
-        y=_rows(models, families) + 0.1,
+        y=rows_of(models, families) + 0.1,
         color="@c3",
         said=model_names(models),
         hover="%{x:.4f} nats per token above the floor",
@@ -389,12 +397,6 @@ def _means(
         low=table["low"],
         high=table["high"],
     )
-
-
-def _rows(models: pd.DataFrame, families: list[str]) -> np.ndarray:
-    rows = np.array([families.index(family) for family in models["family"]])
-    shifted: np.ndarray = rows + jitter(models["seed"])
-    return shifted
 
 
 #: The figures of a study in the order of the report: functions of a study, which return None if

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
 import pandas as pd
 
-from tl_dyck.plots import Series, for_plotly, series_by
+from tl_dyck.plots import Series, for_plotly, jitter, series_by
 from tl_dyck.studies import Study
 
-__all__ = ["between", "by_family", "good_statuses", "long_lengths", "model_names", "tie"]
+__all__ = ["between", "by_family", "good_statuses", "long_lengths", "model_names", "rows_of", "tie"]
 
 
 def good_statuses(study: Study) -> set[str]:
@@ -65,3 +66,10 @@ def long_lengths(study: Study) -> str:
     """The lengths that test length generalisation: ``400–500``."""
     shortest, longest = study.task.long_lengths
     return f"{shortest}–{longest}"
+
+
+def rows_of(models: pd.DataFrame, families: list[str]) -> np.ndarray:
+    """Where marks stand in a plot with a row per family: a little apart, by seed."""
+    rows = np.array([families.index(family) for family in models["family"]])
+    shifted: np.ndarray = rows + jitter(models["seed"])
+    return shifted

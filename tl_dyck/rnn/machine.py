@@ -309,7 +309,7 @@ class TwoLayerRNN(torch.nn.Module):
         self._check_tokens(token)
         state = self.next_state(carry.state, token)
         if self.config.has_position and bool((self._positions(state) >= self.config.n_ctx).any()):
-            raise RNNInputError(f"more tokens than there are positions, {self.config.n_ctx}.")
+            raise RNNInputError(f"more tokens than positions (n_ctx={self.config.n_ctx}).")
         r = self.embed(token, state)
         key, value = self.key(r), self.value(r)
         if isinstance(carry, QueryCarry):
