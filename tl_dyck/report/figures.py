@@ -15,6 +15,7 @@ from tl_dyck.report.page import Figure
 from tl_dyck.report.shown import (
     between,
     by_family,
+    curve_of,
     good_statuses,
     long_lengths,
     model_names,
@@ -315,7 +316,7 @@ def _training(study: Study) -> Figure:
             "step",
             "loss (nats per token)",
             [
-                _curve(seed, curve, status[family, seed], good)
+                curve_of(seed, curve, status[family, seed], good)
                 for seed, curve in rows.groupby("seed")
             ],
             alt=f"Line plot: training loss of {family}, a line per seed, "
@@ -342,25 +343,6 @@ def _training(study: Study) -> Figure:
         plots=plots,
         note="Mean training loss since the measurement before. A cross at the end, and another "
         "colour, mark a run that did not learn.",
-    )
-
-
-def _curve(seed: int, curve: pd.DataFrame, status: str, good: set[str]) -> Series:
-    """The training loss of one run."""
-    learned = status in good
-    return Series(
-        name=f"seed {seed}",
-        x=curve["step"],
-        y=curve["loss"],
-        color="@c0" if learned else "@c1",
-        symbol="circle" if learned else "x",
-        size=[0] * (len(curve) - 1) + [8],
-        said=[
-            f"seed {seed} ({status})<br>accuracy {percent(value)}" for value in curve["accuracy"]
-        ],
-        hover="step %{x}, loss %{y:.4f}",
-        legend=False,
-        line={},
     )
 
 

@@ -8,9 +8,19 @@ import numpy as np
 import pandas as pd
 
 from tl_dyck.plots import Series, for_plotly, jitter, series_by
+from tl_dyck.report.markup import percent
 from tl_dyck.studies import Study
 
-__all__ = ["between", "by_family", "good_statuses", "long_lengths", "model_names", "rows_of", "tie"]
+__all__ = [
+    "between",
+    "by_family",
+    "curve_of",
+    "good_statuses",
+    "long_lengths",
+    "model_names",
+    "rows_of",
+    "tie",
+]
 
 
 def good_statuses(study: Study) -> set[str]:
@@ -73,3 +83,22 @@ def rows_of(models: pd.DataFrame, families: list[str]) -> np.ndarray:
     rows = np.array([families.index(family) for family in models["family"]])
     shifted: np.ndarray = rows + jitter(models["seed"])
     return shifted
+
+
+def curve_of(seed: int, curve: pd.DataFrame, status: str, good: set[str]) -> Series:
+    """The training loss of one run."""
+    learned = status in good
+    return Series(
+        name=f"seed {seed}",
+        x=curve["step"],
+        y=curve["loss"],
+        color="@c0" if learned else "@c1",
+        symbol="circle" if learned else "x",
+        size=[0] * (len(curve) - 1) + [8],
+        said=[
+            f"seed {seed} ({status})<br>accuracy {percent(value)}" for value in curve["accuracy"]
+        ],
+        hover="step %{x}, loss %{y:.4f}",
+        legend=False,
+        line={},
+    )
