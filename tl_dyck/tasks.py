@@ -267,7 +267,7 @@ def list_tasks() -> list[str]:
     return tasks.names()
 
 
-for _k in (2, 3):
+for _k in (2, 3):  # "dyck-2-4", "dyck-2-4-prefix", "dyck-2-8", …
     for _depth in (4, 8):
         _name = f"dyck-{_k}-{_depth}"
         tasks.register(_name, f"balanced strings of {_k} bracket types, depth at most {_depth}")(

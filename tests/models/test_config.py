@@ -157,6 +157,19 @@ def test_many_options_at_once():
         (lambda: get_config("gpt", TASK, brackets=("[", "]")), ValueError, "2 bracket type"),
         (lambda: get_config("minimal-onehot", TASK, d_model=16), ValueError,
          "d_model=16 is too small"),
+        *(
+            (
+                lambda given=given: DyckTransformerConfig(
+                    n_types=1, max_depth=2, d_model=4, n_layers=1, n_heads=1, n_ctx=9, **given
+                ),
+                ValueError,
+                "follow from `position` and `block`: leave them out",
+            )
+            for given in (
+                {"positional_embedding_type": "rotary"},
+                {"normalization_type": "LNPre"},
+            )
+        ),
         (
             lambda: DyckTransformerConfig(
                 n_types=1, max_depth=2, d_model=4, n_layers=1, n_heads=1, n_ctx=9, final_rms=True

@@ -73,11 +73,13 @@ class ImportanceComparison:
             high; n_models, and n_left_out, models in which it is not defined because a measure is
             the same for all heads.
         level: of the intervals, which are percentile bootstraps over models.
+        n_bootstrap: resamples for each.
     """
 
     heads: pd.DataFrame
     correlations: pd.DataFrame
     level: float
+    n_bootstrap: int = 2000
 
     def correlation(self, group: str, a: str, b: str) -> pd.Series[Any]:
         """One row of `correlations`; the order of a and b does not matter.
@@ -202,7 +204,10 @@ def compare_importance(
                 row |= {name: found.value, f"{name}_low": found.low, f"{name}_high": found.high}
             rows.append({**row, "n_models": len(models), "n_left_out": len(models) - len(defined)})
     return ImportanceComparison(
-        heads=table, correlations=pd.DataFrame(rows, columns=list(_CORRELATIONS)), level=level
+        heads=table,
+        correlations=pd.DataFrame(rows, columns=list(_CORRELATIONS)),
+        level=level,
+        n_bootstrap=n_bootstrap,
     )
 
 
@@ -318,7 +323,7 @@ def _recovered(found: ImportanceComparison, group: str, frozen: str) -> Answer:
     said, means = [], []
     for name in (frozen, "leave-one-out"):
         per_model = part.groupby("model", sort=False)[name].mean().dropna().to_numpy(float)
-        cost = mean(per_model, 2000, level=found.level)
+        cost = mean(per_model, found.n_bootstrap, level=found.level)
         means.append(cost.value)
         said.append(cost.text(".4f"))
     share = means[1] / means[0] if means[0] > 0 else math.nan
@@ -344,7 +349,7 @@ def _moved(found: ImportanceComparison, group: str) -> Answer | None:
     per_model = part.groupby("model", sort=False)["drift"].mean().dropna().to_numpy(float)
     if not len(per_model):
         return None
-    moved = mean(per_model, 2000, level=found.level)
+    moved = mean(per_model, found.n_bootstrap, level=found.level)
     text = f"While heads were removed, the patterns of those still open moved by {moved.text()}"
     text += (
         f" (squared Frobenius norm, mean of {len(per_model)} model{'s' * (len(per_model) != 1)})"

@@ -239,7 +239,7 @@ class _GateRun:
         ]
 
     def _stage(self, penalty: float, gate: Tensor) -> None:
-        """What there is to say at the end of a stage."""
+        """Append this stage's metric and the drift of its heads to `path` and `heads`."""
         factors = gate.to(self.log_alpha.device, self.before.cfg.dtype)[:, None]
         tokens, where = self.source.tokens, self.source.where
         drift = pattern_drift(
@@ -305,7 +305,7 @@ class _GateRun:
         self.path, self.heads = list(facts["path"]), list(facts["heads"])
 
     def result(self) -> FinetunedImportance:
-        """What came of it, or has come of it so far."""
+        """Build the result from the state so far, finished or not."""
         gate = final_gate(self.log_alpha.detach()).cpu().numpy()
         # once all heads are gone they stay so; of a sweep that ran out of time only what was run
         # counts

@@ -42,7 +42,7 @@ class Deadline:
 
     @property
     def passed(self) -> bool:
-        """Whether it has passed."""
+        """Whether the deadline has passed."""
         return self.left < 0
 
     def check(self) -> None:

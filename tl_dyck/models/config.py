@@ -170,6 +170,13 @@ class DyckTransformerConfig(HookedTransformerConfig):
                 "leave `seed` out of the config (TransformerLens would reseed the whole process); "
                 "give it to build_model(config, seed=…)"
             )
+        positions, norm = self.positional_embedding_type, self.normalization_type
+        if positions != "standard" or norm not in ("LN", None):
+            raise ValueError(
+                f"positional_embedding_type={positions!r} and normalization_type={norm!r} do not "
+                "go with a Dyck model, whose positions and norms follow from `position` and "
+                "`block`: leave them out"
+            )
         for field in fields(HookedTransformerConfig):
             value = getattr(self, field.name)
             if field.name not in (*OPTIONS, *_DERIVED) and value != field.default:

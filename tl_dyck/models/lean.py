@@ -29,7 +29,7 @@ _NORMS = (LayerNorm, LayerNormPre, torch.nn.Identity)
 def lean_logits(
     model: DyckTransformer, tokens: Int[Tensor, "batch pos"]
 ) -> Float[Tensor, "batch pos d_vocab"]:
-    """What ``model(tokens)`` returns, sooner; hooks do not run.
+    """Compute the model's logits sooner than ``model(tokens)`` does; hooks do not run.
 
     Args:
         model: gradients flow into its parameters.

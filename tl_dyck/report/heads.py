@@ -237,7 +237,7 @@ def _gates(ablation: Ablation) -> Figure | None:
 
 
 def _cost(ablation: Ablation) -> Figure | None:
-    """What is lost with how many heads."""
+    """Draw the metric against the number of heads that are still open."""
     if ablation.paths.empty:
         return None
     before = ablation.models.set_index(["group", "model"])["metric"].to_dict()

@@ -29,7 +29,6 @@ def study_page(study: Study) -> Html:
 
     Raises:
         CorruptFileError: a run's attention patterns are missing or damaged.
-        UnknownNameError: the study's task is not registered here.
     """
     patterns = read_patterns(study)
     made = [pattern_figure(study, patterns), *figures(study), *certificate_figures(study)]

@@ -120,7 +120,7 @@ class TwoLayerRNN(torch.nn.Module):
 
     @property
     def device(self) -> torch.device:
-        """Where the weights are."""
+        """The device on which the weights are."""
         return self.W_E.device
 
     # ------------------------------------------------------------ RNN layer 1: the state machine

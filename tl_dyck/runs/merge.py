@@ -20,7 +20,7 @@ __all__ = ["MergeReport", "merge_sweeps"]
 @final
 @dataclass(frozen=True, kw_only=True)
 class MergeReport:
-    """What merging did.
+    """The outcome of a merge.
 
     Attributes:
         copied: runs that were copied.

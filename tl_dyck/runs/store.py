@@ -173,11 +173,11 @@ class Store:
         return self.folder / "runs" / run[:2] / f"{run}{ending}"
 
     def is_done(self, run: str) -> bool:
-        """Whether there is a record."""
+        """Whether a run is done: its record is on disk."""
         return os.path.exists(f"{self.folder}/runs/{run[:2]}/{run}.json")
 
     def has_failed(self, run: str) -> bool:
-        """Whether it raised, and was not done since."""
+        """Whether a run raised, and no later attempt succeeded."""
         return os.path.exists(f"{self.folder}/runs/{run[:2]}/{run}.failed.json")
 
     def is_started(self, run: str) -> bool:

@@ -196,7 +196,10 @@ def load_ablation(folder: str | Path) -> Ablation:
         names = ("models", "heads", "correlations", "trajectories", "paths")
         tables = {name: read_table(path / f"{name}.parquet") for name in names}
         comparison = ImportanceComparison(
-            heads=tables.pop("heads"), correlations=tables.pop("correlations"), level=saved["level"]
+            heads=tables.pop("heads"),
+            correlations=tables.pop("correlations"),
+            level=saved["level"],
+            n_bootstrap=saved["config"]["n_bootstrap"],
         )
         facts = {name: saved[name] for name in ("sources", "config", "versions")}
         return Ablation(folder=path, comparison=comparison, **facts, **tables)

@@ -40,7 +40,7 @@ SPACES = ("dup:2,sub:2", "del:2,sub:2", "del:2,dup:2", "dup:2,del:2,sub:2")
 @final
 @dataclass(frozen=True, kw_only=True)
 class TextTable:
-    """What a table is asked for.
+    """Configuration of a table of certified sentences: objectives, seeds, spaces.
 
     Attributes:
         objectives: of training, see `TextTraining`.

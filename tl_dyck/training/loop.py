@@ -202,7 +202,7 @@ class _Listener:
 
     @contextmanager
     def raised_by(self, seed: int) -> Iterator[None]:
-        """What is raised inside is what has come of a seed."""
+        """Record an exception that is raised in the block as what has come of a seed."""
         try:
             yield
         except Exception as error:

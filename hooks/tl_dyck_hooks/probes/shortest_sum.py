@@ -332,7 +332,7 @@ class _Search:
                 self._try(nodes, places, node[at : at + step], end[at : at + step])
 
     def _places(self, nodes: Nodes) -> Float[np.ndarray, "node axis"]:
-        """What has been decided, base included, in the coordinates of `lead`."""
+        """Add up the choices made so far, base included, in the coordinates of `lead`."""
         return add_up(self.lead_start, self.lead, nodes.types)
 
     def _near(

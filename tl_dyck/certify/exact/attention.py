@@ -56,7 +56,7 @@ class Items:
 @final
 @dataclass(frozen=True)
 class View:
-    """What is summed over symbols.
+    """Vectors of symbols that are summed along a string, with bounds of their errors.
 
     Attributes:
         x: [S, H, width] a vector per symbol, with its error.

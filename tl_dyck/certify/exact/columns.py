@@ -65,7 +65,7 @@ class Columns:
         )
 
     def swept(self) -> ShortestPaths:
-        """Where that is."""
+        """Return the shortest paths on which each column is least."""
         region = self.region
         return region.attention.sweep(
             region.view, region.items.take(self.item), self.directions, self.taus

@@ -51,7 +51,7 @@ class StackCoordinates:
 
     @property
     def values(self) -> list[int]:
-        """What the values point to, type by type, then BOS."""
+        """The coordinates that the values write to: type by type, then BOS."""
         return [*(coordinate for row in self.stack for coordinate in row), self.bos]
 
 

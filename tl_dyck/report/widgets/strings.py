@@ -74,7 +74,7 @@ class Text:
         return f"d{outer % N_COLORS}"
 
     def to_json(self) -> dict[str, Any]:
-        """What the script needs."""
+        """Tokens, depths, pairs and tops of the stack as JSON values, for the script."""
         return {"tokens": self.tokens, "depth": self.depth, "pair": self.pair, "top": self.top}
 
 

@@ -253,7 +253,7 @@ def lost_at_length(evidence: Evidence) -> Measured:
 
 
 def regularised(evidence: Evidence, column: str, mode: str) -> Measured:
-    """What the largest weight changes, seed by seed."""
+    """Compare the largest λ of the contrastive regularisation with none, seed by seed."""
     weights = evidence.scale.weights
     names = {weight: contrastive_name(mode, weight) for weight in weights}
     after, before = evidence.paired(column, names[max(weights)], names[0.0])
