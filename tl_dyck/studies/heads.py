@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, final
+from typing import Any, ClassVar, final
 
 from tl_dyck.ablation.measure import measure_heads
 from tl_dyck.ablation.tuning import FinetuneConfig
@@ -13,7 +13,7 @@ from tl_dyck.models import DyckTransformer, load_model
 from tl_dyck.models.digest import weights_digest
 from tl_dyck.records import write_tables
 from tl_dyck.runs.spec import Point, SweepError
-from tl_dyck.studies.train import TrainExperiment, nested, plugged
+from tl_dyck.studies.train import TrainExperiment, identity_of, nested, plugged
 from tl_dyck.tasks import DyckTask, complete_strings, tasks
 from tl_dyck.training import TrainResult, load_result
 
@@ -36,6 +36,9 @@ class HeadsMeasurement:
     leave_one_out: FinetuneConfig | None = field(default_factory=lambda: FinetuneConfig(steps=60))
     n: int = 200
     seed: int = 0
+
+    #: Another number where the same fields give other metrics: then runs are done again.
+    code: ClassVar[int] = 1
 
     def __post_init__(self) -> None:
         for name in ("finetune", "leave_one_out"):
@@ -133,7 +136,7 @@ class HeadsExperiment:
             "model": weights_digest(model),
             "settings": settings,
             "task": task.to_dict(),
-            "measure": measurement.to_dict(),
+            "measure": identity_of(measurement),
         }
 
     def run(self, point: Point, seed: int, folder: Path) -> Mapping[str, Any]:

@@ -23,7 +23,7 @@ from tl_dyck.training.config import run_identity
 from tl_dyck.training.loop import train_together
 from tl_dyck.training.seeds import most_together
 
-__all__ = ["Measures", "TrainExperiment", "nested", "parameters_of", "plugged"]
+__all__ = ["Measures", "TrainExperiment", "identity_of", "nested", "parameters_of", "plugged"]
 
 
 class Measures(Protocol):
@@ -32,6 +32,10 @@ class Measures(Protocol):
     It may have a method ``on_model(task, step, model, folder)``, too, which is called at every row
     of a run's history.
     """
+
+    @property
+    def code(self) -> int:
+        """Number of the code: another where the same fields give other metrics."""
 
     def to_dict(self) -> dict[str, Any]:
         """The fields as JSON values: they belong to the identity of a run."""
@@ -79,7 +83,7 @@ class TrainExperiment:
         config, task, options, measures = self.read(point)
         identity = run_identity(config.to_saved(), task, options, 0)
         del identity["seed"]
-        return {**identity, "measure": measures.to_dict()}
+        return {**identity, "measure": identity_of(measures)}
 
     def run(self, point: Point, seed: int, folder: Path) -> dict[str, Any]:
         """Train, or go on from the checkpoint in the folder, and measure."""
@@ -217,6 +221,11 @@ def plugged(registry: Registry[Any], name: str, plugs: dict[tuple[str, str], Any
         return registry.register(name)(plugs[key])
     plugs[key] = found
     return found
+
+
+def identity_of(measures: Measures) -> dict[str, Any]:
+    """What defines a measurement: its fields, and the number of its code unless it is the first."""
+    return {**measures.to_dict(), **({"code": measures.code} if measures.code != 1 else {})}
 
 
 def nested(values: Mapping[str, Any]) -> dict[str, dict[str, Any]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, final
+from typing import Any, ClassVar, final
 
 import torch
 from einops import rearrange
@@ -90,6 +90,9 @@ class PaperMeasurement:
     n_strings: int = 500
     data_seed: int = 1_000_003
     watched: bool = False
+
+    #: Another number where the same fields give other metrics: then runs are done again.
+    code: ClassVar[int] = 1
 
     def __post_init__(self) -> None:
         check_counts(self, "n_accuracy", "n_long", "n_strings")
