@@ -63,19 +63,14 @@ LARGEST_DESCRIPTION = 2**26  # of an RNN: an alphabet of a million words fits
 LARGEST_TEXT = 2**30  # a corpus
 LARGEST_YAML = 2**24  # a sweep; YAML is slow, and this takes minutes
 LARGEST_TENSORS = 2**32
-LARGEST_TABLE = (
-    2**30
-)  # Parquet, of at most so many cells, which compression could otherwise make out of nothing:
+# Parquet, of at most so many cells, which compression could otherwise make out of nothing.
+LARGEST_TABLE = 2**30
 MOST_CELLS = 2**30
 
 _LONGEST_REASON = 300  # characters
 _NOT_THERE = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR)
-_NO_FILE = (
-    errno.ENXIO,
-    errno.ENODEV,
-    errno.ELOOP,
-    errno.ENAMETOOLONG,
-)  # a socket; a loop of links; no name
+# A socket; a loop of links; no name.
+_NO_FILE = (errno.ENXIO, errno.ENODEV, errno.ELOOP, errno.ENAMETOOLONG)
 _KINDS = (
     (stat.S_ISFIFO, "a pipe"),
     (stat.S_ISCHR, "a device"),

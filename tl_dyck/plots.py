@@ -34,22 +34,21 @@ __all__ = [
     "series_by",
 ]
 
-COLORS = tuple(
-    f"@c{index}" for index in range(6)
-)  #: of the style sheet; told apart by the colour-blind
+#: Of the style sheet; told apart by the colour-blind.
+COLORS = tuple(f"@c{index}" for index in range(6))
 SYMBOLS = ("circle", "square", "diamond", "triangle-up", "cross", "star")
 
 #: The style sheet's colours on a light page, for figures outside of pages.
 LIGHT = {
-    **{"@ink": "#16202a", "@muted": "#5a6672", "@grid": "#e6eaee"},
-    **{
-        "@c0": "#0072b2",
-        "@c1": "#d55e00",
-        "@c2": "#007d5b",
-        "@c3": "#a8558a",
-        "@c4": "#b07800",
-        "@c5": "#3a8fc4",
-    },
+    "@ink": "#16202a",
+    "@muted": "#5a6672",
+    "@grid": "#e6eaee",
+    "@c0": "#0072b2",
+    "@c1": "#d55e00",
+    "@c2": "#007d5b",
+    "@c3": "#a8558a",
+    "@c4": "#b07800",
+    "@c5": "#3a8fc4",
 }
 
 _ROW = 58  # height of a row, pixels

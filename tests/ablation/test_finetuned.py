@@ -40,6 +40,11 @@ def measured(model, data, metric_, *, options, **rest):
 tune = partial(finetuned_importance, progress=False)
 
 
+def short_run(model, metric_=metric, *, folder):
+    options = FinetuneConfig(penalties=(0.1,), steps=1)
+    return tune(model, sample, metric_, options=options, folder=folder)
+
+
 # --- gates really prune ---------------------------------------------------------------------------
 
 
@@ -283,21 +288,13 @@ def test_another_metric_in_the_folder(importance, other, tmp_path):
 
 
 def test_rounding_makes_no_other_metric(tmp_path):
-    call = partial(
-        tune, planted(), sample, options=FinetuneConfig(penalties=(0.1,), steps=1), folder=tmp_path
-    )
+    call = partial(short_run, planted(), folder=tmp_path)
     assert call(with_another(metric, 1e-6)).metric == call(metric).metric
 
 
 def test_another_setting_of_the_model_in_the_folder(tmp_path):
     """It has the same weights."""
-    call = partial(
-        tune,
-        data=sample,
-        metric=metric,
-        options=FinetuneConfig(penalties=(0.1,), steps=1),
-        folder=tmp_path,
-    )
+    call = partial(short_run, folder=tmp_path)
     call(planted())
     colder = planted()
     colder.blocks[0].attn.attn_scale *= 30.0
@@ -309,14 +306,7 @@ def test_another_setting_of_the_model_in_the_folder(tmp_path):
     "change", [{"format": "tl_dyck.ablation/1"}, {"numbers": None}, {"numbers": {"metric": "?"}}]
 )
 def test_a_run_that_does_not_say_its_metric_is_not_believed(change, tmp_path):
-    call = partial(
-        tune,
-        planted(),
-        sample,
-        metric,
-        options=FinetuneConfig(penalties=(0.1,), steps=1),
-        folder=tmp_path,
-    )
+    call = partial(short_run, planted(), folder=tmp_path)
     call()
     saved = json.loads((tmp_path / "gates.json").read_text())
     (tmp_path / "gates.json").write_text(json.dumps({**saved, **change}))
@@ -326,14 +316,7 @@ def test_a_run_that_does_not_say_its_metric_is_not_believed(change, tmp_path):
 
 @pytest.mark.parametrize("damage", ["truncated", "not ours", "gone"])
 def test_damaged_checkpoints(damage, tmp_path):
-    call = partial(
-        tune,
-        planted(),
-        sample,
-        metric,
-        options=FinetuneConfig(penalties=(0.1,), steps=1),
-        folder=tmp_path,
-    )
+    call = partial(short_run, planted(), folder=tmp_path)
     call()
     (tensors,) = tmp_path.glob("*.safetensors")
     if damage == "truncated":

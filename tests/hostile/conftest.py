@@ -30,12 +30,14 @@ PROBE = "[[[[]]]](((())))"  # of dyck-2-4
 POINT = point_id("mine", {"x": 1})
 RUN = run_id(POINT, 0)
 RECORD = {
-    **{"id": RUN, "point": POINT, "experiment": "mine", "parameters": {"x": 1}, "seed": 0},
-    **{
-        "started": "2026-01-01T00:00:00+00:00",
-        "seconds": 0.1,
-        "metrics": {"score": 0.5, "word": "é"},
-    },
+    "id": RUN,
+    "point": POINT,
+    "experiment": "mine",
+    "parameters": {"x": 1},
+    "seed": 0,
+    "started": "2026-01-01T00:00:00+00:00",
+    "seconds": 0.1,
+    "metrics": {"score": 0.5, "word": "é"},
     "environment": dict.fromkeys(
         ("host", "cpu_cores", "gpu", "python", "platform", "tl_dyck", "torch", "transformer_lens"),
         "x",
@@ -92,16 +94,21 @@ def _make_study(folder: Path) -> None:
     keys = [{"family": family, "seed": seed} for family in FAMILIES for seed in SEEDS]
     ids = [f"{place:020x}" for place in range(len(keys))]
     models = {
-        **{
-            "status": "reached",
-            "steps": 10,
-            "seconds": 1.5,
-            "accuracy": 0.9,
-            "accuracy_closing_only": 0.9,
-        },
-        **{"long_accuracy": 0.7, "long_accuracy_closing_only": 0.7, "loss": 1.2, "loss_error": 0.1},
-        **{"entropy_floor": 0.8, "entropy_gap": 0.4, "balance_violation": 0.5},
-        **{"certified_share": 1.0, "falsified_share": 0.0, "logit_change": 0.5},
+        "status": "reached",
+        "steps": 10,
+        "seconds": 1.5,
+        "accuracy": 0.9,
+        "accuracy_closing_only": 0.9,
+        "long_accuracy": 0.7,
+        "long_accuracy_closing_only": 0.7,
+        "loss": 1.2,
+        "loss_error": 0.1,
+        "entropy_floor": 0.8,
+        "entropy_gap": 0.4,
+        "balance_violation": 0.5,
+        "certified_share": 1.0,
+        "falsified_share": 0.0,
+        "logit_change": 0.5,
     }
     heads = {
         "layer": 0,
@@ -120,20 +127,17 @@ def _make_study(folder: Path) -> None:
         "n_models": 2,
     }
     proof = {
-        **{
-            "prefix": "[(",
-            "target": ")",
-            "status": "certified",
-            "margin_proved": 0.1,
-            "margin_seen": 0.2,
-        },
-        **{
-            "worst_string": "[[](",
-            "worst_edits": "[ [] (",
-            "logit_change_proved": 0.5,
-            "logit_change_seen": 0.5,
-        },
-        **{"most_changed_string": "[[](", "seconds": 0.1},
+        "prefix": "[(",
+        "target": ")",
+        "status": "certified",
+        "margin_proved": 0.1,
+        "margin_seen": 0.2,
+        "worst_string": "[[](",
+        "worst_edits": "[ [] (",
+        "logit_change_proved": 0.5,
+        "logit_change_seen": 0.5,
+        "most_changed_string": "[[](",
+        "seconds": 0.1,
     }
     curve = {"step": 5, "loss": 1.2, "floor": 0.8, "accuracy": 0.9, "learning_rate": 0.01}
     interval = {"mean": 0.5, "low": 0.4, "high": 0.6}
@@ -163,13 +167,11 @@ def _make_study(folder: Path) -> None:
             "balance_and_change": {"gpt": tie},
             "change_and_length": {"gpt": tie},
             "environment": {
-                **{
-                    "versions": {"torch": "2"},
-                    "python": "3",
-                    "platform": "here",
-                    "cpu_cores": 2,
-                    "gpu": None,
-                }
+                "versions": {"torch": "2"},
+                "python": "3",
+                "platform": "here",
+                "cpu_cores": 2,
+                "gpu": None,
             },
         },
     )

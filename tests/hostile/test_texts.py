@@ -27,9 +27,8 @@ from tl_dyck.text.corpus import Sentence
 Make = Callable[[str], Path]
 
 SYNONYMS = {
-    **{
-        name: data for name, data in JUNK.items() if "format" not in name
-    },  # those are lists of synonyms
+    # what has a format is a list of synonyms
+    **{name: data for name, data in JUNK.items() if "format" not in name},
     "nested a million times": b"[" * 10**6,
     "lists of numbers": b'{"good": [1, 2]}',
     "a text for a list": b'{"good": "fine"}',

@@ -21,17 +21,22 @@ FILE = Path(__file__).with_name("numbers.json")
 
 #: Not the same from run to run, or from one layout of folders to the next.
 _LEFT_OUT = (
-    *("seconds", "median_ms", "p95_ms", "interval_ms", "train_seconds", "folder", "model", "id"),
+    "seconds",
+    "median_ms",
+    "p95_ms",
+    "interval_ms",
+    "train_seconds",
+    "folder",
+    "model",
+    "id",
     # texts that another processor's rounding may change
-    *(
-        "worst_string",
-        "worst_edits",
-        "most_changed_string",
-        "measured",
-        "reading",
-        "looks_like",
-        "verdict",
-    ),
+    "worst_string",
+    "worst_edits",
+    "most_changed_string",
+    "measured",
+    "reading",
+    "looks_like",
+    "verdict",
 )
 
 TABLE = TextTable(

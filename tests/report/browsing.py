@@ -15,8 +15,12 @@ CHROMIUM = (
 PATIENCE = 120_000  # milliseconds; only how long to wait before giving up
 
 _QUIET = (
-    *("--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"),
-    *("--disable-component-update", "--disable-sync"),
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
 )
 
 

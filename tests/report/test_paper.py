@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 
 import tl_dyck.studies.paper
 from tests.report.pages import Node, read_page
+from tests.studies.jobs import TINY_PAPER
 from tl_dyck.cli import app
 from tl_dyck.cli.reproduce import say_reproduction
 from tl_dyck.intervals import regression
@@ -44,18 +45,7 @@ NAMES = (
     "correlation-complete-pooled",
 )
 NAMES += ("theorem-2-loss", "theorem-2-length", "misleading-heads")
-SCALE = Scale(
-    name="tiny",
-    **{
-        "seeds": 3,
-        "table_seeds": 1,
-        "contrastive_seeds": 3,
-        "weights": (0.0, 1.0),
-        "lengths": (),
-        "to_the_end": 20,
-    },
-    **{"n_accuracy": 30, "n_long": 4, "n_strings": 20, "n_bootstrap": 30},
-)
+SCALE = dataclasses.replace(TINY_PAPER, n_long=4)
 
 
 def few_groups(scale: Scale) -> list:

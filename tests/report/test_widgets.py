@@ -7,6 +7,7 @@ import hashlib
 import html
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -28,7 +29,7 @@ from tl_dyck import (
     get_config,
     load_task,
 )
-from tl_dyck.certify import Certificate, Edit, Witness, certify, certify_dyck, edited, parse_space
+from tl_dyck.certify import Edit, Witness, certify, certify_dyck, edited, parse_space
 from tl_dyck.report import widgets
 from tl_dyck.report.widgets import Widget
 from tl_dyck.report.widgets.attending import figure_of, thousandths
@@ -370,13 +371,7 @@ def test_the_three_verdicts_in_words(minimal, tmp_path):
         "unknown": (-2.0, 1.0, "lies between -2 (proved) and 1 (seen)"),
     }
     for status, (lower, upper, said) in kinds.items():
-        made = Certificate(
-            **{
-                **{name: getattr(cert, name) for name in cert.__dataclass_fields__},
-                "status": status,
-            }
-            | {"lower": lower, "upper": upper}
-        )
+        made = replace(cert, status=status, lower=lower, upper=upper)
         page = opened(widgets.certificate(made, rnn), tmp_path)
         assert said in page.text
         assert page.find("strong", class_=f"verdict {status}")
@@ -403,14 +398,7 @@ def test_a_classifier_of_words_is_certified_in_words(tmp_path):
     witness = Witness(
         tokens=(0, 1, 1, 2), edits=(Edit("dup", 1, (1,), (1, 1)),), logits=(0.0, 1.0), margin=-1.0
     )
-    made = Certificate(
-        **{
-            **{name: getattr(cert, name) for name in cert.__dataclass_fields__},
-            "worst": witness,
-            "target": 0,
-        }
-        | {"status": "falsified", "lower": -1.0, "upper": -1.0}
-    )
+    made = replace(cert, worst=witness, target=0, status="falsified", lower=-1.0, upper=-1.0)
     page = opened(widgets.certificate(made, rnn), tmp_path)
     assert "“<b>” at position 1 becomes “<b> <b>” (dup)" in page.text
     assert [node.text for node in page.find("del")] == ["<b>"]

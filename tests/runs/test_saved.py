@@ -20,7 +20,9 @@ def test_below_a_folder(tmp_path):
         )
     found = find_models(tmp_path)
     assert [model.folder.relative_to(tmp_path / "mine").as_posix() for model in found] == [
-        *("eq6/seed-1", "gpt/seed-9", "gpt/seed-10"),
+        "eq6/seed-1",
+        "gpt/seed-9",
+        "gpt/seed-10",
     ]
     assert [model.name for model in found] == ["eq6-seed-1", "gpt-seed-9", "gpt-seed-10"]
     assert [model.name for model in find_models(tmp_path / "mine" / "gpt")] == ["seed-9", "seed-10"]

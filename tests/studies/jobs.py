@@ -21,6 +21,20 @@ TRAINING = TrainConfig(steps=4, batch_size=4, check_every=2, check_size=10, targ
 ALL_GROUPS = scales.groups_of
 SMALL = FinetuneConfig(penalties=(0.1,), steps=1, batch_size=4, n_eval=4)
 
+TINY_PAPER = Scale(
+    name="tiny",
+    seeds=3,
+    table_seeds=1,
+    contrastive_seeds=3,
+    weights=(0.0, 1.0),
+    lengths=(),
+    to_the_end=20,
+    n_accuracy=30,
+    n_long=2,
+    n_strings=20,
+    n_bootstrap=30,
+)
+
 
 def study(folder: Path, seeds: tuple[int, ...] = (0, 1), **how: Any) -> Any:
     measurement = Measurement(n_accuracy=10, n_long=2, n_strings=10, n_certified=1, n_inserted=1)
@@ -32,15 +46,15 @@ def study(folder: Path, seeds: tuple[int, ...] = (0, 1), **how: Any) -> Any:
 
 
 def paper(folder: Path, seeds: tuple[int, ...] = (0, 1), **how: Any) -> Any:
-    scale = Scale(
-        **{
-            "name": "tiny",
-            "seeds": max(seeds) + 1,
-            "table_seeds": 1,
-            "contrastive_seeds": 1,
-            "weights": (0.0,),
-        },
-        **{"lengths": (), "n_accuracy": 10, "n_long": 2, "n_strings": 10, "n_bootstrap": 5},
+    scale = replace(
+        TINY_PAPER,
+        seeds=max(seeds) + 1,
+        contrastive_seeds=1,
+        weights=(0.0,),
+        n_accuracy=10,
+        n_long=2,
+        n_strings=10,
+        n_bootstrap=5,
     )
     with (
         patch.object(scales, "groups_of", lambda scale: few_groups(scale)),

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from tests.recorded import numbers as recorded
+from tests.studies.jobs import TINY_PAPER
 from tl_dyck.files import CorruptFileError
 from tl_dyck.intervals import (
     Estimate,
@@ -407,18 +408,6 @@ FEW = (
     "minimal-onehot-complete-weight-0",
     "minimal-onehot-complete-weight-1",
 )
-TINY = Scale(
-    name="tiny",
-    **{
-        "seeds": 3,
-        "table_seeds": 1,
-        "contrastive_seeds": 3,
-        "weights": (0.0, 1.0),
-        "lengths": (),
-        "to_the_end": 20,
-    },
-    **{"n_accuracy": 30, "n_long": 2, "n_strings": 20, "n_bootstrap": 30},
-)
 
 
 def few_groups(scale):
@@ -454,7 +443,7 @@ def folder(tmp_path_factory):
 
 
 def test_everything_is_trained_measured_judged_and_kept(few, folder):
-    done = reproduce(TINY, folder, n_jobs=1, progress=False)
+    done = reproduce(TINY_PAPER, folder, n_jobs=1, progress=False)
     assert done.claims["name"].tolist() == [
         "variation-minimal",
         "contrastive-beta-complete",
@@ -474,18 +463,18 @@ def test_everything_is_trained_measured_judged_and_kept(few, folder):
     assert last.tolist() == end.tolist()
     assert len(done.evidence.heads) == 3 * 2 + 9
 
-    again = reproduce(TINY, folder, n_jobs=1, progress=False)  # nothing is trained anew
+    again = reproduce(TINY_PAPER, folder, n_jobs=1, progress=False)  # nothing is trained anew
     assert again.evidence.models["seconds"].tolist() == done.evidence.models["seconds"].tolist()
     loaded = load_reproduction(folder)
     pd.testing.assert_frame_equal(loaded.claims, done.claims)
     for name in ("models", "heads", "checkpoints"):
         pd.testing.assert_frame_equal(getattr(loaded.evidence, name), getattr(done.evidence, name))
-    assert loaded.scale == TINY
+    assert loaded.scale == TINY_PAPER
 
 
 def test_models_of_the_layout_before_are_taken_over(few, folder, tmp_path, monkeypatch):
     """What took hours to train is measured again, not trained again."""
-    done = reproduce(TINY, folder, n_jobs=1, progress=False)
+    done = reproduce(TINY_PAPER, folder, n_jobs=1, progress=False)
     for row in done.evidence.models.itertuples():
         old = tmp_path / "runs" / row.group / f"seed-{row.seed}"
         shutil.copytree(done.evidence.run_folder(row.group, row.seed), old)
@@ -496,7 +485,7 @@ def test_models_of_the_layout_before_are_taken_over(few, folder, tmp_path, monke
         raise AssertionError("trained again")
 
     monkeypatch.setattr("tl_dyck.training.loop.Group", fails)
-    again = reproduce(TINY, tmp_path, n_jobs=1, progress=False)
+    again = reproduce(TINY_PAPER, tmp_path, n_jobs=1, progress=False)
     pd.testing.assert_frame_equal(again.evidence.models, done.evidence.models)
     for name in ("heads", "checkpoints"):
         pd.testing.assert_frame_equal(getattr(again.evidence, name), getattr(done.evidence, name))
@@ -509,10 +498,10 @@ def test_the_variation_is_the_probes_own(few, folder):
     from tl_dyck.models import load_model
     from tl_dyck_hooks.probes import attention_variation
 
-    done = reproduce(TINY, folder, n_jobs=1, progress=False)
+    done = reproduce(TINY_PAPER, folder, n_jobs=1, progress=False)
     models = [load_model(done.evidence.run_folder("gpt", seed)) for seed in range(3)]
     found = done.evidence.variation("gpt", "mixed", layer=0)
-    expected = attention_variation(models, probe_strings(LANGUAGE, TINY.data_seed)["mixed"])
+    expected = attention_variation(models, probe_strings(LANGUAGE, TINY_PAPER.data_seed)["mixed"])
     assert found.estimate.value == pytest.approx(expected.matched[0])
     assert found.baseline == pytest.approx(expected.random_baseline)
     square = distances(*[done.evidence.patterns("gpt", "mixed")[:, 0, 0]] * 2)

@@ -26,18 +26,17 @@ __all__ = ["Answer", "ImportanceComparison", "compare_importance"]
 
 _MEASURES = (*FROZEN, *FINETUNED, *INTERPRETABILITY, "drift", "drift-control")
 _CORRELATIONS = (
-    *(
-        "group",
-        "a",
-        "b",
-        "spearman",
-        "spearman_low",
-        "spearman_high",
-        "kendall",
-        "kendall_low",
-        "kendall_high",
-    ),
-    *("n_models", "n_left_out"),
+    "group",
+    "a",
+    "b",
+    "spearman",
+    "spearman_low",
+    "spearman_high",
+    "kendall",
+    "kendall_low",
+    "kendall_high",
+    "n_models",
+    "n_left_out",
 )
 
 

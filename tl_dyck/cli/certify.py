@@ -116,7 +116,7 @@ def certify(
     jobs: Processes = 1,
     out: _Json = None,
 ) -> None:
-    """Does a prediction survive every edit of a string? Prove it, or show the string that does not.
+    """Does a prediction survive every edit of a string? Prove it, or show where it breaks.
 
     For example: [bold]tl-dyck certify my-rnn --text "(()" --space pairs:2[/bold]
     """

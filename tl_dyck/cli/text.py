@@ -62,6 +62,7 @@ _Seconds = Annotated[
     float | None, typer.Option(metavar="S", help="Time of training; else --steps.")
 ]
 _Mlp = Annotated[int, typer.Option(min=0, metavar="N", help="Width of a ReLU MLP; 0 for none.")]
+_Limit = Annotated[int | None, typer.Option(min=1, metavar="N", help="Sentences. \\[default: all]")]
 _Position = Annotated[str, typer.Option(metavar="NAME", help="none, linear or sinusoidal.")]
 
 
@@ -157,9 +158,6 @@ def _say_training(
         f"{test:.1%}",
     )
     console().print(rows)
-
-
-_Limit = Annotated[int | None, typer.Option(min=1, metavar="N", help="Sentences. \\[default: all]")]
 
 
 @text_app.command()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -126,14 +125,7 @@ def _variation(study: Study) -> Figure | None:
         )
     ]
     if recalled.notna().any():
-        name, hover = "reported for 40 seeds (recalled)", "reported (recalled): %{x:.2f}"
-        shown: dict[str, Any] = {
-            "color": "@c1",
-            "symbol": "diamond-open",
-            "size": 11,
-            "hover": hover,
-        }
-        series.append(Series(name=name, x=recalled, y=rows, **shown))
+        series.append(_recalled(recalled, rows))
     most, reading = _most_varied(table, baseline)
     marked = [Line(baseline, f"random patterns: {baseline:.2f}")]
     furthest = float(np.nanmax([baseline, table["high"].max(), recalled.max()]))
@@ -156,6 +148,19 @@ def _variation(study: Study) -> Figure | None:
             )
         ],
         note=_PAIRS,
+    )
+
+
+def _recalled(values: pd.Series, rows: list[int]) -> Series:
+    """The marks of what the paper reports."""
+    return Series(
+        name="reported for 40 seeds (recalled)",
+        x=values,
+        y=rows,
+        color="@c1",
+        symbol="diamond-open",
+        size=11,
+        hover="reported (recalled): %{x:.2f}",
     )
 
 
@@ -384,5 +389,10 @@ def _means(
 #: The figures of a study in the order of the report: functions of a study, which return None if
 #: there is no data.
 FIGURES: list[Callable[[Study], Figure | None]] = [
-    *(_accuracy, _variation, _stack, _balance, _entropy_gap, _training),
+    _accuracy,
+    _variation,
+    _stack,
+    _balance,
+    _entropy_gap,
+    _training,
 ]

@@ -134,12 +134,10 @@ class Patterns:
         frames = [
             pd.DataFrame(
                 {
-                    **{
-                        "family": group.family,
-                        "layer": group.layer,
-                        "head": group.head,
-                        "seed": seed,
-                    },
+                    "family": group.family,
+                    "layer": group.layer,
+                    "head": group.head,
+                    "seed": seed,
                     **shared,
                     "weight": weights[rows, columns].round(4),
                 }

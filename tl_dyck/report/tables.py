@@ -87,8 +87,15 @@ def run_table(study: Study) -> list[Html | None]:
             )
         )
     columns = (
-        *("run", "status", "steps", "time (s)", "accuracy", "among closings", "accuracy, long"),
-        *("entropy gap (nats)", "balance violation"),
+        "run",
+        "status",
+        "steps",
+        "time (s)",
+        "accuracy",
+        "among closings",
+        "accuracy, long",
+        "entropy gap (nats)",
+        "balance violation",
     )
     caption = (
         "Every run: accuracy over all tokens, and among closing brackets only; "

@@ -34,9 +34,8 @@ _TABLE = "results.parquet"
 _FIRST = ("id", "point", "experiment")
 _MIDDLE = ("seed", "status")
 _LAST = tuple(name for name in RESERVED if name not in _FIRST + _MIDDLE)
-_STAMP = (
-    " stamp"  # of the record that a row was read from; only in the file, and no name of a parameter
-)
+# Of the record that a row was read from; only in the file, and no name of a parameter.
+_STAMP = " stamp"
 
 
 def load_results(folder: str | Path, *, failures: bool = True) -> pd.DataFrame:

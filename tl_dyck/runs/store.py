@@ -61,8 +61,22 @@ STOPPERS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EMFILE, errno.ENFILE,
 
 #: Columns of the table of results that are not the experiment's.
 RESERVED = (
-    *("id", "point", "experiment", "seed", "status", "error", "seconds", "started"),
-    *("host", "cpu_cores", "gpu", "python", "platform", "tl_dyck", "torch", "transformer_lens"),
+    "id",
+    "point",
+    "experiment",
+    "seed",
+    "status",
+    "error",
+    "seconds",
+    "started",
+    "host",
+    "cpu_cores",
+    "gpu",
+    "python",
+    "platform",
+    "tl_dyck",
+    "torch",
+    "transformer_lens",
 )
 
 _FLUSH = 0.05  # seconds; a run that took less is as soon done again as flushed to a slow disk
@@ -326,15 +340,14 @@ def _statuses(shelf: str) -> dict[str, tuple[str, os.DirEntry[str]]]:
 def _is_record(saved: dict[str, Any], run: str) -> bool:
     """Whether everything is there that a row of the table is made of."""
     kinds = {
-        **{
-            "id": str,
-            "point": str,
-            "experiment": str,
-            "parameters": dict,
-            "seed": int,
-            "seconds": float,
-        },
-        **{"started": str, "environment": dict},
+        "id": str,
+        "point": str,
+        "experiment": str,
+        "parameters": dict,
+        "seed": int,
+        "seconds": float,
+        "started": str,
+        "environment": dict,
         **({"metrics": dict} if "error" not in saved else {"error": str}),
     }
     return (

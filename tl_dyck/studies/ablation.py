@@ -169,7 +169,9 @@ def ablate_trained(
     sweep = Sweep(
         grid={"task": list(tasks), "model.n_layers": list(layers)},
         common={
-            **{"model": family, "model.n_heads": n_heads, "model.d_model": d_model},
+            "model": family,
+            "model.n_heads": n_heads,
+            "model.d_model": d_model,
             **parameters_of("training", training),
             **parameters_of("measure", config.measurement),
         },

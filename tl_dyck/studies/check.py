@@ -23,7 +23,10 @@ _RUN = "20 hexadecimal digits"
 
 _COLUMNS = {
     "models": {
-        **{"family": _NAME, "seed": _WHOLE, "id": _RUN, "status": _NAME},
+        "family": _NAME,
+        "seed": _WHOLE,
+        "id": _RUN,
+        "status": _NAME,
         **dict.fromkeys(
             ("steps", "seconds", "loss", "loss_error", "entropy_floor", "entropy_gap"), _NUMBER
         ),
@@ -31,24 +34,31 @@ _COLUMNS = {
         **dict.fromkeys(("long_accuracy_closing_only", "balance_violation"), _NUMBER),
     },
     "heads": {
-        **{"family": _NAME, "seed": _WHOLE, "layer": _WHOLE, "head": _WHOLE},
+        "family": _NAME,
+        "seed": _WHOLE,
+        "layer": _WHOLE,
+        "head": _WHOLE,
         **dict.fromkeys(("mass", "argmax", "mass_at_closing", "argmax_at_closing"), _NUMBER),
     },
     "variation": {
-        **{"family": _NAME, "layer": _WHOLE, "n_models": _WHOLE},
+        "family": _NAME,
+        "layer": _WHOLE,
+        "n_models": _WHOLE,
         **dict.fromkeys(("variation", "low", "high", "random_baseline", "recalled"), _NUMBER),
     },
     "certificates": {
-        **{"family": _NAME, "seed": _WHOLE, "prefix": _NAME, "target": _NAME, "status": _NAME},
+        "family": _NAME,
+        "seed": _WHOLE,
+        "prefix": _NAME,
+        "target": _NAME,
+        "status": _NAME,
         **dict.fromkeys(
             ("margin_proved", "margin_seen", "logit_change_proved", "logit_change_seen"), _NUMBER
         ),
-        **{
-            "worst_string": _TEXT,
-            "worst_edits": _TEXT,
-            "most_changed_string": _TEXT,
-            "seconds": _NUMBER,
-        },
+        "worst_string": _TEXT,
+        "worst_edits": _TEXT,
+        "most_changed_string": _TEXT,
+        "seconds": _NUMBER,
     },
 }
 _CERTIFIED = dict.fromkeys(("certified_share", "falsified_share", "logit_change"), _NUMBER)

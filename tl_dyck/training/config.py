@@ -147,8 +147,7 @@ def run_identity(
 ) -> dict[str, Any]:
     """What defines a run, as JSON values; equal identities give equal results."""
     saved = asdict(options)
-    if not saved[
-        "contrastive_weight"
-    ]:  # runs from before there was such a thing are runs without it
+    # Runs from before there was such a thing are runs without it.
+    if not saved["contrastive_weight"]:
         del saved["contrastive_weight"]
     return {"task": task.to_dict(), "model": model, "options": saved, "seed": seed}

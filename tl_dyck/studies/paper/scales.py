@@ -256,6 +256,12 @@ def _to_the_end(scale: Scale) -> TrainConfig:
 
 
 _AS_THEY_ARE = (
-    *("gpt", "gpt-uniform", "eq6", "eq49"),
-    *("minimal-onehot", "minimal-split", "minimal-yao", "gpt-linear"),
+    "gpt",
+    "gpt-uniform",
+    "eq6",
+    "eq49",
+    "minimal-onehot",
+    "minimal-split",
+    "minimal-yao",
+    "gpt-linear",
 )
