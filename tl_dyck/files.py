@@ -88,7 +88,7 @@ class MissingFileError(CorruptFileError, FileNotFoundError):
 
 
 def one_line(error: BaseException) -> str:
-    """What an error says, for a message of one line: no line breaks, and not too long."""
+    """Shorten the text of an error to a message of one line."""
     said = " ".join(str(error).split()) or type(error).__name__
     return said if len(said) <= _LONGEST_REASON else f"{said[:_LONGEST_REASON]}…"
 

@@ -45,7 +45,7 @@ class ClosingAccuracy:
 @final
 @dataclass(frozen=True, kw_only=True)
 class DyckTask:
-    """What a model is trained on and how it is judged.
+    """Language, distribution and metric on which a model is trained and judged.
 
     Attributes:
         name: how people call it.

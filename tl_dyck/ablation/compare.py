@@ -43,7 +43,7 @@ _CORRELATIONS = (
 @final
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """What the numbers say to one question, for one group of models.
+    """Answer to one question about the heads of one group of models, with the numbers behind it.
 
     Attributes:
         question: as one would ask it.
@@ -63,7 +63,7 @@ class Answer:
 @final
 @dataclass(frozen=True, kw_only=True)
 class ImportanceComparison:
-    """How measures of heads go together.
+    """Agreement of the measures of head importance, within and across models.
 
     Attributes:
         heads: one row per head of every model: group, model, layer, head, and the measures.
@@ -317,7 +317,7 @@ def _interval(row: pd.Series[Any]) -> str:
 
 
 def _recovered(found: ImportanceComparison, group: str, frozen: str) -> Answer:
-    """What a head is worth to a frozen model, and to one that had time to do without it."""
+    """Importance of a head to a frozen model, and to one that had time to do without it."""
     part = found.heads[found.heads["group"] == group]
     said, means = [], []
     for name in (frozen, "leave-one-out"):
@@ -341,7 +341,7 @@ def _recovered(found: ImportanceComparison, group: str, frozen: str) -> Answer:
 
 
 def _moved(found: ImportanceComparison, group: str) -> Answer | None:
-    """How far the patterns of surviving heads moved."""
+    """Distance that the patterns of surviving heads moved."""
     if "drift" not in found.heads:
         return None
     part = found.heads[found.heads["group"] == group]

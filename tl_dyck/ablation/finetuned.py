@@ -37,7 +37,7 @@ _HEADS = ("step", "penalty", "layer", "head", "gate", "p_open", "expected_gate",
 @final
 @dataclass(frozen=True, kw_only=True)
 class FinetunedImportance:
-    """Which heads survived, and for how long.
+    """Heads that survive when all others adapt, and for how long each does.
 
     Attributes:
         values: the expected gate, averaged over the whole sweep, ``[layer, head]``: 1 if a head
@@ -78,7 +78,7 @@ class FinetunedImportance:
 
     @property
     def drift(self) -> Float[np.ndarray, "layer head"]:
-        """How far each head had moved when last seen open at a stage's end; NaN if it never was."""
+        """Distance each head's pattern had moved at its last open stage; NaN if it had none."""
         found = np.full(self.values.shape, np.nan)
         for row in self.heads[self.heads["gate"] > 0].itertuples():
             found[row.layer, row.head] = row.drift
@@ -280,7 +280,7 @@ class _GateRun:
         return f"penalty {self.penalty:g}: {n_open} of {self.log_alpha.numel()} heads open{reached}"
 
     def state(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
-        """What a checkpoint holds."""
+        """Contents of a checkpoint."""
         facts = {
             "step": self.done,
             "status": self.status,

@@ -38,7 +38,7 @@ MODES = ("zero", "mean", "resample", "uniform-pattern")
 @final
 @dataclass(frozen=True, kw_only=True)
 class HeadImportance:
-    """How important each head is, in units of the metric.
+    """Importance of each head, in units of the metric.
 
     Attributes:
         mode: one of `MODES`, or "gradient".
@@ -96,7 +96,7 @@ def frozen_importance(
     chunk: int | None = None,
     seed: int = 0,
 ) -> HeadImportance:
-    """How much a metric drops when a head, one at a time, is disabled.
+    """Measure the drop of a metric when one head at a time is disabled and all else stays.
 
     A head's output z (`hook_z`) is replaced by
 

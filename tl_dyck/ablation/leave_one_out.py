@@ -25,7 +25,7 @@ __all__ = ["LeaveOneOutImportance", "leave_one_out_importance"]
 @final
 @dataclass(frozen=True, kw_only=True)
 class LeaveOneOutImportance:
-    """What each head is worth once the others have adapted to its absence.
+    """Importance of each head once the others have adapted to its absence.
 
     Attributes:
         values: metric of the intact model minus that of the model without the head, both fine-tuned

@@ -207,7 +207,7 @@ def evaluate(
 
 
 def rows_per_pass(model: Any, length: int, chunk: int | None) -> int:
-    """How many strings one forward pass reads: `chunk`, or a number that needs little memory.
+    """Return the number of strings per forward pass: `chunk`, or one that needs little memory.
 
     Raises:
         ValueError: `chunk` is less than one.

@@ -54,7 +54,7 @@ def pattern_drift(
     hooks: _Hooks = (),
     chunk: int | None = None,
 ) -> Float[np.ndarray, "layer head"]:
-    """How far each head's pattern moved: ``‖A_before − A_after‖²_F``, mean over strings.
+    """Return how far each head's pattern moved: ``‖A_before − A_after‖²_F``, mean over strings.
 
     This is the attention variation of Wen et al. 2023 with a model's two states in place of two
     seeds.

@@ -26,7 +26,7 @@ __all__ = ["Replay", "uniform_pattern"]
 
 @final
 class Replay:
-    """What a model did on one batch.
+    """Activations of a model on one batch, kept so that disabled heads can be replayed.
 
     Attributes:
         logits: ``[batch, pos, d_vocab]``.
@@ -106,7 +106,7 @@ class Replay:
     def change(
         self, layer: int, heads: Sequence[int], z: Float[Tensor, "#batch #pos n d_head"]
     ) -> Float[Tensor, "n batch pos d_model"]:
-        """How far a layer's attention output moves if heads, one at a time, put out something else.
+        """Return the change of a layer's attention output if one head at a time is replaced.
 
         Args:
             layer: index.
@@ -172,7 +172,7 @@ def uniform_pattern(
 def _with_uniform_pattern(
     model: Any, layer: int, attn: Any, arguments: Any, keywords: Any
 ) -> Tensor:
-    """What all heads of an attention layer put out with uniform patterns."""
+    """Return the output that all heads of an attention layer would have with uniform patterns."""
     kept: dict[str, Tensor] = {}
 
     def scores(activation: Tensor, hook: Any) -> None:

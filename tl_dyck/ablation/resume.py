@@ -49,7 +49,7 @@ def save_state(
 def load_state(
     folder: Path, name: str, identity: dict[str, Any], *, numbers: Numbers, tolerance: float
 ) -> tuple[dict[str, Any], dict[str, torch.Tensor]] | None:
-    """What `save_state` saved; None if there is nothing.
+    """Load the state that `save_state` saved; None if there is none.
 
     Args:
         folder: exists.

@@ -31,7 +31,7 @@ Data = Any
 @final
 @dataclass(frozen=True, kw_only=True)
 class FinetuneConfig:
-    """How a model is fine-tuned while heads are taken from it.
+    """Options of fine-tuning a model while heads are taken from it.
 
     Attributes:
         penalties: of the sweep, one stage after the other: what an open head costs, in units of the
@@ -91,7 +91,7 @@ class FinetuneConfig:
 
 @final
 class Source:
-    """Where batches come from: the same for the same seed and step, whatever happened before.
+    """Source of batches: the same for the same seed and step, whatever happened before.
 
     Attributes:
         tokens: on which is measured, ``[n_eval or fewer, pos]``.
@@ -142,7 +142,7 @@ class Source:
         ].to(device)
 
     def identity(self) -> Any:
-        """What defines the data, as a JSON value."""
+        """Everything that defines the data, as a JSON value."""
         if isinstance(self._data, DyckTask):
             return self._data.to_dict()
         if self._sample is not None:
@@ -259,7 +259,7 @@ def stream(seed: int, purpose: str, index: int) -> torch.Generator:
 
 
 def metric_numbers(model: Any, metric: Metric, source: Source) -> dict[str, list[float | None]]:
-    """What tells one metric from another: a function has no name to go by, but it has values.
+    """Return values that tell one metric from another, as a function has no name to go by.
 
     Args:
         model: any.

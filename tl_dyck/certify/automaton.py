@@ -127,7 +127,7 @@ class StringAutomaton:
         return self._steps[state]
 
     def _moves(self, place: _Place, code: int) -> Iterator[tuple[int, tuple[_Place, int]]]:
-        """What can be read next, and where it leads."""
+        """Return the tokens that can be read next, each with the states it leads to."""
         options = self._lattice.options
         if place.option >= 0:
             started = [(place.option, code)]

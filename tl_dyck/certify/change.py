@@ -20,7 +20,7 @@ __all__ = ["LogitChange", "worst_logit_change"]
 @final
 @dataclass(frozen=True, kw_only=True)
 class LogitChange:
-    """How far any logit at the last position moves, at most, when a string is edited.
+    """Largest change of any logit at the last position when a string is edited.
 
     The largest change is over all strings and logits.
 

@@ -32,7 +32,7 @@ __all__ = ["DyckCertificate", "DyckCertificates", "certify_dyck", "closing_prefi
 
 @runtime_checkable
 class _Task(Protocol):
-    """What is needed of a `tl_dyck.tasks.DyckTask`."""
+    """Part of a `tl_dyck.tasks.DyckTask` that is needed here."""
 
     @property
     def language(self) -> DyckLanguage:

@@ -81,7 +81,7 @@ class Lattice:
 
     @cached_property
     def strides(self) -> tuple[int, ...]:
-        """What a use of each transformation adds to the code: codes are of mixed radix."""
+        """Amount that a use of each transformation adds to the code: codes are of mixed radix."""
         strides, stride = [], 1
         for budget in self.budgets:
             strides.append(stride)

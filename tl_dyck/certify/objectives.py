@@ -36,7 +36,7 @@ class Objectives:
 
     @classmethod
     def wanted(cls, objectives: Objectives | None, target: int, d_vocab_out: int) -> Objectives:
-        """What a certifier was asked for: the given objectives, else the target's margins."""
+        """Objectives that a certifier was asked for: the given ones, else the target's margins."""
         return cls.margins(target, d_vocab_out) if objectives is None else objectives
 
     @classmethod
@@ -48,7 +48,7 @@ class Objectives:
         )
 
     def terms(self, values: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """What is added and what is subtracted, [..., K] each, given logits, [..., logits]."""
+        """Return the terms added and subtracted, [..., K] each, given logits, [..., logits]."""
         plus, minus = (
             np.where(index >= 0, values[..., index], 0.0) for index in (self.plus, self.minus)
         )

@@ -38,7 +38,7 @@ __all__ = ["Resources", "load_synonyms", "parse_space", "transformations"]
 @final
 @dataclass(frozen=True, kw_only=True)
 class Resources:
-    """What a text cannot say: the data that transformations need.
+    """Data that transformations need and a text cannot spell out.
 
     Attributes:
         substitutes: token -> substitutes, for "sub".

@@ -44,7 +44,7 @@ class CertifyError(DyckError, ValueError):
 
 @runtime_checkable
 class Certifier(Protocol):
-    """What is registered under a name; see the module's docstring for an example.
+    """Entry of the registry of certifiers; the module's docstring has an example.
 
     Options are the certifier's own, but two have a meaning that callers rely on:
 

@@ -83,7 +83,7 @@ def ablate(
     retry_failed: RetryFailed = False,
     device: Device = None,
 ) -> None:
-    """Which heads matter: disable each while all else stays, and again while all else adapts.
+    """Find the heads that matter: disable each while all else stays, and again while all adapts.
 
     What is already in the folder is kept: an interrupted call goes on where it stopped.
     """

@@ -168,7 +168,7 @@ def resume(folder: _Folder, **options: Any) -> None:
 
 
 def _say_plan(sweep: Sweep) -> None:
-    """What a sweep would run, after every point has been checked."""
+    """Print the runs that a sweep would make, after every point has been checked."""
     from tl_dyck.runs.execute import check_points
     from tl_dyck.runs.experiments import as_experiment
 
@@ -187,7 +187,7 @@ def _say_plan(sweep: Sweep) -> None:
 
 @sweep_app.command()
 def status(folder: _Folder) -> None:
-    """How many runs are done, failed, running, waiting; by parameter, with the errors."""
+    """Count runs that are done, failed, running, waiting; by parameter, with the errors."""
     from tl_dyck.runs import sweep_status
 
     found = sweep_status(folder)

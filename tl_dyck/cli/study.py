@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = ["report", "study"]
 
-_MEASURES = (("accuracy", ".1%"), ("long_accuracy", ".1%"), ("entropy_gap", ".3f"))
+_SHOWN = (("accuracy", ".1%"), ("long_accuracy", ".1%"), ("entropy_gap", ".3f"))
 
 
 def study(
@@ -112,9 +112,7 @@ def _say_study(study: Study, path: Path) -> None:
     )
     variation = study.variation.groupby("family", sort=False)["variation"].max().to_dict()
     for family, facts in study.summary["families"].items():
-        cells = [
-            f"{facts[name]['mean']:{form}}" if name in facts else "–" for name, form in _MEASURES
-        ]
+        cells = [f"{facts[name]['mean']:{form}}" if name in facts else "–" for name, form in _SHOWN]
         cells.append(f"{variation[family]:.2f}" if family in variation else "–")
         rows.add_row(Text(family), f"{facts['reached']} of {facts['n']}", *cells)
     out.print(rows)

@@ -51,7 +51,7 @@ def say_note(text: str) -> None:
 
 
 def say_path(what: str, path: Path) -> None:
-    """Where something is, on a line of its own that is never broken."""
+    """Print a path on a line of its own that is never broken."""
     out = console()
     out.print()
     out.print(Text.assemble((f"{what}: ", "bold"), str(path)), soft_wrap=True)

@@ -318,7 +318,7 @@ class DyckDistribution:
     def _tokens_left(
         self, tokens: Tensor, depth: Tensor, remaining: int | Tensor | None
     ) -> tuple[Tensor, Tensor]:
-        """How many brackets follow each position, and are in each string.
+        """Count the brackets that follow each position, and those in each string.
 
         It refuses what cannot be completed so.
         """

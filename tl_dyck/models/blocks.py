@@ -60,7 +60,7 @@ def eq6_block(cfg: HookedTransformerConfig, index: int, c: float) -> Transformer
 
 
 class _AttentionBlock(TransformerBlock):
-    """What the blocks below have in common: attention without a LayerNorm before it."""
+    """Common part of the blocks below: attention without a LayerNorm before it."""
 
     def _attn_out(self, resid_pre: Tensor, past_kv_cache_entry: Any, attention_mask: Any) -> Tensor:
         per_head = [resid_pre] * 3

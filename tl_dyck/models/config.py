@@ -206,7 +206,7 @@ class DyckTransformerConfig(HookedTransformerConfig):
         return DyckLanguage(self.n_types, self.max_depth, self.brackets)
 
     def to_saved(self) -> dict[str, Any]:
-        """What defines the model, as JSON values; `from_saved` is the inverse.
+        """Return everything that defines the model, as JSON values; `from_saved` is the inverse.
 
         The device is not part of it.
         """

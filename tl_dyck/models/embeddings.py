@@ -27,7 +27,7 @@ DEPTH_EMBEDDINGS = ("onehot", "split", "yao")
 
 
 def depth_embedding_size(kind: str, language: DyckLanguage) -> int:
-    """How many coordinates `kind` uses, the one for BOS included."""
+    """Return the number of coordinates that `kind` uses, the one for BOS included."""
     k, depth = language.n_types, language.max_depth
     return {"onehot": 2 * k * depth, "split": 2 * k + depth + 1, "yao": 2 * k + 2}[kind] + 1
 

@@ -50,7 +50,7 @@ _CHOICES = {"position": ("none", "linear", "sinusoidal"), "normalization": ("non
 @final
 @dataclass(frozen=True, kw_only=True)
 class TextConfig:
-    """What a text classifier is.
+    """Configuration of a text classifier.
 
     Attributes:
         words: the vocabulary: "<unk>", "<cls>", then words.

@@ -97,7 +97,7 @@ class Patterns:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """What the page's script needs: tokens, and maps.
+        """Return the data of the page's script: tokens, and maps.
 
         Per group, these are the lower triangles in thousandths, row by row.
         """
@@ -149,7 +149,7 @@ class Patterns:
 
 
 def string_patterns(language: DyckLanguage, text: str) -> Patterns:
-    """What a heat map of some other string needs to know about it."""
+    """Return the parts of a heat map's data that describe some other string."""
     brackets = language.tokenize(text)
     tokens = brackets.new_tensor([language.bos_token, *brackets.tolist()])
     return patterns_of(

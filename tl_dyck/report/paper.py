@@ -95,7 +95,7 @@ def _claims(done: Reproduction) -> list[Html | None]:
 
 
 def tally(claims: pd.DataFrame) -> str:
-    """How many claims there are, and of which verdict."""
+    """Count the claims, and those of each verdict."""
     counts = claims["verdict"].value_counts()
     return f"{len(claims)} claims: " + ", ".join(
         f"{counts[name]} {name}" for name in VERDICTS if name in counts

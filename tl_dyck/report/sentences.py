@@ -131,7 +131,7 @@ def _picture(model: TextTransformer, certificate: Certificate) -> Html:
 
 
 def _visible(edit: Edit) -> Edit:
-    """What one sees of an edit: of a word that is repeated, only the repetition."""
+    """Return the visible part of an edit: of a word that is repeated, only the repetition."""
     same = len(edit.removed)
     if edit.inserted[:same] != edit.removed:
         return edit
@@ -139,7 +139,7 @@ def _visible(edit: Edit) -> Edit:
 
 
 def _places(edits: Sequence[Edit]) -> list[tuple[int, int]]:
-    """Where the inserted tokens are in the edited string: (start, number)."""
+    """Return the places of the inserted tokens in the edited string: (start, number)."""
     return [(at, len(edit.inserted)) for edit, at in placed(edits)]
 
 

@@ -24,12 +24,12 @@ __all__ = [
 
 
 def good_statuses(study: Study) -> set[str]:
-    """What a run that learned ends with; without a target, making all steps is enough."""
+    """Return the statuses of runs that learned; without a target, making all steps is enough."""
     return {"reached"} if study.config.training.target is not None else {"reached", "not reached"}
 
 
 def model_names(models: pd.DataFrame) -> list[str]:
-    """What marks are called when they are pointed at."""
+    """Return the names that marks show when they are pointed at."""
     return [
         f"{for_plotly(row.family)} seed {row.seed} ({row.status})" for row in models.itertuples()
     ]
@@ -79,7 +79,7 @@ def long_lengths(study: Study) -> str:
 
 
 def rows_of(models: pd.DataFrame, families: list[str]) -> np.ndarray:
-    """Where marks stand in a plot with a row per family: a little apart, by seed."""
+    """Return the heights of marks in a plot with a row per family: a little apart, by seed."""
     rows = np.array([families.index(family) for family in models["family"]])
     shifted: np.ndarray = rows + jitter(models["seed"])
     return shifted

@@ -45,7 +45,7 @@ def study_page(study: Study) -> Html:
 
 
 def _lead(study: Study) -> Html:
-    """What was done and why, for who comes from elsewhere."""
+    """Return the opening paragraph of a report: aim and means, for a reader from elsewhere."""
     config, models, language = study.config, study.models, study.task.language
     learned = int(models["status"].isin(good_statuses(study)).sum())
     target = config.training.target
@@ -136,7 +136,7 @@ def _example(study: Study, patterns: Patterns) -> Html | None:
 
 
 def _about(study: Study) -> list[Html]:
-    """How to make everything again, and what the numbers mean."""
+    """Return the section on making everything again and on the meaning of the numbers."""
     config = study.config
     return [
         *_again(study),

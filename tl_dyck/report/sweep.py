@@ -177,7 +177,7 @@ def _about(folder: Path) -> list[Html]:
 
 
 def _versions(results: pd.DataFrame) -> Html:
-    """What the runs were made with; several, if they differ."""
+    """Return the versions that the runs were made with; several, if they differ."""
     entries = [
         (name, ", ".join(sorted({str(value) for value in results[column].dropna()})))
         for name, column in (

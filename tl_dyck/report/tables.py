@@ -11,7 +11,7 @@ __all__ = ["recalled_table", "run_table"]
 
 
 def recalled_table(study: Study) -> Html:
-    """What Wen et al. 2023 report, as remembered, beside what this study measured."""
+    """Return the figures that Wen et al. 2023 report, as remembered, beside those measured here."""
     rows = []
     seeds = f"{len(study.config.seeds)} seeds per family; there 40"
     for row in study.variation.itertuples():

@@ -140,7 +140,7 @@ def attend_last(
 @final
 @dataclass(frozen=True)
 class QueryCarry:
-    """What is carried between tokens without positions: layer 2's sums for every possible query.
+    """State carried between tokens without positions: layer 2's sums for every possible query.
 
     Attributes:
         state: layer 1's state.
@@ -156,7 +156,7 @@ class QueryCarry:
 @final
 @dataclass(frozen=True)
 class HistoryCarry:
-    """What is carried between tokens if queries are not known before: keys and values so far."""
+    """State carried between tokens if queries are not known before: keys and values so far."""
 
     state: Int[Tensor, " batch"]
     keys: Float[Tensor, "batch pos head d_head"]

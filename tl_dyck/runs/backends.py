@@ -29,7 +29,7 @@ Workers = Callable[
 
 
 class MissingBackendError(DyckError, ImportError):
-    """What carries runs to other machines is not installed; the message says how to install it."""
+    """Missing library for runs on other machines; the message says how to install it."""
 
 
 @contextlib.contextmanager

@@ -18,7 +18,7 @@ from tl_dyck.runs.experiments import Experiment, PackedExperiment, as_experiment
 from tl_dyck.runs.progress import SweepProgress
 from tl_dyck.runs.spec import Point, Sweep, SweepError
 from tl_dyck.runs.store import RESERVED, Store, point_id, run_id
-from tl_dyck.runs.worker import Outcome, Parcel, Task, Worker, row_of
+from tl_dyck.runs.worker import Assignment, Outcome, Parcel, Worker, row_of
 from tl_dyck.runs.yaml_files import load_sweep
 
 __all__ = ["RunOptions", "SweepReport", "check_points", "run_sweep"]
@@ -29,7 +29,7 @@ _POLL = 1.0  # seconds between two looks at what other processes are doing
 @final
 @dataclass(frozen=True, kw_only=True)
 class SweepReport:
-    """How a sweep stands.
+    """Counts of a sweep's runs after `run_sweep`, with the errors.
 
     Attributes:
         folder: where it is.
@@ -51,7 +51,7 @@ class SweepReport:
 
 
 class RunOptions(TypedDict, total=False):
-    """What everything that is many runs can be told, see `run_sweep`."""
+    """Options of everything that is many runs, see `run_sweep`."""
 
     n_jobs: int | None
     backend: str
@@ -205,14 +205,14 @@ def _todo(
     most: int,
     say: Callable[[Outcome], None],
 ) -> Iterator[Parcel]:
-    """What is left to do: first what nobody has begun.
+    """List the runs that are left: first those that nobody has begun.
 
     So a run that kills its process comes after the others.
 
     Seeds of one point that the experiment does sooner together are handed out together, `most` at
     most.
     """
-    begun: list[Task] = []
+    begun: list[Assignment] = []
     packed = worker.experiment if isinstance(worker.experiment, PackedExperiment) else None
     for point, (parameters, _, seeds) in points.items():
         size = 1 if packed is None else max(1, min(most, packed.pack(parameters)))
@@ -228,12 +228,12 @@ def _fresh(
     point: str,
     parameters: Point,
     seeds: tuple[int, ...],
-    begun: list[Task],
+    begun: list[Assignment],
     say: Callable[[Outcome], None],
-) -> Iterator[Task]:
+) -> Iterator[Assignment]:
     """The runs of a point that nobody has begun; says which ended, puts the others aside."""
     for seed in seeds:
-        task = Task(run_id(point, seed), point, parameters, seed)
+        task = Assignment(run_id(point, seed), point, parameters, seed)
         ended = worker.store.ended(task.run)
         if ended == "done" or (ended == "failed" and not worker.retry_failed):
             say(Outcome(task.run, ended))
@@ -260,7 +260,7 @@ class _Queue:
 
     def __init__(self, parcels: Iterator[Parcel]) -> None:
         self.parcels = parcels
-        self.out: dict[str, Task] = {}
+        self.out: dict[str, Assignment] = {}
         self.error: BaseException | None = None
         self._closed = False
         self._lock = threading.Lock()
@@ -285,7 +285,7 @@ class _Queue:
 
 def _carry_out(
     worker: Worker, workers: Workers, parcels: Iterable[Parcel], say: Callable[[Outcome], None]
-) -> list[Task]:
+) -> list[Assignment]:
     """Have everything done; returns what other processes were doing.
 
     If a worker is killed, its pool dies with it. Then what had been begun and not finished is done
@@ -293,16 +293,16 @@ def _carry_out(
     blame.
     """
     store = worker.store
-    elsewhere: list[Task] = []
+    elsewhere: list[Assignment] = []
     queue = _Queue(iter(parcels))
     while True:
         broken = _hear(workers(worker, queue), queue, elsewhere, say)
         if broken is None:
             return elsewhere
         queue.close()
-        ended: list[Task] = []
-        suspects: list[Task] = []
-        rest: list[Task] = []
+        ended: list[Assignment] = []
+        suspects: list[Assignment] = []
+        rest: list[Assignment] = []
         for task in queue.out.values():
             (
                 ended
@@ -332,7 +332,7 @@ def _carry_out(
 def _hear(
     outcomes: Generator[list[Outcome], None, None],
     queue: _Queue,
-    elsewhere: list[Task],
+    elsewhere: list[Assignment],
     say: Callable[[Outcome], None],
 ) -> Exception | None:
     """Say what comes; returns what broke the workers, if anything did.

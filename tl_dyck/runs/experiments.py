@@ -26,7 +26,7 @@ __all__ = ["Experiment", "PackedExperiment", "as_experiment", "experiments"]
 
 @runtime_checkable
 class Experiment(Protocol):
-    """What a sweep does with every point and seed; it must be picklable.
+    """Work of a sweep at every point and seed; it must be picklable.
 
     Its runs are kept under its attribute ``name``, if it has one, or under the name of its class.
     """
@@ -49,7 +49,7 @@ class PackedExperiment(Experiment, Protocol):
     """An experiment that does several seeds of a point together sooner than one by one."""
 
     def pack(self, point: Point) -> int:
-        """How many seeds at most it should be given at once."""
+        """Return the largest number of seeds that it should be given at once."""
 
     def run_together(
         self,

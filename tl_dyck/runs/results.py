@@ -187,7 +187,7 @@ def _missing(value: Any) -> bool:
 
 
 def text_of_value(value: Any) -> str:
-    """How a value of a parameter is shown."""
+    """Return a parameter's value as it is shown."""
     return value if isinstance(value, str) else json.dumps(value)
 
 

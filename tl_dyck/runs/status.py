@@ -17,7 +17,7 @@ __all__ = ["SweepStatus", "sweep_status"]
 @final
 @dataclass(frozen=True, kw_only=True)
 class SweepStatus:
-    """How a sweep stands.
+    """Counts of a sweep's runs: done, failed, running, waiting.
 
     Attributes:
         folder: where it is.
@@ -40,7 +40,7 @@ class SweepStatus:
 
 
 def sweep_status(folder: str | Path) -> SweepStatus:
-    """How a sweep stands; writes nothing.
+    """Count a sweep's runs by their state; writes nothing.
 
     Raises:
         CorruptFileError: the folder holds no sweep, or one of another version.

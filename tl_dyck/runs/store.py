@@ -268,7 +268,7 @@ class Store:
         return saved
 
     def ended(self, run: str, *, aside: bool = False) -> str:
-        """What came of a run: "done", "failed", or "" if there is no record of it that can be read.
+        """Return the outcome of a run: "done", "failed", or "" if no record of it can be read.
 
         Args:
             run: its id.

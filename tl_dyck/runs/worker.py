@@ -18,12 +18,12 @@ from tl_dyck.runs.experiments import Experiment, PackedExperiment
 from tl_dyck.runs.spec import Point
 from tl_dyck.runs.store import RESERVED, STOPPERS, Store, describe
 
-__all__ = ["Outcome", "Parcel", "Task", "Worker", "row_of"]
+__all__ = ["Assignment", "Outcome", "Parcel", "Worker", "row_of"]
 
 
 @final
 @dataclass(frozen=True)
-class Task:
+class Assignment:
     """A run that is to be done."""
 
     run: str
@@ -33,13 +33,13 @@ class Task:
 
 
 #: Runs of one point that are handed to a worker together.
-Parcel = tuple[Task, ...]
+Parcel = tuple[Assignment, ...]
 
 
 @final
 @dataclass(frozen=True)
 class Outcome:
-    """What a worker says of a run, and whether it was done by it.
+    """Report of a worker on a run, and whether the run was done by it.
 
     It says "done", "failed", "elsewhere" or "stopped".
     """
@@ -99,7 +99,7 @@ class Worker:
                 outcomes.setdefault(task.run, stopped)
         return [outcomes[task.run] for task in parcel]
 
-    def _do(self, tasks: Sequence[Task], outcomes: dict[str, Outcome]) -> None:
+    def _do(self, tasks: Sequence[Assignment], outcomes: dict[str, Outcome]) -> None:
         """Do runs that are claimed, together if there are several."""
         if len(tasks) > 1 and isinstance(self.experiment, PackedExperiment):
             self._do_together(self.experiment, tasks, outcomes)
@@ -114,7 +114,10 @@ class Worker:
             outcomes[task.run] = self._ended(task, begun, found, time.perf_counter() - started)
 
     def _do_together(
-        self, experiment: PackedExperiment, tasks: Sequence[Task], outcomes: dict[str, Outcome]
+        self,
+        experiment: PackedExperiment,
+        tasks: Sequence[Assignment],
+        outcomes: dict[str, Outcome],
     ) -> None:
         by_seed = {task.seed: task for task in tasks}
         begun = {task.seed: self.record(task) for task in tasks}
@@ -141,7 +144,9 @@ class Worker:
                 share = (time.perf_counter() - started) / len(tasks)
                 outcomes[task.run] = self._ended(task, begun[seed], broken, share)
 
-    def _ended(self, task: Task, record: dict[str, Any], found: Any, seconds: float) -> Outcome:
+    def _ended(
+        self, task: Assignment, record: dict[str, Any], found: Any, seconds: float
+    ) -> Outcome:
         """Write down metrics, or what was raised."""
         record = {**record, "seconds": seconds}
         metrics: dict[str, Any] = {}
@@ -164,8 +169,8 @@ class Worker:
             self.store.drop_files(task.run)
         return Outcome(task.run, "done", True, row=row_of(record, "done"))
 
-    def record(self, task: Task) -> dict[str, Any]:
-        """What is known of a run before it is done."""
+    def record(self, task: Assignment) -> dict[str, Any]:
+        """Return the part of a run's record that is known before it is done."""
         return {
             "id": task.run,
             "point": task.point,
@@ -176,7 +181,7 @@ class Worker:
             "environment": dict(_environment()),
         }
 
-    def died(self, task: Task, error: BaseException) -> Outcome:
+    def died(self, task: Assignment, error: BaseException) -> Outcome:
         """Write down that a run took its worker with it, twice."""
         line = (
             "the process that ran it died, twice: killed, "

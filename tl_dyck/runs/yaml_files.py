@@ -98,7 +98,7 @@ class _Loader(yaml.SafeLoader):  # type: ignore[misc]  # yaml comes without type
 
 
 def _expanded(node: Any, sizes: dict[int, int]) -> int:
-    """How many values a node stands for when its aliases are written out."""
+    """Count the values that a node stands for when its aliases are written out."""
     known = sizes.get(id(node))
     if known == 0:
         raise yaml.composer.ComposerError(

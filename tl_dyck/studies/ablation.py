@@ -36,7 +36,7 @@ _TABLES = ("heads", "trajectories", "paths")
 @final
 @dataclass(frozen=True, kw_only=True)
 class AblateConfig:
-    """How closely to look at every model, and how to compare.
+    """Options of measuring the heads of every model, and of comparing them.
 
     Attributes:
         finetune: of the gates; None to measure frozen models only.
@@ -54,7 +54,7 @@ class AblateConfig:
 
     @property
     def measurement(self) -> HeadsMeasurement:
-        """What is done with one model."""
+        """The measurement made on one model."""
         return HeadsMeasurement(
             finetune=self.finetune, leave_one_out=self.leave_one_out, n=self.n, seed=self.seed
         )
@@ -67,7 +67,7 @@ class AblateConfig:
 @final
 @dataclass(frozen=True, kw_only=True)
 class Ablation:
-    """What was found on the heads of many models.
+    """Results on the heads of many models.
 
     Attributes:
         folder: where it is kept.

@@ -130,7 +130,7 @@ def _stack(study: Study) -> list[Finding]:
 
 
 def _length(study: Study) -> list[Finding]:
-    """How much is lost at long lengths, and where least."""
+    """Report the loss of accuracy at long lengths, and the family that loses least."""
     families = study.summary["families"]
     loss = {
         name: facts["accuracy"]["mean"] - facts["long_accuracy"]["mean"]

@@ -23,7 +23,7 @@ __all__ = ["HeadsExperiment", "HeadsMeasurement"]
 @final
 @dataclass(frozen=True, kw_only=True)
 class HeadsMeasurement:
-    """How closely to look at the heads of a model.
+    """Options of measuring the heads of one model.
 
     Attributes:
         finetune: of the gates; None to measure frozen models only.

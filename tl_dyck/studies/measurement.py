@@ -34,7 +34,7 @@ __all__ = [
     "write_measures",
 ]
 
-_MEASURES = "measures.json"
+_FILE = "measures.json"
 _PATTERNS, _CERTIFICATE = "patterns.safetensors", "certificate.safetensors"
 
 _SECONDS = 10.0
@@ -44,7 +44,7 @@ _SECONDS = 10.0
 @final
 @dataclass(frozen=True, kw_only=True)
 class Measurement:
-    """How closely a study looks at every model.
+    """Options of measuring one model of a study: sample sizes and probes.
 
     Attributes:
         n_accuracy: prefixes for the closing accuracy in distribution.
@@ -150,7 +150,7 @@ _STACK = ("mass", "argmax", "mass_at_closing", "argmax_at_closing")
 
 def write_measures(folder: Path, rows: Mapping[str, Any]) -> None:
     """Write what a run's record has no place for, by table: rows of heads, of certificates."""
-    write_bytes(folder / _MEASURES, sealed(rows, folder.name))
+    write_bytes(folder / _FILE, sealed(rows, folder.name))
 
 
 def read_measures(folder: Path) -> dict[str, Any]:
@@ -159,7 +159,7 @@ def read_measures(folder: Path) -> dict[str, Any]:
     Raises:
         CorruptFileError: there are none, or they are not as they were written.
     """
-    return read_sealed(folder / _MEASURES, folder.name)
+    return read_sealed(folder / _FILE, folder.name)
 
 
 def check_counts(values: Any, *names: str, least: int = 1) -> None:
@@ -185,7 +185,7 @@ class _Counts(Protocol):
 
 
 def behaviour(model: DyckTransformer, task: DyckTask, counts: _Counts) -> dict[str, float]:
-    """What a model does, whatever is inside: its accuracy and cross-entropy on fresh strings.
+    """Measure a model from outside: its accuracy and cross-entropy on fresh strings.
 
     Args:
         model: of the task's language.

@@ -147,7 +147,7 @@ class Study:
         return load_result(self.run_folder(family, seed), device=device)
 
     def run_folder(self, family: str, seed: int) -> Path:
-        """Where one run is kept: its model, its history, its patterns."""
+        """Return the folder of one run: its model, its history, its patterns."""
         rows = self.models[(self.models["family"] == family) & (self.models["seed"] == seed)]
         if len(rows) != 1:
             raise KeyError(f"the study has no run of {family!r} with seed {seed}")

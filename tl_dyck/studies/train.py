@@ -27,7 +27,7 @@ __all__ = ["Measures", "TrainExperiment", "identity_of", "nested", "parameters_o
 
 
 class Measures(Protocol):
-    """What is done with a trained model: a configuration that knows how.
+    """Measurement of a trained model: a configuration that knows how to make it.
 
     It may have a method ``on_model(task, step, model, folder)``, too, which is called at every row
     of a run's history.
@@ -203,7 +203,7 @@ def _names(kind: Any) -> list[str]:
 
 
 def plugged(registry: Registry[Any], name: str, plugs: dict[tuple[str, str], Any]) -> Any:
-    """What a name stands for here, or in the process that sent the work.
+    """Return the plug with that name here, or in the process that sent the work.
 
     The latter if this is a worker that does not know it.
 
@@ -224,7 +224,7 @@ def plugged(registry: Registry[Any], name: str, plugs: dict[tuple[str, str], Any
 
 
 def identity_of(measures: Measures) -> dict[str, Any]:
-    """What defines a measurement: its fields, and the number of its code unless it is the first."""
+    """Return everything that defines a measurement: its fields, and its code's number from 2 on."""
     return {**measures.to_dict(), **({"code": measures.code} if measures.code != 1 else {})}
 
 

@@ -48,7 +48,7 @@ def readout(
 @final
 @dataclass(frozen=True)
 class Attack:
-    """How to find bad strings.
+    """Options of the search for bad strings.
 
     Attributes:
         model: attacked as it is when called.

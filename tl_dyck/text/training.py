@@ -36,7 +36,7 @@ class TextTrainingError(DyckError, RuntimeError):
 @final
 @dataclass(frozen=True, kw_only=True)
 class TextTraining:
-    """How to train.
+    """Options of training a text classifier.
 
     Attributes:
         objective: what is minimised beside the cross-entropy of the sentences themselves: "clean"

@@ -44,7 +44,7 @@ class CheckpointError(CorruptFileError):
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a run has come, apart from its tensors.
+    """Progress of a run, apart from its tensors.
 
     Attributes:
         step: updates made.

@@ -27,7 +27,7 @@ STATUSES = {
 @final
 @dataclass(frozen=True, kw_only=True)
 class TrainConfig:
-    """How to train: Adam, warm-up, then a learning rate that falls linearly to zero.
+    """Options of training: Adam, warm-up, then a learning rate that falls linearly to zero.
 
     Strings are fresh in every step.
 
@@ -145,7 +145,7 @@ class TrainResult:
 def run_identity(
     model: dict[str, Any], task: DyckTask, options: TrainConfig, seed: int
 ) -> dict[str, Any]:
-    """What defines a run, as JSON values; equal identities give equal results."""
+    """Return everything that defines a run, as JSON values; equal identities give equal results."""
     saved = asdict(options)
     # Runs from before there was such a thing are runs without it.
     if not saved["contrastive_weight"]:

@@ -24,10 +24,7 @@ from tl_dyck.training.config import TrainConfig, TrainResult
 from tl_dyck.training.group import Group
 from tl_dyck.training.run import RunState, open_run
 
-__all__ = ["Outcome", "interrupt_waits", "train", "train_together", "wait_a_moment"]
-
-#: What came of a seed: its result, or what was raised.
-Outcome = TrainResult | Exception
+__all__ = ["interrupt_waits", "train", "train_together", "wait_a_moment"]
 
 
 def train(
@@ -113,8 +110,8 @@ def train_together(
     on_check: Callable[[dict[str, Any]], None] | None = None,
     on_model: Callable[[int, DyckTransformer, Any], None] | None = None,
     on_result: Callable[[TrainResult, Any], None] | None = None,
-) -> dict[int, Outcome]:
-    """What `train` does, for several seeds at once; `train_seeds` says how close the results are.
+) -> dict[int, TrainResult | Exception]:
+    """Train several seeds at once; `train_seeds` says how close the results are.
 
     Seeds that are finished are loaded; those that were interrupted at the same step go on together.
     A seed that has reached its target, has diverged, or whose folder or callback raises, leaves the
@@ -177,13 +174,13 @@ def train_together(
 @final
 @dataclass(frozen=True)
 class _Listener:
-    """What has come of the seeds, and who is told; callbacks as in `train_together`."""
+    """Keeper of the seeds' results, and caller of the callbacks of `train_together`."""
 
     on_step: Callable[[RunState], None] | None
     on_check: Callable[[dict[str, Any]], None] | None
     on_model: Callable[[int, DyckTransformer, Any], None] | None
     on_result: Callable[[TrainResult, Any], None] | None
-    outcomes: dict[int, Outcome] = field(default_factory=dict)
+    outcomes: dict[int, TrainResult | Exception] = field(default_factory=dict)
 
     def stepped(self, run: RunState, row: dict[str, Any] | None) -> None:
         """A run has begun, or made a step; `row` is new in its history."""

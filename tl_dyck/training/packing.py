@@ -50,7 +50,7 @@ class Packed:
 
 
 def place(lengths: NDArray[np.int64], width: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Where to put strings so that they share few rows.
+    """Assign strings to rows so that few rows are needed.
 
     The longest is first; each goes into the first row with room for it.
 

@@ -148,7 +148,7 @@ class RunState:
             write_checkpoint(self.folder, self.identity, *self.state())
 
     def state(self) -> tuple[Progress, dict[str, Tensor]]:
-        """What a checkpoint holds; only between two steps."""
+        """Contents of a checkpoint; only between two steps."""
         tensors: dict[str, Tensor] = {
             f"model.{name}": tensor for name, tensor in self.model.named_parameters()
         }

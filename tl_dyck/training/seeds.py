@@ -166,7 +166,7 @@ def _train_groups(
 def seed_groups(
     config: DyckTransformerConfig, seeds: list[int], n_jobs: int, together: bool | None = None
 ) -> list[list[int]]:
-    """Which seeds to train together; see `train_seeds` for the rule.
+    """Divide seeds into groups that are trained together; see `train_seeds` for the rule.
 
     Args:
         config: of the models.

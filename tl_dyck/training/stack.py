@@ -38,7 +38,7 @@ _FUSED = ("Q", "K", "V")
 
 @dataclass(frozen=True)
 class Batch:
-    """What one step of some models of a stack reads: for each, rows of slots (see `Packed`).
+    """Input of one step for some models of a stack: for each, rows of slots (see `Packed`).
 
     Attributes:
         members: which models: some that are neighbours, or all.
@@ -110,7 +110,7 @@ class Stack:
                 own[name].data = value
 
     def moments(self, index: int) -> Moments:
-        """What Adam remembers of the parameters of model `index`: views the next step changes."""
+        """Return Adam's moments of the parameters of model `index`: views the next step changes."""
         means, squares = self._views(self._means, index), self._views(self._squares, index)
         return {name: (means[name], squares[name]) for name in means}
 
@@ -211,7 +211,7 @@ class Stack:
     # --- parts of the forward pass ----------------------------------------------------------------
 
     def _embedded(self, batch: Batch) -> tuple[Tensor, Tensor | None]:
-        """What the first block reads, ``[model, slots, d_model]``.
+        """Return the input of the first block, ``[model, slots, d_model]``.
 
         Also what its attention makes of it, if that is cheap.
 

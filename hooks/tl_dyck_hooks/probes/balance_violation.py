@@ -232,7 +232,7 @@ def _strings(
 
 
 class _StateIndex:
-    """Where a state stands in the table of `contributions`."""
+    """Row of a state in the table of `contributions`."""
 
     def __init__(self, language: DyckLanguage) -> None:
         self.depths = language.max_depth + 1

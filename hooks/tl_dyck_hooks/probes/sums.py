@@ -52,7 +52,7 @@ class Groups:
     order: Int[np.ndarray, " sum"]
 
     def size(self, group: Int[np.ndarray, " pair"]) -> Int[np.ndarray, " pair"]:
-        """How many sums these groups have."""
+        """Number of sums that these groups have."""
         size: np.ndarray = self.first[group + 1] - self.first[group]
         return size
 

@@ -26,7 +26,7 @@ __all__ = ["Minimum", "minimise"]
 @final
 @dataclass(frozen=True)
 class Minimum:
-    """What is known of the least value of some objectives.
+    """Bounds on the least value of some objectives, with the string that comes nearest.
 
     Attributes:
         lower: proved: it is at least this.

@@ -39,7 +39,7 @@ _MOST_NUMBERS = 4_000_000
 @final
 @dataclass(frozen=True)
 class SymbolTable:
-    """What the network makes of each symbol; S symbols, H heads.
+    """Scores and values that the network gives to each symbol; S symbols, H heads.
 
     Attributes:
         network: whose symbols these are.
@@ -111,7 +111,7 @@ class Network:
 
     @property
     def prefix(self) -> tuple[int, ...]:
-        """What stands before every string: BOS, or nothing."""
+        """Tokens before every string: BOS, or none."""
         return () if self.config.bos_token is None else (self.config.bos_token,)
 
     @cached_property

@@ -138,7 +138,7 @@ class Search:
         return known or self.attention.deadline.passed
 
     def threshold(self, fraction: float = 1 / 16) -> float:
-        """What a part's bound must reach to be of no further interest."""
+        """Value that a part's bound must reach to be of no further interest."""
         upper = self.incumbent.upper
         return (
             upper * fraction

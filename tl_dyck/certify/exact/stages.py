@@ -156,7 +156,7 @@ class Shifted(Stage):
 
 @final
 class SquareRange:
-    """What is known of q = |P v|², v a stage's vector: [I] each; `centre`, any numbers, is [I, d].
+    """Bounds on q = |P v|², v a stage's vector: [I] each; `centre`, any numbers, is [I, d].
 
     q lies in [low, high], and, since |x|² = 2 c · x - |c|² + |x - c|², in 2 centre · P
     v - |centre|² + [0, spread].

@@ -35,7 +35,7 @@ def satisfies_balance(model: DyckTransformer, tolerance: float = 1e-6) -> bool:
 
 
 def balance_residual(model: DyckTransformer) -> float:
-    """How far the last attention layer's scores are from the balance condition; 0 if they meet it.
+    """Return the distance of the last layer's scores from the balance condition; 0 if they meet it.
 
     Eq. 11 says, for all types i, j1, j2, depths 1 ≤ d' ≤ D and 1 ≤ d1, d2 ≤ D−1, with e(τ) the
     output of the first layer,

@@ -216,7 +216,7 @@ def _widen(attn: Any, cfg: Any, shown: _Matrix | _FromTokens | None) -> Attentio
 
 
 def _resolve(model: HookedTransformer, pattern: Any) -> _Matrix | _FromTokens | None:
-    """What the head will show, checked; None if zero weights show it."""
+    """Return the pattern that the head will show, checked; None if zero weights show it."""
     if isinstance(pattern, str):
         if pattern not in _NAMED:
             raise unknown_name("pattern", pattern, _NAMED)

@@ -21,7 +21,7 @@ _CHOICES = 4
 @final
 @dataclass(frozen=True)
 class Plan:
-    """Who does what in the random network: its coordinates and blocks for those of the target.
+    """Assignment of the random network's coordinates and blocks to those of the target.
 
     The first coordinates are the target's; then one per token (token embeddings only), one per
     hidden unit of each layer, one per logit. A layer of the target takes two blocks: attention and

@@ -30,7 +30,7 @@ __all__ = ["LayerBound", "Pruning", "check_bound", "check_epsilon", "prune", "pr
 @final
 @dataclass(frozen=True)
 class LayerBound:
-    """How far the pruned network can be from its target at one point.
+    """Bound on the distance between the pruned network and its target at one point.
 
     Attributes:
         target_hook: hook point of the target; "" stands for its logits.

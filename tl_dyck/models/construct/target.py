@@ -139,7 +139,7 @@ def propagate(
     unembed_errors: Float[Tensor, " d_vocab"],
     read_weights: Float[Tensor, " d_vocab"],
 ) -> list[float]:
-    """How far the pruned network can be from its target: at the embedding, each layer, the logits.
+    """Bound the pruned network's distance to its target: at the embedding, each layer, the logits.
 
     In terms of Euclidean norms over the whole residual stream of the pruned network, for every
     input of any length. With R a bound of the target's state and δ of the error so far (App. C.5

@@ -286,7 +286,7 @@ def chosen(what: str, number: int | None, n: int) -> list[int]:
 
 
 def _prediction(model: Any, string: Text) -> str:
-    """What a Dyck model expects next; nothing for others, whose vocabulary is large."""
+    """Return a Dyck model's next-token probabilities; for others nothing, as there are many."""
     language = getattr(model.cfg, "language", None)
     if language is None:
         return ""
@@ -317,5 +317,5 @@ def thousandths(pattern: Pattern) -> list[int | None]:
 
 
 def name_of(model: Any) -> str:
-    """What to call a model."""
+    """Return a title for a model."""
     return str(getattr(model.cfg, "model_name", None) or "model")

@@ -18,7 +18,7 @@ __all__ = ["balance_heatmap"]
 
 @runtime_checkable
 class Violation(Protocol):
-    """What `tl_dyck.balance_violation` returns."""
+    """Protocol of the values that `tl_dyck.balance_violation` returns."""
 
     @property
     def beta(self) -> float:

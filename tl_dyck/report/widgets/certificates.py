@@ -176,7 +176,7 @@ def _facts(cert: Certificate) -> Html:
 
 
 def output_names(rnn: TwoLayerRNN, language: DyckLanguage | None) -> list[str]:
-    """What each logit stands for: tokens, or classes."""
+    """Return the meaning of each logit: tokens, or classes."""
     n = rnn.config.d_vocab_out
     if n != rnn.config.d_vocab:
         return [f"class {index}" for index in range(n)]

@@ -58,7 +58,7 @@ class Text:
 
     @property
     def patterns(self) -> Patterns:
-        """What a heat map needs to know."""
+        """Return the data of a heat map."""
         depth = [0] * len(self.tokens) if self.depth is None else self.depth
         return Patterns(
             tokens=self.tokens, depth=depth, top=self.top, closing=self.closing, groups=[]

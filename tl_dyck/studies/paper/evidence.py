@@ -79,7 +79,7 @@ class Evidence:
         return [int(seed) for seed in rows.loc[rows["status"] != "diverged", "seed"]]
 
     def run_folder(self, group: str, seed: int) -> Path:
-        """Where one model is kept."""
+        """Return the folder of one model."""
         rows = self.of(group)
         return Store(self.folder).path(str(rows.loc[rows["seed"] == seed, "id"].iloc[0]))
 

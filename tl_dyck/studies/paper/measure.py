@@ -75,7 +75,7 @@ def probe_strings(language: DyckLanguage, data_seed: int) -> dict[str, str]:
 @final
 @dataclass(frozen=True, kw_only=True)
 class PaperMeasurement:
-    """How closely the paper's claims look at every model.
+    """Options of measuring one model for the paper's claims.
 
     Attributes:
         n_accuracy: prefixes for the closing accuracy in distribution.
@@ -138,7 +138,7 @@ def _balance(model: DyckTransformer) -> dict[str, float | None]:
 
 
 def heads_of(model: DyckTransformer, task: DyckTask, *, n: int, seed: int) -> list[dict[str, Any]]:
-    """What every head looks like at closing brackets, and what other patterns do to the model.
+    """Measure every head at closing brackets, and the model with other patterns in its place.
 
     The *look* of a head: the share of closing brackets (with something left on the stack) whose
     largest weight is on the top of the stack, on the bracket itself, on the bracket before, on BOS.

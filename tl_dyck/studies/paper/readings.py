@@ -201,7 +201,7 @@ def stack_like(evidence: Evidence) -> Measured:
 
 
 def first_layer_uniform(evidence: Evidence) -> Measured:
-    """How far the first layer of three-layer models is from uniform attention."""
+    """Read how far the first layer of three-layer models is from uniform attention."""
     shares: list[float] = []
     later: list[float] = []
     for group in evidence.groups():

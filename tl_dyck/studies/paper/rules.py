@@ -26,7 +26,7 @@ VERDICTS = {
 @final
 @dataclass(frozen=True, kw_only=True)
 class Rule:
-    """What the measured value must be.
+    """Condition that the measured value of a claim must meet.
 
     Attributes:
         kind: "above" or "below" a limit, "not below" (the interval is not below it as a whole, for
@@ -44,7 +44,7 @@ class Rule:
 @final
 @dataclass(frozen=True, kw_only=True)
 class Measured:
-    """What was found for a claim.
+    """Evidence found for a claim.
 
     Attributes:
         estimate: the number that the rule is about.

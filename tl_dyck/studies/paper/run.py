@@ -31,7 +31,7 @@ _FORMAT = "tl_dyck.reproduction/2"
 @final
 @dataclass(frozen=True, kw_only=True)
 class Reproduction:
-    """What came of the paper's claims.
+    """Verdicts on the paper's claims, with the evidence.
 
     Attributes:
         folder: where everything is.

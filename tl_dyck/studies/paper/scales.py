@@ -29,7 +29,7 @@ __all__ = [
 @final
 @dataclass(frozen=True, kw_only=True)
 class Scale:
-    """How many models, and how closely they are measured.
+    """Size of a reproduction: numbers of models and of measurements.
 
     Attributes:
         name: of the scale.
@@ -61,7 +61,7 @@ class Scale:
 
     @property
     def measurement(self) -> PaperMeasurement:
-        """How closely every model is measured."""
+        """The measurement made on every model."""
         return PaperMeasurement(
             n_accuracy=self.n_accuracy,
             n_long=self.n_long,
