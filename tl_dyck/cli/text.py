@@ -59,7 +59,10 @@ _Space = Annotated[str, typer.Option(metavar="SPACE", help="Edits with budgets: 
 
 _Objective = Annotated[str, typer.Option(metavar="NAME", help="clean, augment, worst or ibp.")]
 _Seconds = Annotated[
-    float | None, typer.Option(metavar="S", help="Time of training; else --steps.")
+    float | None,
+    typer.Option(
+        metavar="S", help="Processor time of a training, instead of --steps: as the machine is."
+    ),
 ]
 _Mlp = Annotated[int, typer.Option(min=0, metavar="N", help="Width of a ReLU MLP; 0 for none.")]
 _Limit = Annotated[int | None, typer.Option(min=1, metavar="N", help="Sentences. \\[default: all]")]
@@ -244,7 +247,8 @@ def table(
     seeds: Annotated[
         str, typer.Option(metavar="LIST", help='How many ("3"), or which ("0-2").')
     ] = "3",
-    seconds: Annotated[float, typer.Option(metavar="S", help="Time of each training.")] = 60.0,
+    steps: Annotated[int, typer.Option(min=1, metavar="N", help="Steps of each training.")] = 600,
+    seconds: _Seconds = None,
     d_model: _Width = 32,
     limit: Annotated[
         int, typer.Option(min=0, metavar="N", help="Sentences certified; 0 for all.")
@@ -266,7 +270,7 @@ def table(
         objectives=tuple(name.strip() for name in objectives.split(",")),
         ks=_numbers(ks),
         seeds=parse_seeds(seeds),
-        training=TextTraining(seconds=seconds),
+        training=TextTraining(steps=steps, seconds=seconds),
         model=(("d_model", d_model),),
         limit=limit,
         n_interval=intervals,

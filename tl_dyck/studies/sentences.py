@@ -63,7 +63,7 @@ class TextTable:
     seeds: tuple[int, ...] = (0, 1, 2)
     spaces: tuple[str, ...] = SPACES
     defend: str = SPACES[-1]
-    training: TextTraining = field(default_factory=lambda: TextTraining(seconds=60.0))
+    training: TextTraining = field(default_factory=lambda: TextTraining(steps=600))
     model: tuple[tuple[str, Any], ...] = ()
     limit: int = 0
     n_interval: int = 0
