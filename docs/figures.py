@@ -16,6 +16,7 @@ import re
 import subprocess
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import asdict
 from datetime import date, datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,14 @@ PROVENANCE = ("command", "date", "commit", "versions", "python", "cpu", "cpu_cor
 _SHOWN = ("tl-dyck", "torch", "transformer_lens")
 _MARKED = re.compile(r"(<!-- table: ([\w-]+) -->\n)(.*?)(<!-- /table -->)", re.DOTALL)
 _CELLS = re.compile(r"(?<!\\)\|")
+
+#: Of a study, as they are shown: where it takes a stack, then all.
+_ACCURACIES = (
+    "accuracy_after_close",
+    "long_accuracy_after_close",
+    "accuracy",
+    "long_accuracy",
+)
 
 Table = list[list[str]]
 Estimate = dict[str, float]
@@ -49,7 +58,9 @@ def study_table(record: dict[str, Any]) -> Table:
     """A row per family."""
     head = [
         "family",
-        "closing accuracy",
+        "closing accuracy, after a closing bracket",
+        f"at lengths {record['lengths']}",
+        "on all closing brackets",
         f"at lengths {record['lengths']}",
         "attention variation, last layer",
     ]
@@ -58,8 +69,7 @@ def study_table(record: dict[str, Any]) -> Table:
         *(
             [
                 f"`{row['family']}`",
-                interval(row["accuracy"], ".1f", percent=True),
-                interval(row["long_accuracy"], ".0f", percent=True),
+                *(interval(row[name], ".1f", percent=True) for name in _ACCURACIES),
                 interval(row["variation"]),
                 "–" if row["recalled"] is None else f"{row['recalled']:.2f}",
                 f"{row['random']:.2f}",
@@ -150,6 +160,14 @@ def tally(name: str, record: dict[str, Any]) -> str:
             f"{len(record['rows'])} claims: "
             f"{', '.join(f'{n} {verdict}' for verdict, n in verdicts.items())}."
         )
+    if name == "study":
+        near, far = record["chance"]["training"], record["chance"]["long"]
+        return (
+            f"After a closing bracket a guess is right {far['constant']:.0%} of the time, and a "
+            f"count of open brackets by type at most {near['counter_after_close']:.0%} "
+            f"({far['counter_after_close']:.0%} at length); on all closing brackets, a copier of "
+            f"the last token {near['copier']:.0%} ({far['copier']:.0%})."
+        )
     if name == "text":
         return (
             f"{record['enumerated']:,} verdicts were checked by enumeration, "
@@ -214,8 +232,7 @@ def record_study(folder: Path) -> dict[str, Any]:
         rows.append(
             {
                 "family": family,
-                "accuracy": facts["accuracy"],
-                "long_accuracy": facts["long_accuracy"],
+                **{name: facts[name] for name in _ACCURACIES},
                 "variation": {"mean": last["variation"], "low": last["low"], "high": last["high"]},
                 "recalled": None if last["recalled"] != last["recalled"] else last["recalled"],
                 "random": last["random_baseline"],
@@ -227,6 +244,10 @@ def record_study(folder: Path) -> dict[str, Any]:
         **_origin("tl-dyck study", folder / "results.json", done.summary["environment"]),
         "n_seeds": len(done.config.seeds),
         "lengths": lengths,
+        "chance": {
+            "training": asdict(done.task.closing_chance()),
+            "long": asdict(done.task.closing_chance(long=True)),
+        },
         "rows": rows,
         "findings": said,
     }

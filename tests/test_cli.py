@@ -185,7 +185,9 @@ def test_study_asks_for_what_was_typed_and_says_what_was_found(tiny_study, tmp_p
     for number, finding in enumerate(findings(tiny_study)[:3], start=1):
         assert f"{number}. {finding.title} {finding.text}" in text
     for family, facts in tiny_study.summary["families"].items():
-        assert f"{family} {facts['reached']} of 3 {facts['accuracy']['mean']:.1%}" in text
+        assert (
+            f"{family} {facts['reached']} of 3 {facts['accuracy_after_close']['mean']:.1%}" in text
+        )
 
 
 def test_report_of_saved_results(tiny_study, tmp_path):

@@ -6,17 +6,16 @@ import dataclasses
 import json
 import math
 import pickle
-import weakref
 from collections import Counter
 
-import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.enumerated import SMALL, closing_prefixes, training_strings
 from tl_dyck.registry import RegistryError, UnknownNameError
-from tl_dyck.tasks import ClosingAccuracy, DyckTask, list_tasks, load_task, tasks
+from tl_dyck.tasks import DyckTask, list_tasks, load_task, tasks
 
 
 def seeded(seed: int = 0) -> torch.Generator:
@@ -24,65 +23,6 @@ def seeded(seed: int = 0) -> torch.Generator:
 
 
 # --- the distribution, string by string -----------------------------------------------------------
-
-
-def prefixes(task: DyckTask, length: int) -> dict[tuple[int, ...], float]:
-    """Every prefix of a length and its probability under D(q, k, D), grown bracket by bracket."""
-    found = {(): (1.0, ())}
-    for _ in range(length):
-        longer = {}
-        for string, (p, stack) in found.items():
-            opening = 1.0 if not stack else 0.0 if len(stack) == task.max_depth else task.q
-            for kind in range(task.n_types):
-                if opening:
-                    longer[(*string, 2 * kind)] = (p * opening / task.n_types, (*stack, kind))
-            if opening < 1:
-                longer[(*string, 2 * stack[-1] + 1)] = (p * (1 - opening), stack[:-1])
-        found = longer
-    return {string: p for string, (p, _) in found.items()}
-
-
-def normalised(weights: dict) -> dict:
-    total = sum(weights.values())
-    return {key: value / total for key, value in weights.items()}
-
-
-def strings_of_length(task: DyckTask, length: int) -> dict[tuple[int, ...], float]:
-    found = prefixes(task, length)
-    if task.mode == "complete":
-        found = {
-            string: p for string, p in found.items() if 2 * sum(t % 2 for t in string) == length
-        }
-    return normalised(found)
-
-
-def training_strings(task: DyckTask) -> dict[tuple[int, ...], float]:
-    mixture: Counter = Counter()
-    for length in task.train_lengths:
-        for string, p in strings_of_length(task, length).items():
-            mixture[string] += p / len(task.train_lengths)
-    return mixture
-
-
-def closing_prefixes(task: DyckTask, *, long: bool) -> dict[tuple[int, ...], float]:
-    """What `sample_closing` should draw."""
-    mixture: Counter = Counter()
-    if task.mode == "complete" and not long:
-        for string, p in training_strings(task).items():
-            ends = [i for i, token in enumerate(string) if token % 2]
-            for end in ends:
-                mixture[string[: end + 1]] += p / len(ends)
-        return mixture
-    lengths = range(task.long_lengths[0], task.long_lengths[1] + 1) if long else task.train_lengths
-    each = []
-    for length in lengths:
-        found = {string: p for string, p in prefixes(task, length).items() if string[-1] % 2}
-        if found:
-            each.append(normalised(found))
-    for found in each:
-        for string, p in found.items():
-            mixture[string] += p / len(each)
-    return mixture
 
 
 def agree(drawn: list[tuple[int, ...]], expected: dict[tuple[int, ...], float]) -> None:
@@ -96,30 +36,6 @@ def agree(drawn: list[tuple[int, ...]], expected: dict[tuple[int, ...], float]) 
             counts[string],
             n * p,
         )
-
-
-SMALL = [
-    DyckTask(name="a", n_types=2, max_depth=2, train_lengths=(2, 4), long_lengths=(2, 5)),
-    DyckTask(name="b", n_types=1, max_depth=3, q=0.3, train_lengths=(6,), long_lengths=(3, 6)),
-    DyckTask(name="c", n_types=1, max_depth=1, train_lengths=(2, 6), long_lengths=(4, 7)),
-    DyckTask(
-        name="d",
-        n_types=2,
-        max_depth=2,
-        mode="prefix",
-        train_lengths=(1, 2, 3, 4),
-        long_lengths=(4, 4),
-    ),
-    DyckTask(
-        name="e",
-        n_types=3,
-        max_depth=4,
-        mode="prefix",
-        q=0.8,
-        train_lengths=(3, 1),
-        long_lengths=(2, 3),
-    ),
-]
 
 
 @pytest.mark.parametrize("task", SMALL, ids=lambda task: task.name)
@@ -176,164 +92,6 @@ def test_long_prefixes_have_every_length():
     assert set(counts) == set(range(400, 501))
     assert max(counts.values()) < 3000 / 101 + 6 * math.sqrt(3000 / 101)
     assert bool(task.language.is_prefix(tokens).all())
-
-
-# --- the metric -----------------------------------------------------------------------------------
-
-
-class Noise:
-    """A causal "model" with random logits that depend on every token so far, and nothing else."""
-
-    def __init__(self, d_vocab: int, seed: int) -> None:
-        self.table = torch.randn(40, d_vocab, d_vocab, generator=seeded(seed), dtype=torch.float64)
-        self.shapes: list[tuple[int, ...]] = []
-
-    def __call__(self, tokens: torch.Tensor, /) -> torch.Tensor:
-        self.shapes.append(tuple(tokens.shape))
-        return self.table[torch.arange(tokens.shape[1]) % 40, tokens].cumsum(1)
-
-
-def by_hand(task: DyckTask, model, n: int, long: bool, seed: int) -> tuple[float, float]:
-    """The metric, one prefix at a time, the right bracket found with a stack."""
-    tokens, last = task.sample_closing(n, long=long, generator=seeded(seed))
-    any_token = closing_only = 0
-    for row, end in zip(tokens, last.tolist(), strict=True):
-        stack = []
-        for token in row[1:end].tolist():
-            stack.append(token) if token % 2 == 0 else stack.pop()
-        right = stack[-1] + 1
-        assert right == row[end]
-        logits = model(row[None, :end])[0, -1].tolist()
-        any_token += max(range(len(logits)), key=logits.__getitem__) == right
-        closing_only += max(range(1, 2 * task.n_types, 2), key=logits.__getitem__) == right
-    return any_token / n, closing_only / n
-
-
-@settings(max_examples=25)
-@given(
-    task=st.sampled_from([*SMALL, load_task("dyck-2-4"), load_task("dyck-3-8-prefix")]),
-    seed=st.integers(0, 1000),
-    n=st.integers(1, 60),
-    chunk=st.integers(1, 70),
-    long=st.booleans(),
-)
-def test_metric_by_hand(task, seed, n, chunk, long):
-    model = Noise(task.language.d_vocab, seed)
-    found = task.closing_accuracy(model, n=n, long=long, seed=seed, chunk=chunk)
-    assert all(rows <= chunk for rows, _ in model.shapes)
-    assert found.n == n == sum(rows for rows, _ in model.shapes)
-    assert (found.any_token, found.closing_only) == pytest.approx(
-        by_hand(task, model, n, long, seed)
-    )
-
-
-def exact_model(task: DyckTask):
-    """The best possible model of prefixes: exact log-probabilities of the next token."""
-
-    def logits(tokens: torch.Tensor, /) -> torch.Tensor:
-        return task.distribution.next_token_probs(tokens).log()
-
-    return logits
-
-
-@pytest.mark.parametrize("long", [False, True])
-@pytest.mark.parametrize("name", ["dyck-2-4", "dyck-3-8", "dyck-2-8-prefix"])
-def test_the_exact_model(name, long):
-    """With q = 1/2 a close is likelier than each kind of open, so both readings are 1."""
-    task = load_task(name)
-    accuracy = task.closing_accuracy(exact_model(task), n=150, long=long)
-    assert accuracy == ClosingAccuracy(any_token=1.0, closing_only=1.0, n=150)
-
-
-def test_the_two_readings_differ_where_opens_are_likelier():
-    """With q = 0.9 the exact model expects opens where allowed; it still knows the right close."""
-    task = DyckTask(name="opens", n_types=2, max_depth=3, q=0.9, train_lengths=(8, 10))
-    accuracy = task.closing_accuracy(exact_model(task), n=400, seed=5)
-    tokens, last = task.sample_closing(400, generator=seeded(5))
-    before = task.language.depth(tokens).gather(1, last[:, None] - 1)[:, 0]
-    assert accuracy.closing_only == 1.0
-    assert accuracy.any_token == pytest.approx((before == 3).double().mean().item())
-    assert 0.05 < accuracy.any_token < 0.95
-
-
-def test_a_constant_and_an_adversarial_model():
-    task = load_task("dyck-2-4")
-
-    def constant(tokens: torch.Tensor, /) -> torch.Tensor:
-        return torch.zeros(*tokens.shape, 5)
-
-    accuracy = task.closing_accuracy(constant, n=2000)
-    assert accuracy.any_token == 0  # of equal logits the first counts: an open
-    assert accuracy.closing_only == pytest.approx(0.5, abs=5 * (0.25 / 2000) ** 0.5)
-
-    def always_one_close(tokens: torch.Tensor, /) -> torch.Tensor:
-        return constant(tokens) + torch.tensor([0.0, 0, 0, 9, 0])
-
-    accuracy = task.closing_accuracy(always_one_close, n=2000)
-    assert (
-        accuracy.any_token
-        == accuracy.closing_only
-        == pytest.approx(0.5, abs=5 * (0.25 / 2000) ** 0.5)
-    )
-    exact = exact_model(task)
-
-    def contrary(tokens: torch.Tensor, /) -> torch.Tensor:
-        return -exact(tokens)
-
-    assert task.closing_accuracy(contrary, n=100) == ClosingAccuracy(
-        any_token=0.0, closing_only=0.0, n=100
-    )
-
-
-def test_a_model_cannot_peek():
-    """The bracket in question and what follows are hidden, even from a model that looks ahead."""
-    task = load_task("dyck-2-4")
-
-    def peek(tokens: torch.Tensor, /) -> torch.Tensor:
-        following = torch.cat([tokens[:, 1:], torch.full_like(tokens[:, :1], 4)], dim=1)
-        return torch.nn.functional.one_hot(following, 5).double()
-
-    accuracy = task.closing_accuracy(peek, n=300)
-    assert accuracy.any_token == 0
-
-
-def test_test_data_depend_on_the_seed_alone():
-    task = load_task("dyck-2-4")
-    model = Noise(5, 0)
-    assert task.closing_accuracy(model, n=80, seed=3) == task.closing_accuracy(
-        model, n=80, seed=3, chunk=7
-    )
-    values = {task.closing_accuracy(model, n=80, seed=seed).any_token for seed in range(6)}
-    assert len(values) > 1
-
-
-def test_the_metric_keeps_the_logits_of_one_chunk():
-    """However many prefixes: the model's earlier returns are let go of, with views of them."""
-    task = load_task("dyck-2-4")
-    returned: list[weakref.ref] = []
-    alive = []
-
-    def model(tokens: torch.Tensor, /) -> torch.Tensor:
-        alive.append(sum(ref() is not None for ref in returned))
-        logits = np.zeros((*tokens.shape, 5))
-        returned.append(weakref.ref(logits))
-        return torch.from_numpy(logits)  # lives as long as any tensor that shares its memory
-
-    task.closing_accuracy(model, n=60, long=True, chunk=10)
-    assert alive == [0, 1, 1, 1, 1, 1]
-
-
-def test_the_metric_keeps_no_gradients():
-    task = load_task("dyck-2-4")
-    weight = torch.ones(5, 5, requires_grad=True)
-    seen = []
-
-    def model(tokens: torch.Tensor, /) -> torch.Tensor:
-        seen.append((weight * 2)[tokens].requires_grad)
-        return weight[tokens]
-
-    task.closing_accuracy(model, n=10)
-    assert seen == [False]
 
 
 # --- tasks as values ------------------------------------------------------------------------------
@@ -457,11 +215,6 @@ def test_bad_values(values, message):
 
 
 def test_bad_calls():
-    task = load_task("dyck-2-4")
-    with pytest.raises(ValueError, match="n must be at least 1, got 0"):
-        task.closing_accuracy(Noise(5, 0), n=0)
-    with pytest.raises(ValueError, match="chunk must be at least 1, got 0"):
-        task.closing_accuracy(Noise(5, 0), chunk=0)
     with pytest.raises(TypeError):
         DyckTask(name="x", n_types=2, max_depth=4, train_lengths=(2.0, 4))
     with pytest.raises(

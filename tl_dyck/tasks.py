@@ -4,42 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, Protocol, final, runtime_checkable
+from typing import Any, final
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Int
 from torch import Tensor
 
+from tl_dyck.closing import (
+    ClosingAccuracy,
+    ClosingChance,
+    LanguageModel,
+    closing_accuracy,
+    closing_chance,
+)
 from tl_dyck.language import DyckDistribution, DyckLanguage
 from tl_dyck.language.checks import check_integer, check_mode
 from tl_dyck.registry import Registry
 
-__all__ = ["ClosingAccuracy", "DyckTask", "LanguageModel", "list_tasks", "load_task", "tasks"]
-
-
-@runtime_checkable
-class LanguageModel(Protocol):
-    """Anything that maps ids ``[batch, pos]`` (BOS first) to logits ``[batch, pos, d_vocab]``."""
-
-    def __call__(self, tokens: Tensor, /) -> Any:
-        """Map tokens to logits."""
-
-
-@final
-@dataclass(frozen=True, kw_only=True)
-class ClosingAccuracy:
-    """Accuracy on the last bracket of prefixes that end with a closing one, given the rest.
-
-    Attributes:
-        any_token: share of prefixes for which the right bracket has the largest logit of all
-            tokens.
-        closing_only: share for which it has the largest logit of all closing brackets.
-        n: number of prefixes.
-    """
-
-    any_token: float
-    closing_only: float
-    n: int
+__all__ = ["DyckTask", "list_tasks", "load_task", "tasks"]
 
 
 @final
@@ -154,7 +136,7 @@ class DyckTask:
             )
             here = torch.arange(tokens.shape[1])
             return torch.where(here <= last, tokens, self.language.bos_token), last[:, 0]
-        lengths = self._closing(self._long if long else self.train_lengths)
+        lengths = self.closing_lengths(long=long)
         tokens = self._mixture(n, lengths, "ending in close", generator)
         return tokens, (tokens != self.language.bos_token).sum(-1)
 
@@ -168,42 +150,43 @@ class DyckTask:
         device: Any = None,
         chunk: int = 100,
     ) -> ClosingAccuracy:
-        """The metric of the paper's Section 4.1, in both readings, on `n` fresh prefixes.
+        """The metric of the paper's Section 4.1, in both readings, and where it takes a stack.
 
-        See `sample_closing`.
-
-        Of equal logits the first counts as the largest.
+        The paper's metric is of one bracket a prefix, as `sample_closing` draws them; here every
+        closing bracket of a string is predicted, with weights that give the same expectation and a
+        smaller error. Of equal logits the first counts as the largest.
 
         Args:
-            model: maps tokens to logits; run without gradients.
-            n: number of prefixes.
+            model: causal; maps tokens to logits; run without gradients.
+            n: number of strings.
             long: test on `long_lengths` instead of the training distribution.
             seed: of the test data; independent of the streams that training uses.
             device: where the model is.
-            chunk: prefixes per forward pass, which bounds the memory.
+            chunk: strings per forward pass, which bounds the memory.
+
+        Raises:
+            NotCausalError: predictions depend on later tokens.
+            ValueError: `n` or `chunk` is below 1, or no string of so few has a closing bracket.
         """
         check_integer("n", n, least=1)
         check_integer("chunk", chunk, least=1)
-        generator = torch.Generator().manual_seed(seed)
-        tokens, last = self.sample_closing(n, long=long, generator=generator)
-        scores: list[Float[Tensor, "rows d_vocab"]] = []
-        with torch.no_grad():
-            for rows, ends in zip(tokens.split(chunk), last.split(chunk), strict=True):
-                # the model must not see the bracket that it predicts, nor what comes after
-                here = torch.arange(int(ends.max()))
-                seen = torch.where(
-                    here < ends[:, None], rows[:, : len(here)], self.language.bos_token
-                )
-                logits = model(seen.to(device))
-                scores.append(logits[torch.arange(len(rows)), ends - 1].cpu())
-        logits = torch.cat(scores)
-        right = tokens.gather(1, last[:, None])[:, 0]
-        closing = torch.arange(self.language.n_types) * 2 + 1
-        return ClosingAccuracy(
-            any_token=float((logits.argmax(-1) == right).double().mean()),
-            closing_only=float((closing[logits[:, closing].argmax(-1)] == right).double().mean()),
-            n=n,
-        )
+        return closing_accuracy(self, model, n=n, long=long, seed=seed, device=device, chunk=chunk)
+
+    def closing_chance(self, *, long: bool = False) -> ClosingChance:
+        """The exact closing accuracy of three models that keep no stack.
+
+        >>> chance = load_task("dyck-2-4").closing_chance(long=True)
+        >>> round(chance.copier, 3), round(chance.counter, 3)
+        (0.812, 0.938)
+
+        Args:
+            long: at `long_lengths` instead of in the training distribution.
+        """
+        return closing_chance(self, long=long)
+
+    def closing_lengths(self, *, long: bool = False) -> list[int]:
+        """The lengths that prefixes ending with a closing bracket have, as often as drawn."""
+        return self._closing(self._long if long else self.train_lengths)
 
     @property
     def _long(self) -> list[int]:

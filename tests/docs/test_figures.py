@@ -105,13 +105,19 @@ def test_a_study_is_recorded_as_it_is(study: Any, figures: ModuleType, monkeypat
         name: record[name] for name in ("versions", "python", "cpu", "cpu_cores")
     }.items() <= environment().items()
     (row,) = record["rows"]
-    assert row["accuracy"]["mean"] == pytest.approx(study.models["accuracy"].mean())
+    for name in ("accuracy", "long_accuracy_after_close"):
+        assert row[name]["mean"] == pytest.approx(study.models[name].mean())
     assert row["variation"]["mean"] == pytest.approx(study.variation["variation"].item())
     monkeypatch.setattr(
         figures, "read", lambda name: json.loads(json.dumps(record, allow_nan=False))
     )
     shown = figures.render("study")
-    assert f"| `minimal-onehot` | {100 * study.models['accuracy'].mean():.1f} % [" in shown
+    mean = 100 * study.models["accuracy_after_close"].mean()
+    assert f"| `minimal-onehot` | {mean:.1f} % [" in shown
+    assert (
+        f"a copier of the last token 85% ({study.task.closing_chance(long=True).copier:.0%})"
+        in shown
+    )
     assert f"commit abc1234; tl-dyck {environment()['versions']['tl-dyck']}" in shown
     assert environment()["cpu"] in shown
 

@@ -20,6 +20,7 @@ from tl_dyck.rnn import export_rnn, save_rnn
 from tl_dyck.runs import Sweep
 from tl_dyck.runs.store import Store, point_id, run_id
 from tl_dyck.studies import Measurement, Study, StudyConfig
+from tl_dyck.studies.measurement import ACCURACIES
 from tl_dyck.studies.results import save_tables
 from tl_dyck.tasks import DyckTask, load_task
 from tl_dyck.training import TrainConfig, train
@@ -97,10 +98,7 @@ def _make_study(folder: Path) -> None:
         "status": "reached",
         "steps": 10,
         "seconds": 1.5,
-        "accuracy": 0.9,
-        "accuracy_closing_only": 0.9,
-        "long_accuracy": 0.7,
-        "long_accuracy_closing_only": 0.7,
+        **dict.fromkeys(ACCURACIES, 0.7),
         "loss": 1.2,
         "loss_error": 0.1,
         "entropy_floor": 0.8,
@@ -153,6 +151,13 @@ def _make_study(folder: Path) -> None:
             [{**key, "id": run, **models} for key, run in zip(keys, ids, strict=True)]
         ),
         heads=pd.DataFrame([{**key, **heads} for key in keys]),
+        closings=pd.DataFrame(
+            [
+                {**key, "lengths": lengths, "depth": 1, "accuracy": 0.7}
+                for key in keys
+                for lengths in ("training", "long")
+            ]
+        ),
         variation=pd.DataFrame(
             [{"family": family, **spread, "recalled": 2.0} for family in FAMILIES]
         ),

@@ -166,6 +166,8 @@ def test_contents_lead_to_every_section_in_order(page):
     assert sections[0] == "summary"
     assert {
         "patterns",
+        "after-close",
+        "depth",
         "accuracy",
         "variation",
         "stack",
@@ -193,7 +195,7 @@ def test_findings_come_first_the_most_interesting_three_in_order(page, tiny_stud
 
 def test_every_figure_is_read_aloud_downloadable_and_reproducible(page, tiny_study):
     names = [link.attributes["download"] for link in page.find("a", class_="download")]
-    assert len(names) == 9
+    assert len(names) == 11
     for name in names:
         (section,) = page.find("section", id=name.removesuffix(".csv"))
         (reading,) = section.find("p", class_="reading")
@@ -231,6 +233,8 @@ def test_who_cannot_see_or_point_gets_the_same(page):
     ("name", "table"),
     [
         ("accuracy", "models"),
+        ("after-close", "models"),
+        ("depth", "closings"),
         ("entropy-gap", "models"),
         ("balance", "models"),
         ("stack", "heads"),
@@ -254,9 +258,15 @@ def marks(page: Node, name: str) -> list[dict]:
 
 def test_plots_show_the_tables(page, tiny_study):
     models, heads, variation = tiny_study.models, tiny_study.heads, tiny_study.variation
-    near, far, *_ = marks(page, "accuracy-0")
-    np.testing.assert_allclose(near["x"], 100 * models["accuracy"])
-    np.testing.assert_allclose(far["x"], 100 * models["long_accuracy"])
+    for name, column in (("accuracy", "accuracy"), ("after-close", "accuracy_after_close")):
+        near, far, *_ = marks(page, f"{name}-0")
+        np.testing.assert_allclose(near["x"], 100 * models[column])
+        np.testing.assert_allclose(far["x"], 100 * models[f"long_{column}"])
+    for plot, lengths in enumerate(("training", "long")):
+        closings = tiny_study.closings[tiny_study.closings["lengths"] == lengths]
+        means = closings.groupby(["family", "depth"])["accuracy"].mean()
+        for curve in marks(page, f"depth-{plot}"):
+            np.testing.assert_allclose(curve["y"], 100 * means[curve["name"]])
     order = list(tiny_study.config.families)
     assert [round(y - 0.17) for y in near["y"]] == [
         order.index(family) for family in models["family"]
@@ -279,7 +289,7 @@ def test_plots_show_the_tables(page, tiny_study):
     (balance,) = marks(page, "balance-0")
     minimal = models[models["family"] == "minimal-onehot"]
     np.testing.assert_allclose(balance["x"], minimal["balance_violation"])
-    np.testing.assert_allclose(balance["y"], 100 * minimal["long_accuracy"])
+    np.testing.assert_allclose(balance["y"], 100 * minimal["long_accuracy_after_close"])
     (against_balance,), (against_length,) = (
         marks(page, "certificates-0"),
         marks(page, "certificates-1"),
@@ -287,7 +297,7 @@ def test_plots_show_the_tables(page, tiny_study):
     np.testing.assert_allclose(against_balance["x"], minimal["balance_violation"])
     np.testing.assert_allclose(against_balance["y"], minimal["logit_change"])
     np.testing.assert_allclose(against_length["x"], minimal["logit_change"])
-    np.testing.assert_allclose(against_length["y"], 100 * minimal["long_accuracy"])
+    np.testing.assert_allclose(against_length["y"], 100 * minimal["long_accuracy_after_close"])
     losses = {
         key: list(rows["loss"]) for key, rows in tiny_study.history.groupby(["family", "seed"])
     }
@@ -323,7 +333,9 @@ def test_lines_mark_baselines(page, tiny_study):
         pytest.approx(tiny_study.summary["stack_chance"]["chance_at_closing"]),
         1.0,
     ]
-    assert at("accuracy-0") == [50.0, 1.0]
+    chance = tiny_study.task.closing_chance(long=True)
+    assert at("after-close-0") == [50.0]
+    assert at("accuracy-0") == [pytest.approx(100 * chance.copier), 1.0]
     assert plots["training-0"]["layout"]["shapes"][0]["y0"] == tiny_study.history["floor"][0]
 
 
@@ -397,18 +409,23 @@ def test_rings_mark_the_top_of_the_stack(page):
 
 
 @pytest.mark.parametrize(
-    ("low", "high", "tie"),
-    [(-0.9, -0.3, "less accurate"), (0.3, 0.9, "more accurate"), (-0.1, 0.9, "no clear tie")],
+    ("low", "high", "n", "tie"),
+    [
+        (-0.9, -0.3, 40, "less accurate"),
+        (0.3, 0.9, 20, "more accurate"),
+        (-0.1, 0.9, 40, "no clear tie"),
+        (0.3, 0.9, 8, "no clear tie"),  # so few seeds have misled
+    ],
 )
 def test_a_correlation_is_called_clear_only_if_its_interval_says_so(
-    low, high, tie, tiny_study, tmp_path
+    low, high, n, tie, tiny_study, tmp_path
 ):
-    facts = {"spearman": (low + high) / 2, "low": low, "high": high, "n": 9}
+    facts = {"spearman": (low + high) / 2, "low": low, "high": high, "n": n}
     summary = {**tiny_study.summary, "balance_and_length": {"minimal-onehot": facts}}
     page = read_page(write_report(replace(tiny_study, summary=summary), tmp_path / "r.html"))
     (reading,) = page.find("section", id="balance")[0].find("p", class_="reading")
     assert (
-        f"accuracy at length: {tie} over 9 seeds of minimal-onehot (rank correlation "
+        f"accuracy at length: {tie} over {n} seeds of minimal-onehot (rank correlation "
         in reading.text
     )
     assert f"[{low:+.2f}, {high:+.2f}])." in reading.text

@@ -198,7 +198,7 @@ def test_identity_of_training_is_for_ever():
     """If this changes, everything that anyone has trained in a sweep is trained again."""
     assert (
         point_id("train", TrainExperiment().identity({"task": "dyck-2-4", "model": "gpt"}))
-        == "828408f5aaab41585520"
+        == "38eee775b91f88334d13"
     )
 
 

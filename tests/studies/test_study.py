@@ -19,6 +19,7 @@ from tl_dyck.studies import Measurement, StudyConfig, findings, load_study, run_
 from tl_dyck.studies.measurement import cross_entropy
 from tl_dyck.tasks import load_task
 from tl_dyck.training import TrainConfig, train
+from tl_dyck.training.run import stream
 
 CONFIG = StudyConfig(
     families=("minimal-onehot", "gpt"),
@@ -61,16 +62,17 @@ def test_numbers_are_those_of_the_saved_models(study):
     task = load_task("dyck-2-4")
     for row in study.models.itertuples():
         model = study.run(row.family, row.seed).model
-        assert (
-            row.accuracy
-            == task.closing_accuracy(model, n=100, seed=CONFIG.measurement.data_seed).any_token
-        )
-        assert (
-            row.long_accuracy
-            == task.closing_accuracy(
-                model, n=10, long=True, seed=CONFIG.measurement.data_seed
-            ).any_token
-        )
+        for name, lengths, n in (("accuracy", "training", 100), ("long_accuracy", "long", 10)):
+            seed = stream(CONFIG.measurement.data_seed, f"closing, {lengths}", row.seed)
+            found = task.closing_accuracy(model, n=n, long=lengths == "long", seed=seed)
+            assert getattr(row, name) == found.any_token
+            assert getattr(row, f"{name}_after_close") == found.after_close
+            rows = study.closings.query(
+                "family == @row.family and seed == @row.seed and lengths == @lengths"
+            )
+            assert rows["depth"].tolist() == [1, 2, 3]
+            expected = [math.nan if a is None else a for a in found.after_close_by_depth]
+            assert rows["accuracy"].tolist() == pytest.approx(expected, nan_ok=True)
         assert math.isnan(row.balance_violation) == (row.family == "gpt")
         _, cache = model.run_with_cache("[[[[]]]](((())))")
         for layer in range(model.cfg.n_layers):

@@ -25,6 +25,7 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
 from tests.hostile.tools import alter
+from tl_dyck.closing import ClosingAccuracy
 from tl_dyck.files import read_json
 from tl_dyck.models import get_config
 from tl_dyck.tasks import DyckTask
@@ -570,4 +571,4 @@ def test_history_in_json_is_exact(tiny, done, uninterrupted):
     saved = json.loads((done / "result.json").read_text())
     assert saved["history"] == uninterrupted.history.to_dict("records")
     assert saved["identity"] == json.loads(json.dumps(uninterrupted.identity()))
-    assert saved["accuracy"] == vars(uninterrupted.accuracy)
+    assert ClosingAccuracy(**saved["accuracy"]) == uninterrupted.accuracy

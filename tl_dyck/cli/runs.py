@@ -24,7 +24,14 @@ __all__ = ["sweep_app"]
 
 _ROWS = 12  # values of a parameter, or kinds of errors, that are shown
 _POINTS = 40  # groups of the table of results
-_SHOWN = ("accuracy", "long_accuracy", "entropy_gap", "balance_violation", "learned")
+_SHOWN = (
+    "accuracy",
+    "long_accuracy",
+    "long_accuracy_after_close",
+    "entropy_gap",
+    "balance_violation",
+    "learned",
+)
 
 
 class _SweepCommands(typer.core.TyperGroup):

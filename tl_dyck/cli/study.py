@@ -31,7 +31,12 @@ if TYPE_CHECKING:
 
 __all__ = ["report", "study"]
 
-_SHOWN = (("accuracy", ".1%"), ("long_accuracy", ".1%"), ("entropy_gap", ".3f"))
+_SHOWN = (
+    ("accuracy_after_close", ".1%"),
+    ("long_accuracy_after_close", ".1%"),
+    ("accuracy", ".1%"),
+    ("entropy_gap", ".3f"),
+)
 
 
 def study(
@@ -103,12 +108,20 @@ def _say_study(study: Study, path: Path) -> None:
     from tl_dyck.studies import findings  # brings TransformerLens, which other commands do without
 
     out = console()
+    chance = study.task.closing_chance(long=True)
     out.print()
     for number, finding in enumerate(findings(study)[:3], start=1):
         out.print(Text(f"{number}. {finding.title}", style="bold"))
         out.print(Padding(Text(finding.text), (0, 0, 1, 3)))
     rows = table(
-        "family", "learned", "accuracy", "at length", "entropy gap", "variation", right=range(1, 6)
+        "family",
+        "learned",
+        "after close",
+        "at length",
+        "all",
+        "entropy gap",
+        "variation",
+        right=range(1, 7),
     )
     variation = study.variation.groupby("family", sort=False)["variation"].max().to_dict()
     for family, facts in study.summary["families"].items():
@@ -117,7 +130,9 @@ def _say_study(study: Study, path: Path) -> None:
         rows.add_row(Text(family), f"{facts['reached']} of {facts['n']}", *cells)
     out.print(rows)
     say_note(
-        "Means over seeds. entropy gap: nats per token; variation: of attention, "
-        "in the layer that varies most."
+        "Means over seeds. Accuracy on closing brackets after a closing one, as trained and at "
+        f"length (it takes a stack; guessing: {chance.constant:.0%}), and on all (copying the last "
+        f"token: {study.task.closing_chance().copier:.0%}). entropy gap: nats per token; "
+        "variation: of attention, in the layer that varies most."
     )
     say_path("Report", path)

@@ -110,10 +110,12 @@ def train(
             config, task, seeds=chosen, options=options, folder=folder, n_jobs=jobs
         )
     rows = table(
-        "seed", "status", "steps", "time (s)", "accuracy", "among closings", right=(0, 2, 3, 4, 5)
+        "seed", "status", "steps", "time (s)", "accuracy", "after a close", right=(0, 2, 3, 4, 5)
     )
     for result in results:
-        accuracy = f"{result.accuracy.any_token:.1%}", f"{result.accuracy.closing_only:.1%}"
+        found = result.accuracy
+        after = "–" if found.after_close is None else f"{found.after_close:.1%}"
+        accuracy = f"{found.any_token:.1%}", after
         status = Text(result.status, style="" if result.learned else "red")
         rows.add_row(
             str(result.seed), status, f"{result.steps:,}", f"{result.seconds:.1f}", *accuracy

@@ -36,11 +36,17 @@ def _verdicts(study: Study) -> Figure:
             change,
             1.0,
         ),
-        ("logit_change", "long_accuracy", change, f"accuracy at lengths {lengths} (%)", 100.0),
+        (
+            "logit_change",
+            "long_accuracy_after_close",
+            change,
+            f"accuracy after a closing bracket, lengths {lengths} (%)",
+            100.0,
+        ),
     ]
     said = [
         _tie(study, "balance_and_change", "balance violation and the largest change of a logit"),
-        _tie(study, "change_and_length", f"that change and accuracy at lengths {lengths}"),
+        _tie(study, "change_and_length", f"that change and accuracy after a close at {lengths}"),
     ]
     counts = {
         status: int((statuses == status).sum()) for status in ("certified", "falsified", "unknown")

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 
 from tl_dyck.plots import Line, Series, curves, dots_by_row, for_plotly, jitter, scatter
+from tl_dyck.report.accuracy import ACCURACY_FIGURES
 from tl_dyck.report.commands import probe_command, report_command
 from tl_dyck.report.markup import percent
 from tl_dyck.report.page import Figure
@@ -17,6 +18,7 @@ from tl_dyck.report.shown import (
     curve_of,
     good_statuses,
     long_lengths,
+    means,
     model_names,
     rows_of,
     tie,
@@ -30,68 +32,6 @@ def figures(study: Study) -> list[Figure]:
     """The plotly figures of a study, in the report's order, except those without data."""
     made = [draw(study) for draw in FIGURES]
     return [figure for figure in made if figure is not None]
-
-
-def _accuracy(study: Study) -> Figure:
-    families, models, lengths = list(study.config.families), study.models, long_lengths(study)
-    measures = {
-        "accuracy": ("in distribution", 0.17),
-        "long_accuracy": (f"lengths {lengths}", -0.17),
-    }
-    series = [
-        Series(
-            name=f"one model, {label}",
-            x=100 * models[column],
-            y=rows_of(models, families) + shift,
-            said=model_names(models),
-            hover=f"{label}: %{{x:.1f}}%",
-            color="@c0" if column == "accuracy" else "@c1",
-            symbol="circle" if column == "accuracy" else "diamond-open",
-        )
-        for column, (label, shift) in measures.items()
-    ]
-    for column, (label, shift) in measures.items():
-        in_legend = column == "accuracy"
-        series.append(
-            _means(study, column, scale=100.0, shift=shift, unit="%", label=label, legend=in_legend)
-        )
-    n_types = study.task.language.n_types
-    guess = 100 / n_types
-    target = study.config.training.target
-    marked = [Line(guess, f"guess: {guess:.0f}%")]
-    marked += (
-        [Line(100 * target, f"target: {100 * target:g}%", "right")] if target is not None else []
-    )
-    near, far = (between(study, column, percent) for column in measures)
-    reading = (
-        f"In distribution the families are {near} accurate on average; "
-        f"at lengths {lengths} it is {far}."
-    )
-    lowest = np.nanmin([guess, 100 * models["accuracy"].min(), 100 * models["long_accuracy"].min()])
-    return Figure(
-        name="accuracy",
-        title="Accuracy, in distribution and at length",
-        reading=reading,
-        data=models[
-            ["family", "seed", *measures, *(f"{column}_closing_only" for column in measures)]
-        ],
-        command=report_command(study),
-        plots=[
-            dots_by_row(
-                families,
-                "closing-bracket accuracy (%)",
-                series,
-                alt=f"Dot plot, a row per family, a dot per seed. {reading}",
-                marked=marked,
-                limits=[lowest - 4, 102.0],
-            )
-        ],
-        note="Each model predicts the last bracket of prefixes that end with a closing one: "
-        f"{study.config.measurement.n_accuracy:,} from the training distribution, "
-        f"{study.config.measurement.n_long:,} at lengths {lengths}. It is right if the right "
-        "bracket has the largest logit of all tokens; a guess among the closing brackets is right "
-        f"once in {n_types}. Intervals: bootstrap over seeds.",
-    )
 
 
 _PAIRS = (
@@ -233,7 +173,8 @@ def _balance(study: Study) -> Figure | None:
     if table.empty:
         return None
     lengths = long_lengths(study)
-    hover = f"balance violation %{{x:.3f}}<br>accuracy at lengths {lengths}: %{{y:.1f}}%"
+    y = "long_accuracy_after_close"
+    hover = f"balance violation %{{x:.3f}}<br>after a close, {lengths}: %{{y:.1f}}%"
     said = []
     for family in study.config.families:
         facts = study.summary["balance_and_length"].get(family)
@@ -247,15 +188,15 @@ def _balance(study: Study) -> Figure | None:
         name="balance",
         title="Balance violation and accuracy at length",
         reading=reading,
-        data=table[["family", "seed", "balance_violation", "long_accuracy"]],
+        data=table[["family", "seed", "balance_violation", y]],
         command=probe_command(study, str(table["family"].iloc[0]), "balance_violation"),
         plots=[
             scatter(
                 "balance violation β (mean of S/P, no unit)",
-                f"accuracy at lengths {lengths} (%)",
-                by_family(study, table, "balance_violation", "long_accuracy", hover, scale=100.0),
-                alt=f"Scatter plot of accuracy at lengths {lengths} against balance violation, "
-                f"by seed. {reading}",
+                f"accuracy after a closing bracket, lengths {lengths} (%)",
+                by_family(study, table, "balance_violation", y, hover, scale=100.0),
+                alt=f"Scatter plot of accuracy after a close at lengths {lengths} against balance "
+                f"violation, by seed. {reading}",
             )
         ],
         note="β is 0 for a model on whose output a matched pair of brackets, wherever it stands, "
@@ -279,7 +220,7 @@ def _entropy_gap(study: Study) -> Figure:
         high=gap + spread,
         thickness=1.0,
     )
-    means = _means(
+    average = means(
         study, "entropy_gap", scale=1.0, shift=-0.2, unit=" nats per token", label="entropy gap"
     )
     gaps = between(study, "entropy_gap", lambda value: f"{value:.3f}")
@@ -294,7 +235,7 @@ def _entropy_gap(study: Study) -> Figure:
             dots_by_row(
                 families,
                 "cross-entropy above the floor (nats per token)",
-                [marks, means],
+                [marks, average],
                 alt="Dot plot, a row per family, a dot per seed, "
                 f"and a line at the floor. {reading}",
                 marked=[Line(0.0, "floor")],
@@ -351,45 +292,10 @@ def _training(study: Study) -> Figure:
     )
 
 
-def _means(
-    study: Study,
-    measure: str,
-    *,
-    scale: float,
-    shift: float,
-    unit: str,
-    label: str,
-    legend: bool = True,
-) -> Series:
-    """A mark with an interval per family, from the summary; `shift` moves it off the row."""
-    found = [
-        (row + shift, family, *(scale * facts[measure][key] for key in ("mean", "low", "high")))
-        for row, family in enumerate(study.config.families)
-        if measure in (facts := study.summary["families"][family])
-    ]
-    table = pd.DataFrame(found, columns=["row", "family", "mean", "low", "high"])
-    return Series(
-        name="mean over seeds, 95% interval",
-        x=table["mean"],
-        y=table["row"],
-        color="@ink",
-        symbol="line-ns",
-        size=14,
-        said=[
-            f"{for_plotly(row.family)}, "
-            f"{label}<br>mean {row.mean:.4g}{unit} [{row.low:.4g}, {row.high:.4g}]"
-            for row in table.itertuples()
-        ],
-        legend=legend,
-        low=table["low"],
-        high=table["high"],
-    )
-
-
 #: The figures of a study in the order of the report: functions of a study, which return None if
 #: there is no data.
 FIGURES: list[Callable[[Study], Figure | None]] = [
-    _accuracy,
+    *ACCURACY_FIGURES,
     _variation,
     _stack,
     _balance,

@@ -10,6 +10,7 @@ import pandas as pd
 from tl_dyck.plots import Series, for_plotly, jitter, series_by
 from tl_dyck.report.markup import percent
 from tl_dyck.studies import Study
+from tl_dyck.studies.findings import is_clear
 
 __all__ = [
     "between",
@@ -17,6 +18,7 @@ __all__ = [
     "curve_of",
     "good_statuses",
     "long_lengths",
+    "means",
     "model_names",
     "rows_of",
     "tie",
@@ -47,10 +49,9 @@ def by_family(
 def tie(facts: dict[str, float], rising: str, falling: str, none: str) -> tuple[str, str]:
     """A rank correlation in words, and as a number with its interval.
 
-    It is clear if the interval leaves out 0.
+    See `is_clear`.
     """
-    clear = facts["low"] > 0 or facts["high"] < 0
-    words = (rising if facts["spearman"] > 0 else falling) if clear else none
+    words = (rising if facts["spearman"] > 0 else falling) if is_clear(facts) else none
     return (
         words,
         f"rank correlation {facts['spearman']:+.2f} [{facts['low']:+.2f}, {facts['high']:+.2f}]",
@@ -76,6 +77,41 @@ def long_lengths(study: Study) -> str:
     """The lengths that test length generalisation: ``400–500``."""
     shortest, longest = study.task.long_lengths
     return f"{shortest}–{longest}"
+
+
+def means(
+    study: Study,
+    measure: str,
+    scale: float = 1.0,
+    *,
+    shift: float,
+    unit: str,
+    label: str,
+    legend: bool = True,
+) -> Series:
+    """A mark with an interval per family, from the summary; `shift` moves it off the row."""
+    found = [
+        (row + shift, family, *(scale * facts[measure][key] for key in ("mean", "low", "high")))
+        for row, family in enumerate(study.config.families)
+        if measure in (facts := study.summary["families"][family])
+    ]
+    table = pd.DataFrame(found, columns=["row", "family", "mean", "low", "high"])
+    return Series(
+        name="mean over seeds, 95% interval",
+        x=table["mean"],
+        y=table["row"],
+        color="@ink",
+        symbol="line-ns",
+        size=14,
+        said=[
+            f"{for_plotly(row.family)}, "
+            f"{label}<br>mean {row.mean:.4g}{unit} [{row.low:.4g}, {row.high:.4g}]"
+            for row in table.itertuples()
+        ],
+        legend=legend,
+        low=table["low"],
+        high=table["high"],
+    )
 
 
 def rows_of(models: pd.DataFrame, families: list[str]) -> np.ndarray:

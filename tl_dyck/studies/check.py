@@ -10,6 +10,7 @@ from typing import Any
 import pandas as pd
 
 from tl_dyck.studies.config import StudyConfig
+from tl_dyck.studies.measurement import ACCURACIES
 
 __all__ = ["check_config", "check_history", "check_rows", "check_summary"]
 
@@ -30,8 +31,7 @@ _COLUMNS = {
         **dict.fromkeys(
             ("steps", "seconds", "loss", "loss_error", "entropy_floor", "entropy_gap"), _NUMBER
         ),
-        **dict.fromkeys(("accuracy", "accuracy_closing_only", "long_accuracy"), _NUMBER),
-        **dict.fromkeys(("long_accuracy_closing_only", "balance_violation"), _NUMBER),
+        **dict.fromkeys((*ACCURACIES, "balance_violation"), _NUMBER),
     },
     "heads": {
         "family": _NAME,
@@ -39,6 +39,13 @@ _COLUMNS = {
         "layer": _WHOLE,
         "head": _WHOLE,
         **dict.fromkeys(("mass", "argmax", "mass_at_closing", "argmax_at_closing"), _NUMBER),
+    },
+    "closings": {
+        "family": _NAME,
+        "seed": _WHOLE,
+        "lengths": _NAME,
+        "depth": _WHOLE,
+        "accuracy": _NUMBER,
     },
     "variation": {
         "family": _NAME,
@@ -63,7 +70,7 @@ _COLUMNS = {
 }
 _CERTIFIED = dict.fromkeys(("certified_share", "falsified_share", "logit_change"), _NUMBER)
 _HISTORY = ("step", "loss", "floor", "accuracy", "learning_rate")
-_MAY_BE_EMPTY = ("variation", "certificates")
+_MAY_BE_EMPTY = ("closings", "variation", "certificates")
 _INTERVAL = ("mean", "low", "high")
 _CORRELATION = ("spearman", "low", "high")
 

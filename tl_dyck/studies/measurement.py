@@ -22,8 +22,10 @@ from tl_dyck.probes import balance_violation, stack_likeness
 from tl_dyck.records import finite_rows, read_sealed, sealed
 from tl_dyck.tasks import DyckTask
 from tl_dyck.training import TrainResult
+from tl_dyck.training.run import stream
 
 __all__ = [
+    "ACCURACIES",
     "Measurement",
     "attention_on",
     "behaviour",
@@ -33,6 +35,20 @@ __all__ = [
     "read_measures",
     "write_measures",
 ]
+
+#: The parts of `ClosingAccuracy` that are measured, in the training distribution and at length.
+ACCURACIES: tuple[str, ...] = tuple(
+    f"{name}{part}"
+    for name in ("accuracy", "long_accuracy")
+    for part in (
+        "",
+        "_error",
+        "_closing_only",
+        "_after_open",
+        "_after_close",
+        "_after_close_error",
+    )
+)
 
 _FILE = "measures.json"
 _PATTERNS, _CERTIFICATE = "patterns.safetensors", "certificate.safetensors"
@@ -47,13 +63,15 @@ class Measurement:
     """Options of measuring one model of a study: sample sizes and probes.
 
     Attributes:
-        n_accuracy: prefixes for the closing accuracy in distribution.
-        n_long: prefixes for the closing accuracy at long lengths.
+        n_accuracy: strings for the closing accuracy in distribution.
+        n_long: strings for the closing accuracy at long lengths.
         n_strings: strings for the cross-entropy and for stack-likeness.
         n_certified: prefixes on which one-layer models are certified against inserted matched
             pairs; 0 for none.
         n_inserted: blocks of nested pairs inserted into each at most.
-        data_seed: of everything that is measured, so that all models see the same strings.
+        data_seed: of everything that is measured. Strings are fresh for every purpose and every
+            model's seed, so that intervals over seeds hold the error of the test sets as well;
+            only prefixes that are certified are the same for all.
 
     Raises:
         ValueError: a number is too small.
@@ -67,7 +85,7 @@ class Measurement:
     data_seed: int = 1_000_003
 
     #: Another number where the same fields give other metrics: then runs are done again.
-    code: ClassVar[int] = 1
+    code: ClassVar[int] = 2
 
     def __post_init__(self) -> None:
         check_counts(self, "n_accuracy", "n_long", "n_strings", "n_inserted")
@@ -81,16 +99,16 @@ class Measurement:
         """Measure a trained model; rows (heads, certificates) and patterns go into its folder.
 
         Returns:
-            Metrics: accuracy and long_accuracy (each also _closing_only), loss, loss_error,
-            entropy_floor and entropy_gap (nats per token), balance_violation (None where it is not
-            defined), stack_likeness (the largest share of closing brackets at which a head attends
+            Metrics: those of `behaviour`, balance_violation (None where it is not defined),
+            stack_likeness (the largest share of closing brackets at which a head attends
             most to the top of the stack), and of one-layer models certified_share, falsified_share,
             logit_change.
         """
         model, task = result.model, result.task
-        behaves = behaviour(model, task, self)
+        behaves, closings = behaviour(model, task, self, result.seed)
         beta = float(balance_violation(model)) if has_balance(model) else None
-        stack = stack_likeness(model, task, n=min(self.n_strings, 500), seed=self.data_seed)
+        seed = stream(self.data_seed, "heads", result.seed)
+        stack = stack_likeness(model, task, n=min(self.n_strings, 500), seed=seed)
         heads = finite_rows(
             {"layer": layer, "head": head}
             | {name: float(getattr(stack, name)[layer, head]) for name in _STACK}
@@ -103,7 +121,13 @@ class Measurement:
         )
         chance = {"chance": stack.chance, "chance_at_closing": stack.chance_at_closing}
         write_measures(
-            folder, {"heads": heads, "certificates": certificates, "stack_chance": chance}
+            folder,
+            {
+                "heads": heads,
+                "certificates": certificates,
+                "closings": closings,
+                "stack_chance": chance,
+            },
         )
         looks = [
             head["argmax_at_closing"] for head in heads if head["argmax_at_closing"] is not None
@@ -184,35 +208,56 @@ class _Counts(Protocol):
     def data_seed(self) -> int: ...
 
 
-def behaviour(model: DyckTransformer, task: DyckTask, counts: _Counts) -> dict[str, float]:
+def behaviour(
+    model: DyckTransformer, task: DyckTask, counts: _Counts, seed: int
+) -> tuple[dict[str, float | None], list[dict[str, Any]]]:
     """Measure a model from outside: its accuracy and cross-entropy on fresh strings.
 
     Args:
         model: of the task's language.
         task: gives the strings.
         counts: how many, and their seed: n_accuracy, n_long, n_strings, data_seed.
+        seed: of the model: each has test strings of its own.
 
     Returns:
-        accuracy and long_accuracy (each also _closing_only), loss, loss_error, entropy_floor and
-        entropy_gap (nats per token).
+        Metrics: accuracy and long_accuracy (each also _error, _closing_only, _after_open,
+        _after_close, _after_close_error; see `ClosingAccuracy`), loss, loss_error, entropy_floor
+        and entropy_gap (nats per token). And rows of the accuracy after a closing bracket by depth:
+        lengths ("training" or "long"), depth (open brackets), accuracy.
     """
-    device, seed = model.cfg.device, counts.data_seed
-    predict = partial(lean_logits, model)
-    close = task.closing_accuracy(predict, n=counts.n_accuracy, seed=seed, device=device, chunk=500)
-    far = task.closing_accuracy(
-        predict, n=counts.n_long, long=True, seed=seed, device=device, chunk=25
+    metrics: dict[str, float | None] = {}
+    rows: list[dict[str, Any]] = []
+    for name, lengths, n, chunk in (
+        ("accuracy", "training", counts.n_accuracy, 500),
+        ("long_accuracy", "long", counts.n_long, 25),
+    ):
+        found = task.closing_accuracy(
+            partial(lean_logits, model),
+            n=n,
+            long=lengths == "long",
+            seed=stream(counts.data_seed, f"closing, {lengths}", seed),
+            device=model.cfg.device,
+            chunk=chunk,
+        )
+        for column in ACCURACIES:
+            if column.startswith(name):
+                part = column.removeprefix(name).lstrip("_") or "any_token"
+                metrics[column] = getattr(found, part)
+        rows += [
+            {"lengths": lengths, "depth": depth, "accuracy": value}
+            for depth, value in enumerate(found.after_close_by_depth, start=1)
+        ]
+    loss, loss_error = cross_entropy(
+        model, task, n=counts.n_strings, seed=stream(counts.data_seed, "loss", seed)
     )
-    loss, loss_error = cross_entropy(model, task, n=counts.n_strings, seed=seed)
-    return {
-        "accuracy": close.any_token,
-        "accuracy_closing_only": close.closing_only,
-        "long_accuracy": far.any_token,
-        "long_accuracy_closing_only": far.closing_only,
+    floor = task.entropy_floor
+    metrics |= {
         "loss": loss,
         "loss_error": loss_error,
-        "entropy_floor": task.entropy_floor,
-        "entropy_gap": loss - task.entropy_floor,
+        "entropy_floor": floor,
+        "entropy_gap": loss - floor,
     }
+    return metrics, rows
 
 
 def cross_entropy(

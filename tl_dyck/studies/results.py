@@ -32,15 +32,16 @@ __all__ = [
     "save_tables",
 ]
 
-FORMAT = "tl_dyck.study/3"
+FORMAT = "tl_dyck.study/4"
 
 #: Attention variation that Wen et al. 2023 report for 40 seeds, as remembered: the numbers are lost
 #: in our copy.
 RECALLED_VARIATION = {"gpt-linear": 2.20, "gpt": 2.27, "minimal-onehot": 0.24, "random": 2.85}
 
-_IN_JSON = ("models", "heads", "variation", "certificates")
+_IN_JSON = ("models", "heads", "closings", "variation", "certificates")
 #: Of the tables that may be empty.
 _COLUMNS = {
+    "closings": ["family", "seed", "lengths", "depth", "accuracy"],
     "variation": [
         "family",
         "layer",
@@ -79,12 +80,16 @@ class Study:
         config: what was asked.
         task: what the models learned, whole: its name may mean nothing elsewhere.
         models: one row per model, runs that failed to learn included: family, seed, id, status,
-            steps, seconds, accuracy and long_accuracy (each also _closing_only), loss, loss_error,
+            steps, seconds, accuracy and long_accuracy (each also _error, _closing_only,
+            _after_open, _after_close, _after_close_error, see `ClosingAccuracy`), loss, loss_error,
             entropy_floor, entropy_gap (nats per token), balance_violation (NaN where it is not
             defined), certified_share, falsified_share, logit_change (NaN where there is no
             certificate).
         heads: one row per head of every model: family, seed, layer, head, and the stack-likeness
             measures.
+        closings: accuracy after a closing bracket, where the answer takes a stack, one row per
+            model, lengths ("training" or "long") and depth (open brackets): family, seed, lengths,
+            depth, accuracy (NaN where no test string has such a place).
         variation: one row per family and layer: variation, low, high (bootstrap over seeds),
             random_baseline, recalled.
         certificates: one row per prefix and one-layer model, against inserted matched pairs:
@@ -100,6 +105,7 @@ class Study:
     task: DyckTask
     models: pd.DataFrame
     heads: pd.DataFrame
+    closings: pd.DataFrame
     variation: pd.DataFrame
     certificates: pd.DataFrame
     history: pd.DataFrame
@@ -192,7 +198,7 @@ def load_study(folder: str | Path) -> Study:
             raise TypeError(f"config must be an object, not {saved['config']!r:.80}")
         config = StudyConfig.from_dict(saved["config"])
         check_config(config)
-        for name in ("certificates", "models", "heads", "variation"):
+        for name in ("certificates", "models", "heads", "closings", "variation"):
             check_rows(name, saved[name], config, certified=bool(saved["certificates"]))
         check_summary(saved["summary"], config, {row["family"] for row in saved["certificates"]})
         check_history(history, config)

@@ -16,7 +16,7 @@ from tl_dyck.probes import attention_variation
 from tl_dyck.runs import RunOptions, run_sweep
 from tl_dyck.runs.results import load_runs, said_how_to_repeat
 from tl_dyck.studies.config import StudyConfig
-from tl_dyck.studies.measurement import read_measures
+from tl_dyck.studies.measurement import ACCURACIES, read_measures
 from tl_dyck.studies.results import RECALLED_VARIATION, Study, as_table, save_tables
 from tl_dyck.studies.train import TrainExperiment
 from tl_dyck.tasks import load_task
@@ -52,7 +52,7 @@ def run_study(
     task = load_task(config.task)
     run_sweep(config.sweep(), folder, experiment=TrainExperiment(device=device), **how)
     runs = load_runs(folder)
-    rows, heads, certificates, history, chance = [], [], [], [], {}
+    rows, heads, closings, certificates, history, chances = [], [], [], [], [], []
     trained: dict[str, list[DyckTransformer]] = {family: [] for family in config.families}
     tokens: Any = []
     for row in runs.to_dict("records"):
@@ -68,8 +68,9 @@ def run_study(
         }
         rows.append({**key, **facts, **{name: row[name] for name in _MEASURED if name in row}})
         heads += [{**key, **head} for head in measured["heads"]]
+        closings += [{**key, **found} for found in measured["closings"]]
         certificates += [{**key, **found} for found in measured["certificates"]]
-        chance = measured["stack_chance"]
+        chances.append(measured["stack_chance"])
         history.append(result.history.assign(**key))
         tokens = result.model.to_str_tokens(task.language.probe_string)
         if result.status != "diverged":  # weights that are not finite give no patterns to compare
@@ -81,19 +82,18 @@ def run_study(
         task=task,
         models=models,
         heads=as_table("heads", heads),
+        closings=as_table("closings", closings),
         variation=_variation(trained, config),
         certificates=as_table("certificates", certificates),
         history=pd.concat(history, ignore_index=True),
         summary={
             "probe_string": task.language.probe_string,
             "probe_tokens": tokens,
-            "stack_chance": chance,
+            "stack_chance": pd.DataFrame(chances).mean().to_dict(),
             "families": _family_intervals(models, config),
-            "balance_and_length": _correlation(
-                models, "balance_violation", "long_accuracy", config
-            ),
+            "balance_and_length": _correlation(models, "balance_violation", _AT_LENGTH, config),
             "balance_and_change": _correlation(models, "balance_violation", "logit_change", config),
-            "change_and_length": _correlation(models, "logit_change", "long_accuracy", config),
+            "change_and_length": _correlation(models, "logit_change", _AT_LENGTH, config),
             "environment": environment(),
         },
     )
@@ -101,12 +101,11 @@ def run_study(
     return study
 
 
+#: Length generalisation, measured where it takes a stack.
+_AT_LENGTH = "long_accuracy_after_close"
 #: What the experiment measures that the table of models shows.
 _MEASURED = (
-    "accuracy",
-    "accuracy_closing_only",
-    "long_accuracy",
-    "long_accuracy_closing_only",
+    *ACCURACIES,
     "loss",
     "loss_error",
     "entropy_floor",
@@ -118,8 +117,7 @@ _MEASURED = (
 )
 #: Of these, what is averaged over seeds.
 _AVERAGED = (
-    "accuracy",
-    "long_accuracy",
+    *ACCURACIES,
     "entropy_gap",
     "balance_violation",
     "certified_share",

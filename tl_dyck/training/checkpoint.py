@@ -18,10 +18,11 @@ from typing import Any
 import pandas as pd
 import torch
 
+from tl_dyck.closing import ClosingAccuracy
 from tl_dyck.files import CorruptFileError, MissingFileError, read_json, read_tensors, write_json
 from tl_dyck.models import load_model, save_model
 from tl_dyck.records import finite_rows, remove_numbered, write_with_tensors
-from tl_dyck.tasks import ClosingAccuracy, DyckTask
+from tl_dyck.tasks import DyckTask
 from tl_dyck.training.config import HISTORY, STATUSES, TrainConfig, TrainResult
 
 __all__ = [

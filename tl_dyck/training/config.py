@@ -8,8 +8,9 @@ from typing import Any, final
 
 import pandas as pd
 
+from tl_dyck.closing import ClosingAccuracy
 from tl_dyck.models import DyckTransformer
-from tl_dyck.tasks import ClosingAccuracy, DyckTask
+from tl_dyck.tasks import DyckTask
 
 __all__ = ["HISTORY", "STATUSES", "TrainConfig", "TrainResult"]
 

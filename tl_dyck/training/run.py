@@ -13,11 +13,12 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from tl_dyck.closing import ClosingAccuracy
 from tl_dyck.files import ensure_folder, remove_leftovers
 from tl_dyck.models import DyckTransformerConfig, build_model, lean_logits
 from tl_dyck.models.storage import load_weights
 from tl_dyck.processes import FolderLock
-from tl_dyck.tasks import ClosingAccuracy, DyckTask
+from tl_dyck.tasks import DyckTask
 from tl_dyck.training.checkpoint import (
     CheckpointError,
     Progress,

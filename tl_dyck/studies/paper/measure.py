@@ -27,6 +27,7 @@ from tl_dyck.studies.measurement import (
 )
 from tl_dyck.tasks import DyckTask
 from tl_dyck.training import TrainResult
+from tl_dyck.training.run import stream
 
 __all__ = [
     "INTERPRETABLE",
@@ -78,8 +79,8 @@ class PaperMeasurement:
     """Options of measuring one model for the paper's claims.
 
     Attributes:
-        n_accuracy: prefixes for the closing accuracy in distribution.
-        n_long: prefixes at lengths 400–500.
+        n_accuracy: strings for the closing accuracy in distribution.
+        n_long: strings at lengths 400–500.
         n_strings: strings for the cross-entropy, and prefixes for replaced patterns.
         data_seed: of everything that is measured.
         watched: whether the model is also measured on the way.
@@ -92,7 +93,7 @@ class PaperMeasurement:
     watched: bool = False
 
     #: Another number where the same fields give other metrics: then runs are done again.
-    code: ClassVar[int] = 1
+    code: ClassVar[int] = 2
 
     def __post_init__(self) -> None:
         check_counts(self, "n_accuracy", "n_long", "n_strings")
@@ -104,17 +105,22 @@ class PaperMeasurement:
     def measure(self, result: TrainResult, folder: Path) -> dict[str, Any]:
         """Measure a trained model; the rows of its heads, and its patterns, go into its folder."""
         model, task = result.model, result.task
-        behaves = behaviour(model, task, self)
+        behaves, closings = behaviour(model, task, self, result.seed)
         texts = probe_strings(task.language, self.data_seed)
         write_tensors(
             folder / PATTERNS, {name: attention_on(model, text) for name, text in texts.items()}
         )
         heads = (
-            heads_of(model, task, n=self.n_strings, seed=self.data_seed)
+            heads_of(
+                model,
+                task,
+                n=self.n_strings,
+                seed=stream(self.data_seed, "heads", result.seed),
+            )
             if result.status != "diverged"
             else []
         )
-        write_measures(folder, {"heads": finite_rows(heads)})
+        write_measures(folder, {"heads": finite_rows(heads), "closings": closings})
         return {**behaves, **_balance(model)}
 
     def on_model(self, task: DyckTask, step: int, model: DyckTransformer, folder: Path) -> None:

@@ -39,8 +39,8 @@ class Scale:
         weights: λ of the contrastive regularisation, 0 among them: powers of ten.
         lengths: N, longest training strings for Theorem 2, besides the task's own.
         to_the_end: steps of groups that are not stopped early.
-        n_accuracy: prefixes for the closing accuracy in distribution.
-        n_long: prefixes at lengths 400–500.
+        n_accuracy: strings for the closing accuracy in distribution.
+        n_long: strings at lengths 400–500.
         n_strings: strings for the cross-entropy, and prefixes for replaced patterns.
         n_bootstrap: resamples for an interval.
         data_seed: of everything that is measured.

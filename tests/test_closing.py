@@ -1,0 +1,313 @@
+"""Closing accuracy against loops over strings, and chance levels against all strings counted."""
+
+from __future__ import annotations
+
+import math
+import weakref
+from collections import Counter, defaultdict
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.enumerated import SMALL, closing_prefixes
+from tl_dyck.closing import NotCausalError, closing_strings
+from tl_dyck.tasks import DyckTask, load_task
+
+TALL = DyckTask(name="tall", n_types=3, max_depth=5, train_lengths=(8,), long_lengths=(6, 7))
+ENUMERATED = [*SMALL, TALL]
+
+
+def seeded(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+class Noise:
+    """A causal "model" with random logits that depend on every token so far, and nothing else."""
+
+    def __init__(self, d_vocab: int, seed: int) -> None:
+        self.table = torch.randn(40, d_vocab, d_vocab, generator=seeded(seed), dtype=torch.float64)
+        self.shapes: list[tuple[int, ...]] = []
+
+    def __call__(self, tokens: torch.Tensor, /) -> torch.Tensor:
+        self.shapes.append(tuple(tokens.shape))
+        return self.table[torch.arange(tokens.shape[1]) % 40, tokens].cumsum(1)
+
+    def right(self, prefix: tuple[int, ...], bos: int) -> bool:
+        """Whether the last bracket has the largest logit, given those before."""
+        logits = self(torch.tensor([[bos, *prefix[:-1]]]))[0, -1]
+        return int(logits.argmax()) == prefix[-1]
+
+
+def open_types(prefix: tuple[int, ...]) -> list[int]:
+    stack: list[int] = []
+    for token in prefix:
+        stack.append(token // 2) if token % 2 == 0 else stack.pop()
+    return stack
+
+
+# --- exact chance ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("long", [False, True])
+@pytest.mark.parametrize("task", ENUMERATED, ids=lambda task: task.name)
+def test_chance_is_that_of_all_prefixes_counted(task, long):
+    share, copier, counter, depths = 0.0, 0.0, 0.0, Counter()
+    for prefix, p in closing_prefixes(task, long=long).items():
+        stack = open_types(prefix[:-1])
+        if prefix[-2] % 2 == 0:
+            copier += p
+            counter += p
+            continue
+        share += p
+        depths[len(stack)] += p
+        copier += p / task.n_types
+        numbers = Counter(stack)
+        likeliest = [kind for kind in numbers if numbers[kind] == max(numbers.values())]
+        counter += p * (stack[-1] in likeliest) / len(likeliest)
+    found = task.closing_chance(long=long)
+    assert found.after_close_share == pytest.approx(share)
+    assert (found.copier, found.counter) == pytest.approx((copier, counter))
+    assert found.constant == 1 / task.n_types
+    assert len(found.depth_shares) == task.max_depth - 1
+    if share:
+        expected = [depths[level] / share for level in range(1, task.max_depth)]
+        assert found.depth_shares == pytest.approx(expected)
+        assert found.counter_after_close == pytest.approx((counter - 1 + share) / share)
+    else:
+        assert math.isnan(found.counter_after_close)
+
+
+def test_chance_as_published():
+    """Figures of an independent computation for two types and depth four."""
+    even = DyckTask(name="even", n_types=2, max_depth=4, long_lengths=(400, 400))
+    odd = DyckTask(name="odd", n_types=2, max_depth=4, long_lengths=(401, 401))
+    assert even.closing_chance(long=True).copier == pytest.approx(0.75, abs=1e-4)
+    assert odd.closing_chance(long=True).copier == pytest.approx(0.875, abs=1e-4)
+    assert load_task("dyck-2-4").closing_chance().copier == pytest.approx(0.852, abs=5e-4)
+
+
+def test_a_copier_and_a_counter_get_what_chance_says():
+    task = load_task("dyck-3-4")
+
+    def counter(tokens: torch.Tensor, /) -> torch.Tensor:
+        one_hot = torch.nn.functional.one_hot(tokens, task.language.d_vocab).double()
+        numbers = one_hot.cumsum(1)
+        logits = torch.zeros_like(one_hot)
+        logits[..., 1:6:2] = numbers[..., 0:6:2] - numbers[..., 1:6:2]
+        logits[..., 1:6:2] += 100 * one_hot[..., 0:6:2]
+        # of equal numbers one at random, but the same whenever it is asked
+        return (
+            logits
+            + 0.5
+            * torch.sin(1e4 * (numbers * torch.arange(1, 8)).sum(-1))[..., None]
+            * (torch.arange(7) * 1.7).sin()
+        )
+
+    chance = task.closing_chance()
+    found = task.closing_accuracy(counter, n=4000, seed=2)
+    assert found.closing_only == pytest.approx(chance.counter, abs=0.01)
+    assert found.after_open == 1.0
+
+
+# --- the metric -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("long", [False, True])
+@pytest.mark.parametrize("task", ENUMERATED, ids=lambda task: task.name)
+def test_in_expectation_it_is_the_share_of_all_prefixes(task, long):
+    """Held to every prefix with its probability, within five standard errors as it states them."""
+    model, bos = Noise(task.language.d_vocab, 1), task.language.bos_token
+    right: dict[str, float] = defaultdict(float)
+    share: dict[str, float] = defaultdict(float)
+    for prefix, p in closing_prefixes(task, long=long).items():
+        depth = len(open_types(prefix[:-1]))
+        kinds = ["any_token", "after_open" if prefix[-2] % 2 == 0 else f"after_close {depth}"]
+        for kind in kinds:
+            right[kind] += p * model.right(prefix, bos)
+            share[kind] += p
+    found = task.closing_accuracy(model, n=4000, long=long, seed=3)
+    assert found.error is not None
+    assert found.any_token == pytest.approx(right["any_token"], abs=5 * found.error + 1e-12)
+    assert found.after_open == pytest.approx(right["after_open"] / share["after_open"], abs=0.06)
+    for depth, value in enumerate(found.after_close_by_depth, start=1):
+        kind = f"after_close {depth}"
+        expected = right[kind] / share[kind] if share[kind] else None
+        assert value == (expected if expected is None else pytest.approx(expected, abs=0.08))
+    closes = [kind for kind in share if kind.startswith("after_close") and share[kind]]
+    if closes:
+        assert found.after_close == pytest.approx(
+            sum(right[kind] for kind in closes) / sum(share[kind] for kind in closes),
+            abs=5 * found.after_close_error + 1e-12,
+        )
+    else:
+        assert found.after_close is None
+
+
+def test_the_standard_errors_are_those_of_many_test_sets():
+    task = load_task("dyck-2-4")
+    model = Noise(5, 0)
+    sets = [task.closing_accuracy(model, n=50, seed=seed) for seed in range(200)]
+    for value, error in (("any_token", "error"), ("after_close", "after_close_error")):
+        spread = np.std([getattr(found, value) for found in sets])
+        stated = np.mean([getattr(found, error) for found in sets])
+        assert spread == pytest.approx(stated, rel=0.25)  # five standard deviations of `spread`
+
+
+def test_every_closing_bracket_counts_and_errors_shrink():
+    """Against one bracket a string, drawn as the paper does, the error is under two thirds."""
+    task = load_task("dyck-2-4")
+    found = task.closing_accuracy(Noise(5, 0), n=400, long=True, chunk=50)
+    drawn_one_a_string = math.sqrt(found.any_token * (1 - found.any_token) / 400)
+    assert found.error < 2 / 3 * drawn_one_a_string
+
+
+@settings(max_examples=25)
+@given(
+    task=st.sampled_from([*SMALL, load_task("dyck-2-4"), load_task("dyck-3-8-prefix")]),
+    seed=st.integers(0, 1000),
+    n=st.integers(1, 20),
+    chunk=st.integers(1, 30),
+    long=st.booleans(),
+)
+def test_metric_by_hand(task, seed, n, chunk, long):
+    """One closing bracket at a time, the right one found with a stack."""
+    model = Noise(task.language.d_vocab, seed)
+    tokens, weights = closing_strings(task, n, long=long, generator=seeded(seed))
+    if not weights.any():
+        with pytest.raises(ValueError, match="closing bracket to predict; raise n"):
+            task.closing_accuracy(model, n=n, long=long, seed=seed, chunk=chunk)
+        return
+    found = task.closing_accuracy(model, n=n, long=long, seed=seed, chunk=chunk)
+    assert all(rows <= chunk for rows, _ in model.shapes)
+    assert found.n == n
+    total = any_token = closing_only = 0.0
+    for row, weight in zip(tokens.tolist(), weights.tolist(), strict=True):
+        for end in range(1, len(row)):
+            if not weight[end]:
+                continue
+            assert row[end] == 2 * open_types(tuple(row[1:end]))[-1] + 1
+            logits = model(torch.tensor([row[:end]]))[0, -1].tolist()
+            total += weight[end]
+            best_closing = max(range(1, 2 * task.n_types, 2), key=logits.__getitem__)
+            any_token += weight[end] * (max(range(len(logits)), key=logits.__getitem__) == row[end])
+            closing_only += weight[end] * (best_closing == row[end])
+    expected = pytest.approx((any_token / total, closing_only / total))
+    assert (found.any_token, found.closing_only) == expected
+
+
+def exact_model(task: DyckTask):
+    """The best possible model of prefixes: exact log-probabilities of the next token."""
+
+    def logits(tokens: torch.Tensor, /) -> torch.Tensor:
+        return task.distribution.next_token_probs(tokens).log()
+
+    return logits
+
+
+@pytest.mark.parametrize("long", [False, True])
+@pytest.mark.parametrize("name", ["dyck-2-4", "dyck-3-8", "dyck-2-8-prefix"])
+def test_the_exact_model(name, long):
+    """With q = 1/2 a close is likelier than each kind of open, so both readings are 1."""
+    task = load_task(name)
+    accuracy = task.closing_accuracy(exact_model(task), n=150, long=long)
+    assert (accuracy.any_token, accuracy.closing_only, accuracy.after_close) == (1.0, 1.0, 1.0)
+    assert set(accuracy.after_close_by_depth) <= {1.0, None}
+    assert accuracy.error == 0
+
+
+def test_the_two_readings_differ_where_opens_are_likelier():
+    """With q = 0.9 the exact model expects opens where allowed; it still knows the right close."""
+    task = DyckTask(name="opens", n_types=2, max_depth=3, q=0.9, train_lengths=(8, 10))
+    accuracy = task.closing_accuracy(exact_model(task), n=400, seed=5)
+    tokens, weights = closing_strings(task, 400, long=False, generator=seeded(5))
+    before = task.language.depth(tokens).roll(1, 1)
+    assert accuracy.closing_only == 1.0
+    assert accuracy.any_token == pytest.approx(float((weights * (before == 3)).sum() / 400))
+    assert 0.05 < accuracy.any_token < 0.95
+
+
+def test_a_constant_and_an_adversarial_model():
+    task = load_task("dyck-2-4")
+
+    def constant(tokens: torch.Tensor, /) -> torch.Tensor:
+        return torch.zeros(*tokens.shape, 5)
+
+    accuracy = task.closing_accuracy(constant, n=2000)
+    assert accuracy.any_token == 0  # of equal logits the first counts: an open
+    assert accuracy.closing_only == pytest.approx(0.5, abs=5 * (0.25 / 2000) ** 0.5)
+
+    def always_one_close(tokens: torch.Tensor, /) -> torch.Tensor:
+        return constant(tokens) + torch.tensor([0.0, 0, 0, 9, 0])
+
+    accuracy = task.closing_accuracy(always_one_close, n=2000)
+    assert (
+        accuracy.any_token
+        == accuracy.closing_only
+        == pytest.approx(0.5, abs=5 * (0.25 / 2000) ** 0.5)
+    )
+    exact = exact_model(task)
+
+    def contrary(tokens: torch.Tensor, /) -> torch.Tensor:
+        return -exact(tokens)
+
+    accuracy = task.closing_accuracy(contrary, n=100)
+    assert (accuracy.any_token, accuracy.closing_only, accuracy.after_open) == (0.0, 0.0, 0.0)
+
+
+def test_a_model_cannot_peek():
+    task = load_task("dyck-2-4")
+
+    def peek(tokens: torch.Tensor, /) -> torch.Tensor:
+        following = torch.cat([tokens[:, 1:], torch.full_like(tokens[:, :1], 4)], dim=1)
+        return torch.nn.functional.one_hot(following, 5).double()
+
+    with pytest.raises(NotCausalError, match=r"token \d+ changes .* \(by 1\)"):
+        task.closing_accuracy(peek, n=300)
+
+
+def test_test_data_depend_on_the_seed_alone():
+    task = load_task("dyck-2-4")
+    model = Noise(5, 0)
+    assert task.closing_accuracy(model, n=80, seed=3) == task.closing_accuracy(
+        model, n=80, seed=3, chunk=7
+    )
+    values = {task.closing_accuracy(model, n=80, seed=seed).any_token for seed in range(6)}
+    assert len(values) > 1
+
+
+def test_the_metric_keeps_the_logits_of_one_chunk():
+    """However many prefixes: the model's earlier returns are let go of, with views of them."""
+    task = load_task("dyck-2-4")
+    returned: list[weakref.ref] = []
+    alive = []
+
+    def model(tokens: torch.Tensor, /) -> torch.Tensor:
+        alive.append(sum(ref() is not None for ref in returned))
+        logits = np.zeros((*tokens.shape, 5))
+        returned.append(weakref.ref(logits))
+        return torch.from_numpy(logits)  # lives as long as any tensor that shares its memory
+
+    task.closing_accuracy(model, n=60, long=True, chunk=10)
+    assert alive == [0, 1, 0, 0, 0, 0, 0]  # the second one sees whether the model is causal
+
+
+def test_the_metric_keeps_no_gradients():
+    task = load_task("dyck-2-4")
+    weight = torch.ones(5, 5, requires_grad=True)
+    seen = []
+
+    def model(tokens: torch.Tensor, /) -> torch.Tensor:
+        seen.append((weight * 2)[tokens].requires_grad)
+        return weight[tokens]
+
+    task.closing_accuracy(model, n=10)
+    assert set(seen) == {False}
+
+
+@pytest.mark.parametrize("name", ["n", "chunk"])
+def test_no_strings(name):
+    with pytest.raises(ValueError, match=f"{name} must be at least 1, got 0"):
+        load_task("dyck-2-4").closing_accuracy(Noise(5, 0), **{name: 0})

@@ -1,0 +1,323 @@
+"""Closing accuracy, where it counts, and beside what models get that keep no stack.
+
+After an opening bracket the right closing bracket is its partner, which a copy of the last token
+gives; only after a closing bracket does the answer take a stack. About two thirds of all closing
+brackets come after an opening one, so accuracy on all of them flatters: `ClosingAccuracy` tells the
+two apart, and `ClosingChance` says exactly what three models without a stack would get.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol, final, runtime_checkable
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Float64, Int
+from numpy.typing import NDArray
+from scipy import stats
+from torch import Tensor
+
+from tl_dyck.errors import DyckError
+from tl_dyck.language.sampling import free_open_probability, open_probability
+
+if TYPE_CHECKING:
+    from tl_dyck.tasks import DyckTask
+
+__all__ = [
+    "ClosingAccuracy",
+    "ClosingChance",
+    "LanguageModel",
+    "NotCausalError",
+    "closing_accuracy",
+    "closing_chance",
+    "closing_strings",
+]
+
+Floats = NDArray[np.float64]
+
+
+class NotCausalError(DyckError, ValueError):
+    """A model's prediction of a bracket depends on that bracket or on what follows."""
+
+
+@runtime_checkable
+class LanguageModel(Protocol):
+    """Anything that maps ids ``[batch, pos]`` (BOS first) to logits ``[batch, pos, d_vocab]``."""
+
+    def __call__(self, tokens: Tensor, /) -> Any:
+        """Map tokens to logits."""
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class ClosingAccuracy:
+    """Accuracy on the last bracket of prefixes that end with a closing one, given the rest.
+
+    Attributes:
+        any_token: share of prefixes for which the right bracket has the largest logit of all
+            tokens.
+        closing_only: share for which it has the largest logit of all closing brackets.
+        n: number of strings; every closing bracket of a string is predicted.
+        error: standard error of `any_token`, over strings.
+        after_open: `any_token` where the bracket before is an opening one: its partner is right.
+        after_close: `any_token` where the bracket before is a closing one: it takes a stack. None
+            if no prefix is so, as with depth 1.
+        after_close_error: standard error of `after_close`, over strings.
+        after_close_by_depth: `after_close` where 1, 2, … D - 1 brackets are open; None where no
+            prefix is so.
+    """
+
+    any_token: float
+    closing_only: float
+    n: int
+    error: float | None = None
+    after_open: float | None = None
+    after_close: float | None = None
+    after_close_error: float | None = None
+    after_close_by_depth: Sequence[float | None] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "after_close_by_depth", tuple(self.after_close_by_depth))
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class ClosingChance:
+    """Closing accuracy of models that keep no stack; exact, of all brackets and after a close.
+
+    They predict a closing bracket wherever one is asked for, so both readings of the metric agree.
+
+    Attributes:
+        after_close_share: share of the prefixes whose bracket before the last is a closing one.
+        depth_shares: share of those with 1, 2, … D - 1 open brackets.
+        constant: always the same closing bracket: 1/k.
+        copier: the partner of the bracket before if that is an opening one, else any closing one.
+        counter: the same, but else the type of which most brackets are open, by their numbers.
+        counter_after_close: what the counter gets after a closing bracket; constant and copier get
+            1/k there.
+    """
+
+    after_close_share: float
+    depth_shares: Sequence[float]
+    constant: float
+    copier: float
+    counter: float
+    counter_after_close: float
+
+
+# --- measured -------------------------------------------------------------------------------------
+
+
+def closing_strings(
+    task: DyckTask, n: int, *, long: bool, generator: torch.Generator
+) -> tuple[Int[Tensor, "n pos"], Float64[Tensor, "n pos"]]:
+    """Draw strings of whose closing brackets every one is to be predicted, and their weights.
+
+    Weighted so, the brackets are those of `DyckTask.sample_closing`, where a string has one: in
+    expectation the sum over the brackets of all strings is that over as many such prefixes, with a
+    smaller variance, as a string's brackets are averaged and not drawn (Rao and Blackwell).
+
+    Returns:
+        Tokens, BOS first and as filling; and the weight of each as an example, 0 for all but
+        closing brackets.
+    """
+    language = task.language
+    if not long and task.mode == "complete":
+        tokens = task.sample(n, generator=generator)
+        closing = language.is_close(tokens).double()
+        return tokens, closing / closing.sum(-1, keepdim=True)
+    lengths = task.closing_lengths(long=long)
+    longest = max(lengths)
+    strings = task.distribution.sample(n, longest, mode="prefix", generator=generator)
+    tokens = torch.cat([torch.full((n, 1), language.bos_token), strings], dim=1)
+    # A prefix of such a string is distributed as a string of that length. Where one ends with a
+    # close with probability p, it stands for 1/p prefixes drawn on the condition that they do.
+    closes = _close_probability(task, longest)
+    weights = np.zeros(longest + 1)
+    np.add.at(weights, lengths, 1 / closes[lengths])
+    return tokens, torch.where(language.is_close(tokens), torch.from_numpy(weights), 0.0)
+
+
+def closing_accuracy(
+    task: DyckTask,
+    model: LanguageModel,
+    *,
+    n: int,
+    long: bool,
+    seed: int,
+    device: Any,
+    chunk: int,
+) -> ClosingAccuracy:
+    """Measure a model on every closing bracket of `n` strings; see `DyckTask.closing_accuracy`."""
+    tokens, weights = closing_strings(
+        task, n, long=long, generator=torch.Generator().manual_seed(seed)
+    )
+    language = task.language
+    right, right_closing = [], []
+    with torch.no_grad():
+        for place, rows in enumerate(tokens.split(chunk)):
+            logits = model(rows[:, :-1].to(device)).cpu()
+            if place == 0:
+                asked = torch.nonzero(weights[0]).tolist() or [[1]]
+                _check_causal(model, rows[0, : asked[0][0]], logits[0, asked[0][0] - 1], device)
+            expected = rows[:, 1:]
+            right.append(logits.argmax(-1) == expected)
+            best = logits[..., 1 : language.n_brackets : 2].argmax(-1)
+            right_closing.append(2 * best + 1 == expected)
+            del logits
+    correct, weights, before = torch.cat(right), weights[:, 1:], tokens[:, :-1]
+    any_token, error = _weighted_mean(correct, weights)
+    closing_only, _ = _weighted_mean(torch.cat(right_closing), weights)
+    if any_token is None or closing_only is None:
+        raise ValueError(f"none of {n} strings has a closing bracket to predict; raise n")
+    after_open, _ = _weighted_mean(correct, weights * language.is_open(before))
+    after_close = weights * language.is_close(before)
+    found, found_error = _weighted_mean(correct, after_close)
+    depth = language.depth(before)
+    return ClosingAccuracy(
+        any_token=any_token,
+        closing_only=closing_only,
+        n=n,
+        error=error,
+        after_open=after_open,
+        after_close=found,
+        after_close_error=found_error,
+        after_close_by_depth=[
+            _weighted_mean(correct, after_close * (depth == level))[0]
+            for level in range(1, task.max_depth)
+        ],
+    )
+
+
+def _weighted_mean(
+    correct: Bool[Tensor, "n pos"], weights: Float64[Tensor, "n pos"]
+) -> tuple[float | None, float | None]:
+    """Return a weighted mean, and its standard error over strings; None if nothing has weight."""
+    total, good = weights.sum(-1), (weights * correct).sum(-1)
+    if not bool((total > 0).any()):
+        return None, None
+    mean = good.sum() / total.sum()
+    if len(total) < 2:
+        return float(mean), None
+    # a ratio of two sums: its error is that of the residuals (delta method)
+    error = (good - mean * total).std() / total.mean() / len(total) ** 0.5
+    return float(mean), float(error)
+
+
+def _check_causal(
+    model: LanguageModel,
+    prefix: Int[Tensor, " pos"],
+    seen: Float[Tensor, " d_vocab"],
+    device: Any,
+) -> None:
+    """Compare a prediction with that of the model when it is shown no more than it may."""
+    alone = model(prefix[None].to(device))[0, -1].cpu()
+    scale = 1 + float(alone.abs().nan_to_num().max())
+    if not torch.allclose(alone, seen, rtol=0, atol=1e-3 * scale, equal_nan=True):
+        raise NotCausalError(
+            f"the model's prediction of token {len(prefix)} changes when later tokens are shown "
+            f"(by {float((alone - seen).abs().max()):.3g}); closing accuracy is of causal models"
+        )
+
+
+# --- exact ----------------------------------------------------------------------------------------
+
+
+def closing_chance(task: DyckTask, *, long: bool = False) -> ClosingChance:
+    """Compute what models without a stack get; see `ClosingChance`.
+
+    With s the share of prefixes whose bracket before the last is a closing one, the copier gets
+    (1 - s) + s/k. The counter knows how many brackets of each type are open. Types are independent
+    and uniform, so all orders of them on a stack of d are equally likely, and the likeliest top is
+    the most frequent type: it is right with probability E[max of Multinomial(d; 1/k)] / d.
+    """
+    law = _closing_law(task, long)
+    after_close = law[:, 1]
+    share = float(after_close.sum())
+    k = task.n_types
+    depths = after_close[1 : task.max_depth]
+    depths = depths / share if share else depths
+    levels = np.arange(1, len(depths) + 1)
+    counted = float(depths @ (_expected_largest(k, len(depths)) / levels)) if share else math.nan
+    return ClosingChance(
+        after_close_share=share,
+        depth_shares=tuple(depths.tolist()),
+        constant=1 / k,
+        copier=1 - share + share / k,
+        counter=1 - share + (share * counted if share else 0.0),
+        counter_after_close=counted,
+    )
+
+
+def _closing_law(task: DyckTask, long: bool) -> Floats:
+    """Probability of each (open brackets, whether the bracket before closes) at a prediction."""
+    if not long and task.mode == "complete":
+        laws = [_law_in_complete(task, length) for length in task.train_lengths]
+        mixed: Floats = np.mean(laws, axis=0)
+        return mixed
+    lengths = task.closing_lengths(long=long)
+    opens = free_open_probability(float(task.q), task.max_depth, task.max_depth)
+    reach = _start(task)
+    law = np.zeros_like(reach)
+    for position in range(1, max(lengths) + 1):
+        closing = reach * (1 - opens)[:, None]
+        law += lengths.count(position) / len(lengths) * closing / max(closing.sum(), 1e-300)
+        reach = _step(reach, opens)
+    return law
+
+
+def _law_in_complete(task: DyckTask, length: int) -> Floats:
+    """The same for complete strings of one length, each closing bracket being as likely."""
+    table = open_probability(float(task.q), task.max_depth, length, "complete")
+    opens = np.zeros(task.max_depth + 1)
+    reach = _start(task)
+    law = np.zeros_like(reach)
+    for position in range(length):
+        opens[: table.shape[1]] = table[length - position]
+        law += reach * (1 - opens)[:, None] / (length / 2)
+        reach = _step(reach, opens)
+    return law
+
+
+def _start(task: DyckTask) -> Floats:
+    reach = np.zeros((task.max_depth + 1, 2))
+    reach[0, 0] = 1.0
+    return reach
+
+
+def _step(reach: Floats, opens: Floats) -> Floats:
+    """Probabilities of (depth, whether the last bracket closes), one bracket later."""
+    after = np.zeros_like(reach)
+    total = reach.sum(-1)
+    after[1:, 0] = (total * opens)[:-1]
+    after[:-1, 1] = (total * (1 - opens))[1:]
+    return after
+
+
+def _close_probability(task: DyckTask, longest: int) -> Floats:
+    """Probability that bracket 0 … `longest` of a prefix closes; bracket 0 is BOS."""
+    opens = free_open_probability(float(task.q), task.max_depth, task.max_depth)
+    reach, closes = _start(task), np.zeros(longest + 1)
+    for position in range(1, longest + 1):
+        reach = _step(reach, opens)
+        closes[position] = reach[:, 1].sum()
+    return closes
+
+
+def _expected_largest(n_types: int, largest: int) -> Floats:
+    """E[max of Multinomial(d; 1/k)] for d = 1 … `largest`, as Σ_m P(max > m)."""
+    expected = np.zeros(largest + 1)
+    sizes = np.arange(largest + 1)
+    for most in range(largest):
+        within = np.ones(largest + 1)  # P(no type more than `most` times), of no types yet
+        within[1:] = 0.0
+        for kinds in range(1, n_types + 1):
+            taken = stats.binom.pmf(sizes[:, None] - sizes, sizes[:, None], 1 / kinds)
+            taken[sizes[:, None] - sizes > most] = 0.0
+            within = taken @ within
+        expected += (1 - within) * (sizes > 0)
+    found: Floats = expected[1:]
+    return found
