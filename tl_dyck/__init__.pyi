@@ -44,6 +44,7 @@ from tl_dyck.models import save_model as save_model
 from tl_dyck.models.families import register_model as register_model
 from tl_dyck.probes import attention_variation as attention_variation
 from tl_dyck.probes import balance_violation as balance_violation
+from tl_dyck.probes import pair_drift as pair_drift
 from tl_dyck.probes import register_probe as register_probe
 from tl_dyck.probes import stack_likeness as stack_likeness
 from tl_dyck.registry import Registry as Registry

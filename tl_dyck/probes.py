@@ -13,7 +13,12 @@ from typing import TYPE_CHECKING, Any
 from tl_dyck.registry import Registry
 
 if TYPE_CHECKING:
-    from tl_dyck_hooks.probes import attention_variation, balance_violation, stack_likeness
+    from tl_dyck_hooks.probes import (
+        attention_variation,
+        balance_violation,
+        pair_drift,
+        stack_likeness,
+    )
 
 __all__ = [
     "Probe",
@@ -21,6 +26,7 @@ __all__ = [
     "balance_violation",
     "list_probes",
     "load_probe",
+    "pair_drift",
     "probes",
     "stack_likeness",
 ]
@@ -49,7 +55,7 @@ def load_probe(name: str) -> Probe:
 
 def __getattr__(name: str) -> Any:
     """Load our own probes when asked for: they bring torch, which a list of names does not need."""
-    if name in ("attention_variation", "balance_violation", "stack_likeness"):
+    if name in ("attention_variation", "balance_violation", "pair_drift", "stack_likeness"):
         import tl_dyck_hooks.probes
 
         return getattr(tl_dyck_hooks.probes, name)

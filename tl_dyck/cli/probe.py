@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["probe"]
 
-_OWN = ("attention_variation", "balance_violation", "stack_likeness")
+_OWN = ("attention_variation", "balance_violation", "pair_drift", "stack_likeness")
 
 
 def probe(
@@ -56,6 +56,7 @@ def probe(
     from tl_dyck.probes import list_probes
     from tl_dyck.registry import unknown_name
     from tl_dyck.runs.saved import find_models
+    from tl_dyck.studies.measurement import has_balance
 
     device = usable_device(device)
     if name is not None and name not in list_probes():
@@ -75,6 +76,8 @@ def probe(
         _stack(models, string)
     if name in (None, "balance_violation"):
         _applies(name, _balance, models)
+    if name == "pair_drift" or (name is None and all(has_balance(each.model) for each in models)):
+        _applies(name, _drift, models)
     for other in list_probes() if name is None else [name]:
         if other not in _OWN:
             _applies(name, _other, models, other)
@@ -158,6 +161,23 @@ def _balance(models: list[_Model]) -> None:
         rows.add_row(Text(name), f"{result.beta:.4f}", f"{result.ratio.max():.4f}")
     console().print(rows)
     console().print()
+
+
+def _drift(models: list[_Model]) -> None:
+    from tl_dyck.probes import pair_drift
+
+    found = [(name, pair_drift(model)) for name, _, model in models]
+    _title("Drift of matched pairs", "0: none, so able to generalise to any length")
+    rows = table(
+        "model", "drift per bracket", "accuracy at 450", "75% at length", right=range(1, 4)
+    )
+    for name, result in found:
+        length = f"{result.length_at():,.0f}" if result.length_at() < 1e6 else "over a million"
+        rows.add_row(Text(name), f"{float(result):.2%}", f"{result.accuracy(450):.1%}", length)
+    console().print(rows)
+    say_note(
+        "drift: of the way between two answers. Accuracy after a closing bracket: predicted.\n"
+    )
 
 
 def _other(models: list[_Model], probe: str) -> None:

@@ -204,6 +204,26 @@ class DyckDistribution:
             nats = self._prefix_nats(np.array(sizes))
         return float(nats / sum(sizes))
 
+    def open_probability(self) -> NDArray[np.float64]:
+        """o(d), d = 0..D: the probability of an opening bracket at depth d in mode "prefix".
+
+        That is q, but 1 at depth 0 and 0 at depth D.
+        """
+        depth = self.language.max_depth
+        return free_open_probability(float(self.q), depth, depth)
+
+    def depth_share(self) -> NDArray[np.float64]:
+        """π(d), d = 0..D: the share of positions of a long prefix at which d brackets are open.
+
+        The depth goes up from d as often as down from d + 1: π(d) o(d) = π(d + 1) (1 - o(d + 1)).
+        """
+        opens = self.open_probability()
+        with np.errstate(over="ignore"):
+            logs = np.concatenate([[0.0], np.cumsum(np.log(opens[:-1]) - np.log1p(-opens[1:]))])
+        share = np.exp(logs - logs.max())
+        normalised: NDArray[np.float64] = share / share.sum()
+        return normalised
+
     # --- drawing ----------------------------------------------------------------------------------
 
     def sample(

@@ -2,13 +2,16 @@
 
 from tl_dyck_hooks.probes.attention_variation import AttentionVariation, attention_variation
 from tl_dyck_hooks.probes.balance_violation import BalanceViolation, balance_violation
+from tl_dyck_hooks.probes.pair_drift import PairDrift, pair_drift
 from tl_dyck_hooks.probes.stack_likeness import StackLikeness, stack_likeness
 
 __all__ = [
     "AttentionVariation",
     "BalanceViolation",
+    "PairDrift",
     "StackLikeness",
     "attention_variation",
     "balance_violation",
+    "pair_drift",
     "stack_likeness",
 ]

@@ -53,7 +53,7 @@ from tl_dyck.tasks import DyckTask
 from tl_dyck_hooks.probes.activations import record
 from tl_dyck_hooks.probes.shortest_sum import second_smallest_norm
 
-__all__ = ["BalanceViolation", "balance_violation", "contributions"]
+__all__ = ["BalanceViolation", "StateIndex", "balance_violation", "contributions"]
 
 
 @final
@@ -127,7 +127,7 @@ def balance_violation(
     """
     u, language, within = _contributions(model, data, first_layer, head, language, n, seed)
     k, depth = language.n_types, language.max_depth
-    state = _StateIndex(language)
+    state = StateIndex(language)
     opens = np.array([[state.open(t, m) for t in range(k)] for m in range(1, depth + 1)])
     closes = np.array([[state.close(t, m - 1) for t in range(k)] for m in range(1, depth + 1)])
     S = np.empty((depth - 1, depth, k, k))
@@ -231,7 +231,7 @@ def _strings(
     return language, tokens
 
 
-class _StateIndex:
+class StateIndex:
     """Row of a state in the table of `contributions`."""
 
     def __init__(self, language: DyckLanguage) -> None:
@@ -239,14 +239,16 @@ class _StateIndex:
         self.bos = language.bos_token * self.depths
 
     def open(self, t: int, depth: int) -> int:
+        """Row of the opening bracket of type t that leads to this depth."""
         return 2 * t * self.depths + depth
 
     def close(self, t: int, depth: int) -> int:
+        """Row of the closing bracket of type t that leads to this depth."""
         return (2 * t + 1) * self.depths + depth
 
 
 def _all_states(language: DyckLanguage) -> list[int]:
-    state = _StateIndex(language)
+    state = StateIndex(language)
     pairs = [(t, d) for t in range(language.n_types) for d in range(1, language.max_depth + 1)]
     return [
         state.bos,

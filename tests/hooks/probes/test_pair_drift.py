@@ -1,0 +1,163 @@
+"""Drift of matched pairs against sums over drawn strings, and the lengths that it predicts."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from tests.hooks.probes.test_balance_violation import make_model
+from tl_dyck.language import DyckDistribution, DyckLanguage
+from tl_dyck.models import build_model, construct, get_config
+from tl_dyck.tasks import DyckTask, load_task
+from tl_dyck_hooks.probes import pair_drift
+from tl_dyck_hooks.probes.balance_violation import StateIndex, contributions
+
+
+@pytest.mark.parametrize(("q", "depth"), [(0.5, 4), (0.3, 3), (0.8, 2), (0.6, 1)])
+def test_the_share_of_each_depth_is_that_of_a_long_walk(q, depth):
+    """Two steps of the chain, so that odd and even depths have their turn."""
+    distribution = DyckDistribution(DyckLanguage(2, depth), q)
+    opens = distribution.open_probability()
+    reach, total = np.eye(depth + 1)[0], np.zeros(depth + 1)
+    for position in range(20_000):
+        total += reach * (position >= 10_000)
+        reach = np.append(0, reach[:-1] * opens[:-1]) + np.append(reach[1:] * (1 - opens[1:]), 0)
+    np.testing.assert_allclose(distribution.depth_share(), total / total.sum(), atol=1e-12)
+
+
+def sums_along(model, strings, d, j, pair):
+    """Σ over a string's brackets of u(close(j, d), ·) · e, one string at a time."""
+    u, language = contributions(model).numpy(), model.cfg.language
+    index = StateIndex(language)
+    query = u[index.close(j, d)]
+    between = query[index.open(pair[0], d)] - query[index.open(pair[1], d)]
+    along = query @ (between / np.linalg.norm(between))
+    states = strings * (language.max_depth + 1) + language.depth(strings)
+    return along[states.numpy()].sum(axis=1)
+
+
+@pytest.mark.parametrize(
+    ("family", "k", "depth", "q"),
+    [("minimal-onehot", 2, 4, 0.5), ("minimal-split", 3, 3, 0.3), ("figure2-yao", 2, 2, 0.7)],
+)
+def test_mean_and_variance_grow_as_they_do_over_drawn_strings(family, k, depth, q):
+    """From 200 to 1,000 brackets, so that what the ends add cancels; within five errors."""
+    model = make_model(family, k, depth, seed=3)
+    distribution = DyckDistribution(model.cfg.language, q)
+    found = pair_drift(model, distribution)
+    generator = torch.Generator().manual_seed(0)
+    strings = distribution.sample(6000, 1000, mode="prefix", generator=generator)
+    for d in range(1, depth):
+        short, long = (
+            sums_along(model, strings[:, :length], d, 1, (0, 1)) for length in (200, 1000)
+        )
+        grown = (long - short) / 800
+        error = grown.std() / math.sqrt(len(grown))
+        assert found.drift[d - 1, 1, 0] == pytest.approx(grown.mean(), abs=5 * error)
+        variance = (long.var() - short.var()) / 800
+        error = 5 * math.sqrt(2 / len(grown)) * (long.var() + short.var()) / 800
+        assert found.spread[d - 1, 1, 0] ** 2 == pytest.approx(variance, abs=error)
+
+
+def test_half_is_half_the_distance_between_two_answers():
+    model = make_model("minimal-onehot", 3, 3, seed=1)
+    found, u, index = pair_drift(model), contributions(model), StateIndex(model.cfg.language)
+    assert found.half.shape == (2, 3, 3)
+    for place, (a, b) in enumerate([(0, 1), (0, 2), (1, 2)]):
+        query = u[index.close(2, 1)]
+        distance = (query[index.open(a, 1)] - query[index.open(b, 1)]).norm()
+        assert found.half[0, 2, place] == pytest.approx(float(distance) / 2)
+    assert found.weight.sum() == pytest.approx(1)
+
+
+@pytest.mark.parametrize("make", [construct.uniform_attention, construct.balanced])
+def test_where_pairs_cancel_nothing_drifts(make):
+    found = pair_drift(make(load_task("dyck-2-4").language))
+    assert float(found) < 1e-12
+    assert found.accuracy(1e6) == pytest.approx(1)
+    assert found.length_at(0.75) > 1e9
+
+
+def unbalanced(by, seed=2):
+    """A solution of Dyck whose key of one bracket is off."""
+    model = construct.balanced(load_task("dyck-2-4").language, seed=seed)
+    with torch.no_grad():
+        model.blocks[0].attn.W_K[0, 1] *= 1 + by
+    return model
+
+
+def test_more_damage_drifts_more_and_fails_sooner():
+    found = [pair_drift(unbalanced(by)) for by in (0.01, 0.05, 0.25)]
+    assert sorted(map(float, found)) == list(map(float, found))
+    lengths = [each.length_at(0.9) for each in found]
+    assert sorted(lengths, reverse=True) == lengths
+    for each in found:
+        assert each.accuracy(each.length_at(0.9)) == pytest.approx(0.9, abs=1e-3)
+        assert each.accuracy(1) >= each.accuracy(100) > each.accuracy(10_000) >= 0.5
+
+
+def test_accuracy_by_hand():
+    """One query that drifts by 0.02 a bracket, with answers 1 to either side of the middle."""
+    shape = (1, 2, 1)
+    found = pair_drift(make_model("minimal-onehot", 2, 2, seed=0))
+    found = type(found)(
+        drift=np.full(shape, 0.02),
+        spread=np.full(shape, 0.1),
+        half=np.ones(shape),
+        weight=np.ones(1),
+    )
+    # after 100 brackets: 2 away, spread 1; so one answer is 1 beyond the middle, the other 3 within
+    upper, lower = 0.5 * math.erfc(1 / math.sqrt(2)), 1 - 0.5 * math.erfc(3 / math.sqrt(2))
+    assert found.accuracy(100) == pytest.approx((upper + lower) / 2)
+    assert float(found) == pytest.approx(0.01)
+    assert found.length_at(0.75) == pytest.approx(50, rel=0.01)
+
+
+def test_it_predicts_the_accuracy_of_trained_models_at_length():
+    """Without a parameter that is fitted: nearer than a guess, and than taking them for right."""
+    from tl_dyck.training import TrainConfig, train_seeds
+
+    task = load_task("dyck-2-4")
+    options = TrainConfig(steps=300, target=None)
+    results = train_seeds(
+        get_config("minimal-onehot", task), task, seeds=range(2), options=options, progress=False
+    )
+    for result in results:
+        measured = task.closing_accuracy(result.model, n=40, long=True).after_close
+        predicted = pair_drift(result.model).accuracy(450)
+        assert abs(predicted - measured) < min(measured - 0.5, 1 - measured)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: pair_drift(build_model(get_config("gpt", load_task("dyck-2-4")))), "minimal"),
+        (
+            lambda: pair_drift(make_model("minimal-onehot", 1, 3, seed=0)),
+            "two types|one type|n_types",
+        ),
+        (
+            lambda: pair_drift(
+                make_model("minimal-onehot", 2, 3, seed=0), DyckDistribution(DyckLanguage(2, 4))
+            ),
+            r"the model reads Dyck.*3.*but the strings are of",
+        ),
+        (lambda: pair_drift(unbalanced(0.1)).length_at(0.5), "between 0.5 .* and 1, not 0.5"),
+    ],
+)
+def test_what_has_no_drift(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+def test_another_distribution_of_the_same_language():
+    model = make_model("minimal-onehot", 2, 4, seed=5)
+    task = DyckTask(name="deep", n_types=2, max_depth=4, q=0.7)
+    assert float(pair_drift(model, task.distribution)) != float(pair_drift(model))
+
+
+def test_depths_weigh_as_often_as_brackets_close_there_at_length():
+    task = load_task("dyck-2-4")
+    found = pair_drift(make_model("minimal-onehot", 2, 4, seed=0))
+    assert found.weight == pytest.approx(task.closing_chance(long=True).depth_shares, abs=0.01)
