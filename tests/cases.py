@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from transformer_lens import HookedTransformer, HookedTransformerConfig
 
 from tl_dyck.models import build_model, get_config
+from tl_dyck.models.hooked import HookedTransformer, HookedTransformerConfig
 
 __all__ = [
     "CASES",

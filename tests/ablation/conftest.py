@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 import torch
-from transformer_lens import HookedTransformer, HookedTransformerConfig
 
 from tl_dyck.ablation import FinetuneConfig
 from tl_dyck.models import build_model, get_config
+from tl_dyck.models.hooked import HookedTransformer, HookedTransformerConfig
 from tl_dyck.studies.ablation import AblateConfig, Ablation, ablate_trained
 from tl_dyck.training import TrainConfig
 

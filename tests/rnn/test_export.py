@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
-from transformer_lens import HookedTransformer, HookedTransformerConfig
 
 from tests.cases import CASES, Case, case, plain_model
 from tl_dyck.models import build_model, get_config
+from tl_dyck.models.hooked import HookedTransformer, HookedTransformerConfig
 from tl_dyck.rnn import ExportMismatchError, UnsupportedModelError, export_rnn
 
 

@@ -11,13 +11,13 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 from tqdm.auto import trange
-from transformer_lens import HookedTransformer
 from transformer_lens.utilities import USE_DEFAULT_VALUE, get_attention_mask, sample_logits
 
 from tl_dyck.language import build_tokenizer
 from tl_dyck.models.blocks import BareBlock, Eq49Block, eq6_block
 from tl_dyck.models.config import DyckTransformerConfig
 from tl_dyck.models.embeddings import DepthEmbed
+from tl_dyck.models.hooked import HookedTransformer
 from tl_dyck.registry import unknown_name
 
 __all__ = ["DyckTransformer", "build_model"]

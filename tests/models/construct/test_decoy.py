@@ -12,7 +12,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from transformer_lens import HookedTransformer, HookedTransformerConfig
 
 from tl_dyck import (
     DyckLanguage,
@@ -25,6 +24,7 @@ from tl_dyck import (
     save_model,
     stack_likeness,
 )
+from tl_dyck.models.hooked import HookedTransformer, HookedTransformerConfig
 
 N = 20
 

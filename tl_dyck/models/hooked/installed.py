@@ -1,0 +1,15 @@
+"""Which TransformerLens is installed: asked here and nowhere else."""
+
+from __future__ import annotations
+
+from importlib import metadata
+
+try:
+    from transformer_lens import HookedRootModule
+except ImportError:  # before 3.1 it was elsewhere
+    from transformer_lens.hook_points import HookedRootModule
+
+__all__ = ["MAJOR", "HookedRootModule"]
+
+#: The first number of the version.
+MAJOR = int(metadata.version("transformer_lens").partition(".")[0])
