@@ -74,7 +74,7 @@ class HookedTransformerConfig(_Foreign):  # type: ignore[misc]
 
     Raises:
         UnsupportedOptionError: what a plain decoder is not; the message says what to use instead.
-        UnknownNameError: an activation, norm or direction that is not known.
+        UnknownNameError: an activation or direction that is not known.
     """
 
     model_name: str = "custom"
@@ -97,11 +97,10 @@ class HookedTransformerConfig(_Foreign):  # type: ignore[misc]
         check_options(self)
         for name, choices in {
             "act_fn": tuple(SUPPORTED_ACTIVATIONS),
-            "normalization_type": ("LN", "LNPre", None),
             "attention_dir": ("causal", "bidirectional"),
         }.items():
             if getattr(self, name) not in choices:
-                raise unknown_name(name, getattr(self, name), [str(choice) for choice in choices])
+                raise unknown_name(name, getattr(self, name), choices)
         if self.use_normalization_before_and_after and self.normalization_type is not None:
             raise UnsupportedOptionError(
                 "use_normalization_before_and_after=True goes with normalization_type=None, "

@@ -58,7 +58,7 @@ class LayerNormPre(nn.Module):
             x = x.to(torch.float32)
         x = x - x.mean(-1, keepdim=True)
         scale = self.hook_scale((x.pow(2).mean(-1, keepdim=True) + self.eps).sqrt())
-        return self._affine(self.hook_normalized(x / scale)).to(self.cfg.dtype)
+        return self._affine(self.hook_normalized(x / scale).to(self.cfg.dtype))
 
     def _affine(self, x: Tensor) -> Tensor:
         return x

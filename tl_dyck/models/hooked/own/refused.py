@@ -87,7 +87,15 @@ _INSTEAD = {
     "init_mode": "init_weights=False, and draw the weights yourself",
     "tokenizer_name": "HookedTransformer(cfg, tokenizer=…)",
     **dict.fromkeys(
-        ("rotary_dim", "rotary_base", "rotary_adjacent_pairs", "gated_mlp", "n_key_value_heads"),
+        (
+            "rotary_dim",
+            "rotary_base",
+            "rotary_adjacent_pairs",
+            "gated_mlp",
+            "n_key_value_heads",
+            "normalization_type",
+            "positional_embedding_type",
+        ),
         f"{_NATIVE} or {_OLD}",
     ),
     **dict.fromkeys(
@@ -139,13 +147,14 @@ def check_options(cfg: Any) -> None:
     Raises:
         UnsupportedOptionError: an option has another value than the one that is allowed.
     """
-    for name, only in FOREIGN_OPTIONS.items():
+    allowed = {name: (only,) for name, only in FOREIGN_OPTIONS.items()}
+    for name, values in {**allowed, "normalization_type": ("LN", "LNPre", None)}.items():
         value = getattr(cfg, name)
-        if value != only:
+        if value not in values:
             raise UnsupportedOptionError(
                 f"{name}={value!r} is not supported on TransformerLens 4, where tl_dyck brings its "
-                f"own HookedTransformer, a plain decoder: leave it at {only!r}, "
-                f"or use {_INSTEAD.get(name, _OLD)}"
+                f"own HookedTransformer, a plain decoder: leave it at "
+                f"{' or '.join(map(repr, values))}, or use {_INSTEAD.get(name, _OLD)}"
             )
 
 

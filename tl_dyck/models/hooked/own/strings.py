@@ -171,7 +171,7 @@ class TextMethods:
             padding_side: for strings; the default is the tokenizer's.
         """
         if mode not in ("first", "last"):
-            raise ValueError(f"mode must be 'first' or 'last', not {mode}")
+            raise unknown_name("mode", mode, ("first", "last"))
         if isinstance(input, str):
             input = self.to_tokens(input, prepend_bos, padding_side)
         tokens = torch.as_tensor(input)

@@ -210,10 +210,13 @@ class HookedTransformer(TextMethods, WeightMethods, HookedRootModule, metaclass=
         tokens = (tokens if tokens.ndim > 1 else tokens[None]).to(self.cfg.device)
         on_the_left = self.tokenizer is not None and self.tokenizer.padding_side == "left"
         if attention_mask is None and (on_the_left or past_kv_cache is not None):
-            attention_mask = (
-                torch.ones_like(tokens)
-                if self.tokenizer is None
-                else get_attention_mask(self.tokenizer, tokens, self.cfg.default_prepend_bos)
+            if self.tokenizer is None:
+                raise ValueError(
+                    "a model without a tokenizer cannot tell what is padding: give past_kv_cache "
+                    "together with attention_mask, ones ([batch, pos]) where nothing is"
+                )
+            attention_mask = get_attention_mask(
+                self.tokenizer, tokens, self.cfg.default_prepend_bos
             )
         n_past = 0
         if attention_mask is not None:

@@ -147,8 +147,8 @@ class WeightMethods:
 
         Args:
             state_dict: of a model of this configuration.
-            fold_ln: fold scales and shifts of LayerNorms into the weights that follow; the norms
-                become "LNPre".
+            fold_ln: fold scales and shifts of LayerNorms, where there are any, into the weights
+                that follow; the norms become "LNPre".
             center_writing_weights: subtract the mean from what is written to the residual stream;
                 only where a LayerNorm reads it.
             center_unembed: subtract the mean over tokens from W_U; shifts all logits alike.
@@ -156,6 +156,7 @@ class WeightMethods:
             refactor_factored_attn_matrices: make W_Q and W_K, W_V and W_O even by their singular
                 values.
         """
+        fold_ln = fold_ln and self.cfg.normalization_type == "LN"
         processed = ProcessWeights.process_weights(
             {name: value.clone() for name, value in state_dict.items()},
             self.cfg,
@@ -165,7 +166,7 @@ class WeightMethods:
             fold_value_biases=fold_value_biases,
             refactor_factored_attn_matrices=refactor_factored_attn_matrices,
         )
-        if fold_ln and self.cfg.normalization_type == "LN":
+        if fold_ln:
             self.cfg.normalization_type = "LNPre"
             _without_scales(self)  # type: ignore[arg-type]
             self.setup()  # type: ignore[attr-defined]

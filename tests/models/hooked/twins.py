@@ -1,0 +1,78 @@
+"""The same models twice on TransformerLens 3: of its classes, and of ours for TransformerLens 4."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import tl_dyck
+from tl_dyck.models.hooked import installed
+
+CASES = Path(__file__).parents[2] / "cases.py"
+
+
+def _swapped(name: str) -> bool:
+    """Whether a module is made of the classes that `hooked` hands out."""
+    apart = "tl_dyck.models.hooked.own", installed.__name__
+    return name.split(".")[:2] == ["tl_dyck", "models"] and not name.startswith(apart)
+
+
+@contextmanager
+def as_on_4() -> Iterator[None]:
+    """Import models anew, as if TransformerLens 4 were installed; afterwards all is as before."""
+    before = {name: module for name, module in sys.modules.items() if _swapped(name)}
+    package, major = tl_dyck.models, installed.MAJOR
+    for name in before:
+        del sys.modules[name]
+    installed.MAJOR = 4
+    try:
+        yield
+    finally:
+        installed.MAJOR = major
+        for name in [name for name in sys.modules if _swapped(name)]:
+            del sys.modules[name]
+        sys.modules.update(before)
+        tl_dyck.models = package
+
+
+def own_cases() -> ModuleType:
+    """`tests.cases`, whose models are of our own class."""
+    spec = importlib.util.spec_from_file_location("own_cases", CASES)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    with as_on_4():
+        sys.modules[spec.name] = module  # where dataclasses look for it
+        spec.loader.exec_module(module)
+    return module
+
+
+def plain(hooked: Any, tokenizer: Any = None, **fields: Any) -> Any:
+    """A plain decoder of two layers of `hooked`'s class, random in every weight."""
+    import torch
+
+    values = {
+        "n_layers": 2,
+        "d_model": 12,
+        "d_head": 4,
+        "n_heads": 3,
+        "d_vocab": 7,
+        "n_ctx": 9,
+        "act_fn": "gelu",
+        "dtype": torch.float64,
+        "init_weights": False,
+        "device": "cpu",
+        **fields,
+    }
+    model = hooked.HookedTransformer(hooked.HookedTransformerConfig(**values), tokenizer)
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            draw = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
+            parameter.copy_(draw / 2)
+    return model
