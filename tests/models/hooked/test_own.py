@@ -71,6 +71,14 @@ def test_biases_of_an_attention_only_model_by_hand() -> None:
         model.accumulated_bias(2, mlp_input=True)
 
 
+def test_the_number_of_weights_by_hand() -> None:
+    tokens, places, logits = 7 * 12, 9 * 12, 12 * 7 + 7
+    layer = 3 * (4 * 12 * 4 + 3 * 4) + 12
+    assert plain(own, attn_only=True, normalization_type=None).n_params_total == (
+        tokens + places + logits + 2 * layer
+    )
+
+
 def test_folding_twice_is_folding_once() -> None:
     model = plain(own)
     model.process_weights_()
