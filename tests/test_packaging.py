@@ -97,7 +97,7 @@ def test_wheel_metadata(wheel: dict[str, bytes]) -> None:
     assert fields["Version"] == tl_dyck.__version__
     assert fields["License-Expression"] == "MIT"
     assert fields["Requires-Python"] == ">=3.10"
-    assert "transformer-lens<4,>=3" in fields.get_all("Requires-Dist", [])
+    assert "transformer-lens<5,>=3" in fields.get_all("Requires-Dist", [])
 
 
 def test_source_archive_builds_the_same_wheel(wheel: dict[str, bytes], tmp_path: Path) -> None:
