@@ -146,9 +146,9 @@ class Replay:
             rows: Tensor = short.unflatten(0, (n, len(self.tokens)))
             return rows
 
-        if self._by_hooks:
-            name, value, start = _PROJECTED.format(layer), attn_out, contextlib.nullcontext()
-        else:
+        start: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
+        name, value = _PROJECTED.format(layer), attn_out
+        if not self._by_hooks:
             name, value = f"blocks.{layer}.hook_resid_pre", self._resid_pre[layer].repeat(n, 1, 1)
             start = _starting_at(self.model, layer, attn_out)
 

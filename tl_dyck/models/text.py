@@ -138,9 +138,7 @@ class TextTransformer(HookedTransformer):
     """
 
     def __init__(self, config: TextConfig, device: str = "cpu") -> None:
-        with (
-            warnings.catch_warnings()
-        ):  # the project depends on transformer_lens < 4 for this reason
+        with warnings.catch_warnings():  # late releases of TransformerLens 3 say so of every model
             warnings.filterwarnings("ignore", "HookedTransformer is deprecated", DeprecationWarning)
             super().__init__(_hooked_config(config, device))
         self.text = config

@@ -200,7 +200,6 @@ RUNS: dict[str, Callable[[Any, Tensor], Any]] = {
     "start": lambda m, t: [
         m(m(t, stop_at_layer=layer), start_at_layer=layer) for layer in (0, 1, -1)
     ],
-    "middle": lambda m, t: m(m(t, stop_at_layer=1), start_at_layer=1, stop_at_layer=2),
     "loss from the middle": lambda m, t: m(
         m(t, stop_at_layer=1), start_at_layer=1, tokens=t, return_type="loss"
     ),
@@ -216,7 +215,6 @@ RUNS: dict[str, Callable[[Any, Tensor], Any]] = {
     "patterns": lambda m, t: m.run_with_hooks(
         t, fwd_hooks=[(lambda name: name.endswith("pattern"), lambda x, hook: x.roll(1, 1))]
     ),
-    "one name": lambda m, t: dict(m.run_with_cache(t, names_filter="blocks.0.attn.hook_k")[1]),
     "a dictionary": lambda m, t: m.run_with_cache(t, return_cache_object=False)[1],
     "no batch": lambda m, t: dict(m.run_with_cache(t[:1], remove_batch_dim=True)[1]),
     "a slice": lambda m, t: dict(m.run_with_cache(t, pos_slice=-1)[1]),
@@ -233,7 +231,6 @@ RUNS: dict[str, Callable[[Any, Tensor], Any]] = {
     "copy": lambda m, t: copy.deepcopy(m)(t),
     "double": lambda m, t: m.to(torch.float64, print_details=False)(t),
     "moved": lambda m, t: m.to("cpu", print_details=False).to(torch.device("cpu"), False)(t),
-    "evaluation": lambda m, t: m.eval()(t),
 }
 
 
@@ -381,9 +378,7 @@ STRINGS: dict[str, Callable[[Any], Any]] = {
         ["[", "()[]"], past_kv_cache=TransformerLensKeyValueCache.init_cache(m.cfg, "cpu", 2)
     ),
     "settings": lambda m: [
-        m.cfg.d_vocab,
-        m.cfg.d_vocab_out,
-        m.cfg.tokenizer_prepends_bos,
+        *(m.cfg.d_vocab, m.cfg.d_vocab_out, m.cfg.tokenizer_prepends_bos),
         m.tokenizer.padding_side,
     ],
 }

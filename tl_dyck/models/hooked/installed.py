@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from importlib import metadata
+from typing import TYPE_CHECKING
 
-try:
+if TYPE_CHECKING:
     from transformer_lens import HookedRootModule
-except ImportError:  # before 3.1 it was elsewhere
-    from transformer_lens.hook_points import HookedRootModule
+else:
+    try:
+        from transformer_lens import HookedRootModule
+    except ImportError:  # early releases have it elsewhere
+        from transformer_lens.hook_points import HookedRootModule
 
 __all__ = ["MAJOR", "HookedRootModule"]
 

@@ -106,6 +106,7 @@ class HookedTransformerConfig(_Foreign):  # type: ignore[misc]
                 "use_normalization_before_and_after=True goes with normalization_type=None, "
                 f"not {self.normalization_type!r}: set block.ln1_post and block.ln2_post yourself"
             )
+        self.device: str | None
         if self.device is None:
             self.device = str(get_device())
         if self.seed is not None:
@@ -129,7 +130,7 @@ class HookedTransformerConfig(_Foreign):  # type: ignore[misc]
 
     def is_layer_norm_activation(self) -> bool:
         """Whether the activation ends with a LayerNorm."""
-        return self.act_fn.endswith("_ln")
+        return str(self.act_fn).endswith("_ln")
 
     def __repr__(self) -> str:
         shown = ", ".join(f"{name}={value!r}" for name, value in sorted(self.to_dict().items()))

@@ -82,12 +82,11 @@ class HookedTransformer(TextMethods, WeightMethods, HookedRootModule, metaclass=
                 f"give a HookedTransformerConfig, not {cfg!r}; for pretrained models, use "
                 "TransformerBridge.boot_transformers(name)"
             )
-        self.cfg = HookedTransformerConfig(**cfg) if isinstance(cfg, dict) else cfg
-        self.tokenizer = None
+        cfg = HookedTransformerConfig(**cfg) if isinstance(cfg, dict) else cfg
+        self.cfg, self.tokenizer = cfg, None
         if tokenizer is not None:
             self.set_tokenizer(tokenizer, default_padding_side)
-        assert self.cfg.d_vocab > 0, "Must provide a tokenizer if d_vocab is not provided"
-        cfg = self.cfg
+        assert cfg.d_vocab > 0, "Must provide a tokenizer if d_vocab is not provided"
         self.embed = Embed(cfg)
         self.hook_embed = HookPoint()
         self.pos_embed = PosEmbed(cfg)
@@ -165,6 +164,7 @@ class HookedTransformer(TextMethods, WeightMethods, HookedRootModule, metaclass=
                     past_kv_cache=past_kv_cache,
                 )
             else:
+                assert isinstance(input, Tensor), "start_at_layer takes a residual stream, no text"
                 residual = input
             for index in range(*slice(start_at_layer, stop_at_layer).indices(self.cfg.n_layers)):
                 residual = self.blocks[index](
@@ -299,7 +299,7 @@ class HookedTransformer(TextMethods, WeightMethods, HookedRootModule, metaclass=
         """Whether the input of attention is by head."""
         self.cfg.use_attn_in = use_attn_in
 
-    def to(self, device_or_dtype: Any, print_details: bool = True) -> Any:
+    def to(self, device_or_dtype: Any, print_details: bool = True) -> Any:  # type: ignore[override]
         """Move or convert the model, and say so in its configuration."""
         return move_to_and_update_config(self, device_or_dtype, print_details)
 
