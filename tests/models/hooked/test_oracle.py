@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from transformer_lens import FactoredMatrix, TransformerLensKeyValueCache
+from transformer_lens import TransformerLensKeyValueCache
 from transformer_lens.utilities.activation_functions import SUPPORTED_ACTIVATIONS
 
 from tests import cases as their_cases
-from tests.models.hooked.twins import own_cases, plain
+from tests.models.hooked.twins import answer, own_cases, plain, same
 from tl_dyck.language import DyckLanguage, build_tokenizer
 from tl_dyck.models import hooked as theirs
 from tl_dyck.models import load_model, save_model
@@ -61,28 +61,6 @@ KINDS: dict[str, dict[str, Any]] = {
 def table() -> Any:
     """The table of cases, of our class."""
     return own_cases()
-
-
-def same(a: Any, b: Any) -> bool:
-    """Equal to the last bit, whatever it is; NaN equals NaN."""
-    if isinstance(a, Tensor) and isinstance(b, Tensor):
-        alike = (a.dtype, a.shape) == (b.dtype, b.shape)
-        return alike and torch.equal(torch.nan_to_num(a), torch.nan_to_num(b))
-    if isinstance(a, FactoredMatrix):
-        return same(a.A, b.A) and same(a.B, b.B)
-    if isinstance(a, dict):
-        return list(a) == list(b) and all(same(a[key], b[key]) for key in a)
-    if isinstance(a, list | tuple):
-        return len(a) == len(b) and all(itertools.starmap(same, zip(a, b, strict=True)))
-    return bool(a == b)
-
-
-def answer(ask: Callable[[Any], Any], model: Any) -> Any:
-    """What a model answers; "refused" if it does not."""
-    try:
-        return ask(model)
-    except (AssertionError, ValueError, TypeError, AttributeError, KeyError):
-        return "refused"
 
 
 def gradients(model: Any) -> dict[str, Tensor | None]:

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import importlib.util
+import itertools
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+
+import torch
+from torch import Tensor
+from transformer_lens import FactoredMatrix
 
 import tl_dyck
 from tl_dyck.models.hooked import installed
@@ -54,8 +59,6 @@ def own_cases() -> ModuleType:
 
 def plain(hooked: Any, tokenizer: Any = None, **fields: Any) -> Any:
     """A plain decoder of two layers of `hooked`'s class, random in every weight."""
-    import torch
-
     values = {
         "n_layers": 2,
         "d_model": 12,
@@ -76,3 +79,25 @@ def plain(hooked: Any, tokenizer: Any = None, **fields: Any) -> Any:
             draw = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
             parameter.copy_(draw / 2)
     return model
+
+
+def same(a: Any, b: Any) -> bool:
+    """Equal to the last bit, whatever it is; NaN equals NaN."""
+    if isinstance(a, Tensor) and isinstance(b, Tensor):
+        alike = (a.dtype, a.shape) == (b.dtype, b.shape)
+        return alike and torch.equal(torch.nan_to_num(a), torch.nan_to_num(b))
+    if isinstance(a, FactoredMatrix):
+        return same(a.A, b.A) and same(a.B, b.B)
+    if isinstance(a, dict):
+        return list(a) == list(b) and all(same(a[key], b[key]) for key in a)
+    if isinstance(a, list | tuple):
+        return len(a) == len(b) and all(itertools.starmap(same, zip(a, b, strict=True)))
+    return bool(a == b)
+
+
+def answer(ask: Callable[[Any], Any], model: Any) -> Any:
+    """What a model answers; "refused" if it does not."""
+    try:
+        return ask(model)
+    except (AssertionError, ValueError, TypeError, AttributeError, KeyError):
+        return "refused"
