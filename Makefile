@@ -2,11 +2,13 @@
 #
 #   make study                        train, probe, report
 #   make test ARGS="-k depth -x"      anything in ARGS is passed on (to pytest here)
+#   make test TL=4.3.0                another TransformerLens, in an environment of its own
 #   make setup PYTHON=python3.12      another interpreter
 #   make setup INSTALLER=pip          pip alone: slower, but it reads the pip settings of this machine
 
 PYTHON ?= python3
-VENV ?= .venv
+TL ?=
+VENV ?= .venv$(if $(TL),-tl-$(TL))
 JOBS ?= 2
 ARGS ?=
 INSTALLER ?= uv
@@ -98,13 +100,17 @@ constraints: $(READY) ## resolve constraints.txt and requirements/ again (needs 
 	@$(call HASHED,# The oldest that pyproject.toml accepts: `make constraints` writes this file.,oldest)
 	echo uv | $(RESOLVE) - --universal --generate-hashes > '$(VENV)/resolved.txt'
 	@$(call HASHED,# Installs the others in seconds: `make constraints` writes this file.,uv)
+	@{ grep '^#' requirements/transformer-lens.txt; \
+		for pin in $$(grep -oE '^transformer-lens==[^ ]+' requirements/transformer-lens.txt); do \
+			echo "$$pin" | $(RESOLVE) - --no-deps --generate-hashes || exit 1; done; } > '$(VENV)/all.txt'
+	@mv '$(VENV)/all.txt' requirements/transformer-lens.txt
 
 clean: ## remove caches and build products; keeps .venv and results
 	rm -rf build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache .benchmarks
 	find tl_dyck hooks tests demos -name __pycache__ -type d -prune -exec rm -rf {} +
 
 distclean: clean ## remove the virtual environments as well
-	rm -rf '$(VENV)' .venv-oldest .venv-newest
+	rm -rf '$(VENV)' .venv-oldest .venv-newest .venv-tl-*
 
 # From a file with hashes, by uv, or by pip where uv does not get through (both check the hashes).
 define INSTALL
@@ -113,7 +119,8 @@ define INSTALL
 		$(BIN)/python -m pip install --quiet --no-deps --require-hashes -r $(1); }
 endef
 
-$(READY): pyproject.toml constraints.txt requirements/dev.txt requirements/uv.txt
+$(READY): pyproject.toml constraints.txt requirements/dev.txt requirements/uv.txt requirements/transformer-lens.txt
+	@[ -z '$(TL)' ] || bash .ci/pick-transformer-lens '$(TL)' >/dev/null
 	@command -v '$(PYTHON)' >/dev/null || { echo "$(PYTHON) not found: install Python 3.10 or later," \
 		"or name one with PYTHON=..." >&2; exit 1; }
 	@'$(PYTHON)' -c 'import sys; sys.exit(sys.version_info < (3, 10))' || { echo "tl_dyck needs Python 3.10 or" \
@@ -126,6 +133,8 @@ $(READY): pyproject.toml constraints.txt requirements/dev.txt requirements/uv.tx
 	@[ '$(INSTALLER)' != uv ] || $(BIN)/python -m pip install --quiet --no-deps --require-hashes -r requirements/uv.txt
 	$(call INSTALL,requirements/dev.txt)
 	$(BIN)/python -m pip install -c constraints.txt torch
+	@[ -z '$(TL)' ] || { bash .ci/pick-transformer-lens '$(TL)' >'$(VENV)/transformer-lens.txt' && \
+		$(BIN)/python -m pip install --quiet --no-deps --require-hashes -r '$(VENV)/transformer-lens.txt'; }
 	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation -e .
 	@echo '$(CURDIR)' > $@
 

@@ -10,9 +10,9 @@ import warnings
 from pathlib import Path
 
 import torch
-from transformer_lens import HookedTransformer, HookedTransformerConfig
 
 from tl_dyck import FinetuneConfig, finetuned_importance, frozen_importance, gradient_importance
+from tl_dyck.models.hooked import HookedTransformer, HookedTransformerConfig
 
 warnings.simplefilter("ignore", DeprecationWarning)
 steps = int(sys.argv[1]) if len(sys.argv) > 1 else 300

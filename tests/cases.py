@@ -7,15 +7,18 @@ quick.
 
 from __future__ import annotations
 
+import dataclasses
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import pytest
 import torch
-from transformer_lens import HookedTransformer, HookedTransformerConfig
 
 from tl_dyck.models import build_model, get_config
+from tl_dyck.models.hooked import HookedTransformer, HookedTransformerConfig
+from tl_dyck.models.hooked.own.refused import UnsupportedOptionError
 
 __all__ = [
     "CASES",
@@ -24,6 +27,7 @@ __all__ = [
     "SATURATED_CASES",
     "Case",
     "case",
+    "hooked_config",
     "plain_model",
 ]
 
@@ -91,6 +95,17 @@ def scale_scores(model: HookedTransformer, largest: float) -> None:
         factor = largest / scores[scores.isfinite()].abs().max()
         model.blocks[0].attn.W_Q.mul_(factor)
         model.blocks[0].attn.b_Q.mul_(factor)
+
+
+def hooked_config(**fields: Any) -> HookedTransformerConfig:
+    """A configuration; skips the test where the installed TransformerLens has no such option."""
+    unknown = set(fields) - {field.name for field in dataclasses.fields(HookedTransformerConfig)}
+    if unknown:
+        pytest.skip(f"this release of TransformerLens has no {', '.join(unknown)}")
+    try:
+        return HookedTransformerConfig(**fields)
+    except UnsupportedOptionError as error:
+        pytest.skip(str(error))
 
 
 def plain_model(

@@ -97,7 +97,7 @@ def test_wheel_metadata(wheel: dict[str, bytes]) -> None:
     assert fields["Version"] == tl_dyck.__version__
     assert fields["License-Expression"] == "MIT"
     assert fields["Requires-Python"] == ">=3.10"
-    assert "transformer-lens<4,>=3" in fields.get_all("Requires-Dist", [])
+    assert "transformer-lens<5,>=3" in fields.get_all("Requires-Dist", [])
 
 
 def test_source_archive_builds_the_same_wheel(wheel: dict[str, bytes], tmp_path: Path) -> None:
@@ -207,7 +207,7 @@ def test_files_with_hashes_pin_what_constraints_pin() -> None:
     assert hashed == {pin for pin in plain if not UNHASHED.fullmatch(pin.split("==")[0])}
 
 
-@pytest.mark.parametrize("name", ["dev", "docs", "oldest", "uv"])
+@pytest.mark.parametrize("name", ["dev", "docs", "oldest", "transformer-lens", "uv"])
 def test_every_pin_has_a_hash_and_no_address(name: str) -> None:
     text = (ROOT / "requirements" / f"{name}.txt").read_text(encoding="utf-8")
     blocks = re.split(r"\n(?=[^\s#])", text)[1:]
@@ -234,6 +234,18 @@ def test_hashes_cover_all_that_the_tests_need() -> None:
             ):
                 todo += [(canonicalize_name(wanted.name), which) for which in (*wanted.extras, "")]
     assert len({name for name, _ in done}) > 100
+
+
+def test_releases_of_transformer_lens_that_tests_run_with() -> None:
+    """From the lower bound to the newest that is accepted, the pinned one among them."""
+    text = (ROOT / "requirements/transformer-lens.txt").read_text(encoding="utf-8")
+    releases = [Version(found) for found in re.findall(r"^transformer-lens==(\S+)", text, re.M)]
+    (wanted,) = (entry for entry in declared() if entry.name == "transformer_lens")
+    assert releases == sorted(releases)
+    assert all(release in wanted.specifier for release in releases)
+    assert {release.major for release in releases} == {3, 4}
+    assert f"transformer-lens=={releases[0]} " in (ROOT / "requirements/oldest.txt").read_text()
+    assert Version(pins("constraints.txt", "3.11")["transformer-lens"]) in releases
 
 
 def test_lower_bounds_are_the_versions_that_are_tested() -> None:
@@ -279,6 +291,17 @@ class TestScripts:
         python = script(tmp_path / "python", f'[ -z "${{{setting}" ]')
         assert self.run(".ci/test-cpus", python).returncode == 1
 
+    def test_one_release_of_transformer_lens_with_its_hashes(self) -> None:
+        run = self.run(".ci/pick-transformer-lens", "newest")
+        assert re.fullmatch(
+            r"transformer-lens==4\S+( \\\n    --hash=sha256:[0-9a-f]{64})+\n", run.stdout
+        )
+        unknown = self.run(".ci/pick-transformer-lens", "4.3")
+        assert (unknown.returncode, unknown.stdout) == (2, "")
+        assert (
+            "'4.3' is not in requirements/transformer-lens.txt, which has 3.0.0" in unknown.stderr
+        )
+
     @pytest.mark.parametrize("which", ["oldest", "newest"])
     def test_without_that_python_nothing_passes_silently(self, tmp_path: Path, which: str) -> None:
         for version in range(10, 20):
@@ -306,6 +329,12 @@ class TestMakefile:
         (phony,) = re.findall(r"^\.PHONY: (help .*)$", text, re.MULTILINE)
         shown = re.findall(r"^  ([\w-]+) {2,}\S", self.make().stdout, re.MULTILINE)
         assert shown == phony.split()
+
+    def test_an_unknown_release_of_transformer_lens(self) -> None:
+        run = self.make("test", "TL=9.9.9")
+        assert run.returncode != 0
+        assert "'9.9.9' is not in requirements/transformer-lens.txt" in run.stderr
+        assert not (ROOT / ".venv-tl-9.9.9").exists()
 
     @pytest.mark.parametrize(
         ("script", "message"),

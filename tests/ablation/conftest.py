@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -10,10 +9,11 @@ from typing import Any
 
 import pytest
 import torch
-from transformer_lens import HookedTransformer, HookedTransformerConfig
 
+from tests.cases import hooked_config
 from tl_dyck.ablation import FinetuneConfig
 from tl_dyck.models import build_model, get_config
+from tl_dyck.models.hooked import HookedTransformer
 from tl_dyck.studies.ablation import AblateConfig, Ablation, ablate_trained
 from tl_dyck.training import TrainConfig
 
@@ -75,12 +75,9 @@ def plain_model(*, seed: int = 0, **options: Any) -> Any:
         "dtype": torch.float64,
         **values,
     }
-    unknown = set(values) - {field.name for field in dataclasses.fields(HookedTransformerConfig)}
-    if unknown:
-        pytest.skip(f"this release of TransformerLens has no {', '.join(unknown)}")
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "HookedTransformer is deprecated", DeprecationWarning)
-        return randomise(HookedTransformer(HookedTransformerConfig(device="cpu", **values)), seed)
+        return randomise(HookedTransformer(hooked_config(device="cpu", **values)), seed)
 
 
 def dyck_model(

@@ -24,9 +24,9 @@ import warnings
 from typing import Any
 
 import torch
-from transformer_lens import HookedTransformer, HookedTransformerConfig
 
 from tl_dyck.ablation import frozen_importance, log_likelihood
+from tl_dyck.models.hooked import HookedTransformer, HookedTransformerConfig
 
 SIZES = {
     "small": {"n_layers": 4, "n_heads": 4, "d_model": 128, "d_head": 32, "d_vocab": 500},

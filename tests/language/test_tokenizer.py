@@ -9,10 +9,10 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from transformer_lens import HookedTransformer, HookedTransformerConfig
 from transformers import PreTrainedTokenizerFast
 
 from tl_dyck.language import DyckLanguage, DyckStringError, build_tokenizer
+from tl_dyck.models.hooked import HookedTransformer, HookedTransformerConfig
 
 LANGUAGES = {
     "default": DyckLanguage(2, 4),

@@ -14,7 +14,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from transformer_lens import HookedTransformer, HookedTransformerConfig
 
 from tl_dyck.models import (
     DyckTransformer,
@@ -26,6 +25,7 @@ from tl_dyck.models import (
     models,
     save_model,
 )
+from tl_dyck.models.hooked import HookedTransformer, HookedTransformerConfig
 from tl_dyck.registry import RegistryError, UnknownNameError
 from tl_dyck.tasks import DyckTask
 

@@ -10,9 +10,9 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from transformer_lens import HookedTransformer
 
 from tl_dyck.models import build_model, get_config, list_models
+from tl_dyck.models.hooked import HookedTransformer
 from tl_dyck.tasks import DyckTask, load_task
 
 FAMILIES = {

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
-from transformer_lens import HookedTransformer, HookedTransformerConfig
 
-from tests.cases import CASES, Case, case, plain_model
+from tests.cases import CASES, Case, case, hooked_config, plain_model
 from tl_dyck.models import build_model, get_config
+from tl_dyck.models.hooked import HookedTransformer
 from tl_dyck.rnn import ExportMismatchError, UnsupportedModelError, export_rnn
 
 
@@ -26,7 +26,7 @@ def model_with(**fields: Any) -> HookedTransformer:
         "n_ctx": 8,
     }
     values |= {"act_fn": "relu", "init_weights": False, "device": "cpu", "d_mlp": 8, **fields}
-    model = HookedTransformer(HookedTransformerConfig(**values), move_to_device=False)
+    model = HookedTransformer(hooked_config(**values), move_to_device=False)
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.zero_()

@@ -23,6 +23,10 @@ from tl_dyck.models.lean import LeanTail
 
 __all__ = ["Replay", "uniform_pattern"]
 
+#: What attention adds to the residual stream, where a TransformerBridge shows it: its attention
+#: modules return more than that, and its blocks want more arguments than a residual stream.
+_PROJECTED = "blocks.{}.attn.o.hook_out"
+
 
 @final
 class Replay:
@@ -46,7 +50,7 @@ class Replay:
         """Run the model once, with all hooks that it has.
 
         Args:
-            model: any HookedTransformer.
+            model: any HookedTransformer, or a TransformerBridge, which runs from its tokens on.
             tokens: the batch, on the model's device.
             uniform: whether to compute `uniform_z`.
             lean: of the model, if it fits.
@@ -84,6 +88,14 @@ class Replay:
             return hook
 
         kept = {"hook_resid_pre": self._resid_pre, "attn.hook_z": self.z}
+        self._by_hooks = _PROJECTED.format(0) in model.hook_dict
+        if self._by_hooks:
+            if uniform:
+                raise ValueError(
+                    "a TransformerBridge does not show which positions a head may attend to: use "
+                    "another mode than 'uniform-pattern'"
+                )
+            kept["attn.o.hook_out"] = self._attn_out
         hooks = [
             (f"blocks.{layer}.{name}", keep(into, layer))
             for layer in range(n_layers)
@@ -91,7 +103,7 @@ class Replay:
         ]
         handles = [
             block.attn.register_forward_hook(keep_output(layer), with_kwargs=True)
-            for layer, block in enumerate(model.blocks)
+            for layer, block in enumerate(() if self._by_hooks else model.blocks)
         ]
         try:
             with torch.no_grad():
@@ -134,14 +146,18 @@ class Replay:
             rows: Tensor = short.unflatten(0, (n, len(self.tokens)))
             return rows
 
-        def resid_pre(activation: Tensor, hook: Any) -> Tensor:
-            return self._resid_pre[layer].repeat(n, 1, 1)
+        start: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
+        name, value = _PROJECTED.format(layer), attn_out
+        if not self._by_hooks:
+            name, value = f"blocks.{layer}.hook_resid_pre", self._resid_pre[layer].repeat(n, 1, 1)
+            start = _starting_at(self.model, layer, attn_out)
 
-        with torch.no_grad(), _starting_at(self.model, layer, attn_out):
+        def answer(activation: Tensor, hook: Any) -> Tensor:
+            return value
+
+        with torch.no_grad(), start:
             logits = self.model.run_with_hooks(
-                self.tokens.repeat(n, 1),
-                return_type="logits",
-                fwd_hooks=[(f"blocks.{layer}.hook_resid_pre", resid_pre)],
+                self.tokens.repeat(n, 1), return_type="logits", fwd_hooks=[(name, answer)]
             )
         stacked: Tensor = logits.unflatten(0, (n, len(self.tokens)))
         return stacked

@@ -1,6 +1,7 @@
-"""Models: real HookedTransformers for bounded Dyck languages.
+"""Models for bounded Dyck languages: real HookedTransformers where TransformerLens has them.
 
-The only folder that imports TransformerLens' model class.
+The only folder that imports TransformerLens' model class; `tl_dyck.models.hooked` is the only place
+that knows which TransformerLens is installed.
 """
 
 from tl_dyck.models import construct

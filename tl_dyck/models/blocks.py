@@ -8,9 +8,9 @@ import einops
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
-from transformer_lens import HookedTransformerConfig
-from transformer_lens.components import TransformerBlock
 from transformer_lens.hook_points import HookPoint
+
+from tl_dyck.models.hooked import HookedTransformerConfig, TransformerBlock
 
 __all__ = ["BareBlock", "Eq49Block", "UnitNorm", "eq6_block"]
 

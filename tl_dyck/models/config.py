@@ -9,11 +9,11 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 import torch
-from transformer_lens import HookedTransformerConfig
 from transformer_lens.utilities.activation_functions import SUPPORTED_ACTIVATIONS
 
 from tl_dyck.language import DyckLanguage
 from tl_dyck.models.embeddings import DEPTH_EMBEDDINGS, depth_embedding_size
+from tl_dyck.models.hooked import HookedTransformerConfig
 from tl_dyck.registry import unknown_name
 
 __all__ = ["OPTIONS", "DyckTransformerConfig"]

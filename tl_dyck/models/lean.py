@@ -16,9 +16,9 @@ import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
-from transformer_lens.components import MLP, Attention, LayerNorm, LayerNormPre, TransformerBlock
 
 from tl_dyck.activations import ACTIVATIONS, canonical_activation
+from tl_dyck.models.hooked import MLP, Attention, LayerNorm, LayerNormPre, TransformerBlock
 from tl_dyck.models.transformer import DyckTransformer
 
 __all__ = ["LeanTail", "lean_logits"]

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any, final
 
 import torch
-from transformer_lens import HookedTransformer, HookedTransformerConfig
 
 from tl_dyck.files import (
     CorruptFileError,
@@ -28,6 +27,7 @@ from tl_dyck.files import (
     write_json,
     write_tensors,
 )
+from tl_dyck.models.hooked import HookedTransformer, HookedTransformerConfig
 from tl_dyck.models.storage import check_shapes, load_weights
 from tl_dyck.models.transformer import fixed_positions
 from tl_dyck.registry import unknown_name
@@ -138,9 +138,7 @@ class TextTransformer(HookedTransformer):
     """
 
     def __init__(self, config: TextConfig, device: str = "cpu") -> None:
-        with (
-            warnings.catch_warnings()
-        ):  # the project depends on transformer_lens < 4 for this reason
+        with warnings.catch_warnings():  # late releases of TransformerLens 3 say so of every model
             warnings.filterwarnings("ignore", "HookedTransformer is deprecated", DeprecationWarning)
             super().__init__(_hooked_config(config, device))
         self.text = config

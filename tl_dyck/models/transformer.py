@@ -11,13 +11,13 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 from tqdm.auto import trange
-from transformer_lens import HookedTransformer
 from transformer_lens.utilities import USE_DEFAULT_VALUE, get_attention_mask, sample_logits
 
 from tl_dyck.language import build_tokenizer
 from tl_dyck.models.blocks import BareBlock, Eq49Block, eq6_block
 from tl_dyck.models.config import DyckTransformerConfig
 from tl_dyck.models.embeddings import DepthEmbed
+from tl_dyck.models.hooked import HookedTransformer
 from tl_dyck.registry import unknown_name
 
 __all__ = ["DyckTransformer", "build_model"]
@@ -27,7 +27,8 @@ __all__ = ["DyckTransformer", "build_model"]
 class DyckTransformer(HookedTransformer):
     """A HookedTransformer for a bounded Dyck language, with its tokenizer.
 
-    Every method, hook point and cache entry is TransformerLens' own: `run_with_cache`,
+    On TransformerLens 4, which has none, it is of `tl_dyck.models.hooked.own`, with the same names
+    and numbers. Every method, hook point and cache entry is TransformerLens' own: `run_with_cache`,
     `run_with_hooks`, `to_tokens`, `to_str_tokens`, `generate`, `loss_fn`,
     `blocks.0.attn.hook_pattern`, … What differs:
 
@@ -43,9 +44,7 @@ class DyckTransformer(HookedTransformer):
     tokenizer: Any
 
     def __init__(self, cfg: DyckTransformerConfig) -> None:
-        with (
-            warnings.catch_warnings()
-        ):  # the project depends on transformer_lens < 4 for this reason
+        with warnings.catch_warnings():  # late releases of TransformerLens 3 say so of every model
             warnings.filterwarnings("ignore", "HookedTransformer is deprecated", DeprecationWarning)
             super().__init__(cfg, tokenizer=build_tokenizer(cfg.language), move_to_device=False)
         self.language = cfg.language

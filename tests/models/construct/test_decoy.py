@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import dataclasses
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -12,8 +11,8 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from transformer_lens import HookedTransformer, HookedTransformerConfig
 
+from tests.cases import hooked_config
 from tl_dyck import (
     DyckLanguage,
     UnknownNameError,
@@ -25,6 +24,7 @@ from tl_dyck import (
     save_model,
     stack_likeness,
 )
+from tl_dyck.models.hooked import HookedTransformer
 
 N = 20
 
@@ -40,12 +40,9 @@ def plain(seed: int = 0, **fields: Any) -> HookedTransformer:
         "act_fn": "gelu",
         **fields,
     }
-    unknown = set(fields) - {field.name for field in dataclasses.fields(HookedTransformerConfig)}
-    if unknown:
-        pytest.skip(f"this release of TransformerLens has no {', '.join(unknown)}")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
-        config = HookedTransformerConfig(
+        config = hooked_config(
             d_vocab=7, device="cpu", dtype=torch.float64, init_weights=False, **fields
         )
         model = HookedTransformer(config)

@@ -9,10 +9,9 @@ from typing import Any, TypeVar, final
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
-from transformer_lens import HookedTransformer
-from transformer_lens.components import Attention, GroupedQueryAttention
 
 from tl_dyck.language import DyckDistribution
+from tl_dyck.models.hooked import ATTENTION, Attention, HookedTransformer
 from tl_dyck.registry import unknown_name
 
 __all__ = ["DecoyAttention", "decoy_head"]
@@ -309,7 +308,7 @@ def _check_model(model: Any) -> None:
     cfg = model.cfg
     for index, block in enumerate(model.blocks):
         kind = type(block.attn)
-        if kind not in (Attention, GroupedQueryAttention, DecoyAttention):
+        if kind not in (*ATTENTION, DecoyAttention):
             raise TypeError(
                 f"cannot add a head to a {kind.__name__} (layer {index}): "
                 "only to TransformerLens' own attention"

@@ -1,0 +1,110 @@
+"""A block of a plain decoder."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor, nn
+from transformer_lens.hook_points import HookPoint
+
+from tl_dyck.models.hooked.own.attention import Attention
+from tl_dyck.models.hooked.own.layers import MLP, norm
+
+__all__ = ["TransformerBlock"]
+
+
+class TransformerBlock(nn.Module):
+    """``resid_mid = resid_pre + attn(ln1(resid_pre))``, then ``+ mlp(ln2(resid_mid))``.
+
+    If the configuration says so, norms `ln1_post` and `ln2_post` act on what attention and MLP
+    return, before it is added. Hook points: `hook_resid_pre`, `hook_attn_out`, `hook_resid_mid`,
+    `hook_mlp_out`, `hook_resid_post`, and inputs of attention and MLP that must be asked for.
+
+    Args:
+        cfg: of the model.
+        block_index: which block it is.
+    """
+
+    def __init__(self, cfg: Any, block_index: int) -> None:
+        super().__init__()
+        self.cfg = cfg
+        both = cfg.use_normalization_before_and_after
+        self.ln1 = norm(cfg)
+        if both:
+            self.ln1_post: nn.Module = nn.Identity()
+        if not cfg.attn_only:
+            self.ln2 = norm(cfg)
+            if both:
+                self.ln2_post: nn.Module = nn.Identity()
+        self.attn = Attention(cfg, "global", block_index)
+        if not cfg.attn_only:
+            self.mlp = MLP(cfg)
+        self.hook_attn_in = HookPoint()
+        self.hook_q_input = HookPoint()
+        self.hook_k_input = HookPoint()
+        self.hook_v_input = HookPoint()
+        self.hook_mlp_in = HookPoint()
+        self.hook_attn_out = HookPoint()
+        self.hook_mlp_out = HookPoint()
+        self.hook_resid_pre = HookPoint()
+        if not cfg.attn_only:
+            self.hook_resid_mid = HookPoint()
+        self.hook_resid_post = HookPoint()
+
+    def forward(
+        self,
+        resid_pre: Tensor,
+        shortformer_pos_embed: Tensor | None = None,
+        past_kv_cache_entry: Any = None,
+        attention_mask: Tensor | None = None,
+    ) -> Tensor:
+        """Run the block.
+
+        Args:
+            resid_pre: the residual stream, ``[batch, pos, d_model]``.
+            shortformer_pos_embed: None; there for code written for TransformerLens 3.
+            past_kv_cache_entry: keys and values of earlier tokens.
+            attention_mask: which tokens, earlier ones included, are no padding.
+
+        Returns:
+            The residual stream after it, of the same shape.
+        """
+        resid_pre = self.hook_resid_pre(resid_pre)
+        query, key, value = self._attention_inputs(resid_pre)
+        attn_out = self.attn(
+            query_input=self.ln1(query),
+            key_input=self.ln1(key),
+            value_input=self.ln1(value),
+            past_kv_cache_entry=past_kv_cache_entry,
+            attention_mask=attention_mask,
+        )
+        if self.cfg.use_normalization_before_and_after:
+            attn_out = self.ln1_post(attn_out)
+        resid_mid = resid_pre + self.hook_attn_out(attn_out)
+        if self.cfg.attn_only:
+            return self.hook_resid_post(resid_mid)  # type: ignore[no-any-return]
+        resid_mid = self.hook_resid_mid(resid_mid)
+        read = self.hook_mlp_in(resid_mid.clone()) if self.cfg.use_hook_mlp_in else resid_mid
+        resid_post: Tensor = self.hook_resid_post(resid_mid + self.apply_mlp(self.ln2(read)))
+        return resid_post
+
+    def apply_mlp(self, normalized_resid: Tensor) -> Tensor:
+        """The MLP's output, after `ln2_post` if there is one; runs `hook_mlp_out`."""
+        out = self.mlp(normalized_resid)
+        if self.cfg.use_normalization_before_and_after:
+            out = self.ln2_post(out)
+        mlp_out: Tensor = self.hook_mlp_out(out)
+        return mlp_out
+
+    def _attention_inputs(self, resid_pre: Tensor) -> list[Tensor]:
+        """What query, key and value read; for each head where that was asked for."""
+        inputs = [resid_pre] * 3
+        if self.cfg.use_attn_in:
+            inputs = [self.hook_attn_in(self._by_head(resid_pre))] * 3
+        if self.cfg.use_split_qkv_input:
+            hooks = (self.hook_q_input, self.hook_k_input, self.hook_v_input)
+            inputs = [hook(self._by_head(resid_pre)) for hook in hooks]
+        return inputs
+
+    def _by_head(self, x: Tensor) -> Tensor:
+        return x[:, :, None].repeat(1, 1, self.cfg.n_heads, 1)

@@ -1,0 +1,137 @@
+"""The configuration of a plain decoder, with the names and defaults of TransformerLens 3."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import random
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from transformer_lens.config import TransformerLensConfig
+from transformer_lens.utilities import get_device
+from transformer_lens.utilities.activation_functions import SUPPORTED_ACTIVATIONS
+
+from tl_dyck.models.hooked.own.refused import (
+    FOREIGN_OPTIONS,
+    UnsupportedOptionError,
+    check_options,
+)
+from tl_dyck.registry import unknown_name
+
+__all__ = ["HookedTransformerConfig"]
+
+# Options that are refused can be read like all others, as code for TransformerLens 3 does.
+_Foreign: Any = dataclasses.make_dataclass(
+    "_Foreign",
+    [(name, Any, dataclasses.field(default=only)) for name, only in FOREIGN_OPTIONS.items()],
+    bases=(TransformerLensConfig,),
+    repr=False,
+)
+
+
+@dataclass(repr=False)
+class HookedTransformerConfig(_Foreign):  # type: ignore[misc]
+    """What a `HookedTransformer` is; every option means what it means in TransformerLens 3.
+
+    Attributes:
+        d_model: width of the residual stream.
+        d_head: width of a head.
+        n_layers: number of blocks.
+        n_ctx: longest input, in tokens.
+        n_heads: heads in a layer; -1 for d_model // d_head.
+        d_mlp: hidden width of the MLPs; None for 4 d_model.
+        d_vocab: number of tokens; -1 for those of the tokenizer.
+        act_fn: activation of the MLPs.
+        eps: added to the variance in a LayerNorm.
+        normalization_type: "LN", "LNPre" (no scale or shift) or None.
+        attn_only: whether there are no MLPs.
+        attention_dir: "causal" or "bidirectional".
+        use_attn_scale: whether scores are divided by `attn_scale`.
+        attn_scale: -1 for √d_head.
+        d_vocab_out: number of logits; -1 for d_vocab.
+        post_embedding_ln: whether a LayerNorm follows the embedding.
+        use_normalization_before_and_after: whether a block has norms `ln1_post` and `ln2_post` on
+            what it adds; they are the identity until somebody puts one there, so
+            `normalization_type` must be None.
+        init_weights: whether weights are drawn: W_* normal, of standard deviation
+            `initializer_range`.
+        initializer_range: -1 for 0.8/√d_model.
+        seed: if given, reseeds torch, NumPy and `random` first.
+        default_prepend_bos: whether BOS is put in front of strings.
+        dtype: of the weights.
+        device: None for TransformerLens' default, a GPU if there is one.
+        use_attn_result: whether `hook_result` (each head's output) is computed.
+        use_split_qkv_input: whether query, key and value have inputs of their own, by head.
+        use_attn_in: whether the input of attention is by head.
+        use_hook_mlp_in: whether the input of the MLP has a hook before its LayerNorm.
+        use_hook_tokens: whether the tokens have a hook.
+        n_params: weights in attention and MLPs; computed.
+        tokenizer_prepends_bos: whether the tokenizer itself does; computed.
+        model_name: free.
+
+    Raises:
+        UnsupportedOptionError: what a plain decoder is not; the message says what to use instead.
+        UnknownNameError: an activation or direction that is not known.
+    """
+
+    model_name: str = "custom"
+    use_attn_scale: bool = True
+    attn_scale: float = -1.0
+    use_hook_mlp_in: bool = False
+    use_attn_in: bool = False
+    attention_dir: str = "causal"
+    seed: int | None = None
+    initializer_range: float = -1.0
+    init_weights: bool = True
+    d_vocab_out: int = -1
+    n_params: int | None = None
+    use_hook_tokens: bool = False
+    tokenizer_prepends_bos: bool | None = None
+    post_embedding_ln: bool = False
+    use_normalization_before_and_after: bool = False
+
+    def __post_init__(self) -> None:
+        check_options(self)
+        for name, choices in {
+            "act_fn": tuple(SUPPORTED_ACTIVATIONS),
+            "attention_dir": ("causal", "bidirectional"),
+        }.items():
+            if getattr(self, name) not in choices:
+                raise unknown_name(name, getattr(self, name), choices)
+        if self.use_normalization_before_and_after and self.normalization_type is not None:
+            raise UnsupportedOptionError(
+                "use_normalization_before_and_after=True goes with normalization_type=None, "
+                f"not {self.normalization_type!r}: set block.ln1_post and block.ln2_post yourself"
+            )
+        self.device: str | None
+        if self.device is None:
+            self.device = str(get_device())
+        if self.seed is not None:
+            self.set_seed_everywhere(self.seed)
+        super().__post_init__()
+        if self.use_attn_scale and self.attn_scale == -1.0:
+            self.attn_scale = math.sqrt(self.d_head)
+        if self.initializer_range < 0:
+            self.initializer_range = 0.8 / math.sqrt(self.d_model)
+        if self.d_vocab_out == -1:
+            self.d_vocab_out = self.d_vocab
+        attention = 4 * self.d_model * self.d_head * self.n_heads
+        mlp = 0 if self.attn_only else 2 * self.d_model * self.d_mlp
+        self.n_params = self.n_layers * (attention + mlp)
+
+    def set_seed_everywhere(self, seed: int) -> None:
+        """Reseed torch, NumPy and `random`."""
+        torch.manual_seed(seed)
+        random.seed(seed)
+        np.random.seed(seed)  # noqa: NPY002 (it is the global state that is to be set)
+
+    def is_layer_norm_activation(self) -> bool:
+        """Whether the activation ends with a LayerNorm."""
+        return str(self.act_fn).endswith("_ln")
+
+    def __repr__(self) -> str:
+        shown = ", ".join(f"{name}={value!r}" for name, value in sorted(self.to_dict().items()))
+        return f"{type(self).__name__}({shown})"

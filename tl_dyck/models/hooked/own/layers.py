@@ -1,0 +1,176 @@
+"""The layers of a plain decoder but attention; hook points are named as in TransformerLens 3."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformer_lens.hook_points import HookPoint
+from transformer_lens.utilities import get_offset_position_ids
+from transformer_lens.utilities.activation_functions import SUPPORTED_ACTIVATIONS, XIELU
+
+__all__ = [
+    "MLP",
+    "Embed",
+    "LayerNorm",
+    "LayerNormPre",
+    "PosEmbed",
+    "Unembed",
+    "_plus_product",
+    "norm",
+]
+
+
+def empty(*shape: int, dtype: torch.dtype) -> nn.Parameter:
+    """A weight that is drawn, or loaded, later."""
+    return nn.Parameter(torch.empty(*shape, dtype=dtype))
+
+
+def zeros(*shape: int, dtype: torch.dtype) -> nn.Parameter:
+    """A bias."""
+    return nn.Parameter(torch.zeros(*shape, dtype=dtype))
+
+
+def _plus_product(bias: Tensor, weight: Tensor, x: Tensor) -> Tensor:
+    """``x @ weight + bias``, in one operation, for ``x`` with any number of leading dimensions."""
+    flat = torch.addmm(bias, x.reshape(-1, x.shape[-1]), weight)
+    return flat.view(*x.shape[:-1], weight.shape[-1])
+
+
+class LayerNormPre(nn.Module):
+    """LayerNorm without scale and shift: ``(x − mean) / √(mean square + eps)``.
+
+    Hook points: `hook_scale` ``[batch, pos, 1]``, the divisor; `hook_normalized`, of the shape of
+    x. Half precision is computed in single precision.
+    """
+
+    def __init__(self, cfg: Any) -> None:
+        super().__init__()
+        self.cfg, self.eps = cfg, cfg.eps
+        self.hook_scale = HookPoint()
+        self.hook_normalized = HookPoint()
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Normalise the last dimension."""
+        if self.cfg.dtype not in (torch.float32, torch.float64):
+            x = x.to(torch.float32)
+        x = x - x.mean(-1, keepdim=True)
+        scale = self.hook_scale((x.pow(2).mean(-1, keepdim=True) + self.eps).sqrt())
+        return self._affine(self.hook_normalized(x / scale).to(self.cfg.dtype))
+
+    def _affine(self, x: Tensor) -> Tensor:
+        return x
+
+
+class LayerNorm(LayerNormPre):
+    """LayerNorm with trained scale `w` and shift `b`, which act after `hook_normalized`."""
+
+    def __init__(self, cfg: Any, length: int | None = None) -> None:
+        super().__init__(cfg)
+        self.length = cfg.d_model if length is None else length
+        self.w = nn.Parameter(torch.ones(self.length, dtype=cfg.dtype))
+        self.b = zeros(self.length, dtype=cfg.dtype)
+
+    def _affine(self, x: Tensor) -> Tensor:
+        return x * self.w + self.b
+
+
+def norm(cfg: Any) -> nn.Module:
+    """What `normalization_type` names; the identity for None."""
+    kinds = {"LN": LayerNorm, "LNPre": LayerNormPre}
+    return nn.Identity() if cfg.normalization_type is None else kinds[cfg.normalization_type](cfg)
+
+
+class Embed(nn.Module):
+    """One vector a token: rows of `W_E`, ``[d_vocab, d_model]``."""
+
+    def __init__(self, cfg: Any) -> None:
+        super().__init__()
+        self.cfg = cfg
+        self.W_E = empty(cfg.d_vocab, cfg.d_model, dtype=cfg.dtype)
+        if cfg.post_embedding_ln:
+            self.ln = LayerNorm(cfg)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Look up ``[batch, pos]``."""
+        vectors = self.W_E[tokens]
+        return self.ln(vectors) if self.cfg.post_embedding_ln else vectors
+
+
+class PosEmbed(nn.Module):
+    """One vector a position: rows of `W_pos`, ``[n_ctx, d_model]``."""
+
+    def __init__(self, cfg: Any) -> None:
+        super().__init__()
+        self.cfg = cfg
+        self.W_pos = empty(cfg.n_ctx, cfg.d_model, dtype=cfg.dtype)
+
+    def forward(
+        self, tokens: Tensor, past_kv_pos_offset: int = 0, attention_mask: Tensor | None = None
+    ) -> Tensor:
+        """The positions of ``[batch, pos]``; padding is not counted and gets zeros.
+
+        Args:
+            tokens: the input.
+            past_kv_pos_offset: how many tokens a key-value cache holds already.
+            attention_mask: which tokens, those in the cache included, are no padding.
+        """
+        batch, length = tokens.shape
+        if attention_mask is None:
+            rows = self.W_pos[past_kv_pos_offset : past_kv_pos_offset + length]
+            return rows.expand(batch, -1, -1).clone()
+        rows = self.W_pos[get_offset_position_ids(past_kv_pos_offset, attention_mask)]
+        padding = attention_mask[:, past_kv_pos_offset : past_kv_pos_offset + length] == 0
+        return rows.masked_fill(padding[:, :, None], 0)
+
+
+class MLP(nn.Module):
+    """``act(x W_in + b_in) W_out + b_out``.
+
+    Hook points: `hook_pre` and `hook_post`, before and after the activation; for activations with a
+    LayerNorm ("solu_ln") `hook_mid`, between them.
+    """
+
+    act_fn: Callable[[Tensor], Tensor]
+
+    def __init__(self, cfg: Any) -> None:
+        super().__init__()
+        self.cfg = cfg
+        self.W_in = empty(cfg.d_model, cfg.d_mlp, dtype=cfg.dtype)
+        self.b_in = zeros(cfg.d_mlp, dtype=cfg.dtype)
+        self.W_out = empty(cfg.d_mlp, cfg.d_model, dtype=cfg.dtype)
+        self.b_out = zeros(cfg.d_model, dtype=cfg.dtype)
+        self.act_fn = XIELU() if cfg.act_fn == "xielu" else SUPPORTED_ACTIVATIONS[cfg.act_fn]
+        if cfg.is_layer_norm_activation():
+            self.hook_mid = HookPoint()
+            self.ln = (
+                LayerNorm(cfg, cfg.d_mlp) if cfg.normalization_type == "LN" else LayerNormPre(cfg)
+            )
+        self.hook_pre = HookPoint()
+        self.hook_post = HookPoint()
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Apply it to the last dimension."""
+        hidden = self.act_fn(self.hook_pre(_plus_product(self.b_in, self.W_in, x)))
+        if self.cfg.is_layer_norm_activation():
+            hidden = self.ln(self.hook_mid(hidden))
+        return _plus_product(self.b_out, self.W_out, self.hook_post(hidden))
+
+
+class Unembed(nn.Module):
+    """The logits: ``x W_U + b_U``; hook points `hook_in` and `hook_out`."""
+
+    def __init__(self, cfg: Any) -> None:
+        super().__init__()
+        self.cfg = cfg
+        self.W_U = empty(cfg.d_model, cfg.d_vocab_out, dtype=cfg.dtype)
+        self.b_U = zeros(cfg.d_vocab_out, dtype=cfg.dtype)
+        self.hook_in = HookPoint()
+        self.hook_out = HookPoint()
+
+    def forward(self, residual: Tensor) -> Tensor:
+        """From the residual stream to logits."""
+        logits: Tensor = self.hook_out(_plus_product(self.b_U, self.W_U, self.hook_in(residual)))
+        return logits
