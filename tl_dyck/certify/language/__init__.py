@@ -1,0 +1,1 @@
+"""Claims about all strings of a language."""
