@@ -80,15 +80,6 @@ def test_a_form_bounds_its_rounding_where_pairs_cancel() -> None:
     assert np.all(abs(f / rho - (f / rho)[0]) < 1e-6)  # Theorem 1: pairs change nothing
 
 
-def test_heads_may_be_flat() -> None:
-    sharp, flat = network(FORMS[2], sharpness=5.0), network(FORMS[2], sharpness=0.0)
-    ending, rows = PROFILES.endings()[9], np.array([[1.0, *range(9)]])
-    asked = Objectives.margins(3, 7)
-    one = Form(Symbols(Network(sharp), LANGUAGE, frozenset([0])), ending, asked).values(rows)
-    two = Form(Symbols(Network(flat), LANGUAGE), ending, asked).values(rows)
-    assert one[0] / one[2] == pytest.approx(two[0] / two[2], abs=1e-12)
-
-
 def test_positions_and_other_tokens_are_refused() -> None:
     with pytest.raises(CertifyError, match="has positions"):
         Symbols(Network(network({"state": "position"})), LANGUAGE)

@@ -33,15 +33,12 @@ class Symbols:
     Args:
         network: of a model without positions.
         language: whose brackets are its tokens.
-        flat: heads whose scores count as equal for all symbols: their attention is uniform.
 
     Raises:
         CertifyError: the network has positions, or other tokens.
     """
 
-    def __init__(
-        self, network: Network, language: DyckLanguage, flat: frozenset[int] = frozenset()
-    ) -> None:
+    def __init__(self, network: Network, language: DyckLanguage) -> None:
         config = network.config
         if config.has_position:
             raise CertifyError(
@@ -65,8 +62,6 @@ class Symbols:
         states = network.rnn.states(string)
         self.table: SymbolTable = network.symbols(string.numpy(), states.numpy())
         self._scores, self._score_error = self.table.scores(np.arange(len(tokens)))
-        for head in flat:
-            self._scores[:, :, head], self._score_error[:, head] = 0.0, 0.0
         self._largest_score = float(abs(self._scores).max())
 
     @property

@@ -75,7 +75,7 @@ def n_profiles(kinds: int, total: int) -> int:
     return math.comb(total + kinds - 1, kinds - 1)
 
 
-@lru_cache(maxsize=4)
+@lru_cache(maxsize=2)
 def pair_counts(kinds: int, total: int) -> Counts:
     """Every way to distribute `total` pairs over `kinds` kinds, ``[n, kinds]``; do not change it.
 

@@ -1,0 +1,179 @@
+"""`certify_language`: a claim about every prefix of a language, proved, refuted or left open."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import time
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, final
+
+import numpy as np
+
+from tl_dyck.certify.asking import Asker
+from tl_dyck.certify.deadline import Deadline, OutOfTime
+from tl_dyck.certify.exact.network import Network
+from tl_dyck.certify.language.chances import best_log_string
+from tl_dyck.certify.language.claims import Claim, read_claim
+from tl_dyck.certify.language.counting import Symbols
+from tl_dyck.certify.language.enumeration import Judge, Shell
+from tl_dyck.certify.language.profiles import Profiles
+from tl_dyck.certify.language.summary import summarise
+from tl_dyck.certify.language.tally import Tally
+from tl_dyck.certify.language.verdict import LanguageCertificate
+from tl_dyck.certify.protocol import CertifyError
+from tl_dyck.environment import one_thread
+from tl_dyck.rnn import TwoLayerRNN
+from tl_dyck.tasks import DyckTask, load_task
+
+__all__ = ["certify_language"]
+
+Progress = Callable[[float], None]
+
+
+@one_thread()
+def certify_language(
+    model_or_rnn: Any,
+    task: DyckTask | str,
+    lengths: int | Iterable[int] = 28,
+    property: str = "any_token",
+    *,
+    epsilon: float | None = None,
+    other: Any = None,
+    head: int | None = None,
+    count: bool = True,
+    time_limit: float | None = None,
+    n_jobs: int = 1,
+    progress: Progress | None = None,
+) -> LanguageCertificate:
+    """Decide a claim about a one-layer model without positions on *every* prefix of a language.
+
+    >>> from tl_dyck import construct, load_task
+    >>> task = load_task("dyck-2-4")
+    >>> certificate = certify_language(construct.uniform_attention(task.language), task, 12)
+    >>> certificate.status, certificate.prefixes
+    ('proved', 37962)
+
+    Args:
+        model_or_rnn: as for `tl_dyck.certify.certify`.
+        task: a task or its name; it gives language, distribution and metric.
+        lengths: every length up to this one, in brackets; or the lengths themselves.
+        property: name of the claim, see `tl_dyck.certify.language.CLAIMS`.
+        epsilon: for "total_variation" and "kl": the largest distance that is allowed.
+        other: for "agree": the other model.
+        head: for "head": index of the head whose attention is made uniform.
+        count: go on after an error has been found, until every length is decided and the
+            probability of error is exact; otherwise only until the likeliest error is known.
+        time_limit: seconds, after which what is known is returned; None for no limit.
+        n_jobs: threads.
+        progress: called with the share of the work done, now and then.
+
+    Returns:
+        The certificate. What is proved holds for the weights as real numbers; a refuting prefix has
+        been run through the model itself.
+
+    Raises:
+        CertifyError: lengths that the model cannot read, other tokens than the language's, or
+            arguments that do not go together.
+        UnsupportedModelError: the model has several layers, or is none that can be exported.
+        UnknownNameError: no such property or task.
+    """
+    started = time.perf_counter()
+    deadline = Deadline.after(time_limit)
+    task = load_task(task) if isinstance(task, str) else task
+    asked = _lengths(lengths)
+    askers = [Asker.of(model_or_rnn)]
+    if other is not None:
+        askers.append(Asker.of(other))
+    if head is not None:
+        askers.append(Asker(_flat(askers[0].rnn, head)))
+    claim = read_claim(property, task.distribution, epsilon, len(askers))
+    _refuse_long(askers, asked[-1])
+    symbols = [Symbols(Network(asker.rnn), task.language) for asker in askers]
+    work = _Work(Judge(symbols, claim, Profiles(task.distribution)), asked, deadline)
+    work.run(n_jobs, count=count, progress=progress)
+    certificate = summarise(
+        task, claim, work.judge, work.tally, work.done, askers, name=property, lengths=asked
+    )
+    best = work.tally.likeliest
+    is_likeliest = best is not None and work.beats_the_rest(best.log_string)
+    return dataclasses.replace(
+        certificate,
+        epsilon=epsilon,
+        is_likeliest=certificate.is_likeliest and is_likeliest,
+        seconds=time.perf_counter() - started,
+    )
+
+
+@final
+class _Work:
+    """The shells of some lengths, in order of length, done as far as time allows."""
+
+    def __init__(self, judge: Judge, lengths: Sequence[int], deadline: Deadline) -> None:
+        self.judge, self.deadline = judge, deadline
+        self.shells = judge.shells(lengths)
+        self.tally = Tally.empty(max(lengths), judge.profiles.deepest)
+        self.done: set[Shell] = set()
+
+    def run(self, n_jobs: int, *, count: bool, progress: Progress | None) -> None:
+        """Decide one shell after the other, `n_jobs` at a time."""
+        costs = {shell: self.judge.cost(shell) for shell in self.shells}
+        total, finished = max(1, sum(costs.values())), 0
+        with ThreadPoolExecutor(max(1, n_jobs)) as pool:
+            waiting: list[tuple[Shell, Future[Tally]]] = []
+            left = iter(self.shells)
+            while True:
+                while len(waiting) < 2 * n_jobs and (shell := next(left, None)) is not None:
+                    waiting.append((shell, pool.submit(self.judge.decide, shell, self.deadline)))
+                if not waiting:
+                    break
+                shell, future = waiting.pop(0)
+                try:
+                    self.tally.add(future.result())
+                except OutOfTime:
+                    left = iter(())
+                    continue
+                self.done.add(shell)
+                finished += costs[shell]
+                if progress is not None:
+                    progress(finished / total)
+                best = self.tally.likeliest
+                if not count and best is not None and self.beats_the_rest(best.log_string):
+                    left = iter(())
+
+    def beats_the_rest(self, log_string: float) -> bool:
+        """Whether no prefix of what has not been decided is likelier."""
+        lengths = {shell.length for shell in self.shells if shell not in self.done}
+        return best_log_string(self.judge.profiles.distribution, lengths) <= log_string + 1e-9
+
+
+def _lengths(lengths: int | Iterable[int]) -> tuple[int, ...]:
+    asked = range(lengths + 1) if isinstance(lengths, int) else lengths
+    found = tuple(sorted({int(length) for length in asked}))
+    if not found or found[0] < 0:
+        raise CertifyError(f"lengths must be numbers of brackets, at least one, not {lengths!r}")
+    return found
+
+
+def _flat(rnn: TwoLayerRNN, head: int) -> TwoLayerRNN:
+    """The same network, but the head attends uniformly: its queries are 0."""
+    if not 0 <= head < rnn.config.n_heads:
+        raise CertifyError(f"head must be one of 0..{rnn.config.n_heads - 1}, not {head}")
+    weights = {name: weight.clone() for name, weight in rnn.weights.items()}
+    weights["W_Q"][head], weights["b_Q"][head] = 0.0, 0.0
+    return TwoLayerRNN(rnn.config, weights)
+
+
+def _refuse_long(askers: Sequence[Asker], longest: int) -> None:
+    for asker in askers:
+        config = asker.rnn.config
+        needed = longest + (config.bos_token is not None)
+        if asker.model is not None and needed > config.n_ctx:
+            raise CertifyError(
+                f"prefixes of {longest} brackets have {needed} tokens, but {config.model_name} "
+                f"reads {config.n_ctx} (n_ctx); ask for lengths up to "
+                f"{config.n_ctx - needed + longest}, or about its RNN"
+            )
+    if not math.isfinite(np.float64(longest)) or longest > 4000:
+        raise CertifyError(f"prefixes of {longest} brackets are too long: 4000 at most")
