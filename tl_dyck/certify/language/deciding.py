@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 import math
 import time
-from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, final
+import warnings
+from collections.abc import Callable, Generator, Iterable, Sequence
+from typing import Any, Literal, final
 
 import numpy as np
 
@@ -19,17 +19,20 @@ from tl_dyck.certify.language.claims import Claim, read_claim
 from tl_dyck.certify.language.counting import Symbols
 from tl_dyck.certify.language.enumeration import Judge, Shell
 from tl_dyck.certify.language.profiles import Profiles
+from tl_dyck.certify.language.search import decide
 from tl_dyck.certify.language.summary import summarise
 from tl_dyck.certify.language.tally import Tally
 from tl_dyck.certify.language.verdict import LanguageCertificate
 from tl_dyck.certify.protocol import CertifyError
 from tl_dyck.environment import one_thread
+from tl_dyck.processes import Watched
 from tl_dyck.rnn import TwoLayerRNN
 from tl_dyck.tasks import DyckTask, load_task
 
 __all__ = ["certify_language"]
 
 Progress = Callable[[float], None]
+Until = Literal["counted", "likeliest", "refuted"]
 
 
 @one_thread()
@@ -42,7 +45,7 @@ def certify_language(
     epsilon: float | None = None,
     other: Any = None,
     head: int | None = None,
-    count: bool = True,
+    until: Until = "counted",
     time_limit: float | None = None,
     n_jobs: int = 1,
     progress: Progress | None = None,
@@ -63,10 +66,10 @@ def certify_language(
         epsilon: for "total_variation" and "kl": the largest distance that is allowed.
         other: for "agree": the other model.
         head: for "head": index of the head whose attention is made uniform.
-        count: go on after an error has been found, until every length is decided and the
-            probability of error is exact; otherwise only until the likeliest error is known.
+        until: when to stop: "counted", when every length is decided and so the probability of
+            error exact; "likeliest", when the likeliest error is known; "refuted", at any error.
         time_limit: seconds, after which what is known is returned; None for no limit.
-        n_jobs: threads.
+        n_jobs: worker processes.
         progress: called with the share of the work done, now and then.
 
     Returns:
@@ -92,7 +95,7 @@ def certify_language(
     _refuse_long(askers, asked[-1])
     symbols = [Symbols(Network(asker.rnn), task.language) for asker in askers]
     work = _Work(Judge(symbols, claim, Profiles(task.distribution)), asked, deadline)
-    work.run(n_jobs, count=count, progress=progress)
+    work.run(n_jobs, until, progress)
     certificate = summarise(
         task, claim, work.judge, work.tally, work.done, askers, name=property, lengths=asked
     )
@@ -108,7 +111,7 @@ def certify_language(
 
 @final
 class _Work:
-    """The shells of some lengths, in order of length, done as far as time allows."""
+    """The shells of some lengths, short prefixes first, done as far as time allows."""
 
     def __init__(self, judge: Judge, lengths: Sequence[int], deadline: Deadline) -> None:
         self.judge, self.deadline = judge, deadline
@@ -116,36 +119,67 @@ class _Work:
         self.tally = Tally.empty(max(lengths), judge.profiles.deepest)
         self.done: set[Shell] = set()
 
-    def run(self, n_jobs: int, *, count: bool, progress: Progress | None) -> None:
+    def run(self, n_jobs: int, until: Until, progress: Progress | None) -> None:
         """Decide one shell after the other, `n_jobs` at a time."""
         costs = {shell: self.judge.cost(shell) for shell in self.shells}
         total, finished = max(1, sum(costs.values())), 0
-        with ThreadPoolExecutor(max(1, n_jobs)) as pool:
-            waiting: list[tuple[Shell, Future[Tally]]] = []
-            left = iter(self.shells)
-            while True:
-                while len(waiting) < 2 * n_jobs and (shell := next(left, None)) is not None:
-                    waiting.append((shell, pool.submit(self.judge.decide, shell, self.deadline)))
-                if not waiting:
-                    break
-                shell, future = waiting.pop(0)
-                try:
-                    self.tally.add(future.result())
-                except OutOfTime:
-                    left = iter(())
-                    continue
+        answers = self._answers(n_jobs)
+        for shell, (tally, whole) in zip(self.shells, answers, strict=False):
+            self.tally.add(tally)
+            if whole:
                 self.done.add(shell)
-                finished += costs[shell]
-                if progress is not None:
-                    progress(finished / total)
-                best = self.tally.likeliest
-                if not count and best is not None and self.beats_the_rest(best.log_string):
-                    left = iter(())
+            finished += costs[shell]
+            if progress is not None:
+                progress(finished / total)
+            if self.deadline.passed or self._enough(until):
+                break
+        with warnings.catch_warnings():  # joblib thinks that what is left undone was lost
+            warnings.simplefilter("ignore", UserWarning)
+            answers.close()
+
+    def _answers(self, n_jobs: int) -> Generator[tuple[Tally, bool], None, None]:
+        judge = self.judge
+        if n_jobs == 1:
+            return (_decide(judge, shell, self.deadline.left) for shell in self.shells)
+        import joblib
+
+        # networks and tables are made anew in each process: they take less time than to send them
+        parts = ([each.network.rnn for each in judge.symbols], judge.claim, judge.profiles)
+        work = Watched.by_this_process(_decide_alone)
+        calls = (joblib.delayed(work)(*parts, shell, self.deadline.left) for shell in self.shells)
+        with joblib.parallel_config(backend="loky", inner_max_num_threads=1):
+            answers = joblib.Parallel(n_jobs=n_jobs, return_as="generator")(calls)
+        found: Generator[tuple[Tally, bool], None, None] = answers
+        return found
+
+    def _enough(self, until: Until) -> bool:
+        best = self.tally.likeliest
+        if best is None or until == "counted":
+            return False
+        return until == "refuted" or self.beats_the_rest(best.log_string)
 
     def beats_the_rest(self, log_string: float) -> bool:
         """Whether no prefix of what has not been decided is likelier."""
-        lengths = {shell.length for shell in self.shells if shell not in self.done}
+        lengths = {n for shell in self.shells if shell not in self.done for n in shell.lengths}
         return best_log_string(self.judge.profiles.distribution, lengths) <= log_string + 1e-9
+
+
+def _decide(judge: Judge, shell: Shell, seconds: float) -> tuple[Tally, bool]:
+    """What a shell comes to, and whether all of it was decided."""
+    tally = Tally.empty(shell.lengths[-1], judge.profiles.deepest)
+    try:
+        decide(judge, shell, tally, Deadline.after(None if seconds == math.inf else seconds))
+    except OutOfTime:
+        return tally, False
+    return tally, True
+
+
+def _decide_alone(
+    rnns: Sequence[TwoLayerRNN], claim: Claim, profiles: Profiles, shell: Shell, seconds: float
+) -> tuple[Tally, bool]:
+    """The same, in a process of its own."""
+    symbols = [Symbols(Network(rnn), profiles.language) for rnn in rnns]
+    return _decide(Judge(symbols, claim, profiles), shell, seconds)
 
 
 def _lengths(lengths: int | Iterable[int]) -> tuple[int, ...]:

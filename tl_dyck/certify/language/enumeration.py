@@ -24,18 +24,22 @@ __all__ = ["Judge", "Shell"]
 _BLOCK = 4096
 """Rows at a time: what they take stays in a core's cache."""
 
+_ALONE = 6
+"""Up to so many pairs each number of them is a shell of its own."""
+
 
 class Shell(NamedTuple):
-    """All profiles of a number of pairs, a depth and a last bracket, whatever the stack's types."""
+    """All profiles of some numbers of pairs, a depth and a last bracket, whatever the stack."""
 
-    total: int
+    first: int
+    last: int
     depth: int
     closes: int | None
 
     @property
-    def length(self) -> int:
+    def lengths(self) -> range:
         """Of the prefixes, in brackets."""
-        return 2 * self.total + self.depth
+        return range(2 * self.first + self.depth, 2 * self.last + self.depth + 1, 2)
 
 
 @final
@@ -73,16 +77,19 @@ class Judge:
         return ending.closes is None and not ending.stack
 
     def shells(self, lengths: Sequence[int]) -> list[Shell]:
-        """All that must be gone through, the shortest first."""
-        k, deepest = self.profiles.k, self.profiles.deepest
+        """All that must be gone through, short prefixes first."""
+        k, deepest, asked = self.profiles.k, self.profiles.deepest, set(lengths)
         found = []
-        for length in sorted(lengths):
-            for depth in range(length % 2, min(deepest, length) + 1, 2):
-                closing: list[int | None] = [None] if depth or length == 0 else []
-                if depth < deepest and length > depth:
+        for depth in range(deepest + 1):
+            if not self.speaks_of(depth):
+                continue
+            totals = [n // 2 for n in range(max(asked) - depth + 1) if n % 2 == 0 and n + depth in asked]
+            for first, last in _bands(totals):
+                closing: list[int | None] = [None] if depth or first == 0 else []
+                if depth < deepest and last > 0:
                     closing += range(k)
-                found += [Shell((length - depth) // 2, depth, closes) for closes in closing]
-        return [shell for shell in found if self.speaks_of(shell.depth)]
+                found += [Shell(first, last, depth, closes) for closes in closing]
+        return sorted(found, key=lambda shell: (shell.lengths[-1], shell.depth))
 
     def speaks_of(self, depth: int) -> bool:
         """Whether the claim says anything on prefixes of a depth."""
@@ -90,57 +97,62 @@ class Judge:
         return self.claim.objectives(ending, self.symbols[0].network.config.d_vocab_out) is not None
 
     def cost(self, shell: Shell) -> int:
-        """How many evaluations a shell takes, at most."""
-        return n_profiles(self.profiles.kinds, shell.total) * self.profiles.k**shell.depth
+        """How many profiles a shell has, at most."""
+        totals = range(shell.first, shell.last + 1)
+        rows = sum(n_profiles(self.profiles.kinds, total) for total in totals)
+        return rows * self.profiles.k**shell.depth
 
-    def decide(self, shell: Shell, deadline: Deadline) -> Tally:
+    def endings(self, shell: Shell) -> list[Ending]:
+        """The endings of a shell of which the claim says anything."""
+        return [
+            ending
+            for ending in self.profiles.endings(range(shell.depth, shell.depth + 1))
+            if ending.closes == shell.closes and self.evaluators(ending) is not None
+        ]
+
+    def enumerate(self, shell: Shell, tally: Tally, deadline: Deadline) -> None:
         """Evaluate all profiles of a shell.
 
         Raises:
-            OutOfTime: the deadline has passed.
+            OutOfTime: the deadline has passed; what has been evaluated is in the tally.
         """
-        tally = Tally.empty(shell.length, self.profiles.deepest)
-        rows = pair_counts(self.profiles.kinds, shell.total)
-        model_ending = Ending((0,) * shell.depth, shell.closes)
-        for start in range(0, len(rows), _BLOCK):
-            deadline.check()
-            block = rows[start : start + _BLOCK]
-            block = block[self.profiles.occur(model_ending, block)]
-            if len(block):
-                self._block(shell, block, tally)
-        return tally
+        endings = self.endings(shell)
+        for total in range(shell.first, shell.last + 1) if endings else ():
+            rows = pair_counts(self.profiles.kinds, total)
+            for start in range(0, len(rows), _BLOCK):
+                deadline.check()
+                block = rows[start : start + _BLOCK]
+                block = block[self.profiles.occur(endings[0], block)]
+                for ending in endings if len(block) else ():
+                    self.rows(ending, block, tally)
 
-    def _block(self, shell: Shell, block: Counts, tally: Tally) -> None:
-        extended = np.concatenate([np.ones((len(block), 1)), block], axis=1)
-        for ending in self.profiles.endings(range(shell.depth, shell.depth + 1)):
-            if ending.closes == shell.closes and self.evaluators(ending) is not None:
-                self.rows(ending, block, extended, tally)
-
-    def rows(self, ending: Ending, block: Counts, extended: Array, tally: Tally) -> None:
-        """Evaluate some profiles, all of one length, and add what they are to a tally."""
-        margin, error = self.margins(ending, extended)
+    def rows(self, ending: Ending, block: Counts, tally: Tally) -> None:
+        """Evaluate some profiles that occur, and add what they are to a tally."""
+        margin, error = self.margins(ending, block)
         right, wrong = margin > error, margin < -error
-        length, depth = len(tally.wrong) - 1, ending.depth
         tally.profiles += len(block)
-        doubtful = ~(right | wrong)
-        least = int(margin.argmin())
-        tally.see(self._found(ending, block, least, margin), wrong=False)
+        tally.see(self.found(ending, block, int(margin.argmin()), margin), wrong=False)
         tally.proved = min(tally.proved, float((margin - error).min()))
         if wrong.any():
             mine, at = block[wrong], margin[wrong]
             count, nats = (
                 of(ending, mine) for of in (self.profiles.log_count, self.profiles.log_string)
             )
-            tally.wrong[length, depth] += np.exp(count + nats).sum()
-            tally.wrong_strings[length, depth] += np.rint(np.exp(count)).sum()
-            tally.see(self._found(ending, mine, int(nats.argmax()), at), wrong=True)
+            tally.count("wrong", ending.depth, mine, np.exp(count + nats))
+            tally.count("wrong_strings", ending.depth, mine, np.rint(np.exp(count)))
+            tally.see(self.found(ending, mine, int(nats.argmax()), at), wrong=True)
+            shortest = mine.sum(1)
+            nats = np.where(shortest == shortest.min(), nats, -np.inf)
+            tally.see(self.found(ending, mine, int(nats.argmax()), at), wrong=True)
+        doubtful = ~(right | wrong)
         if doubtful.any():
             mine, at = block[doubtful], margin[doubtful]
-            tally.doubtful[length, depth] += np.exp(self.profiles.log_mass(ending, mine)).sum()
-            tally.doubt = self._found(ending, mine, 0, at)
+            tally.count("doubtful", ending.depth, mine, np.exp(self.profiles.log_mass(ending, mine)))
+            tally.doubt = self.found(ending, mine, 0, at)
 
-    def margins(self, ending: Ending, extended: Array) -> tuple[Array, Array]:
-        """The claim's margins of profiles (1, m), and bounds of their errors."""
+    def margins(self, ending: Ending, block: Counts) -> tuple[Array, Array]:
+        """The claim's margins of profiles, and bounds of their errors."""
+        extended = np.concatenate([np.ones((len(block), 1)), block], axis=1)
         evaluators = self.evaluators(ending)
         assert evaluators is not None
         answers: list[Answer] = [evaluator.values(extended) for evaluator in evaluators]
@@ -149,7 +161,20 @@ class Judge:
         known: BoolArray = np.isfinite(margin) & np.isfinite(error)
         return np.where(known, margin, 0.0), np.where(known, error, np.inf)
 
-    def _found(self, ending: Ending, block: Counts, index: int, margin: Array) -> Found:
+    def found(self, ending: Ending, block: Counts, index: int, margin: Array) -> Found:
+        """A row of a block, with its margin."""
         row = block[index]
         nats = float(self.profiles.log_string(ending, row[None])[0])
         return Found(ending, tuple(row.tolist()), nats, float(margin[index]))
+
+
+def _bands(totals: list[int]) -> list[tuple[int, int]]:
+    """Runs of consecutive totals, each total alone while there are few profiles, then a third."""
+    bands: list[tuple[int, int]] = []
+    for total in totals:
+        if bands and total == bands[-1][1] + 1 and total <= max(_ALONE, bands[-1][0] * 4 // 3):
+            if total > _ALONE:
+                bands[-1] = (bands[-1][0], total)
+                continue
+        bands.append((total, total))
+    return bands

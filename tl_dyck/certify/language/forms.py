@@ -89,8 +89,8 @@ class Form:
         self._sizes = np.concatenate(
             [self.root, self._size[:, None], self._off[:, None], self.z[:, None]], axis=1
         )
-        self._hidden = np.concatenate([self.beta, self.s[None]])
-        self._direct = np.concatenate([self.alpha, self.c[None]])
+        self.hidden = np.concatenate([self.beta, self.s[None]])
+        self.direct = np.concatenate([self.alpha, self.c[None]])
         self._error = np.append(self._per_pair, self._per_rho)
 
     def values(self, rows: Array) -> tuple[Array, Array, Array]:
@@ -104,13 +104,27 @@ class Form:
         """
         rho, rho_error = self._rho(rows)
         extended = np.concatenate([rows, rho[:, None]], axis=1)
-        result = extended @ self._direct
+        result = extended @ self.direct
         if self.n_hidden:
-            hidden = extended @ self._hidden
+            hidden = extended @ self.hidden
             np.maximum(hidden, 0.0, out=hidden)
             result += hidden @ self.v
-        error = extended @ self._error + rho_error * self._per_error
+        error = extended @ self._error + rho_error * self.per_error
         return result, error[:, None], rho[:, None]
+
+    def worst_error(self, top: Array, least: Array) -> tuple[Array, Array]:
+        """Bounds of the errors of F and ρ wherever m is at most that of `top`, and ρ ≥ `least`.
+
+        That of F holds for whatever is computed from the constants with no more operations.
+        """
+        if self.has_norm:
+            largest = top @ self._size
+            rho_error = self._defect * largest**2 / least + top @ self._off
+        else:
+            largest = top @ self.z
+            rho_error = largest * self._z_error
+        error = top @ self._per_pair + largest * self._per_rho + rho_error * self.per_error
+        return error, rho_error
 
     def _rho(self, rows: Array) -> tuple[Array, Array]:
         """ρ and a bound of its error."""
@@ -150,7 +164,7 @@ class Form:
         per_rho = parts.c.rad + g * abs(self.c) + pre_rho @ v + abs(self.s) @ v_off
         per_error = abs(self.c) + parts.c.rad + pre_error @ v
         self._per_pair = 2 * per_pair.max(1) + 1e-290
-        self._per_rho, self._per_error = 2 * float(per_rho.max()), 2 * float(per_error.max())
+        self._per_rho, self.per_error = 2 * float(per_rho.max()), 2 * float(per_error.max())
 
 
 def _parts(symbols: Symbols, ending: Ending, objectives: Objectives) -> _Parts:

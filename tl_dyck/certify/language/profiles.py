@@ -136,7 +136,9 @@ class Profiles:
     def per_level(self, pairs: Counts) -> NDArray[np.int64]:
         """M_l, ``[n, D]``."""
         n = len(pairs)
-        levels: NDArray[np.int64] = pairs.reshape(n, self.deepest, self.k).sum(2, dtype=np.int64)
+        levels = np.zeros((n, self.deepest), dtype=np.int64)
+        for a in range(self.k):
+            levels += pairs[:, a :: self.k]
         return levels
 
     def occur(self, ending: Ending, pairs: Counts) -> BoolArray:
@@ -154,24 +156,27 @@ class Profiles:
         return fine
 
     def log_count(self, ending: Ending, pairs: Counts) -> Array:
-        """Log of the number of prefixes of each profile; -inf if there are none."""
-        d, levels = ending.depth, self.per_level(pairs)
-        opens = levels + (np.arange(1, self.deepest + 1) <= d)
-        nodes = np.concatenate([np.ones((len(pairs), 1), np.int64), opens[:, :-1]], axis=1)
-        children, of_type = levels.copy(), pairs.astype(np.int64)
+        """Log of the number of prefixes of each profile; -inf if there are none.
+
+        With r children among n brackets, level by level, the number is the product of
+        C(r + n - 1, r) r! / Π_a m[a]! = (r + n - 1)! / (n - 1)! / Π_a m[a]!.
+        """
+        d, children, of_type = ending.depth, self.per_level(pairs), pairs
+        nodes = np.ones_like(children)
+        nodes[:, 1:] = children[:, :-1] + (np.arange(1, self.deepest) <= d)
         if d < self.deepest:
             if ending.closes is None:
                 nodes[:, d] -= 1
-            else:
-                children[:, d] -= 1
+            else:  # the last pair is given
+                of_type = pairs.copy()
                 of_type[:, d * self.k + ending.closes] -= 1
-        table = self._factorials(int(2 * levels.sum(1).max(initial=0)) + d + 2)
-        possible = (children >= 0).all(1) & (of_type >= 0).all(1)
-        possible &= ((nodes > 0) | (children == 0)).all(1)
-        r, n = np.maximum(children, 0), np.maximum(nodes, 1)
-        ways = table[r + n - 1] - table[r] - table[n - 1]
-        types = table[r].sum(1) - table[np.maximum(of_type, 0)].sum(1)
-        return np.where(possible, ways.sum(1) + types, -np.inf)
+                children[:, d] -= 1
+        table = self._factorials(int(2 * children.sum(1).max(initial=0)) + d + 2)
+        possible = self.occur(ending, pairs)
+        n = np.maximum(nodes, 1)
+        places = table.take(np.maximum(children + n - 1, 0)) - table.take(n - 1)
+        same = table.take(np.maximum(of_type, 0))
+        return np.where(possible, places.sum(1) - same.sum(1), -np.inf)
 
     def log_string(self, ending: Ending, pairs: Counts) -> Array:
         """Log-probability of each single prefix of a profile, among the prefixes of its length."""

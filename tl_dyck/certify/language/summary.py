@@ -81,10 +81,10 @@ def summarise(
         long_accuracy=(
             _accuracy(judge, tally, complete, task_weights(task, long=True)) if measured else None
         ),
-        method="every profile",
+        method="boxes of profiles" if tally.boxes else "every profile",
         seconds=0.0,
         reason=reason,
-        stats={"profiles": tally.profiles},
+        stats={"profiles": tally.profiles, "boxes": tally.boxes},
     )
 
 
@@ -93,7 +93,7 @@ def _complete(judge: Judge, lengths: tuple[int, ...], done: set[Shell]) -> BoolA
     complete = np.zeros((lengths[-1] + 1, judge.profiles.deepest + 1), dtype=bool)
     complete[list(lengths)] = True
     for shell in judge.shells(lengths):
-        complete[shell.length, shell.depth] &= shell in done
+        complete[list(shell.lengths), shell.depth] &= shell in done
     return complete
 
 

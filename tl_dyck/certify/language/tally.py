@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tl_dyck.certify.exact.balls import Array
 from tl_dyck.certify.language.profiles import Ending
@@ -68,6 +69,7 @@ class Tally:
         doubtful: of those on which it is neither proved nor refuted.
         wrong_strings: number of prefixes on which it is refuted.
         profiles: how many were evaluated.
+        boxes: how many boxes of profiles were bounded.
         likeliest: the likeliest wrong prefix.
         shortest: the shortest one.
         tightest: the prefix with the least margin.
@@ -79,6 +81,7 @@ class Tally:
     doubtful: Array
     wrong_strings: Array
     profiles: int = 0
+    boxes: int = 0
     likeliest: Found | None = None
     shortest: Found | None = None
     tightest: Found | None = None
@@ -89,6 +92,12 @@ class Tally:
     def empty(cls, length: int, deepest: int) -> Tally:
         """Nothing known, of lengths up to one."""
         return cls(*(np.zeros((length + 1, deepest + 1)) for _ in range(3)))
+
+    def count(self, what: str, depth: int, rows: NDArray[np.int16], values: Array) -> None:
+        """Add numbers that belong to rows of pairs, to "wrong", "doubtful" or "wrong_strings"."""
+        lengths = 2 * rows.sum(1, dtype=np.int64) + depth
+        table = getattr(self, what)
+        table[:, depth] += np.bincount(lengths, values, len(table))
 
     def see(self, found: Found, *, wrong: bool) -> None:
         """Remember a profile, if it is of note."""
@@ -104,6 +113,7 @@ class Tally:
         for name in ("wrong", "doubtful", "wrong_strings"):
             getattr(self, name)[: len(other.wrong)] += getattr(other, name)
         self.profiles += other.profiles
+        self.boxes += other.boxes
         for found in (other.likeliest, other.shortest):
             if found is not None:
                 self.see(found, wrong=True)
