@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import operator
 import time
 import warnings
 from collections.abc import Callable, Generator, Iterable, Sequence
-from typing import Any, Literal, final
-
-import numpy as np
+from typing import Any, final
 
 from tl_dyck.certify.asking import Asker
 from tl_dyck.certify.deadline import Deadline, OutOfTime
@@ -26,13 +25,16 @@ from tl_dyck.certify.language.verdict import LanguageCertificate
 from tl_dyck.certify.protocol import CertifyError
 from tl_dyck.environment import one_thread
 from tl_dyck.processes import Watched
+from tl_dyck.registry import unknown_name
 from tl_dyck.rnn import TwoLayerRNN
 from tl_dyck.tasks import DyckTask, load_task
 
 __all__ = ["certify_language"]
 
 Progress = Callable[[float], None]
-Until = Literal["counted", "likeliest", "refuted"]
+
+_LONGEST = 4000
+_UNTIL = ("counted", "likeliest", "refuted")
 
 
 @one_thread()
@@ -45,7 +47,7 @@ def certify_language(
     epsilon: float | None = None,
     other: Any = None,
     head: int | None = None,
-    until: Until = "counted",
+    until: str = "counted",
     time_limit: float | None = None,
     n_jobs: int = 1,
     progress: Progress | None = None,
@@ -86,6 +88,10 @@ def certify_language(
     deadline = Deadline.after(time_limit)
     task = load_task(task) if isinstance(task, str) else task
     asked = _lengths(lengths)
+    if until not in _UNTIL:
+        raise unknown_name("until", until, _UNTIL)
+    if n_jobs < 1:
+        raise CertifyError(f"n_jobs must be at least 1, not {n_jobs}")
     askers = [Asker.of(model_or_rnn)]
     if other is not None:
         askers.append(Asker.of(other))
@@ -119,7 +125,7 @@ class _Work:
         self.tally = Tally.empty(max(lengths), judge.profiles.deepest)
         self.done: set[Shell] = set()
 
-    def run(self, n_jobs: int, until: Until, progress: Progress | None) -> None:
+    def run(self, n_jobs: int, until: str, progress: Progress | None) -> None:
         """Decide one shell after the other, `n_jobs` at a time."""
         costs = {shell: self.judge.cost(shell) for shell in self.shells}
         total, finished = max(1, sum(costs.values())), 0
@@ -152,7 +158,7 @@ class _Work:
         found: Generator[tuple[Tally, bool], None, None] = answers
         return found
 
-    def _enough(self, until: Until) -> bool:
+    def _enough(self, until: str) -> bool:
         best = self.tally.likeliest
         if best is None or until == "counted":
             return False
@@ -184,9 +190,11 @@ def _decide_alone(
 
 def _lengths(lengths: int | Iterable[int]) -> tuple[int, ...]:
     asked = range(lengths + 1) if isinstance(lengths, int) else lengths
-    found = tuple(sorted({int(length) for length in asked}))
+    found = tuple(sorted({operator.index(length) for length in asked}))
     if not found or found[0] < 0:
-        raise CertifyError(f"lengths must be numbers of brackets, at least one, not {lengths!r}")
+        raise CertifyError(
+            f"lengths must be numbers of brackets, at least one of them and none negative, not {lengths!r}"
+        )
     return found
 
 
@@ -209,5 +217,5 @@ def _refuse_long(askers: Sequence[Asker], longest: int) -> None:
                 f"reads {config.n_ctx} (n_ctx); ask for lengths up to "
                 f"{config.n_ctx - needed + longest}, or about its RNN"
             )
-    if not math.isfinite(np.float64(longest)) or longest > 4000:
-        raise CertifyError(f"prefixes of {longest} brackets are too long: 4000 at most")
+    if longest > _LONGEST:
+        raise CertifyError(f"prefixes of {longest} brackets are too long: {_LONGEST} at most")

@@ -25,7 +25,8 @@ class Bounds(NamedTuple):
         return self.low == self.high
 
     def __str__(self) -> str:
-        return f"{self.low:.6g}" if self.exact else f"[{self.low:.6g}, {self.high:.6g}]"
+        low, high = f"{self.low:.6g}", f"{self.high:.6g}"
+        return low if low == high else f"[{low}, {high}]"
 
 
 @final
@@ -166,7 +167,8 @@ class LanguageCertificate:
         result: dict[str, Any] = _plain(plain)
         return result
 
-    def __repr__(self) -> str:
+    def rows(self) -> list[tuple[str, str]]:
+        """What there is to say, as names and texts; the first is the status."""
         claim = self.property if self.epsilon is None else f"{self.property} ≤ {self.epsilon:g}"
         rows = [
             ("status", self.status),
@@ -189,6 +191,10 @@ class LanguageCertificate:
             rows.append(("reason", self.reason))
         counts = "".join(f", {value:,} {name}" for name, value in self.stats.items())
         rows.append(("effort", f"{self.method}, {self.seconds:.3g} s{counts}"))
+        return rows
+
+    def __repr__(self) -> str:
+        rows = self.rows()
         width = max(len(name) for name, _ in rows)
         return "LanguageCertificate\n" + "\n".join(f"  {n:<{width}}  {text}" for n, text in rows)
 
