@@ -42,7 +42,14 @@ def test_an_rnn_that_is_right_is_proved_so(tmp_path: Path) -> None:
 def test_two_models_are_compared(checkpoint: Path, tmp_path: Path) -> None:
     save_model(construct.balanced(load_task("dyck-2-4").language), tmp_path / "exact")
     result = call(
-        "certify-language", checkpoint, "-n", 4, "--property", "agree", "--other", tmp_path / "exact"
+        "certify-language",
+        checkpoint,
+        "-n",
+        4,
+        "--property",
+        "agree",
+        "--other",
+        tmp_path / "exact",
     )
     assert result.exit_code == 0, result.output
     assert "agree, Dyck(2, 4), lengths 0 to 4" in flat(result.output)

@@ -57,7 +57,9 @@ def test_distances_to_the_next_token_s_law(name: str) -> None:
     for epsilon in (0.99 * float(every.max()), 1.01 * float(every.max())):
         found = certify_language(model, TASK, LENGTH, name, epsilon=epsilon)
         assert found.status == ("proved" if epsilon > every.max() else "refuted")
-        assert [row.wrong for row in found.by_length] == [int((d > epsilon).sum()) for d in distances]
+        assert [row.wrong for row in found.by_length] == [
+            int((d > epsilon).sum()) for d in distances
+        ]
         assert epsilon - found.margin.high == pytest.approx(float(every.max()), abs=1e-9)
 
 

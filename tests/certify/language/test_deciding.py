@@ -48,7 +48,9 @@ def margins(model: DyckTransformer, task: DyckTask, length: int, name: str) -> A
     strings = strings[language.depth(strings)[:, -1] > 0]
     bos = torch.full((len(strings), 1), language.bos_token)
     with torch.no_grad():
-        logits = torch.cat([model(part)[:, -1] for part in torch.cat([bos, strings], 1).split(4096)])
+        logits = torch.cat(
+            [model(part)[:, -1] for part in torch.cat([bos, strings], 1).split(4096)]
+        )
     top = language.top_of_stack(strings)[:, -1]
     right = strings.gather(1, top[:, None]) + 1
     own = logits.gather(1, right)
@@ -202,7 +204,9 @@ def test_ties_are_left_open() -> None:
 
 def test_without_counting_it_stops_at_the_likeliest_error() -> None:
     model = random_model("minimal-onehot", TASK, seed=0)
-    whole, quick = (certify_language(model, TASK, 14, until=until) for until in ("counted", "likeliest"))
+    whole, quick = (
+        certify_language(model, TASK, 14, until=until) for until in ("counted", "likeliest")
+    )
     assert whole.likeliest == quick.likeliest
     assert quick.is_likeliest
     assert quick.stats["profiles"] < whole.stats["profiles"] / 10

@@ -83,9 +83,7 @@ class Boxes:
         longest = (rho + np.einsum("ni,ni->n", abs(slope), radius) + excess) * (1 + 1e-6)
         return bound, longest, parts.max(1) + radius * np.einsum("nh,nhi->ni", loose, tilted)
 
-    def _tangent(
-        self, rows: Array, top: Array, radius: Array
-    ) -> tuple[Array, Array, Array, Array]:
+    def _tangent(self, rows: Array, top: Array, radius: Array) -> tuple[Array, Array, Array, Array]:
         """ρ at the centre, its gradient, e, and what rounding takes from a bound.
 
         The latter is infinite where the floor is not out of play, or ρ hardly known.

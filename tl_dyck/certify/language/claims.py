@@ -45,6 +45,9 @@ class Claim(Protocol):
     def closing(self) -> bool:
         """Whether the claim is about the closing bracket that comes next."""
 
+    def speaks_of(self, depth: int) -> bool:
+        """Whether the claim says anything on prefixes of a depth."""
+
     def objectives(self, ending: Ending, d_vocab: int) -> Objectives | None:
         """The objectives of the logits that the claim reads; None where it says nothing."""
 
@@ -79,6 +82,10 @@ class Signs:
         """Whether the claim is about the closing bracket that comes next."""
         return self.name != "valid_token"
 
+    def speaks_of(self, depth: int) -> bool:
+        """Where there is something to win, and someone to lose."""
+        return all(self.pairs(Ending((0,) * depth, None), self.language.d_vocab))
+
     def pairs(self, ending: Ending, d_vocab: int) -> tuple[list[int], list[int]]:
         """The tokens that may win, and those that must not."""
         if self.name == "valid_token":
@@ -105,7 +112,7 @@ class Signs:
         return self.least(ending, values) / factor[:, 0], error.max(1) / factor[:, 0]
 
     def least(self, ending: Ending, values: Array) -> Array:
-        """min over losers of max over winners; of lower bounds it is a lower bound."""
+        """Min over losers of max over winners; of lower bounds it is a lower bound."""
         n_winners = 1 if self.closing else len(valid_tokens(self.language, ending))
         least: Array = values.reshape(len(values), -1, n_winners).max(2).min(1)
         return least
@@ -135,6 +142,10 @@ class NextToken:
     epsilon: float
 
     closing: bool = field(default=False, init=False)
+
+    def speaks_of(self, depth: int) -> bool:
+        """Everywhere."""
+        return True
 
     def objectives(self, ending: Ending, d_vocab: int) -> Objectives:
         """All logits."""
@@ -185,6 +196,10 @@ class Agreement:
     name: str
 
     closing: bool = field(default=False, init=False)
+
+    def speaks_of(self, depth: int) -> bool:
+        """Everywhere."""
+        return True
 
     def objectives(self, ending: Ending, d_vocab: int) -> Objectives:
         """All logits."""

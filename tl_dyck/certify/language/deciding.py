@@ -10,8 +10,11 @@ import warnings
 from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import Any, final
 
+import numpy as np
+
 from tl_dyck.certify.asking import Asker
 from tl_dyck.certify.deadline import Deadline, OutOfTime
+from tl_dyck.certify.exact.balls import BoolArray
 from tl_dyck.certify.exact.network import Network
 from tl_dyck.certify.language.chances import best_log_string
 from tl_dyck.certify.language.claims import Claim, read_claim
@@ -19,14 +22,16 @@ from tl_dyck.certify.language.counting import Symbols
 from tl_dyck.certify.language.enumeration import Judge, Shell
 from tl_dyck.certify.language.profiles import Profiles
 from tl_dyck.certify.language.search import decide
-from tl_dyck.certify.language.summary import summarise
+from tl_dyck.certify.language.summary import Reader, summarise
 from tl_dyck.certify.language.tally import Tally
 from tl_dyck.certify.language.verdict import LanguageCertificate
+from tl_dyck.certify.language.walking import Runner, seek, walk
 from tl_dyck.certify.protocol import CertifyError
 from tl_dyck.environment import one_thread
+from tl_dyck.language import DyckLanguage
 from tl_dyck.processes import Watched
 from tl_dyck.registry import unknown_name
-from tl_dyck.rnn import TwoLayerRNN
+from tl_dyck.rnn import TwoLayerRNN, UnsupportedModelError
 from tl_dyck.tasks import DyckTask, load_task
 
 __all__ = ["certify_language"]
@@ -34,6 +39,7 @@ __all__ = ["certify_language"]
 Progress = Callable[[float], None]
 
 _LONGEST = 4000
+_SOUGHT = 28
 _UNTIL = ("counted", "likeliest", "refuted")
 
 
@@ -48,11 +54,15 @@ def certify_language(
     other: Any = None,
     head: int | None = None,
     until: str = "counted",
+    most_run: int = 100_000,
     time_limit: float | None = None,
     n_jobs: int = 1,
     progress: Progress | None = None,
 ) -> LanguageCertificate:
-    """Decide a claim about a one-layer model without positions on *every* prefix of a language.
+    """Decide a claim about a model on *every* prefix of a language.
+
+    Of one layer without positions, by profiles: that is exact, and feasible for long prefixes. Any
+    other model is run on every prefix while there are few, see `most_run`, and on some of the rest.
 
     >>> from tl_dyck import construct, load_task
     >>> task = load_task("dyck-2-4")
@@ -61,7 +71,7 @@ def certify_language(
     ('proved', 37962)
 
     Args:
-        model_or_rnn: as for `tl_dyck.certify.certify`.
+        model_or_rnn: a `TwoLayerRNN`, or a HookedTransformer whose tokens are the language's.
         task: a task or its name; it gives language, distribution and metric.
         lengths: every length up to this one, in brackets; or the lengths themselves.
         property: name of the claim, see `tl_dyck.certify.language.CLAIMS`.
@@ -70,6 +80,7 @@ def certify_language(
         head: for "head": index of the head whose attention is made uniform.
         until: when to stop: "counted", when every length is decided and so the probability of
             error exact; "likeliest", when the likeliest error is known; "refuted", at any error.
+        most_run: how many prefixes to run a model on that has positions or several layers.
         time_limit: seconds, after which what is known is returned; None for no limit.
         n_jobs: worker processes.
         progress: called with the share of the work done, now and then.
@@ -81,7 +92,7 @@ def certify_language(
     Raises:
         CertifyError: lengths that the model cannot read, other tokens than the language's, or
             arguments that do not go together.
-        UnsupportedModelError: the model has several layers, or is none that can be exported.
+        UnsupportedModelError: "head" of a model that cannot be exported.
         UnknownNameError: no such property or task.
     """
     started = time.perf_counter()
@@ -92,27 +103,77 @@ def certify_language(
         raise unknown_name("until", until, _UNTIL)
     if n_jobs < 1:
         raise CertifyError(f"n_jobs must be at least 1, not {n_jobs}")
-    askers = [Asker.of(model_or_rnn)]
-    if other is not None:
-        askers.append(Asker.of(other))
-    if head is not None:
-        askers.append(Asker(_flat(askers[0].rnn, head)))
-    claim = read_claim(property, task.distribution, epsilon, len(askers))
-    _refuse_long(askers, asked[-1])
-    symbols = [Symbols(Network(asker.rnn), task.language) for asker in askers]
-    work = _Work(Judge(symbols, claim, Profiles(task.distribution)), asked, deadline)
-    work.run(n_jobs, until, progress)
-    certificate = summarise(
-        task, claim, work.judge, work.tally, work.done, askers, name=property, lengths=asked
+    given = [model_or_rnn] if other is None else [model_or_rnn, other]
+    claim = read_claim(property, task.distribution, epsilon, len(given) + (head is not None))
+    profiles = Profiles(task.distribution)
+    tell = progress or (lambda share: None)
+    readers: Sequence[Reader]
+    if head is None and not all(_is_counted(each) for each in given):
+        readers = _runners(given, task.language)
+        for each in given:
+            _refuse_long(each, asked[-1])
+        tally, lengths_done = walk(readers, claim, profiles, asked, most_run, deadline, tell)
+        complete = np.zeros((asked[-1] + 1, profiles.deepest + 1), dtype=bool)
+        complete[sorted(lengths_done)] = True
+        method, bare = "every prefix run", False
+    else:
+        askers = [Asker.of(each) for each in given]
+        if head is not None:
+            askers.append(Asker(_flat(askers[0].rnn, head)))
+        for each in askers:
+            _refuse_long(each.model or each.rnn, asked[-1])
+        symbols = [Symbols(Network(asker.rnn), task.language) for asker in askers]
+        work = _Work(Judge(symbols, claim, profiles), asked, deadline)
+        work.run(n_jobs, until, tell)
+        tally, complete, readers = work.tally, work.complete(asked), askers
+        method = "boxes of profiles" if tally.boxes else "every profile"
+        bare = not symbols[0].has_bos
+    found = summarise(
+        task,
+        claim,
+        profiles,
+        tally,
+        complete,
+        readers,
+        name=property,
+        lengths=asked,
+        method=method,
+        bare=bare,
     )
-    best = work.tally.likeliest
-    is_likeliest = best is not None and work.beats_the_rest(best.log_string)
+    best = tally.likeliest
+    open_lengths = [n for n in asked if not complete[n].all()]
+    sure = best is not None and _beats(profiles, best.log_string, open_lengths)
     return dataclasses.replace(
-        certificate,
+        found,
         epsilon=epsilon,
-        is_likeliest=certificate.is_likeliest and is_likeliest,
+        is_likeliest=found.is_likeliest and sure,
         seconds=time.perf_counter() - started,
     )
+
+
+def _is_counted(model: Any) -> bool:
+    """Whether a model's prediction follows from how often each symbol occurs."""
+    try:
+        return not Asker.of(model).rnn.config.has_position
+    except UnsupportedModelError:
+        return False
+
+
+def _runners(models: Sequence[Any], language: DyckLanguage) -> list[Runner]:
+    runners = []
+    for model in models:
+        d_vocab = model.config.d_vocab if isinstance(model, TwoLayerRNN) else model.cfg.d_vocab
+        if d_vocab < language.d_vocab:
+            raise CertifyError(
+                f"the model reads {d_vocab} tokens, and {language} has {language.d_vocab}"
+            )
+        runners.append(Runner(model, language.bos_token))
+    return runners
+
+
+def _beats(profiles: Profiles, log_string: float, lengths: Iterable[int]) -> bool:
+    """Whether no prefix of some lengths is likelier."""
+    return best_log_string(profiles.distribution, lengths) <= log_string + 1e-9
 
 
 @final
@@ -125,8 +186,20 @@ class _Work:
         self.tally = Tally.empty(max(lengths), judge.profiles.deepest)
         self.done: set[Shell] = set()
 
-    def run(self, n_jobs: int, until: str, progress: Progress | None) -> None:
+    def complete(self, lengths: Sequence[int]) -> BoolArray:
+        """Which lengths and depths have been gone through, ``[longest + 1, D + 1]``."""
+        complete = np.zeros_like(self.tally.wrong, dtype=bool)
+        complete[list(lengths)] = True
+        for shell in self.shells:
+            complete[list(shell.lengths), shell.depth] &= shell in self.done
+        return complete
+
+    def run(self, n_jobs: int, until: str, progress: Progress) -> None:
         """Decide one shell after the other, `n_jobs` at a time."""
+        if max(self.shells[-1].lengths, default=0) > _SOUGHT:  # errors are soon found there
+            seek(self.judge, sorted({n for each in self.shells for n in each.lengths}), self.tally)
+            if self._enough(until):
+                return
         costs = {shell: self.judge.cost(shell) for shell in self.shells}
         total, finished = max(1, sum(costs.values())), 0
         answers = self._answers(n_jobs)
@@ -135,8 +208,7 @@ class _Work:
             if whole:
                 self.done.add(shell)
             finished += costs[shell]
-            if progress is not None:
-                progress(finished / total)
+            progress(finished / total)
             if self.deadline.passed or self._enough(until):
                 break
         with warnings.catch_warnings():  # joblib thinks that what is left undone was lost
@@ -162,12 +234,8 @@ class _Work:
         best = self.tally.likeliest
         if best is None or until == "counted":
             return False
-        return until == "refuted" or self.beats_the_rest(best.log_string)
-
-    def beats_the_rest(self, log_string: float) -> bool:
-        """Whether no prefix of what has not been decided is likelier."""
         lengths = {n for shell in self.shells if shell not in self.done for n in shell.lengths}
-        return best_log_string(self.judge.profiles.distribution, lengths) <= log_string + 1e-9
+        return until == "refuted" or _beats(self.judge.profiles, best.log_string, lengths)
 
 
 def _decide(judge: Judge, shell: Shell, seconds: float) -> tuple[Tally, bool]:
@@ -207,15 +275,12 @@ def _flat(rnn: TwoLayerRNN, head: int) -> TwoLayerRNN:
     return TwoLayerRNN(rnn.config, weights)
 
 
-def _refuse_long(askers: Sequence[Asker], longest: int) -> None:
-    for asker in askers:
-        config = asker.rnn.config
-        needed = longest + (config.bos_token is not None)
-        if asker.model is not None and needed > config.n_ctx:
-            raise CertifyError(
-                f"prefixes of {longest} brackets have {needed} tokens, but {config.model_name} "
-                f"reads {config.n_ctx} (n_ctx); ask for lengths up to "
-                f"{config.n_ctx - needed + longest}, or about its RNN"
-            )
+def _refuse_long(model: Any, longest: int) -> None:
+    if not isinstance(model, TwoLayerRNN) and longest + 1 > model.cfg.n_ctx:
+        raise CertifyError(
+            f"prefixes of {longest} brackets have {longest + 1} tokens, but the model reads "
+            f"{model.cfg.n_ctx} (n_ctx); ask for lengths up to {model.cfg.n_ctx - 1}, "
+            "or about its RNN"
+        )
     if longest > _LONGEST:
         raise CertifyError(f"prefixes of {longest} brackets are too long: {_LONGEST} at most")

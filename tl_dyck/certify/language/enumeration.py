@@ -62,7 +62,9 @@ class Judge:
             made: list[Counted | Form] | None = []
             for symbols in self.symbols:
                 asked = self.claim.objectives(ending, symbols.network.config.d_vocab_out)
-                if asked is None or (not symbols.has_bos and not ending.stack and self._bare(ending)):
+                if asked is None or (
+                    not symbols.has_bos and not ending.stack and self._bare(ending)
+                ):
                     made = None
                     break
                 make = Form if has_form(symbols.network.config) else Counted
@@ -81,20 +83,17 @@ class Judge:
         k, deepest, asked = self.profiles.k, self.profiles.deepest, set(lengths)
         found = []
         for depth in range(deepest + 1):
-            if not self.speaks_of(depth):
+            if not self.claim.speaks_of(depth):
                 continue
-            totals = [n // 2 for n in range(max(asked) - depth + 1) if n % 2 == 0 and n + depth in asked]
+            totals = [
+                n // 2 for n in range(max(asked) - depth + 1) if n % 2 == 0 and n + depth in asked
+            ]
             for first, last in _bands(totals):
                 closing: list[int | None] = [None] if depth or first == 0 else []
                 if depth < deepest and last > 0:
                     closing += range(k)
                 found += [Shell(first, last, depth, closes) for closes in closing]
         return sorted(found, key=lambda shell: (shell.lengths[-1], shell.depth))
-
-    def speaks_of(self, depth: int) -> bool:
-        """Whether the claim says anything on prefixes of a depth."""
-        ending = Ending((0,) * depth, None)
-        return self.claim.objectives(ending, self.symbols[0].network.config.d_vocab_out) is not None
 
     def cost(self, shell: Shell) -> int:
         """How many profiles a shell has, at most."""
@@ -147,7 +146,9 @@ class Judge:
         doubtful = ~(right | wrong)
         if doubtful.any():
             mine, at = block[doubtful], margin[doubtful]
-            tally.count("doubtful", ending.depth, mine, np.exp(self.profiles.log_mass(ending, mine)))
+            tally.count(
+                "doubtful", ending.depth, mine, np.exp(self.profiles.log_mass(ending, mine))
+            )
             tally.doubt = self.found(ending, mine, 0, at)
 
     def margins(self, ending: Ending, block: Counts) -> tuple[Array, Array]:

@@ -120,7 +120,7 @@ class Profiles:
 
     @property
     def kinds(self) -> int:
-        """k D: kinds of matched pairs."""
+        """K D: kinds of matched pairs."""
         return self.k * self.deepest
 
     def endings(self, depths: Iterator[int] | range | None = None) -> list[Ending]:
@@ -197,6 +197,26 @@ class Profiles:
             table[i + 1, 1:] += (table[i] * opens)[:-1]
             table[i + 1, :-1] += (table[i] * (1 - opens))[1:]
         return table
+
+    def of_strings(self, strings: NDArray[np.int64]) -> tuple[list[Ending], Counts]:
+        """The profiles of prefixes of one length, ``[n, length]``, without BOS."""
+        n, opens = len(strings), strings % 2 == 0
+        depth = np.where(opens, 1, -1).cumsum(1)
+        rows = np.zeros((n, self.kinds), dtype=np.int16)
+        kind = (
+            depth * self.k + strings // 2
+        )  # of a closing bracket: it ends a pair one level deeper
+        for i in range(self.kinds):
+            rows[:, i] = (~opens & (kind == i)).sum(1)
+        stacks = []
+        for level in range(1, self.deepest + 1):
+            here = opens & (depth == level)  # the last of them is open, if any of the level is
+            last = strings.shape[1] - 1 - here[:, ::-1].argmax(1)
+            stacks.append(strings[np.arange(n), last] // 2)
+        types = np.stack(stacks, axis=1).tolist()
+        closes = [int(token) // 2 if token % 2 else None for token in strings[:, -1]]
+        endings = [Ending(tuple(types[i][: depth[i, -1]]), closes[i]) for i in range(n)]
+        return endings, rows
 
     def string(self, ending: Ending, row: Any) -> tuple[int, ...]:
         """One prefix of a profile, without BOS; the pairs sit together, nested where they must be.

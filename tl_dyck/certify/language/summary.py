@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 
-from tl_dyck.certify.asking import Asker
 from tl_dyck.certify.exact.balls import Array, BoolArray
 from tl_dyck.certify.language.chances import closing_weights, numbers_of_prefixes, task_weights
 from tl_dyck.certify.language.claims import Answer, Claim, valid_tokens
-from tl_dyck.certify.language.enumeration import Judge, Shell
+from tl_dyck.certify.language.profiles import Profiles
 from tl_dyck.certify.language.tally import Found, Tally
 from tl_dyck.certify.language.verdict import (
     Bounds,
@@ -22,26 +22,48 @@ from tl_dyck.certify.language.verdict import (
 )
 from tl_dyck.tasks import DyckTask
 
-__all__ = ["summarise"]
+__all__ = ["Reader", "summarise"]
+
+
+@runtime_checkable
+class Reader(Protocol):
+    """A model that a prefix can be run through."""
+
+    def logits(self, string: tuple[int, ...]) -> list[float]:
+        """After a string without BOS."""
 
 
 def summarise(
     task: DyckTask,
     claim: Claim,
-    judge: Judge,
+    profiles: Profiles,
     tally: Tally,
-    done: set[Shell],
-    askers: Sequence[Asker],
+    complete: BoolArray,
+    askers: Sequence[Reader],
     *,
     name: str,
     lengths: tuple[int, ...],
+    method: str,
+    bare: bool,
 ) -> LanguageCertificate:
-    """The certificate of what was decided; seconds and epsilon are left to the caller."""
-    complete = _complete(judge, lengths, done)
-    rows = _by_length(task, claim, judge, tally, complete, lengths)
+    """The certificate of what was decided; seconds and epsilon are left to the caller.
+
+    Args:
+        task: the task.
+        claim: the claim.
+        profiles: of the language.
+        tally: what was found.
+        complete: which lengths and depths have been gone through, ``[longest + 1, D + 1]``.
+        askers: the models that a wrong prefix is run through.
+        name: of the claim.
+        lengths: that were asked about.
+        method: in words.
+        bare: whether strings start without BOS, so that nothing follows the empty prefix.
+    """
+    rows = _by_length(task, claim, profiles, tally, complete, lengths, bare=bare)
     every = all(row.decided for row in rows)
     shown = {
-        which: _shown(judge, claim, getattr(tally, which), askers)
+        which: _shown(profiles, claim, getattr(tally, which), askers)
         for which in ("likeliest", "shortest", "tightest")
     }
     likeliest, own = shown["likeliest"]
@@ -54,11 +76,13 @@ def summarise(
             likeliest, own = shown["tightest"]
             is_likeliest, status = False, "refuted" if own < 0 else "open"
     elif not every and tally.doubt is not None:
-        text = judge.profiles.string(tally.doubt.ending, tally.doubt.row)
-        reason = f"a tie, or nearly so, on {_write(judge, text)}: rounding hides the answer"
+        text = _write(profiles, _tokens(profiles, tally.doubt))
+        reason = f"a tie, or nearly so, on {text}: rounding hides the answer"
     elif not every:
         first = min(row.length for row in rows if not row.decided)
-        reason = f"out of time: length {first} and others were not decided"
+        reason = f"not all was decided in time: length {first} and others were not"
+        if complete[:first].any() and not tally.boxes and "run" in method:
+            reason = f"too many prefixes to run: those of length {first} and others were not"
     measured = claim.closing
     return LanguageCertificate(
         status=status,
@@ -77,43 +101,38 @@ def summarise(
         shortest=shown["shortest"][0],
         tightest=shown["tightest"][0],
         by_length=rows,
-        accuracy=_accuracy(judge, tally, complete, task_weights(task)) if measured else None,
+        accuracy=_accuracy(profiles, tally, complete, task_weights(task)) if measured else None,
         long_accuracy=(
-            _accuracy(judge, tally, complete, task_weights(task, long=True)) if measured else None
+            _accuracy(profiles, tally, complete, task_weights(task, long=True))
+            if measured
+            else None
         ),
-        method="boxes of profiles" if tally.boxes else "every profile",
+        method=method,
         seconds=0.0,
         reason=reason,
-        stats={"profiles": tally.profiles, "boxes": tally.boxes},
+        stats={"evaluations": tally.profiles, "boxes": tally.boxes},
     )
-
-
-def _complete(judge: Judge, lengths: tuple[int, ...], done: set[Shell]) -> BoolArray:
-    """Which lengths and depths have been gone through, ``[longest + 1, D + 1]``."""
-    complete = np.zeros((lengths[-1] + 1, judge.profiles.deepest + 1), dtype=bool)
-    complete[list(lengths)] = True
-    for shell in judge.shells(lengths):
-        complete[list(shell.lengths), shell.depth] &= shell in done
-    return complete
 
 
 def _by_length(
     task: DyckTask,
     claim: Claim,
-    judge: Judge,
+    profiles: Profiles,
     tally: Tally,
     complete: BoolArray,
     lengths: tuple[int, ...],
+    *,
+    bare: bool,
 ) -> tuple[LengthResult, ...]:
-    reach = judge.profiles.reach(lengths[-1])
+    reach = profiles.reach(lengths[-1])
     numbers = numbers_of_prefixes(task.language, lengths[-1])
-    spoken = np.array([judge.speaks_of(depth) for depth in range(task.language.max_depth + 1)])
+    spoken = np.array([claim.speaks_of(depth) for depth in range(task.language.max_depth + 1)])
     weight = closing_weights(task.distribution) if claim.closing else np.ones(len(spoken))
     weight = np.where(spoken, weight, 0.0)
     rows = []
     for n in lengths:
         prefixes = sum(number for number, said in zip(numbers[n], spoken, strict=True) if said)
-        if not prefixes or (n == 0 and not judge.symbols[0].has_bos):
+        if not prefixes or (n == 0 and bare):
             continue
         most = np.where(complete[n], tally.wrong[n] + tally.doubtful[n], reach[n])
         whole = float(reach[n] @ weight)
@@ -129,9 +148,11 @@ def _by_length(
     return tuple(rows)
 
 
-def _accuracy(judge: Judge, tally: Tally, complete: BoolArray, weights: Array) -> Bounds | None:
+def _accuracy(
+    profiles: Profiles, tally: Tally, complete: BoolArray, weights: Array
+) -> Bounds | None:
     """One minus the error that a task measures; None if nothing is known of it."""
-    reach = judge.profiles.reach(len(weights) - 1)
+    reach = profiles.reach(len(weights) - 1)
     n = min(len(weights), len(complete))
     least, most = np.zeros_like(weights), reach.copy()
     least[:n] = tally.wrong[:n]
@@ -148,13 +169,12 @@ def _proved_to(rows: Sequence[LengthResult], lengths: tuple[int, ...]) -> int:
 
 
 def _shown(
-    judge: Judge, claim: Claim, found: Found | None, askers: Sequence[Asker]
+    profiles: Profiles, claim: Claim, found: Found | None, askers: Sequence[Reader]
 ) -> tuple[PrefixFound | None, float]:
     """A profile as one of its prefixes, and the margin that the models themselves give it."""
     if found is None:
         return None, math.inf
-    profiles, language = judge.profiles, judge.profiles.language
-    tokens = profiles.string(found.ending, found.row)
+    language, tokens = profiles.language, _tokens(profiles, found)
     logits = [np.array(asker.logits(tokens)) for asker in askers]
     answers: list[Answer] = []
     for each in logits:
@@ -166,7 +186,7 @@ def _shown(
     own = float(claim.margins(found.ending, answers)[0][0])
     names = (*language.alphabet, "BOS")
     shown = PrefixFound(
-        text=_write(judge, tokens),
+        text=_write(profiles, tokens),
         tokens=tokens,
         probability=math.exp(found.log_string),
         margin=found.margin,
@@ -177,8 +197,13 @@ def _shown(
     return shown, own
 
 
-def _write(judge: Judge, tokens: tuple[int, ...]) -> str:
-    return "".join(judge.profiles.language.alphabet[token] for token in tokens)
+def _tokens(profiles: Profiles, found: Found) -> tuple[int, ...]:
+    """The prefix that was run, or one of the profile that was evaluated."""
+    return profiles.string(found.ending, found.row) if found.tokens is None else found.tokens
+
+
+def _write(profiles: Profiles, tokens: tuple[int, ...]) -> str:
+    return "".join(profiles.language.alphabet[token] for token in tokens)
 
 
 def _text(found: PrefixFound | None) -> str:

@@ -24,22 +24,26 @@ class Found:
         row: its pairs.
         log_string: log-probability of each of its prefixes.
         margin: of the claim.
+        tokens: the prefix itself, if it was run and not its profile evaluated.
     """
 
     ending: Ending
     row: tuple[int, ...]
     log_string: float
     margin: float
+    tokens: tuple[int, ...] | None = None
 
     @property
     def length(self) -> int:
         """Length of its prefixes, in brackets."""
+        if self.tokens is not None:
+            return len(self.tokens)
         return 2 * sum(self.row) + self.ending.depth
 
     @property
-    def _identity(self) -> tuple[tuple[int, ...], int, tuple[int, ...]]:
-        closes = -1 if self.ending.closes is None else self.ending.closes
-        return self.ending.stack, closes, self.row
+    def _identity(self) -> tuple[tuple[int, ...], ...]:
+        closes = () if self.ending.closes is None else (self.ending.closes,)
+        return self.ending.stack, closes, self.row, self.tokens or ()
 
     def likelier(self, other: Found | None) -> bool:
         """Whether its prefixes are likelier (or as likely and shorter, then first)."""
