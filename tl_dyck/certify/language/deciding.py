@@ -261,7 +261,8 @@ def _lengths(lengths: int | Iterable[int]) -> tuple[int, ...]:
     found = tuple(sorted({operator.index(length) for length in asked}))
     if not found or found[0] < 0:
         raise CertifyError(
-            f"lengths must be numbers of brackets, at least one of them and none negative, not {lengths!r}"
+            "lengths must be numbers of brackets, at least one of them and none negative, "
+            f"not {lengths!r}"
         )
     return found
 

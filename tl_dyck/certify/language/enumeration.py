@@ -62,9 +62,7 @@ class Judge:
             made: list[Counted | Form] | None = []
             for symbols in self.symbols:
                 asked = self.claim.objectives(ending, symbols.network.config.d_vocab_out)
-                if asked is None or (
-                    not symbols.has_bos and not ending.stack and self._bare(ending)
-                ):
+                if asked is None or (not symbols.has_bos and ending == Ending((), None)):
                     made = None
                     break
                 make = Form if has_form(symbols.network.config) else Counted
@@ -73,11 +71,6 @@ class Judge:
             self._evaluators[ending] = made
         return self._evaluators[ending]
 
-    @staticmethod
-    def _bare(ending: Ending) -> bool:
-        """Whether it is that of the empty prefix, which a model without BOS cannot read."""
-        return ending.closes is None and not ending.stack
-
     def shells(self, lengths: Sequence[int]) -> list[Shell]:
         """All that must be gone through, short prefixes first."""
         k, deepest, asked = self.profiles.k, self.profiles.deepest, set(lengths)
@@ -85,9 +78,7 @@ class Judge:
         for depth in range(deepest + 1):
             if not self.claim.speaks_of(depth):
                 continue
-            totals = [
-                n // 2 for n in range(max(asked) - depth + 1) if n % 2 == 0 and n + depth in asked
-            ]
+            totals = [t for t in range((max(asked) - depth) // 2 + 1) if 2 * t + depth in asked]
             for first, last in _bands(totals):
                 closing: list[int | None] = [None] if depth or first == 0 else []
                 if depth < deepest and last > 0:
@@ -99,7 +90,7 @@ class Judge:
         """How many profiles a shell has, at most."""
         totals = range(shell.first, shell.last + 1)
         rows = sum(n_profiles(self.profiles.kinds, total) for total in totals)
-        return rows * self.profiles.k**shell.depth
+        return int(rows * self.profiles.k**shell.depth)
 
     def endings(self, shell: Shell) -> list[Ending]:
         """The endings of a shell of which the claim says anything."""
@@ -173,9 +164,9 @@ def _bands(totals: list[int]) -> list[tuple[int, int]]:
     """Runs of consecutive totals, each total alone while there are few profiles, then a third."""
     bands: list[tuple[int, int]] = []
     for total in totals:
-        if bands and total == bands[-1][1] + 1 and total <= max(_ALONE, bands[-1][0] * 4 // 3):
-            if total > _ALONE:
-                bands[-1] = (bands[-1][0], total)
-                continue
-        bands.append((total, total))
+        first, last = bands[-1] if bands else (0, -2)
+        if total == last + 1 and _ALONE < total <= first * 4 // 3:
+            bands[-1] = (first, total)
+        else:
+            bands.append((total, total))
     return bands

@@ -74,6 +74,13 @@ class Form:
         objectives: K functions of the logits.
     """
 
+    _size: Array
+    _off: Array
+    _per_pair: Array
+    _per_rho: float
+    per_error: float
+    """Of F, per error of ρ."""
+
     def __init__(self, symbols: Symbols, ending: Ending, objectives: Objectives) -> None:
         config = symbols.network.config
         parts = _parts(symbols, ending, objectives)
@@ -201,5 +208,5 @@ def _parts(symbols: Symbols, ending: Ending, objectives: Objectives) -> _Parts:
 
 def _root(u: Array) -> Array:
     """L with L Lᵀ ≈ u uᵀ, and no more columns than u has rows."""
-    root: Array = np.ascontiguousarray(np.linalg.qr(u.T, mode="r").T)
-    return root
+    upper: Array = np.asarray(np.linalg.qr(u.T, mode="r"))
+    return np.ascontiguousarray(upper.T)

@@ -181,8 +181,8 @@ class Profiles:
     def log_string(self, ending: Ending, pairs: Counts) -> Array:
         """Log-probability of each single prefix of a profile, among the prefixes of its length."""
         levels, d = self.per_level(pairs), ending.depth
-        of_pairs: Array = levels @ (self._log_open + self._log_close)
-        return of_pairs + self._log_open[:d].sum()
+        nats: Array = levels @ (self._log_open + self._log_close) + self._log_open[:d].sum()
+        return nats
 
     def log_mass(self, ending: Ending, pairs: Counts) -> Array:
         """Log-probability of each profile: of all its prefixes together."""

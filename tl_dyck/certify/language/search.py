@@ -53,7 +53,9 @@ def decide(judge: Judge, shell: Shell, tally: Tally, deadline: Deadline) -> None
 
 def _search(judge: Judge, ending: Ending, shell: Shell, tally: Tally, deadline: Deadline) -> None:
     """All profiles of an ending, depth first."""
-    (form,) = judge.evaluators(ending) or ()
+    found = judge.evaluators(ending)
+    assert found
+    form = found[0]
     assert isinstance(form, Form)
     assert isinstance(judge.claim, Signs)
     boxes, kinds = Boxes(form), judge.profiles.kinds

@@ -84,9 +84,10 @@ def summarise(
         if complete[:first].any() and not tally.boxes and "run" in method:
             reason = f"too many prefixes to run: those of length {first} and others were not"
     measured = claim.closing
+    weights = [task_weights(task, long=long) for long in (False, True)]
     return LanguageCertificate(
         status=status,
-        property=name,
+        claim=name,
         epsilon=None,
         language=f"Dyck({task.language.n_types}, {task.language.max_depth})",
         q=task.distribution.q,
@@ -101,12 +102,8 @@ def summarise(
         shortest=shown["shortest"][0],
         tightest=shown["tightest"][0],
         by_length=rows,
-        accuracy=_accuracy(profiles, tally, complete, task_weights(task)) if measured else None,
-        long_accuracy=(
-            _accuracy(profiles, tally, complete, task_weights(task, long=True))
-            if measured
-            else None
-        ),
+        accuracy=_accuracy(profiles, tally, complete, weights[0]) if measured else None,
+        long_accuracy=_accuracy(profiles, tally, complete, weights[1]) if measured else None,
         method=method,
         seconds=0.0,
         reason=reason,

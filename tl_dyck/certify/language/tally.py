@@ -95,7 +95,8 @@ class Tally:
     @classmethod
     def empty(cls, length: int, deepest: int) -> Tally:
         """Nothing known, of lengths up to one."""
-        return cls(*(np.zeros((length + 1, deepest + 1)) for _ in range(3)))
+        wrong, doubtful, strings = np.zeros((3, length + 1, deepest + 1))
+        return cls(wrong, doubtful, strings)
 
     def count(self, what: str, depth: int, rows: NDArray[np.int16], values: Array) -> None:
         """Add numbers that belong to rows of pairs, to "wrong", "doubtful" or "wrong_strings"."""

@@ -82,7 +82,7 @@ class LanguageCertificate:
     Attributes:
         status: "proved" (the claim holds on every prefix), "refuted" (it fails on `likeliest`, as
             the model itself confirms) or "open" (see `reason`).
-        property: name of the claim.
+        claim: its name.
         epsilon: of claims that have one.
         language: Dyck(k, D), as text.
         q: of the distribution.
@@ -104,7 +104,7 @@ class LanguageCertificate:
     """
 
     status: Verdict
-    property: str
+    claim: str
     epsilon: float | None
     language: str
     q: float
@@ -169,7 +169,7 @@ class LanguageCertificate:
 
     def rows(self) -> list[tuple[str, str]]:
         """What there is to say, as names and texts; the first is the status."""
-        claim = self.property if self.epsilon is None else f"{self.property} ≤ {self.epsilon:g}"
+        claim = self.claim if self.epsilon is None else f"{self.claim} ≤ {self.epsilon:g}"
         rows = [
             ("status", self.status),
             ("claim", f"{claim}, {self.language}, {_span(self.lengths)}"),

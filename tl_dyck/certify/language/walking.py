@@ -103,8 +103,8 @@ def walk(
             deadline.check()
             for ending, rows in _by_ending(profiles, strings):
                 margin = _margins(runners, claim, ending, rows)
-                for i in np.flatnonzero(margin < 0) if margin is not None else ():
-                    tally.see(_found(profiles, ending, rows[i], float(margin[i])), wrong=True)
+                if margin is not None and (margin < 0).any():
+                    tally.see(_likeliest(profiles, ending, rows, margin), wrong=True)
     except OutOfTime:
         pass
     told(1.0)
@@ -187,8 +187,14 @@ def _count(
     if tie.any():
         tally.doubt = _found(profiles, ending, strings[int(tie.argmax())], 0.0)
     if wrong.any():
-        best = int(np.where(wrong, mass, -1.0).argmax())
-        tally.see(_found(profiles, ending, strings[best], float(margin[best])), wrong=True)
+        tally.see(_likeliest(profiles, ending, strings, margin), wrong=True)
+
+
+def _likeliest(profiles: Profiles, ending: Ending, strings: Tokens, margin: Array) -> Found:
+    """The likeliest of the wrong strings."""
+    nats = profiles.distribution.log_prob(torch.from_numpy(strings)).numpy()
+    best = int(np.where(margin < 0, nats, -np.inf).argmax())
+    return _found(profiles, ending, strings[best], float(margin[best]))
 
 
 def _found(profiles: Profiles, ending: Ending, string: Tokens, margin: float) -> Found:
