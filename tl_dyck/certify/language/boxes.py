@@ -38,6 +38,7 @@ class Boxes:
         root = form.root[1:]
         norms = np.sqrt((root**2).sum(1))
         self._products = abs(root @ root.T) + 1e-12 * np.outer(norms, norms)
+        self._apart = _apart(form.root)
         self._up, self._down = np.maximum(form.v, 0), np.minimum(form.v, 0)
         self._weight = abs(form.v).max(1, initial=0.0)  # of a hidden unit
 
@@ -100,6 +101,7 @@ class Boxes:
             excess = np.einsum("ni,ij,nj->n", radius, self._products, radius, optimize=True)
             excess = excess / (2 * rho) * (1 + 1e-8)
             least = rho * (1 - 1e-9) - np.einsum("ni,ni->n", abs(slope), radius)
+            least = np.maximum(least, top @ self._apart)
             error, rho_error = form.worst_error(top, least)
             # what is lost grows with the numbers that are added: those of F, and e
             rounding = 8 * error + 1e-12 * form.per_error * excess
@@ -107,3 +109,19 @@ class Boxes:
         known &= (rho > 0) & (rho_error < 1e-9 * least)
         slope, excess = np.where(known[:, None], slope, 0.0), np.where(known, excess, 0.0)
         return rho, slope, excess, np.where(known, rounding, np.inf)
+
+
+def _apart(root: Array) -> Array:
+    """Coefficients of (1, m) with |(1, m) L| ≥ their sum: what no pairs can take from the stack.
+
+    For a unit w that is orthogonal to the pairs' rows, |(1, m) L| ≥ w · (1, m) L = w · L_0, but for
+    what rounding leaves of the other products, which is subtracted.
+    """
+    stack, pairs = root[0], root[1:]
+    rest = stack - pairs.T @ np.linalg.lstsq(pairs.T, stack, rcond=None)[0]
+    size = float(np.sqrt(rest @ rest))
+    if not size > 1e-9 * float(np.sqrt(stack @ stack)):
+        return np.zeros(len(root))
+    along = root @ (rest / (size * (1 + 1e-12)))
+    slack = 1e-13 * np.sqrt((root**2).sum(1))
+    return np.concatenate([along[:1], -abs(along[1:])]) - slack

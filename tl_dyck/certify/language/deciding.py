@@ -38,7 +38,7 @@ __all__ = ["certify_language"]
 
 Progress = Callable[[float], None]
 
-_LONGEST = 4000
+_LONGEST = 1000
 _SOUGHT = 28
 _UNTIL = ("counted", "likeliest", "refuted")
 

@@ -24,6 +24,9 @@ __all__ = ["Judge", "Shell"]
 _BLOCK = 4096
 """Rows at a time: what they take stays in a core's cache."""
 
+_LARGEST = 690.0
+"""Log of a number of strings beyond which it is not counted any more: float64 ends soon after."""
+
 _ALONE = 6
 """Up to so many pairs each number of them is a shell of its own."""
 
@@ -129,7 +132,9 @@ class Judge:
                 of(ending, mine) for of in (self.profiles.log_count, self.profiles.log_string)
             )
             tally.count("wrong", ending.depth, mine, np.exp(count + nats))
-            tally.count("wrong_strings", ending.depth, mine, np.rint(np.exp(count)))
+            tally.count(
+                "wrong_strings", ending.depth, mine, np.rint(np.exp(np.minimum(count, _LARGEST)))
+            )
             tally.see(self.found(ending, mine, int(nats.argmax()), at), wrong=True)
             shortest = mine.sum(1)
             nats = np.where(shortest == shortest.min(), nats, -np.inf)

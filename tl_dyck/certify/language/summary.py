@@ -138,7 +138,7 @@ def _by_length(
                 length=n,
                 prefixes=prefixes,
                 decided=bool(complete[n].all()) and not tally.doubtful[n].any(),
-                wrong=round(float(tally.wrong_strings[n].sum())),
+                wrong=min(round(float(tally.wrong_strings[n].sum())), prefixes),
                 error=Bounds(float(tally.wrong[n] @ weight) / whole, float(most @ weight) / whole),
             )
         )

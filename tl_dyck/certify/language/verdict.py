@@ -173,7 +173,7 @@ class LanguageCertificate:
         rows = [
             ("status", self.status),
             ("claim", f"{claim}, {self.language}, {_span(self.lengths)}"),
-            ("prefixes", f"{self.prefixes:,}"),
+            ("prefixes", _number(self.prefixes)),
             ("proved", f"up to length {self.proved_to}" if self.proved_to >= 0 else "no length"),
             ("least margin", str(self.margin)),
         ]
@@ -183,7 +183,7 @@ class LanguageCertificate:
             assert self.shortest is not None
             if self.shortest != self.likeliest:
                 rows.append(("shortest error", _line(self.shortest)))
-            rows.append(("wrong", f"{self.wrong:,} prefixes"))
+            rows.append(("wrong", f"{_number(self.wrong)} prefixes"))
         for name, bounds in (("accuracy", self.accuracy), ("long accuracy", self.long_accuracy)):
             if bounds is not None:
                 rows.append((name, str(bounds)))
@@ -203,6 +203,14 @@ def _line(found: PrefixFound) -> str:
     return f"{found.text or 'the empty prefix'}  probability {found.probability:.3g}, margin " + (
         f"{found.margin:.3g}, predicted {found.predicted}, may follow {' '.join(found.may_follow)}"
     )
+
+
+def _number(n: int) -> str:
+    """All digits of a number, or the first three and how many there are."""
+    if n < 10**15:
+        return f"{n:,}"
+    power = len(str(n)) - 1
+    return f"{n // 10 ** (power - 2) / 100:g}e{power}"
 
 
 def _span(lengths: tuple[int, ...]) -> str:
