@@ -28,6 +28,8 @@ FORMS: list[dict[str, Any]] = [
     {"ln_c": 0.3, "residual": False, **MLP},
     {"ln_mid": 1.5, **MLP},
     {"ln1": "ln", "state": "none", "ln_c": 2.0, **MLP},
+    {"ln_c": 1.0, **MLP},  # the floor of the norm is in play
+    {"ln_mid": 30.0, **MLP},
     MLP,
 ]
 OTHERS: list[dict[str, Any]] = [

@@ -124,4 +124,5 @@ def _apart(root: Array) -> Array:
         return np.zeros(len(root))
     along = root @ (rest / (size * (1 + 1e-12)))
     slack = 1e-13 * np.sqrt((root**2).sum(1))
-    return np.concatenate([along[:1], -abs(along[1:])]) - slack
+    apart: Array = np.concatenate([along[:1], -abs(along[1:])]) - slack
+    return apart

@@ -68,7 +68,7 @@ def certify_language(
     >>> task = load_task("dyck-2-4")
     >>> certificate = certify_language(construct.uniform_attention(task.language), task, 12)
     >>> certificate.status, certificate.prefixes
-    ('proved', 37962)
+    ('proved', 102326)
 
     Args:
         model_or_rnn: a `TwoLayerRNN`, or a HookedTransformer whose tokens are the language's.
