@@ -36,6 +36,7 @@ COMMANDS = (
     "ablate",
     "export",
     "certify",
+    "certify-language",
 )
 
 

@@ -280,7 +280,7 @@ class Asker:
 
     def _target(self, string: tuple[int, ...], target: int | None) -> int:
         if target is None:
-            return int(np.argmax(_finite(self._logits(string), string)))
+            return int(np.argmax(_finite(self.logits(string), string)))
         if isinstance(target, bool) or not isinstance(target, int | np.integer):
             raise TypeError(f"target must be the index of a logit, not {target!r}.")
         if not 0 <= target < self.rnn.config.d_vocab_out:
@@ -294,7 +294,7 @@ class Asker:
             )
         return int(target)
 
-    def _logits(self, string: tuple[int, ...]) -> list[float]:
+    def logits(self, string: tuple[int, ...]) -> list[float]:
         """Of the original model, where there is one."""
         bos, model = self.rnn.config.bos_token, self.rnn if self.model is None else self.model
         return _last_logits(model, string if bos is None else (bos, *string))
@@ -323,7 +323,7 @@ class Asker:
                 f"certifier {certificate.certifier!r} returned the string {worst.tokens}, which is "
                 f"not in the space {space}."
             )
-        logits = tuple(self._logits(worst.tokens))
+        logits = tuple(self.logits(worst.tokens))
         margin = objectives.least(np.array(logits))
         worst = dataclasses.replace(worst, edits=edits, logits=logits, margin=margin)
         if certificate.status == "falsified" and not margin < 0:

@@ -10,6 +10,7 @@ from rich.text import Text
 
 from tl_dyck.cli.ablate import ablate
 from tl_dyck.cli.certify import certify, export
+from tl_dyck.cli.language import certify_language
 from tl_dyck.cli.probe import probe
 from tl_dyck.cli.reproduce import reproduce
 from tl_dyck.cli.runs import sweep_app
@@ -64,7 +65,19 @@ app = typer.Typer(
     epilog="Start with [bold]tl-dyck study[/bold]: about two minutes on two cores.",
 )
 
-for _command in (study, report, tasks, models, train, probe, ablate, export, certify, reproduce):
+for _command in (
+    study,
+    report,
+    tasks,
+    models,
+    train,
+    probe,
+    ablate,
+    export,
+    certify,
+    certify_language,
+    reproduce,
+):
     app.command()(_command)
 app.add_typer(text_app, name="text")
 app.add_typer(sweep_app, name="sweep")

@@ -24,7 +24,16 @@ from numpy.typing import NDArray
 
 from tl_dyck.activations import ACTIVATIONS
 
-__all__ = ["UNIT", "Ball", "activation", "apply_activation", "gamma", "layer_norm", "unit_norm"]
+__all__ = [
+    "UNIT",
+    "Ball",
+    "activation",
+    "apply_activation",
+    "centre",
+    "gamma",
+    "layer_norm",
+    "unit_norm",
+]
 
 Array = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -135,14 +144,14 @@ class Ball(NamedTuple):
 
 def layer_norm(x: Ball, eps: float) -> Ball:
     """(x - mean) / sqrt(mean((x - mean)²) + eps), over the last axis."""
-    centred = _centred(x)
+    centred = centre(x)
     low, high = _mean_square(centred)
     return centred.over(np.sqrt(low + eps) * (1 - 4 * UNIT), np.sqrt(high + eps) * (1 + 4 * UNIT))
 
 
 def unit_norm(x: Ball, c: float) -> Ball:
     """P x / max(|P x|, c), over the last axis; P subtracts the mean (Wen et al. 2023, Eq. 7)."""
-    centred = _centred(x)
+    centred = centre(x)
     low, high = (np.sqrt(square * x.mid.shape[-1]) for square in _mean_square(centred))
     return centred.over(np.maximum(low * (1 - 4 * UNIT), c), np.maximum(high * (1 + 4 * UNIT), c))
 
@@ -178,7 +187,7 @@ def _outward(rad: Array) -> Array:
     return rad * _GROW + _TINY
 
 
-def _centred(x: Ball) -> Ball:
+def centre(x: Ball) -> Ball:
     """P x. The matrix P has 1 - 1/d on its diagonal and -1/d elsewhere."""
     d = x.mid.shape[-1]
     mid = x.mid - x.mid.mean(-1, keepdims=True)

@@ -1,0 +1,103 @@
+"""The other claims, against every prefix run through the model."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from tests.certify.language.test_deciding import TASK, random_model
+from tl_dyck.certify.language import certify_language
+from tl_dyck.models import DyckTransformer, construct
+
+LENGTH = 6
+
+
+def prefixes(length: int) -> torch.Tensor:
+    strings = TASK.language.enumerate(length, "prefix")
+    return torch.cat([torch.full((len(strings), 1), TASK.language.bos_token), strings], 1)
+
+
+def logits_of(model: DyckTransformer, length: int) -> Any:
+    with torch.no_grad():
+        return model(prefixes(length))[:, -1]
+
+
+def law(length: int) -> Any:
+    return TASK.distribution.next_token_probs(prefixes(length))[:, -1]
+
+
+def mass(length: int) -> Any:
+    return TASK.distribution.log_prob(prefixes(length)).exp()
+
+
+def test_valid_tokens_are_those_of_positive_probability() -> None:
+    model = random_model("minimal-onehot", TASK, seed=2, scale=2.0)
+    found = certify_language(model, TASK, LENGTH, "valid_token")
+    for row in found.by_length:
+        top = logits_of(model, row.length).argmax(1, keepdim=True)
+        bad = law(row.length).gather(1, top)[:, 0] == 0
+        assert row.prefixes == len(bad)
+        assert row.wrong == bad.sum()
+        assert row.error.low == pytest.approx(float(mass(row.length)[bad].sum()), abs=1e-12)
+    assert 0 < found.wrong < found.prefixes
+
+
+@pytest.mark.parametrize("name", ["total_variation", "kl"])
+def test_distances_to_the_next_token_s_law(name: str) -> None:
+    model = random_model("minimal-split", TASK, seed=0, scale=1.5)
+    distances = []
+    for length in range(LENGTH + 1):
+        p, log_q = law(length), logits_of(model, length).log_softmax(-1)
+        kl = torch.special.xlogy(p, p).sum(-1) - (p * log_q).sum(-1)
+        distances.append(kl if name == "kl" else (p - log_q.exp()).abs().sum(-1) / 2)
+    every = torch.cat(distances)
+    for epsilon in (0.99 * float(every.max()), 1.01 * float(every.max())):
+        found = certify_language(model, TASK, LENGTH, name, epsilon=epsilon)
+        assert found.status == ("proved" if epsilon > every.max() else "refuted")
+        assert [row.wrong for row in found.by_length] == [
+            int((d > epsilon).sum()) for d in distances
+        ]
+        assert epsilon - found.margin.high == pytest.approx(float(every.max()), abs=1e-9)
+
+
+def test_a_construction_knows_the_law() -> None:
+    model = construct.balanced(TASK.language)
+    found = certify_language(model, TASK, 8, "total_variation", epsilon=1e-5)
+    assert found.status == "proved"
+
+
+def test_models_agree_where_their_largest_logits_do() -> None:
+    one, two = (random_model("minimal-onehot", TASK, seed) for seed in (1, 2))
+    found = certify_language(one, TASK, LENGTH, "agree", other=two)
+    for row in found.by_length:
+        same = logits_of(one, row.length).argmax(1) == logits_of(two, row.length).argmax(1)
+        assert row.wrong == (~same).sum()
+    assert found.status == "refuted"
+    assert certify_language(one, TASK, LENGTH, "agree", other=one).status == "proved"
+
+
+def test_the_pattern_of_a_head_without_values_does_not_matter_and_another_s_does() -> None:
+    """Proposition 1: with W_V = 0 the pattern is irrelevant."""
+    sharp = random_model("minimal-onehot", TASK, seed=1, n_heads=2)
+    with torch.no_grad():
+        sharp.blocks[0].attn.W_V[1] = 0.0
+    assert certify_language(sharp, TASK, 4, "head", head=1).status == "proved"
+    found = certify_language(sharp, TASK, LENGTH, "head", head=0)
+
+    def uniform(pattern: torch.Tensor, hook: object) -> torch.Tensor:
+        size = pattern.shape[-1]
+        flat = torch.tril(torch.ones(size, size)) / torch.arange(1, size + 1)[:, None]
+        pattern[:, 0] = flat.to(pattern)
+        return pattern
+
+    for row in found.by_length:
+        hooked = sharp.run_with_hooks(
+            prefixes(row.length), fwd_hooks=[("blocks.0.attn.hook_pattern", uniform)]
+        )
+        same = hooked[:, -1].argmax(1) == logits_of(sharp, row.length).argmax(1)
+        assert row.wrong == (~same).sum()
+    assert found.status == "refuted"
+    assert np.isfinite(found.margin.high)

@@ -1,0 +1,267 @@
+"""Whole languages decided, against every prefix run through the model one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tl_dyck.certify import CertifyError
+from tl_dyck.certify.language import LanguageCertificate, certify_language
+from tl_dyck.certify.language.chances import closing_weights, task_weights
+from tl_dyck.certify.language.profiles import Profiles
+from tl_dyck.models import DyckTransformer, build_model, construct, get_config
+from tl_dyck.rnn import export_rnn
+from tl_dyck.tasks import DyckTask, load_task
+
+TASK = load_task("dyck-2-4")
+
+
+def task_of(k: int, deepest: int, q: float = 0.5, **fields: Any) -> DyckTask:
+    return DyckTask(
+        name="small", n_types=k, max_depth=deepest, q=q, long_lengths=(40, 41), **fields
+    )
+
+
+def random_model(
+    family: str, task: DyckTask, seed: int, scale: float = 4.0, **options: Any
+) -> DyckTransformer:
+    values = {"n_layers": 1, "d_model": 50, "d_mlp": 9, "n_ctx": 64, **options}
+    config = get_config(family, task, dtype=torch.float64, device="cpu", **values)
+    model = build_model(config, seed)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.requires_grad:
+                parameter.mul_(scale)
+    return model
+
+
+def margins(model: DyckTransformer, task: DyckTask, length: int, name: str) -> Any:
+    """Every prefix of a length that leaves a bracket open, its margin and its probability."""
+    language = task.language
+    strings = language.enumerate(length, "prefix")
+    strings = strings[language.depth(strings)[:, -1] > 0]
+    bos = torch.full((len(strings), 1), language.bos_token)
+    with torch.no_grad():
+        logits = torch.cat(
+            [model(part)[:, -1] for part in torch.cat([bos, strings], 1).split(4096)]
+        )
+    top = language.top_of_stack(strings)[:, -1]
+    right = strings.gather(1, top[:, None]) + 1
+    own = logits.gather(1, right)
+    others = logits.scatter(1, right, -torch.inf)
+    if name == "closing_only":
+        others = others[:, 1 : 2 * language.n_types : 2]
+    mass = task.distribution.log_prob(strings).exp()
+    depth = language.depth(strings)[:, -1]
+    return strings, (own - others.max(1, keepdim=True).values)[:, 0].numpy(), mass.numpy(), depth
+
+
+def check(
+    found: LanguageCertificate, model: DyckTransformer, task: DyckTask, longest: int, name: str
+) -> None:
+    """Everything that a certificate says, against all prefixes."""
+    wrong: list[tuple[float, int, str]] = []
+    least = np.inf
+    rows = {row.length: row for row in found.by_length}
+    for length in range(1, longest + 1):
+        strings, margin, mass, depth = margins(model, task, length, name)
+        weight = mass * closing_weights(task.distribution)[depth]
+        bad = margin < 0
+        if not len(strings):  # of depth 1 at most, and of even length
+            assert length not in rows
+            continue
+        assert rows[length].prefixes == len(strings)
+        assert rows[length].wrong == bad.sum()
+        assert rows[length].error.exact
+        assert rows[length].error.low == pytest.approx(weight[bad].sum() / weight.sum(), rel=1e-9)
+        least = min(least, margin.min())
+        texts = [task.language.to_string(string) for string in strings[torch.tensor(bad)]]
+        wrong += [(-p, length, text) for p, text in zip(mass[bad], texts, strict=True)]
+    assert found.margin.high == pytest.approx(least, abs=1e-9)
+    assert found.margin.high - 1e-3 <= found.margin.low <= found.margin.high
+    assert found.status == ("refuted" if wrong else "proved")
+    assert found.proved_to == min((length - 1 for _, length, _ in wrong), default=longest)
+    if wrong:
+        assert found.likeliest is not None
+        assert found.shortest is not None
+        assert found.is_likeliest
+        assert found.likeliest.probability == pytest.approx(-min(wrong)[0], rel=1e-9)
+        assert found.likeliest.text in {text for _, _, text in wrong}
+        assert found.shortest.text in {t for _, n, t in wrong if n == found.proved_to + 1}
+
+
+@pytest.mark.parametrize("name", ["any_token", "closing_only"])
+@pytest.mark.parametrize(
+    "family", ["minimal-onehot", "minimal-split", "minimal-uniform", "figure2-yao", "eq49", "gpt"]
+)
+def test_a_family_is_decided_as_by_brute_force(family: str, name: str) -> None:
+    model = random_model(family, TASK, seed=1)
+    check(certify_language(model, TASK, 8, name), model, TASK, 8, name)
+
+
+@settings(max_examples=4)
+@given(
+    k=st.integers(1, 3),
+    deepest=st.integers(1, 3),
+    q=st.sampled_from([0.2, 0.5, 0.9]),
+    family=st.sampled_from(["minimal-onehot", "eq6", "minimal-yao"]),
+    seed=st.integers(0, 99),
+)
+def test_small_languages_are_decided_as_by_brute_force(
+    k: int, deepest: int, q: float, family: str, seed: int
+) -> None:
+    task = task_of(k, deepest, q)
+    model = random_model(family, task, seed)
+    check(certify_language(model, task, 5), model, task, 5, "any_token")
+
+
+def test_two_types_and_depth_four_to_length_twelve() -> None:
+    model = construct.balanced(TASK.language, seed=0, spread=1.0)
+    with torch.no_grad():  # hardly balanced any more
+        model.blocks[0].attn.W_V[0, 3] *= 1.9
+    found = certify_language(model, TASK, 12)
+    assert 2 <= found.proved_to < 12
+    check(found, model, TASK, 12, "any_token")
+
+
+@pytest.mark.parametrize(
+    "make", [construct.uniform_attention, construct.balanced], ids=["uniform", "balanced"]
+)
+def test_constructions_are_proved(make: Callable[..., DyckTransformer]) -> None:
+    found = certify_language(make(TASK.language), TASK, 16)
+    assert found.status == "proved"
+    assert found.proved_to == 16
+    assert found.margin.high == pytest.approx(np.log(2), abs=1e-9)  # 1/2 against 1/4
+    assert found.stats["boxes"] > 0
+    assert all(row.error == (0, 0) for row in found.by_length)
+
+
+def test_a_decoy_changes_nothing_and_a_damaged_weight_is_found_where_brute_force_finds_it() -> None:
+    model = construct.balanced(TASK.language, seed=0)
+    decoy = construct.decoy_head(model, pattern="uniform")
+    assert certify_language(decoy, TASK, 10).status == "proved"
+    with torch.no_grad():
+        model.blocks[0].attn.W_V[0, 2] *= 3.0
+    found = certify_language(model, TASK, 8)
+    wrong = [n for n in range(1, 9) if (margins(model, TASK, n, "any_token")[1] < 0).any()]
+    assert found.status == "refuted"
+    assert found.proved_to == min(wrong) - 1
+
+
+@pytest.mark.parametrize("mode", ["complete", "prefix"])
+def test_accuracy_is_what_sampling_estimates(mode: str) -> None:
+    lengths = (2, 6, 10) if mode == "complete" else (1, 2, 5, 9)
+    task = task_of(2, 3, 0.4, mode=mode, train_lengths=lengths)
+    model = random_model("minimal-onehot", task, seed=3)
+    for name in ("any_token", "closing_only"):
+        found = certify_language(model, task, 9, name)
+        sampled = task.closing_accuracy(model, n=20_000, chunk=5_000)
+        assert found.accuracy is not None
+        assert found.accuracy.exact
+        assert found.accuracy.low == pytest.approx(getattr(sampled, name), abs=0.02)
+        assert 0.02 < found.accuracy.low < 0.98
+
+
+@pytest.mark.parametrize("long", [False, True])
+@pytest.mark.parametrize("mode", ["complete", "prefix"])
+def test_a_task_asks_one_question_of_each_sample(mode: str, long: bool) -> None:
+    task = task_of(3, 2, 0.3, mode=mode, train_lengths=(4, 4, 8))
+    weights = task_weights(task, long=long)
+    reach = Profiles(task.distribution).reach(len(weights) - 1)
+    assert (weights * reach).sum() == pytest.approx(1.0, abs=1e-12)
+    tokens, last = task.sample_closing(
+        40_000, long=long, generator=torch.Generator().manual_seed(0)
+    )
+    depth = task.language.depth(tokens)[torch.arange(len(last)), last - 1]
+    for n, d in ((3, 1), (2, 2), (39, 1), (40, 2)):
+        if n < len(weights):
+            share = float(((last == n + 1) & (depth == d)).double().mean())
+            assert share == pytest.approx((weights * reach)[n, d], abs=0.012)
+
+
+def test_the_rest_is_bounded_when_time_runs_out() -> None:
+    model = construct.balanced(TASK.language)
+    found = certify_language(model, TASK, 12, time_limit=0.0)
+    assert found.status == "open"
+    assert found.proved_to == -1 or found.proved_to == 0
+    assert "not all was decided in time" in found.reason
+    assert all(row.error == (0, 1) for row in found.by_length if not row.decided)
+    part = certify_language(model, TASK, 10)
+    assert part.accuracy is not None
+    assert 0.5 < part.accuracy.low < part.accuracy.high == 1
+
+
+def test_ties_are_left_open() -> None:
+    task = task_of(1, 3)  # one type: after [ both brackets have probability 1/2
+    found = certify_language(construct.uniform_attention(task.language), task, 6)
+    assert found.status == "open"
+    assert "a tie" in found.reason
+
+
+def test_without_counting_it_stops_at_the_likeliest_error() -> None:
+    model = random_model("minimal-onehot", TASK, seed=0)
+    whole, quick = (
+        certify_language(model, TASK, 14, until=until) for until in ("counted", "likeliest")
+    )
+    assert whole.likeliest == quick.likeliest
+    assert quick.is_likeliest
+    assert quick.stats["evaluations"] < whole.stats["evaluations"] / 10
+    assert quick.by_length[-1].error == (0, 1)
+
+
+def test_an_rnn_will_do_and_lengths_may_be_chosen() -> None:
+    model = random_model("minimal-onehot", TASK, seed=2)
+    whole = certify_language(model, TASK, 9)
+    some = certify_language(export_rnn(model), "dyck-2-4", [9, 4])
+    assert [row for row in whole.by_length if row.length in (4, 9)] == list(some.by_length)
+
+
+def test_processes_share_the_work_and_stop_together() -> None:
+    model = random_model("minimal-onehot", TASK, seed=1)
+    one, two = (certify_language(model, TASK, 6, n_jobs=jobs) for jobs in (1, 2))
+    assert one.to_dict() | {"seconds": 0} == two.to_dict() | {"seconds": 0}
+    some = certify_language(model, TASK, 12, n_jobs=2, until="refuted")
+    assert some.status == "refuted"
+    assert not some.by_length[-1].decided
+
+
+def test_progress_is_told() -> None:
+    told: list[float] = []
+    certify_language(construct.balanced(TASK.language), TASK, 6, progress=told.append)
+    assert told == sorted(told)
+    assert told[-1] == 1.0
+
+
+def test_what_is_refused() -> None:
+    model = construct.uniform_attention(TASK.language, n_ctx=9)
+    with pytest.raises(CertifyError, match="ask for lengths up to 8"):
+        certify_language(model, TASK, 9)
+    with pytest.raises(CertifyError, match="lengths must be"):
+        certify_language(model, TASK, [])
+    with pytest.raises(CertifyError, match="needs epsilon"):
+        certify_language(model, TASK, 4, "kl")
+    with pytest.raises(CertifyError, match="give other="):
+        certify_language(model, TASK, 4, "agree")
+    with pytest.raises(CertifyError, match=r"head must be one of 0\.\.0"):
+        certify_language(model, TASK, 4, "head", head=1)
+    with pytest.raises(ValueError, match="any_token"):
+        certify_language(model, TASK, 4, "anytoken")
+
+
+def test_a_certificate_is_shown_and_written() -> None:
+    model = random_model("minimal-onehot", TASK, seed=0)
+    found = certify_language(model, TASK, 5)
+    text = repr(found)
+    assert "refuted" in text
+    assert "likeliest error" in text
+    assert "lengths 0 to 5" in text
+    plain = found.to_dict()
+    assert plain["status"] == "refuted"
+    assert plain["likeliest"]["text"] == found.likeliest.text  # type: ignore[union-attr]
+    assert len(plain["by_length"]) == 5

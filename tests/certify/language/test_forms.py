@@ -1,0 +1,89 @@
+"""Networks on profiles, against the RNN's forward pass on concrete strings."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from tests.certify.oracles import random_rnn
+from tl_dyck.certify.exact.network import Network
+from tl_dyck.certify.language.counting import Counted, Symbols
+from tl_dyck.certify.language.forms import Form, has_form
+from tl_dyck.certify.language.profiles import Profiles, pair_counts
+from tl_dyck.certify.objectives import Objectives
+from tl_dyck.certify.protocol import CertifyError
+from tl_dyck.language import DyckDistribution, DyckLanguage
+from tl_dyck.rnn import TwoLayerRNN
+
+LANGUAGE = DyckLanguage(3, 3)
+PROFILES = Profiles(DyckDistribution(LANGUAGE))
+MLP = {"act_fn": "relu", "d_mlp": 7}
+FORMS: list[dict[str, Any]] = [
+    {},
+    {"residual": False},
+    {"ln_c": 1e-5, **MLP},
+    {"ln_c": 0.3, "residual": False, **MLP},
+    {"ln_mid": 1.5, **MLP},
+    {"ln1": "ln", "state": "none", "ln_c": 2.0, **MLP},
+    {"ln_c": 1.0, **MLP},  # the floor of the norm is in play
+    {"ln_mid": 30.0, **MLP},
+    MLP,
+]
+OTHERS: list[dict[str, Any]] = [
+    {"n_heads": 2, "ln_c": 0.3, **MLP},
+    {"ln2": "ln", "ln_final": "ln", "act_fn": "gelu", "d_mlp": 5},
+]
+
+
+def network(readout: dict[str, Any], seed: int = 0, sharpness: float = 1.0) -> TwoLayerRNN:
+    fields = {"state": "depth", "bos_token": 6, "d_vocab_out": 7, **readout}
+    return random_rnn(seed, sharpness=sharpness, **fields)
+
+
+@pytest.mark.parametrize("sharpness", [1.0, 20.0])
+@pytest.mark.parametrize("readout", FORMS + OTHERS, ids=str)
+def test_what_holds_of_a_profile_holds_of_its_strings(
+    readout: dict[str, Any], sharpness: float
+) -> None:
+    rnn = network(readout, sharpness=sharpness)
+    symbols = Symbols(Network(rnn), LANGUAGE)
+    kinds = [Counted, Form] if readout in FORMS else [Counted]
+    assert has_form(rnn.config) == (readout in FORMS)
+    objectives = Objectives.margins(3, 7)
+    rng = np.random.default_rng(0)
+    for ending in PROFILES.endings()[:40:3]:
+        rows = np.concatenate([pair_counts(9, total) for total in range(4)])
+        rows = rng.permutation(rows[PROFILES.occur(ending, rows)])[:12]
+        strings = [(6, *PROFILES.string(ending, row)) for row in rows]
+        logits = [rnn(torch.tensor([string]))[0, -1].numpy() for string in strings]
+        expected = np.array([logit[3] - np.delete(logit, 3) for logit in logits]).reshape(-1, 6)
+        extended = np.concatenate([np.ones((len(rows), 1)), rows], axis=1)
+        for kind in kinds:
+            values, error, factor = kind(symbols, ending, objectives).values(extended)
+            assert np.all(abs(values - expected * factor) <= error + 1e-12 * factor)
+            assert np.all(error < 1e-9 * factor)
+
+
+def test_a_form_bounds_its_rounding_where_pairs_cancel() -> None:
+    """The opening brackets' values are the negated closing ones': what is left is rounding."""
+    rnn = network({"ln_c": 1e-9, **MLP})
+    with torch.no_grad():
+        rnn.W_Q.zero_(), rnn.b_Q.zero_(), rnn.b_V.zero_(), rnn.b_O.zero_()
+        rnn.W_E[0:6:2, 1:] = -rnn.W_E[1:6:2, :-1] * (1 + 1e-15)
+    symbols, ending = Symbols(Network(rnn), LANGUAGE), PROFILES.endings()[20]
+    form, counted = (make(symbols, ending, Objectives.margins(3, 7)) for make in (Form, Counted))
+    rows = np.array([[1, *[total] * 9] for total in (0, 1, 100, 10_000)], dtype=float)
+    (f, error, rho), (g, other, _) = form.values(rows), counted.values(rows)
+    assert np.all(abs(f / rho - g) <= error / rho + other)
+    assert np.all(error / rho < 1e-6)
+    assert np.all(abs(f / rho - (f / rho)[0]) < 1e-6)  # Theorem 1: pairs change nothing
+
+
+def test_positions_and_other_tokens_are_refused() -> None:
+    with pytest.raises(CertifyError, match="has positions"):
+        Symbols(Network(network({"state": "position"})), LANGUAGE)
+    with pytest.raises(CertifyError, match="reads 7 tokens"):
+        Symbols(Network(network({})), DyckLanguage(4, 2))

@@ -1,0 +1,117 @@
+"""Boxes of profiles: their bounds against the profiles in them, and the search against all."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.certify.language.test_forms import FORMS, LANGUAGE, PROFILES, network
+from tl_dyck.certify.deadline import Deadline
+from tl_dyck.certify.exact.network import Network
+from tl_dyck.certify.language import search
+from tl_dyck.certify.language.boxes import Boxes, _apart
+from tl_dyck.certify.language.claims import Signs
+from tl_dyck.certify.language.counting import Symbols
+from tl_dyck.certify.language.enumeration import Judge, Shell
+from tl_dyck.certify.language.forms import Form
+from tl_dyck.certify.language.profiles import Profiles
+from tl_dyck.certify.language.tally import Tally
+from tl_dyck.certify.objectives import Objectives
+from tl_dyck.language import DyckDistribution
+from tl_dyck.models import construct
+from tl_dyck.rnn import export_rnn
+from tl_dyck.tasks import load_task
+
+
+@pytest.mark.parametrize("readout", FORMS, ids=str)
+def test_a_bound_is_below_every_profile_of_its_box_and_meets_it_at_a_point(
+    readout: dict[str, Any],
+) -> None:
+    symbols, rng = Symbols(Network(network(readout)), LANGUAGE), np.random.default_rng(0)
+    for ending in PROFILES.endings()[5:40:7]:
+        form = Form(symbols, ending, Objectives.margins(3, 7))
+        low = rng.integers(0, 5, (40, 9)).astype(float)
+        high = low + rng.integers(0, 4, (40, 9)) * (np.arange(40)[:, None] > 9)
+        bounds, longest, _ = Boxes(form).lower(low, high)
+        for _ in range(30):
+            inside = np.concatenate([np.ones((40, 1)), rng.integers(low, high + 1)], axis=1)
+            values, error, factor = form.values(inside)
+            assert np.all(bounds <= values + error)
+            assert np.all((factor[:, 0] <= longest) | np.isinf(bounds[:, 0]))
+        points = bounds[:10]  # boxes of one profile each
+        known = np.isfinite(points)
+        assert np.all((values[:10] - points < 1e-6)[known])
+        if readout.get("ln_c", 0) < 1 and readout.get("ln_mid") is None:
+            assert known.mean() > 0.5  # unless the floor of the norm may matter
+
+
+@pytest.mark.parametrize("name", ["any_token", "closing_only", "valid_token"])
+def test_the_search_finds_what_enumeration_finds(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(search, "_FEW", 0)
+    monkeypatch.setattr(search, "_SMALL", 3)
+    symbols = Symbols(Network(network({"ln_c": 1e-5, "act_fn": "relu", "d_mlp": 7})), LANGUAGE)
+    profiles = Profiles(DyckDistribution(LANGUAGE))
+    judge = Judge([symbols], Signs(name, LANGUAGE), profiles)
+    for shell in (Shell(0, 4, 2, None), Shell(2, 3, 1, 2), Shell(3, 3, 3, None), Shell(1, 4, 2, 0)):
+        one, two = (Tally.empty(shell.lengths[-1], 3) for _ in range(2))
+        judge.enumerate(shell, one, Deadline())
+        search.decide(judge, shell, two, Deadline())
+        assert two.boxes > 0
+        assert two.profiles <= one.profiles
+        assert two.wrong == pytest.approx(one.wrong, rel=1e-9)
+        assert np.array_equal(two.wrong_strings, one.wrong_strings)
+        for this, that in ((one.likeliest, two.likeliest), (one.shortest, two.shortest)):
+            assert (this and (this.ending, this.row)) == (that and (that.ending, that.row))
+        assert two.proved <= one.proved + 1e-12
+
+
+def test_a_balanced_model_is_proved_in_one_box_per_ending() -> None:
+    """Theorem 1: matched pairs change nothing, however many there are."""
+    task = load_task("dyck-2-4")
+    rnn = export_rnn(construct.uniform_attention(task.language))
+    judge = Judge(
+        [Symbols(Network(rnn), task.language)],
+        Signs("any_token", task.language),
+        Profiles(task.distribution),
+    )
+    tally = Tally.empty(504, 4)
+    search.decide(judge, Shell(200, 250, 4, None), tally, Deadline())
+    assert tally.boxes == 16
+    assert tally.profiles == 0
+    assert tally.proved > 0.69
+
+
+def test_a_form_without_pairs_that_cancel_is_no_proof() -> None:
+    """A bound must not hold by luck: a box with one wrong profile is never settled."""
+    rnn = network({"ln_c": 1e-5, "act_fn": "relu", "d_mlp": 7}, seed=1)
+    symbols, ending = Symbols(Network(rnn), LANGUAGE), PROFILES.endings()[9]
+    form = Form(symbols, ending, Objectives.margins(3, 7))
+    rng = np.random.default_rng(1)
+    low = rng.integers(0, 3, (200, 9)).astype(float)
+    high = low + 2
+    wrong = np.zeros(200, dtype=bool)
+    for _ in range(50):
+        inside = np.concatenate([np.ones((200, 1)), rng.integers(low, high + 1)], axis=1)
+        wrong |= form.values(inside)[0].min(1) < 0
+    settled = Boxes(form).lower(low, high)[0].min(1) > 0
+    assert wrong.any()
+    assert not (settled & wrong).any()
+
+
+def test_what_no_pairs_can_take_from_the_stack() -> None:
+    symbols, rng = Symbols(Network(network(FORMS[2])), LANGUAGE), np.random.default_rng(2)
+    form = Form(symbols, PROFILES.endings()[30], Objectives.margins(3, 7))
+    for root in (rng.normal(size=(4, 6)), rng.normal(size=(5, 5)), form.root):
+        coefficients = _apart(root)
+        rows = rng.integers(0, 9, (500, len(root))) * 1.0
+        rows[:, 0] = 1
+        nearest = np.linalg.lstsq(root[1:].T, -root[0], rcond=None)[0]  # as if pairs were real
+        rows[0, 1:] = np.maximum(nearest, 0)
+        assert np.all(np.linalg.norm(rows @ root, axis=1) >= rows @ coefficients)
+        assert np.all(coefficients[1:] <= 0)
+        rest = np.linalg.norm(root[0] + root[1:].T @ nearest)
+        assert coefficients[0] == pytest.approx(rest, abs=1e-9)

@@ -1,0 +1,97 @@
+"""Models with positions or two layers: every prefix run while there are few, then drawn ones."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from tests.certify.language.test_deciding import TASK, margins, random_model
+from tests.certify.language.test_profiles import profile_of
+from tl_dyck.certify.language import certify_language
+from tl_dyck.certify.language.profiles import Profiles
+from tl_dyck.models import construct
+from tl_dyck.tasks import load_task
+
+
+@pytest.mark.parametrize(
+    ("family", "options"),
+    [
+        ("gpt-linear", {"n_layers": 1}),
+        ("gpt", {"n_layers": 2}),
+        ("eq6", {"n_layers": 2, "n_heads": 2}),
+    ],
+)
+def test_a_model_of_any_kind_is_run_on_every_prefix(family: str, options: dict[str, int]) -> None:
+    model = random_model(family, TASK, seed=1, **options)
+    found = certify_language(model, TASK, 6)
+    assert found.method == "every prefix run"
+    assert found.status == "refuted"
+    assert found.proved_to == min(row.length for row in found.by_length if row.wrong) - 1
+    assert found.likeliest is not None
+    masses = []
+    for row in found.by_length:
+        _, margin, mass, _ = margins(model, TASK, row.length, "any_token")
+        assert row.wrong == (margin < 0).sum()
+        masses += mass[margin < 0].tolist()
+    assert found.likeliest.probability == pytest.approx(max(masses))
+    assert found.is_likeliest
+
+
+def test_a_run_agrees_with_profiles() -> None:
+    """Two layers, the second of which does nothing, are one."""
+    task = load_task("dyck-2-4")
+    one = random_model("eq6", task, seed=3, n_layers=1)
+    two = random_model("eq6", task, seed=3, n_layers=2)
+    with torch.no_grad():
+        state = {n: w for n, w in one.state_dict().items() if n in two.state_dict()}
+        two.load_state_dict({**two.state_dict(), **state})
+        for name, weight in two.blocks[1].named_parameters():
+            if name.split(".")[-1] in ("W_O", "b_O", "W_out", "b_out"):
+                weight.zero_()
+    (a, b) = (certify_language(model, task, 6, "closing_only") for model in (one, two))
+    assert (a.method, b.method) == ("every profile", "every prefix run")
+    assert [row.wrong for row in a.by_length] == [row.wrong for row in b.by_length]
+    assert np.array([row.error.low for row in a.by_length]) == pytest.approx(
+        np.array([row.error.low for row in b.by_length])
+    )
+
+
+def test_the_stack_construction_is_proved_as_far_as_it_is_run() -> None:
+    model = construct.stack(TASK.language)
+    found = certify_language(model, TASK, 8)
+    assert (found.status, found.proved_to) == ("proved", 8)
+    some = certify_language(model, TASK, 14, most_run=3_000)
+    assert some.status == "open"
+    assert 5 <= some.proved_to < 14
+    assert "too many prefixes to run" in some.reason
+    assert some.by_length[-1].error == (0, 1)
+
+
+def test_beyond_what_is_run_drawn_prefixes_may_refute() -> None:
+    model = random_model("gpt-linear", TASK, seed=1, n_layers=1)
+    found = certify_language(model, TASK, range(30, 41), most_run=10)
+    assert found.status == "refuted"
+    assert not found.is_likeliest
+    assert found.likeliest is not None
+    assert 30 <= len(found.likeliest.tokens) <= 40
+    assert TASK.language.is_prefix(torch.tensor(found.likeliest.tokens))
+
+
+def test_long_prefixes_are_refuted_before_they_are_counted() -> None:
+    model = random_model("minimal-onehot", TASK, seed=0, n_ctx=502)
+    found = certify_language(model, TASK, range(400, 501), until="refuted")
+    assert found.status == "refuted"
+    assert found.likeliest is not None
+    assert 400 <= len(found.likeliest.tokens) <= 500
+    assert TASK.language.is_prefix(torch.tensor(found.likeliest.tokens))
+
+
+def test_profiles_of_drawn_prefixes() -> None:
+    profiles = Profiles(TASK.distribution)
+    strings = TASK.distribution.sample(
+        200, 23, mode="prefix", generator=torch.Generator().manual_seed(1)
+    )
+    endings, rows = profiles.of_strings(strings.numpy())
+    for string, ending, row in zip(strings.tolist(), endings, rows.tolist(), strict=True):
+        assert profile_of(TASK.language, string) == (ending, tuple(row))

@@ -1,0 +1,71 @@
+"""``tl-dyck certify-language``: from a checkpoint to a verdict on a whole language."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.test_cli import call, flat
+from tl_dyck.certify.language import certify_language
+from tl_dyck.models import construct, load_model, save_model
+from tl_dyck.rnn import export_rnn, save_rnn
+from tl_dyck.studies import Study
+from tl_dyck.tasks import load_task
+
+
+@pytest.fixture
+def checkpoint(tiny_study: Study) -> Path:
+    return tiny_study.run_folder("minimal-onehot", 0)
+
+
+def test_a_model_is_refuted_with_its_likeliest_error(checkpoint: Path, tmp_path: Path) -> None:
+    result = call("certify-language", checkpoint, "-n", 6, "-o", tmp_path / "found.json")
+    assert result.exit_code == 0, result.output
+    found = certify_language(load_model(checkpoint, device="cpu"), "dyck-2-4", 6)
+    assert found.likeliest is not None
+    assert f"likeliest error {found.likeliest.text}" in flat(result.output)
+    written = json.loads((tmp_path / "found.json").read_text())
+    assert written | {"seconds": 0} == found.to_dict() | {"seconds": 0}
+
+
+def test_an_rnn_that_is_right_is_proved_so(tmp_path: Path) -> None:
+    rnn = export_rnn(construct.uniform_attention(load_task("dyck-2-4").language))
+    save_rnn(rnn, tmp_path / "rnn")
+    result = call("certify-language", tmp_path / "rnn", "-n", 8, "--shortest", 3, "--jobs", 1)
+    assert result.exit_code == 0, result.output
+    assert result.output.strip().startswith("proved")
+    assert "lengths 3 to 8" in result.output
+
+
+def test_two_models_are_compared(checkpoint: Path, tmp_path: Path) -> None:
+    save_model(construct.balanced(load_task("dyck-2-4").language), tmp_path / "exact")
+    result = call(
+        "certify-language",
+        checkpoint,
+        "-n",
+        4,
+        "--property",
+        "agree",
+        "--other",
+        tmp_path / "exact",
+    )
+    assert result.exit_code == 0, result.output
+    assert "agree, Dyck(2, 4), lengths 0 to 4" in flat(result.output)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--property", "any"], "unknown property 'any'"),
+        (["--property", "kl"], "needs epsilon"),
+        (["--until", "never"], "unknown until 'never'"),
+        (["--length", 600], "ask for lengths up to 500"),
+        (["--task", "dyck-3-8"], "reads 5 tokens"),
+    ],
+)
+def test_mistakes_are_one_line(checkpoint: Path, words: list[object], message: str) -> None:
+    result = call("certify-language", checkpoint, *words)
+    assert result.exit_code == 2
+    assert message in flat(result.output)

@@ -1,0 +1,36 @@
+"""Claims about all strings: a model's prediction on every prefix of a language, decided.
+
+`certify_language` is the way in.
+
+**Reading order.** Each file uses only those above it.
+
+- `profiles`: prefixes sorted by how often each symbol occurs, their numbers and probabilities.
+- `chances`: what a task asks of prefixes of each length and depth.
+- `counting`: a network without positions as a function of profiles.
+- `claims`: what is claimed, as margins of profiles.
+- `forms`: one head and one norm, as piecewise linear functions: quick to evaluate and to bound.
+- `tally`, `enumeration`: every profile of a length, and what becomes of the claim there.
+- `verdict`, `summary`: the certificate, and how it is made of tallies.
+- `deciding`: `certify_language`.
+"""
+
+from tl_dyck.certify.language.claims import CLAIMS
+from tl_dyck.certify.language.deciding import certify_language
+from tl_dyck.certify.language.profiles import Ending, Profiles
+from tl_dyck.certify.language.verdict import (
+    Bounds,
+    LanguageCertificate,
+    LengthResult,
+    PrefixFound,
+)
+
+__all__ = [
+    "CLAIMS",
+    "Bounds",
+    "Ending",
+    "LanguageCertificate",
+    "LengthResult",
+    "PrefixFound",
+    "Profiles",
+    "certify_language",
+]

@@ -1,0 +1,128 @@
+"""Lower bounds of a form on boxes of pairs: many profiles decided at once.
+
+F is piecewise linear in (m, ρ(m)), see `forms`. On a box with centre c and radii r, with δ = m - c,
+
+    ρ(c) + τ·δ ≤ ρ(m) ≤ ρ(c) + τ·δ + e,   τ = ∇|u|(c),   e = Σ_ij r_i r_j |u_i · u_j| / 2ρ(c):
+
+the norm is convex, and ρ ≤ (ρ² + ρ(c)²) / 2ρ(c), whose square is a polynomial in δ. (A floor C Z
+that could matter on the box leaves it undecided.) So every β_j + s_j ρ lies between two parallel
+linear functions of δ. A ReLU whose sign is not settled on the box is replaced by a line below
+V_j relu: for V_j > 0 one through 0, of slope 0 or 1; for V_j < 0 the chord. What is left is linear
+in δ, up to a multiple of something in [0, e]; its least value on the box is read off.
+"""
+
+from __future__ import annotations
+
+from typing import final
+
+import numpy as np
+
+from tl_dyck.certify.exact.balls import Array
+from tl_dyck.certify.language.forms import Form
+
+__all__ = ["Boxes"]
+
+
+@final
+class Boxes:
+    """Bounds of the objectives of a form on boxes.
+
+    Args:
+        form: the form.
+    """
+
+    def __init__(self, form: Form) -> None:
+        self._form = form
+        self._pairs_beta = np.ascontiguousarray(form.beta[1:].T)  # [H, I]
+        # |u_i · u_j| of pairs, rounded up
+        root = form.root[1:]
+        norms = np.sqrt((root**2).sum(1))
+        self._products = abs(root @ root.T) + 1e-12 * np.outer(norms, norms)
+        self._apart = _apart(form.root)
+        self._up, self._down = np.maximum(form.v, 0), np.minimum(form.v, 0)
+        self._weight = abs(form.v).max(1, initial=0.0)  # of a hidden unit
+
+    def lower(self, low: Array, high: Array) -> tuple[Array, Array, Array]:
+        """Bound the objectives, times ρ, from below.
+
+        Args:
+            low: least number of pairs of each kind, ``[n, kinds]``.
+            high: greatest number.
+
+        Returns:
+            The bounds, ``[n, K]``, -inf where nothing is known; an upper bound of ρ, ``[n]``, where
+            something is; and how much each kind loosens the bounds, ``[n, kinds]``.
+        """
+        form = self._form
+        n = len(low)
+        middle, radius = (low + high) / 2, (high - low) / 2
+        rows = np.concatenate([np.ones((n, 1)), middle], axis=1)
+        top = np.concatenate([np.ones((n, 1)), high], axis=1)
+        rho, slope, excess, rounding = self._tangent(rows, top, radius)
+        extended = np.concatenate([rows, rho[:, None]], axis=1)
+        pre = extended @ form.hidden
+        tilted = self._pairs_beta + form.s[:, None] * slope[:, None, :]  # [n, H, I]
+        np.abs(tilted, out=tilted)
+        spread = np.einsum("nhi,ni->nh", tilted, radius)
+        bottom = pre - spread + np.minimum(form.s, 0) * excess[:, None]
+        ceiling = pre + spread + np.maximum(form.s, 0) * excess[:, None]
+        unsettled = (bottom < 0) & (ceiling > 0)
+        on = (bottom >= 0).astype(float)
+        chord = np.divide(ceiling, ceiling - bottom, out=on.copy(), where=unsettled)
+        below = np.where(unsettled & (ceiling > -bottom), 1.0, on)
+        offset = np.where(unsettled, -chord * bottom, 0.0)
+        constant = extended @ form.direct + (below * pre) @ self._up
+        constant += (chord * pre + offset) @ self._down
+        slopes = below[:, :, None] * self._up + chord[:, :, None] * self._down  # [n, H, K]
+        per_rho = form.c + np.einsum("nhk,h->nk", slopes, form.s)
+        linear = np.einsum("nhk,hi->nki", slopes, form.beta[1:].T, optimize=True)
+        linear += form.alpha[1:].T + per_rho[:, :, None] * slope[:, None, :]
+        parts = abs(linear) * radius[:, None, :]
+        bound = constant - parts.sum(2) + np.minimum(per_rho, 0) * excess[:, None]
+        bound -= rounding[:, None]
+        loose = np.where(unsettled, self._weight, 0.0)
+        longest = (rho + np.einsum("ni,ni->n", abs(slope), radius) + excess) * (1 + 1e-6)
+        return bound, longest, parts.max(1) + radius * np.einsum("nh,nhi->ni", loose, tilted)
+
+    def _tangent(self, rows: Array, top: Array, radius: Array) -> tuple[Array, Array, Array, Array]:
+        """ρ at the centre, its gradient, e, and what rounding takes from a bound.
+
+        The latter is infinite where the floor is not out of play, or ρ hardly known.
+        """
+        form = self._form
+        if not form.has_norm:
+            z = rows @ form.z
+            slope = np.broadcast_to(form.z[1:], radius.shape)
+            return z, slope, 0 * z, 8 * form.worst_error(top, z)[0]
+        u = rows @ form.root
+        rho = np.sqrt(np.einsum("ni,ni->n", u, u))
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            slope = (u @ form.root[1:].T) / rho[:, None]
+            excess = np.einsum("ni,ij,nj->n", radius, self._products, radius, optimize=True)
+            excess = excess / (2 * rho) * (1 + 1e-8)
+            least = rho * (1 - 1e-9) - np.einsum("ni,ni->n", abs(slope), radius)
+            least = np.maximum(least, top @ self._apart)
+            error, rho_error = form.worst_error(top, least)
+            # what is lost grows with the numbers that are added: those of F, and e
+            rounding = 8 * error + 1e-12 * form.per_error * excess
+        known = (least > form.floor * (top @ form.z) * (1 + 1e-6)) & np.isfinite(rounding)
+        known &= (rho > 0) & (rho_error < 1e-9 * least)
+        slope, excess = np.where(known[:, None], slope, 0.0), np.where(known, excess, 0.0)
+        return rho, slope, excess, np.where(known, rounding, np.inf)
+
+
+def _apart(root: Array) -> Array:
+    """Coefficients of (1, m) with |(1, m) L| ≥ their sum: what no pairs can take from the stack.
+
+    For a unit w that is orthogonal to the pairs' rows, |(1, m) L| ≥ w · (1, m) L = w · L_0, but for
+    what rounding leaves of the other products, which is subtracted.
+    """
+    stack, pairs = root[0], root[1:]
+    rest = stack - pairs.T @ np.linalg.lstsq(pairs.T, stack, rcond=None)[0]
+    size = float(np.sqrt(rest @ rest))
+    if not size > 1e-9 * float(np.sqrt(stack @ stack)):
+        return np.zeros(len(root))
+    along = root @ (rest / (size * (1 + 1e-12)))
+    slack = 1e-13 * np.sqrt((root**2).sum(1))
+    apart: Array = np.concatenate([along[:1], -abs(along[1:])]) - slack
+    return apart

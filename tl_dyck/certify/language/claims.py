@@ -1,0 +1,252 @@
+"""What can be claimed of a model on every prefix; see `CLAIMS`.
+
+A claim is a number per prefix, its margin, which must be positive. It is computed from answers:
+objectives of the logits, times a factor, with a bound of their errors, as `Form.values` gives them.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any, Protocol, final, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tl_dyck.certify.exact.balls import UNIT, Array
+from tl_dyck.certify.language.profiles import Ending
+from tl_dyck.certify.objectives import Objectives
+from tl_dyck.certify.protocol import CertifyError
+from tl_dyck.language import DyckDistribution, DyckLanguage
+from tl_dyck.registry import unknown_name
+
+__all__ = ["CLAIMS", "Agreement", "Answer", "Claim", "NextToken", "Signs", "read_claim"]
+
+Answer = tuple[Array, Array, Array]
+"""Objectives times a factor, [n, K]; a bound of their errors, [n, 1 or K]; the factor, [n, 1]."""
+
+CLAIMS = {
+    "any_token": "the bracket that closes the top of the stack has the largest logit of all tokens",
+    "closing_only": "it has the largest logit of all closing brackets",
+    "valid_token": "the largest logit of all tokens is that of one that may follow",
+    "total_variation": "total variation to the next token's law is at most epsilon",
+    "kl": "KL divergence from the next token's law, in nats, is at most epsilon",
+    "agree": "two models predict the same token",
+    "head": "the prediction stays the same when a head attends uniformly",
+}
+"""The claims by name. The first two are about prefixes that leave a bracket open."""
+
+
+@runtime_checkable
+class Claim(Protocol):
+    """What is asked of every prefix."""
+
+    @property
+    def closing(self) -> bool:
+        """Whether the claim is about the closing bracket that comes next."""
+
+    def speaks_of(self, depth: int) -> bool:
+        """Whether the claim says anything on prefixes of a depth."""
+
+    def objectives(self, ending: Ending, d_vocab: int) -> Objectives | None:
+        """The objectives of the logits that the claim reads; None where it says nothing."""
+
+    def margins(self, ending: Ending, answers: list[Answer]) -> tuple[Array, Array]:
+        """Margin of each profile, and a bound of its error; an answer per model."""
+
+
+def valid_tokens(language: DyckLanguage, ending: Ending) -> list[int]:
+    """The tokens that may follow."""
+    opens = list(range(0, 2 * language.n_types, 2)) if ending.depth < language.max_depth else []
+    return opens + ([2 * ending.stack[-1] + 1] if ending.stack else [])
+
+
+@final
+@dataclass(frozen=True)
+class Signs:
+    """Some tokens' logits beat others': "any_token", "closing_only", "valid_token".
+
+    The margin is the least, over all tokens that must not win, of the most by which a token that
+    may win beats it.
+
+    Attributes:
+        name: the claim's name.
+        language: the language.
+    """
+
+    name: str
+    language: DyckLanguage
+
+    @property
+    def closing(self) -> bool:
+        """Whether the claim is about the closing bracket that comes next."""
+        return self.name != "valid_token"
+
+    def speaks_of(self, depth: int) -> bool:
+        """Where there is something to win, and someone to lose."""
+        return all(self.pairs(Ending((0,) * depth, None), self.language.d_vocab))
+
+    def pairs(self, ending: Ending, d_vocab: int) -> tuple[list[int], list[int]]:
+        """The tokens that may win, and those that must not."""
+        if self.name == "valid_token":
+            winners = valid_tokens(self.language, ending)
+        elif ending.stack:
+            winners = [2 * ending.stack[-1] + 1]
+        else:
+            return [], []
+        rivals = range(1, 2 * self.language.n_types, 2)
+        everyone = range(d_vocab) if self.name != "closing_only" else rivals
+        return winners, [token for token in everyone if token not in winners]
+
+    def objectives(self, ending: Ending, d_vocab: int) -> Objectives | None:
+        """logit[winner] - logit[loser], losers in groups of one loser each."""
+        winners, losers = self.pairs(ending, d_vocab)
+        if not winners or not losers:
+            return None
+        plus, minus = np.meshgrid(np.array(winners), np.array(losers))
+        return Objectives(plus.ravel(), minus.ravel(), np.zeros(plus.size))
+
+    def margins(self, ending: Ending, answers: list[Answer]) -> tuple[Array, Array]:
+        """See the class."""
+        ((values, error, factor),) = answers
+        return self.least(ending, values) / factor[:, 0], error.max(1) / factor[:, 0]
+
+    def least(self, ending: Ending, values: Array) -> Array:
+        """Min over losers of max over winners; of lower bounds it is a lower bound."""
+        n_winners = 1 if self.closing else len(valid_tokens(self.language, ending))
+        least: Array = values.reshape(len(values), -1, n_winners).max(2).min(1)
+        return least
+
+
+def _all_logits(d_vocab: int) -> Objectives:
+    tokens = np.arange(d_vocab)
+    return Objectives(tokens, np.full(d_vocab, -1), np.zeros(d_vocab))
+
+
+@final
+@dataclass(frozen=True)
+class NextToken:
+    """How far the prediction is from the law of the next token: "total_variation", "kl".
+
+    The law is that of D(q, k, D) in mode "prefix", which depends on the stack alone; see
+    `DyckDistribution.next_token_probs`.
+
+    Attributes:
+        name: the claim's name.
+        distribution: gives the law.
+        epsilon: the largest distance that is allowed.
+    """
+
+    name: str
+    distribution: DyckDistribution
+    epsilon: float
+
+    closing: bool = field(default=False, init=False)
+
+    def speaks_of(self, depth: int) -> bool:
+        """Everywhere."""
+        return True
+
+    def objectives(self, ending: Ending, d_vocab: int) -> Objectives:
+        """All logits."""
+        return _all_logits(d_vocab)
+
+    def law(self, ending: Ending, d_vocab: int) -> Array:
+        """Probabilities of the next token."""
+        language, q, d = self.distribution.language, self.distribution.q, ending.depth
+        opening = 1.0 if d == 0 else 0.0 if d == language.max_depth else q
+        law = np.zeros(d_vocab)
+        law[0 : 2 * language.n_types : 2] = opening / language.n_types
+        if ending.stack:
+            law[2 * ending.stack[-1] + 1] = 1 - opening
+        return law
+
+    def margins(self, ending: Ending, answers: list[Answer]) -> tuple[Array, Array]:
+        """Epsilon minus the distance."""
+        ((values, error, factor),) = answers
+        with np.errstate(invalid="ignore", over="ignore"):
+            logits, off = values / factor, error.max(1) / factor[:, 0]
+            logits = logits - logits.max(1, keepdims=True)
+            total = np.log(np.exp(logits).sum(1, keepdims=True))
+            law, log_probs = self.law(ending, values.shape[1]), logits - total
+            if self.name == "kl":
+                held = law > 0
+                terms = law[held] * (np.log(law[held]) - log_probs[:, held])
+                distance, size = terms.sum(1), abs(log_probs[:, held]).max(1)
+            else:
+                distance = 0.5 * abs(law - np.exp(log_probs)).sum(1)
+                size = np.ones(len(distance))
+            # logits off by e change a log-probability by at most 2e, and a probability by a factor
+            # of at most exp(2e)
+            rounding = 2 * off + 64 * UNIT * values.shape[1] * (abs(logits).max(1) + size)
+            return self.epsilon - distance, np.expm1(np.minimum(2 * rounding, 700.0))
+
+
+@final
+@dataclass(frozen=True)
+class Agreement:
+    """Two models have the same largest logit: "agree", "head".
+
+    The margin's size is the least gap, in either model, of the largest logit to the second.
+
+    Attributes:
+        name: the claim's name.
+    """
+
+    name: str
+
+    closing: bool = field(default=False, init=False)
+
+    def speaks_of(self, depth: int) -> bool:
+        """Everywhere."""
+        return True
+
+    def objectives(self, ending: Ending, d_vocab: int) -> Objectives:
+        """All logits."""
+        return _all_logits(d_vocab)
+
+    def margins(self, ending: Ending, answers: list[Answer]) -> tuple[Array, Array]:
+        """See the class."""
+        tops: list[NDArray[np.int64]] = []
+        gaps, errors = [], []
+        for values, error, factor in answers:
+            second, first = np.sort(values, axis=1)[:, -2:].T
+            tops.append(values.argmax(1))
+            gaps.append((first - second) / factor[:, 0])
+            errors.append(2 * error.max(1) / factor[:, 0])
+        gap, same = np.minimum(*gaps), tops[0] == tops[1]
+        certain = (gaps[0] > errors[0]) & (gaps[1] > errors[1])
+        error = np.where(certain, 0.0, np.inf)
+        return np.where(same, gap, -gap), error
+
+
+def read_claim(
+    name: str, distribution: DyckDistribution, epsilon: float | None, n_models: int
+) -> Claim:
+    """The claim of a name.
+
+    Raises:
+        UnknownNameError: no such claim.
+        CertifyError: epsilon or a second model is missing, or given in vain.
+    """
+    if name not in CLAIMS:
+        raise unknown_name("property", name, list(CLAIMS))
+    wants = name in ("total_variation", "kl")
+    if wants != (epsilon is not None):
+        raise CertifyError(
+            f"property {name!r} {'needs' if wants else 'has no'} epsilon, which is {epsilon}; "
+            f"{'give the largest distance allowed' if wants else 'leave it out'}"
+        )
+    if wants and not (isinstance(epsilon, int | float) and 0 <= epsilon < math.inf):
+        raise CertifyError(f"epsilon must be a number of at least 0, not {epsilon!r}")
+    if (n_models == 2) != (name in ("agree", "head")):
+        raise CertifyError(
+            f"property {name!r} is about {2 if name in ('agree', 'head') else 1} model(s): "
+            "give other= for 'agree', head= for 'head', and neither else"
+        )
+    arguments: dict[str, Any] = {"name": name}
+    if name in ("agree", "head"):
+        return Agreement(**arguments)
+    if wants:
+        return NextToken(name, distribution, float(epsilon or 0.0))
+    return Signs(name, distribution.language)

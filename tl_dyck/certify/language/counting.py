@@ -1,0 +1,158 @@
+"""A one-layer network without positions as a function of profiles, in balls.
+
+For the query q of a last symbol, head h gives symbol s the weight E_s > 0, and returns
+
+    o^h = N^h / Z^h,   N^h = Σ_s n_s E^h_s v^h_s,   Z^h = Σ_s n_s E^h_s,
+
+where n_s is how often s occurs: n = (1, m) J for pairs m, row 0 of J counting BOS and the stack,
+row i the two brackets of a pair of kind i. `Counted` evaluates any readout of that; its results are
+balls that hold the value for the weights as real numbers.
+"""
+
+from __future__ import annotations
+
+from typing import final
+
+import numpy as np
+import torch
+
+from tl_dyck.certify.exact.balls import UNIT, Array, Ball, gamma
+from tl_dyck.certify.exact.network import Network, SymbolTable
+from tl_dyck.certify.language.profiles import Ending
+from tl_dyck.certify.objectives import Objectives
+from tl_dyck.certify.protocol import CertifyError
+from tl_dyck.language import DyckLanguage
+
+__all__ = ["Counted", "Symbols"]
+
+
+@final
+class Symbols:
+    """The symbols of a language, and what a network makes of them.
+
+    Args:
+        network: of a model without positions.
+        language: whose brackets are its tokens.
+
+    Raises:
+        CertifyError: the network has positions, or other tokens.
+    """
+
+    def __init__(self, network: Network, language: DyckLanguage) -> None:
+        config = network.config
+        if config.has_position:
+            raise CertifyError(
+                f"{config.model_name} has positions, so its prediction does not follow from how "
+                "often each symbol occurs"
+            )
+        if config.d_vocab < language.d_vocab or config.bos_token not in (None, language.bos_token):
+            raise CertifyError(
+                f"{config.model_name} reads {config.d_vocab} tokens and starts with "
+                f"{config.bos_token}; the tokens of {language} are 0..{language.bos_token}, BOS "
+                "last"
+            )
+        self.network, self.language = network, language
+        self.has_bos = config.bos_token is not None
+        k, deepest = language.n_types, language.max_depth
+        # BOS, then D openings and D closings of each type: every symbol once
+        tokens = [language.bos_token] * self.has_bos
+        for a in range(k):
+            tokens += [2 * a] * deepest + [2 * a + 1] * deepest
+        string = torch.tensor(tokens)
+        states = network.rnn.states(string)
+        self.table: SymbolTable = network.symbols(string.numpy(), states.numpy())
+        self._scores, self._score_error = self.table.scores(np.arange(len(tokens)))
+        self._largest_score = float(abs(self._scores).max())
+
+    @property
+    def size(self) -> int:
+        """Number of symbols."""
+        return len(self.table.tokens)
+
+    def opening(self, a: int, level: int) -> int:
+        """Index of the opening bracket of a type at a level 1..D."""
+        return self.has_bos + 2 * a * self.language.max_depth + level - 1
+
+    def closing(self, a: int, level: int) -> int:
+        """Index of the closing bracket that ends a pair of a level 1..D."""
+        deepest = self.language.max_depth
+        return self.has_bos + (2 * a + 1) * deepest + deepest - level
+
+    def last(self, ending: Ending) -> int:
+        """Index of the last symbol; that of BOS for the empty prefix."""
+        if ending.closes is not None:
+            return self.closing(ending.closes, ending.depth + 1)
+        return self.opening(ending.stack[-1], ending.depth) if ending.stack else 0
+
+    def of_ending(self, ending: Ending) -> Array:
+        """J: how often each symbol occurs in BOS and stack, and in a pair of each kind."""
+        k, deepest = self.language.n_types, self.language.max_depth
+        counts = np.zeros((1 + k * deepest, self.size))
+        if self.has_bos:
+            counts[0, 0] = 1
+        for level, a in enumerate(ending.stack, start=1):
+            counts[0, self.opening(a, level)] += 1
+        for level in range(1, deepest + 1):
+            for a in range(k):
+                row = counts[1 + (level - 1) * k + a]
+                row[self.opening(a, level)] += 1
+                row[self.closing(a, level)] += 1
+        return counts
+
+    def weights(self, query: int) -> Ball:
+        """E_s up to a common factor, at most 1, ``[S, H]``, for the query of a symbol."""
+        scores = self._scores[query]
+        mid = np.exp(scores - scores.max(0))
+        # exp(a) for a known up to an error, with 4 ulp, and the rounding of a - max
+        error = np.expm1(2 * self._score_error[query] + 8 * UNIT * self._largest_score) + 8 * UNIT
+        return Ball(mid, mid * error)
+
+
+@final
+class Counted:
+    """Objectives of the logits after the prefixes of an ending, for any one-layer readout.
+
+    Args:
+        symbols: of the network.
+        ending: of the prefixes.
+        objectives: K functions of the logits.
+    """
+
+    def __init__(self, symbols: Symbols, ending: Ending, objectives: Objectives) -> None:
+        self._network, table = symbols.network, symbols.table
+        query = symbols.last(ending)
+        self._weights = symbols.weights(query)
+        self._counts = symbols.of_ending(ending)
+        self._value, self._r = table.value, table.r.at(slice(query, query + 1))
+        self._largest, self._value_error = table.largest_value, table.value_error
+        self._unembed = self._network.unembed(objectives)
+
+    def values(self, rows: Array) -> tuple[Array, Array, Array]:
+        """Evaluate profiles.
+
+        Args:
+            rows: (1, m), ``[n, 1 + kinds]``.
+
+        Returns:
+            The objectives, ``[n, K]``, a bound of their errors, ``[n, K]``, and 1, ``[n, 1]``: what
+            both were multiplied with.
+        """
+        n, weight = rows @ self._counts, self._weights
+        total = n @ weight.mid
+        z = np.einsum("bs,sh,she->bhe", n, weight.mid, self._value.mid, optimize=True)
+        z /= total[..., None]
+        # weights that are off by a relative ε move a weighted mean by at most 2ε/(1-ε) max |v|;
+        # what underflows is less than S 10⁻³⁰⁰ of the largest weight, which need not occur
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            epsilon = (n @ weight.rad + 1e-290) / total
+            relative = np.where(epsilon < 0.5, 2 * epsilon / (1 - epsilon), np.inf)
+            relative += 4 * gamma(weight.mid.shape[0] + 8)
+            rad = relative[..., None] * self._largest + self._value_error
+            out = Ball(z, rad * (1 + 1e-9) + 1e-300).reshape(len(n), -1)
+            shape = (len(n), self._r.mid.shape[1])
+            r = Ball(*(np.broadcast_to(part, shape) for part in self._r))
+            directions, bias = self._unembed
+            result = self._network.readout(r, out).matmul(directions).plus(bias)
+        known = np.isfinite(result.mid) & np.isfinite(result.rad)
+        mid, rad = np.where(known, result.mid, 0.0), np.where(known, result.rad, np.inf)
+        return mid, rad, np.ones((len(n), 1))
