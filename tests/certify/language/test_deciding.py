@@ -265,3 +265,12 @@ def test_a_certificate_is_shown_and_written() -> None:
     assert plain["status"] == "refuted"
     assert plain["likeliest"]["text"] == found.likeliest.text  # type: ignore[union-attr]
     assert len(plain["by_length"]) == 5
+
+
+def test_with_one_type_no_other_closing_bracket_can_win():
+    """There is nothing to compare: the claim speaks of no prefix, and the accuracy is in bounds."""
+    task = DyckTask(name="one type", n_types=1, max_depth=3)
+    model = build_model(get_config("minimal-onehot", task), seed=0)
+    certificate = certify_language(model, task, 8, "closing_only")
+    assert (certificate.status, certificate.prefixes, certificate.proved_to) == ("proved", 0, 8)
+    assert certificate.accuracy.high == 1

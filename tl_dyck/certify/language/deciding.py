@@ -196,7 +196,7 @@ class _Work:
 
     def run(self, n_jobs: int, until: str, progress: Progress) -> None:
         """Decide one shell after the other, `n_jobs` at a time."""
-        if max(self.shells[-1].lengths, default=0) > _SOUGHT:  # errors are soon found there
+        if self.shells and max(self.shells[-1].lengths) > _SOUGHT:  # errors are soon found there
             seek(self.judge, sorted({n for each in self.shells for n in each.lengths}), self.tally)
             if self._enough(until):
                 return
