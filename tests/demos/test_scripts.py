@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import runpy
 import sys
 from functools import partial
@@ -10,9 +11,11 @@ from pathlib import Path
 import pytest
 
 from tl_dyck.ablation import FinetuneConfig
-from tl_dyck.studies import Measurement
+from tl_dyck.studies import Measurement, StudyConfig
+from tl_dyck.training import TrainConfig
 
 DEMOS = Path(__file__).parents[2] / "demos"
+SHORT = TrainConfig(steps=20, min_steps=0, target=None)
 
 pytestmark = [
     pytest.mark.global_rng,  # a HookedTransformer seeds it
@@ -73,3 +76,16 @@ def test_contrast_and_certify(run, tmp_path, monkeypatch):
     lines = [line.split()[0] for line in printed.splitlines() if line[:1].isdigit()]
     assert lines == ["0", "1"]
     assert "survive every insertion" in printed
+
+
+def test_what_predicts_length(run, tmp_path, monkeypatch):
+    fewer = partial(Measurement, n_accuracy=100, n_long=10, n_strings=50)
+    monkeypatch.setattr("tl_dyck.studies.Measurement", fewer)
+    monkeypatch.setattr("tl_dyck.studies.StudyConfig", partial(StudyConfig, training=SHORT))
+    printed = run("what_predicts_length.py", "--seeds", 4, "--length", 8, "--jobs", 1)
+    lines = printed.splitlines()
+    seeds = [line.split(":")[0] for line in lines if line.startswith("seed")]
+    assert seeds == [f"seed  {seed}" for seed in range(4)]
+    for title in ("accuracy predicted from drift", "balance violation", "exact error up to 8"):
+        (line,) = [line for line in lines if line.strip().startswith(title)]
+        assert re.fullmatch(r" *[a-z0-9 ]+ [+-]\d\.\d\d \[[+-]\d\.\d\d, [+-]\d\.\d\d\]", line)
