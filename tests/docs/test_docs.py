@@ -6,6 +6,7 @@ import dataclasses
 import doctest
 import importlib
 import importlib.util
+import json
 import os
 import pkgutil
 import re
@@ -61,6 +62,19 @@ def test_hook_names_are_those_of_the_models():
     assert script.PAGE.read_text(encoding="utf-8") == script.page(), (
         "run: python docs/hook_names.py"
     )
+
+
+def test_what_transformer_lens_tools_do_is_what_the_page_says():
+    script = load(DOCS / "tools.py")
+    assert script.page() == script.PAGE.read_text(encoding="utf-8"), "run: python docs/tools.py"
+    kept = json.loads((script.RESULTS / f"{script.MAJOR}.json").read_text(encoding="utf-8"))
+    measured = script.measured()
+    assert list(measured) == list(kept)
+    for tool, families in measured.items():
+        for family, ways in families.items():
+            for way, said in ways.items():  # messages and last digits may differ by release
+                if said != "not in this release":
+                    assert said.split()[0] == kept[tool][family][way].split()[0], (tool, family)
 
 
 def test_hook_names_list_every_family_once():
