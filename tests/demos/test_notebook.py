@@ -107,7 +107,10 @@ def test_which_heads_matter(
 ) -> None:
     """What is said below holds however little is trained."""
     monkeypatch.chdir(tmp_path)
-    smaller = {"TrainConfig(steps=300)": "TrainConfig(steps=60)"}
+    smaller = {
+        "TrainConfig(steps=300)": "TrainConfig(steps=60)",
+        "n=100, finetune": "n=30, finetune",
+    }
     _, decoy, frozen, path, tables, answers = execute("which_heads_matter.ipynb", capsys, smaller)
     rows = [
         re.findall(r"<td>([^<]*)</td>", row)

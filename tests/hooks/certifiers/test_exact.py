@@ -79,7 +79,7 @@ def readable(rnn: TwoLayerRNN, space: PerturbationSpace, string: tuple[int, ...]
     return rnn.config.bos_token is not None or not space.contains(string, ())
 
 
-@settings(max_examples=50)
+@settings(max_examples=30)
 @given(
     recipe=rnns(),
     problem=problems(),
