@@ -2,16 +2,18 @@
 
 import errno
 import os
+import pickle
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
 
+import joblib
 import pytest
 
 from tl_dyck import processes
-from tl_dyck.processes import FolderBusyError, FolderLock, Watched
+from tl_dyck.processes import FolderBusyError, FolderLock, Sent, Watched
 
 fcntl = pytest.importorskip("fcntl", reason="locks and signals of POSIX")
 
@@ -124,3 +126,49 @@ def test_workers_end_with_their_parent(tmp_path):
         parent.send_signal(signal.SIGKILL)
     assert wait_for(lambda: not any(alive(worker) for worker in workers))
     assert wait_for(lambda: all(map(is_free, tmp_path.glob("folder-*"))))
+
+
+class Counted:
+    """Says how often it has been read from bytes, in this process."""
+
+    def __init__(self, value):
+        self.value, self.read = value, 0
+
+    def __setstate__(self, state):
+        global times_read
+        times_read += 1
+        self.__dict__ = {**state, "read": times_read}
+
+
+times_read = 0
+
+
+def use(sent, index):
+    """For a worker: what it was sent, how often it has read it, and who it is."""
+    return sent.value.value[index], sent.value.read, os.getpid()
+
+
+@pytest.mark.parametrize("size", [12, 1_000_000])  # sent with every task, and shared
+def test_a_value_is_read_once_by_each_worker(size):
+    sent = Sent(Counted(list(range(size))))
+    with joblib.parallel_config(backend="loky"):
+        found = joblib.Parallel(n_jobs=2, batch_size=1)(
+            joblib.delayed(use)(sent, index) for index in range(12)
+        )
+    assert [value for value, _, _ in found] == list(range(12))
+    by_worker = {pid: {read for _, read, who in found if who == pid} for _, _, pid in found}
+    assert os.getpid() not in by_worker
+    assert all(len(read) == 1 for read in by_worker.values())
+
+
+def test_another_value_is_not_taken_for_the_one_before():
+    first, second = Sent("first"), Sent("second")
+    assert [first.value, second.value, first.value, second.value] == ["first", "second"] * 2
+    assert first.value is first.value
+
+
+def test_what_only_this_script_knows_is_sent_too():
+    class Here:
+        answer = 42
+
+    assert pickle.loads(pickle.dumps(Sent(Here()))).value.answer == 42

@@ -5,12 +5,16 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import pickle
 import threading
 import time
+import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from tl_dyck.errors import DyckError
 
@@ -19,7 +23,7 @@ try:
 except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
-__all__ = ["FolderBusyError", "FolderLock", "Watched"]
+__all__ = ["FolderBusyError", "FolderLock", "Sent", "Watched"]
 
 _SECONDS = 0.5  # between two looks at the parent
 
@@ -112,3 +116,32 @@ def _end_with(parent: int) -> None:
     os._exit(
         1
     )  # files are written whole or not at all, so nothing is lost that a checkpoint does not have
+
+
+class Sent:
+    """A value for worker processes that is large and the same for every task.
+
+    joblib shares large arrays between processes and sends anything else with every task; so the
+    value travels as an array of bytes, and a worker reads it once. Nothing else should be read
+    from it than what this process has put in.
+
+    Args:
+        value: anything that can be sent to a worker.
+    """
+
+    def __init__(self, value: Any) -> None:
+        import cloudpickle
+
+        self._key = uuid.uuid4().hex
+        self._bytes = np.frombuffer(cloudpickle.dumps(value), dtype=np.uint8)
+
+    @property
+    def value(self) -> Any:
+        """What was sent; the same object until something else is asked for."""
+        if self._key not in _received:
+            _received.clear()
+            _received[self._key] = pickle.loads(self._bytes.data)
+        return _received[self._key]
+
+
+_received: dict[str, Any] = {}

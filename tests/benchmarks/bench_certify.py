@@ -19,6 +19,7 @@ length and budget.
 from __future__ import annotations
 
 import argparse
+import itertools
 import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
@@ -267,17 +268,20 @@ def cores(corpus: Corpus, rnn: TwoLayerRNN, n: int) -> None:
     certify_many(rnn, rows[:16], targets[:16], space, n_jobs=2)
     starting = perf_counter() - start  # of which certifying is a small part
     certify_many(rnn, rows[:64], targets[:64], space, n_jobs=2)  # by now both are there
-    taken, inside = [], []
-    for n_jobs in (1, 2):
+    times, inside = np.zeros((3, 2)), np.zeros((3, 2))
+    for turn, n_jobs in itertools.product(range(3), (1, 2)):  # in turn: machines have moods
         start = perf_counter()
         found = certify_many(rnn, rows, targets, space, n_jobs=n_jobs)
-        taken.append(perf_counter() - start)
-        inside.append(sum(certificate.seconds for certificate in found))
+        times[turn, n_jobs - 1] = perf_counter() - start
+        inside[turn, n_jobs - 1] = sum(certificate.seconds for certificate in found)
+    ratios = times[:, 0] / times[:, 1]
     print(
-        "\nTwo worker processes: "
-        f"{taken[0] / taken[1]:.2f} times the sentences a second of one, {n / taken[0]:.0f}/s; "
-        f"busy {inside[1] / (2 * taken[1]):.0%}, a sentence takes {inside[1] / inside[0]:.2f} "
-        f"times as long; starting them takes {starting:.1f} s"
+        f"\nTwo worker processes, {n} sentences: {np.median(ratios):.2f} times the sentences a "
+        f"second of one ({ratios.min():.2f} to {ratios.max():.2f} in three turns), "
+        f"{n / np.median(times[:, 0]):.0f}/s; "
+        f"busy {np.median(inside[:, 1] / (2 * times[:, 1])):.0%}, a sentence takes "
+        f"{np.median(inside[:, 1] / inside[:, 0]):.2f} times as long; starting them takes "
+        f"{starting:.1f} s"
     )
 
 
@@ -470,7 +474,7 @@ def main() -> None:
     parts: dict[str, Callable[[], None]] = {
         "verdicts": lambda: verdicts(corpus, models, arguments.sentences, arguments.seconds),
         "cores": lambda: cores(
-            corpus, models["residual, ReLU MLP, 2 heads, d=64"], 2 * arguments.sentences
+            corpus, models["residual, ReLU MLP, 2 heads, d=64"], 4 * arguments.sentences
         ),
         "enumeration": lambda: enumeration(corpus, models["residual, ReLU MLP, 2 heads, d=64"], 3),
         "programme": lambda: programme(

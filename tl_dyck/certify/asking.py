@@ -19,7 +19,7 @@ from tl_dyck.certify.spaces import Edit, PerturbationSpace, Tokens, as_tokens
 from tl_dyck.certify.symbols import Symbols
 from tl_dyck.environment import one_thread
 from tl_dyck.language import DyckLanguage
-from tl_dyck.processes import Watched
+from tl_dyck.processes import Sent, Watched
 from tl_dyck.reading import check_reads
 from tl_dyck.rnn import TwoLayerRNN, export_rnn
 from tl_dyck.rnn.text import text_to_tokens
@@ -96,7 +96,7 @@ def certify_many(
         targets: one per string; None for the model's own predictions.
         space: see `certify`.
         certifier: see `certify`.
-        n_jobs: worker processes (as joblib counts them: -1 for one per core), at most one for eight
+        n_jobs: worker processes (as joblib counts them: -1 for one per core), at most one for two
             strings.
         progress: whether to show a progress bar.
         options: `time_limit` (seconds *per string*), `tight`, `beyond_n_ctx` and the certifier's
@@ -148,16 +148,19 @@ def certify_each(
         return (asker.ask(*call) for call in calls)
     import joblib
 
-    # many strings at a time, since the weights travel with each parcel and are prepared anew there
     work, n_jobs = Watched.by_this_process(_ask_all), joblib.effective_n_jobs(n_jobs)
-    parcels = [joblib.delayed(work)(asker, calls[part]) for part in _parcels(len(calls), n_jobs)]
+    sent = Sent((asker, space, certifier, time_limit, beyond_n_ctx, with_tight(tight, options)))
+    pairs = list(zip(every, wanted, strict=True))
+    parcels = [joblib.delayed(work)(sent, pairs[part]) for part in _parcels(len(pairs), n_jobs)]
     with joblib.parallel_config(backend="loky", inner_max_num_threads=1):
         workers = min(n_jobs, max(1, len(parcels)))
-        answers = joblib.Parallel(n_jobs=workers, return_as="generator")(parcels)
+        # parcels are as large as they should be: joblib's own batches would join the last ones
+        parallel = joblib.Parallel(n_jobs=workers, return_as="generator", batch_size=1)
+        answers = parallel(parcels)
     return (certificate for answer in answers for certificate in answer)
 
 
-_LEAST, _MOST = 8, 64  # strings in a parcel: sending one takes about as long as a third of a string
+_LEAST, _MOST = 2, 64  # strings in a parcel: sending one takes about as long as a tenth of a string
 
 
 def _parcels(n: int, n_jobs: int) -> list[slice]:
@@ -173,8 +176,9 @@ def _parcels(n: int, n_jobs: int) -> list[slice]:
     return parts
 
 
-def _ask_all(asker: Asker, calls: Sequence[tuple[Any, ...]]) -> list[Certificate]:
-    return [asker.ask(*call) for call in calls]
+def _ask_all(sent: Sent, pairs: Sequence[tuple[Tokens, int | str | None]]) -> list[Certificate]:
+    asker, *rest = sent.value
+    return [asker.ask(tokens, target, *rest) for tokens, target in pairs]
 
 
 @final
