@@ -563,6 +563,27 @@ def test_theorem_2_at_equal_steps_and_over_lengths():
     assert "N = 8: 8.00, N = 26: 8.00" in bounded.reading
 
 
+def test_corollary_2_allows_a_quarter_more_than_without_decay():
+    def found(excess):
+        rows = [
+            {"group": name, "seed": seed, "beta": beta + 0.01 * seed, "loss": 0.8}
+            for name, beta in (
+                ("minimal-onehot-complete-weight-0", 0.1),
+                ("minimal-onehot-decay-0.001", 0.1 + excess),
+                ("minimal-onehot-decay-0.1", 0.5),
+            )
+            for seed in range(5)
+        ]
+        return theorem2.violation_and_decay(made_up(rows))
+
+    (claim,) = (claim for claim in theorem2.CLAIMS if claim.name == "corollary-2")
+    assert found(0.02).estimate.value == pytest.approx(0.02)
+    assert found(0.02).limit == pytest.approx(0.12 / 4)
+    assert judge(claim.rule, found(0.02)) == "reproduced"
+    assert judge(claim.rule, found(0.04)) == "not reproduced"
+    assert "0: β 0.120, loss 0.8000; 0.001: β 0.140, loss 0.8000;" in found(0.02).reading
+
+
 def heads_of_many(looks):
     """Rows of models with two layers of four heads; (seed, interpretable, replaceable) each."""
     models, heads = [], []

@@ -88,3 +88,38 @@ def test_a_whole_prefix_and_its_double_differ_above_the_first_layer() -> None:
         apart.append(float((once - twice).abs().max()))
     assert apart[0] < 1e-10
     assert apart[1] > 1e-3
+
+
+@pytest.mark.parametrize("built", [True, False])
+def test_deeper_models_can_do_it_too(built: bool) -> None:
+    """Appendix C.2: more layers can be the identity, whatever their attention shows.
+
+    Their values and MLP are zero: with Eq. 6 LN_C of nothing is nothing, and a block of GPT-2 adds
+    nothing.
+    """
+    model = (
+        construct.balanced(LANGUAGE, seed=2)
+        if built
+        else build_model(get_config("gpt", "dyck-2-4", n_layers=1), seed=0)
+    )
+    cfg = copy.deepcopy(model.cfg)
+    cfg.n_layers = 3
+    deeper = build_model(cfg, seed=1)
+    with torch.no_grad():
+        for block in deeper.blocks[1:]:
+            for name, weight in block.named_parameters():
+                if name not in ("attn.W_Q", "attn.W_K"):
+                    weight.zero_()
+                else:
+                    weight.copy_(
+                        torch.randn(weight.shape, generator=torch.Generator().manual_seed(1))
+                    )
+        deeper.load_state_dict(deeper.state_dict() | model.state_dict())
+        tokens = torch.tensor([[4, 0, 0, 1, 2, 3, 2, 0, 1, 3, 1]])
+        expected = model(tokens)
+        found, cache = deeper.run_with_cache(tokens)
+    assert torch.allclose(found, expected, atol=1e-6)
+    first, last = (cache[f"blocks.{layer}.attn.hook_pattern"] for layer in (0, 2))
+    if built:  # on the same input as the layer that does the work
+        assert torch.equal(cache["blocks.1.hook_resid_pre"], cache["blocks.2.hook_resid_post"])
+    assert float((first - last).abs().max()) > 0.1

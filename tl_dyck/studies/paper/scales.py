@@ -25,6 +25,7 @@ __all__ = [
     "arguments",
     "chosen",
     "contrastive_name",
+    "decay_name",
     "groups_of",
     "length_name",
     "table_name",
@@ -36,6 +37,8 @@ DOUBLED = "minimal-onehot-batch-doubled"
 READ = 34
 #: Learning rates of Appendix D.1.
 RATES = (3e-4, 3e-3)
+#: Strengths of AdamW's weight decay, which falls to 0 in Corollary 2.
+DECAYS = (0.001, 0.01, 0.1)
 
 
 @final
@@ -253,6 +256,12 @@ def length_name(longest: int) -> str:
     return f"minimal-onehot-to-{longest}"
 
 
+def decay_name(strength: float) -> str:
+    """The group of models trained with a strength of weight decay; 0 is none."""
+    plain = contrastive_name("complete", 0.0)
+    return f"minimal-onehot-decay-{strength:g}" if strength else plain
+
+
 def to_the_end(family: str) -> str:
     """The group of a family that is trained for a fixed number of steps."""
     return (
@@ -267,7 +276,13 @@ def heads_name(layers: int) -> str:
 
 def groups_of(scale: Scale) -> list[ModelGroup]:
     """Every group of models that a scale asks for."""
-    return [*_single(scale), *_table(scale), *_contrastive(scale), *_lengths(scale)]
+    return [
+        *_single(scale),
+        *_table(scale),
+        *_contrastive(scale),
+        *_lengths(scale),
+        *_decays(scale),
+    ]
 
 
 def _single(scale: Scale) -> Iterator[ModelGroup]:
@@ -330,6 +345,14 @@ def _lengths(scale: Scale) -> Iterator[ModelGroup]:
     group = partial(ModelGroup, family="minimal-onehot", seeds=scale.seeds, watched=True)
     for longest in scale.lengths:
         yield group(name=length_name(longest), training=_to_the_end(scale), longest=longest)
+
+
+def _decays(scale: Scale) -> Iterator[ModelGroup]:
+    """Strengths of weight decay, for Corollary 2."""
+    group = partial(ModelGroup, family="minimal-onehot", seeds=scale.seeds)
+    for strength in DECAYS:
+        training = replace(_to_the_end(scale), weight_decay=strength)
+        yield group(name=decay_name(strength), training=training)
 
 
 def _to_the_end(scale: Scale) -> TrainConfig:
