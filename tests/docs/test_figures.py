@@ -25,6 +25,13 @@ def figures() -> ModuleType:
     return load(DOCS / "figures.py")
 
 
+@pytest.fixture
+def recording(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    module = load(DOCS / "record.py")
+    monkeypatch.setattr(module, "_commit", lambda: "abc1234")
+    return module
+
+
 def test_the_pages_show_every_record_as_it_is(figures: ModuleType) -> None:
     shown = re.findall(r"<!-- table: (.*?) -->", PAGES)
     written = sorted({**figures.TABLES, **figures.TEXTS})
@@ -100,18 +107,19 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Any:
     )
 
 
-def test_a_study_is_recorded_as_it_is(study: Any, figures: ModuleType, monkeypatch: Any) -> None:
-    monkeypatch.setattr(figures, "_commit", lambda: "abc1234")
-    record = figures.record_study(study.folder)
+def test_a_study_is_recorded_as_it_is(
+    study: Any, figures: ModuleType, recording: ModuleType, monkeypatch: Any
+) -> None:
+    found = recording.record_study(study.folder)
     assert {
-        name: record[name] for name in ("versions", "python", "cpu", "cpu_cores")
+        name: found[name] for name in ("versions", "python", "cpu", "cpu_cores")
     }.items() <= environment().items()
-    (row,) = record["rows"]
+    (row,) = found["rows"]
     for name in ("accuracy", "long_accuracy_after_close"):
         assert row[name]["mean"] == pytest.approx(study.models[name].mean())
     assert row["variation"]["mean"] == pytest.approx(study.variation["variation"].item())
     monkeypatch.setattr(
-        figures, "read", lambda name: json.loads(json.dumps(record, allow_nan=False))
+        figures, "read", lambda name: json.loads(json.dumps(found, allow_nan=False))
     )
     shown = figures.render("study")
     mean = 100 * study.models["accuracy_after_close"].mean()
@@ -124,9 +132,8 @@ def test_a_study_is_recorded_as_it_is(study: Any, figures: ModuleType, monkeypat
     assert environment()["cpu"] in shown
 
 
-def test_contrast_is_recorded_as_it_is(study: Any, figures: ModuleType, monkeypatch: Any) -> None:
-    monkeypatch.setattr(figures, "_commit", lambda: "abc1234")
-    record = figures.record_contrast(study.folder.parent)
+def test_contrast_is_recorded_as_it_is(study: Any, recording: ModuleType) -> None:
+    record = recording.record_contrast(study.folder.parent)
     assert record["command"].endswith("--weights 0.5")
     (row,) = record["rows"]
     assert row["balance_violation"]["mean"] == pytest.approx(
@@ -136,13 +143,12 @@ def test_contrast_is_recorded_as_it_is(study: Any, figures: ModuleType, monkeypa
 
 
 def test_claims_and_sentences_are_recorded_as_they_are(
-    tmp_path: Path, figures: ModuleType, monkeypatch: Any
+    tmp_path: Path, figures: ModuleType, recording: ModuleType
 ) -> None:
-    monkeypatch.setattr(figures, "_commit", lambda: "abc1234")
     saved = {"scale": {"name": "quick"}, "environment": environment()}
     (tmp_path / "claims.json").write_text(json.dumps(saved))
     (tmp_path / "claims.md").write_text("| says | verdict |\n|---|---|\n| a \\| b | reproduced |\n")
-    claims = figures.record_claims(tmp_path)
+    claims = recording.record_claims(tmp_path)
     assert claims["command"] == "tl-dyck reproduce --scale quick"
     assert (claims["columns"], claims["rows"]) == (["says", "verdict"], [["a \\| b", "reproduced"]])
     assert figures.tally("claims", claims) == "1 claims: 1 reproduced."
@@ -167,7 +173,7 @@ def test_claims_and_sentences_are_recorded_as_they_are(
     }
     (tmp_path / "question.json").write_text(json.dumps(question))
     (tmp_path / "environment.json").write_text(json.dumps(environment()))
-    text = figures.record_text(tmp_path)
+    text = recording.record_text(tmp_path)
     assert text["command"].endswith("--seconds 30")
     assert text["enumerated"] == 6
     half = "50.0 % [50.0, 50.0]"
@@ -182,7 +188,7 @@ def test_claims_and_sentences_are_recorded_as_they_are(
 
 
 def test_results_that_do_not_name_the_cpu_are_not_recorded(
-    tmp_path: Path, figures: ModuleType
+    tmp_path: Path, recording: ModuleType
 ) -> None:
     saved = {"scale": {"name": "quick"}, "environment": {**environment(), "cpu": None}}
     (tmp_path / "claims.json").write_text(json.dumps(saved))
@@ -190,7 +196,7 @@ def test_results_that_do_not_name_the_cpu_are_not_recorded(
     with pytest.raises(
         ValueError, match="does not name the CPU: an older version wrote it; run it again"
     ):
-        figures.record_claims(tmp_path)
+        recording.record_claims(tmp_path)
 
 
 def test_the_readme_quotes_the_judgement_as_it_is(figures: ModuleType) -> None:
