@@ -1,16 +1,18 @@
-"""Means over seeds: against a plain percentile bootstrap; memory; samples that are too small."""
+"""Estimates over seeds, against plain bootstraps and loops; memory; samples that are too small."""
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy import stats
 
 from tl_dyck import intervals
-from tl_dyck.intervals import mean
+from tl_dyck.intervals import correlation, difference, distances, drawn_pair_mean, mean, regression
 
 values = st.lists(st.floats(-1e6, 1e6), min_size=2, max_size=12)
 
@@ -54,3 +56,86 @@ def test_too_few_for_an_interval():
     assert math.isnan(one.high)
     assert math.isnan(none.value)
     assert none.n == 0
+
+
+samples = st.lists(st.integers(-1000, 1000).map(lambda x: x / 100), min_size=4, max_size=9)
+
+
+def slow_interval(rows, statistic, n_bootstrap, seed):
+    """Percentiles of a statistic over resampled rows, drawn one after the other in plain loops."""
+    index = np.random.default_rng(seed).integers(len(rows), size=(n_bootstrap, len(rows)))
+    values = [statistic([rows[i] for i in drawn]) for drawn in index]
+    return np.quantile(values, [0.025, 0.975])
+
+
+@given(samples)
+def test_mean_and_difference(values):
+    found = mean(values, 100, 3)
+    assert found.value == pytest.approx(math.fsum(values) / len(values), abs=1e-12)
+    assert [found.low, found.high] == pytest.approx(
+        slow_interval(values, np.mean, 100, 3).tolist(), abs=1e-12
+    )
+    assert found.n == len(values)
+    moved = difference([value + 1 for value in values], values, 50, 0)
+    assert (moved.value, moved.low, moved.high) == pytest.approx((1, 1, 1))
+    one = mean(values[:1], 50, 0)
+    assert (one.value, one.text()) == (values[0], f"{values[0]:.2f}")
+    assert math.isnan(one.low)
+
+
+@given(st.data())
+def test_rank_correlation(data):
+    x = np.array(data.draw(samples))
+    y = np.array(
+        data.draw(st.lists(st.integers(0, 3), min_size=len(x), max_size=len(x))), dtype=float
+    )
+    found = correlation(x, y, 30, 1)
+    if np.ptp(x) == 0 or np.ptp(y) == 0:
+        assert found.value == 0
+    else:
+        assert found.value == pytest.approx(stats.spearmanr(x, y).statistic, abs=1e-12)
+    assert -1 <= found.low <= found.high <= 1
+
+
+def test_clusters_are_resampled_whole():
+    """Models of one seed go together: with one cluster alone, nothing varies."""
+    x, y = np.array([1.0, 2, 3, 4]), np.array([1.0, 3, 2, 4])
+    whole = correlation(x, y, 20, 0, clusters=np.zeros(4))
+    assert whole.low == whole.high == pytest.approx(whole.value)
+    assert whole.n == 1
+    apart = correlation(x, y, 200, 0, clusters=np.arange(4))
+    assert apart.low < whole.value
+    assert apart.n == 4
+
+
+def test_regression_is_least_squares_with_its_interval():
+    generator = np.random.default_rng(0)
+    x = generator.normal(size=30)
+    y = 2 * x + 1 + 0.1 * generator.normal(size=30)
+    at = np.array([-1.0, 0.5])
+    line, low, high = regression(x, y, at, 400, 0)
+    assert line == pytest.approx(np.polyval(np.polyfit(x, y, 1), at), rel=1e-9)
+    assert (low < line).all()
+    assert (line < high).all()
+    # the classical interval of the height of a regression line
+    fit = stats.linregress(x, y)
+    error = np.sqrt(((y - fit.intercept - fit.slope * x) ** 2).sum() / 28)
+    width = 2 * 2.05 * error * np.sqrt(1 / 30 + (at - x.mean()) ** 2 / ((x - x.mean()) ** 2).sum())
+    assert high - low == pytest.approx(width, rel=0.5)
+
+
+def test_distances_between_models():
+    generator = np.random.default_rng(0)
+    a, b = generator.normal(size=(3, 2, 2)), generator.normal(size=(4, 2, 2))
+    matrix = distances(a, b)
+    for i, j in itertools.product(range(3), range(4)):
+        assert matrix[i, j] == pytest.approx(np.linalg.norm(a[i] - b[j]) ** 2)
+    rows, columns = np.array([0, 0, 2]), np.array([3, 1, 1, 0])
+    expected = np.mean([matrix[i, j] for i in rows for j in columns])
+    assert drawn_pair_mean(matrix, rows, columns, False) == pytest.approx(expected)
+    square = distances(a, a)
+    pairs = [
+        square[i, j] for i in rows for j in rows if i != j
+    ]  # a model drawn twice is still itself
+    assert drawn_pair_mean(square, rows, rows, True) == pytest.approx(np.mean(pairs))
+    assert math.isnan(drawn_pair_mean(square, np.array([1, 1]), np.array([1, 1]), True))
