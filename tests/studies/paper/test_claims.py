@@ -13,6 +13,8 @@ import pytest
 from scipy import stats
 
 from tl_dyck.intervals import Estimate
+from tl_dyck.models import build_model, get_config
+from tl_dyck.probes import pair_drift
 from tl_dyck.studies.paper import Scale
 from tl_dyck.studies.paper.claims import (
     choices,
@@ -20,6 +22,7 @@ from tl_dyck.studies.paper.claims import (
     learning,
     looks,
     misleading,
+    prediction,
     theorem2,
     variation,
 )
@@ -138,6 +141,44 @@ def test_corollary_2_allows_a_quarter_more_than_without_decay():
     assert judge(claim.rule, found(0.02)) == "reproduced"
     assert judge(claim.rule, found(0.04)) == "not reproduced"
     assert "0: β 0.120, loss 0.8000; 0.001: β 0.140, loss 0.8000;" in found(0.02).reading
+
+
+def test_the_drift_is_read_from_the_weights_of_each_model(monkeypatch):
+    """Seeds in any order; a run that diverged has no weights to read."""
+    models = {
+        seed: build_model(
+            get_config("minimal-onehot", "dyck-2-4", initializer_range=0.3 + 0.1 * seed), seed=seed
+        )
+        for seed in range(6)
+    }
+    expected = {seed: pair_drift(model).accuracy(450) for seed, model in models.items()}
+    monkeypatch.setattr(Evidence, "run_folder", lambda self, group, seed: seed)
+    monkeypatch.setattr(prediction, "load_model", lambda seed, device: models[seed])
+
+    def found(slope):
+        rows = [
+            {
+                "group": "minimal-onehot-complete-weight-1",
+                "seed": seed,
+                "status": "diverged" if seed == 3 else "target",
+                "long_accuracy_after_close": 0.7 + slope * expected[seed],
+            }
+            for seed in (4, 2, 0, 3, 5, 1)
+        ]
+        return prediction.predicted(made_up(rows), "minimal-onehot-complete-weight-1")
+
+    assert found(0.1).estimate.value == pytest.approx(1)
+    assert found(-0.1).estimate.value == pytest.approx(-1)
+    assert found(0.1).estimate.n == 5
+    mean = np.mean([value for seed, value in expected.items() if seed != 3])
+    assert f"predicted {mean:.1%} [" in found(0.1).reading
+    assert (
+        prediction.predicted(
+            made_up([{"group": "", "seed": 0, "status": "", "long_accuracy_after_close": 0.5}]),
+            "minimal-onehot-complete-weight-1",
+        ).reading
+        == "There are no such models."
+    )
 
 
 def heads_of_many(looks):

@@ -124,6 +124,7 @@ def test_every_experiment_has_claims_and_every_claim_a_rule():
         "What attention patterns look like",
         "What learns the task",
         "Contrastive regularisation",
+        "What predicts length",
         "Approximate balance (Theorem 2)",
         "Misleading attention",
     }

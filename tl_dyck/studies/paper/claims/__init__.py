@@ -18,6 +18,7 @@ from tl_dyck.studies.paper.claims import (
     learning,
     looks,
     misleading,
+    prediction,
     theorem2,
     variation,
 )
@@ -30,6 +31,7 @@ CLAIMS = (
     *looks.CLAIMS,
     *learning.CLAIMS,
     *contrast.CLAIMS,
+    *prediction.CLAIMS,
     *theorem2.CLAIMS,
     *misleading.CLAIMS,
 )
