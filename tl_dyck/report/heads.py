@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import shlex
 from pathlib import Path
@@ -15,7 +14,7 @@ from tl_dyck.ablation import FINETUNED, FROZEN, INTERPRETABILITY
 from tl_dyck.ablation.figures import gate_curves, importance_dots
 from tl_dyck.plots import COLORS, SYMBOLS, Line, Series, dots_by_row, for_plotly, scatter, series_by
 from tl_dyck.report.markup import Html, element, percent, table
-from tl_dyck.report.page import Figure, document, figure_section
+from tl_dyck.report.page import Figure, document, figure_section, whole_configuration
 from tl_dyck.studies.ablation import Ablation, load_ablation
 
 __all__ = ["ablate_command", "ablation_figures", "ablation_page"]
@@ -334,15 +333,10 @@ def _models(ablation: Ablation) -> Html:
 
 
 def _about(ablation: Ablation) -> list[Html]:
-    config = json.dumps(ablation.config, indent=1)
     return [
         element("p", "Measure again: ", element("code", ablate_command(ablation))),
         element("p", "Every interval is a 95% percentile bootstrap over models."),
-        element(
-            "details",
-            element("summary", "The whole configuration"),
-            element("pre", element("code", config), tabindex="0"),
-        ),
+        whole_configuration(ablation.config),
     ]
 
 

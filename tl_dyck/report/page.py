@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.resources import files
@@ -15,7 +16,15 @@ from tl_dyck.plots import Plot
 from tl_dyck.report.heatmap import SHADES
 from tl_dyck.report.markup import Html, csv_link, element, json_block, table
 
-__all__ = ["Figure", "asset", "document", "figure_section", "made_with", "shell"]
+__all__ = [
+    "Figure",
+    "asset",
+    "document",
+    "figure_section",
+    "made_with",
+    "shell",
+    "whole_configuration",
+]
 
 _TABLE_LIMIT = 120  # rows; longer data is in the CSV file alone
 
@@ -246,6 +255,16 @@ def _mix(scale: tuple[str, ...], value: float) -> str:
     part = value * (len(scale) - 1) - index
     ends = [[int(color[i : i + 2], 16) for i in (1, 3, 5)] for color in scale[index : index + 2]]
     return "#" + "".join(f"{round(a + part * (b - a)):02x}" for a, b in zip(*ends, strict=True))
+
+
+def whole_configuration(values: Mapping[str, Any]) -> Html:
+    """All settings of what the page shows, as JSON that unfolds."""
+    text = json.dumps(values, indent=1, ensure_ascii=False)
+    return element(
+        "details",
+        element("summary", "The whole configuration"),
+        element("pre", element("code", text), tabindex="0"),
+    )
 
 
 def made_with(facts: Mapping[str, Any], **more: str) -> Html:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import math
 from typing import Any
 
 import pandas as pd
 
 from tl_dyck.report.markup import Html, csv_link, element, table
-from tl_dyck.report.page import document, figure_section, made_with
+from tl_dyck.report.page import document, figure_section, made_with, whole_configuration
 from tl_dyck.report.paper_figures import paper_figures
 from tl_dyck.report.paper_gallery import reproduce_command
 from tl_dyck.studies.paper import VERDICTS, Reproduction
@@ -166,13 +165,7 @@ def _about(done: Reproduction) -> list[Html]:
     return [
         element("p", "Train, measure and judge again: ", element("code", reproduce_command(done))),
         element("p", "All models: ", csv_link(models[fields], "models")),
-        element(
-            "details",
-            element("summary", "The whole configuration"),
-            element(
-                "pre", element("code", json.dumps(done.scale.to_dict(), indent=1)), tabindex="0"
-            ),
-        ),
+        whole_configuration(done.scale.to_dict()),
     ]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 
 import pandas as pd
@@ -10,7 +9,7 @@ import pandas as pd
 from tl_dyck.intervals import mean
 from tl_dyck.plots import COLORS, SYMBOLS, Line, Series, dots_by_row
 from tl_dyck.report.markup import Html, csv_link, element
-from tl_dyck.report.page import Figure, document, figure_section, made_with
+from tl_dyck.report.page import Figure, document, figure_section, made_with, whole_configuration
 from tl_dyck.report.paper import claims_section
 from tl_dyck.report.paper_gallery import reproduce_command
 from tl_dyck.studies.stack_use import StackUse
@@ -200,11 +199,5 @@ def _about(done: StackUse) -> list[Html]:
         element("p", "Train, measure and judge again: ", element("code", reproduce_command(done))),
         element("p", "All models: ", csv_link(done.evidence.models, "models")),
         element("p", "The constructions: ", csv_link(done.evidence.known, "known")),
-        element(
-            "details",
-            element("summary", "The whole configuration"),
-            element(
-                "pre", element("code", json.dumps(done.scale.to_dict(), indent=1)), tabindex="0"
-            ),
-        ),
+        whole_configuration(done.scale.to_dict()),
     ]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 
 from tl_dyck.report.certificates import certificate_figures
@@ -12,7 +11,7 @@ from tl_dyck.report.heads import ablation_figures
 from tl_dyck.report.heatmap import Patterns, described_map
 from tl_dyck.report.languages import language_figures
 from tl_dyck.report.markup import Html, element, percent
-from tl_dyck.report.page import document, figure_section, made_with
+from tl_dyck.report.page import document, figure_section, made_with, whole_configuration
 from tl_dyck.report.patterns import pattern_figure, read_patterns, striking_pair
 from tl_dyck.report.shown import good_statuses
 from tl_dyck.report.tables import recalled_table, run_table
@@ -160,15 +159,7 @@ def _about(study: Study) -> list[Html]:
             "are those of Wen et al. 2023 (arXiv 2312.01429) as remembered; they are shown for "
             "orientation, and nothing depends on them.",
         ),
-        element(
-            "details",
-            element("summary", "The whole configuration"),
-            element(
-                "pre",
-                element("code", json.dumps(config.to_dict(), indent=1, ensure_ascii=False)),
-                tabindex="0",
-            ),
-        ),
+        whole_configuration(config.to_dict()),
     ]
 
 
