@@ -25,7 +25,7 @@ from tl_dyck.models.hooked.installed import MAJOR
 
 PAGE = Path(__file__).with_name("tools.md")
 RESULTS = Path(__file__).parent / "tools"
-FAMILIES = ("gpt", "gpt-linear", "eq6", "minimal-onehot")
+FAMILIES = ("gpt", "gpt-linear", "eq6", "eq49", "minimal-onehot", "figure2-onehot")
 _TEXTS = ("[(())]([", "(())[]([")
 
 _INTRO = """# TransformerLens' own tools
@@ -40,10 +40,10 @@ Where the paper's Eq. 6 normalises the attention's output before it is added, he
 what is added, on any release. Minimal first layers have no embedding that could be trained, so that
 tools that follow gradients back to it find none, and say so if asked for `W_E`. The residual
 stream of `eq49` (LayerNorm around the sum) and of `figure2-*` (no residual connection) is no plain
-sum: `decompose_resid` and `logit_attrs` warn there. `process_weights_` of TransformerLens 3.9 folds
-LayerNorms with weights of their own wrongly, also of a plain HookedTransformer, and warns if
-predictions change; `process_weights_(fold_ln=False)` changes none. `SVDInterpreter` of
-TransformerLens 3 takes float32 only.
+sum: `decompose_resid` and `logit_attrs` warn there. `figure2-*` has no MLP, so no neurons.
+`process_weights_` of TransformerLens 3.9 folds LayerNorms with weights of their own wrongly, also
+of a plain HookedTransformer, and warns if predictions change; `process_weights_(fold_ln=False)`
+changes none. `SVDInterpreter` of TransformerLens 3 takes float32 only.
 
 It is written by `docs/tools.py`, run with 3.9.0 and 4.3.0; a test compares it with the release that
 is installed.
