@@ -190,9 +190,10 @@ TABLES: dict[str, Callable[[dict[str, Any]], Table]] = {
 
 
 def performance(record: dict[str, Any]) -> str:
-    """What every benchmark printed, under what it is about."""
+    """What every benchmark printed, under what it is about, and where it was printed."""
     parts = [
-        f"### `{script['name']}`\n\n{script['about']}\n\n```text\n{script['output']}\n```"
+        f"### `{script['name']}`\n\n{script['about']}\n\n```text\n{script['output']}\n```\n\n"
+        f"{provenance(script)}"
         for script in record["scripts"]
     ]
     return "\n\n".join(parts)
@@ -267,7 +268,7 @@ def render(name: str) -> str:
         raise ValueError(f"a page asks for a table {name!r}; there are {known}")
     record = read(name)
     if name in TEXTS:
-        return "\n".join(["", TEXTS[name](record), "", provenance(record), "", ""])
+        return "\n".join(["", TEXTS[name](record), "", ""])
     head, *rows = ["| " + " | ".join(cells) + " |" for cells in TABLES[name](record)]
     rule = "|" + "---|" * (len(_CELLS.split(head)) - 2)
     said = [text for text in (tally(name, record), provenance(record)) if text]

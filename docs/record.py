@@ -216,17 +216,31 @@ def record_judge(folder: Path) -> dict[str, Any]:
 
 
 def record_performance(folder: Path) -> dict[str, Any]:
-    """What `make bench` left."""
+    """What `make bench` left; benchmarks that were not run again stay as they were recorded."""
     from tl_dyck.environment import environment
 
-    scripts = []
-    for file in sorted(folder.glob("bench_*.txt")):
+    path = RESULTS / "performance.json"
+    kept = json.loads(path.read_text(encoding="utf-8"))["scripts"] if path.exists() else []
+    scripts = {script["name"]: script for script in kept}
+    found = sorted(folder.glob("bench_*.txt"))
+    if not found:
+        raise ValueError(f"there are no files bench_*.txt in {str(folder)!r}; run make bench first")
+    for file in found:
         source = (ROOT / "tests" / "benchmarks" / f"{file.stem}.py").read_text(encoding="utf-8")
         about = source.partition('"""')[2].partition("\n\n")[0].partition('"""')[0]
         output = re.sub(r"\x1b\[[0-9;]*m", "", file.read_text(encoding="utf-8")).strip()
-        scripts.append({"name": f"{file.stem}.py", "about": about, "output": output})
-    last = max(folder.glob("bench_*.txt"), key=lambda file: file.stat().st_mtime)
-    return {**_origin("make bench", last, environment()), "scripts": scripts}
+        origin = _origin(f"python tests/benchmarks/{file.stem}.py", file, environment())
+        scripts[f"{file.stem}.py"] = {
+            "name": f"{file.stem}.py",
+            "about": about,
+            "output": output,
+            **origin,
+        }
+    last = max(found, key=lambda file: file.stat().st_mtime)
+    return {
+        **_origin("make bench", last, environment()),
+        "scripts": [scripts[name] for name in sorted(scripts)],
+    }
 
 
 RECORDERS: dict[str, Callable[[Path], dict[str, Any]]] = {

@@ -187,6 +187,22 @@ def test_claims_and_sentences_are_recorded_as_they_are(
     ]
 
 
+def test_benchmarks_are_recorded_one_by_one(
+    tmp_path: Path, figures: ModuleType, recording: ModuleType, monkeypatch: Any
+) -> None:
+    before = figures.read("performance")["scripts"]
+    with pytest.raises(ValueError, match="run make bench first"):
+        recording.record_performance(tmp_path)
+    (tmp_path / "bench_rnn.txt").write_text("\x1b[1m2.50×\x1b[0m as fast\n")
+    after = recording.record_performance(tmp_path)["scripts"]
+    assert [script["name"] for script in after] == [script["name"] for script in before]
+    changed = [new for new, old in zip(after, before, strict=True) if new != old]
+    assert [(script["name"], script["output"]) for script in changed] == [
+        ("bench_rnn.py", "2.50× as fast")
+    ]
+    assert "commit abc1234" in figures.performance({"scripts": changed})
+
+
 def test_results_that_do_not_name_the_cpu_are_not_recorded(
     tmp_path: Path, recording: ModuleType
 ) -> None:
