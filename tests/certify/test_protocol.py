@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -218,6 +219,25 @@ class TestWhatUsersGet:
         assert len(certify_many(random_rnn(5), strings[:1], None, SPACE, n_jobs=100_000)) == 1
         assert certify_many(random_rnn(5), [], None, SPACE, n_jobs=100_000) == []
         assert asked == [10, 1, 1]
+
+    def test_workers_know_what_this_script_has_registered(self, registered: Any) -> None:
+        def mine(
+            rnn: TwoLayerRNN, tokens: Any, target: int, space: Any, **options: Any
+        ) -> Certificate:
+            found = certifiers.get("exact")(rnn, tokens, target, space, **options)
+            return dataclasses.replace(found, reason=f"by {os.getpid()}")
+
+        registered("mine", mine)
+        strings = [(0, 3, t % 6, 5) for t in range(9)]
+        alone = certify_many(random_rnn(5), strings, None, SPACE, "mine")
+        found = certify_many(random_rnn(5), strings, None, SPACE, "mine", n_jobs=2)
+        assert [c.reason for c in alone] == [f"by {os.getpid()}"] * 9
+        assert f"by {os.getpid()}" not in {c.reason for c in found}
+        assert [(c.tokens, c.status, c.lower) for c in found] == [
+            (c.tokens, c.status, c.lower) for c in alone
+        ]
+        with pytest.raises(UnknownNameError, match="unknown certifier 'my'"):
+            certify_many(random_rnn(5), strings, None, SPACE, "my", n_jobs=2)
 
     @pytest.mark.parametrize("n", [0, 1, 9, 200, 5000])
     def test_parcels_hold_every_string_once_and_the_last_are_small(self, n: int) -> None:

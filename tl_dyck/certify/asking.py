@@ -140,17 +140,16 @@ def certify_each(
         raise CertifyError(
             f"{len(every)} strings but {len(wanted)} targets; give one target per string."
         )
-    calls = [
-        (tokens, target, space, certifier, time_limit, beyond_n_ctx, with_tight(tight, options))
-        for tokens, target in zip(every, wanted, strict=True)
-    ]
+    # looked up here, since a worker does not know what this script has registered
+    run = certifiers.get(certifier) if isinstance(certifier, str) else certifier
+    rest = space, run, time_limit, beyond_n_ctx, with_tight(tight, options)
+    pairs = list(zip(every, wanted, strict=True))
     if n_jobs == 1:
-        return (asker.ask(*call) for call in calls)
+        return (asker.ask(tokens, target, *rest) for tokens, target in pairs)
     import joblib
 
     work, n_jobs = Watched.by_this_process(_ask_all), joblib.effective_n_jobs(n_jobs)
-    sent = Sent((asker, space, certifier, time_limit, beyond_n_ctx, with_tight(tight, options)))
-    pairs = list(zip(every, wanted, strict=True))
+    sent = Sent((asker, *rest))
     parcels = [joblib.delayed(work)(sent, pairs[part]) for part in _parcels(len(pairs), n_jobs)]
     with joblib.parallel_config(backend="loky", inner_max_num_threads=1):
         workers = min(n_jobs, max(1, len(parcels)))
