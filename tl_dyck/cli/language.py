@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -72,28 +74,15 @@ def certify_language(
     """
     existing(model, other)
     known_task(task)
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-
     from tl_dyck.certify.language import certify_language as decide
     from tl_dyck.cli.certificates import load_any
     from tl_dyck.files import write_json
-    from tl_dyck.language.symbols import needs_stack
-    from tl_dyck.tasks import load_task
-    from tl_dyck.tasks.dyck import complete_strings
 
     network, config, language = load_any(model)
-    if task is not None:
-        asked = load_task(task)
-    elif language is not None:
-        asked = complete_strings(needs_stack(language, "certify_language is"))
-    else:
-        raise ValueError(f"{config.model_name} does not say what its language is; give --task")
-    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=console(), transient=True) as bar:
-        row = bar.add_task("deciding", total=1.0)
+    with _progress() as progress:
         found = decide(
             network,
-            asked,
+            _asked(task, language, config.model_name),
             range(shortest, length + 1),
             claim,
             epsilon=epsilon,
@@ -103,7 +92,7 @@ def certify_language(
             bound=bound or (),
             time_limit=time_limit,
             n_jobs=jobs,
-            progress=lambda share: bar.update(row, completed=share),
+            progress=progress,
         )
     answer(verdict=found)
     _say(found)
@@ -111,6 +100,30 @@ def certify_language(
         write_json(out, found.to_dict())
         say_path("Certificate", out)
     end_with(found.status == "refuted", found.status == "open")
+
+
+def _asked(task: str | None, language: Any, model_name: str) -> Any:
+    """The task of that name, or the complete strings of the model's language."""
+    from tl_dyck.language.symbols import needs_stack
+    from tl_dyck.tasks import load_task
+    from tl_dyck.tasks.dyck import complete_strings
+
+    if task is not None:
+        return load_task(task)
+    if language is None:
+        raise ValueError(f"{model_name} does not say what its language is; give --task")
+    return complete_strings(needs_stack(language, "certify_language is"))
+
+
+@contextlib.contextmanager
+def _progress() -> Iterator[Callable[[float], None]]:
+    """A bar; to be told the share that is done."""
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console(), transient=True) as bar:
+        row = bar.add_task("deciding", total=1.0)
+        yield lambda share: bar.update(row, completed=share)
 
 
 def _say(found: Any) -> None:
