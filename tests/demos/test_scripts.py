@@ -11,7 +11,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
+from tl_dyck import build_model, construct, get_config, load_task
 from tl_dyck.ablation import FinetuneConfig
 from tl_dyck.studies import Measurement, StudyConfig
 from tl_dyck.training import TrainConfig
@@ -135,3 +137,41 @@ def test_what_predicts_length(run, tmp_path, monkeypatch):
     for title in ("accuracy predicted from drift", "balance violation", "exact error up to 8"):
         (line,) = [line for line in lines if line.strip().startswith(title)]
         assert re.fullmatch(r" *[a-z0-9 ]+ [+-]\d\.\d\d \[[+-]\d\.\d\d, [+-]\d\.\d\d\]", line)
+
+
+def test_along_and_across(run, tmp_path, monkeypatch):
+    fewer = partial(Measurement, n_accuracy=100, n_long=10, n_strings=50)
+    monkeypatch.setattr("tl_dyck.studies.Measurement", fewer)
+    options = ("--seeds", 3, "--steps", 60, "--length", 60, "--prefixes", 200, "--jobs", 1)
+    printed = run("along_and_across.py", *options)
+    found = dict(re.findall(r"^  (\S[\w ]+?) +(\d\.\d{3}) \[", printed, re.M))
+    assert list(found) == [
+        "all that pairs add",
+        "along the axis alone",
+        "across it alone",
+        "predicted by pair_drift",
+    ]
+    assert "+1.00 [" in printed.partition("all that pairs add")[2].splitlines()[0]
+
+
+def test_along_and_across_takes_the_model_s_own_answers_apart():
+    """With all that pairs add the answers are the model's; uniform attention has nothing to add."""
+    script = runpy.run_path(str(DEMOS / "along_and_across.py"))
+    task = load_task("dyck-2-4")
+    prefixes = script["Prefixes"](task.distribution, 150, 40)
+    model = build_model(
+        get_config("minimal-onehot", task, initializer_range=0.5, dtype=torch.float64), seed=1
+    )
+    source = torch.Generator().manual_seed(0)
+    tokens = task.distribution.sample(150, 40, mode="prefix", generator=source)
+    tokens = torch.cat([torch.full((150, 1), 4), tokens], dim=1)
+    language = task.language
+    tokens = tokens[language.is_close(tokens[:, -1]) & (language.depth(tokens)[:, -1] > 0)]
+    with torch.no_grad():
+        logits = model(tokens)[:, -1]
+    right = logits[:, 1:4:2].argmax(-1) == prefixes.top
+    found = prefixes.taken_apart(model)
+    assert found["all that pairs add"] == pytest.approx(right.double().mean().item())
+    assert 0.2 < found["all that pairs add"] < 0.9
+    exact = prefixes.taken_apart(construct.uniform_attention(language))
+    assert set(exact.values()) == {1.0}

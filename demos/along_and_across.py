@@ -1,0 +1,152 @@
+"""Why a long string goes wrong: do pairs move the answer along the axis between types, or across?
+
+What matched pairs add to the attention output of a closing bracket is taken apart on long prefixes:
+its part along the axis that tells two types of the bracket on top of the stack apart, and the rest.
+The model then answers with one of the two alone. `pair_drift` predicts what happens along the axis;
+where the other part counts as well, its prediction cannot be good. Models of a fixed number of
+steps, so that early and late ones can be held beside each other:
+
+    python demos/along_and_across.py --steps 500
+    python demos/along_and_across.py --steps 2000
+"""
+
+import argparse
+
+import numpy as np
+import torch
+
+from tl_dyck import TrainConfig, pair_drift, run_study
+from tl_dyck.intervals import correlation, mean
+from tl_dyck.states import StateIndex
+from tl_dyck.studies import Measurement, StudyConfig
+from tl_dyck_hooks.probes.balance_violation import state_contributions
+
+
+class Prefixes:
+    """Prefixes that end with a closing bracket which does not close the last open one.
+
+    For each: how often it holds every state, how often its stack alone does, and a short prefix
+    that ends in the same state.
+    """
+
+    def __init__(self, distribution, n, length, seed=0):
+        language = self.language = distribution.language
+        self.index = StateIndex(language)
+        source = torch.Generator().manual_seed(seed)
+        tokens = distribution.sample(n, length, mode="prefix", generator=source)
+        bos = torch.full((n, 1), language.bos_token)
+        tokens = torch.cat([bos, tokens], dim=1)
+        depths = language.depth(tokens)
+        asked = language.is_close(tokens[:, -1]) & (depths[:, -1] > 0)
+        tokens, depths = tokens[asked], depths[asked]
+        states = tokens * self.index.depths + depths
+        n_states = (language.bos_token + 1) * self.index.depths
+        self.all = torch.nn.functional.one_hot(states, n_states).sum(1).double()
+        self.stack = torch.zeros_like(self.all)
+        self.stack[:, self.index.bos] = 1
+        self.query, self.depth, self.top = states[:, -1], depths[:, -1], []
+        for row, string in enumerate(tokens[:, 1:].tolist()):
+            stack = []
+            for token in string:
+                if token % 2:
+                    stack.pop()
+                else:
+                    stack.append(token // 2)
+            for depth, kind in enumerate(stack, start=1):
+                self.stack[row, self.index.open(kind, depth)] += 1
+            self.top.append(stack[-1])
+        self.top = torch.tensor(self.top)
+        self.other = (self.top + 1) % language.n_types
+        self.last = tokens[:, -1]
+
+    def __len__(self):
+        return len(self.last)
+
+    def short(self, depth):
+        """Where this depth is asked for, and strings of that many open brackets and a pair."""
+        rows = (self.depth == depth).nonzero()[:, 0]
+        last = self.last[rows]
+        opened = torch.zeros(len(rows), depth, dtype=torch.long)
+        bos = torch.full((len(rows), 1), self.language.bos_token)
+        return rows, torch.cat([bos, opened, last[:, None] - 1, last[:, None]], dim=1)
+
+    @torch.no_grad()
+    def right(self, model, outputs):
+        """How often the right type beats the other, for given attention outputs of the query."""
+        better = torch.zeros(len(self), dtype=torch.bool)
+        block = model.blocks[0]
+        for depth in self.depth.unique().tolist():
+            rows, tokens = self.short(depth)
+
+            def replaced(attn_out, hook, rows=rows):
+                attn_out[:, -1] = block.ln1_post(outputs[rows][:, None])[:, 0]
+                return attn_out
+
+            hooks = [("blocks.0.hook_attn_out", replaced)]
+            logits = model.run_with_hooks(tokens, fwd_hooks=hooks)[:, -1]
+            answers = [2 * each[rows, None] + 1 for each in (self.top, self.other)]
+            better[rows] = (logits.gather(1, answers[0]) > logits.gather(1, answers[1]))[:, 0]
+        return better.double().mean().item()
+
+    def taken_apart(self, model):
+        """Accuracies with all that pairs add, with the part along the axis, and with the rest."""
+        u = state_contributions(model)
+        of_types = []
+        for types in (self.top, self.other):
+            of_types.append(u[self.query, self.index.open(types, self.depth)])
+        axis = of_types[0] - of_types[1]
+        asked = u[self.query]
+        both, stack = (
+            torch.einsum("nk,nkd->nd", counts, asked) for counts in (self.all, self.stack)
+        )
+        pairs = both - stack
+        along = (pairs * axis).sum(1, keepdim=True) / axis.square().sum(1, keepdim=True) * axis
+        return {
+            "all that pairs add": self.right(model, both),
+            "along the axis alone": self.right(model, stack + along),
+            "across it alone": self.right(model, both - along),
+        }
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--family", default="minimal-onehot", help="a family with blocks of Eq. 6")
+    parser.add_argument("--seeds", type=int, default=24)
+    parser.add_argument("--steps", type=int, default=2000)
+    parser.add_argument("--length", type=int, default=450)
+    parser.add_argument("--prefixes", type=int, default=6000, help="of which a quarter are asked")
+    parser.add_argument("--out", default="results/along-and-across")
+    parser.add_argument("--jobs", type=int, help="worker processes; by default one per core")
+    options = parser.parse_args()
+
+    config = StudyConfig(
+        families=(options.family,),
+        seeds=tuple(range(options.seeds)),
+        training=TrainConfig(steps=options.steps, target=None),
+        measurement=Measurement(n_certified=0, decided_length=0),
+    )
+    folder = f"{options.out}/{options.family}-{options.steps}"
+    study = run_study(config, folder, n_jobs=options.jobs)
+    prefixes = Prefixes(study.task.distribution, options.prefixes, options.length)
+    rows = []
+    for seed in config.seeds:
+        model = study.run(options.family, seed).model.double()
+        found = prefixes.taken_apart(model)
+        rows.append(
+            {**found, "predicted by pair_drift": pair_drift(model).accuracy(options.length)}
+        )
+    measured = np.array([row["all that pairs add"] for row in rows])
+    print(f"\n{options.family}, {options.steps} steps, {options.seeds} seeds")
+    print(f"{len(prefixes)} prefixes of {options.length} brackets: accuracy between two types,")
+    print("and its rank correlation with the first row over seeds")
+    for name in rows[0]:
+        values = np.array([row[name] for row in rows])
+        found, tie = mean(values, 2000), correlation(values, measured, 2000)
+        print(
+            f"  {name:<24} {found.value:.3f} [{found.low:.3f}, {found.high:.3f}]   "
+            f"{tie.value:+.2f} [{tie.low:+.2f}, {tie.high:+.2f}]"
+        )
+
+
+if __name__ == "__main__":
+    main()
