@@ -3,10 +3,10 @@
 What matched pairs add to the attention output of a closing bracket is taken apart on long prefixes:
 its part along the axis that tells two types of the bracket on top of the stack apart, and the rest.
 The model then answers with one of the two alone. `pair_drift` predicts what happens along the axis;
-where the other part counts as well, its prediction cannot be good. Models of a fixed number of
-steps, so that early and late ones can be held beside each other:
+where the other part counts as well, its prediction cannot be good. Models that stop at a target
+and models whose learning rate has come down to nothing differ in that:
 
-    python demos/along_and_across.py --steps 500
+    python demos/along_and_across.py
     python demos/along_and_across.py --steps 2000
 """
 
@@ -93,7 +93,8 @@ class Prefixes:
         u = state_contributions(model)
         of_types = []
         for types in (self.top, self.other):
-            of_types.append(u[self.query, self.index.open(types, self.depth)])
+            asked = zip(types.tolist(), self.depth.tolist(), strict=True)
+            of_types.append(u[self.query, [self.index.open(*each) for each in asked]])
         axis = of_types[0] - of_types[1]
         asked = u[self.query]
         both, stack = (
@@ -112,20 +113,23 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--family", default="minimal-onehot", help="a family with blocks of Eq. 6")
     parser.add_argument("--seeds", type=int, default=24)
-    parser.add_argument("--steps", type=int, default=2000)
+    parser.add_argument("--steps", type=int, help="by default until 99 %% are right, as in a study")
     parser.add_argument("--length", type=int, default=450)
     parser.add_argument("--prefixes", type=int, default=6000, help="of which a quarter are asked")
     parser.add_argument("--out", default="results/along-and-across")
     parser.add_argument("--jobs", type=int, help="worker processes; by default one per core")
     options = parser.parse_args()
 
+    training, said = StudyConfig().training, "trained to the target"
+    if options.steps is not None:
+        training, said = TrainConfig(steps=options.steps, target=None), f"{options.steps} steps"
     config = StudyConfig(
         families=(options.family,),
         seeds=tuple(range(options.seeds)),
-        training=TrainConfig(steps=options.steps, target=None),
+        training=training,
         measurement=Measurement(n_certified=0, decided_length=0),
     )
-    folder = f"{options.out}/{options.family}-{options.steps}"
+    folder = f"{options.out}/{options.family}-{options.steps or 'target'}"
     study = run_study(config, folder, n_jobs=options.jobs)
     prefixes = Prefixes(study.task.distribution, options.prefixes, options.length)
     rows = []
@@ -136,7 +140,7 @@ def main():
             {**found, "predicted by pair_drift": pair_drift(model).accuracy(options.length)}
         )
     measured = np.array([row["all that pairs add"] for row in rows])
-    print(f"\n{options.family}, {options.steps} steps, {options.seeds} seeds")
+    print(f"\n{options.family}, {said}, {options.seeds} seeds")
     print(f"{len(prefixes)} prefixes of {options.length} brackets: accuracy between two types,")
     print("and its rank correlation with the first row over seeds")
     for name in rows[0]:
