@@ -219,7 +219,7 @@ def record_performance(folder: Path) -> dict[str, Any]:
     """What `make bench` left; benchmarks that were not run again stay as they were recorded."""
     from tl_dyck.environment import environment
 
-    path = RESULTS / "performance.json"
+    path, facts = RESULTS / "performance.json", environment()
     kept = json.loads(path.read_text(encoding="utf-8"))["scripts"] if path.exists() else []
     scripts = {script["name"]: script for script in kept}
     found = sorted(folder.glob("bench_*.txt"))
@@ -229,7 +229,7 @@ def record_performance(folder: Path) -> dict[str, Any]:
         source = (ROOT / "tests" / "benchmarks" / f"{file.stem}.py").read_text(encoding="utf-8")
         about = source.partition('"""')[2].partition("\n\n")[0].partition('"""')[0]
         output = re.sub(r"\x1b\[[0-9;]*m", "", file.read_text(encoding="utf-8")).strip()
-        origin = _origin(f"python tests/benchmarks/{file.stem}.py", file, environment())
+        origin = _origin(f"python tests/benchmarks/{file.stem}.py", file, facts)
         scripts[f"{file.stem}.py"] = {
             "name": f"{file.stem}.py",
             "about": about,
@@ -238,7 +238,7 @@ def record_performance(folder: Path) -> dict[str, Any]:
         }
     last = max(found, key=lambda file: file.stat().st_mtime)
     return {
-        **_origin("make bench", last, environment()),
+        **_origin("make bench", last, facts),
         "scripts": [scripts[name] for name in sorted(scripts)],
     }
 

@@ -14,8 +14,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from tl_dyck.errors import DyckError
 
 try:
@@ -131,6 +129,7 @@ class Sent:
 
     def __init__(self, value: Any) -> None:
         import cloudpickle
+        import numpy as np
 
         self._key = uuid.uuid4().hex
         self._bytes = np.frombuffer(cloudpickle.dumps(value), dtype=np.uint8)

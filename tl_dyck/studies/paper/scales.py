@@ -258,8 +258,7 @@ def length_name(longest: int) -> str:
 
 def decay_name(strength: float) -> str:
     """The group of models trained with a strength of weight decay; 0 is none."""
-    plain = contrastive_name("complete", 0.0)
-    return f"minimal-onehot-decay-{strength:g}" if strength else plain
+    return f"minimal-onehot-decay-{strength:g}" if strength else to_the_end("minimal-onehot")
 
 
 def to_the_end(family: str) -> str:
