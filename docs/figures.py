@@ -24,7 +24,6 @@ RESULTS = ROOT / "docs" / "results"
 PROVENANCE = ("command", "date", "commit", "versions", "python", "cpu", "cpu_cores")
 _SHOWN = ("tl-dyck", "torch", "transformer_lens")
 _MARKED = re.compile(r"(<!-- table: ([\w-]+) -->\n)(.*?)(<!-- /table -->)", re.DOTALL)
-_CELLS = re.compile(r"(?<!\\)\|")
 
 #: Of a study, as they are shown: where it takes a stack, then all.
 _ACCURACIES = (
@@ -269,8 +268,9 @@ def render(name: str) -> str:
     record = read(name)
     if name in TEXTS:
         return "\n".join(["", TEXTS[name](record), "", ""])
-    head, *rows = ["| " + " | ".join(cells) + " |" for cells in TABLES[name](record)]
-    rule = "|" + "---|" * (len(_CELLS.split(head)) - 2)
+    table = TABLES[name](record)
+    head, *rows = ["| " + " | ".join(cells) + " |" for cells in table]
+    rule = "|" + "---|" * len(table[0])
     said = [text for text in (tally(name, record), provenance(record)) if text]
     return "\n".join(["", head, rule, *rows, "", " ".join(said), "", ""])
 
