@@ -69,7 +69,7 @@ class TestInCode:
             return "bounce"
 
         assert toys.register("ball")(ball) is ball
-        assert toys.get("ball") is ball
+        assert toys.get("ball") is toys.resolve("ball") is toys.resolve(ball) is ball
         assert toys.names() == ["ball"]
         assert "ball" in toys
         assert "doll" not in toys

@@ -8,7 +8,7 @@ import pytest
 from rich.text import Text
 
 from tl_dyck.cli.terminal import table
-from tl_dyck.screen import console, progress_bar, visible
+from tl_dyck.screen import console, progress_bar, share_bar, visible
 
 
 @pytest.mark.parametrize("jupyter", [True, False])
@@ -21,6 +21,16 @@ def test_a_notebook_shows_the_last_state_of_a_bar(jupyter, monkeypatch):
     with bar:
         bar.update(bar.tasks[-1].id, completed=4)
     assert shown[-1] == 4
+
+
+@pytest.mark.parametrize(("options", "seen"), [({}, True), ({"enabled": False}, False)])
+def test_a_bar_is_told_the_share_that_is_done(options, seen, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "60")
+    with share_bar("deciding", **options) as done:
+        done(0.5)
+    said = capsys.readouterr().out
+    assert ("deciding" in said) is seen
+    assert said.count("━") == (20 if seen else 0)  # of 40; rich leaves the rest blank
 
 
 def test_every_character_that_acts_is_shown_and_no_other():

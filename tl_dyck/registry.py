@@ -146,6 +146,10 @@ class Registry(Generic[T]):
             self._settled.add(name)
         return self._as_wanted(name)
 
+    def resolve(self, named: str | T) -> T:
+        """What `get` returns for a name; anything else is returned as it is."""
+        return self.get(named) if isinstance(named, str) else named
+
     def names(self) -> list[str]:
         """Every known name, registered in code or announced by entry point (left unloaded)."""
         return sorted({*self._items, *metadata.entry_points(group=self.group).names})

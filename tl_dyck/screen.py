@@ -6,15 +6,22 @@ act on are shown as escapes, ``\x1b`` and the like, wherever they come from.
 
 from __future__ import annotations
 
+import contextlib
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+)
 from rich.segment import Segment
 
-__all__ = ["Bars", "console", "progress_bar", "visible"]
+__all__ = ["Bars", "console", "progress_bar", "share_bar", "visible"]
 
 # control characters but the line feed; marks that change the direction of text; line separators;
 # halves of surrogates
@@ -64,3 +71,14 @@ def progress_bar(enabled: bool) -> Progress:
         TextColumn("{task.fields[note]}"),
     )
     return Bars(*columns, disable=not enabled)
+
+
+@contextlib.contextmanager
+def share_bar(
+    what: str, *, enabled: bool = True, transient: bool = False
+) -> Iterator[Callable[[float], None]]:
+    """A progress bar for work that counts nothing; to be told the share, in 0..1, that is done."""
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+    with Bars(*columns, console=console(), transient=transient, disable=not enabled) as bar:
+        shown = bar.add_task(what, total=1.0)
+        yield lambda share: bar.update(shown, completed=share)

@@ -453,6 +453,9 @@ class TestThirdParties:
         assert certificate.worst.margin > 0
 
     def test_what_is_no_certificate_is_refused(self, registered: Any) -> None:
-        registered("nothing", lambda *arguments, **options: None)
-        with pytest.raises(TypeError, match="returned a NoneType, not a Certificate"):
+        def nothing(*arguments: Any, **options: Any) -> None:
+            return None
+
+        registered("nothing", nothing)
+        with pytest.raises(TypeError, match="nothing returned a NoneType, not a Certificate"):
             certify(random_rnn(0), STRING, 0, SPACE, "nothing")

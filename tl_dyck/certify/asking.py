@@ -72,8 +72,9 @@ def certify(
         UnknownNameError: no such certifier.
     """
     asker = Asker.of(model_or_rnn)
+    run = certifiers.resolve(certifier)
     return asker.ask(
-        tokens, target, space, certifier, time_limit, beyond_n_ctx, with_tight(tight, options)
+        tokens, target, space, run, time_limit, beyond_n_ctx, with_tight(tight, options)
     )
 
 
@@ -141,7 +142,7 @@ def certify_each(
             f"{len(every)} strings but {len(wanted)} targets; give one target per string."
         )
     # looked up here, since a worker does not know what this script has registered
-    run = certifiers.get(certifier) if isinstance(certifier, str) else certifier
+    run = certifiers.resolve(certifier)
     rest = space, run, time_limit, beyond_n_ctx, with_tight(tight, options)
     pairs = list(zip(every, wanted, strict=True))
     if n_jobs == 1:
@@ -234,14 +235,13 @@ class Asker:
         tokens: Tokens | str,
         target: int | str | None,
         space: PerturbationSpace | str,
-        certifier: str | Certifier,
+        certifier: Certifier,
         time_limit: float | None,
         beyond_n_ctx: bool,
         options: dict[str, Any],
     ) -> Certificate:
         """See `certify`."""
         started = time.perf_counter()
-        run = certifiers.get(certifier) if isinstance(certifier, str) else certifier
         given, string = self.read(tokens), self.without_bos(tokens)
         if isinstance(space, str):
             known = getattr(getattr(self.asked, "cfg", None), "language", None)
@@ -249,11 +249,11 @@ class Asker:
         prefix = given[: len(given) - len(string)]
         self._check(string, space, time_limit, beyond_n_ctx)
         target = self._target(string, target)
-        certificate = run(self.rnn, string, target, space, time_limit=time_limit, **options)
+        certificate = certifier(self.rnn, string, target, space, time_limit=time_limit, **options)
         if not isinstance(certificate, Certificate):
             raise TypeError(
-                f"certifier {certifier!r} returned a {type(certificate).__name__}, "
-                "not a Certificate."
+                f"certifier {getattr(certifier, '__qualname__', certifier)} returned a "
+                f"{type(certificate).__name__}, not a Certificate."
             )
         objectives = Objectives.wanted(
             options.get("objectives"), target, self.rnn.config.d_vocab_out

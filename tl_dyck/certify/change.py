@@ -11,7 +11,7 @@ import numpy as np
 from tl_dyck.certify.asking import Asker
 from tl_dyck.certify.certificate import Witness
 from tl_dyck.certify.objectives import Objectives
-from tl_dyck.certify.protocol import Certifier, CertifyError
+from tl_dyck.certify.protocol import Certifier, CertifyError, certifiers
 from tl_dyck.certify.spaces import PerturbationSpace, Tokens
 
 __all__ = ["LogitChange", "worst_logit_change"]
@@ -61,9 +61,8 @@ def worst_logit_change(
     string = asker.without_bos(tokens)
     logits = np.array(asker.rnn_logits(string))
     wanted = {**options, "tight": True, "objectives": Objectives.changes(logits)}
-    found = asker.ask(
-        tokens, int(logits.argmax()), space, certifier, time_limit, beyond_n_ctx, wanted
-    )
+    run, target = certifiers.resolve(certifier), int(logits.argmax())
+    found = asker.ask(tokens, target, space, run, time_limit, beyond_n_ctx, wanted)
     if found.worst is None:
         raise CertifyError(
             f"certifier {found.certifier!r} named no string, so no change was seen; use another."

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -77,9 +75,10 @@ def certify_language(
     from tl_dyck.certify.language import certify_language as decide
     from tl_dyck.cli.certificates import load_any
     from tl_dyck.files import write_json
+    from tl_dyck.screen import share_bar
 
     network, config, language = load_any(model)
-    with _progress() as progress:
+    with share_bar("deciding", transient=True) as progress:
         found = decide(
             network,
             _asked(task, language, config.model_name),
@@ -113,17 +112,6 @@ def _asked(task: str | None, language: Any, model_name: str) -> Any:
     if language is None:
         raise ValueError(f"{model_name} does not say what its language is; give --task")
     return complete_strings(needs_stack(language, "certify_language is"))
-
-
-@contextlib.contextmanager
-def _progress() -> Iterator[Callable[[float], None]]:
-    """A bar; to be told the share that is done."""
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-
-    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=console(), transient=True) as bar:
-        row = bar.add_task("deciding", total=1.0)
-        yield lambda share: bar.update(row, completed=share)
 
 
 def _say(found: Any) -> None:

@@ -52,7 +52,7 @@ def judge(
             answers none.
         UnknownNameError: no such method.
     """
-    function = methods.get(method) if isinstance(method, str) else method
+    function = methods.resolve(method)
     pairs = suite.cases() if isinstance(suite, Suite) else suite
     rows: list[dict[str, Any]] = []
     for kind, seed in pairs:

@@ -10,14 +10,13 @@ from typing import Any, final
 import numpy as np
 import torch
 import torch.nn.functional as F
-from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
 from torch import Tensor
 
 from tl_dyck.certify import PerturbationSpace
 from tl_dyck.errors import DyckError
 from tl_dyck.models.text import TextConfig, TextTransformer, build_text_model
 from tl_dyck.registry import unknown_name
-from tl_dyck.screen import Bars
+from tl_dyck.screen import share_bar
 from tl_dyck.text.attack import Attack
 from tl_dyck.text.corpus import Sentence
 from tl_dyck.text.edits import BatchEdits, encode_sentences, pad, random_strings
@@ -143,9 +142,8 @@ def train_text(
     curve: list[dict[str, float]] = []
     recent: list[tuple[float, float]] = []
     batches = _batches([len(row) for row in rows], options.batch_size, np.random.default_rng(seed))
-    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
-    with Bars(*columns, disable=not progress) as bar:
-        shown, start = bar.add_task(f"training ({options.objective})", total=1.0), process_time()
+    with share_bar(f"training ({options.objective})", enabled=progress) as shown:
+        start = process_time()
         for step, chosen in enumerate(batches):
             spent = process_time() - start
             done = step / options.steps if options.seconds is None else spent / options.seconds
@@ -173,8 +171,8 @@ def train_text(
                     f"the loss is not finite at step {step}; lower learning_rate "
                     f"({options.learning_rate})"
                 )
-            bar.update(shown, completed=min(1.0, done))
-        bar.update(shown, completed=1.0)
+            shown(min(1.0, done))
+        shown(1.0)
     return model.eval(), curve
 
 
