@@ -41,21 +41,12 @@ class Prefixes:
         tokens, depths = tokens[asked], depths[asked]
         states = tokens * self.index.depths + depths
         n_states = (language.bos_token + 1) * self.index.depths
-        self.all = torch.nn.functional.one_hot(states, n_states).sum(1).double()
-        self.stack = torch.zeros_like(self.all)
-        self.stack[:, self.index.bos] = 1
-        self.query, self.depth, self.top = states[:, -1], depths[:, -1], []
-        for row, string in enumerate(tokens[:, 1:].tolist()):
-            stack = []
-            for token in string:
-                if token % 2:
-                    stack.pop()
-                else:
-                    stack.append(token // 2)
-            for depth, kind in enumerate(stack, start=1):
-                self.stack[row, self.index.open(kind, depth)] += 1
-            self.top.append(stack[-1])
-        self.top = torch.tensor(self.top)
+        held = torch.nn.functional.one_hot(states, n_states).double()
+        self.all = held.sum(1)
+        unmatched = language.matching(tokens) < 0  # BOS and what is on the stack
+        self.stack = (held * unmatched[..., None]).sum(1)
+        self.query, self.depth = states[:, -1], depths[:, -1]
+        self.top = language.right_bracket(tokens)[:, -1] // 2
         self.other = (self.top + 1) % language.n_types
         self.last = tokens[:, -1]
 
