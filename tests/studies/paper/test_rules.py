@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from tl_dyck.intervals import Estimate
+from tl_dyck.intervals import Estimate, correlation
 from tl_dyck.studies.paper import CLAIMS, SCALES, Measured, Rule, Scale
 from tl_dyck.studies.paper.rules import KINDS, holm, judge, judge_all
 from tl_dyck.studies.paper.scales import groups_of
@@ -114,6 +114,38 @@ def test_what_would_be_seen_is_seen_four_times_in_five():
         found = measured(sample.mean(), sample.mean() - error, sample.mean() + error)
         seen += judge(rule, found) == "reproduced"
     assert seen / 400 == pytest.approx(0.8, abs=0.06)
+
+
+@pytest.mark.parametrize(("kind", "limit"), [("above", 0.0), ("below", 0.0), ("below", 0.3)])
+@pytest.mark.parametrize("tie", [0.0, 0.6])
+def test_a_correlation_that_would_be_seen_is_seen_four_times_in_five(kind, limit, tie):
+    """Whatever was measured: draw ties as strong as is called detectable, count the verdicts."""
+    rule, n, rows = Rule(kind=kind, limit=limit, words=""), 30, 50
+    generator, null = np.random.default_rng(0), measured(limit, -1.0, 1.0)
+
+    def drawn(spearman):
+        """A sample of normal variables with that rank correlation (Pearson 1907)."""
+        x, noise = generator.normal(size=(2, n))
+        pearson = 2 * math.sin(math.pi * spearman / 6)
+        y = pearson * x + math.sqrt(1 - pearson**2) * noise
+        found = correlation(x, y, 400, generator)
+        return Measured(estimate=found, reading="", correlation=True)
+
+    def judged(found):
+        return judge_all([rule] * rows, [found] + [null] * (rows - 1))[0]
+
+    distance = np.median([judged(drawn(tie)).detectable for _ in range(40)])
+    there = limit + distance * (1 if kind == "above" else -1)
+    seen = sum(judged(drawn(there)).verdict == "reproduced" for _ in range(400))
+    assert seen / 400 == pytest.approx(0.8, abs=0.1)
+    assert distance < 0.8  # by the normal law and the spread around 0 nothing below 0.8 would be
+
+
+def test_three_seeds_would_see_no_correlation():
+    for low, high in ((-1.0, 1.0), (-0.5, 1 - 1e-16), (-1.0, 0.5)):
+        found = measured((low + high) / 2, low, high, correlation=True)
+        for kind in ("above", "below"):
+            assert math.isnan(judge_all([Rule(kind=kind, words="")], [found])[0].detectable)
 
 
 def test_every_experiment_has_claims_and_every_claim_a_rule():

@@ -48,6 +48,7 @@ KINDS = ("above", "below", "between", "holds")
 _FAMILY_LEVEL = 0.05  # of all rows together
 _POWER = 0.8
 _Z95 = 1.959963984540054  # of the intervals
+_TOP = 1 - 1e-9  # the strongest correlation
 
 
 @final
@@ -87,6 +88,7 @@ class Measured:
         form: format of the number.
         limit: the rule's limit, where it depends on what is measured.
         upper: likewise.
+        correlation: whether it is one, whose spread is the less the stronger it is.
     """
 
     estimate: Estimate
@@ -94,6 +96,7 @@ class Measured:
     form: str = ".2f"
     limit: float | None = None
     upper: float | None = None
+    correlation: bool = False
 
 
 @final
@@ -138,7 +141,9 @@ class Judged:
             error of the interval's side that looks at the limit; NaN where nothing is tested.
         p_holm: corrected for all rows that were judged together.
         detectable: the smallest distance from the limit that would be seen in 80 % of repetitions
-            with as many seeds, at the corrected level; in the unit of the value.
+            with as many seeds, at the corrected level; in the unit of the value. By the normal
+            law with the spread that was measured; for a correlation, with that of Fisher's z (NaN
+            if none would be seen).
     """
 
     verdict: str
@@ -158,13 +163,13 @@ def judge_all(rules: Sequence[Rule], measured: Sequence[Measured]) -> list[Judge
     p = np.array([_p_value(distance, error) for distance, error in margins])
     corrected = holm(p)
     tested = int(np.isfinite(p).sum())
-    z = _normal_quantile(1 - _FAMILY_LEVEL / 2 / max(1, tested)) + _normal_quantile(_POWER)
+    seen = _normal_quantile(1 - _FAMILY_LEVEL / 2 / max(1, tested))
     return [
         Judged(
             verdict=_verdict(rule, found, margin[0], corrected[i]),
             p=float(p[i]),
             p_holm=float(corrected[i]),
-            detectable=z * margin[1],
+            detectable=_detectable(rule, found, margin[1], seen),
         )
         for i, (rule, found, margin) in enumerate(zip(rules, measured, margins, strict=True))
     ]
@@ -231,8 +236,7 @@ def _margin(rule: Rule, measured: Measured) -> tuple[float, float]:
     found = measured.estimate
     if rule.kind == "holds" or math.isnan(found.low):
         return math.nan, math.nan
-    limit = rule.limit if measured.limit is None else measured.limit
-    upper = rule.upper if measured.upper is None else measured.upper
+    limit, upper = _limits(rule, measured)
     to_low, to_high = (found.value - found.low) / _Z95, (found.high - found.value) / _Z95
     above = (found.value - limit, to_low if found.value >= limit else to_high)
     ceiling = limit if rule.kind == "below" else upper
@@ -242,6 +246,36 @@ def _margin(rule: Rule, measured: Measured) -> tuple[float, float]:
     if rule.kind == "below":
         return below
     return min(above, below)
+
+
+def _limits(rule: Rule, measured: Measured) -> tuple[float, float]:
+    return (
+        rule.limit if measured.limit is None else measured.limit,
+        rule.upper if measured.upper is None else measured.upper,
+    )
+
+
+def _detectable(rule: Rule, measured: Measured, error: float, seen: float) -> float:
+    """See `Judged`; `seen` is how many standard errors from its limit a value is seen to be."""
+    more = _normal_quantile(_POWER)
+    if not measured.correlation or not error > 0:
+        return (seen + more) * error
+    from scipy import optimize
+
+    low, high = measured.estimate.low, measured.estimate.high
+    limit = _limits(rule, measured)[0] * (-1 if rule.kind == "below" else 1)
+    if max(-low, high) > _TOP:  # few seeds
+        return math.nan
+    spread = (math.atanh(high) - math.atanh(low)) / 2 / _Z95
+
+    def excess(r: float) -> float:
+        """By how much a correlation is farther above the limit than it has to be."""
+        return (r - limit) - seen * (r - math.tanh(math.atanh(r) - _Z95 * spread)) / _Z95
+
+    if excess(_TOP) <= 0:
+        return math.nan
+    least = optimize.brentq(excess, limit, _TOP)
+    return math.tanh(math.atanh(least) + more * spread) - limit
 
 
 def _p_value(distance: float, error: float) -> float:
@@ -257,8 +291,7 @@ def _verdict(rule: Rule, measured: Measured, distance: float, corrected: float) 
     if math.isnan(found.low):
         return "undecided"
     if rule.kind == "holds":
-        limit = rule.limit if measured.limit is None else measured.limit
-        inside = found.low <= limit <= found.high
+        inside = found.low <= _limits(rule, measured)[0] <= found.high
     elif corrected < _FAMILY_LEVEL:
         inside = distance > 0
     else:

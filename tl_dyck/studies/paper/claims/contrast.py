@@ -61,7 +61,7 @@ def tied(evidence: Evidence, mode: str) -> Measured:
         f"{len(rows)} models; β from {rows['beta'].min():.2f} to {rows['beta'].max():.2f}, "
         f"accuracy at length from {rows[LONG].min():.0%} to {rows[LONG].max():.0%}."
     )
-    return Measured(estimate=found, reading=reading, form="+.2f")
+    return Measured(estimate=found, reading=reading, form="+.2f", correlation=True)
 
 
 # --- claims ---------------------------------------------------------------------------------------

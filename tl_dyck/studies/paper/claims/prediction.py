@@ -46,7 +46,12 @@ def predicted(evidence: Evidence, group: str) -> Measured:
     middle = sum(lengths) / 2
     forecast = np.array([drift.accuracy(middle) for drift in drifts])
     found = correlation(forecast, measured, evidence.scale.n_bootstrap, evidence.scale.data_seed)
-    return Measured(estimate=found, reading=_reading(evidence, measured, forecast), form="+.2f")
+    return Measured(
+        estimate=found,
+        reading=_reading(evidence, measured, forecast),
+        form="+.2f",
+        correlation=True,
+    )
 
 
 def _reading(evidence: Evidence, measured: np.ndarray, forecast: np.ndarray) -> str:

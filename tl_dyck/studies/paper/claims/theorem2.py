@@ -89,7 +89,7 @@ def violation_and_length(evidence: Evidence, column: str) -> Measured:
     )
     listed = ", ".join(f"N = {longest}: {values[longest == N].mean():.2f}" for longest, _ in points)
     what = "β" if column == "beta" else "Largest S/P times N"
-    return Measured(estimate=found, reading=f"{what} at {listed}.", form="+.2f")
+    return Measured(estimate=found, reading=f"{what} at {listed}.", form="+.2f", correlation=True)
 
 
 def violation_and_decay(evidence: Evidence) -> Measured:
