@@ -3,8 +3,9 @@
 What matched pairs add to the attention output of a closing bracket is taken apart on long prefixes:
 its part along the axis that tells two types of the bracket on top of the stack apart, and the rest.
 The model then answers with one of the two alone. `pair_drift` predicts what happens along the axis;
-where the other part counts as well, its prediction cannot be good. Models that stop at a target
-and models whose learning rate has come down to nothing differ in that:
+where the other part counts as well, its prediction cannot be good, and that of `accuracy_at_length`
+can, which takes all directions into account. Models that stop at a target and models whose learning
+rate has come down to nothing differ in that:
 
     python demos/along_and_across.py
     python demos/along_and_across.py --steps 2000
@@ -15,7 +16,7 @@ import argparse
 import numpy as np
 import torch
 
-from tl_dyck import TrainConfig, pair_drift, run_study
+from tl_dyck import TrainConfig, accuracy_at_length, pair_drift, run_study
 from tl_dyck.intervals import correlation, mean
 from tl_dyck.states import StateIndex
 from tl_dyck.studies import Measurement, StudyConfig
@@ -100,12 +101,19 @@ class Prefixes:
         }
 
 
+def taken_apart(model, prefixes):
+    """The same over prefixes of several lengths."""
+    found = [each.taken_apart(model) for each in prefixes]
+    sizes = [len(each) for each in prefixes]
+    return {name: np.average([each[name] for each in found], weights=sizes) for name in found[0]}
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--family", default="minimal-onehot", help="a family with blocks of Eq. 6")
     parser.add_argument("--seeds", type=int, default=24)
     parser.add_argument("--steps", type=int, help="by default until 99 %% are right, as in a study")
-    parser.add_argument("--length", type=int, default=450)
+    parser.add_argument("--length", type=int, default=450, help="and one more: of both parities")
     parser.add_argument("--prefixes", type=int, default=6000, help="of which a quarter are asked")
     parser.add_argument("--out", default="results/along-and-across")
     parser.add_argument("--jobs", type=int, help="worker processes; by default one per core")
@@ -122,17 +130,23 @@ def main():
     )
     folder = f"{options.out}/{options.family}-{options.steps or 'target'}"
     study = run_study(config, folder, n_jobs=options.jobs)
-    prefixes = Prefixes(study.task.distribution, options.prefixes, options.length)
+    law, lengths = study.task.distribution, [options.length, options.length + 1]
+    prefixes = [Prefixes(law, options.prefixes // 2, length) for length in lengths]
     rows = []
     for seed in config.seeds:
         model = study.run(options.family, seed).model.double()
-        found = prefixes.taken_apart(model)
+        forecast = accuracy_at_length(model, [length + 1 for length in lengths], law)
         rows.append(
-            {**found, "predicted by pair_drift": pair_drift(model).accuracy(options.length)}
+            {
+                **taken_apart(model, prefixes),
+                "by pair_drift": pair_drift(model, law).accuracy(options.length),
+                "by accuracy_at_length": forecast.after_close,
+            }
         )
     measured = np.array([row["all that pairs add"] for row in rows])
     print(f"\n{options.family}, {said}, {options.seeds} seeds")
-    print(f"{len(prefixes)} prefixes of {options.length} brackets: accuracy between two types,")
+    asked = sum(map(len, prefixes))
+    print(f"{asked} prefixes of {lengths[0]} or {lengths[1]} brackets: accuracy between two types,")
     print("and its rank correlation with the first row over seeds")
     for name in rows[0]:
         values = np.array([row[name] for row in rows])

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tl_dyck import certify_language, pair_drift, run_study
+from tl_dyck import accuracy_at_length, certify_language, pair_drift, run_study
 from tl_dyck.environment import one_thread
 from tl_dyck.intervals import correlation, mean
 from tl_dyck.studies import Measurement, StudyConfig
@@ -31,6 +31,7 @@ TRAININGS = {
 }
 MEASURES = {
     "long_accuracy_after_close": ("accuracy after a closing bracket at 400-500", ".3f"),
+    "forecast": ("predicted by accuracy_at_length", ".3f"),
     "predicted": ("predicted by pair_drift", ".3f"),
     "accuracy_after_close": ("the same in distribution", ".4f"),
     "entropy_gap": ("nats over the floor", ".4f"),
@@ -83,6 +84,7 @@ def main():
         study = run_study(replace(config, training=training), folder, n_jobs=options.jobs)
         models = study.models
         trained = [study.run(row.family, row.seed) for row in models.itertuples()]
+        models["forecast"] = [accuracy_at_length(run.model).after_close for run in trained]
         models["predicted"] = [pair_drift(run.model).accuracy(450) for run in trained]
         models["proved_to"] = [
             provable_length(run.model, study.task, options.length, options.seconds)

@@ -120,6 +120,13 @@ def test_probe(tiny_study: Study, runs):  # noqa: F811
         assert beta["model"] == f"minimal-onehot-seed-{seed}"
     assert len(found["stack_likeness"]) == 3
     assert found["pair_drift"][0]["drift"] >= 0
+    task = tl_dyck.load_task(tiny_study.config.task)
+    lengths = task.closing_lengths(long=True)
+    for seed, row in zip((0, 1, 4), found["accuracy_at_length"], strict=True):
+        model = load_model(runs["minimal-onehot", seed])
+        mine = tl_dyck.accuracy_at_length(model, lengths, task.distribution)
+        assert row["after_close"] == pytest.approx(mine.after_close)
+        assert row["after_close_by_depth"] == pytest.approx(mine.after_close_by_depth)
 
 
 def test_one_head_of_several_is_probed(tmp_path):

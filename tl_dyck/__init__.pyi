@@ -53,6 +53,7 @@ from tl_dyck.models import save_model as save_model
 from tl_dyck.models.arena import load_arena as load_arena
 from tl_dyck.models.bridge import as_bridge as as_bridge
 from tl_dyck.models.families import register_model as register_model
+from tl_dyck.probes import accuracy_at_length as accuracy_at_length
 from tl_dyck.probes import attention_variation as attention_variation
 from tl_dyck.probes import balance_violation as balance_violation
 from tl_dyck.probes import pair_drift as pair_drift

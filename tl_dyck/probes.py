@@ -19,6 +19,7 @@ from tl_dyck.registry import Registry, RegistryError, is_required
 
 if TYPE_CHECKING:
     from tl_dyck_hooks.probes import (
+        accuracy_at_length,
         attention_variation,
         balance_violation,
         pair_drift,
@@ -26,8 +27,10 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
+    "OWN",
     "Probe",
     "ProbeError",
+    "accuracy_at_length",
     "attention_variation",
     "balance_violation",
     "call_probe",
@@ -40,6 +43,15 @@ __all__ = [
 ]
 
 Probe = Callable[..., Any]
+
+#: Ours.
+OWN = (
+    "accuracy_at_length",
+    "attention_variation",
+    "balance_violation",
+    "pair_drift",
+    "stack_likeness",
+)
 
 
 class ProbeError(DyckError, RuntimeError):
@@ -117,7 +129,7 @@ def call_probe(name: str, models: Sequence[Any]) -> Any:
 
 def __getattr__(name: str) -> Any:
     """Load our own probes when asked for: they bring torch, which a list of names does not need."""
-    if name in ("attention_variation", "balance_violation", "pair_drift", "stack_likeness"):
+    if name in OWN:
         import tl_dyck_hooks.probes
 
         return getattr(tl_dyck_hooks.probes, name)

@@ -134,7 +134,8 @@ def test_what_predicts_length(run, tmp_path, monkeypatch):
     lines = printed.splitlines()
     seeds = [line.split(":")[0] for line in lines if line.startswith("seed")]
     assert seeds == [f"seed  {seed}" for seed in range(4)]
-    for title in ("accuracy predicted from drift", "balance violation", "exact error up to 8"):
+    titles = ("accuracy predicted by moments", "accuracy predicted from drift")
+    for title in (*titles, "balance violation", "exact error up to 8"):
         (line,) = [line for line in lines if line.strip().startswith(title)]
         assert re.fullmatch(r" *[a-z0-9 ]+ [+-]\d\.\d\d \[[+-]\d\.\d\d, [+-]\d\.\d\d\]", line)
 
@@ -149,7 +150,8 @@ def test_along_and_across(run, tmp_path, monkeypatch):
         "all that pairs add",
         "along the axis alone",
         "across it alone",
-        "predicted by pair_drift",
+        "by pair_drift",
+        "by accuracy_at_length",
     ]
     assert "+1.00 [" in printed.partition("all that pairs add")[2].splitlines()[0]
 

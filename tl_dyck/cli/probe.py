@@ -16,8 +16,6 @@ from tl_dyck.errors import is_refusal
 
 __all__ = ["probe"]
 
-_OWN = ("attention_variation", "balance_violation", "pair_drift", "stack_likeness")
-
 
 def probe(
     folders: Folders,
@@ -60,7 +58,7 @@ def _measure(
     models: list[SavedModel], name: str | None, string: str | None, head: int | None
 ) -> None:
     """Every probe that applies, or one by name."""
-    from tl_dyck.probes import list_probes
+    from tl_dyck.probes import OWN, list_probes
     from tl_dyck.studies.measurement import has_balance
 
     if name in (None, "attention_variation") and (name or len(models) > 1):
@@ -69,10 +67,13 @@ def _measure(
         _applies(name, _stack, models, string)
     if name in (None, "balance_violation"):
         _applies(name, _balance, models, head)
-    if name == "pair_drift" or (name is None and all(has_balance(each.model) for each in models)):
+    minimal = all(has_balance(each.model) for each in models)
+    if name == "pair_drift" or (name is None and minimal):
         _applies(name, _drift, models)
+    if name == "accuracy_at_length" or (name is None and minimal):
+        _applies(name, _at_length, models)
     for other in list_probes() if name is None else [name]:
-        if other not in _OWN:
+        if other not in OWN:
             _applies(name, _other, models, other)
 
 
@@ -195,6 +196,35 @@ def _drift(models: list[SavedModel]) -> None:
     say_note(
         "drift: of the way between two answers. Accuracy after a closing bracket: predicted.\n"
     )
+
+
+def _at_length(models: list[SavedModel]) -> None:
+    from tl_dyck.probes import accuracy_at_length
+
+    found = []
+    for name, folder, model in models:
+        law = trained_task(folder, model)
+        lengths = law.closing_lengths(long=True)
+        found.append((name, accuracy_at_length(model, lengths, law.distribution)))
+    answer(
+        accuracy_at_length=[
+            {
+                "model": name,
+                "after_close": result.after_close,
+                "error": result.error,
+                "after_close_by_depth": result.after_close_by_depth,
+            }
+            for name, result in found
+        ]
+    )
+    _title("Accuracy at length", "after a closing bracket, predicted from the weights")
+    rows = table("model", "accuracy", "by depth", right=range(1, 3))
+    for name, result in found:
+        depths = ("–" if share is None else f"{share:.1%}" for share in result.after_close_by_depth)
+        accuracy = f"{result.after_close:.1%} ± {result.error:.1%}"
+        rows.add_row(Text(name), accuracy, ", ".join(depths))
+    console().print(rows)
+    say_note("At the lengths that test length generalisation. ±: of the draws.\n")
 
 
 def _other(models: list[SavedModel], probe: str) -> None:

@@ -53,7 +53,13 @@ if TYPE_CHECKING:
     import pandas as pd
     import plotly.graph_objects as go
 
-__all__ = ["BalanceViolation", "balance_violation", "state_contributions"]
+__all__ = [
+    "BalanceViolation",
+    "balance_violation",
+    "check_minimal",
+    "state_contributions",
+    "visit_all",
+]
 
 
 @final
@@ -236,8 +242,8 @@ def _strings(
     if first_layer not in ("exact", "means"):
         raise unknown_name("first_layer", first_layer, ("exact", "means"))
     if first_layer == "exact":
-        language = _check_language(_check_minimal(model))
-        return language, _visit_all(language)
+        language = _check_language(check_minimal(model))
+        return language, visit_all(language)
     _check_scores(model.cfg)
     strings: Any = data
     if is_instance(strings, Task):
@@ -253,7 +259,7 @@ def _strings(
     return language, tokens
 
 
-def _visit_all(language: DyckLanguage) -> Int[Tensor, "batch pos"]:
+def visit_all(language: DyckLanguage) -> Int[Tensor, "batch pos"]:
     """Strings that visit every state: for each type BOS, then D openings and D closings."""
     steps = torch.arange(2 * language.max_depth)
     tokens = torch.full((language.n_types, 2 * language.max_depth + 1), language.bos_token)
@@ -293,7 +299,12 @@ def _check_scores(cfg: Any) -> None:
             )
 
 
-def _check_minimal(model: Any) -> DyckLanguage:
+def check_minimal(model: Any) -> DyckLanguage:
+    """The language of a model of one layer whose queries, keys and values are of states.
+
+    Raises:
+        ValueError: another kind of model.
+    """
     cfg = model.cfg
     if getattr(cfg, "embedding", "token") == "token" or cfg.n_layers != 1:
         raise ValueError(

@@ -10,7 +10,7 @@ brackets, when both are equally likely,
 It falls to 3/4 where N|μ| = h: one of the two is then lost as often as not. What is summed is
 exact in the limit; that the readout decides along e, in the middle, is an assumption. It holds well
 of models that stop at 99 %, and less of models that are trained on, whose answers also depend on
-what pairs add across e (docs/theory/length.md).
+what pairs add across e; `accuracy_at_length` takes that into account (docs/theory/length.md).
 
 The balance violation β is the mean *norm* of what pairs add, over all types, levels and directions;
 most of it cancels in a long string, or is orthogonal to e.

@@ -7,6 +7,7 @@ import torch
 from tests.foreign import LANGUAGE, SHAPES, VOCABULARY, foreign, theirs
 from tl_dyck import (
     VocabularyError,
+    accuracy_at_length,
     adopt,
     attention_variation,
     balance_violation,
@@ -97,6 +98,8 @@ def test_what_takes_a_minimal_first_layer_says_so(shape):
     model = adopt(foreign(shape), VOCABULARY)
     with pytest.raises(ValueError, match=r"minimal first layer|defined for one head"):
         pair_drift(model)
+    with pytest.raises(ValueError, match="minimal first layer"):
+        accuracy_at_length(model)
     with pytest.raises(ValueError, match="minimal first layer"):
         balance_violation(model, head=0)
 

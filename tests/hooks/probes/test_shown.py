@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from tl_dyck import (
+    accuracy_at_length,
     attention_variation,
     balance_violation,
     build_model,
@@ -64,6 +65,16 @@ def test_balance_violation(minimal):
         assert (row.ratio, row.S) == (found.ratio[place], found.S[place])
         assert found.P[row.depth - 1, row.query_type] == row.P
     assert table["ratio"].mean() == pytest.approx(found.beta)
+    assert len(marks(found.plot())) == len(table)
+
+
+def test_accuracy_at_length(minimal):
+    found = accuracy_at_length(minimal, n=50)
+    table = found.to_frame()
+    for row in table.itertuples():
+        assert row.accuracy == found.accuracy[row.depth - 1, row.type]
+        assert row.weight == found.weight[row.depth - 1]
+    assert (table["accuracy"] * table["weight"]).sum() / 2 == pytest.approx(float(found))
     assert len(marks(found.plot())) == len(table)
 
 

@@ -14,7 +14,7 @@ from scipy import stats
 
 from tl_dyck.intervals import Estimate
 from tl_dyck.models import build_model, get_config
-from tl_dyck.probes import pair_drift
+from tl_dyck.probes import accuracy_at_length, pair_drift
 from tl_dyck.studies.paper import Scale
 from tl_dyck.studies.paper.claims import (
     choices,
@@ -143,7 +143,14 @@ def test_corollary_2_allows_a_quarter_more_than_without_decay():
     assert "0: β 0.120, loss 0.8000; 0.001: β 0.140, loss 0.8000;" in found(0.02).reading
 
 
-def test_the_drift_is_read_from_the_weights_of_each_model(monkeypatch):
+@pytest.mark.parametrize(
+    ("name", "forecast"),
+    [
+        ("drift-predicts", lambda model: pair_drift(model).accuracy(450)),
+        ("moments-predict", lambda model: accuracy_at_length(model, range(400, 501)).after_close),
+    ],
+)
+def test_a_forecast_is_read_from_the_weights_of_each_model(name, forecast, monkeypatch):
     """Seeds in any order; a run that diverged has no weights to read."""
     models = {
         seed: build_model(
@@ -151,7 +158,8 @@ def test_the_drift_is_read_from_the_weights_of_each_model(monkeypatch):
         )
         for seed in range(6)
     }
-    expected = {seed: pair_drift(model).accuracy(450) for seed, model in models.items()}
+    expected = {seed: forecast(model) for seed, model in models.items()}
+    (claim,) = (each for each in prediction.CLAIMS if each.name == f"{name}-regularised")
     monkeypatch.setattr(Evidence, "run_folder", lambda self, group, seed: seed)
     monkeypatch.setattr(prediction, "load_model", lambda seed, device: models[seed])
 
@@ -165,20 +173,15 @@ def test_the_drift_is_read_from_the_weights_of_each_model(monkeypatch):
             }
             for seed in (4, 2, 0, 3, 5, 1)
         ]
-        return prediction.predicted(made_up(rows), "minimal-onehot-complete-weight-1")
+        return claim.measure(made_up(rows))
 
     assert found(0.1).estimate.value == pytest.approx(1)
     assert found(-0.1).estimate.value == pytest.approx(-1)
     assert found(0.1).estimate.n == 5
     mean = np.mean([value for seed, value in expected.items() if seed != 3])
     assert f"predicted {mean:.1%} [" in found(0.1).reading
-    assert (
-        prediction.predicted(
-            made_up([{"group": "", "seed": 0, "status": "", "long_accuracy_after_close": 0.5}]),
-            "minimal-onehot-complete-weight-1",
-        ).reading
-        == "There are no such models."
-    )
+    none = made_up([{"group": "", "seed": 0, "status": "", "long_accuracy_after_close": 0.5}])
+    assert claim.measure(none).reading == "There are no such models."
 
 
 def heads_of_many(looks):

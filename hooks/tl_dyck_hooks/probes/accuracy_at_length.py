@@ -1,0 +1,255 @@
+"""Accuracy at any length from two moments of the pairs: no long string is drawn or read.
+
+With a minimal first layer what a closing bracket's query sees is a function of how often the prefix
+holds each state (`tl_dyck.states`): head h puts out
+
+    z_h = Σ_s n_s exp(score_h(s)) v_h(s) / Σ_s n_s exp(score_h(s)),
+
+n_s being 1 for BOS, for every open bracket and for both brackets of the last pair, and else the
+number of matched pairs that hold s. These numbers are drawn from the normal law with their exact
+means and covariances (`tl_dyck.language.pairs`; given how many pairs a level has, their types are
+uniform and independent), z is put in place of the head's own output, and the model does the rest.
+
+So unlike `pair_drift` this takes the directions across the axis between two answers into account,
+and the norm and layers behind the attention; and the length's parity. All that it assumes is that
+sums over a long string are normal. It takes about as long for strings of a million brackets' worth
+of pairs as for a hundred's, but for the recursion that gives the moments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, final
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from tl_dyck.environment import one_thread
+from tl_dyck.language import DyckDistribution, DyckLanguage
+from tl_dyck.language.pairs import PairCounts, pair_counts
+from tl_dyck.reading import language_with_stack, one_model
+from tl_dyck.states import StateIndex
+from tl_dyck_hooks.probes.activations import record
+from tl_dyck_hooks.probes.balance_violation import check_minimal, visit_all
+from tl_dyck_hooks.probes.shown import dots, frame
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import plotly.graph_objects as go
+
+__all__ = ["AccuracyAtLength", "accuracy_at_length"]
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class AccuracyAtLength:
+    """Predicted accuracy on a closing bracket that follows a closing bracket.
+
+    Indices: d - 1 for the d = 1..D-1 brackets that are open, and the type j of the bracket before.
+
+    Attributes:
+        accuracy: share of draws for which the right bracket has the largest logit of all tokens,
+            ``[d - 1, j]``; NaN where no prefix of these lengths is so.
+        weight: share of such prefixes that have d brackets open, ``[d - 1]``.
+        n: draws for each.
+    """
+
+    accuracy: Float[np.ndarray, "depth n_types"]
+    weight: Float[np.ndarray, " depth"]
+    n: int
+
+    @property
+    def after_close(self) -> float:
+        """The accuracy; what `DyckTask.closing_accuracy` measures under this name."""
+        return float(np.nansum(self.accuracy.mean(1) * self.weight))
+
+    @property
+    def after_close_by_depth(self) -> tuple[float | None, ...]:
+        """The same where 1, 2, … D - 1 brackets are open; None where no prefix is so."""
+        return tuple(None if share != share else share for share in self.accuracy.mean(1).tolist())
+
+    @property
+    def error(self) -> float:
+        """Standard error of `after_close` that comes of drawing."""
+        k = self.accuracy.shape[1]
+        spread = (self.accuracy * (1 - self.accuracy)).sum(1) / k**2 / self.n
+        return float(np.sqrt(np.nansum(spread * self.weight**2)))
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row per query close(type, depth): accuracy, weight."""
+        columns = {"accuracy": self.accuracy, "weight": self.weight[:, None]}
+        return frame([("depth", 1), ("type", 0)], columns)
+
+    def plot(self) -> go.Figure:
+        """The accuracy after each closing bracket; the line is their mean."""
+        return dots(
+            self.to_frame(),
+            {"accuracy": "accuracy"},
+            rows="type {type} at depth {depth}",
+            unit="predicted share of right answers",
+            title="Accuracy at length",
+            marked={"mean": self.after_close},
+        )
+
+    def __float__(self) -> float:
+        return self.after_close
+
+    def __repr__(self) -> str:
+        return (
+            f"AccuracyAtLength({self.after_close:.1%} ± {self.error:.1%} after a closing bracket)"
+        )
+
+
+@one_thread()
+def accuracy_at_length(
+    model: Any,
+    lengths: int | Sequence[int] = range(400, 501),
+    distribution: DyckDistribution | None = None,
+    *,
+    n: int = 4000,
+    seed: int = 0,
+) -> AccuracyAtLength:
+    """Predict accuracy after a closing bracket on long prefixes, without reading them.
+
+    Args:
+        model: of a ``minimal-*`` or ``figure2-*`` family: one layer, a depth embedding, no
+            positions; any number of heads.
+        lengths: of the prefixes, the bracket to be predicted included; of several each counts the
+            same, as the task's `long_lengths` do. Below some dozens numbers of pairs are far from
+            normal.
+        distribution: of the strings; None for the model's language with q = 1/2.
+        n: draws for each depth and type of the bracket before.
+        seed: of the draws.
+
+    Raises:
+        TypeError: not one HookedTransformer.
+        ValueError: another kind of model, a language of depth 1, a distribution of another
+            language, or lengths at which no such prefix ends.
+    """
+    one_model(model, "accuracy_at_length")
+    language_with_stack(model, "accuracy_at_length is")
+    language = check_minimal(model)
+    distribution = distribution or DyckDistribution(language)
+    if distribution.language != language:
+        raise ValueError(f"the model reads {language}, but the strings are of {distribution}")
+    sizes = [lengths] if isinstance(lengths, int) else list(lengths)
+    law = pair_counts(distribution, [size - 1 for size in sizes])
+    share = _share(law, distribution, sizes)
+    if not share.any():
+        raise ValueError(
+            f"no prefix of {distribution} of these lengths ends with two closing brackets, the "
+            f"first of which leaves one open: {', '.join(map(str, sizes))}"
+        )
+    generator, states = np.random.default_rng(seed), _states(model, language)
+    accuracy = np.full((language.max_depth - 1, language.n_types), np.nan)
+    for d in (1 + np.flatnonzero(share.any(0))).tolist():
+        chosen = generator.choice(len(sizes), size=n, p=share[:, d - 1] / share[:, d - 1].sum())
+        for j in range(language.n_types):
+            held, top = _draw(language, law, chosen, d, j, generator)
+            accuracy[d - 1, j] = _right(model, language, states, held, top, d, j)
+    weight = share.sum(0)
+    return AccuracyAtLength(accuracy=accuracy, weight=weight / weight.sum(), n=n)
+
+
+def _share(
+    law: PairCounts, distribution: DyckDistribution, sizes: Sequence[int]
+) -> Float[np.ndarray, "length depth"]:
+    """How many of the prefixes that end with a closing bracket are asked after one, by depth.
+
+    ``[length, d - 1]``; see `DyckTask.sample_closing`.
+    """
+    ends = distribution.depth_probability(max(sizes) - 1)[np.array(sizes) - 1]
+    closing = ends @ (1 - distribution.open_probability())
+    asked = law.probability[:, 1:]  # where one may close it does so with the same probability
+    share = np.zeros_like(asked)
+    np.divide(asked, closing[:, None], out=share, where=closing[:, None] > 0)
+    return share
+
+
+@dataclass(frozen=True)
+class _States:
+    """Queries, keys and values of the states that strings reach, ``[head, row, d_head]``."""
+
+    rows: list[int]
+    q: Float[Tensor, "head state d_head"]
+    k: Float[Tensor, "head state d_head"]
+    v: Float[Tensor, "head state d_head"]
+
+
+def _states(model: Any, language: DyckLanguage) -> _States:
+    index, tokens = StateIndex(language), visit_all(language)
+    names = [f"blocks.0.attn.hook_{name}" for name in "qkv"]
+    found = record(model, tokens.to(model.cfg.device), names)
+    states = (tokens * index.depths + language.depth(tokens)).flatten().tolist()
+    rows = index.reachable()
+    first = [states.index(row) for row in rows]
+    parts = (found[name].flatten(0, 1)[first].transpose(0, 1).double().cpu() for name in names)
+    return _States(rows, *parts)
+
+
+def _draw(
+    language: DyckLanguage,
+    law: PairCounts,
+    chosen: Int[np.ndarray, " n"],
+    d: int,
+    j: int,
+    generator: np.random.Generator,
+) -> tuple[Float[np.ndarray, "n state"], Int[np.ndarray, " n"]]:
+    """How often prefixes that end in close(j, d) hold each state, and the type that is on top.
+
+    The prefixes are of the chosen lengths.
+    """
+    n, k, index = len(chosen), language.n_types, StateIndex(language)
+    opens, closes = index.pairs()
+    drawn, place = np.unique(chosen, return_inverse=True)
+    values, vectors = np.linalg.eigh(law.covariance[drawn, d])
+    # the symmetric root: which sign a vector has depends on the machine
+    root = np.einsum("nae,ne,nbe->nab", vectors, np.sqrt(np.maximum(values, 0)), vectors)
+    normal = generator.standard_normal((n, language.max_depth))
+    pairs = law.mean[chosen, d] + np.einsum("nab,nb->na", root[place], normal)
+    pairs[:, d] -= 1  # the last one, whose type is known
+    pairs = np.maximum(pairs, 0)[:, :, None]
+    normal = generator.standard_normal((n, language.max_depth, k))
+    normal -= normal.mean(-1, keepdims=True)
+    by_type = np.maximum(pairs / k + np.sqrt(pairs / k) * normal, 0)
+    held = np.zeros((n, language.d_vocab * index.depths))
+    held[:, opens] = held[:, closes] = by_type
+    held[:, [index.bos, index.open(j, d + 1), index.close(j, d)]] += 1
+    stack = generator.integers(k, size=(n, d))
+    np.add.at(held, (np.arange(n)[:, None], opens[np.arange(d), stack]), 1)
+    return held, stack[:, -1]
+
+
+@torch.no_grad()
+def _right(
+    model: Any,
+    language: DyckLanguage,
+    states: _States,
+    held: Float[np.ndarray, "n state"],
+    top: Int[np.ndarray, " n"],
+    d: int,
+    j: int,
+) -> float:
+    """Share of prefixes that end in close(j, d) after which the model answers what is on top."""
+    query = states.rows.index(StateIndex(language).close(j, d))
+    score = (
+        torch.einsum("hd,hsd->hs", states.q[:, query], states.k) / model.blocks[0].attn.attn_scale
+    )
+    weight = (
+        torch.from_numpy(held[:, states.rows])[:, None]
+        * (score - score.max(-1, keepdim=True).values).exp()
+    )
+    z = torch.einsum("nhs,hsd->nhd", weight / weight.sum(-1, keepdim=True), states.v)
+
+    def put(hook_z: Tensor, hook: Any) -> Tensor:
+        hook_z[:, -1] = z.to(hook_z)
+        return hook_z
+
+    # a short string whose last bracket is the same query
+    short = [language.bos_token] + [0] * d + [2 * j, 2 * j + 1]
+    tokens = torch.tensor([short], device=model.cfg.device).expand(len(held), -1)
+    logits = model.run_with_hooks(tokens, fwd_hooks=[("blocks.0.attn.hook_z", put)])[:, -1]
+    return float((logits.argmax(-1).cpu().numpy() == 2 * top + 1).mean())

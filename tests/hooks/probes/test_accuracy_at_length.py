@@ -1,0 +1,173 @@
+"""Accuracy predicted from moments against accuracy on strings that are drawn and read."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from tests.hooks.probes.test_balance_violation import make_model
+from tl_dyck.language import DyckDistribution, DyckLanguage
+from tl_dyck.language.pairs import pair_counts
+from tl_dyck.models import build_model, construct, get_config
+from tl_dyck.states import StateIndex
+from tl_dyck.tasks import DyckTask, load_task
+from tl_dyck_hooks.probes import accuracy_at_length
+from tl_dyck_hooks.probes.accuracy_at_length import _draw
+
+TASK = load_task("dyck-2-4")
+
+
+def held_to_measurement(model, task, n=150):
+    """The prediction, after it was held to what is measured on strings."""
+    found = accuracy_at_length(model, task.closing_lengths(long=True), task.distribution)
+    measured = task.closing_accuracy(model, n=n, long=True)
+    error = math.hypot(found.error, measured.after_close_error)
+    assert found.after_close == pytest.approx(measured.after_close, abs=4 * error + 0.005)
+    for mine, theirs in zip(found.after_close_by_depth, measured.after_close_by_depth, strict=True):
+        assert mine == pytest.approx(theirs, abs=12 * error + 0.01)
+    return found.after_close
+
+
+def unbalanced(by, task=TASK):
+    """A solution of Dyck whose key of one bracket is off."""
+    model = construct.balanced(task.language, seed=2)
+    with torch.no_grad():
+        model.blocks[0].attn.W_K[0, 1] *= 1 + by
+    return model
+
+
+def test_it_is_what_damaged_solutions_get():
+    found = [held_to_measurement(unbalanced(by), TASK) for by in (0.002, 0.05, 0.5)]
+    assert found == sorted(found, reverse=True)
+    assert found[0] > 0.95
+    assert found[-1] < 0.65
+
+
+@pytest.mark.parametrize(
+    ("family", "options", "q"),
+    [
+        ("minimal-onehot", {}, 0.5),
+        ("minimal-split", {"n_heads": 2, "d_model": 32}, 0.3),
+        ("minimal-yao", {"n_heads": 3, "d_model": 24}, 0.7),
+        ("minimal-uniform", {}, 0.6),
+        ("figure2-onehot", {}, 0.5),
+    ],
+)
+@pytest.mark.parametrize("seed", range(3))
+def test_it_is_what_models_get_that_know_nothing(family, options, q, seed):
+    """Their answers depend on all that they see, and on every direction of it."""
+    task = DyckTask(name="three", n_types=3, max_depth=3, q=q, long_lengths=(150, 200))
+    model = build_model(
+        get_config(family, task, initializer_range=0.4, dtype=torch.float64, **options), seed=seed
+    )
+    held_to_measurement(model, task, n=200)
+
+
+def test_it_is_what_trained_models_get():
+    from tl_dyck.training import TrainConfig, train_seeds
+
+    options = TrainConfig(steps=200, target=None)
+    (result,) = train_seeds(
+        get_config("minimal-onehot", TASK), TASK, seeds=range(1), options=options, progress=False
+    )
+    assert 0.5 < held_to_measurement(result.model, TASK) < 1
+
+
+@pytest.mark.parametrize("make", [construct.uniform_attention, construct.balanced])
+@pytest.mark.parametrize("lengths", [4, 450, 4001, (20, 41)])
+def test_where_pairs_cancel_every_answer_is_right(make, lengths):
+    found = accuracy_at_length(make(TASK.language), lengths, n=200)
+    assert float(found) == found.after_close == 1
+    assert found.error == 0
+
+
+def test_a_length_has_the_depths_of_its_parity():
+    """After 449 brackets one or three are open, after 450 two."""
+    model = make_model("minimal-onehot", 2, 4, seed=0)
+    odd, even = accuracy_at_length(model, 450), accuracy_at_length(model, 451)
+    assert [share is None for share in odd.after_close_by_depth] == [False, True, False]
+    assert [share is None for share in even.after_close_by_depth] == [True, False, True]
+    assert even.weight.tolist() == [0, 1, 0]
+    assert float(even) == even.accuracy[1].mean()
+
+
+@pytest.mark.parametrize("long_lengths", [(400, 500), (4, 9), (5, 6)])
+@pytest.mark.parametrize("q", [0.5, 0.8])
+def test_shares_of_depths_are_those_of_the_task(q, long_lengths):
+    task = replace(TASK, name="other", q=q, long_lengths=long_lengths)
+    lengths = task.closing_lengths(long=True)
+    model = make_model("minimal-onehot", 2, 4, seed=0)
+    found = accuracy_at_length(model, lengths, task.distribution, n=10)
+    assert found.weight == pytest.approx(task.closing_chance(long=True).depth_shares, abs=1e-12)
+
+
+@pytest.mark.parametrize(("d", "j", "q"), [(1, 0, 0.5), (2, 1, 0.5), (1, 1, 0.7)])
+def test_what_is_drawn_has_the_moments_of_strings(d, j, q):
+    """How often prefixes of 30 or 50 brackets that end in close(j, d) hold each state."""
+    distribution = DyckDistribution(DyckLanguage(2, 3), q)
+    language, index = distribution.language, StateIndex(distribution.language)
+    sizes = [30, 50] if d == 2 else [31, 51]
+    generator = torch.Generator().manual_seed(0)
+    kept = []
+    for size in sizes:
+        strings = distribution.sample(60_000, size, mode="prefix", generator=generator)
+        last = (strings[:, -1] == 2 * j + 1) & (language.depth(strings)[:, -1] == d)
+        strings = strings[last]
+        states = strings * index.depths + language.depth(strings)
+        counts = torch.nn.functional.one_hot(states, language.d_vocab * index.depths).sum(1)
+        counts[:, index.bos] = 1
+        kept.append((counts.double().numpy(), language.right_bracket(strings)[:, -1].numpy() // 2))
+    assert min(len(counts) for counts, _ in kept) > 2000
+    chosen = np.repeat([0, 1], [len(counts) for counts, _ in kept])
+    strings, top = (np.concatenate(part) for part in zip(*kept, strict=True))
+    found, drawn_top = _draw(
+        language, pair_counts(distribution, sizes), chosen, d, j, np.random.default_rng(0)
+    )
+    for place in (0, 1):
+        for kind in (0, 1):  # given what is on top, which is one of the states that are held
+            mine = found[(chosen == place) & (drawn_top == kind)]
+            theirs = strings[(chosen == place) & (top == kind)]
+            error = theirs.std(0) / math.sqrt(min(len(mine), len(theirs)))
+            assert (abs(mine.mean(0) - theirs.mean(0)) <= 6 * error + 0.02).all()
+            spread = np.outer(theirs.std(0), theirs.std(0)) / math.sqrt(len(theirs))
+            off = abs(np.cov(mine.T) - np.cov(theirs.T))
+            assert (off <= 8 * spread + 0.05).all()
+
+
+def test_its_error_is_that_of_its_draws():
+    model = unbalanced(0.5)
+    drawn = [accuracy_at_length(model, 450, n=100, seed=seed) for seed in range(40)]
+    spread = np.std([float(each) for each in drawn], ddof=1)
+    assert np.mean([each.error for each in drawn]) == pytest.approx(spread, rel=0.35)
+    again = accuracy_at_length(model, 450, n=100, seed=7)
+    assert float(again) == float(drawn[7])
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: accuracy_at_length(build_model(get_config("gpt", TASK))), "minimal first layer"),
+        (
+            lambda: accuracy_at_length(
+                make_model("minimal-onehot", 2, 3, seed=0), 9, DyckDistribution(DyckLanguage(2, 4))
+            ),
+            r"the model reads Dyck.*3.*but the strings are of",
+        ),
+        (lambda: accuracy_at_length(make_model("minimal-onehot", 2, 1, seed=0)), "no prefix of"),
+        (lambda: accuracy_at_length(make_model("minimal-onehot", 2, 2, seed=0), 5), "lengths.*: 5"),
+        (lambda: accuracy_at_length(unbalanced(0.1), 1), "at least 1"),
+        (lambda: accuracy_at_length(unbalanced(0.1), ()), "at least one"),
+    ],
+)
+def test_what_has_no_such_accuracy(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+def test_another_distribution_of_the_same_language():
+    model, deep = unbalanced(0.5), replace(TASK, name="deep", q=0.8)
+    assert float(accuracy_at_length(model, 450, deep.distribution)) != pytest.approx(
+        float(accuracy_at_length(model, 450)), abs=0.02
+    )
