@@ -140,7 +140,7 @@ def main():
             {
                 **taken_apart(model, prefixes),
                 "by pair_drift": pair_drift(model, law).accuracy(options.length),
-                "by accuracy_at_length": forecast.after_close,
+                "by accuracy_at_length": forecast.closing_only,
             }
         )
     measured = np.array([row["all that pairs add"] for row in rows])

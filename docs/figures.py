@@ -102,7 +102,8 @@ def proved_table(record: dict[str, Any]) -> Table:
         [
             "training",
             "accuracy after a closing bracket at 400–500",
-            "predicted by `pair_drift`",
+            "predicted by `accuracy_at_length`",
+            "by `pair_drift`",
             "nats over the floor",
             "balance violation β",
             "every prefix proved up to length",
@@ -111,6 +112,7 @@ def proved_table(record: dict[str, Any]) -> Table:
             [
                 row["training"],
                 interval(row["long_accuracy_after_close"], ".1f", percent=True),
+                interval(row["forecast"], ".1f", percent=True),
                 interval(row["predicted"], ".1f", percent=True),
                 interval(row["entropy_gap"], ".4f"),
                 interval(row["balance_violation"], ".3f"),

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
-    "OWN",
     "Probe",
     "ProbeError",
     "accuracy_at_length",

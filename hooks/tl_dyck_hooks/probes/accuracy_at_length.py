@@ -53,11 +53,13 @@ class AccuracyAtLength:
     Attributes:
         accuracy: share of draws for which the right bracket has the largest logit of all tokens,
             ``[d - 1, j]``; NaN where no prefix of these lengths is so.
+        among_closing: share for which it has the largest logit of all closing brackets, likewise.
         weight: share of such prefixes that have d brackets open, ``[d - 1]``.
         n: draws for each.
     """
 
     accuracy: Float[np.ndarray, "depth n_types"]
+    among_closing: Float[np.ndarray, "depth n_types"]
     weight: Float[np.ndarray, " depth"]
     n: int
 
@@ -65,6 +67,11 @@ class AccuracyAtLength:
     def after_close(self) -> float:
         """The accuracy; what `DyckTask.closing_accuracy` measures under this name."""
         return float(np.nansum(self.accuracy.mean(1) * self.weight))
+
+    @property
+    def closing_only(self) -> float:
+        """The accuracy among closing brackets."""
+        return float(np.nansum(self.among_closing.mean(1) * self.weight))
 
     @property
     def after_close_by_depth(self) -> tuple[float | None, ...]:
@@ -79,9 +86,9 @@ class AccuracyAtLength:
         return float(np.sqrt(np.nansum(spread * self.weight**2)))
 
     def to_frame(self) -> pd.DataFrame:
-        """One row per query close(type, depth): accuracy, weight."""
-        columns = {"accuracy": self.accuracy, "weight": self.weight[:, None]}
-        return frame([("depth", 1), ("type", 0)], columns)
+        """One row per query close(type, depth): accuracy, among_closing, weight."""
+        shares = {"accuracy": self.accuracy, "among_closing": self.among_closing}
+        return frame([("depth", 1), ("type", 0)], {**shares, "weight": self.weight[:, None]})
 
     def plot(self) -> go.Figure:
         """The accuracy after each closing bracket; the line is their mean."""
@@ -144,14 +151,16 @@ def accuracy_at_length(
             f"first of which leaves one open: {', '.join(map(str, sizes))}"
         )
     generator, states = np.random.default_rng(seed), _states(model, language)
-    accuracy = np.full((language.max_depth - 1, language.n_types), np.nan)
+    right = np.full((2, language.max_depth - 1, language.n_types), np.nan)
     for d in (1 + np.flatnonzero(share.any(0))).tolist():
         chosen = generator.choice(len(sizes), size=n, p=share[:, d - 1] / share[:, d - 1].sum())
         for j in range(language.n_types):
             held, top = _draw(language, law, chosen, d, j, generator)
-            accuracy[d - 1, j] = _right(model, language, states, held, top, d, j)
+            right[:, d - 1, j] = _right(model, language, states, held, top, d, j)
     weight = share.sum(0)
-    return AccuracyAtLength(accuracy=accuracy, weight=weight / weight.sum(), n=n)
+    return AccuracyAtLength(
+        accuracy=right[0], among_closing=right[1], weight=weight / weight.sum(), n=n
+    )
 
 
 def _share(
@@ -232,8 +241,11 @@ def _right(
     top: Int[np.ndarray, " n"],
     d: int,
     j: int,
-) -> float:
-    """Share of prefixes that end in close(j, d) after which the model answers what is on top."""
+) -> tuple[float, float]:
+    """Share of prefixes that end in close(j, d) after which the model answers what is on top.
+
+    Of all tokens, and of closing brackets.
+    """
     query = states.rows.index(StateIndex(language).close(j, d))
     score = (
         torch.einsum("hd,hsd->hs", states.q[:, query], states.k) / model.blocks[0].attn.attn_scale
@@ -252,4 +264,6 @@ def _right(
     short = [language.bos_token] + [0] * d + [2 * j, 2 * j + 1]
     tokens = torch.tensor([short], device=model.cfg.device).expand(len(held), -1)
     logits = model.run_with_hooks(tokens, fwd_hooks=[("blocks.0.attn.hook_z", put)])[:, -1]
-    return float((logits.argmax(-1).cpu().numpy() == 2 * top + 1).mean())
+    answers = logits.argmax(-1), 2 * logits[:, 1 : language.n_brackets : 2].argmax(-1) + 1
+    first, second = ((each.cpu().numpy() == 2 * top + 1).mean() for each in answers)
+    return float(first), float(second)

@@ -75,11 +75,32 @@ def test_it_is_what_trained_models_get():
     assert 0.5 < held_to_measurement(result.model, TASK) < 1
 
 
+def test_among_closing_brackets_it_is_what_strings_give():
+    """A model that would rather open: wrong of all tokens, not of closing brackets."""
+    model = unbalanced(0.5)
+    with torch.no_grad():
+        model.unembed.b_U[0] += 100
+    tokens = TASK.distribution.sample(
+        8000, 60, mode="prefix", generator=torch.Generator().manual_seed(0)
+    )
+    language = TASK.language
+    right = language.right_bracket(tokens)[:, -1]
+    asked = language.is_close(tokens[:, -1]) & (right >= 0)
+    tokens = torch.cat([torch.full((8000, 1), language.bos_token), tokens], dim=1)[asked]
+    with torch.no_grad():
+        answers = 2 * model(tokens)[:, -1, 1:4:2].argmax(-1) + 1
+    measured = (answers == right[asked]).double().mean().item()
+    found = accuracy_at_length(model, 61)
+    assert found.after_close == 0
+    assert 0.55 < measured < 0.95
+    assert found.closing_only == pytest.approx(measured, abs=0.04)
+
+
 @pytest.mark.parametrize("make", [construct.uniform_attention, construct.balanced])
 @pytest.mark.parametrize("lengths", [4, 450, 4001, (20, 41)])
 def test_where_pairs_cancel_every_answer_is_right(make, lengths):
     found = accuracy_at_length(make(TASK.language), lengths, n=200)
-    assert float(found) == found.after_close == 1
+    assert float(found) == found.after_close == found.closing_only == 1
     assert found.error == 0
 
 

@@ -73,6 +73,7 @@ def test_accuracy_at_length(minimal):
     table = found.to_frame()
     for row in table.itertuples():
         assert row.accuracy == found.accuracy[row.depth - 1, row.type]
+        assert row.among_closing == found.among_closing[row.depth - 1, row.type]
         assert row.weight == found.weight[row.depth - 1]
     assert (table["accuracy"] * table["weight"]).sum() / 2 == pytest.approx(float(found))
     assert len(marks(found.plot())) == len(table)
