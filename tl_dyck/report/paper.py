@@ -17,6 +17,7 @@ from tl_dyck.studies.stack_use import StackUse
 __all__ = ["OURS", "claims_markdown", "claims_section", "paper_page", "tally"]
 
 
+_TINY = 1e-15  # p-values below are rounding
 _CAPTION = (
     "Claims of Wen et al. 2023 beside our measurements, with 95% bootstrap intervals over seeds "
     "(exact ones for shares). The paper's numbers are lost in our copy of its text: what is shown "
@@ -92,7 +93,8 @@ def claims_section(claims: pd.DataFrame, caption: str) -> list[Html | None]:
         if claim.weak:
             notes.append(f"Weak: {claim.weak}.")
         if not math.isnan(claim.p_holm):
-            notes.append(f"p = {claim.p_holm:.2g} after the correction.")
+            p = f"p = {claim.p_holm:.2g}" if claim.p_holm > _TINY else f"p < {_TINY:g}"
+            notes.append(f"{p} after the correction.")
         rows.append(
             (
                 element(
@@ -152,8 +154,8 @@ def _lead(done: Reproduction) -> Html:
         "p",
         "Every experiment of “Transformers are uninterpretable with myopic methods” (Wen et al., "
         "NeurIPS 2023, arXiv 2312.01429) that its text lets one repeat, on "
-        f"{len(done.evidence.models)} transformers trained at the “{done.scale.name}” scale. For "
-        "each claim the rule that decides was written down before these models were measured.",
+        f"{len(done.evidence.models)} transformers trained at the “{done.scale.name}” scale. Each "
+        "claim is decided by a rule that was written down before this table was read.",
         class_="lead",
     )
 
