@@ -12,8 +12,9 @@ uniform and independent), z is put in place of the head's own output, and the mo
 
 So unlike `pair_drift` this takes the directions across the axis between two answers into account,
 and the norm and layers behind the attention; and the length's parity. All that it assumes is that
-sums over a long string are normal. It takes about as long for strings of a million brackets' worth
-of pairs as for a hundred's, but for the recursion that gives the moments.
+numbers of pairs are normal. What is drawn below 0 is taken for 0, so a level of which only a few
+pairs are expected (short strings, or q near 0 or 1) gets too many. Time grows with the length
+through the recursion alone.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from torch import Tensor
 
 from tl_dyck.environment import one_thread
 from tl_dyck.language import DyckDistribution, DyckLanguage
+from tl_dyck.language.checks import check_integer
 from tl_dyck.language.pairs import PairCounts, pair_counts
 from tl_dyck.reading import language_with_stack, one_model
 from tl_dyck.states import StateIndex
@@ -125,8 +127,8 @@ def accuracy_at_length(
         model: of a ``minimal-*`` or ``figure2-*`` family: one layer, a depth embedding, no
             positions; any number of heads.
         lengths: of the prefixes, the bracket to be predicted included; of several each counts the
-            same, as the task's `long_lengths` do. Below some dozens numbers of pairs are far from
-            normal.
+            same, as the task's `long_lengths` do, and those that no such prefix has are left out.
+            Below some dozens numbers of pairs are far from normal.
         distribution: of the strings; None for the model's language with q = 1/2.
         n: draws for each depth and type of the bracket before.
         seed: of the draws.
@@ -134,7 +136,7 @@ def accuracy_at_length(
     Raises:
         TypeError: not one HookedTransformer.
         ValueError: another kind of model, a language of depth 1, a distribution of another
-            language, or lengths at which no such prefix ends.
+            language, a length below 2, or no length that such a prefix has.
     """
     one_model(model, "accuracy_at_length")
     language_with_stack(model, "accuracy_at_length is")
@@ -142,7 +144,9 @@ def accuracy_at_length(
     distribution = distribution or DyckDistribution(language)
     if distribution.language != language:
         raise ValueError(f"the model reads {language}, but the strings are of {distribution}")
-    sizes = [lengths] if isinstance(lengths, int) else list(lengths)
+    sizes = [int(length) for length in np.atleast_1d(lengths)]
+    for size in sizes:
+        check_integer("length", size, least=2)
     law = pair_counts(distribution, [size - 1 for size in sizes])
     share = _share(law, distribution, sizes)
     if not share.any():
@@ -168,11 +172,11 @@ def _share(
 ) -> Float[np.ndarray, "length depth"]:
     """How many of the prefixes that end with a closing bracket are asked after one, by depth.
 
-    ``[length, d - 1]``; see `DyckTask.sample_closing`.
+    ``[length, d - 1]``, but for a common factor; see `DyckTask.sample_closing`.
     """
     ends = distribution.depth_probability(max(sizes) - 1)[np.array(sizes) - 1]
     closing = ends @ (1 - distribution.open_probability())
-    asked = law.probability[:, 1:]  # where one may close it does so with the same probability
+    asked = law.probability[:, 1:]  # times 1 - q for all d
     share = np.zeros_like(asked)
     np.divide(asked, closing[:, None], out=share, where=closing[:, None] > 0)
     return share

@@ -178,7 +178,8 @@ def test_its_error_is_that_of_its_draws():
         ),
         (lambda: accuracy_at_length(make_model("minimal-onehot", 2, 1, seed=0)), "no prefix of"),
         (lambda: accuracy_at_length(make_model("minimal-onehot", 2, 2, seed=0), 5), "lengths.*: 5"),
-        (lambda: accuracy_at_length(unbalanced(0.1), 1), "at least 1"),
+        (lambda: accuracy_at_length(unbalanced(0.1), (450, 1)), "length must be at least 2, .*1"),
+        (lambda: accuracy_at_length(unbalanced(0.1), 3), "no prefix of .*: 3"),
         (lambda: accuracy_at_length(unbalanced(0.1), ()), "at least one"),
     ],
 )

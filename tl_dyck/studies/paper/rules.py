@@ -264,7 +264,7 @@ def _detectable(rule: Rule, measured: Measured, error: float, seen: float) -> fl
 
     low, high = measured.estimate.low, measured.estimate.high
     limit = _limits(rule, measured)[0] * (-1 if rule.kind == "below" else 1)
-    if max(-low, high) > _TOP:  # few seeds
+    if max(-low, high) > _TOP:  # few seeds, or a perfect tie: its spread is not known
         return math.nan
     spread = (math.atanh(high) - math.atanh(low)) / 2 / _Z95
 
