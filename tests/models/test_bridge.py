@@ -95,6 +95,7 @@ def test_what_no_bridge_has_is_refused_by_name(random_model: Any) -> None:
 
 
 @needs_4
+@pytest.mark.filterwarnings("ignore:process_weights_ of this")
 def test_folded_weights_and_copies(random_model: Any) -> None:
     model = random_model("gpt")
     model.process_weights_()

@@ -418,3 +418,12 @@ def test_vmap_over_models_with_one_function(random_model):
     )(parameters, buffers)
     for row, model in zip(together, models, strict=True):
         close(row, model(tokens))
+
+
+@pytest.mark.parametrize("family", ["gpt", "eq6", "minimal-onehot"])
+def test_a_model_that_was_cast_runs_in_what_it_was_cast_to(family: str) -> None:
+    model = build_model(get_config(family, "dyck-2-4"), seed=0)
+    single = model("[()]")
+    double = model.double()("[()]")
+    assert (single.dtype, double.dtype) == (torch.float32, torch.float64)
+    torch.testing.assert_close(double.float(), single, rtol=1e-4, atol=1e-5)

@@ -107,7 +107,7 @@ class Attention(nn.Module):
         pattern = F.softmax(self.hook_attn_scores(scores), dim=-1)
         # a query that sees nothing attends to nothing
         pattern = torch.where(torch.isnan(pattern), torch.zeros_like(pattern), pattern)
-        pattern = self.hook_pattern(pattern).to(self.cfg.dtype)
+        pattern = self.hook_pattern(pattern).to(v)  # what a cast model computes in
         return self._project(self.calculate_z_scores(v, pattern))
 
     def calculate_attention_scores(self, q: Tensor, k: Tensor) -> Tensor:
