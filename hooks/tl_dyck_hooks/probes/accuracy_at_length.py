@@ -36,6 +36,7 @@ from tl_dyck.reading import language_with_stack, one_model
 from tl_dyck.states import StateIndex
 from tl_dyck_hooks.probes.activations import record
 from tl_dyck_hooks.probes.balance_violation import check_minimal, visit_all
+from tl_dyck_hooks.probes.pair_drift import distribution_for
 from tl_dyck_hooks.probes.shown import dots, frame
 
 if TYPE_CHECKING:
@@ -141,9 +142,7 @@ def accuracy_at_length(
     one_model(model, "accuracy_at_length")
     language_with_stack(model, "accuracy_at_length is")
     language = check_minimal(model)
-    distribution = distribution or DyckDistribution(language)
-    if distribution.language != language:
-        raise ValueError(f"the model reads {language}, but the strings are of {distribution}")
+    distribution = distribution_for(language, distribution)
     sizes = [int(length) for length in np.atleast_1d(lengths)]
     for size in sizes:
         check_integer("length", size, least=2)

@@ -26,7 +26,7 @@ from jaxtyping import Float
 from scipy import optimize, stats
 
 from tl_dyck.environment import one_thread
-from tl_dyck.language import DyckDistribution
+from tl_dyck.language import DyckDistribution, DyckLanguage
 from tl_dyck.reading import language_with_stack
 from tl_dyck.states import StateIndex, displacement
 from tl_dyck_hooks.probes.balance_violation import state_contributions
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     import pandas as pd
     import plotly.graph_objects as go
 
-__all__ = ["PairDrift", "pair_drift"]
+__all__ = ["PairDrift", "distribution_for", "pair_drift"]
 
 _FAR = 1e12
 
@@ -134,9 +134,7 @@ def pair_drift(model: Any, distribution: DyckDistribution | None = None) -> Pair
     language_with_stack(model, "pair_drift is")
     u = state_contributions(model)
     language = model.cfg.language
-    distribution = distribution or DyckDistribution(language)
-    if distribution.language != language:
-        raise ValueError(f"the model reads {language}, but the strings are of {distribution}")
+    distribution = distribution_for(language, distribution)
     found = displacement(u, *StateIndex(language).pairs(), distribution)
     weight = (distribution.depth_share() * (1 - distribution.open_probability()))[2:]
     return PairDrift(
@@ -145,3 +143,17 @@ def pair_drift(model: Any, distribution: DyckDistribution | None = None) -> Pair
         half=found.half.numpy(),
         weight=weight / weight.sum(),
     )
+
+
+def distribution_for(
+    language: DyckLanguage, distribution: DyckDistribution | None
+) -> DyckDistribution:
+    """The distribution that was given; None for the language's with q = 1/2.
+
+    Raises:
+        ValueError: it is of another language.
+    """
+    distribution = distribution or DyckDistribution(language)
+    if distribution.language != language:
+        raise ValueError(f"the model reads {language}, but the strings are of {distribution}")
+    return distribution
