@@ -27,7 +27,7 @@ OFFLINE := HF_HUB_OFFLINE=1 HF_DATASETS_OFFLINE=1 WANDB_MODE=disabled
 ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup study test test-cpus test-oldest test-newest fuzz lint types format bench docs dist readme-figures constraints clean distclean
+.PHONY: help setup study test test-cpus test-oldest test-newest fuzz mutants lint types format bench docs dist readme-figures constraints clean distclean
 
 help: ## show this list
 	@echo "make TARGET [ARGS=...]; the targets are:"
@@ -53,6 +53,9 @@ test-newest: $(READY) ## run a part of the tests on the newest Python at hand, i
 fuzz: $(READY) ## kill sweeps at random moments; hold the exact certifier to enumeration on tens of thousands of cases
 	$(OFFLINE) $(ONE_THREAD) $(BIN)/python tests/fuzz_sweep.py
 	$(OFFLINE) $(ONE_THREAD) $(BIN)/python tests/fuzz_certify.py --jobs $(JOBS) $(ARGS)
+
+mutants: $(READY) ## break sixty formulas, one at a time, and see tests fail (an hour)
+	$(OFFLINE) $(ONE_THREAD) $(BIN)/python -m tests.mutants.run --jobs $(JOBS) $(ARGS)
 
 lint: $(READY) ## check style and formatting
 	$(BIN)/ruff check .

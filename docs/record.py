@@ -21,7 +21,6 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "docs" / "results"
-_CELLS = re.compile(r"(?<!\\)\|")
 
 #: Of the families of a study.
 _KEPT = (
@@ -29,6 +28,11 @@ _KEPT = (
     "long_accuracy_after_close",
     "accuracy",
     "long_accuracy",
+)
+#: Of claims: what was measured, from which verdicts are read; and what they were, by which rule.
+_OF_CLAIMS = (
+    *("name", "value", "low", "high", "n_seeds", "unit", "correlation", "detectable"),
+    *("beside", "positive", "negative", "reading", "rule", "verdict"),
 )
 
 
@@ -69,32 +73,22 @@ def record_study(folder: Path) -> dict[str, Any]:
 
 def record_claims(folder: Path) -> dict[str, Any]:
     """What `tl-dyck reproduce` left."""
-    from tl_dyck.studies.paper import Scale
+    from tl_dyck.records import finite_rows
+    from tl_dyck.studies.reproduction import load_reproduction
 
-    saved = json.loads((folder / "claims.json").read_text(encoding="utf-8"))
-    command = " ".join(["tl-dyck reproduce", *Scale.from_dict(saved["scale"]).arguments])
-    return _claims(folder, command)
-
-
-def _claims(folder: Path, command: str) -> dict[str, Any]:
-    """The table that a reproduction wrote."""
-    saved = json.loads((folder / "claims.json").read_text(encoding="utf-8"))
-    lines = (folder / "claims.md").read_text(encoding="utf-8").splitlines()
-    columns, _, *rows = [
-        [cell.strip() for cell in _CELLS.split(line)[1:-1]] for line in lines if line
-    ]
+    done = load_reproduction(folder)
     return {
-        **_origin(command, folder / "claims.json", saved["environment"]),
-        "columns": columns,
-        "rows": rows,
+        **_origin(done.command, folder / "claims.json", done.environment),
+        "paper": done.paper.name,
+        "rows": finite_rows(done.claims[list(_OF_CLAIMS)].to_dict("records")),
     }
 
 
 def record_stack_use(folder: Path) -> dict[str, Any]:
     """What `tl-dyck reproduce --paper stack-use-2026` left."""
-    from tl_dyck.studies.stack_use import load_stack_use
+    from tl_dyck.studies.reproduction import load_reproduction
 
-    done = load_stack_use(folder)
+    done = load_reproduction(folder)
     said = []
     for site, place in (("middle", "before the last layer"), ("end", "at the end")):
         groups = []
@@ -106,8 +100,7 @@ def record_stack_use(folder: Path) -> dict[str, Any]:
             f"What the three ablations say of the probe's direction {place}, in numbers of seeds: "
             f"{'; '.join(groups)}."
         )
-    command = " ".join(["tl-dyck reproduce", *done.scale.arguments])
-    return {**_claims(folder, command), "readings": said}
+    return {**record_claims(folder), "readings": said}
 
 
 def record_contrast(folder: Path) -> dict[str, Any]:
@@ -181,38 +174,69 @@ def record_text(folder: Path) -> dict[str, Any]:
 
 
 def record_judge(folder: Path) -> dict[str, Any]:
-    """What `tl-dyck judge` left."""
-    from tl_dyck.judge import KINDS
-    from tl_dyck.judge.run import load_judgement
+    """What `tl-dyck judge` left; methods that were not asked again stay as they were recorded.
+
+    Raises:
+        ValueError: there are such, and they were asked about other cases.
+    """
+    import pandas as pd
+
+    from tl_dyck.judge import CONTROLS, KINDS, WITHDRAWN
+    from tl_dyck.judge.run import in_order, load_judgement
 
     done = load_judgement(folder)
     cases, facts = done.sizes
-    rows = []
+    asked = {"suite": done.suite, "cases": cases, "facts": facts}
+    origin = _origin("tl-dyck judge", folder / "scores.json", done.environment)
+    rows = {name: {**row, "origin": row.get("origin", old)} for name, row, old in _kept(asked)}
     for method in done.order():
         scores = done.scores.loc[method]
         known = scores[scores["auroc"].notna()]
         shown = [
             name for name in known if name.startswith(("auroc", "accuracy", "false", "misses"))
         ]
-        rows.append(
-            {
-                "method": method,
-                "scores": {
-                    kind: {name: round(float(row[name]), 4) for name in shown}
-                    for kind, row in known[shown].iterrows()
-                    if row.notna().all()
-                },
-                "seconds": round(float(scores["seconds"].iloc[0]), 4),
-            }
-        )
+        rows[method] = {
+            "method": method,
+            "scores": {
+                kind: {name: round(float(row[name]), 4) for name in shown}
+                for kind, row in known[shown].iterrows()
+                if row.notna().all()
+            },
+            "seconds": round(float(scores["seconds"].iloc[0]), 4),
+        }
+    every = {name: row["scores"] for name, row in rows.items()}
+    wide = pd.DataFrame(
+        {name: {kind: of[kind]["auroc"] for kind in of} for name, of in every.items()}
+    ).T
     return {
-        **_origin("tl-dyck judge", folder / "scores.json", done.environment),
-        "suite": done.suite,
-        "cases": cases,
-        "facts": facts,
-        "questions": [kind for kind in KINDS if kind in done.wide()],
-        "rows": rows,
+        **origin,
+        **asked,
+        "questions": [kind for kind in KINDS if kind in wide],
+        "withdrawn": {kind: why for kind, why in WITHDRAWN.items() if kind in wide},
+        "controls": [name for name in CONTROLS if name in rows],
+        "rows": [rows[name] for name in in_order(wide)],
     }
+
+
+def _kept(asked: dict[str, Any]) -> list[tuple[str, dict[str, Any], dict[str, Any]]]:
+    """Methods that are recorded, their rows, and where the record comes from.
+
+    Args:
+        asked: what they must have been asked about.
+    """
+    path = RESULTS / "judge.json"
+    if not path.exists():
+        return []
+    record = json.loads(path.read_text(encoding="utf-8"))
+    recorded = {name: record[name] for name in asked}
+    if recorded != asked:
+        raise ValueError(
+            f"this is of {asked}, but {str(path)!r} of {recorded}; "
+            "ask all methods again, without that file, or these with the oracle among them"
+        )
+    names = ("command", "date", "commit", "versions", "python", "cpu", "cpu_cores")
+    old = {name: record[name] for name in names}
+    return [(row["method"], row, old) for row in record["rows"]]
 
 
 def record_performance(folder: Path) -> dict[str, Any]:
@@ -289,6 +313,17 @@ def _commit() -> str:
     return git("rev-parse", "--short=7", "HEAD") + ("+changes" if changed else "")
 
 
+def written(record: dict[str, Any]) -> str:
+    """A record as JSON, a line for each of its rows."""
+
+    def dump(value: Any, **how: Any) -> str:
+        return json.dumps(value, ensure_ascii=False, allow_nan=False, **how)
+
+    rows = ",\n".join(f"  {dump(row)}" for row in record.get("rows", ()))
+    whole = dump({**record, "rows": []} if rows else record, indent=1)
+    return whole.replace('"rows": []', f'"rows": [\n{rows}\n ]') + "\n"
+
+
 def main() -> None:
     """Make a record."""
     parser = argparse.ArgumentParser(
@@ -301,10 +336,7 @@ def main() -> None:
     record = RECORDERS[options.table](options.folder)
     record["command"] = options.command or record["command"]
     path = RESULTS / f"{options.table}.json"
-    path.write_text(
-        json.dumps(record, indent=1, ensure_ascii=False, allow_nan=False) + "\n",
-        encoding="utf-8",
-    )
+    path.write_text(written(record), encoding="utf-8")
     print(f"wrote {path}")
 
 

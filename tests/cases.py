@@ -1,4 +1,4 @@
-"""One table of one-layer models, for every test that needs a model: exporter, ONNX, certifiers.
+"""One table of models, for every test that needs one: forward passes, exporter, ONNX, certifiers.
 
 Each case builds a `HookedTransformer` whose every trained weight is random (biases and norms too,
 so that none can be forgotten unnoticed); it is small, so that tests over the whole table stay
@@ -18,10 +18,12 @@ import torch
 
 from tl_dyck.models import build_model, get_config
 from tl_dyck.models.hooked import HookedTransformer, HookedTransformerConfig
-from tl_dyck.models.hooked.own.refused import UnsupportedOptionError
+from tl_dyck.models.hooked.own import UnsupportedOptionError
 
 __all__ = [
     "CASES",
+    "DEEP_CASES",
+    "EXTREME",
     "PLAIN_CASES",
     "REGISTERED_CASES",
     "SATURATED_CASES",
@@ -30,6 +32,10 @@ __all__ = [
     "hooked_config",
     "plain_model",
 ]
+
+
+#: A largest score that float32 knows to 1e-3 only.
+EXTREME = 1e4
 
 
 @dataclass(frozen=True)
@@ -41,11 +47,13 @@ class Case:
         make: (type, n_ctx) -> the model, before its scores are scaled.
         largest_score: attention scores are scaled so that the largest one on random strings has
             this size.
+        is_ours: whether it is of a family of ours, not a plain HookedTransformer.
     """
 
     name: str
     make: Callable[[torch.dtype, int], HookedTransformer]
     largest_score: float | None = None
+    is_ours: bool = False
 
     def build(self, dtype: torch.dtype = torch.float64, n_ctx: int = 32) -> HookedTransformer:
         """The model, for strings of up to `n_ctx` tokens."""
@@ -147,12 +155,13 @@ def _registered(
     name = name or family
 
     def make(dtype: torch.dtype, n_ctx: int) -> HookedTransformer:
-        config = get_config(family, "dyck-2-4", n_layers=1, n_ctx=n_ctx, dtype=dtype, **overrides)
+        options = {"n_layers": 1, "n_ctx": n_ctx, "dtype": dtype, **overrides}
+        config = get_config(family, "dyck-2-4", **options)
         model = build_model(config)
         randomise(model, _generator(name))
         return model
 
-    return Case(name, make, largest_score)
+    return Case(name, make, largest_score, is_ours=True)
 
 
 REGISTERED_CASES = [
@@ -227,8 +236,37 @@ SATURATED_CASES = [
 
 CASES = [*REGISTERED_CASES, *PLAIN_CASES, *SATURATED_CASES]
 
+#: What only forward passes take: several layers.
+DEEP_CASES = [
+    *(
+        _registered(family, f"{family}-{n_layers}-layers", n_layers=n_layers, n_heads=2, d_head=7)
+        for family, n_layers in (
+            ("gpt", 2),
+            ("gpt-linear", 3),
+            ("gpt-uniform", 2),
+            ("attn-only", 2),
+            ("attn-only", 3),
+            ("eq6", 2),
+            ("eq49", 3),
+            ("minimal-yao", 2),
+            ("figure2-split", 2),
+        )
+    ),
+    _registered(
+        "gpt",
+        "attn-only-no-norm-2-layers",
+        n_layers=2,
+        n_heads=2,
+        attn_only=True,
+        normalization_type=None,
+        position="learned",
+    ),
+    _plain("plain-gelu-lnpre-2-layers", n_layers=2, normalization_type="LNPre", act_fn="gelu"),
+    _plain("plain-attn-only-2-layers", n_layers=2, attn_only=True, n_heads=3, d_head=5),
+]
+
 
 def case(name: str) -> Case:
     """The case of that name."""
-    (found,) = [entry for entry in CASES if entry.name == name]
+    (found,) = [entry for entry in (*CASES, *DEEP_CASES) if entry.name == name]
     return found

@@ -245,12 +245,12 @@ def test_probe_all_that_apply(runs, tiny_study):
     assert f"0 {row['variation']:.2f}" in text
     for seed in (0, 1, 4):
         beta = tl_dyck.balance_violation(load_model(runs["minimal-onehot", seed])).beta
-        assert f"minimal-onehot-seed-{seed} {beta:.4f}" in text
+        assert f"minimal-onehot/seed-{seed} {beta:.4f}" in text
         stack = tl_dyck.stack_likeness(
             load_model(runs["minimal-onehot", seed]), tl_dyck.load_task("dyck-2-4")
         )
         assert (
-            f"minimal-onehot-seed-{seed} 0 0 {stack.mass[0, 0]:.2f} "
+            f"minimal-onehot/seed-{seed} 0 0 {stack.mass[0, 0]:.2f} "
             f"{stack.mass_at_closing[0, 0]:.2f}" in text
         )
 
@@ -261,7 +261,7 @@ def test_play(runs, tiny_study, tmp_path):
     assert result.exit_code == 0, result.output
     assert f"Playground: {page}" in result.output
     text = page.read_text(encoding="utf-8")
-    assert all(f'"name":"gpt-seed-{seed}"' in text for seed in tiny_study.config.seeds)
+    assert all(f'"name":"gpt/seed-{seed}"' in text for seed in tiny_study.config.seeds)
     assert '"string":"[("' in text
     assert "<h1>Playground: gpt, dyck-2-4</h1>" in text
 
@@ -285,7 +285,7 @@ def test_probe_one_string(runs):
     for layer in (0, 1):
         assert f"{layer} {found.matched[layer]:.2f} " in text
     stack = tl_dyck.stack_likeness(loaded[0], loaded[0].to_tokens("[[]]()").cpu())
-    assert f"gpt-seed-0 1 0 {stack.mass[1, 0]:.2f} {stack.mass_at_closing[1, 0]:.2f}" in text
+    assert f"gpt/seed-0 1 0 {stack.mass[1, 0]:.2f} {stack.mass_at_closing[1, 0]:.2f}" in text
     assert "Not measured: the contribution of a state needs a minimal first layer" in text
 
 
@@ -297,7 +297,7 @@ def test_probe_one_probe_and_a_third_partys(runs):
     tl_dyck.register_probe("width [red]")(lambda model: [model.cfg.d_model])
     try:
         result = call("probe", runs["gpt", 0], runs["minimal-onehot", 1], "-p", "width [red]")
-        assert flat(result.output) == "width [red] gpt-seed-0 [50] minimal-onehot-seed-1 [50]"
+        assert flat(result.output) == "width [red] gpt/seed-0 [50] minimal-onehot/seed-1 [50]"
     finally:
         tl_dyck.probes.probes.unregister("width [red]")
 
@@ -398,7 +398,6 @@ def test_a_mistake_is_one_line_and_exit_code_2(words, said, runs, tmp_path):
     "words",
     [
         ("nonsense",),
-        ("study", "--steps", "0"),
         ("study", "--jobs", "x"),
         ("probe",),
         ("tasks", "extra"),

@@ -81,7 +81,7 @@ def test_every_command_has_it():
         ] or [command]
 
     found = leaves(get_command(app))
-    assert len(found) == 23
+    assert len(found) == 24
     for command in found:
         assert "--json" in [name for each in command.params for name in each.opts], command.name
 
@@ -117,7 +117,7 @@ def test_probe(tiny_study: Study, runs):  # noqa: F811
     for seed, beta in zip((0, 1, 4), found["balance_violation"], strict=True):
         model = load_model(runs["minimal-onehot", seed])
         assert beta["beta"] == pytest.approx(tl_dyck.balance_violation(model).beta)
-        assert beta["model"] == f"minimal-onehot-seed-{seed}"
+        assert beta["model"] == f"minimal-onehot/seed-{seed}"
     assert len(found["stack_likeness"]) == 3
     assert found["pair_drift"][0]["drift"] >= 0
     task = tl_dyck.load_task(tiny_study.config.task)

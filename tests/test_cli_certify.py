@@ -199,7 +199,7 @@ def test_stopping_early_keeps_what_is_done(
         ),
         (
             ("--text", "good", "--space", "dup:1", "--time-limit", "-1"),
-            "time_limit must be positive",
+            "--time-limit must be above 0, got -1",
         ),
         (("--text", " ", "--space", "dup:1"), "an empty string cannot be certified"),
         (("--text", "good " * 16, "--space", "dup:1"), "holds strings of 17 tokens"),
@@ -249,4 +249,4 @@ def test_an_rnn_without_alphabet_reads_no_texts(tmp_path: Path) -> None:
 def test_several_runs_must_be_told_apart(tiny_study: Study, tmp_path: Path) -> None:
     result = call("export", tiny_study.folder, tmp_path / "rnn")
     assert result.exit_code == 2
-    assert "holds 6 models; name one" in flat(result.stderr)
+    assert "stands for 6 models; name one" in flat(result.stderr)

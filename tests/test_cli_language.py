@@ -27,7 +27,7 @@ def test_a_model_is_refuted_with_its_likeliest_error(checkpoint: Path, tmp_path:
     assert found.likeliest is not None
     assert f"likeliest error {found.likeliest.text}" in flat(result.output)
     written = json.loads((tmp_path / "found.json").read_text())
-    assert written | {"seconds": 0} == found.to_dict() | {"seconds": 0}
+    assert written | {"seconds": 0} == found.to_dict() | {"seconds": 0, "sampled": []}
 
 
 def test_an_rnn_that_is_right_is_proved_so(tmp_path: Path) -> None:
@@ -39,14 +39,15 @@ def test_an_rnn_that_is_right_is_proved_so(tmp_path: Path) -> None:
     assert "lengths 3 to 8" in result.output
 
 
-def test_the_error_at_longer_lengths_is_bounded(checkpoint: Path, tmp_path: Path) -> None:
+def test_the_error_at_longer_lengths_is_sampled(checkpoint: Path, tmp_path: Path) -> None:
     out = tmp_path / "found.json"
-    call("certify-language", checkpoint, "-n", 3, "--bound", 9, "--bound", 8, "-o", out)
-    (first, second) = json.loads(out.read_text())["bounded"]
-    assert (first["length"], second["length"]) == (8, 9)
+    result = call("certify-language", checkpoint, "-n", 3, "--sample", 9, "--sample", 8, "-o", out)
+    (first, second) = json.loads(out.read_text())["sampled"]
+    assert (first["length"], second["length"], second["n"]) == (8, 9, 10_000)
     (row,) = certify_language(load_model(checkpoint, device="cpu"), "dyck-2-4", [9]).by_length
-    assert second["error_low"] <= row.error.low * (1 + 1e-9)
-    assert row.error.high * (1 - 1e-9) <= second["error_high"]
+    assert second["error_low"] <= row.error.low <= second["error_high"]
+    assert "error at 9" in flat(result.output)
+    assert "sampled, 10,000 prefixes, level 1 - 1e-09" in flat(result.output)
 
 
 def test_two_models_are_compared(checkpoint: Path, tmp_path: Path) -> None:
@@ -72,6 +73,9 @@ def test_two_models_are_compared(checkpoint: Path, tmp_path: Path) -> None:
         (["--property", "kl"], "needs epsilon"),
         (["--until", "never"], "unknown until 'never'"),
         (["--length", 600], "ask for lengths up to 500"),
+        (["--length", 99_999_999_999], "--length must be at most"),
+        (["--sample", 2000], "lengths must be at most 1000"),
+        (["--time-limit", "nan"], "--time-limit must be finite"),
         (["--task", "dyck-3-8"], "2 types of brackets, not 3"),
     ],
 )

@@ -9,6 +9,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from tests.report.pages import read_page
 from tests.test_cli import call, flat
 from tl_dyck.runs import experiments, load_results
 
@@ -112,18 +113,53 @@ def test_run_by_its_full_name_and_into_a_folder(file, tmp_path):
     )
 
 
-def test_merge(file, tmp_path):
+def merged(file, tmp_path):
+    """Two sweeps that share a seed, merged into "all": what is said of it."""
     (tmp_path / "repaired").touch()
     for number in range(2):
         text = file.read_text().replace("seeds: 3", f"seeds: [{number}, 5]")
         (tmp_path / f"m{number}.yaml").write_text(text)
         assert one_job(tmp_path / f"m{number}.yaml", "-o", tmp_path / f"m{number}").exit_code == 0
-    said = call("sweep", "merge", tmp_path / "all", tmp_path / "m0", tmp_path / "m1")
+    return call("sweep", "merge", tmp_path / "all", tmp_path / "m0", tmp_path / "m1")
+
+
+def test_merge(file, tmp_path):
+    said = merged(file, tmp_path)
     assert said.exit_code == 0
     assert "12 runs copied, 4 were there already." in flat(said.output)
     assert "skipped" not in said.output
     assert len(load_results(tmp_path / "all")) == 12
     assert "4 further runs" in flat(call("sweep", "status", tmp_path / "all").output)
+
+
+def test_what_is_pooled_is_said_and_seeds_are_counted(file, tmp_path):
+    """In the table, as JSON; with all parameters nothing is pooled."""
+    (tmp_path / "repaired").touch()
+    assert one_job(file, "-o", tmp_path / "there").exit_code == 0
+    said = call("sweep", "results", tmp_path / "there", "--by", "x", "--metrics", "score")
+    text = flat(said.output)
+    assert "2 values of y pooled: a mean is over all of them; --by keeps them apart." in text
+    rows = [line.split()[:3] for line in said.output.splitlines() if line[:1] in "x01"]
+    assert rows[:3] == [["x", "seeds", "runs"], ["0", "3", "6"], ["1", "3", "6"]]
+    found = json.loads(call("sweep", "results", tmp_path / "there", "--by", "x", "--json").output)
+    assert [(row["seeds"], row["n"], row["pooled"]) for row in found["means"]] == [
+        (3, 6, "2 values of y pooled")
+    ] * 2
+    assert "pooled" not in call("sweep", "results", tmp_path / "there").output
+
+
+def test_the_page_of_merged_folders_counts_all_that_its_tables_hold(file, tmp_path):
+    merged(file, tmp_path)
+    assert call("sweep", "report", tmp_path / "all").exit_code == 0
+    page = read_page(tmp_path / "all" / "sweep.html")
+    (lead,) = page.find("p", class_="lead")
+    assert "8 runs of a sweep, 8 of them done" in lead.text
+    assert "holds 4 more, of other sweeps; all 12 runs that have ended are in the tables" in (
+        lead.text
+    )
+    (table,) = page.find("section", id="means")[0].find("table")
+    rows = [[cell.text for cell in row.children] for row in table.find("tbody")[0].find("tr")]
+    assert sum(int(row[2]) for row in rows) == len(load_results(tmp_path / "all")) == 12
 
 
 def test_merge_says_which_links_it_skipped(file, tmp_path):

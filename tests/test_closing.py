@@ -13,8 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.enumerated import SMALL, closing_prefixes
-from tl_dyck.closing import ClosingAccuracy, NotCausalError, closing_strings
+from tl_dyck.measuring import NotCausalError
 from tl_dyck.tasks import DyckTask, load_task
+from tl_dyck.tasks.closing import ClosingAccuracy, closing_strings
 
 TALL = DyckTask(name="tall", n_types=3, max_depth=5, train_lengths=(8,), long_lengths=(6, 7))
 ENUMERATED = [*SMALL, TALL]
@@ -175,7 +176,7 @@ def test_every_closing_bracket_counts_and_errors_shrink():
 def test_metric_by_hand(task, seed, n, chunk, long):
     """One closing bracket at a time, the right one found with a stack."""
     model = Noise(task.language.d_vocab, seed)
-    tokens, weights = closing_strings(task, n, long=long, generator=seeded(seed))
+    tokens, weights = closing_strings(*task.asked(long=long), n=n, generator=seeded(seed))
     if not weights.any():
         with pytest.raises(ValueError, match="closing bracket to predict; raise n"):
             task.closing_accuracy(model, n=n, long=long, seed=seed, chunk=chunk)
@@ -222,7 +223,7 @@ def test_the_two_readings_differ_where_opens_are_likelier():
     """With q = 0.9 the exact model expects opens where allowed; it still knows the right close."""
     task = DyckTask(name="opens", n_types=2, max_depth=3, q=0.9, train_lengths=(8, 10))
     accuracy = task.closing_accuracy(exact_model(task), n=400, seed=5)
-    tokens, weights = closing_strings(task, 400, long=False, generator=seeded(5))
+    tokens, weights = closing_strings(*task.asked(), n=400, generator=seeded(5))
     before = task.language.depth(tokens).roll(1, 1)
     assert accuracy.closing_only == 1.0
     assert accuracy.any_token == pytest.approx(float((weights * (before == 3)).sum() / 400))

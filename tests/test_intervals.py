@@ -139,3 +139,14 @@ def test_distances_between_models():
     ]  # a model drawn twice is still itself
     assert drawn_pair_mean(square, rows, rows, True) == pytest.approx(np.mean(pairs))
     assert math.isnan(drawn_pair_mean(square, np.array([1, 1]), np.array([1, 1]), True))
+
+
+def test_the_runs_of_a_seed_are_resampled_together():
+    """Of two seeds, one run and five: 0, twice 5/6, 1, with equal chances; no mean of means."""
+    numbers, seeds = np.array([0.0, 1, 1, 1, 1, 1]), np.array([7, 3, 3, 3, 3, 3])
+    found = mean(numbers, 4000, level=0.1, clusters=seeds)
+    assert found.value == pytest.approx(5 / 6)
+    assert (found.low, found.high) == pytest.approx((5 / 6, 5 / 6))
+    assert found.n == 2
+    wide = mean(numbers, 4000, clusters=seeds)
+    assert (wide.low, wide.high) == (0, 1)

@@ -236,7 +236,7 @@ def test_what_an_automaton_refuses() -> None:
         "the symbol 'c'; its symbols are a b": {"moves": lambda n: {"c": 0}},
         "must be positive and finite": {"weight": lambda n, symbol: 0.0},
         "t has no string of length 2; leave it out": {"ends": lambda n: n % 2},
-        "train_lengths is empty": {"train_lengths": ()},
+        "train_lengths must be one to 100,000 lengths, got none": {"train_lengths": ()},
         "a shortest and a longest": {"long_lengths": (4, 3)},
     }.items():
         with pytest.raises(ValueError, match=message):

@@ -1,47 +1,23 @@
-"""Locks on folders, and workers whose parent is killed."""
+"""Locks on folders, and what is sent to workers."""
 
 import errno
+import importlib
 import os
 import pickle
-import signal
+import re
 import subprocess
 import sys
-import time
-from pathlib import Path
+import threading
+from functools import partial
 
-import joblib
 import pytest
 
 from tl_dyck import processes
-from tl_dyck.processes import FolderBusyError, FolderLock, Sent, Watched
+from tl_dyck.processes import FolderBusyError, FolderLock, NotSentError, Sent
+from tl_dyck.registry import Registry, RegistryError
+from tl_dyck.workers import spread
 
 fcntl = pytest.importorskip("fcntl", reason="locks and signals of POSIX")
-
-
-def alive(pid: int) -> bool:
-    """Whether a process runs; one that nobody has buried yet does not."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
-
-
-def wait_for(condition, seconds: float = 600.0) -> bool:
-    """On a machine however busy."""
-    for _ in range(int(seconds / 0.05)):
-        if condition():
-            return True
-        time.sleep(0.05)
-    return False
-
-
-def is_free(folder: Path) -> bool:
-    """Whether nobody has the lock; a process lets go of it a moment after it has died."""
-    try:
-        FolderLock(folder).release()
-    except FolderBusyError:
-        return False
-    return True
 
 
 def test_one_at_a_time(tmp_path):
@@ -104,63 +80,6 @@ def test_where_there_are_no_locks(tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_only_a_child_is_watched(monkeypatch):
-    started = []
-    monkeypatch.setattr(processes.threading.Thread, "start", lambda self: started.append(self))
-    monkeypatch.setattr(processes, "_watched", set())
-    assert Watched.by_this_process(max)(1, 2) == 2  # no child of itself
-    assert started == []
-    assert [Watched(max, os.getppid())(1, 2) for _ in range(3)] == [2, 2, 2]
-    assert len(started) == 1
-
-
-@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="processes are looked up in /proc")
-def test_workers_end_with_their_parent(tmp_path):
-    """As the out-of-memory killer would have it: the parent alone, and without warning."""
-    script = Path(__file__).parent / "work_for_ever.py"
-    with subprocess.Popen([sys.executable, script, tmp_path]) as parent:
-        assert wait_for(lambda: len(list(tmp_path.glob("*/worker"))) == 2)
-        workers = [int(path.read_text()) for path in tmp_path.glob("*/worker")]
-        assert all(alive(worker) for worker in workers)
-        assert parent.pid not in workers
-        parent.send_signal(signal.SIGKILL)
-    assert wait_for(lambda: not any(alive(worker) for worker in workers))
-    assert wait_for(lambda: all(map(is_free, tmp_path.glob("folder-*"))))
-
-
-class Counted:
-    """Says how often it has been read from bytes, in this process."""
-
-    def __init__(self, value):
-        self.value, self.read = value, 0
-
-    def __setstate__(self, state):
-        global times_read
-        times_read += 1
-        self.__dict__ = {**state, "read": times_read}
-
-
-times_read = 0
-
-
-def use(sent, index):
-    """For a worker: what it was sent, how often it has read it, and who it is."""
-    return sent.value.value[index], sent.value.read, os.getpid()
-
-
-@pytest.mark.parametrize("size", [12, 1_000_000])  # sent with every task, and shared
-def test_a_value_is_read_once_by_each_worker(size):
-    sent = Sent(Counted(list(range(size))))
-    with joblib.parallel_config(backend="loky"):
-        found = joblib.Parallel(n_jobs=2, batch_size=1)(
-            joblib.delayed(use)(sent, index) for index in range(12)
-        )
-    assert [value for value, _, _ in found] == list(range(12))
-    by_worker = {pid: {read for _, read, who in found if who == pid} for _, _, pid in found}
-    assert os.getpid() not in by_worker
-    assert all(len(read) == 1 for read in by_worker.values())
-
-
 def test_another_value_is_not_taken_for_the_one_before():
     first, second = Sent("first"), Sent("second")
     assert [first.value, second.value, first.value, second.value] == ["first", "second"] * 2
@@ -172,3 +91,77 @@ def test_what_only_this_script_knows_is_sent_too():
         answer = 42
 
     assert pickle.loads(pickle.dumps(Sent(Here()))).value.answer == 42
+
+
+# --- what only this process has registered --------------------------------------------------------
+
+
+@pytest.fixture
+def toys():
+    registry = Registry("toy", "tl_dyck_test.sent")
+    sys.modules[__name__].REGISTRY = registry
+    return registry
+
+
+def ask(group, name):
+    """For a worker, which has a registry of its own: what a name stands for there, or why not."""
+    registry = vars(sys.modules[__name__]).setdefault("REGISTRY", Registry("toy", group))
+    try:
+        found = registry.get(name)
+    except RegistryError as error:
+        return str(error)
+    return found() if callable(found) else found, registry.names(), registry.summary(name)
+
+
+def asked(group, *names):
+    return list(spread(partial(ask, group), [(name,) for name in names], 2))
+
+
+def test_workers_know_what_this_process_has_registered(toys):
+    lock = threading.Lock()
+    toys.register("mine", "my own")(lambda: f"by {lock is not None}")
+    toys.register("number")(42)
+    mine, number = asked(toys.group, "mine", "number")
+    assert "cannot pickle '_thread.lock' object" in mine
+    assert mine.startswith("toy 'mine': it cannot be sent to worker processes (TypeError: ")
+    assert number == (42, ["mine", "number"], "")
+    toys.register("mine", "another", replace=True)(lambda: "another")
+    assert asked(toys.group, "mine") == [("another", ["mine", "number"], "another")]
+    toys.unregister("mine")
+    toys.register("mine")(lambda: "a third")
+    assert asked(toys.group, "mine") == [("a third", ["mine", "number"], "")]
+
+
+def test_a_worker_that_lacks_the_module_says_so(toys, tmp_path, monkeypatch):
+    (tmp_path / "only_here.py").write_text("def mine():\n    return 1\n")
+    with monkeypatch.context() as here:
+        here.syspath_prepend(str(tmp_path))
+        toys.register("mine")(importlib.import_module("only_here").mine)
+    sent = Sent(toys.group)
+    code = "import pickle, sys; sent = pickle.load(sys.stdin.buffer)\n"
+    code += "from tl_dyck.registry import Registry; toys = Registry('toy', sent.value)\n"
+    code += "print(toys.names()); toys.get('mine')"
+    found = subprocess.run(
+        [sys.executable, "-c", code], input=pickle.dumps(sent), capture_output=True, cwd="/"
+    )
+    assert found.stdout == b"['mine']\n", found.stderr
+    assert re.search(
+        rb"RegistryError: toy 'mine': it cannot be loaded by the worker process on '.*' "
+        rb"\(ModuleNotFoundError: No module named 'only_here'\); its Python needs the modules",
+        found.stderr,
+    )
+
+
+def test_what_comes_from_this_process_changes_nothing_in_it(toys):
+    mine = toys.register("mine", replace=True)(lambda: 1)
+    assert Sent(1).value == pickle.loads(pickle.dumps(Sent(1))).value == 1
+    assert toys.get("mine") is mine
+    toys.unregister("mine")
+    assert toys.names() == []
+
+
+def test_what_cannot_be_sent_is_refused_in_one_line():
+    with pytest.raises(
+        NotSentError, match=r"what is to be done cannot be sent .*TypeError: .*lock"
+    ):
+        Sent(threading.Lock())

@@ -182,8 +182,8 @@ def test_tasks_are_frozen():
     ("values", "message"),
     [
         ({"mode": "complet"}, r"unknown mode 'complet'\. Did you mean 'complete'"),
-        ({"train_lengths": ()}, "train_lengths is empty"),
-        ({"train_lengths": (0, 2)}, "a length must be at least 1, got 0"),
+        ({"train_lengths": ()}, "train_lengths must be one to 100,000 lengths, got none"),
+        ({"train_lengths": (0, 2)}, "train_lengths must be at least 1, got 0"),
         (
             {"train_lengths": (2, 3)},
             r"complete strings have even lengths, but train_lengths is \(2, 3\)",

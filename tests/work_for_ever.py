@@ -5,9 +5,8 @@ import sys
 import time
 from pathlib import Path
 
-from joblib import Parallel, delayed
-
-from tl_dyck.processes import FolderLock, Watched
+from tl_dyck.processes import FolderLock
+from tl_dyck.workers import spread
 
 
 def work_for_ever(folder):
@@ -23,7 +22,4 @@ def work_for_ever(folder):
 
 
 if __name__ == "__main__":
-    work = Watched.by_this_process(work_for_ever)
-    Parallel(n_jobs=2, backend="loky")(
-        delayed(work)(Path(sys.argv[1]) / f"folder-{i}") for i in range(2)
-    )
+    list(spread(work_for_ever, [(Path(sys.argv[1]) / f"folder-{i}",) for i in range(2)], 2))

@@ -27,10 +27,11 @@ from tl_dyck.ablation import leave_one_out_importance as leave_one_out_importanc
 from tl_dyck.ablation import measure_heads as measure_heads
 from tl_dyck.certify import certify_dyck as certify_dyck
 from tl_dyck.certify import parse_space as parse_space
-from tl_dyck.certify.language import bound_error as bound_error
 from tl_dyck.certify.language import certify_language as certify_language
+from tl_dyck.certify.language import sample_error as sample_error
 from tl_dyck.certify.parsing import register_transformation as register_transformation
 from tl_dyck.certify.protocol import register_certifier as register_certifier
+from tl_dyck.certify.proving import prove_language as prove_language
 from tl_dyck.errors import DyckError as DyckError
 from tl_dyck.judge.protocol import register_method as register_method
 from tl_dyck.language import DyckDistribution as DyckDistribution
@@ -40,6 +41,7 @@ from tl_dyck.language import NoStackError as NoStackError
 from tl_dyck.language import SymbolLanguage as SymbolLanguage
 from tl_dyck.language import Vocabulary as Vocabulary
 from tl_dyck.language import VocabularyError as VocabularyError
+from tl_dyck.language import VocabularyWarning as VocabularyWarning
 from tl_dyck.language import build_tokenizer as build_tokenizer
 from tl_dyck.models import DyckTransformer as DyckTransformer
 from tl_dyck.models import DyckTransformerConfig as DyckTransformerConfig
@@ -73,7 +75,7 @@ from tl_dyck.runs.experiments import register_experiment as register_experiment
 from tl_dyck.runs.pretrained import load_pretrained as load_pretrained
 from tl_dyck.studies import StudyConfig as StudyConfig
 from tl_dyck.studies import run_study as run_study
-from tl_dyck.studies.paper import reproduce as reproduce
+from tl_dyck.studies.reproduction import reproduce as reproduce
 from tl_dyck.tasks import AutomatonTask as AutomatonTask
 from tl_dyck.tasks import DyckTask as DyckTask
 from tl_dyck.tasks import Task as Task

@@ -9,8 +9,6 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-__all__ = ["ACTIVATIONS", "canonical_activation", "unit_norm"]
-
 #: "gelu" is the form with erf, "gelu_new" that of GPT-2, with tanh.
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": F.relu,

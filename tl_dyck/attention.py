@@ -6,8 +6,6 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-__all__ = ["random_row_variation", "share_of_largest"]
-
 
 def random_row_variation(n_positions: int) -> Float[Tensor, " n_positions"]:
     """E‖a − b‖² for rows a, b drawn uniformly from the simplex of m positions, m = 1, 2, ….

@@ -14,8 +14,6 @@ from typing import Any
 import torch
 from joblib import cpu_count
 
-__all__ = ["check_device", "cpu_name", "default_jobs", "environment", "one_thread"]
-
 
 def environment() -> dict[str, Any]:
     """Versions and hardware, for the record."""

@@ -32,26 +32,6 @@ from tl_dyck.errors import DyckError
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = [
-    "CorruptFileError",
-    "MissingFileError",
-    "copy_file",
-    "ensure_folder",
-    "one_line",
-    "read_json",
-    "read_regular",
-    "read_table",
-    "read_tensors",
-    "read_text",
-    "remove_abandoned",
-    "remove_leftovers",
-    "sha256",
-    "write_bytes",
-    "write_json",
-    "write_tensors",
-]
-
-
 _TEMPORARY = ".tl_dyck-"
 _HOST = hashlib.sha256(platform.node().encode()).hexdigest()[:8]
 _ABANDONED = 3600.0  # seconds; no file takes as long to write
@@ -280,6 +260,30 @@ def write_bytes(path: str | Path, data: bytes, *, flush: bool = True) -> None:
         file.write(data)
 
 
+def write_output(path: str | Path, data: bytes) -> None:
+    """Write what a user wants at a place of their own: a file, a pipe or a terminal.
+
+    A file, or what a link leads to, is written as by `write_bytes`, in a folder that is made if
+    need be. A pipe or a device is given the data, and stays what it is. (`write_bytes` puts a file
+    in its place: right for files of ours, where what others planted is replaced, not followed.)
+
+    Raises:
+        OSError: it is a folder, a socket or a disk, or cannot be written.
+    """
+    target = Path(path)
+    kind = target.stat().st_mode if target.exists() else stat.S_IFREG
+    if stat.S_ISREG(kind):
+        target = Path(os.path.realpath(target))
+        ensure_folder(target.parent)
+        write_bytes(target, data)
+    elif stat.S_ISFIFO(kind) or stat.S_ISCHR(kind):
+        with open(target, "wb") as file:
+            file.write(data)
+    else:
+        what = "a folder" if stat.S_ISDIR(kind) else "neither a file nor a pipe"
+        raise IsADirectoryError(f"{str(target)!r} is {what}; name a file")
+
+
 def copy_file(source: str | Path, target: str | Path) -> None:
     """Copy a file of any size so that `target` holds either its old content or all of the new.
 
@@ -318,11 +322,13 @@ def _new_file(path: Path, flush: bool) -> Iterator[IO[bytes]]:
 
 
 def write_json(path: str | Path, value: Any) -> None:
-    """Write `value` as indented JSON, atomically.
+    """Write `value` as indented JSON, atomically; see `as_json`."""
+    write_bytes(path, as_json(value))
 
-    NaN and infinities are refused, for they are not JSON.
-    """
-    write_bytes(path, (json.dumps(value, indent=1, allow_nan=False) + "\n").encode())
+
+def as_json(value: Any) -> bytes:
+    """A file of indented JSON; NaN and infinities are refused, for they are not JSON."""
+    return (json.dumps(value, indent=1, allow_nan=False) + "\n").encode()
 
 
 def read_json(path: str | Path, most: int = LARGEST_JSON) -> Any:
@@ -345,15 +351,25 @@ def write_tensors(path: str | Path, tensors: Mapping[str, torch.Tensor]) -> str:
     Returns:
         The SHA-256 of the file, in hexadecimal, for the JSON file beside it.
     """
+    data = _dumped(tensors)
+    write_bytes(path, data)
+    return hashlib.sha256(data).hexdigest()
+
+
+def tensors_digest(tensors: Mapping[str, torch.Tensor]) -> str:
+    """The digest that `write_tensors` would return."""
+    return hashlib.sha256(_dumped(tensors)).hexdigest()
+
+
+def _dumped(tensors: Mapping[str, torch.Tensor]) -> bytes:
     # copies, since safetensors refuses tensors that share memory
-    data = dump_safetensors(
+    data: bytes = dump_safetensors(
         {
             name: tensor.detach().cpu().clone(memory_format=torch.contiguous_format)
             for name, tensor in tensors.items()
         }
     )
-    write_bytes(path, data)
-    return hashlib.sha256(data).hexdigest()
+    return data
 
 
 def read_tensors(

@@ -10,28 +10,13 @@ together.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import final
+from typing import Any, final
 
 import numpy as np
 from einops import rearrange, reduce
 from jaxtyping import Float, Int
-
-__all__ = [
-    "Estimate",
-    "correlation",
-    "difference",
-    "distances",
-    "drawn_pair_mean",
-    "estimate",
-    "mean",
-    "mean_over_pairs",
-    "ratio_of_sums",
-    "regression",
-    "share",
-    "spearman",
-]
 
 _LEVEL = 0.95
 _DRAWN = 2_000_000  # numbers that are drawn at once
@@ -74,35 +59,49 @@ def mean(
     source: Source = 0,
     *,
     level: float = _LEVEL,
+    clusters: np.ndarray | None = None,
 ) -> Estimate:
     """Mean over seeds; no interval for fewer than two, and nothing at all for none.
 
     Args:
-        values: one for each seed.
+        values: one for each seed; or several, with `clusters`.
         n_bootstrap: resamples.
         source: a seed, or a generator that is advanced.
         level: of the interval.
+        clusters: of which seed each value is; the values of a seed are resampled together. None if
+            each has one.
     """
     sample = np.asarray(values, dtype=float)
-    if len(sample) < 2:
-        value = float(sample[0]) if len(sample) else float("nan")
-        return Estimate(value=value, low=float("nan"), high=float("nan"), n=len(sample))
+    n = len(sample) if clusters is None else len(np.unique(clusters))
+    if n < 2:
+        value = float(sample.mean()) if len(sample) else float("nan")
+        return Estimate(value=value, low=float("nan"), high=float("nan"), n=n)
     from scipy import (
         stats,
     )  # takes half a second, and what is imported with this module seldom needs it
 
+    data: tuple[Any, ...] = (sample,)
+    statistic: Callable[..., Any] = np.mean
+    if clusters is not None and n < len(sample):
+        _, seed = np.unique(clusters, return_inverse=True)
+        data = (np.bincount(seed, weights=sample), np.bincount(seed).astype(float))
+        statistic = _mean_of_sums
     found = stats.bootstrap(
-        (sample,),
-        np.mean,
+        data,
+        statistic,
         n_resamples=n_bootstrap,
         confidence_level=level,
         method="percentile",
         random_state=np.random.default_rng(source),
-        batch=max(1, _DRAWN // len(sample)),
+        batch=max(1, _DRAWN // n),
+        paired=len(data) > 1,
     ).confidence_interval
-    return Estimate(
-        value=float(sample.mean()), low=float(found.low), high=float(found.high), n=len(sample)
-    )
+    return Estimate(value=float(sample.mean()), low=float(found.low), high=float(found.high), n=n)
+
+
+def _mean_of_sums(sums: np.ndarray, counts: np.ndarray, axis: int = -1) -> Any:
+    """The mean of all values, from the sum and the number of each seed's."""
+    return sums.sum(axis) / counts.sum(axis)
 
 
 def share(successes: int, n: int, *, level: float = _LEVEL) -> Estimate:
@@ -266,6 +265,8 @@ def mean_over_pairs(
         .astype(float)
     )
     counts = counts[(counts > 0).sum(1) > 1]
+    if not len(counts):  # so few resamples that none has a pair
+        counts = np.full((1, n), np.nan)
     weights = np.einsum("sa,sb->sab", counts, counts) * (1 - np.eye(n))
     weights /= weights.sum((1, 2), keepdims=True)
     resampled = np.einsum("sab,ab...->s...", weights, distance)

@@ -18,22 +18,6 @@ import pandas as pd
 if TYPE_CHECKING:
     pass
 
-__all__ = [
-    "COLORS",
-    "LIGHT",
-    "SYMBOLS",
-    "Line",
-    "Plot",
-    "Series",
-    "curves",
-    "dots_by_row",
-    "for_plotly",
-    "jitter",
-    "numbers",
-    "scatter",
-    "series_by",
-]
-
 #: Of the style sheet; told apart by the colour-blind.
 COLORS = tuple(f"@c{index}" for index in range(6))
 SYMBOLS = ("circle", "square", "diamond", "triangle-up", "cross", "star")

@@ -14,6 +14,7 @@ import inspect
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from tl_dyck.check import WrongTypeError, check_instance
 from tl_dyck.errors import DyckError
 from tl_dyck.registry import Registry, RegistryError, is_required
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
         balance_violation,
         pair_drift,
         stack_likeness,
+        variation_of_patterns,
     )
 
 __all__ = [
@@ -39,6 +41,7 @@ __all__ = [
     "probes",
     "stack_likeness",
     "takes_many",
+    "variation_of_patterns",
 ]
 
 Probe = Callable[..., Any]
@@ -50,6 +53,7 @@ OWN = (
     "balance_violation",
     "pair_drift",
     "stack_likeness",
+    "variation_of_patterns",
 )
 
 
@@ -59,6 +63,8 @@ class ProbeError(DyckError, RuntimeError):
 
 def takes_many(probe: Probe) -> bool:
     """Whether a probe is called with a list of models, not with one."""
+    if not callable(probe):
+        raise WrongTypeError(f"a probe is a function, not {probe!r}")
     return next(iter(inspect.signature(probe).parameters), "") == "models"
 
 
@@ -97,9 +103,11 @@ def load_probe(name: str) -> Probe:
     """Return the probe called `name`.
 
     Raises:
+        TypeError: a name is text.
         UnknownNameError: no such probe; the message names the nearest.
         RegistryError: it is announced by an entry point that cannot be loaded.
     """
+    check_instance("the name of a probe", name, str, "text")
     return probes.get(name)
 
 

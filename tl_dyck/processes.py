@@ -1,4 +1,4 @@
-"""Processes beside each other: a lock on a folder, and workers that end with their starter."""
+"""Processes beside each other: a lock on a folder, and what is sent from one to another."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import contextlib
 import errno
 import os
 import pickle
-import threading
-import time
+import platform
 import uuid
-from collections.abc import Callable
+import weakref
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from tl_dyck.errors import DyckError
 
@@ -20,10 +20,6 @@ try:
     import fcntl
 except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
-
-__all__ = ["FolderBusyError", "FolderLock", "Sent", "Watched"]
-
-_SECONDS = 0.5  # between two looks at the parent
 
 
 class FolderBusyError(DyckError, OSError):
@@ -77,70 +73,119 @@ class FolderLock:
                 os.close(descriptor)
 
 
-@dataclass(frozen=True)
-class Watched:
-    """A function for worker processes; a worker that has been given it ends when its parent does.
+class NotSentError(DyckError, RuntimeError):
+    """What is to be done cannot be sent to worker processes, or not be loaded there."""
 
-    Whoever is killed without warning cannot stop its workers, and they would go on beside those of
-    the next attempt.
+
+@dataclass(frozen=True)
+class Told:
+    """What one process has registered in code under a name, on its way to another.
 
     Attributes:
-        function: what the worker is to do.
-        parent: the process that made this, by number; only a child of it ends with it.
+        pickled: the object; None if it cannot be sent.
+        why: not.
+        summary: the line for listings.
+        replace: whether it takes the name over from what has it there.
     """
 
-    function: Callable[..., Any]
-    parent: int
+    pickled: bytes | None
+    why: str
+    summary: str
+    replace: bool
 
     @classmethod
-    def by_this_process(cls, function: Callable[..., Any]) -> Watched:
-        """For the workers of this process."""
-        return cls(function, os.getpid())
+    def of(cls, item: object, summary: str, replace: bool) -> Told:
+        """For sending. What cannot be sent is told of, too: who asks for it shall hear why."""
+        try:
+            return cls(_pickled(item, "it"), "", summary, replace)
+        except NotSentError as error:
+            return cls(None, str(error), summary, replace)
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Call the function."""
-        if self.parent == os.getppid() and self.parent not in _watched:
-            _watched.add(self.parent)
-            threading.Thread(target=_end_with, args=(self.parent,), daemon=True).start()
-        return self.function(*args, **kwargs)
+    def load(self) -> Any:
+        """The object, in the process that it came to.
+
+        Raises:
+            NotSentError: it was not sent, or cannot be loaded here.
+        """
+        if self.pickled is None:
+            raise NotSentError(
+                f"{self.why}, and only the process that started this worker has registered it; "
+                "an entry point would make it known to every process"
+            )
+        return _loaded(self.pickled, "it")
 
 
-_watched: set[int] = set()
+class _HasCode(Protocol):
+    """A registry, which is where plugs are; see `tl_dyck.registry`."""
+
+    def in_code(self) -> Mapping[tuple[str, str], Told]:
+        """What was registered in code, by group and name."""
 
 
-def _end_with(parent: int) -> None:
-    while os.getppid() == parent:
-        time.sleep(_SECONDS)
-    os._exit(
-        1
-    )  # files are written whole or not at all, so nothing is lost that a checkpoint does not have
+#: The registries of this process, and what came to it with work, by group and name.
+told_to: weakref.WeakSet[_HasCode] = weakref.WeakSet()
+told_here: dict[tuple[str, str], Told] = {}
 
 
 class Sent:
-    """A value for worker processes that is large and the same for every task.
+    """A value for worker processes that is the same for every task.
 
-    joblib shares large arrays between processes and sends anything else with every task; so the
-    value travels as an array of bytes, and a worker reads it once. Nothing else should be read
-    from it than what this process has put in.
+    A worker reads it once, however many tasks bring it along. What only the code of this process
+    has registered (`tl_dyck.registry`) goes with it. Nothing else should be read from it than what
+    this process has put in.
 
     Args:
-        value: anything that can be sent to a worker.
+        value: anything that can be sent to a worker; functions and classes of a script or notebook,
+            too.
+
+    Raises:
+        NotSentError: it cannot.
     """
 
     def __init__(self, value: Any) -> None:
-        import cloudpickle
-        import numpy as np
-
-        self._key = uuid.uuid4().hex
-        self._bytes = np.frombuffer(cloudpickle.dumps(value), dtype=np.uint8)
+        self._key, self._from = uuid.uuid4().hex, _THIS
+        self._told = dict(told_here)
+        for registry in list(told_to):
+            self._told |= registry.in_code()
+        self._pickled = _pickled(value, "what is to be done")
 
     @property
     def value(self) -> Any:
-        """What was sent; the same object until something else is asked for."""
-        if self._key not in _received:
-            _received.clear()
-            _received[self._key] = pickle.loads(self._bytes.data)
-        return _received[self._key]
+        """What was sent; the same object until something else is asked for.
+
+        Raises:
+            NotSentError: this process cannot load it.
+        """
+        last = _received.get("last")  # read once: another thread may receive something else
+        if last is None or last[0] != self._key:
+            if self._from != _THIS:
+                told_here.clear()
+                told_here.update(self._told)
+            last = self._key, _loaded(self._pickled, "what is to be done")
+            _received["last"] = last
+        return last[1]
 
 
-_received: dict[str, Any] = {}
+_THIS = uuid.uuid4().hex  # this process, on whatever machine
+_received: dict[str, tuple[str, Any]] = {}
+
+
+def _pickled(value: object, what: str) -> bytes:
+    import cloudpickle
+
+    try:
+        return bytes(cloudpickle.dumps(value))
+    except Exception as error:  # whatever objects raise that were not made to be sent
+        raise NotSentError(
+            f"{what} cannot be sent to worker processes ({type(error).__name__}: {error})"
+        ) from error
+
+
+def _loaded(pickled: bytes, what: str) -> Any:
+    try:
+        return pickle.loads(pickled)
+    except Exception as error:
+        raise NotSentError(
+            f"{what} cannot be loaded by the worker process on {platform.node()!r} "
+            f"({type(error).__name__}: {error}); its Python needs the modules that define it"
+        ) from error

@@ -6,23 +6,104 @@ a number without meaning, so such a model is refused until its `Vocabulary` is k
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
-from jaxtyping import Int
-from torch import Tensor
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor, nn
 
-from tl_dyck.language import DyckLanguage, Language, VocabularyError
+from tl_dyck.check import WrongTypeError, WrongValueError, check_instance
+from tl_dyck.language import DyckLanguage, Language, VocabularyError, VocabularyWarning
 from tl_dyck.language.checks import BOS_STRING
 from tl_dyck.language.symbols import needs_stack
 
-__all__ = [
-    "as_tokens",
-    "check_reads",
-    "language_of",
-    "language_with_stack",
-    "one_model",
-    "token_texts",
-]
+# Of a first symbol that may not come: at least so large a share of the likeliest symbol's
+# probability, and so many times that of one that may. Untrained models do not get there; one that
+# learned from other ids does, as it gives what it learned to come 1/k and what did not almost 0.
+_CLEARLY, _TIMES = 0.5, 100
+
+
+def unwrapped(model: Any) -> Any:
+    """The model inside what torch puts around one, if it does; else what was given.
+
+    That is `torch.compile`, `DataParallel` and its like, and a `Sequential` of one.
+    """
+    while True:
+        if type(model).__name__ == "OptimizedModule":  # its class takes seconds to import
+            model = model._orig_mod
+        elif isinstance(model, nn.DataParallel | nn.parallel.DistributedDataParallel):
+            model = model.module
+        elif isinstance(model, nn.Sequential) and len(model) == 1:
+            model = model[0]
+        else:
+            return model
+
+
+def check_placed(model: Any) -> None:
+    """Refuse a model that has no numbers, or that cannot be run as it was converted.
+
+    Raises:
+        ValueError: its weights are on the meta device, or of a type in which it cannot run.
+    """
+    types = set()
+    for name, weight in model.named_parameters() if isinstance(model, nn.Module) else ():
+        if weight.is_meta:
+            raise WrongValueError(
+                f"{name} is on the meta device, which keeps shapes and no numbers; build or load "
+                "the model on another device"
+            )
+        types.add(weight.dtype)
+    config = getattr(model, "cfg", None)
+    told = getattr(config, "dtype", None)
+    if config is None or types in (set(), {told}):
+        return
+    try:  # as .half() leaves it: some releases run it, some parts do not
+        with torch.no_grad():
+            model(torch.zeros(1, 1, dtype=torch.long, device=next(model.parameters()).device))
+    except RuntimeError as error:
+        raise WrongValueError(
+            f"this model cannot run: its weights are {', '.join(sorted(map(str, types)))} and "
+            f"model.cfg.dtype is {told}; convert with model.to(dtype), which changes both"
+        ) from error
+
+
+def warn_of_first(model: Any, language: Language, may_come: Bool[Tensor, " symbol"]) -> None:
+    """Warn if, after BOS, a model clearly prefers a symbol that may not come to one that may.
+
+    What is claimed: a symbol that no string begins with has at least half the probability of the
+    likeliest token, and 100 times that of some symbol that strings do begin with. So it is where
+    the id of one is given for the other. Ids of symbols that may both come, or may both not, can be
+    exchanged without a warning; and a model that looks ahead, or whose logits are no tokens, is not
+    asked.
+
+    Args:
+        model: reads `language`.
+        language: whose tokens it reads.
+        may_come: which of its symbols a string may begin with.
+
+    Warns:
+        VocabularyWarning: it is so.
+    """
+    cfg = model.cfg
+    if cfg.attention_dir != "causal" or cfg.d_vocab_out != cfg.d_vocab or may_come.all():
+        return
+    with torch.no_grad():
+        chances = model(torch.tensor([[language.bos_token]], device=cfg.device))[0, 0]
+    chances = chances.double().softmax(-1).cpu()
+    symbols = chances[: language.bos_token]
+    never, least = symbols.masked_fill(may_come, 0.0), symbols.masked_fill(~may_come, 1.0)
+    worst, rarest = int(never.argmax()), int(least.argmin())
+    if never[worst] >= _CLEARLY * chances.max() and never[worst] >= _TIMES * least[rarest]:
+        names = language.alphabet
+        warnings.warn(
+            f"after BOS this model gives {names[worst]!r}, which no string begins with, "
+            f"{float(never[worst]):.0%}, and {names[rarest]!r}, which may come, "
+            f"{float(least[rarest]):.1g}: check the ids in the Vocabulary; one of these may have "
+            "the other's",
+            VocabularyWarning,
+            stacklevel=3,
+        )
 
 
 def one_model(model: Any, what: str) -> None:
@@ -37,16 +118,21 @@ def one_model(model: Any, what: str) -> None:
             "call it for each of them"
         )
     if not hasattr(model, "cfg"):
-        raise TypeError(f"{what} takes a HookedTransformer, not {type(model).__name__}")
+        inside = unwrapped(model)
+        hint = f"; give the {type(inside).__name__} inside it" if hasattr(inside, "cfg") else ""
+        raise TypeError(f"{what} takes a HookedTransformer, not {type(model).__name__}{hint}")
+    check_placed(model)
 
 
 def as_tokens(model: Any, text: str | Int[Tensor, "*batch pos"]) -> Int[Tensor, "batch pos"]:
     """Tokens with a batch dimension, from a string (BOS is prepended) or tokens (taken as is).
 
     Raises:
+        TypeError: neither a string nor integers.
         VocabularyError: a string, and a model that has no tokenizer.
         ValueError: tokens of another shape, or more than the model reads.
     """
+    one_model(model, "reading tokens")
     if isinstance(text, str):
         if getattr(model, "tokenizer", None) is None:
             raise VocabularyError(
@@ -55,7 +141,10 @@ def as_tokens(model: Any, text: str | Int[Tensor, "*batch pos"]) -> Int[Tensor, 
             )
         tokens: Tensor = model.to_tokens(text, truncate=False)
     else:
+        check_instance("the input", text, Tensor, "text, or a tensor of tokens")
         tokens = text
+    if tokens.is_floating_point() or tokens.is_complex() or tokens.dtype == torch.bool:
+        raise WrongTypeError(f"tokens must be integers, not {tokens.dtype}")
     if tokens.ndim not in (1, 2) or 0 in tokens.shape:
         raise ValueError(f"tokens must be [pos] or [batch, pos], not {list(tokens.shape)}")
     n_ctx = model.cfg.n_ctx
@@ -86,8 +175,10 @@ def language_of(model: Any, language: Language | None = None) -> Any:
         VocabularyError: neither is known, or they have other tokens.
     """
     if language is not None:
+        check_instance("language", language, Language, "a language")
         check_reads(model, language, told=True)
         return language
+    one_model(model, "reading brackets")
     own: Any = getattr(model.cfg, "language", None)
     if own is None:
         raise VocabularyError(
@@ -129,6 +220,8 @@ def check_reads(model: Any, language: Language, *, told: bool = False) -> None:
     Raises:
         VocabularyError: the ids are unknown, or are another language's.
     """
+    model = unwrapped(model)
+    check_placed(model)
     cfg = getattr(model, "cfg", None)
     if cfg is not None:
         own = getattr(cfg, "language", None)

@@ -22,17 +22,6 @@ if TYPE_CHECKING:
     import pandas as pd
     import torch
 
-__all__ = [
-    "finite_rows",
-    "read_results",
-    "read_sealed",
-    "remove_numbered",
-    "sealed",
-    "whole",
-    "write_tables",
-    "write_with_tensors",
-]
-
 
 def write_tables(folder: str | Path, tables: Mapping[str, pd.DataFrame]) -> None:
     """Write tables as Parquet files of their names, each atomically."""

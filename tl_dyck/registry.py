@@ -10,6 +10,9 @@ A name is registered in one of two ways:
 
 The entry point names the very object that the decorator would receive. A name means one thing: two
 different objects under the same name are an error, whoever came first.
+
+What code registers is known to its own process only. Worker processes, here or on a cluster, are
+sent it along with their work (see `tl_dyck.processes.Sent`), and load what they are asked for.
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ from importlib import metadata
 from typing import Any, Generic, TypeVar, final
 
 from tl_dyck.errors import DyckError
+from tl_dyck.processes import NotSentError, Told, told_here, told_to
 
 __all__ = ["Registry", "RegistryError", "UnknownNameError"]
 
@@ -89,6 +93,10 @@ class Registry(Generic[T]):
         self._summaries: dict[str, str] = {}
         # Names whose entry point, if there is one, has been loaded or deliberately replaced.
         self._settled: set[str] = set()
+        # Names registered in code, and whether they took over another's; what came with work.
+        self._in_code: dict[str, bool] = {}
+        self._taken: dict[str, Told] = {}
+        told_to.add(self)
 
     def __repr__(self) -> str:
         return f"Registry({self.kind!r}, {self.group!r}): {', '.join(self.names()) or '(empty)'}"
@@ -137,6 +145,7 @@ class Registry(Generic[T]):
             RegistryError: its entry point cannot be loaded (the cause is chained), or two different
                 objects claim the name.
         """
+        self._listen(name)
         if name not in self._settled:
             point = self._entry_point(name)
             if point is not None:
@@ -152,7 +161,8 @@ class Registry(Generic[T]):
 
     def names(self) -> list[str]:
         """Every known name, registered in code or announced by entry point (left unloaded)."""
-        return sorted({*self._items, *metadata.entry_points(group=self.group).names})
+        told = (name for group, name in told_here if group == self.group)
+        return sorted({*self._items, *told, *metadata.entry_points(group=self.group).names})
 
     def summary(self, name: str) -> str:
         """One line on what `name` is. Loads its entry point.
@@ -183,6 +193,27 @@ class Registry(Generic[T]):
         self._made.pop(name, None)
         self._summaries.pop(name, None)
         self._settled.discard(name)
+        self._in_code.pop(name, None)
+
+    def in_code(self) -> dict[tuple[str, str], Told]:
+        """What was registered in code, by group and name, for other processes."""
+        return {
+            (self.group, name): Told.of(self._items[name], self._summaries[name], replace)
+            for name, replace in self._in_code.items()
+        }
+
+    def _listen(self, name: str) -> None:
+        """Register what came with work under a name, unless this process knows it by itself."""
+        told = told_here.get((self.group, name))
+        if told is None or told == self._taken.get(name):
+            return
+        if told.replace or name in self._taken or name not in self._items:
+            try:
+                item = told.load()
+            except NotSentError as error:
+                raise RegistryError(f"{self.kind} {name!r}: {error}") from error
+            self._add(name, item, told.summary, replace=True)
+        self._taken[name] = told
 
     def _add(
         self, name: str, item: Any, summary: str, replace: bool, announced: bool = False
@@ -208,6 +239,8 @@ class Registry(Generic[T]):
             self._refuse_announced(name, item)
         first_time = self._items.get(name) is not item
         self._items[name] = item
+        if not announced:
+            self._in_code[name] = replace
         if summary or first_time:
             self._summaries[name] = summary or _first_line(item)
 

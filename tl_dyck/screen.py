@@ -21,8 +21,6 @@ from rich.progress import (
 )
 from rich.segment import Segment
 
-__all__ = ["Bars", "console", "progress_bar", "share_bar", "visible"]
-
 # control characters but the line feed; marks that change the direction of text; line separators;
 # halves of surrogates
 _UNSAFE = re.compile(

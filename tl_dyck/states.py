@@ -40,8 +40,6 @@ from torch import Tensor
 
 from tl_dyck.language import DyckDistribution, DyckLanguage
 
-__all__ = ["Displacement", "StateIndex", "contributions", "displacement"]
-
 
 @final
 class StateIndex:

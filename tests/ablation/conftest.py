@@ -18,7 +18,7 @@ from tl_dyck.studies.ablation import AblateConfig, Ablation, ablate_trained
 from tl_dyck.training import TrainConfig
 
 SMALL = FinetuneConfig(penalties=(0.1, 0.2), steps=2, batch_size=4, n_eval=6)
-CONFIG = AblateConfig(finetune=SMALL, leave_one_out=SMALL, n=12, n_bootstrap=20)
+CONFIG = AblateConfig(finetune=SMALL, leave_one_out=SMALL, n=12)
 
 #: What differs from a plain GPT-2 of two layers and three heads.
 PLAIN: dict[str, dict[str, Any]] = {
@@ -133,6 +133,7 @@ def experiment(folder: Path) -> Ablation:
         d_model=9,
         training=TrainConfig(steps=5, check_every=5, check_size=10, batch_size=4),
         config=CONFIG,
+        n_bootstrap=20,
         n_jobs=1,
         progress=False,
     )

@@ -10,7 +10,7 @@ import torch
 
 from tests.ablation.conftest import DYCK, PLAIN, dyck_model, make_any, plain_model
 from tl_dyck.ablation import MODES, frozen_importance, gradient_importance, log_likelihood
-from tl_dyck.ablation.frozen import _cycle
+from tl_dyck.ablation.frozen import partners
 from tl_dyck.ablation.replay import Replay
 from tl_dyck.models.construct import decoy_head
 from tl_dyck.models.lean import LeanTail
@@ -107,10 +107,12 @@ def test_zero_is_the_model_without_the_slice_of_w_o(any_model, tokens_for):
 def test_other_modes_are_what_one_hook_per_head_gives(name, tokens_for, mode):
     model = make_any(name)
     tokens = tokens_for(model)
-    found = frozen_importance(model, tokens, odd_metric, mode, seed=5)
+    real = torch.ones_like(tokens, dtype=torch.bool)
+    found = frozen_importance(model, tokens, odd_metric, mode, where=real, seed=5)
+    partner = partners(real, 5)[0][:, 0]
     intact = odd_metric(model(tokens), tokens)
     for layer, head in heads_of(model):
-        logits = by_hooks(model, tokens, layer, head, mode, _cycle(len(tokens), 5))
+        logits = by_hooks(model, tokens, layer, head, mode, partner)
         drop = intact - odd_metric(logits, tokens)
         np.testing.assert_allclose(found.per_example[layer, head], drop, atol=EXACT)
 
@@ -179,14 +181,15 @@ def test_left_padding_is_masked_as_usual():
 def test_the_chunk_changes_memory_and_nothing_else(tokens_for, mode, chunk):
     model = plain_model()
     tokens = tokens_for(model)
+    real = torch.rand(tokens.shape, generator=torch.Generator().manual_seed(0)) < 0.6
     rows = []
     handle = model.embed.register_forward_hook(
         lambda module, inputs, output: rows.append(len(output))
     )
-    found = frozen_importance(model, tokens, odd_metric, mode, chunk=chunk)
+    found = frozen_importance(model, tokens, odd_metric, mode, where=real, chunk=chunk)
     handle.remove()
     assert max(rows) <= chunk
-    whole = frozen_importance(model, tokens, odd_metric, mode, chunk=5)
+    whole = frozen_importance(model, tokens, odd_metric, mode, where=real, chunk=5)
     np.testing.assert_allclose(found.per_example, whole.per_example, atol=EXACT)
     np.testing.assert_allclose(found.baseline, whole.baseline, atol=EXACT)
 
@@ -226,7 +229,9 @@ def test_so_has_a_head_that_computes_something_but_writes_nothing(tokens_for, mo
     model = plain_model(dtype=torch.float32)
     with torch.no_grad():
         model.blocks[0].attn.W_O[1] = 0
-    found = frozen_importance(model, tokens_for(model), odd_metric, mode)
+    tokens = tokens_for(model)
+    real = torch.ones_like(tokens, dtype=torch.bool)
+    found = frozen_importance(model, tokens, odd_metric, mode, where=real)
     assert (found.per_example[0, 1] == 0).all()
 
 
@@ -254,10 +259,11 @@ def test_mean_can_leave_out_filling(tokens_for):
 
 @pytest.mark.parametrize("n", [2, 3, 50])
 def test_nobody_is_resampled_from_itself(n):
-    partner = _cycle(n, 1)
+    real = torch.ones(n, 1, dtype=torch.bool)
+    partner = partners(real, 1)[0][:, 0]
     assert sorted(partner.tolist()) == list(range(n))
     assert (partner != torch.arange(n)).all()
-    assert n < 50 or not torch.equal(partner, _cycle(n, 2))
+    assert n < 50 or not torch.equal(partner, partners(real, 2)[0][:, 0])
 
 
 def test_labels_follow_their_examples(tokens_for):
@@ -307,13 +313,14 @@ def test_the_model_is_left_as_it_was(tokens_for, fails):
             raise RuntimeError("mine")
         return logits[:, -1, 0]
 
+    real = torch.ones_like(tokens, dtype=torch.bool)
     for mode in MODES:
         calls.clear()
         if fails:
             with pytest.raises(RuntimeError, match="mine"):
-                frozen_importance(model, tokens, metric, mode)
+                frozen_importance(model, tokens, metric, mode, where=real)
         else:
-            frozen_importance(model, tokens, metric, mode)
+            frozen_importance(model, tokens, metric, mode, where=real)
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
     assert all("forward" not in vars(module) for module in model.modules())
     assert torch.equal(model(tokens), logits)
@@ -347,7 +354,7 @@ def test_gradient_is_the_finite_difference(name, tokens_for):
 
 def test_gradient_leaves_no_gradients_behind(tokens_for):
     model = plain_model()
-    gradient_importance(model, tokens_for(model), chunk=2)
+    gradient_importance(model, tokens_for(model), log_likelihood, chunk=2)
     assert all(parameter.grad is None for parameter in model.parameters())
 
 
@@ -377,5 +384,6 @@ def test_unknown_mode(tokens_for):
 
 
 def test_one_example_cannot_be_resampled():
-    with pytest.raises(ValueError, match="at least two"):
-        frozen_importance(plain_model(), torch.zeros(1, 3, dtype=torch.long), mode="resample")
+    tokens, real = torch.zeros(2, 3, dtype=torch.long), torch.tensor([[True] * 3, [False] * 3])
+    with pytest.raises(ValueError, match="at least two with real positions, not 1"):
+        frozen_importance(plain_model(), tokens, log_likelihood, "resample", where=real)

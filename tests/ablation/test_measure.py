@@ -65,7 +65,7 @@ def test_tokens_and_frozen_models_only():
 
 
 def test_a_model_without_language():
-    found, _ = measure_heads(planted(), sample, metric, modes=("zero", "gradient"), n=5)
+    found, _ = measure_heads(planted(), sample, metric, modes=("zero", "gradient"), n=5, ignore=())
     assert list(found) == ["layer", "head", "zero", "gradient", "entropy", "drift-random"]
 
 

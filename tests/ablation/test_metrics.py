@@ -120,13 +120,13 @@ def test_bad_data(measure, data, error, message):
 
 def test_labels_and_where_fit_the_data():
     with pytest.raises(ValueError, match="3 labels for 2 examples"):
-        frozen_importance(plain_model(), TOKENS, labels=torch.zeros(3))
+        frozen_importance(plain_model(), TOKENS, log_likelihood, labels=torch.zeros(3))
     with pytest.raises(ValueError, match="marks 0"):
         frozen_importance(
             plain_model(), TOKENS, mode="mean", where=torch.zeros_like(TOKENS, dtype=torch.bool)
         )
-    with pytest.raises(ValueError, match="at least 1, not 0"):
-        frozen_importance(plain_model(), TOKENS, chunk=0)
+    with pytest.raises(ValueError, match="chunk must be at least 1, got 0"):
+        frozen_importance(plain_model(), TOKENS, log_likelihood, chunk=0)
 
 
 def test_models_without_heads():

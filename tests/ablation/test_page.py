@@ -181,7 +181,7 @@ def test_default_place_in_a_study(ablation, tmp_path):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("ablate",), "give folders of saved models, or --experiment"),
+        (("ablate",), "give saved models, or --experiment"),
         (("ablate", ".", "--experiment"), "or --experiment with none"),
         (("ablate", "nowhere"), "there is no file or folder 'nowhere'"),
         (("ablate", "--experiment", "--seeds", "x"), "seeds 'x'"),

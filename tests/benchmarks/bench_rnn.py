@@ -42,8 +42,8 @@ def strings(length: int, batch: int = BATCH) -> torch.Tensor:
     return torch.randint(5, (batch, length), generator=torch.Generator().manual_seed(0))
 
 
-def stream(rnn: TwoLayerRNN, tokens: torch.Tensor, form: str | None) -> QueryCarry | HistoryCarry:
-    carry = rnn.initial(len(tokens), form=form)  # type: ignore[arg-type]
+def stream(rnn: TwoLayerRNN, tokens: torch.Tensor) -> QueryCarry | HistoryCarry:
+    carry = rnn.initial(len(tokens))
     for token in tokens.T:
         carry, _ = rnn.step(carry, token)
     return carry
@@ -51,15 +51,12 @@ def stream(rnn: TwoLayerRNN, tokens: torch.Tensor, form: str | None) -> QueryCar
 
 def ways(model: DyckTransformer, rnn: TwoLayerRNN, tokens: torch.Tensor) -> dict[str, Run]:
     """Everything that is timed, by name; the others are divided by the model's forward pass."""
-    found: dict[str, Run] = {
+    return {
         "model": lambda: model(tokens),
         "whole": lambda: rnn(tokens),
         "last": lambda: rnn.last_logits(tokens),
-        "history": lambda: stream(rnn, tokens, "history"),
+        "stream": lambda: stream(rnn, tokens),
     }
-    if not rnn.config.has_position:
-        found["queries"] = lambda: stream(rnn, tokens, "queries")
-    return found
 
 
 def times(runs: int) -> None:
@@ -67,7 +64,7 @@ def times(runs: int) -> None:
         f"seconds for {BATCH} strings: the model's forward pass (median), "
         "the others as multiples of it\n"
     )
-    names = ("whole", "last", "history", "queries")
+    names = ("whole", "last", "stream")
     print(f"{'family':<16}{'length':>7}{'model s':>10}" + "".join(f"{name:>10}" for name in names))
     for family in FAMILIES:
         model, rnn = build(family)
@@ -81,15 +78,9 @@ def times(runs: int) -> None:
                     if turn:  # the first turn warms up
                         taken[name].append(perf_counter() - start)
             median = {name: statistics.median(values) for name, values in taken.items()}
-            ratios = (
-                f"{median[n] / median['model']:>10.2f}" if n in median else f"{'-':>10}"
-                for n in names
-            )
+            ratios = (f"{median[n] / median['model']:>10.2f}" for n in names)
             print(f"{family:<16}{length:>7}{median['model']:>10.4f}" + "".join(ratios))
-    print(
-        "\nwhole: every position; last: the last position only; history, queries: "
-        "one token at a time\n"
-    )
+    print("\nwhole: every position; last: the last position only; stream: one token at a time\n")
 
 
 def peak_megabytes() -> float:
@@ -118,16 +109,13 @@ def memory() -> None:
 
 
 def growth() -> None:
-    names = ("model", "whole", "last", "history", "queries")
+    names = ("model", "whole", "last", "stream")
     print("growth of the peak while reading one string, MB\n")
     print(f"{'family':<16}{'length':>7}" + "".join(f"{name:>10}" for name in names))
     for family in FAMILIES[:2]:
         for length in LENGTHS[1:]:
             cells = []
             for name in names:
-                if name == "queries" and family == "gpt-linear":
-                    cells.append(f"{'-':>10}")
-                    continue
                 command = [sys.executable, __file__, "--grown", family, name, str(length)]
                 out = subprocess.run(command, capture_output=True, text=True, check=True).stdout
                 cells.append(f"{float(out.split()[-1]):>10.1f}")
@@ -136,21 +124,12 @@ def growth() -> None:
 
 def carried() -> None:
     print("\nnumbers carried between two tokens of one string\n")
-    print(f"{'family':<16}{'length':>7}{'history':>10}{'queries':>10}")
     for family in FAMILIES:
         _, rnn = build(family)
         for length in LENGTHS:
-            cells = []
-            for form in ("history", "queries"):
-                if form == "queries" and rnn.config.has_position:
-                    cells.append(f"{'-':>10}")
-                    continue
-                carry = stream(rnn, strings(length, 1), form)
-                parts = (
-                    [*carry.sums] if isinstance(carry, QueryCarry) else [carry.keys, carry.values]
-                )
-                cells.append(f"{sum(part.numel() for part in parts):>10}")
-            print(f"{family:<16}{length:>7}" + "".join(cells))
+            carry = stream(rnn, strings(length, 1))
+            parts = [*carry.sums] if isinstance(carry, QueryCarry) else [carry.keys, carry.values]
+            print(f"{family:<16}{length:>7}{sum(part.numel() for part in parts):>10}")
 
 
 def main() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 import torch
@@ -191,14 +193,19 @@ def test_closing_prefixes(n: int, length: int, seed: int) -> None:
     assert bool((DyckDistribution(language).log_prob(drawn) > -np.inf).all())
 
 
-def test_shows_itself_in_a_line_whatever_the_number_of_prefixes() -> None:
+def test_shows_itself_in_a_few_lines_whatever_the_number_of_prefixes() -> None:
     model = build_model(get_config("minimal-onehot", TASK, d_model=20), 0)
     found = certify_dyck(model, TASK, n=8, length=7, budget=1, seed=1)
-    text = repr(found)
-    assert len(text) < 250
-    assert "8 prefixes: " in text
-    assert f"falsified {found.share('falsified'):.0%}" in text
-    assert found.counterexample is None or f"worst on {found.counterexample.prefix}" in text
+    text, page = repr(found), found._repr_html_()
+    assert len(text.splitlines()) <= 6
+    assert "prefixes       8" in text
+    for shown in (text, page):
+        assert f"falsified {found.share('falsified'):.0%}" in shown
+        assert found.counterexample is None or found.counterexample.prefix in shown
+    plain = json.loads(json.dumps(found.to_dict(), allow_nan=False))  # -inf is None
+    assert [row["worst_string"] for row in plain["rows"]] == [
+        row["worst_string"] for row in found.to_rows()
+    ]
 
 
 def test_one_thread_from_the_first_draw_to_the_last_certificate(

@@ -15,6 +15,7 @@ import torch
 from tests.cases import case
 from tests.certify.oracles import margins, random_rnn, strings_of
 from tests.test_registry import Shelf, shelf  # noqa: F401  (a fixture)
+from tl_dyck import workers
 from tl_dyck.certify import (
     Asker,
     Certificate,
@@ -140,7 +141,8 @@ class TestWhatUsersGet:
     ) -> None:
         exported = []
         monkeypatch.setattr(
-            asking, "export_rnn", lambda model: exported.append(model) or export_rnn(model)
+            "tl_dyck.certify.asker.export_rnn",
+            lambda model: exported.append(model) or export_rnn(model),
         )
         task = load_task("dyck-2-4")
         model = build_model(get_config("minimal-onehot", task, n_layers=1, device="cpu"))
@@ -151,6 +153,8 @@ class TestWhatUsersGet:
         worst_logit_change(asker, (0, 2, 3), found.space)
         assert certify_many(asker, [(0, 2, 3)], [1], found.space)[0].lower == certificate.lower
         assert found.rows[0].certificate.lower == certificate.lower
+        question = asker.question(found.space)
+        assert asker.answer(question, (0, 2, 3), 1).lower == certificate.lower
         assert exported == [model, model]
 
     @pytest.mark.parametrize("n_jobs", [1, 2])
@@ -206,19 +210,19 @@ class TestWhatUsersGet:
     ) -> None:
         asked = []
 
-        class Workers:
-            def __init__(self, n_jobs: int, **options: Any) -> None:
-                asked.append(n_jobs)
+        def spread(function: Any, calls: Any, n_jobs: int) -> Iterator[Any]:
+            asked.append(n_jobs)
+            return (function(*call) for call in calls)
 
-            def __call__(self, calls: Any) -> Iterator[Any]:
-                return (function(*arguments, **options) for function, arguments, options in calls)
-
-        monkeypatch.setattr("joblib.Parallel", Workers)
+        monkeypatch.setattr(asking, "spread", spread)
+        monkeypatch.setattr(workers, "_PER_CORE", 1000)
         strings = [(0, 3, t % 6, 5) for t in range(20)]
-        assert len(certify_many(random_rnn(5), strings, None, SPACE, n_jobs=100_000)) == 20
-        assert len(certify_many(random_rnn(5), strings[:1], None, SPACE, n_jobs=100_000)) == 1
-        assert certify_many(random_rnn(5), [], None, SPACE, n_jobs=100_000) == []
+        assert len(certify_many(random_rnn(5), strings, None, SPACE, n_jobs=16)) == 20
+        assert len(certify_many(random_rnn(5), strings[:1], None, SPACE, n_jobs=16)) == 1
+        assert certify_many(random_rnn(5), [], None, SPACE, n_jobs=16) == []
         assert asked == [10, 1, 1]
+        with pytest.raises(ValueError, match=r"n_jobs must be at most .* cores .* got 999999"):
+            certify_many(random_rnn(5), strings, None, SPACE, n_jobs=999999)
 
     def test_workers_know_what_this_script_has_registered(self, registered: Any) -> None:
         def mine(
@@ -285,7 +289,7 @@ class TestQuestionsWithoutAnswers:
             ({"space": PerturbationSpace([(Delete(None), 4)])}, "holds the empty string"),
             ({"target": 3}, "target 3 is not one of the 3 logits"),
             ({"target": -1}, "target -1"),
-            ({"time_limit": 0.0}, "time_limit must be positive"),
+            ({"time_limit": 0.0}, "time_limit must be a finite number of seconds above 0"),
             ({"certifier": "exakt"}, "unknown certifier 'exakt'"),
         ],
     )
@@ -297,7 +301,7 @@ class TestQuestionsWithoutAnswers:
             "certifier": "exact",
             "time_limit": None,
         } | changes
-        with pytest.raises((CertifyError, UnknownNameError), match=message):
+        with pytest.raises((ValueError, UnknownNameError), match=message):
             certify(
                 random_rnn(0),
                 question["tokens"],

@@ -19,12 +19,15 @@ from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
+import pandas as pd
 import pytest
 
 import tl_dyck
 import tl_dyck_hooks
 from tests.report.browsing import CHROMIUM, PATIENCE, browser_arguments
 from tl_dyck.runs import load_sweep
+from tl_dyck.studies.paper import Scale
+from tl_dyck.studies.paper.evidence import Evidence
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
@@ -180,20 +183,30 @@ def test_the_guides_to_what_is_your_own_run(page, n_blocks, tmp_path, monkeypatc
         assert theirs.entropy_floor == ours.entropy_floor
 
 
-def test_the_four_changes_work_as_they_are_written(tiny_study, tmp_path, monkeypatch):
-    """An experiment, a probe, a figure and a space, each added in one place."""
+def test_the_five_changes_work_as_they_are_written(tiny_study, tmp_path, monkeypatch):
+    """An experiment, a probe, a figure, a space and a claim, each added in one place."""
     from tl_dyck.certify.parsing import transformations
     from tl_dyck.report.figures import FIGURES
 
     monkeypatch.chdir(tmp_path)
     text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
-    section = text[text.index("## Four changes") : text.index("## Rules")]
+    section = text[text.index("## Five changes") : text.index("## Rules")]
     blocks = re.findall(r"```python\n(.*?)```", section, re.DOTALL)
-    assert len(blocks) == 4
+    assert len(blocks) == 5
+    (rows,) = re.findall(r"```yaml\n(.*?)```", section, re.DOTALL)
+    Path("my-claims.yaml").write_text(rows, encoding="utf-8")
     study = dataclasses.replace(
         tiny_study, folder=Path(shutil.copytree(tiny_study.folder, tmp_path / "study"))
     )
-    names: dict[str, Any] = {"__name__": "contributing", "study": study}
+    models = pd.DataFrame({"group": "minimal-split-to-the-end", "accuracy": [0.98] * 39 + [0.9]})
+    evidence = Evidence(
+        folder=tmp_path, scale=Scale(), models=models, heads=models, checkpoints=models
+    )
+    names: dict[str, Any] = {
+        "__name__": "contributing",
+        "study": study,
+        "reproduction": SimpleNamespace(evidence=evidence),
+    }
     figures = list(FIGURES)
     try:
         for block in blocks:
@@ -207,6 +220,12 @@ def test_the_four_changes_work_as_they_are_written(tiny_study, tmp_path, monkeyp
     assert [head.shape for head in names["found"].values()] == [(1,), (1,)]
     assert "Steps until the target" in Path(names["page"]).read_text(encoding="utf-8")
     assert names["space"].contains((0, 2, 1), (2, 0, 1))
+    (verdict,) = names["verdicts"].to_dict("records")
+    assert verdict["measured"] == "98% [87%, 100%]"
+    assert (verdict["rule"], verdict["verdict"]) == (
+        "the share of models is above 90%",
+        "undecided",
+    )
 
 
 def test_the_tree_names_every_room():

@@ -14,6 +14,7 @@ from typer.testing import CliRunner, Result
 from tests.hostile.conftest import RECORD
 from tests.hostile.tools import alter
 from tl_dyck.cli import app
+from tl_dyck.records import sealed
 from tl_dyck.runs import Sweep
 from tl_dyck.runs.store import Store, point_id, run_id
 from tl_dyck.screen import visible
@@ -142,19 +143,6 @@ text table --data corpus --synonyms corpus/synonyms.json --seeds x
 """.splitlines()
 
 
-@pytest.fixture(scope="module")
-def place(_originals: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Good artefacts of all kinds; a pipe; and a sweep of a million million points."""
-    path = tmp_path_factory.mktemp("place")
-    for name in ("model", "rnn", "text", "corpus", "sweep"):
-        (path / name).symlink_to(_originals / name)
-    if hasattr(os, "mkfifo"):
-        os.mkfifo(path / "pipe")
-    grid = "".join(f"  p{i}: [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]\n" for i in range(12))
-    (path / "huge.yaml").write_text(f"grid:\n{grid}")
-    return path
-
-
 @pytest.mark.parametrize("words", WRONG)
 def test_what_cannot_be_is_said_in_a_line(place: Path, monkeypatch: pytest.MonkeyPatch, words: str):
     monkeypatch.chdir(place)
@@ -246,13 +234,14 @@ def test_names_of_parameters_metrics_values_and_errors(tmp_path: Path, name: str
 
 def test_a_study_with_escapes_in_its_numbers(original: Make):
     folder = original("study")
-    results = json.loads((folder / "results.json").read_text())
-    renamed = json.loads(json.dumps(results).replace('"gpt"', json.dumps("[/]\x1b[2J")))
-    (folder / "results.json").write_text(json.dumps(renamed))
-    history = pd.read_parquet(folder / "history.parquet")
-    history.assign(family=history["family"].replace("gpt", "[/]\x1b[2J")).to_parquet(
-        folder / "history.parquet"
-    )
+    evil = "[/]\x1b[2J"
+    alter(folder / "results.json", "config", "families", 0, value=evil)
+    for path in folder.glob("runs/??/" + "?" * 20 + ".json"):
+        record = json.loads(path.read_text())
+        record["parameters"]["model"] = record["parameters"]["model"].replace("gpt", evil)
+        del record["digest"]
+        path.write_bytes(sealed(record, path.stem))
+    (folder / "results.parquet").unlink()
     result = call("report", folder)
     assert (result.exit_code, result.stderr) == (0, "")
     assert visible(result.stdout) == result.stdout

@@ -31,7 +31,7 @@ from tl_dyck.runs.store import Store
 from tl_dyck.screen import visible
 from tl_dyck.studies import load_study
 from tl_dyck.studies.ablation import load_ablation
-from tl_dyck.studies.paper.run import load_reproduction
+from tl_dyck.studies.reproduction import load_reproduction
 from tl_dyck.text import load_folder
 from tl_dyck.training import load_result
 from tl_dyck.training.checkpoint import read_checkpoint
@@ -41,10 +41,9 @@ pytestmark = pytest.mark.skipif(
 )
 
 _STATE = "state-2.safetensors"
-_FIRST = Path("runs", "00", "0" * 20)  # of the study: its first family and seed
-_PATTERNS = _FIRST / "patterns.safetensors"
-_LIKELIEST = _FIRST / "language.safetensors"
-_WORST = _FIRST / "certificate.safetensors"
+_PATTERNS, _LIKELIEST, _WORST = (  # of the study's runs that have one
+    f"runs/*/*/{name}.safetensors" for name in ("patterns", "language", "certificate")
+)
 _RECORD = f"runs/{RUN[:2]}/{RUN}.json"
 
 
@@ -71,13 +70,12 @@ READERS: dict[tuple[str, str], Callable[[Path], Any]] = {
     ("sweep", "mine.yaml"): lambda folder: load_sweep(folder / "mine.yaml"),
     ("sweep", "mine.json"): lambda folder: load_sweep(folder / "mine.json"),
     ("study", "results.json"): load_study,
-    ("study", "history.parquet"): load_study,
-    ("study", str(_PATTERNS)): lambda folder: read_patterns(load_study(folder)),
-    ("study", str(_WORST)): lambda folder: load_study(folder).certificate_patterns(
-        FAMILIES[0], SEEDS[0]
+    ("study", _PATTERNS): lambda folder: read_patterns(load_study(folder)),
+    ("study", _WORST): lambda folder: load_study(folder).certificate_patterns(
+        FAMILIES[1], SEEDS[0]
     ),
-    ("study", str(_LIKELIEST)): lambda folder: load_study(folder).language_pattern(
-        FAMILIES[0], SEEDS[0]
+    ("study", _LIKELIEST): lambda folder: load_study(folder).language_pattern(
+        FAMILIES[1], SEEDS[0]
     ),
     ("study", "claims.json"): load_reproduction,
     ("study", "ablation.json"): load_ablation,
@@ -113,8 +111,9 @@ def _try(original: Path, folder: Path, artefact: str, file: str, kind: str) -> s
     (folder.parent / "checkpoint-as-it-was.json").write_bytes(
         (original / "checkpoint/checkpoint.json").read_bytes()
     )
-    (folder / file).unlink(missing_ok=True)
-    KINDS[kind](folder / file)
+    for place in sorted(folder.glob(file)) or [folder / file]:
+        place.unlink(missing_ok=True)
+        KINDS[kind](place)
     try:
         READERS[artefact, file](folder)
     except (ValueError, OSError) as error:
@@ -129,7 +128,7 @@ def _all(original: Path, folder: Path, out: Path) -> None:
 
     used = int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGESIZE")
     resource.setrlimit(resource.RLIMIT_AS, (used + 2**30, resource.RLIM_INFINITY))
-    signal.alarm(60)  # which kills
+    signal.alarm(120)  # which kills
     with out.open("w") as file:
         for case in CASES:
             print(json.dumps([*case, _try(original, folder, *case)]), file=file, flush=True)
@@ -151,7 +150,7 @@ def said(
             _all(_originals, path / "copy", path / "said")
         finally:
             os._exit(0)
-    for _ in range(700):
+    for _ in range(1300):
         if os.waitpid(pid, os.WNOHANG)[0]:
             break
         time.sleep(0.1)

@@ -62,7 +62,7 @@ WEIGHTS = {
     [
         ("model", load_model, "config.json", "model.safetensors", ("sha256",)),
         ("text", load_text_model, "config.json", "model.safetensors", ("sha256",)),
-        ("rnn", load_rnn, "rnn.json", "rnn.safetensors", ("weights", "sha256")),
+        ("rnn", load_rnn, "rnn.json", "rnn.safetensors", ("sha256",)),
     ],
 )
 def test_weights_that_are_none(original: Make, kind, load, json_file, file, where, case, digest):
@@ -134,18 +134,9 @@ def test_a_classifier_that_cannot_be(original: Make, case: str):
 
 RNN = {
     **{name: change for name, change in CONFIG.items() if "digest" not in name},
-    "no weights": (("weights",), ...),
-    "weights a list": (("weights",), []),
-    "weights elsewhere": (("weights", "file"), "../../secret.safetensors"),
-    "weights in /etc": (("weights", "file"), "/etc/passwd"),
-    "weights without a file": (("weights", "file"), None),
-    "a digest that is a number": (("weights", "sha256"), 5),
-    "another digest": (("weights", "sha256"), "0" * 64),
-    "an unknown type of numbers": (("weights", "dtype"), "float16"),
-    "a type that is a list": (("weights", "dtype"), ["float32"]),
-    "shapes of 2**31": (("weights", "shapes", "W_E"), [2**31] * 3),
-    "shapes below zero": (("weights", "shapes", "W_U"), [-10, 5]),
-    "no shapes": (("weights", "shapes"), None),
+    "no digest": (("sha256",), ...),
+    "a digest that is a number": (("sha256",), 5),
+    "another digest": (("sha256",), "0" * 64),
     "a scale of NaN": (("config", "attn_scale"), float("nan")),
     "a scale of nothing": (("config", "attn_scale"), 0.0),
     "an unknown state machine": (("config", "state"), "eval"),
@@ -186,7 +177,7 @@ CHANGED = {
     ("kind", "load", "json_file", "file", "where", "name"),
     [
         ("model", load_model, "config.json", "model.safetensors", ("sha256",), "unembed.W_U"),
-        ("rnn", load_rnn, "rnn.json", "rnn.safetensors", ("weights", "sha256"), "W_U"),
+        ("rnn", load_rnn, "rnn.json", "rnn.safetensors", ("sha256",), "W_U"),
     ],
 )
 def test_tensors_that_do_not_fit(original: Make, kind, load, json_file, file, where, name, case):
@@ -198,8 +189,7 @@ def test_tensors_that_do_not_fit(original: Make, kind, load, json_file, file, wh
         folder / json_file, *where, value=hashlib.sha256((folder / file).read_bytes()).hexdigest()
     )
     if (kind, case) == ("model", "one is not finite"):
-        assert load(folder).W_U.isnan().any()
-        return
+        assert load(folder, diverged=True).W_U.isnan().any()
     refusal(lambda: load(folder), str(folder))
 
 

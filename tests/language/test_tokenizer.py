@@ -96,8 +96,6 @@ def test_in_transformer_lens(language, model):
     assert model.to_string(torch.tensor([0, 2, 3, 1])) == long
     assert model.to_string(model.to_tokens(long)) == ["<bos>" + long]
     assert model.to_single_token(brackets[1]) == 2
-    assert model.to_single_str_token(3) == brackets[2]
-    assert model.get_token_position(brackets[2], long) == 3
 
 
 @pytest.mark.parametrize(

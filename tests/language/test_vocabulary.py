@@ -48,7 +48,7 @@ def test_ids_of_a_tokenizer():
         ([4, 5, 2, 2], 1, None, r"id 2 is given to both \( and \)"),
         ([4, 5, 2, 3], 3, None, r"both \) and BOS"),
         ([4, 5, 2, 3], 1, 5, r"both \] and padding"),
-        ([4, 5, 2, -3], 1, None, "must not be negative"),
+        ([4, 5, 2, -3], 1, None, "the id of a bracket must be at least 0"),
         ({"[": 4, "]": 5, "<": 2, ">": 3}, 1, None, "ids are given for"),
     ],
 )

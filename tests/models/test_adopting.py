@@ -1,11 +1,18 @@
+import math
+import warnings
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 import torch
 
 from tests.foreign import LANGUAGE, SHAPES, VOCABULARY, foreign, theirs
 from tl_dyck import (
+    AutomatonTask,
     DyckLanguage,
     Vocabulary,
     VocabularyError,
+    VocabularyWarning,
     adopt,
     balance_violation,
     build_model,
@@ -18,11 +25,11 @@ from tl_dyck import (
     load_task,
     measure_heads,
     parse_space,
-    save_model,
     stack_likeness,
 )
 from tl_dyck.certify import certify
 from tl_dyck.report import widgets
+from tl_dyck.tasks import counted_accuracy, nats_over_law
 
 TASK = load_task("dyck-2-4")
 TEXT = "[(())]()"
@@ -190,9 +197,89 @@ def test_every_short_prefix_is_run(shape):
     assert found.likeliest.predicted in ("[", "]", "(", ")", "BOS", "token 5", "token 6", "token 7")
 
 
-def test_limits_in_one_line(tmp_path):
+def test_limits_in_one_line():
     mine = adopt(foreign("attn-only"), VOCABULARY)
     with pytest.raises(ValueError, match=r"500 tokens .* exceed this model's n_ctx=40"):
         TASK.closing_accuracy(mine, n=2, long=True)
-    with pytest.raises(TypeError, match="not a HookedTransformer of your own"):
-        save_model(mine, tmp_path)
+
+
+# --- ids that are named wrongly -------------------------------------------------------------------
+
+
+def predicting(chances: dict[int, float], **fields: Any) -> Any:
+    """A model of the user's ids that predicts by these odds, whatever it reads."""
+    model = foreign("one-layer", **fields)
+    with torch.no_grad():
+        model.unembed.W_U.zero_()
+        model.unembed.b_U.fill_(math.log(1e-6))
+        for token, chance in chances.items():
+            model.unembed.b_U[token] = math.log(chance)
+    return model
+
+
+FIRST = {2: 0.5, 4: 0.5}  # ( and [, as theirs are: 1/k each, and hardly anything else
+
+
+def test_a_model_that_reads_as_it_learned_does_not_warn():
+    adopt(predicting(FIRST), VOCABULARY)
+    adopt(predicting({**FIRST, 3: 0.4, 5: 0.4}), VOCABULARY)  # has not learned what comes first
+    adopt(predicting({2: 0.98, 3: 0.005, 5: 0.005, 4: 0.01}), VOCABULARY)
+    adopt(predicting({7: 1.0}), VOCABULARY)  # a token that is no bracket may come, for all we know
+    adopt(predicting({3: 0.3, 5: 0.3}, d_vocab_out=6, d_vocab=8), VOCABULARY)  # no tokens
+    adopt(foreign("bidirectional"), VOCABULARY)
+
+
+@pytest.mark.parametrize(
+    ("ids", "closing", "opening", "share"),
+    [
+        ({"(": 3, ")": 2, "[": 4, "]": 5}, r"\)", r"\(", "50%"),  # one pair swapped
+        ({"(": 2, ")": 3, "[": 5, "]": 4}, r"\]", r"\[", "50%"),
+        ({"(": 3, ")": 4, "[": 5, "]": 2}, r"[\])]", r"[\[(]", "50%"),  # across types
+    ],
+)
+def test_a_swapped_vocabulary_warns(ids, closing, opening, share):
+    said = rf"gives '{closing}', which no string begins with, {share}, and '{opening}'"
+    with pytest.warns(VocabularyWarning, match=said + r".*check the ids"):
+        adopt(predicting(FIRST), Vocabulary(LANGUAGE, ids, bos=1, padding=0))
+
+
+@pytest.mark.parametrize(("never", "rarest", "warns"), [
+    (0.26, 0.0025, True),  # at least half of the likeliest, and a hundred times the rarest
+    (0.24, 0.0020, False),
+    (0.26, 0.0030, False),
+])  # fmt: skip
+def test_where_the_warning_begins(never, rarest, warns):
+    odds = {4: 0.5, 2: rarest, 3: never}
+    odds[7] = 1.0 - sum(odds.values()) - 3e-6
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        adopt(predicting(odds), VOCABULARY)
+    assert sum(each.category is VocabularyWarning for each in said) == warns
+
+
+def test_untrained_models_do_not_warn():
+    for seed in range(20):
+        model = build_model(get_config("gpt", TASK, n_layers=1, n_ctx=40), seed)
+        plain = foreign("three-layers", n_layers=1, d_model=50, d_head=50, n_heads=1, d_mlp=50,
+                        act_fn="relu", d_vocab=5)  # fmt: skip
+        plain.load_state_dict(model.state_dict())
+        adopt(plain, Vocabulary.ours(LANGUAGE))
+
+
+def letters(first: Callable[[str], dict[str, str]]) -> Any:
+    return AutomatonTask(
+        name="letters", symbols=("a", "b", "c"), start="s", moves=first, train_lengths=(2,),
+        long_lengths=(2, 2),
+    )  # fmt: skip
+
+
+def test_of_an_automaton_the_task_knows_what_may_come_first():
+    """The words are aa and ca; of the model, first come a and b, which is c by its ids."""
+    task = letters(lambda state: {"a": "e", "c": "e"} if state == "s" else {"a": "e"})
+    model = adopt(predicting({2: 0.5, 3: 0.5}), Vocabulary(task.language, (2, 3, 4), bos=1))
+    for measure in (counted_accuracy, nats_over_law):
+        with pytest.warns(VocabularyWarning, match="gives 'b', which no string .* and 'c', which"):
+            measure(task, model, n=5)
+    right = adopt(predicting({2: 0.5, 3: 0.5}), Vocabulary(task.language, (2, 4, 3), bos=1))
+    for measure in (counted_accuracy, nats_over_law):
+        measure(task, right, n=5)

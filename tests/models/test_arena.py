@@ -14,6 +14,7 @@ from torch import Tensor
 from tl_dyck import export_rnn, frozen_importance, load_arena
 from tl_dyck.files import CorruptFileError
 from tl_dyck.models.arena import arena_tokens, balanced_logit, is_balanced
+from tl_dyck.models.storage import NotFiniteError
 from tl_dyck.report import widgets
 from tl_dyck.rnn import UnsupportedModelError
 
@@ -198,3 +199,35 @@ def test_what_is_no_file_or_no_text(tmp_path):
         arena_tokens(["()", "[]"])
     with pytest.raises(ValueError, match="no text"):
         arena_tokens([])
+
+
+def test_weights_that_are_no_numbers_are_refused_by_name(tmp_path):
+    for value in (float("nan"), float("inf")):
+        state = random_state()
+        state["blocks.1.attn.W_V"][0, 2, 1] = value
+        torch.save(state, tmp_path / "state.pt")
+        with pytest.raises(NotFiniteError, match=r"weight blocks.1.attn.W_V holds nan"):
+            load_arena(tmp_path / "state.pt")
+
+
+def test_what_is_coloured_is_given_where_no_token_is_predicted(model):
+    tokens = arena_tokens("(())")[0]
+    with pytest.raises(ValueError, match=r"2 logits for 5 tokens.*give values"):
+        widgets.circuitsvis_tokens(model, tokens)
+    widgets.circuitsvis_tokens(model, tokens, torch.arange(6.0)[:, None])
+    with pytest.raises(TypeError, match="not Identity"):
+        widgets.circuitsvis_tokens(torch.nn.Identity(), tokens)
+
+
+def test_what_the_model_could_not_read_is_refused():
+    assert arena_tokens("(" * 40).shape == (1, 42)
+    assert arena_tokens("(" * 41, n_ctx=43).shape == (1, 43)
+    for texts, said in (
+        (["()", "(" * 41], r"41 brackets: the model reads at most 40 \(n_ctx=42"),
+        ("(" * 10**6, "1000000 brackets"),
+    ):
+        with pytest.raises(ValueError, match=said) as refusal:
+            arena_tokens(texts)
+        assert len(str(refusal.value)) < 200
+    with pytest.raises(ValueError, match="n_ctx must be at least 2"):
+        arena_tokens("()", n_ctx=1)

@@ -14,11 +14,9 @@ from tl_dyck import (
     train,
     train_seeds,
 )
-from tl_dyck.models import DyckTransformerConfig, build_model, config_for, lean_logits, models
+from tl_dyck.models import DyckTransformerConfig, build_model, config_for, models
 from tl_dyck.models.hooked import HookedTransformerConfig
 from tl_dyck.training import TrainConfig, load_result
-from tl_dyck.training.packing import IGNORED
-from tl_dyck.training.stack import Batch, Stack
 
 TASK = load_task("dyck-2-4")
 SHORT = TrainConfig(steps=3, min_steps=0, target=None)
@@ -40,31 +38,6 @@ def plain(**fields):
 def trained(options, **others):
     config = get_config("gpt", TASK, attn_only=True, dtype=torch.float64, **options)
     return train(config, TASK, options=SHORT, progress=False, **others)
-
-
-@pytest.mark.parametrize("options", SHAPES)
-def test_three_forward_passes_agree(options):
-    model = trained(options).model
-    tokens = TASK.sample(6, seed=1)[:, :20]
-    logits = model(tokens)
-    torch.testing.assert_close(lean_logits(model, tokens), logits, rtol=1e-10, atol=1e-10)
-    numbers = [(torch.zeros_like(p), torch.zeros_like(p)) for p in model.parameters()]
-    moments = {
-        name: pair
-        for (name, p), pair in zip(model.named_parameters(), numbers, strict=True)
-        if p.requires_grad
-    }
-    stack = Stack([model], [moments], step=0, weight_decay=0.0)
-    nothing = torch.zeros_like(tokens)[None]
-    batch = Batch(
-        members=slice(0, 1),
-        tokens=tokens[None],
-        depth=nothing,
-        first=nothing,
-        targets=torch.full_like(nothing, IGNORED),
-    )
-    stacked = stack.logits(batch)[0].T.reshape(logits.shape)
-    torch.testing.assert_close(stacked, logits, rtol=1e-10, atol=1e-10)
 
 
 @pytest.mark.parametrize("options", SHAPES)

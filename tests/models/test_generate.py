@@ -130,7 +130,7 @@ def test_bad_arguments(random_model, family):
     model = random_model(family)
     with pytest.raises(ValueError, match=r"tokens\[None\], not \[3\]"):
         model.generate(torch.tensor([4, 0, 1]))
-    with pytest.raises(ValueError, match="at least 1, not 0"):
+    with pytest.raises(ValueError, match="at least 1, got 0"):
         model.generate("[", 0)
     with pytest.raises(ValueError, match=r"unknown return_type 'token'. Did you mean 'tokens'"):
         model.generate("[", return_type="token")

@@ -41,7 +41,14 @@ _LEFT_OUT = (
     "looks_like",
     "verdict",
     "proved_to",  # added since
+    "look_depth",
+    "forecast_drift",
+    "forecast_moments",
 )
+
+#: Of claims.
+_CLAIMED = ("name", "about", "where", "says", "quantity", "reported", "ours", "assumed")
+_CLAIMED += ("value", "low", "high", "n_seeds", "p", "p_holm", "detectable")
 
 TABLE = TextTable(
     objectives=("clean", "worst"),
@@ -84,7 +91,7 @@ def of_reproduction(done: Any) -> dict[str, Any]:
     tables = {
         name: rows_of(getattr(done.evidence, name)) for name in ("models", "heads", "checkpoints")
     }
-    return {**tables, "claims": rows_of(done.claims)}
+    return {**tables, "claims": rows_of(done.claims[list(_CLAIMED)])}
 
 
 def of_ablation(found: Any) -> dict[str, Any]:

@@ -117,7 +117,7 @@ def test_the_command_for_a_probe_probes_the_models_of_a_family(tiny_study: Study
     result = CliRunner().invoke(app, words)
     assert result.exit_code == 0, result.output
     found = [line.split()[0] for line in result.output.splitlines() if "seed-" in line]
-    assert found == [f"minimal-onehot-seed-{seed}" for seed in tiny_study.config.seeds]
+    assert found == [f"minimal-onehot/seed-{seed}" for seed in tiny_study.config.seeds]
 
 
 @pytest.mark.parametrize("folder", ["plain", "a b"])

@@ -14,33 +14,28 @@ import plotly.graph_objects as go
 import pytest
 from typer.testing import CliRunner
 
-import tl_dyck.studies.paper
+import tl_dyck.studies.reproduction
 from tests.report.pages import Node, read_page
 from tests.studies.jobs import TINY_PAPER
 from tl_dyck.cli import app
 from tl_dyck.cli.reproduce import say_reproduction
-from tl_dyck.intervals import regression
+from tl_dyck.intervals import Estimate, regression
 from tl_dyck.report import write_report
-from tl_dyck.studies.paper import (
-    CLAIMS,
-    VERDICTS,
-    Reproduction,
-    Scale,
-    load_reproduction,
-    reproduce,
-)
+from tl_dyck.studies.claims import claims_table
+from tl_dyck.studies.paper import CLAIMS, WEN_2023, Scale
 from tl_dyck.studies.paper import evidence as evidence_module
-from tl_dyck.studies.paper import run as run_module
 from tl_dyck.studies.paper import scales as scales_module
-from tl_dyck.studies.paper.claims.contrast import LONG
+from tl_dyck.studies.paper.readings import LONG
 from tl_dyck.studies.paper.scales import groups_of
+from tl_dyck.studies.reproduction import Reproduction, load_reproduction, reproduce
+from tl_dyck.studies.rules import VERDICTS, Measured
 from tl_dyck.training import TrainConfig
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
 
 GROUPS = ("gpt", "minimal-onehot-complete-weight-0", "minimal-onehot-complete-weight-1")
 NAMES = (
-    "table-1-k2-d4-layers-2",
+    "variation-no-positions",
     "contrastive-beta-complete",
     "correlation-complete",
 )
@@ -54,7 +49,7 @@ def few_groups(scale: Scale) -> list:
         if group.name in GROUPS:
             options = {"contrastive_weight": group.training.contrastive_weight, "target": None}
             training = TrainConfig(steps=9, batch_size=8, check_every=3, check_size=20, **options)
-            made.append(dataclasses.replace(group, training=training))
+            made.append(dataclasses.replace(group, training=training, forecast=False))
     return made
 
 
@@ -63,8 +58,12 @@ def done(tmp_path_factory: pytest.TempPathFactory):
     with pytest.MonkeyPatch.context() as patch:
         for module in (scales_module, evidence_module):
             patch.setattr(module, "groups_of", few_groups)
-        patch.setattr(run_module, "CLAIMS", [claim for claim in CLAIMS if claim.name in NAMES])
-        yield reproduce(SCALE, tmp_path_factory.mktemp("reproduction"), n_jobs=1, progress=False)
+        claims = [claim for claim in CLAIMS if claim.name in NAMES]
+        paper, folder = (
+            dataclasses.replace(WEN_2023, claims=claims),
+            tmp_path_factory.mktemp("reproduction"),
+        )
+        yield reproduce(paper, SCALE, folder, n_jobs=1, progress=False)
 
 
 @pytest.fixture(scope="module")
@@ -100,13 +99,31 @@ def test_a_row_for_every_claim(done, page):
         assert cells[2] == claim.measured
         assert cells[5] == claim.verdict
         assert cells[5] in VERDICTS
-        for part in (claim.reading, claim.rule, claim.assumed, claim.weak):
+        for part in (claim.reading, claim.rule, claim.assumed, claim.why):
             assert part in cells[6]
     heads = [cell.text for cell in table.find("thead")[0].find("th")]
     assert "reported (recalled)" in heads
     text = page.find("section", id="claims")[0].text
     for verdict, meaning in VERDICTS.items():
         assert f"{verdict}{meaning}" in text
+
+
+def test_a_row_says_both_numbers_and_why_it_counts_as_neither(done, tmp_path):
+    """What stands beside the number, which way a rule goes that came late, and when it came."""
+    (claim,) = (each for each in CLAIMS if each.name == "at-length")
+    estimate = Estimate(value=0.7, low=0.68, high=0.72, n=9)
+    found = Measured(estimate=estimate, reading="So it is.", beside="of all 85.0%")
+    table = claims_table([claim], {"at_length": lambda evidence, groups: found}, None)
+    path = write_report(dataclasses.replace(done, claims=table), tmp_path / "page.html")
+    (row,) = read_page(path).find("section", id="claims")[0].find("tbody")[0].find("tr")
+    cells = [cell.text for cell in row.children]
+    assert cells[2] == "70.0% [68.0%, 72.0%]of all 85.0%"
+    assert cells[5] == "post hoc (reproduced)"
+    assert "Rule: the mean is between 62.5% and 75%." in cells[6]
+    assert f"Post hoc: {claim.rule.post_hoc}." in cells[6]
+    (line,) = path.with_name("claims.md").read_text(encoding="utf-8").splitlines()[2:]
+    assert "| 70.0% [68.0%, 72.0%]; of all 85.0% |" in line
+    assert line.endswith("| 9 | post hoc (reproduced) |")
 
 
 def test_the_claims_can_be_saved(done, page):
@@ -185,17 +202,23 @@ def test_the_terminal_says_it_in_eighty_columns(done, report, capsys, monkeypatc
 def test_the_command(done, monkeypatch):
     asked = {}
 
-    def run(scale, folder, **options):
-        asked.update(scale=scale, folder=folder, **options)
+    def run(paper, scale, folder, **options):
+        asked.update(paper=paper, scale=scale, folder=folder, **options)
         return done
 
-    monkeypatch.setattr(tl_dyck.studies.paper, "reproduce", run)
+    monkeypatch.setattr(tl_dyck.studies.reproduction, "reproduce", run)
     (done.folder / "reproduce.html").unlink(missing_ok=True)
     words = ["reproduce", "--scale", "full", "--out", "there", "--jobs", "3", "--device", "cpu"]
     result = CliRunner(env={"COLUMNS": "80"}).invoke(app, words)
     assert result.exit_code == 0, result.output
     how = {"n_jobs": 3, "backend": "loky", "address": None, "retry_failed": False, "seeds": None}
-    assert asked == {"scale": "full", "folder": Path("there"), "device": "cpu", **how}
+    assert asked == {
+        "paper": "wen-2023",
+        "scale": "full",
+        "folder": Path("there"),
+        "device": "cpu",
+        **how,
+    }
     assert result.output.splitlines()[-1] == f"Report: {done.folder / 'reproduce.html'}"
     assert (done.folder / "reproduce.html").exists()
     monkeypatch.undo()

@@ -15,11 +15,13 @@ import pytest
 import torch
 
 from tests.cases import plain_model
+from tests.foreign import VOCABULARY, foreign
 from tests.report.conftest import EVIL_BRACKETS, EVIL_TASK
 from tests.report.pages import read_page
 from tl_dyck import (
     DyckStringError,
     DyckTask,
+    adopt,
     build_model,
     construct,
     get_config,
@@ -147,6 +149,23 @@ def test_eight_seeds_of_a_gpt_are_less_than_three_megabytes(tmp_path):
     assert [each["name"] for each in data_of(page)["models"]] == [f"seed {i}" for i in range(8)]
 
 
+def adopted(shape: str, **fields: Any) -> Any:
+    return adopt(foreign(shape, **fields), VOCABULARY)
+
+
+@pytest.mark.parametrize("shape", ["one-layer", "attn-only", "three-layers", "no-norm", "gpt2"])
+def test_an_adopted_model_is_packed_with_all_its_tokens(shape):
+    model = adopted(shape)
+    strings = TASK.sample(8, seed=0)
+    packed = pack(model, 27, strings)
+    found = read_back(packed)
+    assert found["W_U"].shape[1] == found["b_U"].shape[1] == len(found["embed"]) == 8
+    for name, value in (("embed", model.W_E), ("W_U", model.W_U), ("pos", model.W_pos[:27])):
+        assert np.allclose(found[name], value.detach().double().numpy(), atol=1e-4)
+    assert ("ln_final.w" in found) == (shape != "no-norm")
+    assert ("0.W_in" in found) == (shape in ("three-layers", "gpt2"))
+
+
 # --- the page -------------------------------------------------------------------------------------
 
 
@@ -175,6 +194,8 @@ def test_the_page_is_whole_and_shows_names_as_text(tmp_path):
         ([model_of(), model_of(task=load_task("dyck-3-4"))], "'seed 1' DyckLanguage(n_types=3"),
         ([model_of(act_fn="gelu_fast")], "does not know the activation 'gelu_fast' of 'gpt'"),
         ([model_of(dtype=torch.bfloat16)], "computes in torch.bfloat16"),
+        ([adopted("bidirectional")], "attention_dir='bidirectional' is not supported"),
+        ([adopted("one-layer", d_vocab_out=2)], "2 logits for 8 tokens, so it predicts no tokens"),
     ],
 )
 def test_what_the_page_cannot_show_is_refused_by_name(models, said, tmp_path):

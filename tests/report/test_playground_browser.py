@@ -12,10 +12,12 @@ import numpy as np
 import pytest
 import torch
 
+from tests.foreign import VOCABULARY, foreign
 from tests.report.browsing import CHROMIUM, Visit
 from tests.report.conftest import EVIL_BRACKETS
 from tl_dyck import (
     DyckTask,
+    adopt,
     build_model,
     construct,
     get_config,
@@ -77,6 +79,8 @@ def models() -> dict[str, Any]:
     made = {name: shaken(family, **fields) for name, (family, fields) in VARIANTS.items()}
     for name in ("uniform_attention", "balanced", "stack"):
         made[f"construct.{name}"] = getattr(construct, name)(LANGUAGE)
+    for shape in ("no-norm", "gpt2"):  # with tokens that are no brackets
+        made[f"adopted.{shape}"] = adopt(foreign(shape, seed=2, n_ctx=501), VOCABULARY)
     return made
 
 

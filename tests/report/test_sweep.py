@@ -103,6 +103,6 @@ def test_the_command(report, tmp_path):
 def test_what_has_no_page_is_named():
     with pytest.raises(
         TypeError,
-        match="no page of a dict; write_report takes one of: Study, Reproduction, StackUse",
+        match="no page of a dict; write_report takes one of: Study, Reproduction, Ablation",
     ):
         inspect.unwrap(write_report)({})  # not the check of its annotations

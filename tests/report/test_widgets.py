@@ -90,15 +90,11 @@ def test_there_are_three_themes():
 
 def all_widgets(model: Any, task: DyckTask) -> dict[str, Widget]:
     brackets = task.language.alphabet
-    text, longer = (
-        brackets[0] + brackets[2] + brackets[3],
-        brackets[0] + brackets[2] + brackets[3] * 1 + brackets[1],
-    )
+    text = brackets[0] + brackets[2] + brackets[3]
     space = parse_space("pairs:1", language=task.language)
     return {
         "attention": widgets.attention(model, text),
         "seeds": widgets.attention_seeds({brackets[0]: model, "other": model}, text),
-        "before-after": widgets.before_after(model, text, longer),
         "balance": widgets.balance_heatmap(balance_violation(model), language=task.language),
         "certificate": widgets.certificate(
             certify(model, task.language.tokenize(text), None, space), model
@@ -112,7 +108,7 @@ def evil_widgets(evil: Any) -> dict[str, Widget]:
     return all_widgets(evil, EVIL)
 
 
-NAMES = ("attention", "seeds", "before-after", "balance", "certificate", "rnn")
+NAMES = ("attention", "seeds", "balance", "certificate", "rnn")
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -283,21 +279,6 @@ def test_a_pattern_that_is_not_finite_is_said_to_be_none():
     assert "the weights are not finite" in made
     assert "data-map" not in made  # the script leaves it alone
     assert thousandths(pattern) == [None] * 6
-
-
-def test_before_and_after_matches_up_tokens(minimal):
-    data = data_of(widgets.before_after(minimal, "[(", "()[("))
-    there, back = data["links"]
-    assert there == [0, 3, 4]
-    assert back == [0, -1, -1, 1, 2]
-    assert data["new"] == [1, 2]
-    chances = minimal("[(")[0, -1].softmax(-1).detach()
-    likely = [*LANGUAGE.alphabet, "the end"][int(chances.argmax())]
-    assert data["maps"][0]["name"] == f"before: next “{likely}”, {float(chances.max()):.1%}"
-    other = build_model(get_config("minimal-onehot", TASK), seed=5)
-    pattern = other.run_with_cache("()[(")[1]["pattern", 0][0, 0].detach().numpy()
-    changed = data_of(widgets.before_after(minimal, "[(", "()[(", after=other))["maps"][1]
-    assert np.abs(triangle(5, changed["weights"]) - pattern).max() <= 0.0005 + 1e-7
 
 
 # --- balance --------------------------------------------------------------------------------------

@@ -32,7 +32,6 @@ def make_widgets(task: DyckTask, text: str) -> dict[str, Widget]:
     return {
         "attention": widgets.attention(build_model(get_config("gpt", task), seed=1), text),
         "seeds": widgets.attention_seeds(models, text),
-        "before-after": widgets.before_after(first, text, task.language.alphabet[0] + text),
         "balance": widgets.balance_heatmap(balance_violation(first), language=task.language),
         "certificate": widgets.certificate(
             certify_dyck(first, task, prefixes=[deep], budget=1).rows[0], first
@@ -85,9 +84,7 @@ def at_cell(page: Any, figure: int, q: int, k: int) -> list[float]:
 
 
 @pytest.mark.parametrize("prefix", ["", "evil-"])
-@pytest.mark.parametrize(
-    "name", ["attention", "seeds", "before-after", "balance", "certificate", "rnn"]
-)
+@pytest.mark.parametrize("name", ["attention", "seeds", "balance", "certificate", "rnn"])
 def test_no_errors_no_requests_no_sideways_scrolling(visit, name, prefix):
     for width, scheme in ((400, "dark"),) if prefix else ((400, "dark"), (1600, "light")):
         page = visit(prefix + name, width, scheme).page
@@ -153,22 +150,6 @@ def test_a_query_is_chosen_by_pointer_and_by_keyboard(visit):
     )
     assert heights[6:] == ["0%", "0%"]  # later tokens are not looked at
     assert "100%" in heights
-
-
-def test_before_and_after_point_at_the_same_pair_of_tokens(visit):
-    page = visit("before-after").page  # "[(())](", then "[" + "[(())]("
-    page.mouse.move(*at_cell(page, 0, 3, 2))
-    marked = page.locator("rect.cell-at")
-    assert [(cell.get_attribute("y"), cell.get_attribute("x")) for cell in marked.all()] == [
-        ("3", "2"),
-        ("4", "3"),
-    ]
-    assert page.locator("#tip").inner_text().splitlines()[-1].startswith("after 0.")
-    new = page.locator(".cell.new")
-    assert new.count() == 1
-    at = int(new.get_attribute("data-at"))
-    page.mouse.move(*at_cell(page, 1, 5, at))
-    assert page.locator("#tip").inner_text().endswith("not in the string before")
 
 
 def test_a_cell_of_the_balance_table_says_what_it_is(visit):

@@ -39,7 +39,7 @@ def rewrite_weights(folder: Path, change: Callable[[dict[str, torch.Tensor]], ob
     change(tensors)
     save_file(tensors, folder / "rnn.safetensors")
     digest = hashlib.sha256((folder / "rnn.safetensors").read_bytes()).hexdigest()
-    edit(folder, lambda plain: plain["weights"].update(sha256=digest))
+    edit(folder, lambda plain: plain.update(sha256=digest))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["float32", "float64"])
@@ -56,12 +56,9 @@ def test_what_is_saved_reads_back(entry: Case, dtype: torch.dtype, tmp_path: Pat
 def test_the_folder_holds_two_files_and_no_pickle(folder: Path) -> None:
     assert sorted(os.listdir(folder)) == ["rnn.json", "rnn.safetensors"]
     plain = json.loads((folder / "rnn.json").read_text())
-    assert set(plain) == {"format", "config", "weights", "made_with"}
+    assert set(plain) == {"format", "config", "sha256"}
     assert plain["config"]["format_version"] == 1
-    assert (
-        plain["weights"]["sha256"]
-        == hashlib.sha256((folder / "rnn.safetensors").read_bytes()).hexdigest()
-    )
+    assert plain["sha256"] == hashlib.sha256((folder / "rnn.safetensors").read_bytes()).hexdigest()
 
 
 def test_saving_over_an_older_artefact(folder: Path) -> None:
@@ -130,11 +127,10 @@ HOSTILE_JSON: list[tuple[str, Callable[[dict[str, Any]], object], str]] = [
     ("other format", lambda p: p.update(format="pickle"), "does not describe an RNN"),
     ("no format", lambda p: p.pop("format"), "does not describe an RNN"),
     ("unknown key", lambda p: p.update(code="import os"), r"keys missing or unknown: \['code'\]"),
-    ("missing key", lambda p: p.pop("made_with"), r"keys missing or unknown: \['made_with'\]"),
+    ("missing key", lambda p: p.pop("sha256"), r"keys missing or unknown: \['sha256'\]"),
     ("unknown field", lambda p: p["config"].update(hook="os.system"), r"unknown fields \['hook'\]"),
     ("missing field", lambda p: p["config"].pop("d_model"), r"missing fields \['d_model'\]"),
-    ("config is a list", lambda p: p.update(config=[]), "config and weights must be objects"),
-    ("weights is a string", lambda p: p.update(weights="x"), "config and weights must be objects"),
+    ("config is a list", lambda p: p.update(config=[]), "config must be an object"),
     (
         "newer version",
         lambda p: p["config"].update(format_version=2),
@@ -143,12 +139,12 @@ HOSTILE_JSON: list[tuple[str, Callable[[dict[str, Any]], object], str]] = [
     (
         "huge vocabulary",
         lambda p: p["config"].update(d_vocab=2**31 - 1, alphabet=None),
-        "declared shapes",
+        "expected \\(2147483647, 16\\)",
     ),
     (
         "huge beyond int32",
         lambda p: p["config"].update(d_model=10**30),
-        "d_model must be an integer",
+        "d_model must be at most",
     ),
     ("float size", lambda p: p["config"].update(d_model=16.0), "d_model must be an integer"),
     ("string size", lambda p: p["config"].update(n_heads="2"), "n_heads must be an integer"),
@@ -165,23 +161,8 @@ HOSTILE_JSON: list[tuple[str, Callable[[dict[str, Any]], object], str]] = [
         "alphabet must be a tuple of strings",
     ),
     ("short alphabet", lambda p: p["config"].update(alphabet=["a"]), "1 texts for d_vocab=11"),
-    (
-        "path traversal",
-        lambda p: p["weights"].update(file="../../etc/passwd"),
-        "must be in 'rnn.safetensors'",
-    ),
-    (
-        "absolute path",
-        lambda p: p["weights"].update(file="/dev/zero"),
-        "must be in 'rnn.safetensors'",
-    ),
-    ("unknown dtype", lambda p: p["weights"].update(dtype="object"), "dtype must be one of"),
-    ("dtype is a list", lambda p: p["weights"].update(dtype=[]), "dtype must be one of"),
-    ("hash is null", lambda p: p["weights"].update(sha256=None), "sha256 must be a string"),
-    ("wrong hash", lambda p: p["weights"].update(sha256="0" * 64), "was altered"),
-    ("wrong shapes", lambda p: p["weights"]["shapes"].update(b_U=[12]), "declared shapes"),
-    ("no shapes", lambda p: p["weights"].update(shapes={}), "declared shapes"),
-    ("missing weight key", lambda p: p["weights"].pop("dtype"), r"unknown in weights: \['dtype'\]"),
+    ("hash is null", lambda p: p.update(sha256=None), "sha256 a string"),
+    ("wrong hash", lambda p: p.update(sha256="0" * 64), "was altered"),
 ]
 
 
@@ -230,7 +211,7 @@ def test_a_huge_description_is_not_read(folder: Path) -> None:
 def test_a_huge_weight_file_is_not_read(folder: Path) -> None:
     with (folder / "rnn.safetensors").open("ab") as file:
         file.truncate(100 * 2**20)
-    with pytest.raises(CorruptFileError, match="truncated or was altered: it has 104857600 bytes"):
+    with pytest.raises(CorruptFileError, match="104,857,600 bytes: too large"):
         load_rnn(folder)
 
 
@@ -257,9 +238,9 @@ HOSTILE_WEIGHTS: list[tuple[str, Callable[[dict[str, torch.Tensor]], object], st
     (
         "integers",
         lambda t: t.update(b_U=t["b_U"].to(torch.int32)),
-        r"tensors \['b_U'\] are not float32",
+        "b_U is torch.int32",
     ),
-    ("doubles", lambda t: t.update(b_U=t["b_U"].double()), r"tensors \['b_U'\] are not float32"),
+    ("doubles", lambda t: t.update(b_U=t["b_U"].double()), "mixed types"),
 ]
 
 
@@ -288,7 +269,7 @@ def test_a_pickle_in_place_of_the_weights(folder: Path, tmp_path: Path) -> None:
     with (folder / "rnn.safetensors").open("ab") as file:
         file.truncate(size)
     digest = hashlib.sha256((folder / "rnn.safetensors").read_bytes()).hexdigest()
-    edit(folder, lambda plain: plain["weights"].update(sha256=digest))
+    edit(folder, lambda plain: plain.update(sha256=digest))
     with pytest.raises(CorruptFileError, match="not a safetensors file"):
         load_rnn(folder)
     assert not canary.exists()
@@ -299,7 +280,7 @@ def test_a_pickle_in_place_of_the_weights(folder: Path, tmp_path: Path) -> None:
 def test_any_altered_byte_is_noticed(folder: Path, data: st.DataObject) -> None:
     """Flip one bit, or cut the file: an error of ours, or the same machine.
 
-    The same: a bit in JSON's white space or in made_with.
+    The same: a bit in JSON's white space.
     """
     name = data.draw(st.sampled_from(["rnn.json", "rnn.safetensors"]))
     original = (folder / name).read_bytes()

@@ -55,16 +55,16 @@ def model_with(**fields: Any) -> HookedTransformer:
             "window_size=3.*query's position",
         ),
         ({"n_key_value_heads": 1}, "blocks.0.attn", "grouped-query"),
-        ({"use_qk_norm": True}, "blocks.0.attn.q_norm", "use_qk_norm"),
+        ({"use_qk_norm": True}, "blocks.0.attn", "use_qk_norm"),
         ({"attn_scores_soft_cap": 30.0}, "blocks.0.attn", "attn_scores_soft_cap=30.0"),
         ({"output_logits_soft_cap": 30.0}, "unembed", "output_logits_soft_cap=30.0"),
         ({"gated_mlp": True}, "blocks.0.mlp", "GatedMLP"),
         ({"num_experts": 2, "experts_per_token": 1}, "blocks.0.mlp", "MoE"),
         ({"act_fn": "gelu_fast"}, "blocks.0.mlp", "act_fn='gelu_fast'"),
         ({"act_fn": "solu_ln"}, "blocks.0.mlp", "act_fn='solu_ln'"),
-        ({"normalization_type": "RMS"}, "blocks.0.ln1", "normalization_type='RMS'"),
-        ({"normalization_type": "RMSPre"}, "blocks.0.ln1", "normalization_type='RMSPre'"),
-        ({"final_rms": True}, "ln_final", "final_rms"),
+        ({"normalization_type": "RMS"}, "blocks.0.ln1", "class RMSNorm"),
+        ({"normalization_type": "RMSPre"}, "blocks.0.ln1", "class RMSNormPre"),
+        ({"final_rms": True}, "ln_final", "class RMSNorm"),
         ({"parallel_attn_mlp": True}, "blocks.0", "parallel_attn_mlp"),
         ({"dtype": torch.bfloat16}, "embed.W_E", "bfloat16"),
     ],
@@ -135,10 +135,20 @@ def test_hooks_are_refused_until_removed() -> None:
     export_rnn(model)
 
 
-def test_weights_and_cfg_must_agree_on_the_type() -> None:
-    """`model.double()` leaves cfg.dtype behind, to which TransformerLens's LayerNorm casts."""
-    model = case("attn-only-ln").build(torch.float32).double()
-    with pytest.raises(UnsupportedModelError, match=r"cfg\.dtype is torch\.float32.*use model\.to"):
+def test_the_type_is_that_of_the_weights() -> None:
+    """`model.double()` leaves cfg.dtype behind; the weights say what the model is."""
+    model = case("relu").build(torch.float32)
+    tokens = torch.tensor([[0, 1, 2, 1]])
+    expected = export_rnn(copy.deepcopy(model).to(torch.float64))(tokens)
+    rnn = export_rnn(model.double())
+    assert rnn.dtype == torch.float64
+    assert torch.equal(rnn(tokens), expected)
+
+
+def test_weights_of_two_types_are_refused() -> None:
+    model = case("relu").build(torch.float32)
+    model.unembed.double()
+    with pytest.raises(UnsupportedModelError, match=r"unembed\.W_U: weights are torch\.float64"):
         export_rnn(model)
 
 
@@ -197,9 +207,7 @@ class Uncausal(nn.Module):
 def test_an_attention_of_another_class_is_refused() -> None:
     model = case("relu").build()
     model.blocks[0].attn = Uncausal(model.blocks[0].attn)
-    with pytest.raises(
-        UnsupportedModelError, match=r"blocks\.0\.attn: attention of class Uncausal"
-    ):
+    with pytest.raises(UnsupportedModelError, match=r"blocks\.0\.attn: class Uncausal"):
         export_rnn(model)
     model = case("relu").build()
     model.embed = nn.Identity()

@@ -51,21 +51,6 @@ def embeddings_and_logits(
     return rnn.embed(tokens, rnn.states(tokens)), rnn(tokens)[:, -1].numpy()
 
 
-@pytest.mark.parametrize("entry", CASES, ids=lambda entry: entry.name)
-def test_onnx_equals_the_rnn(entry: Case) -> None:
-    rnn = export_rnn(entry.build(torch.float32))
-    for length in (1, 2, 11):
-        proto = to_onnx(rnn, length)
-        onnx.checker.check_model(proto, full_check=True)
-        embeddings, expected = embeddings_and_logits(
-            rnn, entry.tokens(3, length, rnn.config.d_vocab)
-        )
-        actual = run(proto, embeddings)
-        assert actual.shape == expected.shape
-        assert actual.dtype == np.float32
-        assert np.abs(actual - expected).max() <= 1e-5 * (1 + np.abs(expected).max())
-
-
 @pytest.mark.parametrize(
     "name", ["gpt-4heads-gelu", "minimal-split-large-c", "own-scale", "scores-1e4"]
 )
@@ -86,6 +71,7 @@ def test_onnx_in_float64_equals_the_rnn_to_rounding(name: str) -> None:
 def test_only_few_operations_and_static_shapes(entry: Case) -> None:
     rnn = export_rnn(entry.build(torch.float32))
     proto, c = to_onnx(rnn, 5), rnn.config
+    onnx.checker.check_model(proto, full_check=True)
     allowed = ALWAYS | ACTIVATION[c.act_fn]
     if any((c.ln1, c.ln2, c.ln_final, c.ln_c, c.ln_mid)):
         allowed |= NORM

@@ -21,8 +21,9 @@ from joblib import cpu_count
 
 from tests.runs import toys
 from tl_dyck.environment import default_jobs
+from tl_dyck.processes import NotSentError
 from tl_dyck.registry import UnknownNameError
-from tl_dyck.runs import SweepError, SweepReport, load_results, run_sweep, sweep_status
+from tl_dyck.runs import SweepReport, load_results, run_sweep, sweep_status
 from tl_dyck.runs import execute as module
 from tl_dyck.runs.store import Store, run_id
 
@@ -185,10 +186,13 @@ def test_device_and_experiment_of_the_file(folder):
         ({"backend": "slurm"}, "one of loky, dask, ray"),
         ({"n_jobs": 0}, "at least 1"),
         ({"n_jobs": -1}, "at least 1"),
+        ({"n_jobs": 99999}, f"at most {8 * cpu_count()}, 8 for each of the {cpu_count()} cores"),
+        ({"n_jobs": 0, "backend": "dask", "address": "tcp://there:1"}, "at least 1"),
+        ({"n_jobs": 99999, "backend": "ray"}, "at most"),
     ],
 )
 def test_bad_options(sweep, folder, options, message):
-    with pytest.raises(SweepError, match=message):
+    with pytest.raises(ValueError, match=message):
         go(sweep, folder, **options)
     assert not folder.exists()
 
@@ -304,7 +308,7 @@ def test_an_error_while_handing_out_does_not_hang(sweep, folder, monkeypatch):
 
 
 def test_what_cannot_be_sent_to_workers_says_so(sweep, folder):
-    with pytest.raises(Exception, match="pickle"):
+    with pytest.raises(NotSentError, match=r"what is to be done cannot be sent .*pickle.*lock"):
         go(sweep, folder, Unpicklable(), n_jobs=2)
 
 

@@ -74,8 +74,9 @@ def test_seeds_of_a_point_are_given_together(tmp_path):
 def pretending(open_workers, number):
     @contextlib.contextmanager
     def pretend(*arguments):
-        with open_workers(*arguments) as (workers, _):
-            yield workers, number
+        with open_workers(*arguments) as workers:
+            workers.size = number
+            yield workers
 
     return pretend
 

@@ -50,6 +50,16 @@ def test_every_model_of_a_study_by_its_name(which, zoo, tiny_study):
     assert not same(found, load_pretrained("minimal-onehot/seed-0", source, device="cpu"))
 
 
+def test_without_a_source_the_name_is_an_address(zoo, tiny_study):
+    wanted = load_model(tiny_study.run_folder("gpt", 1), device="cpu")
+    for address in (f"{tiny_study.folder}:gpt/seed-1", f"{zoo}:gpt/seed-1", zoo / "gpt" / "seed-1"):
+        assert same(load_pretrained(address, device="cpu"), wanted)
+    with pytest.raises(ValueError, match="a revision is of a repository"):
+        load_pretrained(f"{zoo}:gpt/seed-1", revision="main")
+    with pytest.raises(CorruptFileError, match=r"models are named by their folder, or as in"):
+        load_pretrained("gpt/seed-1")
+
+
 @pytest.mark.parametrize(
     "name",
     [

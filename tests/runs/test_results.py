@@ -256,7 +256,10 @@ def test_means_by_hand(folder, metrics):
     go({"grid": {"key": ["a", "b"]}, "common": {"same": 1}, "seeds": 6}, folder, table_of)
     table = load_results(folder)
     means = aggregate(table, n_bootstrap=4000)
-    assert list(means) == ["key", "metric", "n", "failed", "mean", "low", "high", "std"]
+    columns = ["metric", "n", "seeds", "failed", "mean", "low", "high", "std", "pooled"]
+    assert list(means) == ["key", *columns]
+    assert list(means["n"]) == list(means["seeds"])
+    assert set(means["pooled"]) == {""}
     found = means.set_index(["key", "metric"])
     assert set(found.index) == {(key, name) for key in "ab" for name in ("m", "ok", "sparse")}
     for (key, name), row in found.iterrows():
@@ -301,8 +304,8 @@ def test_means_by_other_columns(folder, metrics):
     assert dict(zip(by_kind["kind"], by_kind["mean"], strict=True)) == {"even": 1.0, "odd": 2.0}
     assert list(by_kind["n"]) == [4, 4]
     everything = aggregate(table, ["m"], by=[])
-    assert list(everything) == ["metric", "n", "failed", "mean", "low", "high", "std"]
-    assert everything.loc[0, ["n", "mean"]].tolist() == [8, 1.5]
+    assert everything.loc[0, ["n", "seeds", "mean"]].tolist() == [8, 4, 1.5]
+    assert everything.loc[0, "pooled"] == "2 values of key, 2 values of n pooled"
     # a parameter with the name of a column of means is not lost
     by_n = aggregate(table, ["m"])
     assert list(by_n["by n"]) == [1, 2]
@@ -315,6 +318,36 @@ def test_means_by_other_columns(folder, metrics):
     ):
         with pytest.raises(SweepError, match=message):
             aggregate(table, **arguments)
+
+
+def test_runs_of_one_seed_are_no_seeds(folder, metrics):
+    """Two learning rates of three seeds, and one run more: what varies is said, seeds are counted.
+
+    The interval is that of every resample of whole seeds.
+    """
+    numbers = {("a", 0): 1.0, ("b", 0): 9.0, ("a", 1): 2.0, ("b", 1): 12.0, ("a", 2): 5.0}
+    for place, value in numbers.items():
+        metrics[place] = {"m": value}
+    metrics["b", 2] = ValueError("no")
+    go({"grid": {"key": ["a", "b"]}, "common": {"same": 1}, "seeds": 3}, folder, table_of)
+    (row,) = aggregate(load_results(folder), ["m"], by=["same"], n_bootstrap=4000).to_dict(
+        "records"
+    )
+    assert (row["n"], row["seeds"], row["failed"]) == (5, 3, 1)
+    assert row["pooled"] == "2 values of key pooled"
+    assert row["mean"] == pytest.approx(np.mean([*numbers.values()]))
+    of_seed = [[value for (_, s), value in numbers.items() if s == seed] for seed in range(3)]
+    every = [
+        np.mean([value for seed in drawn for value in of_seed[seed]])
+        for drawn in itertools.product(range(3), repeat=3)
+    ]
+    for edge, level in ((row["low"], 0.025), (row["high"], 0.975)):
+        below = np.mean([mean < edge - 1e-9 for mean in every])
+        upto = np.mean([mean <= edge + 1e-9 for mean in every])
+        assert below - 0.015 <= level <= upto + 0.015
+    (row,) = aggregate(load_results(folder), ["m"], by=["seed"])[:1].to_dict("records")
+    assert (row["n"], row["seeds"], row["pooled"]) == (2, 1, "2 values of key pooled")
+    assert math.isnan(row["low"])
 
 
 def test_a_hundred_thousand_rows(folder, metrics):

@@ -117,14 +117,54 @@ def test_yaml_json_mapping_and_sweep_are_the_same(tmp_path):
         (".5e2", 50.0),
         ("1.e1", 10.0),
         ("1", 1),
+        ("0", 0),
+        ("-17", -17),
         ("1.5", 1.5),
         ("'1e-3'", "1e-3"),
+        ("'010'", "010"),
+        ("!!str 010", "010"),
+        ("'no'", "no"),
+        ("true", True),
+        ("~", None),
+        ("1.2.3", "1.2.3"),
     ],
 )
 def test_numbers_of_yaml(tmp_path, text, value):
     found = load_sweep(write(tmp_path, f"common: {{x: {text}}}")).common["x"]
     assert found == value
     assert type(found) is type(value)
+
+
+# YAML 1.1 and 1.2 read these differently (1.2's tables of its core schema, 10.3.2)
+@pytest.mark.parametrize(
+    "text",
+    [
+        "010",
+        "-010",
+        "00",
+        "09",
+        "0o17",
+        "0b11",
+        "1:30",
+        "190:20:30.15",
+        "1_000",
+        "1_0.5",
+        "no",
+        "Yes",
+        "on",
+        "OFF",
+        "2026-01-01",
+        "=",
+        "-.5",
+    ],
+)
+def test_what_two_versions_of_yaml_read_differently_is_refused(tmp_path, text):
+    """As a number of seeds, a value, a name; on the line it stands."""
+    for place in ("seeds: {}", "common: {{x: {}}}", "grid: {{x: [1, {}]}}", "common: {{{}: 1}}"):
+        path = write(tmp_path, "experiment: train\n" + place.format(text))
+        with pytest.raises(SweepError, match=r"YAML 1\.1 and another in YAML 1\.2.* line 2") as no:
+            load_sweep(path)
+        assert repr(text) in str(no.value)
 
 
 @pytest.mark.parametrize(
@@ -284,7 +324,7 @@ HOSTILE = {
     "digits.yaml": (f"common: {{x: {'9' * 5000}}}", "not valid YAML"),
     "digits.json": (f'{{"common": {{"x": {"9" * 5000}}}}}', "not valid JSON"),
     "date.yaml": ("common: {x: 2026-99-99}", "not valid YAML"),
-    "real date.yaml": ("common: {x: 2026-01-01}", "date"),
+    "real date.yaml": ("common: {x: 2026-01-01}", "'2026-01-01' means one thing"),
     "no number.yaml": ("common: {x: !!int abc}", "not valid YAML"),
     "no boolean.yaml": ("common: {x: !!bool abc}", "not valid YAML"),
     "no map.yaml": ("common: !!map abc", "not valid YAML"),

@@ -20,10 +20,7 @@ class FakeRun:
     def __init__(self, **init: Any) -> None:
         self.init, self.logged, self.finished = init, [], False
 
-    def __enter__(self) -> FakeRun:
-        return self
-
-    def __exit__(self, *error: object) -> None:
+    def finish(self, exit_code: int) -> None:
         self.finished = True
 
     def log(self, values: dict[str, Any]) -> None:

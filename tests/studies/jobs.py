@@ -10,9 +10,10 @@ from typing import Any
 from unittest.mock import patch
 
 from tl_dyck.ablation import FinetuneConfig
-from tl_dyck.studies import Measurement, StudyConfig, heads, run_study, sentences
+from tl_dyck.studies import Measurement, StudyConfig, run_study, sentences
 from tl_dyck.studies.ablation import AblateConfig, ablate_trained
-from tl_dyck.studies.paper import Scale, measure, reproduce, run, scales
+from tl_dyck.studies.paper import WEN_2023, Scale, measure, scales
+from tl_dyck.studies.reproduction import reproduce
 from tl_dyck.studies.sentences import TextTable, run_table
 from tl_dyck.text import Corpus, Sentence, TextTraining
 from tl_dyck.training import TrainConfig
@@ -58,16 +59,14 @@ def paper(folder: Path, seeds: tuple[int, ...] = (0, 1), **how: Any) -> Any:
         n_strings=10,
         n_bootstrap=5,
     )
-    with (
-        patch.object(scales, "groups_of", lambda scale: few_groups(scale)),
-        patch.object(run, "CLAIMS", []),
-    ):
-        found = reproduce(scale, folder, **how)
+    with patch.object(scales, "groups_of", lambda scale: few_groups(scale)):
+        found = reproduce(replace(WEN_2023, claims=()), scale, folder, **how)
     return found.evidence.models.drop(columns="seconds")
 
 
 def ablation(folder: Path, seeds: tuple[int, ...] = (0, 1), **how: Any) -> Any:
-    config = AblateConfig(finetune=SMALL, leave_one_out=None, n=4, n_bootstrap=5)
+    config = AblateConfig(finetune=SMALL, leave_one_out=None, n=4)
+    how["n_bootstrap"] = 5
     size: dict[str, Any] = {"layers": (1,), "n_heads": 2, "d_model": 6, "tasks": ("dyck-2-4",)}
     found = ablate_trained(folder, seeds=seeds, training=TRAINING, config=config, **size, **how)
     return found.comparison.heads
@@ -96,7 +95,7 @@ JOBS: dict[str, Callable[..., Any]] = {
 STEPS = {
     "study": (Measurement, "measure"),
     "paper": (measure.PaperMeasurement, "measure"),
-    "ablation": (heads.HeadsMeasurement, "look"),
+    "ablation": (AblateConfig, "look"),
     "table": (sentences, "_measure"),
 }
 

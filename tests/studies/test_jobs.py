@@ -13,7 +13,7 @@ import pytest
 from tests.studies.jobs import JOBS, STEPS, main
 from tl_dyck.runs import FailedRunsError, merge_sweeps, run_sweep, sweep_status
 from tl_dyck.studies import Measurement
-from tl_dyck.studies.heads import HeadsMeasurement
+from tl_dyck.studies.heads import AblateConfig
 from tl_dyck.studies.paper.measure import PaperMeasurement
 
 pytestmark = pytest.mark.filterwarnings(
@@ -131,16 +131,9 @@ def _plan(folder: Path) -> Any:
     return Store.open(folder).plan()[0]
 
 
-def test_a_study_on_a_cluster(tmp_path: Path) -> None:
-    pytest.importorskip("distributed")
-    mine = job("study", tmp_path / "here")
-    there = JOBS["study"](tmp_path / "there", n_jobs=1, backend="dask", progress=False)
-    pd.testing.assert_frame_equal(there.drop(columns="id"), mine)
-
-
 @pytest.mark.parametrize(
     ("name", "measurement"),
-    [("study", Measurement), ("paper", PaperMeasurement), ("ablation", HeadsMeasurement)],
+    [("study", Measurement), ("paper", PaperMeasurement), ("ablation", AblateConfig)],
 )
 def test_what_was_measured_by_other_code_is_done_again(name, measurement, tmp_path, monkeypatch):
     """A record of equal parameters says nothing about a version that measures otherwise."""

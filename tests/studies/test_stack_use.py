@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -20,18 +19,12 @@ from tl_dyck.models import build_model, construct, get_config
 from tl_dyck.models.construct.counters import COUNTERS, counter
 from tl_dyck.registry import UnknownNameError
 from tl_dyck.report import write_report
-from tl_dyck.studies.stack_use import (
-    CLAIMS,
-    CONTROLS,
-    SCALES,
-    StackUseScale,
-    load_stack_use,
-    reproduce_stack_use,
-)
+from tl_dyck.studies import reproduction
+from tl_dyck.studies.reproduction import load_reproduction, reproduce
+from tl_dyck.studies.stack_use import CLAIMS, SCALES, STACK_USE_2026, StackUseScale
 from tl_dyck.studies.stack_use import alignment as search_module
-from tl_dyck.studies.stack_use import run as run_module
+from tl_dyck.studies.stack_use import evidence as evidence_module
 from tl_dyck.studies.stack_use.alignment import interchange_accuracy, mean_subspace, pairs_of
-from tl_dyck.studies.stack_use.claims import measured, value
 from tl_dyck.studies.stack_use.directions import (
     decodable,
     depth_code,
@@ -39,6 +32,7 @@ from tl_dyck.studies.stack_use.directions import (
     reading_of,
     sequence_accuracy,
 )
+from tl_dyck.studies.stack_use.evidence import measured
 from tl_dyck.studies.stack_use.interventions import at, key_mask, masked, run, swapped
 from tl_dyck.studies.stack_use.known import KNOWN, counter_alignment
 from tl_dyck.studies.stack_use.masking import FAR, far_answers, mask_effects, random_key
@@ -374,13 +368,12 @@ def test_the_search_finds_what_is_read_and_not_what_is_decodable():
 
 def test_every_claim_has_a_rule_and_a_control():
     names = [claim.name for claim in CLAIMS]
-    assert len(set(names)) == len(names) == len(CONTROLS)
-    assert set(CONTROLS) == set(names)
+    assert len(set(names)) == len(names) == 45
     assert max(map(len, names)) < 33
     known = {*KNOWN, *(f"counter, {reads}" for reads in COUNTERS), ""}
     for claim in CLAIMS:
         assert claim.rule.kind in ("above", "below")
-        assert {CONTROLS[claim.name].positive, CONTROLS[claim.name].negative} <= known
+        assert {claim.of.get("positive", ""), claim.of.get("negative", "")} <= known
     for scale in SCALES.values():
         assert StackUseScale.from_dict(json.loads(json.dumps(scale.to_dict()))) == scale
     assert SCALES["paper"].seeds == 40
@@ -388,13 +381,20 @@ def test_every_claim_has_a_rule_and_a_control():
 
 def test_a_reading_names_the_effect_that_the_seeds_see():
     values = np.array([0.1, 0.2, 0.4, 0.7])
-    table = pd.DataFrame({"a": [*values, np.nan], "b": 1.0})
-    evidence = SimpleNamespace(of=lambda group: table, scale=SCALES["quick"])
+    models = pd.DataFrame({"a": [*values, np.nan], "b": 1.0, "group": "gpt", "outcome": "target"})
+    rows = [{"model": "passes", "a": 0.5, "b": 0.25}, {"model": "is not asked", "b": 1.0}]
+    evidence = evidence_module.Evidence(
+        folder=Path(), scale=SCALES["quick"], models=models, known=pd.DataFrame(rows)
+    )
     found = measured(
-        evidence, group="gpt", quantity=value("a"), beside={"b": value("b")}, form="+.1%"
+        evidence, "gpt", "a", "+.1%", beside={"b": "b"}, positive="passes", negative="is not asked"
     )
     assert (found.estimate.value, found.estimate.n) == (pytest.approx(0.35), 4)
     assert found.reading == "b 100.0%; 4 seeds."
+    assert (found.positive, found.negative) == ("+50.0% (passes)", "– (is not asked)")
+    nested = measured(evidence, "gpt", [["b", "a"], "a"], "+.1%", positive="passes")
+    assert nested.estimate.value == pytest.approx(np.mean(1 - 2 * values))
+    assert nested.positive == "-75.0% (passes)"
 
 
 TINY = StackUseScale(
@@ -411,10 +411,10 @@ def done(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(search_module, "_STEPS", 2)
         patch.setattr(
-            run_module, "known_models", lambda _: pd.DataFrame({"model": [*KNOWN, *_COUNTED]})
+            evidence_module, "known_models", lambda _: pd.DataFrame({"model": [*KNOWN, *_COUNTED]})
         )
         folder = tmp_path_factory.mktemp("stack")
-        yield reproduce_stack_use(TINY, folder, n_jobs=1, progress=False)
+        yield reproduce(STACK_USE_2026, TINY, folder, n_jobs=1, progress=False)
 
 
 _COUNTED = [f"counter, {reads}" for reads in COUNTERS]
@@ -423,7 +423,7 @@ _COUNTED = [f"counter, {reads}" for reads in COUNTERS]
 def test_a_reproduction_is_kept_and_shown(done):
     assert len(done.claims) == len(CLAIMS)
     assert done.claims["n_seeds"].eq(2).all()
-    again = load_stack_use(done.folder)
+    again = load_reproduction(done.folder)
     pd.testing.assert_frame_equal(again.claims, done.claims)
     path = write_report(again)
     page = read_page(path)
@@ -440,30 +440,28 @@ def test_a_reproduction_is_kept_and_shown(done):
 
 
 def test_what_is_no_reproduction_is_refused(done, tmp_path):
-    (tmp_path / "claims.json").write_text('{"format": "tl_dyck.reproduction/2"}')
-    with pytest.raises(CorruptFileError, match="does not hold such a reproduction"):
-        load_stack_use(tmp_path)
+    (tmp_path / "claims.json").write_text('{"format": "tl_dyck.stack-use/2"}')
+    with pytest.raises(CorruptFileError, match="does not hold a reproduction of this version"):
+        load_reproduction(tmp_path)
     (tmp_path / "claims.json").write_bytes((done.folder / "claims.json").read_bytes())
     with pytest.raises(CorruptFileError):
-        load_stack_use(tmp_path)
+        load_reproduction(tmp_path)
     with pytest.raises(UnknownNameError, match="unknown scale 'full'"):
-        reproduce_stack_use("full", tmp_path)
+        reproduce("stack-use-2026", "full", tmp_path)
 
 
 def test_the_command_takes_a_paper(done, monkeypatch):
     asked = {}
 
-    def fake(scale, folder, **how):
-        asked.update(scale=scale, folder=folder)
+    def fake(paper, scale, folder, **how):
+        asked.update(paper=paper, scale=scale, folder=folder)
         return done
 
-    import tl_dyck.studies.stack_use as room
-
-    monkeypatch.setattr(room, "reproduce_stack_use", fake)
+    monkeypatch.setattr(reproduction, "reproduce", fake)
     words = ["reproduce", "--paper", "stack-use-2026", "--device", "cpu"]
     result = CliRunner(env={"COLUMNS": "80"}).invoke(app, words)
     assert result.exit_code == 0, result.output
-    assert asked == {"scale": "quick", "folder": Path("results/stack-use-2026")}
+    assert asked == {"paper": "stack-use-2026", "scale": "quick", "folder": None}
     ours = sum(claim.ours for claim in CLAIMS)
     assert f"{len(CLAIMS) - ours} claims: " in result.output
     assert f"; {ours} checks of ours: " in " ".join(result.output.split())

@@ -25,10 +25,10 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
 from tests.hostile.tools import alter
-from tl_dyck.closing import ClosingAccuracy
 from tl_dyck.files import read_json
 from tl_dyck.models import get_config
 from tl_dyck.tasks import DyckTask
+from tl_dyck.tasks.closing import ClosingAccuracy
 from tl_dyck.training import CheckpointError, TrainConfig, load_result
 from tl_dyck.training import loop as loop_module
 from tl_dyck.training.checkpoint import read_checkpoint

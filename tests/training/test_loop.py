@@ -147,7 +147,7 @@ def test_accuracy_is_the_tasks_own_on_fresh_prefixes(tiny, monkeypatch):
         seeds.append((kwargs["seed"], kwargs["n"]))
         return original(self, model, **kwargs)
 
-    monkeypatch.setattr(DyckTask, "closing_accuracy", spy)
+    monkeypatch.setattr(DyckTask, "accuracy", spy)
     result = tiny.train(seed=4)
     assert [n for _, n in seeds] == [9, 9, 9, 1000]
     assert len(set(seeds)) == 4
@@ -259,7 +259,7 @@ def test_seeds_are_whole_numbers(tiny):
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"steps": 0}, "steps must be at least 1, not 0"),
+        ({"steps": 0}, "steps must be at least 1, got 0"),
         ({"batch_size": -1}, "batch_size must be at least 1"),
         ({"check_every": 0}, "check_every"),
         ({"check_size": 0}, "check_size"),

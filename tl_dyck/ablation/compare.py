@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any, SupportsFloat, SupportsIndex, final
 
 import numpy as np
 import pandas as pd
@@ -17,12 +17,11 @@ from scipy import stats
 
 from tl_dyck.ablation.figures import as_figure, importance_dots
 from tl_dyck.ablation.measure import FINETUNED, FROZEN, INTERPRETABILITY
+from tl_dyck.check import WrongTypeError, check_draws, check_level, check_seed
 from tl_dyck.intervals import mean
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
-
-__all__ = ["Answer", "ImportanceComparison", "compare_importance"]
 
 _MEASURES = (*FROZEN, *FINETUNED, *INTERPRETABILITY, "drift", "drift-control")
 _CORRELATIONS = (
@@ -151,9 +150,9 @@ def compare_importance(
     heads: pd.DataFrame | Sequence[pd.DataFrame],
     *,
     measures: Iterable[str] | None = None,
-    n_bootstrap: int = 2000,
-    level: float = 0.95,
-    seed: int = 0,
+    n_bootstrap: SupportsIndex = 2000,
+    level: SupportsFloat = 0.95,
+    seed: SupportsIndex = 0,
 ) -> ImportanceComparison:
     """Rank correlations between all measures of heads, over models.
 
@@ -173,9 +172,11 @@ def compare_importance(
         ValueError: no tables, fewer than two measures, columns that are not there, or a level
             outside (0, 1).
     """
-    if not 0 < level < 1:
-        raise ValueError(f"level must be between 0 and 1, not {level}")
+    level, seed = check_level(level), check_seed(seed)
+    n_bootstrap = check_draws(n_bootstrap, "n_bootstrap")
     table = _one_table(heads)
+    if measures is not None and (isinstance(measures, str) or not isinstance(measures, Iterable)):
+        raise WrongTypeError(f"measures must be a list of columns, not {measures!r}")
     known = [name for name in _MEASURES if name in table] if measures is None else list(measures)
     missing = [name for name in ("model", "layer", "head", *known) if name not in table]
     if missing:
@@ -214,6 +215,12 @@ def _one_table(heads: pd.DataFrame | Sequence[pd.DataFrame]) -> pd.DataFrame:
     if isinstance(heads, pd.DataFrame):
         table = heads.copy()
     else:
+        if not isinstance(heads, (list, tuple)) or not all(
+            isinstance(part, pd.DataFrame) for part in heads
+        ):
+            raise WrongTypeError(
+                f"heads must be a table, or a list of tables, not {type(heads).__name__}"
+            )
         tables = [
             part if "model" in part else part.assign(model=index)
             for index, part in enumerate(heads)

@@ -12,8 +12,6 @@ from tl_dyck.plots import COLORS, LIGHT, Plot, Series, curves, for_plotly, numbe
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
-__all__ = ["as_figure", "gate_curves", "importance_dots"]
-
 
 def importance_dots(
     heads: pd.DataFrame,

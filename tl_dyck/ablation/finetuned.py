@@ -6,8 +6,7 @@ Meanwhile all weights may adapt.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any, SupportsIndex, final
 
 import numpy as np
 import pandas as pd
@@ -18,20 +17,16 @@ from torch import Tensor
 from tl_dyck.ablation.figures import as_figure, gate_curves
 from tl_dyck.ablation.frozen import scaling_hooks
 from tl_dyck.ablation.gates import closed_below, expected_gate, final_gate, p_open, sample_gate
-from tl_dyck.ablation.job import Job
 from tl_dyck.ablation.metrics import Metric
 from tl_dyck.ablation.patterns import pattern_drift
-from tl_dyck.ablation.tuning import Data, FinetuneConfig, Source, Tuner, stream
+from tl_dyck.ablation.positions import Ignored, default_metric
+from tl_dyck.ablation.tuning import Data, FinetuneConfig, Source, Tuner, check_options, stream
 from tl_dyck.screen import progress_bar
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
-__all__ = ["FinetunedImportance", "finetuned_importance"]
-
-_TRAJECTORY = ("step", "penalty", "layer", "head", "log_alpha", "p_open", "expected_gate", "gate")
-_PATH = ("step", "penalty", "metric", "n_open")
-_HEADS = ("step", "penalty", "layer", "head", "gate", "p_open", "expected_gate", "drift")
+_HEADS = ["step", "penalty", "layer", "head", "gate", "p_open", "expected_gate"]
 
 
 @final
@@ -52,7 +47,7 @@ class FinetunedImportance:
         trajectories: the gates every few steps: step, penalty, layer, head, log_alpha, p_open,
             expected_gate, gate.
         metric: of the model before, on the same strings as `path`.
-        status: "finished", "all heads removed", or "out of time".
+        status: "finished" or "all heads removed".
         model: as it was at the end; its gates are not part of it (`scaling_hooks` of `gates`
             applies them).
     """
@@ -108,10 +103,8 @@ def finetuned_importance(
     *,
     options: FinetuneConfig | None = None,
     labels: Tensor | None = None,
-    ignore: int | None = None,
-    seed: int = 0,
-    seconds: float | int | None = None,
-    folder: str | Path | None = None,
+    ignore: Ignored = None,
+    seed: SupportsIndex = 0,
     progress: bool = True,
 ) -> FinetunedImportance:
     """Gate every head, let all weights adapt, and raise the price of open gates until few are left.
@@ -122,9 +115,6 @@ def finetuned_importance(
     so the stages are one pruning path. Voita et al. 2019 train one model per penalty instead; a
     path costs as much as one of these and gives an order of removal.
 
-    A resumed run ends with the same numbers, bit for bit, as an uninterrupted one with the same
-    number of threads.
-
     Args:
         model: any HookedTransformer; not changed. Weights that do not require a gradient stay.
         data: tokens ``[batch, pos]``; a task, of which fresh strings are drawn for every
@@ -132,41 +122,28 @@ def finetuned_importance(
         metric: differentiable, see `frozen_importance`; None for `log_likelihood`.
         options: the sweep, see `FinetuneConfig`.
         labels: as for `frozen_importance`, if data is tokens.
-        ignore: a token that fills up short strings; it is not predicted (by the metric None), nor
-            do patterns count there. For a task None means BOS.
+        ignore: the token or tokens that are no symbols of a string, BOS and filling; ``()`` if all
+            are. They are not predicted (by the metric None), nor do patterns count there. None for
+            those of the task or of the model's vocabulary, see `frozen_importance`.
         seed: of batches and gates.
-        seconds: stop after so long; None for no limit. With a folder, call again to go on.
-        folder: for checkpoints and the result; None keeps nothing. A finished run is loaded from
-            there. One run per folder; another metric is another run (it is told by its values on
-            the first strings).
         progress: whether to show a progress bar.
 
     Raises:
-        CorruptFileError: the folder holds another run, or a damaged one.
         MetricError: the metric has another shape than one number per example, no gradient, or
             became NaN.
         TypeError: not a HookedTransformer, or data that is no token ids.
+        VocabularyError: nobody says which positions are real.
         ValueError: no attention heads, or data that the model cannot read.
     """
-    job = Job(
-        "gates", model, data, metric, options=options, labels=labels, ignore=ignore, seed=seed,
-        seconds=seconds, folder=folder,
-    )  # fmt: skip
-    run = _GateRun(model, job.metric, job.source)
-    if job.saved is not None:
-        run.restore(*job.saved)
-    late = False
+    options = check_options("options", options) or FinetuneConfig()
+    source = Source(model, data, labels, ignore, options, seed)
+    run = _GateRun(model, default_metric(model, metric, source.ignore), source)
     with progress_bar(progress) as shown:
-        task = shown.add_task("gates", total=run.total, completed=run.done, note="")
-        started = run.done
-        while run.status is None and not late:
+        task = shown.add_task("gates", total=run.total, note="")
+        while not run.status:
             run.advance()
             shown.update(task, completed=run.done, note=run.note())
-            late = job.is_late
-            if late or run.status is not None or run.done % run.options.checkpoint_every == 0:
-                job.save(*run.state())
-        if run.done > started:
-            shown.update(task, completed=run.total if run.status else run.done)
+        shown.update(task, completed=run.total)
     return run.result()
 
 
@@ -184,12 +161,12 @@ class _GateRun:
         self.log_alpha.requires_grad_(True)
         self.tuner = Tuner(model, metric, source, self.log_alpha)
         self.done, self.total = 0, self.options.steps * len(self.options.penalties)
-        self.status: str | None = None
+        self.status = ""
         self.area = torch.zeros(shape, dtype=torch.float64)
         self.last_open = torch.zeros(shape, dtype=torch.int64)
-        self.trajectories: list[dict[str, Any]] = []
+        self.trajectories: list[pd.DataFrame] = []
         self.path: list[dict[str, Any]] = []
-        self.heads: list[dict[str, Any]] = []
+        self.heads: list[pd.DataFrame] = []
         self.metric = self.tuner.measure(torch.ones(shape[0], 1, shape[1], device=model.cfg.device))
 
     @property
@@ -202,7 +179,7 @@ class _GateRun:
         n_layers, n_heads = self.log_alpha.shape
         penalty = self.penalty
         if self.done == 0:
-            self._log(penalty)
+            self.trajectories.append(self._gates(penalty))
         uniform = torch.rand(
             n_layers,
             self.options.batch_size,
@@ -215,9 +192,7 @@ class _GateRun:
             price = penalty * p_open(self.log_alpha).sum()
         self.tuner.step("batch", self.done, gates.to(self.before.cfg.dtype), price)
         self.done += 1
-        with (
-            torch.no_grad()
-        ):  # or else a gate that was long wanted would take long to close, whatever its price
+        with torch.no_grad():  # or a gate that was long wanted would take long to close
             self.log_alpha.clamp_(max=self.options.log_alpha)
         log_alpha = self.log_alpha.detach()
         gate = final_gate(log_alpha).cpu()
@@ -226,18 +201,13 @@ class _GateRun:
         gone = not bool((gate > 0).any())
         ends = self.done % self.options.steps == 0
         if ends or gone or self.done % self.options.log_every == 0:
-            self._log(penalty)
+            self.trajectories.append(self._gates(penalty))
         if ends or gone:
             self._stage(penalty, gate)
         if gone:
             self.status = "all heads removed"
         elif self.done == self.total:
             self.status = "finished"
-
-    def _log(self, penalty: float) -> None:
-        self.trajectories += [
-            {"step": self.done, "penalty": penalty, **row} for row in self._rows()
-        ]
 
     def _stage(self, penalty: float, gate: Tensor) -> None:
         """Append this stage's metric and the drift of its heads to `path` and `heads`."""
@@ -246,33 +216,23 @@ class _GateRun:
         drift = pattern_drift(
             self.before, self.tuner.model, tokens, where=where, hooks=scaling_hooks(factors)
         )
-        facts = {"step": self.done, "penalty": penalty}
-        self.path.append(
-            {**facts, "metric": self.tuner.measure(factors), "n_open": int((gate > 0).sum())}
-        )
-        for row in self._rows():
-            moved = float(drift[row["layer"], row["head"]])
-            self.heads.append(
-                {**facts, **{key: row[key] for key in _HEADS if key in row}, "drift": moved}
-            )
+        facts = {"step": self.done, "penalty": penalty, "metric": self.tuner.measure(factors)}
+        self.path.append({**facts, "n_open": int((gate > 0).sum())})
+        self.heads.append(self.trajectories[-1][_HEADS].assign(drift=drift.ravel()))
 
-    def _rows(self) -> list[dict[str, Any]]:
+    def _gates(self, penalty: float) -> pd.DataFrame:
+        """The gates as they are now, a row per head."""
         log_alpha = self.log_alpha.detach().cpu()
-        facts = {
+        layer, head = np.indices(log_alpha.shape).reshape(2, -1)
+        values = {
             "log_alpha": log_alpha,
             "p_open": p_open(log_alpha),
             "expected_gate": expected_gate(log_alpha),
             "gate": final_gate(log_alpha),
         }
-        return [
-            {
-                "layer": layer,
-                "head": head,
-                **{name: float(values[layer, head]) for name, values in facts.items()},
-            }
-            for layer in range(log_alpha.shape[0])
-            for head in range(log_alpha.shape[1])
-        ]
+        flat = {name: value.flatten().numpy() for name, value in values.items()}
+        now = {"step": self.done, "penalty": penalty, "layer": layer, "head": head}
+        return pd.DataFrame({**now, **flat})
 
     def note(self) -> str:
         """For the progress bar."""
@@ -280,45 +240,17 @@ class _GateRun:
         reached = f", metric {self.path[-1]['metric']:.4g}" if self.path else ""
         return f"penalty {self.penalty:g}: {n_open} of {self.log_alpha.numel()} heads open{reached}"
 
-    def state(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
-        """Contents of a checkpoint."""
-        facts = {
-            "step": self.done,
-            "status": self.status,
-            "metric": self.metric,
-            "trajectories": [[row[key] for key in _TRAJECTORY] for row in self.trajectories],
-            "path": self.path,
-            "heads": self.heads,
-        }
-        own = {"log_alpha": self.log_alpha, "area": self.area, "last_open": self.last_open}
-        return facts, {**self.tuner.state(), **own}
-
-    @torch.no_grad()
-    def restore(self, facts: dict[str, Any], tensors: dict[str, Tensor]) -> None:
-        """Take up a checkpoint."""
-        self.tuner.restore(tensors)
-        self.log_alpha.copy_(tensors["log_alpha"])
-        self.area, self.last_open = tensors["area"], tensors["last_open"]
-        self.done, self.status, self.metric = facts["step"], facts["status"], facts["metric"]
-        self.trajectories = [
-            dict(zip(_TRAJECTORY, row, strict=True)) for row in facts["trajectories"]
-        ]
-        self.path, self.heads = list(facts["path"]), list(facts["heads"])
-
     def result(self) -> FinetunedImportance:
-        """Build the result from the state so far, finished or not."""
+        """Build the result; once all heads are gone they stay so."""
         gate = final_gate(self.log_alpha.detach()).cpu().numpy()
-        # once all heads are gone they stay so; of a sweep that ran out of time only what was run
-        # counts
-        steps = self.total if self.status is not None else max(1, self.done)
         return FinetunedImportance(
-            values=(self.area / steps).numpy(),
+            values=(self.area / self.total).numpy(),
             removed_at=np.where(gate > 0, -1, self.last_open.numpy()),
             gates=gate,
-            path=pd.DataFrame(self.path, columns=list(_PATH)),
-            heads=pd.DataFrame(self.heads, columns=list(_HEADS)),
-            trajectories=pd.DataFrame(self.trajectories, columns=list(_TRAJECTORY)),
+            path=pd.DataFrame(self.path),
+            heads=pd.concat(self.heads, ignore_index=True),
+            trajectories=pd.concat(self.trajectories, ignore_index=True),
             metric=self.metric,
-            status=self.status or "out of time",
+            status=self.status,
             model=self.tuner.model,
         )

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, final
+from typing import Any, SupportsIndex, final
 
 import numpy as np
 import pandas as pd
@@ -17,19 +17,12 @@ from einops import rearrange
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from tl_dyck.ablation.metrics import (
-    Metric,
-    check_model,
-    check_tokens,
-    evaluate,
-    log_likelihood,
-    rows_per_pass,
-)
+from tl_dyck.ablation.metrics import Metric, check_model, check_tokens, evaluate, rows_per_pass
+from tl_dyck.ablation.positions import default_metric, real_positions
 from tl_dyck.ablation.replay import Replay
+from tl_dyck.check import check_seed
 from tl_dyck.models.lean import LeanTail
 from tl_dyck.registry import unknown_name
-
-__all__ = ["MODES", "HeadImportance", "frozen_importance", "gradient_importance"]
 
 #: What a head is replaced by.
 MODES = ("zero", "mean", "resample", "uniform-pattern")
@@ -88,23 +81,28 @@ class HeadImportance:
 def frozen_importance(
     model: Any,
     data: Int[Tensor, "batch pos"],
-    metric: Metric = log_likelihood,
+    metric: Metric | None = None,
     mode: str = "zero",
     *,
     labels: Tensor | None = None,
     where: Bool[Tensor, "batch pos"] | None = None,
-    chunk: int | None = None,
-    seed: int = 0,
+    chunk: SupportsIndex | None = None,
+    seed: SupportsIndex = 0,
 ) -> HeadImportance:
     """Measure the drop of a metric when one head at a time is disabled and all else stays.
 
     A head's output z (`hook_z`) is replaced by
 
     - "zero": 0, which is the same as removing the head's slice of W_O;
-    - "mean": its mean over examples and positions of the data;
-    - "resample": its z on another example of the data, at the same position;
+    - "mean": its mean over the real positions of all examples, at every position;
+    - "resample": its z on another example that is real at the same position, or, if no other is so
+      long, at the nearest where one is; at positions that are not real it stays;
     - "uniform-pattern": what it puts out if its pattern (`hook_pattern`) is uniform over the
       positions it may attend to: what the head *reads*, without where it looks.
+
+    A position is real if its token is a symbol of the string: neither BOS, which is no part of any
+    string, nor what fills up short ones (`tl_dyck.ablation.positions`). Both are known of models of
+    a language and of models with a tokenizer; of others say it with `where`.
 
     All else follows from that in one more forward pass, of which only what comes after the head's
     attention layer is computed (see `tl_dyck.ablation.replay`). A head that changes nothing in its
@@ -115,35 +113,36 @@ def frozen_importance(
         data: token ids, as the model reads them (BOS included).
         metric: ``metric(logits, tokens)``, or ``metric(logits, tokens, labels)`` if there are
             labels, returns one number per example of the batch that it is given; larger is better.
+            None for `log_likelihood` of real tokens.
         mode: see above.
         labels: anything the metric needs to know of each example, first dimension as the data.
-        where: the positions over which "mean" takes the mean, so that filling can be left out; None
-            for all.
+        where: the real positions, from which "mean" and "resample" take what they put in; None for
+            those of the model's vocabulary.
         chunk: strings per forward pass, which bounds the memory: about ``chunk × pos ×
             (d_vocab + layers × (2 d_model + heads × d_head))`` numbers. Data and heads are stacked
             up to this. None for what is quick: on a CPU little.
-        seed: of the pairing that "resample" draws: one cycle through all examples, so none is
-            paired with itself.
+        seed: of the pairing that "resample" draws: at each position one cycle through all examples
+            that are real there, so none is paired with itself and each is used once.
 
     Raises:
         MetricError: the metric returned another shape than one number per example, or NaN.
         TypeError: not a HookedTransformer, or data that is no token ids.
         UnknownNameError: no such mode.
+        VocabularyError: nobody says which positions are real, and it matters: for "mean",
+            "resample" and the metric None.
         ValueError: no attention heads; data that is empty, too long for the model, or out of its
             vocabulary; one example only, where "resample" needs another.
     """
-    if mode not in MODES:
+    if not isinstance(mode, str) or mode not in MODES:
         raise unknown_name("mode", mode, MODES)
     check_model(model)
     check_tokens(model, data, labels, where)
-    if mode == "resample" and len(data) < 2:
-        raise ValueError(
-            "mode 'resample' replaces a head's output by that on another example: give at least two"
-        )
+    metric, seed = default_metric(model, metric), check_seed(seed)
     device = model.cfg.device
     rows = rows_per_pass(model, data.shape[1], chunk)
-    means = _mean_z(model, data, where, rows) if mode == "mean" else None
-    partners = _cycle(len(data), seed) if mode == "resample" else None
+    real = real_positions(model, data, where) if mode in ("mean", "resample") else None
+    means = _mean_z(model, data, real, rows) if real is not None and mode == "mean" else None
+    sources = partners(real, seed) if real is not None and mode == "resample" else None
     n_layers, n_heads = model.cfg.n_layers, model.cfg.n_heads
     drops = torch.zeros(n_layers, n_heads, len(data), dtype=torch.float64)
     baseline = torch.zeros(len(data), dtype=torch.float64)
@@ -152,7 +151,9 @@ def frozen_importance(
         tokens = data[batch].to(device)
         told = None if labels is None else labels[batch].to(device)
         replay = Replay(model, tokens, uniform=mode == "uniform-pattern", lean=lean)
-        other = None if partners is None else Replay(model, data[partners[batch]].to(device)).z
+        other = None
+        if sources is not None:
+            other = _resampled(model, data, sources[0][batch], sources[1][batch], rows)
         before = evaluate(metric, replay.logits, tokens, told)
         baseline[batch] = before.cpu()
         for layer, heads in _groups(n_layers, n_heads, max(1, rows // len(batch))):
@@ -180,10 +181,10 @@ def frozen_importance(
 def gradient_importance(
     model: Any,
     data: Int[Tensor, "batch pos"],
-    metric: Metric = log_likelihood,
+    metric: Metric | None = None,
     *,
     labels: Tensor | None = None,
-    chunk: int | None = None,
+    chunk: SupportsIndex | None = None,
 ) -> HeadImportance:
     """Michel et al. 2019, Eq. 4: ``E_x |∂L(x)/∂ξ_h|``; ξ_h = 1 multiplies the output of head h.
 
@@ -205,6 +206,7 @@ def gradient_importance(
     """
     check_model(model)
     check_tokens(model, data, labels)
+    metric = default_metric(model, metric)
     n_layers, n_heads = model.cfg.n_layers, model.cfg.n_heads
     sizes, baseline = [], []
     rows = max(
@@ -256,22 +258,69 @@ def _groups(n_layers: int, n_heads: int, size: int) -> Iterator[tuple[int, list[
 
 
 def _mean_z(
-    model: Any, data: Int[Tensor, "batch pos"], where: Bool[Tensor, "batch pos"] | None, rows: int
+    model: Any, data: Int[Tensor, "batch pos"], real: Bool[Tensor, "batch pos"], rows: int
 ) -> list[Float[Tensor, "head d_head"]]:
-    """Per layer, the mean of z over the marked positions of all examples."""
+    """Per layer, the mean of z over the real positions of all examples."""
     sums: list[Tensor] = []
-    marked = torch.ones_like(data, dtype=torch.bool) if where is None else where
     for batch in torch.arange(len(data)).split(rows):
         z = Replay(model, data[batch].to(model.cfg.device)).z
-        here = marked[batch].to(z[0].device)
+        here = real[batch].to(z[0].device)
         found = [layer[here].double().sum(0) for layer in z]
         sums = [a + b for a, b in zip(sums, found, strict=True)] if sums else found
-    return [(total / int(marked.sum())).to(model.cfg.dtype) for total in sums]
+    return [(total / int(real.sum())).to(model.cfg.dtype) for total in sums]
 
 
-def _cycle(n: int, seed: int) -> Int[Tensor, " n"]:
-    """A partner for every example: the next one on a random cycle through all."""
+def _resampled(
+    model: Any,
+    data: Int[Tensor, "batch pos"],
+    example: Int[Tensor, "some pos"],
+    position: Int[Tensor, "some pos"],
+    rows: int,
+) -> list[Float[Tensor, "some pos head d_head"]]:
+    """Per layer, z of these examples at these positions."""
+    found: list[Tensor] = []
+    for few in example.unique().split(rows):  # sorted
+        every = Replay(model, data[few].to(model.cfg.device)).z
+        found = found or [z.new_empty(*example.shape, *z.shape[2:]) for z in every]
+        here = torch.isin(example, few)
+        row, at = torch.searchsorted(few, example[here]), position[here]
+        for into, z in zip(found, every, strict=True):
+            into[here.to(z.device)] = z[row.to(z.device), at.to(z.device)]
+    return found
+
+
+def partners(
+    real: Bool[Tensor, "batch pos"], seed: int
+) -> tuple[Int[Tensor, "batch pos"], Int[Tensor, "batch pos"]]:
+    """From which example and position each is resampled; what is not real, from itself.
+
+    At each position the examples that are real there follow each other in one cycle, in an order
+    that is drawn once. Where only one is, it takes from the nearest position that another has.
+
+    Args:
+        real: the real positions.
+        seed: of the order.
+
+    Raises:
+        ValueError: fewer than two examples have a real position.
+    """
+    n, length = real.shape
+    if int(real.any(1).sum()) < 2:
+        raise ValueError(
+            "mode 'resample' replaces a head's output by that on another example: give at least "
+            f"two with real positions, not {int(real.any(1).sum())}"
+        )
     order = torch.randperm(n, generator=torch.Generator().manual_seed(seed))
-    partner = torch.empty_like(order)
-    partner[order] = order.roll(-1)
-    return partner
+    example = torch.arange(n)[:, None].repeat(1, length)
+    position = torch.arange(length).repeat(n, 1)
+    for at in range(length):
+        cycle = order[real[order, at]]
+        example[cycle, at] = cycle.roll(-1)
+        if len(cycle) != 1:
+            continue
+        alone = int(cycle[0])
+        rest = order.roll(-1 - int((order == alone).nonzero()))[:-1]  # the others, the next first
+        shared = real[rest].any(0).nonzero()[:, 0].tolist()
+        near = min(shared, key=lambda other: abs(other - at))
+        example[alone, at], position[alone, at] = rest[real[rest, near]][0], near
+    return example, position

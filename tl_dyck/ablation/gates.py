@@ -15,17 +15,6 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-__all__ = [
-    "BETA",
-    "GAMMA",
-    "ZETA",
-    "closed_below",
-    "expected_gate",
-    "final_gate",
-    "p_open",
-    "sample_gate",
-]
-
 BETA, GAMMA, ZETA = 2 / 3, -0.1, 1.1  #: as Louizos et al. 2018 chose them
 
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(64)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import partial
-from pathlib import Path
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Any, SupportsIndex
 
 import numpy as np
 import pandas as pd
@@ -14,16 +12,17 @@ from jaxtyping import Int
 from torch import Tensor
 
 from tl_dyck.ablation.finetuned import FinetunedImportance, finetuned_importance
-from tl_dyck.ablation.frozen import MODES, frozen_importance, gradient_importance
+from tl_dyck.ablation.frozen import frozen_importance, gradient_importance
 from tl_dyck.ablation.leave_one_out import leave_one_out_importance
-from tl_dyck.ablation.metrics import Metric, log_likelihood
+from tl_dyck.ablation.metrics import Metric
 from tl_dyck.ablation.patterns import attention_entropy
-from tl_dyck.ablation.tuning import Data, FinetuneConfig, Source
+from tl_dyck.ablation.positions import Ignored, default_metric
+from tl_dyck.ablation.tuning import Data, FinetuneConfig, Source, check_options
 from tl_dyck.attention import random_row_variation
-from tl_dyck.language import DyckLanguage
+from tl_dyck.check import WrongTypeError, check_draws, check_instance
+from tl_dyck.language import DyckLanguage, Language
 from tl_dyck.probes import stack_likeness
-
-__all__ = ["FINETUNED", "FROZEN", "INTERPRETABILITY", "measure_heads"]
+from tl_dyck.registry import unknown_name
 
 #: Columns of the table: importance of heads of a frozen model, …
 FROZEN = ("zero", "mean", "resample", "uniform-pattern", "gradient")
@@ -39,17 +38,16 @@ def measure_heads(
     data: Data,
     metric: Metric | None = None,
     *,
-    modes: Sequence[str] = (*MODES, "gradient"),
+    modes: Sequence[str] = FROZEN,
     finetune: FinetuneConfig | None = None,
     leave_one_out: FinetuneConfig | None = None,
     language: Any = None,
     labels: Tensor | None = None,
-    ignore: int | None = None,
-    n: int = 200,
-    seed: int = 0,
-    folder: str | Path | None = None,
+    ignore: Ignored = None,
+    n: SupportsIndex = 200,
+    seed: SupportsIndex = 0,
     progress: bool = True,
-    chunk: int | None = None,
+    chunk: SupportsIndex | None = None,
 ) -> tuple[pd.DataFrame, FinetunedImportance | None]:
     """Measure every head of a model: how important it is, and how interpretable it looks.
 
@@ -58,7 +56,7 @@ def measure_heads(
         data: tokens, a task or a function, see `finetuned_importance`.
         metric: see `frozen_importance`; differentiable where something is fine-tuned. None for
             `log_likelihood`.
-        modes: of `frozen_importance`, and "gradient".
+        modes: of `frozen_importance`, and "gradient"; none to leave these out.
         finetune: for the gates; None for no gates.
         leave_one_out: for leave-one-out; None for none.
         language: of the tokens, a `DyckLanguage`, for stack-likeness; None for the model's own, or
@@ -67,7 +65,6 @@ def measure_heads(
         ignore: see `finetuned_importance`.
         n: strings on which the frozen model is measured, at most.
         seed: of everything that is drawn.
-        folder: keeps what is slow, see `finetuned_importance`.
         progress: whether to show progress bars.
         chunk: strings per forward pass.
 
@@ -76,34 +73,39 @@ def measure_heads(
         asked for, drift (of the head's pattern until it was removed, see
         `FinetunedImportance.drift`), drift-control (without any removal), drift-random (of patterns
         drawn at random); and what became of the gates, if there were any.
+
+    Raises:
+        TypeError: not a HookedTransformer, or an argument of a wrong type.
+        UnknownNameError: no such mode.
+        VocabularyError: nobody says which positions are real, see `frozen_importance`.
+        ValueError: as for `frozen_importance` and `finetuned_importance`.
     """
-    if ignore is None and hasattr(data, "language"):
-        ignore = data.language.bos_token
-    metric = metric or partial(log_likelihood, ignore=ignore)
+    if isinstance(modes, str) or not isinstance(modes, Iterable):
+        raise WrongTypeError(f"modes must be a list of names, such as {FROZEN[:2]}, not {modes!r}")
+    for mode in (modes := tuple(modes)):
+        if not isinstance(mode, str) or mode not in FROZEN:
+            raise unknown_name("mode", mode, FROZEN)
+    if language is not None:
+        check_instance("language", language, Language, "a language")
+    check_options("finetune", finetune)
+    check_options("leave_one_out", leave_one_out)
+    n = check_draws(n)
     source = Source(model, data, labels, ignore, FinetuneConfig(n_eval=n), seed)
+    metric = default_metric(model, metric, source.ignore)
     tokens, told, where = source.tokens, source.labels, source.where
     table: dict[str, np.ndarray] = {}
+    given: Any = {"labels": told, "chunk": chunk}
     for mode in modes:
-        if mode == "gradient":
-            table[mode] = gradient_importance(
-                model, tokens, metric, labels=told, chunk=chunk
-            ).values
-        else:
-            found = frozen_importance(
-                model, tokens, metric, mode, labels=told, where=where, chunk=chunk, seed=seed
-            )
-            table[mode] = found.values
+        table[mode] = (
+            gradient_importance(model, tokens, metric, **given)
+            if mode == "gradient"
+            else frozen_importance(model, tokens, metric, mode, where=where, seed=seed, **given)
+        ).values
     language = language or getattr(model.cfg, "language", None)
     if isinstance(language, DyckLanguage):
         table["stack-likeness"] = stack_likeness(model, tokens, language=language).mass_at_closing
     table["entropy"] = attention_entropy(model, tokens, where=where, chunk=chunk)
-    rest: dict[str, Any] = {
-        "labels": labels,
-        "ignore": ignore,
-        "seed": seed,
-        "folder": folder,
-        "progress": progress,
-    }
+    rest: Any = {"labels": labels, "ignore": ignore, "seed": seed, "progress": progress}
     swept = None
     if finetune is not None:
         swept = finetuned_importance(model, data, metric, options=finetune, **rest)

@@ -2,26 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, SupportsIndex
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from tl_dyck.check import WrongTypeError, check_instance, check_integer
 from tl_dyck.errors import DyckError
 from tl_dyck.language import DyckLanguage
-
-__all__ = [
-    "Metric",
-    "MetricError",
-    "check_model",
-    "check_tokens",
-    "closing_accuracy",
-    "evaluate",
-    "log_likelihood",
-    "rows_per_pass",
-]
 
 #: ``metric(logits [batch, pos, d_vocab], tokens [batch, pos]) -> [batch]``, or with the labels of
 #: the batch as a third argument where labels are given; larger is better.
@@ -32,6 +22,7 @@ Metric = Callable[..., Tensor]
 # be worth it.
 _BYTES = {"cpu": 2 * 2**20, "other": 256 * 2**20}
 _TOKENS = 512
+_LARGEST = 2**31 - 1  # token, and rows in a pass
 
 
 class MetricError(DyckError, ValueError):
@@ -42,7 +33,7 @@ def log_likelihood(
     logits: Float[Tensor, "batch pos d_vocab"],
     tokens: Int[Tensor, "batch pos"],
     *,
-    ignore: int | None = None,
+    ignore: SupportsIndex | Sequence[SupportsIndex] | None = None,
 ) -> Float[Tensor, " batch"]:
     """Mean log-probability of the next token, nats per token: minus the usual cross-entropy.
 
@@ -51,14 +42,36 @@ def log_likelihood(
     Args:
         logits: of a model.
         tokens: that it read.
-        ignore: a token that is not to be predicted, such as the one that fills up short strings.
+        ignore: a token that is not to be predicted, such as the one that fills up short strings; or
+            several. None for none.
     """
+    for name, value in (("logits", logits), ("tokens", tokens)):
+        check_instance(name, value, Tensor, "a tensor")
+    if logits.ndim != 3 or tokens.shape != logits.shape[:2]:
+        raise ValueError(
+            "logits are [batch, pos, d_vocab] and tokens [batch, pos], not "
+            f"{list(logits.shape)} and {list(tokens.shape)}"
+        )
     target = tokens[:, 1:]
     found = logits.log_softmax(-1)[:, :-1].gather(-1, target[..., None])[..., 0]
     if ignore is None:
         return found.mean(-1)
-    counted = target != ignore
+    counted = ~torch.isin(target, target.new_tensor(ignored(ignore)))
     return (found * counted).sum(-1) / counted.sum(-1)
+
+
+def ignored(ignore: SupportsIndex | Sequence[SupportsIndex]) -> tuple[int, ...]:
+    """One token or several as plain integers.
+
+    Raises:
+        TypeError: no integers.
+        ValueError: a negative one.
+    """
+    several = isinstance(ignore, Sequence) and not isinstance(ignore, (str, bytes))
+    given: Any = ignore if several else [ignore]
+    return tuple(
+        check_integer("a token to ignore", token, least=0, most=_LARGEST) for token in given
+    )
 
 
 def closing_accuracy(language: DyckLanguage) -> Metric:
@@ -67,6 +80,7 @@ def closing_accuracy(language: DyckLanguage) -> Metric:
     It has no gradient. A string without closing brackets has no such share (NaN, which is refused):
     leave it out.
     """
+    check_instance("language", language, DyckLanguage, "a DyckLanguage")
 
     def metric(
         logits: Float[Tensor, "batch pos d_vocab"], tokens: Int[Tensor, "batch pos"]
@@ -143,10 +157,14 @@ def check_tokens(
             f"token {odd} is not in the model's vocabulary of {cfg.d_vocab} (0 to "
             f"{cfg.d_vocab - 1})"
         )
-    if labels is not None and len(labels) != len(data):
-        raise ValueError(
-            f"there are {len(labels)} labels for {len(data)} examples; give one per example"
-        )
+    if labels is not None:
+        check_instance("labels", labels, Tensor, "a tensor, with a row for each example")
+        n = len(labels) if labels.ndim else 0
+        if n != len(data):
+            raise ValueError(f"there are {n} labels for {len(data)} examples; give one per example")
+    if where is not None and (not isinstance(where, Tensor) or where.dtype != torch.bool):
+        kind = f"a tensor of {where.dtype}" if isinstance(where, Tensor) else type(where).__name__
+        raise WrongTypeError(f"where must be a tensor of booleans [batch, pos], not {kind}")
     if where is not None and (where.shape != data.shape or not where.any()):
         raise ValueError(
             f"where marks positions of the data, so it has its shape {list(data.shape)} and marks "
@@ -206,18 +224,15 @@ def evaluate(
     return found.double()
 
 
-def rows_per_pass(model: Any, length: int, chunk: int | None) -> int:
+def rows_per_pass(model: Any, length: int, chunk: SupportsIndex | None) -> int:
     """Return the number of strings per forward pass: `chunk`, or one that needs little memory.
 
     Raises:
-        ValueError: `chunk` is less than one.
+        TypeError: `chunk` is no integer.
+        ValueError: it is less than one.
     """
     if chunk is not None:
-        if chunk < 1:
-            raise ValueError(
-                f"chunk is the number of strings per forward pass, at least 1, not {chunk}"
-            )
-        return chunk
+        return min(check_integer("chunk", chunk, least=1), _LARGEST)
     cfg = model.cfg
     widest: int = max(cfg.d_vocab_out, cfg.d_mlp or 0, 4 * cfg.d_model, cfg.n_heads * length)
     memory = _BYTES["cpu" if str(cfg.device).startswith("cpu") else "other"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, SupportsIndex
 
 import numpy as np
 import torch
@@ -11,8 +11,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from tl_dyck.ablation.metrics import check_model, check_tokens, rows_per_pass
-
-__all__ = ["attention_entropy", "pattern_drift"]
+from tl_dyck.ablation.positions import real_positions
+from tl_dyck.check import WrongTypeError
 
 _Hooks = Sequence[tuple[str, Any]]
 
@@ -22,25 +22,25 @@ def attention_entropy(
     data: Int[Tensor, "batch pos"],
     *,
     where: Bool[Tensor, "batch pos"] | None = None,
-    chunk: int | None = None,
+    chunk: SupportsIndex | None = None,
 ) -> Float[np.ndarray, "layer head"]:
     """The entropy of a head's attention, nats, mean over queries: 0 where it looks at one position.
 
     Args:
         model: any HookedTransformer.
         data: token ids.
-        where: which queries count; None for all.
+        where: which queries count; None for the real positions, see `frozen_importance`.
         chunk: strings per forward pass.
     """
     check_model(model)
     check_tokens(model, data, None, where)
-    marked = torch.ones_like(data, dtype=torch.bool) if where is None else where
+    marked = real_positions(model, data, where)
     total = torch.zeros(model.cfg.n_layers, model.cfg.n_heads, dtype=torch.float64)
     for batch in torch.arange(len(data)).split(rows_per_pass(model, data.shape[1], chunk)):
         patterns = _patterns(model, data[batch], ())
         for layer, pattern in enumerate(patterns):
             entropy = torch.special.entr(pattern.double()).sum(-1).cpu()  # batch head query
-            total[layer] += (entropy * marked[batch][:, None].cpu()).sum((0, 2))
+            total[layer] += (entropy * marked[batch][:, None]).sum((0, 2))
     found: np.ndarray = (total / int(marked.sum())).numpy()
     return found
 
@@ -52,7 +52,7 @@ def pattern_drift(
     *,
     where: Bool[Tensor, "batch pos"] | None = None,
     hooks: _Hooks = (),
-    chunk: int | None = None,
+    chunk: SupportsIndex | None = None,
 ) -> Float[np.ndarray, "layer head"]:
     """Return how far each head's pattern moved: ``‖A_before − A_after‖²_F``, mean over strings.
 
@@ -63,21 +63,28 @@ def pattern_drift(
         before: a HookedTransformer.
         after: another of the same shape.
         data: token ids.
-        where: which queries count; None for all.
+        where: which queries count; None for the real positions, see `frozen_importance`.
         hooks: with which `after` runs, such as gates.
         chunk: strings per forward pass.
     """
     check_model(before)
+    check_model(after)
+    shapes = [(model.cfg.n_layers, model.cfg.n_heads) for model in (before, after)]
+    if shapes[0] != shapes[1]:
+        raise ValueError(f"the models have different shapes (layers, heads): {shapes}")
+    pairs = isinstance(hooks, Sequence) and not isinstance(hooks, (str, bytes))
+    if not pairs or not all(isinstance(one, tuple) and len(one) == 2 for one in hooks):
+        raise WrongTypeError(f"hooks must be a list of (name, function), not {hooks!r}")
     check_tokens(before, data, None, where)
-    marked = torch.ones_like(data, dtype=torch.bool) if where is None else where
+    marked = real_positions(before, data, where)
     total = torch.zeros(before.cfg.n_layers, before.cfg.n_heads, dtype=torch.float64)
     for batch in torch.arange(len(data)).split(rows_per_pass(before, data.shape[1], chunk)):
-        pairs = zip(
+        both = zip(
             _patterns(before, data[batch], ()), _patterns(after, data[batch], hooks), strict=True
         )
-        for layer, (old, new) in enumerate(pairs):
+        for layer, (old, new) in enumerate(both):
             moved = (old - new).double().square().sum(-1).cpu()  # batch head query
-            total[layer] += (moved * marked[batch][:, None].cpu()).sum((0, 2))
+            total[layer] += (moved * marked[batch][:, None]).sum((0, 2))
     found: np.ndarray = (total / len(data)).numpy()
     return found
 

@@ -21,8 +21,6 @@ from torch import Tensor
 
 from tl_dyck.models.lean import LeanTail
 
-__all__ = ["Replay", "uniform_pattern"]
-
 #: What attention adds to the residual stream, where a TransformerBridge shows it: its attention
 #: modules return more than that, and its blocks want more arguments than a residual stream.
 _PROJECTED = "blocks.{}.attn.o.hook_out"

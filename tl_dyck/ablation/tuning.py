@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import copy
-import math
-import operator
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, final
+from typing import Any, SupportsIndex, final
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -15,15 +13,19 @@ from torch import Tensor
 
 from tl_dyck.ablation.frozen import scaling_hooks
 from tl_dyck.ablation.metrics import Metric, check_model, check_tokens, evaluate, rows_per_pass
+from tl_dyck.ablation.positions import Ignored, ignored_tokens, real_positions
+from tl_dyck.check import (
+    WrongTypeError,
+    check_draws,
+    check_instance,
+    check_integer_fields,
+    check_number,
+    check_seed,
+)
 from tl_dyck.files import sha256
 from tl_dyck.reading import check_reads
 from tl_dyck.registry import is_instance
 from tl_dyck.tasks import Task
-
-__all__ = ["Data", "FinetuneConfig", "Source", "Tuner", "metric_numbers", "rounding", "stream"]
-
-_SHOWN = 4
-"""Strings on which a metric shows which one it is."""
 
 #: Tokens ``[batch, pos]``; a task, of which fresh strings are drawn; or
 #: ``sample(n, generator) -> tokens``.
@@ -46,14 +48,13 @@ class FinetuneConfig:
         log_alpha: of all gates at first, and at most; at 3 a gate is open with probability 0.99.
         n_eval: strings on which the metric and the patterns are measured.
         log_every: steps between two entries in the trajectories.
-        checkpoint_every: steps between two checkpoints, for runs that have a folder.
 
     Raises:
         TypeError: a number is no integer where it should be.
         ValueError: a value is out of range; the message names it.
     """
 
-    penalties: tuple[float, ...] = (0.003, 0.01, 0.02, 0.04, 0.08, 0.16, 0.32)
+    penalties: Sequence[float] = (0.003, 0.01, 0.02, 0.04, 0.08, 0.16, 0.32)
     steps: int = 100
     batch_size: int = 32
     learning_rate: float = 1e-3
@@ -61,14 +62,15 @@ class FinetuneConfig:
     log_alpha: float = 3.0
     n_eval: int = 200
     log_every: int = 10
-    checkpoint_every: int = 100
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "penalties", tuple(float(penalty) for penalty in self.penalties))
-        if not self.penalties or not all(0 <= penalty < float("inf") for penalty in self.penalties):
-            raise ValueError(
-                f"penalties must be finite, not negative and at least one, not {self.penalties}"
-            )
+        given: Any = self.penalties
+        if isinstance(given, (str, bytes)) or not isinstance(given, Iterable):
+            raise WrongTypeError(f"penalties must be numbers, at least one, not {given!r}")
+        penalties = tuple(check_number("penalties", penalty, least=0) for penalty in given)
+        object.__setattr__(self, "penalties", penalties)
+        if not penalties:
+            raise ValueError("penalties must be at least one number")
         if any(
             later <= earlier
             for earlier, later in zip(self.penalties, self.penalties[1:], strict=False)
@@ -77,18 +79,27 @@ class FinetuneConfig:
                 "penalties must rise, so that heads are removed one after another, "
                 f"not {self.penalties}"
             )
-        for name in ("steps", "batch_size", "n_eval", "log_every", "checkpoint_every"):
-            if operator.index(getattr(self, name)) < 1:
-                raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
+        check_integer_fields(self, steps=1, log_every=1)
+        for name in ("batch_size", "n_eval"):
+            object.__setattr__(self, name, check_draws(getattr(self, name), name))
         for name in ("learning_rate", "gate_learning_rate"):
-            if not 0 <= getattr(self, name) < float("inf"):
-                raise ValueError(
-                    f"{name} must be finite and not negative, not {getattr(self, name)}"
-                )
+            object.__setattr__(self, name, check_number(name, getattr(self, name), least=0))
+        object.__setattr__(self, "log_alpha", check_number("log_alpha", self.log_alpha))
 
     def to_dict(self) -> dict[str, Any]:
         """The fields as JSON values."""
         return {**asdict(self), "penalties": list(self.penalties)}
+
+
+def check_options(name: str, options: FinetuneConfig | None) -> FinetuneConfig | None:
+    """Options as they are.
+
+    Raises:
+        TypeError: they are something else.
+    """
+    if options is not None:
+        check_instance(name, options, FinetuneConfig, "a FinetuneConfig")
+    return options
 
 
 @final
@@ -98,7 +109,8 @@ class Source:
     Attributes:
         tokens: on which is measured, ``[n_eval or fewer, pos]``.
         labels: of these, if there are any.
-        where: marks all tokens of these but `ignore`, or None.
+        ignore: the tokens that are no symbols of a string: BOS and filling.
+        where: the real positions of `tokens`, which are all others.
     """
 
     def __init__(
@@ -106,13 +118,16 @@ class Source:
         model: Any,
         data: Data,
         labels: Tensor | None,
-        ignore: int | None,
+        ignore: Ignored,
         options: FinetuneConfig,
-        seed: int,
+        seed: SupportsIndex,
     ) -> None:
         """Check the data; see `Data`."""
         check_model(model)
-        self.model, self.options, self.seed = model, options, seed
+        self.model, self.options, self.seed = model, options, check_seed(seed)
+        self.ignore = ignored_tokens(
+            model, ignore, data, instead="ignore=…, a token or several, or ignore=() for none"
+        )
         self._sample: Callable[[int, torch.Generator], Tensor] | None = None
         if is_instance(data, Task):
             check_reads(model, data.language)
@@ -130,8 +145,8 @@ class Source:
         else:
             self.tokens = data[: options.n_eval]
             self.labels = None if labels is None else labels[: options.n_eval]
-        self.where: Bool[Tensor, "batch pos"] | None = (
-            None if ignore is None else self.tokens != ignore
+        self.where: Bool[Tensor, "batch pos"] = real_positions(
+            model, self.tokens, ~torch.isin(self.tokens, self.tokens.new_tensor(self.ignore))
         )
 
     def batch(self, purpose: str, step: int) -> tuple[Int[Tensor, "batch pos"], Tensor | None]:
@@ -143,16 +158,6 @@ class Source:
         return self._data[chosen].to(device), None if self._labels is None else self._labels[
             chosen
         ].to(device)
-
-    def identity(self) -> Any:
-        """Everything that defines the data, as a JSON value."""
-        if is_instance(self._data, Task):
-            return self._data.to_dict()
-        if self._sample is not None:
-            return sha256(self.tokens.tolist())
-        return sha256(
-            [self._data.tolist(), None if self._labels is None else self._labels.tolist()]
-        )
 
     def _draw(self, n: int, purpose: str, step: int) -> Tensor:
         assert self._sample is not None
@@ -181,13 +186,10 @@ class Tuner:
         """
         options = source.options
         self.model, self.metric, self.source = copy.deepcopy(model), metric, source
-        self.trained = [
-            parameter for parameter in self.model.parameters() if parameter.requires_grad
-        ]
-        groups: list[dict[str, Any]] = [{"params": self.trained, "lr": options.learning_rate}]
+        trained = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
+        groups: list[dict[str, Any]] = [{"params": trained, "lr": options.learning_rate}]
         if extra is not None:
             groups.append({"params": [extra], "lr": options.gate_learning_rate})
-        self.parameters = [*self.trained, *([] if extra is None else [extra])]
         self.optimizer = torch.optim.Adam(groups)
 
     def step(
@@ -233,64 +235,7 @@ class Tuner:
             total += float(evaluate(self.metric, logits, batch, told, "the fine-tuned model").sum())
         return total / len(tokens)
 
-    def state(self) -> dict[str, Tensor]:
-        """Weights and the optimiser's memory, between two steps."""
-        tensors = {f"model.{name}": value for name, value in self.model.named_parameters()}
-        for index, parameter in enumerate(self.parameters):
-            for name, value in self.optimizer.state[parameter].items():
-                tensors[f"adam.{index}.{name}"] = value
-        return tensors
-
-    @torch.no_grad()
-    def restore(self, tensors: dict[str, Tensor]) -> None:
-        """Take up a saved state."""
-        for name, parameter in self.model.named_parameters():
-            parameter.copy_(tensors[f"model.{name}"])
-        for index, parameter in enumerate(self.parameters):
-            prefix = f"adam.{index}."
-            names = [name.removeprefix(prefix) for name in tensors if name.startswith(prefix)]
-            for name in names:
-                value = tensors[prefix + name]
-                self.optimizer.state[parameter][name] = (
-                    value if name == "step" else value.to(parameter.device)
-                )
-
 
 def stream(seed: int, purpose: str, index: int) -> torch.Generator:
-    """A generator for one purpose of one step: a resumed run draws what it would have drawn."""
+    """A generator for one purpose of one step, whatever was drawn before."""
     return torch.Generator().manual_seed(int(sha256([seed, purpose, index])[:15], 16))
-
-
-def metric_numbers(model: Any, metric: Metric, source: Source) -> dict[str, list[float | None]]:
-    """Return values that tell one metric from another, as a function has no name to go by.
-
-    Args:
-        model: any.
-        metric: per string.
-        source: of the first strings.
-
-    Returns:
-        Its values on logits drawn at random ("metric"), where two metrics differ even if the model
-        makes no mistakes, and on those of the model ("what the model computes"), in which the
-        settings of the model show as well.
-    """
-    rows = min(_SHOWN, rows_per_pass(model, source.tokens.shape[1], None))
-    tokens = source.tokens[:rows].to(model.cfg.device)
-    labels = None if source.labels is None else source.labels[:rows].to(tokens.device)
-    told = () if labels is None else (labels,)
-    with torch.no_grad():
-        logits = model(tokens, return_type="logits")
-        own = evaluate(metric, logits, tokens, labels)
-        drawn = metric(
-            torch.randn(logits.shape, generator=stream(0, "metric", 0)).to(logits), tokens, *told
-        )
-    found = {"metric": drawn.double(), "what the model computes": own}
-    return {
-        name: [value if math.isfinite(value) else None for value in values.tolist()]
-        for name, values in found.items()
-    }
-
-
-def rounding(model: Any) -> float:
-    """The share by which `metric_numbers` of one metric may differ between machines."""
-    return max(1e-4, math.sqrt(torch.finfo(model.cfg.dtype).eps))

@@ -15,7 +15,8 @@ Imports torch, numpy and einops, never TransformerLens. The certifiers themselve
 `tl_dyck_hooks.certifiers` and are found by entry point, as anyone else's are.
 """
 
-from tl_dyck.certify.asking import Asker, certify, certify_each, certify_many
+from tl_dyck.certify.asker import Asker, Question
+from tl_dyck.certify.asking import certify, certify_each, certify_many
 from tl_dyck.certify.certificate import Certificate, Witness
 from tl_dyck.certify.change import LogitChange, worst_logit_change
 from tl_dyck.certify.dyck import DyckCertificate, DyckCertificates, certify_dyck
@@ -53,6 +54,7 @@ __all__ = [
     "Objectives",
     "Passage",
     "PerturbationSpace",
+    "Question",
     "Resources",
     "SpaceError",
     "SpaceTooLargeError",

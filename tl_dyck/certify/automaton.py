@@ -16,8 +16,6 @@ from typing import NamedTuple, final
 from tl_dyck.certify.deadline import Deadline
 from tl_dyck.certify.lattice import Lattice
 
-__all__ = ["StringAutomaton"]
-
 
 class _Place(NamedTuple):
     """A state of the nondeterministic automaton: at a level (option -1), or in an emission."""

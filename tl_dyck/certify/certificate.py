@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import html
-import json
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Any, Literal, final
+from typing import Literal, final
 
+from tl_dyck.certify.shown import Shown
 from tl_dyck.certify.spaces import Edit
 from tl_dyck.certify.symbols import Passage, Symbols, passages
-
-__all__ = ["STATUSES", "Certificate", "Status", "Witness"]
 
 Status = Literal["certified", "falsified", "unknown"]
 
@@ -41,8 +38,8 @@ class Witness:
 
 
 @final
-@dataclass(frozen=True, kw_only=True)
-class Certificate:
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Certificate(Shown):
     """A verdict on one string: does the target stay the largest logit on every string of a space?
 
     The *margin* of a string is logit[target] - max of the other logits.
@@ -62,6 +59,9 @@ class Certificate:
         stats: what the certifier counted.
         symbols: how tokens are written, for whoever shows the certificate.
     """
+
+    _unsaid = ("symbols",)
+    _derived = ("margin",)
 
     status: Status
     tokens: tuple[int, ...]
@@ -122,27 +122,6 @@ class Certificate:
         """
         return self.symbols.separator.join(map(str, self.passages()))
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain JSON types; whatever is infinite or no number becomes None.
-
-        Tokens are numbers; no symbols.
-        """
-        plain = {
-            name: getattr(self, name) for name in self.__dataclass_fields__ if name != "symbols"
-        }
-        if self.worst is not None:
-            logits = [_plain(logit) for logit in self.worst.logits]
-            plain["worst"] = asdict(self.worst) | {
-                "logits": logits,
-                "margin": _plain(self.worst.margin),
-            }
-        plain["stats"] = dict(self.stats)
-        plain["margin"] = self.margin
-        for name in ("lower", "upper", "margin"):
-            plain[name] = _plain(plain[name])
-        result: dict[str, Any] = json.loads(json.dumps(plain))
-        return result
-
     def _rows(self) -> list[tuple[str, str]]:
         proved = f"at least {self.lower:.6g} proved, " if math.isfinite(self.lower) else ""
         rows = [
@@ -174,22 +153,3 @@ class Certificate:
             )
         )
         return rows
-
-    def __repr__(self) -> str:
-        rows = self._rows()
-        width = max(len(name) for name, _ in rows)
-        lines = "\n".join(f"  {name:<{width}}  {value}" for name, value in rows)
-        return f"Certificate\n{lines}"
-
-    def _repr_html_(self) -> str:
-        colour = {"certified": "#1a7f37", "falsified": "#cf222e", "unknown": "#9a6700"}[self.status]
-        cells = "".join(
-            f'<tr><th style="text-align:left">{html.escape(name)}</th>'
-            f'<td style="text-align:left">{html.escape(value)}</td></tr>'
-            for name, value in self._rows()[1:]
-        )
-        return f'<div><b style="color:{colour}">{self.status}</b><table>{cells}</table></div>'
-
-
-def _plain(number: float) -> float | None:
-    return number if math.isfinite(number) else None

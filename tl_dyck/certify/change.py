@@ -8,13 +8,11 @@ from typing import Any, final
 
 import numpy as np
 
-from tl_dyck.certify.asking import Asker
+from tl_dyck.certify.asker import Asker
 from tl_dyck.certify.certificate import Witness
 from tl_dyck.certify.objectives import Objectives
-from tl_dyck.certify.protocol import Certifier, CertifyError, certifiers
+from tl_dyck.certify.protocol import Certifier, CertifyError
 from tl_dyck.certify.spaces import PerturbationSpace, Tokens
-
-__all__ = ["LogitChange", "worst_logit_change"]
 
 
 @final
@@ -46,10 +44,7 @@ def worst_logit_change(
     tokens: Tokens,
     space: PerturbationSpace,
     certifier: str | Certifier = "exact",
-    *,
-    time_limit: float | None = None,
-    beyond_n_ctx: bool = False,
-    **options: Any,
+    **how: Any,
 ) -> LogitChange:
     """Find the largest |logit_c(y) - logit_c(tokens)| over all logits c and strings y of a space.
 
@@ -60,9 +55,9 @@ def worst_logit_change(
     asker = Asker.of(model_or_rnn)
     string = asker.without_bos(tokens)
     logits = np.array(asker.rnn_logits(string))
-    wanted = {**options, "tight": True, "objectives": Objectives.changes(logits)}
-    run, target = certifiers.resolve(certifier), int(logits.argmax())
-    found = asker.ask(tokens, target, space, run, time_limit, beyond_n_ctx, wanted)
+    how |= {"tight": True, "objectives": Objectives.changes(logits)}
+    question = asker.question(space, certifier, **how)
+    found = asker.answer(question, tokens, int(logits.argmax()))
     if found.worst is None:
         raise CertifyError(
             f"certifier {found.certifier!r} named no string, so no change was seen; use another."

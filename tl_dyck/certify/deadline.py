@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass
 from typing import final
 
-__all__ = ["Deadline", "OutOfTime"]
+from tl_dyck.check import check_time_limit
 
 
 class OutOfTime(Exception):
@@ -32,7 +32,13 @@ class Deadline:
 
     @classmethod
     def after(cls, seconds: float | None) -> Deadline:
-        """So many seconds from now; None for never."""
+        """So many seconds from now; None for never.
+
+        Raises:
+            ValueError: NaN, with which no time would ever have passed.
+        """
+        if seconds is not None and math.isnan(seconds):
+            check_time_limit(seconds)
         return cls() if seconds is None else cls(now() + seconds)
 
     @property

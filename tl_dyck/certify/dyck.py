@@ -11,16 +11,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, final, runtime_checkable
+from typing import Any, final
 
 import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from tl_dyck.certify.asking import Asker, certify
+from tl_dyck.certify.asker import Asker
+from tl_dyck.certify.asking import certify_each
 from tl_dyck.certify.certificate import STATUSES, Certificate
 from tl_dyck.certify.change import LogitChange, worst_logit_change
 from tl_dyck.certify.protocol import Certifier, CertifyError
+from tl_dyck.certify.shown import Shown
 from tl_dyck.certify.spaces import PerturbationSpace
 from tl_dyck.certify.symbols import Symbols
 from tl_dyck.certify.transformations import InsertMatchedPairs
@@ -29,17 +31,6 @@ from tl_dyck.language import DyckDistribution, DyckLanguage
 from tl_dyck.language.symbols import needs_stack
 from tl_dyck.reading import check_reads
 from tl_dyck.registry import unknown_name
-
-__all__ = ["DyckCertificate", "DyckCertificates", "certify_dyck", "closing_prefixes"]
-
-
-@runtime_checkable
-class _Task(Protocol):
-    """Part of a `tl_dyck.tasks.DyckTask` that is needed here."""
-
-    @property
-    def language(self) -> DyckLanguage:
-        """The language."""
 
 
 @final
@@ -80,8 +71,8 @@ class DyckCertificate:
 
 
 @final
-@dataclass(frozen=True, kw_only=True)
-class DyckCertificates:
+@dataclass(frozen=True, kw_only=True, repr=False)
+class DyckCertificates(Shown):
     """Certificates of one model on several prefixes.
 
     Attributes:
@@ -90,18 +81,23 @@ class DyckCertificates:
         rows: one per prefix.
     """
 
+    _unsaid = ("space",)
+
     language: DyckLanguage
     space: PerturbationSpace
     rows: tuple[DyckCertificate, ...]
 
-    def __repr__(self) -> str:
-        shares = ", ".join(f"{status} {self.share(status):.0%}" for status in STATUSES)
-        wrong = self.counterexample
-        shown = "" if wrong is None else f"; worst on {wrong.prefix}"
-        return (
-            f"DyckCertificates({len(self.rows)} prefixes: {shares}; logits change by "
-            f"{self.worst_change:.3g} at most seen, {self.worst_change_proved:.3g} proved{shown})"
-        )
+    def _rows(self) -> list[tuple[str, str]]:
+        changed, proved = self.worst_change, self.worst_change_proved
+        rows = [
+            ("status", ", ".join(f"{status} {self.share(status):.0%}" for status in STATUSES)),
+            ("prefixes", str(len(self.rows))),
+            ("space", str(self.space)),
+            ("logits change", f"by {changed:.3g} at most seen, {proved:.3g} proved"),
+        ]
+        if self.counterexample is not None:
+            rows.append(("worst on", self.counterexample.prefix))
+        return rows
 
     def share(self, status: str) -> float:
         """Share of prefixes with that status: "certified", "falsified" or "unknown".
@@ -133,6 +129,10 @@ class DyckCertificates:
         """The falsified prefix with the most negative margin, if there is one."""
         falsified = [row for row in self.rows if row.certificate.status == "falsified"]
         return min(falsified, key=lambda row: row.certificate.upper, default=None)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON types; the space is its text."""
+        return {"space": str(self.space), **super().to_dict()}
 
     def to_rows(self) -> list[dict[str, Any]]:
         """Flat rows, ready for `pandas.DataFrame`."""
@@ -169,7 +169,7 @@ def closing_prefixes(
 @one_thread()
 def certify_dyck(
     model_or_rnn: Any,
-    task: _Task,
+    task: Any,
     *,
     prefixes: Int[Tensor, "n pos"] | Sequence[Sequence[int]] | None = None,
     n: int = 16,
@@ -207,19 +207,19 @@ def certify_dyck(
     targets = [_closing_bracket(language, tokens) for tokens in strings]
     asker = Asker.of(model_or_rnn)  # one export for all prefixes
     check_reads(asker.asked, language)
-    rows = []
-    for tokens, target in zip(strings, targets, strict=True):
-        string = tuple(tokens.tolist())
-        certificate = certify(asker, string, target, space, certifier, time_limit=time_limit)
-        rows.append(
-            DyckCertificate(
-                prefix=brackets.text(string),
-                target=brackets.text([target]),
-                certificate=certificate.written(brackets),
-                change=worst_logit_change(asker, string, space, certifier, time_limit=time_limit),
-            )
+    how: dict[str, Any] = {"certifier": certifier, "time_limit": time_limit}
+    rows = tuple(
+        DyckCertificate(
+            prefix=brackets.text(tokens.tolist()),
+            target=brackets.text([certificate.target]),
+            certificate=certificate.written(brackets),
+            change=worst_logit_change(asker, tokens, space, **how),
         )
-    return DyckCertificates(language=language, space=space, rows=tuple(rows))
+        for tokens, certificate in zip(
+            strings, certify_each(asker, strings, targets, space, **how), strict=True
+        )
+    )
+    return DyckCertificates(language=language, space=space, rows=rows)
 
 
 def _closing_bracket(language: DyckLanguage, tokens: Tensor) -> int:

@@ -23,8 +23,6 @@ from typing import NamedTuple, final
 
 from tl_dyck.errors import DyckError
 
-__all__ = ["KEEP", "Lattice", "Option", "SpaceTooLargeError"]
-
 KEEP = -1
 """The kind of options that edit nothing: keep a word, leave a gap alone."""
 

@@ -33,8 +33,6 @@ from tl_dyck.language import DyckLanguage
 from tl_dyck.language.symbols import needs_stack
 from tl_dyck.registry import Registry
 
-__all__ = ["Resources", "load_synonyms", "parse_space", "transformations"]
-
 
 @final
 @dataclass(frozen=True, kw_only=True)

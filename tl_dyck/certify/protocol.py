@@ -32,8 +32,6 @@ from tl_dyck.errors import DyckError
 from tl_dyck.registry import Registry
 from tl_dyck.rnn import TwoLayerRNN
 
-__all__ = ["Certifier", "CertifyError", "certifiers", "conclude", "list_certifiers"]
-
 
 class CertifyError(DyckError, ValueError):
     """A question without an answer: an empty string, a target that is no logit, a space too large.

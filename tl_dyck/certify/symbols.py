@@ -10,8 +10,6 @@ from tl_dyck.certify.spaces import Edit, placed
 from tl_dyck.registry import unknown_name
 from tl_dyck.rnn import RNNConfig
 
-__all__ = ["Passage", "Symbols", "passages"]
-
 
 @final
 @dataclass(frozen=True)

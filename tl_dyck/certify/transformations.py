@@ -30,19 +30,6 @@ import torch
 
 from tl_dyck.language import DyckLanguage
 
-__all__ = [
-    "STOP_WORDS",
-    "Delete",
-    "Duplicate",
-    "Insert",
-    "InsertMatchedPairs",
-    "Rewrite",
-    "Substitute",
-    "SwapAdjacent",
-    "Transformation",
-    "substitution_table",
-]
-
 STOP_WORDS = ("a", "and", "the", "of", "to")
 """What ARC's T_DelStop deletes (Zhang et al., arXiv 2102.07818)."""
 

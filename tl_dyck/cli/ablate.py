@@ -10,33 +10,30 @@ import typer
 from rich.padding import Padding
 from rich.text import Text
 
+from tl_dyck.addresses import split_address
 from tl_dyck.cli.answers import answer
-from tl_dyck.cli.early import existing, known_task
+from tl_dyck.cli.early import existing_models, known_task
 from tl_dyck.cli.options import (
     Address,
     Backend,
     Device,
     Jobs,
     RetryFailed,
+    out_folder,
     parse_seeds,
     usable_device,
+    whole,
 )
+from tl_dyck.cli.saved import MODELS
 from tl_dyck.cli.terminal import console, say_path, table
 
 if TYPE_CHECKING:
     from tl_dyck.runs import RunOptions
     from tl_dyck.studies.ablation import Ablation
 
-__all__ = ["ablate"]
-
-
 _Models = Annotated[
-    list[Path] | None,
-    typer.Argument(
-        metavar="MODEL",
-        help="Folders of saved models, of runs, or of a study.",
-        show_default=False,
-    ),
+    list[str] | None,
+    typer.Argument(metavar="MODEL...", help=MODELS, show_default=False),
 ]
 _Task = Annotated[
     str | None,
@@ -48,20 +45,14 @@ _Task = Annotated[
     ),
 ]
 _Out = Annotated[
-    Path | None,
-    typer.Option(
-        "--out",
-        "-o",
-        metavar="FOLDER",
-        help="Folder. \\[default: ablation in the study's, or in results]",
-    ),
+    Path | None, out_folder("Folder. \\[default: ablation in the study's, or in results]")
 ]
 _Steps = Annotated[
     int | None,
     typer.Option(
-        min=0,
         metavar="N",
         help="Steps per penalty and per head left out; 0: no fine-tuning. \\[default: 60]",
+        callback=whole(),
     ),
 ]
 _Experiment = Annotated[
@@ -73,7 +64,7 @@ _Experiment = Annotated[
 
 
 def ablate(
-    checkpoints: _Models = None,
+    models: _Models = None,
     task: _Task = None,
     out: _Out = None,
     steps: _Steps = None,
@@ -87,26 +78,28 @@ def ablate(
 ) -> None:
     """Find the heads that matter: disable each while all else stays, and again while all adapts.
 
-    What is already in the folder is kept: an interrupted call goes on where it stopped.
+    Models that are done are kept: an interrupted call goes on with the others.
 
-    For example: [bold]tl-dyck ablate results/study/runs/gpt[/bold]
+    For example: [bold]tl-dyck ablate results/study:gpt[/bold]
     """
-    existing(*(checkpoints or ()))
+    existing_models(*(models or ()))
     known_task(task)
     from tl_dyck.report import write_report
     from tl_dyck.studies.ablation import AblateConfig, ablate_runs, ablate_trained
 
-    folders, device = checkpoints or [], usable_device(device)
+    device = usable_device(device)
     chosen = parse_seeds(seeds) if experiment else None
-    if bool(folders) == experiment:
-        raise ValueError("give folders of saved models, or --experiment with none")
+    if bool(models) == experiment:
+        raise ValueError("give saved models, or --experiment with none")
     config = AblateConfig()
     if steps is not None:
         tuned = config.finetune and replace(config.finetune, steps=steps) if steps else None
         config = replace(config, finetune=tuned, leave_one_out=tuned)
     if out is None:
-        study = len(folders) == 1 and (folders[0] / "results.json").exists()
-        out = folders[0] / "ablation" if study else Path("results", "ablation")
+        places = {split_address(model)[0] for model in models or ()}
+        studies = [place for place in places if (place / "results.json").exists()]
+        one = len(places) == len(studies) == 1
+        out = studies[0] / "ablation" if one else Path("results", "ablation")
     how: RunOptions = {
         "n_jobs": jobs,
         "backend": backend,
@@ -117,7 +110,7 @@ def ablate(
         tasks = ("dyck-2-4", "dyck-2-4-prefix") if task is None else (task,)
         found = ablate_trained(out, seeds=chosen, tasks=tasks, config=config, **how)
     else:
-        found = ablate_runs(folders, out, task=task, config=config, device=device, **how)
+        found = ablate_runs(models or (), out, task=task, config=config, device=device, **how)
     _say_ablation(found, write_report(found))
 
 

@@ -14,13 +14,12 @@ import inspect
 import io
 import json
 import math
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from contextvars import ContextVar
 from typing import Annotated, Any
 
 import typer
-
-__all__ = ["UNDECIDED", "answer", "answers", "end_with", "plain"]
 
 #: Exit status of a verdict: nothing was refuted, and something could not be decided.
 UNDECIDED = 3
@@ -56,7 +55,7 @@ def answers(command: Callable[..., None]) -> Callable[..., None]:
             status = end.exit_code
         finally:
             _found.reset(token)
-        typer.echo(json.dumps(found, indent=1, ensure_ascii=False, allow_nan=False))
+        typer.echo(json.dumps(found, indent=1, ensure_ascii=_is_plain(), allow_nan=False))
         if status:
             raise typer.Exit(status)
         return None
@@ -68,6 +67,11 @@ def answers(command: Callable[..., None]) -> Callable[..., None]:
     run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
     run.__annotations__ = {**command.__annotations__, "as_json": _Json}
     return run
+
+
+def _is_plain() -> bool:
+    """Whether standard output cannot show all of Unicode: then JSON has its own escapes."""
+    return (getattr(sys.stdout, "encoding", None) or "ascii").lower() not in ("utf-8", "utf8")
 
 
 def end_with(refuted: bool, undecided: bool) -> None:

@@ -25,21 +25,11 @@ from tl_dyck.certify import (
 )
 from tl_dyck.cli.terminal import console, say_note, table
 from tl_dyck.errors import is_refusal
-from tl_dyck.files import CorruptFileError, read_text
+from tl_dyck.files import read_text
 from tl_dyck.language import DyckLanguage
 from tl_dyck.rnn import RNNConfig, export_rnn, load_rnn
 from tl_dyck.rnn.artefact import CONFIG_FILE
 from tl_dyck.rnn.text import text_to_tokens
-
-__all__ = [
-    "as_json",
-    "load_any",
-    "load_one_model",
-    "read_lines",
-    "read_rows",
-    "read_space",
-    "say_certificates",
-]
 
 _STYLES = {"certified": "green", "falsified": "red", "unknown": "yellow"}
 
@@ -47,29 +37,14 @@ _STYLES = {"certified": "green", "falsified": "red", "unknown": "yellow"}
 # --- reading --------------------------------------------------------------------------------------
 
 
-def load_one_model(folder: Path) -> Any:
-    """The only model of a folder.
-
-    Raises:
-        CorruptFileError: the folder holds no model, or several.
-    """
-    from tl_dyck.models import load_model
-    from tl_dyck.runs.saved import find_models
-
-    found = find_models(folder)
-    if len(found) > 1:
-        raise CorruptFileError(
-            f"{str(folder)!r} holds {len(found)} models; name one, such as {str(found[0].folder)!r}"
-        )
-    return load_model(found[0].folder, device="cpu")
-
-
-def load_any(source: Path) -> tuple[Any, RNNConfig, DyckLanguage | None]:
+def load_any(source: str) -> tuple[Any, RNNConfig, DyckLanguage | None]:
     """A model or an RNN, its description, and the bracket language if there is one."""
-    if (source / CONFIG_FILE).exists():
+    if (Path(source) / CONFIG_FILE).exists():
         rnn = load_rnn(source)
         return rnn, rnn.config, _language(rnn.config)
-    model = load_one_model(source)
+    from tl_dyck.runs.pretrained import load_pretrained
+
+    model = load_pretrained(source, device="cpu")
     return model, export_rnn(model).config, model.cfg.language
 
 

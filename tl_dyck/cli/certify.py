@@ -8,16 +8,15 @@ from typing import Annotated
 import typer
 
 from tl_dyck.cli.answers import answer, end_with
-from tl_dyck.cli.early import existing
-from tl_dyck.cli.options import Processes, Synonyms
+from tl_dyck.cli.early import existing, existing_models
+from tl_dyck.cli.options import Processes, Synonyms, folder_to_write, out_file, some_seconds, whole
+from tl_dyck.cli.saved import MODEL
 from tl_dyck.cli.terminal import console, say_note, say_path
 
-__all__ = ["certify", "export"]
-
 _Source = Annotated[
-    Path,
+    str,
     typer.Argument(
-        metavar="RNN", help="Folder of an exported RNN, or of a saved model.", show_default=False
+        metavar="MODEL", help=f"{MODEL} Or the folder of an exported RNN.", show_default=False
     ),
 ]
 _Space = Annotated[
@@ -40,44 +39,38 @@ _Target = Annotated[
     ),
 ]
 _K = Annotated[
-    int | None, typer.Option(min=1, metavar="N", help="Synonyms of each word. \\[default: all]")
+    int | None,
+    typer.Option(metavar="N", help="Synonyms of each word. \\[default: all]", callback=whole(1)),
 ]
 _Delete = Annotated[
     str | None,
     typer.Option(metavar="WORDS", help="For del; '*' for any. \\[default: a and the of to]"),
 ]
-_Json = Annotated[
-    Path | None, typer.Option("--out", "-o", metavar="FILE", help="Certificates as JSON.")
-]
+_Json = Annotated[Path | None, out_file("Certificates as JSON.")]
 
 
 def export(
-    checkpoint: Annotated[
-        Path,
-        typer.Argument(
-            metavar="MODEL", help="Folder of a saved one-layer model.", show_default=False
-        ),
-    ],
-    out: Annotated[
-        Path, typer.Argument(metavar="OUT", help="Folder to write.", show_default=False)
-    ],
+    model: Annotated[str, typer.Argument(metavar="MODEL", help=MODEL, show_default=False)],
+    out: Annotated[Path, folder_to_write("OUT", "Folder to write.")],
     onnx: Annotated[
         int | None,
         typer.Option(
-            min=1, metavar="N", help="Also the ONNX network for strings of N tokens, BOS included."
+            metavar="N",
+            help="Also the ONNX network for strings of N tokens, BOS included.",
+            callback=whole(1),
         ),
     ] = None,
 ) -> None:
     """Export a one-layer model as the two-layer RNN that equals it, to run on torch alone.
 
-    For example: [bold]tl-dyck export results/study/runs/minimal-onehot/seed-0 my-rnn[/bold]
+    For example: [bold]tl-dyck export results/study:minimal-onehot/seed-0 my-rnn[/bold]
     """
-    existing(checkpoint)
-    from tl_dyck.cli.certificates import load_one_model
+    existing_models(model)
     from tl_dyck.files import ensure_folder
     from tl_dyck.rnn import export_rnn, save_rnn
+    from tl_dyck.runs.pretrained import load_pretrained
 
-    rnn = export_rnn(load_one_model(checkpoint))
+    rnn = export_rnn(load_pretrained(model, device="cpu"))
     if onnx is not None:
         from tl_dyck.rnn.onnx import (
             save_onnx,
@@ -106,7 +99,7 @@ _Insert = Annotated[
 
 
 def certify(
-    rnn: _Source,
+    model: _Source,
     space: _Space,
     text: _Texts = None,
     file: _File = None,
@@ -118,7 +111,9 @@ def certify(
     k: _K = None,
     delete: _Delete = None,
     insert: _Insert = None,
-    time_limit: Annotated[float, typer.Option(metavar="S", help="Seconds a string.")] = 10.0,
+    time_limit: Annotated[
+        float, typer.Option(metavar="S", help="Seconds a string.", callback=some_seconds)
+    ] = 10.0,
     tight: Annotated[
         bool, typer.Option("--tight", help="Find the least margin, not only its sign.")
     ] = False,
@@ -137,14 +132,15 @@ def certify(
 
     Exit status: 0 if all strings are certified, 1 if one is falsified, else 3.
     """
-    existing(rnn, file, synonyms)
+    existing_models(model)
+    existing(file, synonyms)
     from rich.progress import track
 
     from tl_dyck.certify import certify_each
     from tl_dyck.cli import certificates as asked
-    from tl_dyck.files import write_json
+    from tl_dyck.files import as_json, write_output
 
-    model, config, language = asked.load_any(rnn)
+    network, config, language = asked.load_any(model)
     rows = [(each, target) for each in text or []] + (
         asked.read_lines(file, target) if file else []
     )
@@ -153,7 +149,7 @@ def certify(
         space, config, language, synonyms=synonyms, k=k, delete=delete, insert=insert
     )
     certificates = certify_each(
-        model, strings, targets, edits, certifier, time_limit=time_limit, tight=tight, n_jobs=jobs
+        network, strings, targets, edits, certifier, time_limit=time_limit, tight=tight, n_jobs=jobs
     )
     done, stopped = [], False
     try:
@@ -172,7 +168,7 @@ def certify(
     answer(certificates=found)
     asked.say_certificates(config, done, len(rows))
     if out is not None:
-        write_json(out, found)
+        write_output(out, as_json(found))
         say_path("File", out)
     if stopped:
         say_note(f"stopped after {len(done)} of {len(rows)} strings")

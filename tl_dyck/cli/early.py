@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import stat
 import sys
 from collections.abc import Iterable
 from importlib import metadata
 from pathlib import Path
 
+from tl_dyck.addresses import split_address
 from tl_dyck.errors import DyckError
 from tl_dyck.registry import unknown_name
-
-__all__ = ["NoSuchPathError", "existing", "known_family", "known_task", "study_folder"]
 
 #: What the two packages register themselves; tests hold these lists to the registries.
 FAMILIES = (
@@ -28,6 +30,10 @@ class NoSuchPathError(DyckError, FileNotFoundError):
     """There is nothing at a path."""
 
 
+class CannotWriteError(DyckError, OSError):
+    """What is to be written cannot be written there; said before anything is computed."""
+
+
 def existing(*paths: Path | None) -> None:
     """Insist that there is something at each path; None is passed over.
 
@@ -37,6 +43,17 @@ def existing(*paths: Path | None) -> None:
     for path in paths:
         if path is not None and not path.exists():
             raise NoSuchPathError(f"there is no file or folder {str(path)!r}")
+
+
+def existing_models(*addresses: str | None) -> None:
+    """Insist that there is a folder where each address of a model begins; None is passed over.
+
+    Raises:
+        NoSuchPathError: there is none.
+    """
+    for address in addresses:
+        if address is not None and not split_address(address)[0].exists():
+            raise NoSuchPathError(f"there is no file or folder {address!r}")
 
 
 def study_folder(path: Path) -> Path:
@@ -53,6 +70,63 @@ def study_folder(path: Path) -> Path:
             "tl-dyck study makes one"
         )
     return folder
+
+
+def writable_folder(path: Path) -> Path:
+    """Insist that files can be made in a folder, which need not be there yet.
+
+    Raises:
+        CannotWriteError: something else is in the way, or it is read-only.
+    """
+    _look(path)
+    here = Path(os.path.realpath(path))
+    if os.path.lexists(path) and not here.exists():
+        raise _cannot(path, "it is a link that leads nowhere")
+    while not here.exists() and here != here.parent:
+        here = here.parent
+    if not here.is_dir():
+        raise _cannot(path, f"{str(here)!r} is no folder")
+    if not os.access(here, os.W_OK | os.X_OK):
+        raise _cannot(path, f"{str(here)!r} is read-only")
+    return path
+
+
+def writable_file(path: Path) -> Path:
+    """Insist that a file can be written, as `tl_dyck.files.write_output` writes it.
+
+    Raises:
+        CannotWriteError: it is a folder, a socket or a disk, or its folder cannot be written to.
+    """
+    found = _look(path)
+    if found is None or stat.S_ISREG(found.st_mode):
+        writable_folder(Path(os.path.realpath(path)).parent)
+    elif stat.S_ISDIR(found.st_mode):
+        raise CannotWriteError(f"{str(path)!r} is a folder: name a file in it")
+    elif not (stat.S_ISFIFO(found.st_mode) or stat.S_ISCHR(found.st_mode)):
+        raise CannotWriteError(f"{str(path)!r} is neither a file nor a pipe: name another one")
+    elif not os.access(path, os.W_OK):
+        raise CannotWriteError(f"{str(path)!r} cannot be written to: name another one")
+    return path
+
+
+def _look(path: Path) -> os.stat_result | None:
+    """What is at a path; None if there is nothing.
+
+    Raises:
+        CannotWriteError: it can be no path.
+    """
+    try:
+        return os.stat(path)
+    except ValueError as error:
+        raise CannotWriteError(f"{str(path)!r} is no name of a file: {error}") from error
+    except OSError as error:
+        if error.errno in (errno.ENOENT, errno.ENOTDIR):
+            return None
+        raise CannotWriteError(f"{str(path)!r} cannot be written: {error.strerror}") from error
+
+
+def _cannot(path: Path, why: str) -> CannotWriteError:
+    return CannotWriteError(f"cannot write to the folder {str(path)!r} ({why}); choose another one")
 
 
 def known_family(*names: str) -> None:

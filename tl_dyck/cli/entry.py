@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import sys
 from typing import Annotated, Any, NoReturn
 
 import typer
@@ -11,6 +13,7 @@ from rich.text import Text
 from tl_dyck.cli.ablate import ablate
 from tl_dyck.cli.answers import answers
 from tl_dyck.cli.certify import certify, export
+from tl_dyck.cli.check import check
 from tl_dyck.cli.judge import judge
 from tl_dyck.cli.language import certify_language
 from tl_dyck.cli.play import play
@@ -24,8 +27,6 @@ from tl_dyck.cli.text import text_app
 from tl_dyck.cli.train import models, tasks, train
 from tl_dyck.errors import is_refusal
 from tl_dyck.screen import console
-
-__all__ = ["app", "main"]
 
 
 class _Commands(Group):
@@ -83,6 +84,7 @@ for _command in (
     export,
     certify,
     certify_language,
+    check,
     reproduce,
     judge,
 ):
@@ -115,6 +117,9 @@ def _options(
 
 def main() -> None:
     """Run the command line."""
+    for stream in (sys.stdout, sys.stderr):  # "–" is "?" where the encoding has none
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
     app()
 
 

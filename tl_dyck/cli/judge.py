@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from tl_dyck.judge.run import Judgement
     from tl_dyck.runs import RunOptions
 
-__all__ = ["judge"]
-
 
 def judge(
     scale: Annotated[
@@ -55,9 +53,12 @@ def judge(
 
 def _say(done: Judgement) -> None:
     """Print the AUROC of each method for each kind of question: heads first, then the rest."""
-    from tl_dyck.judge import ABOUT_HEADS, KINDS
+    from tl_dyck.judge import ABOUT_HEADS, KINDS, WITHDRAWN
+    from tl_dyck.judge.protocol import is_shown
 
     wide = done.wide()
+    for kind in [kind for kind in WITHDRAWN if kind in wide]:
+        wide.loc[[name for name in wide.index if not is_shown(name, kind)], kind] = float("nan")
     kinds = [kind for kind in KINDS if kind in wide]
     heads = [kind for kind in kinds if kind in ABOUT_HEADS]
     for asked in (heads, [kind for kind in kinds if kind not in heads]):
@@ -75,3 +76,5 @@ def _say(done: Judgement) -> None:
         f"AUROC: 0.5 is chance. {done.suite}: {n_cases:,} cases, {n_facts:,} questions. "
         "Blank: not asked."
     )
+    for kind in [kind for kind in WITHDRAWN if kind in wide]:
+        say_note(f"“{kind}” is withdrawn, and shown of controls only: {WITHDRAWN[kind]}.")

@@ -8,28 +8,30 @@ from typing import Annotated, Any
 import typer
 
 from tl_dyck.cli.answers import answer, end_with
-from tl_dyck.cli.early import existing, known_task
-from tl_dyck.cli.options import Processes
+from tl_dyck.cli.early import existing_models, known_task
+from tl_dyck.cli.options import Processes, out_file, real, some_seconds, whole
+from tl_dyck.cli.saved import MODEL
 from tl_dyck.cli.terminal import console, say_note, say_path
-
-__all__ = ["certify_language"]
 
 _STYLES = {"proved": "green", "refuted": "red", "open": "yellow"}
 
 
 def certify_language(
     model: Annotated[
-        Path,
+        str,
         typer.Argument(
-            metavar="MODEL",
-            help="Folder of a saved model, or of an exported RNN.",
-            show_default=False,
+            metavar="MODEL", help=f"{MODEL} Or the folder of an exported RNN.", show_default=False
         ),
     ],
     length: Annotated[
-        int, typer.Option("--length", "-n", min=1, metavar="N", help="Every prefix up to it.")
+        int,
+        typer.Option(
+            "--length", "-n", metavar="N", help="Every prefix up to it.", callback=whole(1)
+        ),
     ] = 28,
-    shortest: Annotated[int, typer.Option(min=0, metavar="N", help="And from it on.")] = 0,
+    shortest: Annotated[
+        int, typer.Option(metavar="N", help="And from it on.", callback=whole())
+    ] = 0,
     claim: Annotated[
         str,
         typer.Option(
@@ -43,61 +45,81 @@ def certify_language(
         typer.Option("--task", "-t", metavar="NAME", help="\\[default: the model's language]"),
     ] = None,
     epsilon: Annotated[
-        float | None, typer.Option(metavar="X", help="Of total_variation and kl.")
+        float | None,
+        typer.Option(metavar="X", help="Of total_variation and kl.", callback=real()),
     ] = None,
     other: Annotated[
-        Path | None, typer.Option(metavar="MODEL", help="The other model, of agree.")
+        str | None, typer.Option(metavar="MODEL", help="The other model, of agree.")
     ] = None,
-    head: Annotated[int | None, typer.Option(metavar="N", help="Of head.")] = None,
+    head: Annotated[
+        int | None, typer.Option(metavar="N", help="Of head.", callback=whole())
+    ] = None,
     until: Annotated[
         str, typer.Option(metavar="WHEN", help="Stop when counted, likeliest or refuted.")
     ] = "counted",
-    bound: Annotated[
+    sample: Annotated[
         list[int] | None,
         typer.Option(
-            min=1, metavar="N", help="Bound the probability of error at this length; repeatable."
+            metavar="N",
+            help="Sample the error at this length too; may be repeated.",
+            callback=whole(1),
         ),
     ] = None,
-    time_limit: Annotated[float | None, typer.Option(metavar="S", help="Seconds.")] = None,
+    time_limit: Annotated[
+        float | None,
+        typer.Option(metavar="S", help="Seconds; and as many for --sample.", callback=some_seconds),
+    ] = None,
     jobs: Processes = 1,
-    out: Annotated[
-        Path | None, typer.Option("--out", "-o", metavar="FILE", help="The certificate as JSON.")
+    out: Annotated[Path | None, out_file("The certificate as JSON.")] = None,
+    proof: Annotated[
+        Path | None, out_file("If proved: a proof for tl-dyck check.", "--proof")
     ] = None,
 ) -> None:
     """Is a claim true on every prefix of the language? Prove it, or show the likeliest error.
 
-    For example: [bold]tl-dyck certify-language study/models/0 --length 28 --bound 450[/bold]
+    For example:
+    [bold]tl-dyck certify-language results/study:minimal-onehot/seed-0 -n 28 --sample 450[/bold]
 
     Exit status: 0 if it is proved, 1 if it is refuted, 3 if it is open.
     """
-    existing(model, other)
+    existing_models(model, other)
     known_task(task)
     from tl_dyck.certify.language import certify_language as decide
+    from tl_dyck.certify.language import sample_error
     from tl_dyck.cli.certificates import load_any
-    from tl_dyck.files import write_json
+    from tl_dyck.files import as_json, write_output
     from tl_dyck.screen import share_bar
 
     network, config, language = load_any(model)
+    about: dict[str, Any] = {"epsilon": epsilon, "head": head, "time_limit": time_limit}
+    if other is not None:
+        about["other"] = load_any(other)[0]
+    asked = _asked(task, language, config.model_name)
+    # first, since it is quick: what it refuses is refused before the long part
+    sampled = sample_error(network, asked, sample, claim, **about) if sample else ()
     with share_bar("deciding", transient=True) as progress:
         found = decide(
             network,
-            _asked(task, language, config.model_name),
+            asked,
             range(shortest, length + 1),
             claim,
-            epsilon=epsilon,
-            other=None if other is None else load_any(other)[0],
-            head=head,
             until=until,
-            bound=bound or (),
-            time_limit=time_limit,
             n_jobs=jobs,
             progress=progress,
+            **about,
         )
-    answer(verdict=found)
-    _say(found)
+    answer(verdict=found, sampled=sampled)
+    _say(found, sampled)
     if out is not None:
-        write_json(out, found.to_dict())
+        content = found.to_dict() | {"sampled": [each.to_dict() for each in sampled]}
+        write_output(out, as_json(content))
         say_path("Certificate", out)
+    if proof is not None and found.status == "proved":
+        from tl_dyck.certify.proving import prove_language
+
+        proved = prove_language(network, asked, length, claim, time_limit=time_limit)
+        say_path("Proof", proved.save(proof))
+        say_note(f"To check it: tl-dyck check {proof}")
     end_with(found.status == "refuted", found.status == "open")
 
 
@@ -114,7 +136,7 @@ def _asked(task: str | None, language: Any, model_name: str) -> Any:
     return complete_strings(needs_stack(language, "certify_language is"))
 
 
-def _say(found: Any) -> None:
+def _say(found: Any, sampled: Any) -> None:
     from rich.text import Text
 
     from tl_dyck.cli.terminal import table
@@ -123,6 +145,8 @@ def _say(found: Any) -> None:
     rows = table("", "")
     for name, value in found.rows()[1:]:
         rows.add_row(name, value)
+    for each in sampled:
+        rows.add_row(f"error at {each.length}", str(each))
     console().print(rows)
     if found.status == "open":
         say_note(found.reason)

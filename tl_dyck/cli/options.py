@@ -3,35 +3,77 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-__all__ = [
-    "Address",
-    "Backend",
-    "Device",
-    "Jobs",
-    "Only",
-    "Out",
-    "Processes",
-    "RetryFailed",
-    "Steps",
-    "Synonyms",
-    "Task",
-    "chosen_values",
-    "names",
-    "parse_seeds",
-    "usable_device",
-]
+from tl_dyck.check import check_integer, check_number, check_seed
+from tl_dyck.cli.early import writable_file, writable_folder
+
+MOST = 10**9  # of whatever is counted
+MOST_SEEDS = 10_000
+
+# --- checks, made while options are read: before anything is loaded or computed -------------------
+
+
+def _checking(check: Callable[[str, Any], Any]) -> Callable[..., Any]:
+    """A callback of an option that checks its value, or each of its values, by its name."""
+
+    def callback(ctx: typer.Context, param: typer.CallbackParam, value: Any) -> Any:
+        if value is None or ctx.resilient_parsing:  # the latter while words are completed
+            return value
+        name = max(param.opts, key=len) if param.param_type_name == "option" else param.name
+        if isinstance(value, (list, tuple)):
+            return [check(str(name), each) for each in value]
+        return check(str(name), value)
+
+    return callback
+
+
+def whole(least: int = 0, most: int = MOST) -> Callable[..., Any]:
+    """The callback of an option that is an integer."""
+    return _checking(lambda name, value: check_integer(name, value, least, most))
+
+
+def real(least: float = 0.0, above: bool = False) -> Callable[..., Any]:
+    """The callback of an option that is a finite number."""
+    return _checking(lambda name, value: check_number(name, value, least, above=above))
+
+
+#: The callbacks of options that are a time limit, and a seed.
+some_seconds = real(above=True)
+one_seed = _checking(lambda name, value: check_seed(value, name))
+
+
+def out_file(what: str, *names: str) -> Any:
+    """The option ``--out`` (or of other names) of a command that writes a file."""
+    check = _checking(lambda _, value: writable_file(value))
+    return typer.Option(*(names or ("--out", "-o")), metavar="FILE", help=what, callback=check)
+
+
+def out_folder(what: str, **options: Any) -> Any:
+    """The option ``--out`` of a command that writes a folder."""
+    check = _checking(lambda _, value: writable_folder(value))
+    return typer.Option("--out", "-o", metavar="FOLDER", help=what, callback=check, **options)
+
+
+def folder_to_write(metavar: str, what: str) -> Any:
+    """An argument that is a folder to be written."""
+    check = _checking(lambda _, value: writable_folder(value))
+    return typer.Argument(metavar=metavar, help=what, show_default=False, callback=check)
+
+
+# --- options --------------------------------------------------------------------------------------
 
 Task = Annotated[
     str,
     typer.Option("--task", "-t", metavar="NAME", help="A task, see [bold]tl-dyck tasks[/bold]."),
 ]
-Steps = Annotated[int | None, typer.Option(min=1, metavar="N", help="Training steps at most.")]
+Steps = Annotated[
+    int | None, typer.Option(metavar="N", help="Training steps at most.", callback=whole(1))
+]
 Jobs = Annotated[
     int | None,
     typer.Option(
@@ -54,9 +96,7 @@ Device = Annotated[
         metavar="NAME", help='"cpu", "cuda", "cuda:1", … \\[default: a GPU if there is one]'
     ),
 ]
-Out = Annotated[
-    Path, typer.Option("--out", "-o", metavar="FOLDER", help="Folder for runs, tables and report.")
-]
+Out = Annotated[Path, out_folder("Folder for runs, tables and report.")]
 Synonyms = Annotated[
     Path | None,
     typer.Option(metavar="FILE", help="JSON for sub: word to list of words, best first."),
@@ -70,8 +110,6 @@ Only = Annotated[
         help="Of a sweep or study, these only: model=gpt, seed=3. May be repeated.",
     ),
 ]
-
-_MOST_SEEDS = 10_000
 
 
 def names(text: str) -> tuple[str, ...]:
@@ -111,8 +149,8 @@ def parse_seeds(text: str) -> tuple[int, ...]:
         ends = [(int(part[1]), int(part[2] or part[1])) for part in parts if part]
     if any(last < first for first, last in ends):
         raise ValueError(wrong)
-    if sum(last - first + 1 for first, last in ends) > _MOST_SEEDS:
-        raise ValueError(f"seeds {text!r}: more than {_MOST_SEEDS:,} seeds")
+    if sum(last - first + 1 for first, last in ends) > MOST_SEEDS:
+        raise ValueError(f"seeds {text!r}: more than {MOST_SEEDS:,} seeds")
     return tuple(seed for first, last in ends for seed in range(first, last + 1))
 
 

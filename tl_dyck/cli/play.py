@@ -8,22 +8,16 @@ from typing import Annotated
 
 import typer
 
-from tl_dyck.cli.early import existing, known_task
-from tl_dyck.cli.options import Only
-from tl_dyck.cli.saved import Folders, String, load_models, trained_task
+from tl_dyck.addresses import split_address
+from tl_dyck.cli.early import existing_models, known_task
+from tl_dyck.cli.options import Only, out_file
+from tl_dyck.cli.saved import Models, String, load_models, trained_task
 from tl_dyck.cli.terminal import say_note, say_path
-
-__all__ = ["play"]
 
 
 def play(
-    folders: Folders,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            "--out", "-o", metavar="FILE", help="The page. \\[default: playground.html in MODEL]"
-        ),
-    ] = None,
+    models: Models,
+    out: Annotated[Path | None, out_file("The page. \\[default: playground.html in MODEL]")] = None,
     string: String = None,
     task: Annotated[
         str | None,
@@ -35,17 +29,16 @@ def play(
 ) -> None:
     """Write a page on which models read what you type: attention, predictions, the exact law.
 
-    For example: [bold]tl-dyck play results/study --only model=gpt[/bold]
+    For example: [bold]tl-dyck play results/study:gpt[/bold]
     """
-    existing(*folders)
+    existing_models(*models)
     known_task(task)
     from tl_dyck.report import write_playground
 
-    found = load_models(folders, only, "cpu")
+    found = load_models(models, only, "cpu")
     names = [saved.name for saved in found]
     if len(set(names)) < len(names):  # of several folders
-        names = [saved.folder.as_posix() for saved in found]
-    models = [saved.model for saved in found]
+        names = [saved.address for saved in found]
     tasks = [trained_task(saved.folder, saved.model) for saved in found]
     several = sorted({each.name for each in tasks})
     if task is None and len(several) > 1:
@@ -53,9 +46,8 @@ def play(
             f"the models were trained on several tasks, {', '.join(several)}: say by --task whose "
             "law to show"
         )
-    target = out or folders[0] / "playground.html"
-    page = write_playground(
-        dict(zip(names, models, strict=True)), target, task=task or tasks[0], string=string
-    )
+    target = out or split_address(models[0])[0] / "playground.html"
+    shown = {name: saved.model for name, saved in zip(names, found, strict=True)}
+    page = write_playground(shown, target, task=task or tasks[0], string=string)
     say_path("Playground", page)
     say_note(f"Open it in a browser: {shlex.quote(page.resolve().as_uri())}")

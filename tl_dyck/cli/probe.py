@@ -8,17 +8,15 @@ import typer
 from rich.text import Text
 
 from tl_dyck.cli.answers import answer, plain
-from tl_dyck.cli.early import existing
-from tl_dyck.cli.options import Device, Only, usable_device
-from tl_dyck.cli.saved import Folders, SavedModel, String, load_models, trained_task
+from tl_dyck.cli.early import existing_models
+from tl_dyck.cli.options import Device, Only, usable_device, whole
+from tl_dyck.cli.saved import Models, SavedModel, String, load_models, trained_task
 from tl_dyck.cli.terminal import console, say_note, table
 from tl_dyck.errors import is_refusal
 
-__all__ = ["probe"]
-
 
 def probe(
-    folders: Folders,
+    models: Models,
     name: Annotated[
         str | None,
         typer.Option(
@@ -30,28 +28,31 @@ def probe(
     head: Annotated[
         int | None,
         typer.Option(
-            "--head", metavar="N", help="Of balance_violation, for models with several heads."
+            "--head",
+            metavar="N",
+            help="Of balance_violation, for models with several heads.",
+            callback=whole(),
         ),
     ] = None,
     device: Device = None,
 ) -> None:
     """Probe saved models: do patterns differ, do they look at the stack, are they balanced?
 
-    For example: [bold]tl-dyck probe results/study --only model=gpt[/bold], or
+    For example: [bold]tl-dyck probe results/study:gpt[/bold], or
     [bold]tl-dyck probe results/train/dyck-2-4/gpt -p stack_likeness -s "[[]]()"[/bold]
     """
     from tl_dyck.probes import list_probes
     from tl_dyck.registry import unknown_name
 
-    existing(*folders)
+    existing_models(*models)
     if name is not None and name not in list_probes():
         raise unknown_name("probe", name, list_probes())
 
-    models = load_models(folders, only, usable_device(device))
+    loaded = load_models(models, only, usable_device(device))
     if string is not None:
-        for _, _, model in models:
-            model.cfg.language.parse(string)
-    _measure(models, name, string, head)
+        for each in loaded:
+            each.model.cfg.language.parse(string)
+    _measure(loaded, name, string, head)
 
 
 def _measure(
@@ -92,12 +93,12 @@ def _applies(asked: str | None, say: Any, *arguments: Any) -> None:
 def _variation(models: list[SavedModel], string: str | None) -> None:
     from tl_dyck.probes import attention_variation
 
-    languages = {model.cfg.language for _, _, model in models}
+    languages = {each.model.cfg.language for each in models}
     if len(languages) > 1:
         raise ValueError(
             "attention variation: the models are of different languages; compare like with like"
         )
-    found = attention_variation([model for _, _, model in models], string)
+    found = attention_variation([each.model for each in models], string)
     text = "".join(found.input[1:])
     _title("Attention variation", f"{len(models)} models on {text}")
     rows = table("layer", "variation", "95% interval", "random patterns", right=range(1, 4))
@@ -125,7 +126,7 @@ def _stack(models: list[SavedModel], string: str | None) -> None:
         "model", "layer", "head", "weight", "at closing", "first there", "chance", right=range(1, 7)
     )
     listed = []
-    for name, folder, model in models:
+    for name, folder, model, _ in models:
         data = model.to_tokens(string).cpu() if string is not None else trained_task(folder, model)
         found = stack_likeness(model, data, language=model.cfg.language)
         for layer in range(model.cfg.n_layers):
@@ -154,7 +155,7 @@ def _stack(models: list[SavedModel], string: str | None) -> None:
 def _balance(models: list[SavedModel], head: int | None) -> None:
     from tl_dyck.probes import balance_violation
 
-    found = [(name, balance_violation(model, head=head)) for name, _, model in models]
+    found = [(each.name, balance_violation(each.model, head=head)) for each in models]
     answer(
         balance_violation=[
             {"model": name, "beta": result.beta, "largest_ratio": result.ratio.max()}
@@ -172,7 +173,7 @@ def _balance(models: list[SavedModel], head: int | None) -> None:
 def _drift(models: list[SavedModel]) -> None:
     from tl_dyck.probes import pair_drift
 
-    found = [(name, pair_drift(model)) for name, _, model in models]
+    found = [(each.name, pair_drift(each.model)) for each in models]
     answer(
         pair_drift=[
             {
@@ -202,7 +203,7 @@ def _at_length(models: list[SavedModel]) -> None:
     from tl_dyck.probes import accuracy_at_length
 
     found = []
-    for name, folder, model in models:
+    for name, folder, model, _ in models:
         law = trained_task(folder, model)
         lengths = law.closing_lengths(long=True)
         found.append((name, accuracy_at_length(model, lengths, law.distribution)))

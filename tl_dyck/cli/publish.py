@@ -9,9 +9,8 @@ from typing import Annotated
 import typer
 
 from tl_dyck.cli.early import study_folder
+from tl_dyck.cli.options import out_folder
 from tl_dyck.cli.terminal import say_note, say_path
-
-__all__ = ["publish"]
 
 
 def publish(
@@ -19,9 +18,7 @@ def publish(
         Path,
         typer.Argument(metavar="STUDY", help="Folder of a finished study.", show_default=False),
     ],
-    out: Annotated[
-        Path, typer.Option("--out", "-o", metavar="FOLDER", help="To be made, or empty.")
-    ] = Path("zoo"),
+    out: Annotated[Path, out_folder("To be made, or empty.")] = Path("zoo"),
     repository: Annotated[
         str, typer.Option("--repo", metavar="OWNER/NAME", help="For the examples on the cards.")
     ] = "owner/name",

@@ -9,19 +9,26 @@ import typer
 from rich.text import Text
 
 from tl_dyck.cli.answers import answer
-from tl_dyck.cli.options import Address, Backend, Device, Jobs, RetryFailed, usable_device
+from tl_dyck.cli.options import (
+    MOST_SEEDS,
+    Address,
+    Backend,
+    Device,
+    Jobs,
+    RetryFailed,
+    out_folder,
+    usable_device,
+    whole,
+)
 from tl_dyck.cli.terminal import console, say_note, say_path, table
 from tl_dyck.registry import unknown_name
 
 if TYPE_CHECKING:
     from tl_dyck.runs import RunOptions
-    from tl_dyck.studies.paper import Reproduction
-    from tl_dyck.studies.stack_use import StackUse
+    from tl_dyck.studies.reproduction import Reproduction
 
-__all__ = ["reproduce", "say_reproduction"]
-
-#: What can be reproduced, and where it goes.
-_PAPERS = {"wen-2023": Path("results/reproduce"), "stack-use-2026": Path("results/stack-use-2026")}
+#: What can be reproduced: the names of `tl_dyck.studies.reproduction.PAPERS`, which loads torch.
+_PAPERS = ("wen-2023", "stack-use-2026")
 
 
 def reproduce(
@@ -43,18 +50,15 @@ def reproduce(
         int | None,
         typer.Option(
             metavar="N",
-            min=2,
             help="Models of each group. More seeds later find the models of fewer.",
             show_default="those of the scale",
+            callback=whole(2, MOST_SEEDS),
         ),
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option(
-            "--out",
-            "-o",
-            metavar="FOLDER",
-            help="Folder for runs, tables and report.",
+        out_folder(
+            "Folder for runs, tables and report.",
             show_default="results/reproduce, results/stack-use-2026",
         ),
     ] = None,
@@ -72,6 +76,7 @@ def reproduce(
     if paper not in _PAPERS:
         raise unknown_name("paper", paper, _PAPERS)
     from tl_dyck.report import write_report
+    from tl_dyck.studies import reproduction
 
     how: RunOptions = {
         "n_jobs": jobs,
@@ -79,22 +84,15 @@ def reproduce(
         "address": address,
         "retry_failed": retry_failed,
     }
-    folder = _PAPERS[paper] if out is None else out
-    done: Reproduction | StackUse
-    if paper == "stack-use-2026":
-        from tl_dyck.studies.stack_use import reproduce_stack_use
-
-        done = reproduce_stack_use(scale, folder, seeds=seeds, device=usable_device(device), **how)
-    else:
-        from tl_dyck.studies.paper import reproduce as run
-
-        done = run(scale, folder, seeds=seeds, device=usable_device(device), **how)
+    done = reproduction.reproduce(
+        paper, scale, out, seeds=seeds, device=usable_device(device), **how
+    )
     say_reproduction(done, write_report(done))
 
 
-def say_reproduction(done: Reproduction | StackUse, path: Path) -> None:
+def say_reproduction(done: Reproduction, path: Path) -> None:
     """Print one line per claim, and where the page is."""
-    from tl_dyck.report.paper import tally
+    from tl_dyck.studies.claims import tally
 
     answer(claims=done.claims)
     rows = table("claim", "measured", "verdict", right=(1,))

@@ -14,15 +14,23 @@ from rich.text import Text
 
 from tl_dyck.cli.answers import answer, answers
 from tl_dyck.cli.early import existing
-from tl_dyck.cli.options import Address, Backend, Jobs, RetryFailed, names, usable_device
+from tl_dyck.cli.options import (
+    Address,
+    Backend,
+    Jobs,
+    RetryFailed,
+    folder_to_write,
+    names,
+    out_file,
+    out_folder,
+    usable_device,
+)
 from tl_dyck.cli.terminal import Command, Group, console, say_note, say_path, table
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from tl_dyck.runs import Sweep
-
-__all__ = ["sweep_app"]
 
 _ROWS = 12  # values of a parameter, or kinds of errors, that are shown
 _POINTS = 40  # groups of the table of results
@@ -146,12 +154,7 @@ def run(
     file: Annotated[
         Path, typer.Argument(metavar="FILE", help="The sweep, in YAML.", show_default=False)
     ],
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            "--out", "-o", metavar="FOLDER", help="Folder. \\[default: results/<FILE's name>]"
-        ),
-    ] = None,
+    out: Annotated[Path | None, out_folder("Folder. \\[default: results/<FILE's name>]")] = None,
     *,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Check every point, say what would be run.")
@@ -252,7 +255,7 @@ def status(folder: _Folder) -> None:
             "their runs are done again."
         )
     if found.others:
-        say_note(f"{found.others:,} further runs are of earlier sweeps in this folder.")
+        say_note(f"{found.others:,} further runs are of other sweeps in this folder.")
 
 
 @sweep_app.command(cls=Command)
@@ -267,13 +270,12 @@ def results(
         str | None,
         typer.Option(metavar="NAMES", help="Parameters to group by. \\[default: those that vary]"),
     ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option("--out", "-o", metavar="FILE", help="One row a run: .parquet or .csv."),
-    ] = None,
+    out: Annotated[Path | None, out_file("One row a run: .parquet or .csv.")] = None,
 ) -> None:
     """Means over seeds with 95 % bootstrap intervals; or the table of all runs as a file."""
     existing(folder)
+    if out is not None and out.suffix not in (".parquet", ".csv"):
+        raise ValueError(f"results go to a file that ends with .parquet or .csv, not {str(out)!r}")
     from tl_dyck.runs import aggregate, load_results
     from tl_dyck.runs.results import columns_of
 
@@ -294,16 +296,12 @@ def results(
 
 
 def _save_results(results: pd.DataFrame, out: Path) -> None:
-    from tl_dyck.files import ensure_folder, write_bytes
-    from tl_dyck.runs import SweepError
+    from tl_dyck.files import write_output
 
-    ensure_folder(out.parent)
-    if out.suffix == ".parquet":
-        results.to_parquet(out, index=False)
-    elif out.suffix == ".csv":
-        write_bytes(out, results.to_csv(index=False).encode())
-    else:
-        raise SweepError(f"results go to a file that ends with .parquet or .csv, not {str(out)!r}")
+    as_text = out.suffix == ".csv"
+    write_output(
+        out, results.to_csv(index=False).encode() if as_text else results.to_parquet(index=False)
+    )
     answer(rows=len(results))
     console().print(Text(f"{len(results):,} runs"))
     say_path("File", out)
@@ -313,19 +311,22 @@ def _say_means(means: pd.DataFrame) -> None:
     """Print a table for each metric."""
     groups = [str(name) for name in means.columns[: list(means.columns).index("metric")]]
     screen = console()
+    pooled = list(dict.fromkeys(text for text in means["pooled"] if text))
+    counts = ("seeds", "runs") if pooled else ("seeds",)
     for metric, found in means.groupby("metric", sort=False):
         rows = table(
             *groups,
-            "seeds",
+            *counts,
             str(metric),
             "95 % interval",
-            right=range(len(groups), len(groups) + 2),
+            right=range(len(groups), len(groups) + len(counts) + 1),
         )
         for _, row in found[:_POINTS].iterrows():
-            seeds = f"{row['n']}" + (f" (+ {row['failed']} failed)" if row["failed"] else "")
+            numbers = [f"{row['seeds']}", f"{row['n']}"][: len(counts)]
+            numbers[-1] += f" (+ {row['failed']} failed)" if row["failed"] else ""
             interval = "" if row["low"] != row["low"] else f"[{row['low']:.4g}, {row['high']:.4g}]"
             mean = "–" if row["mean"] != row["mean"] else f"{row['mean']:.4g}"
-            rows.add_row(*(Text(str(row[name])) for name in groups), seeds, mean, interval)
+            rows.add_row(*(Text(str(row[name])) for name in groups), *numbers, mean, interval)
         screen.print(rows)
         screen.print()
     if len(found) > _POINTS:
@@ -333,7 +334,9 @@ def _say_means(means: pd.DataFrame) -> None:
             f"{len(found) - _POINTS:,} more groups: --by makes fewer, "
             "--out writes all runs to a file."
         )
-    say_note("Means over seeds, with bootstrap intervals.")
+    for text in pooled:
+        say_note(f"{text}: a mean is over all of them; --by keeps them apart.")
+    say_note("Means over seeds, with bootstrap intervals over seeds.")
 
 
 @sweep_app.command(cls=Command)
@@ -341,13 +344,7 @@ def _say_means(means: pd.DataFrame) -> None:
 def report(
     folder: _Folder,
     out: Annotated[
-        Path | None,
-        typer.Option(
-            "--out",
-            "-o",
-            metavar="FILE",
-            help="File to write. \\[default: sweep.html in that folder]",
-        ),
+        Path | None, out_file("File to write. \\[default: sweep.html in that folder]")
     ] = None,
 ) -> None:
     """Write a page of the sweep: how it stands, means over seeds, figures of metrics, errors."""
@@ -361,9 +358,7 @@ def report(
 @sweep_app.command(cls=Command)
 @answers
 def merge(
-    into: Annotated[
-        Path, typer.Argument(metavar="INTO", help="A folder, new or not.", show_default=False)
-    ],
+    into: Annotated[Path, folder_to_write("INTO", "A folder, new or not.")],
     folders: Annotated[
         list[Path], typer.Argument(metavar="FOLDER...", help="What to copy.", show_default=False)
     ],

@@ -4,25 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import typer
 
 from tl_dyck.cli.options import chosen_values
+from tl_dyck.cli.terminal import say_note
 
-if TYPE_CHECKING:
-    from tl_dyck.models import DyckTransformer
+#: What one saved model is called, in helps.
+MODEL = "A saved model: its folder, or as in [bold]results/study:gpt/seed-3[/bold]."
+#: Where there may be several.
+MODELS = (
+    "Saved models: [bold]results/study[/bold] for all of a study's, "
+    "[bold]results/study:gpt[/bold], [bold]results/study:gpt/seed-3[/bold], or a folder."
+)
 
-__all__ = ["Folders", "SavedModel", "String", "load_models", "trained_task"]
-
-Folders = Annotated[
-    list[Path],
-    typer.Argument(
-        metavar="MODEL",
-        help="Folders of saved models, or of several runs, such as a study's.",
-        show_default=False,
-    ),
-]
+Models = Annotated[list[str], typer.Argument(metavar="MODEL...", help=MODELS, show_default=False)]
 
 String = Annotated[
     str | None, typer.Option("--string", "-s", metavar="TEXT", help="The string they read.")
@@ -30,29 +27,42 @@ String = Annotated[
 
 
 class SavedModel(NamedTuple):
-    """A model, where it is, and what it is called."""
+    """A model, where it is, what it is called, and what finds it again."""
 
     name: str
     folder: Path
-    model: DyckTransformer
+    model: Any
+    address: str
 
 
 def load_models(
-    folders: Sequence[Path], only: list[str] | None, device: str | None
+    addresses: Sequence[str], only: list[str] | None, device: str | None
 ) -> list[SavedModel]:
-    """The models in some folders, of runs whose parameters are as chosen."""
+    """The models of some addresses, of runs whose parameters are as chosen.
+
+    Of several, those whose weights are no numbers are left out, with a note: their training
+    diverged.
+    """
     from tl_dyck.models import load_model
+    from tl_dyck.models.storage import NotFiniteError
     from tl_dyck.runs.saved import find_models
 
     chosen = chosen_values(only)
-    return [
-        SavedModel(saved.name, saved.folder, load_model(saved.folder, device=device))
-        for folder in folders
-        for saved in find_models(folder, chosen)
-    ]
+    found, refused = [], None
+    for saved in (each for address in addresses for each in find_models(address, chosen)):
+        try:
+            model = load_model(saved.folder, device=device)
+        except NotFiniteError as error:
+            refused = error
+            say_note(f"{saved.name} is left out: {error}")
+        else:
+            found.append(SavedModel(saved.name, saved.folder, model, saved.address))
+    if refused is not None and not found:
+        raise refused
+    return found
 
 
-def trained_task(folder: Path, model: DyckTransformer) -> Any:
+def trained_task(folder: Path, model: Any) -> Any:
     """The task that a run was trained on; for a model alone, complete strings of its language."""
     from tl_dyck.tasks.named import task_of
     from tl_dyck.training import load_result

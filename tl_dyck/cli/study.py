@@ -22,6 +22,7 @@ from tl_dyck.cli.options import (
     Steps,
     Task,
     names,
+    out_file,
     parse_seeds,
     usable_device,
 )
@@ -30,8 +31,6 @@ from tl_dyck.cli.terminal import console, say_note, say_path, table
 if TYPE_CHECKING:
     from tl_dyck.runs import RunOptions
     from tl_dyck.studies import Study
-
-__all__ = ["report", "study"]
 
 _SHOWN = (
     ("accuracy_after_close", ".1%"),
@@ -91,13 +90,7 @@ def report(
         Path, typer.Argument(metavar="RESULTS", help="Folder of a study.", show_default=False)
     ],
     out: Annotated[
-        Path | None,
-        typer.Option(
-            "--out",
-            "-o",
-            metavar="FILE",
-            help="File to write. \\[default: report.html in that folder]",
-        ),
+        Path | None, out_file("File to write. \\[default: report.html in that folder]")
     ] = None,
 ) -> None:
     """Write the report of a finished study again, without training."""

@@ -12,7 +12,19 @@ import typer
 from tl_dyck.cli import terminal
 from tl_dyck.cli.answers import answer, answers
 from tl_dyck.cli.early import existing
-from tl_dyck.cli.options import Address, Backend, Processes, RetryFailed, Synonyms, parse_seeds
+from tl_dyck.cli.options import (
+    Address,
+    Backend,
+    Processes,
+    RetryFailed,
+    Synonyms,
+    one_seed,
+    out_file,
+    out_folder,
+    parse_seeds,
+    some_seconds,
+    whole,
+)
 from tl_dyck.cli.terminal import Command, Group, console, say_note, say_path
 from tl_dyck.cli.text_table import markdown_table, say_means
 
@@ -24,8 +36,6 @@ if TYPE_CHECKING:
     from tl_dyck.runs import RunOptions
     from tl_dyck.studies.sentences import TextTable
     from tl_dyck.text import Corpus
-
-__all__ = ["text_app", "train_table"]
 
 _LONGEST = 512  # n_ctx, unless asked for
 
@@ -45,14 +55,14 @@ _Data = Annotated[
         help="Folder with train.tsv and dev.tsv; or [bold]sst2[/bold].",
     ),
 ]
-_K = Annotated[int, typer.Option(min=1, metavar="N", help="Synonyms of each word.")]
-_Width = Annotated[int, typer.Option(min=1, metavar="N", help="Width of the model.")]
+_K = Annotated[int, typer.Option(metavar="N", help="Synonyms of each word.", callback=whole(1))]
+_Width = Annotated[int, typer.Option(metavar="N", help="Width of the model.", callback=whole(1))]
 _Context = Annotated[
     int | None,
     typer.Option(
         "--n-ctx",
-        min=2,
         metavar="N",
+        callback=whole(2),
         help="Words of the longest sentence, with duplications, and 1. \\[default: "
         "what the data needs, 80 to 512]",
     ),
@@ -64,11 +74,17 @@ _Objective = Annotated[str, typer.Option(metavar="NAME", help="clean, augment, w
 _Seconds = Annotated[
     float | None,
     typer.Option(
-        metavar="S", help="Processor time of a training, instead of --steps: as the machine is."
+        metavar="S",
+        help="Processor time of a training, instead of --steps: as the machine is.",
+        callback=some_seconds,
     ),
 ]
-_Mlp = Annotated[int, typer.Option(min=0, metavar="N", help="Width of a ReLU MLP; 0 for none.")]
-_Limit = Annotated[int | None, typer.Option(min=1, metavar="N", help="Sentences. \\[default: all]")]
+_Mlp = Annotated[
+    int, typer.Option(metavar="N", help="Width of a ReLU MLP; 0 for none.", callback=whole())
+]
+_Limit = Annotated[
+    int | None, typer.Option(metavar="N", help="Sentences. \\[default: all]", callback=whole(1))
+]
 _Position = Annotated[str, typer.Option(metavar="NAME", help="none, linear or sinusoidal.")]
 
 
@@ -76,21 +92,25 @@ _Position = Annotated[str, typer.Option(metavar="NAME", help="none, linear or si
 @answers
 def train(
     data: _Data,
-    out: Annotated[Path, typer.Option("--out", "-o", metavar="FOLDER", help="Folder.")] = Path(
-        "results/text"
-    ),
+    out: Annotated[Path, out_folder("Folder.")] = Path("results/text"),
     objective: _Objective = "worst",
     space: _Space = "dup:2,del:2,sub:2",
     synonyms: Synonyms = None,
     k: _K = 1,
     seconds: _Seconds = None,
-    steps: Annotated[int, typer.Option(min=1, metavar="N", help="Training steps.")] = 1000,
+    steps: Annotated[
+        int, typer.Option(metavar="N", help="Training steps.", callback=whole(1))
+    ] = 1000,
     d_model: _Width = 32,
-    heads: Annotated[int, typer.Option(min=1, metavar="N", help="Attention heads.")] = 1,
+    heads: Annotated[
+        int, typer.Option(metavar="N", help="Attention heads.", callback=whole(1))
+    ] = 1,
     mlp: _Mlp = 0,
     position: _Position = "none",
     layer_norm: Annotated[bool, typer.Option("--layer-norm", help="With LayerNorms.")] = False,
-    seed: Annotated[int, typer.Option(min=0, metavar="N", help="Of weights and batches.")] = 0,
+    seed: Annotated[
+        int, typer.Option(metavar="N", help="Of weights and batches.", callback=one_seed)
+    ] = 0,
     n_ctx: _Context = None,
 ) -> None:
     """Train one classifier, plainly or against edits.
@@ -183,11 +203,10 @@ def certify(
         str, typer.Option(metavar="NAME", help="exact, interval, exhaustive, …")
     ] = "exact",
     limit: _Limit = None,
-    time_limit: Annotated[float, typer.Option(metavar="S", help="Seconds a sentence.")] = 10.0,
-    out: Annotated[
-        Path | None,
-        typer.Option("--out", "-o", metavar="FILE", help="Page of pictures. \\[default: in MODEL]"),
-    ] = None,
+    time_limit: Annotated[
+        float, typer.Option(metavar="S", help="Seconds a sentence.", callback=some_seconds)
+    ] = 10.0,
+    out: Annotated[Path | None, out_file("Page of pictures. \\[default: in MODEL]")] = None,
     jobs: Processes = 1,
 ) -> None:
     """Certify the sentences of dev.tsv, and show which edits flip which."""
@@ -245,9 +264,7 @@ def table(
             metavar="FILE", show_default=False, help="JSON: word to list of words, best first."
         ),
     ],
-    out: Annotated[Path, typer.Option("--out", "-o", metavar="FOLDER", help="Folder.")] = Path(
-        "results/text-table"
-    ),
+    out: Annotated[Path, out_folder("Folder.")] = Path("results/text-table"),
     objectives: Annotated[
         str, typer.Option(metavar="NAMES", help="Names, separated by commas.")
     ] = "clean,augment,worst,ibp",
@@ -260,14 +277,17 @@ def table(
     seeds: Annotated[
         str, typer.Option(metavar="LIST", help='How many ("3"), or which ("0-2").')
     ] = "3",
-    steps: Annotated[int, typer.Option(min=1, metavar="N", help="Steps of each training.")] = 600,
+    steps: Annotated[
+        int, typer.Option(metavar="N", help="Steps of each training.", callback=whole(1))
+    ] = 600,
     seconds: _Seconds = None,
     d_model: _Width = 32,
     limit: Annotated[
-        int, typer.Option(min=0, metavar="N", help="Sentences certified; 0 for all.")
+        int, typer.Option(metavar="N", help="Sentences certified; 0 for all.", callback=whole())
     ] = 0,
     intervals: Annotated[
-        int, typer.Option(min=0, metavar="N", help="Of these also by interval; 0 for all.")
+        int,
+        typer.Option(metavar="N", help="Of these also by interval; 0 for all.", callback=whole()),
     ] = 0,
     jobs: Processes = 1,
     backend: Backend = "loky",
@@ -331,8 +351,12 @@ def train_table(
     answer(means=means)
     say_means(means)
     listed, differ = int(rows["enumerated"].sum()), int(rows["disagreements"].sum())
+    n = len(wanted.seeds)
+    means_over = (
+        f"Means over {n} seeds, with 95 % bootstrap intervals" if n > 1 else "One seed: no interval"
+    )
     say_note(
-        f"Means over {len(wanted.seeds)} seeds, with 95 % bootstrap intervals. certified: exact; "
+        f"{means_over}. certified: exact; "
         f"{listed:,} of its verdicts were checked by enumeration, {differ} differ."
     )
     write_bytes(out / "summary.csv", means.to_csv(index=False).encode())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
@@ -11,7 +11,11 @@ from tl_dyck.cli.terminal import console, table
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["markdown_table", "say_means"]
+
+def _share(row: Any, name: str) -> str:
+    """A mean with its interval; one seed has none."""
+    value, low, high = (getattr(row, f"{name}{end}") for end in ("", "_low", "_high"))
+    return f"{value:.1%}" if low != low else f"{value:.1%} [{low:.1%}, {high:.1%}]"
 
 
 def say_means(means: pd.DataFrame) -> None:
@@ -26,7 +30,7 @@ def say_means(means: pd.DataFrame) -> None:
                 Text(str(row.space)),
                 str(row.objective),
                 f"{row.clean:.1%}",
-                f"{row.certified:.1%} [{row.certified_low:.1%}, {row.certified_high:.1%}]",
+                _share(row, "certified"),
                 f"{row.interval:.1%}",
                 f"{row.median_ms:.1f}",
                 f"{row.p95_ms:.1f}",
@@ -43,9 +47,8 @@ def markdown_table(means: pd.DataFrame) -> str:
     ]
     for row in means.itertuples():
         lines.append(
-            f"| {row.k} | {row.space} | {row.objective} | {row.clean:.1%} [{row.clean_low:.1%}, "
-            f"{row.clean_high:.1%}] | {row.certified:.1%} [{row.certified_low:.1%}, "
-            f"{row.certified_high:.1%}] | {row.interval:.1%} | {row.undecided:.1%} | "
+            f"| {row.k} | {row.space} | {row.objective} | {_share(row, 'clean')} | "
+            f"{_share(row, 'certified')} | {row.interval:.1%} | {row.undecided:.1%} | "
             f"{row.median_ms:.1f}, {row.p95_ms:.1f} |"
         )
     return "\n".join(lines) + "\n"

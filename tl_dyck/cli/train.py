@@ -13,13 +13,20 @@ from rich.text import Text
 
 from tl_dyck.cli.answers import answer
 from tl_dyck.cli.early import known_family, known_task
-from tl_dyck.cli.options import Device, Jobs, Steps, Task, parse_seeds, usable_device
+from tl_dyck.cli.options import (
+    Device,
+    Jobs,
+    Steps,
+    Task,
+    one_seed,
+    out_folder,
+    parse_seeds,
+    usable_device,
+)
 from tl_dyck.cli.terminal import console, say_note, say_path, table
 
 if TYPE_CHECKING:
     from tl_dyck.training import TrainResult
-
-__all__ = ["models", "tasks", "train"]
 
 
 def tasks() -> None:
@@ -89,18 +96,14 @@ def train(
     ],
     task: Task = "dyck-2-4",
     seed: Annotated[
-        int | None, typer.Option(min=0, metavar="N", help="Train this seed alone. \\[default: 0]")
+        int | None,
+        typer.Option(metavar="N", help="Train this seed alone. \\[default: 0]", callback=one_seed),
     ] = None,
     seeds: Annotated[
         str | None, typer.Option(metavar="LIST", help='Or several: "8", "0-7", "0,3,5".')
     ] = None,
     steps: Steps = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            "--out", "-o", metavar="FOLDER", help="Folder. \\[default: results/train/TASK/MODEL]"
-        ),
-    ] = None,
+    out: Annotated[Path | None, out_folder("Folder. \\[default: results/train/TASK/MODEL]")] = None,
     jobs: Jobs = None,
     device: Device = None,
 ) -> None:

@@ -15,7 +15,10 @@ and the answer, which is proved, or computed on every prefix of a small language
 from tl_dyck.judge.cases import kinds, make_case
 from tl_dyck.judge.protocol import (
     ABOUT_HEADS,
+    CHEATS,
+    CONTROLS,
     KINDS,
+    WITHDRAWN,
     Case,
     Fact,
     JudgeError,
@@ -30,8 +33,11 @@ from tl_dyck.judge.suites import SUITES, Suite
 
 __all__ = [
     "ABOUT_HEADS",
+    "CHEATS",
+    "CONTROLS",
     "KINDS",
     "SUITES",
+    "WITHDRAWN",
     "Case",
     "Fact",
     "JudgeError",

@@ -1,4 +1,4 @@
-"""Cases from a seed, and the suites that are made of them."""
+"""Cases from a seed, made once and handed out in copies."""
 
 from __future__ import annotations
 
@@ -6,13 +6,15 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any
 
+import numpy as np
+
+from tl_dyck.check import WrongTypeError, check_seed
+from tl_dyck.judge.apart import SealedCase
 from tl_dyck.judge.constructed import CONSTRUCTED, construct_case
 from tl_dyck.judge.protocol import Case, Fact
 from tl_dyck.judge.pruned import PRUNED, prune_case
 from tl_dyck.judge.trained import TRAINED, train_case
 from tl_dyck.registry import unknown_name
-
-__all__ = ["kinds", "make_case"]
 
 Maker = Callable[[str, int, Mapping[str, Any]], tuple[Case, list[Fact]]]
 
@@ -29,15 +31,22 @@ def kinds() -> list[str]:
 
 
 @lru_cache(maxsize=64)
-def _made(
-    kind: str, seed: int, knobs: tuple[tuple[str, Any], ...]
-) -> tuple[Case, tuple[Fact, ...]]:
-    case, facts = _MAKERS[kind](kind, seed, dict(knobs))
-    return case, tuple(facts)
+def _made(kind: str, seed: int, knobs: tuple[tuple[str, Any], ...]) -> SealedCase:
+    return SealedCase(*_MAKERS[kind](kind, seed, dict(knobs)))
+
+
+def sealed_case(kind: str, seed: int, **knobs: Any) -> SealedCase:
+    """What `make_case` gives copies of."""
+    if kind not in kinds():
+        raise unknown_name("kind of case", kind, _MAKERS)
+    for name, value in knobs.items():
+        if not isinstance(value, (str, int, float, np.number)):
+            raise WrongTypeError(f"knob {name} must be a number or a name, got {value!r:.80}")
+    return _made(kind, check_seed(seed), tuple(sorted(knobs.items())))
 
 
 def make_case(kind: str, seed: int, **knobs: Any) -> tuple[Case, tuple[Fact, ...]]:
-    """A case and all that is known of it.
+    """A case and all that is known of it. The case is yours: nobody else sees what you change.
 
     Args:
         kind: one of `kinds`.
@@ -46,8 +55,9 @@ def make_case(kind: str, seed: int, **knobs: Any) -> tuple[Case, tuple[Fact, ...
 
     Raises:
         UnknownNameError: no such kind, or knob.
+        WrongTypeError: the seed is no integer, or a knob not of its type.
+        WrongValueError: the seed is negative or too large, or a knob out of its range.
         JudgeError: the model does not solve its task, or an answer hangs on rounding.
     """
-    if kind not in _MAKERS:
-        raise unknown_name("kind of case", kind, _MAKERS)
-    return _made(kind, seed, tuple(sorted(knobs.items())))
+    sealed = sealed_case(kind, seed, **knobs)
+    return sealed.copy(), sealed.facts

@@ -10,6 +10,7 @@ from typing import Any, final
 import torch
 from torch import Tensor
 
+from tl_dyck.check import check_integer_fields, check_number
 from tl_dyck.files import sha256
 from tl_dyck.judge.facts import (
     Enumeration,
@@ -23,16 +24,6 @@ from tl_dyck.judge.protocol import Case, Fact, JudgeError, Question
 from tl_dyck.language import DyckLanguage
 from tl_dyck.registry import unknown_name
 from tl_dyck.tasks import DyckTask
-
-__all__ = [
-    "CONSTRUCTED",
-    "Knobs",
-    "construct_case",
-    "generator_of",
-    "pose",
-    "small_task",
-    "with_length_facts",
-]
 
 #: Longest prefixes that "stack" and "same" ask about, in brackets.
 LONGEST = 100
@@ -74,6 +65,14 @@ class Knobs:
     strength: float
     reader: str
     drift: float
+
+    def __post_init__(self) -> None:
+        check_integer_fields(self, n_types=2, max_depth=2, n_layers=1, n_heads=1)
+        check_number("true_share", self.true_share, 0, 1)
+        check_number("strength", self.strength, 0)
+        check_number("drift", self.drift, 0, 1)
+        if self.reader not in ("linear", "step"):
+            raise unknown_name("reader of a case", self.reader, ("linear", "step"))
 
 
 def construct_case(kind: str, seed: int, given: Mapping[str, Any]) -> tuple[Case, list[Fact]]:
@@ -169,7 +168,12 @@ def small_task(n_types: int, max_depth: int, length: int | None = None) -> DyckT
     """A task whose prefixes can all be listed: of `length` brackets at most."""
     language = DyckLanguage(n_types, max_depth)
     if length is None:
-        length = max(n for n in range(5, 12) if language.count(n, "prefix") <= _MOST)
+        length = max((n for n in range(5, 12) if language.count(n, "prefix") <= _MOST), default=0)
+        if not length:
+            raise JudgeError(
+                f"Dyck({n_types}, {max_depth}) has more than {_MOST} prefixes of 5 brackets, "
+                "too many to list: choose fewer types, or less depth"
+            )
     return DyckTask(
         name=f"small-{language.n_types}-{language.max_depth}",
         n_types=language.n_types,

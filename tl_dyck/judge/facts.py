@@ -22,25 +22,18 @@ from tl_dyck.judge.protocol import Fact, JudgeError, Question
 from tl_dyck.language import DyckLanguage
 from tl_dyck.models.lean import LeanTail, lean_logits
 
-__all__ = [
-    "Enumeration",
-    "all_prefixes",
-    "answers_alike",
-    "exchange_types",
-    "head_facts",
-    "refuting_string",
-    "token_facts",
-    "weight_facts",
-]
-
 #: Logits that differ by less are equal: rounding of the sums here is below 1e-10.
 _TIE = 1e-9
 _UNCLEAR = 1e-7
 
 
-@lru_cache(maxsize=8)
 def all_prefixes(language: DyckLanguage, length: int) -> Int[Tensor, "n pos"]:
     """Every prefix of that many brackets, BOS first."""
+    return _all_prefixes(language, length).clone()
+
+
+@lru_cache(maxsize=8)
+def _all_prefixes(language: DyckLanguage, length: int) -> Int[Tensor, "n pos"]:
     strings = language.enumerate(length, "prefix")
     return torch.cat([torch.full((len(strings), 1), language.bos_token), strings], 1)
 

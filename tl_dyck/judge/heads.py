@@ -29,8 +29,6 @@ from tl_dyck.models.construct.parts import (
 )
 from tl_dyck.models.construct.second_layer import StackCoordinates
 
-__all__ = ["Head", "Workshop"]
-
 #: Far above the rounding of a layer in which all heads are silent, far below what a worker writes.
 _LN_C = 1e-4
 

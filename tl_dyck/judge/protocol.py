@@ -21,8 +21,6 @@ from tl_dyck.errors import DyckError
 from tl_dyck.registry import Registry
 from tl_dyck.tasks import DyckTask
 
-__all__ = ["ABOUT_HEADS", "KINDS", "Case", "Fact", "JudgeError", "Method", "Question", "methods"]
-
 #: Kinds of question, and what exactly each asks. "Breaks" means: there is a prefix of at most
 #: `Case.length` brackets, one open at least, that the model closes right and that it no longer
 #: does: the right bracket's logit is not the largest any more (ties count as wrong).
@@ -36,6 +34,9 @@ KINDS = {
         "Does it break if this head attends to all positions up to its own alike, all else as it "
         "is?"
     ),
+    "weight": "Does it break if this matrix of this head is set to zero, all else as it is?",
+    "stack": "Does the model close every prefix right, up to the length that is named?",
+    "same": "Do the two models close every prefix alike, up to the length that is named?",
     "adapted": (
         "With this head's output set to zero, is every choice of all the other weights wrong on "
         "some prefix?"
@@ -44,14 +45,36 @@ KINDS = {
         "Does the predicted closing bracket change if this bracket, and its partner if it is "
         "closed, take another type?"
     ),
-    "weight": "Does it break if this matrix of this head is set to zero, all else as it is?",
-    "stack": "Does the model close every prefix right, up to the length that is named?",
-    "same": "Do the two models close every prefix alike, up to the length that is named?",
 }
 
 
 #: Those that are about one head.
 ABOUT_HEADS = ("needed", "carries", "pattern", "adapted")
+
+#: Those by which methods are not ranked any more, and why: a control that does not look at the
+#: model answers them all. They are asked as before, and shown of controls only: `is_shown`.
+WITHDRAWN = {
+    "token": (
+        "all models are right on these strings, so the bracket that the prediction depends on is "
+        "the one that the language says: who parses the string answers all, whatever the model"
+    ),
+    "adapted": (
+        "the answer is a theorem, yes of an only head and no of every other: who counts the heads "
+        "answers all"
+    ),
+}
+
+#: Methods that answer from what a question or the weights give away, and run no model. One that is
+#: no better than they are has shown nothing.
+CHEATS = ("parser", "sizes", "ov-norm")
+
+#: What no method should be: what knows all, what knows nothing, and the cheats.
+CONTROLS = ("oracle", "chance", *CHEATS)
+
+
+def is_shown(method: str, kind: str) -> bool:
+    """Whether tables show what a method scored on a kind of question."""
+    return kind not in WITHDRAWN or method in CONTROLS
 
 
 class JudgeError(DyckError, ValueError):

@@ -18,8 +18,6 @@ from tl_dyck.models.construct.plan import Plan, random_network
 from tl_dyck.models.construct.pruning import prune
 from tl_dyck.registry import unknown_name
 
-__all__ = ["PRUNED", "prune_case"]
-
 PRUNED = {
     "twins": "Two networks pruned from one at random; they share a matrix that neither needs.",
 }

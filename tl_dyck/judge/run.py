@@ -10,10 +10,12 @@ from typing import Any, ClassVar, final
 import pandas as pd
 from typing_extensions import Unpack
 
+from tl_dyck.check import WrongTypeError
 from tl_dyck.environment import environment, one_thread
 from tl_dyck.files import CorruptFileError, read_json, read_table, write_json
-from tl_dyck.judge.cases import make_case
-from tl_dyck.judge.protocol import KINDS, methods
+from tl_dyck.judge.cases import sealed_case
+from tl_dyck.judge.code import code_digest
+from tl_dyck.judge.protocol import CONTROLS, KINDS, JudgeError, methods
 from tl_dyck.judge.scoring import ask, score_table
 from tl_dyck.judge.suites import SUITES, Suite
 from tl_dyck.records import finite_rows, write_tables
@@ -21,8 +23,6 @@ from tl_dyck.registry import unknown_name
 from tl_dyck.runs.execute import RunOptions, run_sweep
 from tl_dyck.runs.results import load_runs, said_how_to_repeat
 from tl_dyck.runs.spec import Point, Sweep
-
-__all__ = ["JudgeExperiment", "Judgement", "judge_methods", "load_judgement"]
 
 _FORMAT = "tl_dyck.judgement/1"
 
@@ -58,24 +58,30 @@ class Judgement:
         return self.scores["auroc"].unstack("question")
 
     def order(self) -> list[str]:
-        """Methods, controls first, then by the first kind of question that they answer, best first.
+        """Methods in the order of tables, see `in_order`."""
+        return in_order(self.wide())
 
-        Those of one kind stand together.
-        """
-        wide = self.wide()
-        kinds = [kind for kind in KINDS if kind in wide]
 
-        def place(name: str) -> tuple[Any, ...]:
-            first = next((kind for kind in kinds if wide.notna().loc[name, kind]), "")
-            score = float(wide.loc[name, first]) if first else 0.0
-            control = ("oracle", "chance").index(name) if name in ("oracle", "chance") else 2
-            return control, kinds.index(first) if first else len(kinds), -score
+def in_order(wide: pd.DataFrame) -> list[str]:
+    """Methods, controls first, then by the first kind of question that they answer, best first.
 
-        return sorted((str(name) for name in wide.index), key=place)
+    Those of one kind stand together.
+
+    Args:
+        wide: as `Judgement.wide`.
+    """
+    kinds = [kind for kind in KINDS if kind in wide]
+
+    def place(name: str) -> tuple[Any, ...]:
+        first = next((kind for kind in kinds if wide.notna().loc[name, kind]), "")
+        score = float(wide.loc[name, first]) if first else 0.0
+        control = CONTROLS.index(name) if name in CONTROLS else len(CONTROLS)
+        return control, kinds.index(first) if first else len(kinds), -score
+
+    return sorted((str(name) for name in wide.index), key=place)
 
 
 @final
-@dataclass(frozen=True)
 class JudgeExperiment:
     """Make a case, and ask methods about it.
 
@@ -85,23 +91,22 @@ class JudgeExperiment:
 
     name: ClassVar[str] = "judge"
     #: Another number where the same seed gives another case, or a method other scores.
-    code: ClassVar[int] = 1
+    code: ClassVar[int] = 2
 
     def identity(self, point: Point) -> Mapping[str, Any]:
-        """Kind and methods, and what is between them and the answers."""
-        for name in point["methods"]:
-            methods.get(name)
-        return {"code": self.code, "kind": point["kind"], "methods": list(point["methods"])}
+        """Kind and methods, with their code, and what is between them and the answers."""
+        chosen = [[name, code_digest(methods.get(name))] for name in point["methods"]]
+        return {"code": self.code, "kind": point["kind"], "methods": chosen}
 
     @one_thread()
     def run(self, point: Point, seed: int, folder: Path) -> dict[str, Any]:
         """Ask them."""
-        case, facts = make_case(point["kind"], seed)
+        sealed = sealed_case(point["kind"], seed)
         rows = []
         for name in point["methods"]:
-            rows += [{"method": name, **row} for row in ask(methods.get(name), case, facts)]
+            rows += [{"method": name, **row} for row in ask(name, methods.get(name), sealed)]
         write_tables(folder, {"answers": pd.DataFrame(rows)})
-        return {"facts": len(facts), "answers": len(rows)}
+        return {"facts": len(sealed.facts), "answers": len(rows)}
 
 
 def judge_methods(
@@ -124,13 +129,21 @@ def judge_methods(
 
     Raises:
         UnknownNameError: no such suite or method.
+        JudgeError: no method is named. (What they do wrong when asked makes failed runs.)
+        WrongTypeError: `suite` or `names` is something else.
         FailedRunsError: a method raised, or a case could not be made; the others are done.
     """
     if isinstance(suite, str):
         if suite not in SUITES:
             raise unknown_name("scale", suite, SUITES)
         suite = SUITES[suite]
-    chosen = list(dict.fromkeys(names or methods.names()))
+    if not isinstance(suite, Suite):
+        raise WrongTypeError(f"a suite is a Suite or one of {', '.join(SUITES)}, not {suite!r:.80}")
+    if isinstance(names, str):
+        raise WrongTypeError(f"names must be a list of methods, such as [{names!r}]")
+    chosen = list(dict.fromkeys(methods.names() if names is None else names))
+    if not chosen:
+        raise JudgeError("no method is named; leave names (--methods) out to ask all")
     for name in chosen:
         methods.get(name)
     path = Path(folder)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Set
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,13 +15,14 @@ import torch
 from numpy.typing import NDArray
 from scipy import stats
 
+from tl_dyck.check import WrongTypeError
 from tl_dyck.environment import one_thread
 from tl_dyck.intervals import Estimate, estimate
-from tl_dyck.judge.cases import make_case
-from tl_dyck.judge.protocol import KINDS, Case, Fact, JudgeError, Method, methods
+from tl_dyck.judge.apart import SealedCase, left_alone, seeded
+from tl_dyck.judge.cases import sealed_case
+from tl_dyck.judge.protocol import KINDS, WITHDRAWN, JudgeError, Method, methods
 from tl_dyck.judge.suites import DEVELOPMENT, Suite
-
-__all__ = ["ask", "auroc", "judge", "most_misleading", "score_table"]
+from tl_dyck.runs.store import STOPPERS
 
 Floats = NDArray[np.float64]
 
@@ -48,24 +50,47 @@ def judge(
         One row per kind of question, see `score_table`.
 
     Raises:
-        JudgeError: the method returns something else than one number or None per question, or
-            answers none.
-        UnknownNameError: no such method.
+        JudgeError: the method raises, returns something else than one number or None per question,
+            answers none, or leaves settings of the process changed.
+        WrongTypeError: the method is no function, or the suite is neither.
+        UnknownNameError: no such method, or kind of case.
     """
     function = methods.resolve(method)
-    pairs = suite.cases() if isinstance(suite, Suite) else suite
-    rows: list[dict[str, Any]] = []
-    for kind, seed in pairs:
-        case, facts = make_case(kind, seed)
-        rows += ask(function, case, facts)
-    if not rows:
-        raise JudgeError("the method answers no question of these cases: it gave None for all")
+    if not callable(function):
+        raise WrongTypeError(f"a method is a function or a name of one, not {method!r:.80}")
     name = method if isinstance(method, str) else getattr(method, "__name__", "method")
+    rows: list[dict[str, Any]] = []
+    for kind, seed in _pairs(suite):
+        rows += ask(name, function, sealed_case(kind, seed))
+    if not rows:
+        raise JudgeError(
+            f"method {name!r} answers no question of these cases: it gave None for all"
+        )
     return score_table(pd.DataFrame(rows).assign(method=name)).loc[name]
 
 
-def ask(method: Method, case: Case, facts: Sequence[Fact]) -> list[dict[str, Any]]:
+def _pairs(suite: Any) -> list[tuple[str, int]]:
+    """Kinds of case with seeds."""
+    if isinstance(suite, Suite):
+        return list(suite.cases())
+    if isinstance(suite, (str, bytes)) or not isinstance(suite, Iterable):
+        raise WrongTypeError(
+            f'a suite is a Suite, or pairs such as [("uniform", 0)], not {suite!r:.80}'
+        )
+    pairs = list(suite)
+    for pair in pairs:
+        if not isinstance(pair, (tuple, list)) or len(pair) != 2:
+            raise WrongTypeError(f"a case is named by its kind and seed, not by {pair!r:.80}")
+    if not pairs:
+        raise JudgeError('the suite has no cases; name some, such as [("uniform", 0)]')
+    return [(kind, seed) for kind, seed in pairs]
+
+
+def ask(name: str, method: Method, sealed: SealedCase) -> list[dict[str, Any]]:
     """Ask a method all questions about a case, kind by kind.
+
+    It gets a copy of the case, and the process is left as it was: whatever it does, others are
+    scored as without it.
 
     Returns:
         A row for each question that it answers: case, model (its kind), question, target, answer,
@@ -75,46 +100,91 @@ def ask(method: Method, case: Case, facts: Sequence[Fact]) -> list[dict[str, Any
         JudgeError: as `judge`.
     """
     rows = []
-    for kind in KINDS:
-        asked = [fact for fact in facts if fact.question.kind == kind]
-        if not asked:
-            continue
-        questions = [fact.question for fact in asked]
-        started = time.perf_counter()
-        with _counted(type(case.model.embed)) as passes:
-            scores = method(case, questions)
-        seconds = (time.perf_counter() - started) / len(asked)
-        for fact, score in zip(asked, _checked(scores, len(asked)), strict=True):
-            if score is not None:
-                rows.append(
-                    {
-                        "case": case.name,
-                        "model": case.kind,
-                        "question": kind,
-                        "target": _target_text(fact),
-                        "answer": fact.answer,
-                        "score": score,
-                        "effect": fact.effect,
-                        "seconds": seconds,
-                        "passes": passes[0] / len(asked),
-                    }
-                )
+    case = sealed.copy()
+    embedding = type(case.model.embed)
+    with left_alone(f"method {name!r}, asked about {sealed.name},", sealed.classes):
+        for kind in KINDS:
+            asked = [fact for fact in sealed.facts if fact.question.kind == kind]
+            if not asked:
+                continue
+            questions = [replace(fact.question) for fact in asked]  # its own, as the case
+            who = f"method {name!r}, asked {kind!r} about {sealed.name},"
+            with (
+                seeded(sealed.name, kind),
+                _counted(embedding) as passes,
+                _blamed(who),
+            ):
+                started = time.perf_counter()
+                scores = _checked(who, method(case, questions), len(asked))
+                seconds = (time.perf_counter() - started) / len(asked)
+            for fact, score in zip(asked, scores, strict=True):
+                if score is not None:
+                    rows.append(
+                        {
+                            "case": sealed.name,
+                            "model": sealed.kind,
+                            "question": kind,
+                            "target": " ".join(str(part) for part in fact.question.target),
+                            "answer": fact.answer,
+                            "score": score,
+                            "effect": fact.effect,
+                            "seconds": seconds,
+                            "passes": passes[0] / len(asked),
+                        }
+                    )
     return rows
 
 
-def _checked(scores: Any, n: int) -> list[float | None]:
-    found = [None] * n if scores is None else list(scores)
+@contextlib.contextmanager
+def _blamed(who: str) -> Iterator[None]:
+    """What a method raises has its name; a full disk is nobody's fault."""
+    try:
+        yield
+    except JudgeError:
+        raise
+    except Exception as error:
+        if isinstance(error, OSError) and error.errno in STOPPERS:
+            raise
+        line = (str(error).splitlines() or [""])[0]
+        raise JudgeError(f"{who} raised {type(error).__name__}: {line}") from error
+
+
+def _checked(who: str, scores: Any, n: int) -> list[float | None]:
+    """One number or None for each of n questions."""
+    if scores is None:
+        return [None] * n
+    odd = isinstance(scores, (str, bytes, Mapping, Set)) or getattr(scores, "ndim", 1) == 0
+    if odd or not isinstance(scores, Iterable):
+        raise JudgeError(f"{who} returned {_shown(scores)}; return a list of {n} numbers")
+    found = list(scores)
     if len(found) != n:
-        raise JudgeError(f"the method was asked {n} questions and gave {len(found)} scores")
-    checked = [None if score is None else float(score) for score in found]
-    for score in checked:
-        if score is not None and math.isnan(score):
-            raise JudgeError("the method gave NaN for a score; give None for what it cannot answer")
-    return checked
+        raise JudgeError(
+            f"{who} returned {len(found)} scores for {n} questions: {_shown(scores)}; "
+            "return one for each, in their order, or None"
+        )
+    return [
+        None if score is None else _score(who, score, place) for place, score in enumerate(found)
+    ]
 
 
-def _target_text(fact: Fact) -> str:
-    return " ".join(str(part) for part in fact.question.target)
+def _score(who: str, score: Any, place: int) -> float:
+    try:
+        if isinstance(score, (str, bytes)) or np.ndim(score):
+            raise TypeError
+        value = float(score)
+    except (TypeError, ValueError, RuntimeError, OverflowError):
+        value = math.nan
+    if math.isnan(value):
+        raise JudgeError(
+            f"{who} returned {_shown(score)} for question {place}; return a number, "
+            "or None for what it cannot answer"
+        )
+    return value
+
+
+def _shown(value: Any) -> str:
+    text = " ".join(repr(value).split())
+    return f"{text if len(text) <= 80 else text[:79] + '…'} ({type(value).__name__})"
 
 
 @contextlib.contextmanager
@@ -212,7 +282,7 @@ def _with_intervals(group: pd.DataFrame, n_bootstrap: int) -> dict[str, Estimate
 def most_misleading(answers: pd.DataFrame) -> pd.DataFrame:
     """For each method the question whose score ranks furthest on the wrong side.
 
-    "adapted" is left out.
+    Those that are withdrawn are left out.
 
     Args:
         answers: as `score_table`.
@@ -223,7 +293,7 @@ def most_misleading(answers: pd.DataFrame) -> pd.DataFrame:
     """
     found = []
     for (_, question), group in answers.groupby(["method", "question"], sort=False):
-        if question == "adapted":  # about other weights than the model's: most do not claim it
+        if question in WITHDRAWN:
             continue
         yes = group["answer"].to_numpy(dtype=bool)
         scores = group["score"].to_numpy(dtype=float)
@@ -235,6 +305,8 @@ def most_misleading(answers: pd.DataFrame) -> pd.DataFrame:
             (scores[:, None] > scores[None, yes]).mean(1),
         )
         found.append(group.assign(misled=beyond).iloc[[int(beyond.argmax())]])
+    if not found:
+        return answers.iloc[:0].assign(misled=0.0)
     worst = pd.concat(found, ignore_index=True)
     worst = worst.sort_values("misled", ascending=False, kind="stable")
     return worst.drop_duplicates("method").sort_values("method", ignore_index=True)

@@ -6,12 +6,15 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import final
 
+from tl_dyck.check import WrongTypeError, check_integer, check_seed
 from tl_dyck.judge.cases import kinds
-
-__all__ = ["DEVELOPMENT", "SUITES", "Suite"]
+from tl_dyck.judge.protocol import JudgeError
+from tl_dyck.registry import unknown_name
 
 #: Seeds from here on are held out: methods are scored by them, and must not be tuned on them.
 HELD_OUT = 1_000_000
+#: Of a kind, in a suite.
+MOST_CASES = 100_000
 
 
 @final
@@ -23,11 +26,39 @@ class Suite:
         name: by which its numbers are cited; another name where a case or a question differs.
         first_seed: of every kind.
         sizes: kind of model to the number of cases.
+
+    Raises:
+        WrongTypeError: a field is of another type.
+        WrongValueError: a number is out of its range.
+        UnknownNameError: no such kind of model.
+        JudgeError: there are no cases.
     """
 
     name: str
     first_seed: int = HELD_OUT
     sizes: Mapping[str, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str):
+            raise WrongTypeError(f"a suite's name must be text, got {self.name!r:.80}")
+        if not isinstance(self.sizes, Mapping):
+            raise WrongTypeError(
+                f'sizes must be numbers of cases by kind, such as {{"uniform": 4}}, '
+                f"got {self.sizes!r:.80}"
+            )
+        if not self.sizes:
+            raise JudgeError(f'suite {self.name!r} has no cases; pass sizes={{"uniform": 4}}')
+        for kind in self.sizes:
+            if kind not in kinds():
+                raise unknown_name("kind of case", kind, kinds())
+        sizes = {
+            kind: check_integer(f"number of {kind} cases", size, 1, MOST_CASES)
+            for kind, size in self.sizes.items()
+        }
+        object.__setattr__(self, "sizes", sizes)
+        first = check_seed(self.first_seed, "first_seed")
+        check_seed(first + max(sizes.values()) - 1, "the last seed")
+        object.__setattr__(self, "first_seed", first)
 
     def cases(self) -> Iterator[tuple[str, int]]:
         """Kinds and seeds."""

@@ -9,6 +9,7 @@ from typing import Any, final
 import torch
 from torch import Tensor
 
+from tl_dyck.check import check_integer_fields, check_number
 from tl_dyck.environment import one_thread
 from tl_dyck.judge.constructed import generator_of, pose, small_task, with_length_facts
 from tl_dyck.judge.heads import Workshop
@@ -17,8 +18,6 @@ from tl_dyck.models import DyckTransformerConfig, build_model
 from tl_dyck.models.lean import lean_logits
 from tl_dyck.registry import unknown_name
 from tl_dyck.tasks import DyckTask
-
-__all__ = ["TRAINED", "train_case"]
 
 TRAINED = {
     "trained-uniform": "Trained with attention frozen to uniform: no pattern matters.",
@@ -40,6 +39,12 @@ class _Sizes:
     n_heads: int
     strength: float
     block: str
+
+    def __post_init__(self) -> None:
+        check_integer_fields(self, n_types=2, max_depth=2, n_heads=1)
+        check_number("strength", self.strength, 0)
+        if self.block not in ("eq6", "gpt"):
+            raise unknown_name("block of a case", self.block, ("eq6", "gpt"))
 
 
 @one_thread()

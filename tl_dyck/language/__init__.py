@@ -8,7 +8,7 @@ from tl_dyck.language.checks import DyckStringError
 from tl_dyck.language.distribution import DyckDistribution
 from tl_dyck.language.dyck import DyckLanguage
 from tl_dyck.language.symbols import Language, NoStackError, SymbolLanguage
-from tl_dyck.language.vocabulary import Vocabulary, VocabularyError
+from tl_dyck.language.vocabulary import Vocabulary, VocabularyError, VocabularyWarning
 
 if TYPE_CHECKING:
     from tl_dyck.language.tokenizer import build_tokenizer
@@ -22,6 +22,7 @@ __all__ = [
     "SymbolLanguage",
     "Vocabulary",
     "VocabularyError",
+    "VocabularyWarning",
     "build_tokenizer",
 ]
 

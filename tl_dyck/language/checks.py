@@ -2,25 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import pairwise
+from collections.abc import Iterable, Sequence, Set
+from itertools import islice, pairwise
+from typing import Any
 
+from tl_dyck.check import WrongTypeError, check_length
 from tl_dyck.errors import DyckError
 from tl_dyck.registry import unknown_name
-
-__all__ = [
-    "BOS_STRING",
-    "MODES",
-    "DyckStringError",
-    "check_brackets",
-    "check_integer",
-    "check_length",
-    "check_mode",
-    "check_symbols",
-    "default_brackets",
-    "shorten",
-    "unknown_symbol",
-]
 
 BOS_STRING = "<bos>"
 MODES = ("complete", "prefix")
@@ -48,14 +36,6 @@ def check_mode(mode: str) -> None:
         raise unknown_name("mode", mode, MODES)
 
 
-def check_integer(name: str, value: object, least: int) -> None:
-    """Raise TypeError or ValueError unless `value` is an integer, and large enough."""
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError(f"{name} must be an integer, got {value!r} ({type(value).__name__})")
-    if value < least:
-        raise ValueError(f"{name} must be at least {least}, got {value}")
-
-
 def default_brackets(n_types: int) -> tuple[str, ...]:
     """Brackets for that many types."""
     if 2 * n_types <= len(_DEFAULT_PAIRS):
@@ -68,13 +48,28 @@ def default_brackets(n_types: int) -> tuple[str, ...]:
     return (*_DEFAULT_PAIRS, *extra)
 
 
+def in_order(name: str, values: object, most: int) -> tuple[Any, ...]:
+    """Values as a tuple, of what has an order, and of no more than one beyond `most`.
+
+    Raises:
+        WrongTypeError: a set, a text, or nothing that holds values.
+    """
+    if isinstance(values, Set | str | bytes) or not isinstance(values, Iterable):
+        raise WrongTypeError(
+            f"{name} must be given one after the other, as in a list, not as {values!r:.80} "
+            f"({type(values).__name__})"
+        )
+    return tuple(islice(values, most + 1))
+
+
 def check_brackets(brackets: tuple[str, ...], n_types: int) -> None:
     """Raise TypeError or ValueError unless they are 2k distinct strings that can be told apart."""
     _check_texts(brackets, "bracket")
     if len(brackets) != 2 * n_types:
+        found = len(brackets) if len(brackets) < 2 * n_types else "more"
         raise ValueError(
             f"{n_types} bracket type(s) need {2 * n_types} brackets (open 0, close 0, open 1, …), "
-            f"got {len(brackets)}: {brackets!r}"
+            f"got {found}: {shorten(repr(brackets), 200)}"
         )
     check_symbols(brackets, "bracket")
 
@@ -127,11 +122,12 @@ def shorten(text: str, limit: int = 80) -> str:
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
-def check_length(length: int, mode: str, least: int) -> None:
-    """Raise TypeError or ValueError unless strings of a mode can be so long."""
-    check_integer("length", length, least=least)
+def check_length_of(length: object, mode: str, least: int) -> int:
+    """A length as a plain int; raise TypeError or ValueError unless a mode's strings can be so."""
+    length = check_length(length, least=least)
     if mode == "complete" and length % 2:
         raise ValueError(
             f"complete strings have an even length, got {length}; choose {max(length - 1, 2)} or "
             f"{length + 1}, or mode='prefix'"
         )
+    return length

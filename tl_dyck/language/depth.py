@@ -6,8 +6,6 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-__all__ = ["clip_depth", "depth_steps"]
-
 
 def depth_steps(tokens: Int[Tensor, "*shape"], n_types: int) -> Int[Tensor, "*shape"]:
     """+1 for an opening bracket, -1 for a closing one, 0 for anything else (BOS)."""

@@ -25,18 +25,18 @@ from jaxtyping import Float64, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tl_dyck.language.checks import DyckStringError, check_integer, check_length, check_mode
+from tl_dyck.check import check_integer, check_length
+from tl_dyck.language.checks import DyckStringError, check_length_of, check_mode
 from tl_dyck.language.dyck import DyckLanguage
-from tl_dyck.language.entropy import complete_nats, prefix_nats
+from tl_dyck.language.entropy import complete_nats
 from tl_dyck.language.sampling import (
     End,
+    choice_nats,
     draw_tokens,
     free_open_probability,
     log_completion,
     open_probability,
 )
-
-__all__ = ["DyckDistribution"]
 
 
 @final
@@ -189,11 +189,15 @@ class DyckDistribution:
         if not sizes:
             raise ValueError("lengths is empty; give at least one length")
         for length in sizes:
-            check_length(length, mode, least=1)
+            check_length_of(length, mode, least=1)
+        k, deepest = self.language.n_types, self.language.max_depth
         if mode == "complete":
-            nats = complete_nats(self, np.unique(sizes), np.unique(sizes, return_counts=True)[1])
+            nats = complete_nats(self.q, k, deepest, *np.unique(sizes, return_counts=True))
         else:
-            nats = prefix_nats(self, np.array(sizes))
+            opens, longest = self.open_probability(), max(sizes)
+            entropy = choice_nats(opens, 1 - opens) + opens * math.log(k)
+            going = (np.array(sizes)[:, None] > np.arange(longest)).sum(0)  # strings that go on
+            nats = float(going @ (self.depth_probability(longest - 1) @ entropy))
         return float(nats / sum(sizes))
 
     def open_probability(self) -> NDArray[np.float64]:
@@ -222,6 +226,7 @@ class DyckDistribution:
         Returns:
             ``[longest + 1, D + 1]``; every row adds up to 1.
         """
+        longest = check_length(longest, "longest")
         opens = self.open_probability()
         table = np.zeros((longest + 1, len(opens)))
         table[0, 0] = 1.0
@@ -288,7 +293,7 @@ class DyckDistribution:
                 max_depth 1), or as for `sample`.
         """
         check_mode(mode)
-        check_integer("length", length, least=0)
+        length = check_length(length, least=0)
         if length < 2 or (self.language.max_depth == 1 and length % 2):
             raise ValueError(
                 f"no string of length {length} ends in a close in {self._name}; "
@@ -310,8 +315,7 @@ class DyckDistribution:
         device: str | torch.device,
     ) -> Tensor:
         check_mode(mode)
-        check_integer("n", n, least=0)
-        check_length(length, mode, least=0)
+        n, length = check_integer("n", n, least=0), check_length_of(length, mode, least=0)
         if generator is None:
             seed = torch.Generator().seed()
         else:

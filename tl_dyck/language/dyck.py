@@ -17,20 +17,20 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
+from tl_dyck.check import LONGEST, check_integer, check_length
 from tl_dyck.language.checks import (
     DyckStringError,
     check_brackets,
-    check_integer,
     check_mode,
     default_brackets,
+    in_order,
     shorten,
 )
 from tl_dyck.language.depth import clip_depth, depth_steps
 from tl_dyck.language.symbols import Language
 
-__all__ = ["DyckLanguage"]
-
 MAX_ENUMERATED_TOKENS = 10_000_000
+MOST_TYPES = 10_000  # of brackets; each has texts, an embedding and a logit of its own
 
 
 @final
@@ -48,8 +48,8 @@ class DyckLanguage(Language):
     224
 
     Attributes:
-        n_types: k, the number of bracket types, at least 1.
-        max_depth: D, the greatest depth, at least 1.
+        n_types: k, the number of bracket types, 1 to 10,000.
+        max_depth: D, the greatest depth, 1 to 10 million.
         brackets: the 2k bracket strings in token order (open 0, close 0, open 1, …). They must be
             distinct, none may be the beginning of another, and no concatenation may contain
             ``"<bos>"``. None chooses ``[] () {} <>`` and then further Unicode pairs; it is replaced
@@ -57,7 +57,7 @@ class DyckLanguage(Language):
 
     Raises:
         TypeError: `n_types` or `max_depth` is no integer, or a bracket no string.
-        ValueError: `n_types` or `max_depth` is below 1, or `brackets` cannot be told apart.
+        ValueError: `n_types` or `max_depth` is out of range, or `brackets` cannot be told apart.
     """
 
     n_types: int
@@ -65,11 +65,14 @@ class DyckLanguage(Language):
     brackets: Sequence[str] | None = None
 
     symbol_kind = "bracket"
+    has_stack = True
 
     def __post_init__(self) -> None:
-        check_integer("n_types", self.n_types, least=1)
-        check_integer("max_depth", self.max_depth, least=1)
-        brackets = default_brackets(self.n_types) if self.brackets is None else tuple(self.brackets)
+        for name, most in (("n_types", MOST_TYPES), ("max_depth", LONGEST)):
+            object.__setattr__(self, name, check_integer(name, getattr(self, name), 1, most))
+        brackets = default_brackets(self.n_types)
+        if self.brackets is not None:
+            brackets = in_order("brackets", self.brackets, 2 * self.n_types)
         check_brackets(brackets, self.n_types)
         object.__setattr__(self, "brackets", brackets)
 
@@ -254,7 +257,7 @@ class DyckLanguage(Language):
             ValueError: `length` is negative, or `mode` unknown. Odd lengths simply have no complete
                 strings.
         """
-        check_integer("length", length, least=0)
+        length = check_length(length, least=0)
         check_mode(mode)
         *_, ways = self.prefixes_by_depth(length)
         return ways[0] if mode == "complete" else sum(ways)
@@ -264,6 +267,7 @@ class DyckLanguage(Language):
 
         The depths are those that a prefix of the length can have, from 0 on.
         """
+        longest = check_length(longest, "longest")
         ways = [1]
         for length in range(longest + 1):
             yield ways

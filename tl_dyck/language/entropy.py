@@ -1,42 +1,20 @@
-"""Least nats of strings of several lengths, by exact recursions over position and depth."""
+"""Least nats of complete strings of several lengths, by a recursion over position and depth.
+
+Knows: what the unknown length of a complete string costs.
+"""
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tl_dyck.language.sampling import choice_nats, free_open_probability, log_completion
 
-if TYPE_CHECKING:
-    from tl_dyck.language.distribution import DyckDistribution
-
-__all__ = ["complete_nats", "prefix_nats"]
-
-
-def prefix_nats(distribution: DyckDistribution, sizes: NDArray[np.int64]) -> float:
-    """Sum over the lengths of the expected nats of a string, mode "prefix"."""
-    opens = free_open_probability(
-        distribution.q,
-        distribution.language.max_depth,
-        min(distribution.language.max_depth, int(sizes.max())),
-    )
-    entropy = choice_nats(opens, 1 - opens) + opens * math.log(distribution.language.n_types)
-    nats, reach = 0.0, np.zeros(len(opens))
-    reach[0] = 1.0
-    for position in range(int(sizes.max())):
-        nats += float(reach @ entropy) * int((sizes > position).sum())
-        longer = np.zeros_like(reach)
-        longer[1:] += (reach * opens)[:-1]
-        longer[:-1] += (reach * (1 - opens))[1:]
-        reach = longer
-    return nats
-
 
 def complete_nats(
-    distribution: DyckDistribution, sizes: NDArray[np.int64], counts: NDArray[np.int64]
+    q: float, n_types: int, max_depth: int, sizes: NDArray[np.int64], counts: NDArray[np.int64]
 ) -> float:
     """Sum over lengths of the expected nats of a string, mode "complete".
 
@@ -46,12 +24,12 @@ def complete_nats(
     lengths that go on, the best prediction is A / (A + C), and its cost A log((A + C) / A) + C
     log((A + C) / C).
     """
-    longest, nats_of_type = int(sizes[-1]), math.log(distribution.language.n_types)
-    log_table = log_completion(distribution.q, distribution.language.max_depth, longest)
+    longest, nats_of_type = int(sizes[-1]), math.log(n_types)
+    log_table = log_completion(q, max_depth, longest)
     width = log_table.shape[1]
     edge = np.full((longest + 1, 1), -np.inf)
     padded = np.concatenate([edge, log_table, edge], axis=1)  # column d + 1: depth d
-    opens = free_open_probability(distribution.q, distribution.language.max_depth, width - 1)
+    opens = free_open_probability(q, max_depth, width - 1)
     log_reach = np.full(width + 2, -np.inf)  # log-probability of each depth in mode "prefix"
     log_reach[1] = 0.0
     nats = 0.0

@@ -18,10 +18,8 @@ from typing import final
 import numpy as np
 from jaxtyping import Float
 
-from tl_dyck.language.checks import check_integer
+from tl_dyck.check import check_length
 from tl_dyck.language.distribution import DyckDistribution
-
-__all__ = ["PairCounts", "pair_counts"]
 
 
 @final
@@ -56,7 +54,7 @@ def pair_counts(distribution: DyckDistribution, lengths: Sequence[int]) -> PairC
     if not len(lengths):
         raise ValueError("lengths is empty; give at least one length")
     for length in lengths:
-        check_integer("length", length, least=1)
+        check_length(length, least=1)
     levels = distribution.language.max_depth
     opens = distribution.open_probability()
     up, down = opens[:-1], 1 - opens[1:]

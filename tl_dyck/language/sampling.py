@@ -20,8 +20,6 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["draw_tokens", "free_open_probability", "log_completion", "open_probability"]
-
 # How a string of given length must end: anywhere, at depth 0, or with a close.
 End = Literal["anywhere", "complete", "close"]
 

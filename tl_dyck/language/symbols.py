@@ -10,19 +10,17 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NoReturn, final
+from typing import Any, NoReturn, final
 
 import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from tl_dyck.check import WrongTypeError, WrongValueError
 from tl_dyck.errors import DyckError
-from tl_dyck.language.checks import check_symbols, unknown_symbol
+from tl_dyck.language.checks import check_symbols, in_order, unknown_symbol
 
-if TYPE_CHECKING:
-    from tl_dyck.language.dyck import DyckLanguage
-
-__all__ = ["Language", "NoStackError", "SymbolLanguage", "needs_stack"]
+MOST_SYMBOLS = 20_000  # each has an embedding and a logit of its own
 
 
 class NoStackError(DyckError, ValueError, AttributeError):
@@ -34,6 +32,8 @@ class Language(ABC):
 
     #: What a symbol is called in messages.
     symbol_kind = "symbol"
+    #: Whether it is a bounded Dyck language: one with brackets, depth and a stack.
+    has_stack = False
 
     @property
     @abstractmethod
@@ -65,6 +65,8 @@ class Language(ABC):
         Raises:
             DyckStringError: some part of `text` is no symbol.
         """
+        if not isinstance(text, str):
+            raise WrongTypeError(f"give a text, not {text!r:.80} ({type(text).__name__})")
         ids = {symbol: token for token, symbol in enumerate(self.alphabet)}
         tokens, position = [], 0
         while position < len(text):
@@ -133,7 +135,7 @@ class SymbolLanguage(Language):
     ([0, 1, 1, 0], 2)
     >>> language.max_depth
     Traceback (most recent call last):
-    tl_dyck.language.symbols.NoStackError: letters has no stack: max_depth is of Dyck languages only
+    tl_dyck.language.symbols.NoStackError: letters has no stack: nothing is known of its max_depth
 
     Args:
         name: what it is called in messages.
@@ -142,7 +144,7 @@ class SymbolLanguage(Language):
 
     Raises:
         TypeError: a symbol is no string.
-        ValueError: there are no symbols, or they cannot be told apart.
+        ValueError: there are no symbols, more than 20,000, or they cannot be told apart.
     """
 
     name: str
@@ -150,7 +152,9 @@ class SymbolLanguage(Language):
     probe_string: str | None = None  # type: ignore[assignment]
 
     def __post_init__(self) -> None:
-        symbols = tuple(self.symbols)
+        symbols = in_order("symbols", self.symbols, MOST_SYMBOLS)
+        if len(symbols) > MOST_SYMBOLS:
+            raise WrongValueError(f"a language has at most {MOST_SYMBOLS:,} symbols")
         check_symbols(symbols, self.symbol_kind)
         if not symbols:
             raise ValueError(f"the language {self.name!r} has no symbols; give at least one")
@@ -168,17 +172,14 @@ class SymbolLanguage(Language):
         return self.name
 
     def __getattr__(self, name: str) -> NoReturn:
-        """Name what only a `DyckLanguage` has; called for what is not found otherwise."""
-        from tl_dyck.language.dyck import DyckLanguage
-
-        known = {*vars(DyckLanguage), *DyckLanguage.__dataclass_fields__}
-        if not name.startswith("_") and name in known:
-            raise _no_stack(self, f"{name} is")
-        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        """Called for what is not found otherwise, which may be what a `DyckLanguage` has."""
+        if name.startswith("_"):
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        raise NoStackError(f"{self} has no stack: nothing is known of its {name}")
 
 
-def needs_stack(language: Any, what: str) -> DyckLanguage:
-    """The language, where it is a bounded Dyck language.
+def needs_stack(language: Any, what: str) -> Any:
+    """The language, where it is a bounded Dyck language, a `DyckLanguage`.
 
     Args:
         language: of a model or a task.
@@ -187,12 +188,6 @@ def needs_stack(language: Any, what: str) -> DyckLanguage:
     Raises:
         NoStackError: it is another; the message has its name.
     """
-    from tl_dyck.language.dyck import DyckLanguage
-
-    if isinstance(language, DyckLanguage):
+    if getattr(language, "has_stack", False):
         return language
-    raise _no_stack(language, what)
-
-
-def _no_stack(language: Any, what: str) -> NoStackError:
-    return NoStackError(f"{language} has no stack: {what} of Dyck languages only")
+    raise NoStackError(f"{language} has no stack: {what} of Dyck languages only")

@@ -13,8 +13,6 @@ from tl_dyck.language.checks import BOS_STRING, unknown_symbol
 from tl_dyck.language.dyck import DyckLanguage
 from tl_dyck.language.symbols import Language
 
-__all__ = ["DyckTokenizer", "build_tokenizer"]
-
 
 class DyckTokenizer(PreTrainedTokenizerFast):  # type: ignore[misc]
     """One token a bracket; a text with anything else (but ``<bos>``) raises `DyckStringError`.

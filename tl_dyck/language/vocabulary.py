@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, final
+from typing import Any, SupportsIndex, final
 
 import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from tl_dyck.check import WrongTypeError, WrongValueError, check_integer
 from tl_dyck.errors import DyckError
+from tl_dyck.language.checks import in_order
 from tl_dyck.language.symbols import Language
 
-__all__ = ["Vocabulary", "VocabularyError"]
+_LARGEST_ID = 2**63 - 1  # of a tensor
 
 
 class VocabularyError(DyckError, ValueError):
     """Nobody has said which token id is which bracket, or what was said cannot be right."""
+
+
+class VocabularyWarning(UserWarning):
+    """What was said of token ids does not go with what the model predicts."""
 
 
 @final
@@ -59,11 +64,13 @@ class Vocabulary:
                     f"but ids are given for {' '.join(map(str, given)) or 'none'}"
                 )
             given = [given[bracket] for bracket in alphabet]
+        given = in_order(f"the ids of {' '.join(alphabet)}", given, len(alphabet))
         ids = tuple(_token("a bracket", token) for token in given)
         if len(ids) != len(alphabet):
+            found = "more" if len(ids) > len(alphabet) else len(ids)
             raise VocabularyError(
                 f"{self.language} has {len(alphabet)} brackets, {' '.join(alphabet)}, "
-                f"but {len(ids)} ids are given"
+                f"but {found} ids are given"
             )
         object.__setattr__(self, "brackets", ids)
         object.__setattr__(self, "bos", _token("bos", self.bos))
@@ -123,12 +130,13 @@ class Vocabulary:
         """The largest id that is named; the model's `d_vocab` must be above it."""
         return max(*self.ids, self.bos if self.padding is None else self.padding)
 
-    def order(self, d_vocab: int) -> Int[Tensor, " d_vocab"]:
+    def order(self, d_vocab: SupportsIndex) -> Int[Tensor, " d_vocab"]:
         """All ids of the model, those that are named first: entry i is its id for our token i.
 
         Raises:
             VocabularyError: the model has not so many ids.
         """
+        d_vocab = check_integer("d_vocab", d_vocab, least=1)
         if self.largest >= d_vocab:
             raise VocabularyError(
                 f"id {self.largest} is not in a vocabulary of d_vocab={d_vocab}: {self!r}"
@@ -156,14 +164,18 @@ class Vocabulary:
         """From the model's ids to ours; padding becomes BOS.
 
         Raises:
+            TypeError: `tokens` are no integers.
             VocabularyError: an id that is not named, or padding before a bracket.
         """
-        size = max(self.largest, int(tokens.max()) if tokens.numel() else 0) + 1
-        table = torch.full((size,), -1)
+        kind = tokens.dtype if isinstance(tokens, Tensor) else type(tokens).__name__
+        if not isinstance(tokens, Tensor) or not _counts(tokens.dtype):
+            raise WrongTypeError(f"tokens must be a tensor of integers, got {kind}")
+        named = {token: ours for ours, token in enumerate(self.ids)}
         if self.padding is not None:
-            table[self.padding] = self.language.bos_token
-        table[list(self.ids)] = torch.arange(len(self.ids))
-        ours = table.to(tokens.device)[tokens.long().clamp_min(0)].masked_fill(tokens < 0, -1)
+            named[self.padding] = self.language.bos_token
+        ids, values = torch.tensor(sorted(named.items()), device=tokens.device).T.contiguous()
+        place = torch.searchsorted(ids, tokens.long()).clamp_max(len(ids) - 1)
+        ours = torch.where(ids[place] == tokens, values[place], -1)
         if (ours < 0).any():
             raise VocabularyError(f"id {int(tokens[ours < 0][0])} is not named by {self!r}")
         if self.padding not in (None, self.bos):
@@ -175,11 +187,12 @@ class Vocabulary:
         return ours
 
 
+def _counts(dtype: torch.dtype) -> bool:
+    return not (dtype.is_floating_point or dtype.is_complex or dtype == torch.bool)
+
+
 def _token(name: str, value: Any) -> int:
     try:
-        token = operator.index(value)
-    except TypeError:
-        raise TypeError(f"the id of {name} must be an integer, not {value!r}") from None
-    if token < 0:
-        raise VocabularyError(f"the id of {name} must not be negative, not {token}")
-    return token
+        return check_integer(f"the id of {name}", value, 0, _LARGEST_ID)
+    except WrongValueError as error:
+        raise VocabularyError(str(error)) from None

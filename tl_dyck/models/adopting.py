@@ -1,18 +1,31 @@
-"""Your own HookedTransformer, in the ids that everything here reads."""
+"""Your own HookedTransformer, in the ids that everything here reads; how it is kept."""
 
 from __future__ import annotations
 
 import copy
+import itertools
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, fields
 from typing import Any
 
 import torch
 from torch import Tensor
+from transformer_lens.utilities.activation_functions import SUPPORTED_ACTIVATIONS
 
-from tl_dyck.language import DyckLanguage, build_tokenizer
+from tl_dyck.check import (
+    WrongTypeError,
+    WrongValueError,
+    check_integer,
+    check_number,
+    not_finite,
+)
+from tl_dyck.language import DyckLanguage, SymbolLanguage, build_tokenizer
 from tl_dyck.language.vocabulary import Vocabulary, VocabularyError
-from tl_dyck.models.hooked import HookedTransformer
-
-__all__ = ["adopt"]
+from tl_dyck.models.config import DTYPES, DyckTransformerConfig
+from tl_dyck.models.hooked import HookedTransformer, HookedTransformerConfig
+from tl_dyck.reading import check_placed, unwrapped, warn_of_first
+from tl_dyck.registry import unknown_name
 
 
 def adopt(model: Any, vocabulary: Vocabulary | DyckLanguage) -> Any:
@@ -28,8 +41,10 @@ def adopt(model: Any, vocabulary: Vocabulary | DyckLanguage) -> Any:
     ...     n_layers=2, d_model=16, n_ctx=32, d_head=8, d_vocab=6, attn_only=True,
     ...     init_weights=False,
     ... )
+    >>> model = HookedTransformer(cfg)
+    >>> _ = [weight.data.zero_() for weight in model.parameters()]
     >>> ids = Vocabulary(DyckLanguage(2, 4), {"(": 2, ")": 3, "[": 4, "]": 5}, bos=1, padding=0)
-    >>> adopt(HookedTransformer(cfg), ids).to_tokens("[()]").tolist()
+    >>> adopt(model, ids).to_tokens("[()]").tolist()
     [[4, 0, 2, 3, 1]]
 
     Args:
@@ -38,13 +53,21 @@ def adopt(model: Any, vocabulary: Vocabulary | DyckLanguage) -> Any:
             knows.
 
     Returns:
-        A HookedTransformer of the same class.
+        A HookedTransformer of the same class; `vocabulary` is an attribute of it, so `save_model`
+        and `load_model` keep it.
 
     Raises:
         TypeError: not a HookedTransformer, or no vocabulary.
         VocabularyError: a vocabulary that the model cannot have: too few ids, a tokenizer that
             says otherwise, or a model whose ids are known.
+        ValueError: weights that are NaN or infinite.
+
+    Warns:
+        VocabularyWarning: of bounded Dyck languages, if after BOS the model clearly prefers some
+            closing bracket to some opening one, as one does whose ids are named wrongly
+            (`tl_dyck.reading.warn_of_first`). No warning is no proof that they are right.
     """
+    model = unwrapped(model)
     if not isinstance(model, HookedTransformer):
         raise TypeError(
             f"adopt takes a HookedTransformer, not {type(model).__name__}; of another model, "
@@ -54,18 +77,32 @@ def adopt(model: Any, vocabulary: Vocabulary | DyckLanguage) -> Any:
     known = getattr(model.cfg, "language", None)
     if known is not None:
         raise VocabularyError(f"the token ids of this model are known: it reads {known}")
+    check_placed(model)
+    wrong = not_finite(dict(model.named_parameters()))
+    if wrong is not None:
+        raise WrongValueError(f"this model computes nothing: {wrong}")
     vocabulary = _known(model, vocabulary)
     order = vocabulary.order(model.cfg.d_vocab)
     adopted: Any = copy.deepcopy(model, {id(model.tokenizer): None})
-    adopted.cfg.language = adopted.language = vocabulary.language
-    adopted.cfg.default_prepend_bos = True
     with torch.no_grad():
         _renumber(adopted.embed.W_E, 0, order)
         if model.cfg.d_vocab_out == model.cfg.d_vocab:  # else it classifies: logits are no tokens
             _renumber(adopted.unembed.W_U, 1, order)
             _renumber(adopted.unembed.b_U, 0, order)
-    adopted.set_tokenizer(build_tokenizer(vocabulary.language), default_padding_side="right")
+    _read(adopted, vocabulary)
+    language = vocabulary.language
+    if isinstance(language, DyckLanguage):  # of others only a task knows what may come first
+        may_come = torch.arange(language.bos_token) % 2 == 0
+        warn_of_first(adopted, language, may_come)
     return adopted
+
+
+def _read(model: Any, vocabulary: Vocabulary) -> None:
+    """Have a model whose ids are ours read a language."""
+    model.cfg.language = model.language = vocabulary.language
+    model.vocabulary = vocabulary
+    model.cfg.default_prepend_bos = True
+    model.set_tokenizer(build_tokenizer(vocabulary.language))
 
 
 def _known(model: Any, vocabulary: Any) -> Vocabulary:
@@ -92,3 +129,173 @@ def _known(model: Any, vocabulary: Any) -> Vocabulary:
 
 def _renumber(weight: Tensor, axis: int, order: Tensor) -> None:
     weight.copy_(weight.index_select(axis, order.to(weight.device)))
+
+
+# --- on disk --------------------------------------------------------------------------------------
+
+# The options that decide what a plain decoder computes, and can be had again from JSON. Others must
+# be as TransformerLens has them by default, or only choose what is recorded.
+_SIZES = ("n_layers", "d_model", "n_ctx", "d_head", "n_heads", "d_mlp", "d_vocab", "d_vocab_out")
+_KEPT = (
+    *_SIZES,
+    "act_fn",
+    "attention_dir",
+    "attn_only",
+    "attn_scale",
+    "dtype",
+    "eps",
+    "initializer_range",
+    "model_name",
+    "normalization_type",
+    "positional_embedding_type",
+    "post_embedding_ln",
+    "use_attn_scale",
+)
+_ROTARY = ("rotary_adjacent_pairs", "rotary_base", "rotary_dim")  # of such positions only
+_LEFT = (
+    "default_prepend_bos",
+    "device",
+    "init_mode",
+    "init_weights",
+    "n_params",
+    "seed",
+    "tokenizer_name",
+    "tokenizer_prepends_bos",
+    "use_attn_in",
+    "use_attn_result",
+    "use_hook_mlp_in",
+    "use_hook_tokens",
+    "use_split_qkv_input",
+)
+_CHOICES: dict[str, Sequence[str | None]] = {
+    "act_fn": (*SUPPORTED_ACTIVATIONS, None),
+    "attention_dir": ("causal", "bidirectional"),
+    "dtype": tuple(DTYPES),
+    "normalization_type": ("LN", "LNPre", None),
+    "positional_embedding_type": ("standard", "rotary", "shortformer"),
+}
+_UNSAVED = (
+    "a model with {} cannot be saved, only plain decoders; keep its state dict, and adopt it again"
+)
+_LONGEST_ROTARY = 8192  # TransformerLens makes a mask of n_ctx² for each layer, whatever is read
+
+
+def to_saved(model: Any) -> dict[str, Any]:
+    """Options, language and vocabulary of an adopted model, as JSON values.
+
+    Raises:
+        TypeError: a language that is neither bounded Dyck nor a `SymbolLanguage`.
+        ValueError: an option that cannot be saved; the message names it.
+    """
+    options = {}
+    for field in fields(HookedTransformerConfig):
+        value = getattr(model.cfg, field.name)
+        if value not in _CHOICES.get(field.name, (value,)) and field.name != "dtype":
+            raise WrongValueError(_UNSAVED.format(f"{field.name}={value!r}"))
+        if field.name in _kept(model.cfg.positional_embedding_type):
+            options[field.name] = value
+        elif field.name not in (*_LEFT, *_ROTARY) and value != field.default:
+            raise WrongValueError(_UNSAVED.format(f"{field.name}={value!r}"))
+    options["dtype"] = str(model.cfg.dtype).removeprefix("torch.")
+    read = DyckTransformerConfig.read(model.language)
+    if "symbols" in read:
+        read = {"symbols": asdict(read["symbols"])}
+    ids = model.vocabulary
+    vocabulary = {"brackets": list(ids.brackets), "bos": ids.bos, "padding": ids.padding}
+    return {"options": options, "language": read, "vocabulary": vocabulary}
+
+
+def saved_shapes(config: Mapping[str, Any]) -> Iterator[tuple[str, list[int]]]:
+    """The shapes of weights that `to_saved`'s sizes ask for.
+
+    Raises:
+        KeyError: a size is missing.
+        ValueError: one is no positive integer.
+    """
+    options = config["options"]
+    size = {name: options[name] for name in _SIZES}
+    for name in _SIZES:
+        if name != "d_mlp" or not options["attn_only"]:
+            size[name] = check_integer(name, size[name], least=1)
+    yield "embed.W_E", [size["d_vocab"], size["d_model"]]
+    yield "unembed.W_U", [size["d_model"], size["d_vocab_out"]]
+    if options["positional_embedding_type"] != "rotary":
+        yield "pos_embed.W_pos", [size["n_ctx"], size["d_model"]]
+    yield from layer_shapes(size, mlp=not options["attn_only"])
+
+
+def layer_shapes(size: Mapping[str, Any], mlp: bool) -> Iterator[tuple[str, list[int]]]:
+    """Shapes in every layer, the last first: of 10⁹ layers, that one is missing at once."""
+    last = size["n_layers"] - 1
+    for layer in itertools.chain([last], range(last)):
+        yield f"blocks.{layer}.attn.W_O", [size["n_heads"], size["d_head"], size["d_model"]]
+        if mlp:
+            yield f"blocks.{layer}.mlp.W_in", [size["d_model"], size["d_mlp"]]
+
+
+def from_saved(config: Mapping[str, Any], device: str | None = None) -> Any:
+    """An adopted model as `to_saved` described it, without its weights.
+
+    Raises:
+        KeyError: something is missing.
+        TypeError: a value of a wrong type.
+        ValueError: something is unknown or impossible.
+    """
+    _check_keys("config", config, {"options", "language", "vocabulary"})
+    positions = config["options"]["positional_embedding_type"]
+    known = {field.name for field in fields(HookedTransformerConfig)}
+    if positions == "rotary" and "rotary_dim" not in known:
+        raise WrongValueError("a model with rotary positions needs transformer_lens<4")
+    _check_keys("options", config["options"], _kept(positions) & known)
+    _check_keys("vocabulary", config["vocabulary"], {"brackets", "bos", "padding"})
+    options = dict(config["options"])
+    _check_options(options)
+    language = _language(config["language"])
+    ids = Vocabulary(language, **config["vocabulary"])
+    if ids.largest >= options["d_vocab"] or options["d_vocab"] < language.d_vocab:
+        raise VocabularyError(f"{ids!r} in a vocabulary of d_vocab={options['d_vocab']}")
+    if options["positional_embedding_type"] == "rotary":
+        check_integer("n_ctx", options["n_ctx"], 1, _LONGEST_ROTARY)
+        check_integer("rotary_dim", options["rotary_dim"], 1, options["d_head"])
+    cfg = HookedTransformerConfig(
+        **{**options, "dtype": DTYPES[options["dtype"]]}, init_weights=False, device=device
+    )
+    with warnings.catch_warnings():  # late releases of TransformerLens 3 say so of every model
+        warnings.filterwarnings("ignore", "HookedTransformer is deprecated", DeprecationWarning)
+        model = HookedTransformer(cfg)
+    _read(model, ids)
+    return model
+
+
+def _check_options(options: dict[str, Any]) -> None:
+    """Refuse what TransformerLens would take and stumble over later."""
+    for name, known in _CHOICES.items():
+        if not isinstance(options[name], str | None) or options[name] not in known:
+            raise unknown_name(name, options[name], list(map(str, known)))
+    for name in ("attn_only", "post_embedding_ln", "rotary_adjacent_pairs", "use_attn_scale"):
+        if not isinstance(options.get(name, False), bool):
+            raise WrongTypeError(f"{name} must be true or false, got {options[name]!r:.80}")
+    for name in {"eps", "attn_scale", "rotary_base"} & set(options):
+        check_number(name, options[name], 0.0, above=True)
+    check_number("initializer_range", options["initializer_range"])
+    if not isinstance(options["model_name"], str):
+        raise WrongTypeError(f"model_name must be a text, got {options['model_name']!r:.80}")
+
+
+def _kept(positions: Any) -> set[str]:
+    return set(_KEPT if positions != "rotary" else (*_KEPT, *_ROTARY))
+
+
+def _language(values: Mapping[str, Any]) -> DyckLanguage | SymbolLanguage:
+    if "symbols" in values:
+        _check_keys("language", values, {"symbols"})
+        return SymbolLanguage(**values["symbols"])
+    _check_keys("language", values, {"n_types", "max_depth", "brackets"})
+    return DyckLanguage(**values)
+
+
+def _check_keys(name: str, values: Any, keys: set[str]) -> None:
+    if not isinstance(values, Mapping):
+        raise TypeError(f"{name} must be an object, not {values!r:.80}")
+    if set(values) != keys:
+        raise ValueError(f"keys missing or unknown in {name}: {sorted(set(values) ^ keys)}")

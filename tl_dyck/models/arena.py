@@ -15,19 +15,18 @@ from __future__ import annotations
 import io
 import pickle
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, final
+from typing import Any, SupportsIndex, final
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from tl_dyck.check import WrongTypeError, WrongValueError, check_integer
 from tl_dyck.files import CorruptFileError, one_line, read_regular
 from tl_dyck.models.hooked import HookedTransformer, HookedTransformerConfig
-from tl_dyck.models.storage import load_weights
-
-__all__ = ["arena_tokens", "balanced_logit", "is_balanced", "load_arena"]
+from tl_dyck.models.storage import check_finite, load_weights
 
 _START, _PAD, _END = 0, 1, 2
 _BRACKETS = {"(": 3, ")": 4}
@@ -53,6 +52,7 @@ def load_arena(path: str | Path, device: str | None = None) -> HookedTransformer
 
     Raises:
         CorruptFileError: the file is missing, or not such a state dict; the message says why.
+        NotFiniteError: a weight is NaN or infinite.
     """
     source = str(path)
     try:
@@ -72,26 +72,45 @@ def load_arena(path: str | Path, device: str | None = None) -> HookedTransformer
         warnings.filterwarnings("ignore", "HookedTransformer is deprecated", DeprecationWarning)
         model = HookedTransformer(_config(weights, source, device), move_to_device=False)
     load_weights(model, weights, source)
+    check_finite(weights, source)
     model.to(str(model.cfg.device), print_details=False)
     _mask_padding(model)
     model.eval()
     return model
 
 
-def arena_tokens(texts: str | Sequence[str]) -> Int[Tensor, "batch pos"]:
+def arena_tokens(
+    texts: str | Sequence[str], *, n_ctx: SupportsIndex = 42
+) -> Int[Tensor, "batch pos"]:
     """Texts of ``(`` and ``)`` as tokens: start 0, padding 1, end 2, ``(`` 3, ``)`` 4.
 
+    Args:
+        texts: one, or several.
+        n_ctx: how many tokens the model reads, start and end included; ARENA's own reads 42, and of
+            another it is ``model.cfg.n_ctx``.
+
     Raises:
-        ValueError: there is no text, or a text has another character.
+        TypeError: a text is no text.
+        ValueError: there is no text, a text has another character, or it is too long.
     """
+    most = check_integer("n_ctx", n_ctx, least=2) - 2
+    if not isinstance(texts, Iterable):
+        raise WrongTypeError(f"give a text, or several, not {texts!r:.80}")
     rows = []
     for text in [texts] if isinstance(texts, str) else texts:
+        if not isinstance(text, str):
+            raise WrongTypeError(f"a text is a string of ( and ), not {text!r:.80}")
+        if len(text) > most:
+            raise WrongValueError(
+                f"a text of {len(text)} brackets: the model reads at most {most} "
+                f"(n_ctx={most + 2}, with start and end); another model may read more: give n_ctx"
+            )
         odd = sorted(set(text) - set(_BRACKETS))
         if odd:
-            raise ValueError(f"{text!r} has {odd[0]!r}: ARENA's classifier reads only ( and )")
+            raise WrongValueError(f"{text!r} has {odd[0]!r}: ARENA's classifier reads only ( and )")
         rows.append(torch.tensor([_START, *map(_BRACKETS.__getitem__, text), _END]))
     if not rows:
-        raise ValueError("there is no text; for the empty one, give ['']")
+        raise WrongValueError("there is no text; for the empty one, give ['']")
     return torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=_PAD)
 
 

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-import einops
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 from transformer_lens.hook_points import HookPoint
 
 from tl_dyck.models.hooked import HookedTransformerConfig, TransformerBlock
-
-__all__ = ["BareBlock", "Eq49Block", "UnitNorm", "eq6_block"]
+from tl_dyck.models.hooked.own.block import attention_inputs
 
 
 class UnitNorm(nn.Module):
@@ -63,13 +61,7 @@ class _AttentionBlock(TransformerBlock):
     """Common part of the blocks below: attention without a LayerNorm before it."""
 
     def _attn_out(self, resid_pre: Tensor, past_kv_cache_entry: Any, attention_mask: Any) -> Tensor:
-        per_head = [resid_pre] * 3
-        if self.cfg.use_attn_in:
-            per_head = [self.hook_attn_in(self._per_head(resid_pre))] * 3
-        if self.cfg.use_split_qkv_input:  # of the two, this one counts, as in TransformerBlock
-            hooks = (self.hook_q_input, self.hook_k_input, self.hook_v_input)
-            per_head = [hook(self._per_head(resid_pre)) for hook in hooks]
-        query, key, value = per_head
+        query, key, value = attention_inputs(self, resid_pre)
         attn_out: Tensor = self.hook_attn_out(
             self.attn(
                 query_input=query,
@@ -80,11 +72,6 @@ class _AttentionBlock(TransformerBlock):
             )
         )
         return attn_out
-
-    def _per_head(self, x: Tensor) -> Tensor:
-        return einops.repeat(
-            x, "batch pos d_model -> batch pos head d_model", head=self.cfg.n_heads
-        ).clone()
 
 
 class BareBlock(_AttentionBlock):

@@ -15,8 +15,6 @@ from tl_dyck.models.embeddings import DepthEmbed
 from tl_dyck.models.hooked import Attention, HookedTransformer
 from tl_dyck.models.hooked.bridges import NoBridgeError, bridge_parts
 
-__all__ = ["NoBridgeError", "as_bridge"]
-
 
 def as_bridge(model: HookedTransformer) -> Any:
     """A `TransformerBridge` with a copy of the model's weights and the same logits.

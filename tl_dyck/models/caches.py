@@ -7,8 +7,6 @@ from typing import Any
 
 from transformer_lens import ActivationCache
 
-__all__ = ["UnsummedCache", "UnsummedWarning"]
-
 
 class UnsummedWarning(UserWarning):
     """Parts of a residual stream were asked for that do not add up to it."""

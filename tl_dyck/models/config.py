@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any
@@ -11,13 +10,12 @@ from typing import Any
 import torch
 from transformer_lens.utilities.activation_functions import SUPPORTED_ACTIVATIONS
 
+from tl_dyck.check import check_integer_fields, check_number
 from tl_dyck.language import DyckLanguage, Language, SymbolLanguage
 from tl_dyck.language.symbols import needs_stack
 from tl_dyck.models.embeddings import DEPTH_EMBEDDINGS, depth_embedding_size
 from tl_dyck.models.hooked import HookedTransformerConfig
 from tl_dyck.registry import unknown_name
-
-__all__ = ["OPTIONS", "DyckTransformerConfig"]
 
 _CHOICES = {
     "embedding": ("token", *DEPTH_EMBEDDINGS),
@@ -76,6 +74,7 @@ _DERIVED = (
 
 OPTIONS = (*_SAVED, *_CHOSEN, *_RECORDING)
 
+_LARGEST_TABLE = 2**27
 _LEAST = {
     "n_layers": 1,
     "n_heads": 1,
@@ -85,7 +84,7 @@ _LEAST = {
     "n_ctx": 2,
     "t_max": 1,
 }
-_DTYPES = {
+DTYPES = {
     "float64": torch.float64,
     "float32": torch.float32,
     "bfloat16": torch.bfloat16,
@@ -157,6 +156,7 @@ class DyckTransformerConfig(HookedTransformerConfig):
                 f"{self.max_depth}) has {depth_embedding_size(self.embedding, language)} "
                 "coordinates"
             )
+        self._check_table(language)
         self.d_vocab = self.d_vocab_out = language.d_vocab
         self.normalization_type = "LN" if self.block == "gpt" and self.layer_norm else None
         self.use_normalization_before_and_after = self.block == "eq6"
@@ -202,31 +202,34 @@ class DyckTransformerConfig(HookedTransformerConfig):
                 self.symbols, f"the embedding {self.embedding!r}, a minimal first layer, is"
             )
 
+    def _check_table(self, language: Any) -> None:
+        if self.embedding == "token":
+            return
+        numbers = language.d_vocab * (language.max_depth + 1) * self.d_model
+        if numbers > _LARGEST_TABLE:
+            raise ValueError(
+                f"the table of a minimal first layer, of tokens, depths and d_model, would have "
+                f"{numbers:,} numbers (at most {_LARGEST_TABLE:,}): choose a smaller max_depth"
+            )
+
     def _check_numbers(self) -> None:
         for name, least in _LEAST.items():
             if name == "d_mlp" and self.d_mlp is None:
                 continue  # TransformerLens makes it 4 d_model
             if name == "d_head" and self.d_head == -1:
                 self.d_head = max(1, self.d_model // self.n_heads)
-            try:
-                setattr(self, name, operator.index(getattr(self, name)))
-            except TypeError:
-                raise TypeError(f"{name} must be an integer, not {getattr(self, name)!r}") from None
-            if getattr(self, name) < least:
-                raise ValueError(f"{name} must be at least {least}, not {getattr(self, name)}")
+            check_integer_fields(self, **{name: least})
         for name in ("mlp", "layer_norm"):
             if not isinstance(getattr(self, name), bool):
                 raise TypeError(f"{name} must be true or false, not {getattr(self, name)!r}")
             if not getattr(self, name) and self.block != "gpt":
                 raise ValueError(f"{name}=False goes with block 'gpt', not with {self.block!r}")
         for name in ("ln_c", "eps"):
-            if not 0 < getattr(self, name) < math.inf:
-                raise ValueError(f"{name} must be positive and finite, not {getattr(self, name)}")
-        if not self.initializer_range < math.inf:  # negative: TransformerLens' default
-            raise ValueError(f"initializer_range must be finite, not {self.initializer_range}")
-        if self.dtype not in _DTYPES.values():
+            check_number(name, getattr(self, name), 0.0, above=True)
+        check_number("initializer_range", self.initializer_range)  # negative: TransformerLens' own
+        if self.dtype not in DTYPES.values():
             raise ValueError(
-                f"dtype must be one of {', '.join(f'torch.{name}' for name in _DTYPES)}, "
+                f"dtype must be one of {', '.join(f'torch.{name}' for name in DTYPES)}, "
                 f"not {self.dtype}"
             )
 
@@ -304,6 +307,6 @@ class DyckTransformerConfig(HookedTransformerConfig):
             raise ValueError(
                 f"not the config of a Dyck model: keys missing or unknown: {', '.join(odd)}"
             )
-        if values["dtype"] not in _DTYPES:
-            raise unknown_name("dtype", values["dtype"], _DTYPES)
-        return cls(**{**values, "dtype": _DTYPES[values["dtype"]], "device": device})
+        if values["dtype"] not in DTYPES:
+            raise unknown_name("dtype", values["dtype"], DTYPES)
+        return cls(**{**values, "dtype": DTYPES[values["dtype"]], "device": device})

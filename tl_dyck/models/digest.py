@@ -7,8 +7,6 @@ from typing import Any
 
 import torch
 
-__all__ = ["weights_digest"]
-
 
 def weights_digest(model: Any) -> str:
     """The identity of a model: SHA-256, in hexadecimal, over its parameters."""

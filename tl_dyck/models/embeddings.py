@@ -15,13 +15,6 @@ from torch import Tensor, nn
 
 from tl_dyck.language import DyckLanguage
 
-__all__ = [
-    "DEPTH_EMBEDDINGS",
-    "DepthEmbed",
-    "depth_embedding_size",
-    "depth_embedding_table",
-]
-
 #: The kinds of embeddings that depend on depth: Eq. 19, Eq. 20, Eq. 21.
 DEPTH_EMBEDDINGS = ("onehot", "split", "yao")
 

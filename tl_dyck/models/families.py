@@ -13,8 +13,6 @@ from tl_dyck.models.hooked import HookedTransformerConfig
 from tl_dyck.registry import Registry, unknown_name
 from tl_dyck.tasks import Task, load_task
 
-__all__ = ["config_for", "get_config", "list_models", "models"]
-
 #: A family makes the configuration for a task, ours or a plain HookedTransformerConfig; keyword
 #: arguments override fields of the configuration.
 ModelFamily = Callable[..., Any]

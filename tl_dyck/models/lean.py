@@ -18,12 +18,9 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from tl_dyck.activations import ACTIVATIONS, canonical_activation
-from tl_dyck.models.hooked import MLP, Attention, LayerNorm, LayerNormPre, TransformerBlock
+from tl_dyck.decoder import departures, hooked_at
+from tl_dyck.models.hooked import LayerNorm, TransformerBlock
 from tl_dyck.models.transformer import DyckTransformer
-
-__all__ = ["LeanTail", "lean_logits"]
-
-_NORMS = (LayerNorm, LayerNormPre, torch.nn.Identity)
 
 
 def lean_logits(
@@ -35,29 +32,33 @@ def lean_logits(
         model: gradients flow into its parameters.
         tokens: BOS first, on the model's device.
     """
-    cfg = model.cfg
     batch, length = tokens.shape
     x = model.embed(tokens)
-    if cfg.position != "none":
+    if model.cfg.position != "none":
         x = x + model.pos_embed.W_pos[:length]
-    x = x.view(batch * length, cfg.d_model)
-    block: Any
-    for block in model.blocks:
-        normed = _norm(block.ln1, x) if cfg.block == "gpt" else x
-        out = _attention(block.attn, normed, batch, length, cfg.attention == "uniform")
-        if cfg.block == "bare":
-            x = out
-            continue
-        if cfg.block == "eq6":
+    return _walk(model, x.view(batch * length, -1), None, 0, batch, length)
+
+
+def _walk(model: Any, x: Tensor, out: Tensor | None, first: int, batch: int, length: int) -> Tensor:
+    """From what comes into a layer to logits; `out` is what its attention adds, None if unknown."""
+    cfg = model.cfg
+    kind = getattr(cfg, "block", "gpt")
+    uniform = getattr(cfg, "attention", "softmax") == "uniform"
+    for block in model.blocks[first:]:
+        if out is None:
+            normed = _norm(block.ln1, x) if kind == "gpt" else x
+            out = _attention(block.attn, normed, batch, length, uniform)
+        if kind == "eq6":
             out = block.ln1_post(out[None])[0]
-        x = x + out
-        if cfg.block == "eq49":
+        x, out = (out if kind == "bare" else x + out), None
+        if kind == "eq49":
             x = block.ln2(x[None])[0]
         if cfg.attn_only:
             continue
-        normed = _norm(block.ln2, x) if cfg.block == "gpt" else x
-        if cfg.act_fn in ACTIVATIONS:
-            x = x + _mlp(block.mlp, normed, cfg.act_fn)
+        normed = _norm(block.ln2, x) if kind == "gpt" else x
+        act_fn = canonical_activation(cfg.act_fn)
+        if act_fn in ACTIVATIONS:
+            x = x + _mlp(block.mlp, normed, act_fn)
         else:
             x = x + block.mlp(normed.view(batch, length, -1)).view_as(x)
     if cfg.normalization_type is not None:
@@ -86,49 +87,22 @@ def _attention(attn: Any, x: Tensor, batch: int, length: int, uniform: bool) -> 
 
 @final
 class LeanTail:
-    """A model from the attention output of a layer on.
-
-    It holds a copy of the attention weights, in one piece each.
-    """
+    """A model from the attention output of a layer on."""
 
     def __init__(self, model: Any) -> None:
         """For a model of which `fits` is true."""
-        self.model, self.cfg = model, model.cfg
-        self._qkv: list[tuple[Tensor, Tensor]] = []
-        self._out: list[Tensor] = []
-        with torch.no_grad():
-            for block in model.blocks:
-                attn = block.attn
-                weight = torch.cat([attn.W_Q, attn.W_K, attn.W_V])  # head, d_model, d_head
-                bias = torch.cat([attn.b_Q, attn.b_K, attn.b_V]).flatten()
-                self._qkv.append((weight.transpose(1, 2).flatten(0, 1).contiguous(), bias))
-                self._out.append(attn.W_O.flatten(0, 1).T.contiguous())
+        self.model = model
 
     @staticmethod
     def fits(model: Any) -> bool:
         """Whether this module knows all parts of the model, and no hook wants to see them."""
         cfg = model.cfg
-        known = (
-            cfg.dtype in (torch.float32, torch.float64)
-            and cfg.positional_embedding_type == "standard"
-            and cfg.attention_dir == "causal"
-            and cfg.output_logits_soft_cap <= 0
-            and cfg.attn_scores_soft_cap <= 0
-            and (cfg.attn_only or canonical_activation(cfg.act_fn) in ACTIVATIONS)
-            and not cfg.parallel_attn_mlp
-            and not cfg.use_normalization_before_and_after
-            # what only newer releases have
-            and getattr(cfg, "clip_qkv", None) is None
-            and not getattr(cfg, "use_logn_attn", False)
-        )
         return (
-            known
-            and all(_is_plain(block) for block in model.blocks)
-            and (cfg.normalization_type is None or type(model.ln_final) in _NORMS)
-            and not any(point.fwd_hooks or point.bwd_hooks for point in model.hook_dict.values())
-            and not any(
-                module._forward_hooks or module._forward_pre_hooks for module in model.modules()
-            )
+            cfg.dtype in (torch.float32, torch.float64)
+            and not cfg.use_normalization_before_and_after
+            and all(type(block) is TransformerBlock for block in model.blocks)
+            and not any(departures(model))
+            and hooked_at(model) is None
         )
 
     def run(
@@ -138,48 +112,9 @@ class LeanTail:
         attn_out: Float[Tensor, "row pos d_model"],
     ) -> Float[Tensor, "row pos d_vocab"]:
         """The logits, from what comes into a layer and what its attention adds."""
-        x = self._mlp(self.model.blocks[layer], resid_pre + attn_out)
-        for index in range(layer + 1, self.cfg.n_layers):
-            block = self.model.blocks[index]
-            x = self._mlp(block, x + self._attention(index, _norm(block.ln1, x)))
-        if self.cfg.normalization_type is not None:
-            x = _norm(self.model.ln_final, x)
-        unembed = self.model.unembed
-        logits: Tensor = torch.addmm(unembed.b_U, x.flatten(0, 1), unembed.W_U).unflatten(
-            0, x.shape[:2]
-        )
-        return logits
-
-    def _attention(self, layer: int, x: Tensor) -> Tensor:
-        n_rows, n_pos = x.shape[:2]
-        weight, bias = self._qkv[layer]
-        projected = F.linear(x, weight, bias).view(
-            n_rows, n_pos, 3, self.cfg.n_heads, self.cfg.d_head
-        )
-        q, k, v = projected.permute(2, 0, 3, 1, 4).unbind()
-        attn = self.model.blocks[layer].attn
-        z = F.scaled_dot_product_attention(q, k, v, is_causal=True, scale=1 / attn.attn_scale)
-        return F.linear(z.transpose(1, 2).flatten(2), self._out[layer], attn.b_O)
-
-    def _mlp(self, block: Any, x: Tensor) -> Tensor:
-        if self.cfg.attn_only:
-            return x
-        flat = _norm(block.ln2, x).flatten(0, 1)
-        return x + _mlp(block.mlp, flat, canonical_activation(self.cfg.act_fn)).view_as(x)
-
-
-def _is_plain(block: Any) -> bool:
-    if (
-        type(block) is not TransformerBlock
-        or type(block.attn) is not Attention
-        or type(block.ln1) not in _NORMS
-    ):
-        return False
-    attn = block.attn
-    plain = attn.attn_type == "global" and not any(
-        getattr(attn, name, None) is not None for name in ("q_norm", "k_norm", "sinks")
-    )
-    return plain and (block.cfg.attn_only or (type(block.mlp) is MLP and type(block.ln2) in _NORMS))
+        batch, length = resid_pre.shape[:2]
+        x, out = resid_pre.flatten(0, 1), attn_out.flatten(0, 1)
+        return _walk(self.model, x, out, layer, batch, length)
 
 
 def _norm(module: Any, x: Tensor) -> Tensor:

@@ -14,33 +14,15 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any, final
+from typing import Any, SupportsIndex, final
 
 import torch
 
-from tl_dyck.files import (
-    CorruptFileError,
-    ensure_folder,
-    one_line,
-    read_json,
-    read_tensors,
-    write_json,
-    write_tensors,
-)
+from tl_dyck.check import check_integer_fields, check_seed
 from tl_dyck.models.hooked import HookedTransformer, HookedTransformerConfig
-from tl_dyck.models.storage import check_shapes, load_weights
+from tl_dyck.models.storage import Shapes, check_finite, load_weights, read_model, write_model
 from tl_dyck.models.transformer import fixed_positions
 from tl_dyck.registry import unknown_name
-
-__all__ = [
-    "CLS",
-    "UNKNOWN",
-    "TextConfig",
-    "TextTransformer",
-    "build_text_model",
-    "load_text_model",
-    "save_text_model",
-]
 
 UNKNOWN, CLS = "<unk>", "<cls>"
 _FORMAT = "tl_dyck.text/1"
@@ -84,15 +66,7 @@ class TextConfig:
             raise ValueError(
                 f"words must be distinct and begin with {UNKNOWN!r}, {CLS!r}, not {self.words[:3]}"
             )
-        for name, least in {
-            "n_classes": 2,
-            "d_model": 1,
-            "n_heads": 1,
-            "d_mlp": 0,
-            "n_ctx": 2,
-        }.items():
-            if getattr(self, name) < least:
-                raise ValueError(f"{name} must be at least {least}, not {getattr(self, name)}")
+        check_integer_fields(self, n_classes=2, d_model=1, n_heads=1, d_mlp=0, n_ctx=2)
         if self.d_model % self.n_heads:
             raise ValueError(f"d_model={self.d_model} must be a multiple of n_heads={self.n_heads}")
 
@@ -144,13 +118,15 @@ class TextTransformer(HookedTransformer):
         self.text = config
 
 
-def build_text_model(config: TextConfig, seed: int = 0, *, device: str = "cpu") -> TextTransformer:
+def build_text_model(
+    config: TextConfig, seed: SupportsIndex = 0, *, device: str = "cpu"
+) -> TextTransformer:
     """Build a classifier with freshly drawn weights.
 
     They are normal, of standard deviation 0.8/√d_model; embeddings 0.1.
     """
     model = TextTransformer(config, device)
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(check_seed(seed))
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             kind = name.rpartition(".")[2]
@@ -186,11 +162,8 @@ def _hooked_config(config: TextConfig, device: str) -> HookedTransformerConfig:
 
 def save_text_model(model: TextTransformer, folder: str | Path) -> Path:
     """Save configuration, vocabulary and weights, atomically, never as pickle."""
-    path = ensure_folder(folder)
-    digest = write_tensors(path / "model.safetensors", dict(model.named_parameters()))
     saved = asdict(model.text) | {"words": list(model.text.words)}
-    write_json(path / "config.json", {"format": _FORMAT, "config": saved, "sha256": digest})
-    return path
+    return write_model(model, folder, _FORMAT, saved)
 
 
 def load_text_model(folder: str | Path, *, device: str = "cpu") -> TextTransformer:
@@ -198,37 +171,27 @@ def load_text_model(folder: str | Path, *, device: str = "cpu") -> TextTransform
 
     Raises:
         CorruptFileError: a file is missing, altered, or not a text classifier.
+        NotFiniteError: a weight is NaN or infinite.
     """
-    path = Path(folder)
-    saved: Any = read_json(path / "config.json")
-    if not isinstance(saved, dict) or saved.get("format") != _FORMAT:
-        found = saved.get("format") if isinstance(saved, dict) else type(saved).__name__
-        raise CorruptFileError(
-            f"{str(path)!r} does not hold a text classifier: format {found!r}, not {_FORMAT!r}"
-        )
-    try:
-        known = {field.name for field in fields(TextConfig)}
-        if set(saved["config"]) != known:
-            raise ValueError(f"keys missing or unknown: {sorted(known ^ set(saved['config']))}")
-        config = TextConfig(
-            **{**saved["config"], "words": tuple(map(str, saved["config"]["words"]))}
-        )
-        weights = read_tensors(path / "model.safetensors", sha256=str(saved["sha256"]))
-        check_shapes(
-            {
-                "embed.W_E": [len(config.words), config.d_model],
-                "pos_embed.W_pos": [config.n_ctx, config.d_model],
-                "unembed.W_U": [config.d_model, config.n_classes],
-                **({"blocks.0.mlp.W_in": [config.d_model, config.d_mlp]} if config.d_mlp else {}),
-            },
-            weights,
-        )
-    except CorruptFileError:
-        raise
-    except (KeyError, TypeError, ValueError) as error:
-        raise CorruptFileError(
-            f"{str(path / 'config.json')!r} does not describe the model: {one_line(error)}"
-        ) from error
-    model = build_text_model(config, device=device)
-    load_weights(model, weights, str(path))
+    source = str(folder)
+    _, config, weights = read_model(folder, (_FORMAT,), "a text classifier", _shapes)
+    model = build_text_model(_config(config), device=device)
+    load_weights(model, weights, source)
+    check_finite(weights, source)
     return model
+
+
+def _config(saved: dict[str, Any]) -> TextConfig:
+    known = {field.name for field in fields(TextConfig)}
+    if set(saved) != known:
+        raise ValueError(f"keys missing or unknown: {sorted(known ^ set(saved))}")
+    return TextConfig(**{**saved, "words": tuple(map(str, saved["words"]))})
+
+
+def _shapes(_: str, saved: dict[str, Any]) -> Shapes:
+    config = _config(saved)
+    yield "embed.W_E", [len(config.words), config.d_model]
+    yield "pos_embed.W_pos", [config.n_ctx, config.d_model]
+    yield "unembed.W_U", [config.d_model, config.n_classes]
+    if config.d_mlp:
+        yield "blocks.0.mlp.W_in", [config.d_model, config.d_mlp]

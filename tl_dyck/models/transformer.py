@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import warnings
-from typing import Any, final
+from typing import Any, SupportsIndex, final
 
 import torch
 from torch import Tensor
@@ -14,6 +14,7 @@ from tqdm.auto import trange
 from transformer_lens import ActivationCache
 from transformer_lens.utilities import USE_DEFAULT_VALUE, get_attention_mask, sample_logits
 
+from tl_dyck.check import check_integer
 from tl_dyck.language import build_tokenizer
 from tl_dyck.models.blocks import BareBlock, Eq49Block, eq6_block
 from tl_dyck.models.caches import UnsummedCache
@@ -21,8 +22,6 @@ from tl_dyck.models.config import DyckTransformerConfig
 from tl_dyck.models.embeddings import DepthEmbed
 from tl_dyck.models.hooked import HookedTransformer
 from tl_dyck.registry import unknown_name
-
-__all__ = ["DyckTransformer", "build_model"]
 
 # More than rounding in float32, which TransformerLens computes in: nats.
 _PROCESSED = 1e-2
@@ -150,7 +149,7 @@ class DyckTransformer(HookedTransformer):
     def generate(  # type: ignore[override]
         self,
         input: str | list[str] | Tensor = "",
-        max_new_tokens: int = 10,
+        max_new_tokens: SupportsIndex = 10,
         stop_at_eos: bool = True,
         eos_token_id: int | list[int] | None = None,
         do_sample: bool = True,
@@ -196,8 +195,7 @@ class DyckTransformer(HookedTransformer):
         """
         if return_type not in ("input", "str", "tokens"):
             raise unknown_name("return_type", return_type, ("input", "str", "tokens"))
-        if max_new_tokens < 1:
-            raise ValueError(f"max_new_tokens must be at least 1, not {max_new_tokens}")
+        max_new_tokens = check_integer("max_new_tokens", max_new_tokens, least=1)
         tokens, mask = self._prompts(input, prepend_bos)
         self._check_length(tokens, max_new_tokens)
         bos = self.language.bos_token
@@ -264,7 +262,7 @@ class DyckTransformer(HookedTransformer):
             )
 
 
-def build_model(config: DyckTransformerConfig, seed: int = 0) -> DyckTransformer:
+def build_model(config: DyckTransformerConfig, seed: SupportsIndex = 0) -> DyckTransformer:
     """Build a model with freshly initialised weights.
 
     Weights are drawn as TransformerLens' "gpt2" mode has it: normal with standard deviation
@@ -290,7 +288,7 @@ def build_model(config: DyckTransformerConfig, seed: int = 0) -> DyckTransformer
     model = DyckTransformer(
         copy.deepcopy(config)
     )  # TransformerLens changes a model's cfg, for example in to(device)
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(check_integer("seed", seed, -(2**63), 2**64 - 1))
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             kind = name.rpartition(".")[2]

@@ -11,8 +11,6 @@ from tl_dyck.report.page import Figure
 from tl_dyck.report.shown import between, long_lengths, means, model_names, rows_of
 from tl_dyck.studies import Study
 
-__all__ = ["ACCURACY_FIGURES"]
-
 
 def _after_close(study: Study) -> Figure | None:
     """The accuracy that takes a stack, beside what a model without one gets."""

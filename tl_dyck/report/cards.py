@@ -15,8 +15,6 @@ from tl_dyck.report.shown import long_lengths
 from tl_dyck.runs.pretrained import ZOO_FORMAT, check_name
 from tl_dyck.studies import Study
 
-__all__ = ["write_zoo"]
-
 _ADDRESS = "owner/name"
 #: Column, what it is called on a card, and whether it is a share.
 _SHOWN = (

@@ -11,8 +11,6 @@ from tl_dyck.report.page import Figure
 from tl_dyck.report.shown import by_family, long_lengths, tie
 from tl_dyck.studies import Study
 
-__all__ = ["certificate_figures"]
-
 
 def certificate_figures(study: Study) -> list[Figure]:
     """The verdicts, and the string that hurts most; nothing if no model can be certified."""

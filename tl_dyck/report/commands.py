@@ -9,15 +9,6 @@ from dataclasses import replace
 from tl_dyck.studies import Study, StudyConfig
 from tl_dyck.training import TrainConfig
 
-__all__ = [
-    "play_command",
-    "probe_command",
-    "report_command",
-    "seed_text",
-    "study_command",
-    "with_steps",
-]
-
 
 def seed_text(seeds: Iterable[int]) -> str:
     """Seeds in few characters: ``0-7``, ``0,3,5-9``."""
@@ -44,21 +35,17 @@ def report_command(study: Study) -> str:
 
 def probe_command(study: Study, family: str, probe: str) -> str:
     """Measure the saved models of a family again."""
-    words = [
-        "tl-dyck",
-        "probe",
-        study.folder.as_posix(),
-        "--only",
-        f"model={family}",
-        "--probe",
-        probe,
-    ]
-    return shlex.join(words)
+    return shlex.join(["tl-dyck", "probe", _models(study, family), "--probe", probe])
 
 
 def play_command(study: Study, family: str) -> str:
     """Write a page on which the saved models of a family read what one types."""
-    return shlex.join(["tl-dyck", "play", study.folder.as_posix(), "--only", f"model={family}"])
+    return shlex.join(["tl-dyck", "play", _models(study, family)])
+
+
+def _models(study: Study, family: str) -> str:
+    """The saved models of a family, as commands take them."""
+    return f"{study.folder.as_posix()}:{family}"
 
 
 def study_command(study: Study) -> str | None:

@@ -27,8 +27,6 @@ from tl_dyck.report.shown import (
 from tl_dyck.studies import Study
 from tl_dyck.studies.findings import MORE_THAN_RANDOM, is_clear
 
-__all__ = ["FIGURES", "figures"]
-
 
 def figures(study: Study) -> list[Figure]:
     """The plotly figures of a study, in the report's order, except those without data."""

@@ -17,8 +17,6 @@ from tl_dyck.report.markup import Html, element, percent, table
 from tl_dyck.report.page import Figure, document, figure_section, whole_configuration
 from tl_dyck.studies.ablation import Ablation, load_ablation
 
-__all__ = ["ablate_command", "ablation_figures", "ablation_page"]
-
 _MOST = 6  # groups that are drawn; all are in the tables
 
 
@@ -229,7 +227,7 @@ def _gates(ablation: Ablation) -> Figure | None:
         data=data,
         command=ablate_command(ablation),
         plots=plots,
-        note=f"Shown: {', '.join(data['model'].unique())}; of all models: trajectories.parquet. A "
+        note=f"Shown: {', '.join(data['model'].unique())}; `load_ablation` gives those of all. A "
         "hard-concrete gate multiplies the output of each head (Louizos et al. 2018); all weights "
         "adapt while the price of an open gate rises (Voita et al. 2019).",
     )

@@ -20,18 +20,6 @@ from tl_dyck.language import DyckLanguage
 from tl_dyck.language.checks import BOS_STRING
 from tl_dyck.report.markup import Html, element, percent
 
-__all__ = [
-    "SHADES",
-    "HeadPatterns",
-    "Patterns",
-    "color_bar",
-    "described_map",
-    "heat_map",
-    "patterns_of",
-    "string_patterns",
-    "token_label",
-]
-
 SHADES = 24  #: number of shades; the style sheet has a colour .h0 … .h23 for each
 _LABEL_LENGTH = 5  # characters of a long bracket that are shown beside a map
 

@@ -7,18 +7,14 @@ from typing import Any
 import numpy as np
 import torch
 
-from tl_dyck.judge import ABOUT_HEADS, KINDS, make_case
+from tl_dyck.judge import ABOUT_HEADS, CHEATS, CONTROLS, KINDS, WITHDRAWN, make_case
 from tl_dyck.judge.facts import all_prefixes
-from tl_dyck.judge.protocol import Case
+from tl_dyck.judge.protocol import Case, is_shown
 from tl_dyck.judge.run import Judgement
 from tl_dyck.judge.scoring import most_misleading
 from tl_dyck.report.heatmap import color_bar, heat_map, string_patterns
 from tl_dyck.report.markup import Html, csv_link, element, percent, table
 from tl_dyck.report.page import document, made_with
-
-__all__ = ["judge_markdown", "judge_page", "lessons"]
-
-_CONTROLS = ("chance", "oracle")
 
 
 def judge_page(done: Judgement) -> Html:
@@ -32,12 +28,12 @@ def judge_page(done: Judgement) -> Html:
         ("about", "How this was made", _about(done)),
     ]
     n_cases, n_facts = done.sizes
+    n_methods = len({*done.wide().index} - {*CONTROLS})
     lead = element(
         "p",
         f"{n_cases:,} models that solve their task, {n_facts:,} questions about them whose answers "
         "are proved by how the model is built, or computed on every string up to a length, and "
-        f"{done.scores.index.get_level_values('method').nunique() - 2} methods, with their "
-        f"published readings. Suite {done.suite}.",
+        f"{n_methods} methods, with their published readings. Suite {done.suite}.",
         class_="lead",
     )
     return document("Methods of interpretability, judged", lead, sections, [], _versions(done))
@@ -46,23 +42,26 @@ def judge_page(done: Judgement) -> Html:
 def judge_markdown(done: Judgement) -> str:
     """The AUROC of every method for every kind of question, as Markdown."""
     kinds = [kind for kind in KINDS if kind in done.wide()]
-    lines = ["| method | " + " | ".join(kinds) + " |", "|---|" + "---|" * len(kinds)]
+    heads = " | ".join(map(_named, kinds))
+    lines = [f"| method | {heads} |", "|---|" + "---|" * len(kinds)]
     for method in done.order():
         cells = [_cell(done, method, kind) for kind in kinds]
-        lines.append(f"| {method} | " + " | ".join(cells) + " |")
+        if any(cells):
+            lines.append(f"| {method} | " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"
 
 
 def lessons(done: Judgement) -> list[str]:
     """A sentence for each kind of question: what answers it best, and what does not answer it.
 
-    The best is of those that answer at least half of the questions; what is right wherever it
-    answers, but seldom does, is named as well.
+    Beside them stand the cheats, which run no model; withdrawn questions have no sentence. The best
+    is of those that answer at least half of the questions; what is right wherever it answers, but
+    seldom does, is named as well.
     """
     found = []
     every = done.scores.reset_index().dropna(subset=["auroc", "auroc_low"])
-    for kind in [kind for kind in KINDS if kind in set(every["question"])]:
-        scores = every[(every["question"] == kind) & ~every["method"].isin(_CONTROLS)]
+    for kind in [kind for kind in KINDS if kind in {*every["question"]} - {*WITHDRAWN}]:
+        scores = every[(every["question"] == kind) & ~every["method"].isin(CONTROLS)]
         if scores.empty:
             continue
         most = scores["n"].max()
@@ -84,6 +83,9 @@ def lessons(done: Judgement) -> list[str]:
         for words, rows in groups.items():
             if len(rows):
                 text += f"; {words}: {', '.join(sorted(rows['method']))}"
+        cheats = every[(every["question"] == kind) & every["method"].isin(CHEATS)]
+        for row in cheats.itertuples():
+            text += f"; {row.method}, which runs no model, scores {row.auroc:.2f}"
         found.append(text + ".")
     return found
 
@@ -100,8 +102,12 @@ def _lessons(done: Judgement) -> list[Html]:
     ]
 
 
+def _named(kind: str) -> str:
+    return f"{kind} (withdrawn)" if kind in WITHDRAWN else kind
+
+
 def _cell(done: Judgement, method: str, kind: str) -> str:
-    if (method, kind) not in done.scores.index:
+    if (method, kind) not in done.scores.index or not is_shown(method, kind):
         return ""
     row = done.scores.loc[(method, kind)]
     if not np.isfinite(row["auroc"]):
@@ -120,13 +126,10 @@ def _auroc(done: Judgement) -> list[Html | None]:
     )
     tables = []
     for what, kinds in (("questions about heads", heads), ("all other questions", rest)):
-        rows = [
-            [method, *(_cell(done, method, kind) or "–" for kind in kinds)]
-            for method in done.order()
-            if any((method, kind) in done.scores.index for kind in kinds)
-        ]
+        cells = {method: [_cell(done, method, kind) for kind in kinds] for method in done.order()}
+        rows = [[name, *(cell or "–" for cell in row)] for name, row in cells.items() if any(row)]
         if rows:
-            columns = ("method", *kinds)
+            columns = ("method", *map(_named, kinds))
             tables.append(
                 table(caption.format(what), columns, rows, numeric=range(1, 1 + len(kinds)))
             )
@@ -148,6 +151,7 @@ def _thresholds(done: Judgement) -> list[Html | None]:
         ]
         for method in done.order()
         for row in done.scores.loc[[method]].reset_index().itertuples()
+        if is_shown(row.method, row.question)
     ]
     columns = (
         "method",
@@ -170,7 +174,7 @@ def _thresholds(done: Judgement) -> list[Html | None]:
 
 def _gallery(done: Judgement) -> list[Html]:
     worst = most_misleading(done.answers)
-    worst = worst[~worst["method"].isin(_CONTROLS)]
+    worst = worst[~worst["method"].isin(CONTROLS)]
     cards = [_card(row) for row in worst[worst["misled"] > 0].itertuples()]
     columns = "repeat(auto-fill,minmax(clamp(9rem,22vw,15rem),1fr))"  # two on a telephone
     grid = f"display:grid;grid-template-columns:{columns};gap:1.5rem 1rem"
@@ -178,8 +182,7 @@ def _gallery(done: Judgement) -> list[Html]:
         element(
             "p",
             "For each method the question whose score ranks furthest on the wrong side, with the "
-            "pattern of the head in question, or the mean of the last layer. “Adapted” is left "
-            "out, for most methods do not claim to answer it.",
+            "pattern of the head in question, or the mean of the last layer.",
         ),
         color_bar(),
         element("div", cards, style=grid),
@@ -246,15 +249,17 @@ def _picture(case: Case, row: Any) -> Html:
 
 
 def _questions() -> Html:
-    return element(
-        "dl", [[element("dt", name), element("dd", meaning)] for name, meaning in KINDS.items()]
-    )
+    """What each asks, and why some are withdrawn."""
+    why = {kind: f" Withdrawn: {reason}." for kind, reason in WITHDRAWN.items()}
+    said = {kind: meaning + why.get(kind, "") for kind, meaning in KINDS.items()}
+    pairs = [[element("dt", kind), element("dd", text)] for kind, text in said.items()]
+    return element("dl", pairs)
 
 
 def _about(done: Judgement) -> list[Html]:
     scale = done.suite.rpartition("/")[2]
     columns = ["method", "case", "question", "target", "answer", "score", "effect"]
-    few = done.answers[~done.answers["method"].isin(_CONTROLS)][columns]
+    few = done.answers[~done.answers["method"].isin(CONTROLS)][columns]
     return [
         element("p", "Judge again: ", element("code", f"tl-dyck judge --scale {scale}")),
         element(

@@ -13,8 +13,6 @@ from tl_dyck.report.page import Figure
 from tl_dyck.report.shown import model_names, rows_of
 from tl_dyck.studies import Study
 
-__all__ = ["language_figures"]
-
 
 def language_figures(study: Study) -> list[Figure]:
     """How far each model is proved; nothing if no model can be decided."""

@@ -11,8 +11,6 @@ from typing import Any, final
 
 import pandas as pd
 
-__all__ = ["Child", "Html", "csv_link", "element", "json_block", "percent", "table"]
-
 _VOID = {"br", "col", "hr", "img", "input", "link", "meta"}
 
 

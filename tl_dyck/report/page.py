@@ -16,16 +16,6 @@ from tl_dyck.plots import Plot
 from tl_dyck.report.heatmap import SHADES
 from tl_dyck.report.markup import Html, csv_link, element, json_block, table
 
-__all__ = [
-    "Figure",
-    "asset",
-    "document",
-    "figure_section",
-    "made_with",
-    "shell",
-    "whole_configuration",
-]
-
 _TABLE_LIMIT = 120  # rows; longer data is in the CSV file alone
 
 # Attention weight 0 to 1; blue to dark on paper, dark to light on a dark page: lightness alone

@@ -21,14 +21,11 @@ from tl_dyck.plots import (
 )
 from tl_dyck.report.page import Figure
 from tl_dyck.report.paper_gallery import gallery, reproduce_command
-from tl_dyck.studies.paper import Reproduction
-from tl_dyck.studies.paper.claims.contrast import LONG
-from tl_dyck.studies.paper.claims.theorem2 import length_points
 from tl_dyck.studies.paper.evidence import Evidence
 from tl_dyck.studies.paper.measure import INTERPRETABLE, MASS, NAMED, REPLACEABLE
+from tl_dyck.studies.paper.readings import LONG, length_points
 from tl_dyck.studies.paper.scales import contrastive_name
-
-__all__ = ["paper_figures"]
+from tl_dyck.studies.reproduction import Reproduction
 
 #: Of the paper's recalled variations, as shares of its recalled baseline.
 _RECALLED = {"gpt": 2.27 / 2.85, "gpt-linear": 2.20 / 2.85, "minimal-onehot": 0.24 / 2.85}

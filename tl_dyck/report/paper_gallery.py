@@ -11,12 +11,9 @@ from tl_dyck.intervals import distances
 from tl_dyck.report.heatmap import color_bar, described_map, string_patterns
 from tl_dyck.report.markup import element, percent
 from tl_dyck.report.page import Figure
-from tl_dyck.studies.paper import Reproduction
 from tl_dyck.studies.paper.evidence import Evidence
-from tl_dyck.studies.stack_use import StackUse
+from tl_dyck.studies.reproduction import Reproduction
 from tl_dyck.tasks import load_task
-
-__all__ = ["gallery", "reproduce_command", "task_of"]
 
 #: Groups whose two most different seeds are shown, and the figures of the paper that they stand
 #: beside.
@@ -32,11 +29,9 @@ _GALLERY = {
 }
 
 
-def reproduce_command(done: Reproduction | StackUse) -> str:
+def reproduce_command(done: Reproduction) -> str:
     """Make everything again; what is in the folder is kept."""
-    return shlex.join(
-        ["tl-dyck", "reproduce", *done.scale.arguments, "--out", done.folder.as_posix()]
-    )
+    return f"{done.command} --out {shlex.quote(done.folder.as_posix())}"
 
 
 def gallery(done: Reproduction) -> Figure | None:

@@ -14,8 +14,6 @@ from tl_dyck.report.page import Figure
 from tl_dyck.report.shown import good_statuses
 from tl_dyck.studies import Study
 
-__all__ = ["pattern_figure", "read_patterns", "striking_pair"]
-
 
 def read_patterns(study: Study) -> Patterns:
     """Read the patterns that a study saved.

@@ -20,8 +20,6 @@ from tl_dyck.report.page import asset, shell
 from tl_dyck.text import Sentence
 from tl_dyck.text.training import text_logits
 
-__all__ = ["CertifiedSentences", "sentences_page"]
-
 _SHOWN = 40  # sentences on a page
 
 

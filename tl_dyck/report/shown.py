@@ -12,19 +12,6 @@ from tl_dyck.report.markup import percent
 from tl_dyck.studies import Study
 from tl_dyck.studies.findings import FEWEST_FOR_A_TIE, against_theory, is_clear
 
-__all__ = [
-    "between",
-    "by_family",
-    "curve_of",
-    "good_statuses",
-    "is_one_layer",
-    "long_lengths",
-    "means",
-    "model_names",
-    "rows_of",
-    "tie",
-]
-
 
 def good_statuses(study: Study) -> set[str]:
     """Return the statuses of runs that learned; without a target, making all steps is enough."""

@@ -1,4 +1,4 @@
-"""The page on the use of a stack: a row per claim, and what each intervention leaves."""
+"""The figures on the use of a stack: what each intervention leaves."""
 
 from __future__ import annotations
 
@@ -8,20 +8,11 @@ import pandas as pd
 
 from tl_dyck.intervals import mean
 from tl_dyck.plots import COLORS, SYMBOLS, Line, Series, dots_by_row
-from tl_dyck.report.markup import Html, csv_link, element
-from tl_dyck.report.page import Figure, document, figure_section, made_with, whole_configuration
-from tl_dyck.report.paper import claims_section
+from tl_dyck.report.page import Figure
 from tl_dyck.report.paper_gallery import reproduce_command
-from tl_dyck.studies.stack_use import StackUse
+from tl_dyck.studies.reproduction import Reproduction
 from tl_dyck.studies.stack_use.scales import GROUPS
 
-__all__ = ["stack_use_page"]
-
-_CAPTION = (
-    "Claims of 2025 and 2026 about the use of a stack, with 95% bootstrap intervals over seeds. We "
-    "have the papers' abstracts alone. “Should pass” and “should fail”: the same quantity on a "
-    "construction whose mechanism is known."
-)
 _MASKS = {
     "no mask": "mask_far",
     **{
@@ -57,9 +48,9 @@ _ALIGN = {
 }
 
 
-def stack_use_page(done: StackUse) -> Html:
-    """The page of such a reproduction."""
-    made = [
+def stack_use_figures(done: Reproduction) -> list[Figure]:
+    """Three figures: masks, directions, interchanges."""
+    return [
         _figure(
             done,
             "masks",
@@ -92,26 +83,10 @@ def stack_use_page(done: StackUse) -> Html:
             Line(50, "chance"),
         ),
     ]
-    sections = [
-        ("claims", "Every claim", claims_section(done.claims, _CAPTION)),
-        *((figure.name, figure.title, figure_section(figure)) for figure in made),
-        ("about", "How this was made", _about(done)),
-    ]
-    lead = element(
-        "p",
-        f"{len(done.evidence.models)} two-layer transformers that read brackets, trained at the "
-        f"“{done.scale.name}” scale: are the top of the stack and its depth used, or only there to "
-        "be decoded? Each intervention stands beside controls, and beside the same on models whose "
-        "mechanism is known. The rules were written down before the run of 40 seeds.",
-        class_="lead",
-    )
-    seconds = done.evidence.models["train_seconds"].sum()
-    versions = made_with(done.environment, Training=f"{seconds:,.0f} s in all runs together")
-    return document("Is the stack used?", lead, sections, made, versions)
 
 
 def _figure(
-    done: StackUse,
+    done: Reproduction,
     name: str,
     title: str,
     measures: dict[str, str],
@@ -169,7 +144,7 @@ def _figure(
     )
 
 
-def _means(done: StackUse, measures: dict[str, str]) -> pd.DataFrame:
+def _means(done: Reproduction, measures: dict[str, str]) -> pd.DataFrame:
     rows = []
     for group in GROUPS:
         models = done.evidence.of(group)
@@ -192,12 +167,3 @@ def _means(done: StackUse, measures: dict[str, str]) -> pd.DataFrame:
                 }
             )
     return pd.DataFrame(rows)
-
-
-def _about(done: StackUse) -> list[Html]:
-    return [
-        element("p", "Train, measure and judge again: ", element("code", reproduce_command(done))),
-        element("p", "All models: ", csv_link(done.evidence.models, "models")),
-        element("p", "The constructions: ", csv_link(done.evidence.known, "known")),
-        whole_configuration(done.scale.to_dict()),
-    ]

@@ -18,8 +18,6 @@ from tl_dyck.report.tables import recalled_table, run_table
 from tl_dyck.studies import Study, findings
 from tl_dyck.studies.findings import Finding
 
-__all__ = ["study_page"]
-
 _TEXT_LIMIT = 450  # characters of a finding, and how many are shown of a longer one
 _TEXT_BEGINNING = 230
 

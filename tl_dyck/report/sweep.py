@@ -12,8 +12,6 @@ from tl_dyck.report.markup import Html, csv_link, element, table
 from tl_dyck.report.page import Figure, document, figure_section
 from tl_dyck.runs import SweepReport, SweepStatus, aggregate, load_results, sweep_status
 
-__all__ = ["sweep_page"]
-
 _MOST_ROWS = 40  # of a figure; the table has all
 _MOST_METRICS = 12
 _MOST_ERRORS = 30
@@ -50,6 +48,11 @@ def sweep_page(sweep: SweepStatus | SweepReport) -> Html:
         f"{status.total:,} runs of a sweep, {status.counts.get('done', 0):,} of them done, "
         f"in {sweep.folder.name}."
     )
+    if status.others:
+        lead += (
+            f" The folder holds {status.others:,} more, of other sweeps; all {len(results):,} runs "
+            "that have ended are in the tables and figures below."
+        )
     return document(
         f"tl_dyck sweep: {sweep.folder.name}",
         element("p", lead, class_="lead"),
@@ -73,7 +76,7 @@ def _metric(
     shown = means.dropna(subset=["mean"])[:_MOST_ROWS]
     labels = _names(shown, groups)
     said = [
-        f"{for_plotly(label)}<br>{row.mean:.4g} [{row.low:.4g}, {row.high:.4g}], {row.n} seeds"
+        f"{for_plotly(label)}<br>{row.mean:.4g} [{row.low:.4g}, {row.high:.4g}], {row.seeds} seeds"
         for label, row in zip(labels, shown.itertuples(), strict=True)
     ]
     dots = Series(
@@ -135,7 +138,7 @@ def _means(means: pd.DataFrame, groups: list[str]) -> list[Html]:
         [
             label,
             str(row.metric),
-            f"{row.n}" + (f" (+ {row.failed} failed)" if row.failed else ""),
+            f"{row.seeds}" + (f" (+ {row.failed} failed)" if row.failed else ""),
             "–" if row.mean != row.mean else f"{row.mean:.4g}",
             "–" if row.low != row.low else f"[{row.low:.4g}, {row.high:.4g}]",
         ]

@@ -7,8 +7,6 @@ from tl_dyck.report.shown import good_statuses, is_one_layer
 from tl_dyck.studies import Study
 from tl_dyck.studies.results import RECALLED_VARIATION
 
-__all__ = ["recalled_table", "run_table"]
-
 
 def recalled_table(study: Study) -> Html:
     """Return the figures that Wen et al. 2023 report, as remembered, beside those measured here."""

@@ -6,29 +6,24 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tl_dyck.files import ensure_folder, write_bytes
+from tl_dyck.files import write_bytes, write_output
 from tl_dyck.judge.run import Judgement
 from tl_dyck.report.heads import ablation_page
 from tl_dyck.report.judge import judge_markdown, judge_page
 from tl_dyck.report.markup import Html
 from tl_dyck.report.paper import claims_markdown, paper_page
 from tl_dyck.report.sentences import CertifiedSentences, sentences_page
-from tl_dyck.report.stack_use import stack_use_page
 from tl_dyck.report.study import study_page
 from tl_dyck.report.sweep import sweep_page
 from tl_dyck.runs import SweepReport, SweepStatus
 from tl_dyck.studies import Study
 from tl_dyck.studies.ablation import Ablation
-from tl_dyck.studies.paper import Reproduction
-from tl_dyck.studies.stack_use import StackUse
-
-__all__ = ["write_report"]
+from tl_dyck.studies.reproduction import Reproduction
 
 #: What makes the page of a type, and the name of the file in its folder.
 _PAGES: dict[type, tuple[Callable[[Any], Html], str]] = {
     Study: (study_page, "report.html"),
     Reproduction: (paper_page, "reproduce.html"),
-    StackUse: (stack_use_page, "reproduce.html"),
     Ablation: (ablation_page, "ablation.html"),
     CertifiedSentences: (sentences_page, "sentences.html"),
     Judgement: (judge_page, "judge.html"),
@@ -40,7 +35,6 @@ _PAGES: dict[type, tuple[Callable[[Any], Html], str]] = {
 def write_report(
     results: Study
     | Reproduction
-    | StackUse
     | Ablation
     | CertifiedSentences
     | Judgement
@@ -54,11 +48,10 @@ def write_report(
     its table as Markdown, and beside that of a judgement ``judge.md``.
 
     Args:
-        results: a study (`run_study`, `load_study`), a reproduction of the paper (`reproduce`,
-            `load_reproduction`) or of claims about the stack (`reproduce_stack_use`,
-            `load_stack_use`), an ablation (`ablate_runs`, `ablate_trained`, `load_ablation`), a
-            judgement of methods (`judge_methods`, `load_judgement`), a sweep (`run_sweep`,
-            `sweep_status`), or certified sentences (`CertifiedSentences`).
+        results: a study (`run_study`, `load_study`), a reproduction of a paper's claims
+            (`reproduce`, `load_reproduction`), an ablation (`ablate_runs`, `ablate_trained`,
+            `load_ablation`), a judgement of methods (`judge_methods`, `load_judgement`), a sweep
+            (`run_sweep`, `sweep_status`), or certified sentences (`CertifiedSentences`).
         path: of the file; None for one in the folder of the results: ``report.html`` of a study,
             ``reproduce.html`` of a reproduction, ``ablation.html``, ``judge.html``, ``sweep.html``,
             ``sentences.html``.
@@ -85,10 +78,11 @@ def write_report(
             f"{str(target)!r} is a folder; name a file, such as {str(target / name)!r}"
         )
     page = make(results)
-    ensure_folder(target.parent)
-    write_bytes(target, page.encode())
+    write_output(target, page.encode())
+    if not target.is_file():  # a pipe or a device: there is no place beside it
+        return target
     if isinstance(results, Judgement):
         write_bytes(target.with_name("judge.md"), judge_markdown(results).encode())
-    if isinstance(results, Reproduction | StackUse):
-        write_bytes(target.with_name("claims.md"), claims_markdown(results).encode())
+    if isinstance(results, Reproduction):
+        write_bytes(target.with_name("claims.md"), claims_markdown(results.claims).encode())
     return target

@@ -18,16 +18,7 @@ from typing import NamedTuple, final
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
-
-__all__ = [
-    "Accumulator",
-    "HistoryCarry",
-    "QueryCarry",
-    "absorb",
-    "attend_causal",
-    "attend_last",
-    "empty_accumulator",
-]
+from torch.nn.functional import scaled_dot_product_attention
 
 
 class Accumulator(NamedTuple):
@@ -80,47 +71,10 @@ def attend_causal(
     query: Float[Tensor, "batch pos head d_head"],
     key: Float[Tensor, "batch pos head d_head"],
     value: Float[Tensor, "batch pos head d_head"],
-    *,
-    block: int = 256,
 ) -> Float[Tensor, "batch pos head d_head"]:
-    """The attention's output at every position.
-
-    `absorb` a block of tokens at a time, for a block of queries.
-
-    Memory for scores is batch * head * block², whatever the length; blocks above the diagonal are
-    never computed.
-    """
-    length = query.shape[1]
+    """The attention's output at every position; torch's kernels absorb a block at a time."""
     q, k, v = (x.transpose(1, 2) for x in (query, key, value))
-    outputs = []
-    for start in range(0, length, block):
-        rows = q[:, :, start : start + block]
-        acc = empty_accumulator(rows.shape[:-1], rows.shape[-1], dtype=q.dtype, device=q.device)
-        for past in range(0, start + 1, block):
-            scores = rows @ k[:, :, past : past + block].transpose(-1, -2)
-            if past == start:  # the only block that reaches into the future
-                future = torch.ones(scores.shape[-2:], dtype=torch.bool, device=q.device).triu(1)
-                scores = scores.masked_fill(future, -torch.inf)
-            acc = _absorb_block(acc, scores, v[:, :, past : past + block])
-        outputs.append(acc.output())
-    return torch.cat(outputs, dim=2).transpose(1, 2)
-
-
-def _absorb_block(
-    acc: Accumulator,
-    scores: Float[Tensor, "batch head row pos"],
-    values: Float[Tensor, "batch head pos d_head"],
-) -> Accumulator:
-    """`absorb` for many tokens at once; here `running_max` and `total` are [batch head row]."""
-    # Every row sees at least one token of each block it is given, so the maximum is finite.
-    running_max = torch.maximum(acc.running_max, scores.amax(-1))
-    keep = torch.exp(acc.running_max - running_max)
-    weights = torch.exp(scores - running_max[..., None])
-    return Accumulator(
-        running_max,
-        acc.total * keep + weights.sum(-1),
-        acc.weighted * keep[..., None] + weights @ values,
-    )
+    return scaled_dot_product_attention(q, k, v, is_causal=True, scale=1.0).transpose(1, 2)
 
 
 def attend_last(

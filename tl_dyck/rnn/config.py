@@ -13,19 +13,8 @@ import torch
 from torch import Tensor
 
 from tl_dyck.activations import ACTIVATIONS
+from tl_dyck.check import check_integer, not_finite
 from tl_dyck.errors import DyckError
-
-__all__ = [
-    "FORMAT_VERSION",
-    "Norm",
-    "RNNConfig",
-    "RNNConfigError",
-    "RNNInputError",
-    "RNNWeightError",
-    "State",
-    "check_weights",
-    "weight_shapes",
-]
 
 FORMAT_VERSION = 1
 """Version of the artefact's format; a reader refuses versions above its own."""
@@ -222,8 +211,9 @@ def check_weights(config: RNNConfig, weights: Mapping[str, Tensor]) -> None:
                 f"weight {name} is {weight.dtype}, "
                 "but only float32 and float64 are supported; convert the model first."
             )
-        if not bool(torch.isfinite(weight).all()):
-            raise RNNWeightError(f"weight {name} holds nan or infinite values.")
+    wrong = not_finite({name: weights[name] for name in shapes})
+    if wrong is not None:
+        raise RNNWeightError(f"{wrong}.")
     dtypes = {weights[name].dtype for name in shapes}
     if len(dtypes) > 1:
         raise RNNWeightError(
@@ -246,8 +236,10 @@ def _integers(c: Any) -> None:
         value = getattr(c, name)
         if value is None and name in optional:
             continue
-        if type(value) is not int or not low <= value <= _LARGEST:
-            raise RNNConfigError(f"{name} must be an integer in {low}..{_LARGEST}, not {value!r}.")
+        try:
+            object.__setattr__(c, name, check_integer(name, value, low, _LARGEST))
+        except (TypeError, ValueError) as error:
+            raise RNNConfigError(f"{error}.") from None
     if c.format_version > FORMAT_VERSION:
         raise RNNConfigError(
             f"format_version {c.format_version} is newer than {FORMAT_VERSION}, the newest this "

@@ -18,9 +18,12 @@ from torch import Tensor, nn
 from tl_dyck.activations import canonical_activation
 from tl_dyck.rnn.config import Norm, RNNConfig, State
 from tl_dyck.rnn.machine import TwoLayerRNN
-from tl_dyck.rnn.unsupported import ExportMismatchError, ln_c_of, refuse_unsupported
-
-__all__ = ["export_rnn"]
+from tl_dyck.rnn.unsupported import (
+    ExportMismatchError,
+    UnsupportedModelError,
+    ln_c_of,
+    refuse_unsupported,
+)
 
 
 def export_rnn(
@@ -186,7 +189,14 @@ def _verify(
     # tokens for padding.
     padded_left = getattr(getattr(model, "tokenizer", None), "padding_side", "right") == "left"
     masks = {"attention_mask": torch.ones_like(tokens)} if padded_left else {}
-    expected = model(tokens, **masks).to(rnn.device)
+    try:
+        expected = model(tokens, **masks).to(rnn.device)
+    except RuntimeError as failure:  # torch's, of operands that do not go together
+        line = (str(failure).splitlines() or ["it fails"])[0]
+        raise UnsupportedModelError(
+            f"{type(model).__name__}: the model cannot be run ({line}); its weights are "
+            f"{rnn.dtype}, and cfg.dtype is {model.cfg.dtype}: use model.to({rnn.dtype})."
+        ) from failure
     error, scale = float((rnn(tokens) - expected).abs().max()), float(expected.abs().max())
     if not error <= tolerance * scale + torch.finfo(rnn.dtype).tiny:
         raise ExportMismatchError(

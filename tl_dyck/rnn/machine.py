@@ -29,14 +29,13 @@ The equality is exact in real arithmetic: nothing is approximated, and floating 
 in the order of sums. Whatever makes a key depend on the *query's* position (rotary or relative
 positions) breaks fact 1, a second layer breaks it too, bidirectional attention breaks fact 2.
 
-Two ways to run it over a stream: layer 2's recurrence needs the query, and the query comes last.
+Over a stream (`initial`, `step`) layer 2's recurrence needs the query, and the query comes last.
 
 - Without positions the set of queries is finite (token, or token × depth), so layer 2 runs for
-  *all* of them side by side, and memory does not depend on the length (`initial(form="queries")`).
+  *all* of them side by side, and memory does not depend on the length.
 - With positions the query is known once the last token is: then either the length and last token
   are fixed first and one pass in constant memory suffices (`last_logits` is that pass; the
-  certifiers build on it), or the stream keeps keys and values (`initial(form="history")`), as a
-  transformer's cache does.
+  certifiers build on it), or the stream keeps keys and values, as a transformer's cache does.
 
 Notation differs from the paper's in that vectors are rows, as in TransformerLens: weights multiply
 on the right.
@@ -45,7 +44,7 @@ on the right.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal, TypeVar, final
+from typing import TypeVar, final
 
 import torch
 from jaxtyping import Float, Int
@@ -66,8 +65,6 @@ from tl_dyck.rnn.config import RNNConfig, RNNInputError, check_weights, weight_s
 from tl_dyck.rnn.text import text_to_tokens, tokens_to_texts
 
 T = TypeVar("T", int, Tensor)
-
-__all__ = ["TwoLayerRNN"]
 
 
 @final
@@ -221,12 +218,8 @@ class TwoLayerRNN(torch.nn.Module):
 
     # ------------------------------------------------------------------ whole strings
 
-    def forward(
-        self, tokens: Int[Tensor, "batch pos"], *, block: int = 256
-    ) -> Float[Tensor, "batch pos d_vocab_out"]:
+    def forward(self, tokens: Int[Tensor, "batch pos"]) -> Float[Tensor, "batch pos d_vocab_out"]:
         """Logits at every position.
-
-        Memory grows linearly with the length (scores: batch * head * block²).
 
         Without positions the machine also reads strings beyond the model's n_ctx.
 
@@ -235,7 +228,7 @@ class TwoLayerRNN(torch.nn.Module):
         """
         tokens = self._checked(tokens)
         r = self.embed(tokens, self.states(tokens))
-        z = attend_causal(self.query(r), self.key(r), self.value(r), block=block)
+        z = attend_causal(self.query(r), self.key(r), self.value(r))
         return self.readout(r, z)
 
     def last_logits(
@@ -262,33 +255,18 @@ class TwoLayerRNN(torch.nn.Module):
 
     # ------------------------------------------------------------------ streaming
 
-    def initial(
-        self, batch: int = 1, *, form: Literal["queries", "history"] | None = None
-    ) -> QueryCarry | HistoryCarry:
-        """The carry before the first token.
+    def initial(self, batch: int = 1) -> QueryCarry | HistoryCarry:
+        """The carry before the first token, for `batch` strings that are read side by side.
 
-        Args:
-            batch: number of strings read side by side.
-            form: "queries" keeps batch * queries * head * (d_head + 2) numbers, whatever the
-                length; it exists for models without positions, whose queries are the d_vocab tokens
-                (times max_depth + 1 depths). "history" keeps 2 * batch * head * d_head numbers per
-                token read. Default: "queries" if it exists.
-
-        Raises:
-            ValueError: "queries" for a model with positions.
+        Without positions its size is batch * queries * head * (d_head + 2), whatever the length;
+        queries are the d_vocab tokens (times max_depth + 1 depths). With positions it keeps keys
+        and values: 2 * batch * head * d_head numbers per token read.
         """
         state = torch.full((batch,), self.start_state, device=self.device)
-        if form is None:
-            form = "history" if self.config.has_position else "queries"
         heads = (self.config.n_heads, self.config.d_head)
-        if form == "history":
+        if self.config.has_position:
             none = torch.empty((batch, 0, *heads), dtype=self.dtype, device=self.device)
             return HistoryCarry(state, none, none)
-        if self.config.has_position:
-            raise ValueError(
-                "form='queries' needs a finite set of queries, but this model's queries depend on "
-                "the position; use form='history', or last_logits when the string is known."
-            )
         queries = self.query(self.W_E.reshape(-1, self.config.d_model))
         shape = (batch, len(queries), self.config.n_heads)
         sums = empty_accumulator(shape, self.config.d_head, dtype=self.dtype, device=self.device)

@@ -31,8 +31,6 @@ from tl_dyck.errors import DyckError
 from tl_dyck.files import write_bytes
 from tl_dyck.rnn.machine import TwoLayerRNN
 
-__all__ = ["MissingOnnxError", "save_onnx", "to_onnx"]
-
 _OPSET = 13
 _IR_VERSION = 8  # the one that belongs to that opset's time; older tools refuse newer ones
 

@@ -8,8 +8,6 @@ from collections.abc import Sequence
 from tl_dyck.errors import DyckError
 from tl_dyck.rnn.config import RNNConfig
 
-__all__ = ["RNNTextError", "text_to_tokens", "tokens_to_texts"]
-
 
 class RNNTextError(DyckError, ValueError):
     """A text that cannot be tokenised, or tokens without text; the message says which and where."""

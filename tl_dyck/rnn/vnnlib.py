@@ -25,8 +25,6 @@ from tl_dyck.files import write_bytes
 from tl_dyck.rnn.config import RNNInputError
 from tl_dyck.rnn.machine import TwoLayerRNN
 
-__all__ = ["VnnlibError", "embedding_box", "save_vnnlib", "vnnlib_property"]
-
 
 class VnnlibError(DyckError, ValueError):
     """A property that cannot be written; the message says why."""

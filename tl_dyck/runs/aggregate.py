@@ -11,9 +11,7 @@ from tl_dyck.intervals import mean
 from tl_dyck.runs.results import columns_of
 from tl_dyck.runs.spec import SweepError
 
-__all__ = ["aggregate"]
-
-_MEANS = ("metric", "n", "failed", "mean", "low", "high", "std")
+_MEANS = ("metric", "n", "seeds", "failed", "mean", "low", "high", "std", "pooled")
 
 
 def aggregate(
@@ -26,6 +24,10 @@ def aggregate(
 ) -> pd.DataFrame:
     """Means over seeds with 95 % percentile bootstrap intervals.
 
+    Where a group has several runs of a seed, because `by` leaves out a parameter that varies, the
+    mean is over all of them, seeds are resampled with all their runs, and the table says what was
+    pooled.
+
     Args:
         results: from `load_results`.
         metrics: columns of numbers or booleans; None for all that the experiment returned.
@@ -36,8 +38,9 @@ def aggregate(
 
     Returns:
         One row per group and metric: the columns of `by` (of all parameters that differ, if it is
-        None), metric, n (runs with a value), failed, mean, low, high, std. low and high are NaN for
-        a single run. A column of `by` that has one of these names is called "by <name>".
+        None), metric, n (runs with a value), seeds (different ones among these), failed, mean, low,
+        high, std, pooled ("2 values of training.learning_rate pooled", or ""). low and high are NaN
+        for a single seed. A column of `by` that has one of these names is called "by <name>".
 
     Raises:
         SweepError: an unknown column, or a metric that is not a number.
@@ -60,18 +63,28 @@ def aggregate(
     for _, group in results.groupby(groups or (lambda _: 0), sort=False, dropna=False):
         named = {f"by {name}" if name in _MEANS else name: group[name].iloc[0] for name in shown}
         failed = int((group["status"] == "failed").sum())
+        pooled = _pooled(group, [name for name in parameters if name not in groups])
         for name in metrics:
             try:
-                values = group[name].dropna().astype(float).to_numpy()
+                known = group[name].dropna().astype(float)
             except (TypeError, ValueError) as error:
                 raise SweepError(f"{name!r} cannot be averaged: {error}") from error
-            found = mean(values, n_bootstrap, generator)
+            values, seeds = known.to_numpy(), group["seed"][known.index].to_numpy()
+            found = mean(values, n_bootstrap, generator, clusters=seeds)
             std = float(values.std(ddof=1)) if len(values) > 1 else float("nan")
             rows.append(
-                {**named, "metric": name, "n": found.n, "failed": failed}
+                {**named, "metric": name, "n": len(values), "seeds": found.n, "failed": failed}
                 | {"mean": found.value, "low": found.low, "high": found.high, "std": std}
+                | {"pooled": pooled}
             )
     return pd.DataFrame(rows)
+
+
+def _pooled(group: pd.DataFrame, parameters: Sequence[str]) -> str:
+    """Which parameters have several values in a group, in words."""
+    counts = {name: group[name].astype(str).nunique() for name in parameters}
+    said = [f"{number} values of {name}" for name, number in counts.items() if number > 1]
+    return f"{', '.join(said)} pooled" if said else ""
 
 
 def _is_number(column: pd.Series) -> bool:

@@ -1,31 +1,32 @@
-"""Worker processes on this machine, or on a cluster through joblib's own backends."""
+"""Where runs are carried out: in processes of this machine, on a dask cluster, or on a ray cluster.
+
+Knows: how work gets to a cluster, and when there is no hope that anything comes back from it.
+"""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Generator, Iterable, Iterator
-from typing import Any
+import logging
+import pickle
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from functools import partial
+from typing import Any, Protocol
 
-from joblib import Parallel, cpu_count, delayed, effective_n_jobs, parallel_config
-
+from tl_dyck.check import check_integer
 from tl_dyck.errors import DyckError
-from tl_dyck.processes import Watched
+from tl_dyck.processes import Sent
 from tl_dyck.runs.spec import SweepError
-from tl_dyck.runs.worker import Outcome, Parcel
-
-__all__ = ["BACKENDS", "MissingBackendError", "Workers", "open_workers"]
+from tl_dyck.workers import Workers, check_jobs, workers_here
 
 #: How runs are carried out.
 BACKENDS = ("loky", "dask", "ray")
 
-_WAVE = (
-    200  # parcels a worker that are handed at once to a backend that returns everything at the end
-)
-
-#: Has parcels done, and yields what came of each as it comes.
-Workers = Callable[
-    [Callable[[Parcel], list[Outcome]], Iterable[Parcel]], Generator[list[Outcome], None, None]
-]
+_PATIENCE = 60.0  # seconds without a scheduler or a worker, after which a sweep gives up
+_ANSWER = 10.0  # seconds that a cluster has to answer a question
+_LOOK = 2.0  # seconds between two questions
+_KEPT = "what is done is kept, and the same command goes on with the rest"
 
 
 class MissingBackendError(DyckError, ImportError):
@@ -33,67 +34,208 @@ class MissingBackendError(DyckError, ImportError):
 
 
 @contextlib.contextmanager
-def open_workers(
-    backend: str, n_jobs: int | None, address: str | None
-) -> Iterator[tuple[Workers, int]]:
-    """Workers, and how many there are."""
+def open_workers(backend: str, n_jobs: int | None, address: str | None) -> Iterator[Workers]:
+    """Workers of this machine or of a cluster.
+
+    Args:
+        backend: one of `BACKENDS`.
+        n_jobs: how many; of a cluster that is there already, how many calls it gets at a time.
+        address: of the cluster's scheduler; None for a cluster that is made here and ends with
+            this.
+
+    Raises:
+        MissingBackendError: its library is not installed.
+        SweepError: it cannot be reached, or has no workers, within a minute.
+        WrongValueError: `n_jobs` is too small, or too large for this machine.
+    """
     with contextlib.ExitStack() as stack:
-        options: dict[str, Any] = {"backend": backend}
-        jobs = -1 if n_jobs is None else n_jobs
         if backend == "loky":
-            jobs = n_jobs or cpu_count()
-            options["inner_max_num_threads"] = 1
-        elif backend == "dask":
-            options["client"] = stack.enter_context(_dask_client(address, n_jobs))
+            yield stack.enter_context(workers_here(check_jobs(n_jobs)))
+            return
+        most = None
+        if address is None:
+            n_jobs = check_jobs(n_jobs)
+        elif n_jobs is not None:
+            most = check_integer("n_jobs", n_jobs, 1)
+        library: _Library
+        if backend == "dask":
+            library = stack.enter_context(_dask(address, n_jobs))
         else:
-            stack.enter_context(_ray(address, n_jobs))
+            library = stack.enter_context(_ray(address, n_jobs))
+        yield _Cluster(library, most)
 
-        def workers(
-            work: Callable[[Parcel], list[Outcome]], parcels: Iterable[Parcel]
-        ) -> Generator[list[Outcome], None, None]:
-            watched = Watched.by_this_process(work)
-            with parallel_config(**options):
-                if backend != "ray":
-                    parallel = Parallel(n_jobs=jobs, return_as="generator_unordered")
-                    yield from parallel(delayed(watched)(parcel) for parcel in parcels)
-                    return
-                iterator = iter(parcels)  # this backend returns lists
-                while wave := [
-                    parcel for parcel, _ in zip(iterator, range(_WAVE * cpu_count()), strict=False)
-                ]:
-                    yield from Parallel(n_jobs=jobs)(delayed(watched)(parcel) for parcel in wave)
 
-        with parallel_config(**options):
-            n_workers = effective_n_jobs(jobs)
-        yield workers, n_workers
+class _Library(Protocol):
+    """What is asked of dask and of ray."""
+
+    name: str
+
+    def cores(self) -> int:
+        """How many calls can be made at a time now; raises if nobody knows."""
+
+    def is_closed(self) -> bool:
+        """Whether the library itself has given the cluster up."""
+
+    def submit(self, task: bytes, future: Future[Any]) -> None:
+        """Have `_run` called with a task, and the future told what comes of it."""
+
+
+class _Cluster:
+    """Workers that may come, go, and be lost.
+
+    Args:
+        library: has the cluster.
+        most: how many calls to make at a time; None for as many as there are cores.
+    """
+
+    def __init__(self, library: _Library, most: int | None) -> None:
+        self._library, self._most = library, most
+        self._cores, self._next, self._seen = 0, 0.0, time.monotonic()
+        self.look()
+        while not self._cores:
+            time.sleep(_LOOK)
+            self.look()
+
+    @property
+    def size(self) -> int:
+        return max(1, min(self._cores, self._most or self._cores))
+
+    @property
+    def ahead(self) -> int:
+        return self._most or 2 * self.size
+
+    def send(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        return partial(_do_sent, Sent(function))
+
+    def submit(self, function: Callable[..., Any], *arguments: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        task = pickle.dumps((function, arguments))  # clusters look into what is not bytes
+        try:
+            self._library.submit(task, future)
+        except Exception as error:  # whatever libraries raise that have lost their cluster
+            raise SweepError(
+                f"{self._library.name} takes no more work ({error}); {_KEPT}"
+            ) from error
+        return future
+
+    def look(self) -> None:
+        """Ask how many workers there are.
+
+        Raises:
+            SweepError: there has been no answer, or none but "none", for a minute.
+        """
+        if time.monotonic() < self._next:
+            return
+        wrong = "has no workers"
+        try:
+            self._cores = self._library.cores()
+        except Exception as error:  # whatever libraries raise that have lost their cluster
+            self._cores, wrong = 0, f"does not answer ({type(error).__name__}: {error})"
+        now = time.monotonic()
+        self._next = now + _LOOK
+        if self._cores:
+            self._seen = now
+        elif self._library.is_closed() or now - self._seen > _PATIENCE:
+            raise SweepError(
+                f"{self._library.name} {wrong}, for {now - self._seen:.0f} s now; {_KEPT}"
+            )
+
+
+def _do_sent(sent: Sent, *arguments: Any) -> Any:
+    return sent.value(*arguments)
+
+
+def _run(task: bytes) -> Any:
+    """Called by a worker of a cluster."""
+    function, arguments = pickle.loads(task)
+    return function(*arguments)
+
+
+def _tell(future: Future[Any], theirs: Any) -> None:
+    """Tell a future what has come of a library's; nothing can keep it waiting."""
+    try:
+        result = theirs.result(timeout=_PATIENCE)
+    except BaseException as error:  # some that say "cancelled" are no Exception
+        cause = getattr(error, "cause", None) or error  # ray's have one
+        lost = SweepError(f"the cluster lost a task ({type(cause).__name__}: {cause})")
+        future.set_exception(cause if isinstance(cause, Exception) else lost)
+    else:
+        future.set_result(result)
+
+
+# --- dask -----------------------------------------------------------------------------------------
+
+
+class _Dask:
+    def __init__(self, client: Any, address: str) -> None:
+        self.name, self._client = f"the dask scheduler at {address!r}", client
+
+    def cores(self) -> int:
+        ask = self._client.scheduler.ncores
+        return sum(self._client.sync(ask, callback_timeout=_ANSWER).values())
+
+    def is_closed(self) -> bool:
+        return bool(self._client.status == "closed")
+
+    def submit(self, task: bytes, future: Future[Any]) -> None:
+        theirs = self._client.submit(_run, task, pure=False)
+        future.theirs = theirs  # type: ignore[attr-defined]  # dask forgets what nobody holds
+        theirs.add_done_callback(partial(_tell, future))
 
 
 @contextlib.contextmanager
-def _dask_client(address: str | None, n_jobs: int | None) -> Iterator[Any]:
+def _dask(address: str | None, n_workers: int | None) -> Iterator[_Dask]:
     try:
         from dask.distributed import Client, LocalCluster
     except ImportError as error:
         raise MissingBackendError(
             "the dask backend needs dask: pip install 'tl-dyck[dask]'"
         ) from error
+    log = logging.getLogger("distributed.client")  # its tracebacks of what we say in one line
+    level = log.level
     with contextlib.ExitStack() as stack:
         if address is None:
             cluster = LocalCluster(
-                n_workers=n_jobs, threads_per_worker=1, processes=True, dashboard_address=":0"
+                n_workers=n_workers, threads_per_worker=1, processes=True, dashboard_address=":0"
             )
             address = stack.enter_context(cluster).scheduler_address
         try:
-            client = stack.enter_context(Client(address, timeout="20s", set_as_default=False))
+            client = Client(address, timeout="20s", set_as_default=False)
         except (OSError, ValueError) as error:
             raise SweepError(f"no dask scheduler answers at {address!r}: {error}") from error
-        yield client
+        try:
+            log.setLevel(logging.CRITICAL)
+            yield _Dask(client, address)
+        finally:
+            with contextlib.suppress(Exception):  # nobody may be there to say goodbye to
+                client.close(timeout=_ANSWER)
+            log.setLevel(level)
+
+
+# --- ray ------------------------------------------------------------------------------------------
+
+
+class _Ray:
+    name = "the ray cluster"
+
+    def __init__(self, ray: Any) -> None:
+        # a run whose process dies is tried again by the sweep, alone
+        self._ray, self._run = ray, ray.remote(max_retries=0)(_run)
+
+    def cores(self) -> int:
+        return int(self._ray.cluster_resources().get("CPU", 0))
+
+    def is_closed(self) -> bool:
+        return not self._ray.is_initialized()
+
+    def submit(self, task: bytes, future: Future[Any]) -> None:
+        self._run.remote(task).future().add_done_callback(partial(_tell, future))
 
 
 @contextlib.contextmanager
-def _ray(address: str | None, n_jobs: int | None) -> Iterator[None]:
+def _ray(address: str | None, n_jobs: int | None) -> Iterator[_Ray]:
     try:
         import ray
-        from ray.util.joblib import register_ray
     except ImportError as error:
         raise MissingBackendError(
             "the ray backend needs ray: pip install 'tl-dyck[ray]'"
@@ -104,13 +246,12 @@ def _ray(address: str | None, n_jobs: int | None) -> Iterator[None]:
             ray.init(
                 address=address,
                 num_cpus=n_jobs if address is None else None,
-                include_dashboard=False,
+                include_dashboard=False if address is None else None,
             )
         except (ConnectionError, ValueError) as error:
             raise SweepError(f"no ray cluster answers at {address!r}: {error}") from error
-    register_ray()
     try:
-        yield
+        yield _Ray(ray)
     finally:
         if mine:
             ray.shutdown()

@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 import itertools
-import threading
 import time
-import warnings
 from collections import Counter
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypedDict, final
 
+from tl_dyck.check import check_integer
 from tl_dyck.environment import default_jobs
-from tl_dyck.runs.backends import BACKENDS, Workers, open_workers
+from tl_dyck.errors import DyckError
+from tl_dyck.runs.backends import BACKENDS, open_workers
 from tl_dyck.runs.experiments import Experiment, PackedExperiment, as_experiment
 from tl_dyck.runs.progress import SweepProgress
 from tl_dyck.runs.spec import Point, Sweep, SweepError
 from tl_dyck.runs.store import RESERVED, Store, point_id, run_id
 from tl_dyck.runs.worker import Assignment, Outcome, Parcel, Worker, row_of
 from tl_dyck.runs.yaml_files import load_sweep
-
-__all__ = ["RunOptions", "SweepReport", "check_points", "run_sweep"]
+from tl_dyck.workers import WorkerDiedError, Workers, check_jobs, each_done
 
 _POLL = 1.0  # seconds between two looks at what other processes are doing
 
@@ -89,9 +88,9 @@ def run_sweep(
         folder: where everything is kept; with more than one machine, one that all of them see.
         experiment: what to do at each point, instead of what the sweep names: a registered name, a
             function ``(point, seed, folder) -> metrics``, or an `Experiment`.
-        n_jobs: worker processes of one torch thread each; None for one per core (for one, if the
-            experiment's models are on a GPU), or for all of a cluster. With 1, runs are done in
-            this process.
+        n_jobs: worker processes of one torch thread each, at most eight per core; None for one per
+            core (for one, if the experiment's models are on a GPU), or for all of a cluster. With
+            1, runs are done in this process.
         backend: "loky" for worker processes on this machine; "dask" or "ray" for a cluster.
         address: of the cluster's scheduler; None for one that is made here.
         retry_failed: whether to try runs again that failed before.
@@ -107,7 +106,9 @@ def run_sweep(
         How the sweep stands.
 
     Raises:
-        SweepError: the sweep, or one of its points, is not valid. Nothing was run.
+        SweepError: the sweep, or one of its points, is not valid: nothing was run. Or a cluster is
+            gone or without workers for a minute: what is done is kept.
+        NotSentError: the experiment cannot be sent to workers, or not be loaded by them.
         UnknownNameError: no such experiment, task, family or parameter. Nothing was run.
         CorruptFileError: the folder holds a sweep of another version.
         MissingBackendError: the backend is not installed.
@@ -117,10 +118,8 @@ def run_sweep(
     sweep = load_sweep(sweep)
     if backend not in BACKENDS:
         raise SweepError(f"backend must be one of {', '.join(BACKENDS)}, not {backend!r}")
-    if n_jobs is not None and n_jobs < 1:
-        raise SweepError(
-            f"n_jobs must be at least 1, or None for as many as there are cores, not {n_jobs}"
-        )
+    if n_jobs is not None:  # of a cluster, more than this machine has
+        n_jobs = check_integer("n_jobs", n_jobs, 1) if address else check_jobs(n_jobs)
     name, what = as_experiment(experiment or sweep.experiment, device)
     if n_jobs is None and backend == "loky" and hasattr(what, "device"):
         n_jobs = default_jobs(what.device)
@@ -133,12 +132,12 @@ def run_sweep(
     worker = Worker(store, name, what, keep_files, retry_failed)
     total = sum(len(seeds) for _, _, seeds in points.values())
     with (
-        open_workers(backend, n_jobs, address) as (workers, n_workers),
+        open_workers(backend, n_jobs, address) as workers,
         SweepProgress(total, enabled=progress) as bar,
     ):
         tally = _Tally(bar, on_result)
         most = max(
-            1, total // n_workers
+            1, total // workers.size
         )  # no worker goes without, however many runs an experiment does together
         parcels: Iterable[Parcel] = _todo(worker, points, most, tally.say)
         while True:
@@ -166,13 +165,12 @@ class _Tally:
         self, bar: SweepProgress, on_result: Callable[[dict[str, Any]], None] | None
     ) -> None:
         self.counts: Counter[str] = Counter()
-        self._bar, self._on_result, self._lock = bar, on_result, threading.Lock()
+        self._bar, self._on_result = bar, on_result
 
     def say(self, outcome: Outcome) -> None:
-        with self._lock:  # what was done before is found by the threads that hand out the rest
-            self.counts[outcome.status] += 1
-            self.counts["made"] += outcome.made
-            self._bar.add(outcome.status, outcome.run, outcome.error)
+        self.counts[outcome.status] += 1
+        self.counts["made"] += outcome.made
+        self._bar.add(outcome.status, outcome.run, outcome.error)
         if outcome.made and self._on_result is not None and outcome.row is not None:
             self._on_result(outcome.row)
 
@@ -246,130 +244,91 @@ def _fresh(
 # --- dispatching ----------------------------------------------------------------------------------
 
 
-@final
-class _Queue:
-    """Parcels for joblib, which takes them in its threads.
-
-    It remembers runs that were handed out and not heard of since.
-
-    Attributes:
-        parcels: what is left.
-        out: run to task, handed out.
-        error: what `parcels` raised; joblib would wait for ever if it met that in a thread.
-    """
-
-    def __init__(self, parcels: Iterator[Parcel]) -> None:
-        self.parcels = parcels
-        self.out: dict[str, Assignment] = {}
-        self.error: BaseException | None = None
-        self._closed = False
-        self._lock = threading.Lock()
-
-    def __iter__(self) -> Iterator[Parcel]:
-        while True:
-            with self._lock:
-                try:
-                    parcel = None if self._closed else next(self.parcels, None)
-                except BaseException as error:
-                    self.error, parcel = error, None
-                if parcel is None:
-                    return
-                self.out.update({task.run: task for task in parcel})
-            yield parcel
-
-    def close(self) -> None:
-        """Hand out nothing more; what is left stays in `parcels`."""
-        with self._lock:
-            self._closed = True
-
-
 def _carry_out(
     worker: Worker, workers: Workers, parcels: Iterable[Parcel], say: Callable[[Outcome], None]
 ) -> list[Assignment]:
     """Have everything done; returns what other processes were doing.
 
-    If a worker is killed, its pool dies with it. Then what had been begun and not finished is done
-    again, one run at a time: a run that kills its worker again has failed, for no other can be to
-    blame.
+    What had been begun by a process that died, and is not finished, is done again, one run at a
+    time: a run that kills its worker again has failed, for no other can be to blame. (A pool of
+    processes on this machine dies with any of them.)
     """
     store = worker.store
     elsewhere: list[Assignment] = []
-    queue = _Queue(iter(parcels))
-    while True:
-        broken = _hear(workers(worker, queue), queue, elsewhere, say)
-        if broken is None:
-            return elsewhere
-        queue.close()
-        ended: list[Assignment] = []
-        suspects: list[Assignment] = []
-        rest: list[Assignment] = []
-        for task in queue.out.values():
-            (
-                ended
-                if store.is_done(task.run)
-                else suspects
-                if store.is_started(task.run)
-                else rest
-            ).append(task)
+    left = iter(parcels)
+    while lost := _hear(worker, workers, left, elsewhere, say):
+        tasks = [task for parcel, _ in lost for task in parcel]
+        ended = [task for task in tasks if store.is_done(task.run)]
+        suspects = [task for task in tasks if task not in ended and store.is_started(task.run)]
+        rest = [task for task in tasks if task not in ended and task not in suspects]
         if not suspects and not ended:
-            # it was no run's fault: what is to be done cannot be sent, the cluster is gone
-            raise broken
+            raise _nobodys_fault(lost[0][1])
         for task in ended:  # done in a parcel whose end was not reached
             record = store.read(store.path(task.run, ".json"))
             say(Outcome(task.run, "done", True, row=row_of(record, "done")))
         for task in suspects:
-            alone = _Queue(iter([(task,)]))
-            again = _hear(workers(worker, alone), alone, elsewhere, say)
-            if again is not None:
+            for _, again in _hear(worker, workers, iter([(task,)]), elsewhere, say):
                 outcome = worker.died(task, again)
                 if outcome.status == "elsewhere":
                     elsewhere.append(task)
                 else:
                     say(outcome)
-        queue = _Queue(itertools.chain([(task,) for task in rest], queue.parcels))
+        left = itertools.chain([(task,) for task in rest], left)
+    return elsewhere
+
+
+def _nobodys_fault(error: Exception) -> DyckError:
+    """What to say if work came back undone before it was begun."""
+    if isinstance(error, DyckError):
+        return error
+    line = (str(error).splitlines() or [""])[0]
+    return WorkerDiedError(
+        "workers ended, or lost their work, before they had begun anything "
+        f"({type(error).__name__}: {line}); what is done is kept"
+    )
 
 
 def _hear(
-    outcomes: Generator[list[Outcome], None, None],
-    queue: _Queue,
+    worker: Worker,
+    workers: Workers,
+    parcels: Iterator[Parcel],
     elsewhere: list[Assignment],
     say: Callable[[Outcome], None],
-) -> Exception | None:
-    """Say what comes; returns what broke the workers, if anything did.
+) -> list[tuple[Parcel, Exception]]:
+    """Hand out parcels, and say what comes; returns those that were lost, with what was raised.
 
-    If the disk is full, or `say` raises, nothing more is handed out; what has been ends, and
-    counts, before the error is raised.
+    Once one is lost, or the disk is full, or `say` raises, nothing more is handed out: what is left
+    stays in `parcels`. What has been handed out ends, and counts, before such an error is raised.
     """
-    stopped: BaseException | None = None
-    try:
-        while True:
+    lost: list[tuple[Parcel, Exception]] = []
+    stopped: list[Exception] = []
+
+    def handed_out() -> Iterator[Parcel]:
+        while not lost and not stopped:
             try:
-                heard = next(outcomes)
+                yield next(parcels)
             except StopIteration:
-                break
-            except OSError:
-                raise
+                return
             except Exception as error:
-                if stopped is not None:
-                    break
-                return error
-            for outcome in heard:
-                task = queue.out.pop(outcome.run)
-                try:
-                    if outcome.status == "stopped":
-                        raise OSError(outcome.errno, outcome.error)
-                    if outcome.status == "elsewhere":
-                        elsewhere.append(task)
-                    else:
-                        say(outcome)
-                except Exception as error:
-                    queue.close()
-                    stopped = stopped or error
-    finally:
-        with warnings.catch_warnings():  # that runs are abandoned, after Ctrl-C
-            warnings.simplefilter("ignore")
-            outcomes.close()
-    stopped = stopped or queue.error
-    if stopped is not None:
-        raise stopped
-    return None
+                stopped.append(error)
+
+    for parcel, future in each_done(workers, worker, handed_out()):
+        try:
+            outcomes: list[Outcome] = future.result()
+        except Exception as error:
+            lost.append((parcel, error))
+            continue
+        of = {task.run: task for task in parcel}
+        for outcome in outcomes:
+            try:
+                if outcome.status == "stopped":
+                    raise OSError(outcome.errno, outcome.error)
+                if outcome.status == "elsewhere":
+                    elsewhere.append(of[outcome.run])
+                else:
+                    say(outcome)
+            except Exception as error:
+                stopped.append(error)
+    if stopped:
+        raise stopped[0]
+    return lost

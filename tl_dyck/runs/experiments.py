@@ -21,8 +21,6 @@ from typing import Any, Protocol, runtime_checkable
 from tl_dyck.registry import Registry
 from tl_dyck.runs.spec import Point, SweepError
 
-__all__ = ["Experiment", "PackedExperiment", "as_experiment", "experiments"]
-
 
 @runtime_checkable
 class Experiment(Protocol):

@@ -13,8 +13,6 @@ try:
 except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
-__all__ = ["guard", "lock", "unlock"]
-
 # A POSIX lock belongs to a process, not to a thread, and goes when the process closes *any*
 # descriptor of the file. So each process opens the file once and never closes it, and keeps in mind
 # what its own threads hold.

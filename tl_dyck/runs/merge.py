@@ -14,8 +14,6 @@ from tl_dyck.files import CorruptFileError, copy_file, read_regular, write_bytes
 from tl_dyck.runs.spec import SweepError
 from tl_dyck.runs.store import Store
 
-__all__ = ["MergeReport", "merge_sweeps"]
-
 
 @final
 @dataclass(frozen=True, kw_only=True)

@@ -1,20 +1,19 @@
-"""Trained models by name, from a folder or from a repository of the Hugging Face Hub."""
+"""Trained models by name, from a folder or from a repository of the Hugging Face Hub.
+
+What is in a folder, `tl_dyck.runs.saved` looks up; the Hub and its lists of models are dealt with
+here.
+"""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 from tl_dyck.errors import DyckError
 from tl_dyck.files import CorruptFileError, one_line, read_json
 from tl_dyck.registry import unknown_name
-from tl_dyck.runs.saved import find_models
-
-if TYPE_CHECKING:
-    from tl_dyck.models import DyckTransformer
-
-__all__ = ["ZOO_FORMAT", "HubError", "check_name", "load_pretrained"]
+from tl_dyck.runs.saved import find_model
 
 ZOO_FORMAT = "tl_dyck.zoo/1"
 
@@ -27,18 +26,20 @@ class HubError(DyckError, OSError):
 
 
 def load_pretrained(
-    name: str,
-    source: str | Path,
+    name: str | Path,
+    source: str | Path | None = None,
     *,
     revision: str | None = None,
     device: str | None = None,
-) -> DyckTransformer:
+) -> Any:
     """Load a trained model by its name.
 
     Only weights (safetensors) and JSON are read; nothing that is downloaded is run.
 
     Args:
-        name: family and seed, ``"gpt/seed-3"``: a folder of `source`, or a run of a study.
+        name: family and seed, ``"gpt/seed-3"``: a folder of `source`, or a run of a study; without
+            `source` the whole address, ``"results/study:gpt/seed-3"`` or a model's own folder, as
+            the command line takes it.
         source: a folder (what ``tl-dyck publish`` wrote, or that of a study or sweep), or else a
             repository of the Hub, ``"owner/name"``. A folder that exists is preferred. What was
             downloaded once is not downloaded again; with ``HF_HUB_OFFLINE=1`` only that is used.
@@ -46,16 +47,22 @@ def load_pretrained(
         device: where to put the model; None for TransformerLens' default.
 
     Returns:
-        The model, in evaluation mode as `load_model` gives it.
+        The model, as `load_model` gives it: a `DyckTransformer`, or an adopted one.
 
     Raises:
-        UnknownNameError: there is no such model; the message names those that there are.
-        CorruptFileError: the source or a file of the model is missing or damaged.
+        UnknownNameError: there is no such model, or several; the message names those that there
+            are.
+        CorruptFileError: the source or a file of the model is missing or damaged, or weights are
+            NaN or infinite.
         HubError: the repository could not be had.
         ValueError: the name is none of a model, or a revision was given for a folder.
     """
     from tl_dyck.models import load_model
 
+    if source is None:
+        if revision is not None:
+            raise ValueError("a revision is of a repository: name it as source")
+        return load_model(find_model(name).folder, device=device)
     check_name(name)
     path = Path(source)
     if path.is_dir():
@@ -72,7 +79,7 @@ def load_pretrained(
     return load_model(_in_folder(_downloaded(source, name, revision), name), device=device)
 
 
-def check_name(name: str) -> None:
+def check_name(name: str | Path) -> None:
     """Insist that a name is made of words and slashes and leads nowhere else.
 
     Raises:
@@ -82,7 +89,7 @@ def check_name(name: str) -> None:
         raise ValueError(f"{repr(name)[:80]} is no name of a model; they look like 'gpt/seed-3'")
 
 
-def _downloaded(repository: str, name: str, revision: str | None) -> Path:
+def _downloaded(repository: str, name: str | Path, revision: str | None) -> Path:
     """The snapshot of a repository, with no more than the list of models and the one model."""
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import (
@@ -116,16 +123,10 @@ def _downloaded(repository: str, name: str, revision: str | None) -> Path:
     return Path(found)
 
 
-def _in_folder(root: Path, name: str) -> Path:
+def _in_folder(root: Path, name: str | Path) -> Path:
     """The folder of a model: of that name, or the run that a sweep calls so."""
-    if (root / "sweep.json").exists():
-        runs = {saved.name: saved.folder for saved in find_models(root)}
-        found = runs.get(name.replace("/", "-"))
-        if found is None:
-            raise unknown_name(
-                "model", name, [re.sub(r"-(seed-\d+)$", r"/\1", run) for run in runs]
-            )
-        return found
+    if not (root / "zoo.json").exists():
+        return find_model(f"{root}:{name}").folder
     place = root / name
     if not (place / "config.json").exists():
         raise unknown_name("model", name, _names(root))
@@ -135,12 +136,7 @@ def _in_folder(root: Path, name: str) -> Path:
 
 
 def _names(root: Path) -> list[str]:
-    """The models that a folder lists, or else those that are in it."""
-    if not (root / "zoo.json").exists():
-        return [
-            config.parent.relative_to(root).as_posix()
-            for config in sorted(root.glob("*/*/config.json"))
-        ]
+    """The models that a folder lists."""
     listed = read_json(root / "zoo.json")
     models = listed.get("models") if isinstance(listed, dict) else None
     if not isinstance(models, list) or listed.get("format") != ZOO_FORMAT:

@@ -19,8 +19,6 @@ from rich.text import Text
 
 from tl_dyck.screen import Bars, console
 
-__all__ = ["SweepProgress"]
-
 _SHOWN = 5  # kinds of errors that are printed; the rest is in the table
 
 

@@ -20,16 +20,6 @@ from tl_dyck.runs.spec import SweepError
 from tl_dyck.runs.store import RESERVED, Store, run_id
 from tl_dyck.runs.worker import row_of
 
-__all__ = [
-    "FailedRunsError",
-    "columns_of",
-    "load_models",
-    "load_results",
-    "load_runs",
-    "said_how_to_repeat",
-    "text_of_value",
-]
-
 _TABLE = "results.parquet"
 _FIRST = ("id", "point", "experiment")
 _MIDDLE = ("seed", "status")
@@ -265,6 +255,20 @@ def load_runs(folder: str | Path) -> pd.DataFrame:
             f"sweep status {store.folder}' says more, and --retry-failed tries again."
         )
     return results.assign(folder=[store.path(run) for run in wanted]).reset_index(drop=True)
+
+
+def runs_of(folder: str | Path, ids: Sequence[str]) -> pd.DataFrame:
+    """The rows of `load_results` of some runs, in the order of their ids.
+
+    Raises:
+        CorruptFileError: a run has no record, or none is named.
+    """
+    every = load_results(folder).set_index("id", drop=False)
+    missing = [run for run in ids if run not in every.index]
+    if missing or not len(ids):
+        what = f"has no record of its run {missing[0]!r:.40}" if missing else "names no runs"
+        raise CorruptFileError(f"{str(folder)!r} {what}")
+    return every.loc[list(ids)]
 
 
 @contextlib.contextmanager

@@ -1,20 +1,28 @@
-"""Where saved models are: one folder, a folder of them, or everything that a sweep trained."""
+"""Where saved models are, and what they are called: the one place that looks models up.
+
+A model's address is its own folder, or a folder of results and its name in there:
+``results/study:gpt/seed-3``. In what a sweep (a study, say) left, a name is the model's place on
+the axes and its seed; in any other folder, the path from there.
+"""
 
 from __future__ import annotations
 
+import difflib
 import re
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import final
 
-from tl_dyck.files import CorruptFileError
-from tl_dyck.registry import unknown_name
+from tl_dyck.addresses import split_address
+from tl_dyck.files import CorruptFileError, MissingFileError
+from tl_dyck.registry import UnknownNameError, unknown_name
 from tl_dyck.runs.results import load_results
 from tl_dyck.runs.spec import SweepError
 from tl_dyck.runs.store import Store
 
-__all__ = ["SavedModel", "find_models"]
+_LISTED = 12  # names in a message
 
 
 @final
@@ -24,80 +32,152 @@ class SavedModel:
 
     Attributes:
         folder: where it is.
-        name: what to call it: of a sweep's run, its place on the axes and its seed; else the end of
-            the path.
+        name: what to call it: ``gpt/seed-3``; of a folder that was named itself, the end of its
+            path.
+        address: what finds it again: ``results/study:gpt/seed-3``, or its folder.
     """
 
     folder: Path
     name: str
+    address: str
 
 
-def find_models(folder: str | Path, only: Mapping[str, str] | None = None) -> list[SavedModel]:
-    """The saved models of a folder: itself, a sweep's (a study's, say) in order, or those below it.
+def find_model(address: str | Path) -> SavedModel:
+    """The one model of an address.
 
     Args:
-        folder: of a model, of a sweep, or of whatever holds models.
+        address: the model's own folder; ``folder:name``; or a folder that holds one model.
+
+    Raises:
+        UnknownNameError: there is no model of that name, or several; the message lists names, the
+            nearest first.
+        CorruptFileError: the folder is not there, or holds no model.
+    """
+    found = find_models(address)
+    if len(found) == 1:
+        return found[0]
+    place, name = split_address(address)
+    exact = [saved for saved in found if saved.name == name]
+    if len(exact) == 1:
+        return exact[0]
+    raise UnknownNameError(
+        f"{str(address)!r} stands for {len(found)} models; name one, such as {found[0].address!r}. "
+        f"In {str(place)!r} there are {_listed([saved.name for saved in found])}."
+    )
+
+
+def find_models(address: str | Path, only: Mapping[str, str] | None = None) -> list[SavedModel]:
+    """The models of an address: one, or all of a folder, those of a sweep in its order.
+
+    Args:
+        address: a model's own folder; a folder of models, or of a sweep; or ``folder:name``, where
+            the beginning of names, such as ``results/study:gpt``, stands for all of them.
         only: of a sweep, parameters and what they must be, as text:
             ``{"model": "gpt", "seed": "3"}``.
 
     Raises:
         CorruptFileError: there are none.
         SweepError: there is no such parameter, or the folder is not a sweep's.
+        UnknownNameError: there is no such name; the message lists names, the nearest first.
     """
-    path = Path(folder)
+    place, name = split_address(address)
+    if not place.exists():
+        raise MissingFileError(
+            f"there is no folder {str(place)!r}; models are named by their folder, or as in "
+            "results/study:gpt/seed-3"
+        )
+    found = _in_folder(place, only or {})
+    chosen = [saved for saved in found if f"{saved.name}/".startswith(f"{name}/")]
+    if name and not chosen:
+        names = [saved.name for saved in found]
+        near = _nearest(name, names)
+        raise UnknownNameError(
+            f"unknown model {name!r} in {str(place)!r}. Did you mean {near[0]!r}? "
+            f"There are {_listed(near)}."
+        )
+    return chosen if name else found
+
+
+def _in_folder(path: Path, only: Mapping[str, str]) -> list[SavedModel]:
     if (path / "sweep.json").exists():
-        return _of_sweep(path, only or {})
+        return _of_sweep(path, only)
     if only:
         raise SweepError(
             f"{str(path)!r} is not a sweep's: there are no {', '.join(only)} to choose by"
         )
     if (path / "config.json").exists():
-        found = [path]
-    else:
-        found = sorted({config.parent for config in path.rglob("config.json")}, key=_natural)
+        return [SavedModel(path, _own_name(path), str(path))]
+    found = sorted({config.parent for config in path.rglob("config.json")}, key=_natural)
     if not found:
         raise CorruptFileError(
             f"there is no saved model in {str(path)!r}: no config.json, there or below"
         )
-    parts = [place.resolve().parts for place in found]
-    common = min(len(part) for part in parts) - 1
-    while any(part[:common] != parts[0][:common] for part in parts):
-        common -= 1
-    if len(found) == 1:
-        run = path.resolve()
-        sweep = run.parent.parent.parent  # of the root, itself
-        if run.with_suffix(".json").is_file() and (sweep / "sweep.json").exists():
-            named = {model.folder.name: model.name for model in _of_sweep(sweep, {})}
-            return [SavedModel(path, named[run.name])] if run.name in named else []
-        common = max(0, len(parts[0]) - 2)
+    names = [place.relative_to(path).as_posix() for place in found]
     return [
-        SavedModel(place, "-".join(part[common:])) for place, part in zip(found, parts, strict=True)
+        SavedModel(place, name, f"{path}:{name}") for place, name in zip(found, names, strict=True)
     ]
+
+
+def _own_name(path: Path) -> str:
+    """Of a model whose folder was named: what its sweep calls it, or the end of the path."""
+    run = path.resolve()
+    sweep = run.parent.parent.parent  # of the root, itself
+    if run.with_suffix(".json").is_file() and (sweep / "sweep.json").exists():
+        for saved in _of_sweep(sweep, {}):
+            if saved.folder.name == run.name:
+                return saved.name
+    return "/".join(run.parts[-2:]).strip("/")
 
 
 def _of_sweep(path: Path, only: Mapping[str, str]) -> list[SavedModel]:
     store = Store.open(path)
     sweep, _ = store.plan()
     results = load_results(path, failures=False)
-    for name, value in only.items():
+    for name in only:
         if name not in results:
             raise SweepError(str(unknown_name("parameter", name, list(map(str, results)))))
-        results = results[results[name].astype(str) == value]
     shown = (
         ["group"]
         if "group" in results
         else [name for name in sweep.axes if name in results] or ["model"]
     )
     found = []
+    met: Counter[str] = Counter()
     for row in results.to_dict("records"):
         place = path / store.path(row["id"]).relative_to(store.folder)
+        given = [row[name] for name in shown if name in row]
+        words = [str(value) for value in given if value is not None and value == value]
+        name = "/".join([*words, f"seed-{row['seed']}"])
+        met[name] += 1
+        if met[name] > 1:  # of an earlier sweep in this folder: it comes later in the table
+            name = f"{name}~{row['id'][:6]}"
+        if any(str(row[parameter]) != value for parameter, value in only.items()):
+            continue
         if (place / "config.json").exists():
-            words = [str(row[name]) for name in shown if row.get(name) is not None]
-            found.append(SavedModel(place, "-".join([*words, f"seed-{row['seed']}"])))
+            found.append(SavedModel(place, name, f"{path}:{name}"))
     if not found:
         asked = "".join(f", {name} {value}" for name, value in only.items())
         raise CorruptFileError(f"the runs in {str(path)!r} kept no models{asked}")
     return found
+
+
+def _nearest(name: str, names: Iterable[str]) -> list[str]:
+    """Names, those first that look most like one; of seeds alike, the nearest number."""
+    matcher = difflib.SequenceMatcher(b=name, autojunk=False)
+
+    def number(text: str) -> int:
+        return int((re.findall(r"\d+", text) or ["0"])[-1])
+
+    def likeness(other: str) -> tuple[float, int]:
+        matcher.set_seq1(other)
+        return matcher.ratio(), -abs(number(other) - number(name))
+
+    return sorted(names, key=likeness, reverse=True)
+
+
+def _listed(names: list[str]) -> str:
+    more = len(names) - _LISTED
+    return ", ".join(names[:_LISTED]) + (f", … ({more:,} more)" if more > 0 else "")
 
 
 def _natural(path: Path) -> list[tuple[int, str]]:

@@ -13,8 +13,6 @@ import numpy as np
 from tl_dyck.errors import DyckError
 from tl_dyck.registry import unknown_name
 
-__all__ = ["Point", "Sweep", "SweepError"]
-
 #: One configuration: parameter, dotted where it belongs to something (``training.steps``), to JSON
 #: value.
 Point = dict[str, Any]

@@ -11,8 +11,6 @@ from tl_dyck.files import CorruptFileError
 from tl_dyck.runs.results import text_of_value
 from tl_dyck.runs.store import Store, run_id
 
-__all__ = ["SweepStatus", "sweep_status"]
-
 
 @final
 @dataclass(frozen=True, kw_only=True)

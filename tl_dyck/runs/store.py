@@ -51,8 +51,6 @@ from tl_dyck.records import read_sealed, sealed
 from tl_dyck.runs.locks import guard, lock, unlock
 from tl_dyck.runs.spec import Point, Sweep, SweepError
 
-__all__ = ["RESERVED", "STOPPERS", "Store", "point_id", "run_id"]
-
 FORMAT = "tl_dyck.runs/1"
 
 #: What can be wrong with a disk and is no fault of a run: with these, a sweep stops, and no run

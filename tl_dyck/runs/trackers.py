@@ -6,9 +6,12 @@ import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from tl_dyck.errors import DyckError
 from tl_dyck.runs.store import RESERVED
 
-__all__ = ["wandb_tracker"]
+
+class TrackerError(DyckError, ValueError):
+    """What Weights & Biases refuses; the message has its reason."""
 
 
 @contextlib.contextmanager
@@ -27,11 +30,16 @@ def wandb_tracker(project: str, **init: Any) -> Iterator[Callable[[dict[str, Any
 
     Raises:
         ImportError: wandb is not installed (TransformerLens brings it).
+        TrackerError: it does not take the project.
     """
     import wandb
 
-    with wandb.init(project=project, **init) as run:
-        counts = {"done": 0, "failed": 0}
+    try:
+        run = wandb.init(project=project, **init)
+    except wandb.Error as error:  # such as a name with a slash
+        raise TrackerError(f"Weights & Biases refuses the project {project!r}: {error}") from error
+    counts, status = {"done": 0, "failed": 0}, 1
+    try:  # not `with run`, which prints the traceback of whatever ends it
 
         def on_result(row: dict[str, Any]) -> None:
             counts[row["status"]] += 1
@@ -43,3 +51,6 @@ def wandb_tracker(project: str, **init: Any) -> Iterator[Callable[[dict[str, Any
             run.log({**values, "seed": row["seed"], "seconds": row["seconds"], **counts})
 
         yield on_result
+        status = 0
+    finally:
+        run.finish(exit_code=status)

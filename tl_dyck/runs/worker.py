@@ -18,8 +18,6 @@ from tl_dyck.runs.experiments import Experiment, PackedExperiment
 from tl_dyck.runs.spec import Point
 from tl_dyck.runs.store import RESERVED, STOPPERS, Store, describe
 
-__all__ = ["Assignment", "Outcome", "Parcel", "Worker", "row_of"]
-
 
 @final
 @dataclass(frozen=True)
@@ -153,7 +151,7 @@ class Worker:
         if not isinstance(found, BaseException):
             try:
                 metrics = _plain(found, task.parameters)
-            except TypeError as error:
+            except Exception as error:  # a metric can be any object, and raise when it is read
                 found = error
         if isinstance(found, BaseException):
             if isinstance(found, OSError) and found.errno in STOPPERS:

@@ -1,4 +1,4 @@
-"""A sweep from a YAML or JSON file, with a message for everything that can be wrong with one."""
+"""What is read from a YAML or JSON file of a user, with a message for all that can be wrong."""
 
 from __future__ import annotations
 
@@ -15,8 +15,6 @@ import yaml
 from tl_dyck.files import LARGEST_JSON, LARGEST_YAML, CorruptFileError, one_line, read_regular
 from tl_dyck.runs.spec import Sweep, SweepError
 
-__all__ = ["load_sweep"]
-
 _MAX_EXPANDED = 1_000_000  # values that aliases in YAML may stand for
 
 
@@ -32,15 +30,31 @@ def load_sweep(source: Sweep | Mapping[str, Any] | str | Path) -> Sweep:
     if isinstance(source, Mapping):
         return Sweep.from_dict(source)
     path = Path(source)
+    values = read_values(path, "the sweep", SweepError)
+    try:
+        return Sweep.from_dict(values)
+    except (SweepError, RecursionError) as error:
+        raise SweepError(f"{str(path)!r}: {error}") from error
+
+
+def read_values(path: Path, what: str, refusal: type[ValueError]) -> Any:
+    """The values in a YAML file (JSON by its suffix).
+
+    Args:
+        path: of the file.
+        what: it holds, with its article, for messages.
+        refusal: is raised, with a message that names the file, if it is not there or cannot be
+            read.
+    """
     kind = "JSON" if path.suffix == ".json" else "YAML"
     try:
         data = read_regular(path, LARGEST_JSON if kind == "JSON" else LARGEST_YAML)
     except CorruptFileError as error:
-        raise SweepError(f"cannot read the sweep: {error}") from error
+        raise refusal(f"cannot read {what}: {error}") from error
     except OSError as error:
-        raise SweepError(f"cannot read the sweep {str(path)!r}: {error.strerror}") from error
+        raise refusal(f"cannot read {what} {str(path)!r}: {error.strerror}") from error
     try:
-        values = (
+        return (
             json.loads(data, object_pairs_hook=_unique)
             if kind == "JSON"
             else yaml.load(data, Loader=_Loader)
@@ -55,11 +69,7 @@ def load_sweep(source: Sweep | Mapping[str, Any] | str | Path) -> Sweep:
         AttributeError,
         RecursionError,
     ) as error:
-        raise SweepError(f"{str(path)!r} is not valid {kind}: {one_line(error)}") from error
-    try:
-        return Sweep.from_dict(values)
-    except (SweepError, RecursionError) as error:
-        raise SweepError(f"{str(path)!r}: {error}") from error
+        raise refusal(f"{str(path)!r} is not valid {kind}: {one_line(error)}") from error
 
 
 def _unique(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
@@ -71,9 +81,10 @@ def _unique(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
 
 
 class _Loader(yaml.SafeLoader):  # type: ignore[misc]  # yaml comes without types
-    """YAML that reads ``1e-3`` as a number, as YAML 1.2 does.
+    """YAML in which a value means the same in YAML 1.1, which PyYAML reads, and in YAML 1.2.
 
-    It refuses keys that stand twice and alias bombs.
+    ``1e-3`` is a number, as in 1.2. What the two versions read differently (``010``, ``1:30``,
+    ``no``, ``1_000``, ``2026-01-01``) is refused, and so are keys that stand twice and alias bombs.
     """
 
     def get_single_node(self) -> Any:
@@ -83,6 +94,24 @@ class _Loader(yaml.SafeLoader):  # type: ignore[misc]  # yaml comes without type
             raise yaml.composer.ComposerError(
                 None, None, "its aliases stand for too many values", node.start_mark
             )
+        return node
+
+    def compose_scalar_node(self, anchor: Any) -> Any:
+        said = self.peek_event()
+        node = super().compose_scalar_node(anchor)
+        if node.style is None and node.tag != _TAG + "merge":
+            kind = node.tag.removeprefix(_TAG)
+            wanted = _core(node.value)
+            quoted = kind == "str" and not said.implicit[0]  # !!str 010
+            odd_integer = kind == "int" and re.fullmatch(r"[-+]?0[0-9]+", node.value)
+            if kind in (*_CORE, "str", *_OLD) and (kind != wanted or odd_integer) and not quoted:
+                raise yaml.composer.ComposerError(
+                    None,
+                    None,
+                    f"{node.value!r} means one thing in YAML 1.1 and another in YAML 1.2: "
+                    f"write it as a plain number, as true or false, or in quotes",
+                    node.start_mark,
+                )
         return node
 
     def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
@@ -95,6 +124,24 @@ class _Loader(yaml.SafeLoader):  # type: ignore[misc]  # yaml comes without type
                     )
         found: dict[Any, Any] = super().construct_mapping(node, deep)
         return found
+
+
+_TAG = "tag:yaml.org,2002:"
+#: What a plain value is in YAML 1.2 (its core schema); everything else is text.
+_CORE = {
+    "null": re.compile(r"|~|null|Null|NULL"),
+    "bool": re.compile(r"true|True|TRUE|false|False|FALSE"),
+    "int": re.compile(r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+"),
+    "float": re.compile(
+        r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?"
+        r"|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)"
+    ),
+}
+_OLD = ("timestamp", "value")  # kinds that only YAML 1.1 has
+
+
+def _core(text: str) -> str:
+    return next((kind for kind, form in _CORE.items() if form.fullmatch(text)), "str")
 
 
 def _expanded(node: Any, sizes: dict[int, int]) -> int:

@@ -6,77 +6,46 @@ The latter is the experiment of App. B.2.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from importlib.metadata import version
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, final
+from typing import Any, SupportsIndex, final
 
 import pandas as pd
 from typing_extensions import Unpack
 
 from tl_dyck.ablation.compare import Answer, ImportanceComparison, compare_importance
-from tl_dyck.ablation.tuning import FinetuneConfig
+from tl_dyck.check import check_draws
 from tl_dyck.files import read_table, write_json
-from tl_dyck.records import finite_rows, read_results, whole, write_tables
+from tl_dyck.records import read_results, whole
 from tl_dyck.runs import RunOptions, Sweep, run_sweep
-from tl_dyck.runs.results import load_runs, said_how_to_repeat
+from tl_dyck.runs.results import load_runs, runs_of, said_how_to_repeat
 from tl_dyck.runs.saved import find_models
-from tl_dyck.studies.heads import HeadsExperiment, HeadsMeasurement
+from tl_dyck.runs.store import Store
+from tl_dyck.studies.heads import AblateConfig, HeadsExperiment
 from tl_dyck.studies.train import parameters_of
 from tl_dyck.tasks import DyckTask, Task, load_task
 from tl_dyck.training import TrainConfig
 
 __all__ = ["AblateConfig", "Ablation", "ablate_runs", "ablate_trained", "load_ablation"]
 
-_FORMAT = "tl_dyck.ablation-report/1"
-_PACKAGES = ("tl-dyck", "torch", "transformer_lens", "numpy", "pandas", "scipy")
-_TABLES = ("heads", "trajectories", "paths")
-
-
-@final
-@dataclass(frozen=True, kw_only=True)
-class AblateConfig:
-    """Options of measuring the heads of every model, and of comparing them.
-
-    Attributes:
-        finetune: of the gates; None to measure frozen models only.
-        leave_one_out: of leave-one-out; None for none.
-        n: strings on which frozen models are measured.
-        n_bootstrap: resamples for every interval.
-        seed: of everything that is drawn.
-    """
-
-    finetune: FinetuneConfig | None = field(default_factory=lambda: FinetuneConfig(steps=60))
-    leave_one_out: FinetuneConfig | None = field(default_factory=lambda: FinetuneConfig(steps=60))
-    n: int = 200
-    n_bootstrap: int = 2000
-    seed: int = 0
-
-    @property
-    def measurement(self) -> HeadsMeasurement:
-        """The measurement made on one model."""
-        return HeadsMeasurement(
-            finetune=self.finetune, leave_one_out=self.leave_one_out, n=self.n, seed=self.seed
-        )
-
-    def to_dict(self) -> dict[str, Any]:
-        """The fields as JSON values."""
-        return {**self.measurement.to_dict(), "n_bootstrap": self.n_bootstrap}
+_FORMAT = "tl_dyck.ablation-report/2"
+_VERSIONS = ("tl_dyck", "torch", "transformer_lens", "python")
+_TABLES = ("heads", "trajectories", "paths")  #: of every run; of frozen models the first only
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class Ablation:
-    """Results on the heads of many models.
+    """Results on the heads of many models, as the folder of their sweep holds them.
 
     Attributes:
         folder: where it is kept.
-        sources: the folders that were asked for.
-        config: how it was measured, as JSON values.
-        versions: of packages, by name.
+        sources: the models that were asked for, as they were named.
+        config: how it was measured, and n_bootstrap, as JSON values.
+        versions: of what measured, by name, see `load_results`.
         models: one row per model: group, model, folder, accuracy (NaN if not known), metric (of the
             intact model), and status of the gates.
-        comparison: the heads and their correlations.
+        comparison: the heads and their correlations, computed when it is loaded.
         trajectories: gates of all models: group, model, and the columns of
             `FinetunedImportance.trajectories`.
         paths: likewise of `FinetunedImportance.path`.
@@ -103,6 +72,7 @@ def ablate_runs(
     *,
     task: Task | str | None = None,
     config: AblateConfig | None = None,
+    n_bootstrap: SupportsIndex = 2000,
     device: str | None = None,
     **how: Unpack[RunOptions],
 ) -> Ablation:
@@ -112,11 +82,13 @@ def ablate_runs(
     folders of several machines can be merged.
 
     Args:
-        folders: of models, of runs, or of whole studies, see `find_models`.
-        out: gets ``ablation.json``, a Parquet file per table, and a folder for each model.
+        folders: of models, of runs, or of whole studies; or names in them, such as
+            ``results/study:gpt/seed-3``, see `find_models`.
+        out: gets a folder for each model, and ``ablation.json``, which says what was asked.
         task: of which strings are drawn; None for that of each run, or complete strings of the
             model's language.
         config: how closely to look.
+        n_bootstrap: resamples for every interval.
         device: of the models.
         **how: n_jobs, backend, address, retry_failed, progress, … as for `run_sweep`.
 
@@ -126,10 +98,11 @@ def ablate_runs(
         FailedRunsError: a model could not be measured: the task is of another language, say.
     """
     config = config or AblateConfig()
-    saved = [found for folder in folders for found in find_models(Path(folder))]
+    addresses = [Path(each).as_posix() for each in folders]
+    saved = [found for address in addresses for found in find_models(address)]
     if len({found.folder.resolve() for found in saved}) < len(saved):
         raise ValueError("a model is named twice")
-    common = parameters_of("measure", config.measurement)
+    common = parameters_of("measure", config)
     plugs: dict[tuple[str, str], Any] = {}
     task = load_task(task) if isinstance(task, str) else task
     if isinstance(task, DyckTask):
@@ -139,8 +112,8 @@ def ablate_runs(
         plugs["task", task.name] = task
     points = [{"called": found.name, "saved": found.folder.as_posix()} for found in saved]
     sweep = Sweep(list=points, common=common, seeds=(config.seed,), experiment="heads")
-    run_sweep(sweep, out, experiment=HeadsExperiment(device=device, plugs=plugs), **how)
-    return _collect(Path(out), [Path(folder).as_posix() for folder in folders], config)
+    experiment = HeadsExperiment(device=device, plugs=plugs)
+    return _ablate(sweep, experiment, Path(out), addresses, config, n_bootstrap, how)
 
 
 def ablate_trained(
@@ -154,6 +127,7 @@ def ablate_trained(
     d_model: int = 48,
     training: TrainConfig | None = None,
     config: AblateConfig | None = None,
+    n_bootstrap: SupportsIndex = 2000,
     **how: Unpack[RunOptions],
 ) -> Ablation:
     """Train models of two depths on complete strings and prefixes, and ask App. B.2's questions.
@@ -168,6 +142,7 @@ def ablate_trained(
         d_model: their width, a multiple of `n_heads`.
         training: how to train.
         config: how closely to look.
+        n_bootstrap: resamples for every interval.
         **how: n_jobs, backend, address, retry_failed, progress, … as for `run_sweep`.
     """
     config, training = config or AblateConfig(), training or TrainConfig(min_steps=500)
@@ -178,17 +153,34 @@ def ablate_trained(
             "model.n_heads": n_heads,
             "model.d_model": d_model,
             **parameters_of("training", training),
-            **parameters_of("measure", config.measurement),
+            **parameters_of("measure", config),
         },
         seeds=tuple(seeds),
         experiment="heads",
     )
-    run_sweep(sweep, out, experiment=HeadsExperiment(device="cpu"), **how)
-    return _collect(Path(out), [Path(out).as_posix()], config)
+    experiment, folder = HeadsExperiment(device="cpu"), Path(out)
+    return _ablate(sweep, experiment, folder, [folder.as_posix()], config, n_bootstrap, how)
+
+
+def _ablate(
+    sweep: Sweep,
+    experiment: HeadsExperiment,
+    out: Path,
+    sources: list[str],
+    config: AblateConfig,
+    n_bootstrap: SupportsIndex,
+    how: RunOptions,
+) -> Ablation:
+    """Run the sweep, and write down what makes its folder an ablation."""
+    asked = {**config.to_dict(), "n_bootstrap": check_draws(n_bootstrap, "n_bootstrap")}
+    run_sweep(sweep, out, experiment=experiment, **how)
+    facts = {"sources": sources, "config": asked, "runs": load_runs(out)["id"].tolist()}
+    write_json(out / "ablation.json", {"format": _FORMAT, **facts})
+    return load_ablation(out)
 
 
 def load_ablation(folder: str | Path) -> Ablation:
-    """Load what `ablate_runs` wrote.
+    """Read an ablation from its folder: from the records of its runs.
 
     Raises:
         CorruptFileError: a file is missing, altered or of another version.
@@ -196,68 +188,36 @@ def load_ablation(folder: str | Path) -> Ablation:
     path = Path(folder)
     saved = read_results(path, "ablation.json", _FORMAT, "an ablation")
     with whole(path, "ablation", "ablate again"):
-        names = ("models", "heads", "correlations", "trajectories", "paths")
-        tables = {name: read_table(path / f"{name}.parquet") for name in names}
-        comparison = ImportanceComparison(
-            heads=tables.pop("heads"),
-            correlations=tables.pop("correlations"),
-            level=saved["level"],
-            n_bootstrap=saved["config"]["n_bootstrap"],
-        )
-        facts = {name: saved[name] for name in ("sources", "config", "versions")}
-        return Ablation(folder=path, comparison=comparison, **facts, **tables)
-
-
-def _collect(target: Path, sources: list[str], config: AblateConfig) -> Ablation:
-    """Compare what was measured, and write it down."""
+        sources, config = [*saved["sources"]], dict(saved["config"])
+        resamples = {"n_bootstrap": config["n_bootstrap"], "seed": config["seed"]}
+        runs = runs_of(path, [*saved["runs"]])
+    rows: list[dict[str, Any]] = []
     tables: dict[str, list[pd.DataFrame]] = {name: [] for name in _TABLES}
-    rows = []
-    for row in load_runs(target).to_dict("records"):
+    for row in runs.to_dict("records"):
+        place = Store(path).path(row["id"])
         named = {"group": row["heads_of"], "model": _called(row)}
-        folder = row["folder"]
-        where = row["saved"] if isinstance(row.get("saved"), str) else folder.as_posix()
+        where = row["saved"] if isinstance(row.get("saved"), str) else place.as_posix()
         facts = {"status": row["gates"], "accuracy": row["accuracy"], "metric": row["metric"]}
         rows.append({**named, "folder": where, **facts})
-        for name, parts in tables.items():
-            with said_how_to_repeat(folder):
-                if name == "heads" or (folder / f"{name}.parquet").exists():
-                    parts.append(read_table(folder / f"{name}.parquet").assign(**named))
-    heads = pd.concat(tables["heads"], ignore_index=True)
+        for name in _TABLES if row["gates"] != "frozen" else ("heads",):
+            with said_how_to_repeat(place):
+                tables[name].append(read_table(place / f"{name}.parquet").assign(**named))
+    joined = {
+        name: pd.concat(parts, ignore_index=True) if parts else pd.DataFrame()
+        for name, parts in tables.items()
+    }
+    heads = joined.pop("heads")
     first = ["group", "model", "layer", "head"]
     heads = heads[[*first, *(column for column in heads if column not in first)]]
-    comparison = compare_importance(heads, n_bootstrap=config.n_bootstrap, seed=config.seed)
-    empty = pd.DataFrame()
-    found = Ablation(
-        folder=target,
+    return Ablation(
+        folder=path,
         sources=sources,
-        config=config.to_dict(),
-        versions={name: version(name) for name in _PACKAGES},
+        config=config,
+        versions={name: ", ".join(runs[name].astype(str).unique()) for name in _VERSIONS},
         models=pd.DataFrame(rows).astype({"accuracy": float, "metric": float}),
-        comparison=comparison,
-        trajectories=pd.concat(tables["trajectories"], ignore_index=True)
-        if tables["trajectories"]
-        else empty,
-        paths=pd.concat(tables["paths"], ignore_index=True) if tables["paths"] else empty,
+        comparison=compare_importance(heads, **resamples),
+        **joined,
     )
-    compared = {
-        "models": found.models,
-        "heads": comparison.heads,
-        "correlations": comparison.correlations,
-    }
-    write_tables(target, {**compared, "trajectories": found.trajectories, "paths": found.paths})
-    write_json(
-        target / "ablation.json",
-        {
-            "format": _FORMAT,
-            "sources": sources,
-            "config": found.config,
-            "versions": found.versions,
-            "level": comparison.level,
-            **{name: finite_rows(table.to_dict("records")) for name, table in compared.items()},
-            "answers": [asdict(answer) for answer in found.answers],
-        },
-    )
-    return found
 
 
 def _called(row: Mapping[str, Any]) -> str:

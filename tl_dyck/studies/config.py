@@ -5,12 +5,11 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any, final
 
+from tl_dyck.check import WrongTypeError, check_integer_fields, check_seed
 from tl_dyck.runs.spec import Sweep
-from tl_dyck.studies.measurement import Measurement, check_counts
+from tl_dyck.studies.measurement import Measurement
 from tl_dyck.studies.train import parameters_of
 from tl_dyck.training import TrainConfig
-
-__all__ = ["StudyConfig"]
 
 
 @final
@@ -38,6 +37,10 @@ class StudyConfig:
     n_bootstrap: int = 2000
 
     def __post_init__(self) -> None:
+        for family in self.families:
+            if not isinstance(family, str):
+                raise WrongTypeError(f"a family must be a name, got {family!r:.80}")
+        object.__setattr__(self, "seeds", tuple(check_seed(seed) for seed in self.seeds))
         for name in ("families", "seeds"):
             values = tuple(getattr(self, name))
             object.__setattr__(self, name, values)
@@ -45,7 +48,7 @@ class StudyConfig:
                 raise ValueError(
                     f"{name} must be different from each other and at least one, not {values}"
                 )
-        check_counts(self, "n_bootstrap")
+        check_integer_fields(self, n_bootstrap=1)
 
     def sweep(self) -> Sweep:
         """The runs of the study: a point for each family."""
@@ -73,6 +76,8 @@ class StudyConfig:
         Raises:
             TypeError: an unknown field.
         """
+        if not isinstance(values, dict):
+            raise WrongTypeError(f"a study's config must be an object, got {values!r:.80}")
         lists = {name: tuple(value) for name, value in values.items() if isinstance(value, list)}
         parts = {
             "training": TrainConfig(**values["training"]),

@@ -10,8 +10,6 @@ import pandas as pd
 
 from tl_dyck.studies.results import Study
 
-__all__ = ["Finding", "against_theory", "findings", "is_clear"]
-
 #: Seeds from which on a tie between two measures is called clear: with eight, a correlation of
 #: +0.86 [+0.34, +1.00] was found where forty seeds have +0.05.
 FEWEST_FOR_A_TIE = 20

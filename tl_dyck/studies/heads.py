@@ -11,6 +11,7 @@ from tl_dyck.ablation.measure import measure_heads
 from tl_dyck.ablation.tuning import FinetuneConfig
 from tl_dyck.models import DyckTransformer, load_model
 from tl_dyck.models.digest import weights_digest
+from tl_dyck.models.storage import config_of
 from tl_dyck.records import write_tables
 from tl_dyck.runs.spec import Point, SweepError
 from tl_dyck.studies.train import TrainExperiment, identity_of, nested, plugged
@@ -18,13 +19,11 @@ from tl_dyck.tasks import Task, tasks
 from tl_dyck.tasks.named import task_from_dict, task_of
 from tl_dyck.training import TrainResult, load_result
 
-__all__ = ["HeadsExperiment", "HeadsMeasurement"]
-
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class HeadsMeasurement:
-    """Options of measuring the heads of one model.
+class AblateConfig:
+    """Options of measuring the heads of every model.
 
     Attributes:
         finetune: of the gates; None to measure frozen models only.
@@ -39,20 +38,17 @@ class HeadsMeasurement:
     seed: int = 0
 
     #: Another number where the same fields give other metrics: then runs are done again.
-    code: ClassVar[int] = 1
+    code: ClassVar[int] = 2
 
     def __post_init__(self) -> None:
         for name in ("finetune", "leave_one_out"):
             value: Any = getattr(self, name)
             if isinstance(value, Mapping):  # from JSON
-                lists = {
-                    key: tuple(entry) for key, entry in value.items() if isinstance(entry, list)
-                }
-                object.__setattr__(self, name, FinetuneConfig(**{**value, **lists}))
+                object.__setattr__(self, name, FinetuneConfig(**value))
 
     def to_dict(self) -> dict[str, Any]:
         """The fields as JSON values."""
-        tuned = {name: getattr(self, name) for name in ("finetune", "leave_one_out")}
+        tuned = {"finetune": self.finetune, "leave_one_out": self.leave_one_out}
         return {"n": self.n, "seed": self.seed} | {
             name: value and value.to_dict() for name, value in tuned.items()
         }
@@ -65,7 +61,7 @@ class HeadsMeasurement:
         }
 
     def look(self, model: DyckTransformer, task: Task, folder: Path) -> dict[str, Any]:
-        """Measure the heads of a model; tables, and what is slow on the way, are kept in a folder.
+        """Measure the heads of a model; tables are kept in a folder.
 
         Returns:
             Metrics: heads_of (size and task, in words), metric (of the intact model) and gates
@@ -77,7 +73,7 @@ class HeadsMeasurement:
             )
         heads, swept = measure_heads(
             model, task, finetune=self.finetune, leave_one_out=self.leave_one_out, n=self.n,
-            seed=self.seed, folder=folder, progress=False,
+            seed=self.seed, progress=False,
         )  # fmt: skip
         tables = {"heads": heads}
         if swept is not None:
@@ -101,11 +97,11 @@ class HeadsExperiment:
     """Measure the heads of a model: one that is saved, or one that is trained first.
 
     Parameters of a point: those of `TrainExperiment`, with ``measure.<field>`` of
-    `HeadsMeasurement`; or, for a saved model, ``saved`` (where it is), ``called`` (in tables),
+    `AblateConfig`; or, for a saved model, ``saved`` (where it is), ``called`` (in tables),
     ``task`` (a name) or ``task.<field>`` of a whole `DyckTask` (that of the run if both are left
     out), and ``measure.<field>``.
 
-    Metrics: those of `HeadsMeasurement`, and accuracy (None if not known).
+    Metrics: those of `AblateConfig`, and accuracy (None if not known).
 
     Attributes:
         name: under which its runs are kept.
@@ -122,7 +118,7 @@ class HeadsExperiment:
         return TrainExperiment(
             name=self.name,
             device=self.device,
-            measurement=HeadsMeasurement,
+            measurement=AblateConfig,
             defaults={},
             plugs=self.plugs,
         )
@@ -132,10 +128,9 @@ class HeadsExperiment:
         if "saved" not in point:
             return self._trained.identity(point)
         model, task, measurement, _ = self._saved(point)
-        settings = model.cfg.to_saved()
         return {
             "model": weights_digest(model),
-            "settings": settings,
+            "settings": config_of(model),
             "task": task.to_dict(),
             "measure": identity_of(measurement),
         }
@@ -160,20 +155,14 @@ class HeadsExperiment:
         """Train together, and measure one after the other."""
         self._trained.run_together(point, folders, ended)
 
-    def _saved(self, point: Point) -> tuple[DyckTransformer, Task, HeadsMeasurement, float | None]:
+    def _saved(self, point: Point) -> tuple[DyckTransformer, Task, AblateConfig, float | None]:
         parts = nested({name: value for name, value in point.items() if "." in name})
-        for name in {*parts, *(name for name in point if "." not in name)} - {
-            "saved",
-            "called",
-            "task",
-            "measure",
-        }:
+        known = {"saved", "called", "task", "measure"}
+        for name in {*parts, *(name for name in point if "." not in name)} - known:
             raise SweepError(f"unknown parameter {name!r} of a saved model")
         try:
-            measurement, fields = (
-                HeadsMeasurement(**parts.get("measure", {})),
-                parts.get("task", {}),
-            )
+            measurement = AblateConfig(**parts.get("measure", {}))
+            fields = parts.get("task", {})
             named = plugged(tasks, point["task"], self.plugs) if "task" in point else None
             if named and fields:
                 named = replace(named, **fields)

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from tl_dyck.certify import certify_dyck
 from tl_dyck.certify.language import certify_language
+from tl_dyck.check import check_integer_fields
 from tl_dyck.files import write_bytes, write_tensors
 from tl_dyck.intervals import ratio_of_sums
 from tl_dyck.models import DyckTransformer, lean_logits
@@ -26,18 +27,6 @@ from tl_dyck.records import finite_rows, read_sealed, sealed
 from tl_dyck.tasks import DyckTask, Task, counted_accuracy
 from tl_dyck.training import TrainResult
 from tl_dyck.training.run import stream
-
-__all__ = [
-    "ACCURACIES",
-    "Measurement",
-    "attention_on",
-    "behaviour",
-    "check_counts",
-    "cross_entropy",
-    "has_balance",
-    "read_measures",
-    "write_measures",
-]
 
 _PARTS = {
     "": "any_token",
@@ -95,8 +84,8 @@ class Measurement:
     code: ClassVar[int] = 2
 
     def __post_init__(self) -> None:
-        check_counts(self, "n_accuracy", "n_long", "n_strings", "n_inserted")
-        check_counts(self, "n_certified", "decided_length", least=0)
+        check_integer_fields(self, n_accuracy=1, n_long=1, n_strings=1, n_inserted=1)
+        check_integer_fields(self, n_certified=0, decided_length=0)
 
     def to_dict(self) -> dict[str, Any]:
         """The fields as JSON values."""
@@ -235,17 +224,6 @@ def read_measures(folder: Path) -> dict[str, Any]:
     return read_sealed(folder / _FILE, folder.name)
 
 
-def check_counts(values: Any, *names: str, least: int = 1) -> None:
-    """Refuse a configuration in which a number is too small.
-
-    Raises:
-        ValueError: names it.
-    """
-    for name in names:
-        if getattr(values, name) < least:
-            raise ValueError(f"{name} must be at least {least}, not {getattr(values, name)}")
-
-
 class _Counts(Protocol):
     @property
     def n_accuracy(self) -> int: ...
@@ -348,7 +326,7 @@ def has_balance(model: DyckTransformer) -> bool:
     """Whether β is defined: on a family with a minimal first layer, unless the model diverged."""
     cfg = model.cfg
     minimal = (
-        cfg.embedding != "token"
+        getattr(cfg, "embedding", "token") != "token"  # an adopted model has none
         and cfg.n_layers == 1
         and cfg.n_heads == 1
         and cfg.position == "none"

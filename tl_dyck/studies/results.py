@@ -1,4 +1,9 @@
-"""A study's results on disk, and back from there."""
+"""A study as its folder holds it: the records of its runs, read as tables, and what compares seeds.
+
+Knows: which metrics are columns of the table of models, and what is averaged over seeds. The folder
+is that of a sweep; ``results.json`` adds what a sweep does not know: that it is a study, which runs
+are its own, and where it was run.
+"""
 
 from __future__ import annotations
 
@@ -6,51 +11,51 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
 
+import numpy as np
 import pandas as pd
+import torch
 from torch import Tensor
 
-from tl_dyck.files import (
-    CorruptFileError,
-    one_line,
-    read_table,
-    read_tensors,
-    write_json,
-)
-from tl_dyck.records import finite_rows, read_results, write_tables
+from tl_dyck.files import CorruptFileError, read_tensors, write_json
+from tl_dyck.intervals import correlation, mean
+from tl_dyck.language.checks import BOS_STRING
+from tl_dyck.probes import variation_of_patterns
+from tl_dyck.records import read_results, whole
+from tl_dyck.runs.results import runs_of, said_how_to_repeat
 from tl_dyck.runs.store import Store
-from tl_dyck.studies.check import check_config, check_history, check_rows, check_summary
 from tl_dyck.studies.config import StudyConfig
+from tl_dyck.studies.measurement import ACCURACIES, read_measures
 from tl_dyck.tasks import DyckTask
 from tl_dyck.training import TrainResult, load_result
 
-__all__ = [
-    "RECALLED_VARIATION",
-    "Study",
-    "as_table",
-    "load_study",
-    "save_tables",
-]
-
-FORMAT = "tl_dyck.study/5"
+FORMAT = "tl_dyck.study/6"
 
 #: Attention variation that Wen et al. 2023 report for 40 seeds, as remembered: the numbers are lost
 #: in our copy.
 RECALLED_VARIATION = {"gpt-linear": 2.20, "gpt": 2.27, "minimal-onehot": 0.24, "random": 2.85}
 
-_IN_JSON = ("models", "heads", "closings", "variation", "certificates", "languages")
-#: Of the tables that may be empty.
-_COLUMNS = {
+_CERTIFIED = (
+    "balance_violation",
+    "certified_share",
+    "falsified_share",
+    "logit_change",
+    "proved_to",
+)
+#: What the experiment measures that the table of models shows, and of that what is averaged.
+_MEASURED = (*ACCURACIES, "loss", "loss_error", "entropy_floor", "entropy_gap", *_CERTIFIED)
+_AVERAGED = (*ACCURACIES, "entropy_gap", *_CERTIFIED, "seconds", "steps")
+#: Length generalisation, measured where it takes a stack.
+_AT_LENGTH = "long_accuracy_after_close"
+_TIES = {
+    "balance_and_length": ("balance_violation", _AT_LENGTH),
+    "balance_and_change": ("balance_violation", "logit_change"),
+    "change_and_length": ("logit_change", _AT_LENGTH),
+}
+
+#: Of the tables that a measurement leaves; None for those that are never empty.
+_COLUMNS: dict[str, list[str] | None] = {
+    "heads": None,
     "closings": ["family", "seed", "lengths", "depth", "accuracy"],
-    "variation": [
-        "family",
-        "layer",
-        "variation",
-        "low",
-        "high",
-        "random_baseline",
-        "n_models",
-        "recalled",
-    ],
     "certificates": [
         "family",
         "seed",
@@ -131,22 +136,8 @@ class Study:
 
     def patterns(self, family: str, seed: int) -> Tensor:
         """Attention patterns of one model on the probe string, ``[layer, head, query, key]``."""
-        path, n = (
-            self.run_folder(family, seed) / "patterns.safetensors",
-            len(self.summary["probe_tokens"]),
-        )
-        found = read_tensors(path).get("patterns")
-        if (
-            found is None
-            or found.ndim != 4
-            or found.shape[2:] != (n, n)
-            or not found.is_floating_point()
-        ):
-            raise CorruptFileError(
-                f"{str(path)!r} must hold patterns [layer, head, {n}, {n}], "
-                f"not {_said(found)}; run the study again"
-            )
-        return found
+        n = len(self.summary["probe_tokens"])
+        return _patterns(self.run_folder(family, seed), n)
 
     def certificate_patterns(self, family: str, seed: int) -> dict[str, Tensor]:
         """Attention patterns on the prefix with the least margin, and on its worst string.
@@ -156,26 +147,11 @@ class Study:
         Each is ``[head, query, key]``; the strings are in `certificates`.
         """
         path = self.run_folder(family, seed) / "certificate.safetensors"
-        found = read_tensors(path)
-        for name in ("original", "worst"):
-            weights = found.get(name)
-            if weights is None or weights.ndim != 3 or weights.shape[1] != weights.shape[2]:
-                raise CorruptFileError(
-                    f"{str(path)!r} must hold {name!r} [head, query, key], "
-                    f"not {_said(weights)}; run the study again"
-                )
-        return found
+        return {name: _square(path, name, 3) for name in ("original", "worst")}
 
     def language_pattern(self, family: str, seed: int) -> Tensor:
         """Attention on the likeliest wrong prefix in `languages`, ``[head, query, key]``."""
-        path = self.run_folder(family, seed) / "language.safetensors"
-        found = read_tensors(path).get("likeliest")
-        if found is None or found.ndim != 3 or found.shape[1] != found.shape[2]:
-            raise CorruptFileError(
-                f"{str(path)!r} must hold 'likeliest' [head, query, key], not {_said(found)}; "
-                "run the study again"
-            )
-        return found
+        return _square(self.run_folder(family, seed) / "language.safetensors", "likeliest", 3)
 
     def run(self, family: str, seed: int, device: str | None = None) -> TrainResult:
         """One trained model with its history."""
@@ -189,71 +165,186 @@ class Study:
         return Store(self.folder).path(str(rows["id"].iloc[0]))
 
 
-def _said(tensor: Tensor | None) -> str:
-    return "nothing of that name" if tensor is None else f"{tensor.dtype} {list(tensor.shape)}"
+def write_study(
+    folder: Path, config: StudyConfig, task: DyckTask, runs: list[str], where: Any
+) -> None:
+    """Write what makes a sweep's folder a study.
 
-
-def save_tables(study: Study) -> None:
-    """Write `results.json` (everything but the training curves) and one Parquet file per table."""
-    tables = {name: getattr(study, name) for name in (*_IN_JSON, "history")}
-    write_tables(study.folder, tables)
-    write_json(
-        study.folder / "results.json",
-        {
-            "format": FORMAT,
-            "config": study.config.to_dict(),
-            "task": study.task.to_dict(),
-            **{name: finite_rows(tables[name].to_dict("records")) for name in _IN_JSON},
-            "summary": study.summary,
-        },
-    )
+    Args:
+        folder: of the sweep.
+        config: what was asked.
+        task: what the models learned.
+        runs: ids of the study's runs.
+        where: versions and machine, see `tl_dyck.environment.environment`.
+    """
+    facts = {"config": config.to_dict(), "task": task.to_dict(), "runs": runs, "environment": where}
+    write_json(folder / "results.json", {"format": FORMAT, **facts})
 
 
 def load_study(folder: str | Path) -> Study:
-    """Load what `run_study` wrote.
+    """Read a study back from its folder: from the records of its runs.
 
     Raises:
         CorruptFileError: a file is missing, altered or of another version.
     """
     path = Path(folder)
     saved = read_results(path, "results.json", FORMAT, "the results of a study")
-    history = _history(path)
-    try:
-        if not isinstance(saved["config"], dict):
-            raise TypeError(f"config must be an object, not {saved['config']!r:.80}")
-        config = StudyConfig.from_dict(saved["config"])
-        check_config(config)
-        for name in _IN_JSON:
-            check_rows(name, saved[name], config, certified=bool(saved["certificates"]))
-        check_summary(saved["summary"], config, {row["family"] for row in saved["certificates"]})
-        check_history(history, config)
-        return Study(
-            folder=path,
-            config=config,
-            task=DyckTask(**saved["task"]),
-            **{name: as_table(name, saved[name]) for name in _IN_JSON},
-            history=history,
-            summary=saved["summary"],
-        )
-    except KeyError as error:
-        raise CorruptFileError(
-            f"{str(path)!r} does not hold a whole study: {error} is missing; run it again"
-        ) from error
-    except (TypeError, ValueError, OverflowError) as error:
-        raise CorruptFileError(
-            f"{str(path)!r} does not hold a whole study: {one_line(error)}; run it again"
-        ) from error
+    with whole(path, "study", "run it again"):
+        config, task = StudyConfig.from_dict(saved["config"]), DyckTask(**saved["task"])
+        runs = runs_of(path, [*saved["runs"]])
+        if len(runs) != len(config.families) * len(config.seeds):
+            raise ValueError("it lacks some of its runs")
+        environment = dict(saved["environment"])
+        versions = dict(environment["versions"])
+    return _study(path, config, task, runs, {**environment, "versions": versions})
 
 
-def _history(path: Path) -> pd.DataFrame:
-    try:
-        return read_table(path / "history.parquet")
-    except CorruptFileError as error:
-        raise CorruptFileError(f"{error}; run the study again") from error
+def _study(
+    folder: Path,
+    config: StudyConfig,
+    task: DyckTask,
+    runs: pd.DataFrame,
+    environment: dict[str, Any],
+) -> Study:
+    """The study whose records these are."""
+    rows: list[dict[str, Any]] = []
+    tables: dict[str, list[dict[str, Any]]] = {name: [] for name in _COLUMNS}
+    history, chances = [], []
+    patterns: dict[str, list[Tensor]] = {family: [] for family in config.families}
+    store, language = Store(folder), task.language
+    probe = language.parse(language.probe_string)
+    for row in runs.to_dict("records"):
+        key, place = {"family": row["model"], "seed": row["seed"]}, store.path(row["id"])
+        with said_how_to_repeat(place):
+            measured, result = read_measures(place), load_result(place)
+            if row["outcome"] != "diverged":  # weights that are not finite give no patterns
+                patterns[row["model"]].append(_patterns(place, len(probe) + 1))
+        facts = {"status": row["outcome"], "seconds": row["train_seconds"]}
+        facts |= {name: row[name] for name in ("id", "steps", *_MEASURED) if name in row}
+        rows.append({**key, **facts})
+        for name, table in tables.items():
+            table += [{**key, **found} for found in measured[name]]
+        chances.append(measured["stack_chance"])
+        history.append(result.history.assign(**key))
+    models = _as_table("models", rows)
+    summary = {
+        "probe_string": language.probe_string,
+        "probe_tokens": [BOS_STRING, *(language.alphabet[token] for token in probe.tolist())],
+        "stack_chance": pd.DataFrame(chances).mean().to_dict(),
+        "families": _family_intervals(models, config),
+        **{name: _correlation(models, *pair, config) for name, pair in _TIES.items()},
+        "environment": environment,
+    }
+    return Study(
+        folder=folder,
+        config=config,
+        task=task,
+        models=models,
+        **{name: _as_table(name, table) for name, table in tables.items()},
+        variation=_variation(folder, patterns, config),
+        history=pd.concat(history, ignore_index=True),
+        summary=summary,
+    )
 
 
-def as_table(name: str, rows: list[dict[str, Any]]) -> pd.DataFrame:
+def _patterns(folder: Path, n: int) -> Tensor:
+    """What the measurement kept of a model's attention on the probe string."""
+    return _square(folder / "patterns.safetensors", "patterns", 4, n)
+
+
+def _square(path: Path, name: str, ndim: int, n: int | None = None) -> Tensor:
+    """A saved tensor whose last two axes are query and key."""
+    found = read_tensors(path).get(name)
+    if found is None or found.ndim != ndim or not found.is_floating_point():
+        shape = "nothing of that name" if found is None else f"{found.dtype} {list(found.shape)}"
+    elif found.shape[-2] != found.shape[-1] or found.shape[-1] != (n or found.shape[-1]):
+        shape = f"{found.dtype} {list(found.shape)}"
+    else:
+        return found
+    axes = ", ".join(["layer", "head", "query", "key"][4 - ndim :])
+    raise CorruptFileError(
+        f"{str(path)!r} must hold {name!r} [{axes}]{f' of {n} positions' if n else ''}, "
+        f"not {shape}; run the study again"
+    )
+
+
+def _as_table(name: str, rows: list[dict[str, Any]]) -> pd.DataFrame:
     """One of the tables of a study from its rows, in which None is for missing numbers."""
     table = pd.DataFrame(rows, columns=_COLUMNS.get(name))
     empty = [column for column in table if table[column].isna().all()]
     return table.astype(dict.fromkeys(empty, float))  # a column of nulls only: they were numbers
+
+
+def _variation(
+    folder: Path, patterns: dict[str, list[Tensor]], config: StudyConfig
+) -> pd.DataFrame:
+    rows: list[dict[str, Any]] = []
+    for family, found in patterns.items():
+        if len(found) < 2:
+            continue  # one model does not vary
+        shapes = {tuple(each.shape) for each in found}
+        if len(shapes) > 1:
+            raise CorruptFileError(
+                f"patterns of {family!r} in {str(folder)!r} have different shapes, "
+                f"{sorted(shapes)}; run the study again"
+            )
+        seed = config.measurement.data_seed
+        varied = variation_of_patterns(
+            torch.stack(found), n_bootstrap=config.n_bootstrap, seed=seed
+        )
+        for layer, (value, (low, high)) in enumerate(
+            zip(varied.matched, varied.matched_interval, strict=True)
+        ):
+            rows.append(
+                {
+                    "family": family,
+                    "layer": layer,
+                    "variation": float(value),
+                    "low": float(low),
+                    "high": float(high),
+                    "random_baseline": varied.random_baseline,
+                    "n_models": varied.n_models,
+                    "recalled": RECALLED_VARIATION.get(family),
+                }
+            )
+    columns = ["family", "layer", "variation", "low", "high", "random_baseline", "n_models"]
+    return pd.DataFrame(rows, columns=[*columns, "recalled"]).astype({"recalled": float})
+
+
+def _family_intervals(models: pd.DataFrame, config: StudyConfig) -> dict[str, dict[str, Any]]:
+    """Per family and measure: mean over seeds with its bootstrap interval."""
+    generator = np.random.default_rng(config.measurement.data_seed)
+    summary: dict[str, dict[str, Any]] = {}
+    for family, group in models.groupby("family", sort=False):
+        summary[str(family)] = {
+            "n": len(group),
+            "reached": int((group["status"] == "reached").sum()),
+        }
+        for name in _AVERAGED:
+            if name not in group:
+                continue
+            values = group[name].dropna().to_numpy(float)
+            if len(values):
+                found = mean(values, config.n_bootstrap, generator)
+                ends = (
+                    (found.low, found.high) if found.n > 1 else (found.value,) * 2
+                )  # one seed has no interval
+                summary[str(family)][name] = {"mean": found.value, "low": ends[0], "high": ends[1]}
+    return summary
+
+
+def _correlation(
+    models: pd.DataFrame, first: str, second: str, config: StudyConfig
+) -> dict[str, Any]:
+    """Spearman's correlation of two measures over seeds, for each family that has both."""
+    generator = np.random.default_rng(config.measurement.data_seed)
+    found: dict[str, Any] = {}
+    if first not in models or second not in models:
+        return found
+    for family, group in models.dropna(subset=[first, second]).groupby("family", sort=False):
+        x, y = group[first].to_numpy(float), group[second].to_numpy(float)
+        if len(group) < 4 or np.ptp(x) == 0 or np.ptp(y) == 0:
+            continue  # no correlation to speak of
+        tie = correlation(x, y, config.n_bootstrap, generator)
+        found[str(family)] = {"spearman": tie.value, "low": tie.low, "high": tie.high, "n": tie.n}
+    return found

@@ -28,8 +28,6 @@ from tl_dyck.text.corpus import Corpus, Sentence, build_words
 from tl_dyck.text.edits import text_space
 from tl_dyck.text.training import OBJECTIVES, TextTraining, accuracy, train_text
 
-__all__ = ["SPACES", "SentencesExperiment", "TextTable", "run_table", "summarise"]
-
 _CODE = "tl_dyck.sentences/3"
 """Of the code below: another number where it trains or measures otherwise."""
 

@@ -24,8 +24,6 @@ from tl_dyck.training.config import run_identity
 from tl_dyck.training.loop import train_together
 from tl_dyck.training.seeds import most_together
 
-__all__ = ["Measures", "TrainExperiment", "identity_of", "nested", "parameters_of", "plugged"]
-
 
 class Measures(Protocol):
     """Measurement of a trained model: a configuration that knows how to make it.

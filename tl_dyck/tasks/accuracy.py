@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, SupportsIndex
 
 import torch
 
-from tl_dyck.closing import Accuracy, LanguageModel, predictions, weighted_mean
+from tl_dyck.check import check_integer, check_seed
 from tl_dyck.errors import DyckError
 from tl_dyck.intervals import ratio_of_sums
-from tl_dyck.language.checks import check_integer
-from tl_dyck.reading import check_reads
-from tl_dyck.tasks.dyck import DyckTask
+from tl_dyck.measuring import Accuracy, LanguageModel, predictions, weighted_mean
+from tl_dyck.reading import check_reads, warn_of_first
+from tl_dyck.tasks.drawing import seeded
 from tl_dyck.tasks.protocol import Task
-
-__all__ = ["UnknownLawError", "counted_accuracy", "nats_over_law"]
 
 
 class UnknownLawError(DyckError, ValueError):
@@ -25,15 +23,16 @@ def counted_accuracy(
     task: Task,
     model: LanguageModel,
     *,
-    n: int = 1000,
+    n: SupportsIndex = 1000,
     long: bool = False,
-    seed: int = 0,
+    seed: SupportsIndex = 0,
     device: Any = None,
-    chunk: int = 100,
+    chunk: SupportsIndex = 100,
 ) -> Accuracy:
     """Share of the tokens that a task counts that have the largest logit, given what is before.
 
-    Of a `DyckTask` it is `DyckTask.closing_accuracy`.
+    Of a task with a metric of its own, `accuracy`, it is that: of a `DyckTask` its
+    `closing_accuracy`.
 
     Args:
         task: gives the strings, and says which of their tokens count.
@@ -48,13 +47,19 @@ def counted_accuracy(
         NotCausalError: predictions depend on later tokens.
         ValueError: `n` or `chunk` is below 1, or no token of so few strings counts.
         VocabularyError: the model reads other tokens.
+
+    Warns:
+        VocabularyWarning: an adopted model that after BOS prefers what no string begins with
+            (`tl_dyck.reading.warn_of_first`); that of a `DyckTask` `tl_dyck.adopt` has warned of.
     """
-    if isinstance(task, DyckTask):
-        return task.closing_accuracy(model, n=n, long=long, seed=seed, device=device, chunk=chunk)
-    check_integer("n", n, least=1)
-    check_integer("chunk", chunk, least=1)
+    n, chunk = check_integer("n", n, least=1), check_integer("chunk", chunk, least=1)
+    own = getattr(task, "accuracy", None)
+    if own is not None:
+        found: Accuracy = own(model, n=n, long=long, seed=seed, device=device, chunk=chunk)
+        return found
     check_reads(model, task.language)
-    tokens = task.sample(n, long=long, generator=torch.Generator().manual_seed(seed))
+    _warn_of_ids(task, model)
+    tokens = task.sample(n, long=long, generator=seeded(None, check_seed(seed)))
     counted = task.counted_positions(tokens)[:, 1:].double()
     d_vocab = task.language.d_vocab
     right = [
@@ -63,20 +68,29 @@ def counted_accuracy(
             model, tokens, d_vocab, first=1, device=device, chunk=chunk
         )
     ]
-    found, error = weighted_mean(torch.cat(right), counted)
-    if found is None:
+    share, error = weighted_mean(torch.cat(right), counted)
+    if share is None:
         raise ValueError(f"{task.name} counts no token of any of {n} strings; raise n")
-    return Accuracy(any_token=found, n=n, error=error)
+    return Accuracy(any_token=share, n=n, error=error)
+
+
+def _warn_of_ids(task: Task, model: LanguageModel) -> None:
+    """Of a model that was adopted; which symbols may come first, only the law says."""
+    if not hasattr(model, "vocabulary") or task.language.has_stack:
+        return
+    law = task.next_token_probs(torch.tensor([[task.language.bos_token]]))
+    if law is not None:
+        warn_of_first(model, task.language, law[0, 0, : task.language.bos_token] > 0)
 
 
 def nats_over_law(
     task: Task,
     model: LanguageModel,
     *,
-    n: int = 1000,
-    seed: int = 0,
+    n: SupportsIndex = 1000,
+    seed: SupportsIndex = 0,
     device: Any = None,
-    chunk: int = 100,
+    chunk: SupportsIndex = 100,
 ) -> tuple[float, float]:
     """How many nats per token a model loses against the exact law, on fresh training strings.
 
@@ -98,9 +112,10 @@ def nats_over_law(
     Raises:
         UnknownLawError: the task does not know its law.
     """
-    check_integer("n", n, least=1)
+    n, chunk = check_integer("n", n, least=1), check_integer("chunk", chunk, least=1)
     check_reads(model, task.language)
-    tokens = task.sample(n, generator=torch.Generator().manual_seed(seed))
+    _warn_of_ids(task, model)
+    tokens = task.sample(n, generator=seeded(None, check_seed(seed)))
     law = task.next_token_probs(tokens)
     if law is None:
         raise UnknownLawError(f"the task {task.name!r} does not say what its exact law is")

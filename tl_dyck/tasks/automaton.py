@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, final
+from typing import Any, SupportsIndex, final
 
 import numpy as np
 import torch
@@ -14,11 +14,10 @@ from torch import Tensor
 
 from tl_dyck.files import sha256
 from tl_dyck.language import DyckStringError, SymbolLanguage
-from tl_dyck.language.checks import check_integer
-from tl_dyck.tasks.drawing import check_lengths, of_mixed_lengths, seeded
+from tl_dyck.tasks.drawing import check_task_lengths, of_mixed_lengths, seeded
 from tl_dyck.tasks.tables import Table
 
-__all__ = ["AutomatonTask"]
+_LONGEST = 100_000  # symbols: tables have a row for each length, made one after the other
 
 
 @final
@@ -59,7 +58,8 @@ class AutomatonTask:
 
     Raises:
         TypeError: a length is no integer.
-        ValueError: symbols that cannot be told apart, or a length of which there is no string.
+        ValueError: symbols that cannot be told apart, a length beyond 100,000 or of which there is
+            no string, or more states and lengths than tables hold.
     """
 
     name: str
@@ -74,10 +74,9 @@ class AutomatonTask:
     probe_string: str | None = None
 
     def __post_init__(self) -> None:
-        for name in ("symbols", "train_lengths", "long_lengths"):
-            object.__setattr__(self, name, tuple(getattr(self, name)))
-        check_lengths(self.train_lengths, self.long_lengths)
-        _ = self.language  # symbols that cannot be told apart are refused here
+        check_task_lengths(self, _LONGEST)
+        # symbols that cannot be told apart are refused here
+        object.__setattr__(self, "symbols", self.language.symbols)
         absent = sorted(set(self.train_lengths) - set(self._short.lengths(self.train_lengths)))
         if absent:
             raise ValueError(f"{self.name} has no string of length {absent[0]}; leave it out")
@@ -97,11 +96,11 @@ class AutomatonTask:
 
     def sample(
         self,
-        n: int,
+        n: SupportsIndex,
         *,
         long: bool = False,
         generator: torch.Generator | None = None,
-        seed: int | None = None,
+        seed: SupportsIndex | None = None,
     ) -> Int[Tensor, "n pos"]:
         """Draw strings: BOS, then symbols; shorter ones are filled up with BOS.
 
@@ -115,7 +114,6 @@ class AutomatonTask:
             ValueError: both a generator and a seed are given, or neither; or there is no long
                 string.
         """
-        check_integer("n", n, least=0)
         source = seeded(generator, seed)
         table, lengths = self._short, self.train_lengths
         if long:

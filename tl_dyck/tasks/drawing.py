@@ -2,37 +2,41 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Sequence
+from typing import Any, SupportsIndex
 
 import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from tl_dyck.language.checks import check_integer
-
-__all__ = ["check_lengths", "of_mixed_lengths", "seeded"]
+from tl_dyck.check import LONGEST, check_integer, check_lengths, check_seed
 
 
-def check_lengths(train_lengths: Sequence[int], long_lengths: Sequence[int]) -> None:
-    """Refuse lengths that no task can have.
+def check_task_lengths(task: Any, most: int = LONGEST) -> None:
+    """Store a task's lengths as tuples of plain integers, if they are lengths that one can have.
+
+    Args:
+        task: a frozen dataclass in its ``__post_init__``; `train_lengths` and `long_lengths` may be
+            anything.
+        most: the longest string of such a task.
 
     Raises:
         TypeError: a length is no integer.
-        ValueError: one is below 1, there is none to train on, or the long ones are no range.
+        ValueError: one is below 1 or too long, there is none to train on, or too many, or the long
+            ones are no range.
     """
-    for length in (*train_lengths, *long_lengths):
-        check_integer("a length", length, least=1)
-    if not train_lengths:
-        raise ValueError("train_lengths is empty; give at least one length")
+    for name in ("train_lengths", "long_lengths"):
+        lengths = check_lengths(getattr(task, name), name, least=1, most=most)
+        object.__setattr__(task, name, lengths)
+    long_lengths = task.long_lengths
     if len(long_lengths) != 2 or long_lengths[0] > long_lengths[1]:
         raise ValueError(
-            f"long_lengths must be a shortest and a longest length, not {long_lengths}"
+            f"long_lengths must be a shortest and a longest length, not {long_lengths[:5]}"
         )
 
 
 def of_mixed_lengths(
-    n: int,
+    n: SupportsIndex,
     lengths: Sequence[int],
     draw: Callable[[int, int], Int[Tensor, "string symbol"]],
     bos_token: int,
@@ -47,6 +51,7 @@ def of_mixed_lengths(
         bos_token: of the language.
         generator: of the lengths.
     """
+    n = check_integer("n", n, least=0)
     chosen = torch.tensor(lengths)[torch.randint(len(lengths), (n,), generator=generator)]
     tokens = torch.full((n, 1 + max(lengths)), bos_token)
     for length in chosen.unique().tolist():
@@ -55,7 +60,7 @@ def of_mixed_lengths(
     return tokens
 
 
-def seeded(generator: torch.Generator | None, seed: int | None) -> torch.Generator:
+def seeded(generator: torch.Generator | None, seed: SupportsIndex | None) -> torch.Generator:
     """The generator, or a new one of that seed.
 
     Raises:
@@ -65,5 +70,4 @@ def seeded(generator: torch.Generator | None, seed: int | None) -> torch.Generat
         raise ValueError("give a generator or a seed, one of the two: task.sample(3, seed=0)")
     if generator is not None:
         return generator
-    assert seed is not None
-    return torch.Generator().manual_seed(operator.index(seed))
+    return torch.Generator().manual_seed(check_seed(seed))

@@ -6,26 +6,25 @@ import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
-from typing import Any, final
+from typing import Any, SupportsIndex, final
 
 import numpy as np
 import torch
 from jaxtyping import Bool, Float, Float64, Int
 from torch import Tensor
 
-from tl_dyck.closing import (
+from tl_dyck.check import check_integer, check_seed
+from tl_dyck.language import DyckDistribution, DyckLanguage
+from tl_dyck.language.checks import check_mode
+from tl_dyck.language.sampling import log_completion, open_probability
+from tl_dyck.measuring import LanguageModel
+from tl_dyck.tasks.closing import (
     ClosingAccuracy,
     ClosingChance,
-    LanguageModel,
     closing_accuracy,
     closing_chance,
 )
-from tl_dyck.language import DyckDistribution, DyckLanguage
-from tl_dyck.language.checks import check_integer, check_mode
-from tl_dyck.language.sampling import log_completion, open_probability
-from tl_dyck.tasks.drawing import check_lengths, of_mixed_lengths, seeded
-
-__all__ = ["DyckTask", "complete_strings", "opening_law"]
+from tl_dyck.tasks.drawing import check_task_lengths, of_mixed_lengths, seeded
 
 
 @final
@@ -62,19 +61,15 @@ class DyckTask:
 
     def __post_init__(self) -> None:
         check_mode(self.mode)
-        for name in ("train_lengths", "long_lengths", "brackets"):
-            if (
-                getattr(self, name) is not None
-            ):  # a list, if it comes from JSON; a tuple can be hashed
-                object.__setattr__(self, name, tuple(getattr(self, name)))
-        check_lengths(self.train_lengths, self.long_lengths)
+        check_task_lengths(self)
         if self.mode == "complete" and any(length % 2 for length in self.train_lengths):
             raise ValueError(
                 f"complete strings have even lengths, but train_lengths is {self.train_lengths}"
             )
-        object.__setattr__(
-            self, "language", DyckLanguage(self.n_types, self.max_depth, self.brackets)
-        )
+        language = DyckLanguage(self.n_types, self.max_depth, self.brackets)
+        object.__setattr__(self, "language", language)
+        for name in ("n_types", "max_depth", *(("brackets",) if self.brackets is not None else ())):
+            object.__setattr__(self, name, getattr(language, name))
         object.__setattr__(self, "distribution", DyckDistribution(self.language, self.q))
         for name, lengths in (("train_lengths", self.train_lengths), ("long_lengths", self._long)):
             if not self._closing(lengths):
@@ -104,11 +99,11 @@ class DyckTask:
 
     def sample(
         self,
-        n: int,
+        n: SupportsIndex,
         *,
         long: bool = False,
         generator: torch.Generator | None = None,
-        seed: int | None = None,
+        seed: SupportsIndex | None = None,
     ) -> Int[Tensor, "n pos"]:
         """Draw training strings: BOS, then brackets; shorter ones are filled up with BOS.
 
@@ -159,7 +154,7 @@ class DyckTask:
         return probs.nan_to_num(nan=0.0)
 
     def sample_closing(
-        self, n: int, *, long: bool = False, generator: torch.Generator
+        self, n: SupportsIndex, *, long: bool = False, generator: torch.Generator
     ) -> tuple[Int[Tensor, "n pos"], Int[Tensor, " n"]]:
         """Draw prefixes that end with a closing bracket.
 
@@ -188,11 +183,11 @@ class DyckTask:
         self,
         model: LanguageModel,
         *,
-        n: int = 1000,
+        n: SupportsIndex = 1000,
         long: bool = False,
-        seed: int = 0,
+        seed: SupportsIndex = 0,
         device: Any = None,
-        chunk: int = 100,
+        chunk: SupportsIndex = 100,
     ) -> ClosingAccuracy:
         """The metric of the paper's Section 4.1, in both readings, and where it takes a stack.
 
@@ -212,9 +207,12 @@ class DyckTask:
             NotCausalError: predictions depend on later tokens.
             ValueError: `n` or `chunk` is below 1, or no string of so few has a closing bracket.
         """
-        check_integer("n", n, least=1)
-        check_integer("chunk", chunk, least=1)
-        return closing_accuracy(self, model, n=n, long=long, seed=seed, device=device, chunk=chunk)
+        n, chunk = check_integer("n", n, least=1), check_integer("chunk", chunk, least=1)
+        how = {"n": n, "seed": check_seed(seed), "device": device, "chunk": chunk}
+        return closing_accuracy(*self.asked(long=long), model, **how)
+
+    #: What `tl_dyck.tasks.counted_accuracy` measures.
+    accuracy = closing_accuracy
 
     def closing_chance(self, *, long: bool = False) -> ClosingChance:
         """The exact closing accuracy of three models that keep no stack.
@@ -227,11 +225,15 @@ class DyckTask:
         Args:
             long: at `long_lengths` instead of in the training distribution.
         """
-        return closing_chance(self, long=long)
+        return closing_chance(*self.asked(long=long))
 
     def closing_lengths(self, *, long: bool = False) -> list[int]:
         """The lengths that prefixes ending with a closing bracket have, as often as drawn."""
         return self._closing(self._long if long else self.train_lengths)
+
+    def asked(self, *, long: bool = False) -> tuple[DyckDistribution, list[int], str]:
+        """What `closing_accuracy` is of: a law, lengths, and "complete" or "prefix"."""
+        return self.distribution, self.closing_lengths(long=long), "prefix" if long else self.mode
 
     @property
     def _long(self) -> list[int]:
@@ -245,7 +247,7 @@ class DyckTask:
         ]
 
     def _mixture(
-        self, n: int, lengths: Sequence[int], mode: str, generator: torch.Generator
+        self, n: SupportsIndex, lengths: Sequence[int], mode: str, generator: torch.Generator
     ) -> Int[Tensor, "n pos"]:
         if mode == "ending in close":
             of, mode = self.distribution.sample_ending_in_close, "prefix"

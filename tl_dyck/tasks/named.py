@@ -7,20 +7,11 @@ from collections.abc import Mapping
 from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
+from tl_dyck.check import WrongTypeError
 from tl_dyck.language import DyckLanguage, Language
 from tl_dyck.registry import Registry, RegistryError, UnknownNameError
 from tl_dyck.tasks.dyck import DyckTask, complete_strings
 from tl_dyck.tasks.protocol import Task
-
-__all__ = [
-    "list_tasks",
-    "load_task",
-    "register_task",
-    "task_fields",
-    "task_from_dict",
-    "task_of",
-    "tasks",
-]
 
 tasks: Registry[Task] = Registry("task", "tl_dyck.tasks", Task)
 register_task = tasks.register
@@ -60,6 +51,8 @@ def load_task(name: str) -> Any:
     Raises:
         UnknownNameError: no such task; the message suggests the nearest.
     """
+    if not isinstance(name, str):
+        raise WrongTypeError(f"a task is loaded by its name, a text, not by {name!r:.80}")
     asked = _SYSTEMATIC.fullmatch(name)
     if asked is not None and name not in tasks:
         return _dyck_task(int(asked[1]), int(asked[2]), prefix=asked[3] is not None)

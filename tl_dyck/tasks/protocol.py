@@ -11,8 +11,6 @@ from torch import Tensor
 
 from tl_dyck.language import Language
 
-__all__ = ["Task"]
-
 
 @runtime_checkable
 class Task(Protocol):
@@ -20,7 +18,8 @@ class Task(Protocol):
 
     `DyckTask` is one, and so is `AutomatonTask`, with which another language takes a few lines. A
     class of your own needs these members and no base class. It must be possible to pickle it, for
-    workers.
+    workers. If it has a method `accuracy` besides, with the parameters of `counted_accuracy` and
+    an `Accuracy` as its answer, models are measured by that.
     """
 
     @property

@@ -9,10 +9,11 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Table"]
-
 MOST_STATES = 100_000
-"""States are looked up one by one, and tables have a number for each state and length."""
+"""States are looked up one by one."""
+
+MOST_CELLS = 50_000_000
+"""Tables have a number for each state and length, or for each state, symbol and length."""
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -68,6 +69,14 @@ class Table:
                     f"{MOST_STATES:,} states; give it shorter train_lengths and long_lengths"
                 )
             level = reached
+            if not level:
+                break
+        if len(moves) * (longest + 1) > MOST_CELLS:
+            raise ValueError(
+                f"a table of the {len(moves):,} states of {task.name} and lengths up to "
+                f"{longest:,} has more than {MOST_CELLS:,} entries; give it shorter train_lengths "
+                "and long_lengths"
+            )
         known = list(number)[: len(moves)]  # the last level's successors are beyond `longest`
         shape = len(known), len(symbols)
         after = np.full(shape, len(known))

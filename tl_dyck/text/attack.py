@@ -21,8 +21,6 @@ from tl_dyck.errors import DyckError
 from tl_dyck.models.text import TextTransformer
 from tl_dyck.text.edits import BatchEdits, pad
 
-__all__ = ["Attack", "UnsupportedTextModelError", "readout"]
-
 
 class UnsupportedTextModelError(DyckError, ValueError):
     """An objective needs keys and values of the word alone, but the model has positions."""

@@ -9,8 +9,6 @@ from tl_dyck.models.text import TextTransformer
 from tl_dyck.text.corpus import Sentence
 from tl_dyck.text.edits import encode_sentences
 
-__all__ = ["certify_sentences"]
-
 
 def certify_sentences(
     model: TextTransformer,

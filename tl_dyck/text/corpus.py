@@ -15,8 +15,6 @@ from tl_dyck.errors import DyckError
 from tl_dyck.files import LARGEST_TEXT, read_regular
 from tl_dyck.models.text import CLS, UNKNOWN
 
-__all__ = ["Corpus", "CorpusError", "Sentence", "build_words", "load_folder", "load_sst2"]
-
 _SHOWN = 3
 _DIGITS = 18  # of a label
 

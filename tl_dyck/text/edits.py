@@ -31,8 +31,6 @@ from tl_dyck.certify import (
 from tl_dyck.models.text import TextConfig
 from tl_dyck.text.corpus import Sentence
 
-__all__ = ["BatchEdits", "pad", "random_strings", "text_space"]
-
 KEEP, DUPLICATE, DELETE, SUBSTITUTE = range(4)
 _KINDS = ("dup", "del", "sub")
 

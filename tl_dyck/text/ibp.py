@@ -20,8 +20,6 @@ from tl_dyck.models.text import TextTransformer
 from tl_dyck.text.attack import UnsupportedTextModelError
 from tl_dyck.text.edits import BatchEdits
 
-__all__ = ["IntervalBound"]
-
 
 @final
 @dataclass(frozen=True)

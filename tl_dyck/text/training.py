@@ -22,8 +22,6 @@ from tl_dyck.text.corpus import Sentence
 from tl_dyck.text.edits import BatchEdits, encode_sentences, pad, random_strings
 from tl_dyck.text.ibp import IntervalBound
 
-__all__ = ["OBJECTIVES", "TextTraining", "TextTrainingError", "accuracy", "train_text"]
-
 _EVERY = 50
 
 OBJECTIVES = ("clean", "augment", "worst", "ibp")

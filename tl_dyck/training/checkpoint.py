@@ -18,24 +18,15 @@ from typing import Any
 import pandas as pd
 import torch
 
-from tl_dyck.closing import Accuracy, ClosingAccuracy
 from tl_dyck.files import CorruptFileError, MissingFileError, read_json, read_tensors, write_json
+from tl_dyck.measuring import Accuracy
 from tl_dyck.models import load_model, save_model
 from tl_dyck.records import finite_rows, remove_numbered, write_with_tensors
 from tl_dyck.registry import RegistryError
-from tl_dyck.tasks import DyckTask, Task
+from tl_dyck.tasks import Task
+from tl_dyck.tasks.closing import ClosingAccuracy
 from tl_dyck.tasks.named import task_from_dict
 from tl_dyck.training.config import HISTORY, STATUSES, TrainConfig, TrainResult
-
-__all__ = [
-    "CheckpointError",
-    "Progress",
-    "has_result",
-    "load_result",
-    "read_checkpoint",
-    "save_result",
-    "write_checkpoint",
-]
 
 _FORMAT = "tl_dyck.run/1"
 _MAYBE_NAN = ("loss", "floor")  # diverged; of a task whose floor nobody knows
@@ -169,9 +160,9 @@ def load_result(
         if type(saved["identity"]["seed"]) is not int:
             raise TypeError(f"seed {saved['identity']['seed']!r}")
         task = task_from_dict(saved["identity"]["task"], task)
-        metric = ClosingAccuracy if isinstance(task, DyckTask) else Accuracy
+        metric = ClosingAccuracy if "closing_only" in saved["accuracy"] else Accuracy
         result = TrainResult(
-            model=load_model(path, device),
+            model=load_model(path, device, diverged=progress.status == "diverged"),
             task=task,
             options=TrainConfig(**saved["identity"]["options"]),
             seed=saved["identity"]["seed"],

@@ -8,10 +8,9 @@ from typing import Any, final
 
 import pandas as pd
 
+from tl_dyck.check import check_integer_fields
 from tl_dyck.models import DyckTransformer
-from tl_dyck.tasks import DyckTask, Task
-
-__all__ = ["HISTORY", "STATUSES", "TrainConfig", "TrainResult"]
+from tl_dyck.tasks import Task
 
 #: Columns of a history.
 HISTORY = ("step", "loss", "floor", "accuracy", "learning_rate")
@@ -72,20 +71,16 @@ class TrainConfig:
     checkpoint_every: int = 250
 
     def __post_init__(self) -> None:
-        for name in (
-            "steps",
-            "batch_size",
-            "check_every",
-            "check_size",
-            "checkpoint_every",
-            "min_steps",
-            "warmup_steps",
-        ):
-            least = 0 if name in ("min_steps", "warmup_steps") else 1
-            if not isinstance(getattr(self, name), int):
-                raise TypeError(f"{name} must be an integer, not {getattr(self, name)!r}")
-            if getattr(self, name) < least:
-                raise ValueError(f"{name} must be at least {least}, not {getattr(self, name)}")
+        check_integer_fields(
+            self,
+            steps=1,
+            batch_size=1,
+            check_every=1,
+            check_size=1,
+            checkpoint_every=1,
+            min_steps=0,
+            warmup_steps=0,
+        )
         if not 0 < self.learning_rate < math.inf:
             raise ValueError(f"learning_rate must be positive and finite, not {self.learning_rate}")
         for name in ("weight_decay", "contrastive_weight", "drift_weight"):
@@ -112,8 +107,8 @@ class TrainResult:
         steps: updates that were made.
         seconds: training time, in seconds of wall clock, without the time between a kill and its
             resumption.
-        accuracy: at the end, on 1,000 fresh strings of the training distribution: a
-            `ClosingAccuracy`, or of a task that is no `DyckTask` an `Accuracy`.
+        accuracy: at the end, on 1,000 fresh strings of the training distribution: an
+            `Accuracy`, of a `DyckTask` a `ClosingAccuracy`.
         history: one row per measurement: step, loss (cross-entropy without regularisation, nats per
             token, mean since the row before; NaN if it diverged), floor (entropy floor, nats per
             token), accuracy, learning_rate.
@@ -140,15 +135,11 @@ class TrainResult:
         """Everything that defines the run: task, model, options, seed."""
         return run_identity(self.model.cfg.to_saved(), self.task, self.options, self.seed)
 
-    @property
-    def _metric(self) -> str:
-        return "closing" if isinstance(self.task, DyckTask) else "counted"
-
     def __repr__(self) -> str:
         return (
             f"TrainResult({self.model.cfg.model_name} on {self.task.name}, seed {self.seed}: "
             f"{self.status} after {self.steps} steps, {self.seconds:.1f} s; "
-            f"{self._metric} accuracy {self.accuracy.any_token:.1%})"
+            f"{self.accuracy.kind} accuracy {self.accuracy.any_token:.1%})"
         )
 
 

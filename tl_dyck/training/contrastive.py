@@ -20,8 +20,6 @@ from torch import Tensor
 
 from tl_dyck.language import DyckLanguage
 
-__all__ = ["ContrastiveRegularizer"]
-
 
 @final
 @dataclass(frozen=True)

@@ -28,8 +28,6 @@ from tl_dyck.language import DyckDistribution
 from tl_dyck.models import DyckTransformerConfig
 from tl_dyck.states import StateIndex, contributions, displacement
 
-__all__ = ["DriftRegularizer"]
-
 
 @final
 @dataclass(frozen=True)

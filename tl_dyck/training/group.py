@@ -20,8 +20,6 @@ from tl_dyck.training.packing import Packed, pack
 from tl_dyck.training.run import POOL, RunState, stream
 from tl_dyck.training.stack import Batch, Stack
 
-__all__ = ["Group"]
-
 
 class Group:
     """Runs of one configuration, task and options, at the same step; one run is a group too.

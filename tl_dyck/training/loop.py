@@ -25,8 +25,6 @@ from tl_dyck.training.config import TrainConfig, TrainResult
 from tl_dyck.training.group import Group
 from tl_dyck.training.run import RunState, open_run
 
-__all__ = ["interrupt_waits", "train", "train_together", "wait_a_moment"]
-
 
 def train(
     config: DyckTransformerConfig | HookedTransformerConfig | str,

@@ -25,19 +25,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-__all__ = [
-    "BOUNDARY",
-    "GRAIN",
-    "aligned",
-    "attend",
-    "attend_uniformly",
-    "filled_up",
-    "flattened",
-    "linear",
-    "look_up",
-    "unit_norm",
-]
-
 #: Bytes; the alignment for which libraries promise the same bits, and that of every tensor that
 #: torch allocates.
 BOUNDARY = 64

@@ -15,8 +15,6 @@ from jaxtyping import Int
 from numpy.typing import NDArray
 from torch import Tensor
 
-__all__ = ["IGNORED", "Packed", "pack", "place"]
-
 #: The target of slots at which nothing is to be predicted.
 IGNORED = -100
 

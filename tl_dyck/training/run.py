@@ -13,9 +13,9 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from tl_dyck.closing import Accuracy
 from tl_dyck.files import ensure_folder, remove_leftovers
 from tl_dyck.language.symbols import needs_stack
+from tl_dyck.measuring import Accuracy
 from tl_dyck.models import DyckTransformerConfig, build_model, lean_logits
 from tl_dyck.models.storage import load_weights
 from tl_dyck.processes import FolderLock
@@ -32,8 +32,6 @@ from tl_dyck.training.checkpoint import (
 from tl_dyck.training.config import HISTORY, TrainConfig, TrainResult, run_identity
 from tl_dyck.training.drift import DriftRegularizer
 from tl_dyck.training.stack import Moments
-
-__all__ = ["POOL", "RunState", "open_run", "stream"]
 
 # steps whose strings are drawn at once: sampling a large batch costs little more than a small one
 POOL = 32

@@ -2,36 +2,35 @@
 
 from __future__ import annotations
 
-import operator
+import itertools
 import tempfile
 import traceback
 from collections.abc import Callable, Iterable
-from concurrent.futures.process import BrokenProcessPool
+from functools import partial
 from pathlib import Path
 from typing import Any, SupportsIndex
 
-from joblib import Parallel, delayed, parallel_config
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
 
+from tl_dyck.check import WrongValueError, check_integer, check_seed
 from tl_dyck.environment import default_jobs
 from tl_dyck.errors import DyckError
 from tl_dyck.files import ensure_folder
 from tl_dyck.models import DyckTransformer, DyckTransformerConfig, config_for
 from tl_dyck.models.hooked import HookedTransformerConfig
-from tl_dyck.processes import Watched
 from tl_dyck.screen import Bars
 from tl_dyck.tasks import Task, load_task
 from tl_dyck.training.checkpoint import has_result, load_result
 from tl_dyck.training.config import TrainConfig, TrainResult
 from tl_dyck.training.loop import train_together
-
-__all__ = ["TrainingFailedError", "most_together", "seed_groups", "train_seeds"]
+from tl_dyck.workers import WorkerDiedError, check_jobs, spread
 
 # The measured rule, see `train_seeds`: seeds in a group, and the widest models for which groups
 # pay, on the CPU.
 _ON_CPU = 4
 _ON_GPU = 256
 _WIDEST = 100
+_MOST_SEEDS = 1_000_000
 
 
 class TrainingFailedError(DyckError, RuntimeError):
@@ -78,8 +77,8 @@ def train_seeds(
         options: how to train; None for the defaults.
         folder: keeps ``seed-<seed>`` folders with checkpoints and results, so an interrupted call
             can be repeated and goes on where it stopped; None keeps nothing.
-        n_jobs: worker processes of one thread each; None for one per core on the CPU, for one on a
-            GPU.
+        n_jobs: worker processes of one thread each, see `tl_dyck.workers.check_jobs`; None for one
+            per core on the CPU, for one on a GPU.
         progress: whether to show a progress bar.
         together: None for the rule above, False for one by one, True for groups however wide the
             model.
@@ -93,21 +92,13 @@ def train_seeds(
 
     Raises:
         TrainingFailedError: a run raised, or what it called; the others were finished first.
-        ValueError: a seed is named twice, or `n_jobs` is less than one.
+        ValueError: a seed is named twice, or `n_jobs` is too small or too large.
         OSError: `folder` cannot be written.
     """
     task = load_task(task) if isinstance(task, str) else task
     config, options = config_for(config, task), options or TrainConfig()
-    named = range(seeds) if isinstance(seeds, int) else seeds
-    wanted = [operator.index(seed) for seed in named]
-    if len(set(wanted)) < len(wanted):
-        raise ValueError(f"seeds must be different from each other, not {wanted}")
-    if n_jobs is None:
-        n_jobs = default_jobs(config.device)
-    if n_jobs < 1:
-        raise ValueError(
-            f"n_jobs must be at least 1, or None for as many as there are cores, not {n_jobs}"
-        )
+    wanted = _wanted(seeds)
+    jobs = default_jobs(config.device) if n_jobs is None else check_jobs(n_jobs)
     with tempfile.TemporaryDirectory(prefix="tl_dyck-") as temporary:
         root = Path(temporary) if folder is None else ensure_folder(folder)
         shared = {
@@ -117,8 +108,8 @@ def train_seeds(
             "on_model": on_model,
             "on_result": on_result,
         }
-        groups = seed_groups(config, wanted, n_jobs, together)
-        errors = _train_groups(root, groups, shared, n_jobs=n_jobs, progress=progress)
+        groups = seed_groups(config, wanted, jobs, together)
+        errors = _train_groups(root, groups, shared, n_jobs=jobs, progress=progress)
         if errors:
             failed = TrainingFailedError(
                 f"{len(errors)} of {len(wanted)} runs failed:\n" + "\n".join(errors)
@@ -129,6 +120,18 @@ def train_seeds(
             )
             raise failed
         return [load_result(_place(root, seed), device=config.device, task=task) for seed in wanted]
+
+
+def _wanted(seeds: int | Iterable[SupportsIndex]) -> list[int]:
+    """Seeds by number; all are looked at before anything is trained."""
+    if not isinstance(seeds, Iterable):
+        seeds = range(check_integer("seeds", seeds, least=0, most=_MOST_SEEDS))
+    wanted = [check_seed(seed) for seed in itertools.islice(seeds, _MOST_SEEDS + 1)]
+    if len(wanted) > _MOST_SEEDS:
+        raise WrongValueError(f"seeds must be at most {_MOST_SEEDS:,}, got more")
+    if len(set(wanted)) < len(wanted):
+        raise ValueError(f"seeds must be different from each other, not {wanted}")
+    return wanted
 
 
 def _place(root: Path, seed: int) -> Path:
@@ -146,24 +149,21 @@ def _train_groups(
         TimeElapsedColumn(),
         TextColumn("{task.description}"),
     )
-    with (
-        Bars(*columns, disable=not progress) as bar,
-        parallel_config(backend="loky", inner_max_num_threads=1),
-    ):
+    with Bars(*columns, disable=not progress) as bar:
         shown = bar.add_task("training", total=sum(map(len, groups)))
-        work = Watched.by_this_process(_train_group)
-        workers = Parallel(n_jobs=max(1, min(n_jobs, len(groups))), return_as="generator_unordered")
+        calls = ((seeds,) for seeds in groups)
+        work = partial(_train_group, root, shared)
         try:
-            for lines in workers(delayed(work)(root, seeds, shared) for seeds in groups):
+            for lines in spread(work, calls, max(1, min(n_jobs, len(groups))), ordered=False):
                 for line, error in lines:
                     bar.update(shown, advance=1, description=line)
                     if error:
                         errors.append(f"{line}\n{error}")
-        except BrokenProcessPool as error:
+        except WorkerDiedError as error:
             raise TrainingFailedError(
-                "a worker process was killed, perhaps for want of memory, "
-                f"and the others with it: {error}\n"
-                "Runs with a folder go on from their checkpoints if they are started again."
+                f"{error}\n"
+                "The others ended with it. Runs with a folder go on from their checkpoints if they "
+                "are started again."
             ) from error
     return errors
 
@@ -193,7 +193,7 @@ def most_together(config: DyckTransformerConfig, together: bool | None = None) -
     return _ON_CPU if together or config.d_model <= _WIDEST else 1
 
 
-def _train_group(root: Path, seeds: list[int], shared: dict[str, Any]) -> list[tuple[str, str]]:
+def _train_group(root: Path, shared: dict[str, Any], seeds: list[int]) -> list[tuple[str, str]]:
     """Train a group here; for each run a line about it, and the traceback if something raised."""
     outcomes = train_together(seeds=seeds, folders=[_place(root, seed) for seed in seeds], **shared)
     return [_line(shared["config"], seed, outcome) for seed, outcome in outcomes.items()]

@@ -36,8 +36,6 @@ from tl_dyck.training.operations import (
 )
 from tl_dyck.training.packing import IGNORED
 
-__all__ = ["Batch", "Moments", "Stack"]
-
 #: What Adam remembers of each parameter, by name: its means of gradients and of their squares.
 Moments = dict[str, tuple[Tensor, Tensor]]
 

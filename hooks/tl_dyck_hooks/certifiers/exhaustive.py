@@ -14,8 +14,6 @@ from tl_dyck.certify.exact.network import Network
 from tl_dyck.certify.objectives import Objectives
 from tl_dyck.rnn import TwoLayerRNN
 
-__all__ = ["exhaustive"]
-
 _BATCH = 4096
 
 

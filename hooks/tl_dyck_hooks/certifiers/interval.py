@@ -32,8 +32,6 @@ from tl_dyck.certify.exact.paths import count_paths, extremes
 from tl_dyck.certify.objectives import Objectives
 from tl_dyck.rnn import TwoLayerRNN
 
-__all__ = ["interval"]
-
 
 def interval(
     rnn: TwoLayerRNN,

@@ -23,8 +23,6 @@ from tl_dyck.rnn import TwoLayerRNN
 from tl_dyck.rnn.onnx import save_onnx
 from tl_dyck.rnn.vnnlib import embedding_box, save_vnnlib, vnnlib_property
 
-__all__ = ["onnx_vnnlib"]
-
 # VNN-COMP's answers, and the words that some tools use for them
 _ANSWERS = {
     "unsat": "unsat",

@@ -21,8 +21,6 @@ from tl_dyck_hooks.methods.shared import (
     logit_difference,
 )
 
-__all__ = ["erasure", "mean_ablation", "resample_ablation", "uniform_pattern", "zero_ablation"]
-
 _NATS = 0.01  # a head counts if the right bracket loses more than that
 
 
@@ -51,6 +49,7 @@ def mean_ablation(case: Case, questions: Sequence[Question]) -> Scores:
     """The same when its output is its mean over the data.
 
     Wang et al. 2022, "Interpretability in the Wild": what is constant is not held against a head.
+    The mean is over all brackets of all strings, BOS left out.
     Yes above 0.01 nats.
     """
     return _drop(case, questions, "mean")
@@ -59,7 +58,8 @@ def mean_ablation(case: Case, questions: Sequence[Question]) -> Scores:
 def resample_ablation(case: Case, questions: Sequence[Question]) -> Scores:
     """The same when its output is that on another string.
 
-    Chan et al. 2022, "Causal Scrubbing". Yes above 0.01 nats.
+    Chan et al. 2022, "Causal Scrubbing": at the same position, the strings on one cycle through
+    all. Yes above 0.01 nats.
     """
     return _drop(case, questions, "resample")
 
@@ -77,7 +77,7 @@ def erasure(case: Case, questions: Sequence[Question]) -> Scores:
     """Drop of the logit difference when one bracket's embedding is zero.
 
     Li et al. 2016, "Understanding Neural Networks through Representation Erasure". Yes for the
-    bracket whose erasure costs most.
+    bracket whose erasure costs most. Its position stays.
     """
 
     def attribute(tokens: Tensor, answers: Tensor) -> Tensor:

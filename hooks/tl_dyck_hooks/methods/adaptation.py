@@ -11,17 +11,16 @@ from tl_dyck.ablation import FinetuneConfig, finetuned_importance, leave_one_out
 from tl_dyck.judge import Case, Question
 from tl_dyck_hooks.methods.shared import HEADS, Scores, by_head, closing_metric
 
-__all__ = ["gates", "leave_one_out"]
-
 _EVERY = 10
 _NATS = 0.05
 
 
 def gates(case: Case, questions: Sequence[Question]) -> Scores:
-    """The price at which a gate closes while all weights adapt.
+    """The price, in nats, at which a head's gate closes for good while all weights adapt.
 
-    Voita et al. 2019, "Analyzing Multi-Head Self-Attention". 20 steps a stage, 7 prices. Yes for a
-    head that is still open at 0.08 nats.
+    Voita et al. 2019, "Analyzing Multi-Head Self-Attention". A path of 7 prices, 20 steps each, see
+    `tl_dyck.finetuned_importance`; a gate that is open at the end counts as twice the highest.
+    Yes for a head that is still open when the stage of 0.08 nats ends.
     """
     if questions[0].kind not in HEADS or case.seed % _EVERY:
         return None
@@ -43,7 +42,8 @@ def _gates(case: Case) -> np.ndarray:
     options = FinetuneConfig(steps=20, n_eval=64, gate_learning_rate=0.3)
     metric = closing_metric(case.task.language)
     found = finetuned_importance(case.model, case.tokens, metric, options=options, progress=False)
-    return found.values
+    stage = np.where(found.removed_at < 0, -1, found.removed_at // options.steps)
+    return np.array([*options.penalties, 2 * options.penalties[-1]])[stage]
 
 
 @lru_cache(maxsize=1)

@@ -17,18 +17,9 @@ from tl_dyck.judge import Case, Question
 from tl_dyck.probes import stack_likeness
 from tl_dyck_hooks.methods.shared import HEADS, Scores, activations, by_head, by_token
 
-__all__ = [
-    "attention_distance",
-    "attention_weight",
-    "rollout",
-    "sharpness",
-    "stack_attention",
-    "weighted_values",
-]
-
 
 def stack_attention(case: Case, questions: Sequence[Question]) -> Scores:
-    """Attention weight on the top of the stack, at closing brackets.
+    """Attention weight on the top of the stack, mean over closing brackets that leave one open.
 
     Ebrahimi et al. 2020, "How Can Self-Attention Networks Recognize Dyck-n Languages?". Read as: a
     head that looks at the top of the stack is how the model keeps one; a model that has such a head
@@ -45,12 +36,13 @@ def stack_attention(case: Case, questions: Sequence[Question]) -> Scores:
 def sharpness(case: Case, questions: Sequence[Question]) -> Scores:
     """One minus the entropy of a head's attention, as a share of that of uniform attention.
 
+    1 − Σ H(pattern of a query) / Σ log(positions it may attend to), sums over all queries.
     Voita et al. 2019, "Analyzing Multi-Head Self-Attention": confident heads are those that matter
     (they take the mean of the largest weight). Yes above 0.5.
     """
     if questions[0].kind not in HEADS:
         return None
-    flat = np.log(np.arange(1, case.tokens.shape[1] + 1)).mean()
+    flat = np.log(np.arange(2, case.tokens.shape[1] + 1)).mean()  # of brackets; BOS has no choice
     return by_head(questions, 1 - attention_entropy(case.model, case.tokens) / flat, 0.5)
 
 
@@ -70,8 +62,8 @@ def attention_weight(case: Case, questions: Sequence[Question]) -> Scores:
 def rollout(case: Case, questions: Sequence[Question]) -> Scores:
     """Attention rollout: mean over heads, half of it for the residual link, layer after layer.
 
-    Abnar and Zuidema 2020, "Quantifying Attention Flow in Transformers". Yes for the bracket with
-    the largest share.
+    Abnar and Zuidema 2020, "Quantifying Attention Flow in Transformers": the last row of
+    Π (mean pattern + 1) / 2. Yes for the bracket with the largest share.
     """
 
     def attribute(tokens: Tensor, answers: Tensor) -> Tensor:
@@ -87,8 +79,8 @@ def rollout(case: Case, questions: Sequence[Question]) -> Scores:
 def weighted_values(case: Case, questions: Sequence[Question]) -> Scores:
     """Norm of what the last position takes from a bracket in the last layer, over all heads.
 
-    Kobayashi et al. 2020, "Attention is Not Only a Weight". Yes for the bracket with the largest
-    norm.
+    Kobayashi et al. 2020, "Attention is Not Only a Weight": ‖Σ_heads weight · (x W_V + b_V) W_O‖.
+    Yes for the bracket with the largest norm.
     """
 
     def attribute(tokens: Tensor, answers: Tensor) -> Tensor:
@@ -112,8 +104,8 @@ def attention_distance(case: Case, questions: Sequence[Question]) -> Scores:
     """How far the patterns of two models are from each other, beside patterns drawn at random.
 
     Wen et al. 2023, Section 4.1, turned into a claim: models that attend alike compute alike. Asked
-    where both have as many layers and heads; in each layer heads are averaged. Yes below half of
-    random.
+    where both have as many layers; in each layer heads are averaged: the mean over layers and
+    strings of ‖A − B‖², over E‖a − b‖² of rows uniform on the simplex. Yes below half of random.
     """
     if questions[0].kind != "same":
         return None

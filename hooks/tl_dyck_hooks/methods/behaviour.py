@@ -15,8 +15,6 @@ from tl_dyck.probes import balance_violation, pair_drift
 from tl_dyck.rnn import UnsupportedModelError
 from tl_dyck_hooks.methods.shared import Scores
 
-__all__ = ["balance", "certificate", "drift", "length_test", "test_set"]
-
 _SECONDS = 2.0
 
 
@@ -25,7 +23,10 @@ def test_set(case: Case, questions: Sequence[Question]) -> Scores:
 
     The usual report. Yes if there is no error.
     """
-    return _sampled(case, questions, case.length, 1000)
+    if not _is_asked(case, questions):
+        return None
+    share = _wrong(case, questions[0].kind, case.length, 1000)
+    return [_score(share) for _ in questions]
 
 
 def length_test(case: Case, questions: Sequence[Question]) -> Scores:
@@ -33,9 +34,11 @@ def length_test(case: Case, questions: Sequence[Question]) -> Scores:
 
     Wen et al. 2023, Section 4.2. Yes if there is no error.
     """
-    if questions[0].kind not in ("stack", "same"):
+    if not _is_asked(case, questions):
         return None
-    return _sampled(case, questions, questions[0].target[0], 100)
+    lengths = [question.target[0] for question in questions]
+    shares = {n: _wrong(case, questions[0].kind, n, 100) for n in dict.fromkeys(lengths)}
+    return [_score(shares[n]) for n in lengths]
 
 
 def balance(case: Case, questions: Sequence[Question]) -> Scores:
@@ -99,19 +102,24 @@ def _is_right(model: Any, case: Case, length: int) -> bool | None:
     return {"proved": True, "refuted": False}.get(found.status)
 
 
-def _sampled(case: Case, questions: Sequence[Question], length: int, n: int) -> Scores:
-    kind, language = questions[0].kind, case.task.language
-    if kind not in ("stack", "same") or (kind == "same" and case.other is None):
-        return None
-    generator = torch.Generator().manual_seed(0)
+def _is_asked(case: Case, questions: Sequence[Question]) -> bool:
+    kind = questions[0].kind
+    return kind == "stack" or (kind == "same" and case.other is not None)
+
+
+def _wrong(case: Case, kind: str, length: int, n: int) -> float:
+    """Share of closing brackets that are wrong, or that the two models predict differently."""
+    language, generator = case.task.language, torch.Generator().manual_seed(0)
     tokens = case.task.distribution.sample(n, length, mode="prefix", generator=generator)
     tokens = torch.cat([torch.full((n, 1), language.bos_token), tokens], 1)
     right = language.right_bracket(tokens)
-    answers = [_answers(model, tokens) for model in (case.model, case.other) if model is not None]
-    expected = right if kind == "stack" else answers[1]
-    wrong = (answers[0] != expected) & (right >= 0)
-    share = float(wrong.sum() / (right >= 0).sum())
-    return [(1e-9 if share == 0 else -share) for _ in questions]
+    expected = right if kind == "stack" else _answers(case.other, tokens)
+    wrong = (_answers(case.model, tokens) != expected) & (right >= 0)
+    return float(wrong.sum() / (right >= 0).sum())
+
+
+def _score(share: float) -> float:
+    return -share if share > 0 else 1e-9
 
 
 def _answers(model: Any, tokens: Tensor) -> Tensor:

@@ -1,4 +1,8 @@
-"""First-order methods: what a gradient says an intervention would do."""
+"""First-order methods: what a gradient says an intervention would do.
+
+Where a ReLU stands exactly at zero, as it may in constructed models, there are two slopes, and
+rounding says which one is found: scores of one case can differ between machines there.
+"""
 
 from __future__ import annotations
 
@@ -23,21 +27,13 @@ from tl_dyck_hooks.methods.shared import (
     logit_difference,
 )
 
-__all__ = [
-    "attribution_patching",
-    "gradient",
-    "gradient_times_input",
-    "integrated_gradients",
-    "snip",
-]
-
 _STEPS = 20  # of the integral
 
 
 def gradient(case: Case, questions: Sequence[Question]) -> Scores:
     """Size of the derivative by a factor on the head's output: gradient times activation.
 
-    Michel et al. 2019, Eq. 4. Yes above 0.01 nats.
+    Michel et al. 2019, Eq. 4: |Σ z · ∂L/∂z|, mean over strings. Yes above 0.01 nats.
     """
     if questions[0].kind not in HEADS:
         return None
@@ -53,8 +49,8 @@ def _derivative(case: Case) -> np.ndarray:
 def attribution_patching(case: Case, questions: Sequence[Question]) -> Scores:
     """First-order estimate of activation patching, clean to types exchanged.
 
-    Nanda 2023, "Attribution Patching"; Syed et al. 2023. Share of the way between the two runs'
-    logit differences, in size. Yes above 0.05.
+    Nanda 2023, "Attribution Patching"; Syed et al. 2023: |Σ (z' − z) · ∂Δ/∂z| / |Δ' − Δ|, with z
+    and the sum of logit differences Δ on clean strings, z' and Δ' on the others. Yes above 0.05.
     """
     if questions[0].kind not in HEADS:
         return None
@@ -94,7 +90,8 @@ def _estimate(case: Case) -> np.ndarray:
 def gradient_times_input(case: Case, questions: Sequence[Question]) -> Scores:
     """Gradient of the logit difference by a bracket's embedding, times the embedding; in size.
 
-    Shrikumar et al. 2016, "Not Just a Black Box". Yes for the largest.
+    Shrikumar et al. 2016, "Not Just a Black Box": |Σ x · ∂Δ/∂x|; the baseline is an embedding of
+    zeros. Yes for the largest.
     """
 
     def attribute(tokens: Tensor, answers: Tensor) -> Tensor:
@@ -105,7 +102,7 @@ def gradient_times_input(case: Case, questions: Sequence[Question]) -> Scores:
 
 
 def integrated_gradients(case: Case, questions: Sequence[Question]) -> Scores:
-    """The same, with the gradient's mean on the way from an embedding of zeros; 20 steps.
+    """The same, with the gradient's mean on the way from embeddings of zeros; 20 midpoints.
 
     Sundararajan et al. 2017, "Axiomatic Attribution for Deep Networks". Yes for the largest.
     """

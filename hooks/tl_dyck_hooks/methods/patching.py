@@ -20,14 +20,13 @@ from tl_dyck_hooks.methods.shared import (
     logit_difference,
 )
 
-__all__ = ["activation_patching", "direct_logit_attribution", "path_patching"]
-
 
 def activation_patching(case: Case, questions: Sequence[Question]) -> Scores:
     """Share of the logit difference that a head's clean output restores where types are exchanged.
 
     Meng et al. 2022, "Locating and Editing Factual Associations"; what TransformerLens'
-    ``get_act_patch_attn_head_out_all_pos`` computes. Yes above 0.05.
+    ``get_act_patch_attn_head_out_all_pos`` computes. 0 is the run on exchanged types, 1 the clean
+    one. Yes above 0.05.
     """
     if questions[0].kind not in HEADS:
         return None
@@ -82,7 +81,7 @@ def direct_logit_attribution(case: Case, questions: Sequence[Question]) -> Score
     """What a head writes, times the unembedding's direction of the right bracket.
 
     Elhage et al. 2021, "A Mathematical Framework"; norms after attention are frozen at what they
-    are. Mean over positions, in logits, in size. Yes above 0.1.
+    are, their weights included. Mean over positions, in logits, in size. Yes above 0.1.
     """
     if questions[0].kind not in HEADS:
         return None
@@ -97,19 +96,23 @@ def _direct(case: Case) -> np.ndarray:
     for layer, block in enumerate(model.blocks):
         (z,) = activations(model, case.tokens, [f"blocks.{layer}.attn.hook_z"])
         written = torch.einsum("bphd,hdm->bphm", z, block.attn.W_O)
-        scale = f"blocks.{layer}.ln1_post.hook_scale"
-        if scale in model.hook_dict:
-            written = written - written.mean(-1, keepdim=True)
-            written = written / activations(model, case.tokens, [scale])[0][:, :, None]
-        final = "ln_final.hook_scale"
-        if final in model.hook_dict:
-            written = written - written.mean(-1, keepdim=True)
-            written = written / activations(model, case.tokens, [final])[0][:, :, None]
+        for norm in (f"blocks.{layer}.ln1_post", "ln_final"):
+            written = _normalised(case, norm, written)
         logits = (written @ model.unembed.W_U).permute(2, 0, 1, 3)
         found = logit_difference(language, logits, right.expand(logits.shape[:-1]))
         values.append((found.sum((1, 2)) / (right >= 0).sum()).abs())
     attributed: np.ndarray = torch.stack(values).detach().numpy()
     return attributed
+
+
+def _normalised(case: Case, name: str, written: Tensor) -> Tensor:
+    """What a norm, held at its scale, hands on of a part of its input; all where there is none."""
+    if f"{name}.hook_scale" not in case.model.hook_dict:
+        return written
+    (scale,) = activations(case.model, case.tokens, [f"{name}.hook_scale"])
+    found = (written - written.mean(-1, keepdim=True)) / scale[:, :, None]
+    weight: Tensor | None = getattr(case.model.get_submodule(name), "w", None)
+    return found if weight is None else found * weight
 
 
 def _z(case: Case) -> list[str]:

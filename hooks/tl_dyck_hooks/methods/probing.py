@@ -13,8 +13,6 @@ from torch import Tensor
 from tl_dyck.judge import Case, Question
 from tl_dyck_hooks.methods.shared import HEADS, Scores, activations, by_head
 
-__all__ = ["depth_probe", "type_probe"]
-
 _RIDGE = 1e-3
 
 
@@ -22,8 +20,9 @@ def type_probe(case: Case, questions: Sequence[Question]) -> Scores:
     """Accuracy of a linear probe for the type on top of the stack, after closing brackets.
 
     Alain and Bengio 2017; Hewitt and Manning 2019. Of a head's output z: what it holds, it is there
-    for. Of the last residual stream: a model whose stack can be read keeps one. Trained on half of
-    the strings, tested on the others. Yes above 0.9.
+    for. Of the last residual stream: a model whose stack can be read keeps one. Least squares of
+    one-hot labels on standardised coordinates, ridge 0.001 for each example; trained on half of the
+    strings, tested on the others. Yes above 0.9.
     """
     return _probe(case, questions, "type")
 

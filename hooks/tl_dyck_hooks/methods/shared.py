@@ -15,16 +15,6 @@ from tl_dyck.judge import ABOUT_HEADS, Case, Question
 from tl_dyck.language import DyckLanguage
 from tl_dyck_hooks.probes.activations import record
 
-__all__ = [
-    "HEADS",
-    "Scores",
-    "activations",
-    "by_head",
-    "by_token",
-    "closing_metric",
-    "logit_difference",
-]
-
 #: Questions that are about one head.
 HEADS = ABOUT_HEADS
 
@@ -57,18 +47,25 @@ def by_token(
     """
     if questions[0].kind != "token":
         return None
-    prefixes = list(dict.fromkeys(question.target[0] for question in questions))
-    tokens = torch.tensor(prefixes)
+    prefixes = dict.fromkeys(question.target[0] for question in questions)
+    ahead: dict[tuple[int, ...], Tensor] = {}
+    for length in {len(prefix) for prefix in prefixes}:
+        alike = [prefix for prefix in prefixes if len(prefix) == length]
+        ahead.update(zip(alike, _ahead(case, torch.tensor(alike), attribute), strict=True))
+    return [float(ahead[prefix][place - 1]) for prefix, place in (q.target for q in questions)]
+
+
+def _ahead(
+    case: Case,
+    tokens: Int[Tensor, "n pos"],
+    attribute: Callable[[Tensor, Tensor], Tensor],
+) -> Float[Tensor, "n brackets"]:
     with torch.no_grad():
         closing = case.model(tokens)[:, -1, 1 : case.task.language.n_brackets : 2]
     sizes = attribute(tokens, 2 * closing.argmax(-1) + 1).detach().double()[:, 1:]
     two = sizes.topk(2, -1).values
     rest = torch.where(sizes == two[:, :1], two[:, 1:], two[:, :1])
-    ahead = (sizes - rest) / two[:, :1].clamp(min=1e-12)
-    rows = {prefix: row for row, prefix in enumerate(prefixes)}
-    return [
-        float(ahead[rows[question.target[0]], question.target[1] - 1]) for question in questions
-    ]
+    return (sizes - rest) / two[:, :1].clamp(min=1e-12)
 
 
 def activations(model: Any, tokens: Int[Tensor, "batch pos"], names: Sequence[str]) -> list[Tensor]:

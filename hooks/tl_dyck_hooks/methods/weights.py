@@ -12,16 +12,14 @@ from torch import Tensor
 from tl_dyck.judge import Case, Question
 from tl_dyck_hooks.methods.shared import HEADS, Scores, by_head
 
-__all__ = ["composition", "copying", "magnitude", "weight_distance"]
-
 
 @torch.no_grad()
 def copying(case: Case, questions: Sequence[Question]) -> Scores:
     """Copying score: how positive the eigenvalues of W_E W_V W_O W_U are.
 
     Elhage et al. 2021, "A Mathematical Framework": Σ λ / Σ |λ|; an embedding by depth enters as its
-    mean over depths. Read as: heads that copy what they look at are used. In size, since here a
-    head that is used may promote the partner. Yes above 0.5.
+    mean over depths, and norms are left out. Read as: heads that copy what they look at are used.
+    In size, since here a head that is used may promote the partner. Yes above 0.5.
     """
     if questions[0].kind not in HEADS:
         return None
@@ -57,28 +55,24 @@ def composition(case: Case, questions: Sequence[Question]) -> Scores:
 
 @torch.no_grad()
 def magnitude(case: Case, questions: Sequence[Question]) -> Scores:
-    """Frobenius norm of a matrix, beside the mean of those of the same name.
+    """Frobenius norm of a matrix, beside the mean of those of the same name in the model.
 
     Han et al. 2015, "Learning both Weights and Connections": small weights may go. Yes above half
     of the mean.
     """
     if questions[0].kind != "weight":
         return None
-    norms = {
-        question.target: float(
-            case.model.get_parameter(question.target[0])[question.target[1]].norm()
-        )
-        for question in questions
-    }
     scores: list[float | None] = []
-    for question in questions:
-        alike = [
-            norm
-            for (name, _), norm in norms.items()
-            if name.rpartition(".")[2] == question.target[0].rpartition(".")[2]
-        ]
-        mean = max(sum(alike) / len(alike), 1e-12)
-        scores.append(norms[question.target] / mean - 0.5)
+    for name, head in (question.target for question in questions):
+        parts = name.split(".")  # blocks, layer, attn, W_Q
+        norms = torch.stack(
+            [
+                case.model.get_parameter(".".join(["blocks", str(layer), *parts[2:]]))
+                for layer in range(case.model.cfg.n_layers)
+            ]
+        ).norm(dim=(-2, -1))
+        mean = float(norms.mean().clamp(min=1e-12))
+        scores.append(float(norms[int(parts[1]), head]) / mean - 0.5)
     return scores
 
 

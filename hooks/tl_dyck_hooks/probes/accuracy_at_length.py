@@ -19,20 +19,21 @@ through the recursion alone.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any, SupportsIndex, final
 
 import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from tl_dyck.check import check_draws, check_lengths, check_seed
 from tl_dyck.environment import one_thread
 from tl_dyck.language import DyckDistribution, DyckLanguage
-from tl_dyck.language.checks import check_integer
 from tl_dyck.language.pairs import PairCounts, pair_counts
 from tl_dyck.reading import language_with_stack, one_model
+from tl_dyck.registry import unknown_name
 from tl_dyck.states import StateIndex
 from tl_dyck_hooks.probes.activations import record
 from tl_dyck_hooks.probes.balance_violation import check_minimal, visit_all
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
     import pandas as pd
     import plotly.graph_objects as go
 
-__all__ = ["AccuracyAtLength", "accuracy_at_length"]
+_LONGEST = 1_000_000  # brackets: the recursion takes half a minute
 
 
 @final
@@ -116,26 +117,35 @@ class AccuracyAtLength:
 @one_thread()
 def accuracy_at_length(
     model: Any,
-    lengths: int | Sequence[int] = range(400, 501),
+    lengths: SupportsIndex | Iterable[SupportsIndex] = range(400, 501),
     distribution: DyckDistribution | None = None,
     *,
-    n: int = 4000,
-    seed: int = 0,
+    weights: str = "lengths",
+    n: SupportsIndex = 4000,
+    seed: SupportsIndex = 0,
 ) -> AccuracyAtLength:
-    """Predict accuracy after a closing bracket on long prefixes, without reading them.
+    """Predict accuracy after a closing bracket at length, where each *length* counts alike.
+
+    No long string is read. `DyckTask.closing_accuracy` counts so too, as it asks for one bracket of
+    each prefix. Who reads long strings and pools all answers gives more weight to lengths at which
+    more is asked (after an even number of brackets an even number is open): that is
+    ``weights="answers"``, and may differ by points.
 
     Args:
         model: of a ``minimal-*`` or ``figure2-*`` family: one layer, a depth embedding, no
             positions; any number of heads.
-        lengths: of the prefixes, the bracket to be predicted included; of several each counts the
-            same, as the task's `long_lengths` do, and those that no such prefix has are left out.
-            Below some dozens numbers of pairs are far from normal.
+        lengths: of the prefixes, the bracket to be predicted included; those that no such prefix
+            has are left out. Below some dozens numbers of pairs are far from normal.
         distribution: of the strings; None for the model's language with q = 1/2.
+        weights: "lengths": prefixes of a length are those that end with a closing bracket, and
+            each length counts the same, as the task's `long_lengths` do; or "answers": each counts
+            as often as a string asks after a closing bracket there.
         n: draws for each depth and type of the bracket before.
         seed: of the draws.
 
     Raises:
-        TypeError: not one HookedTransformer.
+        TypeError: not one HookedTransformer, or an argument of a wrong type.
+        UnknownNameError: other weights.
         ValueError: another kind of model, a language of depth 1, a distribution of another
             language, a length below 2, or no length that such a prefix has.
     """
@@ -143,11 +153,14 @@ def accuracy_at_length(
     language_with_stack(model, "accuracy_at_length is")
     language = check_minimal(model)
     distribution = distribution_for(language, distribution)
-    sizes = [int(length) for length in np.atleast_1d(lengths)]
-    for size in sizes:
-        check_integer("length", size, least=2)
+    if not isinstance(weights, str) or weights not in ("lengths", "answers"):
+        raise unknown_name("weights", weights, ("lengths", "answers"))
+    sizes = check_lengths(lengths, least=2, most=_LONGEST)
+    n, seed = check_draws(n), check_seed(seed)
     law = pair_counts(distribution, [size - 1 for size in sizes])
-    share = _share(law, distribution, sizes)
+    share = law.probability[:, 1:]  # times 1 - q: how often a string asks, for all d
+    if weights == "lengths":
+        share = _share(law, distribution, sizes)
     if not share.any():
         raise ValueError(
             f"no prefix of {distribution} of these lengths ends with two closing brackets, the "

@@ -9,8 +9,6 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-__all__ = ["attention_patterns", "record"]
-
 
 def record(model: Any, tokens: Int[Tensor, "batch pos"], names: Sequence[str]) -> dict[str, Tensor]:
     """Run any HookedTransformer on `tokens`; return activations at named hook points, no gradients.

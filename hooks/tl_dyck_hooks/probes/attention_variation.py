@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any, SupportsFloat, SupportsIndex, final
 
 import numpy as np
 import torch
@@ -17,6 +17,7 @@ from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
 from tl_dyck.attention import random_row_variation
+from tl_dyck.check import check_draws, check_level, check_seed
 from tl_dyck.environment import one_thread
 from tl_dyck.intervals import mean_over_pairs
 from tl_dyck.language import VocabularyError
@@ -27,8 +28,6 @@ from tl_dyck_hooks.probes.shown import dots, frame
 if TYPE_CHECKING:
     import pandas as pd
     import plotly.graph_objects as go
-
-__all__ = ["AttentionVariation", "attention_variation", "random_attention_variation"]
 
 
 @final
@@ -105,9 +104,9 @@ def attention_variation(
     models: Sequence[Any],
     text: str | Int[Tensor, "*batch pos"] | None = None,
     *,
-    n_bootstrap: int = 2000,
-    level: float = 0.95,
-    seed: int = 0,
+    n_bootstrap: SupportsIndex = 2000,
+    level: SupportsFloat = 0.95,
+    seed: SupportsIndex = 0,
 ) -> AttentionVariation:
     """Compare the attention patterns of several models on one input.
 
@@ -131,20 +130,48 @@ def attention_variation(
         VocabularyError: a text, and a model that cannot read it: see `tl_dyck.adopt`.
         ValueError: fewer than two models, models of different shapes, or a level outside (0, 1).
     """
-    _check(models, level)
+    _check(models)
+    level, n_bootstrap = check_level(level), check_draws(n_bootstrap, "n_bootstrap")
     strings = _strings(models, text)
     patterns = torch.stack(
         [
-            attention_patterns(model, tokens)[:, 0].double()
+            attention_patterns(model, tokens)[:, 0]
             for model, tokens in zip(models, strings, strict=True)
         ]
     )
-    n_positions = strings[0].shape[1]
     first = models[0]
-    looks_ahead = getattr(first.cfg, "attention_dir", "causal") != "causal"
+    return variation_of_patterns(
+        patterns,
+        n_bootstrap=n_bootstrap,
+        level=level,
+        seed=seed,
+        causal=getattr(first.cfg, "attention_dir", "causal") == "causal",
+        text=token_texts(first, strings[0][0], getattr(first.cfg, "language", None)),
+    )
 
-    same, matched = _distances(patterns)
-    generator = np.random.default_rng(seed)
+
+@one_thread()
+def variation_of_patterns(
+    patterns: Float[Tensor, "model layer head query key"],
+    *,
+    n_bootstrap: int = 2000,
+    level: float = 0.95,
+    seed: SupportsIndex = 0,
+    causal: bool = True,
+    text: Sequence[str] = (),
+) -> AttentionVariation:
+    """Compare patterns of several models on one input: `attention_variation` without the models.
+
+    Args:
+        patterns: of at least two models.
+        n_bootstrap: number of resamples.
+        level: of the intervals.
+        seed: of the resampling.
+        causal: whether queries see no later keys.
+        text: the input, a text for each position.
+    """
+    same, matched = _distances(patterns.double())
+    generator = np.random.default_rng(check_seed(seed))
     mean, interval = mean_over_pairs(same, n_bootstrap, generator, level=level)
     mean_matched, interval_matched = mean_over_pairs(matched, n_bootstrap, generator, level=level)
     return AttentionVariation(
@@ -152,14 +179,14 @@ def attention_variation(
         interval=interval,
         matched=mean_matched,
         matched_interval=interval_matched,
-        random_baseline=random_attention_variation(n_positions, causal=not looks_ahead),
+        random_baseline=random_attention_variation(patterns.shape[-1], causal=causal),
         level=level,
-        n_models=len(models),
-        input=token_texts(first, strings[0][0], getattr(first.cfg, "language", None)),
+        n_models=len(patterns),
+        input=list(text),
     )
 
 
-def _check(models: Any, level: float) -> None:
+def _check(models: Any) -> None:
     """Refuse what cannot be compared."""
     if not isinstance(models, Sequence):
         raise TypeError(
@@ -178,8 +205,6 @@ def _check(models: Any, level: float) -> None:
             f"the models have different shapes (layers, heads): {sorted(shapes)}; "
             "compare like with like"
         )
-    if not 0 < level < 1:
-        raise ValueError(f"level must be between 0 and 1, not {level}")
 
 
 def _distances(

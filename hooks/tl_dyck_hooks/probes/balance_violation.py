@@ -32,13 +32,15 @@ the theorems speak of something else: they need a LayerNorm directly after the a
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any, SupportsIndex, final
 
 import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from tl_dyck.check import WrongTypeError, check_draws, check_instance, check_integer, check_seed
+from tl_dyck.decoder import odd_scores
 from tl_dyck.environment import one_thread
 from tl_dyck.language import DyckLanguage, Language
 from tl_dyck.reading import as_tokens, check_reads, language_of, language_with_stack, one_model
@@ -52,14 +54,6 @@ from tl_dyck_hooks.probes.shown import dots, frame
 if TYPE_CHECKING:
     import pandas as pd
     import plotly.graph_objects as go
-
-__all__ = [
-    "BalanceViolation",
-    "balance_violation",
-    "check_minimal",
-    "state_contributions",
-    "visit_all",
-]
 
 
 @final
@@ -123,10 +117,10 @@ def balance_violation(
     data: Task | Int[Tensor, "*batch pos"] | None = None,
     *,
     first_layer: str = "exact",
-    head: int | None = None,
+    head: SupportsIndex | None = None,
     language: Language | None = None,
-    n: int = 1000,
-    seed: int = 0,
+    n: SupportsIndex = 1000,
+    seed: SupportsIndex = 0,
 ) -> BalanceViolation:
     """Measure the balance violation of the last attention layer from activations of forward passes.
 
@@ -177,22 +171,24 @@ def state_contributions(model: Any) -> Float[Tensor, "query key d_model"]:
     Args:
         model: with a minimal first layer, see `balance_violation`.
     """
-    return _contributions(model, None, "exact", None, None, 0, 0)[0]
+    return _contributions(model, None, "exact", None, None, 1, 0)[0]
 
 
 def _contributions(
     model: Any,
     data: Task | Tensor | None,
     first_layer: str,
-    head: int | None,
+    head: SupportsIndex | None,
     language: Language | None,
-    n: int,
-    seed: int,
+    n: SupportsIndex,
+    seed: SupportsIndex,
 ) -> tuple[Tensor, DyckLanguage, float | None]:
     """`state_contributions`, the language, and the share of variance within states."""
     one_model(model, "balance violation")
     language_with_stack(model, "balance_violation is", language, data)
-    head = _check_head(model, head)
+    head, n, seed = _check_head(model, head), check_draws(n), check_seed(seed)
+    if language is not None:
+        check_instance("language", language, Language, "a language")
     language, tokens = _strings(model, data, first_layer, language, n, seed)
     depths = language.depth(tokens)
     filling = tokens == language.bos_token
@@ -239,12 +235,18 @@ def _strings(
     seed: int,
 ) -> tuple[DyckLanguage, Tensor]:
     """The language, and strings that visit all its states."""
-    if first_layer not in ("exact", "means"):
+    if not isinstance(first_layer, str) or first_layer not in ("exact", "means"):
         raise unknown_name("first_layer", first_layer, ("exact", "means"))
+    if not isinstance(data, (str, Tensor, type(None))) and not is_instance(data, Task):
+        raise WrongTypeError(f"data must be a task or tokens, not {type(data).__name__}")
     if first_layer == "exact":
         language = _check_language(check_minimal(model))
         return language, visit_all(language)
-    _check_scores(model.cfg)
+    for what in odd_scores(model.cfg):
+        raise ValueError(
+            f"balance violation is not defined for {what}; what a pair of brackets adds there does "
+            "not follow from their queries, keys and values"
+        )
     strings: Any = data
     if is_instance(strings, Task):
         language = language or strings.language
@@ -268,35 +270,17 @@ def visit_all(language: DyckLanguage) -> Int[Tensor, "batch pos"]:
     return tokens
 
 
-def _check_head(model: Any, head: int | None) -> int:
+def _check_head(model: Any, head: SupportsIndex | None) -> int:
     n_heads = model.cfg.n_heads
     if head is None and n_heads > 1:
         raise ValueError(
             f"balance violation is defined for one head; this model has {n_heads}: give head=0 to "
             f"{n_heads - 1} to measure one by itself"
         )
-    if head is not None and not 0 <= head < n_heads:
+    chosen = 0 if head is None else check_integer("head", head)
+    if not 0 <= chosen < n_heads:
         raise ValueError(f"there is no head {head}; the model's heads are 0 to {n_heads - 1}")
-    return head or 0
-
-
-def _check_scores(cfg: Any) -> None:
-    """Refuse attention whose scores are more than the product of queries and keys."""
-    others = {
-        "attention that looks ahead": getattr(cfg, "attention_dir", "causal") != "causal",
-        f"{cfg.positional_embedding_type} positions": cfg.positional_embedding_type
-        not in ("standard", "shortformer"),
-        "keys that heads share": getattr(cfg, "n_key_value_heads", None) not in (None, cfg.n_heads),
-        "local attention": getattr(cfg, "use_local_attn", False),
-        "scores with a soft cap": getattr(cfg, "attn_scores_soft_cap", -1.0) > 0,
-        "normalised queries": getattr(cfg, "use_qk_norm", False),
-    }
-    for what, there in others.items():
-        if there:
-            raise ValueError(
-                f"balance violation is not defined for {what}: what a pair of brackets adds there "
-                "does not follow from their queries, keys and values"
-            )
+    return chosen
 
 
 def check_minimal(model: Any) -> DyckLanguage:

@@ -19,12 +19,13 @@ most of it cancels in a long string, or is orthogonal to e.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any, SupportsFloat, final
 
 import numpy as np
 from jaxtyping import Float
 from scipy import optimize, stats
 
+from tl_dyck.check import check_instance, check_number
 from tl_dyck.environment import one_thread
 from tl_dyck.language import DyckDistribution, DyckLanguage
 from tl_dyck.reading import language_with_stack
@@ -35,8 +36,6 @@ from tl_dyck_hooks.probes.shown import dots, frame
 if TYPE_CHECKING:
     import pandas as pd
     import plotly.graph_objects as go
-
-__all__ = ["PairDrift", "distribution_for", "pair_drift"]
 
 _FAR = 1e12
 
@@ -61,12 +60,13 @@ class PairDrift:
     half: Float[np.ndarray, "depth n_types pair"]
     weight: Float[np.ndarray, " depth"]
 
-    def accuracy(self, length: int | float) -> float:
+    def accuracy(self, length: SupportsFloat) -> float:
         """Predicted accuracy after a closing bracket of prefixes of this length, between two types.
 
         A mean over queries and pairs of types; with more than two types it is the chance that the
         right one beats another given one.
         """
+        length = check_number("length", length, least=0)
         moved = length * np.abs(self.drift)
         noise = np.maximum(np.sqrt(length) * self.spread, 1e-300)
         right = (
@@ -75,12 +75,13 @@ class PairDrift:
         ) / 2
         return float(right.mean(axis=(1, 2)) @ self.weight)
 
-    def length_at(self, accuracy: float = 0.75) -> float:
+    def length_at(self, accuracy: SupportsFloat = 0.75) -> float:
         """The length at which the predicted accuracy has fallen to `accuracy`; inf if never.
 
         Raises:
             ValueError: `accuracy` is not between 1/2, which is chance, and 1.
         """
+        accuracy = check_number("accuracy", accuracy)
         if not 0.5 < accuracy < 1:
             raise ValueError(f"accuracy must be between 0.5 (chance) and 1, not {accuracy}")
         if self.accuracy(_FAR) > accuracy:
@@ -153,7 +154,9 @@ def distribution_for(
     Raises:
         ValueError: it is of another language.
     """
-    distribution = distribution or DyckDistribution(language)
+    if distribution is None:
+        distribution = DyckDistribution(language)
+    check_instance("distribution", distribution, DyckDistribution, "a DyckDistribution")
     if distribution.language != language:
         raise ValueError(f"the model reads {language}, but the strings are of {distribution}")
     return distribution

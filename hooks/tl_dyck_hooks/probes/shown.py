@@ -13,8 +13,6 @@ from tl_dyck.plots import COLORS, SYMBOLS, Line, Series, dots_by_row
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
-__all__ = ["dots", "frame"]
-
 _MANY = 12  # rows, beyond which they are low
 
 

@@ -6,7 +6,7 @@ Ebrahimi et al. 2020 and Yao et al. 2021 saw such heads; this is their pattern m
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any, SupportsIndex, final
 
 import numpy as np
 import torch
@@ -15,6 +15,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from tl_dyck.attention import share_of_largest
+from tl_dyck.check import check_draws, check_instance, check_seed
 from tl_dyck.environment import one_thread
 from tl_dyck.language import DyckLanguage, Language
 from tl_dyck.reading import as_tokens, check_reads, language_of, language_with_stack, one_model
@@ -27,8 +28,6 @@ from tl_dyck_hooks.probes.shown import dots, frame
 if TYPE_CHECKING:
     import pandas as pd
     import plotly.graph_objects as go
-
-__all__ = ["StackLikeness", "stack_likeness"]
 
 
 @final
@@ -99,8 +98,8 @@ def stack_likeness(
     data: Task | Int[Tensor, "*batch pos"] | None = None,
     *,
     language: Language | None = None,
-    n: int = 200,
-    seed: int = 0,
+    n: SupportsIndex = 200,
+    seed: SupportsIndex = 0,
 ) -> StackLikeness:
     """Measure how much the heads of a model look at the top of the stack.
 
@@ -120,6 +119,9 @@ def stack_likeness(
         ValueError: no query has anything on its stack.
     """
     one_model(model, "stack-likeness")
+    n, seed = check_draws(n), check_seed(seed)
+    if language is not None:
+        check_instance("language", language, Language, "a language")
     language_with_stack(model, "stack_likeness is", language, data)
     strings: Any = complete_strings(language_of(model, language)) if data is None else data
     if is_instance(strings, Task):

@@ -4,8 +4,6 @@ from collections.abc import Mapping
 
 from tl_dyck.tasks import AutomatonTask
 
-__all__ = ["dyck_1"]
-
 
 def _moves(depth: int) -> Mapping[str, int]:
     return {"(": depth + 1, ")": depth - 1} if depth else {"(": 1}

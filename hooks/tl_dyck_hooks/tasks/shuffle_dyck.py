@@ -4,8 +4,6 @@ from collections.abc import Mapping
 
 from tl_dyck.tasks import AutomatonTask
 
-__all__ = ["shuffle_dyck"]
-
 _OPEN, _CLOSE = "([", ")]"
 
 

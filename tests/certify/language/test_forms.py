@@ -54,7 +54,7 @@ def test_what_holds_of_a_profile_holds_of_its_strings(
     assert has_form(rnn.config) == (readout in FORMS)
     objectives = Objectives.margins(3, 7)
     rng = np.random.default_rng(0)
-    for ending in PROFILES.endings()[:40:3]:
+    for ending in list(PROFILES.endings())[:40:3]:
         rows = np.concatenate([pair_counts(9, total) for total in range(4)])
         rows = rng.permutation(rows[PROFILES.occur(ending, rows)])[:12]
         strings = [(6, *PROFILES.string(ending, row)) for row in rows]
@@ -73,7 +73,7 @@ def test_a_form_bounds_its_rounding_where_pairs_cancel() -> None:
     with torch.no_grad():
         rnn.W_Q.zero_(), rnn.b_Q.zero_(), rnn.b_V.zero_(), rnn.b_O.zero_()
         rnn.W_E[0:6:2, 1:] = -rnn.W_E[1:6:2, :-1] * (1 + 1e-15)
-    symbols, ending = Symbols(Network(rnn), LANGUAGE), PROFILES.endings()[20]
+    symbols, ending = Symbols(Network(rnn), LANGUAGE), list(PROFILES.endings())[20]
     form, counted = (make(symbols, ending, Objectives.margins(3, 7)) for make in (Form, Counted))
     rows = np.array([[1, *[total] * 9] for total in (0, 1, 100, 10_000)], dtype=float)
     (f, error, rho), (g, other, _) = form.values(rows), counted.values(rows)

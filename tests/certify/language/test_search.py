@@ -30,7 +30,7 @@ def test_a_bound_is_below_every_profile_of_its_box_and_meets_it_at_a_point(
     readout: dict[str, Any],
 ) -> None:
     symbols, rng = Symbols(Network(network(readout)), LANGUAGE), np.random.default_rng(0)
-    for ending in PROFILES.endings()[5:40:7]:
+    for ending in list(PROFILES.endings())[5:40:7]:
         form = Form(symbols, ending, Objectives.margins(3, 7))
         low = rng.integers(0, 5, (40, 9)).astype(float)
         high = low + rng.integers(0, 4, (40, 9)) * (np.arange(40)[:, None] > 9)
@@ -62,10 +62,11 @@ def test_the_search_finds_what_enumeration_finds(
         search.decide(judge, shell, two, Deadline())
         assert two.boxes > 0
         assert two.profiles <= one.profiles
-        assert two.wrong == pytest.approx(one.wrong, rel=1e-9)
-        assert np.array_equal(two.wrong_strings, one.wrong_strings)
-        for this, that in ((one.likeliest, two.likeliest), (one.shortest, two.shortest)):
-            assert (this and (this.ending, this.row)) == (that and (that.ending, that.row))
+        this, that = one.wrong, two.wrong  # by listing, and by boxes
+        assert np.exp(that.log_mass) == pytest.approx(np.exp(this.log_mass), rel=1e-9)
+        assert np.array_equal(that.strings, this.strings)
+        for a, b in ((this.likeliest, that.likeliest), (this.shortest, that.shortest)):
+            assert (a and (a.ending, a.row)) == (b and (b.ending, b.row))
         assert two.proved <= one.proved + 1e-12
 
 
@@ -88,7 +89,7 @@ def test_a_balanced_model_is_proved_in_one_box_per_ending() -> None:
 def test_a_form_without_pairs_that_cancel_is_no_proof() -> None:
     """A bound must not hold by luck: a box with one wrong profile is never settled."""
     rnn = network({"ln_c": 1e-5, "act_fn": "relu", "d_mlp": 7}, seed=1)
-    symbols, ending = Symbols(Network(rnn), LANGUAGE), PROFILES.endings()[9]
+    symbols, ending = Symbols(Network(rnn), LANGUAGE), list(PROFILES.endings())[9]
     form = Form(symbols, ending, Objectives.margins(3, 7))
     rng = np.random.default_rng(1)
     low = rng.integers(0, 3, (200, 9)).astype(float)
@@ -104,7 +105,7 @@ def test_a_form_without_pairs_that_cancel_is_no_proof() -> None:
 
 def test_what_no_pairs_can_take_from_the_stack() -> None:
     symbols, rng = Symbols(Network(network(FORMS[2])), LANGUAGE), np.random.default_rng(2)
-    form = Form(symbols, PROFILES.endings()[30], Objectives.margins(3, 7))
+    form = Form(symbols, list(PROFILES.endings())[30], Objectives.margins(3, 7))
     for root in (rng.normal(size=(4, 6)), rng.normal(size=(5, 5)), form.root):
         coefficients = _apart(root)
         rows = rng.integers(0, 9, (500, len(root))) * 1.0

@@ -25,7 +25,7 @@ from tl_dyck.tasks import load_task
 def test_a_model_of_any_kind_is_run_on_every_prefix(family: str, options: dict[str, int]) -> None:
     model = random_model(family, TASK, seed=1, **options)
     found = certify_language(model, TASK, 6)
-    assert found.method == "every prefix run"
+    assert found.method == "prefixes run one by one, as computed in float64"
     assert found.status == "refuted"
     assert found.proved_to == min(row.length for row in found.by_length if row.wrong) - 1
     assert found.likeliest is not None
@@ -50,7 +50,10 @@ def test_a_run_agrees_with_profiles() -> None:
             if name.split(".")[-1] in ("W_O", "b_O", "W_out", "b_out"):
                 weight.zero_()
     (a, b) = (certify_language(model, task, 6, "closing_only") for model in (one, two))
-    assert (a.method, b.method) == ("every profile", "every prefix run")
+    assert (a.method, b.method) == (
+        "every profile",
+        "prefixes run one by one, as computed in float64",
+    )
     assert [row.wrong for row in a.by_length] == [row.wrong for row in b.by_length]
     assert np.array([row.error.low for row in a.by_length]) == pytest.approx(
         np.array([row.error.low for row in b.by_length])

@@ -1,5 +1,6 @@
 """Accuracy predicted from moments against accuracy on strings that are drawn and read."""
 
+import itertools
 import math
 from dataclasses import replace
 
@@ -178,14 +179,71 @@ def test_its_error_is_that_of_its_draws():
         ),
         (lambda: accuracy_at_length(make_model("minimal-onehot", 2, 1, seed=0)), "no prefix of"),
         (lambda: accuracy_at_length(make_model("minimal-onehot", 2, 2, seed=0), 5), "lengths.*: 5"),
-        (lambda: accuracy_at_length(unbalanced(0.1), (450, 1)), "length must be at least 2, .*1"),
+        (
+            lambda: accuracy_at_length(unbalanced(0.1), (450, 1)),
+            "lengths must be at least 2, got 1",
+        ),
         (lambda: accuracy_at_length(unbalanced(0.1), 3), "no prefix of .*: 3"),
-        (lambda: accuracy_at_length(unbalanced(0.1), ()), "at least one"),
+        (lambda: accuracy_at_length(unbalanced(0.1), ()), "lengths must be one to .*, got none"),
     ],
 )
 def test_what_has_no_such_accuracy(make, message):
     with pytest.raises(ValueError, match=message):
         make()
+
+
+@pytest.mark.parametrize("weights", ["lengths", "answers"])
+@pytest.mark.parametrize("q", [0.4, 0.7])
+def test_what_counts_how_often_by_enumeration(weights, q):
+    """Every prefix of 4, 5 and 8 brackets with its probability; after a close, by what is open."""
+    depth, lengths = 3, (4, 5, 8)
+    asked = np.zeros((len(lengths), depth - 1))  # after a closing bracket, for a closing one
+    closed = np.zeros(len(lengths))
+    for row, length in enumerate(lengths):
+        for steps in itertools.product((1, -1), repeat=length):
+            at, chance = 0, 1.0
+            for step in steps:
+                up = 1.0 if at == 0 else 0.0 if at == depth else q
+                chance *= up if step == 1 else 1 - up
+                at += step
+            closed[row] += chance * (steps[-1] == -1)
+            if chance and steps[-2:] == (-1, -1):
+                asked[row, at] += chance
+    share = asked / closed[:, None] if weights == "lengths" else asked
+    found = accuracy_at_length(
+        make_model("minimal-onehot", 2, depth, seed=0),
+        lengths,
+        DyckDistribution(DyckLanguage(2, depth), q),
+        weights=weights,
+        n=5,
+    )
+    assert found.weight == pytest.approx(share.sum(0) / share.sum(), abs=1e-12)
+
+
+def test_pooled_over_answers_it_is_what_strings_give():
+    """All answers after a closing bracket at 59 to 62, of strings that are read; and it matters."""
+    task = DyckTask(name="pooled", n_types=3, max_depth=5, q=0.4)
+    model = unbalanced(1.0, task)
+    language, lengths = task.language, range(59, 63)
+    strings = task.distribution.sample(
+        6000, 62, mode="prefix", generator=torch.Generator().manual_seed(0)
+    )
+    tokens = torch.cat([torch.full((len(strings), 1), language.bos_token), strings], 1)
+    with torch.no_grad():
+        answers = model(tokens).argmax(-1)
+    right = asked = 0
+    for length in lengths:  # brackets, the one to be predicted included
+        here = language.is_close(tokens[:, length - 1]) & language.is_close(tokens[:, length])
+        asked += int(here.sum())
+        right += int((answers[:, length - 1] == tokens[:, length])[here].sum())
+    measured = right / asked
+    pooled, alike = (
+        float(accuracy_at_length(model, lengths, task.distribution, weights=weights, n=20_000))
+        for weights in ("answers", "lengths")
+    )
+    error = math.sqrt(measured * (1 - measured) / asked)
+    assert pooled == pytest.approx(measured, abs=4 * error + 0.005)
+    assert abs(alike - measured) > abs(pooled - measured) + 0.01
 
 
 def test_another_distribution_of_the_same_language():

@@ -84,7 +84,7 @@ def test_balance_violation(shape):
     model = adopt(foreign(shape), VOCABULARY)
     asked = {"first_layer": "means", "head": 0, "n": 300}
     if shape in ("rotary", "bidirectional"):
-        named = {"rotary": "rotary positions", "bidirectional": "attention that looks ahead"}
+        named = {"rotary": "rotary positions", "bidirectional": "bidirectional attention"}
         with pytest.raises(ValueError, match=f"not defined for {named[shape]}"):
             balance_violation(model, TASK, **asked)
         return
@@ -118,7 +118,6 @@ def test_widgets(shape):
     assert raw.data["strings"][0]["tokens"] == [str(token) for token in theirs(TEXT)]
     assert named.data["strings"][0]["tokens"] == ["<bos>", *TEXT]
     widgets.attention_seeds([mine, mine], TEXT)
-    widgets.before_after(mine, TEXT, TEXT + "[")
 
 
 def test_a_certificate_of_one_layer():

@@ -1,13 +1,14 @@
 """Drift of matched pairs against sums over drawn strings, and the lengths that it predicts."""
 
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 
 from tests.hooks.probes.test_balance_violation import make_model
-from tl_dyck.language import DyckDistribution, DyckLanguage
+from tl_dyck.language import DyckDistribution, DyckLanguage, NoStackError
 from tl_dyck.models import build_model, construct, get_config
 from tl_dyck.states import StateIndex
 from tl_dyck.tasks import DyckTask, load_task
@@ -162,3 +163,28 @@ def test_depths_weigh_as_often_as_brackets_close_there_at_length():
     task = load_task("dyck-2-4")
     found = pair_drift(make_model("minimal-onehot", 2, 4, seed=0))
     assert found.weight == pytest.approx(task.closing_chance(long=True).depth_shares, abs=0.01)
+
+
+@pytest.mark.parametrize("q", [0.3, 0.7])
+def test_the_weight_of_a_depth_is_how_often_a_bracket_closes_to_it(q):
+    """Of long strings, by a chain in plain loops: closing brackets that leave 1, 2 or 3 open."""
+    reach, closes = [1.0, 0.0, 0.0, 0.0, 0.0], [0.0] * 4
+    for step in range(4000):
+        after = [0.0] * 5
+        for depth, chance in enumerate(reach):
+            up = 1.0 if depth == 0 else 0.0 if depth == 4 else q
+            if up:
+                after[depth + 1] += chance * up
+            if up < 1:
+                after[depth - 1] += chance * (1 - up)
+                closes[depth - 1] += chance * (1 - up) * (step >= 2000)
+        reach = after
+    model = make_model("minimal-onehot", 2, 4, seed=0)
+    found = pair_drift(model, DyckDistribution(model.cfg.language, q))
+    assert found.weight == pytest.approx(np.array(closes[1:]) / sum(closes[1:]), abs=1e-9)
+
+
+def test_a_language_without_a_stack_is_refused_in_its_own_name():
+    model = SimpleNamespace(cfg=SimpleNamespace(language=load_task("shuffle-dyck").language))
+    with pytest.raises(NoStackError, match="has no stack: pair_drift is of Dyck languages only"):
+        pair_drift(model)

@@ -14,8 +14,10 @@ from hypothesis.extra import numpy as arrays
 from scipy.spatial import cKDTree
 
 from tl_dyck.models import build_model, get_config
+from tl_dyck.states import StateIndex
 from tl_dyck.tasks import DyckTask
 from tl_dyck_hooks.probes import balance_violation, shortest_sum
+from tl_dyck_hooks.probes.balance_violation import state_contributions
 from tl_dyck_hooks.probes.shortest_sum import second_smallest_norm
 
 
@@ -70,28 +72,17 @@ def integer_cases(draw):
     return base, choices
 
 
-def small_steps(patch, **others):
-    """Many small steps, as only large cases have them otherwise."""
-    values = {"_TAIL": 1, "_BLOCK": 1, "_GUESS": 1, "_CHUNK": 2, "_ENTRIES": 3} | others
-    for name, value in values.items():
-        patch.setattr(shortest_sum, name, value)
+def try_all(base, choices):
+    """The second smallest of the least norms for each choice at the last level: all sums."""
+    total = base[None]
+    for level in choices:
+        total = (total[:, None] + level).reshape(-1, len(base))
+    return np.sort(np.linalg.norm(total, axis=-1).reshape(-1, choices.shape[1]).min(0))[1]
 
 
-GROUPED = {"_TAIL": 12, "_MANY": 1, "_MEMBERS": 3, "_ENTRIES": 40}
-WAYS = {
-    "all": {},
-    "auto": {},
-    "branch": {},
-    "branch, one level of tail": {"_TAIL": 1},
-    "branch, grouped": GROUPED | {"_CROWDED": 1},
-    "branch, crowded": GROUPED | {"_CROWDED": 0.2},
-    "branch, a long tail": {"_FLAT": 0, "_BLOCK": 12},
-}
-
-
-@given(integer_cases(), st.sampled_from([*WAYS]), st.sampled_from([0, 0, -1000, -500, 480, 960]))
+@given(integer_cases(), st.sampled_from([2, 512]), st.sampled_from([0, 0, -1000, -500, 480, 960]))
 @settings(max_examples=400)
-def test_it_is_the_second_smallest_of_all(case, way, exponent):
+def test_it_is_the_second_smallest_of_all(case, tile, exponent):
     """Squares of norms are exact in integers.
 
     What may differ is what the docstring of the module says.
@@ -100,10 +91,9 @@ def test_it_is_the_second_smallest_of_all(case, way, exponent):
     levels, _, dim = choices.shape
     square = second_smallest_square(base, choices)
     with pytest.MonkeyPatch.context() as patch:
-        if WAYS[way]:
-            small_steps(patch, **WAYS[way])
+        patch.setattr(shortest_sum, "_TILE", tile)
         scaled = np.ldexp(base.astype(float), exponent), np.ldexp(choices.astype(float), exponent)
-        found = math.ldexp(second_smallest_norm(*scaled, method=way.split(",")[0]), -exponent)
+        found = math.ldexp(second_smallest_norm(*scaled), -exponent)
     length = np.linalg.norm(base) + np.linalg.norm(choices, axis=-1).max(1).sum()
     # the norm that is returned is rounded, and so is every vector that is added up; then what
     # counts as zero
@@ -129,26 +119,19 @@ def test_where_greedy_choices_fail():
     far = np.concatenate(
         [step, [[[0.0, 0.5], [0.0, -0.25]]]]
     )  # 5 + 5 − 10 = 0; then (0, 1.5) or (0, 0.75)
-    for method in ("all", "branch"):
-        assert second_smallest_norm(base, far, method=method) == pytest.approx(1.5, rel=1e-12)
+    assert second_smallest_norm(base, far) == pytest.approx(1.5, rel=1e-12)
     assert greedy(base, far) > 1.5 + 1e-3
 
 
 @pytest.mark.parametrize("dim", [1, 3, 12, 40])
 @pytest.mark.parametrize("spread", [0.0, 1.5, 8.0])
-def test_random_vectors_of_very_different_lengths(dim, spread, monkeypatch):
+def test_random_vectors_of_very_different_lengths(dim, spread):
     """Lengths as those of exp(score): from alike to many orders of magnitude."""
-    small_steps(monkeypatch)
     generator = np.random.default_rng(dim)
     length = np.exp(spread * generator.normal(size=(5, 4, 1)))
     base, choices = generator.normal(size=dim), generator.normal(size=(5, 4, dim)) * length
-    totals = base
-    for level in choices:
-        totals = totals[..., None, :] + level
-    norms = np.linalg.norm(totals, axis=-1).reshape(-1, 4).min(0)
-    assert second_smallest_norm(base, choices, method="branch") == pytest.approx(
-        np.sort(norms)[1], rel=1e-9
-    )
+    expected = try_all(base, choices)
+    assert second_smallest_norm(base, choices) == pytest.approx(expected, rel=1e-9)
 
 
 def separable(generator, levels, k):
@@ -164,9 +147,9 @@ def separable(generator, levels, k):
     return base @ turn, flat @ turn, np.sqrt(1 + least[:-1, 0].sum() + least[-1, 1])
 
 
-def test_eight_types_and_ten_levels():
-    """10⁹ sums: more than can be tried, but the answer is known."""
-    base, choices, expected = separable(np.random.default_rng(1), 10, 8)
+def test_eight_types_and_nine_levels():
+    """10⁸ sums, whose shortest is known by another way."""
+    base, choices, expected = separable(np.random.default_rng(1), 9, 8)
     assert second_smallest_norm(base, choices) == pytest.approx(expected, rel=1e-9)
 
 
@@ -192,41 +175,49 @@ def test_a_result_far_below_what_squares_can_tell_from_zero():
     base = -choices[:, 0].sum(0)
     choices[7, 1] = choices[7, 0]
     choices[7, 1, 0] += 1e-9
-    assert second_smallest_norm(base, choices, method="branch") == pytest.approx(1e-9, rel=1e-5)
+    assert second_smallest_norm(base, choices) == pytest.approx(1e-9, rel=1e-5)
+
+
+@pytest.mark.parametrize("short", [1e-4, 3e-5])
+def test_sums_that_cancel_and_differ_by_parts_in_ten_million(short):
+    """So short that products do not order them: each that may be the shortest is added up."""
+    for seed in range(20):
+        generator = np.random.default_rng(seed)
+        large, left, last = generator.normal(size=(3, 8, 6))
+        length = short * (1 + 1e-7 * generator.permutation(8))[:, None]
+        left *= length / np.linalg.norm(left, axis=1, keepdims=True)
+        last[:2] = 0
+        base, choices = np.zeros(6), np.stack([large, left - large, last])
+        expected = try_all(base, choices)
+        assert second_smallest_norm(base, choices) == pytest.approx(expected, rel=1e-9)
 
 
 @pytest.mark.parametrize("seed", range(5))
-@pytest.mark.parametrize(
-    "way", ["branch, one level of tail", "branch, grouped", "branch, a long tail"]
-)
-def test_differences_that_single_precision_does_not_see(way, seed, monkeypatch):
+def test_differences_that_single_precision_does_not_see(seed):
     """Norms that differ by parts in 10⁸: more than may be lost, less than a rough product tells."""
-    small_steps(monkeypatch, **WAYS[way])
     generator = np.random.default_rng(seed)
     choices = 1e-8 * generator.normal(size=(5, 3, 3))
     base = np.array([0.6, 0.0, 0.8])
-    expected = second_smallest_norm(base, choices, method="all")
-    assert second_smallest_norm(base, choices, method="branch") == pytest.approx(
-        expected, rel=1.1e-9
-    )
+    expected = try_all(base, choices)
+    assert second_smallest_norm(base, choices) == pytest.approx(expected, rel=1.1e-9)
 
 
-def test_ties_without_end(monkeypatch):
-    """Types that are alike: all 8⁹ sums are equally long, or zero.
-
-    None but the first guess is looked at.
-    """
-    looked = []
-    monkeypatch.setattr(shortest_sum._Search, "_finish", lambda *args: looked.append(1))
-    same = np.repeat(np.random.default_rng(4).normal(size=(9, 1, 30)), 8, axis=1)
+def test_where_all_sums_are_equally_long_few_are_looked_at_twice(monkeypatch):
+    """Types that are alike, or orthogonal: every one of 8⁷ sums may be the nearest."""
+    looked, norm = [], np.linalg.norm
+    monkeypatch.setattr(np, "unravel_index", looked_at(looked))
+    same = np.repeat(np.random.default_rng(4).normal(size=(7, 1, 30)), 8, axis=1)
     base = np.ones(30)
-    expected = np.linalg.norm(base + same[:, 0].sum(0))
+    expected = norm(base + same[:, 0].sum(0))
     assert second_smallest_norm(base, same) == pytest.approx(expected, rel=1e-9)
-    assert second_smallest_norm(np.zeros(5), np.zeros((9, 8, 5))) == 0
-    orthogonal = np.zeros((9, 8, 72))
-    orthogonal.reshape(72, 72)[np.arange(72), np.arange(72)] = 2.0
-    assert second_smallest_norm(np.zeros(72), orthogonal) == pytest.approx(6.0, rel=1e-9)
-    assert not looked
+    assert second_smallest_norm(np.zeros(5), np.zeros((7, 8, 5))) == 0
+    orthogonal = 2.0 * np.eye(56).reshape(7, 8, 56)
+    assert second_smallest_norm(np.zeros(56), orthogonal) == pytest.approx(math.sqrt(28), rel=1e-9)
+    assert len(looked) <= 3 * 8
+
+
+def looked_at(looked, decode=np.unravel_index):
+    return lambda *arguments: looked.append(1) or decode(*arguments)
 
 
 def by_neighbours(base, choices):
@@ -244,7 +235,7 @@ def every(choices):
 
 
 def plane(generator):
-    return generator.normal(size=2), generator.normal(size=(9, 8, 2)) @ np.eye(2)
+    return generator.normal(size=2), generator.normal(size=(9, 8, 2))
 
 
 def slab(generator):
@@ -262,86 +253,34 @@ def interchangeable(generator):
 
 
 @pytest.mark.parametrize("kind", [plane, slab, interchangeable])
-@pytest.mark.parametrize("grouping", ["fine", "coarse"])
-def test_no_group_with_a_sum_that_is_short_enough_is_passed_over(kind, grouping):
-    """Whatever the limit, even just above a sum; and groups hold every sum of the tail once."""
-    base, choices = kind(np.random.default_rng(8))
-    search = shortest_sum._Search(base, choices[:, :4])
-    types = np.random.default_rng(9).integers(4, size=(30, search.head))
-    places = search._places(
-        shortest_sum.Nodes(types, np.zeros(30), np.zeros((30, 0, 4)), np.zeros(30))
-    )
-    norms = np.linalg.norm(places[:, None] + search.ends, axis=-1)
-    for share in (0.0, 1e-4, 1e-3, 0.01, 0.1, 0.5):
-        search.least[:] = np.quantile(norms, share, method="nearest") * (1 + 1e-8)
-        groups = getattr(search, grouping)
-        assert sorted(groups.order) == list(range(len(search.ends)))
-        group_of = np.empty(len(search.ends), int)
-        group_of[groups.order] = np.repeat(np.arange(len(groups.radius)), np.diff(groups.first))
-        node, end = np.nonzero(norms < search.best * (1 - 5e-9))
-        assert len(node)
-        kept = set(zip(*map(np.ndarray.tolist, search._near(places, groups)), strict=True))
-        assert set(zip(node.tolist(), group_of[end].tolist(), strict=True)) <= kept
-
-
-@pytest.mark.parametrize("kind", [plane, slab, interchangeable])
-def test_eight_types_and_nine_levels_in_few_dimensions(kind, monkeypatch):
-    """Bounds of the head keep nearly everything.
-
-    Groups leave less than a hundredth of the 8⁹ sums to be computed.
-    """
-    looked = []
-    compute = shortest_sum._Search._try
-    monkeypatch.setattr(
-        shortest_sum._Search, "_try", lambda *args: looked.append(len(args[-1])) or compute(*args)
-    )
+def test_eight_types_and_seven_levels_in_few_dimensions(kind):
+    """Sums close together, in coordinates that do not show how few dimensions they span."""
     base, choices = kind(np.random.default_rng(5))
+    choices = choices[:7]
     turn = np.linalg.qr(np.random.default_rng(6).normal(size=(20, len(base))))[0].T
     tracemalloc.start()
     found = second_smallest_norm(base @ turn, choices @ turn)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert found == pytest.approx(by_neighbours(base, choices), rel=1e-9)
-    assert sum(looked) < 8**9 / 100
-    assert peak < 3 * 8 * 4 * shortest_sum._ENTRIES  # three tables; all sums are sixty
-
-
-@pytest.mark.parametrize(
-    ("settings", "expected"),
-    [
-        ({"_MANY": 10**9}, {"fine"}),
-        ({"_MANY": 1, "_CROWDED": 1}, {"coarse"}),
-        ({"_MANY": 1, "_CROWDED": 0}, {"coarse", "fine"}),
-    ],
-)
-def test_which_groups_are_looked_at(settings, expected, monkeypatch):
-    """What the ways of the test against all sums are named after happens; each finds the same."""
-    looked = set()
-    near = shortest_sum._Search._near
-
-    def spy(self, places, groups):
-        looked.add("fine" if groups is self.fine else "coarse")
-        return near(self, places, groups)
-
-    monkeypatch.setattr(shortest_sum._Search, "_near", spy)
-    small_steps(monkeypatch, _TAIL=64, _MEMBERS=4, _ENTRIES=64, **settings)
-    generator = np.random.default_rng(7)
-    base, choices = generator.normal(size=2), generator.normal(size=(5, 4, 2))
-    expected_norm = second_smallest_norm(base, choices, method="all")
-    assert second_smallest_norm(base, choices, method="branch") == pytest.approx(
-        expected_norm, rel=1e-9
-    )
-    assert looked == expected
+    assert peak < 2**24  # all sums are 2²⁷ bytes, or more
 
 
 @pytest.mark.parametrize("family", ["minimal-onehot", "figure2-yao"])
-def test_models_of_many_depths(family, monkeypatch):
-    """Both ways on the values of models: k = 3, D = 7."""
+def test_models_of_many_depths(family):
+    """On the values of models, k = 3, D = 7: Eq. 17 of every query."""
     task = DyckTask(name="deep", n_types=3, max_depth=7)
     model = build_model(get_config(family, task, initializer_range=0.4), seed=2)
-    whole = balance_violation(model)
-    monkeypatch.setattr("tl_dyck_hooks.probes.shortest_sum._FEW", 0)
-    assert pytest.approx(whole.P, rel=1e-9) == balance_violation(model).P
+    found, u, state = (
+        balance_violation(model),
+        state_contributions(model),
+        StateIndex(task.language),
+    )
+    opens, _ = state.pairs()
+    for d, j in itertools.product(range(1, 7), range(3)):
+        query = u[state.close(j, d)].numpy()
+        always = query[state.bos] + query[state.open(j, d + 1)] + query[state.close(j, d)]
+        assert found.P[d - 1, j] == pytest.approx(try_all(always, query[opens[:d]]), rel=1e-9)
 
 
 def test_what_makes_no_sense_is_refused():
@@ -350,5 +289,5 @@ def test_what_makes_no_sense_is_refused():
             second_smallest_norm(base, choices)
     with pytest.raises(ValueError, match="not finite"):
         second_smallest_norm(np.zeros(2), np.full((3, 2, 2), np.nan))
-    with pytest.raises(ValueError, match=r"unknown method 'greedy'.*(all|branch)"):
-        second_smallest_norm(np.zeros(2), np.zeros((3, 2, 2)), method="greedy")
+    with pytest.raises(ValueError, match=r"shortest of 8\^13 sums .* a smaller depth"):
+        second_smallest_norm(np.zeros(2), np.zeros((13, 8, 2)))

@@ -8,7 +8,6 @@ import pytest
 import torch
 
 from tl_dyck import DyckLanguage, balance_violation, build_model, construct, get_config, load_task
-from tl_dyck.closing import closing_chance
 from tl_dyck.models import DyckTransformer
 
 LANGUAGE = DyckLanguage(2, 4)
@@ -30,7 +29,7 @@ def test_balance_is_not_sufficient() -> None:
     task = load_task("dyck-2-4")
     for long in (False, True):
         right = task.closing_accuracy(model, n=100, long=long, seed=0)
-        chance = closing_chance(task, long=long)
+        chance = task.closing_chance(long=long)
         assert right.any_token == pytest.approx(chance.copier, abs=0.03)
         assert right.after_close == pytest.approx(chance.constant, abs=0.05)
 

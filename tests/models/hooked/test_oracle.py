@@ -111,8 +111,8 @@ def test_every_case_of_the_table(table: Any, name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_configurations(table: Any, name: str) -> None:
     mine, other = (vars(cases.case(name).build().cfg) for cases in (table, their_cases))
-    assert set(other) <= set(mine)  # early releases lack some that we refuse
-    assert same({key: mine[key] for key in other}, other)
+    assert set(mine) <= set(other)
+    assert same({key: other[key] for key in mine}, mine)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -160,7 +160,7 @@ def test_processed_weights(kind: str, chosen: dict[str, bool]) -> None:
 
 @pytest.mark.parametrize("name", ["gpt", "minimal-yao", "eq49", "figure2-onehot"])
 def test_what_one_class_saves_the_other_loads(table: Any, name: str, tmp_path: Path) -> None:
-    save_model(table.case(name).build(), tmp_path / "ours")
+    table.save_model(table.case(name).build(), tmp_path / "ours")
     save_model(their_cases.case(name).build(), tmp_path / "theirs")
     files = [(tmp_path / who / "model.safetensors").read_bytes() for who in ("ours", "theirs")]
     assert files[0] == files[1]
@@ -174,7 +174,6 @@ def test_what_one_class_saves_the_other_loads(table: Any, name: str, tmp_path: P
 RUNS: dict[str, Callable[[Any, Tensor], Any]] = {
     "loss": lambda m, t: m(t, return_type="loss"),
     "loss per token": lambda m, t: m(t, return_type="loss", loss_per_token=True),
-    "both": lambda m, t: tuple(m(t, return_type="both")),
     "nothing": lambda m, t: m(t, return_type=None),
     "one row": lambda m, t: m(t[0]),
     "stop": lambda m, t: [m(t, stop_at_layer=layer) for layer in (0, 1, 2, -1)],
@@ -272,13 +271,12 @@ def test_hooks_that_must_be_asked_for(option: str, attn_only: bool) -> None:
 
 # --- weights and strings --------------------------------------------------------------------------
 
-BY_NAME = ["W_E", "W_pos", "W_E_pos", "W_U", "b_U", "W_in", "b_in", "W_out", "b_out"]
+BY_NAME = ["W_E", "W_pos", "W_U", "b_U", "W_in", "b_in", "W_out", "b_out"]
 BY_NAME += ["W_Q", "W_K", "W_V", "W_O", "b_Q", "b_K", "b_V", "b_O", "OV", "QK"]
 ONE, TWO, ROWS = torch.tensor(2), torch.tensor([1, 2]), torch.tensor([[4, 0], [2, 3]])
 
 WEIGHTS: dict[str, Callable[[Any], Any]] = {
     **{name: operator.attrgetter(name) for name in BY_NAME},
-    "labels": lambda m: m.all_head_labels(),
     "biases": lambda m: [m.accumulated_bias(layer) for layer in (0, 1, 2)],
     "biases before the MLP": lambda m: m.accumulated_bias(1, mlp_input=True),
     "biases of attention": lambda m: m.accumulated_bias(2, include_mlp_biases=False),
@@ -339,15 +337,8 @@ STRINGS: dict[str, Callable[[Any], Any]] = {
     "token by token without BOS": lambda m: m.to_str_tokens("[()]", prepend_bos=False),
     "two rows": lambda m: m.to_str_tokens(ROWS),
     "no tokens": lambda m: m.to_str_tokens(3),
-    "single": lambda m: [m.to_single_token("["), m.to_single_str_token(2)],
+    "single": lambda m: m.to_single_token("["),
     "not single": lambda m: m.to_single_token("[]"),
-    "position": lambda m: [
-        m.get_token_position("[", "[()[]]"),
-        m.get_token_position("[", "[()[]]", mode="last"),
-        m.get_token_position(0, ROWS[:1]),
-    ],
-    "no position": lambda m: m.get_token_position("[", "()"),
-    "no mode": lambda m: m.get_token_position("[", "[", mode="middle"),
     "direction": lambda m: m.tokens_to_residual_directions("["),
     "logits": lambda m: [m(text) for text in ("[()]", ["[", "()[]"])],
     "logits, padded on the left": lambda m: m(["[", "()[]"], padding_side="left"),

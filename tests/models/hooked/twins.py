@@ -46,7 +46,7 @@ def as_on_4() -> Iterator[None]:
 
 
 def own_cases() -> ModuleType:
-    """`tests.cases`, whose models are of our own class."""
+    """`tests.cases`, whose models are of our own class, and the `save_model` that knows it."""
     spec = importlib.util.spec_from_file_location("own_cases", CASES)
     assert spec is not None
     assert spec.loader is not None
@@ -54,6 +54,7 @@ def own_cases() -> ModuleType:
     with as_on_4():
         sys.modules[spec.name] = module  # where dataclasses look for it
         spec.loader.exec_module(module)
+        module.save_model = importlib.import_module("tl_dyck.models").save_model  # type: ignore[attr-defined]
     return module
 
 

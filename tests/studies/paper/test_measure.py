@@ -8,9 +8,16 @@ import torch
 
 from tl_dyck.language import DyckLanguage
 from tl_dyck.models import build_model, construct, get_config
+from tl_dyck.probes import accuracy_at_length, pair_drift
 from tl_dyck.studies.paper import measure as measure_module
-from tl_dyck.studies.paper.measure import heads_of, probe_strings, share_at_depth
+from tl_dyck.studies.paper.measure import (
+    PaperMeasurement,
+    heads_of,
+    probe_strings,
+    share_at_depth,
+)
 from tl_dyck.tasks import load_task
+from tl_dyck.training import TrainConfig, TrainResult
 
 LANGUAGE = DyckLanguage(2, 4)
 TASK = load_task("dyck-2-4")
@@ -185,3 +192,30 @@ def test_probe_strings_are_of_the_language():
             tokens = language.parse(text, prefix=False)
             assert language.is_complete(tokens)
         assert int(language.depth(language.parse(found["mixed"])).max()) == depth
+
+
+@pytest.mark.parametrize(
+    ("family", "forecast"), [("minimal-onehot", True), ("minimal-onehot", False), ("gpt", True)]
+)
+def test_what_is_read_from_the_weights_is_measured_with_the_rest(family, forecast, tmp_path):
+    """Where it is defined, on strings of the model's own, and the forecasts only if asked for."""
+    model = build_model(get_config(family, TASK, initializer_range=0.5), seed=3)
+    counts = {"n_accuracy": 5, "n_long": 4, "n_strings": 5, "data_seed": 11}
+    result = TrainResult(
+        model=model, task=TASK, options=TrainConfig(steps=1), seed=3, status="target",
+        steps=1, seconds=0.0, accuracy=None, history=[],
+    )  # fmt: skip
+    found = PaperMeasurement(**counts, forecast=forecast).measure(result, tmp_path)
+    look, drift, moments = (
+        found[name] for name in ("look_depth", "forecast_drift", "forecast_moments")
+    )
+    if family == "gpt":
+        assert (look, drift, moments) == (None, None, None)
+        return
+    assert look == share_at_depth(model, TASK, n=4, seed=14)
+    if forecast:
+        assert drift == pytest.approx(pair_drift(model).accuracy(450))
+        expected = accuracy_at_length(model, range(400, 501, 2)).after_close
+        assert moments == pytest.approx(expected, abs=0.02)
+    else:
+        assert (drift, moments) == (None, None)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+from importlib import import_module
+from pathlib import Path
+from types import SimpleNamespace
 
 import pandas as pd
 import pytest
@@ -12,12 +15,16 @@ from tests.studies.jobs import TINY_PAPER
 from tl_dyck.files import CorruptFileError
 from tl_dyck.intervals import distances
 from tl_dyck.registry import UnknownNameError
-from tl_dyck.studies.paper import CLAIMS, SCALES, VERDICTS, load_reproduction, reproduce
+from tl_dyck.report import write_report
+from tl_dyck.studies.claims import load_claims
+from tl_dyck.studies.paper import CLAIMS, SCALES, WEN_2023
 from tl_dyck.studies.paper import evidence as evidence_module
-from tl_dyck.studies.paper import run as run_module
 from tl_dyck.studies.paper import scales as scales_module
 from tl_dyck.studies.paper.measure import probe_strings
 from tl_dyck.studies.paper.scales import groups_of
+from tl_dyck.studies.reproduction import PAPERS, Reproduction, load_reproduction, reproduce
+from tl_dyck.studies.rules import VERDICTS
+from tl_dyck.studies.stack_use import STACK_USE_2026
 from tl_dyck.tasks import DyckTask, load_task
 from tl_dyck.training import TrainConfig
 
@@ -46,19 +53,17 @@ def few_groups(scale):
                 target=None,
                 contrastive_weight=weight,
             )
-            yield dataclasses.replace(group, training=training)
+            yield dataclasses.replace(group, training=training, forecast=False)
+
+
+THREE = ("variation-minimal", "contrastive-beta-complete", "theorem-2-loss")
+PAPER = dataclasses.replace(WEN_2023, claims=[claim for claim in CLAIMS if claim.name in THREE])
 
 
 @pytest.fixture
 def few(monkeypatch):
-    claims = [
-        c
-        for c in CLAIMS
-        if c.name in ("variation-minimal", "contrastive-beta-complete", "theorem-2-loss")
-    ]
     for module in (scales_module, evidence_module):
         monkeypatch.setattr(module, "groups_of", lambda scale: list(few_groups(scale)))
-    monkeypatch.setattr(run_module, "CLAIMS", claims)
 
 
 @pytest.fixture(scope="module")
@@ -67,12 +72,8 @@ def folder(tmp_path_factory):
 
 
 def test_everything_is_trained_measured_judged_and_kept(few, folder):
-    done = reproduce(TINY_PAPER, folder, n_jobs=1, progress=False)
-    assert done.claims["name"].tolist() == [
-        "variation-minimal",
-        "contrastive-beta-complete",
-        "theorem-2-loss",
-    ]
+    done = reproduce(PAPER, TINY_PAPER, folder, n_jobs=1, progress=False)
+    assert done.claims["name"].tolist() == list(THREE)
     recorded.check("reproduction", recorded.of_reproduction(done))
     assert set(done.claims["verdict"]) <= set(VERDICTS)
     assert done.claims["reported"].tolist() == ["0.24", "", ""]
@@ -87,7 +88,9 @@ def test_everything_is_trained_measured_judged_and_kept(few, folder):
     assert last.tolist() == end.tolist()
     assert len(done.evidence.heads) == 3 * 2 + 9
 
-    again = reproduce(TINY_PAPER, folder, n_jobs=1, progress=False)  # nothing is trained anew
+    again = reproduce(
+        PAPER, TINY_PAPER, folder, n_jobs=1, progress=False
+    )  # nothing is trained anew
     assert again.evidence.models["seconds"].tolist() == done.evidence.models["seconds"].tolist()
     loaded = load_reproduction(folder)
     pd.testing.assert_frame_equal(loaded.claims, done.claims)
@@ -100,7 +103,7 @@ def test_the_variation_is_the_probes_own(few, folder):
     from tl_dyck.models import load_model
     from tl_dyck_hooks.probes import attention_variation
 
-    done = reproduce(TINY_PAPER, folder, n_jobs=1, progress=False)
+    done = reproduce(PAPER, TINY_PAPER, folder, n_jobs=1, progress=False)
     models = [load_model(done.evidence.run_folder("gpt", seed)) for seed in range(3)]
     found = done.evidence.variation("gpt", "mixed", layer=0)
     expected = attention_variation(
@@ -112,9 +115,50 @@ def test_the_variation_is_the_probes_own(few, folder):
     assert square.sum() / 6 == pytest.approx(expected.matched[0], rel=1e-5)
 
 
+def test_claims_of_ones_own_are_a_file(few, folder, tmp_path):
+    """Another paper: rows of a file, read from the same runs; its page has no figures."""
+    rows = tmp_path / "claims.yaml"
+    rows.write_text(
+        "- {about: Mine, where: page 1, quantity: share of models, read: all_learn, form: .0%,\n"
+        "   claims: [{name: mine, says: All learn., of: {groups: [gpt]}, rule: {above: 0.5}}]}\n"
+    )
+    paper = dataclasses.replace(PAPER, name="mine", title="My paper", claims=load_claims(rows))
+    done = reproduce(paper, TINY_PAPER, folder, n_jobs=1, progress=False)
+    assert done.claims["name"].tolist() == ["mine"]
+    assert done.claims["measured"].tolist() == ["0% [0%, 71%]"]
+    assert done.claims["rule"].tolist() == ["the mean is above 50%"]
+    assert done.command == "tl-dyck reproduce --paper mine --scale tiny --seeds 3"
+    page = write_report(load_reproduction(folder, paper), tmp_path / "page.html")
+    assert "My paper" in page.read_text(encoding="utf-8")
+    with pytest.raises(CorruptFileError, match=r"whole reproduction.*unknown paper 'mine'"):
+        load_reproduction(folder)
+
+
+@pytest.mark.parametrize("seeds", [None, 5])
+def test_the_command_says_what_is_not_usual(seeds):
+    scale = SCALES["full"] if seeds is None else SCALES["full"].with_seeds(seeds)
+    evidence = SimpleNamespace(scale=scale)
+    done = Reproduction(
+        paper=WEN_2023, folder=Path(), claims=pd.DataFrame(), evidence=evidence, environment={}
+    )
+    assert done.command == "tl-dyck reproduce --scale full" + " --seeds 5" * (seeds == 5)
+    other = dataclasses.replace(done, paper=STACK_USE_2026)
+    other.evidence.scale = STACK_USE_2026.scales["paper"]
+    assert other.command == "tl-dyck reproduce --paper stack-use-2026 --scale paper"
+
+
+def test_the_command_line_knows_the_papers():
+    cli = import_module("tl_dyck.cli.reproduce")
+    assert tuple(PAPERS) == cli._PAPERS
+
+
 def test_what_is_wrong_is_said(tmp_path):
+    with pytest.raises(UnknownNameError, match=r"unknown paper 'quick'"):
+        reproduce("quick")
+    with pytest.raises(ValueError, match="seeds must be at least 2, to compare models, not 1"):
+        reproduce("wen-2023", "quick", tmp_path, seeds=1)
     with pytest.raises(UnknownNameError, match=r"unknown scale 'quik'\. Did you mean 'quick'"):
-        reproduce("quik", tmp_path)
+        reproduce("wen-2023", "quik", tmp_path)
     with pytest.raises(CorruptFileError):
         load_reproduction(tmp_path)
     (tmp_path / "claims.json").write_text('{"format": "other"}')

@@ -25,8 +25,6 @@ from tl_dyck.certify.exact.graph import StringGraph
 from tl_dyck.certify.exact.network import Network
 from tl_dyck.certify.exact.paths import ShortestPaths, emission_costs, sweep
 
-__all__ = ["Attention", "Items", "View"]
-
 _MOST_NUMBERS = 4_000_000
 """Costs (of emissions, of bundles, to go) are kept below this many numbers (32 MB each) by working
 on some columns at a time."""

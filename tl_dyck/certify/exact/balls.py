@@ -24,17 +24,6 @@ from numpy.typing import NDArray
 
 from tl_dyck.activations import ACTIVATIONS
 
-__all__ = [
-    "UNIT",
-    "Ball",
-    "activation",
-    "apply_activation",
-    "centre",
-    "gamma",
-    "layer_norm",
-    "unit_norm",
-]
-
 Array = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 BoolArray = NDArray[np.bool_]

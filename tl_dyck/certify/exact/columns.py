@@ -27,8 +27,6 @@ from tl_dyck.certify.exact.paths import ShortestPaths
 from tl_dyck.certify.exact.readout import LinearBound
 from tl_dyck.certify.exact.region import Region
 
-__all__ = ["BoundMinimum", "Columns", "minimise_bound"]
-
 _PATTERN_HEADS = 4
 
 

@@ -14,8 +14,6 @@ import numpy as np
 
 from tl_dyck.certify.exact.balls import UNIT, Array, Ball, gamma
 
-__all__ = ["Functional", "Linear", "ulp"]
-
 
 def ulp(*terms: Array) -> Array:
     """An upper bound of the rounding errors of adding these up, in any order."""

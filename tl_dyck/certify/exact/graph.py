@@ -28,8 +28,6 @@ from tl_dyck.certify.exact.balls import Array, IntArray
 from tl_dyck.certify.exact.network import SymbolTable
 from tl_dyck.certify.lattice import Lattice
 
-__all__ = ["NO_GROUP", "PREFIX", "StringGraph", "ranges", "unique_columns"]
-
 PREFIX = -1
 """The option of the emission that stands before every string: BOS, if there is one."""
 

@@ -13,8 +13,6 @@ from tl_dyck.certify.exact.graph import StringGraph
 from tl_dyck.certify.exact.network import Network
 from tl_dyck.certify.objectives import Objectives
 
-__all__ = ["Incumbent"]
-
 
 @final
 class Incumbent:

@@ -21,8 +21,6 @@ from tl_dyck.certify.exact.graph import NO_GROUP, PREFIX, StringGraph, ranges, u
 from tl_dyck.certify.exact.network import Network
 from tl_dyck.certify.lattice import MOST_NODES, Lattice, SpaceTooLargeError
 
-__all__ = ["build_graph"]
-
 _MOST_NODES = 4 * MOST_NODES
 """With states; how many there are of each (level, code) is known only when they are laid out."""
 

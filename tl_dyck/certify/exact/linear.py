@@ -25,8 +25,6 @@ from tl_dyck.certify.exact.paths import count_paths
 from tl_dyck.certify.exact.readout import Readout
 from tl_dyck.certify.exact.region import Region
 
-__all__ = ["is_linear", "linear_minimum"]
-
 _STEPS = 60
 
 

@@ -20,8 +20,6 @@ from tl_dyck.certify.exact.search import Search
 from tl_dyck.certify.lattice import Lattice
 from tl_dyck.certify.objectives import Objectives
 
-__all__ = ["Minimum", "minimise"]
-
 
 @final
 @dataclass(frozen=True)

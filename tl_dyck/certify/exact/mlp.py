@@ -13,8 +13,6 @@ from tl_dyck.certify.exact.network import Network
 from tl_dyck.certify.exact.region import Region
 from tl_dyck.certify.exact.stages import Stage, identity, projected
 
-__all__ = ["Mlp"]
-
 _POINTS = 9
 # max |φ''|: GELU √(2/π) (both forms), SiLU 1/2, each attained at 0
 _CURVATURE = {"relu": 0.0, "gelu": 0.8, "gelu_new": 0.8, "silu": 0.51}

@@ -30,8 +30,6 @@ from tl_dyck.certify.exact.balls import (
 from tl_dyck.certify.objectives import Objectives
 from tl_dyck.rnn import TwoLayerRNN
 
-__all__ = ["Network", "SymbolTable"]
-
 _MOST_NUMBERS = 4_000_000
 """Arrays of values are kept below this many numbers (32 MB) by working in pieces."""
 

@@ -17,17 +17,6 @@ import numpy as np
 from tl_dyck.certify.exact.balls import Array, BoolArray, IntArray
 from tl_dyck.certify.exact.graph import NO_GROUP, StringGraph, ranges
 
-__all__ = [
-    "MOST_COUNTED",
-    "Costs",
-    "ShortestPaths",
-    "count_paths",
-    "emission_costs",
-    "enumerate_below",
-    "extremes",
-    "sweep",
-]
-
 _MANY = 32
 """From so many columns on, segments are reduced entry by entry, row against row: numpy's `reduceat`
 walks each column by itself, which is faster only for few."""

@@ -14,8 +14,6 @@ from tl_dyck.certify.exact.network import Network
 from tl_dyck.certify.exact.region import Region
 from tl_dyck.certify.exact.stages import Lifted, Normed, Shifted, SquareRange, Stage, projected
 
-__all__ = ["LinearBound", "Readout"]
-
 
 @final
 @dataclass(frozen=True)

@@ -14,8 +14,6 @@ from tl_dyck.certify.exact.attention import Attention, Items, View
 from tl_dyck.certify.exact.balls import UNIT, Array, Ball, BoolArray, IntArray
 from tl_dyck.certify.exact.paths import extremes
 
-__all__ = ["Region"]
-
 _MOST_NUMBERS = 200_000
 """Costs of emissions are computed this many at a time (1.6 MB): they stay in the cache."""
 

@@ -27,8 +27,6 @@ from tl_dyck.certify.exact.readout import Readout
 from tl_dyck.certify.exact.region import Region
 from tl_dyck.certify.lattice import KEEP
 
-__all__ = ["Part", "Search"]
-
 _BATCH = 16
 _ROUNDS = 3
 

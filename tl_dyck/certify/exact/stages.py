@@ -29,8 +29,6 @@ from tl_dyck.certify.exact.balls import UNIT, Array, Ball, gamma
 from tl_dyck.certify.exact.functional import Functional, Linear, ulp
 from tl_dyck.certify.exact.region import Region
 
-__all__ = ["Lifted", "Normed", "Shifted", "SquareRange", "Stage", "identity", "projected"]
-
 
 class Stage(abc.ABC):
     """A vector of the readout.

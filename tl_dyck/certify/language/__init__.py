@@ -10,18 +10,19 @@
 - `forms`: one head and one norm, as piecewise linear functions: quick to evaluate and to bound.
 - `tally`, `enumeration`: every profile of a length, and what becomes of the claim there.
 - `boxes`, `search`: profiles decided many at a time, by bounds.
+- `asked`: who is asked and what; which models are counted, and which are run.
 - `walking`: prefixes run one by one, where no profile will do.
 - `verdict`, `summary`: the certificate, and how it is made of tallies.
-- `laws`, `axes`, `regions`, `bounding`: the probability of error where profiles are too many.
-- `deciding`: `certify_language` and `bound_error`.
+- `deciding`: `certify_language`.
+- `sampled`: `sample_error`, where there are too many profiles.
 """
 
 from tl_dyck.certify.language.claims import CLAIMS
-from tl_dyck.certify.language.deciding import bound_error, certify_language
+from tl_dyck.certify.language.deciding import certify_language
 from tl_dyck.certify.language.profiles import Ending, Profiles
+from tl_dyck.certify.language.sampled import SampledError, sample_error
 from tl_dyck.certify.language.verdict import (
     Bounds,
-    ErrorBounds,
     LanguageCertificate,
     LengthResult,
     PrefixFound,
@@ -31,11 +32,11 @@ __all__ = [
     "CLAIMS",
     "Bounds",
     "Ending",
-    "ErrorBounds",
     "LanguageCertificate",
     "LengthResult",
     "PrefixFound",
     "Profiles",
-    "bound_error",
+    "SampledError",
     "certify_language",
+    "sample_error",
 ]

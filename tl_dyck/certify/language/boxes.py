@@ -20,8 +20,6 @@ import numpy as np
 from tl_dyck.certify.exact.balls import Array
 from tl_dyck.certify.language.forms import Form
 
-__all__ = ["Boxes"]
-
 
 @final
 class Boxes:
@@ -29,27 +27,18 @@ class Boxes:
 
     Args:
         form: the form.
-        directions: the box's axes as rows of pairs, ``[axes, kinds]``; by default the kinds.
-        sign: -1 for bounds of the negated objectives.
     """
 
-    def __init__(self, form: Form, directions: Array | None = None, sign: int = 1) -> None:
-        self._form, self._sign = form, sign
-        along = np.eye(form.n_kinds) if directions is None else directions
-        # of the axes; a product with a unit matrix is exact
-        self._root, self._z = along @ form.root[1:], along @ form.z[1:]
-        self._beta = np.ascontiguousarray((along @ form.beta[1:]).T)  # [H, axes]
-        self._alpha = sign * (along @ form.alpha[1:]).T  # [K, axes]
-        self._direct, self._c = sign * form.direct, sign * form.c
-        # |u_i · u_j| of axes, rounded up
-        norms = abs(along) @ np.sqrt((form.root[1:] ** 2).sum(1))
+    def __init__(self, form: Form) -> None:
+        self._form = form
+        self._root, self._z = form.root[1:], form.z[1:]
+        self._beta = np.ascontiguousarray(form.beta[1:].T)  # [H, kinds]
+        self._alpha = form.alpha[1:].T  # [K, kinds]
+        # |u_i · u_j|, rounded up
+        norms = np.sqrt((self._root**2).sum(1))
         self._products = abs(self._root @ self._root.T) + 1e-12 * np.outer(norms, norms)
         self._apart = _apart(form.root)
-        self._up, self._down = np.maximum(sign * form.v, 0), np.minimum(sign * form.v, 0)
-        # how fast F changes with an error of m, at most, doubled
-        steep = abs(form.alpha[1:]) + abs(form.beta[1:]) @ abs(form.v)
-        sizes = np.sqrt((form.root[1:] ** 2).sum(1))
-        self._slope = 2 * float(steep.max(1).sum() + form.per_error * (sizes.sum() + form.z.sum()))
+        self._up, self._down = np.maximum(form.v, 0), np.minimum(form.v, 0)
         self._weight = abs(form.v).max(1, initial=0.0)  # of a hidden unit
 
     def lower(self, low: Array, high: Array) -> tuple[Array, Array, Array]:
@@ -65,30 +54,12 @@ class Boxes:
         """
         one = np.ones((len(low), 1))
         rows = np.concatenate([one, (low + high) / 2], axis=1)
-        top = np.concatenate([one, high], axis=1)
-        return self.around(rows, (high - low) / 2, top, top, 0.0)[:3]
-
-    def around(
-        self, rows: Array, radius: Array, top: Array, size: Array, off: float
-    ) -> tuple[Array, Array, Array, Array]:
-        """Bound the objectives, times ρ, from below, on boxes along any axes.
-
-        Args:
-            rows: (1, m) at the centres, ``[n, 1 + kinds]``.
-            radius: along each axis, ``[n, axes]``.
-            top: (1, m) with numbers that m exceeds nowhere in the box.
-            size: the same, for all that is added to compute m too.
-            off: how far each number of a box may be off.
-
-        Returns:
-            As `lower`; and the corner at which the least of the bounds is nearly met, as signs,
-            ``[n, axes]``.
-        """
+        radius, top = (high - low) / 2, np.concatenate([one, high], axis=1)
         form = self._form
-        rho, slope, excess, rounding = self._tangent(rows, radius, top, size)
+        rho, slope, excess, rounding = self._tangent(rows, radius, top)
         extended = np.concatenate([rows, rho[:, None]], axis=1)
         pre = extended @ form.hidden
-        tilted = self._beta + form.s[:, None] * slope[:, None, :]  # [n, H, axes]
+        tilted = self._beta + form.s[:, None] * slope[:, None, :]  # [n, H, kinds]
         np.abs(tilted, out=tilted)
         spread = np.einsum("nhi,ni->nh", tilted, radius)
         bottom = pre - spread + np.minimum(form.s, 0) * excess[:, None]
@@ -98,24 +69,21 @@ class Boxes:
         chord = np.divide(ceiling, ceiling - bottom, out=on.copy(), where=unsettled)
         below = np.where(unsettled & (ceiling > -bottom), 1.0, on)
         offset = np.where(unsettled, -chord * bottom, 0.0)
-        constant = extended @ self._direct + (below * pre) @ self._up
+        constant = extended @ form.direct + (below * pre) @ self._up
         constant += (chord * pre + offset) @ self._down
         slopes = below[:, :, None] * self._up + chord[:, :, None] * self._down  # [n, H, K]
-        per_rho = self._c + np.einsum("nhk,h->nk", slopes, form.s)
+        per_rho = form.c + np.einsum("nhk,h->nk", slopes, form.s)
         linear = np.einsum("nhk,hi->nki", slopes, self._beta, optimize=True)
         linear += self._alpha + per_rho[:, :, None] * slope[:, None, :]
         parts = abs(linear) * radius[:, None, :]
         bound = constant - parts.sum(2) + np.minimum(per_rho, 0) * excess[:, None]
-        bound -= rounding[:, None] + off * self._slope
+        bound -= rounding[:, None]
         loose = np.where(unsettled, self._weight, 0.0)
         longest = (rho + np.einsum("ni,ni->n", abs(slope), radius) + excess) * (1 + 1e-6)
         width = parts.max(1) + radius * np.einsum("nh,nhi->ni", loose, tilted)
-        corner = -np.sign(linear[np.arange(len(rows)), bound.argmin(1)])
-        return bound, longest, width, corner
+        return bound, longest, width
 
-    def _tangent(
-        self, rows: Array, radius: Array, top: Array, size: Array
-    ) -> tuple[Array, Array, Array, Array]:
+    def _tangent(self, rows: Array, radius: Array, top: Array) -> tuple[Array, Array, Array, Array]:
         """ρ at the centre, its gradient, e, and what rounding takes from a bound.
 
         The latter is infinite where the floor is not out of play, or ρ hardly known.
@@ -124,7 +92,7 @@ class Boxes:
         if not form.has_norm:
             z = rows @ form.z
             slope = np.broadcast_to(self._z, radius.shape)
-            return z, slope, 0 * z, 8 * form.worst_error(size, z)[0]
+            return z, slope, 0 * z, 8 * form.worst_error(top, z)[0]
         u = rows @ form.root
         rho = np.sqrt(np.einsum("ni,ni->n", u, u))
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
@@ -133,7 +101,7 @@ class Boxes:
             excess = excess / (2 * rho) * (1 + 1e-6)
             least = rho * (1 - 1e-7) - np.einsum("ni,ni->n", abs(slope), radius)
             least = np.maximum(least, top @ self._apart)
-            error, rho_error = form.worst_error(size, least)
+            error, rho_error = form.worst_error(top, least)
             # what is lost grows with the numbers that are added: those of F, and e
             rounding = 8 * error + 1e-12 * form.per_error * excess
         known = (least > form.floor * (top @ form.z) * (1 + 1e-6)) & np.isfinite(rounding)

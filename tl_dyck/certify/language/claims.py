@@ -6,7 +6,6 @@ objectives of the logits, times a factor, with a bound of their errors, as `Form
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, final, runtime_checkable
@@ -19,19 +18,9 @@ from tl_dyck.certify.exact.balls import UNIT, Array
 from tl_dyck.certify.language.profiles import Ending
 from tl_dyck.certify.objectives import Objectives
 from tl_dyck.certify.protocol import CertifyError
+from tl_dyck.check import check_number
 from tl_dyck.language import DyckDistribution, DyckLanguage
 from tl_dyck.registry import unknown_name
-
-__all__ = [
-    "CLAIMS",
-    "Agreement",
-    "Answer",
-    "Claim",
-    "NextToken",
-    "Signs",
-    "plain_margins",
-    "read_claim",
-]
 
 Answer = tuple[Array, Array, Array]
 """Objectives times a factor, [n, K]; a bound of their errors, [n, 1 or K]; the factor, [n, 1]."""
@@ -66,8 +55,12 @@ class Claim(Protocol):
         """Margin of each profile, and a bound of its error; an answer per model."""
 
 
-def plain_margins(claim: Claim, ending: Ending, logits: Sequence[Array]) -> Array | None:
-    """The margins of prefixes whose logits are known, ``[n]``; None where nothing is claimed.
+def plain_margins(
+    claim: Claim, ending: Ending, logits: Sequence[Array]
+) -> tuple[Array, Array] | None:
+    """The margins of prefixes whose logits are known, and bounds of their errors, ``[n]`` each.
+
+    None where nothing is claimed.
 
     Args:
         claim: the claim.
@@ -81,7 +74,13 @@ def plain_margins(claim: Claim, ending: Ending, logits: Sequence[Array]) -> Arra
             return None
         n = len(each)
         answers.append((objectives.values(each), np.zeros((n, 1)), np.ones((n, 1))))
-    return claim.margins(ending, answers)[0]
+    return known(*claim.margins(ending, answers))
+
+
+def known(margin: Array, error: Array) -> tuple[Array, Array]:
+    """The same, with 0 ± inf where either is no finite number: nothing is known there."""
+    fine = np.isfinite(margin) & np.isfinite(error)
+    return np.where(fine, margin, 0.0), np.where(fine, error, np.inf)
 
 
 def valid_tokens(language: DyckLanguage, ending: Ending) -> list[int]:
@@ -245,6 +244,7 @@ def read_claim(
     Raises:
         UnknownNameError: no such claim.
         CertifyError: epsilon or a second model is missing, or given in vain.
+        ValueError: epsilon is negative or not finite.
     """
     if name not in CLAIMS:
         raise unknown_name("property", name, list(CLAIMS))
@@ -254,8 +254,7 @@ def read_claim(
             f"property {name!r} {'needs' if wants else 'has no'} epsilon, which is {epsilon}; "
             f"{'give the largest distance allowed' if wants else 'leave it out'}"
         )
-    if wants and not (isinstance(epsilon, int | float) and 0 <= epsilon < math.inf):
-        raise CertifyError(f"epsilon must be a number of at least 0, not {epsilon!r}")
+    largest = check_number("epsilon", epsilon, least=0) if wants else 0.0
     if (n_models == 2) != (name in ("agree", "head")):
         raise CertifyError(
             f"property {name!r} is about {2 if name in ('agree', 'head') else 1} model(s): "
@@ -265,5 +264,5 @@ def read_claim(
     if name in ("agree", "head"):
         return Agreement(**arguments)
     if wants:
-        return NextToken(name, distribution, float(epsilon or 0.0))
+        return NextToken(name, distribution, largest)
     return Signs(name, distribution.language)

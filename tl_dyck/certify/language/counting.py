@@ -23,8 +23,6 @@ from tl_dyck.certify.objectives import Objectives
 from tl_dyck.certify.protocol import CertifyError
 from tl_dyck.language import DyckLanguage
 
-__all__ = ["Counted", "Symbols"]
-
 
 @final
 class Symbols:

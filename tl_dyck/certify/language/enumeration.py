@@ -6,26 +6,24 @@ to 3 last brackets: 10⁷ profiles up to length 28, which stand for 10¹¹ prefi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple, final
 
 import numpy as np
 
 from tl_dyck.certify.deadline import Deadline
-from tl_dyck.certify.exact.balls import Array, BoolArray
-from tl_dyck.certify.language.claims import Answer, Claim
+from tl_dyck.certify.exact.balls import Array, IntArray
+from tl_dyck.certify.language.claims import Answer, Claim, known
 from tl_dyck.certify.language.counting import Counted, Symbols
 from tl_dyck.certify.language.forms import Form, has_form
-from tl_dyck.certify.language.profiles import Counts, Ending, Profiles, n_profiles, pair_counts
+from tl_dyck.certify.language.profiles import Counts, Ending, Profiles, n_profiles, pair_blocks
 from tl_dyck.certify.language.tally import Found, Tally
-
-__all__ = ["Judge", "Shell"]
 
 BLOCK = 4096
 """Rows at a time: what they take stays in a core's cache."""
 
-_LARGEST = 690.0
-"""Log of a number of strings beyond which it is not counted any more: float64 ends soon after."""
+_KEPT = 4096
+"""Endings whose evaluators are kept: languages of many types have more than memory can hold."""
 
 _ALONE = 6
 """Up to so many pairs each number of them is a shell of its own."""
@@ -62,6 +60,8 @@ class Judge:
     def evaluators(self, ending: Ending) -> list[Counted | Form] | None:
         """One per model; None where the claim says nothing."""
         if ending not in self._evaluators:
+            if len(self._evaluators) >= _KEPT:
+                self._evaluators.clear()
             made: list[Counted | Form] | None = []
             for symbols in self.symbols:
                 asked = self.claim.objectives(ending, symbols.network.config.d_vocab_out)
@@ -95,13 +95,11 @@ class Judge:
         rows = sum(n_profiles(self.profiles.kinds, total) for total in totals)
         return int(rows * self.profiles.k**shell.depth)
 
-    def endings(self, shell: Shell) -> list[Ending]:
-        """The endings of a shell of which the claim says anything."""
-        return [
-            ending
-            for ending in self.profiles.endings(range(shell.depth, shell.depth + 1))
-            if ending.closes == shell.closes and self.evaluators(ending) is not None
-        ]
+    def endings(self, shell: Shell) -> Iterator[Ending]:
+        """The endings of a shell of which the claim says anything: k to the power of the depth."""
+        for ending in self.profiles.endings(range(shell.depth, shell.depth + 1)):
+            if ending.closes == shell.closes and self.evaluators(ending) is not None:
+                yield ending
 
     def enumerate(self, shell: Shell, tally: Tally, deadline: Deadline) -> None:
         """Evaluate all profiles of a shell.
@@ -109,43 +107,30 @@ class Judge:
         Raises:
             OutOfTime: the deadline has passed; what has been evaluated is in the tally.
         """
-        endings = self.endings(shell)
-        for total in range(shell.first, shell.last + 1) if endings else ():
-            rows = pair_counts(self.profiles.kinds, total)
-            for start in range(0, len(rows), BLOCK):
+        first = next(self.endings(shell), None)
+        if first is None:
+            return
+        for total in range(shell.first, shell.last + 1):
+            for block in pair_blocks(self.profiles.kinds, total, BLOCK):
                 deadline.check()
-                block = rows[start : start + BLOCK]
-                block = block[self.profiles.occur(endings[0], block)]
-                for ending in endings if len(block) else ():
+                block = block[self.profiles.occur(first, block)]
+                for ending in self.endings(shell) if len(block) else ():
+                    deadline.check()
                     self.rows(ending, block, tally)
 
     def rows(self, ending: Ending, block: Counts, tally: Tally) -> None:
         """Evaluate some profiles that occur, and add what they are to a tally."""
         margin, error = self.margins(ending, block)
-        right, wrong = margin > error, margin < -error
-        tally.profiles += len(block)
-        tally.see(self.found(ending, block, int(margin.argmin()), margin), wrong=False)
-        tally.proved = min(tally.proved, float((margin - error).min()))
-        if wrong.any():
-            mine, at = block[wrong], margin[wrong]
-            count, nats = (
-                of(ending, mine) for of in (self.profiles.log_count, self.profiles.log_string)
-            )
-            tally.count("wrong", ending.depth, mine, np.exp(count + nats))
-            tally.count(
-                "wrong_strings", ending.depth, mine, np.rint(np.exp(np.minimum(count, _LARGEST)))
-            )
-            tally.see(self.found(ending, mine, int(nats.argmax()), at), wrong=True)
-            shortest = mine.sum(1)
-            nats = np.where(shortest == shortest.min(), nats, -np.inf)
-            tally.see(self.found(ending, mine, int(nats.argmax()), at), wrong=True)
-        doubtful = ~(right | wrong)
-        if doubtful.any():
-            mine, at = block[doubtful], margin[doubtful]
-            tally.count(
-                "doubtful", ending.depth, mine, np.exp(self.profiles.log_mass(ending, mine))
-            )
-            tally.doubt = self.found(ending, mine, 0, at)
+        lengths = 2 * block.sum(1, dtype=np.int64) + ending.depth
+
+        def weigh(at: IntArray) -> tuple[Array, Array]:
+            mine = block[at]
+            return self.profiles.log_string(ending, mine), self.profiles.log_count(ending, mine)
+
+        def found(index: int) -> Found:
+            return self.found(ending, block, index, margin)
+
+        tally.take(ending.depth, lengths, margin, error, weigh, found)
 
     def margins(self, ending: Ending, block: Counts) -> tuple[Array, Array]:
         """The claim's margins of profiles, and bounds of their errors."""
@@ -154,9 +139,7 @@ class Judge:
         assert evaluators is not None
         answers: list[Answer] = [evaluator.values(extended) for evaluator in evaluators]
         with np.errstate(divide="ignore", invalid="ignore"):
-            margin, error = self.claim.margins(ending, answers)
-        known: BoolArray = np.isfinite(margin) & np.isfinite(error)
-        return np.where(known, margin, 0.0), np.where(known, error, np.inf)
+            return known(*self.claim.margins(ending, answers))
 
     def found(self, ending: Ending, block: Counts, index: int, margin: Array) -> Found:
         """A row of a block, with its margin."""

@@ -33,8 +33,6 @@ from tl_dyck.certify.language.profiles import Ending
 from tl_dyck.certify.objectives import Objectives
 from tl_dyck.rnn import RNNConfig
 
-__all__ = ["Form", "has_form"]
-
 
 def has_form(config: RNNConfig) -> bool:
     """Whether a network's objectives are of the form above."""

@@ -36,8 +36,6 @@ from numpy.typing import NDArray
 
 from tl_dyck.language import DyckDistribution, DyckLanguage
 
-__all__ = ["Ending", "Profiles", "n_profiles", "pair_counts"]
-
 Array = NDArray[np.float64]
 Counts = NDArray[np.int16]
 BoolArray = NDArray[np.bool_]
@@ -85,6 +83,31 @@ def pair_counts(kinds: int, total: int) -> Counts:
     return rows
 
 
+_MOST = 20_000_000
+"""Numbers in a table of `pair_counts` beyond which it is made piece by piece (40 MB)."""
+
+
+def pair_blocks(kinds: int, total: int, size: int) -> Iterator[Counts]:
+    """The same rows in blocks of at most `size`, however many there are."""
+    if n_profiles(kinds, total) * kinds <= _MOST:
+        rows = pair_counts(kinds, total)
+        for start in range(0, len(rows), size):
+            yield rows[start : start + size]
+        return
+    half, root = kinds // 2, math.isqrt(size)
+    for left in range(total + 1):
+        few, many = n_profiles(half, left), n_profiles(kinds - half, total - left)
+        first = few if few <= root else size // min(many, root)
+        for a in pair_blocks(half, left, first):
+            for b in pair_blocks(kinds - half, total - left, size // len(a)):
+                yield _product(a, b)
+
+
+def _product(a: Counts, b: Counts) -> Counts:
+    """Every row of one beside every row of the other."""
+    return np.concatenate([np.repeat(a, len(b), 0), np.tile(b, (len(a), 1))], axis=1)
+
+
 def _compositions(kinds: int, total: int) -> Counts:
     if kinds == 1:
         return np.full((1, 1), total, dtype=np.int16)
@@ -95,7 +118,7 @@ def _compositions(kinds: int, total: int) -> Counts:
     pieces = []
     for left in range(total + 1):
         a, b = _compositions(half, left), _compositions(kinds - half, total - left)
-        pieces.append(np.concatenate([np.repeat(a, len(b), 0), np.tile(b, (len(a), 1))], axis=1))
+        pieces.append(_product(a, b))
     return np.concatenate(pieces)
 
 
@@ -122,15 +145,14 @@ class Profiles:
         """K D: kinds of matched pairs."""
         return self.k * self.deepest
 
-    def endings(self, depths: Iterator[int] | range | None = None) -> list[Ending]:
+    def endings(self, depths: Iterable[int] | None = None) -> Iterator[Ending]:
         """All endings of some depths, by default of all 0..D."""
-        found = []
         for depth in range(self.deepest + 1) if depths is None else depths:
             closing: list[int | None] = [None]
             closing += range(self.k) if depth < self.deepest else []
             for stack in itertools.product(range(self.k), repeat=depth):
-                found += [Ending(stack, closes) for closes in closing]
-        return found
+                for closes in closing:
+                    yield Ending(stack, closes)
 
     def per_level(self, pairs: Counts) -> NDArray[np.int64]:
         """M_l, ``[n, D]``."""

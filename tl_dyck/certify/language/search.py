@@ -10,19 +10,20 @@ from __future__ import annotations
 
 import numpy as np
 
-from tl_dyck.certify.deadline import Deadline, OutOfTime
+from tl_dyck.certify.deadline import Deadline
 from tl_dyck.certify.exact.balls import Array
 from tl_dyck.certify.language.boxes import Boxes
 from tl_dyck.certify.language.claims import Signs
 from tl_dyck.certify.language.enumeration import BLOCK, Judge, Shell
-from tl_dyck.certify.language.forms import Form
+from tl_dyck.certify.language.forms import Form, has_form
 from tl_dyck.certify.language.profiles import Ending
 from tl_dyck.certify.language.tally import Tally
 
-__all__ = ["decide"]
-
 _AT_ONCE = 1024
 """Boxes bounded at once."""
+
+_MOST = 5_000_000
+"""Numbers that a bound of all of them may take: with many kinds of pairs they are fewer boxes."""
 
 _SMALL = 64
 """Profiles in a box that is evaluated instead of split."""
@@ -33,30 +34,23 @@ _FEW = 2000
 _Boxed = tuple[Array, Array]
 
 
-def decide(
-    judge: Judge, shell: Shell, tally: Tally, deadline: Deadline, most: float = np.inf
-) -> None:
+def decide(judge: Judge, shell: Shell, tally: Tally, deadline: Deadline) -> None:
     """Decide all profiles of a shell, and add what they are to a tally.
 
     Raises:
-        OutOfTime: the deadline has passed, or there are more than `most` boxes; what has been found
-            is in the tally.
+        OutOfTime: the deadline has passed; what has been found is in the tally.
     """
     few = judge.cost(shell) <= _FEW * judge.profiles.k**shell.depth
-    if few or not isinstance(judge.claim, Signs):
+    forms = all(has_form(each.network.config) for each in judge.symbols)
+    if few or not forms or not isinstance(judge.claim, Signs):
         judge.enumerate(shell, tally, deadline)
         return
-    endings = judge.endings(shell)
-    if any(not isinstance(each, Form) for e in endings for each in judge.evaluators(e) or ()):
-        judge.enumerate(shell, tally, deadline)
-        return
-    for ending in endings:
-        _search(judge, ending, shell, tally, deadline, most)
+    for ending in judge.endings(shell):
+        deadline.check()
+        _search(judge, ending, shell, tally, deadline)
 
 
-def _search(
-    judge: Judge, ending: Ending, shell: Shell, tally: Tally, deadline: Deadline, most: float
-) -> None:
+def _search(judge: Judge, ending: Ending, shell: Shell, tally: Tally, deadline: Deadline) -> None:
     """All profiles of an ending, depth first."""
     found = judge.evaluators(ending)
     assert found
@@ -67,18 +61,20 @@ def _search(
     low, high = np.zeros((1, kinds)), np.full((1, kinds), float(shell.last))
     if ending.closes is not None:
         low[0, ending.depth * judge.profiles.k + ending.closes] = 1
+    numbers = kinds * (form.n_hidden + form.n_objectives)
+    at_once = max(1, min(_AT_ONCE, _MOST // numbers))
     waiting: list[_Boxed] = [(low, high)]
     while waiting:
         deadline.check()
-        if tally.boxes > most:
-            raise OutOfTime
         low, high = waiting.pop()
-        if len(low) > _AT_ONCE:
-            waiting.append((low[_AT_ONCE:], high[_AT_ONCE:]))
-            low, high = low[:_AT_ONCE], high[:_AT_ONCE]
+        if len(low) > at_once:
+            waiting.append((low[at_once:], high[at_once:]))
+            low, high = low[:at_once], high[:at_once]
         low, high = _tightened(judge, ending, shell, low, high)
-        volume = (high - low + 1).prod(1)
-        _evaluate(judge, ending, shell, tally, (low[volume <= _SMALL], high[volume <= _SMALL]))
+        with np.errstate(over="ignore"):
+            volume = (high - low + 1).prod(1)
+        small = low[volume <= _SMALL], high[volume <= _SMALL]
+        _evaluate(judge, ending, shell, tally, small, deadline)
         low, high = low[volume > _SMALL], high[volume > _SMALL]
         if not len(low):
             continue
@@ -115,7 +111,9 @@ def _split(low: Array, high: Array, loose: Array) -> _Boxed:
     return np.concatenate([low, above]), np.concatenate([below, high])
 
 
-def _evaluate(judge: Judge, ending: Ending, shell: Shell, tally: Tally, boxes: _Boxed) -> None:
+def _evaluate(
+    judge: Judge, ending: Ending, shell: Shell, tally: Tally, boxes: _Boxed, deadline: Deadline
+) -> None:
     """Evaluate every profile of small boxes."""
     low, high = (each.astype(np.int64) for each in boxes)
     if not len(low):
@@ -133,4 +131,5 @@ def _evaluate(judge: Judge, ending: Ending, shell: Shell, tally: Tally, boxes: _
     rows = rows[(total >= shell.first) & (total <= shell.last)]
     rows = rows[judge.profiles.occur(ending, rows)]
     for start in range(0, len(rows), BLOCK):
+        deadline.check()
         judge.rows(ending, rows[start : start + BLOCK], tally)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, final
 
-__all__ = ["Bounds", "ErrorBounds", "LanguageCertificate", "LengthResult", "PrefixFound"]
+from tl_dyck.certify.shown import Shown
 
 Verdict = Literal["proved", "refuted", "open"]
 
@@ -37,7 +37,9 @@ class PrefixFound:
     Attributes:
         text: its brackets.
         tokens: the same, without BOS.
-        probability: under D(q, k, D), among the prefixes of its length.
+        probability: under D(q, k, D), among the prefixes of its length; 0 if it is below the least
+            float64.
+        log_probability: its logarithm, in nats.
         margin: of the claim, for the weights as real numbers; negative where it is wrong.
         logits: what the model itself computes after it; empty if it was not run.
         may_follow: the brackets that may come next.
@@ -47,6 +49,7 @@ class PrefixFound:
     text: str
     tokens: tuple[int, ...]
     probability: float
+    log_probability: float
     margin: float
     logits: tuple[float, ...] = ()
     may_follow: tuple[str, ...] = ()
@@ -62,9 +65,10 @@ class LengthResult:
         length: in brackets.
         prefixes: how many the claim speaks of.
         decided: whether every one of them was decided.
-        wrong: on how many of them it is wrong, as far as is known; rounded beyond 10¹².
+        wrong: on how many of them it is wrong, at least; exactly if `decided`, to 12 digits.
         error: probability under D(q, k, D) that it is wrong on a prefix of this length that it
-            speaks of; for claims about closing brackets, given that the next bracket closes.
+            speaks of; for claims about closing brackets, given that the next bracket closes. One
+            below the least float64 is not exactly 0: its bounds are 0 and that number.
     """
 
     length: int
@@ -73,26 +77,15 @@ class LengthResult:
     wrong: int
     error: Bounds
 
-
-@final
-@dataclass(frozen=True, kw_only=True)
-class ErrorBounds:
-    """How probable an error is at a length at which not every prefix is decided.
-
-    Attributes:
-        length: in brackets.
-        error: proved bounds of what `LengthResult.error` is.
-        seconds: wall-clock time.
-    """
-
-    length: int
-    error: Bounds
-    seconds: float
+    def to_dict(self) -> dict[str, Any]:
+        """One flat row."""
+        known = {name: getattr(self, name) for name in ("length", "prefixes", "decided", "wrong")}
+        return known | {"error_low": self.error.low, "error_high": self.error.high}
 
 
 @final
-@dataclass(frozen=True, kw_only=True)
-class LanguageCertificate:
+@dataclass(frozen=True, kw_only=True, repr=False)
+class LanguageCertificate(Shown):
     """A verdict on every prefix of a language, of some lengths.
 
     Attributes:
@@ -105,9 +98,10 @@ class LanguageCertificate:
         lengths: the lengths asked about.
         proved_to: the claim holds on all prefixes of at most this length, -1 if on none.
         margin: bounds of the least margin over all prefixes.
-        likeliest: the likeliest wrong prefix.
+        likeliest: the likeliest wrong prefix that was found.
         is_likeliest: whether it is proved that no wrong prefix is likelier.
-        shortest: the shortest wrong prefix.
+        shortest: the shortest wrong prefix that was found.
+        is_shortest: whether it is proved that no wrong prefix is shorter.
         tightest: the prefix with the least margin of those evaluated.
         by_length: results for each length.
         accuracy: bounds of the task's own metric (`DyckTask.closing_accuracy`), over all of the
@@ -117,8 +111,9 @@ class LanguageCertificate:
         seconds: wall-clock time.
         reason: why it is open; or a remark.
         stats: what was counted.
-        bounded: the probability of error at lengths that were not decided, as far as asked for.
     """
+
+    _derived = ("prefixes", "prefixes_decided", "wrong", "complete")
 
     status: Verdict
     claim: str
@@ -131,6 +126,7 @@ class LanguageCertificate:
     likeliest: PrefixFound | None
     is_likeliest: bool
     shortest: PrefixFound | None
+    is_shortest: bool
     tightest: PrefixFound | None
     by_length: tuple[LengthResult, ...]
     accuracy: Bounds | None
@@ -139,7 +135,6 @@ class LanguageCertificate:
     seconds: float
     reason: str = ""
     stats: Mapping[str, int] = field(default_factory=dict)
-    bounded: tuple[ErrorBounds, ...] = ()
 
     def __post_init__(self) -> None:
         if self.status == "proved" and not self.margin.low > 0:
@@ -154,80 +149,77 @@ class LanguageCertificate:
         return sum(row.prefixes for row in self.by_length)
 
     @property
+    def prefixes_decided(self) -> int:
+        """Number of them at the lengths at which every one was decided."""
+        return sum(row.prefixes for row in self.by_length if row.decided)
+
+    @property
+    def complete(self) -> bool:
+        """Whether every prefix was decided, so that `wrong` and errors are exact."""
+        return all(row.decided for row in self.by_length)
+
+    @property
     def wrong(self) -> int:
-        """Number of prefixes on which it is wrong, as far as is known."""
+        """Number of prefixes on which it is wrong: at least, unless all is `complete`."""
         return sum(row.wrong for row in self.by_length)
 
     def to_rows(self) -> list[dict[str, Any]]:
         """`by_length` as flat rows, ready for `pandas.DataFrame`."""
-        return [
-            {
-                "length": row.length,
-                "prefixes": row.prefixes,
-                "decided": row.decided,
-                "wrong": row.wrong,
-                "error_low": row.error.low,
-                "error_high": row.error.high,
-            }
-            for row in self.by_length
-        ]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain JSON types; what is infinite becomes None."""
-        plain = {name: getattr(self, name) for name in self.__dataclass_fields__}
-        for name in ("likeliest", "shortest", "tightest"):
-            found = plain[name]
-            plain[name] = None if found is None else _plain(asdict(found))
-        plain["by_length"] = self.to_rows()
-        plain["bounded"] = [
-            {"length": each.length, "error_low": each.error.low, "error_high": each.error.high}
-            for each in self.bounded
-        ]
-        for name in ("margin", "accuracy", "long_accuracy"):
-            plain[name] = None if plain[name] is None else list(plain[name])
-        plain["lengths"], plain["stats"] = list(self.lengths), dict(self.stats)
-        result: dict[str, Any] = _plain(plain)
-        return result
+        return [row.to_dict() for row in self.by_length]
 
     def rows(self) -> list[tuple[str, str]]:
         """What there is to say, as names and texts; the first is the status."""
+        return self._rows()
+
+    def _rows(self) -> list[tuple[str, str]]:
         claim = self.claim if self.epsilon is None else f"{self.claim} ≤ {self.epsilon:g}"
         rows = [
             ("status", self.status),
             ("claim", f"{claim}, {self.language}, {_span(self.lengths)}"),
-            ("prefixes", _number(self.prefixes)),
+            ("prefixes", self._prefixes()),
             ("proved", f"up to length {self.proved_to}" if self.proved_to >= 0 else "no length"),
             ("least margin", str(self.margin)),
         ]
         if self.likeliest is not None:
             known = "likeliest error" if self.is_likeliest else "an error"
             rows.append((known, _line(self.likeliest)))
-            assert self.shortest is not None
-            if self.shortest != self.likeliest:
-                rows.append(("shortest error", _line(self.shortest)))
-            rows.append(("wrong", f"{_number(self.wrong)} prefixes"))
+            if self.shortest is not None and self.shortest != self.likeliest:
+                known = "shortest error" if self.is_shortest else "a shorter error"
+                rows.append((known, _line(self.shortest)))
+            least = "" if self.complete else "at least "
+            rows.append(("wrong", f"{least}{_number(self.wrong)} prefixes"))
         for name, bounds in (("accuracy", self.accuracy), ("long accuracy", self.long_accuracy)):
             if bounds is not None:
                 rows.append((name, str(bounds)))
-        rows += [
-            (f"error at {each.length}", f"{each.error}, in {each.seconds:.3g} s")
-            for each in self.bounded
-        ]
         if self.reason:
             rows.append(("reason", self.reason))
         counts = "".join(f", {value:,} {name}" for name, value in self.stats.items())
         rows.append(("effort", f"{self.method}, {self.seconds:.3g} s{counts}"))
         return rows
 
-    def __repr__(self) -> str:
-        rows = self.rows()
-        width = max(len(name) for name, _ in rows)
-        return "LanguageCertificate\n" + "\n".join(f"  {n:<{width}}  {text}" for n, text in rows)
+    def _prefixes(self) -> str:
+        """How many prefixes there are; of how many it is known what the claim comes to."""
+        if self.complete:
+            return _number(self.prefixes)
+        left = [row for row in self.by_length if not row.decided]
+        lengths = sorted({*self.lengths} - {row.length for row in left})
+        nothing = all(not row.wrong and row.error == (0, 1) for row in left)
+        done = "none decided"
+        if self.prefixes_decided:
+            done = f"every one of {_span(tuple(lengths))}, {_number(self.prefixes_decided)}"
+        others = _number(self.prefixes - self.prefixes_decided)
+        return f"{done}; of {others} others " + (
+            "nothing is known" if nothing else "not all is known"
+        )
 
 
 def _line(found: PrefixFound) -> str:
-    return f"{found.text or 'the empty prefix'}  probability {found.probability:.3g}, margin " + (
-        f"{found.margin:.3g}, predicted {found.predicted}, may follow {' '.join(found.may_follow)}"
+    chance = f"{found.probability:.3g}"
+    if not found.probability:
+        chance = f"10^{found.log_probability / math.log(10):.1f}"
+    return (
+        f"{found.text or 'the empty prefix'}  probability {chance}, margin {found.margin:.3g}, "
+        f"predicted {found.predicted}, may follow {' '.join(found.may_follow)}"
     )
 
 
@@ -240,14 +232,12 @@ def _number(n: int) -> str:
 
 
 def _span(lengths: tuple[int, ...]) -> str:
-    if len(lengths) > 1 and lengths == tuple(range(lengths[0], lengths[-1] + 1)):
-        return f"lengths {lengths[0]} to {lengths[-1]}"
-    return f"lengths {', '.join(map(str, lengths))}"
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: _plain(each) for name, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(each) for each in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    """The lengths, runs of them by their ends."""
+    runs: list[list[int]] = []
+    for length in lengths:
+        if runs and length == runs[-1][-1] + 1:
+            runs[-1].append(length)
+        else:
+            runs.append([length])
+    said = [str(run[0]) if len(run) == 1 else f"{run[0]} to {run[-1]}" for run in runs]
+    return f"length{'s' * (len(lengths) > 1)} {', '.join(said)}"

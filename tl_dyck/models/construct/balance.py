@@ -12,8 +12,6 @@ from torch import Tensor
 from tl_dyck.language import DyckDistribution, DyckLanguage
 from tl_dyck.models.transformer import DyckTransformer
 
-__all__ = ["balance_residual", "satisfies_balance"]
-
 
 def satisfies_balance(model: DyckTransformer, tolerance: float = 1e-6) -> bool:
     """Whether the last attention layer of a model satisfies the balance condition (Eq. 11).

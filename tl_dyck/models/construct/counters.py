@@ -15,8 +15,6 @@ from tl_dyck.models.construct.parts import NEVER, Coordinates, States, empty_mod
 from tl_dyck.models.transformer import DyckTransformer
 from tl_dyck.registry import unknown_name
 
-__all__ = ["COUNTERS", "counter"]
-
 #: What the unembedding reads: weights of the depth, and of whether it is positive.
 COUNTERS = {"once": (2.0, 0.0), "spare": (0.0, 2.0), "twice": (0.6, 0.7)}
 

@@ -14,8 +14,6 @@ from tl_dyck.language import DyckDistribution
 from tl_dyck.models.hooked import ATTENTION, Attention, HookedTransformer
 from tl_dyck.registry import unknown_name
 
-__all__ = ["DecoyAttention", "decoy_head"]
-
 #: From tokens ``[batch, pos]`` to a pattern ``[batch, pos, pos]`` (query, key).
 PatternFunction = Callable[[Tensor], Tensor]
 Model = TypeVar("Model", bound=HookedTransformer)
@@ -319,7 +317,7 @@ def _check_model(model: Any) -> None:
         ),
         "relative position biases (one table for all heads)": cfg.positional_embedding_type
         == "relative_positional_bias",
-        "4-bit weights": cfg.load_in_4bit,
+        "4-bit weights": getattr(cfg, "load_in_4bit", False),
         "bidirectional attention": cfg.attention_dir != "causal",
         "query and key norms over all heads together": bool(
             getattr(model.blocks[0].attn, "q_norm", None) is not None

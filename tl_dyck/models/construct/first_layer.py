@@ -10,8 +10,6 @@ from typing import Any, final
 from tl_dyck.language import DyckLanguage
 from tl_dyck.models.construct.parts import Coordinates, States
 
-__all__ = ["CountCoordinates", "write_first_layer"]
-
 
 @final
 @dataclass(frozen=True)

@@ -13,8 +13,6 @@ from torch import Tensor
 from tl_dyck.errors import DyckError
 from tl_dyck.models.construct.subset_sum import nearest_subsets
 
-__all__ = ["Fit", "NetworkTooNarrowError", "fit_product"]
-
 
 class NetworkTooNarrowError(DyckError, ValueError):
     """The random network is too small for target or ε; the message says how large it must be."""

@@ -18,17 +18,6 @@ from tl_dyck.language import DyckLanguage
 from tl_dyck.models.config import DyckTransformerConfig
 from tl_dyck.models.transformer import DyckTransformer, build_model
 
-__all__ = [
-    "LN_C",
-    "NEVER",
-    "Coordinates",
-    "States",
-    "check_q",
-    "empty_model",
-    "write_decoder",
-    "write_unembed",
-]
-
 #: The logit of a token that cannot follow: its probability is e^-40 = 4e-18.
 NEVER = -40.0
 

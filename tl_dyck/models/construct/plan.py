@@ -11,8 +11,6 @@ import torch
 from tl_dyck.models.config import DyckTransformerConfig
 from tl_dyck.models.transformer import DyckTransformer, build_model
 
-__all__ = ["Plan", "random_network"]
-
 # coordinates to choose from for each token and each logit, so that its one random weight is not
 # tiny
 _CHOICES = 4

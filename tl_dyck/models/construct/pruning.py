@@ -24,8 +24,6 @@ from tl_dyck.models.construct.target import (
 )
 from tl_dyck.models.transformer import DyckTransformer
 
-__all__ = ["LayerBound", "Pruning", "check_bound", "check_epsilon", "prune", "prune_to"]
-
 
 @final
 @dataclass(frozen=True)

@@ -16,8 +16,6 @@ from torch import Tensor
 from tl_dyck.language import DyckLanguage
 from tl_dyck.models.construct.parts import Coordinates, States, write_decoder
 
-__all__ = ["StackCoordinates", "closing_scores", "write_second_layer"]
-
 
 @final
 @dataclass(frozen=True)

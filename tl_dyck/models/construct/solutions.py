@@ -43,8 +43,6 @@ from tl_dyck.models.construct.second_layer import StackCoordinates, write_second
 from tl_dyck.models.transformer import DyckTransformer
 from tl_dyck.registry import unknown_name
 
-__all__ = ["balanced", "stack", "uniform_attention"]
-
 
 @torch.no_grad()
 def uniform_attention(

@@ -12,8 +12,6 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-__all__ = ["EXACT_ITEMS", "nearest_subsets"]
-
 #: Among so many items the best subset is found exactly; of a longer list the rest is added greedily
 #: first.
 EXACT_ITEMS = 30

@@ -21,15 +21,6 @@ from torch import Tensor
 
 from tl_dyck.models.transformer import DyckTransformer
 
-__all__ = [
-    "LayerErrors",
-    "TargetLayer",
-    "TargetWeights",
-    "propagate",
-    "read_target",
-    "spectral_norm",
-]
-
 
 @final
 @dataclass(frozen=True)

@@ -13,8 +13,6 @@ from tl_dyck.models.construct.plan import Plan
 from tl_dyck.models.construct.pruning import Pruning, check_bound, check_epsilon, prune
 from tl_dyck.models.transformer import DyckTransformer
 
-__all__ = ["Twins", "twins"]
-
 _BLOCK = re.compile(r"blocks\.(\d+)\.(attn\.(?:W_[QKVO]|b_[QKV])|mlp\.(?:W_in|b_in|W_out))")
 
 

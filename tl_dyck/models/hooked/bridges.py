@@ -7,8 +7,6 @@ from types import SimpleNamespace
 from tl_dyck.errors import DyckError
 from tl_dyck.models.hooked.installed import MAJOR
 
-__all__ = ["NoBridgeError", "bridge_parts"]
-
 
 class NoBridgeError(DyckError, TypeError):
     """A `TransformerBridge` cannot be had: of this model, or with this TransformerLens."""

@@ -8,8 +8,6 @@ import numpy as np
 
 from tl_dyck.tasks.dyck import DyckTask, opening_law
 
-__all__ = ["law_table"]
-
 
 def law_table(task: DyckTask) -> dict[str, Any]:
     """The law as JSON values: `opening_law` (None for NaN), and the law of prefixes beyond it."""

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from tl_dyck.files import ensure_folder, write_bytes
+from tl_dyck.files import write_output
 from tl_dyck.language import DyckLanguage
 from tl_dyck.language.symbols import needs_stack
 from tl_dyck.report.heatmap import color_bar
@@ -20,8 +20,6 @@ from tl_dyck.report.playground.law import law_table
 from tl_dyck.report.playground.weights import UnplayableModelError, pack
 from tl_dyck.tasks import DyckTask, load_task
 from tl_dyck.tasks.dyck import complete_strings
-
-__all__ = ["write_playground"]
 
 _MOST_MODELS = 32
 _MOST_BRACKETS = 100  # beyond, a map has cells of two pixels
@@ -51,8 +49,9 @@ def write_playground(
     `gpt` family.
 
     Args:
-        models: `DyckTransformer`s of one language, at most 32, such as the seeds of one family; a
-            mapping gives them names.
+        models: of one language, at most 32, such as the seeds of one family; a mapping gives them
+            names. `DyckTransformer`s, and what `tl_dyck.adopt` returned if a `DyckTransformer`
+            could be of its shape; tokens of it that are no brackets are one row, "other".
         path: of the HTML file; its folder is made if need be.
         task: what they were trained on, or its name, for the exact law; None for complete strings
             of the lengths in `DyckTask`.
@@ -80,8 +79,7 @@ def write_playground(
             f"the task {found.name!r} is of {found.language}, the models are of {language}"
         )
     page = _page(named, found, language.probe_string if string is None else string)
-    ensure_folder(target.parent)
-    write_bytes(target, page.encode())
+    write_output(target, page.encode())
     return target
 
 
@@ -103,8 +101,8 @@ def _language(named: Mapping[str, Any]) -> Any:
         language = getattr(getattr(model, "cfg", None), "language", None)
         if language is None:
             raise UnplayableModelError(
-                f"{name!r} is no Dyck model (build_model, load_model): the page must know its "
-                "brackets"
+                f"{name!r} is no Dyck model (build_model, load_model, adopt): the page must know "
+                "its brackets"
             )
         languages[name] = language
     first, *others = languages.items()

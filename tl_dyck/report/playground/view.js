@@ -19,7 +19,7 @@ const view = (() => {
     const outer = string.depth[i] - (language.closes(string.ids[i]) ? 0 : 1);
     return "d" + (((outer % 6) + 6) % 6);
   };
-  const nameOf = (language, token) => (token === language.bos ? "bos" : language.brackets[token]);
+  const nameOf = (language, token) => (token === language.bos ? "bos" : (language.brackets[token] ?? "other"));
 
   // ---- the string: arcs above, a cell for each token ----
   const arcs = (language, string) => {
@@ -86,9 +86,11 @@ const view = (() => {
 
   // ---- next-token probabilities: a bar for the model, a line for the law ----
   const bars = (language, chances, law) => {
-    const rows = chances.map((chance, token) => {
-      if (token === language.bos && chance < 0.005) return null;
-      const exact = law?.chances[token];
+    // tokens of a model that are none of the language, as one
+    const others = chances.slice(language.bos + 1).reduce((sum, chance) => sum + chance, 0);
+    const rows = [...chances.slice(0, language.bos + 1), others].map((chance, token) => {
+      if (token >= language.bos && chance < 0.005) return null;
+      const exact = law ? (law.chances[token] ?? 0) : undefined;
       const mark = law && make("span", { class: "law", style: `left:${100 * exact}%` });
       const bar = make("span", { class: "track" }, make("span", { class: "fill", style: `width:${100 * chance}%` }), mark);
       const name = nameOf(language, token);

@@ -16,11 +16,12 @@ from jaxtyping import Float, Float64, Int
 from torch import Tensor
 
 from tl_dyck.activations import ACTIVATIONS, canonical_activation
+from tl_dyck.check import not_finite
 from tl_dyck.errors import DyckError
-from tl_dyck.models import DyckTransformer
+from tl_dyck.models import DyckTransformer, DyckTransformerConfig
+from tl_dyck.models.hooked import HookedTransformer
 
-__all__ = ["UnplayableModelError", "pack"]
-
+_FOLDED = "process_weights_ has folded the LayerNorms of {!r}; give the model as it was"
 _LARGEST = 32767  # of 16 bits with a sign
 _TOLERANCE = 5e-4  # of a logit: half of what pages promise, for what else is rounded
 
@@ -33,7 +34,7 @@ def pack(model: Any, n_pos: int, strings: Int[Tensor, "string pos"]) -> dict[str
     """A model as JSON values.
 
     Args:
-        model: a `DyckTransformer`.
+        model: a `DyckTransformer`, or an adopted model of which it could be one.
         n_pos: positions that the page reads at most, BOS included.
         strings: tokens on which 16 bits are held to the model, no longer than `n_pos`.
 
@@ -63,17 +64,38 @@ def pack(model: Any, n_pos: int, strings: Int[Tensor, "string pos"]) -> dict[str
     return packed | {"bits": bits, "data": base64.b64encode(b"".join(data)).decode()}
 
 
-def _refuse(model: Any) -> None:
-    if not isinstance(model, DyckTransformer):
+def _described(model: Any) -> DyckTransformerConfig:
+    """What a model is, in the words of a Dyck model's configuration; an adopted one's too.
+
+    Raises:
+        UnplayableModelError: the page cannot run such a model.
+    """
+    cfg: Any = getattr(model, "cfg", None)
+    if isinstance(model, DyckTransformer):
+        return model.cfg
+    if not isinstance(model, HookedTransformer) or getattr(cfg, "language", None) is None:
         raise UnplayableModelError(
-            f"a playground shows Dyck models (build_model, load_model), not {type(model).__name__}"
+            "a playground shows Dyck models (build_model, load_model, adopt), not "
+            f"{type(model).__name__}"
         )
-    cfg = model.cfg
+    if model.cfg.d_vocab_out != model.cfg.d_vocab:
+        raise UnplayableModelError(
+            f"{model.cfg.model_name!r} has {model.cfg.d_vocab_out} logits for "
+            f"{model.cfg.d_vocab} tokens, so it predicts no tokens"
+        )
+    if model.cfg.normalization_type == "LNPre":
+        raise UnplayableModelError(_FOLDED.format(model.cfg.model_name))
+    try:
+        return DyckTransformerConfig.of_plain(model.cfg, cfg.language)
+    except ValueError as error:
+        raise UnplayableModelError(f"{model.cfg.model_name!r}: {error}") from error
+
+
+def _refuse(model: Any) -> None:
+    cfg = _described(model)
     name = cfg.model_name
     if cfg.normalization_type == "LNPre":
-        raise UnplayableModelError(
-            f"process_weights_ has folded the LayerNorms of {name!r}; give the model as it was"
-        )
+        raise UnplayableModelError(_FOLDED.format(name))
     if cfg.block != "bare" and canonical_activation(cfg.act_fn) not in ACTIVATIONS:
         raise UnplayableModelError(
             f"the page does not know the activation {cfg.act_fn!r} of {name!r}; it knows "
@@ -84,12 +106,13 @@ def _refuse(model: Any) -> None:
             f"{name!r} computes in {cfg.dtype}, which the page does not imitate; convert it: "
             "model.to(torch.float32)"
         )
-    if not all(bool(value.isfinite().all()) for value in model.parameters()):
-        raise UnplayableModelError(f"{name!r} has weights that are not finite numbers")
+    wrong = not_finite(dict(model.named_parameters()))
+    if wrong is not None:
+        raise UnplayableModelError(f"{name!r} has weights that are not finite: {wrong}")
 
 
-def _config(model: DyckTransformer) -> dict[str, Any]:
-    cfg = model.cfg
+def _config(model: Any) -> dict[str, Any]:
+    cfg = _described(model)
     return {
         "block": cfg.block,
         "depth_embedding": cfg.embedding != "token",
@@ -104,9 +127,9 @@ def _config(model: DyckTransformer) -> dict[str, Any]:
     }
 
 
-def _weights(model: DyckTransformer, n_pos: int) -> dict[str, Float64[np.ndarray, "_in _out"]]:
+def _weights(model: Any, n_pos: int) -> dict[str, Float64[np.ndarray, "_in _out"]]:
     """Each weight as a matrix from inputs (rows) to outputs; vectors are one row."""
-    cfg = model.cfg
+    cfg = _described(model)
     embed: Any = model.embed
     found = {"embed": embed.table.flatten(0, 1) if cfg.embedding != "token" else embed.W_E}
     if cfg.position != "none":
@@ -145,7 +168,7 @@ def _rounded(matrix: Float64[np.ndarray, "_in _out"]) -> tuple[np.ndarray, np.nd
 
 
 def _moved(
-    model: DyckTransformer,
+    model: Any,
     weights: dict[str, Float64[np.ndarray, "_in _out"]],
     strings: Int[Tensor, "string pos"],
 ) -> float:
@@ -160,7 +183,7 @@ def _moved(
     return float(moved)
 
 
-def _load(model: DyckTransformer, values: dict[str, Tensor]) -> None:
+def _load(model: Any, values: dict[str, Tensor]) -> None:
     """Put matrices of `_weights` back where they were."""
     cfg = model.cfg
     for name, target in _targets(model).items():
@@ -175,13 +198,14 @@ def _load(model: DyckTransformer, values: dict[str, Tensor]) -> None:
 
 
 def _targets(model: Any) -> dict[str, Tensor]:
+    cfg = _described(model)
     found = {
-        "embed": model.embed.W_E if model.cfg.embedding == "token" else model.embed.table,
+        "embed": model.embed.W_E if cfg.embedding == "token" else model.embed.table,
         "pos": model.pos_embed.W_pos,
         "W_U": model.unembed.W_U,
         "b_U": model.unembed.b_U,
     }
-    if model.cfg.block == "gpt" and model.cfg.layer_norm:
+    if cfg.block == "gpt" and cfg.layer_norm:
         found |= {f"ln_final.{part}": getattr(model.ln_final, part) for part in "wb"}
     for index, block in enumerate(model.blocks):
         parts = dict(block.named_parameters())

@@ -9,7 +9,7 @@ Each function returns a `Widget`. It shows itself in JupyterLab, VS Code, Colab 
 Widget('Attention of uniform-attention-minimal', 0.03 MB)
 """
 
-from tl_dyck.report.widgets.attending import attention, attention_seeds, before_after
+from tl_dyck.report.widgets.attending import attention, attention_seeds
 from tl_dyck.report.widgets.balance import balance_heatmap
 from tl_dyck.report.widgets.certificates import certificate
 from tl_dyck.report.widgets.circuits import circuitsvis_attention, circuitsvis_tokens
@@ -21,7 +21,6 @@ __all__ = [
     "attention",
     "attention_seeds",
     "balance_heatmap",
-    "before_after",
     "certificate",
     "circuitsvis_attention",
     "circuitsvis_tokens",

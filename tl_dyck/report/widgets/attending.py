@@ -1,34 +1,22 @@
-"""Attention patterns: of one model, of many side by side, and before and after a change."""
+"""Attention patterns: of one model, and of many side by side."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from difflib import SequenceMatcher
-from typing import Any
+from typing import Any, SupportsIndex
 
 import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from tl_dyck.check import check_integer
 from tl_dyck.language import Language
 from tl_dyck.reading import as_tokens, language_of, one_model, token_texts
 from tl_dyck.report.heatmap import color_bar, heat_map
 from tl_dyck.report.markup import Html, element
 from tl_dyck.report.widgets.frame import Widget, note
 from tl_dyck.report.widgets.strings import Text, UnreadableTextError, strip, text_of
-
-__all__ = [
-    "String",
-    "attention",
-    "attention_seeds",
-    "before_after",
-    "chosen",
-    "figure_of",
-    "name_of",
-    "read_attention",
-    "thousandths",
-]
 
 _MOST_MAPS = 64
 
@@ -49,8 +37,8 @@ def attention(
     model: Any,
     text: String,
     *,
-    layer: int | None = None,
-    head: int | None = None,
+    layer: SupportsIndex | None = None,
+    head: SupportsIndex | None = None,
     language: Language | None = None,
 ) -> Widget:
     """The attention patterns of one model on a string.
@@ -133,58 +121,10 @@ def attention_seeds(
     return _widget(f"Attention of {len(maps)} {what}, {place}", strings[:1], maps)
 
 
-def before_after(
-    model: Any,
-    text_a: String,
-    text_b: String,
-    *,
-    after: Any = None,
-    layer: int = -1,
-    head: int = 0,
-    language: Language | None = None,
-) -> Widget:
-    """One head before and after a change of the string, of the model, or of both.
-
-    Tokens that both strings share are matched up (longest common blocks), and pointing at a cell
-    marks the same pair of tokens in the other pattern.
-
-    Args:
-        model: see `attention`.
-        text_a: the string before.
-        text_b: the string after; it may be the same.
-        after: the model after, for example fine-tuned; None for the same one.
-        layer: which one; negative counts from the last.
-        head: which one.
-        language: see `attention`.
-
-    Raises:
-        UnreadableTextError: too long a string.
-        ValueError: no such layer or head.
-    """
-    models = (model, model if after is None else after)
-    strings, maps = [], []
-    for index, (name, each, text) in enumerate(
-        zip(("before", "after"), models, (text_a, text_b), strict=True)
-    ):
-        string, patterns = read_attention(each, text, language)
-        strings.append(string)
-        maps.append((f"{name}{_prediction(each, string)}", index, _one(patterns, layer, head)))
-    links = _links(strings[0], strings[1])
-    what = name_of(model) if after is None else f"{name_of(model)} and {name_of(after)}"
-    place = f"layer {layer % model.cfg.n_layers}" + (
-        f", head {head}" if model.cfg.n_heads > 1 else ""
-    )
-    new = [position for position, source in enumerate(links[1]) if source < 0]
-    return _widget(f"Before and after: {what}, {place}", strings, maps, links=links, new=new)
-
-
 def _widget(
     title: str,
     strings: list[Text],
     maps: list[tuple[str, int, Pattern]],
-    *,
-    links: list[list[int]] | None = None,
-    new: Sequence[int] = (),
 ) -> Widget:
     if len(maps) > _MOST_MAPS:
         raise UnreadableTextError(
@@ -205,8 +145,6 @@ def _widget(
             {"name": name, "string": which, "weights": thousandths(pattern)}
             for name, which, pattern in maps
         ],
-        "links": links,
-        "new": list(new),
     }
     rows = {"one": 1, "two": 1, "many": -(-len(maps) // 4)}[size]
     height = 330 + 130 * (len(strings) - 1) + rows * {"one": 520, "two": 460, "many": 290}[size]
@@ -282,7 +220,7 @@ def _one(patterns: Float[np.ndarray, "layer head query key"], layer: int, head: 
     return found
 
 
-def chosen(what: str, number: int | None, n: int) -> list[int]:
+def chosen(what: str, number: SupportsIndex | None, n: int) -> list[int]:
     """The layers or heads that are meant; None for all.
 
     Raises:
@@ -290,32 +228,10 @@ def chosen(what: str, number: int | None, n: int) -> list[int]:
     """
     if number is None:
         return list(range(n))
+    number = check_integer(what, number)
     if not -n <= number < n:
         raise ValueError(f"there is no {what} {number}; the model has {n}, counted from 0")
     return [number % n]
-
-
-def _prediction(model: Any, string: Text) -> str:
-    """Return a Dyck model's next-token probabilities; for others nothing, as there are many."""
-    language = getattr(model.cfg, "language", None)
-    if language is None:
-        return ""
-    with torch.no_grad():
-        chances = model(torch.tensor([string.ids], device=model.cfg.device))[0, -1].softmax(-1)
-    likely = int(chances.argmax())
-    names = [*language.alphabet, "the end"]
-    name = names[likely] if likely < len(names) else f"token {likely}"
-    return f": next “{name}”, {float(chances[likely]):.1%}"
-
-
-def _links(a: Text, b: Text) -> list[list[int]]:
-    """For each token of one string its position in the other, -1 for those that are not in it."""
-    there, back = [-1] * len(a.ids), [-1] * len(b.ids)
-    for block in SequenceMatcher(None, a.ids, b.ids, autojunk=False).get_matching_blocks():
-        for offset in range(block.size):
-            there[block.a + offset] = block.b + offset
-            back[block.b + offset] = block.a + offset
-    return [there, back]
 
 
 def thousandths(pattern: Pattern) -> list[int | None]:

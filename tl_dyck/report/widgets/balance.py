@@ -13,8 +13,6 @@ from tl_dyck.report.heatmap import SHADES
 from tl_dyck.report.markup import Html, element
 from tl_dyck.report.widgets.frame import Widget, note
 
-__all__ = ["balance_heatmap"]
-
 
 @runtime_checkable
 class Violation(Protocol):

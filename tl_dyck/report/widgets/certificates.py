@@ -17,8 +17,6 @@ from tl_dyck.report.widgets.frame import Widget, note
 from tl_dyck.report.widgets.strings import text_of, words
 from tl_dyck.rnn import TwoLayerRNN, export_rnn
 
-__all__ = ["certificate", "marks", "output_names", "rnn_language", "written_in"]
-
 _MOST_LOGITS = 12
 _MARKS = {"certified": "✓", "falsified": "✗", "unknown": "?"}
 
@@ -50,7 +48,7 @@ def certificate(
         title=f"Certificate: {cert.status}",
         height=520 + 34 * min(len(outputs), _MOST_LOGITS),
         body=body,
-        data={"strings": [], "maps": [], "links": None, "new": []},
+        data={"strings": [], "maps": []},
     )
 
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from functools import cache
 from importlib.resources import files
-from typing import Any
+from typing import Any, SupportsIndex
 
 import numpy as np
 import torch
@@ -16,13 +16,11 @@ from torch import Tensor
 
 from tl_dyck.errors import DyckError
 from tl_dyck.language import DyckLanguage
-from tl_dyck.reading import as_tokens, language_of, token_texts
+from tl_dyck.reading import as_tokens, language_of, one_model, token_texts
 from tl_dyck.report.markup import element
 from tl_dyck.report.page import asset
 from tl_dyck.report.widgets.attending import String, chosen, name_of, read_attention
 from tl_dyck.report.widgets.frame import Widget, note
-
-__all__ = ["MissingCircuitsvisError", "circuitsvis_attention", "circuitsvis_tokens"]
 
 
 class MissingCircuitsvisError(DyckError, ImportError):
@@ -33,8 +31,8 @@ def circuitsvis_attention(
     model: Any,
     text: String,
     *,
-    layer: int | None = None,
-    head: int | None = None,
+    layer: SupportsIndex | None = None,
+    head: SupportsIndex | None = None,
     language: DyckLanguage | None = None,
 ) -> Widget:
     """The attention patterns of one model, as circuitsvis draws them: small maps and a large one.
@@ -92,6 +90,7 @@ def circuitsvis_tokens(
         ValueError: not a row for every token, not a label for every kind, or values that are not
             finite.
     """
+    one_model(model, "a picture of tokens")
     if language is not None or getattr(model.cfg, "language", None) is not None:
         language = language_of(model, language)
     tokens = as_tokens(model, text)[0].to(model.cfg.device)
@@ -99,6 +98,12 @@ def circuitsvis_tokens(
     if values is None:
         with torch.no_grad():
             logits = model(tokens[None])[0, :-1].double()
+        if logits.shape[-1] != model.cfg.d_vocab or model.cfg.attention_dir != "causal":
+            raise ValueError(
+                f"{name_of(model)} does not predict the next token: {logits.shape[-1]} logits for "
+                f"{model.cfg.d_vocab} tokens, {model.cfg.attention_dir} attention; give values of "
+                "your own"
+            )
         own = tokens[1:, None]
         kinds = [logits.softmax(-1), logits.log_softmax(-1), logits]
         values, shown = torch.cat([kind.gather(-1, own) for kind in kinds], dim=-1).cpu(), shown[1:]

@@ -12,8 +12,6 @@ from tl_dyck.registry import unknown_name
 from tl_dyck.report.markup import Child, Html, element, json_block
 from tl_dyck.report.page import asset, shell
 
-__all__ = ["Widget", "note"]
-
 _THEMES = ("auto", "light", "dark")
 _DARK = re.compile(r"@media screen and \(prefers-color-scheme: ?dark\)")
 

@@ -20,8 +20,6 @@ from tl_dyck.report.widgets.frame import Widget, note
 from tl_dyck.report.widgets.strings import Text, strip, text_of
 from tl_dyck.rnn import TwoLayerRNN, export_rnn
 
-__all__ = ["rnn_steps"]
-
 _MOST_OUTPUTS = 40
 
 

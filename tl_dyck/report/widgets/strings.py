@@ -14,16 +14,6 @@ from tl_dyck.language.checks import BOS_STRING
 from tl_dyck.report.heatmap import Patterns, token_label
 from tl_dyck.report.markup import Html, element
 
-__all__ = [
-    "N_COLORS",
-    "Text",
-    "UnreadableTextError",
-    "arcs",
-    "strip",
-    "text_of",
-    "words",
-]
-
 N_COLORS = 6  #: depths beyond begin with the first colour again; style sheet .d0 … .d5
 _LARGEST = 256  # tokens: beyond, cells are smaller than a pixel
 

@@ -1,6 +1,6 @@
 (() => {
   const { share, showTip, hideTip, cellAt, mark, unmark } = shared;
-  const { strings, maps, links, new: added, steps } = JSON.parse(document.getElementById("data").textContent);
+  const { strings, maps, steps } = JSON.parse(document.getElementById("data").textContent);
   const weightAt = (map, q, k) => maps[map].weights[(q * (q + 1)) / 2 + k];
   const token = (string, i) => {
     const depth = strings[string].depth;
@@ -24,7 +24,6 @@
   const figures = [...document.querySelectorAll("[data-map]")];
   const chosen = strings.map((string) => string.tokens.length - 1);
   let active = strings.map((_, index) => maps.findIndex((map) => map.string === index));
-  const partner = (from, i, to) => (from === to || !links ? i : links[from][i]);
   const tell = (map, q) => {
     const { tokens, top } = strings[maps[map].string];
     let most = 0;
@@ -44,7 +43,6 @@
       cell.classList.toggle("now", i === q);
       cell.classList.toggle("late", i > q);
       cell.classList.toggle("top", i === string.top[q]);
-      cell.classList.toggle("new", index === 1 && added.includes(i));
       const weight = map >= 0 && i <= q ? weightAt(map, q, i) : 0;
       cell.querySelector(".weight span").style.height = (100 * (weight || 0)) / largest + "%";
     });
@@ -69,8 +67,6 @@
   const choose = (index, q) => {
     chosen[index] = q;
     drawStrip(index);
-    const other = links ? links[index][q] : -1;
-    if (other >= 0) (chosen[1 - index] = other), drawStrip(1 - index);
   };
   strips.forEach((strip, index) => {
     strip.querySelector(".query").addEventListener("input", (event) => choose(index, +event.target.value));
@@ -90,7 +86,7 @@
   const about = (index, i) => {
     const { tokens, pair } = strings[index];
     const mate = pair[i] >= 0 ? `\nits partner is “${tokens[pair[i]]}” at ${pair[i]}` : "";
-    return token(index, i) + mate + (index === 1 && added.includes(i) ? "\nnot in the string before" : "");
+    return token(index, i) + mate;
   };
 
   // ---- maps: the same cell in all of them ----
@@ -102,12 +98,7 @@
     const { string, name } = maps[map];
     const lines = [`weight ${share(weightAt(map, q, k))} (${name})`, `query ${token(string, q)}`];
     lines.push(`key ${token(string, k)}${strings[string].top[q] === k ? ", the top of the stack" : ""}`);
-    if (links) {
-      const [i, j] = [links[string][q], links[string][k]];
-      const other = maps.findIndex((each) => each.string !== string);
-      const there = ["after", "before"][string];
-      lines.push(i >= 0 && j >= 0 && j <= i ? `${there} ${share(weightAt(other, i, j))}` : `not in the string ${there}`);
-    } else if (maps.length > 1) {
+    if (maps.length > 1) {
       const all = maps.map((_, each) => weightAt(each, q, k)).filter((weight) => weight !== null);
       lines.push(`all patterns: ${share(Math.min(...all))} to ${share(Math.max(...all))}`);
     }
@@ -122,10 +113,7 @@
       const [q, k] = cell;
       if (active[string] !== map || chosen[string] !== q) (active[string] = map), choose(string, q);
       unmark(document, "cell-at");
-      for (const each of figures) {
-        const [i, j] = [partner(string, q, +each.dataset.string), partner(string, k, +each.dataset.string)];
-        if (i >= 0 && j >= 0 && j <= i) mark(each.querySelector(".map"), "cell-at", i, j);
-      }
+      for (const each of figures) mark(each.querySelector(".map"), "cell-at", q, k);
       showTip(describe(map, q, k), event);
     };
     svg.addEventListener("pointermove", point);

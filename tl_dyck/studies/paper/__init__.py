@@ -1,19 +1,6 @@
-"""Every experiment of Wen et al. 2023 at a chosen scale: claims, measurements, verdicts."""
+"""Every experiment of Wen et al. 2023 at a chosen scale: claims, measurements, readings."""
 
-from tl_dyck.studies.paper.claims import CLAIMS
-from tl_dyck.studies.paper.rules import VERDICTS, Claim, Measured, Rule
-from tl_dyck.studies.paper.run import Reproduction, load_reproduction, reproduce
+from tl_dyck.studies.paper.run import CLAIMS, WEN_2023
 from tl_dyck.studies.paper.scales import SCALES, Scale
 
-__all__ = [
-    "CLAIMS",
-    "SCALES",
-    "VERDICTS",
-    "Claim",
-    "Measured",
-    "Reproduction",
-    "Rule",
-    "Scale",
-    "load_reproduction",
-    "reproduce",
-]
+__all__ = ["CLAIMS", "SCALES", "WEN_2023", "Scale"]

@@ -5,23 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, final
+from typing import final
 
 import numpy as np
 import pandas as pd
+import torch
 from jaxtyping import Float
 
 from tl_dyck.files import read_json, read_tensors
 from tl_dyck.intervals import Estimate, mean
-from tl_dyck.models import load_model
-from tl_dyck.probes import attention_variation
+from tl_dyck.probes import variation_of_patterns
 from tl_dyck.runs.results import load_runs, said_how_to_repeat
 from tl_dyck.runs.store import Store
 from tl_dyck.studies.measurement import read_measures
-from tl_dyck.studies.paper.measure import LEARNED, PATTERNS, probe_strings
+from tl_dyck.studies.paper.measure import LEARNED, PATTERNS
 from tl_dyck.studies.paper.scales import ModelGroup, Scale, groups_of
-
-__all__ = ["Evidence", "Variation", "read_evidence"]
 
 
 @final
@@ -46,8 +44,8 @@ class Evidence:
     Attributes:
         folder: where the models are.
         scale: how many and how closely.
-        models: one row per model: group, family, task, seed, id, status, steps, seconds, accuracy,
-            long_accuracy, loss, entropy_floor, beta, …
+        models: one row per model: group, family, task, seed, id, status, steps, seconds, and what
+            `PaperMeasurement` measures: accuracy, long_accuracy, loss, entropy_floor, beta, …
         heads: one row per head of every model, see `heads_of`.
         checkpoints: one row per model on its way: group, seed, step, loss, beta, largest_ratio.
     """
@@ -99,13 +97,7 @@ class Evidence:
         """
         key = (group, string)
         if key not in self._variations:
-            models = [load_model(self.run_folder(group, seed), "cpu") for seed in self.sound(group)]
-            text = (
-                probe_strings(models[0].cfg.language, self.scale.data_seed)[string]
-                if models
-                else ""
-            )
-            self._variations[key] = _variations(models, text, self.scale)
+            self._variations[key] = _variations(self.patterns(group, string), self.scale)
         return self._variations[key][layer]
 
     def patterns(
@@ -114,18 +106,23 @@ class Evidence:
         """Attention patterns of the models of a group, or of given seeds."""
         wanted = self.sound(group) if seeds is None else seeds
         found = [read_tensors(self.run_folder(group, s) / PATTERNS)[string] for s in wanted]
-        return np.stack([pattern.double().numpy() for pattern in found])
+        empty = np.zeros((0, 0, 0, 0, 0))
+        return np.stack([pattern.double().numpy() for pattern in found]) if found else empty
 
     def groups(self) -> list[ModelGroup]:
         """The groups of the scale."""
         return groups_of(self.scale)
 
 
-def _variations(models: list[Any], text: str, scale: Scale) -> list[Variation]:
-    if len(models) < 2:
-        nothing = Estimate(value=float("nan"), low=float("nan"), high=float("nan"), n=len(models))
+def _variations(
+    patterns: Float[np.ndarray, "seed layer head query key"], scale: Scale
+) -> list[Variation]:
+    if len(patterns) < 2:
+        nothing = Estimate(value=float("nan"), low=float("nan"), high=float("nan"), n=len(patterns))
         return [Variation(estimate=nothing, baseline=float("nan"))] * 9
-    found = attention_variation(models, text, n_bootstrap=scale.n_bootstrap, seed=scale.data_seed)
+    found = variation_of_patterns(
+        torch.from_numpy(patterns), n_bootstrap=scale.n_bootstrap, seed=scale.data_seed
+    )
     return [
         Variation(
             estimate=Estimate(
@@ -167,11 +164,11 @@ def read_evidence(folder: Path, scale: Scale) -> Evidence:
                 path.glob("checkpoint-*.json"), key=lambda file: int(file.stem.rpartition("-")[2])
             )
             checkpoints += [{**key, **read_json(file)} for file in files]
-    numbers = {"beta": float, "largest_ratio": float, "loss": float}
+    numbers = dict.fromkeys(("loss", "beta", "largest_ratio"), float)
     return Evidence(
         folder=folder,
         scale=scale,
-        models=pd.DataFrame(models).astype(numbers),
+        models=pd.DataFrame(models).astype(dict.fromkeys(_MEASURED, float)),
         heads=pd.DataFrame(heads),
         checkpoints=pd.DataFrame(checkpoints, columns=_CHECKPOINT).astype(numbers),
     )
@@ -186,5 +183,8 @@ _MEASURED = (
     "entropy_floor",
     "beta",
     "largest_ratio",
+    "look_depth",
+    "forecast_drift",
+    "forecast_moments",
 )
 _CHECKPOINT = ["group", "seed", "step", "loss", "entropy_floor", "beta", "largest_ratio"]

@@ -14,15 +14,15 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from tl_dyck.attention import share_of_largest
+from tl_dyck.check import check_integer_fields
 from tl_dyck.files import write_json, write_tensors
 from tl_dyck.language import DyckLanguage
 from tl_dyck.models import DyckTransformer
-from tl_dyck.probes import balance_violation
+from tl_dyck.probes import accuracy_at_length, balance_violation, pair_drift
 from tl_dyck.records import finite_rows
 from tl_dyck.studies.measurement import (
     attention_on,
     behaviour,
-    check_counts,
     cross_entropy,
     has_balance,
     write_measures,
@@ -30,20 +30,6 @@ from tl_dyck.studies.measurement import (
 from tl_dyck.tasks import DyckTask
 from tl_dyck.training import TrainResult
 from tl_dyck.training.run import stream
-
-__all__ = [
-    "INTERPRETABLE",
-    "LEARNED",
-    "LIKE_THE_TOP",
-    "MASS",
-    "NAMED",
-    "PATTERNS",
-    "REPLACEABLE",
-    "PaperMeasurement",
-    "heads_of",
-    "probe_strings",
-    "share_at_depth",
-]
 
 PATTERNS = "patterns.safetensors"
 
@@ -95,6 +81,7 @@ class PaperMeasurement:
         n_strings: strings for the cross-entropy, and prefixes for replaced patterns.
         data_seed: of everything that is measured.
         watched: whether the model is also measured on the way.
+        forecast: whether its accuracy at length is also predicted from its weights.
     """
 
     n_accuracy: int = 1000
@@ -102,12 +89,13 @@ class PaperMeasurement:
     n_strings: int = 500
     data_seed: int = 1_000_003
     watched: bool = False
+    forecast: bool = False
 
     #: Another number where the same fields give other metrics: then runs are done again.
-    code: ClassVar[int] = 3
+    code: ClassVar[int] = 4
 
     def __post_init__(self) -> None:
-        check_counts(self, "n_accuracy", "n_long", "n_strings")
+        check_integer_fields(self, n_accuracy=1, n_long=1, n_strings=1)
 
     def to_dict(self) -> dict[str, Any]:
         """The fields as JSON values."""
@@ -132,7 +120,28 @@ class PaperMeasurement:
             else []
         )
         write_measures(folder, {"heads": finite_rows(heads), "closings": closings})
-        return {**behaves, **_balance(model)}
+        return {**behaves, **_balance(model), **self._from_weights(model, task, result.seed)}
+
+    def _from_weights(
+        self, model: DyckTransformer, task: DyckTask, seed: int
+    ) -> dict[str, float | None]:
+        """What is asked of minimal first layers alone: one look, and two forecasts; else None.
+
+        The forecasts are of the accuracy after a closing bracket at the task's long lengths:
+        `pair_drift` for the middle of them, `accuracy_at_length` for all.
+        """
+        found: dict[str, float | None] = dict.fromkeys(
+            ("look_depth", "forecast_drift", "forecast_moments")
+        )
+        if not has_balance(model):
+            return found
+        found["look_depth"] = share_at_depth(model, task, n=self.n_long, seed=self.data_seed + seed)
+        if self.forecast:
+            middle, lengths = sum(task.long_lengths) / 2, task.closing_lengths(long=True)
+            found["forecast_drift"] = pair_drift(model, task.distribution).accuracy(middle)
+            moments = accuracy_at_length(model, lengths, task.distribution)
+            found["forecast_moments"] = moments.after_close
+        return found
 
     def on_model(self, task: DyckTask, step: int, model: DyckTransformer, folder: Path) -> None:
         """Measure loss and balance violation on the way, a file per step; repeating is harmless."""

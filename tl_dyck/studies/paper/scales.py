@@ -3,33 +3,17 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
-from typing import Any, Protocol, TypeVar, final
-
-from typing_extensions import Self
+from typing import Any, final
 
 from tl_dyck.models import DyckTransformerConfig, get_config
-from tl_dyck.registry import unknown_name
 from tl_dyck.runs.spec import Sweep
 from tl_dyck.studies.paper.measure import PaperMeasurement
 from tl_dyck.studies.train import parameters_of
 from tl_dyck.tasks import DyckTask, load_task
 from tl_dyck.training import TrainConfig
-
-__all__ = [
-    "SCALES",
-    "ModelGroup",
-    "Scale",
-    "arguments",
-    "chosen",
-    "contrastive_name",
-    "decay_name",
-    "groups_of",
-    "length_name",
-    "table_name",
-]
 
 #: Models that see as many strings as those that are regularised.
 DOUBLED = "minimal-onehot-batch-doubled"
@@ -90,11 +74,6 @@ class Scale:
             {**group.point(self.measurement), "seeds": group.seeds} for group in groups_of(self)
         ]
         return Sweep(list=points, experiment="paper")
-
-    @property
-    def arguments(self) -> list[str]:
-        """What asks `tl-dyck reproduce` for it."""
-        return arguments(self, SCALES)
 
     def with_seeds(self, seeds: int) -> Scale:
         """The same with as many models in each group."""
@@ -160,6 +139,7 @@ class ModelGroup:
         training: how to train.
         longest: longest training strings, or None for those of the task.
         watched: whether the models are also measured on the way.
+        forecast: whether the accuracy at length is also predicted from their weights.
     """
 
     name: str
@@ -170,6 +150,7 @@ class ModelGroup:
     training: TrainConfig = field(default_factory=lambda: TrainConfig(min_steps=500))
     longest: int | None = None
     watched: bool = False
+    forecast: bool = False
 
     def load_task(self) -> DyckTask:
         """The task, with its training lengths cut or extended."""
@@ -198,45 +179,10 @@ class ModelGroup:
             **other,
             **{f"model.{name}": value for name, value in self.overrides.items()},
             **parameters_of("training", self.training),
-            **parameters_of("measure", replace(measurement, watched=self.watched)),
+            **parameters_of(
+                "measure", replace(measurement, watched=self.watched, forecast=self.forecast)
+            ),
         }
-
-
-class Sized(Protocol):
-    """A scale of any paper: a name, and how many models a group has."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def seeds(self) -> int: ...
-    def with_seeds(self, seeds: int) -> Self: ...
-
-
-_Sized = TypeVar("_Sized", bound=Sized)
-
-
-def chosen(scale: _Sized | str, scales: Mapping[str, _Sized], seeds: int | None) -> _Sized:
-    """A scale by its name, or one's own, with other numbers of models if they are given.
-
-    Raises:
-        UnknownNameError: no such scale.
-        ValueError: fewer than two seeds.
-    """
-    if isinstance(scale, str):
-        if scale not in scales:
-            raise unknown_name("scale", scale, scales)
-        scale = scales[scale]
-    if seeds is None:
-        return scale
-    if seeds < 2:
-        raise ValueError(f"seeds must be at least 2, to compare models, not {seeds}")
-    return scale.with_seeds(seeds)
-
-
-def arguments(scale: Sized, scales: Mapping[str, Sized]) -> list[str]:
-    """What asks the command line for a scale, whose seeds may not be those of its name."""
-    usual = scale.name in scales and scales[scale.name].seeds == scale.seeds
-    return ["--scale", scale.name, *([] if usual else ["--seeds", str(scale.seeds)])]
 
 
 def table_name(n_types: int, depth: int, layers: int) -> str:
@@ -294,7 +240,8 @@ def _single(scale: Scale) -> Iterator[ModelGroup]:
     for name in _AS_THEY_ARE:
         if name != "minimal-onehot":  # these are among the weights of the regularisation
             training = long if name == "gpt" else end
-            yield group(name=to_the_end(name), family=name, training=training)
+            minimal = name.startswith("minimal")
+            yield group(name=to_the_end(name), family=name, training=training, forecast=minimal)
     for rate in RATES:
         training = replace(long, learning_rate=rate)
         yield group(name=f"gpt-rate-{rate:g}", family="gpt", training=training)
@@ -331,9 +278,12 @@ def _contrastive(scale: Scale) -> Iterator[ModelGroup]:
     for mode, task in (("complete", "dyck-2-4"), ("prefix", "dyck-2-4-prefix")):
         for weight in scale.weights:
             training = replace(_to_the_end(scale), contrastive_weight=weight)
-            watched = mode == "complete" and weight == 0
             yield group(
-                name=contrastive_name(mode, weight), task=task, training=training, watched=watched
+                name=contrastive_name(mode, weight),
+                task=task,
+                training=training,
+                watched=mode == "complete" and weight == 0,
+                forecast=mode == "complete" and weight in (0, 1),
             )
     twice = replace(_to_the_end(scale), batch_size=2 * TrainConfig().batch_size)
     yield group(name=DOUBLED, training=twice)

@@ -1,15 +1,6 @@
 """What 2026 claims about the use of a stack by two-layer models, held to measurement."""
 
-from tl_dyck.studies.stack_use.claims import CLAIMS, CONTROLS
-from tl_dyck.studies.stack_use.run import StackUse, load_stack_use, reproduce_stack_use
+from tl_dyck.studies.stack_use.run import CLAIMS, STACK_USE_2026
 from tl_dyck.studies.stack_use.scales import SCALES, StackUseScale
 
-__all__ = [
-    "CLAIMS",
-    "CONTROLS",
-    "SCALES",
-    "StackUse",
-    "StackUseScale",
-    "load_stack_use",
-    "reproduce_stack_use",
-]
+__all__ = ["CLAIMS", "SCALES", "STACK_USE_2026", "StackUseScale"]

@@ -28,16 +28,6 @@ from tl_dyck.studies.stack_use.directions import streams
 from tl_dyck.studies.stack_use.interventions import site_name, swapped
 from tl_dyck.tasks import DyckTask
 
-__all__ = [
-    "Pairs",
-    "alignment",
-    "interchange_accuracy",
-    "learn",
-    "mean_subspace",
-    "pairs_of",
-    "search",
-]
-
 #: Dimensions of the subspace: the differences of three depths span two.
 RANK = 2
 _OPEN = 3  # brackets in a base

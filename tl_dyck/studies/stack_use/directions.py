@@ -28,16 +28,6 @@ from tl_dyck.studies.stack_use.interventions import SITES, Change, at, run
 from tl_dyck.studies.stack_use.masking import FarAnswers, hit
 from tl_dyck.tasks import DyckTask
 
-__all__ = [
-    "READINGS",
-    "DepthCode",
-    "decodable",
-    "depth_code",
-    "depth_effects",
-    "reading_of",
-    "sequence_accuracy",
-]
-
 #: What is ablated.
 ABLATED = ("direction", "covariance", "rest", "all", "random", "random_all")
 #: What follows from which ablation costs accuracy: direction, rest, all.

@@ -15,8 +15,6 @@ from torch import Tensor
 
 from tl_dyck.models.hooked import HookedTransformer
 
-__all__ = ["SITES", "at", "key_mask", "masked", "own_key_mask", "run", "swapped"]
-
 Hook = tuple[str, Callable[[Tensor, Any], Tensor]]
 #: A change of the residual stream, ``[batch, pos, d_model]`` to the same.
 Change = Callable[[Tensor], Tensor]

@@ -20,8 +20,6 @@ from tl_dyck.studies.stack_use.masking import far_answers, mask_effects
 from tl_dyck.studies.stack_use.measure import StackUseMeasurement, prefixed
 from tl_dyck.tasks import DyckTask, load_task
 
-__all__ = ["KNOWN", "known_models"]
-
 _N_CTX = 64
 _STARTS = 5
 

@@ -21,8 +21,6 @@ from tl_dyck.models import DyckTransformer
 from tl_dyck.studies.stack_use.interventions import Hook, key_mask, masked, own_key_mask, run
 from tl_dyck.tasks import DyckTask
 
-__all__ = ["FAR", "FarAnswers", "far_answers", "hit", "mask_effects", "random_key"]
-
 #: An answer is far if its opening bracket stands more than so many places before it.
 FAR = 8
 

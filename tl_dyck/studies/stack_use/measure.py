@@ -8,15 +8,13 @@ from typing import Any, ClassVar, final
 
 import torch
 
+from tl_dyck.check import check_integer_fields
 from tl_dyck.models import build_model
-from tl_dyck.studies.measurement import check_counts
 from tl_dyck.studies.stack_use.alignment import alignment
 from tl_dyck.studies.stack_use.directions import depth_effects
 from tl_dyck.studies.stack_use.masking import far_answers, mask_effects
 from tl_dyck.training import TrainResult
 from tl_dyck.training.run import stream
-
-__all__ = ["StackUseMeasurement", "prefixed"]
 
 
 @final
@@ -42,7 +40,7 @@ class StackUseMeasurement:
     code: ClassVar[int] = 1
 
     def __post_init__(self) -> None:
-        check_counts(self, "n_accuracy", "n_far", "n_depth", "n_pairs")
+        check_integer_fields(self, n_accuracy=1, n_far=1, n_depth=1, n_pairs=1)
 
     def to_dict(self) -> dict[str, Any]:
         """The fields as JSON values."""

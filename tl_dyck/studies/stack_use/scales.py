@@ -6,12 +6,9 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, final
 
 from tl_dyck.runs.spec import Sweep
-from tl_dyck.studies.paper.scales import arguments
 from tl_dyck.studies.stack_use.measure import StackUseMeasurement
 from tl_dyck.studies.train import parameters_of
 from tl_dyck.training import TrainConfig
-
-__all__ = ["GROUPS", "SCALES", "StackUseScale"]
 
 #: Families of two layers and one head, by what they are called in the table. Which positions the
 #: papers' models have is not known to us; learned ones are the likeliest.
@@ -58,11 +55,6 @@ class StackUseScale:
             for group in GROUPS
         ]
         return Sweep(list=points, experiment="stack-use", seeds=self.seeds)
-
-    @property
-    def arguments(self) -> list[str]:
-        """What asks `tl-dyck reproduce` for it."""
-        return ["--paper", "stack-use-2026", *arguments(self, SCALES)]
 
     def with_seeds(self, seeds: int) -> StackUseScale:
         """The same with as many models in each group."""

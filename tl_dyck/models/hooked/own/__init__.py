@@ -2,12 +2,12 @@
 
 It is built on what TransformerLens 4 keeps: hook points, `HookedRootModule`, `ActivationCache`,
 `FactoredMatrix`, the key-value cache, utilities. Tests hold it to TransformerLens 3 bit for bit.
-What it leaves out is refused by name, with what has it instead.
+What it leaves out, it has not.
 """
 
 from tl_dyck.models.hooked.own.attention import Attention
 from tl_dyck.models.hooked.own.block import TransformerBlock
-from tl_dyck.models.hooked.own.config import HookedTransformerConfig
+from tl_dyck.models.hooked.own.config import HookedTransformerConfig, UnsupportedOptionError
 from tl_dyck.models.hooked.own.layers import (
     MLP,
     Embed,
@@ -16,7 +16,7 @@ from tl_dyck.models.hooked.own.layers import (
     PosEmbed,
     Unembed,
 )
-from tl_dyck.models.hooked.own.transformer import HookedTransformer, Output
+from tl_dyck.models.hooked.own.transformer import HookedTransformer
 
 __all__ = [
     "MLP",
@@ -26,8 +26,8 @@ __all__ = [
     "HookedTransformerConfig",
     "LayerNorm",
     "LayerNormPre",
-    "Output",
     "PosEmbed",
     "TransformerBlock",
     "Unembed",
+    "UnsupportedOptionError",
 ]

@@ -11,9 +11,6 @@ from transformer_lens import FactoredMatrix
 from transformer_lens.hook_points import HookPoint
 
 from tl_dyck.models.hooked.own.layers import empty, zeros
-from tl_dyck.models.hooked.own.refused import UnsupportedOptionError
-
-__all__ = ["Attention"]
 
 
 class Attention(nn.Module):
@@ -35,11 +32,6 @@ class Attention(nn.Module):
 
     def __init__(self, cfg: Any, attn_type: str = "global", layer_id: int | None = None) -> None:
         super().__init__()
-        if attn_type != "global":
-            raise UnsupportedOptionError(
-                f"attn_type={attn_type!r} is not supported on TransformerLens 4; use "
-                "transformer_lens<4 for local attention"
-            )
         self.cfg, self.attn_type, self.layer_id = cfg, attn_type, layer_id
         heads, width, size, dtype = cfg.n_heads, cfg.d_model, cfg.d_head, cfg.dtype
         # in this order in TransformerLens 3 too: weights are drawn one after the other

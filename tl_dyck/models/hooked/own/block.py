@@ -10,8 +10,6 @@ from transformer_lens.hook_points import HookPoint
 from tl_dyck.models.hooked.own.attention import Attention
 from tl_dyck.models.hooked.own.layers import MLP, norm
 
-__all__ = ["TransformerBlock"]
-
 
 class TransformerBlock(nn.Module):
     """``resid_mid = resid_pre + attn(ln1(resid_pre))``, then ``+ mlp(ln2(resid_mid))``.
@@ -54,7 +52,6 @@ class TransformerBlock(nn.Module):
     def forward(
         self,
         resid_pre: Tensor,
-        shortformer_pos_embed: Tensor | None = None,
         past_kv_cache_entry: Any = None,
         attention_mask: Tensor | None = None,
     ) -> Tensor:
@@ -62,7 +59,6 @@ class TransformerBlock(nn.Module):
 
         Args:
             resid_pre: the residual stream, ``[batch, pos, d_model]``.
-            shortformer_pos_embed: None; there for code written for TransformerLens 3.
             past_kv_cache_entry: keys and values of earlier tokens.
             attention_mask: which tokens, earlier ones included, are no padding.
 
@@ -70,7 +66,7 @@ class TransformerBlock(nn.Module):
             The residual stream after it, of the same shape.
         """
         resid_pre = self.hook_resid_pre(resid_pre)
-        query, key, value = self._attention_inputs(resid_pre)
+        query, key, value = attention_inputs(self, resid_pre)
         attn_out = self.attn(
             query_input=self.ln1(query),
             key_input=self.ln1(key),
@@ -96,15 +92,17 @@ class TransformerBlock(nn.Module):
         mlp_out: Tensor = self.hook_mlp_out(out)
         return mlp_out
 
-    def _attention_inputs(self, resid_pre: Tensor) -> list[Tensor]:
-        """What query, key and value read; for each head where that was asked for."""
-        inputs = [resid_pre] * 3
-        if self.cfg.use_attn_in:
-            inputs = [self.hook_attn_in(self._by_head(resid_pre))] * 3
-        if self.cfg.use_split_qkv_input:
-            hooks = (self.hook_q_input, self.hook_k_input, self.hook_v_input)
-            inputs = [hook(self._by_head(resid_pre)) for hook in hooks]
-        return inputs
 
-    def _by_head(self, x: Tensor) -> Tensor:
-        return x[:, :, None].repeat(1, 1, self.cfg.n_heads, 1)
+def attention_inputs(block: Any, resid_pre: Tensor) -> list[Tensor]:
+    """What query, key and value read; for each head where that was asked for."""
+
+    def by_head() -> Tensor:
+        return resid_pre[:, :, None].repeat(1, 1, block.cfg.n_heads, 1)
+
+    inputs = [resid_pre] * 3
+    if block.cfg.use_attn_in:
+        inputs = [block.hook_attn_in(by_head())] * 3
+    if block.cfg.use_split_qkv_input:
+        hooks = (block.hook_q_input, block.hook_k_input, block.hook_v_input)
+        inputs = [hook(by_head()) for hook in hooks]
+    return inputs

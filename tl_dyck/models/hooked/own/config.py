@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import random
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, fields
 
 import numpy as np
 import torch
@@ -14,26 +12,28 @@ from transformer_lens.config import TransformerLensConfig
 from transformer_lens.utilities import get_device
 from transformer_lens.utilities.activation_functions import SUPPORTED_ACTIVATIONS
 
-from tl_dyck.models.hooked.own.refused import (
-    FOREIGN_OPTIONS,
-    UnsupportedOptionError,
-    check_options,
-)
+from tl_dyck.errors import DyckError
 from tl_dyck.registry import unknown_name
 
-__all__ = ["HookedTransformerConfig"]
-
-# Options that are refused can be read like all others, as code for TransformerLens 3 does.
-_Foreign: Any = dataclasses.make_dataclass(
-    "_Foreign",
-    [(name, Any, dataclasses.field(default=only)) for name, only in FOREIGN_OPTIONS.items()],
-    bases=(TransformerLensConfig,),
-    repr=False,
+#: What our class computes, in one sentence, for the message of what it does not.
+_COMPUTED = (
+    "on TransformerLens 4 a HookedTransformer is a plain decoder: positions are embedded, every "
+    "head has keys and values of its own, MLPs have no gates, and norms are 'LN', 'LNPre' or None"
+)
+#: Options of TransformerLens 4's own configuration that a plain decoder reads.
+_READ = (
+    *("d_model", "d_head", "n_layers", "n_ctx", "n_heads", "d_mlp", "d_vocab", "act_fn", "eps"),
+    *("attn_only", "default_prepend_bos", "device", "dtype"),
+    *("use_attn_result", "use_split_qkv_input"),
 )
 
 
-@dataclass(repr=False)
-class HookedTransformerConfig(_Foreign):  # type: ignore[misc]
+class UnsupportedOptionError(DyckError, ValueError):
+    """An option that our class for TransformerLens 4 does not compute."""
+
+
+@dataclass
+class HookedTransformerConfig(TransformerLensConfig):
     """What a `HookedTransformer` is; every option means what it means in TransformerLens 3.
 
     Attributes:
@@ -73,7 +73,7 @@ class HookedTransformerConfig(_Foreign):  # type: ignore[misc]
         model_name: free.
 
     Raises:
-        UnsupportedOptionError: what a plain decoder is not; the message says what to use instead.
+        UnsupportedOptionError: what a plain decoder is not; the message says what it is.
         UnknownNameError: an activation or direction that is not known.
     """
 
@@ -94,7 +94,14 @@ class HookedTransformerConfig(_Foreign):  # type: ignore[misc]
     use_normalization_before_and_after: bool = False
 
     def __post_init__(self) -> None:
-        check_options(self)
+        inherited = (each for each in fields(TransformerLensConfig) if each.name not in _READ)
+        only = {each.name: (each.default,) for each in inherited}
+        for name, known in {**only, "normalization_type": ("LN", "LNPre", None)}.items():
+            if getattr(self, name) not in known:
+                raise UnsupportedOptionError(
+                    f"{name}={getattr(self, name)!r} is not supported: {_COMPUTED}; other models "
+                    "are for transformer_lens<4, or for its TransformerBridge"
+                )
         for name, choices in {
             "act_fn": tuple(SUPPORTED_ACTIVATIONS),
             "attention_dir": ("causal", "bidirectional"),
@@ -119,7 +126,7 @@ class HookedTransformerConfig(_Foreign):  # type: ignore[misc]
         if self.d_vocab_out == -1:
             self.d_vocab_out = self.d_vocab
         attention = 4 * self.d_model * self.d_head * self.n_heads
-        mlp = 0 if self.attn_only else 2 * self.d_model * self.d_mlp
+        mlp = 0 if self.attn_only else 2 * self.d_model * (self.d_mlp or 0)
         self.n_params = self.n_layers * (attention + mlp)
 
     def set_seed_everywhere(self, seed: int) -> None:
@@ -131,7 +138,3 @@ class HookedTransformerConfig(_Foreign):  # type: ignore[misc]
     def is_layer_norm_activation(self) -> bool:
         """Whether the activation ends with a LayerNorm."""
         return str(self.act_fn).endswith("_ln")
-
-    def __repr__(self) -> str:
-        shown = ", ".join(f"{name}={value!r}" for name, value in sorted(self.to_dict().items()))
-        return f"{type(self).__name__}({shown})"

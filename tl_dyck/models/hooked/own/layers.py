@@ -12,17 +12,6 @@ from transformer_lens.hook_points import HookPoint
 from transformer_lens.utilities import get_offset_position_ids
 from transformer_lens.utilities.activation_functions import SUPPORTED_ACTIVATIONS, XIELU
 
-__all__ = [
-    "MLP",
-    "Embed",
-    "LayerNorm",
-    "LayerNormPre",
-    "PosEmbed",
-    "Unembed",
-    "_plus_product",
-    "norm",
-]
-
 
 def empty(*shape: int, dtype: torch.dtype) -> nn.Parameter:
     """A weight that is drawn, or loaded, later."""

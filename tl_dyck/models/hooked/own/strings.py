@@ -16,10 +16,6 @@ from transformer_lens.utilities import (
 )
 from transformers import PreTrainedTokenizerBase
 
-from tl_dyck.registry import unknown_name
-
-__all__ = ["TextMethods"]
-
 
 class TextMethods:
     """What a `HookedTransformer` does with strings. All of it needs a tokenizer."""
@@ -28,12 +24,8 @@ class TextMethods:
     tokenizer: Any
     W_U: Tensor
 
-    def set_tokenizer(self, tokenizer: Any, default_padding_side: str | None = None) -> None:
-        """Use a tokenizer.
-
-        Args:
-            tokenizer: from Hugging Face's `transformers`.
-            default_padding_side: "left" or "right"; None for the tokenizer's own.
+    def set_tokenizer(self, tokenizer: Any) -> None:
+        """Use a tokenizer from Hugging Face's `transformers`.
 
         Raises:
             TypeError: it is no such tokenizer.
@@ -42,12 +34,7 @@ class TextMethods:
             raise TypeError(
                 f"a tokenizer is a PreTrainedTokenizerBase, not {type(tokenizer).__name__}"
             )
-        if default_padding_side not in ("left", "right", None):
-            raise unknown_name("default_padding_side", default_padding_side, ("left", "right"))
         self.tokenizer = get_tokenizer_with_bos(tokenizer)
-        self.tokenizer.padding_side = (
-            default_padding_side or getattr(self.tokenizer, "padding_side", None) or "right"
-        )
         # of the empty text, which is BOS alone if the tokenizer puts one there
         self.cfg.tokenizer_prepends_bos = len(self.tokenizer.encode("")) > 0
         if self.tokenizer.eos_token is None:
@@ -148,41 +135,6 @@ class TextMethods:
         tokens = self.to_tokens(string, prepend_bos=False).flatten().tolist()
         assert len(tokens) == 1, f"Input string: {string} is not a single token!"
         return tokens[0]  # type: ignore[no-any-return]
-
-    def to_single_str_token(self, int_token: int) -> str:
-        """The text of one token."""
-        return self.to_str_tokens(torch.tensor([int_token]))[0]  # type: ignore[no-any-return]
-
-    def get_token_position(
-        self,
-        single_token: str | int,
-        input: Any,
-        mode: str = "first",
-        prepend_bos: bool | None = USE_DEFAULT_VALUE,
-        padding_side: Any = USE_DEFAULT_VALUE,
-    ) -> int:
-        """Where a token stands in a string or in tokens ``[pos]`` or ``[1, pos]``.
-
-        Args:
-            single_token: as text or number.
-            input: what to search.
-            mode: "first" or "last" occurrence.
-            prepend_bos: for strings; the default is the configuration's.
-            padding_side: for strings; the default is the tokenizer's.
-        """
-        if mode not in ("first", "last"):
-            raise unknown_name("mode", mode, ("first", "last"))
-        if isinstance(input, str):
-            input = self.to_tokens(input, prepend_bos, padding_side)
-        tokens = torch.as_tensor(input)
-        if tokens.ndim == 2:
-            assert len(tokens) == 1, f"give one row of tokens, not {len(tokens)}"
-            tokens = tokens[0]
-        if isinstance(single_token, str):
-            single_token = self.to_single_token(single_token)
-        found = (tokens == single_token).nonzero().flatten().tolist()
-        assert found, "The token does not occur in the prompt"
-        return found[0 if mode == "first" else -1]  # type: ignore[no-any-return]
 
     def tokens_to_residual_directions(self, tokens: Any) -> Tensor:
         """The columns of W_U for tokens: `d_model` last, ``[d_model]`` for a single one.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -20,12 +20,9 @@ from tl_dyck.models.hooked.installed import HookedRootModule
 from tl_dyck.models.hooked.own.block import TransformerBlock
 from tl_dyck.models.hooked.own.config import HookedTransformerConfig
 from tl_dyck.models.hooked.own.layers import Embed, PosEmbed, Unembed, norm
-from tl_dyck.models.hooked.own.refused import missing
 from tl_dyck.models.hooked.own.strings import TextMethods
 from tl_dyck.models.hooked.own.weights import WeightMethods
 from tl_dyck.registry import unknown_name
-
-__all__ = ["HookedTransformer", "Output"]
 
 #: Hook points that nothing runs through unless an option of the configuration says so.
 _ASKED_FOR = {
@@ -38,32 +35,17 @@ _ASKED_FOR = {
 }
 
 
-class Output(NamedTuple):
-    """What ``model(…, return_type="both")`` returns."""
-
-    logits: Tensor
-    loss: Tensor
-
-
-class _Named(type):
-    """Class attributes that TransformerLens 3 had are refused by name."""
-
-    def __getattr__(cls, name: str) -> Any:
-        raise missing(cls.__name__, name)
-
-
-class HookedTransformer(TextMethods, WeightMethods, HookedRootModule, metaclass=_Named):
+class HookedTransformer(TextMethods, WeightMethods, HookedRootModule):
     """A decoder that embeds tokens and positions, runs its blocks, and unembeds.
 
     Names of parameters and hook points, their order, options and methods are those of
-    TransformerLens 3, and so are all numbers, bit for bit. What it leaves out (other architectures,
-    pretrained models, sampling) is refused by name.
+    TransformerLens 3, and so are all numbers, bit for bit. It has no other architectures, no
+    pretrained models and no sampling.
 
     Args:
         cfg: a `HookedTransformerConfig`, or a dictionary of its options.
         tokenizer: from Hugging Face's `transformers`; None if the model reads tokens only.
         move_to_device: whether to put the model on ``cfg.device``.
-        default_padding_side: "left" or "right"; None for the tokenizer's own.
     """
 
     cfg: Any
@@ -74,18 +56,12 @@ class HookedTransformer(TextMethods, WeightMethods, HookedRootModule, metaclass=
         cfg: HookedTransformerConfig | dict[str, Any],
         tokenizer: Any = None,
         move_to_device: bool = True,
-        default_padding_side: str | None = None,
     ) -> None:
         super().__init__()
-        if isinstance(cfg, str):
-            raise TypeError(
-                f"give a HookedTransformerConfig, not {cfg!r}; for pretrained models, use "
-                "TransformerBridge.boot_transformers(name)"
-            )
         cfg = HookedTransformerConfig(**cfg) if isinstance(cfg, dict) else cfg
         self.cfg, self.tokenizer = cfg, None
         if tokenizer is not None:
-            self.set_tokenizer(tokenizer, default_padding_side)
+            self.set_tokenizer(tokenizer)
         assert cfg.d_vocab > 0, "Must provide a tokenizer if d_vocab is not provided"
         self.embed = Embed(cfg)
         self.hook_embed = HookPoint()
@@ -102,12 +78,6 @@ class HookedTransformer(TextMethods, WeightMethods, HookedRootModule, metaclass=
         if move_to_device:
             self.to(str(cfg.device), print_details=False)
         self.setup()
-
-    def __getattr__(self, name: str) -> Any:
-        try:
-            return super().__getattr__(name)
-        except AttributeError:
-            raise missing(type(self).__name__, name) from None
 
     def init_weights(self) -> None:
         """Draw every W_* from torch's global generator; biases and scales stay."""
@@ -126,7 +96,6 @@ class HookedTransformer(TextMethods, WeightMethods, HookedRootModule, metaclass=
         padding_side: Any = USE_DEFAULT_VALUE,
         start_at_layer: int | None = None,
         tokens: Tensor | None = None,
-        shortformer_pos_embed: Tensor | None = None,
         attention_mask: Tensor | None = None,
         stop_at_layer: int | None = None,
         past_kv_cache: Any = None,
@@ -137,13 +106,12 @@ class HookedTransformer(TextMethods, WeightMethods, HookedRootModule, metaclass=
             input: strings, tokens ``[batch, pos]`` or, with `start_at_layer`, the residual stream
                 ``[batch, pos, d_model]``.
             return_type: "logits" ``[batch, pos, d_vocab_out]``, "loss" (mean cross-entropy of the
-                next token), "both", or None for nothing.
+                next token), or None for nothing.
             loss_per_token: whether the loss is ``[batch, pos − 1]`` instead.
             prepend_bos: for strings; the default is the configuration's.
             padding_side: for strings; the default is the tokenizer's.
             start_at_layer: first block to run; negative counts from the last.
             tokens: for the loss, if `start_at_layer` is given.
-            shortformer_pos_embed: None; there for code written for TransformerLens 3.
             attention_mask: 1 where a token is no padding ``[batch, pos]``; by default padding is
                 looked for where it matters, on the left.
             stop_at_layer: block before which to stop, and to return the residual stream.
@@ -152,8 +120,8 @@ class HookedTransformer(TextMethods, WeightMethods, HookedRootModule, metaclass=
         Raises:
             UnknownNameError: no such `return_type`.
         """
-        if return_type not in ("logits", "loss", "both", None):
-            raise unknown_name("return_type", return_type, ("logits", "loss", "both"))
+        if return_type not in ("logits", "loss", None):
+            raise unknown_name("return_type", return_type, ("logits", "loss"))
         with LocallyOverridenDefaults(self, prepend_bos=prepend_bos, padding_side=padding_side):
             if start_at_layer is None:
                 residual, tokens, _, attention_mask = self.input_to_embed(
@@ -169,7 +137,6 @@ class HookedTransformer(TextMethods, WeightMethods, HookedRootModule, metaclass=
             for index in range(*slice(start_at_layer, stop_at_layer).indices(self.cfg.n_layers)):
                 residual = self.blocks[index](
                     residual,
-                    shortformer_pos_embed=shortformer_pos_embed,
                     past_kv_cache_entry=None if past_kv_cache is None else past_kv_cache[index],
                     attention_mask=attention_mask,
                 )
@@ -183,8 +150,7 @@ class HookedTransformer(TextMethods, WeightMethods, HookedRootModule, metaclass=
             if return_type == "logits":
                 return logits
             assert tokens is not None, "tokens must be passed for a loss from start_at_layer on"
-            loss = self.loss_fn(logits, tokens, attention_mask, per_token=loss_per_token)
-            return loss if return_type == "loss" else Output(logits, loss)
+            return self.loss_fn(logits, tokens, attention_mask, per_token=loss_per_token)
 
     def input_to_embed(
         self,
@@ -312,7 +278,3 @@ class HookedTransformer(TextMethods, WeightMethods, HookedRootModule, metaclass=
         if isinstance(device, int):
             return self.to(f"cuda:{device}")
         return self.to("cuda" if device is None else device)
-
-    def mps(self) -> Any:
-        """Move the model to Apple's GPU."""
-        return self.to(torch.device("mps"))

@@ -13,8 +13,6 @@ from transformer_lens.weight_processing import ProcessWeights
 from tl_dyck.models.hooked.own.layers import LayerNorm, LayerNormPre
 from tl_dyck.registry import unknown_name
 
-__all__ = ["WeightMethods"]
-
 
 def _stacked(part: str, name: str, shape: str) -> property:
     def get(self: Any) -> Tensor:
@@ -56,11 +54,6 @@ class WeightMethods:
     b_out = _stacked("mlp", "b_out", "d_model")
 
     @property
-    def W_E_pos(self) -> Tensor:
-        """Embeddings and positions, ``[d_vocab + n_ctx, d_model]``."""
-        return torch.cat([self.W_E, self.W_pos])
-
-    @property
     def OV(self) -> FactoredMatrix:
         """``W_V W_O`` of all layers and heads."""
         return FactoredMatrix(self.W_V, self.W_O)
@@ -69,16 +62,6 @@ class WeightMethods:
     def QK(self) -> FactoredMatrix:
         """``W_Q W_Kᵀ`` of all layers and heads."""
         return FactoredMatrix(self.W_Q, self.W_K.transpose(-2, -1))
-
-    @property
-    def n_params_total(self) -> int:
-        """The number of weights, embeddings and biases included."""
-        return sum(parameter.numel() for parameter in self.parameters())  # type: ignore[attr-defined]
-
-    def all_head_labels(self) -> list[str]:
-        """A name for each head: "L0H0", "L0H1", and so on."""
-        layers, heads = range(self.cfg.n_layers), range(self.cfg.n_heads)
-        return [f"L{layer}H{head}" for layer in layers for head in heads]
 
     def accumulated_bias(
         self, layer: int, mlp_input: bool = False, include_mlp_biases: bool = True

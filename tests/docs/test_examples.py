@@ -1,0 +1,318 @@
+"""Every example of the command line works: in helps, in the pages, in the demos.
+
+They are collected, not listed: an example that stands in neither table below fails. What is run is
+run as it stands, in a folder where the names that examples use exist (`place`), with words added
+where it would take long. What is only read is parsed by the command line itself, with its checks,
+and what it names must be there.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import typer.main
+
+from tests.test_cli import call
+from tl_dyck import construct, prove_language
+from tl_dyck.cli import app
+from tl_dyck.cli.reproduce import _PAPERS
+from tl_dyck.cli.terminal import Command
+from tl_dyck.judge import SUITES
+from tl_dyck.runs.saved import find_models
+from tl_dyck.studies import Study, run_study
+from tl_dyck.studies.paper.scales import SCALES
+from tl_dyck.training import TrainConfig, train
+
+ROOT = Path(__file__).parents[2]
+PAGES = [*(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "AGENTS.md"))]
+PAGES += sorted((ROOT / "docs").rglob("*.md"))
+
+#: What stands for whatever a reader has, and folders that tests cannot make.
+MEANT = {
+    "COMMAND": "tasks",
+    "FILE.yaml": "depth.yaml",
+    "FOLDER": "results/depth",
+    "DIR": "corpus",
+    "FILE": "corpus/synonyms.json",
+    "/shared/depth": "shared/depth",
+    "/shared/study": "shared/study",
+}
+
+
+class Run(NamedTuple):
+    """How an example is run: with further words, which come last and so win; its exit statuses.
+
+    Where an option is repeatable, what comes last does not win: other words for some of its own.
+    """
+
+    more: str = ""
+    status: tuple[int, ...] = (0,)
+    instead: tuple[str, str] = ("tl-dyck", "tl-dyck")
+
+
+AS_IT_IS = Run()
+PROVED_OR_NOT = (0, 1)  # the models are hardly trained, and other CPUs make others
+SHORT = "--steps 2 --jobs 1"
+
+RUN = {
+    "tl-dyck check dyck.proof": AS_IT_IS,
+    "tl-dyck --help": AS_IT_IS,
+    "tl-dyck COMMAND --help": AS_IT_IS,
+    "tl-dyck COMMAND --json": AS_IT_IS,
+    "tl-dyck tasks": AS_IT_IS,
+    "tl-dyck tasks --json": AS_IT_IS,
+    "tl-dyck models": AS_IT_IS,
+    "tl-dyck models --task dyck-3-8": AS_IT_IS,
+    "tl-dyck train gpt --seeds 8": Run(f"{SHORT} --seeds 2 --out trained"),
+    "tl-dyck train gpt --task shuffle-dyck --seeds 4": Run(f"{SHORT} --seeds 2 --out shuffled"),
+    "tl-dyck train minimal-onehot --task dyck-3-8 --seed 5": Run(SHORT),
+    "tl-dyck probe results/study:gpt": AS_IT_IS,
+    "tl-dyck probe results/study:gpt --json": AS_IT_IS,
+    "tl-dyck probe results/study:gpt/seed-3": AS_IT_IS,
+    'tl-dyck probe results/train/dyck-2-4/gpt -p stack_likeness -s "[[]]()"': AS_IT_IS,
+    "tl-dyck probe results/train/shuffle-dyck/gpt": AS_IT_IS,
+    "tl-dyck play results/study": AS_IT_IS,
+    "tl-dyck play results/study:gpt": AS_IT_IS,
+    "tl-dyck play results/train/dyck-2-4/gpt": AS_IT_IS,
+    "tl-dyck ablate results/study:gpt": Run("--steps 0 --jobs 1"),
+    "tl-dyck export results/study:minimal-onehot/seed-0 my-rnn": AS_IT_IS,
+    'tl-dyck certify my-rnn --text "(()" --space pairs:2': Run("", PROVED_OR_NOT),
+    "tl-dyck certify results/study:minimal-onehot/seed-0 --file prefixes.txt --space pairs:1": Run(
+        "", PROVED_OR_NOT
+    ),
+    'tl-dyck certify results/study:minimal-onehot/seed-0 --text "(()" --space pairs:2': Run(
+        "", PROVED_OR_NOT
+    ),
+    'tl-dyck certify results/study:minimal-onehot/seed-0 --text "(()" --space pairs:2 --json': Run(
+        "", PROVED_OR_NOT
+    ),
+    "tl-dyck certify-language results/study:minimal-onehot/seed-0 --length 28": Run(
+        "--length 6", PROVED_OR_NOT
+    ),
+    "tl-dyck certify-language results/study:minimal-onehot/seed-0 -n 28 --sample 450": Run(
+        "-n 6", PROVED_OR_NOT, ("450", "12")
+    ),
+    "tl-dyck report results/study": AS_IT_IS,
+    "tl-dyck publish results/study -o zoo": Run("-o zoo-1"),
+    "tl-dyck publish results/study -o zoo --repo me/dyck": Run("-o zoo-2"),
+    "tl-dyck publish results/study -o zoo --repo me/dyck --license mit": Run("-o zoo-3"),
+    "tl-dyck sweep depth.yaml": Run("--jobs 1"),
+    "tl-dyck sweep FILE.yaml": Run("--jobs 1"),
+    "tl-dyck sweep depth.yaml --out /shared/depth": Run("--jobs 1"),
+    "tl-dyck sweep depth.yaml --out /shared/depth --jobs 8 --no-wait": Run("--jobs 1"),
+    "tl-dyck sweep demos/sweep.yaml --dry-run": AS_IT_IS,
+    "tl-dyck sweep status results/depth": AS_IT_IS,
+    "tl-dyck sweep status FOLDER": AS_IT_IS,
+    "tl-dyck sweep status results/study": AS_IT_IS,
+    "tl-dyck sweep status results/sweep --json": AS_IT_IS,
+    "tl-dyck sweep resume results/depth": Run("--jobs 1"),
+    "tl-dyck sweep resume results/depth --retry-failed": Run("--jobs 1"),
+    "tl-dyck sweep results results/depth --by task,model "
+    "--metrics accuracy,balance_violation": AS_IT_IS,
+    "tl-dyck sweep results results/depth --out depth.parquet": AS_IT_IS,
+    "tl-dyck sweep results results/sweep --by task,model": AS_IT_IS,
+    "tl-dyck sweep report results/depth": AS_IT_IS,
+    "tl-dyck sweep merge results/all machine-a/depth machine-b/depth": AS_IT_IS,
+    "tl-dyck sweep merge results/study other": Run(),
+    "tl-dyck text table --data DIR --synonyms FILE --steps 600": Run(
+        "--steps 2 --seeds 1 --k 1 --objectives clean --d-model 4 --jobs 1 --out text"
+    ),
+}
+
+STUDY = "a study trains for minutes; its options reach it in tests/test_cli.py"
+CLAIMS = "reproduces a paper; tests/studies runs that at a scale of its own"
+CLUSTER = "needs a cluster; tests/runs/test_cluster.py has one"
+READ = {
+    **dict.fromkeys(
+        (
+            "tl-dyck study",
+            "tl-dyck study --task dyck-2-4",
+            "tl-dyck study --families gpt,minimal-onehot --seeds 8",
+            "tl-dyck study --out /shared/study",
+            "tl-dyck study --retry-failed",
+            "tl-dyck study --seeds 16",
+            "tl-dyck study --seeds 8-15 --out other",
+        ),
+        STUDY,
+    ),
+    **dict.fromkeys(
+        (
+            "tl-dyck reproduce --scale paper",
+            "tl-dyck reproduce --paper stack-use-2026",
+            "tl-dyck reproduce --paper stack-use-2026 --scale paper",
+            "tl-dyck sweep report results/reproduce",
+        ),
+        CLAIMS,
+    ),
+    **dict.fromkeys(
+        (
+            "tl-dyck reproduce --backend dask --address tcp://scheduler:8786",
+            "tl-dyck sweep depth.yaml --out /shared/depth --backend dask "
+            "--address tcp://scheduler:8786",
+            "tl-dyck sweep depth.yaml --out /shared/depth --backend ray --address auto",
+        ),
+        CLUSTER,
+    ),
+    "tl-dyck ablate --experiment": "trains 80 models; tests/studies runs it at a scale of its own",
+    "tl-dyck judge": "hundreds of models; tests/judge has suites of their own",
+    "tl-dyck judge --methods oracle,chance,parser,sizes,ov-norm,gates,magnitude,"
+    "direct-logit-attribution,mean-ablation --jobs 1": "as above",
+    "tl-dyck judge --methods zero-ablation,mean-ablation,my-method": "as above; my-method is yours",
+    "tl-dyck sweep demos/sweep.yaml": "64 trainings; the dry run checks every point",
+    "tl-dyck --install-completion": "writes into the shell's own files; typer's",
+    "tl-dyck --show-completion": "asks which shell it is in; typer's",
+}
+
+
+# --- what there is --------------------------------------------------------------------------------
+
+
+def commands(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Every command and group, by its words."""
+    yield path, command
+    for name, each in getattr(command, "commands", {}).items():
+        yield from commands(each, (*path, name))
+
+
+COMMANDS = dict(commands(typer.main.get_command(app)))
+
+
+def example(line: str) -> str:
+    """A command as it is typed: without a comment, and what the shell does with it."""
+    line = re.sub(r"\s#.*$", "", " ".join(line.split()))
+    line = re.split(r" (?:\||&&?)(?: |$)", line)[0]
+    return line[line.index("tl-dyck ") :].strip()
+
+
+def collected() -> dict[str, set[str]]:
+    """Every example, and where it stands. In a page's text, names of commands are none."""
+    found: dict[str, set[str]] = {}
+    for path, command in COMMANDS.items():
+        options = (getattr(each, "help", None) for each in command.params)
+        for text in (command.help, command.epilog, *options):
+            for words in re.findall(r"\[bold\](tl-dyck\s.*?)\[/bold\]", text or "", re.DOTALL):
+                found.setdefault(example(words), set()).add(f"help of {' '.join(path)}")
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        lines = "\n".join(re.findall(r"```sh\n(.*?)```", text, re.DOTALL)).splitlines()
+        typed = [line for line in lines if re.match(r"(srun )?tl-dyck ", line)]
+        said = re.findall(r"`(tl-dyck\s[^`]*)`", re.sub(r"```.*?```", "", text, flags=re.DOTALL))
+        typed += [words for words in said if tuple(words.split()[1:]) not in COMMANDS]
+        for line in typed:
+            found.setdefault(example(line), set()).add(page.name)
+    for page in (ROOT / "demos").glob("*.yaml"):
+        for line in re.findall(r"^#\s+(tl-dyck .*)$", page.read_text(encoding="utf-8"), re.M):
+            found.setdefault(example(line), set()).add(page.name)
+    return found
+
+
+EXAMPLES = collected()
+
+
+def test_every_example_is_run_or_read():
+    assert len(EXAMPLES) > 50
+    asked = {**RUN, **READ}
+    assert not {line: places for line, places in EXAMPLES.items() if line not in asked}
+    assert not RUN.keys() & READ.keys()
+
+
+def test_no_example_is_run_that_nobody_gives():
+    assert not [line for line in {**RUN, **READ} if line not in EXAMPLES]
+
+
+@pytest.mark.parametrize(
+    ("line", "found"),
+    [
+        ("tl-dyck a b    # c", "tl-dyck a b"),
+        ("srun tl-dyck a --b c &", "tl-dyck a --b c"),
+        ("tl-dyck a --json | jq '.b | c'", "tl-dyck a --json"),
+        ('tl-dyck a -s "(()" && echo "b"', 'tl-dyck a -s "(()"'),
+    ],
+)
+def test_what_an_example_is(line: str, found: str):
+    assert example(line) == found
+
+
+# --- where they work ------------------------------------------------------------------------------
+
+SMALL = """\
+experiment: train
+seeds: 1
+common:
+  training: {steps: 2, min_steps: 1, batch_size: 4, check_every: 1, check_size: 9}
+  measure: {n_accuracy: 20, n_long: 3, n_strings: 9, n_certified: 1, decided_length: 4}
+grid:
+  task: [dyck-2-4]
+  model: [minimal-onehot]
+  training.learning_rate: [3e-3, 6e-3]
+"""
+
+
+@pytest.fixture(scope="module")
+def place(tiny_study: Study, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder where all is that examples name; the study has a seed 3."""
+    path = tmp_path_factory.mktemp("examples")
+    results = path / "results"
+    shutil.copytree(tiny_study.folder, results / "study")
+    config = replace(tiny_study.config, seeds=(0, 1, 3))
+    study = run_study(config, results / "study", n_jobs=1, progress=False)
+    (path / "depth.yaml").write_text(SMALL)
+    (path / "demos").mkdir()
+    shutil.copy(ROOT / "demos" / "sweep.yaml", path / "demos")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(path)
+        assert call("sweep", "depth.yaml", "--jobs", 1).exit_code == 0
+        assert call("export", "results/study:minimal-onehot/seed-0", "my-rnn").exit_code == 0
+    for copy in ("results/sweep", "machine-a/depth", "machine-b/depth", "results/reproduce"):
+        shutil.copytree(results / "depth", path / copy)
+    shutil.copytree(results / "study", path / "other")
+    shutil.copytree(study.run_folder("gpt", 0), results / "train" / "dyck-2-4" / "gpt" / "seed-0")
+    options = TrainConfig(steps=2, batch_size=4, check_every=1, check_size=9, warmup_steps=1)
+    shuffled = results / "train" / "shuffle-dyck" / "gpt" / "seed-0"
+    train("gpt", "shuffle-dyck", options=options, folder=shuffled, progress=False)
+    (path / "prefixes.txt").write_text("(()\n[\n")
+    (path / "corpus").mkdir()
+    (path / "corpus" / "train.tsv").write_text("good film\t1\nbad film\t0\n" * 5)
+    (path / "corpus" / "dev.tsv").write_text("good\t1\nbad\t0\n")
+    (path / "corpus" / "synonyms.json").write_text('{"good": ["bad"]}')
+    uniform = construct.uniform_attention(study.task.language)
+    prove_language(uniform, study.task, 8).save(path / "dyck.proof")
+    return path
+
+
+def words_of(line: str) -> list[str]:
+    return [MEANT.get(word, word) for word in shlex.split(line)[1:]]
+
+
+@pytest.mark.parametrize("line", RUN)
+def test_an_example_runs(place: Path, monkeypatch: pytest.MonkeyPatch, line: str):
+    monkeypatch.chdir(place)
+    how = RUN[line]
+    done = call(*words_of(line.replace(*how.instead)), *shlex.split(how.more))
+    assert done.exit_code in how.status, done.output
+    assert "Error" not in done.stderr
+
+
+@pytest.mark.parametrize("line", [line for line in READ if "completion" not in line])
+def test_an_example_is_understood(place: Path, monkeypatch: pytest.MonkeyPatch, line: str):
+    """Parsed and checked by the command line; what is named is there."""
+    monkeypatch.chdir(place)
+    seen: list[dict[str, Any]] = []
+    monkeypatch.setattr(Command, "invoke", lambda self, ctx: seen.append(ctx.params))
+    done = call(*words_of(line))
+    assert done.exit_code == 0, done.output
+    (asked,) = seen
+    scale = asked.get("scale", "quick")
+    assert scale in SUITES or scale in SCALES
+    assert asked.get("paper", "wen-2023") in _PAPERS
+    for name in ("folder", "file"):
+        assert asked.get(name) is None or asked[name].exists()
+    for name in asked.get("models") or ():
+        assert find_models(name)

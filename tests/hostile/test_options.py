@@ -1,0 +1,116 @@
+"""Every option and argument of every command, with what cannot be: refused in a line, no traceback.
+
+The tree of commands is asked what there is, so that a new option is tried too. Nothing is trained:
+commands stop where they would hand out their runs.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer.main
+
+import tl_dyck.studies.reproduction
+import tl_dyck.text
+from tests.hostile.test_command_line import call
+from tl_dyck.cli import app
+from tl_dyck.runs import SweepError, execute
+from tl_dyck.screen import visible
+
+HUGE = "9" * 30
+VALUES = ("", "nan", "-1", "1e9", "x", HUGE, "no/such/path", "corpus")
+
+#: By the metavar of an option: what is no integer, no number, none of a list of them.
+REFUSED = {
+    "N": ("", "nan", "1e9", "x", HUGE),
+    **dict.fromkeys(("S", "X"), ("", "nan", "x")),
+    "LIST": ("", "nan", "-1", "1e9", "x", HUGE),
+}
+
+#: A good call of each command: its arguments by name, and the options that keep it small. What is
+#: tried takes the place of an argument, and stands behind the options.
+CALLS: dict[str, tuple[dict[str, str], str]] = {
+    "": ({}, ""),
+    "study": ({}, "--steps 1 --seeds 1 --families gpt"),
+    "report": ({"results": "study"}, ""),
+    "tasks": ({}, ""),
+    "models": ({}, ""),
+    "train": ({"model": "gpt"}, "--steps 1"),
+    "probe": ({"models": "model"}, ""),
+    "play": ({"models": "model"}, ""),
+    "publish": ({"results": "study"}, ""),
+    "ablate": ({"models": "model"}, "--steps 0"),
+    "export": ({"model": "model", "out": "made"}, ""),
+    "certify": ({"model": "rnn"}, "--space dup:1 --text ("),
+    "certify-language": ({"model": "model"}, "-n 3"),
+    "check": ({"files": "model/config.json"}, ""),
+    "reproduce": ({}, ""),
+    "judge": ({}, ""),
+    "text train": ({}, "--data corpus --steps 1 --d-model 4 --objective clean"),
+    "text certify": ({"model": "text"}, "--data corpus --space dup:1"),
+    "text table": ({}, "--data corpus --synonyms corpus/synonyms.json --steps 1 --seeds 1"),
+    "sweep run": ({"file": "small.yaml"}, ""),
+    "sweep resume": ({"folder": "sweep"}, ""),
+    "sweep status": ({"folder": "sweep"}, ""),
+    "sweep results": ({"folder": "sweep"}, ""),
+    "sweep report": ({"folder": "sweep"}, ""),
+    "sweep merge": ({"into": "all", "folders": "sweep"}, ""),
+}
+
+
+def options(command: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """What takes a value, of every command."""
+    for each in command.params:
+        if not getattr(each, "is_flag", False):
+            yield path, each
+    for name, under in getattr(command, "commands", {}).items():
+        yield from options(under, f"{path} {name}".strip())
+
+
+OPTIONS = {
+    f"{path} {max(each.opts, key=len)}".strip(): (path, each)
+    for path, each in options(typer.main.get_command(app))
+}
+
+
+def test_there_are_options_of_every_command():
+    assert len(OPTIONS) > 120
+    assert {path for path, _ in OPTIONS.values()} <= set(CALLS)
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_no_value_ends_in_a_traceback(
+    place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+):
+    def begin(*arguments: object, **options: object) -> None:
+        raise SweepError("runs would begin here")
+
+    for each in place.iterdir():
+        (tmp_path / each.name).symlink_to(each)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(execute, "open_workers", begin)
+    monkeypatch.setattr(tl_dyck.studies.reproduction, "run_sweep", begin)  # it checks for seconds
+    monkeypatch.setattr(tl_dyck.text, "train_text", begin)
+    path, option = OPTIONS[name]
+    arguments, small = CALLS[path]
+    for value in VALUES if option.name != "jobs" else VALUES[:5]:  # how many is workers' to say
+        given = {**arguments, option.name: value}
+        if option.param_type_name == "option":
+            words = [*arguments.values(), *shlex.split(small), max(option.opts, key=len), value]
+        else:
+            words = [*shlex.split(small), "--", *given.values()]
+        done = call(*path.split(), *words)
+        tried = f"{path} {words}: {done.output}"
+        assert done.exit_code in (0, 1, 2, 3), tried
+        assert done.exception is None or isinstance(done.exception, SystemExit), tried
+        assert "Traceback" not in done.output, tried
+        if done.exit_code == 2 and "Usage:" not in done.stderr:
+            assert done.stderr.startswith("Error: "), tried
+            assert len(done.stderr.splitlines()) == 1, tried
+            assert visible(done.stderr) == done.stderr, tried
+        if value in REFUSED.get(str(option.metavar), ()):
+            assert done.exit_code == 2, tried

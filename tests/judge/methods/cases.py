@@ -1,0 +1,99 @@
+"""The judged cases that methods are held to their oracles on, and what is asked about each."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import lru_cache
+
+import torch
+
+from tests.judge.methods.network import Network, stacks
+from tl_dyck.judge import Case, Question, make_case
+
+Questions = dict[str, list[Question]]
+
+#: Kind, seed and knobs; between them one to six heads, one to four layers, 2 and 3 types, with and
+#: without positions, with LN_C after attention and with LayerNorm before it.
+_MADE = {
+    "decoy": ("decoy", 1, {}),  # two layers of two heads, positions
+    "backup": ("backup", 2, {}),  # two layers of two heads
+    "stack": ("stack", 2, {}),  # three heads, positions
+    "balanced": ("balanced", 1, {}),  # four heads, three types, with a partner
+    "trained": ("trained-constant", 0, {}),  # LayerNorm before attention and at the end
+    "twins": ("twins", 1, {}),  # four layers, with a partner
+    "two heads": ("balanced", 0, {"n_heads": 2, "n_layers": 1, "n_types": 2, "max_depth": 2}),
+    "exact": ("balanced", 0, {"n_heads": 1, "n_types": 2, "max_depth": 3, "reader": "linear",
+                              "drift": 0.0}),
+    "drifting": ("uniform", 0, {"n_heads": 1, "n_types": 2, "max_depth": 3, "reader": "linear",
+                                "drift": 0.1}),
+    "drifting, 3 types": ("balanced", 0, {"n_heads": 1, "n_types": 3, "max_depth": 2,
+                                          "reader": "linear", "drift": 0.1}),
+}  # fmt: skip
+
+HEADS = ("needed", "carries", "pattern", "adapted")
+
+
+@lru_cache
+def network(model: object) -> Network:
+    return Network(model)
+
+
+@lru_cache
+def judged(name: str) -> tuple[Case, Questions]:
+    """A case by its name here, and questions by their kind."""
+    if name == "broken":
+        return _broken()
+    if name.startswith("disturbed"):
+        return _disturbed((0, 11) if name.endswith("again") else (11, 0))
+    kind, seed, knobs = _MADE[name]
+    case, facts = make_case(kind, seed, **knobs)
+    questions: Questions = {}
+    for fact in facts:
+        questions.setdefault(fact.question.kind, []).append(fact.question)
+    questions["token"] += _shorter(questions["token"])
+    for kind in ("stack", "same"):
+        if kind in questions:  # lengths of several questions differ
+            questions[kind] = [*questions[kind], Question(kind, (case.length,))]
+    return case, questions
+
+
+def _shorter(asked: Sequence[Question]) -> list[Question]:
+    """Questions about the longest prefix of each prefix that also closes and is open, if any."""
+    found = {}
+    for row, _ in (question.target for question in asked):
+        held = stacks(list(row))
+        for end in range(len(row) - 2, 1, -1):
+            if row[end] % 2 and held[end]:
+                found[row[: end + 1]] = [
+                    Question("token", (row[: end + 1], place)) for place in range(1, end + 1)
+                ]
+                break
+    assert found
+    return [question for each in found.values() for question in each]
+
+
+def _broken() -> tuple[Case, Questions]:
+    """A model whose MLP answers with the other type, beside the intact one: right up to 2."""
+    case, _ = judged("exact")
+    broken = copy.deepcopy(case.model)
+    with torch.no_grad():
+        written = broken.blocks[0].mlp.W_out
+        written[:4] = written[:4].roll(2, 0)  # two units for each type, one for each depth
+    asked = [(2,), (3,), (case.length - 1,)]
+    questions = {kind: [Question(kind, target) for target in asked] for kind in ("stack", "same")}
+    return replace(case, model=broken, other=case.model), questions
+
+
+def _disturbed(seeds: tuple[int, int]) -> tuple[Case, Questions]:
+    """Two layers in which every weight is shifted at random, so that all parts read each other."""
+    case, questions = judged("decoy")
+    models = [copy.deepcopy(case.model) for _ in range(2)]
+    with torch.no_grad():
+        # with 11 one head is read most by queries, the other by keys; with 0 both by values
+        for model, seed in zip(models, seeds, strict=True):
+            generator = torch.Generator().manual_seed(seed)
+            for weight in model.parameters():
+                weight += 0.1 * torch.randn(weight.shape, generator=generator, dtype=weight.dtype)
+    return replace(case, model=models[0], other=models[1]), questions

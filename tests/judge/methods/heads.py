@@ -1,0 +1,336 @@
+"""What methods say of heads, found another way: numbers ``[layer, head]``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tests.judge.methods.cases import network
+from tests.judge.methods.network import Edit, Frozen, Trace, exchanged, right_brackets, stacks
+from tl_dyck.judge import Case
+
+Array = np.ndarray
+
+
+def each_head(case: Case, value: Callable[[int, int], float]) -> Array:
+    cfg = case.model.cfg
+    return np.array([[value(i, j) for j in range(cfg.n_heads)] for i in range(cfg.n_layers)])
+
+
+def only(layer: int, head: int, put: Callable[[Array], Array]) -> Edit:
+    """An edit of one head."""
+
+    def edit(i: int, j: int, value: Array) -> Array:
+        return put(value) if (i, j) == (layer, head) else value
+
+    return edit
+
+
+def run(case: Case, rows: Array | None = None, **edits: Any) -> Trace:
+    return network(case.model).run(case.tokens.numpy() if rows is None else rows, **edits)
+
+
+def other_rows(case: Case) -> Array:
+    return exchanged(case.tokens.numpy(), case.task.n_types)
+
+
+# --- metrics --------------------------------------------------------------------------------------
+
+
+def log_probability(case: Case, logits: Array) -> Array:
+    """Of the right closing bracket, mean over the positions that have one, by string."""
+    largest = logits.max(-1)
+    told = logits - (largest + np.log(np.exp(logits - largest[..., None]).sum(-1)))[..., None]
+    asked = rights(case) >= 0
+    return (right_of(told, rights(case)) * asked).sum(1) / asked.sum(1)
+
+
+@lru_cache
+def rights(case: Case) -> Array:
+    return right_brackets(case.tokens.numpy())
+
+
+def right_of(logits: Array, wanted: Array) -> Array:
+    return np.take_along_axis(logits, np.maximum(wanted, 0)[..., None], -1)[..., 0]
+
+
+def differences(k: int, logits: Array, wanted: Array) -> Array:
+    """Logit of the right closing bracket less the mean of the other closing ones; 0 if none is."""
+    mine = right_of(logits, wanted)
+    others = (sum(logits[..., 2 * t + 1] for t in range(k)) - mine) / (k - 1)
+    return np.where(wanted >= 0, mine - others, 0)
+
+
+def logit_differences(case: Case, logits: Array) -> Array:
+    return differences(case.task.n_types, logits, rights(case))
+
+
+# --- ablation -------------------------------------------------------------------------------------
+
+
+def dropped(case: Case, edit: Callable[[int, int], dict[str, Edit]]) -> Array:
+    before = log_probability(case, run(case).logits)
+
+    def drop(layer: int, head: int) -> float:
+        after = log_probability(case, run(case, **edit(layer, head)).logits)
+        return float((before - after).mean())
+
+    return each_head(case, drop)
+
+
+def zero(case: Case) -> Array:
+    return dropped(case, lambda i, j: {"z": only(i, j, np.zeros_like)})
+
+
+def mean(case: Case) -> Array:
+    z = run(case).z
+
+    def put(layer: int, head: int) -> dict[str, Edit]:
+        own = z[layer][head][:, 1:]  # BOS is no part of a string
+        flat = own.reshape(-1, own.shape[-1])
+        return {"z": only(layer, head, lambda value: np.broadcast_to(flat.mean(0), value.shape))}
+
+    return dropped(case, put)
+
+
+def partners(n: int) -> list[int]:
+    """A random cycle through all strings, drawn with seed 0."""
+    order = torch.randperm(n, generator=torch.Generator().manual_seed(0)).tolist()
+    return [order[(order.index(string) + 1) % n] for string in range(n)]
+
+
+def resample(case: Case) -> Array:
+    z, of = run(case).z, partners(len(case.tokens))
+    return dropped(case, lambda i, j: {"z": only(i, j, lambda value: z[i][j][of])})
+
+
+def uniform(case: Case) -> Array:
+    n = case.tokens.shape[1]
+    flat = np.array([[1 / (q + 1) if key <= q else 0 for key in range(n)] for q in range(n)])
+    put = lambda value: np.broadcast_to(flat, value.shape)  # noqa: E731
+    return dropped(case, lambda i, j: {"pattern": only(i, j, put)})
+
+
+# --- patching -------------------------------------------------------------------------------------
+
+
+def both_ends(case: Case) -> tuple[float, float]:
+    low = logit_differences(case, run(case, other_rows(case)).logits).mean()
+    return float(low), float(logit_differences(case, run(case).logits).mean())
+
+
+def restored(case: Case) -> Array:
+    low, high = both_ends(case)
+    z, rows = run(case).z, other_rows(case)
+
+    def share(layer: int, head: int) -> float:
+        logits = run(case, rows, z=only(layer, head, lambda value: z[layer][head])).logits
+        return (float(logit_differences(case, logits).mean()) - low) / (high - low)
+
+    return each_head(case, share)
+
+
+def lost(case: Case) -> Array:
+    low, high = both_ends(case)
+    clean, other = run(case).z, run(case, other_rows(case)).z
+
+    def share(layer: int, head: int) -> float:
+        def put(i: int, j: int, value: Array) -> Array:
+            return other[i][j] if (i, j) == (layer, head) else clean[i][j]
+
+        logits = run(case, z=put).logits
+        return (high - float(logit_differences(case, logits).mean())) / (high - low)
+
+    return each_head(case, share)
+
+
+def direct(case: Case) -> Array:
+    """Take the head out while all else, norms included, is held: what is lost went directly."""
+    clean = run(case)
+    before = logit_differences(case, clean.logits)
+    asked = (rights(case) >= 0).sum()
+
+    def share(layer: int, head: int) -> float:
+        frozen = Frozen(clean, layer)
+        logits = run(case, z=only(layer, head, np.zeros_like), frozen=frozen).logits
+        return float(abs((before - logit_differences(case, logits)).sum() / asked))
+
+    return each_head(case, share)
+
+
+def transformer_lens(case: Case) -> Array:
+    import transformer_lens.patching as theirs
+
+    def metric(logits: Tensor) -> Tensor:
+        return torch.tensor(logit_differences(case, logits.numpy()).mean())
+
+    low, high = both_ends(case)
+    case.model.eval()
+    with torch.no_grad():
+        _, cache = case.model.run_with_cache(case.tokens)
+        found: Any = theirs.get_act_patch_attn_head_out_all_pos(
+            case.model, torch.tensor(other_rows(case)), cache, metric
+        )
+    return (found.double().numpy() - low) / (high - low)
+
+
+# --- gradients, by differences --------------------------------------------------------------------
+
+_STEP = 1e-5
+
+
+def slope(case: Case) -> Array:
+    """Derivative of each string's metric by a factor on the head's output; mean size."""
+
+    def size(layer: int, head: int) -> float:
+        up, down = (
+            log_probability(case, run(case, z=only(layer, head, lambda z, f=factor: f * z)).logits)
+            for factor in (1 + _STEP, 1 - _STEP)
+        )
+        return float(abs(up - down).mean() / (2 * _STEP))
+
+    return each_head(case, size)
+
+
+def first_order(case: Case) -> Array:
+    low, high = both_ends(case)
+    other = run(case, other_rows(case)).z
+
+    def share(layer: int, head: int) -> float:
+        up, down = (
+            logit_differences(
+                case,
+                run(
+                    case,
+                    z=only(layer, head, lambda z, f=step: z + f * (other[layer][head] - z)),
+                ).logits,
+            ).mean()
+            for step in (_STEP, -_STEP)
+        )
+        return float(abs((up - down) / (2 * _STEP * (high - low))))
+
+    return each_head(case, share)
+
+
+# --- patterns and weights -------------------------------------------------------------------------
+
+
+def on_top(case: Case) -> Array:
+    """Weight on the last open bracket, mean over all closing brackets after which one is open."""
+    pattern = run(case).pattern
+    rows = case.tokens.tolist()
+    looks = [
+        (string, query, held[-1])
+        for string, row in enumerate(rows)
+        for query, held in enumerate(stacks(row))
+        if query > 0 and row[query] % 2 == 1 and held
+    ]
+
+    return each_head(case, lambda i, j: sum(float(pattern[i][j][at]) for at in looks) / len(looks))
+
+
+def sharp(case: Case) -> Array:
+    pattern = run(case).pattern
+
+    def share(layer: int, head: int) -> float:
+        entropy = even = 0.0
+        for string in pattern[layer][head]:
+            for query, row in enumerate(string):
+                entropy -= sum(w * np.log(w) for w in row[: query + 1] if w > 0)
+                even += np.log(query + 1)
+        return float(1 - entropy / even)
+
+    return each_head(case, share)
+
+
+def copied(case: Case) -> Array:
+    """The eigenvalues of W_O W_U W_E W_V, which are those of the large circuit, but for zeros."""
+    w, table = network(case.model).w, network(case.model).table
+    embed = []
+    for token in table:
+        reached = [row for row in token if np.abs(row).sum() > 0]
+        embed.append(sum(reached) / len(reached))
+
+    def score(layer: int, head: int) -> float:
+        name = f"blocks.{layer}.attn."
+        circuit = w[name + "W_O"][head] @ w["unembed.W_U"] @ np.array(embed) @ w[name + "W_V"][head]
+        values = np.linalg.eigvals(circuit)
+        total = np.abs(values).sum()
+        return float(abs(values.sum().real) / total) if total > 1e-9 else 0.0
+
+    return each_head(case, score)
+
+
+def composed(case: Case) -> Array:
+    """Elhage et al.'s three scores by numpy's norms; NaN in the last layer."""
+    w, cfg = network(case.model).w, case.model.cfg
+
+    def matrix(layer: int, head: int, a: str, b: str) -> Array:
+        name = f"blocks.{layer}.attn.W_"
+        first, second = w[name + a][head], w[name + b][head]
+        return first @ (second if b == "O" else second.T)
+
+    def largest(layer: int, head: int) -> float:
+        ours, found = matrix(layer, head, "V", "O"), [np.nan]
+        for later in range(layer + 1, cfg.n_layers):
+            for other in range(cfg.n_heads):
+                for a, b in ("QK", "KQ", "VO"):
+                    theirs = matrix(later, other, a, b)
+                    size = np.sqrt((ours**2).sum()) * np.sqrt((theirs**2).sum())
+                    both = np.sqrt(((ours @ theirs) ** 2).sum())
+                    found.append(both / size if size > 1e-12 else 0.0)
+        return float(max(found[1:], default=np.nan))
+
+    return each_head(case, largest)
+
+
+def composed_by_transformer_lens(case: Case) -> Array:
+    case.model.eval()
+    with torch.no_grad():
+        found: Any = [case.model.all_composition_scores(mode).numpy() for mode in "QKV"]
+    # layer, head, later layer, head: 0 where that is not later, 0/0 of matrices that are zero
+    largest: Array = np.nan_to_num(found).max((0, 3, 4))
+    w = network(case.model).w
+    for layer, head in np.ndindex(largest.shape):
+        v, o = (w[f"blocks.{layer}.attn.W_{each}"][head] for each in "VO")
+        largest[layer, head] *= np.abs(v @ o).max() > 1e-9
+    largest[-1] = np.nan
+    return largest
+
+
+# --- probes ---------------------------------------------------------------------------------------
+
+
+def probed(case: Case, what: str, read: Array) -> float:
+    """Least squares of one-hot labels, regularised by rows of zeros; tested on the second half."""
+    rows, half = case.tokens.tolist(), len(case.tokens) // 2
+    parts: list[tuple[list[Array], list[int]]] = [([], []), ([], [])]
+    for string, row in enumerate(rows):
+        for index, held in enumerate(stacks(row)):
+            if what == "depth":
+                label = len(held)
+            elif index and row[index] % 2 == 1 and held:
+                label = row[held[-1]] // 2
+            else:
+                continue
+            parts[string >= half][0].append(read[string, index])
+            parts[string >= half][1].append(label)
+    (x, told), (y, wanted) = ((np.array(a), np.array(b)) for a, b in parts)
+    centre, scale = x.mean(0), np.maximum(x.std(0, ddof=1), 1e-9)
+    x, y = (np.hstack([(part - centre) / scale, np.ones((len(part), 1))]) for part in (x, y))
+    n, d = x.shape
+    targets = np.eye(max([*told, *wanted]) + 1)[told]
+    above = np.vstack([x, np.sqrt(1e-3 * n) * np.eye(d)])
+    below = np.vstack([targets, np.zeros((d, targets.shape[1]))])
+    weights = np.linalg.lstsq(above, below, rcond=None)[0]
+    return float(((y @ weights).argmax(1) == wanted).mean())
+
+
+def probed_heads(case: Case, what: str) -> Array:
+    z = run(case).z
+    return each_head(case, lambda i, j: probed(case, what, z[i][j]))

@@ -1,0 +1,182 @@
+"""One table: by whom each method's answers are found a second time, and on which cases."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tests.judge.methods import adapted, brackets, by_captum, heads, models
+from tests.judge.methods.cases import HEADS
+from tl_dyck.judge import Case, Question
+from tl_dyck.models.hooked import HookedTransformer
+
+Scores = Sequence[float | None]
+
+CONSTRUCTED = ("decoy", "backup", "stack", "balanced")
+ALL = (*CONSTRUCTED, "trained", "disturbed")
+
+
+@dataclass(frozen=True)
+class Oracle:
+    """Another computation of a method's scores.
+
+    Attributes:
+        by: who or what computes.
+        scores: of questions of one kind; None for a question that this oracle leaves open.
+        kinds: of question that the method answers; it must not answer others.
+        cases: names in `cases.judged`.
+        atol: how far a score may be off: rounding, the step of a difference.
+        needs: a module, or a method of HookedTransformer, that not every TransformerLens has.
+    """
+
+    by: str
+    scores: Callable[[Case, Sequence[Question]], Scores]
+    kinds: tuple[str, ...]
+    cases: tuple[str, ...] = ALL
+    atol: float = 1e-8
+    needs: str = ""
+
+
+def of_heads(
+    by: str,
+    values: Callable[[Case], Any],
+    threshold: float | Callable[[Case], float],
+    **more: Any,
+) -> Oracle:
+    """Of numbers ``[layer, head]``; yes above a threshold."""
+
+    def scores(case: Case, questions: Sequence[Question]) -> Scores:
+        found = values(case)
+        above = threshold(case) if callable(threshold) else threshold
+        return [float(found[question.target]) - above for question in questions]
+
+    return Oracle(by, scores, **{"kinds": HEADS, **more})
+
+
+def of_brackets(by: str, sizes: brackets.Sizes, **more: Any) -> Oracle:
+    return Oracle(by, brackets.ahead(sizes), ("token",), **more)
+
+
+def of_models(by: str, value: Callable[[Case], float], kind: str, **more: Any) -> Oracle:
+    return Oracle(by, lambda case, asked: [value(case) for _ in asked], (kind,), **more)
+
+
+def probe(what: str) -> Oracle:
+    def scores(case: Case, questions: Sequence[Question]) -> Scores:
+        if questions[0].kind == "stack":
+            return [models.probed_stream(case, what) - 0.9 for _ in questions]
+        found = heads.probed_heads(case, what)
+        return [found[question.target] - 0.9 for question in questions]
+
+    return Oracle("least squares in numpy", scores, (*HEADS, "stack"))
+
+
+def on_top(case: Case, questions: Sequence[Question]) -> Scores:
+    found = heads.on_top(case)
+    if questions[0].kind == "stack":
+        return [found.max() - 0.5 for _ in questions]
+    return [found[question.target] - 0.5 for question in questions]
+
+
+NUMPY = "a forward pass in numpy"
+NATS, SHARE = 0.01, 0.05
+# differences have a slope only where no ReLU stands exactly at zero: not in constructions
+SMOOTH: Any = {"cases": ("trained", "disturbed"), "atol": 1e-6}
+ALONE = ("exact", "drifting", "drifting, 3 types")
+DRAWN = ("balanced", "drifting", "disturbed")
+DEEP = ("disturbed", "disturbed again", "decoy", "backup", "twins")
+PAIRS = ("disturbed", "decoy", "balanced", "twins", "stack")
+
+
+def _drop(mode: str, by_hand: Callable[[Case], Any]) -> tuple[Oracle, ...]:
+    return (
+        of_heads(NUMPY, by_hand, NATS),
+        of_heads("captum", lambda case: by_captum.ablated(case, mode), NATS),
+    )
+
+
+ORACLES: dict[str, tuple[Oracle, ...]] = {
+    "zero-ablation": _drop("zero", heads.zero),
+    "mean-ablation": _drop("mean", heads.mean),
+    "resample-ablation": _drop("resample", heads.resample),
+    "uniform-pattern": _drop("uniform", heads.uniform),
+    "gradient": (
+        of_heads("captum", by_captum.slope, NATS),
+        of_heads("differences", heads.slope, NATS, **SMOOTH),
+    ),
+    "attribution-patching": (
+        of_heads("captum", by_captum.first_order, SHARE),
+        of_heads("differences", heads.first_order, SHARE, **SMOOTH),
+    ),
+    "activation-patching": (
+        of_heads(NUMPY, heads.restored, SHARE),
+        # in float32, as TransformerLens keeps what it finds
+        of_heads(
+            "TransformerLens", heads.transformer_lens, SHARE, atol=1e-4,
+            needs="transformer_lens.patching",
+        ),
+    ),
+    "path-patching": (of_heads(NUMPY, heads.lost, SHARE),),
+    "direct-logit-attribution": (of_heads("numpy, all else held", heads.direct, 0.1),),
+    "stack-attention": (Oracle(NUMPY, on_top, (*HEADS, "stack")),),
+    "sharpness": (of_heads(NUMPY, heads.sharp, 0.5),),
+    "copying": (of_heads("eigenvalues of a smaller matrix", heads.copied, 0.5, atol=1e-6),),
+    "composition": (
+        of_heads(
+            "norms in numpy", heads.composed, lambda case: case.model.cfg.d_model**-0.5,
+            cases=DEEP,
+        ),
+        of_heads(
+            "TransformerLens", heads.composed_by_transformer_lens,
+            lambda case: case.model.cfg.d_model**-0.5, cases=DEEP, needs="all_composition_scores",
+        ),
+    ),
+    "type-probe": (probe("type"),),
+    "depth-probe": (probe("depth"),),
+    "gates": (of_heads("a plain loop", adapted.closing_prices, 0.08, cases=("trained",)),),
+    "leave-one-out": (of_heads("a plain loop", adapted.left_out, 0.05, cases=("two heads",)),),
+    "attention-weight": (of_brackets(NUMPY, brackets.weight),),
+    "rollout": (of_brackets(NUMPY, brackets.rolled),),
+    "weighted-values": (of_brackets(NUMPY, brackets.values),),
+    "erasure": (of_brackets("captum", by_captum.erased), of_brackets(NUMPY, brackets.erased)),
+    "gradient-times-input": (
+        of_brackets("captum", by_captum.times_input),
+        of_brackets("differences", brackets.times_input, **SMOOTH),
+    ),
+    "integrated-gradients": (of_brackets("captum", by_captum.integrated, atol=1e-5),),
+    "magnitude": (Oracle(NUMPY, models.magnitude, ("weight",), (*ALL, "twins")),),
+    "snip": (Oracle("differences", models.snip, ("weight",), **SMOOTH),),
+    "weight-distance": (
+        of_models(NUMPY, lambda case: models.cosine(case) - 0.9, "same", cases=PAIRS),
+    ),
+    "attention-distance": (
+        of_models(NUMPY, lambda case: 0.5 - models.attention_distance(case), "same", cases=PAIRS),
+    ),
+    "test-set": (Oracle(NUMPY, models.test_set, ("stack", "same"), DRAWN),),
+    "length-test": (Oracle(NUMPY, models.length_test, ("stack", "same"), DRAWN),),
+    "balance": (
+        of_models("all prefixes listed", lambda case: 0.01 - models.balance(case), "stack",
+                  cases=ALONE),
+    ),
+    "drift": (
+        Oracle(
+            "a walk of depths",
+            lambda case, asked: [models.drift(case, each.target[0]) - 0.99 for each in asked],
+            ("stack",), ALONE,
+        ),
+    ),
+    "certificate": (
+        Oracle(
+            "all prefixes listed", models.enumerated, ("stack", "same"),
+            ("exact", "broken", "balanced"),
+        ),
+    ),
+}  # fmt: skip
+
+
+def is_missing(oracle: Oracle) -> bool:
+    if oracle.needs.startswith("transformer_lens."):
+        return importlib.util.find_spec(oracle.needs) is None
+    return bool(oracle.needs) and not hasattr(HookedTransformer, oracle.needs)

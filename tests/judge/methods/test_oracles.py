@@ -1,0 +1,47 @@
+"""Each judged method against another computation of its answer, on judged cases."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.judge.methods.cases import judged
+from tests.judge.methods.table import ORACLES, Oracle, is_missing
+from tl_dyck.judge import methods
+
+#: What scores 0.5 or 1 by what it is told, and reads no model: `test_scoring` holds them to that.
+CONTROLS = {name for name in methods.names() if methods.get(name).__module__.endswith("controls")}
+
+PAIRS = [
+    pytest.param(name, oracle, case, id=f"{name}, {oracle.by}, {case}")
+    for name, oracles in ORACLES.items()
+    for oracle in oracles
+    for case in oracle.cases
+]
+
+
+def test_every_method_has_an_oracle() -> None:
+    assert set(ORACLES) == set(methods.names()) - CONTROLS
+
+
+@pytest.mark.parametrize(("name", "oracle", "at"), PAIRS)
+def test_a_method_says_what_its_oracle_says(name: str, oracle: Oracle, at: str) -> None:
+    if is_missing(oracle):
+        pytest.skip(f"this TransformerLens has no {oracle.needs}")
+    case, questions = judged(at)
+    compared = 0
+    for kind, asked in questions.items():
+        scores = methods.get(name)(case, asked)
+        if kind not in oracle.kinds:
+            assert scores is None, kind
+            continue
+        wanted = oracle.scores(case, asked)
+        assert scores is not None, kind
+        for question, score, value in zip(asked, scores, wanted, strict=True):
+            if value is None:  # the oracle leaves it open
+                continue
+            assert (score is None) == bool(np.isnan(value)), question
+            if score is not None:
+                assert score == pytest.approx(value, abs=oracle.atol, rel=1e-6), question
+                compared += 1
+    assert compared

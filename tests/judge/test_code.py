@@ -1,0 +1,194 @@
+"""Changed code is another method; what a script registers is judged by all workers."""
+
+from __future__ import annotations
+
+import functools
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tl_dyck.judge import Suite, judge_methods, methods, register_method
+from tl_dyck.judge.code import code_digest
+
+ROOT = Path(__file__).resolve().parents[2]
+TINY = Suite(name="tiny", first_seed=0, sizes={"uniform": 1})
+
+
+@pytest.fixture(autouse=True)
+def nobody_has_mine() -> Iterator[None]:
+    yield
+    methods.unregister("mine")
+
+
+def scored(folder: Path, method: Any) -> float:
+    """What stands in the table of a folder for one method, registered under one name."""
+    register_method("mine", replace=True)(method)
+    done = judge_methods(TINY, folder, ["mine"], n_jobs=1, progress=False)
+    (score,) = set(done.answers["score"])
+    return float(score)
+
+
+def same(value: float, case: Any, questions: Any) -> list[float]:
+    return [value] * len(questions)
+
+
+def closed_over(value: float) -> Any:
+    return lambda case, questions: [value] * len(questions)
+
+
+def by_default(value: float) -> Any:
+    def method(case: Any, questions: Any, value: float = value) -> list[float]:
+        return [value] * len(questions)
+
+    return method
+
+
+def by_array(value: float) -> Any:
+    weights = np.full(3, value)
+    return lambda case, questions: [float(weights[1])] * len(questions)
+
+
+class Called:
+    def __init__(self, value: float) -> None:
+        self.value = value
+
+    def __call__(self, case: Any, questions: Any) -> list[float]:
+        return [self.value] * len(questions)
+
+    def answer(self, case: Any, questions: Any) -> list[float]:
+        return self(case, questions)
+
+
+def wrapped(value: float) -> Any:
+    @functools.wraps(same)
+    def method(case: Any, questions: Any) -> list[float]:
+        return same(value, case, questions)
+
+    return method
+
+
+SOURCE = """
+import math
+
+LIMIT = {limit}
+
+class Helper:
+    FACTOR = {factor}
+    def times(self, value):
+        return self.FACTOR * value
+
+def helper(value):
+    return Helper().times(value) + {term}
+
+def method(case, questions):
+    inner = lambda value: helper(value) {sign} LIMIT
+    return [float(inner(1.0)) for _ in questions]
+"""
+
+
+def from_source(**parts: Any) -> Any:
+    """As a notebook defines it: nothing in a file."""
+    names = {"__name__": "__main__"}
+    text = SOURCE.format(**{"limit": 1, "factor": 2, "term": 3, "sign": "+", **parts})
+    exec(compile(text, "<cell>", "exec"), names)
+    return names["method"]
+
+
+#: Two methods that differ in nothing but what they say, and so are one before and after a change.
+CHANGES: dict[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
+    "lambda": (lambda: lambda case, asked: [1.0] * len(asked),
+               lambda: lambda case, asked: [2.0] * len(asked)),
+    "closure": (lambda: closed_over(1.0), lambda: closed_over(2.0)),
+    "partial": (lambda: functools.partial(same, 1.0), lambda: functools.partial(same, 2.0)),
+    "default": (lambda: by_default(1.0), lambda: by_default(2.0)),
+    "array": (lambda: by_array(1.0), lambda: by_array(2.0)),
+    "object": (lambda: Called(1.0), lambda: Called(2.0)),
+    "method of an object": (lambda: Called(1.0).answer, lambda: Called(2.0).answer),
+    "wrapper": (lambda: wrapped(1.0), lambda: wrapped(2.0)),
+    "helper": (from_source, lambda: from_source(term=4)),
+    "constant of the module": (from_source, lambda: from_source(limit=7)),
+    "attribute of a class": (from_source, lambda: from_source(factor=5)),
+    "operator": (from_source, lambda: from_source(sign="-")),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_changed_code_is_scored_anew_and_the_same_code_is_not(change: str, tmp_path: Path) -> None:
+    before, after = CHANGES[change]
+    first = scored(tmp_path, before())
+    files = {path.stat().st_mtime_ns for path in tmp_path.glob("runs/*/answers.parquet")}
+    assert scored(tmp_path, before()) == first
+    assert {path.stat().st_mtime_ns for path in tmp_path.glob("runs/*/answers.parquet")} == files
+    second = scored(tmp_path, after())
+    (wanted,) = set(after()(None, [None]))
+    assert second == wanted != first
+    assert scored(tmp_path, before()) == first  # and the old scores are still there
+
+
+def test_comments_and_places_are_no_code() -> None:
+    text = "def method(case, questions):\n    return [1.0] * len(questions)\n"
+    found = []
+    for source in (text, "\n# said\n\n" + text.replace("return", "# why\n    return")):
+        names = {"__name__": "__main__"}
+        exec(compile(source, f"<cell {len(source)}>", "exec"), names)
+        found.append(code_digest(names["method"]))  # type: ignore[arg-type]
+    assert found[0] == found[1]
+
+
+def test_built_in_methods_have_digests_of_their_own() -> None:
+    digests = {name: code_digest(methods.get(name)) for name in methods.names()}
+    assert len({*digests.values()}) == len(digests)
+    assert digests == {name: code_digest(methods.get(name)) for name in methods.names()}
+
+
+SCRIPT = """
+import os, sys
+from tl_dyck.judge import Suite, judge_methods, register_method
+
+SUITE = Suite(name="tiny", first_seed=0, sizes={"uniform": 2, "stack": 2})
+FACTOR = {"one": 1.0, "two": {2.0, 3.0}}
+
+
+def made(value):
+    def method(case, questions):
+        with open(sys.argv[2], "a") as log:
+            log.write(f"{os.getpid()} {case.name}\\n")
+        return [value * FACTOR["one"]] * len(questions)
+    return method
+
+
+if __name__ == "__main__":
+    register_method("mine")(made(4.0))
+    register_method("zero-ablation", replace=True)(lambda case, questions: [5.0] * len(questions))
+    how = {"n_jobs": 2, "progress": False}
+    done = judge_methods(SUITE, sys.argv[1], ["mine", "zero-ablation"], **how)
+    scores = done.answers.groupby("method")["score"].unique()
+    assert {name: list(found) for name, found in scores.items()} == {
+        "mine": [4.0], "zero-ablation": [5.0]
+    }, scores
+    assert done.sizes[0] == 4
+    assert f"{os.getpid()} " not in open(sys.argv[2]).read()
+"""
+
+
+def test_workers_judge_what_a_script_registers_and_know_it_again(tmp_path: Path) -> None:
+    """Also in a process in which sets have another order."""
+    file, log = tmp_path / "script.py", tmp_path / "log"
+    file.write_text(SCRIPT)
+    paths = [str(ROOT), str(ROOT / "hooks"), os.environ.get("PYTHONPATH", "")]
+    lines = []
+    for seed in "12":
+        more = {"PYTHONPATH": os.pathsep.join(filter(None, paths)), "PYTHONHASHSEED": seed}
+        command = [sys.executable, file, tmp_path / "judged", log]
+        environment = {**os.environ, **more}
+        done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300)
+        assert done.returncode == 0, done.stderr
+        lines.append(log.read_text().splitlines())
+    assert len({line.split()[1] for line in lines[0]}) == 4
+    assert lines[1] == lines[0]  # nothing was asked again

@@ -1,0 +1,280 @@
+"""One model, asked about one string after the other; and the checks around a certifier."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, final
+
+import numpy as np
+import torch
+
+from tl_dyck.certify.certificate import Certificate
+from tl_dyck.certify.objectives import Objectives
+from tl_dyck.certify.parsing import parse_space
+from tl_dyck.certify.protocol import Certifier, CertifyError, certifiers
+from tl_dyck.certify.spaces import Edit, PerturbationSpace, Tokens, as_tokens
+from tl_dyck.certify.symbols import Symbols
+from tl_dyck.check import check_integer, check_time_limit
+from tl_dyck.environment import one_thread
+from tl_dyck.language import DyckLanguage
+from tl_dyck.reading import check_reads
+from tl_dyck.rnn import TwoLayerRNN, export_rnn
+from tl_dyck.rnn.text import text_to_tokens
+from tl_dyck.rnn.unsupported import refuse_weights
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Question:
+    """What is asked of every string, as `Asker.question` makes it.
+
+    Attributes:
+        space: the strings to certify against.
+        certifier: which is asked.
+        time_limit: seconds a string; None for no limit.
+        beyond_n_ctx: allow strings longer than n_ctx.
+        options: of the certifier; `tight` is among them only if it is wanted, since not all of them
+            know it.
+    """
+
+    space: PerturbationSpace
+    certifier: Certifier
+    time_limit: float | None
+    beyond_n_ctx: bool
+    options: Mapping[str, Any]
+
+
+@final
+class Asker:
+    """A model, its RNN in float64, and the checks around a certifier.
+
+    The RNN is exported when the asker is made; of a model that has changed since, make another.
+
+    Args:
+        model_or_rnn: a `TwoLayerRNN`, or any model that `tl_dyck.rnn.export_rnn` accepts.
+    """
+
+    def __init__(self, model_or_rnn: Any) -> None:
+        self.model = None if isinstance(model_or_rnn, TwoLayerRNN) else model_or_rnn
+        if self.model is None:
+            refuse_weights(model_or_rnn)
+        rnn = model_or_rnn if self.model is None else export_rnn(model_or_rnn)
+        if rnn.dtype != torch.float64 or rnn.device.type != "cpu":
+            rnn = copy.deepcopy(rnn).to(device="cpu", dtype=torch.float64)
+        self.rnn: TwoLayerRNN = rnn
+
+    @property
+    def asked(self) -> Any:
+        """The model, or the RNN if that is what was given."""
+        return self.rnn if self.model is None else self.model
+
+    @classmethod
+    def of(cls, model_or_rnn: Any) -> Asker:
+        """The asker of a model or RNN; an asker is its own."""
+        return model_or_rnn if isinstance(model_or_rnn, cls) else cls(model_or_rnn)
+
+    def read(self, tokens: Tokens | str) -> tuple[int, ...]:
+        """A string as tokens, from its text if need be."""
+        if isinstance(tokens, str):
+            return tuple(text_to_tokens(self.rnn.config, tokens, prepend_bos=False))
+        return as_tokens(tokens)
+
+    def without_bos(self, tokens: Tokens | str) -> tuple[int, ...]:
+        """A string without the BOS that it may start with."""
+        given = self.read(tokens)
+        return given[1:] if given and given[0] == self.rnn.config.bos_token else given
+
+    def rnn_logits(self, string: tuple[int, ...]) -> list[float]:
+        """The RNN's logits after a string without BOS.
+
+        Raises:
+            CertifyError: they are not finite.
+        """
+        bos = self.rnn.config.bos_token
+        return _finite(_last_logits(self.rnn, string if bos is None else (bos, *string)), string)
+
+    def question(
+        self,
+        space: PerturbationSpace | str,
+        certifier: str | Certifier = "exact",
+        *,
+        time_limit: float | None = None,
+        tight: bool = False,
+        beyond_n_ctx: bool = False,
+        **options: Any,
+    ) -> Question:
+        """What is to be asked; see `certify`."""
+        if isinstance(space, str):
+            known = getattr(getattr(self.asked, "cfg", None), "language", None)
+            space = parse_space(space, language=known)
+        if not isinstance(space, PerturbationSpace):
+            raise TypeError(
+                f"space must be a PerturbationSpace, not {space!r}; see parse_space for texts."
+            )
+        return Question(
+            space=space,
+            certifier=certifiers.resolve(certifier),
+            time_limit=check_time_limit(time_limit),
+            beyond_n_ctx=beyond_n_ctx and self.model is None and not self.rnn.config.has_position,
+            options={**options, "tight": True} if tight else options,
+        )
+
+    # matrices are small: more threads make it slower, and wait for one another on a busy machine
+    @one_thread()
+    def answer(
+        self, question: Question, tokens: Tokens | str, target: int | str | None
+    ) -> Certificate:
+        """The certificate of one string; see `certify`."""
+        started = time.perf_counter()
+        given, string = self.read(tokens), self.without_bos(tokens)
+        space, certifier, options = question.space, question.certifier, question.options
+        prefix = given[: len(given) - len(string)]
+        self._check(string, space, question.beyond_n_ctx)
+        target = self._target(string, target)
+        certificate = certifier(
+            self.rnn, string, target, space, time_limit=question.time_limit, **options
+        )
+        if not isinstance(certificate, Certificate):
+            raise TypeError(
+                f"certifier {getattr(certifier, '__qualname__', certifier)} returned a "
+                f"{type(certificate).__name__}, not a Certificate."
+            )
+        objectives = Objectives.wanted(
+            options.get("objectives"), target, self.rnn.config.d_vocab_out
+        )
+        certificate = self._confirmed(certificate, string, space, objectives)
+        worst = certificate.worst
+        if worst is not None:
+            edits = tuple(_shifted(edit, len(prefix)) for edit in worst.edits)
+            worst = dataclasses.replace(worst, tokens=prefix + worst.tokens, edits=edits)
+        symbols, seconds = Symbols.of(self.rnn.config), time.perf_counter() - started
+        return dataclasses.replace(
+            certificate, tokens=given, worst=worst, symbols=symbols, seconds=seconds
+        )
+
+    def _check(self, string: tuple[int, ...], space: PerturbationSpace, beyond_n_ctx: bool) -> None:
+        config = self.rnn.config
+        if not string:
+            raise CertifyError(
+                "an empty string cannot be certified; give at least one token besides BOS."
+            )
+        for transformation, _ in space.transformations:
+            language = getattr(transformation, "language", None)
+            if isinstance(language, DyckLanguage):
+                check_reads(self.asked, language, told=True)
+        lattice = space.lattice(string)
+        every = (*string, *(token for option in lattice.options for token in option.emits))
+        if not 0 <= min(every) <= max(every) < config.d_vocab:
+            wrong = next(token for token in every if not 0 <= token < config.d_vocab)
+            where = "the string" if wrong in string else f"the space {space}"
+            raise CertifyError(
+                f"token {wrong} of {where} is not in the vocabulary 0..{config.d_vocab - 1}."
+            )
+        bos = config.bos_token is not None
+        shortest, longest = lattice.length_bounds()
+        if shortest == 0 or longest + bos > config.n_ctx:  # then see exactly
+            shortest, longest = lattice.length_range()
+        if shortest == 0 and not bos:
+            raise CertifyError(
+                f"the space {space} holds the empty string, on which a model without BOS has no "
+                "logits; lower the budget of deletions, or protect a word from them."
+            )
+        if longest + bos > config.n_ctx and not beyond_n_ctx:
+            asked = "" if self.model is None else "certify its RNN (tl_dyck.rnn.export_rnn) and "
+            hint = (
+                ""
+                if config.has_position
+                else f" or {asked}pass beyond_n_ctx=True (the model has no positions)"
+            )
+            raise CertifyError(
+                f"the space {space} holds strings of {longest + bos} tokens (BOS included), but "
+                f"the model reads {config.n_ctx} (n_ctx); shorten the string, "
+                f"lower the budgets{hint}."
+            )
+
+    def _target(self, string: tuple[int, ...], target: int | str | None) -> int:
+        if isinstance(target, str):
+            target = Symbols.of(self.rnn.config).index(target)
+        if target is None:
+            return int(np.argmax(_finite(self.logits(string), string)))
+        target = check_integer("target (the index of a logit)", target)
+        if not 0 <= target < self.rnn.config.d_vocab_out:
+            raise CertifyError(
+                f"target {target} is not one of the {self.rnn.config.d_vocab_out} logits."
+            )
+        if self.rnn.config.d_vocab_out == 1:
+            raise CertifyError(
+                "the model has a single logit, so nothing can be larger; "
+                "there is nothing to certify."
+            )
+        return target
+
+    def logits(self, string: tuple[int, ...]) -> list[float]:
+        """Of the original model, where there is one."""
+        bos = self.rnn.config.bos_token
+        return _last_logits(self.asked, string if bos is None else (bos, *string))
+
+    def _confirmed(
+        self,
+        certificate: Certificate,
+        string: tuple[int, ...],
+        space: PerturbationSpace,
+        objectives: Objectives,
+    ) -> Certificate:
+        """Look for the worst string in the space, and run the model on it: the one place for both.
+
+        Adds the edits and the model's logits; a "falsified" that the model does not confirm is
+        withdrawn.
+
+        Raises:
+            CertifyError: the string is not in the space.
+        """
+        worst = certificate.worst
+        if worst is None:
+            return certificate
+        edits = space.edits(string, worst.tokens)
+        if edits is None:
+            raise CertifyError(
+                f"certifier {certificate.certifier!r} returned the string {worst.tokens}, which is "
+                f"not in the space {space}."
+            )
+        logits = tuple(self.logits(worst.tokens))
+        margin = objectives.least(np.array(logits))
+        worst = dataclasses.replace(worst, edits=edits, logits=logits, margin=margin)
+        if certificate.status == "falsified" and not margin < 0:
+            reason = (
+                f"the exact margin of {worst.tokens} is {certificate.upper:.3g}, but the model "
+                f"computes {margin:.3g}: its rounding hides the error"
+            )
+            return dataclasses.replace(certificate, status="unknown", worst=worst, reason=reason)
+        return dataclasses.replace(certificate, worst=worst)
+
+
+def _last_logits(model: Any, tokens: tuple[int, ...]) -> list[float]:
+    with torch.no_grad():
+        if isinstance(model, TwoLayerRNN):
+            last = model.last_logits(torch.tensor([tokens], device=model.device))[0]
+        else:
+            device = next(iter(model.state_dict().values())).device
+            last = model(torch.tensor([tokens], device=device))[0, -1]
+    logits: list[float] = last.double().tolist()
+    return logits
+
+
+def _finite(logits: list[float], string: tuple[int, ...]) -> list[float]:
+    """The logits of a string, refused if they are no numbers to compare."""
+    if not np.isfinite(logits).all():
+        raise CertifyError(
+            f"the model's logits on {string} are not finite "
+            f"({logits[int(np.argmin(np.isfinite(logits)))]}), so it predicts nothing there; look "
+            "for overflow in its weights or a tiny attn_scale."
+        )
+    return logits
+
+
+def _shifted(edit: Edit, by: int) -> Edit:
+    return dataclasses.replace(edit, start=edit.start + by)

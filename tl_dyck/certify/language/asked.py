@@ -1,0 +1,308 @@
+"""Who is asked and what: one claim about one model or two, by profiles or by running them.
+
+Knows: which models are counted, which are run, and why; and how drawn prefixes are judged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, SupportsIndex, final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from tl_dyck.certify.asker import Asker
+from tl_dyck.certify.exact.balls import Array, IntArray
+from tl_dyck.certify.exact.network import Network
+from tl_dyck.certify.language.claims import Claim, plain_margins, read_claim
+from tl_dyck.certify.language.counting import Symbols
+from tl_dyck.certify.language.enumeration import Judge
+from tl_dyck.certify.language.profiles import Ending, Profiles
+from tl_dyck.certify.language.tally import Found
+from tl_dyck.certify.protocol import CertifyError
+from tl_dyck.check import check_integer, check_length, check_lengths
+from tl_dyck.language.symbols import needs_stack
+from tl_dyck.reading import check_reads
+from tl_dyck.rnn import TwoLayerRNN, UnsupportedModelError
+from tl_dyck.rnn.unsupported import refuse_foreign, refuse_weights
+from tl_dyck.tasks import DyckTask, load_task
+
+_LONGEST = 1000
+
+Tokens = NDArray[np.int64]
+
+
+class JudgedPrefixes(NamedTuple):
+    """Some prefixes of one length and one depth, and what became of the claim on each.
+
+    Attributes:
+        depth: of all of them.
+        margin: of the claim, ``[n]``.
+        error: a bound of its error, ``[n]``.
+        weigh: of some of them: log-probabilities, and the logs of 1, how many each stands for.
+        found: one of them.
+    """
+
+    depth: int
+    margin: Array
+    error: Array
+    weigh: Callable[[IntArray], tuple[Array, Array]]
+    found: Callable[[int], Found]
+
+    @property
+    def wrong(self) -> NDArray[np.bool_]:
+        """On which of them the claim is wrong for certain."""
+        return self.margin < -self.error
+
+    @property
+    def right(self) -> NDArray[np.bool_]:
+        """On which of them it holds for certain."""
+        return self.margin > self.error
+
+
+@final
+class Runner:
+    """A model that is run, never looked into.
+
+    Args:
+        model: maps tokens ``[batch, pos]``, BOS first, to logits ``[batch, pos, d_vocab]``.
+        bos: its first token.
+
+    Raises:
+        UnsupportedModelError: its weights are no numbers of float32 or float64, or it cannot be
+            run.
+    """
+
+    def __init__(self, model: Any, bos: int) -> None:
+        self.model, self.bos = model, bos
+        refuse_weights(model)
+        self._device = next(iter(model.state_dict().values())).device
+        try:
+            self.dtype = self._last(torch.tensor([[bos]])).dtype
+        except RuntimeError as error:
+            line = (str(error).splitlines() or ["it fails"])[0]
+            raise UnsupportedModelError(
+                f"{type(model).__name__}: the model cannot be run on its start token ({line}); "
+                "if it was cast, cast it by model.to(torch.float32) or model.to(torch.float64)."
+            ) from error
+
+    def logits(self, string: tuple[int, ...]) -> list[float]:
+        """After a string without BOS."""
+        found: list[float] = self.batch(np.array([string], dtype=np.int64))[0].tolist()
+        return found
+
+    def batch(self, strings: Tokens) -> Array:
+        """After strings of one length, without BOS: ``[n, d_vocab]``."""
+        tokens = torch.from_numpy(np.insert(strings, 0, self.bos, axis=1))
+        logits: Array = self._last(tokens).double().cpu().numpy()
+        return logits
+
+    def _last(self, tokens: torch.Tensor) -> torch.Tensor:
+        with torch.no_grad():
+            last: torch.Tensor = self.model(tokens.to(self._device))[:, -1]
+        return last
+
+
+@final
+@dataclass(frozen=True)
+class Asked:
+    """A claim about models, with all that it takes to judge a prefix.
+
+    Attributes:
+        task: gives language and distribution.
+        name: of the claim.
+        claim: the claim.
+        profiles: of the language.
+        readers: the models themselves, which a wrong prefix is run through.
+        judge: evaluates profiles; None if the models are run on each prefix.
+        how: how they are run: in which precision; empty if they are counted.
+        why: why they are run; empty if they are counted.
+    """
+
+    task: DyckTask
+    name: str
+    claim: Claim
+    profiles: Profiles
+    readers: Sequence[Asker | Runner]
+    judge: Judge | None
+    how: str = ""
+    why: str = ""
+
+    def judged(self, strings: Tokens) -> Iterator[JudgedPrefixes]:
+        """What becomes of the claim on prefixes of one length, without BOS, in groups."""
+        judge = self.judge
+        if judge is None:
+            yield from self._run(strings)
+            return
+        endings, pairs = self.profiles.of_strings(strings)
+        places: dict[Ending, list[int]] = {}
+        for index, ending in enumerate(endings):
+            places.setdefault(ending, []).append(index)
+        for ending, at in places.items():
+            if judge.evaluators(ending) is not None:
+                yield _counted(judge, ending, pairs[at])
+
+    def _run(self, strings: Tokens) -> Iterator[JudgedPrefixes]:
+        runners = [each for each in self.readers if isinstance(each, Runner)]
+        log_prob = self.task.distribution.log_prob(torch.from_numpy(strings)).numpy()
+        for ending, at in _by_ending(self.profiles, strings):
+            rows, nats = strings[at], log_prob[at]
+            margins = plain_margins(self.claim, ending, [each.batch(rows) for each in runners])
+            if margins is not None:
+                yield _ran(ending, rows, nats, *margins)
+
+
+def _counted(judge: Judge, ending: Ending, rows: Any) -> JudgedPrefixes:
+    margin, error = judge.margins(ending, rows)
+
+    def weigh(at: IntArray) -> tuple[Array, Array]:
+        return judge.profiles.log_string(ending, rows[at]), np.zeros(len(at))
+
+    def found(index: int) -> Found:
+        return judge.found(ending, rows, index, margin)
+
+    return JudgedPrefixes(ending.depth, margin, error, weigh, found)
+
+
+def _ran(ending: Ending, rows: Tokens, nats: Array, margin: Array, error: Array) -> JudgedPrefixes:
+    def weigh(at: IntArray) -> tuple[Array, Array]:
+        return nats[at], np.zeros(len(at))
+
+    def found(index: int) -> Found:
+        string = tuple(rows[index].tolist())
+        return Found(ending, (), float(nats[index]), float(margin[index]), string)
+
+    return JudgedPrefixes(ending.depth, margin, error, weigh, found)
+
+
+def _by_ending(profiles: Profiles, strings: Tokens) -> Iterator[tuple[Ending, IntArray]]:
+    """Strings of one length sorted by what a claim asks of them: the depth and the top's type."""
+    language, tokens = profiles.language, torch.from_numpy(strings)
+    if strings.shape[1] == 0:
+        yield Ending((), None), np.arange(len(strings))
+        return
+    depth = language.depth(tokens)[:, -1].numpy()
+    kind = language.right_bracket(tokens)[:, -1].clamp(min=0).numpy() // 2
+    for d, a in sorted(set(zip(depth.tolist(), kind.tolist(), strict=True))):
+        ending = Ending((*(0,) * (d - 1), a) if d else (), None)
+        yield ending, np.flatnonzero((depth == d) & (kind == a))
+
+
+def lengths_asked(lengths: SupportsIndex | Iterable[SupportsIndex], least: int) -> tuple[int, ...]:
+    """Lengths in brackets, the shortest first, each once.
+
+    Raises:
+        ValueError: one is below `least` or above 1,000, or there are none.
+        TypeError: they are no integers.
+    """
+    return tuple(sorted(set(check_lengths(lengths, least=least, most=_LONGEST))))
+
+
+def lengths_up_to(lengths: SupportsIndex | Iterable[SupportsIndex]) -> tuple[int, ...]:
+    """The same, of which one integer means every length up to it."""
+    if isinstance(lengths, (str, bytes)) or not isinstance(lengths, Iterable):
+        return tuple(range(check_length(lengths, "lengths", most=_LONGEST) + 1))
+    return lengths_asked(lengths, 0)
+
+
+def ask(
+    model_or_rnn: Any,
+    task: DyckTask | str,
+    name: str,
+    longest: int,
+    *,
+    epsilon: Any = None,
+    other: Any = None,
+    head: SupportsIndex | None = None,
+) -> Asked:
+    """Settle who is asked and what; a model is exported once.
+
+    Args:
+        model_or_rnn: see `certify_language`.
+        task: see `certify_language`.
+        name: of the claim.
+        longest: the longest prefix, in brackets.
+        epsilon: see `certify_language`.
+        other: see `certify_language`.
+        head: see `certify_language`.
+
+    Raises:
+        As `certify_language`.
+    """
+    task = load_task(task) if isinstance(task, str) else task
+    language = needs_stack(task.language, "certify_language is")
+    given = [model_or_rnn] if other is None else [model_or_rnn, other]
+    for each in given:
+        if not isinstance(each, Asker | TwoLayerRNN):
+            refuse_foreign(each)
+            refuse_weights(each)
+        check_reads(each.asked if isinstance(each, Asker) else each, language)
+    claim = read_claim(name, task.distribution, epsilon, len(given) + (head is not None))
+    profiles = Profiles(task.distribution)
+    askers, why = _exported(given, must=head is not None)
+    if why:
+        models = [each.asked if isinstance(each, Asker) else each for each in given]
+        runners = _runners(models, task, longest)
+        kinds = {str(each.dtype).removeprefix("torch.") for each in runners}
+        how = f"as computed in {' and '.join(sorted(kinds))}"
+        return Asked(task, name, claim, profiles, runners, None, how, why)
+    if head is not None:
+        askers.append(Asker(_flat(askers[0].rnn, head)))
+    for asker in askers:
+        _refuse_long(asker.asked, longest)
+    symbols = [Symbols(Network(asker.rnn), language) for asker in askers]
+    return Asked(task, name, claim, profiles, askers, Judge(symbols, claim, profiles))
+
+
+def _exported(models: Sequence[Any], *, must: bool) -> tuple[list[Asker], str]:
+    """The models, if all can be counted; or why one cannot."""
+    askers = []
+    for each in models:
+        try:
+            asker = Asker.of(each)
+        except UnsupportedModelError as error:
+            if must:
+                raise
+            return [], str(error).rstrip(".")
+        config = asker.rnn.config
+        if config.has_position and not must:
+            return [], (
+                f"{config.model_name} has positions, so its prediction does not follow from how "
+                "often each symbol occurs"
+            )
+        askers.append(asker)
+    return askers, ""
+
+
+def _runners(models: Sequence[Any], task: DyckTask, longest: int) -> list[Runner]:
+    runners = []
+    for model in models:
+        _refuse_long(model, longest)
+        d_vocab = model.config.d_vocab if isinstance(model, TwoLayerRNN) else model.cfg.d_vocab
+        if d_vocab < task.language.d_vocab:
+            raise CertifyError(
+                f"the model reads {d_vocab} tokens, and {task.language} has {task.language.d_vocab}"
+            )
+        runners.append(Runner(model, task.language.bos_token))
+    return runners
+
+
+def _flat(rnn: TwoLayerRNN, head: SupportsIndex) -> TwoLayerRNN:
+    """The same network, but the head attends uniformly: its queries are 0."""
+    head = check_integer("head", head)
+    if not 0 <= head < rnn.config.n_heads:
+        raise CertifyError(f"head must be one of 0..{rnn.config.n_heads - 1}, not {head}")
+    weights = {name: weight.clone() for name, weight in rnn.weights.items()}
+    weights["W_Q"][head], weights["b_Q"][head] = 0.0, 0.0
+    return TwoLayerRNN(rnn.config, weights)
+
+
+def _refuse_long(model: Any, longest: int) -> None:
+    if not isinstance(model, TwoLayerRNN) and longest + 1 > model.cfg.n_ctx:
+        raise CertifyError(
+            f"prefixes of {longest} brackets have {longest + 1} tokens, but the model reads "
+            f"{model.cfg.n_ctx} (n_ctx); ask for lengths up to {model.cfg.n_ctx - 1}, "
+            "or about its RNN"
+        )

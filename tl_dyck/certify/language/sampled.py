@@ -1,0 +1,171 @@
+"""`sample_error`: how probable an error is where not all can be decided, from a sample."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, SupportsIndex, final
+
+import torch
+
+from tl_dyck.certify.deadline import Deadline, OutOfTime
+from tl_dyck.certify.language.asked import Asked, Tokens, ask, lengths_asked
+from tl_dyck.certify.language.verdict import Bounds
+from tl_dyck.certify.protocol import CertifyError
+from tl_dyck.check import check_integer, check_number, check_seed, check_time_limit
+from tl_dyck.environment import one_thread
+from tl_dyck.intervals import share
+from tl_dyck.tasks import DyckTask
+
+_AT_ONCE = 250
+_MOST = 10_000_000
+_LEVEL, _LARGEST_LEVEL = 1 - 1e-9, 1 - 1e-12
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class SampledError:
+    """How probable an error is at a length, from prefixes that were drawn.
+
+    Attributes:
+        length: in brackets.
+        n: how many prefixes were drawn.
+        wrong: on how many of them the claim is wrong.
+        doubtful: on how many rounding hides the answer; they count as either in `error`.
+        error: exact interval (Clopper and Pearson 1934) of the probability that
+            `LengthResult.error` is.
+        level: the probability that such an interval holds it.
+        seed: of the draw.
+    """
+
+    length: int
+    n: int
+    wrong: int
+    doubtful: int
+    error: Bounds
+    level: float
+    seed: int
+
+    def __str__(self) -> str:
+        """For example ``0.039, in [0.028, 0.0527]: sampled, 10,000 prefixes, level 1 - 1e-09``."""
+        said = f"{self.wrong / self.n:.3g}, in " if self.n and not self.doubtful else ""
+        return (
+            f"{said}[{self.error.low:.3g}, {self.error.high:.3g}]: sampled, {self.n:,} prefixes, "
+            f"level 1 - {1 - self.level:.3g}"
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON types."""
+        plain = {name: getattr(self, name) for name in self.__dataclass_fields__ if name != "error"}
+        return plain | {"error_low": self.error.low, "error_high": self.error.high}
+
+
+@one_thread()
+def sample_error(
+    model_or_rnn: Any,
+    task: DyckTask | str,
+    lengths: SupportsIndex | Iterable[SupportsIndex],
+    property: str = "any_token",
+    *,
+    n: SupportsIndex = 10_000,
+    level: float = _LEVEL,
+    seed: SupportsIndex = 0,
+    epsilon: float | None = None,
+    other: Any = None,
+    head: SupportsIndex | None = None,
+    time_limit: float | None = None,
+) -> tuple[SampledError, ...]:
+    """Estimate how probable it is that a claim fails, with an interval at a stated level.
+
+    That is the error of `DyckTask.closing_accuracy` at that length: for claims about the closing
+    bracket prefixes are drawn given that one comes next. Each prefix is judged as
+    `certify_language` would, so that rounding is in the interval too; this is no proof, since
+    prefixes are drawn.
+
+    >>> from tl_dyck import construct, load_task
+    >>> task = load_task("dyck-2-4")
+    >>> (found,) = sample_error(construct.uniform_attention(task.language), task, 450, n=2000)
+    >>> print(found)
+    0, in [0, 0.0107]: sampled, 2,000 prefixes, level 1 - 1e-09
+
+    Args:
+        model_or_rnn: see `certify_language`; models of any kind.
+        task: a task or its name.
+        lengths: one length in brackets, or several; each of at least 1.
+        property: name of the claim, see `tl_dyck.certify.language.CLAIMS`.
+        n: prefixes to draw at each length.
+        level: probability that an interval holds the error, for each length alone.
+        seed: of the draw.
+        epsilon: see `certify_language`.
+        other: see `certify_language`.
+        head: see `certify_language`.
+        time_limit: seconds, after which no more prefixes are drawn; None for no limit.
+
+    Returns:
+        What was found at each length, the shortest first.
+
+    Raises:
+        ValueError: lengths, `n`, `level` or `seed` out of range.
+        CertifyError: as `certify_language`; or a length at which the claim says nothing.
+        UnsupportedModelError: as `certify_language`.
+        UnknownNameError: no such property or task.
+    """
+    deadline = Deadline.after(check_time_limit(time_limit))
+    wanted = lengths_asked(lengths, 1)
+    n, seed = check_integer("n", n, least=1, most=_MOST), check_seed(seed)
+    level = check_number("level", level, least=0, most=_LARGEST_LEVEL, above=True)
+    asked = ask(model_or_rnn, task, property, wanted[-1], epsilon=epsilon, other=other, head=head)
+    for length in wanted:
+        _refuse_silent(asked, length)
+    return tuple(_at(asked, length, n, level, seed, deadline) for length in wanted)
+
+
+def _at(
+    asked: Asked, length: int, n: int, level: float, seed: int, deadline: Deadline
+) -> SampledError:
+    generator = torch.Generator().manual_seed(seed)
+    wrong = doubtful = drawn = 0
+    while drawn < n and not deadline.passed:
+        strings = _draw(asked, min(_AT_ONCE, n - drawn), length, generator)
+        bad = open_ = 0
+        try:
+            for group in asked.judged(strings):
+                deadline.check()
+                bad += int(group.wrong.sum())
+                open_ += int((~(group.wrong | group.right)).sum())
+        except OutOfTime:  # what was begun counts for nothing, or the quick ones would count more
+            break
+        wrong, doubtful, drawn = wrong + bad, doubtful + open_, drawn + len(strings)
+    error = Bounds(0.0, 1.0)
+    if drawn:
+        low, high = (share(k, drawn, level=level) for k in (wrong, wrong + doubtful))
+        error = Bounds(low.low, high.high)
+    return SampledError(
+        length=length,
+        n=drawn,
+        wrong=wrong,
+        doubtful=doubtful,
+        error=error,
+        level=level,
+        seed=seed,
+    )
+
+
+def _draw(asked: Asked, n: int, length: int, generator: torch.Generator) -> Tokens:
+    """Prefixes as the claim weighs them: all, or given that a closing bracket comes next."""
+    law = asked.task.distribution
+    if asked.claim.closing:
+        drawn = law.sample_ending_in_close(n, length + 1, mode="prefix", generator=generator)
+        return drawn[:, :-1].numpy()
+    return law.sample(n, length, mode="prefix", generator=generator).numpy()
+
+
+def _refuse_silent(asked: Asked, length: int) -> None:
+    """Refuse a length at which the claim speaks of no prefix."""
+    deepest = asked.task.language.max_depth
+    depths = range(length % 2, min(length, deepest) + 1, 2)
+    if not any(asked.claim.speaks_of(depth) for depth in depths):
+        raise CertifyError(
+            f"{asked.name} says nothing of prefixes of {length} brackets of {asked.task.language}; "
+            "ask for another length, or of another claim"
+        )

@@ -1,0 +1,71 @@
+"""How results say themselves: lines of text, a table in a notebook, JSON values."""
+
+from __future__ import annotations
+
+import html
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from typing import Any, ClassVar
+
+_GOOD, _BAD, _OPEN = "#1a7f37", "#cf222e", "#9a6700"
+_COLOURS = {
+    "certified": _GOOD, "proved": _GOOD, "falsified": _BAD, "refuted": _BAD,
+    "unknown": _OPEN, "open": _OPEN,
+}  # fmt: skip
+
+
+class Shown(ABC):
+    """Base of dataclasses, made with ``repr=False``, that say what they come to."""
+
+    #: Fields that `to_dict` leaves out, and properties that it has besides.
+    _unsaid: ClassVar[tuple[str, ...]] = ()
+    _derived: ClassVar[tuple[str, ...]] = ()
+
+    @abstractmethod
+    def _rows(self) -> list[tuple[str, str]]:
+        """What there is to say, as names and texts; the first is the status."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON types; whatever is infinite or no number becomes None."""
+        known = [entry.name for entry in fields(self) if entry.name not in self._unsaid]  # type: ignore[arg-type]
+        return {name: plain(getattr(self, name)) for name in (*known, *self._derived)}
+
+    def __repr__(self) -> str:
+        rows = self._rows()
+        width = max(len(name) for name, _ in rows)
+        lines = "\n".join(f"  {name:<{width}}  {value}" for name, value in rows)
+        return f"{type(self).__name__}\n{lines}"
+
+    def _repr_html_(self) -> str:
+        (_, status), *rows = self._rows()
+        cells = "".join(
+            f'<tr><th style="text-align:left">{html.escape(name)}</th>'
+            f'<td style="text-align:left">{html.escape(value)}</td></tr>'
+            for name, value in rows
+        )
+        colour = _COLOURS.get(status, "inherit")
+        return f'<div><b style="color:{colour}">{status}</b><table>{cells}</table></div>'
+
+
+def plain(value: Any) -> Any:
+    """A value as JSON has it: tuples are lists, what is not finite is None, the rest is its text.
+
+    What has a method ``to_dict`` says itself what it is.
+    """
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    if isinstance(value, float):
+        return float(value) if math.isfinite(value) else None
+    if hasattr(value, "to_dict"):
+        return plain(value.to_dict())
+    if hasattr(value, "tolist"):  # of NumPy or torch
+        return plain(value.tolist())
+    if isinstance(value, Mapping):
+        return {name: plain(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(each) for each in value]
+    if is_dataclass(value):
+        return {entry.name: plain(getattr(value, entry.name)) for entry in fields(value)}
+    return str(value)

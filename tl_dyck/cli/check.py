@@ -1,0 +1,46 @@
+"""``tl-dyck check``: do files prove what they claim?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tl_dyck.cli.answers import answer, end_with
+from tl_dyck.cli.early import existing
+from tl_dyck.cli.terminal import console
+
+
+def check(
+    files: Annotated[
+        list[Path], typer.Argument(metavar="FILE", help="Proofs.", show_default=False)
+    ],
+    model: Annotated[
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Of the saved model: compare its weights, too."),
+    ] = None,
+) -> None:
+    """Check proofs about every prefix of a language. Nothing is searched, nothing believed.
+
+    For example: [bold]tl-dyck check dyck.proof[/bold]
+
+    Exit status: 0 if all are proved, 1 if one is not. The file tl_dyck/certify/check_proof.py does
+    the same by itself, with numpy alone.
+    """
+    existing(*files, model)
+    from rich.text import Text
+
+    from tl_dyck.certify.check_proof import ProofError, check_file
+
+    said: dict[str, str] = {}
+    failed = False
+    for file in files:
+        try:
+            said[str(file)] = check_file(file, model)
+        except ProofError as error:
+            said[str(file)], failed = f"not proved: {error}", True
+        style = "green" if said[str(file)].startswith("proved") else "red"
+        console().print(Text(f"{file}: "), Text(said[str(file)], style=style), soft_wrap=True)
+    answer(proofs=said)
+    end_with(failed, False)

@@ -1,0 +1,227 @@
+"""A method by itself: a copy of the case for it, and the process as it found it.
+
+Knows: what a method can change that later ones see. A case is handed out in copies, so whatever is
+done to one (hooks, weights, tokens, modules, configuration) ends with it. What belongs to the whole
+process is put back, and who left it changed is refused by name; only random generators may be used
+freely: each call finds them seeded, whoever was called before.
+
+It guards against slips, not against malice: a method is code of whoever runs it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import pickle
+import random
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import lru_cache
+from typing import Any, NamedTuple, final
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from tl_dyck.files import sha256
+from tl_dyck.judge.protocol import Case, Fact, JudgeError
+
+
+@final
+class SealedCase:
+    """A case that cannot be changed; copies of it can.
+
+    Args:
+        case: as it was made.
+        facts: all that is known of it.
+
+    Attributes:
+        facts: the same.
+        kind: of model.
+        name: of the case.
+        classes: of its modules.
+    """
+
+    def __init__(self, case: Case, facts: Iterable[Fact]) -> None:
+        self.facts, self.kind, self.name = tuple(facts), case.kind, case.name
+        models = [model for model in (case.model, case.other) if model is not None]
+        self.classes = frozenset(type(part) for model in models for part in model.modules())
+        file = io.BytesIO()
+        pickler = _Pickler(file)
+        pickler.dump(case)
+        self._bytes, self._tensors = file.getvalue(), pickler.tensors
+
+    def copy(self) -> Case:
+        """The case, shared with nobody. Takes a quarter of what `copy.deepcopy` does."""
+        case: Case = _Unpickler(io.BytesIO(self._bytes), self._tensors).load()
+        return case
+
+
+class _Pickler(pickle.Pickler):
+    """Puts tensors aside: torch's own way through bytes is slow."""
+
+    def __init__(self, file: io.BytesIO) -> None:
+        super().__init__(file, pickle.HIGHEST_PROTOCOL)
+        self.tensors: list[Tensor] = []
+        self._places: dict[int, tuple[int, Tensor]] = {}
+
+    def persistent_id(self, obj: Any) -> int | None:
+        if not isinstance(obj, Tensor):
+            return None
+        if id(obj) not in self._places:
+            self._places[id(obj)] = len(self.tensors), obj
+            self.tensors.append(_copied(obj))
+        return self._places[id(obj)][0]
+
+
+class _Unpickler(pickle.Unpickler):
+    def __init__(self, file: io.BytesIO, tensors: list[Tensor]) -> None:
+        super().__init__(file)
+        self._tensors = tensors
+        self._copies: dict[int, Tensor] = {}
+
+    def persistent_load(self, pid: int) -> Tensor:
+        if pid not in self._copies:
+            self._copies[pid] = _copied(self._tensors[pid])
+        return self._copies[pid]
+
+
+def _copied(tensor: Tensor) -> Tensor:
+    data = tensor.detach().clone()
+    if isinstance(tensor, nn.Parameter):
+        return nn.Parameter(data, tensor.requires_grad)
+    return data.requires_grad_(tensor.requires_grad)
+
+
+# --- what belongs to the process ------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def seeded(*what: str) -> Iterator[None]:
+    """Random generators of the process, on the CPU, begin at a state of their own; then go on.
+
+    Args:
+        what: the seed, in words.
+    """
+    # the old generator of numpy, which methods may draw from, is the one that all share
+    before = torch.get_rng_state(), np.random.get_state(), random.getstate()  # noqa: NPY002
+    seed = int(sha256(what)[:8], 16)
+    torch.default_generator.manual_seed(seed)
+    np.random.seed(seed)  # noqa: NPY002
+    random.seed(seed)
+    try:
+        yield
+    finally:
+        torch.set_rng_state(before[0])
+        np.random.set_state(before[1])  # noqa: NPY002
+        random.setstate(before[2])
+
+
+@contextlib.contextmanager
+def left_alone(who: str, classes: frozenset[type]) -> Iterator[None]:
+    """What belongs to the process is as before when this ends.
+
+    Args:
+        who: is asked, for the message.
+        classes: of modules, whose attributes are watched too.
+
+    Raises:
+        JudgeError: it was left changed; it has been put back.
+    """
+    before = [(each, each.get()) for each in _watched(classes)]
+    changed = []
+    try:
+        yield
+    finally:
+        for each, value in before:
+            if each.get() != value:
+                each.put_back(value)
+                changed.append(each.name)
+    if changed:
+        raise JudgeError(
+            f"{who} left {' and '.join(changed)} changed, which would change what others are scored"
+            "; it has been put back: let the method put back what it changes"
+        )
+
+
+class _Watched(NamedTuple):
+    """Something that is the same for all of a process."""
+
+    name: str
+    get: Callable[[], Any]
+    put_back: Callable[[Any], Any]
+
+
+@lru_cache(maxsize=16)
+def _watched(classes: frozenset[type]) -> tuple[_Watched, ...]:
+    modules = {base for each in classes for base in each.__mro__ if issubclass(base, nn.Module)}
+    tables = [
+        _Watched(f"torch.nn.modules.module.{name}", _content(table), _refill(table))
+        for name, table in vars(nn.modules.module).items()
+        if name.startswith("_global_") and isinstance(table, dict)
+    ]
+    return (
+        *_SETTINGS,
+        *map(_attributes, sorted(modules, key=lambda each: each.__qualname__)),
+        # more may appear in these: torch loads parts of itself when they are asked for
+        *(_attributes(owner, tuple(dir(owner))) for owner in (torch, torch.Tensor, functional)),
+        *tables,
+    )
+
+
+_SETTINGS = (
+    _Watched("torch.set_grad_enabled", torch.is_grad_enabled, torch.set_grad_enabled),
+    _Watched("torch.set_default_dtype", torch.get_default_dtype, torch.set_default_dtype),
+    _Watched(
+        "torch.set_default_device",
+        torch.get_default_device,
+        # with "cpu" in place of None torch would look at every call
+        lambda was: torch.set_default_device(None if was.type == "cpu" else was),
+    ),
+    _Watched("torch.set_num_threads", torch.get_num_threads, torch.set_num_threads),
+    _Watched(
+        "torch.use_deterministic_algorithms",
+        torch.are_deterministic_algorithms_enabled,
+        torch.use_deterministic_algorithms,
+    ),
+    _Watched(
+        "torch.set_float32_matmul_precision",
+        torch.get_float32_matmul_precision,
+        torch.set_float32_matmul_precision,
+    ),
+    _Watched("torch.set_anomaly_enabled", torch.is_anomaly_enabled, torch.set_anomaly_enabled),
+    _Watched("numpy.seterr", np.geterr, lambda was: np.seterr(**was)),
+)
+
+
+_ABSENT = object()
+
+
+def _attributes(owner: Any, names: tuple[str, ...] | None = None) -> _Watched:
+    """The attributes of a class or module; of those names, or all that there are."""
+
+    def get() -> dict[str, Any]:
+        found = vars(owner)
+        return dict(found) if names is None else {name: found.get(name, _ABSENT) for name in names}
+
+    def put_back(was: Mapping[str, Any]) -> None:
+        for name in {*get()} | {*was}:
+            now, before = vars(owner).get(name, _ABSENT), was.get(name, _ABSENT)
+            if before is _ABSENT and now is not _ABSENT:
+                delattr(owner, name)
+            elif now is not before:
+                setattr(owner, name, before)
+
+    return _Watched(f"attributes of {owner.__name__}", get, put_back)
+
+
+def _content(table: dict[Any, Any]) -> Callable[[], dict[Any, Any]]:
+    return lambda: dict(table)
+
+
+def _refill(table: dict[Any, Any]) -> Callable[[dict[Any, Any]], None]:
+    def put_back(was: dict[Any, Any]) -> None:
+        table.clear()
+        table.update(was)
+
+    return put_back

@@ -1,0 +1,126 @@
+"""How models are measured: what they predict of strings, and shares of it that are right."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol, runtime_checkable
+
+import torch
+from jaxtyping import Bool, Float, Float64, Int
+from torch import Tensor
+
+from tl_dyck.errors import DyckError
+from tl_dyck.intervals import ratio_of_sums
+from tl_dyck.language.vocabulary import VocabularyError
+
+
+class NotCausalError(DyckError, ValueError):
+    """A model's prediction of a bracket depends on that bracket or on what follows."""
+
+
+@runtime_checkable
+class LanguageModel(Protocol):
+    """Anything that maps ids ``[batch, pos]`` (BOS first) to logits ``[batch, pos, d_vocab]``."""
+
+    def __call__(self, tokens: Tensor, /) -> Any:
+        """Map tokens to logits."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Accuracy:
+    """Accuracy at the tokens that a task counts, given what comes before each.
+
+    Attributes:
+        any_token: share of them that have the largest logit of all tokens.
+        n: number of strings; every token of a string that counts is predicted.
+        error: standard error of `any_token`, over strings.
+    """
+
+    #: What the accuracy is called.
+    kind: ClassVar[str] = "counted"
+
+    any_token: float
+    n: int
+    error: float | None = None
+
+
+def predictions(
+    model: LanguageModel,
+    tokens: Int[Tensor, "n pos"],
+    d_vocab: int,
+    *,
+    first: int,
+    device: Any,
+    chunk: int,
+) -> Iterator[tuple[Int[Tensor, "batch next"], Float[Tensor, "batch next d_vocab"]]]:
+    """Have a model read strings, some at a time, after a check that it can and does not cheat.
+
+    Args:
+        model: read without gradients.
+        tokens: BOS first.
+        d_vocab: of the language; the model may have more.
+        first: a position of the first string at which the model must not see what it predicts.
+        device: where the model is.
+        chunk: strings per forward pass.
+
+    Yields:
+        The tokens to be predicted, and the logits, on the CPU.
+
+    Raises:
+        NotCausalError: a prediction depends on later tokens.
+        ValueError: the strings are longer than the model reads.
+        VocabularyError: it returns something else than logits of the tokens.
+    """
+    n_ctx = getattr(getattr(model, "cfg", None), "n_ctx", math.inf)
+    if tokens.shape[1] - 1 > n_ctx:
+        raise ValueError(
+            f"{tokens.shape[1] - 1} tokens (BOS included) exceed this model's n_ctx={n_ctx}; "
+            "measure it on shorter strings, or train one with a larger n_ctx"
+        )
+    for place, rows in enumerate(tokens.split(chunk)):
+        with torch.no_grad():
+            logits = model(rows[:, :-1].to(device)).cpu()
+            if place == 0:
+                _check_logits(logits, rows[:, :-1], d_vocab)
+                _check_causal(model, rows[0, :first], logits[0, first - 1], device)
+        yield rows[:, 1:], logits
+        del logits
+
+
+def weighted_mean(
+    correct: Bool[Tensor, "n pos"], weights: Float64[Tensor, "n pos"]
+) -> tuple[float | None, float | None]:
+    """Return a weighted mean, and its standard error over strings; None if nothing has weight."""
+    total, good = weights.sum(-1), (weights * correct).sum(-1)
+    if not bool((total > 0).any()):
+        return None, None
+    mean, error = ratio_of_sums(good.numpy(), total.numpy())
+    return mean, None if math.isnan(error) else error
+
+
+def _check_logits(logits: Any, tokens: Tensor, d_vocab: int) -> None:
+    """Refuse what is no logit of each token at each position."""
+    shape = tuple(getattr(logits, "shape", ()))
+    if len(shape) != 3 or shape[:2] != tuple(tokens.shape) or shape[2] < d_vocab:
+        raise VocabularyError(
+            f"the model must return logits [batch, pos, d_vocab] with d_vocab of {d_vocab} at "
+            f"least, that is {[*tokens.shape, d_vocab]}, but returned {list(shape)}"
+        )
+
+
+def _check_causal(
+    model: LanguageModel,
+    prefix: Int[Tensor, " pos"],
+    seen: Float[Tensor, " d_vocab"],
+    device: Any,
+) -> None:
+    """Compare a prediction with that of the model when it is shown no more than it may."""
+    alone = model(prefix[None].to(device))[0, -1].cpu()
+    scale = 1 + float(alone.abs().nan_to_num().max())
+    if not torch.allclose(alone, seen, rtol=0, atol=1e-3 * scale, equal_nan=True):
+        raise NotCausalError(
+            f"the model's prediction of token {len(prefix)} changes when later tokens are shown "
+            f"(by {float((alone - seen).abs().max()):.3g}); closing accuracy is of causal models"
+        )

@@ -1,0 +1,245 @@
+"""Do a paper's experiments at a scale, and judge its claims: train, measure, read, judge."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Protocol, final
+
+import pandas as pd
+from typing_extensions import Self, Unpack
+
+from tl_dyck.environment import environment
+from tl_dyck.files import read_table, write_json
+from tl_dyck.records import finite_rows, read_results, whole, write_tables
+from tl_dyck.registry import unknown_name
+from tl_dyck.runs import RunOptions, run_sweep
+from tl_dyck.runs.spec import Sweep
+from tl_dyck.studies.claims import Claim, Reading, claims_table
+from tl_dyck.studies.train import TrainExperiment
+
+__all__ = [
+    "PAPERS",
+    "Paper",
+    "Reproduction",
+    "Size",
+    "load_paper",
+    "load_reproduction",
+    "reproduce",
+]
+
+_FORMAT = "tl_dyck.reproduction/4"
+
+#: Ours, by name: where each `Paper` is.
+PAPERS = {
+    "wen-2023": "tl_dyck.studies.paper.run:WEN_2023",
+    "stack-use-2026": "tl_dyck.studies.stack_use.run:STACK_USE_2026",
+}
+
+
+class Size(Protocol):
+    """A scale: how many models, and how closely they are measured."""
+
+    @property
+    def name(self) -> str:
+        """Of the scale."""
+
+    @property
+    def seeds(self) -> int:
+        """Models of a group."""
+
+    def with_seeds(self, seeds: int) -> Self:
+        """The same with as many models in each group."""
+
+    def sweep(self) -> Sweep:
+        """The runs."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The fields as JSON values."""
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> Self:
+        """The inverse of `to_dict`."""
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Paper:
+    """What is claimed, and what is done to see whether it holds.
+
+    Attributes:
+        name: for the command line and the record.
+        folder: where it goes if nothing else is said.
+        title: of its page.
+        lead: first paragraph of the page; ``{models}`` and ``{scale}`` are filled in.
+        caption: of the table of claims.
+        scales: by name, all of one class.
+        experiment: that makes its runs.
+        claims: see `load_claims`.
+        readings: by the name that claims read them by: functions of the evidence.
+        evidence: what holds the tables; it has a field for each, ``folder`` and ``scale``.
+        tables: their names; "models" is one.
+        read: from a folder of runs, and a scale, to evidence.
+    """
+
+    name: str
+    folder: str
+    title: str
+    lead: str
+    caption: str
+    scales: Mapping[str, Any]
+    experiment: TrainExperiment
+    claims: Sequence[Claim]
+    readings: Mapping[str, Reading]
+    evidence: Callable[..., Any]
+    tables: tuple[str, ...]
+    read: Callable[[Path, Any], Any]
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Reproduction:
+    """Verdicts on a paper's claims, with the evidence.
+
+    Attributes:
+        paper: whose claims.
+        folder: where everything is.
+        claims: one row per claim: name, about, where, says, quantity, reported (recalled; "" if
+            lost), ours (whether the paper does not claim it), assumed (how the text is read), form,
+            measured and beside (as text), value, low, high, n_seeds, rule (in words), limit, upper
+            and unit (the numbers of it), correlation, verdict, outcome, why, p, p_holm, detectable
+            (see `Judged`), positive, negative (the same quantity on constructions, as text),
+            reading.
+        evidence: what they were judged by.
+        environment: versions and hardware.
+    """
+
+    paper: Paper
+    folder: Path
+    claims: pd.DataFrame
+    evidence: Any
+    environment: dict[str, Any]
+
+    @property
+    def scale(self) -> Any:
+        """How many models, and how closely they were measured."""
+        return self.evidence.scale
+
+    @property
+    def command(self) -> str:
+        """What does it on the command line, in any folder."""
+        scale = self.scale
+        words = ["tl-dyck", "reproduce", "--scale", scale.name]
+        if self.paper.name != next(iter(PAPERS)):
+            words[2:2] = ["--paper", self.paper.name]
+        usual = self.paper.scales.get(scale.name)
+        if usual is None or usual.seeds != scale.seeds:
+            words += ["--seeds", str(scale.seeds)]
+        return shlex.join(words)
+
+
+def reproduce(
+    paper: Paper | str = "wen-2023",
+    scale: Size | str = "quick",
+    folder: str | Path | None = None,
+    *,
+    seeds: int | None = None,
+    device: str | None = None,
+    **how: Unpack[RunOptions],
+) -> Reproduction:
+    """Train every model that a scale asks for, measure it, and judge every claim.
+
+    It is a sweep (`run_sweep`): what is done is kept, several machines may share the folder, and a
+    larger scale finds the models of a smaller one. Writes ``claims.json``, and the claims and all
+    that was measured as Parquet tables.
+
+    Args:
+        paper: "wen-2023" (the Dyck paper), "stack-use-2026" (is the stack used?), or one of your
+            own.
+        scale: a name: "quick", "paper", of wen-2023 also "full"; or one of your own.
+        folder: where to put everything; None for the paper's usual one.
+        seeds: models of each group, at least 2; None for those of the scale. More seeds later find
+            the models of fewer.
+        device: of the models while they are trained.
+        **how: n_jobs, backend, address, retry_failed, progress, … as for `run_sweep`.
+
+    Raises:
+        UnknownNameError: no such paper or scale.
+        ValueError: fewer than two seeds.
+        FailedRunsError: a run raised; the others are done.
+        ClaimError: a claim is read by what is no reading.
+    """
+    asked = load_paper(paper)
+    size = _size(scale, asked.scales, seeds)
+    path = Path(asked.folder if folder is None else folder)
+    run_sweep(size.sweep(), path, experiment=replace(asked.experiment, device=device), **how)
+    evidence = asked.read(path, size)
+    done = Reproduction(
+        paper=asked,
+        folder=path,
+        claims=claims_table(asked.claims, asked.readings, evidence),
+        evidence=evidence,
+        environment=environment(),
+    )
+    tables = {name: getattr(evidence, name) for name in asked.tables}
+    write_tables(path, {"claims": done.claims, **tables})
+    saved = {"format": _FORMAT, "paper": asked.name, "scale": size.to_dict()}
+    rows = finite_rows(done.claims.to_dict("records"))
+    write_json(path / "claims.json", {**saved, "claims": rows, "environment": done.environment})
+    return done
+
+
+def load_reproduction(folder: str | Path, paper: Paper | None = None) -> Reproduction:
+    """Load what `reproduce` wrote.
+
+    Args:
+        folder: of it.
+        paper: if it is not one of ours.
+
+    Raises:
+        CorruptFileError: a file is missing, altered or of another version.
+    """
+    path = Path(folder)
+    saved = read_results(path, "claims.json", _FORMAT, "a reproduction")
+    with whole(path, "reproduction", "run it again"):
+        asked = load_paper(saved["paper"]) if paper is None else paper
+        scale = type(next(iter(asked.scales.values()))).from_dict(saved["scale"])
+        tables = {name: read_table(path / f"{name}.parquet") for name in ("claims", *asked.tables)}
+        return Reproduction(
+            paper=asked,
+            folder=path,
+            claims=tables.pop("claims"),
+            evidence=asked.evidence(folder=path, scale=scale, **tables),
+            environment=saved["environment"],
+        )
+
+
+def load_paper(paper: Paper | str) -> Paper:
+    """One of `PAPERS` by its name, or one's own.
+
+    Raises:
+        UnknownNameError: no such paper.
+    """
+    if isinstance(paper, Paper):
+        return paper
+    if paper not in PAPERS:
+        raise unknown_name("paper", paper, PAPERS)
+    module, _, name = PAPERS[paper].partition(":")
+    found: Paper = getattr(import_module(module), name)
+    return found
+
+
+def _size(scale: Size | str, scales: Mapping[str, Size], seeds: int | None) -> Size:
+    """A scale by its name, or one's own, with other numbers of models if they are given."""
+    if isinstance(scale, str):
+        if scale not in scales:
+            raise unknown_name("scale", scale, scales)
+        scale = scales[scale]
+    if seeds is None:
+        return scale
+    if seeds < 2:
+        raise ValueError(f"seeds must be at least 2, to compare models, not {seeds}")
+    return scale.with_seeds(seeds)

@@ -1,0 +1,142 @@
+"""What claims about the stack are judged by, and how a number is read from it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, final
+
+import numpy as np
+import pandas as pd
+
+from tl_dyck.intervals import mean
+from tl_dyck.runs.results import load_runs
+from tl_dyck.studies.rules import Measured
+from tl_dyck.studies.stack_use.directions import reading_of
+from tl_dyck.studies.stack_use.known import known_models
+from tl_dyck.studies.stack_use.scales import StackUseScale
+
+#: What counts as an effect: ten points of accuracy.
+EFFECT = 0.1
+
+_FORMS = {"R² left": ".2f", "dimensions": ".0f"}
+
+#: A metric of a model, or the difference of two quantities.
+Quantity = str | list[Any]
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Evidence:
+    """Everything that was measured.
+
+    Attributes:
+        folder: where the models are.
+        scale: how many and how closely.
+        models: one row per model: group, seed, outcome, seconds, its metrics, and
+            ``reading_middle`` and ``reading_end``: what the ablations say of the direction of the
+            probe, see `reading_of`.
+        known: one row per construction, with the same metrics.
+    """
+
+    folder: Path
+    scale: StackUseScale
+    models: pd.DataFrame
+    known: pd.DataFrame
+
+    def of(self, group: str) -> pd.DataFrame:
+        """The models of a group that did not diverge."""
+        rows = self.models
+        return rows[(rows["group"] == group) & (rows["outcome"] != "diverged")]
+
+
+def read_evidence(folder: Path, scale: StackUseScale) -> Evidence:
+    """Read what was measured on every model of a scale, and measure the constructions.
+
+    Raises:
+        FailedRunsError: runs failed, or are not done.
+        CorruptFileError: a file is missing or damaged.
+    """
+    models = load_runs(folder)
+    names = ["group", "seed", "outcome", "train_seconds", "accuracy", "accuracy_after_close"]
+    names += [name for name in models if name.startswith(("mask_", "depth_", "das_"))]
+    models = models[[name for name in names if name in models]]
+    models = models.rename(columns={"train_seconds": "seconds"})
+    for site in ("middle", "end"):
+        models[f"reading_{site}"] = [_reading(row, site) for row in models.to_dict("records")]
+    known = known_models(scale.measurement)
+    return Evidence(folder=folder, scale=scale, models=models, known=known)
+
+
+def _reading(row: dict[str, Any], site: str) -> str:
+    """What ablations on whole sequences say of the direction of the probe."""
+    direction, rest, everything = (
+        float(row.get(f"depth_{name}_{site}_sequence") or "nan")
+        for name in ("direction", "rest", "all")
+    )
+    if direction != direction:
+        return ""
+    return reading_of(row["depth_sequence"], direction, rest, everything, EFFECT)
+
+
+def measured(
+    evidence: Evidence,
+    group: str,
+    value: Quantity,
+    form: str,
+    beside: Mapping[str, Quantity] | None = None,
+    positive: str = "",
+    negative: str = "",
+) -> Measured:
+    """The mean over the seeds of a group, means of what belongs beside it, and constructions.
+
+    Args:
+        evidence: what was measured.
+        group: of the models.
+        value: the quantity that the rule is about.
+        form: format of it.
+        beside: more, by their names.
+        positive: the construction that ought to pass the rule, or "".
+        negative: the one that ought to fail it, or "".
+    """
+    rows = evidence.of(group).to_dict("records")
+    found = _numbers(rows, value)
+    words = [
+        f"{name} {_mean(_numbers(rows, each)):{_FORMS.get(name, form.lstrip('+'))}}"
+        for name, each in (beside or {}).items()
+    ]
+    scale = evidence.scale
+    known = evidence.known.set_index("model").to_dict("index")
+
+    def said(name: str) -> str:
+        if not name:
+            return ""
+        there = _quantity(known[name], value)
+        return f"{f'{there:{form}}' if there == there else '–'} ({name})"
+
+    return Measured(
+        estimate=mean(found, scale.n_bootstrap, scale.measurement.data_seed),
+        reading="; ".join([*words, f"{len(found)} seeds"]) + ".",
+        positive=said(positive),
+        negative=said(negative),
+    )
+
+
+def _quantity(row: Mapping[str, Any], quantity: Quantity) -> float:
+    """NaN where it was not measured."""
+    if isinstance(quantity, str):
+        found = row.get(quantity)
+        return float("nan") if found is None else float(found)
+    first, second = quantity
+    return _quantity(row, first) - _quantity(row, second)
+
+
+def _numbers(rows: list[dict[str, Any]], quantity: Quantity) -> np.ndarray:
+    found = np.array([_quantity(row, quantity) for row in rows], dtype=float)
+    finite: np.ndarray = found[np.isfinite(found)]
+    return finite
+
+
+def _mean(values: np.ndarray) -> float:
+    return float(values.mean()) if len(values) else float("nan")
