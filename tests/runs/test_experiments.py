@@ -221,7 +221,7 @@ def test_identity_of_training_is_for_ever():
         ({"task": "dyck-2-4", "model": "gpt", "training.steps": 1.5}, "steps"),
         (
             {"task": "dyck-2-4", "model": "gpt", "training.learning_rate": -1.0},
-            "learning_rate must be positive",
+            "learning_rate must be above 0",
         ),
         (
             {"task": "dyck-2-4", "model": "gpt", "training.learning_rate": "fast"},
