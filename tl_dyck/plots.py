@@ -231,7 +231,7 @@ def curves(
 
 def _plot(alt: str, said: str, series: Iterable[Series], layout: dict[str, Any]) -> Plot:
     traces = [each.trace() for each in series]
-    kind = "Line" if any("lines" in trace["mode"] for trace in traces) else "Scatter"
+    kind = "Scatter" if any(trace["mode"] == "markers" for trace in traces) else "Line"
     names = [html.unescape(trace["name"]) for trace in traces if trace["showlegend"]]
     shown = f" Shown: {', '.join(names)}." if len(names) > 1 else ""
     return Plot(alt=alt or f"{kind} plot: {said}{shown}", traces=traces, layout=layout)

@@ -208,7 +208,8 @@ def _lengths(done: Reproduction) -> Figure | None:
     evidence, rows = done.evidence, []
     for longest, name in length_points(evidence):
         models = evidence.of(name).dropna(subset=["beta"])
-        rows.append(models[["seed", "beta", "largest_ratio", LONG, "loss"]].assign(longest=longest))
+        shown = ["longest", "seed", "beta", "largest_ratio", LONG, "loss"]
+        rows.append(models.assign(longest=longest)[shown])
     if not sum(map(len, rows)):
         return None
     table = pd.concat(rows, ignore_index=True)
