@@ -16,7 +16,7 @@ from tests.report.conftest import EVIL_BRACKETS
 from tests.report.pages import read_page
 from tl_dyck import DyckTask, build_model, get_config, load_task
 from tl_dyck.report import widgets
-from tl_dyck.report.widgets import Widget, circuits
+from tl_dyck.report.widgets import Widget
 
 TASK = load_task("dyck-2-4")
 TEXT = "[(())]("
@@ -116,13 +116,3 @@ def test_a_model_of_words_without_a_language():
         )
     )
     assert shown["tokens"] == ["3", "1", "2"]
-
-
-def test_without_circuitsvis(model, monkeypatch):
-    def missing(name: str) -> Any:
-        raise ModuleNotFoundError(name)
-
-    monkeypatch.setattr(circuits, "files", missing)
-    circuits._bundle.cache_clear()
-    with pytest.raises(circuits.MissingCircuitsvisError, match="pip install circuitsvis"):
-        widgets.circuitsvis_tokens(model, TEXT)

@@ -32,10 +32,11 @@ from tl_dyck import (
 from tl_dyck.certify import Edit, Witness, certify, certify_dyck, edited, parse_space
 from tl_dyck.reading import token_texts
 from tl_dyck.report import widgets
+from tl_dyck.report.heatmap import text_of, thousandths
 from tl_dyck.report.widgets import Widget
-from tl_dyck.report.widgets.attending import figure_of, thousandths
+from tl_dyck.report.widgets.attending import figure_of
 from tl_dyck.report.widgets.certificates import marks
-from tl_dyck.report.widgets.strings import UnreadableTextError, text_of
+from tl_dyck.report.widgets.strings import UnreadableTextError
 
 TASK = load_task("dyck-2-4")
 LANGUAGE = TASK.language
@@ -275,7 +276,7 @@ def test_seeds_side_by_side(minimal):
 def test_a_pattern_that_is_not_finite_is_said_to_be_none():
     pattern = np.tril(np.full((3, 3), np.nan))
     string = text_of([4, 0, 1], ["<bos>", "[", "]"], LANGUAGE)
-    made = figure_of("layer 0", string, 0, 0, pattern)
+    made = figure_of("layer 0", string, 0, pattern)
     assert "the weights are not finite" in made
     assert "data-map" not in made  # the script leaves it alone
     assert thousandths(pattern) == [None] * 6

@@ -12,7 +12,7 @@ from tl_dyck.judge.facts import all_prefixes
 from tl_dyck.judge.protocol import Case, is_shown
 from tl_dyck.judge.run import Judgement
 from tl_dyck.judge.scoring import most_misleading
-from tl_dyck.report.heatmap import color_bar, heat_map, string_patterns
+from tl_dyck.report.heatmap import color_bar, heat_map, text_of
 from tl_dyck.report.markup import Html, csv_link, element, percent, table
 from tl_dyck.report.page import Page, Section, again, made_with
 
@@ -254,8 +254,7 @@ def _picture(case: Case, row: Any) -> Html:
     with torch.no_grad():
         _, cache = case.model.run_with_cache(chosen[None])
     weights = cache[f"blocks.{layer}.attn.hook_pattern"][0, heads].mean(0).float().numpy()
-    shown = string_patterns(language, language.to_string(chosen[1:]))
-    return heat_map(shown, weights)
+    return heat_map(text_of(chosen.tolist(), None, language), weights)
 
 
 def _questions() -> Html:

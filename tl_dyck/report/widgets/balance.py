@@ -102,7 +102,7 @@ def balance_heatmap(result: Violation, *, language: DyckLanguage | None = None) 
         title="Balance violation",
         height=min(1000, 400 + 31 * n_depths * k),
         body=body,
-        data={"strings": [], "maps": [], "links": None, "new": []},
+        data={"strings": [], "maps": []},
     )
 
 

@@ -14,7 +14,7 @@ from tl_dyck.language.checks import BOS_STRING
 from tl_dyck.reading import check_reads, token_texts
 from tl_dyck.report.markup import Html, element, table
 from tl_dyck.report.widgets.frame import Widget, note
-from tl_dyck.report.widgets.strings import text_of, words
+from tl_dyck.report.widgets.strings import readable, words
 from tl_dyck.rnn import TwoLayerRNN, export_rnn
 
 _MOST_LOGITS = 12
@@ -96,7 +96,7 @@ def _strings(cert: Certificate, rnn: TwoLayerRNN, language: DyckLanguage | None)
     def show(ids: tuple[int, ...], marked: set[int], *, removed: bool) -> Html:
         string = torch.tensor(ids)
         return words(
-            text_of(ids, token_texts(rnn, string, language), language), marked, removed=removed
+            readable(ids, token_texts(rnn, string, language), language), marked, removed=removed
         )
 
     taken, put = marks(() if cert.worst is None else cert.worst.edits)
