@@ -105,21 +105,32 @@ def thousandths(weights: Weights) -> list[int | None]:
     return [round(1000 * weight) if np.isfinite(weight) else None for weight in below]
 
 
-def color_bar() -> Html:
-    """The scale that all maps share."""
+def color_bar(
+    label: str = "attention weight (share of the query's attention; square-root scale)",
+    last: str = "1",
+    *,
+    ring: bool = True,
+) -> Html:
+    """The scale that all maps share.
+
+    Args:
+        label: of what it is.
+        last: what its end is called.
+        ring: whether to say what a ring is.
+    """
     shades = element(
         "span", [element("span", class_=f"b{shade}") for shade in range(SHADES)], class_="shades"
     )
     ticks = [
-        element("span", f"{w:g}", style=f"left:{100 * w**0.5:.1f}%")
-        for w in (0, 0.05, 0.25, 0.5, 1)
+        element("span", name, style=f"left:{100 * float(at) ** 0.5:.1f}%")
+        for at, name in (*((each, each) for each in ("0", "0.05", "0.25", "0.5")), ("1", last))
     ]
     legend = element(
         "span", element("span", class_="ring"), " top of the stack", class_="ringlegend"
     )
-    label = element("span", "attention weight (share of the query's attention; square-root scale)")
-    scale = element("div", label, shades, element("span", ticks, class_="ticks"), class_="bar")
-    return element("div", scale, legend, class_="colorbar")
+    ends = element("span", ticks, class_="ticks")
+    scale = element("div", element("span", label), shades, ends, class_="bar")
+    return element("div", scale, legend if ring else None, class_="colorbar")
 
 
 def heat_map(text: Text, weights: Weights, lines: tuple[str, ...] = ()) -> Html:

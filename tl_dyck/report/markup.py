@@ -124,11 +124,10 @@ def table(
         element("thead", head),
         element("tbody", body),
     )
-    return element(
-        "div",
-        inner,
-        class_="scroll",
-        tabindex="0",
-        role="region",
-        aria_label="table, scrolls sideways",
-    )
+    return scrolling(inner)
+
+
+def scrolling(inner: Html) -> Html:
+    """A table in a box that scrolls sideways where the page is narrow."""
+    label = "table, scrolls sideways"
+    return element("div", inner, class_="scroll", tabindex="0", role="region", aria_label=label)

@@ -13,10 +13,10 @@ from torch import Tensor
 from tl_dyck.check import check_integer
 from tl_dyck.language import Language
 from tl_dyck.reading import as_tokens, language_of, one_model, token_texts
-from tl_dyck.report.heatmap import Text, color_bar, heat_map, thousandths
+from tl_dyck.report.heatmap import Text, color_bar, heat_map, text_of, thousandths
 from tl_dyck.report.markup import Html, element
 from tl_dyck.report.widgets.frame import Widget, note
-from tl_dyck.report.widgets.strings import UnreadableTextError, readable, strip
+from tl_dyck.report.widgets.strings import UnreadableTextError, check_readable, strip
 
 _MOST_MAPS = 64
 
@@ -188,7 +188,7 @@ def read_text(
             f"a picture is of one string, not of {len(tokens)}; give tokens[i]"
         )
     ids = tokens[0].cpu()
-    return tokens, readable(ids.tolist(), token_texts(model, ids, language), language)
+    return tokens, text_of(ids.tolist(), token_texts(model, ids, language), language)
 
 
 def read_attention(
@@ -202,6 +202,7 @@ def read_attention(
             "this model's is bidirectional"
         )
     tokens, string = read_text(model, text, language)
+    check_readable(string)
     with torch.no_grad():
         _, cache = model.run_with_cache(
             tokens, names_filter=lambda name: name.endswith("hook_pattern")

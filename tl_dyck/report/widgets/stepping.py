@@ -12,12 +12,12 @@ from torch import Tensor
 
 from tl_dyck.language import DyckLanguage
 from tl_dyck.reading import token_texts
-from tl_dyck.report.heatmap import Text, color_bar
+from tl_dyck.report.heatmap import Text, color_bar, text_of
 from tl_dyck.report.markup import Html, element
 from tl_dyck.report.widgets.attending import drawn
 from tl_dyck.report.widgets.certificates import output_names, rnn_language, written_in
 from tl_dyck.report.widgets.frame import Widget, note
-from tl_dyck.report.widgets.strings import readable, strip
+from tl_dyck.report.widgets.strings import check_readable, strip
 from tl_dyck.rnn import TwoLayerRNN, export_rnn
 
 _MOST_OUTPUTS = 40
@@ -45,7 +45,7 @@ def rnn_steps(
     language = written_in(rnn, machine, language)
     tokens = machine.to_tokens(text) if isinstance(text, str) else text[None].to(machine.device)
     ids = tokens[0].cpu()
-    string = readable(ids.tolist(), token_texts(machine, ids, language), language)
+    string = check_readable(text_of(ids.tolist(), token_texts(machine, ids, language), language))
     with torch.no_grad():
         r = machine.embed(tokens, machine.states(tokens))
         scores = torch.einsum("qhe,khe->hqk", machine.query(r)[0], machine.key(r)[0]).double().cpu()

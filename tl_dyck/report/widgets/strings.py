@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 
 from tl_dyck.errors import DyckError
-from tl_dyck.language import Language
 from tl_dyck.language.checks import BOS_STRING
-from tl_dyck.report.heatmap import Text, text_of, token_label
+from tl_dyck.report.heatmap import Text, token_label
 from tl_dyck.report.markup import Html, element
 
 N_COLORS = 6  #: depths beyond begin with the first colour again; style sheet .d0 … .d5
@@ -18,18 +17,18 @@ class UnreadableTextError(DyckError, ValueError):
     """A text that a widget cannot show; the message says why."""
 
 
-def readable(ids: Sequence[int], tokens: Sequence[str], language: Language | None) -> Text:
-    """A string that can be drawn, see `tl_dyck.report.heatmap.text_of`.
+def check_readable(text: Text) -> Text:
+    """Refuse a string of which no picture could be read.
 
     Raises:
-        UnreadableTextError: an empty string, or one too long.
+        UnreadableTextError: it is empty, or too long.
     """
-    if not 0 < len(ids) <= _LARGEST:
+    if not 0 < len(text.ids) <= _LARGEST:
         raise UnreadableTextError(
-            f"a string of {len(ids)} tokens cannot be drawn so that one can read it; "
+            f"a string of {len(text.ids)} tokens cannot be drawn so that one can read it; "
             f"give 1 to {_LARGEST} tokens"
         )
-    return text_of(ids, tokens, language)
+    return text
 
 
 def _color(text: Text, position: int) -> str | None:
