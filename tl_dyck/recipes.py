@@ -117,7 +117,8 @@ def _rows(
     include: Iterable[float],
 ) -> dict[str, Any]:
     """Rows from top to bottom, and an axis that reaches all that is drawn."""
-    height = len(names) * int(min(_HIGH_ROW, max(_LOW_ROW, _PLOT / max(1, len(names)))))
+    row = int(min(_HIGH_ROW, max(_LOW_ROW, _PLOT / max(1, len(names)))))
+    height = max(2 * _HIGH_ROW, row * len(names))
     top = 66 + 12 * max(0, len(series) - 2)
     drawn = [[*include, *(line.at for line in marked)]]
     drawn += [ends for each in series for ends in (each.x, each.low, each.high) if ends is not None]
@@ -136,7 +137,7 @@ def _rows(
             "zeroline": False,
             "showgrid": False,
         },
-        "legend": {**legend, "y": 1 + 20 / max(1, height)},  # above the names of the lines
+        "legend": {**legend, "y": 1 + 20 / height},  # above the names of the lines
         **marked_lines(marked, vertical=True),
     }
 
