@@ -30,7 +30,7 @@ from joblib import Parallel, cpu_count, delayed, parallel_config
 from tl_dyck.models import build_model, get_config
 from tl_dyck.tasks import load_task
 from tl_dyck.training import TrainConfig
-from tl_dyck.training.group import Group
+from tl_dyck.training.group import SeedGroup
 from tl_dyck.training.run import RunState
 
 TASK = load_task("dyck-2-4")
@@ -63,7 +63,7 @@ def grouped(family: str, n_seeds: int, size: int, batch: int, device: str) -> Ca
     training = TrainConfig(steps=10**6, check_every=10**6, batch_size=batch, learning_rate=1e-4)
     config = get_config(family, TASK, device=device)
     runs = [RunState(config, TASK, training, seed) for seed in range(n_seeds)]
-    groups = [Group(runs[i : i + size]) for i in range(0, n_seeds, size)]
+    groups = [SeedGroup(runs[i : i + size]) for i in range(0, n_seeds, size)]
 
     def step() -> None:
         for group in groups:

@@ -28,7 +28,7 @@ def copying(case: Case) -> Any:
     ]
 
 
-@about_heads(above=0, unit="more than at random", paper="Elhage et al. 2021")
+@about_heads(above=0.0, unit="more than at random", paper="Elhage et al. 2021")
 @torch.no_grad()
 def composition(case: Case) -> Any:
     """Composition score of a head with the heads of later layers: the largest of Q, K and V.
