@@ -15,7 +15,6 @@ from typer.testing import CliRunner, Result
 
 import tl_dyck
 import tl_dyck.studies
-import tl_dyck_hooks.probes
 from tl_dyck.cli import app
 from tl_dyck.files import CorruptFileError
 from tl_dyck.models import load_model, models
@@ -240,19 +239,13 @@ def test_probe_all_that_apply(runs, tiny_study):
     assert result.exit_code == 0, result.output
     assert max(map(len, result.output.splitlines())) <= 80
     text = flat(result.output)
-    row = tiny_study.variation.set_index("family").loc["minimal-onehot"]
-    assert "Attention variation 3 models on [[[[]]]](((())))" in text
-    assert f"0 {row['variation']:.2f}" in text
-    for seed in (0, 1, 4):
-        beta = tl_dyck.balance_violation(load_model(runs["minimal-onehot", seed])).beta
-        assert f"minimal-onehot/seed-{seed} {beta:.4f}" in text
-        stack = tl_dyck.stack_likeness(
-            load_model(runs["minimal-onehot", seed]), tl_dyck.load_task("dyck-2-4")
-        )
-        assert (
-            f"minimal-onehot/seed-{seed} 0 0 {stack.mass[0, 0]:.2f} "
-            f"{stack.mass_at_closing[0, 0]:.2f}" in text
-        )
+    names = [f"minimal-onehot/seed-{seed}" for seed in (0, 1, 4)]
+    saved = [load_model(runs["minimal-onehot", seed]) for seed in (0, 1, 4)]
+    assert f"3 models {tl_dyck.attention_variation(saved)!r}" in text
+    for name, model in zip(names, saved, strict=True):
+        assert f"{name} {tl_dyck.balance_violation(model)!r}" in text
+        stack = tl_dyck.stack_likeness(model, tl_dyck.load_task("dyck-2-4"))
+        assert f"{name} {flat(repr(stack))}" in text
 
 
 def test_play(runs, tiny_study, tmp_path):
@@ -280,19 +273,17 @@ def test_probe_one_string(runs):
     assert result.exit_code == 0, result.output
     loaded = [load_model(folder) for folder in folders]
     text = flat(result.output)
-    assert "Attention variation 2 models on [[]]()" in text
-    found = tl_dyck.attention_variation(loaded, "[[]]()")
-    for layer in (0, 1):
-        assert f"{layer} {found.matched[layer]:.2f} " in text
+    assert f"2 models {tl_dyck.attention_variation(loaded, '[[]]()')!r}" in text
     stack = tl_dyck.stack_likeness(loaded[0], loaded[0].to_tokens("[[]]()").cpu())
-    assert f"gpt/seed-0 1 0 {stack.mass[1, 0]:.2f} {stack.mass_at_closing[1, 0]:.2f}" in text
-    assert "Not measured: the contribution of a state needs a minimal first layer" in text
+    assert f"gpt/seed-0 {stack!r}" in text
+    why = "the contribution of a state needs a minimal first layer"
+    assert f"Not measured: balance_violation: {why}" in text
 
 
 def test_probe_one_probe_and_a_third_partys(runs):
     result = call("probe", runs["gpt", 0], "--probe", "stack_likeness")
-    assert "Stack-likeness" in result.output
-    assert "Attention variation" not in result.output
+    assert "gpt/seed-0  StackLikeness(" in result.output
+    assert "attention_variation" not in result.output
     assert "Not measured" not in result.output
     tl_dyck.register_probe("width [red]")(lambda model: [model.cfg.d_model])
     try:
@@ -315,10 +306,10 @@ def test_a_third_partys_probe_that_fails_does_not_end_the_others(runs):
     folders = (runs["gpt", 0], runs["gpt", 4])
     try:
         said = flat(call("probe", *folders).output)
-        assert "Not measured: probe 'a-broken' raised KeyError" in said
+        assert "Not measured: a-broken: probe 'a-broken' raised KeyError" in said
         assert "raised ZeroDivisionError: " in said
         assert "'2 of them'" in said
-        assert "Stack-likeness" in said
+        assert "StackLikeness" in said
         result = call("probe", folders[0], "-p", "narrow")
         assert result.exit_code == 2
         assert "Error: probe 'narrow' raised ZeroDivisionError" in result.stderr
@@ -475,12 +466,12 @@ def test_a_bug_is_not_hidden(monkeypatch, bug):
 
 
 def test_a_bug_in_a_probe_is_no_probe_that_does_not_apply(runs, monkeypatch):
-    def balance_violation(*arguments, **options):
+    def pair_drift(model):
         raise bug
 
     bug = ValueError("not ours")
-    monkeypatch.setattr(tl_dyck_hooks.probes, "balance_violation", balance_violation)
-    assert call("probe", runs["minimal-onehot", 0]).exception is bug
+    monkeypatch.setattr(tl_dyck.probes, "load_probe", lambda name: pair_drift)
+    assert call("probe", runs["minimal-onehot", 0], "-p", "pair_drift").exception is bug
 
 
 def test_the_defaults_of_training_are_the_librarys(monkeypatch, tmp_path):

@@ -8,9 +8,9 @@ from typing import Annotated
 
 import typer
 
+from tl_dyck.cli.answers import Answer, Saved
 from tl_dyck.cli.early import study_folder
 from tl_dyck.cli.options import out_folder
-from tl_dyck.cli.terminal import say_note, say_path
 
 
 def publish(
@@ -25,7 +25,7 @@ def publish(
     licence: Annotated[
         str, typer.Option("--license", metavar="NAME", help="Of the weights, as the Hub calls it.")
     ] = "mit",
-) -> None:
+) -> Answer:
     """Write a study's models as a folder to be shared, with a card for each. Nothing is uploaded.
 
     For example: [bold]tl-dyck publish results/study -o zoo --repo me/dyck[/bold]
@@ -35,7 +35,7 @@ def publish(
     from tl_dyck.studies import load_study
 
     done = load_study(folder)
-    say_path("Models", write_zoo(done, out, licence=licence, repository=repository))
+    yield Saved("Models", write_zoo(done, out, licence=licence, repository=repository))
     name = f"{done.config.families[0]}/seed-{done.config.seeds[0]}"
-    say_note(f"From Python: load_pretrained({name!r}, {str(out)!r})")
-    say_note(f"To upload: hf upload {shlex.quote(repository)} {shlex.quote(str(out))}")
+    yield f"From Python: load_pretrained({name!r}, {str(out)!r})"
+    yield f"To upload: hf upload {shlex.quote(repository)} {shlex.quote(str(out))}"
