@@ -33,7 +33,6 @@ COMMANDS = (
     "train",
     "probe",
     "play",
-    "publish",
     "ablate",
     "export",
     "certify",
@@ -172,14 +171,20 @@ def test_study_asks_for_what_was_typed_and_says_what_was_found(tiny_study, tmp_p
         3,
         "--device",
         "cpu",
+        "--set",
+        "training.learning_rate=2e-3",
+        "--set",
+        "measurement.n_long=7",
     )
     result = call("study", *words, "--out", out)
     assert result.exit_code == 0, result.output
     config = asked["config"]
     assert (config.task, config.families, config.seeds) == ("dyck-2-8", ("eq6", "gpt"), (1, 2, 3))
+    usual = StudyConfig().training
     assert config.training == replace(
-        StudyConfig().training, steps=40, min_steps=min(40, StudyConfig().training.min_steps)
+        usual, steps=40, min_steps=min(40, usual.min_steps), learning_rate=2e-3
     )
+    assert config.measurement.n_long == 7
     assert (asked["folder"], asked["n_jobs"], asked["device"]) == (out, 3, "cpu")
     assert (out / "report.html").stat().st_size > 1_000_000
     assert result.output.splitlines()[-1] == f"Report: {out / 'report.html'}"
@@ -220,6 +225,10 @@ def test_train_keeps_every_seed_in_a_folder(words, seeds, tmp_path):
         tmp_path / "runs",
         "--task",
         "dyck-2-8",
+        "--set",
+        "training.batch_size=5",
+        "--set",
+        "model.d_mlp=3",
     )
     assert result.exit_code == 0, result.output
     assert sorted(path.name for path in (tmp_path / "runs").iterdir()) == [
@@ -228,6 +237,7 @@ def test_train_keeps_every_seed_in_a_folder(words, seeds, tmp_path):
     for seed in seeds:
         run = load_result(tmp_path / "runs" / f"seed-{seed}")
         assert (run.seed, run.steps, run.task.name) == (seed, 2, "dyck-2-8")
+        assert (run.options.batch_size, run.model.cfg.d_mlp) == (5, 3)
         assert f"{seed} {run.status} 2 {run.seconds:.1f} {run.accuracy.any_token:.1%}" in flat(
             result.output
         )
@@ -335,6 +345,16 @@ def test_a_third_partys_probe_that_fails_does_not_end_the_others(runs):
         (("study", "--seeds", "1,1"), "seeds must be different"),
         (("study", "--device", "gpu"), "device 'gpu' cannot be used"),
         (("study", "--out", "{file}/x"), "cannot write to the folder"),
+        (("study", "--set", "training.step=2"), "unknown setting 'training.step'. Did you mean"),
+        (("study", "--set", "training.steps=x"), "training.steps must be an integer, got 'x'"),
+        (("study", "--set", "training.steps=0"), "steps must be at least 1, got 0"),
+        (("study", "--set", "seeds=1,a"), "--set seeds must be an integer, got 'a'"),
+        (("study", "--set", "training=1"), "must be none, or name a field in it, got '1'"),
+        (("study", "--set", "seeds"), "give a field and its value"),
+        (("train", "gpt", "--set", "training.drift_anywhere=2"), "must be true or false, got '2'"),
+        (("train", "gpt", "--set", "model.n_head=2"), "Did you mean 'model.n_heads'?"),
+        (("judge", "--set", "sizes.uniforn=2"), "Did you mean 'sizes.uniform'?"),
+        (("ablate", "{gpt}", "--set", "finetune.steps=-1"), "steps must be at least"),
         (("report", "{nowhere}"), "there is no file"),
         (("report", "{file}"), "is not the folder of a finished study"),
         (("train", "gtp"), "unknown model 'gtp'. Did you mean 'gpt'?"),

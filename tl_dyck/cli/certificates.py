@@ -18,7 +18,7 @@ from tl_dyck.certify import (
 from tl_dyck.files import read_text
 from tl_dyck.language import DyckLanguage
 from tl_dyck.rnn import RNNConfig, export_rnn, load_rnn
-from tl_dyck.rnn.artefact import CONFIG_FILE
+from tl_dyck.rnn.artefact import FILES
 from tl_dyck.rnn.text import RNNTextError, text_to_tokens
 
 #: What a transformation needs, and what to do where it is missing.
@@ -38,7 +38,7 @@ _NEEDS = {
 
 def load_any(source: str) -> tuple[Any, RNNConfig, DyckLanguage | None]:
     """A model or an RNN, its description, and the bracket language if it says which."""
-    if (Path(source) / CONFIG_FILE).exists():
+    if (Path(source) / FILES[0]).exists():
         rnn = load_rnn(source)
         k, depth = rnn.config.n_types, rnn.config.max_depth
         language = None if k is None or depth is None else DyckLanguage(k, depth)

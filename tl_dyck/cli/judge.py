@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -10,7 +10,7 @@ import typer
 
 from tl_dyck.cli.answers import Answer, Rows, Saved
 from tl_dyck.cli.options import Out, Runs, names
-from tl_dyck.cli.settings import Settings, configured
+from tl_dyck.cli.settings import Settings, changed
 
 
 def judge(
@@ -41,7 +41,8 @@ def judge(
         raise unknown_name("scale", scale, SUITES)
     suite = SUITES[scale]
     if settings:
-        suite = replace(configured(suite, settings), name=f"{scale}, {', '.join(settings)}")
+        fields = {**changed(asdict(suite), settings), "name": f"{scale}, {', '.join(settings)}"}
+        suite = replace(suite, **fields)
     done = judge_methods(suite, out, None if methods is None else names(methods), **runs.how)
     wide = done.wide()
     withdrawn = [kind for kind in WITHDRAWN if kind in wide]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -79,26 +78,15 @@ class _Carried:
         str | None,
         typer.Option(metavar="NAME", help='"cpu", "cuda", … for experiments with models.'),
     ] = None
-    wandb: Annotated[
-        str | None,
-        typer.Option(
-            metavar="PROJECT", help="Send results to this project of Weights & Biases too."
-        ),
-    ] = None
 
 
 def _carry_out(load: Callable[[], Any], folder: Path, runs: Runs, more: _Carried) -> Answer:
     """Run a sweep in a folder, and say how it stands; exit status 1 if runs failed."""
     from tl_dyck.runs import run_sweep
-    from tl_dyck.runs.trackers import wandb_tracker
 
     usable_device(more.device)
-    sweep = load()
     how: RunOptions = {**runs.how, "keep_files": not more.records_only, "wait": not more.no_wait}
-    with contextlib.ExitStack() as stack:
-        if more.wandb is not None:
-            how["on_result"] = stack.enter_context(wandb_tracker(more.wandb))
-        done = run_sweep(sweep, folder, device=more.device, **how)
+    done = run_sweep(load(), folder, device=more.device, **how)
     counts = ("total", "done", "failed", "elsewhere", "made", "seconds")
     yield {name: getattr(done, name) for name in counts}
     parts = [f"{done.done:,} of {done.total:,} runs done"]

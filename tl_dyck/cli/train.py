@@ -20,7 +20,7 @@ from tl_dyck.cli.options import (
     parse_seeds,
     usable_device,
 )
-from tl_dyck.cli.settings import Settings, configured
+from tl_dyck.cli.settings import Settings, changed
 
 
 def tasks() -> Answer:
@@ -118,11 +118,11 @@ def train(
         raise ValueError("give --seed or --seeds, not both")
     chosen = parse_seeds(seeds) if seeds is not None else (seed or 0,)
     plain = vars(get_config(model, task, device=usable_device(device)))
-    options = with_steps(TrainConfig(), steps)
-    wanted: dict[str, Any] = configured({"model": plain, "training": options}, settings)
-    changed = {name: value for name, value in wanted["model"].items() if value is not plain[name]}
-    config = get_config(model, task, device=device, **changed)
-    options = wanted["training"]
+    values = {"model": plain, "training": with_steps(TrainConfig(), steps).to_dict()}
+    wanted = changed(values, settings)
+    own = {name: value for name, value in wanted["model"].items() if value != plain[name]}
+    config = get_config(model, task, device=device, **own)
+    options = TrainConfig.from_dict(wanted["training"])
     folder = out or Path("results", "train", task, model)
     if len(chosen) == 1:  # in this process, so that the bar shows loss and accuracy
         place = folder / f"seed-{chosen[0]}"

@@ -12,13 +12,13 @@ from typing_extensions import Unpack
 
 from tl_dyck.check import WrongTypeError
 from tl_dyck.environment import environment, one_thread
-from tl_dyck.files import CorruptFileError, read_json, read_table, write_json
+from tl_dyck.files import read_table, write_json
 from tl_dyck.judge.cases import sealed_case
 from tl_dyck.judge.code import code_digest
 from tl_dyck.judge.protocol import CONTROLS, KINDS, JudgeError, methods
 from tl_dyck.judge.scoring import ask, score_table
 from tl_dyck.judge.suites import SUITES, Suite
-from tl_dyck.records import finite_rows, write_tables
+from tl_dyck.records import finite_rows, read_object, write_tables
 from tl_dyck.registry import unknown_name
 from tl_dyck.runs.execute import RunOptions, run_sweep
 from tl_dyck.runs.results import load_runs, said_how_to_repeat
@@ -187,9 +187,7 @@ def load_judgement(folder: str | Path) -> Judgement:
         CorruptFileError: it holds none, or a damaged one.
     """
     path = Path(folder)
-    found = read_json(path / "scores.json")
-    if not isinstance(found, dict) or found.get("format") != _FORMAT:
-        raise CorruptFileError(f"{str(path / 'scores.json')!r} is no judgement of this version")
+    found = read_object(path / "scores.json", (_FORMAT,), "a judgement")
     scores = read_table(path / "scores.parquet").set_index(["method", "question"])
     return Judgement(
         folder=path,

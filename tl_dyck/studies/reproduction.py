@@ -14,7 +14,7 @@ from typing_extensions import Self, Unpack
 
 from tl_dyck.environment import environment
 from tl_dyck.files import read_table, write_json
-from tl_dyck.records import finite_rows, read_results, whole, write_tables
+from tl_dyck.records import finite_rows, read_object, whole, write_tables
 from tl_dyck.registry import unknown_name
 from tl_dyck.runs import RunOptions, run_sweep
 from tl_dyck.runs.spec import Sweep
@@ -59,10 +59,6 @@ class Size(Protocol):
 
     def to_dict(self) -> dict[str, Any]:
         """The fields as JSON values."""
-
-    @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> Self:
-        """The inverse of `to_dict`."""
 
 
 @final
@@ -203,7 +199,7 @@ def load_reproduction(folder: str | Path, paper: Paper | None = None) -> Reprodu
         CorruptFileError: a file is missing, altered or of another version.
     """
     path = Path(folder)
-    saved = read_results(path, "claims.json", _FORMAT, "a reproduction")
+    saved = read_object(path / "claims.json", (_FORMAT,), "a reproduction")
     with whole(path, "reproduction", "run it again"):
         asked = load_paper(saved["paper"]) if paper is None else paper
         scale = type(next(iter(asked.scales.values()))).from_dict(saved["scale"])

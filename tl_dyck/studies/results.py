@@ -20,7 +20,7 @@ from tl_dyck.files import CorruptFileError, read_tensors, write_json
 from tl_dyck.intervals import correlation, mean
 from tl_dyck.language.checks import BOS_STRING
 from tl_dyck.probes import variation_of_patterns
-from tl_dyck.records import read_results, whole
+from tl_dyck.records import read_object, whole
 from tl_dyck.runs.results import runs_of, said_how_to_repeat
 from tl_dyck.runs.store import Store
 from tl_dyck.studies.config import StudyConfig
@@ -188,7 +188,7 @@ def load_study(folder: str | Path) -> Study:
         CorruptFileError: a file is missing, altered or of another version.
     """
     path = Path(folder)
-    saved = read_results(path, "results.json", FORMAT, "the results of a study")
+    saved = read_object(path / "results.json", (FORMAT,), "the results of a study")
     with whole(path, "study", "run it again"):
         config, task = StudyConfig.from_dict(saved["config"]), DyckTask(**saved["task"])
         runs = runs_of(path, [*saved["runs"]])
