@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,41 +27,6 @@ def write_tables(folder: str | Path, tables: Mapping[str, pd.DataFrame]) -> None
     """Write tables as Parquet files of their names, each atomically."""
     for name, table in tables.items():
         write_bytes(Path(folder) / f"{name}.parquet", table.to_parquet(index=False))
-
-
-def read_results(folder: Path, file: str, form: str, what: str) -> dict[str, Any]:
-    """Read the JSON object that an analysis wrote into its folder, if it is of this version.
-
-    Args:
-        folder: of the analysis.
-        file: its JSON file.
-        form: the format that it must have.
-        what: it is, with its article, for the message.
-
-    Raises:
-        CorruptFileError: it is missing, damaged, or of another format.
-    """
-    saved = read_json(folder / file)
-    if not isinstance(saved, dict) or saved.get("format") != form:
-        raise CorruptFileError(f"{str(folder)!r} does not hold {what} of this version ({form})")
-    return saved
-
-
-@contextlib.contextmanager
-def whole(folder: Path, what: str, again: str) -> Iterator[None]:
-    """Say of results that turn out to be damaged what they are and what to do.
-
-    Raises:
-        CorruptFileError: a value is missing or is not what it should be.
-    """
-    try:
-        yield
-    except CorruptFileError as error:
-        raise CorruptFileError(f"{error}; {again}") from error
-    except (KeyError, TypeError, ValueError, OSError) as error:
-        raise CorruptFileError(
-            f"{str(folder)!r} does not hold a whole {what}: {error!r}; {again}"
-        ) from error
 
 
 def finite_rows(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:

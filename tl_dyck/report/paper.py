@@ -164,7 +164,7 @@ def _about(done: Reproduction) -> list[Html]:
         *(
             element("p", f"{words}: ", csv_link(getattr(done.evidence, name), name))
             for name, words in _SAVED.items()
-            if name in done.paper.tables
+            if hasattr(done.evidence, name)
         ),
         whole_configuration(done.scale.to_dict()),
     ]
