@@ -17,6 +17,19 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+__all__ = [
+    "Change",
+    "Eraser",
+    "Hook",
+    "align",
+    "at",
+    "hide_keys",
+    "interchange",
+    "key_of_each",
+    "key_of_one",
+    "run",
+]
+
 Hook = tuple[str, Callable[[Tensor, Any], Tensor]]
 #: A change of activations, ``[..., d]`` to the same.
 Change = Callable[[Tensor], Tensor]
@@ -155,20 +168,21 @@ class Eraser:
 
 def interchange(
     basis: Float[Tensor, "d rank"],
-    source: Float[Tensor, "batch d"],
-    position: Int[Tensor, " batch"],
+    source: Float[Tensor, "*where d"],
+    position: Int[Tensor, " batch"] | None = None,
 ) -> Change:
-    """At one position of each string, a subspace holds what a source has there.
-
-    ``x + R Rᵀ (source − x)``; all else stays as it was.
+    """Let a subspace hold what a source has there: ``x + R Rᵀ (source − x)``.
 
     Args:
         basis: R, with orthonormal columns.
-        source: activations of the sources, at their own positions.
-        position: in each string.
+        source: activations of the sources: one for each string with a position, else one for each
+            position of each.
+        position: of each string, the only one that is changed; None for all.
     """
 
     def change(x: Tensor) -> Tensor:
+        if position is None:
+            return x + (source - x) @ basis @ basis.T
         rows = torch.arange(len(position), device=x.device)
         here = x[rows, position]
         new = here + (source - here) @ basis @ basis.T

@@ -28,7 +28,7 @@ from tl_dyck.errors import is_refusal
 from tl_dyck.files import read_text
 from tl_dyck.language import DyckLanguage
 from tl_dyck.rnn import RNNConfig, export_rnn, load_rnn
-from tl_dyck.rnn.artefact import CONFIG_FILE
+from tl_dyck.rnn.artefact import FILES
 from tl_dyck.rnn.text import text_to_tokens
 
 _STYLES = {"certified": "green", "falsified": "red", "unknown": "yellow"}
@@ -39,7 +39,7 @@ _STYLES = {"certified": "green", "falsified": "red", "unknown": "yellow"}
 
 def load_any(source: str) -> tuple[Any, RNNConfig, DyckLanguage | None]:
     """A model or an RNN, its description, and the bracket language if there is one."""
-    if (Path(source) / CONFIG_FILE).exists():
+    if (Path(source) / FILES[0]).exists():
         rnn = load_rnn(source)
         return rnn, rnn.config, _language(rnn.config)
     from tl_dyck.runs.pretrained import load_pretrained

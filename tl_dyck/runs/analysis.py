@@ -15,8 +15,8 @@ from typing import Any, TypeVar, final
 import pandas as pd
 
 from tl_dyck.environment import environment
-from tl_dyck.files import CorruptFileError, read_json, read_table, write_json
-from tl_dyck.records import write_tables
+from tl_dyck.files import CorruptFileError, read_table, write_json
+from tl_dyck.records import read_object, write_tables
 from tl_dyck.runs.results import load_results, load_runs
 from tl_dyck.runs.store import Store
 
@@ -58,11 +58,7 @@ class Analysis:
                 what is read of it within lacks something.
         """
         path = Path(folder)
-        saved = read_json(path / self.file)
-        if not isinstance(saved, dict) or saved.get("format") != self.form:
-            raise CorruptFileError(
-                f"{str(path)!r} does not hold {self.what} of this version ({self.form})"
-            )
+        saved = read_object(path / self.file, (self.form,), self.what)
         try:
             yield saved, _runs(path, [*saved["runs"]])
         except CorruptFileError as error:
