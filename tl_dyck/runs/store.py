@@ -42,7 +42,7 @@ from tl_dyck.files import (
     CorruptFileError,
     ensure_folder,
     read_json,
-    remove_abandoned,
+    remove_leftovers,
     sha256,
     write_bytes,
     write_json,
@@ -77,6 +77,7 @@ RESERVED = (
     "transformer_lens",
 )
 
+_DAY = 24 * 3600.0  # seconds: no file takes as long to write
 _FLUSH = 0.05  # seconds; a run that took less is as soon done again as flushed to a slow disk
 
 
@@ -308,9 +309,9 @@ class Store:
         return found
 
     def tidy(self) -> None:
-        """Remove what processes that were killed had begun to write, see `remove_abandoned`."""
+        """Remove what processes that were killed had begun to write, a day ago or more."""
         for folder in (self.folder, self.folder / "points", *map(Path, self._shelves())):
-            remove_abandoned(folder)
+            remove_leftovers(folder, older=_DAY)
 
     def _shelves(self) -> list[str]:
         try:
