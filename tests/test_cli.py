@@ -34,7 +34,6 @@ COMMANDS = (
     "train",
     "probe",
     "play",
-    "publish",
     "ablate",
     "export",
     "certify",

@@ -19,7 +19,7 @@ from tests.cases import CASES, DEEP_CASES, EXTREME, case
 from tests.reference import reference_logits
 from tl_dyck import as_bridge
 from tl_dyck.certify.exact.network import Network
-from tl_dyck.certify.language.counting import Counted, Symbols
+from tl_dyck.certify.language.counting import Counted, NetworkSymbols
 from tl_dyck.certify.language.profiles import Profiles
 from tl_dyck.certify.objectives import Objectives
 from tl_dyck.language import DyckDistribution, DyckLanguage
@@ -136,7 +136,7 @@ def counted(model: Any, tokens: Tensor) -> Any:
     only(not machine.config.has_position, "counts need a model without positions")
     only(isinstance(model, DyckTransformer), "counts need a language")
     language = DyckLanguage(model.cfg.n_types, model.cfg.max_depth)
-    profiles, symbols = Profiles(DyckDistribution(language)), Symbols(Network(machine), language)
+    profiles, symbols = Profiles(DyckDistribution(language)), NetworkSymbols(machine, language)
     wanted, said = Objectives.margins(0, machine.config.d_vocab_out), []
     endings, rows = profiles.of_strings(tokens[:, 1:].numpy())
     for ending, row in zip(endings, rows, strict=True):

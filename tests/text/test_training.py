@@ -106,9 +106,9 @@ def test_what_cannot_be_trained() -> None:
         train_text(config, [], TextTraining(objective="worst"))
     with pytest.raises(ValueError, match="unknown objective 'worse'"):
         TextTraining(objective="worse")
-    with pytest.raises(ValueError, match="weight must be between 0 and 1"):
+    with pytest.raises(ValueError, match="weight must be at most 1"):
         TextTraining(weight=1.5)
-    with pytest.raises(ValueError, match="must be positive"):
+    with pytest.raises(ValueError, match="seconds must be above 0, got 0"):
         TextTraining(seconds=0.0)
 
 

@@ -16,21 +16,25 @@ _COLOURS = {
 }  # fmt: skip
 
 
-class Shown(ABC):
-    """Base of dataclasses, made with ``repr=False``, that say what they come to."""
+class Plain:
+    """Base of dataclasses that can be written as JSON."""
 
     #: Fields that `to_dict` leaves out, and properties that it has besides.
     _unsaid: ClassVar[tuple[str, ...]] = ()
     _derived: ClassVar[tuple[str, ...]] = ()
 
-    @abstractmethod
-    def _rows(self) -> list[tuple[str, str]]:
-        """What there is to say, as names and texts; the first is the status."""
-
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON types; whatever is infinite or no number becomes None."""
         known = [entry.name for entry in fields(self) if entry.name not in self._unsaid]  # type: ignore[arg-type]
         return {name: plain(getattr(self, name)) for name in (*known, *self._derived)}
+
+
+class Shown(Plain, ABC):
+    """Base of those, made with ``repr=False``, that say what they come to."""
+
+    @abstractmethod
+    def _rows(self) -> list[tuple[str, str]]:
+        """What there is to say, as names and texts; the first is the status."""
 
     def __repr__(self) -> str:
         rows = self._rows()

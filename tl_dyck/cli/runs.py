@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import inspect
 from collections.abc import Callable
 from pathlib import Path
@@ -68,10 +67,6 @@ _Folder = Annotated[
 _Device = Annotated[
     str | None, typer.Option(metavar="NAME", help='"cpu", "cuda", … for experiments with models.')
 ]
-_Wandb = Annotated[
-    str | None,
-    typer.Option(metavar="PROJECT", help="Send results to this project of Weights & Biases too."),
-]
 
 
 def _carry_out(
@@ -90,27 +85,22 @@ def _carry_out(
         typer.Option("--no-wait", help="Do not wait for runs that other processes are at work on."),
     ] = False,
     device: _Device = None,
-    wandb: _Wandb = None,
 ) -> None:
     """Run a sweep in a folder, and say how it stands; exit code 1 if runs failed."""
     from tl_dyck.runs import run_sweep
-    from tl_dyck.runs.trackers import wandb_tracker
 
     usable_device(device)
-    sweep = load()
-    with contextlib.ExitStack() as stack:
-        done = run_sweep(
-            sweep,
-            folder,
-            n_jobs=jobs,
-            backend=backend,
-            address=address,
-            retry_failed=retry_failed,
-            keep_files=not records_only,
-            wait=not no_wait,
-            device=device,
-            on_result=stack.enter_context(wandb_tracker(wandb)) if wandb is not None else None,
-        )
+    done = run_sweep(
+        load(),
+        folder,
+        n_jobs=jobs,
+        backend=backend,
+        address=address,
+        retry_failed=retry_failed,
+        keep_files=not records_only,
+        wait=not no_wait,
+        device=device,
+    )
     counts = ("total", "done", "failed", "elsewhere", "made", "seconds")
     answer(**{name: getattr(done, name) for name in counts})
     parts = [f"{done.done:,} of {done.total:,} runs done"]

@@ -15,6 +15,7 @@ from typing_extensions import Unpack
 
 from tl_dyck.ablation.compare import Answer, ImportanceComparison, compare_importance
 from tl_dyck.check import check_draws
+from tl_dyck.configuration import parameters_of
 from tl_dyck.files import read_table, write_json
 from tl_dyck.records import read_object, whole
 from tl_dyck.runs import RunOptions, Sweep, run_sweep
@@ -22,7 +23,6 @@ from tl_dyck.runs.results import load_runs, runs_of, said_how_to_repeat
 from tl_dyck.runs.saved import find_models
 from tl_dyck.runs.store import Store
 from tl_dyck.studies.heads import AblateConfig, HeadsExperiment
-from tl_dyck.studies.train import parameters_of
 from tl_dyck.tasks import DyckTask, Task, load_task
 from tl_dyck.training import TrainConfig
 

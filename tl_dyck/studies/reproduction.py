@@ -60,10 +60,6 @@ class Size(Protocol):
     def to_dict(self) -> dict[str, Any]:
         """The fields as JSON values."""
 
-    @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> Self:
-        """The inverse of `to_dict`."""
-
 
 @final
 @dataclass(frozen=True, kw_only=True)

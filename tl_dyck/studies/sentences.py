@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
@@ -14,6 +13,8 @@ import pandas as pd
 from typing_extensions import Unpack
 
 from tl_dyck.certify import Certificate, PerturbationSpace
+from tl_dyck.check import check_distinct
+from tl_dyck.configuration import Configuration, number, whole
 from tl_dyck.files import read_json, sha256, write_json
 from tl_dyck.intervals import mean
 from tl_dyck.models.digest import weights_digest
@@ -37,7 +38,7 @@ SPACES = ("dup:2,sub:2", "del:2,sub:2", "del:2,dup:2", "dup:2,del:2,sub:2")
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class TextTable:
+class TextTable(Configuration):
     """Configuration of a table of certified sentences: objectives, seeds, spaces.
 
     Attributes:
@@ -63,19 +64,16 @@ class TextTable:
     defend: str = SPACES[-1]
     training: TextTraining = field(default_factory=lambda: TextTraining(steps=600))
     model: tuple[tuple[str, Any], ...] = ()
-    limit: int = 0
-    n_interval: int = 0
-    max_strings: int = 2000
-    n_enumerated: int = 100
-    time_limit: float = 2.0
+    limit: int = whole(0, least=0)
+    n_interval: int = whole(0, least=0)
+    max_strings: int = whole(2000, least=0)
+    n_enumerated: int = whole(100, least=0)
+    time_limit: float = number(2.0, above=True)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         for name in ("objectives", "ks", "seeds", "spaces"):
-            values = getattr(self, name)
-            if not values or len(set(values)) < len(values):
-                raise ValueError(
-                    f"{name} must be different from each other and at least one, not {values}"
-                )
+            object.__setattr__(self, name, check_distinct(name, getattr(self, name)))
         if min(self.ks) < 1:
             raise ValueError(f"ks are numbers of synonyms a word, at least 1, not {min(self.ks)}")
 
@@ -156,11 +154,9 @@ class SentencesExperiment:
 
     def identity(self, point: Point) -> dict[str, Any]:
         """Data, options and spaces, in full."""
-        asked = asdict(
-            replace(self.table, objectives=(point["objective"],), ks=(point["k"],), seeds=(0,))
-        )
+        asked = replace(self.table, objectives=(point["objective"],), ks=(point["k"],)).to_dict()
         del asked["seeds"]
-        return {"code": _CODE, "table": json.loads(json.dumps(asked)), "data": self._data}
+        return {"code": _CODE, "table": asked, "data": self._data}
 
     @cached_property
     def _data(self) -> str:

@@ -9,10 +9,9 @@ import pytest
 import torch
 
 from tests.certify.oracles import random_rnn
-from tl_dyck.certify.exact.network import Network
-from tl_dyck.certify.language.counting import Counted, Symbols
+from tl_dyck.certify.language.counting import Counted, NetworkSymbols
 from tl_dyck.certify.language.forms import Form, has_form
-from tl_dyck.certify.language.profiles import Profiles, pair_counts
+from tl_dyck.certify.language.profiles import Profiles, compositions
 from tl_dyck.certify.objectives import Objectives
 from tl_dyck.certify.protocol import CertifyError
 from tl_dyck.language import DyckDistribution, DyckLanguage
@@ -49,13 +48,13 @@ def test_what_holds_of_a_profile_holds_of_its_strings(
     readout: dict[str, Any], sharpness: float
 ) -> None:
     rnn = network(readout, sharpness=sharpness)
-    symbols = Symbols(Network(rnn), LANGUAGE)
+    symbols = NetworkSymbols(rnn, LANGUAGE)
     kinds = [Counted, Form] if readout in FORMS else [Counted]
     assert has_form(rnn.config) == (readout in FORMS)
     objectives = Objectives.margins(3, 7)
     rng = np.random.default_rng(0)
     for ending in list(PROFILES.endings())[:40:3]:
-        rows = np.concatenate([pair_counts(9, total) for total in range(4)])
+        rows = np.concatenate([compositions(9, total) for total in range(4)])
         rows = rng.permutation(rows[PROFILES.occur(ending, rows)])[:12]
         strings = [(6, *PROFILES.string(ending, row)) for row in rows]
         logits = [rnn(torch.tensor([string]))[0, -1].numpy() for string in strings]
@@ -73,7 +72,7 @@ def test_a_form_bounds_its_rounding_where_pairs_cancel() -> None:
     with torch.no_grad():
         rnn.W_Q.zero_(), rnn.b_Q.zero_(), rnn.b_V.zero_(), rnn.b_O.zero_()
         rnn.W_E[0:6:2, 1:] = -rnn.W_E[1:6:2, :-1] * (1 + 1e-15)
-    symbols, ending = Symbols(Network(rnn), LANGUAGE), list(PROFILES.endings())[20]
+    symbols, ending = NetworkSymbols(rnn, LANGUAGE), list(PROFILES.endings())[20]
     form, counted = (make(symbols, ending, Objectives.margins(3, 7)) for make in (Form, Counted))
     rows = np.array([[1, *[total] * 9] for total in (0, 1, 100, 10_000)], dtype=float)
     (f, error, rho), (g, other, _) = form.values(rows), counted.values(rows)
@@ -85,7 +84,7 @@ def test_a_form_bounds_its_rounding_where_pairs_cancel() -> None:
 def test_nothing_is_known_where_all_weights_underflow() -> None:
     """Scores thousands apart: what takes all attention need not occur in a prefix."""
     rnn = network({"n_heads": 2, "ln_c": 0.3, **MLP}, seed=1, sharpness=1e3)
-    symbols, unknown = Symbols(Network(rnn), LANGUAGE), []
+    symbols, unknown = NetworkSymbols(rnn, LANGUAGE), []
     for ending in PROFILES.endings():
         pairs = np.array([[0] * 9, [2] * 9], dtype=np.int16)
         pairs = pairs[PROFILES.occur(ending, pairs)]
@@ -102,6 +101,6 @@ def test_nothing_is_known_where_all_weights_underflow() -> None:
 
 def test_positions_and_other_tokens_are_refused() -> None:
     with pytest.raises(CertifyError, match="has positions"):
-        Symbols(Network(network({"state": "position"})), LANGUAGE)
+        NetworkSymbols(network({"state": "position"}), LANGUAGE)
     with pytest.raises(CertifyError, match="reads 7 tokens"):
-        Symbols(Network(network({})), DyckLanguage(4, 2))
+        NetworkSymbols(network({}), DyckLanguage(4, 2))

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from tl_dyck.certify.language.profiles import Ending, Profiles, n_profiles, pair_counts
+from tl_dyck.certify.language.profiles import Ending, Profiles, compositions, n_profiles
 from tl_dyck.language import DyckDistribution, DyckLanguage
 
 SMALL = [(1, 1, 9), (1, 3, 10), (2, 1, 8), (2, 2, 9), (2, 4, 9), (3, 3, 7)]
@@ -47,9 +47,10 @@ def test_profiles_are_those_of_all_prefixes_with_their_numbers_and_probabilities
         for ending in profiles.endings():
             if (length - ending.depth) % 2 or length < ending.depth:
                 continue
-            rows = pair_counts(profiles.kinds, (length - ending.depth) // 2)
+            rows = compositions(profiles.kinds, (length - ending.depth) // 2)
             occur = profiles.occur(ending, rows)
-            count, mass = profiles.log_count(ending, rows), profiles.log_mass(ending, rows)
+            count = profiles.log_count(ending, rows)
+            mass = count + profiles.log_string(ending, rows)
             assert np.array_equal(np.isfinite(count), occur)
             for row, n, p in zip(
                 rows[occur].tolist(), count[occur].tolist(), mass[occur].tolist(), strict=True
@@ -69,7 +70,7 @@ def test_a_string_of_a_profile_has_that_profile_and_its_probability(
     profiles = Profiles(distribution)
     for ending in profiles.endings():
         for total in range((longest - ending.depth) // 2 + 1):
-            rows = pair_counts(profiles.kinds, total)
+            rows = compositions(profiles.kinds, total)
             rows = rows[profiles.occur(ending, rows)]
             for row, nats in zip(rows, profiles.log_string(ending, rows), strict=True):
                 string = list(profiles.string(ending, row))
@@ -85,15 +86,16 @@ def test_profiles_of_a_length_have_probability_one_at_the_depths_they_can_have()
         mass = np.zeros(5)
         for ending in profiles.endings():
             if (length - ending.depth) % 2 == 0 and length >= ending.depth:
-                rows = pair_counts(8, (length - ending.depth) // 2)
-                mass[ending.depth] += np.exp(profiles.log_mass(ending, rows)).sum()
+                rows = compositions(8, (length - ending.depth) // 2)
+                nats = profiles.log_count(ending, rows) + profiles.log_string(ending, rows)
+                mass[ending.depth] += np.exp(nats).sum()
         assert mass == pytest.approx(reach[length], abs=1e-12)
         assert mass.sum() == pytest.approx(1.0)
 
 
 @pytest.mark.parametrize(("kinds", "total"), [(1, 3), (2, 4), (3, 3), (5, 4), (8, 3)])
-def test_pair_counts_are_all_ways_to_distribute(kinds: int, total: int) -> None:
-    rows = pair_counts(kinds, total)
+def test_compositions_are_all_ways_to_distribute(kinds: int, total: int) -> None:
+    rows = compositions(kinds, total)
     assert rows.shape == (n_profiles(kinds, total), kinds)
     assert len(np.unique(rows, axis=0)) == len(rows)
     assert set(rows.sum(1).tolist()) == {total}

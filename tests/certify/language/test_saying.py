@@ -14,13 +14,13 @@ from torch import nn
 from tests.certify.language.test_deciding import TASK, margins, random_model, task_of
 from tl_dyck.certify import certify
 from tl_dyck.certify.deadline import Deadline
-from tl_dyck.certify.language import certify_language, profiles, search, walking
+from tl_dyck.certify.language import certify_language, deciding, profiles, shells
 from tl_dyck.certify.language.asked import ask
 from tl_dyck.certify.language.claims import Agreement, NextToken, Signs
-from tl_dyck.certify.language.enumeration import Judge
+from tl_dyck.certify.language.evaluator import Evaluator
 from tl_dyck.certify.language.forms import Form
-from tl_dyck.certify.language.profiles import Ending, Profiles, pair_blocks, pair_counts
-from tl_dyck.certify.language.tally import Tally
+from tl_dyck.certify.language.profiles import Ending, Profiles, compositions, in_blocks
+from tl_dyck.certify.language.tally import Judged, PrefixFound, Tally
 from tl_dyck.language import DyckDistribution, DyckLanguage
 from tl_dyck.models import DyckTransformer, build_model, construct, get_config
 from tl_dyck.rnn import UnsupportedModelError, export_rnn
@@ -132,11 +132,11 @@ DEEP = DyckTask(name="flat", n_types=1, max_depth=2, q=1e-4, long_lengths=(40, 4
 def unlikely(monkeypatch: pytest.MonkeyPatch, margin: float) -> Any:
     """A margin within 0.1 of the truth at ``[[][]…[]`` of 201 brackets, of probability 10⁻⁴⁰⁰."""
 
-    def margins_of(self: Judge, ending: Ending, block: Any) -> Any:
+    def margins_of(self: Evaluator, ending: Ending, block: Any) -> Any:
         here = (block[:, 1] == 100) & (ending == Ending((0,), 0))
         return np.where(here, margin, 1.0), np.full(len(block), 0.1)
 
-    monkeypatch.setattr(Judge, "margins", margins_of)
+    monkeypatch.setattr(Evaluator, "margins", margins_of)
     model = construct.uniform_attention(DEEP.language, n_ctx=256)
     return certify_language(model, DEEP, [201])
 
@@ -167,32 +167,26 @@ def test_an_error_of_vanishing_probability_is_one(monkeypatch: pytest.MonkeyPatc
 
 def test_a_tally_counts_in_integers_and_logs() -> None:
     """Of numbers beyond float64, against integers and fractions."""
-    tally = Tally.empty(5, 0)
+    tally = Tally(5, 0)
     counts = [10**400, 3, 7 * 10**200]
     log_count = np.array([math.log(n) for n in counts])
     log_string = np.array([-2000.0, -1500.0, -1400.0])
 
-    def found(index: int) -> Any:
-        from tl_dyck.certify.language.tally import Found
+    def found(index: int) -> PrefixFound:
+        return PrefixFound(
+            tokens=(), log_probability=log_string[index], margin=-1.0, ending=Ending((), None)
+        )
 
-        return Found(Ending((), None), (1, 1), float(log_string[index]), -1.0)
+    def judged(lengths: Any, weigh: Any) -> Judged:
+        return Judged(0, np.array(lengths), -np.ones(3), np.zeros(3), weigh, found)
 
     for _ in range(2):
-        tally.take(
-            0,
-            np.array([4, 4, 5]),
-            np.array([-1.0, -1.0, -1.0]),
-            np.zeros(3),
-            lambda at: (log_string[at], log_count[at]),
-            found,
-        )
+        tally.take(judged([4, 4, 5], lambda at: (log_string[at], log_count[at])))
     assert tally.wrong.strings[4, 0] / (2 * (counts[0] + counts[1])) == pytest.approx(1, rel=1e-10)
     assert tally.wrong.strings[5, 0] / (2 * counts[2]) == pytest.approx(1, rel=1e-10)
     assert tally.wrong.log_mass[4, 0] == pytest.approx(math.log(2) - 2000 + 400 * math.log(10))
-    few = Tally.empty(2, 0)
-    few.take(
-        0, np.full(3, 2), -np.ones(3), np.zeros(3), lambda at: (at * 0.0, np.log(at + 1)), found
-    )
+    few = Tally(2, 0)
+    few.take(judged([2, 2, 2], lambda at: (at * 0.0, np.log(at + 1))))
     assert few.wrong.strings[2, 0] == 6
     assert few.doubtful.strings[2, 0] == 0
 
@@ -346,11 +340,11 @@ def test_time_is_looked_at_however_many_stacks_there_are(
 def test_pairs_come_in_blocks_where_they_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(profiles, "_MOST", 40)
     for kinds, total in ((5, 4), (7, 3), (2, 30)):
-        blocks = list(pair_blocks(kinds, total, 9))
+        blocks = list(in_blocks(kinds, total, 9))
         assert max(map(len, blocks)) <= 9
         rows = np.concatenate(blocks)
         assert sorted(map(tuple, rows.tolist())) == sorted(
-            map(tuple, pair_counts(kinds, total).tolist())
+            map(tuple, compositions(kinds, total).tolist())
         )
 
 
@@ -380,8 +374,8 @@ def test_what_is_sought_is_wrong_for_certain() -> None:
     model = construct.uniform_attention(task.language)
     found = certify_language(model, task, range(29, 33), until="refuted", time_limit=5)
     assert (found.status, found.likeliest, found.wrong) == ("open", None, 0)
-    asked, tally = ask(model, task, "any_token", 31), Tally.empty(31, 3)
-    walking.seek(asked, [30, 31], tally, Deadline())
+    asked, tally = ask(model, task, "any_token", 31), Tally(31, 3)
+    deciding.seek(asked, [30, 31], tally, Deadline())
     assert tally.wrong.likeliest is None
     assert tally.tightest is None
 
@@ -416,8 +410,8 @@ def test_boxes_decide_as_the_models_themselves(
     place: int, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """At lengths where boxes are never needed they are forced, and every prefix is run."""
-    monkeypatch.setattr(search, "_FEW", 0)
-    monkeypatch.setattr(search, "_SMALL", 1)
+    monkeypatch.setattr(shells, "_FEW", 0)
+    monkeypatch.setattr(shells, "_SMALL", 1)
     if place < len(BOXED):
         family, options, scale = BOXED[place]
         model = random_model(family, TASK, place, scale, **options)

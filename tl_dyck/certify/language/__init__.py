@@ -8,11 +8,11 @@
 - `counting`: a network without positions as a function of profiles.
 - `claims`: what is claimed, as margins of profiles.
 - `forms`: one head and one norm, as piecewise linear functions: quick to evaluate and to bound.
-- `tally`, `enumeration`: every profile of a length, and what becomes of the claim there.
-- `boxes`, `search`: profiles decided many at a time, by bounds.
+- `tally`: what becomes of the claim, length by length.
+- `evaluator`: a claim on profiles.
+- `boxes`, `shells`: every profile of some lengths, listed or decided many at a time, by bounds.
 - `asked`: who is asked and what; which models are counted, and which are run.
-- `walking`: prefixes run one by one, where no profile will do.
-- `verdict`, `summary`: the certificate, and how it is made of tallies.
+- `verdict`, `summary`: the certificate, and how it is made of a tally.
 - `deciding`: `certify_language`.
 - `sampled`: `sample_error`, where there are too many profiles.
 """
@@ -21,12 +21,8 @@ from tl_dyck.certify.language.claims import CLAIMS
 from tl_dyck.certify.language.deciding import certify_language
 from tl_dyck.certify.language.profiles import Ending, Profiles
 from tl_dyck.certify.language.sampled import SampledError, sample_error
-from tl_dyck.certify.language.verdict import (
-    Bounds,
-    LanguageCertificate,
-    LengthResult,
-    PrefixFound,
-)
+from tl_dyck.certify.language.tally import PrefixFound
+from tl_dyck.certify.language.verdict import Bounds, LanguageCertificate, LengthResult
 
 __all__ = [
     "CLAIMS",

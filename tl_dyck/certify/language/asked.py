@@ -1,13 +1,13 @@
 """Who is asked and what: one claim about one model or two, by profiles or by running them.
 
-Knows: which models are counted, which are run, and why; and how drawn prefixes are judged.
+Knows: which models are counted, which are run, and why.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple, SupportsIndex, final
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, SupportsIndex, final
 
 import numpy as np
 import torch
@@ -15,14 +15,14 @@ from numpy.typing import NDArray
 
 from tl_dyck.certify.asker import Asker
 from tl_dyck.certify.exact.balls import Array, IntArray
-from tl_dyck.certify.exact.network import Network
-from tl_dyck.certify.language.claims import Claim, plain_margins, read_claim
-from tl_dyck.certify.language.counting import Symbols
-from tl_dyck.certify.language.enumeration import Judge
+from tl_dyck.certify.language.claims import PrefixClaim, plain_margins, read_claim, valid_tokens
+from tl_dyck.certify.language.counting import NetworkSymbols
+from tl_dyck.certify.language.evaluator import Evaluator
 from tl_dyck.certify.language.profiles import Ending, Profiles
-from tl_dyck.certify.language.tally import Found
+from tl_dyck.certify.language.tally import Judged, PrefixFound
 from tl_dyck.certify.protocol import CertifyError
 from tl_dyck.check import check_integer, check_length, check_lengths
+from tl_dyck.language import DyckLanguage
 from tl_dyck.language.symbols import needs_stack
 from tl_dyck.reading import check_reads
 from tl_dyck.rnn import TwoLayerRNN, UnsupportedModelError
@@ -32,34 +32,6 @@ from tl_dyck.tasks import DyckTask, load_task
 _LONGEST = 1000
 
 Tokens = NDArray[np.int64]
-
-
-class JudgedPrefixes(NamedTuple):
-    """Some prefixes of one length and one depth, and what became of the claim on each.
-
-    Attributes:
-        depth: of all of them.
-        margin: of the claim, ``[n]``.
-        error: a bound of its error, ``[n]``.
-        weigh: of some of them: log-probabilities, and the logs of 1, how many each stands for.
-        found: one of them.
-    """
-
-    depth: int
-    margin: Array
-    error: Array
-    weigh: Callable[[IntArray], tuple[Array, Array]]
-    found: Callable[[int], Found]
-
-    @property
-    def wrong(self) -> NDArray[np.bool_]:
-        """On which of them the claim is wrong for certain."""
-        return self.margin < -self.error
-
-    @property
-    def right(self) -> NDArray[np.bool_]:
-        """On which of them it holds for certain."""
-        return self.margin > self.error
 
 
 @final
@@ -116,65 +88,66 @@ class Asked:
         claim: the claim.
         profiles: of the language.
         readers: the models themselves, which a wrong prefix is run through.
-        judge: evaluates profiles; None if the models are run on each prefix.
+        evaluator: judges profiles; None if the models are run on each prefix.
+        epsilon: of the claim, if it has one.
         how: how they are run: in which precision; empty if they are counted.
         why: why they are run; empty if they are counted.
     """
 
     task: DyckTask
     name: str
-    claim: Claim
+    claim: PrefixClaim
     profiles: Profiles
     readers: Sequence[Asker | Runner]
-    judge: Judge | None
+    evaluator: Evaluator | None
+    epsilon: float | None
     how: str = ""
     why: str = ""
 
-    def judged(self, strings: Tokens) -> Iterator[JudgedPrefixes]:
+    def judged(self, strings: Tokens) -> Iterator[Judged]:
         """What becomes of the claim on prefixes of one length, without BOS, in groups."""
-        judge = self.judge
-        if judge is None:
-            yield from self._run(strings)
+        if self.evaluator is not None:
+            yield from self.evaluator.judged_strings(strings)
             return
-        endings, pairs = self.profiles.of_strings(strings)
-        places: dict[Ending, list[int]] = {}
-        for index, ending in enumerate(endings):
-            places.setdefault(ending, []).append(index)
-        for ending, at in places.items():
-            if judge.evaluators(ending) is not None:
-                yield _counted(judge, ending, pairs[at])
-
-    def _run(self, strings: Tokens) -> Iterator[JudgedPrefixes]:
         runners = [each for each in self.readers if isinstance(each, Runner)]
         log_prob = self.task.distribution.log_prob(torch.from_numpy(strings)).numpy()
         for ending, at in _by_ending(self.profiles, strings):
-            rows, nats = strings[at], log_prob[at]
+            rows = strings[at]
             margins = plain_margins(self.claim, ending, [each.batch(rows) for each in runners])
             if margins is not None:
-                yield _ran(ending, rows, nats, *margins)
+                yield _ran(ending, rows, log_prob[at], *margins)
+
+    def run(self, found: PrefixFound) -> tuple[PrefixFound, float]:
+        """A prefix with what the first model makes of it, and the margin that all give it."""
+        language = self.profiles.language
+        logits = [np.array(reader.logits(found.tokens)) for reader in self.readers]
+        margins = plain_margins(self.claim, found.ending, [each[None] for each in logits])
+        assert margins is not None
+        names, best = (*language.alphabet, "BOS"), int(logits[0].argmax())
+        shown = replace(
+            found,
+            text=language.to_string(torch.tensor(found.tokens, dtype=torch.int64)),
+            logits=tuple(logits[0].tolist()),
+            may_follow=tuple(names[token] for token in valid_tokens(language, found.ending)),
+            predicted=names[best] if best < len(names) else f"token {best}",
+        )
+        return shown, float(margins[0][0])
 
 
-def _counted(judge: Judge, ending: Ending, rows: Any) -> JudgedPrefixes:
-    margin, error = judge.margins(ending, rows)
-
-    def weigh(at: IntArray) -> tuple[Array, Array]:
-        return judge.profiles.log_string(ending, rows[at]), np.zeros(len(at))
-
-    def found(index: int) -> Found:
-        return judge.found(ending, rows, index, margin)
-
-    return JudgedPrefixes(ending.depth, margin, error, weigh, found)
-
-
-def _ran(ending: Ending, rows: Tokens, nats: Array, margin: Array, error: Array) -> JudgedPrefixes:
+def _ran(ending: Ending, rows: Tokens, nats: Array, margin: Array, error: Array) -> Judged:
     def weigh(at: IntArray) -> tuple[Array, Array]:
         return nats[at], np.zeros(len(at))
 
-    def found(index: int) -> Found:
-        string = tuple(rows[index].tolist())
-        return Found(ending, (), float(nats[index]), float(margin[index]), string)
+    def found(index: int) -> PrefixFound:
+        return PrefixFound(
+            tokens=tuple(rows[index].tolist()),
+            log_probability=float(nats[index]),
+            margin=float(margin[index]),
+            ending=ending,
+        )
 
-    return JudgedPrefixes(ending.depth, margin, error, weigh, found)
+    lengths = np.full(len(rows), rows.shape[1])
+    return Judged(ending.depth, lengths, margin, error, weigh, found)
 
 
 def _by_ending(profiles: Profiles, strings: Tokens) -> Iterator[tuple[Ending, IntArray]]:
@@ -219,41 +192,32 @@ def ask(
 ) -> Asked:
     """Settle who is asked and what; a model is exported once.
 
-    Args:
-        model_or_rnn: see `certify_language`.
-        task: see `certify_language`.
-        name: of the claim.
-        longest: the longest prefix, in brackets.
-        epsilon: see `certify_language`.
-        other: see `certify_language`.
-        head: see `certify_language`.
-
-    Raises:
-        As `certify_language`.
+    Arguments and errors are those of `certify_language`; the longest prefix has `longest` brackets.
     """
     task = load_task(task) if isinstance(task, str) else task
     language = needs_stack(task.language, "certify_language is")
     given = [model_or_rnn] if other is None else [model_or_rnn, other]
-    for each in given:
-        if not isinstance(each, Asker | TwoLayerRNN):
+    models = [each.asked if isinstance(each, Asker) else each for each in given]
+    for each in models:
+        if not isinstance(each, TwoLayerRNN):
             refuse_foreign(each)
             refuse_weights(each)
-        check_reads(each.asked if isinstance(each, Asker) else each, language)
+        check_reads(each, language)
     claim = read_claim(name, task.distribution, epsilon, len(given) + (head is not None))
     profiles = Profiles(task.distribution)
     askers, why = _exported(given, must=head is not None)
+    for each in models:
+        _refuse_long(each, longest)
     if why:
-        models = [each.asked if isinstance(each, Asker) else each for each in given]
-        runners = _runners(models, task, longest)
-        kinds = {str(each.dtype).removeprefix("torch.") for each in runners}
-        how = f"as computed in {' and '.join(sorted(kinds))}"
-        return Asked(task, name, claim, profiles, runners, None, how, why)
+        runners = [_runner(each, language) for each in models]
+        kinds = sorted({str(each.dtype).removeprefix("torch.") for each in runners})
+        how = f"as computed in {' and '.join(kinds)}"
+        return Asked(task, name, claim, profiles, runners, None, epsilon, how, why)
     if head is not None:
         askers.append(Asker(_flat(askers[0].rnn, head)))
-    for asker in askers:
-        _refuse_long(asker.asked, longest)
-    symbols = [Symbols(Network(asker.rnn), language) for asker in askers]
-    return Asked(task, name, claim, profiles, askers, Judge(symbols, claim, profiles))
+    symbols = [NetworkSymbols(asker.rnn, language) for asker in askers]
+    evaluator = Evaluator(symbols, claim, profiles)
+    return Asked(task, name, claim, profiles, askers, evaluator, epsilon)
 
 
 def _exported(models: Sequence[Any], *, must: bool) -> tuple[list[Asker], str]:
@@ -276,17 +240,13 @@ def _exported(models: Sequence[Any], *, must: bool) -> tuple[list[Asker], str]:
     return askers, ""
 
 
-def _runners(models: Sequence[Any], task: DyckTask, longest: int) -> list[Runner]:
-    runners = []
-    for model in models:
-        _refuse_long(model, longest)
-        d_vocab = model.config.d_vocab if isinstance(model, TwoLayerRNN) else model.cfg.d_vocab
-        if d_vocab < task.language.d_vocab:
-            raise CertifyError(
-                f"the model reads {d_vocab} tokens, and {task.language} has {task.language.d_vocab}"
-            )
-        runners.append(Runner(model, task.language.bos_token))
-    return runners
+def _runner(model: Any, language: DyckLanguage) -> Runner:
+    d_vocab = model.config.d_vocab if isinstance(model, TwoLayerRNN) else model.cfg.d_vocab
+    if d_vocab < language.d_vocab:
+        raise CertifyError(
+            f"the model reads {d_vocab} tokens, and {language} has {language.d_vocab}"
+        )
+    return Runner(model, language.bos_token)
 
 
 def _flat(rnn: TwoLayerRNN, head: SupportsIndex) -> TwoLayerRNN:

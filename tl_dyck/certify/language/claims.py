@@ -38,7 +38,7 @@ CLAIMS = {
 
 
 @runtime_checkable
-class Claim(Protocol):
+class PrefixClaim(Protocol):
     """What is asked of every prefix."""
 
     @property
@@ -56,7 +56,7 @@ class Claim(Protocol):
 
 
 def plain_margins(
-    claim: Claim, ending: Ending, logits: Sequence[Array]
+    claim: PrefixClaim, ending: Ending, logits: Sequence[Array]
 ) -> tuple[Array, Array] | None:
     """The margins of prefixes whose logits are known, and bounds of their errors, ``[n]`` each.
 
@@ -238,7 +238,7 @@ class Agreement(_Everywhere):
 
 def read_claim(
     name: str, distribution: DyckDistribution, epsilon: float | None, n_models: int
-) -> Claim:
+) -> PrefixClaim:
     """The claim of a name.
 
     Raises:

@@ -11,7 +11,7 @@ balls that hold the value for the weights as real numbers.
 
 from __future__ import annotations
 
-from typing import final
+from typing import Any, final
 
 import numpy as np
 import torch
@@ -22,22 +22,23 @@ from tl_dyck.certify.language.profiles import Ending
 from tl_dyck.certify.objectives import Objectives
 from tl_dyck.certify.protocol import CertifyError
 from tl_dyck.language import DyckLanguage
+from tl_dyck.rnn import TwoLayerRNN
 
 
 @final
-class Symbols:
+class NetworkSymbols:
     """The symbols of a language, and what a network makes of them.
 
     Args:
-        network: of a model without positions.
+        rnn: of a model without positions.
         language: whose brackets are its tokens.
 
     Raises:
         CertifyError: the network has positions, or other tokens.
     """
 
-    def __init__(self, network: Network, language: DyckLanguage) -> None:
-        config = network.config
+    def __init__(self, rnn: TwoLayerRNN, language: DyckLanguage) -> None:
+        config = rnn.config
         if config.has_position:
             raise CertifyError(
                 f"{config.model_name} has positions, so its prediction does not follow from how "
@@ -49,7 +50,7 @@ class Symbols:
                 f"{config.bos_token}; the tokens of {language} are 0..{language.bos_token}, BOS "
                 "last"
             )
-        self.network, self.language = network, language
+        self.network, self.language = Network(rnn), language
         self.has_bos = config.bos_token is not None
         k, deepest = language.n_types, language.max_depth
         # BOS, then D openings and D closings of each type: every symbol once
@@ -57,10 +58,13 @@ class Symbols:
         for a in range(k):
             tokens += [2 * a] * deepest + [2 * a + 1] * deepest
         string = torch.tensor(tokens)
-        states = network.rnn.states(string)
-        self.table: SymbolTable = network.symbols(string.numpy(), states.numpy())
+        states = rnn.states(string)
+        self.table: SymbolTable = self.network.symbols(string.numpy(), states.numpy())
         self._scores, self._score_error = self.table.scores(np.arange(len(tokens)))
         self._largest_score = float(abs(self._scores).max())
+
+    def __reduce__(self) -> tuple[Any, ...]:  # tables take less time to make than to send
+        return NetworkSymbols, (self.network.rnn, self.language)
 
     @property
     def size(self) -> int:
@@ -116,7 +120,7 @@ class Counted:
         objectives: K functions of the logits.
     """
 
-    def __init__(self, symbols: Symbols, ending: Ending, objectives: Objectives) -> None:
+    def __init__(self, symbols: NetworkSymbols, ending: Ending, objectives: Objectives) -> None:
         self._network, table = symbols.network, symbols.table
         query = symbols.last(ending)
         self._weights = symbols.weights(query)

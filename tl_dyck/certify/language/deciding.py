@@ -1,44 +1,50 @@
-"""`certify_language`: a claim about every prefix of a language, proved, refuted or left open."""
+"""`certify_language`: a claim about every prefix of a language, proved, refuted or left open.
+
+With positions or several layers a prediction does not follow from how often each symbol occurs.
+What is left is to run the model itself, as far as that is feasible. A claim that holds on every
+prefix that was run is proved for the logits as this machine computes them, not for the weights as
+real numbers.
+"""
 
 from __future__ import annotations
 
 import contextlib
-import dataclasses
-import math
 import time
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from functools import partial
-from typing import Any, SupportsIndex, final
+from typing import Any, SupportsIndex
 
 import numpy as np
+import torch
 
 from tl_dyck.certify.deadline import Deadline, OutOfTime
-from tl_dyck.certify.exact.balls import BoolArray
-from tl_dyck.certify.exact.network import Network
-from tl_dyck.certify.language.asked import Asked, ask, lengths_up_to
-from tl_dyck.certify.language.claims import Claim
-from tl_dyck.certify.language.counting import Symbols
-from tl_dyck.certify.language.enumeration import Judge, Shell
+from tl_dyck.certify.language.asked import Asked, Tokens, ask, lengths_up_to
+from tl_dyck.certify.language.evaluator import Evaluator
 from tl_dyck.certify.language.profiles import Profiles
-from tl_dyck.certify.language.search import decide
-from tl_dyck.certify.language.summary import is_proved_likeliest, summarise
+from tl_dyck.certify.language.shells import Shell, decide, shells
+from tl_dyck.certify.language.summary import summarise
 from tl_dyck.certify.language.tally import Tally
 from tl_dyck.certify.language.verdict import LanguageCertificate
-from tl_dyck.certify.language.walking import seek, walk
 from tl_dyck.check import check_integer, check_time_limit
 from tl_dyck.environment import one_thread
+from tl_dyck.language.dyck import MAX_ENUMERATED_TOKENS
 from tl_dyck.registry import unknown_name
-from tl_dyck.rnn import TwoLayerRNN
 from tl_dyck.tasks import DyckTask
 from tl_dyck.workers import check_jobs, spread
 
-Progress = Callable[[float], None]
+_UNTIL = ("counted", "likeliest", "refuted")
 
 _SOUGHT = 28
+"""Length beyond which errors are soon found among drawn prefixes."""
+
 _START = 10.0
 """Seconds below which no processes are started: that alone takes some."""
 
-_UNTIL = ("counted", "likeliest", "refuted")
+_AT_ONCE = 1024
+"""Prefixes run at once."""
+
+_DRAWN = 2048
+"""Prefixes drawn where not all can be run, or decided soon."""
 
 
 @one_thread()
@@ -55,7 +61,7 @@ def certify_language(
     most_run: SupportsIndex = 100_000,
     time_limit: float | None = None,
     n_jobs: SupportsIndex = 1,
-    progress: Progress | None = None,
+    progress: Callable[[float], None] | None = None,
 ) -> LanguageCertificate:
     """Decide a claim about a model on *every* prefix of a language.
 
@@ -105,96 +111,136 @@ def certify_language(
     workers = check_jobs(n_jobs)
     most_run = check_integer("most_run", most_run, least=0)
     asked = ask(model_or_rnn, task, property, wanted[-1], epsilon=epsilon, other=other, head=head)
+    tally = Tally(wanted[-1], asked.profiles.deepest)
     tell = progress or (lambda share: None)
-    if asked.judge is None:
-        tally, done, left = walk(asked, wanted, most_run, deadline, tell)
-        complete = np.zeros(tally.wrong.log_mass.shape, dtype=bool)
-        complete[sorted(done)] = True
-        method = f"prefixes run one by one, {asked.how}"
+    left = ""
+    if asked.evaluator is None:
+        left = run_all(asked, wanted, most_run, tally, deadline, tell)
     else:
-        work = _Work(asked, asked.judge, wanted, deadline)
-        work.run(workers, until, tell)
-        tally, complete, left = work.tally, work.complete(), ""
-        method = "boxes of profiles" if tally.boxes else "every profile"
-    found = summarise(asked, tally, complete, wanted, method=method, left=left)
-    seconds = time.perf_counter() - started
-    return dataclasses.replace(found, epsilon=epsilon, seconds=seconds)
+        count_all(asked, wanted, tally, deadline, until, workers, tell)
+    return summarise(asked, tally, wanted, left=left, started=started)
 
 
-@final
-class _Work:
-    """The shells of some lengths, short prefixes first, done as far as time allows."""
+def count_all(
+    asked: Asked,
+    lengths: Sequence[int],
+    tally: Tally,
+    deadline: Deadline,
+    until: str,
+    n_jobs: int,
+    tell: Callable[[float], None],
+) -> None:
+    """Decide one shell after the other, short prefixes first, `n_jobs` at a time, in time."""
+    profiles, waiting = asked.profiles, shells(asked.profiles, asked.claim, lengths)
+    left = np.zeros(tally.complete.shape, dtype=int)
+    for shell in waiting:
+        left[list(shell.lengths), shell.depth] += 1
+    tally.complete[list(lengths)] = left[list(lengths)] == 0
 
-    def __init__(
-        self, asked: Asked, judge: Judge, lengths: Sequence[int], deadline: Deadline
-    ) -> None:
-        self.asked, self.judge, self.lengths, self.deadline = asked, judge, lengths, deadline
-        self.shells = judge.shells(lengths)
-        self.tally = Tally.empty(max(lengths), judge.profiles.deepest)
-        self.done: set[Shell] = set()
-
-    def complete(self) -> BoolArray:
-        """Which lengths and depths have been gone through, ``[longest + 1, D + 1]``."""
-        complete = np.zeros(self.tally.wrong.log_mass.shape, dtype=bool)
-        complete[list(self.lengths)] = True
-        for shell in self.shells:
-            if shell not in self.done:
-                complete[list(shell.lengths), shell.depth] = False
-        return complete
-
-    def run(self, n_jobs: int, until: str, progress: Progress) -> None:
-        """Decide one shell after the other, `n_jobs` at a time."""
-        if self.shells and max(self.shells[-1].lengths) > _SOUGHT:  # errors are soon found there
-            lengths = sorted({n for each in self.shells for n in each.lengths})
-            with contextlib.suppress(OutOfTime):
-                seek(self.asked, lengths, self.tally, self.deadline)
-            if self._enough(until):
-                return
-        costs = {shell: self.judge.cost(shell) for shell in self.shells}
-        total, finished = max(1, sum(costs.values())), 0
-        answers = self._answers(n_jobs)
-        for shell, (tally, whole) in zip(self.shells, answers, strict=False):
-            self.tally.add(tally)
-            if whole:
-                self.done.add(shell)
-            finished += costs[shell]
-            progress(finished / total)
-            if self.deadline.passed or self._enough(until):
-                break
-        answers.close()
-
-    def _answers(self, n_jobs: int) -> Generator[tuple[Tally, bool], None, None]:
-        judge = self.judge
-        n_jobs = min(n_jobs, max(1, len(self.shells)))
-        if n_jobs == 1 or self.deadline.left < _START:
-            return (_decide(judge, shell, self.deadline.left) for shell in self.shells)
-        # networks and tables are made anew in each process: they take less time than to send them
-        parts = ([each.network.rnn for each in judge.symbols], judge.claim, judge.profiles)
-        calls = ((shell, self.deadline.left) for shell in self.shells)
-        return spread(partial(_decide_alone, *parts), calls, n_jobs)
-
-    def _enough(self, until: str) -> bool:
-        if until == "counted" or self.tally.wrong.likeliest is None:
+    def enough() -> bool:
+        if until == "counted" or tally.wrong.likeliest is None:
             return False
-        profiles = self.judge.profiles
-        return until == "refuted" or is_proved_likeliest(
-            profiles, self.tally, self.complete(), self.lengths
-        )
+        return until == "refuted" or tally.is_likeliest(profiles, lengths)
+
+    if waiting and max(waiting[-1].lengths) > _SOUGHT:
+        with contextlib.suppress(OutOfTime):
+            seek(asked, sorted({n for each in waiting for n in each.lengths}), tally, deadline)
+        if enough():
+            return
+    costs = np.cumsum([shell.cost(profiles) for shell in waiting], dtype=float)
+    answers = _answers(asked, waiting, n_jobs, deadline)
+    for shell, done, (part, whole) in zip(waiting, costs.tolist(), answers, strict=False):
+        tally.add(part)
+        place = list(shell.lengths), shell.depth
+        left[place] -= whole
+        tally.complete[place] = left[place] == 0
+        tell(done / costs[-1])
+        if deadline.passed or enough():
+            break
+    answers.close()
 
 
-def _decide(judge: Judge, shell: Shell, seconds: float) -> tuple[Tally, bool]:
+def _answers(
+    asked: Asked, waiting: Sequence[Shell], n_jobs: int, deadline: Deadline
+) -> Generator[tuple[Tally, bool], None, None]:
+    assert asked.evaluator is not None
+    n_jobs = min(n_jobs, max(1, len(waiting)))
+    calls = ((shell, deadline.left) for shell in waiting)
+    work = partial(_decided, asked.evaluator)
+    if n_jobs == 1 or deadline.left < _START:
+        return (work(*call) for call in calls)
+    return spread(work, calls, n_jobs)
+
+
+def _decided(evaluator: Evaluator, shell: Shell, seconds: float) -> tuple[Tally, bool]:
     """What a shell comes to, and whether all of it was decided."""
-    tally = Tally.empty(shell.lengths[-1], judge.profiles.deepest)
+    tally = Tally(shell.lengths[-1], evaluator.profiles.deepest)
     try:
-        decide(judge, shell, tally, Deadline.after(None if seconds == math.inf else seconds))
+        decide(evaluator, shell, tally, Deadline.after(seconds))
     except OutOfTime:
         return tally, False
     return tally, True
 
 
-def _decide_alone(
-    rnns: Sequence[TwoLayerRNN], claim: Claim, profiles: Profiles, shell: Shell, seconds: float
-) -> tuple[Tally, bool]:
-    """The same, in a process of its own."""
-    symbols = [Symbols(Network(rnn), profiles.language) for rnn in rnns]
-    return _decide(Judge(symbols, claim, profiles), shell, seconds)
+def run_all(
+    asked: Asked,
+    lengths: Sequence[int],
+    most: int,
+    tally: Tally,
+    deadline: Deadline,
+    tell: Callable[[float], None],
+) -> str:
+    """Run the models on all prefixes, the shortest first, while they are few; then on drawn ones.
+
+    Args:
+        asked: of models that are run.
+        lengths: of the prefixes, ascending.
+        most: how many prefixes may be run in all; of the lengths beyond that some are drawn.
+        tally: of what is found.
+        deadline: when to stop.
+        tell: is told the share of the work done.
+
+    Returns:
+        Why not all were run; empty if they were, or if time ran out.
+    """
+    language, left, reason = asked.profiles.language, most, ""
+    with contextlib.suppress(OutOfTime):
+        for length in lengths:
+            number = language.count(length, "prefix")
+            left -= number
+            if left < 0 or number * length > MAX_ENUMERATED_TOKENS:
+                reason = f"too many prefixes to run: those of length {length} and others were not"
+                break
+            strings = language.enumerate(length, "prefix").numpy()
+            for start in range(0, len(strings), _AT_ONCE):
+                deadline.check()
+                for judged in asked.judged(strings[start : start + _AT_ONCE]):
+                    tally.take(judged)
+            tally.complete[length] = True
+            tell(1 - left / max(most, 1))
+        seek(asked, [n for n in lengths if not tally.complete[n].all()], tally, deadline)
+    tell(1.0)
+    return reason
+
+
+def seek(asked: Asked, lengths: Sequence[int], tally: Tally, deadline: Deadline) -> None:
+    """Look for wrong prefixes among drawn ones; nothing is counted.
+
+    Raises:
+        OutOfTime: the deadline has passed; what has been found is in the tally.
+    """
+    for strings in _draws(asked.profiles, [n for n in lengths if n > 0]):
+        for judged in asked.judged(strings):
+            tally.see_wrong(judged)
+            deadline.check()
+
+
+def _draws(profiles: Profiles, lengths: Sequence[int]) -> Iterator[Tokens]:
+    """Prefixes of some of the lengths, always the same ones."""
+    generator = torch.Generator().manual_seed(0)
+    places = np.linspace(0, len(lengths) - 1, 16).astype(int).tolist() if lengths else []
+    chosen = sorted({lengths[place] for place in places})
+    for length in chosen:
+        n = _DRAWN // len(chosen)
+        drawn = profiles.distribution.sample(n, length, mode="prefix", generator=generator)
+        yield drawn.numpy()

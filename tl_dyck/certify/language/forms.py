@@ -28,7 +28,7 @@ from typing import final
 import numpy as np
 
 from tl_dyck.certify.exact.balls import Array, Ball, centre, gamma
-from tl_dyck.certify.language.counting import Symbols
+from tl_dyck.certify.language.counting import NetworkSymbols
 from tl_dyck.certify.language.profiles import Ending
 from tl_dyck.certify.objectives import Objectives
 from tl_dyck.rnn import RNNConfig
@@ -43,7 +43,7 @@ def has_form(config: RNNConfig) -> bool:
 
 @final
 @dataclass(frozen=True)
-class _Parts:
+class _Constants:
     """The constants, as balls; rows are (1, m)."""
 
     u: Ball
@@ -79,7 +79,7 @@ class Form:
     per_error: float
     """Of F, per error of ρ."""
 
-    def __init__(self, symbols: Symbols, ending: Ending, objectives: Objectives) -> None:
+    def __init__(self, symbols: NetworkSymbols, ending: Ending, objectives: Objectives) -> None:
         config = symbols.network.config
         parts = _parts(symbols, ending, objectives)
         self.has_norm = config.ln_c is not None or config.ln_mid is not None
@@ -145,7 +145,7 @@ class Form:
         error = np.where(rho > 0, np.maximum(error, floor * self._z_error), np.inf)
         return np.maximum(rho, floor), error
 
-    def _slack(self, parts: _Parts) -> None:
+    def _slack(self, parts: _Constants) -> None:
         """The coefficients of the rounding errors, see the module's docstring."""
         u, g = parts.u.mid, 2 * gamma(parts.u.mid.shape[1] + self.n_hidden + 3 * len(parts.u.mid))
         norms = np.sqrt((u**2).sum(1))
@@ -172,7 +172,7 @@ class Form:
         self._per_rho, self.per_error = 2 * float(per_rho.max()), 2 * float(per_error.max())
 
 
-def _parts(symbols: Symbols, ending: Ending, objectives: Objectives) -> _Parts:
+def _parts(symbols: NetworkSymbols, ending: Ending, objectives: Objectives) -> _Constants:
     network, table, config = symbols.network, symbols.table, symbols.network.config
     query, counts = symbols.last(ending), Ball.exact(symbols.of_ending(ending))
     weight = symbols.weights(query)
@@ -193,7 +193,7 @@ def _parts(symbols: Symbols, ending: Ending, objectives: Objectives) -> _Parts:
         beta, s = u.matmul(w_in), own.matmul(w_in).plus(network.weight("b_in"))
         v = w_out.matmul(directions)
         c = own.plus(network.weight("b_out")).matmul(directions).plus(bias)
-    return _Parts(
+    return _Constants(
         u=u,
         z=counts.matmul(weight).reshape(-1),
         alpha=u.matmul(directions),

@@ -34,11 +34,10 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
-from tl_dyck.language import DyckDistribution, DyckLanguage
+from tl_dyck.certify.exact.balls import Array, BoolArray, IntArray
+from tl_dyck.language import DyckDistribution
 
-Array = NDArray[np.float64]
 Counts = NDArray[np.int16]
-BoolArray = NDArray[np.bool_]
 
 
 @final
@@ -60,37 +59,36 @@ class Ending:
         """Number of open brackets."""
         return len(self.stack)
 
-    def last_token(self, language: DyckLanguage) -> int:
-        """The last token; BOS for the empty prefix."""
-        if self.closes is not None:
-            return 2 * self.closes + 1
-        return 2 * self.stack[-1] if self.stack else language.bos_token
-
 
 def n_profiles(kinds: int, total: int) -> int:
     """How many ways there are to distribute `total` pairs over `kinds` kinds."""
     return math.comb(total + kinds - 1, kinds - 1)
 
 
-@lru_cache(maxsize=2)
-def pair_counts(kinds: int, total: int) -> Counts:
+@lru_cache(maxsize=4)
+def compositions(kinds: int, total: int) -> Counts:
     """Every way to distribute `total` pairs over `kinds` kinds, ``[n, kinds]``; do not change it.
 
     Kind i stands for level ``i // k + 1`` and type ``i % k``.
     """
-    rows = _compositions(kinds, total)
+    rows = np.full((1, 1), total, dtype=np.int16)
+    if kinds > 1:
+        half, every = kinds // 2, range(total + 1)
+        rows = np.concatenate(
+            [_product(compositions(half, n), compositions(kinds - half, total - n)) for n in every]
+        )
     rows.flags.writeable = False
     return rows
 
 
 _MOST = 20_000_000
-"""Numbers in a table of `pair_counts` beyond which it is made piece by piece (40 MB)."""
+"""Numbers in a table of `compositions` beyond which it is made piece by piece (40 MB)."""
 
 
-def pair_blocks(kinds: int, total: int, size: int) -> Iterator[Counts]:
-    """The same rows in blocks of at most `size`, however many there are."""
+def in_blocks(kinds: int, total: int, size: int) -> Iterator[Counts]:
+    """The `compositions` in blocks of at most `size`, however many there are."""
     if n_profiles(kinds, total) * kinds <= _MOST:
-        rows = pair_counts(kinds, total)
+        rows = compositions(kinds, total)
         for start in range(0, len(rows), size):
             yield rows[start : start + size]
         return
@@ -98,28 +96,14 @@ def pair_blocks(kinds: int, total: int, size: int) -> Iterator[Counts]:
     for left in range(total + 1):
         few, many = n_profiles(half, left), n_profiles(kinds - half, total - left)
         first = few if few <= root else size // min(many, root)
-        for a in pair_blocks(half, left, first):
-            for b in pair_blocks(kinds - half, total - left, size // len(a)):
+        for a in in_blocks(half, left, first):
+            for b in in_blocks(kinds - half, total - left, size // len(a)):
                 yield _product(a, b)
 
 
 def _product(a: Counts, b: Counts) -> Counts:
     """Every row of one beside every row of the other."""
     return np.concatenate([np.repeat(a, len(b), 0), np.tile(b, (len(a), 1))], axis=1)
-
-
-def _compositions(kinds: int, total: int) -> Counts:
-    if kinds == 1:
-        return np.full((1, 1), total, dtype=np.int16)
-    if kinds == 2:
-        first = np.arange(total + 1, dtype=np.int16)
-        return np.stack([first, total - first], axis=1)
-    half = kinds // 2
-    pieces = []
-    for left in range(total + 1):
-        a, b = _compositions(half, left), _compositions(kinds - half, total - left)
-        pieces.append(_product(a, b))
-    return np.concatenate(pieces)
 
 
 @final
@@ -154,7 +138,7 @@ class Profiles:
                 for closes in closing:
                     yield Ending(stack, closes)
 
-    def per_level(self, pairs: Counts) -> NDArray[np.int64]:
+    def per_level(self, pairs: Counts) -> IntArray:
         """M_l, ``[n, D]``."""
         n = len(pairs)
         levels = np.zeros((n, self.deepest), dtype=np.int64)
@@ -205,10 +189,6 @@ class Profiles:
         nats: Array = levels @ (self._log_open + self._log_close) + self._log_open[:d].sum()
         return nats
 
-    def log_mass(self, ending: Ending, pairs: Counts) -> Array:
-        """Log-probability of each profile: of all its prefixes together."""
-        return self.log_count(ending, pairs) + self.log_string(ending, pairs)
-
     def best_log_string(self, lengths: Iterable[int]) -> float:
         """Log-probability of the likeliest prefix of any of some lengths; -inf if there is none."""
         wanted = set(lengths)
@@ -222,14 +202,12 @@ class Profiles:
             best[1:] = np.maximum(best[1:], up)
         return found
 
-    def of_strings(self, strings: NDArray[np.int64]) -> tuple[list[Ending], Counts]:
+    def of_strings(self, strings: IntArray) -> tuple[list[Ending], Counts]:
         """The profiles of prefixes of one length, ``[n, length]``, without BOS."""
         n, opens = len(strings), strings % 2 == 0
         depth = np.where(opens, 1, -1).cumsum(1)
         rows = np.zeros((n, self.kinds), dtype=np.int16)
-        kind = (
-            depth * self.k + strings // 2
-        )  # of a closing bracket: it ends a pair one level deeper
+        kind = depth * self.k + strings // 2  # of a closing bracket, whose pair is a level deeper
         for i in range(self.kinds):
             rows[:, i] = (~opens & (kind == i)).sum(1)
         stacks = []

@@ -129,10 +129,10 @@ def _at(
         strings = _draw(asked, min(_AT_ONCE, n - drawn), length, generator)
         bad = open_ = 0
         try:
-            for group in asked.judged(strings):
+            for judged in asked.judged(strings):
                 deadline.check()
-                bad += int(group.wrong.sum())
-                open_ += int((~(group.wrong | group.right)).sum())
+                bad += int(judged.wrong.sum())
+                open_ += int(judged.doubtful.sum())
         except OutOfTime:  # what was begun counts for nothing, or the quick ones would count more
             break
         wrong, doubtful, drawn = wrong + bad, doubtful + open_, drawn + len(strings)

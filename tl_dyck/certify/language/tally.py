@@ -2,74 +2,119 @@
 
 Probabilities are kept as logarithms, since those of long prefixes are below the least float64, and
 numbers of prefixes as integers, so that none of them vanishes in a sum.
+
+Knows: which prefix is the likeliest, the shortest, the tightest of those seen.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, final
+from typing import Any, NamedTuple, final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tl_dyck.certify.exact.balls import Array, IntArray
-from tl_dyck.certify.language.profiles import Ending
+from tl_dyck.certify.exact.balls import Array, BoolArray, IntArray
+from tl_dyck.certify.language.profiles import Ending, Profiles
+from tl_dyck.certify.shown import Plain
 
 
 @final
-@dataclass(frozen=True)
-class Found:
-    """A profile that was evaluated.
+@dataclass(frozen=True, kw_only=True)
+class PrefixFound(Plain):
+    """A prefix of the language; the model is run on it only for the certificate.
 
     Attributes:
-        ending: how its prefixes end.
-        row: its pairs.
-        log_string: log-probability of each of its prefixes.
-        margin: of the claim.
-        tokens: the prefix itself, if it was run and not its profile evaluated.
+        tokens: without BOS.
+        log_probability: under D(q, k, D), among the prefixes of its length, in nats.
+        margin: of the claim, for the weights as real numbers; negative where it is wrong.
+        ending: how it ends, as far as the claim asks.
+        pairs: its matched pairs of each kind; empty if it was run and not its profile evaluated.
+        text: its brackets; empty, as all below, until the model has been run on it.
+        logits: what the model itself computes after it.
+        may_follow: the brackets that may come next.
+        predicted: the bracket, or BOS, with the largest of `logits`.
     """
 
-    ending: Ending
-    row: tuple[int, ...]
-    log_string: float
+    _unsaid = ("ending", "pairs")
+    _derived = ("probability",)
+
+    tokens: tuple[int, ...]
+    log_probability: float
     margin: float
-    tokens: tuple[int, ...] | None = None
+    ending: Ending
+    pairs: tuple[int, ...] = ()
+    text: str = ""
+    logits: tuple[float, ...] = ()
+    may_follow: tuple[str, ...] = ()
+    predicted: str = ""
 
     @property
-    def length(self) -> int:
-        """Length of its prefixes, in brackets."""
-        if self.tokens is not None:
-            return len(self.tokens)
-        return 2 * sum(self.row) + self.ending.depth
+    def probability(self) -> float:
+        """Under D(q, k, D); 0 if it is below the least float64."""
+        return math.exp(self.log_probability)
+
+
+Order = tuple[Any, ...]
+
+
+def _identity(found: PrefixFound) -> Order:
+    closes = () if found.ending.closes is None else (found.ending.closes,)
+    return found.ending.stack, closes, found.pairs, found.tokens
+
+
+def _by_chance(found: PrefixFound) -> Order:
+    """The likeliest first; of those as likely the shortest."""
+    return -found.log_probability, len(found.tokens), _identity(found)
+
+
+def _by_length(found: PrefixFound) -> Order:
+    return len(found.tokens), _by_chance(found)
+
+
+def _by_margin(found: PrefixFound) -> Order:
+    return found.margin, _identity(found)
+
+
+def _first(order: Callable[[PrefixFound], Order], *found: PrefixFound | None) -> PrefixFound | None:
+    return min((each for each in found if each is not None), key=order, default=None)
+
+
+class Judged(NamedTuple):
+    """Prefixes, or profiles, of one depth, and what became of the claim on each.
+
+    Attributes:
+        depth: of all of them.
+        lengths: of each, ``[n]``.
+        margin: of the claim, ``[n]``.
+        error: a bound of its error, inf where nothing is known, ``[n]``.
+        weigh: of some of them: the logs of how probable one prefix is, and how many there are.
+        found: one of them.
+    """
+
+    depth: int
+    lengths: IntArray
+    margin: Array
+    error: Array
+    weigh: Callable[[IntArray], tuple[Array, Array]]
+    found: Callable[[int], PrefixFound]
 
     @property
-    def _identity(self) -> tuple[tuple[int, ...], ...]:
-        closes = () if self.ending.closes is None else (self.ending.closes,)
-        return self.ending.stack, closes, self.row, self.tokens or ()
+    def wrong(self) -> BoolArray:
+        """On which of them the claim is wrong for certain."""
+        return self.margin < -self.error
 
-    def likelier(self, other: Found | None) -> bool:
-        """Whether its prefixes are likelier (or as likely and shorter, then first)."""
-        if other is None:
-            return True
-        mine = (-self.log_string, self.length, self._identity)
-        return mine < (-other.log_string, other.length, other._identity)
-
-    def shorter(self, other: Found | None) -> bool:
-        """Whether its prefixes are shorter (or as short and likelier)."""
-        if other is None or self.length != other.length:
-            return other is None or self.length < other.length
-        return self.likelier(other)
-
-    def tighter(self, other: Found | None) -> bool:
-        """Whether its margin is smaller."""
-        return other is None or (self.margin, self._identity) < (other.margin, other._identity)
+    @property
+    def doubtful(self) -> BoolArray:
+        """On which of them rounding hides the answer."""
+        return ~(self.wrong | (self.margin > self.error))
 
 
 @final
 @dataclass
-class Part:
+class Gathered:
     """The prefixes that have one answer; arrays are ``[length + 1, D + 1]``.
 
     Attributes:
@@ -82,109 +127,88 @@ class Part:
 
     log_mass: Array
     strings: NDArray[Any]
-    likeliest: Found | None = None
-    shortest: Found | None = None
+    likeliest: PrefixFound | None = None
+    shortest: PrefixFound | None = None
 
     @classmethod
-    def empty(cls, length: int, deepest: int) -> Part:
-        """None, of lengths up to one."""
-        shape = length + 1, deepest + 1
+    def empty(cls, shape: tuple[int, int]) -> Gathered:
+        """None yet."""
         return cls(np.full(shape, -np.inf), np.zeros(shape, dtype=object))
 
-    def see(self, found: Found) -> None:
-        """Remember a profile, if it is of note."""
-        if found.likelier(self.likeliest):
-            self.likeliest = found
-        if found.shorter(self.shortest):
-            self.shortest = found
+    def see(self, *found: PrefixFound | None) -> None:
+        """Remember prefixes, if they are of note."""
+        self.likeliest = _first(_by_chance, self.likeliest, *found)
+        self.shortest = _first(_by_length, self.shortest, *found)
 
-    def count(self, depth: int, lengths: IntArray, log_string: Array, log_count: Array) -> None:
-        """Add profiles, given logs of how probable one prefix of each is, and how many it has."""
+    def take(self, judged: Judged, which: BoolArray) -> None:
+        """Add some of those that were judged."""
+        at = np.flatnonzero(which)
+        if not len(at):
+            return
+        log_string, log_count = judged.weigh(at)
+        lengths = judged.lengths[at]
         for length in np.unique(lengths).tolist():
-            mine = lengths == length
-            place = length, depth
+            mine, place = lengths == length, (length, judged.depth)
             mass = log_sum(log_string[mine] + log_count[mine])
             self.log_mass[place] = np.logaddexp(self.log_mass[place], mass)
             self.strings[place] += _whole_sum(log_count[mine])
+        short = np.where(lengths == lengths.min(), log_string, -np.inf)
+        self.see(*(judged.found(int(at[nats.argmax()])) for nats in (log_string, short)))
 
-    def add(self, other: Part) -> None:
-        """Add what another has counted, of other profiles that are no longer."""
+    def add(self, other: Gathered) -> None:
+        """Add what another has gathered, of other prefixes that are no longer."""
         n = len(other.log_mass)
         self.log_mass[:n] = np.logaddexp(self.log_mass[:n], other.log_mass)
         self.strings[:n] += other.strings
-        for found in (other.likeliest, other.shortest):
-            if found is not None:
-                self.see(found)
+        self.see(other.likeliest, other.shortest)
 
 
 @final
-@dataclass
 class Tally:
     """What became of all that was evaluated.
+
+    Args:
+        longest: length in brackets of the longest prefixes.
+        deepest: D.
 
     Attributes:
         wrong: the prefixes on which the claim is refuted.
         doubtful: those on which rounding hides the answer.
+        complete: which lengths and depths have been gone through, ``[longest + 1, D + 1]``.
         profiles: how many were evaluated.
         boxes: how many boxes of profiles were bounded.
         tightest: the prefix with the least margin.
         proved: no margin of those evaluated is less.
     """
 
-    wrong: Part
-    doubtful: Part
-    profiles: int = 0
-    boxes: int = 0
-    tightest: Found | None = None
-    proved: float = np.inf
+    def __init__(self, longest: int, deepest: int) -> None:
+        shape = longest + 1, deepest + 1
+        self.wrong, self.doubtful = Gathered.empty(shape), Gathered.empty(shape)
+        self.complete = np.zeros(shape, dtype=bool)
+        self.profiles = self.boxes = 0
+        self.tightest: PrefixFound | None = None
+        self.proved = math.inf
 
-    @classmethod
-    def empty(cls, length: int, deepest: int) -> Tally:
-        """Nothing known, of lengths up to one."""
-        return cls(Part.empty(length, deepest), Part.empty(length, deepest))
+    def take(self, judged: Judged) -> None:
+        """Add profiles that were evaluated, or prefixes that were run."""
+        self.profiles += len(judged.margin)
+        self.proved = min(self.proved, float((judged.margin - judged.error).min()))
+        least = int(judged.margin.argmin())
+        if self.tightest is None or judged.margin[least] <= self.tightest.margin:
+            self.see(judged.found(least))
+        self.wrong.take(judged, judged.wrong)
+        self.doubtful.take(judged, judged.doubtful)
 
-    def take(
-        self,
-        depth: int,
-        lengths: IntArray,
-        margin: Array,
-        error: Array,
-        weigh: Callable[[IntArray], tuple[Array, Array]],
-        found: Callable[[int], Found],
-    ) -> None:
-        """Add profiles of one depth that were evaluated, or prefixes that were run.
+    def see(self, found: PrefixFound | None) -> None:
+        """Remember a prefix, if none has a smaller margin."""
+        self.tightest = _first(_by_margin, self.tightest, found)
 
-        Args:
-            depth: of the prefixes.
-            lengths: of each, ``[n]``.
-            margin: of the claim, ``[n]``.
-            error: a bound of its error, inf where nothing is known, ``[n]``.
-            weigh: of some of them: the logs of how probable one prefix is, and how many there are.
-            found: one of them.
-        """
-        self.profiles += len(margin)
-        self.proved = min(self.proved, float((margin - error).min()))
-        self.see(found(int(margin.argmin())))
-        wrong, right = margin < -error, margin > error
-        for part, which in ((self.wrong, wrong), (self.doubtful, ~(right | wrong))):
-            at = np.flatnonzero(which)
-            if not len(at):
-                continue
-            log_string, log_count = weigh(at)
-            part.count(depth, lengths[at], log_string, log_count)
-            short = lengths[at] == lengths[at].min()
-            for nats in (log_string, np.where(short, log_string, -np.inf)):
-                part.see(found(int(at[nats.argmax()])))
-
-    def see(self, found: Found) -> None:
-        """Remember a profile, if none has a smaller margin."""
-        if found.tighter(self.tightest):
-            self.tightest = found
-
-    def see_wrong(self, found: Found) -> None:
-        """Remember a wrong prefix that was drawn; it is not counted."""
-        self.see(found)
-        self.wrong.see(found)
+    def see_wrong(self, judged: Judged) -> None:
+        """Remember wrong prefixes that were drawn; they are not counted."""
+        for index in np.flatnonzero(judged.wrong).tolist():
+            found = judged.found(index)
+            self.see(found)
+            self.wrong.see(found)
 
     def add(self, other: Tally) -> None:
         """Add what another has counted, of other profiles that are no longer."""
@@ -192,9 +216,30 @@ class Tally:
         self.doubtful.add(other.doubtful)
         self.profiles += other.profiles
         self.boxes += other.boxes
-        if other.tightest is not None:
-            self.see(other.tightest)
+        self.see(other.tightest)
         self.proved = min(self.proved, other.proved)
+
+    def is_likeliest(self, profiles: Profiles, lengths: Iterable[int]) -> bool:
+        """Whether no prefix that may be wrong is likelier than the likeliest that is.
+
+        Those are the doubtful ones, and all at lengths that have not been gone through.
+        """
+        best, doubt = self.wrong.likeliest, self.doubtful.likeliest
+        if best is None:
+            return False
+        left = [length for length in lengths if not self.complete[length].all()]
+        rivals = (
+            profiles.best_log_string(left),
+            -math.inf if doubt is None else doubt.log_probability,
+        )
+        return max(rivals) <= best.log_probability + 1e-9
+
+    def is_shortest(self, lengths: Iterable[int]) -> bool:
+        """The same of the shortest one."""
+        best, doubt = self.wrong.shortest, self.doubtful.shortest
+        if best is None or (doubt is not None and len(doubt.tokens) < len(best.tokens)):
+            return False
+        return all(self.complete[n].all() for n in lengths if n < len(best.tokens))
 
 
 def log_sum(nats: Array) -> float:

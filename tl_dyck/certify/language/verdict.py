@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, final
 
+from tl_dyck.certify.language.tally import PrefixFound
 from tl_dyck.certify.shown import Shown
 
 Verdict = Literal["proved", "refuted", "open"]
@@ -27,33 +28,6 @@ class Bounds(NamedTuple):
     def __str__(self) -> str:
         low, high = f"{self.low:.6g}", f"{self.high:.6g}"
         return low if low == high else f"[{low}, {high}]"
-
-
-@final
-@dataclass(frozen=True, kw_only=True)
-class PrefixFound:
-    """A prefix of the language.
-
-    Attributes:
-        text: its brackets.
-        tokens: the same, without BOS.
-        probability: under D(q, k, D), among the prefixes of its length; 0 if it is below the least
-            float64.
-        log_probability: its logarithm, in nats.
-        margin: of the claim, for the weights as real numbers; negative where it is wrong.
-        logits: what the model itself computes after it; empty if it was not run.
-        may_follow: the brackets that may come next.
-        predicted: the bracket, or BOS, with the largest of `logits`.
-    """
-
-    text: str
-    tokens: tuple[int, ...]
-    probability: float
-    log_probability: float
-    margin: float
-    logits: tuple[float, ...] = ()
-    may_follow: tuple[str, ...] = ()
-    predicted: str = ""
 
 
 @final

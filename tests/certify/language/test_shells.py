@@ -9,14 +9,14 @@ import pytest
 
 from tests.certify.language.test_forms import FORMS, LANGUAGE, PROFILES, network
 from tl_dyck.certify.deadline import Deadline
-from tl_dyck.certify.exact.network import Network
-from tl_dyck.certify.language import search
+from tl_dyck.certify.language import shells
 from tl_dyck.certify.language.boxes import Boxes, _apart
 from tl_dyck.certify.language.claims import Signs
-from tl_dyck.certify.language.counting import Symbols
-from tl_dyck.certify.language.enumeration import Judge, Shell
+from tl_dyck.certify.language.counting import NetworkSymbols
+from tl_dyck.certify.language.evaluator import Evaluator
 from tl_dyck.certify.language.forms import Form
 from tl_dyck.certify.language.profiles import Profiles
+from tl_dyck.certify.language.shells import Shell
 from tl_dyck.certify.language.tally import Tally
 from tl_dyck.certify.objectives import Objectives
 from tl_dyck.language import DyckDistribution
@@ -29,7 +29,7 @@ from tl_dyck.tasks import load_task
 def test_a_bound_is_below_every_profile_of_its_box_and_meets_it_at_a_point(
     readout: dict[str, Any],
 ) -> None:
-    symbols, rng = Symbols(Network(network(readout)), LANGUAGE), np.random.default_rng(0)
+    symbols, rng = NetworkSymbols(network(readout), LANGUAGE), np.random.default_rng(0)
     for ending in list(PROFILES.endings())[5:40:7]:
         form = Form(symbols, ending, Objectives.margins(3, 7))
         low = rng.integers(0, 5, (40, 9)).astype(float)
@@ -51,22 +51,22 @@ def test_a_bound_is_below_every_profile_of_its_box_and_meets_it_at_a_point(
 def test_the_search_finds_what_enumeration_finds(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(search, "_FEW", 0)
-    monkeypatch.setattr(search, "_SMALL", 3)
-    symbols = Symbols(Network(network({"ln_c": 1e-5, "act_fn": "relu", "d_mlp": 7})), LANGUAGE)
+    monkeypatch.setattr(shells, "_FEW", 0)
+    monkeypatch.setattr(shells, "_SMALL", 3)
+    symbols = NetworkSymbols(network({"ln_c": 1e-5, "act_fn": "relu", "d_mlp": 7}), LANGUAGE)
     profiles = Profiles(DyckDistribution(LANGUAGE))
-    judge = Judge([symbols], Signs(name, LANGUAGE), profiles)
+    evaluator = Evaluator([symbols], Signs(name, LANGUAGE), profiles)
     for shell in (Shell(0, 4, 2, None), Shell(2, 3, 1, 2), Shell(3, 3, 3, None), Shell(1, 4, 2, 0)):
-        one, two = (Tally.empty(shell.lengths[-1], 3) for _ in range(2))
-        judge.enumerate(shell, one, Deadline())
-        search.decide(judge, shell, two, Deadline())
+        one, two = (Tally(shell.lengths[-1], 3) for _ in range(2))
+        shells.enumerate_all(evaluator, shell, one, Deadline())
+        shells.decide(evaluator, shell, two, Deadline())
         assert two.boxes > 0
         assert two.profiles <= one.profiles
         this, that = one.wrong, two.wrong  # by listing, and by boxes
         assert np.exp(that.log_mass) == pytest.approx(np.exp(this.log_mass), rel=1e-9)
         assert np.array_equal(that.strings, this.strings)
         for a, b in ((this.likeliest, that.likeliest), (this.shortest, that.shortest)):
-            assert (a and (a.ending, a.row)) == (b and (b.ending, b.row))
+            assert (a and (a.ending, a.pairs)) == (b and (b.ending, b.pairs))
         assert two.proved <= one.proved + 1e-12
 
 
@@ -74,13 +74,13 @@ def test_a_balanced_model_is_proved_in_one_box_per_ending() -> None:
     """Theorem 1: matched pairs change nothing, however many there are."""
     task = load_task("dyck-2-4")
     rnn = export_rnn(construct.uniform_attention(task.language))
-    judge = Judge(
-        [Symbols(Network(rnn), task.language)],
+    evaluator = Evaluator(
+        [NetworkSymbols(rnn, task.language)],
         Signs("any_token", task.language),
         Profiles(task.distribution),
     )
-    tally = Tally.empty(504, 4)
-    search.decide(judge, Shell(200, 250, 4, None), tally, Deadline())
+    tally = Tally(504, 4)
+    shells.decide(evaluator, Shell(200, 250, 4, None), tally, Deadline())
     assert tally.boxes == 16
     assert tally.profiles == 0
     assert tally.proved > 0.69
@@ -89,7 +89,7 @@ def test_a_balanced_model_is_proved_in_one_box_per_ending() -> None:
 def test_a_form_without_pairs_that_cancel_is_no_proof() -> None:
     """A bound must not hold by luck: a box with one wrong profile is never settled."""
     rnn = network({"ln_c": 1e-5, "act_fn": "relu", "d_mlp": 7}, seed=1)
-    symbols, ending = Symbols(Network(rnn), LANGUAGE), list(PROFILES.endings())[9]
+    symbols, ending = NetworkSymbols(rnn, LANGUAGE), list(PROFILES.endings())[9]
     form = Form(symbols, ending, Objectives.margins(3, 7))
     rng = np.random.default_rng(1)
     low = rng.integers(0, 3, (200, 9)).astype(float)
@@ -104,7 +104,7 @@ def test_a_form_without_pairs_that_cancel_is_no_proof() -> None:
 
 
 def test_what_no_pairs_can_take_from_the_stack() -> None:
-    symbols, rng = Symbols(Network(network(FORMS[2])), LANGUAGE), np.random.default_rng(2)
+    symbols, rng = NetworkSymbols(network(FORMS[2]), LANGUAGE), np.random.default_rng(2)
     form = Form(symbols, list(PROFILES.endings())[30], Objectives.margins(3, 7))
     for root in (rng.normal(size=(4, 6)), rng.normal(size=(5, 5)), form.root):
         coefficients = _apart(root)
