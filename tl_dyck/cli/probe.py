@@ -10,7 +10,7 @@ from rich.text import Text
 from tl_dyck.cli.answers import answer, plain
 from tl_dyck.cli.early import existing_models
 from tl_dyck.cli.options import Device, Only, usable_device, whole
-from tl_dyck.cli.saved import Models, SavedModel, String, load_models, trained_task
+from tl_dyck.cli.saved import LoadedModel, Models, String, load_models, trained_task
 from tl_dyck.cli.terminal import console, say_note, table
 from tl_dyck.errors import is_refusal
 
@@ -56,7 +56,7 @@ def probe(
 
 
 def _measure(
-    models: list[SavedModel], name: str | None, string: str | None, head: int | None
+    models: list[LoadedModel], name: str | None, string: str | None, head: int | None
 ) -> None:
     """Every probe that applies, or one by name."""
     from tl_dyck.probes import OWN, list_probes
@@ -90,7 +90,7 @@ def _applies(asked: str | None, say: Any, *arguments: Any) -> None:
         say_note(f"Not measured: {str(error).rstrip('.')}.\n")
 
 
-def _variation(models: list[SavedModel], string: str | None) -> None:
+def _variation(models: list[LoadedModel], string: str | None) -> None:
     from tl_dyck.probes import attention_variation
 
     languages = {each.model.cfg.language for each in models}
@@ -119,7 +119,7 @@ def _variation(models: list[SavedModel], string: str | None) -> None:
     say_note("Squared Frobenius norm of the difference of two patterns; 0: the same pattern.\n")
 
 
-def _stack(models: list[SavedModel], string: str | None) -> None:
+def _stack(models: list[LoadedModel], string: str | None) -> None:
     from tl_dyck.probes import stack_likeness
 
     rows = table(
@@ -152,7 +152,7 @@ def _stack(models: list[SavedModel], string: str | None) -> None:
     say_note("first there: closing brackets whose largest weight is there.\n")
 
 
-def _balance(models: list[SavedModel], head: int | None) -> None:
+def _balance(models: list[LoadedModel], head: int | None) -> None:
     from tl_dyck.probes import balance_violation
 
     found = [(each.name, balance_violation(each.model, head=head)) for each in models]
@@ -170,7 +170,7 @@ def _balance(models: list[SavedModel], head: int | None) -> None:
     console().print()
 
 
-def _drift(models: list[SavedModel]) -> None:
+def _drift(models: list[LoadedModel]) -> None:
     from tl_dyck.probes import pair_drift
 
     found = [(each.name, pair_drift(each.model)) for each in models]
@@ -199,7 +199,7 @@ def _drift(models: list[SavedModel]) -> None:
     )
 
 
-def _at_length(models: list[SavedModel]) -> None:
+def _at_length(models: list[LoadedModel]) -> None:
     from tl_dyck.probes import accuracy_at_length
 
     found = []
@@ -228,7 +228,7 @@ def _at_length(models: list[SavedModel]) -> None:
     say_note("At the lengths that test length generalisation. ±: of the draws.\n")
 
 
-def _other(models: list[SavedModel], probe: str) -> None:
+def _other(models: list[LoadedModel], probe: str) -> None:
     """A third party's probe: called with one model or with all, shown as it shows itself."""
     from tl_dyck.probes import ProbeError, call_probe, load_probe, takes_many
 
