@@ -319,7 +319,7 @@ def test_a_full_disk_leaves_the_old_checkpoint(tiny, folder, uninterrupted, same
 
 
 def test_a_finished_run_is_loaded_not_made_again(tiny, done, uninterrupted, same_run, monkeypatch):
-    monkeypatch.setattr(loop_module, "Group", None)
+    monkeypatch.setattr(loop_module, "SeedGroup", None)
     result = tiny.train(seed=1, folder=done)
     same_run(result, uninterrupted)
     assert result.seconds == load_result(done).seconds > 0

@@ -16,7 +16,7 @@ from tl_dyck.models import build_model, construct, get_config, lean_logits
 from tl_dyck.states import StateIndex, displacement
 from tl_dyck.tasks import load_task
 from tl_dyck.training import CheckpointError, DriftRegularizer, TrainConfig, load_result
-from tl_dyck.training.group import Group
+from tl_dyck.training.group import SeedGroup
 from tl_dyck.training.run import RunState
 from tl_dyck_hooks.probes.balance_violation import state_contributions
 
@@ -95,7 +95,7 @@ def test_a_stack_knows_r_of_each_of_its_models(family):
     task = load_task("dyck-2-4")
     options = TrainConfig(steps=9, batch_size=4, check_size=9, target=None, drift_weight=0.1)
     runs = [RunState(get_config(family, task), task, options, seed) for seed in range(3)]
-    group = Group(runs)
+    group = SeedGroup(runs)
     regularizer = DriftRegularizer(task.distribution, task.long_lengths[1])
     group.stack.losses(*group._batches(0))
     found = group.stack._drifts(regularizer)
@@ -109,7 +109,7 @@ def test_a_step_descends_it_too(tiny, monkeypatch):
     task, slopes = tiny.task, []
     for weight in (0.0, 0.25):
         options = TrainConfig(steps=1, batch_size=3, check_size=9, target=None, drift_weight=weight)
-        group = Group([RunState(config, task, options, 1)])
+        group = SeedGroup([RunState(config, task, options, 1)])
         group.advance()
         slopes.append({name: slope.clone() for name, slope in group.stack._gradients.items()})
     model = build_model(config, 1)
