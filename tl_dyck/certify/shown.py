@@ -52,7 +52,7 @@ class Shown(Plain, ABC):
         colour = _COLOURS.get(status, "inherit")
         return f'<div><b style="color:{colour}">{status}</b><table>{cells}</table></div>'
 
-    def rows(self) -> list[tuple[str, str]]:
+    def to_rows(self) -> list[tuple[str, str]]:
         """What there is to say, as names and texts; the first is the status."""
         return self._rows()
 
