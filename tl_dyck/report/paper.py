@@ -52,7 +52,7 @@ def paper_page(done: Reproduction) -> Html:
             *(
                 element("p", f"{words}: ", csv_link(getattr(done.evidence, name), name))
                 for name, words in _SAVED.items()
-                if name in paper.tables
+                if hasattr(done.evidence, name)
             ),
             whole_configuration(done.scale.to_dict()),
         ],
