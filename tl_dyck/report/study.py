@@ -104,7 +104,14 @@ def _summary(study: Study, patterns: Patterns) -> list[Html | None]:
 
 
 def _items(found: Iterable[Finding]) -> list[Html]:
-    return [element("li", element("h3", finding.title), _text(finding.text)) for finding in found]
+    return [
+        element(
+            "li",
+            element("h3", element("a", finding.title, href=f"#{finding.figure}")),
+            _text(finding.text),
+        )
+        for finding in found
+    ]
 
 
 def _text(text: str) -> list[Html]:

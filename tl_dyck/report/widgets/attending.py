@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import product
 from typing import Any, SupportsIndex
 
 import numpy as np
@@ -58,15 +59,10 @@ def attention(
         ValueError: no such layer or head, or attention that also looks ahead.
     """
     string, patterns = read_attention(model, text, language)
-    layers, heads = (
-        chosen("layer", layer, patterns.shape[0]),
-        chosen("head", head, patterns.shape[1]),
-    )
     several = patterns.shape[1] > 1
     maps = [
         (f"layer {at}" + (f", head {which}" if several else ""), patterns[at, which])
-        for at in layers
-        for which in heads
+        for at, which in chosen(patterns, layer, head)
     ]
     return _widget(f"Attention of {name_of(model)}", string, maps)
 
@@ -104,7 +100,8 @@ def attention_seeds(
     for name, model in named.items():
         string, patterns = read_attention(model, text, language)
         strings.append(string)
-        maps.append((name, _one(patterns, layer, head)))
+        ((at, which),) = chosen(patterns, layer, head)
+        maps.append((name, patterns[at, which]))
     odd = [
         name for name, string in zip(named, strings, strict=True) if string.ids != strings[0].ids
     ]
@@ -213,27 +210,26 @@ def read_attention(
     return string, np.stack(layers)
 
 
-def _one(patterns: Float[np.ndarray, "layer head query key"], layer: int, head: int) -> Pattern:
-    (at,), (which,) = (
-        chosen("layer", layer, patterns.shape[0]),
-        chosen("head", head, patterns.shape[1]),
-    )
-    found: Pattern = patterns[at, which]
-    return found
-
-
-def chosen(what: str, number: SupportsIndex | None, n: int) -> list[int]:
-    """The layers or heads that are meant; None for all.
+def chosen(
+    patterns: Float[np.ndarray, "layer head query key"],
+    layer: SupportsIndex | None,
+    head: SupportsIndex | None,
+) -> list[tuple[int, int]]:
+    """The layers and heads that are meant; None for all.
 
     Raises:
         ValueError: there is no such one.
     """
-    if number is None:
-        return list(range(n))
-    number = check_integer(what, number)
-    if not -n <= number < n:
-        raise ValueError(f"there is no {what} {number}; the model has {n}, counted from 0")
-    return [number % n]
+    places = []
+    for what, number, n in zip(("layer", "head"), (layer, head), patterns.shape[:2], strict=True):
+        if number is None:
+            places.append(list(range(n)))
+            continue
+        index = check_integer(what, number)
+        if not -n <= index < n:
+            raise ValueError(f"there is no {what} {index}; the model has {n}, counted from 0")
+        places.append([index % n])
+    return [(at, which) for at, which in product(*places)]
 
 
 def name_of(model: Any) -> str:

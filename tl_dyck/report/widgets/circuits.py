@@ -44,14 +44,11 @@ def circuitsvis_attention(
             finite.
     """
     string, patterns = read_attention(model, text, language)
-    layers, heads = (
-        chosen("layer", layer, patterns.shape[0]),
-        chosen("head", head, patterns.shape[1]),
-    )
+    heads = chosen(patterns, layer, head)
     props = {
         "tokens": string.tokens,
-        "attention": _finite(np.stack([patterns[at, which] for at in layers for which in heads])),
-        "attentionHeadNames": [f"L{at}H{which}" for at in layers for which in heads],
+        "attention": _finite(np.stack([patterns[place] for place in heads])),
+        "attentionHeadNames": [f"L{at}H{which}" for at, which in heads],
         "maskUpperTri": True,
     }
     return _widget(
