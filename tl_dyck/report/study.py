@@ -40,7 +40,7 @@ def study_page(study: Study) -> Html:
         ],
         command=report_command(study),
         about=[
-            _again(study),
+            again("Train, measure and report again", study_command(study)),
             again("This page from saved results, without training", report_command(study)),
             again(
                 "Type strings of your own and see what these models do with them",
@@ -128,19 +128,4 @@ def _text(text: str) -> list[Html]:
     return [
         element("p", f"{beginning} …"),
         element("details", element("summary", "All of it"), element("p", text)),
-    ]
-
-
-def _again(study: Study) -> list[Html]:
-    """As a command if the command line can say all of the configuration, else in Python."""
-    command = study_command(study)
-    if command is not None:
-        return [again("Train, measure and report again", command)]
-    call = (
-        f"run_study(StudyConfig.from_dict({study.config.to_dict()!r}), {study.folder.as_posix()!r})"
-    )
-    code = f"from tl_dyck.studies import StudyConfig, run_study\n\n{call}"
-    return [
-        element("p", "Train and measure again:"),
-        element("pre", element("code", code), tabindex="0"),
     ]
