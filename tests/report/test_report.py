@@ -23,7 +23,9 @@ from tl_dyck.report.heatmap import SHADES
 from tl_dyck.report.page import asset
 from tl_dyck.report.patterns import worst_string
 from tl_dyck.report.study import _items
+from tl_dyck.runs.saved import find_models
 from tl_dyck.studies import Study, findings, load_study
+from tl_dyck.studies.ablation import AblateConfig, ablate_runs
 from tl_dyck.studies.findings import Finding
 
 
@@ -200,6 +202,22 @@ def test_who_cannot_see_or_point_gets_the_same(page):
     assert levels.count(1) == 1
     assert all(after <= before + 1 for before, after in itertools.pairwise(levels))
     assert page.find("html")[0].attributes["lang"] == "en"
+
+
+def test_the_report_of_a_study_shows_its_ablation(tiny_study, tmp_path):
+    for path in tiny_study.folder.iterdir():
+        (tmp_path / path.name).symlink_to(path)
+    runs = [found.folder for found in find_models(tmp_path, {"model": "gpt"})[:2]]
+    config = AblateConfig(finetune=None, leave_one_out=None, n=10)
+    out = tmp_path / "ablation"
+    ablate_runs(runs, out, config=config, n_bootstrap=5, n_jobs=1, progress=False)
+    moved = replace(tiny_study, folder=tmp_path)
+    page = read_page(write_report(moved, tmp_path / "new.html"))
+    sections = [section.attributes["id"] for section in page.find("main")[0].find("section")]
+    assert sections.index("heads") < sections.index("recalled")
+    assert "#heads" in [link.attributes["href"] for link in page.find("nav")[0].find("a")]
+    without = read_page(write_report(tiny_study, tmp_path / "without.html"))
+    assert not without.find("section", id="heads")
 
 
 # --- the numbers are the study's ------------------------------------------------------------------
