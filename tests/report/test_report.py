@@ -121,14 +121,6 @@ def test_the_script_that_draws_is_the_one_that_was_published():
     assert "plotly.js (basic - minified) v4.1.1" in asset("plotly/plotly-basic.min.js")[:100]
 
 
-def test_plots_are_of_kinds_that_the_script_draws(page):
-    """The basic bundle has no others than these."""
-    kinds = {
-        trace["type"] for plot in data_block(page, "data-plots").values() for trace in plot["data"]
-    }
-    assert kinds <= {"scatter", "bar", "pie"}
-
-
 def test_the_string_that_hurts_most_is_near_the_top(page):
     ids = [section.attributes["id"] for section in page.find("main")[0].find("section")]
     assert ids[:2] == ["summary", "worst-string"]
