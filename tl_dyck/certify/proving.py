@@ -112,7 +112,7 @@ def prove_language(
         "format": FORMAT,
         "claim": property,
         "model": digest,
-        "length": check_length(length, most=RANGES["length"][1]),
+        "length": check_length(length, most=int(RANGES["length"][1])),
         "n_types": language.n_types,
         "max_depth": language.max_depth,
         "attn_scale": c.attn_scale,

@@ -20,7 +20,7 @@ from tl_dyck.certify.language.claims import Agreement, NextToken, Signs
 from tl_dyck.certify.language.evaluator import Evaluator
 from tl_dyck.certify.language.forms import Form
 from tl_dyck.certify.language.profiles import Ending, Profiles, compositions, in_blocks
-from tl_dyck.certify.language.tally import Judged, PrefixFound, Tally
+from tl_dyck.certify.language.tally import JudgedPrefixes, PrefixFound, Tally
 from tl_dyck.language import DyckDistribution, DyckLanguage
 from tl_dyck.models import DyckTransformer, build_model, construct, get_config
 from tl_dyck.rnn import UnsupportedModelError, export_rnn
@@ -177,8 +177,8 @@ def test_a_tally_counts_in_integers_and_logs() -> None:
             tokens=(), log_probability=log_string[index], margin=-1.0, ending=Ending((), None)
         )
 
-    def judged(lengths: Any, weigh: Any) -> Judged:
-        return Judged(0, np.array(lengths), -np.ones(3), np.zeros(3), weigh, found)
+    def judged(lengths: Any, weigh: Any) -> JudgedPrefixes:
+        return JudgedPrefixes(0, np.array(lengths), -np.ones(3), np.zeros(3), weigh, found)
 
     for _ in range(2):
         tally.take(judged([4, 4, 5], lambda at: (log_string[at], log_count[at])))

@@ -98,8 +98,8 @@ at most 4·10⁶ numbers (32 MB).
 **Rounding** (`balls`). All of the above holds for numbers as they are computed: every quantity is a
 ball (value, proved radius; Higham's γ_n, 4 ulp for exp, erf, tanh), every bound is moved outwards
 by what its own evaluation can have lost, and costs of symbols are lowered so that a computed path
-cost ≥ 0 proves the exact one ≥ 0 (`Attention.columns`). Where scores are so far apart that weights
-underflow, strings without any weight left are not bounded but split off and run (`Region.sound`,
-`Region.even`); elsewhere what underflows is some 10⁻⁵⁰ of that slack. What a string's value can be
-off by is in `upper`.
+cost ≥ 0 proves the exact one ≥ 0 (`StringAttention.columns`). Where scores are so far apart that
+weights underflow, strings without any weight left are not bounded but split off and run
+(`Region.sound`, `Region.even`); elsewhere what underflows is some 10⁻⁵⁰ of that slack. What a
+string's value can be off by is in `upper`.
 """
