@@ -6,6 +6,7 @@ is a subpackage.
 
 from tl_dyck import ablation as ablation
 from tl_dyck import certify as certify
+from tl_dyck import interventions as interventions
 from tl_dyck import judge as judge
 from tl_dyck import language as language
 from tl_dyck import models as models

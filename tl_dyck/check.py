@@ -203,6 +203,20 @@ def check_lengths(
     return tuple(check_length(one, name, least, most) for one in given)
 
 
+def check_distinct(name: str, values: Iterable[Any]) -> tuple[Any, ...]:
+    """Values, at least one and none of them twice.
+
+    Raises:
+        WrongValueError: there are none, or one is there twice.
+    """
+    given = tuple(values)
+    if not given or len(set(given)) < len(given):
+        raise WrongValueError(
+            f"{name} must be different from each other and at least one, not {given}"
+        )
+    return given
+
+
 def not_finite(weights: Mapping[str, Any]) -> str | None:
     """What is wrong with weights that are no finite numbers, in words; None if all are.
 

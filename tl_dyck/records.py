@@ -1,17 +1,26 @@
-"""What runs keep in files: tables, rows with a seal, tensors beside the JSON that names them."""
+"""What is kept in files: tables, rows with a seal, tensors beside the JSON that names them.
+
+Knows: what a folder of weights holds, in which order it is written, and what is asked of it before
+anything is built. What a format's `config` means, the module of the format knows.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tl_dyck.files import (
+    LARGEST_DESCRIPTION,
+    LARGEST_JSON,
     CorruptFileError,
+    ensure_folder,
+    one_line,
     read_json,
+    read_tensors,
     sha256,
     write_bytes,
     write_json,
@@ -22,6 +31,11 @@ if TYPE_CHECKING:
     import pandas as pd
     import torch
 
+MODEL_FILES = ("config.json", "model.safetensors")
+
+#: Names of weights, and the shapes that a config says they have.
+Shapes = Iterable[tuple[str, list[int]]]
+
 
 def write_tables(folder: str | Path, tables: Mapping[str, pd.DataFrame]) -> None:
     """Write tables as Parquet files of their names, each atomically."""
@@ -29,39 +43,28 @@ def write_tables(folder: str | Path, tables: Mapping[str, pd.DataFrame]) -> None
         write_bytes(Path(folder) / f"{name}.parquet", table.to_parquet(index=False))
 
 
-def read_results(folder: Path, file: str, form: str, what: str) -> dict[str, Any]:
-    """Read the JSON object that an analysis wrote into its folder, if it is of this version.
+def read_object(
+    path: Path, forms: Collection[str], what: str, most: int = LARGEST_JSON
+) -> dict[str, Any]:
+    """Read a JSON object whose "format" says that it is of this version.
 
     Args:
-        folder: of the analysis.
-        file: its JSON file.
-        form: the format that it must have.
-        what: it is, with its article, for the message.
+        path: of the file.
+        forms: the formats that will do.
+        what: its folder holds, with its article, for the message.
+        most: the file's largest size in bytes.
 
     Raises:
         CorruptFileError: it is missing, damaged, or of another format.
     """
-    saved = read_json(folder / file)
-    if not isinstance(saved, dict) or saved.get("format") != form:
-        raise CorruptFileError(f"{str(folder)!r} does not hold {what} of this version ({form})")
-    return saved
-
-
-@contextlib.contextmanager
-def whole(folder: Path, what: str, again: str) -> Iterator[None]:
-    """Say of results that turn out to be damaged what they are and what to do.
-
-    Raises:
-        CorruptFileError: a value is missing or is not what it should be.
-    """
-    try:
-        yield
-    except CorruptFileError as error:
-        raise CorruptFileError(f"{error}; {again}") from error
-    except (KeyError, TypeError, ValueError, OSError) as error:
+    saved = read_json(path, most)
+    form = saved.get("format") if isinstance(saved, dict) else type(saved).__name__
+    if not isinstance(saved, dict) or not isinstance(form, str) or form not in forms:
         raise CorruptFileError(
-            f"{str(folder)!r} does not hold a whole {what}: {error!r}; {again}"
-        ) from error
+            f"{str(path.parent)!r} does not hold {what} of this version: the format in {path.name} "
+            f"is {form!r:.80}, not {' or '.join(map(repr, forms))}"
+        )
+    return saved
 
 
 def finite_rows(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -112,12 +115,109 @@ def write_with_tensors(
         path: of the JSON file, which is written last.
         values: it gets "tensors" (the name) and "sha256" as well.
         tensors: go beside it.
-        file: their file, ``<stem>-<number>.safetensors``; those of other numbers are removed when
-            all is written.
+        file: their name.
     """
     digest = write_tensors(path.parent / file, tensors)
     write_json(path, {**values, "tensors": file, "sha256": digest})
-    remove_numbered(path.parent, file.rpartition("-")[0], but=file)
+
+
+def read_named(path: Path, saved: Mapping[str, Any], file: str) -> dict[str, torch.Tensor]:
+    """The tensors that a JSON object of `write_with_tensors`, which was read, names.
+
+    Raises:
+        CorruptFileError: it names others, or they are missing or altered.
+    """
+    if saved.get("tensors") != file or not isinstance(saved.get("sha256"), str):
+        raise CorruptFileError(
+            f"{str(path)!r} names tensors {saved.get('tensors')!r:.80}, not {file!r}, or has no "
+            f"SHA-256 of them: {saved.get('sha256')!r:.80}"
+        )
+    return read_tensors(path.parent / file, saved["sha256"])
+
+
+def write_weights(
+    folder: str | Path,
+    form: str,
+    config: Mapping[str, Any],
+    weights: Mapping[str, torch.Tensor],
+    files: tuple[str, str] = MODEL_FILES,
+) -> Path:
+    """Write weights, and then the JSON object of their format and config that names them.
+
+    Args:
+        folder: made if need be.
+        form: the format.
+        config: whatever `read_weights` is to give back, as JSON values.
+        weights: tensors by name.
+        files: the names of the JSON file and of that of the weights.
+
+    Returns:
+        The folder.
+
+    Raises:
+        OSError: the folder cannot be written.
+    """
+    path, values = ensure_folder(folder), {"format": form, "config": dict(config)}
+    write_with_tensors(path / files[0], values, weights, files[1])
+    return path
+
+
+def read_weights(
+    folder: str | Path,
+    forms: Collection[str],
+    what: str,
+    shapes: Callable[[str, dict[str, Any]], Shapes],
+    files: tuple[str, str] = MODEL_FILES,
+) -> tuple[str, dict[str, Any], dict[str, torch.Tensor]]:
+    """Read what `write_weights` wrote, and compare sizes before anything is built.
+
+    Args:
+        folder: the folder.
+        forms: the formats that will do.
+        what: such a folder holds, with its article, for messages.
+        shapes: from a format and its config to the shapes of weights; enough of them to show that
+            no layer, token or position is asked for that the weights have not. A typo may ask for
+            all memory.
+        files: as in `write_weights`.
+
+    Returns:
+        The format, the config, and a tensor for each weight.
+
+    Raises:
+        CorruptFileError: a file is missing, truncated, altered, or not such a model.
+    """
+    path = Path(folder) / files[0]
+    saved = read_object(path, forms, what, LARGEST_DESCRIPTION)
+    with described(path, what):
+        if odd := saved.keys() ^ {"format", "config", "tensors", "sha256"}:
+            raise ValueError(f"keys missing or unknown: {sorted(odd)}")
+        if not isinstance(saved["config"], dict):
+            raise TypeError(f"its config is {saved['config']!r:.80}")
+    weights = read_named(path, saved, files[1])
+    with described(path, what):
+        for name, shape in shapes(saved["format"], saved["config"]):
+            found = list(weights[name].shape) if name in weights else None
+            if found != shape:
+                raise ValueError(
+                    f"by its sizes {name} is {shape}, but the weights have {found or 'none'}"
+                )
+    return saved["format"], saved["config"], weights
+
+
+@contextlib.contextmanager
+def described(path: Path, what: str) -> Iterator[None]:
+    """Say which file it is whose values describe nothing.
+
+    Raises:
+        CorruptFileError: a value is missing or is not what it should be.
+    """
+    try:
+        yield
+    except KeyError as error:
+        raise CorruptFileError(f"{str(path)!r} lacks {error}") from error
+    except (AttributeError, TypeError, ValueError) as error:
+        wrong = f"{str(path)!r} does not describe {what}: {one_line(error)}"
+        raise CorruptFileError(wrong) from error
 
 
 def remove_numbered(folder: Path, stem: str, *, but: str = "") -> None:

@@ -31,7 +31,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import combinations
-from typing import final
+from typing import Any, final
 
 import numpy as np
 import torch
@@ -48,15 +48,19 @@ class StateIndex:
     def __init__(self, language: DyckLanguage) -> None:
         self.language = language
         self.depths = language.max_depth + 1
-        self.bos = language.bos_token * self.depths
+        self.bos = self.of(language.bos_token, 0)
+
+    def of(self, token: Any, depth: Any) -> Any:
+        """Row of a token that leads to this depth, or of many."""
+        return token * self.depths + depth
 
     def open(self, t: int, depth: int) -> int:
         """Row of the opening bracket of type t that leads to this depth."""
-        return 2 * t * self.depths + depth
+        return int(self.of(2 * t, depth))
 
     def close(self, t: int, depth: int) -> int:
         """Row of the closing bracket of type t that leads to this depth."""
-        return (2 * t + 1) * self.depths + depth
+        return int(self.of(2 * t + 1, depth))
 
     def pairs(self) -> tuple[Int[np.ndarray, "level n_types"], Int[np.ndarray, "level n_types"]]:
         """Rows of the two brackets of a matched pair, by its level 1..D and type."""

@@ -142,7 +142,7 @@ def test_what_was_measured_otherwise_is_another_run(tmp_path):
         ("ablation.json", "[]", "does not hold an ablation"),
         ("ablation.json", {"runs": []}, "names no runs"),
         ("ablation.json", {"config": {}}, "n_bootstrap.*ablate again"),
-        ("runs/*/*.json", None, "whole ablation.*ablate again"),
+        ("runs/*/*.json", None, "has no record of its run .*ablate again"),
         ("runs/*/*/trajectories.parquet", None, "to do this run again"),
     ],
 )

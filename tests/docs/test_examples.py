@@ -100,9 +100,6 @@ RUN = {
         "-n 6", PROVED_OR_NOT, ("450", "12")
     ),
     "tl-dyck report results/study": AS_IT_IS,
-    "tl-dyck publish results/study -o zoo": Run("-o zoo-1"),
-    "tl-dyck publish results/study -o zoo --repo me/dyck": Run("-o zoo-2"),
-    "tl-dyck publish results/study -o zoo --repo me/dyck --license mit": Run("-o zoo-3"),
     "tl-dyck sweep depth.yaml": Run("--jobs 1"),
     "tl-dyck sweep FILE.yaml": Run("--jobs 1"),
     "tl-dyck sweep depth.yaml --out /shared/depth": Run("--jobs 1"),

@@ -7,7 +7,6 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-import pandas as pd
 import pytest
 from typer.testing import CliRunner, Result
 
@@ -15,7 +14,7 @@ from tests.hostile.conftest import RECORD
 from tests.hostile.tools import alter
 from tl_dyck.cli import app
 from tl_dyck.records import sealed
-from tl_dyck.runs import Sweep
+from tl_dyck.runs import Sweep, load_results
 from tl_dyck.runs.store import Store, point_id, run_id
 from tl_dyck.screen import visible
 
@@ -229,7 +228,7 @@ def test_names_of_parameters_metrics_values_and_errors(tmp_path: Path, name: str
         assert visible(result.stdout) == result.stdout
         for line in visible(name).splitlines():
             assert line in result.stdout
-    assert [*pd.read_parquet(tmp_path / "s" / "results.parquet")][3] == name
+    assert [*load_results(tmp_path / "s")][3] == name
 
 
 def test_a_study_with_escapes_in_its_numbers(original: Make):
@@ -241,7 +240,6 @@ def test_a_study_with_escapes_in_its_numbers(original: Make):
         record["parameters"]["model"] = record["parameters"]["model"].replace("gpt", evil)
         del record["digest"]
         path.write_bytes(sealed(record, path.stem))
-    (folder / "results.parquet").unlink()
     result = call("report", folder)
     assert (result.exit_code, result.stderr) == (0, "")
     assert visible(result.stdout) == result.stdout

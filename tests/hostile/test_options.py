@@ -42,7 +42,6 @@ CALLS: dict[str, tuple[dict[str, str], str]] = {
     "train": ({"model": "gpt"}, "--steps 1"),
     "probe": ({"models": "model"}, ""),
     "play": ({"models": "model"}, ""),
-    "publish": ({"results": "study"}, ""),
     "ablate": ({"models": "model"}, "--steps 0"),
     "export": ({"model": "model", "out": "made"}, ""),
     "certify": ({"model": "rnn"}, "--space dup:1 --text ("),

@@ -56,7 +56,7 @@ def test_what_is_saved_reads_back(entry: Case, dtype: torch.dtype, tmp_path: Pat
 def test_the_folder_holds_two_files_and_no_pickle(folder: Path) -> None:
     assert sorted(os.listdir(folder)) == ["rnn.json", "rnn.safetensors"]
     plain = json.loads((folder / "rnn.json").read_text())
-    assert set(plain) == {"format", "config", "sha256"}
+    assert set(plain) == {"format", "config", "tensors", "sha256"}
     assert plain["config"]["format_version"] == 1
     assert plain["sha256"] == hashlib.sha256((folder / "rnn.safetensors").read_bytes()).hexdigest()
 
@@ -124,13 +124,13 @@ except ImportError as error:
 
 
 HOSTILE_JSON: list[tuple[str, Callable[[dict[str, Any]], object], str]] = [
-    ("other format", lambda p: p.update(format="pickle"), "does not describe an RNN"),
-    ("no format", lambda p: p.pop("format"), "does not describe an RNN"),
+    ("other format", lambda p: p.update(format="pickle"), "does not hold an RNN of this version"),
+    ("no format", lambda p: p.pop("format"), "does not hold an RNN of this version"),
     ("unknown key", lambda p: p.update(code="import os"), r"keys missing or unknown: \['code'\]"),
     ("missing key", lambda p: p.pop("sha256"), r"keys missing or unknown: \['sha256'\]"),
     ("unknown field", lambda p: p["config"].update(hook="os.system"), r"unknown fields \['hook'\]"),
     ("missing field", lambda p: p["config"].pop("d_model"), r"missing fields \['d_model'\]"),
-    ("config is a list", lambda p: p.update(config=[]), "config must be an object"),
+    ("config is a list", lambda p: p.update(config=[]), "its config is \\[\\]"),
     (
         "newer version",
         lambda p: p["config"].update(format_version=2),
@@ -139,7 +139,7 @@ HOSTILE_JSON: list[tuple[str, Callable[[dict[str, Any]], object], str]] = [
     (
         "huge vocabulary",
         lambda p: p["config"].update(d_vocab=2**31 - 1, alphabet=None),
-        "expected \\(2147483647, 16\\)",
+        r"W_E is \[2147483647, 16\]",
     ),
     (
         "huge beyond int32",
@@ -161,7 +161,7 @@ HOSTILE_JSON: list[tuple[str, Callable[[dict[str, Any]], object], str]] = [
         "alphabet must be a tuple of strings",
     ),
     ("short alphabet", lambda p: p["config"].update(alphabet=["a"]), "1 texts for d_vocab=11"),
-    ("hash is null", lambda p: p.update(sha256=None), "sha256 a string"),
+    ("hash is null", lambda p: p.update(sha256=None), "no SHA-256"),
     ("wrong hash", lambda p: p.update(sha256="0" * 64), "was altered"),
 ]
 
@@ -208,13 +208,6 @@ def test_a_huge_description_is_not_read(folder: Path) -> None:
         load_rnn(folder)
 
 
-def test_a_huge_weight_file_is_not_read(folder: Path) -> None:
-    with (folder / "rnn.safetensors").open("ab") as file:
-        file.truncate(100 * 2**20)
-    with pytest.raises(CorruptFileError, match="104,857,600 bytes: too large"):
-        load_rnn(folder)
-
-
 @pytest.mark.parametrize("name", ["rnn.json", "rnn.safetensors"])
 def test_missing_files_and_devices(folder: Path, name: str) -> None:
     (folder / name).unlink()
@@ -228,12 +221,12 @@ def test_missing_files_and_devices(folder: Path, name: str) -> None:
 HOSTILE_WEIGHTS: list[tuple[str, Callable[[dict[str, torch.Tensor]], object], str]] = [
     ("nan", lambda t: t["W_E"].fill_(torch.nan), "W_E holds nan"),
     ("infinite", lambda t: t["b_U"].fill_(-torch.inf), "b_U holds nan or infinite"),
-    ("renamed", lambda t: t.update(W_X=t.pop("W_E")), r"missing \['W_E'\], unknown \['W_X'\]"),
+    ("renamed", lambda t: t.update(W_X=t.pop("W_E")), r"W_E is \[11, 16\], .* have none"),
     ("extra", lambda t: t.update(extra=torch.zeros(1)), r"unknown \['extra'\]"),
     (
         "reshaped",
         lambda t: t.update(W_E=t["W_E"].T.contiguous()),
-        r"W_E has shape \(16, 11\), expected \(11, 16\)",
+        r"W_E is \[11, 16\], but the weights have \[16, 11\]",
     ),
     (
         "integers",

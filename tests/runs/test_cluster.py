@@ -23,8 +23,6 @@ from tests.runs import toys
 from tests.runs.test_execute import go, until
 from tests.studies.jobs import JOBS
 from tests.test_workers import Elsewhere
-from tl_dyck.judge.run import judge_methods
-from tl_dyck.judge.suites import Suite
 from tl_dyck.processes import NotSentError
 from tl_dyck.runs import SweepError, SweepReport, backends, load_results, run_sweep
 from tl_dyck.workers import each_done
@@ -136,18 +134,6 @@ def test_a_dask_worker_that_is_killed(on_dask, tmp_path):
     assert len(load_results(tmp_path / "dask")) == 24
 
 
-def test_no_scheduler(tmp_path):
-    pytest.importorskip("dask.distributed")
-    with pytest.raises(SweepError, match="no dask scheduler answers at 'nonsense://x'"):
-        go(
-            {"grid": {"x": [1]}, "seeds": 1},
-            tmp_path,
-            toys.nothing,
-            backend="dask",
-            address="nonsense://x",
-        )
-
-
 # --- our experiments ------------------------------------------------------------------------------
 
 TRAIN = {
@@ -210,34 +196,6 @@ def test_studies(name, on_dask, tmp_path):
     )
     places = [column for column in ("id", "folder") if column in here]
     pd.testing.assert_frame_equal(there.drop(columns=places), here.drop(columns=places))
-
-
-def test_stack_use(on_dask, tmp_path):
-    measured = {"n_accuracy": 10, "n_far": 10, "n_depth": 5, "n_pairs": 4}
-    training = {"steps": 2, "check_every": 2, "check_size": 10, "target": None}
-    sweep = {
-        "common": {"task": "dyck-2-4", "model": "gpt", "training": training, "measure": measured},
-        "seeds": 1,
-        "experiment": "stack-use",
-    }
-    assert run_sweep(sweep, tmp_path / "there", **on_dask).done == 1
-    assert run_sweep(sweep, tmp_path / "here", n_jobs=1, progress=False).done == 1
-    one, other = (
-        load_results(tmp_path / where).drop(columns=["seconds", "started", "train_seconds"])
-        for where in ("there", "here")
-    )
-    pd.testing.assert_frame_equal(one, other)
-
-
-def test_judge(on_dask, tmp_path):
-    suite = Suite(name="tiny", first_seed=0, sizes={"uniform": 2})
-    one, other = (
-        judge_methods(suite, tmp_path / where, ["oracle", "zero-ablation"], **how)
-        for where, how in (("there", on_dask), ("here", {"n_jobs": 1, "progress": False}))
-    )
-    pd.testing.assert_frame_equal(
-        one.answers.drop(columns="seconds"), other.answers.drop(columns="seconds")
-    )
 
 
 # --- what only a script knows ---------------------------------------------------------------------

@@ -160,20 +160,6 @@ def test_order_of_what_was_begun(sweep, folder, log):
     ]
 
 
-def test_threads(sweep, folder, log):
-    sweep = {**sweep, "grid": {"x": list(range(8))}, "common": {"log": str(log), "begun": 2}}
-    reports: list[SweepReport] = []
-    threads = [threading.Thread(target=lambda: reports.append(go(sweep, folder))) for _ in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert [report.done for report in reports] == [16, 16, 16]
-    assert sum(report.made for report in reports) == 16
-    assert set(starts(log).values()) == {1}
-    assert max(report.made for report in reports) < 16  # they did share the work
-
-
 def test_device_and_experiment_of_the_file(folder):
     with pytest.raises(UnknownNameError, match="Did you mean 'train'"):
         run_sweep({"experiment": "trian"}, folder)
@@ -216,16 +202,6 @@ def test_models_on_a_gpu_share_one_process(sweep, folder, monkeypatch, device, g
     assert asked == [wanted]
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     assert default_jobs(None) == 1
-
-
-def test_other_sweep_of_another_version_is_left_alone(sweep, folder):
-    go(sweep, folder)
-    path = folder / "sweep.json"
-    path.write_text(path.read_text().replace("tl_dyck.runs/1", "tl_dyck.runs/2"))
-    before = path.read_bytes()
-    with pytest.raises(ValueError, match=r"format 'tl_dyck\.runs/2'"):
-        go(sweep, folder)
-    assert path.read_bytes() == before
 
 
 # --- errors ---------------------------------------------------------------------------------------
@@ -380,26 +356,6 @@ run_sweep({sweep!r}, {str(folder)!r}, experiment=toys.slow, n_jobs=1, progress=F
         waiting.join()
     assert (reports[0].done, reports[0].made, reports[0].elsewhere) == (2, 1, 0)
     assert sweep_status(folder).counts["done"] == 2
-
-
-def test_a_run_that_another_finishes_is_not_done_again(folder, log, tmp_path, monkeypatch):
-    monkeypatch.setattr(module, "_POLL", 0.02)
-    sweep = {"common": {"log": str(log), "go": str(tmp_path / "go")}, "seeds": 1}
-    first, second = (
-        threading.Thread(target=lambda: reports.append(go(sweep, folder, toys.slow)))
-        for _ in range(2)
-    )
-    reports: list[SweepReport] = []
-    first.start()
-    until(lambda: toys.noted(log))
-    second.start()
-    time.sleep(0.1)
-    (tmp_path / "go").touch()
-    first.join()
-    second.join()
-    assert sorted(report.made for report in reports) == [0, 1]
-    assert [report.done for report in reports] == [1, 1]
-    assert len(toys.noted(log)) == 2
 
 
 def test_interrupted_by_the_keyboard(folder, log, tmp_path):

@@ -13,6 +13,7 @@ import torch
 import tl_dyck
 from tests.runs import toys
 from tests.runs.test_execute import go
+from tl_dyck.files import CorruptFileError
 from tl_dyck.models import get_config
 from tl_dyck.registry import UnknownNameError
 from tl_dyck.runs import (
@@ -220,7 +221,7 @@ def test_identity_of_training_is_for_ever():
         ({"task": "dyck-2-4", "model": "gpt", "training.steps": 1.5}, "steps"),
         (
             {"task": "dyck-2-4", "model": "gpt", "training.learning_rate": -1.0},
-            "learning_rate must be positive",
+            "learning_rate must be above 0",
         ),
         (
             {"task": "dyck-2-4", "model": "gpt", "training.learning_rate": "fast"},
@@ -243,7 +244,7 @@ def test_records_only(tmp_path):
     run_sweep(sweep, tmp_path, n_jobs=1, keep_files=False, progress=False)
     assert not list(tmp_path.rglob("*.safetensors"))
     assert load_results(tmp_path)["steps"].tolist() == [15]
-    with pytest.raises(SweepError, match="kept no model"):
+    with pytest.raises(CorruptFileError, match="kept no models"):
         load_models(tmp_path)
 
 

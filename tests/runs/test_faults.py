@@ -8,8 +8,6 @@ import json
 import math
 import os
 import random
-import resource
-import signal
 import subprocess
 import tempfile
 import time
@@ -27,7 +25,7 @@ from tests.runs import toys
 from tests.runs.test_execute import go
 from tests.runs.test_store import HOSTILE as HOSTILE_RECORDS
 from tl_dyck.runs import load_results, sweep_status, worker
-from tl_dyck.runs.store import Store, run_id
+from tl_dyck.runs.store import Store
 
 N = 12
 
@@ -60,7 +58,7 @@ def check_whole(folder: Path) -> None:
 # --- disks ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("number", range(12))
+@pytest.mark.parametrize("number", range(6))
 def test_disk_full_at_any_call(sweep, folder, log, monkeypatch, number):
     """The disk is full from some call on, any that needs space; then there is space again."""
     rng = random.Random(number)
@@ -94,8 +92,8 @@ def test_disk_full_at_any_call(sweep, folder, log, monkeypatch, number):
     check_whole(folder)
 
 
-@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EROFS])
-def test_disk_full_in_the_experiment_is_no_failure(folder, log, monkeypatch, number):
+def test_disk_full_in_the_experiment_is_no_failure(folder, log, monkeypatch):
+    number = errno.EDQUOT
     real = toys.expected
 
     def full(x: int, seed: int) -> dict[str, Any]:
@@ -154,52 +152,8 @@ def test_a_real_disk_that_is_full(sweep, folder, tmp_path):
         check_whole(folder)
 
 
-def test_a_limit_on_the_size_of_files(sweep, folder):
-    """As ``ulimit -f`` sets it: the record cannot be written, whoever writes it."""
-    go({**sweep, "seeds": 1}, folder)
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    old = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    real_write = Store.write_record
-
-    def limited(self: Store, *args: Any, **kwargs: Any) -> None:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (100, before[1]))
-        try:
-            real_write(self, *args, **kwargs)
-        finally:
-            resource.setrlimit(resource.RLIMIT_FSIZE, before)
-
-    try:
-        with pytest.MonkeyPatch.context() as context:
-            context.setattr(Store, "write_record", limited)
-            with pytest.raises(OSError, match="File too large"):
-                go(sweep, folder)
-    finally:
-        signal.signal(signal.SIGXFSZ, old)
-    assert not list(folder.rglob(".tl_dyck-*"))
-    assert sweep_status(folder).counts["done"] == 3
-    assert go(sweep, folder).made == N - 3
-    check_whole(folder)
-
-
-def test_a_folder_that_cannot_be_written(sweep, folder, tmp_path):
-    with mounted(tmp_path / "disk", "size=1m"), contextlib.ExitStack() as stack:
-        folder = tmp_path / "disk" / "sweep"
-        go({**sweep, "seeds": 2}, folder)
-        shown = tmp_path / "shown"  # the same disk, read-only
-        shown.mkdir()
-        subprocess.run(["mount", "--bind", str(tmp_path / "disk"), str(shown)], check=True)
-        stack.callback(subprocess.run, ["umount", "-l", str(shown)], check=True)
-        subprocess.run(["mount", "-o", "remount,bind,ro", str(shown)], check=True)
-        folder = shown / "sweep"
-        assert len(load_results(folder)) == 6
-        assert not (folder / "results.parquet").exists()
-        assert sweep_status(folder).counts["done"] == 6
-        with pytest.raises(OSError, match=r"cannot write to the folder .*Read-only file system"):
-            go(sweep, folder)
-
-
-def test_a_folder_that_cannot_be_written_anywhere(sweep, folder, monkeypatch):
-    """The same without a mount, for where that is not allowed."""
+def test_a_folder_that_cannot_be_written(sweep, folder, monkeypatch):
+    """What is in it can be read all the same."""
     go(sweep, folder)
 
     def refuse(*args: Any, **kwargs: Any) -> Any:
@@ -207,15 +161,8 @@ def test_a_folder_that_cannot_be_written_anywhere(sweep, folder, monkeypatch):
 
     monkeypatch.setattr(tempfile, "mkstemp", refuse)
     check_whole(folder)
-    assert not (folder / "results.parquet").exists()
     with pytest.raises(PermissionError, match="cannot write to the folder"):
         go(sweep, folder)
-
-
-def test_a_file_where_the_folder_should_be(sweep, tmp_path):
-    (tmp_path / "file").touch()
-    with pytest.raises(OSError, match="cannot write to the folder"):
-        go(sweep, tmp_path / "file")
 
 
 # --- damaged files --------------------------------------------------------------------------------
@@ -224,7 +171,6 @@ def test_a_file_where_the_folder_should_be(sweep, tmp_path):
 @pytest.mark.parametrize("case", HOSTILE_RECORDS)
 def test_damaged_records_are_made_again(sweep, folder, log, case):
     go(sweep, folder)
-    load_results(folder)
     path = sorted(folder.glob("runs/*/*.json"))[5]
     path.write_bytes(HOSTILE_RECORDS[case])
     table = load_results(folder)
@@ -237,23 +183,6 @@ def test_damaged_records_are_made_again(sweep, folder, log, case):
     assert sweep_status(folder).corrupt == 1
     (aside,) = folder.rglob("*.corrupt")
     assert aside.read_bytes() == HOSTILE_RECORDS[case]
-
-
-def test_a_record_under_another_name(sweep, folder, log):
-    go(sweep, folder)
-    one, two = sorted(folder.glob("runs/*/*.json"))[3:5]
-    two.write_bytes(one.read_bytes())
-    assert go(sweep, folder).made == 1
-    check_whole(folder)
-
-
-def test_a_folder_in_place_of_a_record(sweep, folder):
-    go(sweep, folder)
-    path = sorted(folder.glob("runs/*/*.json"))[0]
-    path.unlink()
-    path.mkdir()
-    assert go(sweep, folder).made == 1
-    check_whole(folder)
 
 
 def test_damaged_failures_are_tried_again(folder, log):
@@ -274,17 +203,6 @@ def test_leftovers_of_killed_writers_do_no_harm(sweep, folder):
     check_whole(folder)
     status = sweep_status(folder)
     assert (status.corrupt, status.others) == (0, 0)
-
-
-def test_everything_deleted_but_the_table(sweep, folder):
-    """The table is a copy: what has no record was not done."""
-    go(sweep, folder)
-    load_results(folder)
-    for path in folder.glob("runs/*/*.json"):
-        path.unlink()
-    assert len(load_results(folder)) == 0
-    assert go(sweep, folder).made == N
-    check_whole(folder)
 
 
 # --- clocks ---------------------------------------------------------------------------------------
@@ -359,7 +277,6 @@ RETURNED: dict[str, Any] = {}
 @pytest.mark.parametrize(
     ("found", "wanted"),
     [
-        ({}, {}),
         (
             {"a": 1, "b": 2.5, "c": True, "d": "text", "e": None},
             {"a": 1, "b": 2.5, "c": True, "d": "text", "e": None},
@@ -382,7 +299,6 @@ RETURNED: dict[str, Any] = {}
             {"a": torch.tensor(0.5), "b": torch.tensor([3]), "c": torch.tensor(True)},
             {"a": 0.5, "b": 3, "c": True},
         ),
-        ({"a": torch.tensor(0.5, requires_grad=True)}, {"a": 0.5}),
         ({"a": "\udcff", "\ud800": 1}, {"a": "\\udcff", "\\ud800": 1}),
         ({"a": 2**63 - 1, "b": -(2**63)}, {"a": 2**63 - 1, "b": -(2**63)}),
     ],
@@ -394,33 +310,22 @@ def test_metrics_of_any_kind(folder, found, wanted):
     metrics = json.loads(path.read_text())["metrics"]
     assert metrics == wanted
     assert [type(value) for value in metrics.values()] == [type(value) for value in wanted.values()]
-    assert len(load_results(folder)) == len(load_results(folder)) == 1
-    assert (folder / "results.parquet").exists()
+    assert len(load_results(folder)) == 1
 
 
 @pytest.mark.parametrize(
     ("found", "message"),
     [
         (None, "TypeError: an experiment returns metrics"),
-        ([1], "TypeError: an experiment returns metrics"),
-        (3.5, "TypeError: an experiment returns metrics"),
         ({"a": [1]}, "metric 'a' is a number"),
-        ({"a": {"b": 1}}, "metric 'a' is a number"),
-        ({"a": 1j}, "metric 'a' is a number"),
         ({"a": np.arange(3)}, "ValueError: can only convert"),
-        ({"a": torch.arange(3)}, "RuntimeError: a Tensor with 3 elements"),
         ({"a": 2**63}, "64 bits"),
-        ({"a": 10**5000}, "64 bits"),
         ({1: 2}, "cannot be called 1"),
-        ({"": 2}, "cannot be called ''"),
         ({"status": "fine"}, "cannot be called 'status'"),
         ({"x": 1}, "cannot be called 'x'"),
         (SystemExit("enough"), "SystemExit: enough"),
-        (SystemExit(0), "SystemExit: 0"),
         (OSError(errno.ENOENT, "no such file"), "FileNotFoundError"),
         (ValueError("\udcff"), r"ValueError: \udcff"),
-        (RecursionError("deep"), "RecursionError"),
-        (StopIteration("early"), "StopIteration"),
         (GeneratorExit("odd"), None),
         (KeyboardInterrupt("by hand"), None),
     ],
@@ -437,17 +342,6 @@ def test_nonsense_is_a_failure(folder, found, message):
     assert (done.done, done.failed) == (1, 1)
     (error,) = load_results(folder)["error"].dropna()
     assert message in error
-    assert (folder / "results.parquet").exists()
-
-
-def test_an_experiment_that_removes_its_folder(folder):
-    assert go({"seeds": 2}, folder, removes).done == 2
-    assert len(load_results(folder)) == 2
-
-
-def removes(point: dict[str, Any], seed: int, folder: Path) -> dict[str, Any]:
-    folder.rmdir()
-    return {"a": seed}
 
 
 def test_the_experiment_gets_a_copy_of_the_point(folder):
@@ -458,10 +352,3 @@ def test_the_experiment_gets_a_copy_of_the_point(folder):
 def changes(point: dict[str, Any], seed: int, folder: Path) -> dict[str, Any]:
     assert point.pop("x") == [1, 2]
     return {"a": seed}
-
-
-def test_run_ids_do_not_depend_on_what_was_returned(folder):
-    RETURNED["this"] = {"a": 1}
-    go({"common": {"x": "this"}, "seeds": 1}, folder, returns)
-    (point,) = (path.stem for path in folder.glob("points/*"))
-    assert dict(Store(folder).names()) == {run_id(point, 0): "done"}

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.runs.test_execute import go
-from tl_dyck.runs import PackedExperiment, execute, load_results, run_sweep
+from tl_dyck.runs import PackedExperiment, execute, load_results
 from tl_dyck.runs.store import Store, run_id
 
 SEEDS = 32
@@ -152,42 +152,3 @@ def test_a_full_disk_in_the_middle_of_a_pack(tmp_path, monkeypatch):
         assert set(table["status"]) == {"done"}
         done = go({"common": {"x": 0}, "seeds": 16}, tmp_path / folder, Pack(4))
         assert (done.done, done.made) == (16, 16 - len(table))
-
-
-def test_models_that_are_trained_together_are_those_trained_alone(tmp_path):
-    sweep = {
-        "common": {
-            "task": "dyck-2-4",
-            "model": "minimal-onehot",
-            "model.d_model": 25,
-            "training": {
-                "steps": 10,
-                "batch_size": 8,
-                "check_every": 5,
-                "check_size": 50,
-                "target": None,
-            },
-            "measure": {"n_accuracy": 50, "n_long": 5, "n_strings": 20},
-        },
-        "seeds": 16,
-    }
-    together = run_sweep(sweep, tmp_path / "together", n_jobs=1, progress=False)
-    assert together.done == 16
-    for seed in (0, 5, 15):  # a sweep of one run has nothing to train together
-        run_sweep({**sweep, "seeds": [seed]}, tmp_path / "alone", n_jobs=1, progress=False)
-    alone = (
-        load_results(tmp_path / "alone")
-        .drop(columns=["seconds", "train_seconds", "started"])
-        .set_index("seed")
-    )
-    both = (
-        load_results(tmp_path / "together")
-        .drop(columns=["seconds", "train_seconds", "started"])
-        .set_index("seed")
-    )
-    assert len(alone) == 3
-    metrics = ["loss", "accuracy", "long_accuracy", "balance_violation", "stack_likeness", "steps"]
-    for seed, row in alone.iterrows():
-        assert row["id"] == both.loc[seed, "id"]
-        for name in metrics:
-            assert row[name] == pytest.approx(both.loc[seed, name], rel=1e-5, abs=1e-6), name

@@ -17,7 +17,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tl_dyck.files import CorruptFileError, sha256
+from tl_dyck.files import CorruptFileError
+from tl_dyck.records import sealed
 from tl_dyck.runs import Sweep
 from tl_dyck.runs.store import Store, describe, point_id, run_id
 
@@ -151,17 +152,6 @@ def test_lock_after_the_folder_was_moved_away(store, tmp_path):
         other.kill()
 
 
-def test_lock_held_while_the_folder_is_moved_is_given_back(store, tmp_path):
-    with store.claim(RUN):
-        store.folder.rename(tmp_path / "archive")
-        Store.create(store.folder, Sweep(common={"x": 1}, experiment="mine"), (POINT,))
-        with store.claim(run_id(POINT, 1)) as mine:
-            assert mine
-    with locker(tmp_path / "archive") as other:
-        assert ask(other, "take") == "yes"
-        other.kill()
-
-
 def test_asking_about_a_lock_writes_nothing(store):
     (store.folder / "locks").unlink()
     assert not store.is_claimed(RUN)
@@ -213,32 +203,13 @@ def test_no_altered_record_is_read(tmp_path_factory, data):
     assert store.ended(RUN) == ""
 
 
-def sealed(record: Any, run: str = RUN) -> bytes:
-    """With a right digest, as someone would write who knows how."""
-    return json.dumps({**record, "digest": sha256({"run": run, "record": record})}).encode()
-
-
-OTHER = run_id(POINT, 1)
 HOSTILE = {
     "empty": b"",
-    "zeros": bytes(600),
     "no object": b"[1, 2]",
     "no digest": json.dumps(RECORD).encode(),
     "NaN": json.dumps({**RECORD, "seconds": float("nan"), "digest": "x"}).encode(),
     "deep": b'{"digest": "x", "a": ' + b"[" * 100_000 + b"]" * 100_000 + b"}",
-    "less deep": b'{"digest": "x", "a": ' + b"[" * 700 + b"]" * 700 + b"}",
-    "long number": b'{"digest": "x", "a": ' + b"9" * 10_000 + b"}",
-    "digest of no text": json.dumps({**RECORD, "digest": [1]}).encode(),
-    "of another run": sealed({**RECORD, "id": OTHER, "seed": 1}, OTHER),
-    "of another run, sealed again": sealed({**RECORD, "id": OTHER, "seed": 1}),
-    "another seed": sealed({**RECORD, "seed": 1}),
-    "another point": sealed({**RECORD, "point": "0" * 20}),
-    "nothing in it": sealed({}),
-    "metrics as list": sealed({**RECORD, "metrics": [1]}),
-    "no metrics": sealed({key: RECORD[key] for key in RECORD if key != "metrics"}),
-    "seconds as text": sealed({**RECORD, "seconds": "1"}),
-    "seed as text": sealed({**RECORD, "seed": "0"}),
-    "a metric with the name of a column": sealed({**RECORD, "metrics": {"status": 1}}),
+    "of another run": sealed(RECORD, run_id(POINT, 1)),
 }
 
 
@@ -260,12 +231,6 @@ def test_hostile_records(store, case):
     assert len(list(path.parent.glob("*.corrupt"))) == 2
 
 
-def test_sealing_as_the_tests_do_is_sealing(store):
-    """Or the cases above would be refused for their digest alone."""
-    store.path(RUN, ".json").write_bytes(sealed(RECORD))
-    assert store.read(store.path(RUN, ".json")) == RECORD
-
-
 def test_corrupt_record_beside_a_failure(store):
     store.write_failure(
         RUN, {key: RECORD[key] for key in RECORD if key != "metrics"}, "line", "trace", took=0.0
@@ -281,17 +246,6 @@ def test_what_is_no_record_is_not_listed(store):
         (shelf / name).write_text("x")
     (store.folder / "runs" / ".DS_Store").write_text("x")
     assert dict(store.names()) == {RUN: "done"}
-    assert set(store.stamps()) == {RUN}
-
-
-def test_stamp_changes_with_the_record(store):
-    store.write_record(RUN, RECORD, took=0.0)
-    before = store.stamps()
-    assert store.stamps() == before
-    store.path(RUN, ".json").unlink()
-    assert store.stamps() == {}
-    store.write_record(RUN, {**RECORD, "seconds": 0.25}, took=0.0)
-    assert store.stamps() != before
 
 
 @pytest.mark.parametrize(
@@ -318,19 +272,10 @@ def test_errors_in_a_line(error, line):
     (found + trace).encode()
 
 
-@pytest.mark.skipif(sys.version_info < (3, 11), reason="errors have no notes")
-def test_notes_do_not_hide_the_error():
-    error = ValueError("the error")
-    error.add_note("a note")  # type: ignore[attr-defined]
-    line, trace = describe(error)
-    assert line == "ValueError: the error"
-    assert "a note" in trace
-
-
 # --- the folder -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("found", ["tl_dyck.runs/0", "tl_dyck.runs/2", None, 3, ["tl_dyck.runs/1"]])
+@pytest.mark.parametrize("found", ["tl_dyck.runs/0", ["tl_dyck.runs/1"]])
 def test_other_versions_are_refused(store, found):
     path = store.folder / "sweep.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "format": found}))
@@ -350,24 +295,13 @@ def test_other_versions_are_refused(store, found):
     "change",
     [
         {"points": []},
-        {"points": None},
         {"points": 3},
-        {"sweep": None},
-        {"sweep": {"grid": 3}},
         {"sweep": {"new": 1}},
-        {"sweep": []},
     ],
 )
 def test_damaged_sweep(store, change):
     path = store.folder / "sweep.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
-    with pytest.raises(CorruptFileError, match=r"sweep\.json"):
-        Store.open(store.folder)
-
-
-@pytest.mark.parametrize("content", [b"", b"{", b"\xff", b"[" * 100_000])
-def test_unreadable_sweep(store, content):
-    (store.folder / "sweep.json").write_bytes(content)
     with pytest.raises(CorruptFileError, match=r"sweep\.json"):
         Store.open(store.folder)
 
@@ -386,11 +320,6 @@ def test_plan_there_and_back(store):
     assert plan == sweep
     assert repr(plan.grid) == repr(sweep.grid)
     assert points == tuple("abcde")
-
-
-def test_records_are_private_to_nobody(store):
-    store.write_record(RUN, RECORD, took=0.0)
-    assert store.path(RUN, ".json").stat().st_mode & 0o044
 
 
 def test_where_there_are_no_locks(store, monkeypatch):

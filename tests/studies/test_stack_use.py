@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ from typer.testing import CliRunner
 from tests.report.pages import read_page
 from tl_dyck.cli import app
 from tl_dyck.files import CorruptFileError
+from tl_dyck.interventions import align, at, hide_keys, interchange, key_of_one, run
 from tl_dyck.models import build_model, construct, get_config
 from tl_dyck.models.construct.counters import COUNTERS, counter
 from tl_dyck.registry import UnknownNameError
@@ -31,9 +33,9 @@ from tl_dyck.studies.stack_use.directions import (
     depth_effects,
     reading_of,
     sequence_accuracy,
+    site_name,
 )
 from tl_dyck.studies.stack_use.evidence import measured
-from tl_dyck.studies.stack_use.interventions import at, key_mask, masked, run, swapped
 from tl_dyck.studies.stack_use.known import KNOWN, counter_alignment
 from tl_dyck.studies.stack_use.masking import FAR, far_answers, mask_effects, random_key
 from tl_dyck.studies.stack_use.measure import StackUseMeasurement
@@ -104,8 +106,8 @@ def by_hand(model, tokens, query, key, layers, head):
 @pytest.mark.parametrize("layers", [(0,), (1,), (0, 1)])
 def test_a_hidden_key_is_a_score_left_out(model, far, layers):
     query, key = int(far.query[0]), int(far.keys["top"][0])
-    hidden = key_mask(far.query[:1], far.keys["top"][:1], far.tokens.shape[1])
-    found = run(model, far.tokens[:1], masked(hidden, layers, heads=(1,)))[0, query]
+    hidden = key_of_one(far.query[:1], far.keys["top"][:1], far.tokens.shape[1])
+    found = run(model, far.tokens[:1], hide_keys(hidden, layers, heads=(1,)))[0, query]
     wanted = by_hand(model, far.tokens[0, : query + 1].numpy(), query, key, layers, 1)
     assert found.numpy() == pytest.approx(wanted, abs=1e-9)
     whole = run(model, far.tokens[:1])[0, query].numpy()
@@ -176,7 +178,7 @@ def test_without_positions_the_first_layer_cannot_tell_brackets_of_a_type_apart(
     model = build_model(get_config("gpt", TASK, dtype=torch.float64, initializer_range=0.5), seed=2)
     rows, length = torch.arange(len(far)), far.tokens.shape[1]
     top, other = (
-        run(model, far.tokens, masked(key_mask(far.query, far.keys[kind], length), (0,)))
+        run(model, far.tokens, hide_keys(key_of_one(far.query, far.keys[kind], length), (0,)))
         for kind in ("top", "other")
     )
     assert torch.allclose(top[rows, far.query], other[rows, far.query], rtol=0, atol=1e-9)
@@ -319,7 +321,7 @@ def test_an_interchange_is_a_projection(model):
     position = torch.arange(6)
     _, cache = model.run_with_cache(tokens)
     stream = cache["blocks.1.hook_resid_pre"]
-    new = swapped(basis, source, position)(stream)
+    new = interchange(basis, source, position)(stream)
     for row in range(6):
         here, wanted = new[row, row], stream[row, row]
         assert torch.allclose(basis.T @ here, basis.T @ source[row])
@@ -328,8 +330,8 @@ def test_an_interchange_is_a_projection(model):
     kept = torch.ones(6, 12, dtype=torch.bool)
     kept[position, position] = False
     assert torch.equal(new[kept], stream[kept])
-    zero = swapped(torch.zeros(50, 1, dtype=torch.float64), source, position)
-    assert torch.equal(run(model, tokens, at(model, "middle", zero)), run(model, tokens))
+    zero = interchange(torch.zeros(50, 1, dtype=torch.float64), source, position)
+    assert torch.equal(run(model, tokens, at(site_name(model, "middle"), zero)), run(model, tokens))
 
 
 def test_the_known_subspace_carries_the_depth():
@@ -383,7 +385,7 @@ def test_a_reading_names_the_effect_that_the_seeds_see():
     values = np.array([0.1, 0.2, 0.4, 0.7])
     models = pd.DataFrame({"a": [*values, np.nan], "b": 1.0, "group": "gpt", "outcome": "target"})
     rows = [{"model": "passes", "a": 0.5, "b": 0.25}, {"model": "is not asked", "b": 1.0}]
-    evidence = evidence_module.Evidence(
+    evidence = evidence_module.StackUseEvidence(
         folder=Path(), scale=SCALES["quick"], models=models, known=pd.DataFrame(rows)
     )
     found = measured(
@@ -409,7 +411,7 @@ TINY = StackUseScale(
 @pytest.fixture(scope="module")
 def done(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(search_module, "_STEPS", 2)
+        patch.setattr(search_module, "align", partial(align, steps=2))
         patch.setattr(
             evidence_module, "known_models", lambda _: pd.DataFrame({"model": [*KNOWN, *_COUNTED]})
         )

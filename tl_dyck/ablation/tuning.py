@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, SupportsIndex, final
 
 import torch
@@ -15,17 +16,16 @@ from tl_dyck.ablation.frozen import scaling_hooks
 from tl_dyck.ablation.metrics import Metric, check_model, check_tokens, evaluate, rows_per_pass
 from tl_dyck.ablation.positions import Ignored, ignored_tokens, real_positions
 from tl_dyck.check import (
+    MOST_DRAWS,
     WrongTypeError,
-    check_draws,
     check_instance,
-    check_integer_fields,
     check_number,
     check_seed,
 )
+from tl_dyck.configuration import Configuration, number, whole
 from tl_dyck.files import sha256
 from tl_dyck.reading import check_reads
-from tl_dyck.registry import is_instance
-from tl_dyck.tasks import Task
+from tl_dyck.tasks.protocol import is_task
 
 #: Tokens ``[batch, pos]``; a task, of which fresh strings are drawn; or
 #: ``sample(n, generator) -> tokens``.
@@ -34,7 +34,7 @@ Data = Any
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class FinetuneConfig:
+class FinetuneConfig(Configuration):
     """Options of fine-tuning a model while heads are taken from it.
 
     Attributes:
@@ -55,15 +55,16 @@ class FinetuneConfig:
     """
 
     penalties: Sequence[float] = (0.003, 0.01, 0.02, 0.04, 0.08, 0.16, 0.32)
-    steps: int = 100
-    batch_size: int = 32
-    learning_rate: float = 1e-3
-    gate_learning_rate: float = 0.1
-    log_alpha: float = 3.0
-    n_eval: int = 200
-    log_every: int = 10
+    steps: int = whole(100)
+    batch_size: int = whole(32, most=MOST_DRAWS)
+    learning_rate: float = number(1e-3)
+    gate_learning_rate: float = number(0.1)
+    log_alpha: float = number(3.0, least=-math.inf)
+    n_eval: int = whole(200, most=MOST_DRAWS)
+    log_every: int = whole(10)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         given: Any = self.penalties
         if isinstance(given, (str, bytes)) or not isinstance(given, Iterable):
             raise WrongTypeError(f"penalties must be numbers, at least one, not {given!r}")
@@ -79,16 +80,6 @@ class FinetuneConfig:
                 "penalties must rise, so that heads are removed one after another, "
                 f"not {self.penalties}"
             )
-        check_integer_fields(self, steps=1, log_every=1)
-        for name in ("batch_size", "n_eval"):
-            object.__setattr__(self, name, check_draws(getattr(self, name), name))
-        for name in ("learning_rate", "gate_learning_rate"):
-            object.__setattr__(self, name, check_number(name, getattr(self, name), least=0))
-        object.__setattr__(self, "log_alpha", check_number("log_alpha", self.log_alpha))
-
-    def to_dict(self) -> dict[str, Any]:
-        """The fields as JSON values."""
-        return {**asdict(self), "penalties": list(self.penalties)}
 
 
 def check_options(name: str, options: FinetuneConfig | None) -> FinetuneConfig | None:
@@ -129,7 +120,7 @@ class Source:
             model, ignore, data, instead="ignore=…, a token or several, or ignore=() for none"
         )
         self._sample: Callable[[int, torch.Generator], Tensor] | None = None
-        if is_instance(data, Task):
+        if is_task(data):
             check_reads(model, data.language)
             self._sample = lambda n, generator: data.sample(n, generator=generator)
         elif callable(data):

@@ -18,7 +18,6 @@ from tl_dyck.cli.judge import judge
 from tl_dyck.cli.language import certify_language
 from tl_dyck.cli.play import play
 from tl_dyck.cli.probe import probe
-from tl_dyck.cli.publish import publish
 from tl_dyck.cli.reproduce import reproduce
 from tl_dyck.cli.runs import sweep_app
 from tl_dyck.cli.study import report, study
@@ -79,7 +78,6 @@ for _command in (
     train,
     probe,
     play,
-    publish,
     ablate,
     export,
     certify,

@@ -26,17 +26,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tl_dyck.check import check_integer, check_length
+from tl_dyck.language.chain import choice_nats, depth_chain, free_open_probability
 from tl_dyck.language.checks import DyckStringError, check_length_of, check_mode
 from tl_dyck.language.dyck import DyckLanguage
-from tl_dyck.language.entropy import complete_nats
-from tl_dyck.language.sampling import (
-    End,
-    choice_nats,
-    draw_tokens,
-    free_open_probability,
-    log_completion,
-    open_probability,
-)
+from tl_dyck.language.sampling import End, draw_tokens, open_probability
 
 
 @final
@@ -160,8 +153,8 @@ class DyckDistribution:
             valid = valid & language.is_complete(tokens)
             lengths = torch.where(valid, (opens | closes).sum(-1), 0)
             longest = int(lengths.max()) if lengths.numel() else 0
-            log_table = log_completion(self.q, language.max_depth, longest)[:, 0].copy()
-            result = result - torch.tensor(log_table, device=tokens.device)[lengths]
+            log_ways = depth_chain(self.q, language.max_depth, longest).log_ways[:, 0]
+            result = result - torch.tensor(log_ways, device=tokens.device)[lengths]
         return torch.where(valid, result, -math.inf)
 
     def entropy_floor(self, lengths: int | Sequence[int], mode: str) -> float:
@@ -192,10 +185,11 @@ class DyckDistribution:
             check_length_of(length, mode, least=1)
         k, deepest = self.language.n_types, self.language.max_depth
         if mode == "complete":
-            nats = complete_nats(self.q, k, deepest, *np.unique(sizes, return_counts=True))
+            chain = depth_chain(self.q, deepest, max(sizes))
+            nats = chain.nats(sizes, np.array([math.log(k), 0.0]))
         else:
             opens, longest = self.open_probability(), max(sizes)
-            entropy = choice_nats(opens, 1 - opens) + opens * math.log(k)
+            entropy = choice_nats(np.stack([opens, 1 - opens], -1)) + opens * math.log(k)
             going = (np.array(sizes)[:, None] > np.arange(longest)).sum(0)  # strings that go on
             nats = float(going @ (self.depth_probability(longest - 1) @ entropy))
         return float(nats / sum(sizes))

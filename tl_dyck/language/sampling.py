@@ -1,9 +1,9 @@
-"""Drawing strings from D(q, k, D) without rejection, and the exact tables that it takes.
+"""Drawing strings from D(q, k, D) without rejection.
 
 A string is a walk over depths plus a type for each matched pair, and the two are independent:
 opening at depth d has probability o(d) whatever the types. So `open_probability` gives the exact
-probability of every step of the walk, conditional on how the string must end, `draw_opens` draws
-walks, and `add_types` turns walks into tokens.
+probability of every step of the walk, conditional on how the string must end, and `draw_tokens`
+draws walks and then types.
 
 Nothing loops over strings, nor over positions longer than need be: long strings are cut into
 pieces, each piece is walked from every depth it could begin at, all pieces at once, and then the
@@ -20,6 +20,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from tl_dyck.language.chain import Floats, depth_chain, free_open_probability
+
 # How a string of given length must end: anywhere, at depth 0, or with a close.
 End = Literal["anywhere", "complete", "close"]
 
@@ -30,36 +32,9 @@ _MOST_CELLS = 8
 # Strings up to this length are walked in one piece.
 _ONE_PIECE = 64
 
-Floats = NDArray[np.float64]
 
-
-def free_open_probability(q: float, max_depth: int, deepest: int) -> Floats:
-    """o(d) for d = 0..deepest: the probability of an open at depth d.
-
-    That is q, but 1 at depth 0 and 0 at depth D.
-    """
-    opens = np.full(deepest + 1, q)
-    opens[0] = 1.0
-    if deepest == max_depth:
-        opens[-1] = 0.0
-    return opens
-
-
-def log_completion(q: float, max_depth: int, length: int, end: End = "complete") -> Floats:
-    """Log of B[r, d], the probability of ending as it must, r tokens before the end, at depth d.
-
-    ``B[r, d] = o(d) B[r-1, d+1] + (1 - o(d)) B[r-1, d-1]``, from ``B[0, d] = [d = 0]`` for
-    "complete" and from ``B[1, d] = 1 - o(d)`` for "close". In logs, as for q near 1 and a large D
-    it leaves the range of float64.
-
-    Returns:
-        Shape ``[length + 1, min(D, length) + 1]``, -inf where it cannot end so. Exact for every
-        depth that a string can have reached by then, ``d <= length - r``; do not change it, it is
-        shared.
-    """
-    return _log_completion(q, max_depth, length, end)
-
-
+# Not many are kept: for large D and length one may take hundreds of megabytes.
+@lru_cache(maxsize=8)
 def open_probability(q: float, max_depth: int, length: int, end: End) -> Floats:
     """Probability that the next token is an open, r tokens before the end and at depth d.
 
@@ -70,53 +45,16 @@ def open_probability(q: float, max_depth: int, length: int, end: End) -> Floats:
         0, where no token follows. Rows "anywhere" are all `free_open_probability`. Do not change
         it, it is shared.
     """
-    return _open_probability(q, max_depth, length, end)
-
-
-# Not many are kept: for large D and length one may take hundreds of megabytes.
-@lru_cache(maxsize=8)
-def _log_completion(q: float, max_depth: int, length: int, end: End) -> Floats:
     deepest = min(max_depth, length)
-    log_open, log_close = _log_steps(q, max_depth, deepest)
-    table = np.full(
-        (length + 1, deepest + 3), -np.inf
-    )  # one column more on either side, for d - 1 and d + 1
-    if end == "complete":
-        table[0, 1] = 0.0
-        known = 0
-    else:
-        table[0, 1:-1] = 0.0
-        table[1:2, 1:-1] = log_close
-        known = 1
-    for r in range(known + 1, length + 1):
-        np.logaddexp(log_open + table[r - 1, 2:], log_close + table[r - 1, :-2], out=table[r, 1:-1])
-    return table[:, 1:-1]
-
-
-@lru_cache(maxsize=8)
-def _open_probability(q: float, max_depth: int, length: int, end: End) -> Floats:
-    deepest = min(max_depth, length)
+    table = np.zeros((length + 1, deepest + 1))
     if end == "anywhere":
-        table = np.tile(free_open_probability(q, max_depth, deepest), (length + 1, 1))
-        table[0] = 0.0
+        table[1:] = free_open_probability(q, max_depth, deepest)
         return table
-    log_table = log_completion(q, max_depth, length, end)
-    log_open, _ = _log_steps(q, max_depth, deepest)
-    log_above = np.full_like(log_table, -np.inf)
-    log_above[1:, :-1] = log_table[:-1, 1:]
-    if end == "close":
-        log_above[1] = -np.inf
-    possible = np.isfinite(log_table)
-    table = np.zeros_like(log_table)
-    table[possible] = np.exp((log_open + log_above)[possible] - log_table[possible])
+    last = 0 if end == "complete" else 1  # tokens that are given: a closing bracket at the end
+    chain = depth_chain(q, max_depth, length, complete=end == "complete")
+    for left in range(last + 1, length + 1):
+        table[left] = chain.given(left - last)[:, 0]
     return np.minimum(table, 1.0)
-
-
-def _log_steps(q: float, max_depth: int, deepest: int) -> tuple[Floats, Floats]:
-    """Log o(d) and log (1 - o(d)); log1p keeps 1 - q exact for small q."""
-    opens = free_open_probability(q, max_depth, deepest)
-    with np.errstate(divide="ignore"):
-        return np.log(opens), np.log1p(-opens)
 
 
 # --- drawing --------------------------------------------------------------------------------------
@@ -280,17 +218,3 @@ def _add_types(opens: NDArray[np.uint8], n_types: int, rng: np.random.Generator)
     if not power_of_two:
         types %= word(n_types)
     return 2 * types.astype(np.uint8 if n_types <= 128 else np.int64) + tokens
-
-
-def choice_nats(first: Floats, second: Floats) -> Floats:
-    """``a log((a + b) / a) + b log((a + b) / b)``.
-
-    Nats of a choice between two masses, times their sum.
-    """
-    total = first + second
-    safe_first, safe_second = np.where(first > 0, first, 1.0), np.where(second > 0, second, 1.0)
-    both = np.where(total > 0, total, 1.0)
-    nats: Floats = first * (np.log(both) - np.log(safe_first)) + second * (
-        np.log(both) - np.log(safe_second)
-    )
-    return nats

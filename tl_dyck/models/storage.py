@@ -1,12 +1,11 @@
 """Models on disk: a folder with `config.json` and `model.safetensors`.
 
-Knows: what is written and in which order, what is asked of a folder before anything is built, and
-which models come back as they were. What a format's `config` means, its own module knows.
+Knows: which models come back as they were. What is asked of a folder, `tl_dyck.records` knows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,28 +14,17 @@ from torch import nn
 
 from tl_dyck.check import not_finite
 from tl_dyck.decoder import hooked_at
-from tl_dyck.files import (
-    CorruptFileError,
-    ensure_folder,
-    one_line,
-    read_json,
-    read_tensors,
-    write_json,
-    write_tensors,
-)
+from tl_dyck.files import CorruptFileError
 from tl_dyck.models import adopting
 from tl_dyck.models.config import DyckTransformerConfig
 from tl_dyck.models.hooked import HookedTransformer
 from tl_dyck.models.transformer import DyckTransformer, build_model
 from tl_dyck.reading import check_placed, unwrapped
+from tl_dyck.records import Shapes, described, read_weights, write_weights
 
 
 class NotFiniteError(CorruptFileError):
     """Weights are NaN or infinite; the message names the first."""
-
-
-#: Names of weights, and the shapes that a config says they have.
-Shapes = Iterable[tuple[str, list[int]]]
 
 
 class _Kind(NamedTuple):
@@ -87,7 +75,7 @@ def save_model(model: Any, folder: str | Path) -> Path:
     config = config_of(model)
     kind = _DYCK if ours else _ADOPTED
     _check_same(model, _KINDS[kind].build(config, "cpu"))
-    return write_model(model, folder, kind, config)
+    return write_weights(folder, kind, config, dict(model.named_parameters()))
 
 
 def load_model(folder: str | Path, device: str | None = None, *, diverged: bool = False) -> Any:
@@ -106,15 +94,9 @@ def load_model(folder: str | Path, device: str | None = None, *, diverged: bool 
         NotFiniteError: a weight is NaN or infinite.
     """
     path = Path(folder)
-    kind, config, weights = read_model(path, _KINDS, "a Dyck model", _shapes)
-    try:
+    kind, config, weights = read_weights(path, _KINDS, "a Dyck model", _shapes)
+    with described(path / "config.json", "a Dyck model"):
         model = _KINDS[kind].build(config, device)
-    except KeyError as error:
-        raise CorruptFileError(f"{str(path / 'config.json')!r} lacks {error}") from error
-    except (TypeError, ValueError) as error:
-        raise CorruptFileError(
-            f"{str(path / 'config.json')!r} does not describe the model: {one_line(error)}"
-        ) from error
     load_weights(model, weights, str(path))
     if not diverged:
         check_finite(weights, str(path))
@@ -133,77 +115,6 @@ def config_of(model: Any) -> dict[str, Any]:
 
 
 # --- for every format -----------------------------------------------------------------------------
-
-
-def write_model(model: nn.Module, folder: str | Path, kind: str, config: Mapping[str, Any]) -> Path:
-    """Write weights, and then a `config.json` of that format with their digest.
-
-    Raises:
-        OSError: the folder cannot be written.
-    """
-    path = ensure_folder(folder)
-    digest = write_tensors(path / "model.safetensors", dict(model.named_parameters()))
-    write_json(path / "config.json", {"format": kind, "config": config, "sha256": digest})
-    return path
-
-
-def read_model(
-    folder: str | Path,
-    kinds: Collection[str],
-    what: str,
-    shapes: Callable[[str, dict[str, Any]], Shapes],
-) -> tuple[str, dict[str, Any], dict[str, torch.Tensor]]:
-    """Read what `write_model` wrote, and compare sizes before anything is built.
-
-    Args:
-        folder: the folder.
-        kinds: the formats that will do.
-        what: what such a folder holds, for messages.
-        shapes: from a format and its config to the shapes of weights; enough of them to show that
-            no layer, token or position is asked for that the weights have not.
-
-    Returns:
-        The format, the config, and a tensor for each parameter.
-
-    Raises:
-        CorruptFileError: a file is missing, truncated, altered, or not such a model.
-    """
-    path = Path(folder)
-    place = f"{str(path / 'config.json')!r}"
-    saved = read_json(path / "config.json")
-    kind = saved.get("format") if isinstance(saved, dict) else type(saved).__name__
-    if not isinstance(saved, dict) or not isinstance(kind, str) or kind not in kinds:
-        expected = " or ".join(map(repr, kinds))
-        raise CorruptFileError(
-            f"{str(path)!r} does not hold {what}: format {kind!r}, expected {expected}"
-        )
-    config, digest = saved.get("config"), saved.get("sha256")
-    if not isinstance(config, dict):
-        raise CorruptFileError(f"{place} has no config of a model: {config!r:.80}")
-    if not isinstance(digest, str):
-        raise CorruptFileError(f"{place} has no SHA-256 of the weights: {digest!r}")
-    weights = read_tensors(path / "model.safetensors", digest)
-    try:
-        check_shapes(shapes(kind, config), weights)
-    except KeyError as error:
-        raise CorruptFileError(f"{place} lacks {error}") from error
-    except (AttributeError, TypeError, ValueError) as error:
-        raise CorruptFileError(f"{place} does not describe the model: {one_line(error)}") from error
-    return kind, config, weights
-
-
-def check_shapes(shapes: Shapes, weights: Mapping[str, torch.Tensor]) -> None:
-    """Compare shapes with the weights before anything is built: a typo may ask for all memory.
-
-    Raises:
-        ValueError: a weight is missing or has another shape.
-    """
-    for name, shape in shapes:
-        found = list(weights[name].shape) if name in weights else None
-        if found != shape:
-            raise ValueError(
-                f"by its sizes {name} is {shape}, but the weights have {found or 'none'}"
-            )
 
 
 def load_weights(model: nn.Module, weights: dict[str, torch.Tensor], source: str) -> None:

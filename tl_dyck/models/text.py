@@ -20,8 +20,9 @@ import torch
 
 from tl_dyck.check import check_integer_fields, check_seed
 from tl_dyck.models.hooked import HookedTransformer, HookedTransformerConfig
-from tl_dyck.models.storage import Shapes, check_finite, load_weights, read_model, write_model
+from tl_dyck.models.storage import check_finite, load_weights
 from tl_dyck.models.transformer import fixed_positions
+from tl_dyck.records import Shapes, read_weights, write_weights
 from tl_dyck.registry import unknown_name
 
 UNKNOWN, CLS = "<unk>", "<cls>"
@@ -163,7 +164,7 @@ def _hooked_config(config: TextConfig, device: str) -> HookedTransformerConfig:
 def save_text_model(model: TextTransformer, folder: str | Path) -> Path:
     """Save configuration, vocabulary and weights, atomically, never as pickle."""
     saved = asdict(model.text) | {"words": list(model.text.words)}
-    return write_model(model, folder, _FORMAT, saved)
+    return write_weights(folder, _FORMAT, saved, dict(model.named_parameters()))
 
 
 def load_text_model(folder: str | Path, *, device: str = "cpu") -> TextTransformer:
@@ -174,7 +175,7 @@ def load_text_model(folder: str | Path, *, device: str = "cpu") -> TextTransform
         NotFiniteError: a weight is NaN or infinite.
     """
     source = str(folder)
-    _, config, weights = read_model(folder, (_FORMAT,), "a text classifier", _shapes)
+    _, config, weights = read_weights(folder, (_FORMAT,), "a text classifier", _shapes)
     model = build_text_model(_config(config), device=device)
     load_weights(model, weights, source)
     check_finite(weights, source)

@@ -4,7 +4,8 @@ from tl_dyck.runs.aggregate import aggregate
 from tl_dyck.runs.execute import RunOptions, SweepReport, run_sweep
 from tl_dyck.runs.experiments import Experiment, PackedExperiment, experiments
 from tl_dyck.runs.merge import MergeReport, merge_sweeps
-from tl_dyck.runs.results import FailedRunsError, load_models, load_results
+from tl_dyck.runs.results import FailedRunsError, load_results
+from tl_dyck.runs.saved import load_models
 from tl_dyck.runs.spec import Sweep, SweepError
 from tl_dyck.runs.status import SweepStatus, sweep_status
 from tl_dyck.runs.yaml_files import load_sweep

@@ -12,7 +12,7 @@ import numpy as np
 
 from tl_dyck.files import CorruptFileError, copy_file, read_regular, write_bytes
 from tl_dyck.runs.spec import SweepError
-from tl_dyck.runs.store import Store
+from tl_dyck.runs.store import ENDINGS, Store
 
 
 @final
@@ -73,7 +73,7 @@ def merge_sweeps(into: str | Path, folders: Sequence[str | Path]) -> MergeReport
         for run, status in source.names():
             if status == "started":
                 continue
-            ending = ".json" if status == "done" else ".failed.json"
+            ending = ENDINGS[status]
             try:
                 record = source.read(source.path(run, ending))
             except CorruptFileError:

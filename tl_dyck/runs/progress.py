@@ -10,8 +10,6 @@ from typing import final
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
-    ProgressColumn,
-    Task,
     TextColumn,
     TimeElapsedColumn,
 )
@@ -20,24 +18,6 @@ from rich.text import Text
 from tl_dyck.screen import Bars, console
 
 _SHOWN = 5  # kinds of errors that are printed; the rest is in the table
-
-
-@final
-class _Left(ProgressColumn):
-    """Time that is left, by the mean rate so far.
-
-    Runs end in bursts, since seeds are trained together: rich's rate over the last half minute is
-    that of a burst.
-    """
-
-    max_refresh = 0.5
-
-    def render(self, task: Task) -> Text:
-        """``left: 0:12:30``."""
-        if not task.completed or not task.total or task.elapsed is None:
-            return Text("left: -:--:--")
-        seconds = task.elapsed * (task.total - task.completed) / task.completed
-        return Text(f"left: {timedelta(seconds=round(seconds))}")
 
 
 @final
@@ -55,11 +35,11 @@ class SweepProgress:
             MofNCompleteColumn(),
             TextColumn("{task.description}"),
             TimeElapsedColumn(),
-            _Left(),
+            TextColumn("left: {task.fields[left]}"),
         )
-        self._enabled = enabled
+        self._enabled, self._total = enabled, total
         self._bar = Bars(*columns, console=console(), disable=not enabled)
-        self._task = self._bar.add_task("", total=total)
+        self._task = self._bar.add_task("", total=total, left="-:--:--")
         self._counts: Counter[str] = Counter()
         self._errors: Counter[str] = Counter()
 
@@ -84,4 +64,7 @@ class SweepProgress:
             if self._errors[kind] == 1 and len(self._errors) <= _SHOWN:
                 self._bar.print(Text(f"run {run} failed: {error}", style="red"))
         failed = f"{self._counts['failed']} failed" if self._counts["failed"] else ""
-        self._bar.update(self._task, advance=1, description=failed)
+        # by the mean rate: runs end in bursts, since seeds are trained together
+        ended, elapsed = self._counts.total(), self._bar.tasks[0].elapsed or 0.0
+        left = timedelta(seconds=round(elapsed * max(0, self._total - ended) / ended))
+        self._bar.update(self._task, advance=1, description=failed, left=left)

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import final
+from typing import Any, final
 
 from tl_dyck.addresses import split_address
 from tl_dyck.files import CorruptFileError, MissingFileError
@@ -96,6 +96,24 @@ def find_models(address: str | Path, only: Mapping[str, str] | None = None) -> l
             f"There are {_listed(near)}."
         )
     return chosen if name else found
+
+
+def load_models(folder: str | Path, parameters: Mapping[str, Any] | None = None) -> list[Any]:
+    """Load the models that the runs of a sweep kept, in the order of the table of results.
+
+    Args:
+        folder: of the sweep.
+        parameters: columns of the table of results and what they must be
+            (``{"model": "gpt", "seed": 3}``); None for all models.
+
+    Raises:
+        SweepError: there is no such column.
+        CorruptFileError: the folder holds no sweep, or no such run kept a model.
+    """
+    from tl_dyck.models import load_model
+
+    only = {name: str(value) for name, value in (parameters or {}).items()}
+    return [load_model(saved.folder) for saved in _of_sweep(Path(folder), only)]
 
 
 def _in_folder(path: Path, only: Mapping[str, str]) -> list[SavedModel]:

@@ -19,11 +19,7 @@ Point = dict[str, Any]
 
 _KEYS = ("experiment", "seeds", "common", "grid", "list")
 
-_INT64 = 2**63  # the table of results holds no larger integers
-_MAX_SEEDS = 1_000_000
-_MAX_POINTS = 1_000_000
-_MAX_RUNS = 10_000_000
-_MAX_DEPTH = 50  # of lists in lists, mappings in mappings
+_MAX_RUNS = 1_000_000  # of one sweep, and seeds of one point
 
 
 class SweepError(DyckError, ValueError):
@@ -61,6 +57,8 @@ class Sweep:
     def __post_init__(self) -> None:
         if not isinstance(self.experiment, str) or not self.experiment:
             raise SweepError(f"experiment must be a name, not {self.experiment!r:.80}")
+        if not isinstance(self.list, (list, tuple)):
+            raise SweepError(f"list must be a list of points, not {self.list!r:.80}")
         object.__setattr__(self, "seeds", _seeds(self.seeds))
         grid = {name: _values(name, values) for name, values in _flat(self.grid, "grid").items()}
         common = _flat(self.common, "common")
@@ -76,10 +74,9 @@ class Sweep:
         object.__setattr__(self, "grid", grid)
         object.__setattr__(self, "common", common)
         object.__setattr__(self, "list", items)
-        if self.n_points > _MAX_POINTS or self.n_runs > _MAX_RUNS:
+        if self.n_runs > _MAX_RUNS:
             raise SweepError(
-                f"{self.size} are too many for one sweep (at most {_MAX_POINTS:,} points and "
-                f"{_MAX_RUNS:,} runs): make several of it"
+                f"{self.size} are too many for one sweep (at most {_MAX_RUNS:,}): make several"
             )
 
     @property
@@ -162,34 +159,20 @@ class Sweep:
             if name not in _KEYS:
                 raise SweepError(str(unknown_name("key of a sweep", name, _KEYS)))
         given = {name: value for name, value in values.items() if value is not None}
-        items = given.get("list", [])
-        if not isinstance(items, (list, tuple)):
-            raise SweepError(f"list must be a list of points, not {items!r:.80}")
-        if not isinstance(given.get("experiment", ""), str):
-            raise SweepError(f"experiment must be a name, not {given['experiment']!r:.80}")
-        return cls(
-            grid=_flat(given.get("grid", {}), "grid"),
-            list=items,
-            common=_flat(given.get("common", {}), "common"),
-            seeds=_seeds(given.get("seeds", 8)),
-            experiment=given.get("experiment", "train"),
-        )
+        return cls(**given)
 
 
-def _flat(values: Any, where: str, depth: int = 0) -> dict[str, Any]:
+def _flat(values: Any, where: str) -> dict[str, Any]:
     """Nested mappings as one with dotted names."""
-    _not_too_deep(where, depth)
     if not isinstance(values, Mapping):
         raise SweepError(f"{where} must map parameters to values, not {values!r:.80}")
     flat: dict[str, Any] = {}
     for name, value in values.items():
-        if not isinstance(name, str) or not name or not _is_text(name):
+        if not isinstance(name, str) or not name:
             raise SweepError(f"{where}: the name of a parameter is a string, not {name!r}")
         if isinstance(value, Mapping) and value:
-            inner = {
-                f"{name}.{key}": entry
-                for key, entry in _flat(value, f"{where}: {name}", depth + 1).items()
-            }
+            deeper = _flat(value, f"{where}: {name}")
+            inner = {f"{name}.{key}": entry for key, entry in deeper.items()}
         else:
             inner = {name: _plain(value, f"{where}: {name}")}
         _no_overlap(inner, where, flat, where)
@@ -197,30 +180,16 @@ def _flat(values: Any, where: str, depth: int = 0) -> dict[str, Any]:
     return flat
 
 
-def _not_too_deep(where: str, depth: int) -> None:
-    if depth > _MAX_DEPTH:
-        raise SweepError(
-            f"{where:.80}: values are nested in each other more than {_MAX_DEPTH} times"
-        )
-
-
-def _plain(value: Any, where: str, depth: int = 0) -> Any:
+def _plain(value: Any, where: str) -> Any:
     """A JSON value that equals `value`; tuples become lists, and numpy's numbers Python's."""
-    _not_too_deep(where, depth)
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, (tuple, list, range)):
-        return [_plain(entry, where, depth + 1) for entry in value]
+        return [_plain(entry, where) for entry in value]
     if isinstance(value, float) and not math.isfinite(value):
         raise SweepError(f"{where}: {value} cannot be kept in JSON")
-    if isinstance(value, int) and not -_INT64 <= value < _INT64:
-        raise SweepError(f"{where}: an integer of more than 64 bits cannot be kept in a table")
-    if isinstance(value, str) and not _is_text(value):
-        raise SweepError(f"{where}: {value!r:.80} is not valid Unicode")
-    if value is None or isinstance(value, (bool, int, float, str)):
+    if value is None or isinstance(value, (bool, int, float, str)) or value == {}:
         return value
-    if isinstance(value, Mapping) and not value:
-        return {}
     raise SweepError(
         f"{where}: {value!r:.80} is {type(value).__name__}; a value is a number, a string, "
         "or a list of them"
@@ -251,13 +220,10 @@ def _no_overlap(one: Mapping[str, Any], where: str, other: Mapping[str, Any], th
 
 def _item(given: Any, where: str) -> Point:
     """A point of a list, flat; its seeds, if it has its own, as a tuple."""
-    if isinstance(given, Mapping) and "seeds" in given:
-        seeds = _seeds(given["seeds"])
-        return {
-            **_flat({name: value for name, value in given.items() if name != "seeds"}, where),
-            "seeds": seeds,
-        }
-    return _flat(given, where)
+    if not isinstance(given, Mapping) or "seeds" not in given:
+        return _flat(given, where)
+    point = {name: value for name, value in given.items() if name != "seeds"}
+    return {**_flat(point, where), "seeds": _seeds(given["seeds"])}
 
 
 def _short(seeds: Sequence[int]) -> Any:
@@ -268,36 +234,31 @@ def _short(seeds: Sequence[int]) -> Any:
 
 
 def _seeds(seeds: Any) -> tuple[int, ...]:
+    start = 0
     if isinstance(seeds, Mapping):
         if set(seeds) != {"start", "count"}:
             raise SweepError(
                 f"seeds as a mapping has the keys start and count, not {', '.join(map(str, seeds))}"
             )
-        start, count = seeds["start"], seeds["count"]
-        if not _is_integer(start) or not _is_integer(count):
-            raise SweepError(f"seeds: start and count are integers, not {start!r} and {count!r}")
-        seeds = range(start, start + min(count, _MAX_SEEDS + 1))
-    elif _is_integer(seeds):
-        seeds = range(min(seeds, _MAX_SEEDS + 1))
+        start, seeds = seeds["start"], seeds["count"]
+        if not _is_integer(start) or not _is_integer(seeds):
+            raise SweepError(f"seeds: start and count are integers, not {start!r} and {seeds!r}")
+    if _is_integer(seeds):
+        if seeds > _MAX_RUNS:
+            raise SweepError(f"{seeds:,} seeds are too many: at most {_MAX_RUNS:,}")
+        seeds = range(start, start + seeds)
     if isinstance(seeds, str) or not isinstance(seeds, Sequence):
         raise SweepError(f"seeds is a number of seeds or a list of them, not {seeds!r:.80}")
-    for seed in seeds if not isinstance(seeds, range) else ():
+    made = tuple(seeds)
+    for seed in made:
         if not _is_integer(seed):
             raise SweepError(f"a seed is an integer, not {seed!r}")
-    made = tuple(seeds)  # of a range, no more than one too many
-    if len(made) > _MAX_SEEDS or (made and max(made) >= _INT64):
-        raise SweepError(f"seeds must be at most {_MAX_SEEDS:,} integers below 2**63")
-    if not made or len(set(made)) < len(made) or min(made) < 0:
+    if not made or len(set(made)) < len(made) or not 0 <= min(made) <= max(made) < 2**63:
         raise SweepError(
-            "seeds must be different from each other, not negative, and at least one, "
+            "seeds must be different from each other, not negative, below 2**63, and at least one, "
             f"not {made!r:.80}"
         )
     return made
-
-
-def _is_text(value: str) -> bool:
-    """Whether it can be written as UTF-8, which half a surrogate pair cannot."""
-    return not any("\ud800" <= character <= "\udfff" for character in value)
 
 
 def _is_integer(value: Any) -> bool:

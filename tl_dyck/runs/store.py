@@ -6,7 +6,6 @@
     runs/ab/<id>.json      what came of a run; written once, by rename, never changed
     runs/ab/<id>.failed.json   that it raised, with the traceback
     runs/ab/<id>/          what the experiment keeps; there from the moment that a run is started
-    results.parquet        a copy of all records as a table, made again when it is out of date
 
 *Nothing is done twice.* A run is done under an exclusive lock (POSIX record lock) on the byte of
 `locks` that its id names. The kernel takes it back when the process dies, however it dies, so there
@@ -42,7 +41,7 @@ from tl_dyck.files import (
     CorruptFileError,
     ensure_folder,
     read_json,
-    remove_abandoned,
+    remove_leftovers,
     sha256,
     write_bytes,
     write_json,
@@ -76,6 +75,11 @@ RESERVED = (
     "torch",
     "transformer_lens",
 )
+
+_DAY = 24 * 3600.0  # seconds: no file takes as long to write
+
+#: What a run's record is called, by what came of it.
+ENDINGS = {"done": ".json", "failed": ".failed.json"}
 
 _FLUSH = 0.05  # seconds; a run that took less is as soon done again as flushed to a slow disk
 
@@ -257,13 +261,7 @@ class Store:
         Raises:
             CorruptFileError: truncated, altered, or of another run.
         """
-        run = path.name.split(".")[0]
-        saved = read_sealed(path, run)
-        if not _is_record(saved, run):
-            raise CorruptFileError(
-                f"{str(path)!r} is not the record of a run as this version writes them"
-            )
-        return saved
+        return read_sealed(path, path.name.split(".")[0])
 
     def ended(self, run: str, *, aside: bool = False) -> str:
         """Return the outcome of a run: "done", "failed", or "" if no record of it can be read.
@@ -274,7 +272,7 @@ class Store:
                 it is done again. Only for who holds its lock: another process may have done it
                 again in the meantime.
         """
-        for status, ending in (("done", ".json"), ("failed", ".failed.json")):
+        for status, ending in ENDINGS.items():
             path = self.path(run, ending)
             if not os.path.exists(path):
                 continue
@@ -291,26 +289,12 @@ class Store:
     def names(self) -> Iterator[tuple[str, str]]:
         """Every run that was started: its id, and "done", "failed" or "started"."""
         for shelf in self._shelves():
-            yield from sorted((run, status) for run, (status, _) in _statuses(shelf).items())
-
-    def stamps(self) -> dict[str, tuple[str, int]]:
-        """Every run that has ended: "done" or "failed", and a number.
-
-        The number changes if its record is written again.
-        """
-        found: dict[str, tuple[str, int]] = {}
-        for shelf in self._shelves():
-            for run, (status, entry) in _statuses(shelf).items():
-                if status != "started":
-                    with contextlib.suppress(FileNotFoundError):  # a failure, forgotten just now
-                        seen = entry.stat()
-                        found[run] = (status, hash((seen.st_ino, seen.st_mtime_ns, seen.st_size)))
-        return found
+            yield from sorted(_statuses(shelf).items())
 
     def tidy(self) -> None:
-        """Remove what processes that were killed had begun to write, see `remove_abandoned`."""
+        """Remove what processes that were killed had begun to write, a day ago or more."""
         for folder in (self.folder, self.folder / "points", *map(Path, self._shelves())):
-            remove_abandoned(folder)
+            remove_leftovers(folder, older=_DAY)
 
     def _shelves(self) -> list[str]:
         try:
@@ -320,41 +304,17 @@ class Store:
             return []
 
 
-def _statuses(shelf: str) -> dict[str, tuple[str, os.DirEntry[str]]]:
-    """Run to status, and file, for one of the 256 folders; done before failed before started."""
-    found: dict[str, tuple[str, os.DirEntry[str]]] = {}
-    with os.scandir(shelf) as entries:
-        here = list(entries)
-    for entry in here:
-        run, _, ending = entry.name.partition(".")
-        status = {"": "started", "json": "done", "failed.json": "failed"}.get(ending)
-        if len(run) != 20 or status is None:
+def _statuses(shelf: str) -> dict[str, str]:
+    """Run to status for one of the 256 folders; done before failed before started."""
+    known = {"": "started", **{ending: status for status, ending in ENDINGS.items()}}
+    found: dict[str, str] = {}
+    for entry in os.listdir(shelf):
+        run, status = entry[:20], known.get(entry[20:])
+        if status is None or len(run) < 20 or "." in run:
             continue  # a file that is being written, or was set aside
-        if run not in found or status == "done" or found[run][0] == "started":
-            found[run] = (status, entry)
+        if run not in found or status == "done" or found[run] == "started":
+            found[run] = status
     return found
-
-
-def _is_record(saved: dict[str, Any], run: str) -> bool:
-    """Whether everything is there that a row of the table is made of."""
-    kinds = {
-        "id": str,
-        "point": str,
-        "experiment": str,
-        "parameters": dict,
-        "seed": int,
-        "seconds": float,
-        "started": str,
-        "environment": dict,
-        **({"metrics": dict} if "error" not in saved else {"error": str}),
-    }
-    return (
-        all(isinstance(saved.get(name), kind) for name, kind in kinds.items())
-        and saved["id"] == run == run_id(saved["point"], saved["seed"])
-        and not any(
-            key in RESERVED for part in ("parameters", "metrics") for key in saved.get(part, ())
-        )
-    )
 
 
 def describe(error: BaseException) -> tuple[str, str]:

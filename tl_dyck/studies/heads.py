@@ -9,12 +9,14 @@ from typing import Any, ClassVar, final
 
 from tl_dyck.ablation.measure import measure_heads
 from tl_dyck.ablation.tuning import FinetuneConfig
+from tl_dyck.configuration import nested
 from tl_dyck.models import DyckTransformer, load_model
 from tl_dyck.models.digest import weights_digest
 from tl_dyck.models.storage import config_of
 from tl_dyck.records import write_tables
 from tl_dyck.runs.spec import Point, SweepError
-from tl_dyck.studies.train import TrainExperiment, identity_of, nested, plugged
+from tl_dyck.studies.measurement import Measures
+from tl_dyck.studies.train import TrainExperiment, identity_of, plugged
 from tl_dyck.tasks import Task, tasks
 from tl_dyck.tasks.named import task_from_dict, task_of
 from tl_dyck.training import TrainResult, load_result
@@ -22,7 +24,7 @@ from tl_dyck.training import TrainResult, load_result
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class AblateConfig:
+class AblateConfig(Measures):
     """Options of measuring the heads of every model.
 
     Attributes:
@@ -39,19 +41,6 @@ class AblateConfig:
 
     #: Another number where the same fields give other metrics: then runs are done again.
     code: ClassVar[int] = 2
-
-    def __post_init__(self) -> None:
-        for name in ("finetune", "leave_one_out"):
-            value: Any = getattr(self, name)
-            if isinstance(value, Mapping):  # from JSON
-                object.__setattr__(self, name, FinetuneConfig(**value))
-
-    def to_dict(self) -> dict[str, Any]:
-        """The fields as JSON values."""
-        tuned = {"finetune": self.finetune, "leave_one_out": self.leave_one_out}
-        return {"n": self.n, "seed": self.seed} | {
-            name: value and value.to_dict() for name, value in tuned.items()
-        }
 
     def measure(self, result: TrainResult, folder: Path) -> dict[str, Any]:
         """Measure the heads of a trained model, see `look`."""
@@ -161,7 +150,7 @@ class HeadsExperiment:
         for name in {*parts, *(name for name in point if "." not in name)} - known:
             raise SweepError(f"unknown parameter {name!r} of a saved model")
         try:
-            measurement = AblateConfig(**parts.get("measure", {}))
+            measurement = AblateConfig.from_dict(parts.get("measure", {}), "measure.")
             fields = parts.get("task", {})
             named = plugged(tasks, point["task"], self.plugs) if "task" in point else None
             if named and fields:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, final
@@ -18,7 +18,7 @@ from torch import Tensor
 
 from tl_dyck.certify import certify_dyck
 from tl_dyck.certify.language import certify_language
-from tl_dyck.check import check_integer_fields
+from tl_dyck.configuration import Configuration, whole
 from tl_dyck.files import write_bytes, write_tensors
 from tl_dyck.intervals import ratio_of_sums
 from tl_dyck.models import DyckTransformer, lean_logits
@@ -50,9 +50,25 @@ _SECONDS = 10.0
 """For a question about one prefix; ample, so that no number depends on the machine."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Measures(Configuration):
+    """Measurement of a trained model: a configuration that knows how to make it.
+
+    It may have a method ``on_model(task, step, model, folder)``, too, which is called at every row
+    of a run's history.
+    """
+
+    #: Number of the code: another where the same fields give other metrics.
+    code: ClassVar[int] = 1
+
+    def measure(self, result: TrainResult, folder: Path) -> dict[str, Any]:
+        """Measure a trained model; returns metrics, and may leave files in the run's folder."""
+        raise NotImplementedError
+
+
 @final
 @dataclass(frozen=True, kw_only=True)
-class Measurement:
+class Measurement(Measures):
     """Options of measuring one model of a study: sample sizes and probes.
 
     Attributes:
@@ -72,24 +88,20 @@ class Measurement:
         ValueError: a number is too small.
     """
 
-    n_accuracy: int = 2000
-    n_long: int = 300
-    n_strings: int = 2000
-    n_certified: int = 8
-    n_inserted: int = 2
-    decided_length: int = 28
+    n_accuracy: int = whole(2000)
+    n_long: int = whole(300)
+    n_strings: int = whole(2000)
+    n_certified: int = whole(8, least=0)
+    n_inserted: int = whole(2)
+    decided_length: int = whole(28, least=0)
     data_seed: int = 1_000_003
 
     #: Another number where the same fields give other metrics: then runs are done again.
     code: ClassVar[int] = 2
 
-    def __post_init__(self) -> None:
-        check_integer_fields(self, n_accuracy=1, n_long=1, n_strings=1, n_inserted=1)
-        check_integer_fields(self, n_certified=0, decided_length=0)
-
     def to_dict(self) -> dict[str, Any]:
         """The fields as JSON values."""
-        fields = asdict(self)
+        fields = super().to_dict()
         if not self.decided_length:  # as measurements were before there was such a thing
             del fields["decided_length"]
         return fields

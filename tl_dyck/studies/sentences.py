@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import itertools
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
@@ -14,13 +14,16 @@ import pandas as pd
 from typing_extensions import Unpack
 
 from tl_dyck.certify import Certificate, PerturbationSpace
+from tl_dyck.check import check_distinct
+from tl_dyck.configuration import Configuration, number, whole
 from tl_dyck.files import read_json, sha256, write_json
 from tl_dyck.intervals import mean
 from tl_dyck.models.digest import weights_digest
 from tl_dyck.models.text import TextConfig, TextTransformer, load_text_model, save_text_model
 from tl_dyck.records import write_tables
 from tl_dyck.runs import RunOptions, Sweep, run_sweep
-from tl_dyck.runs.results import load_runs, said_how_to_repeat
+from tl_dyck.runs.analysis import of_each
+from tl_dyck.runs.results import load_runs
 from tl_dyck.runs.spec import Point
 from tl_dyck.studies.measurement import read_measures, write_measures
 from tl_dyck.text.certifying import certify_sentences
@@ -37,7 +40,7 @@ SPACES = ("dup:2,sub:2", "del:2,sub:2", "del:2,dup:2", "dup:2,del:2,sub:2")
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class TextTable:
+class TextTable(Configuration):
     """Configuration of a table of certified sentences: objectives, seeds, spaces.
 
     Attributes:
@@ -63,19 +66,16 @@ class TextTable:
     defend: str = SPACES[-1]
     training: TextTraining = field(default_factory=lambda: TextTraining(steps=600))
     model: tuple[tuple[str, Any], ...] = ()
-    limit: int = 0
-    n_interval: int = 0
-    max_strings: int = 2000
-    n_enumerated: int = 100
-    time_limit: float = 2.0
+    limit: int = whole(0, least=0)
+    n_interval: int = whole(0, least=0)
+    max_strings: int = whole(2000, least=0)
+    n_enumerated: int = whole(100, least=0)
+    time_limit: float = number(2.0, above=True)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         for name in ("objectives", "ks", "seeds", "spaces"):
-            values = getattr(self, name)
-            if not values or len(set(values)) < len(values):
-                raise ValueError(
-                    f"{name} must be different from each other and at least one, not {values}"
-                )
+            object.__setattr__(self, name, check_distinct(name, getattr(self, name)))
         if min(self.ks) < 1:
             raise ValueError(f"ks are numbers of synonyms a word, at least 1, not {min(self.ks)}")
 
@@ -122,14 +122,13 @@ def run_table(
     )
     experiment = SentencesExperiment(corpus, synonyms, table)
     run_sweep(sweep, folder, experiment=experiment, **how)
-    rows = []
-    for run in load_runs(folder).to_dict("records"):
-        which = {name: run[name] for name in ("objective", "k", "seed")}
-        shared = {"clean": run["clean"], "steps": run["steps"], "seconds": run["train_seconds"]}
-        with said_how_to_repeat(run["folder"]):
-            measured = read_measures(run["folder"])
-        rows += [{**which, **shared, "space": space, **found} for space, found in measured.items()]
-    frame = pd.DataFrame(rows)
+
+    def read(run: dict[str, Any], place: Path) -> list[dict[str, Any]]:
+        shared = {name: run[name] for name in ("objective", "k", "seed", "clean", "steps")}
+        shared["seconds"] = run["train_seconds"]
+        return [{**shared, "space": on, **found} for on, found in read_measures(place).items()]
+
+    frame = pd.DataFrame(itertools.chain.from_iterable(of_each(load_runs(folder), read)))
     write_tables(folder, {"table": frame})
     return frame
 
@@ -156,11 +155,9 @@ class SentencesExperiment:
 
     def identity(self, point: Point) -> dict[str, Any]:
         """Data, options and spaces, in full."""
-        asked = asdict(
-            replace(self.table, objectives=(point["objective"],), ks=(point["k"],), seeds=(0,))
-        )
+        asked = replace(self.table, objectives=(point["objective"],), ks=(point["k"],)).to_dict()
         del asked["seeds"]
-        return {"code": _CODE, "table": json.loads(json.dumps(asked)), "data": self._data}
+        return {"code": _CODE, "table": asked, "data": self._data}
 
     @cached_property
     def _data(self) -> str:

@@ -5,42 +5,24 @@ What is measured is a part that can be exchanged.
 
 from __future__ import annotations
 
-import inspect
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol, final
+from typing import Any, final
 
+from tl_dyck.configuration import nested
 from tl_dyck.models import DyckTransformer, DyckTransformerConfig, get_config, models
 from tl_dyck.registry import Registry, UnknownNameError, unknown_name
 from tl_dyck.runs.spec import Point, SweepError
-from tl_dyck.studies.measurement import Measurement
+from tl_dyck.studies.measurement import Measurement, Measures
 from tl_dyck.tasks import Task, tasks
 from tl_dyck.tasks.named import task_fields
 from tl_dyck.training import TrainConfig, TrainResult
 from tl_dyck.training.config import run_identity
 from tl_dyck.training.loop import train_together
 from tl_dyck.training.seeds import most_together
-
-
-class Measures(Protocol):
-    """Measurement of a trained model: a configuration that knows how to make it.
-
-    It may have a method ``on_model(task, step, model, folder)``, too, which is called at every row
-    of a run's history.
-    """
-
-    @property
-    def code(self) -> int:
-        """Number of the code: another where the same fields give other metrics."""
-
-    def to_dict(self) -> dict[str, Any]:
-        """The fields as JSON values: they belong to the identity of a run."""
-
-    def measure(self, result: TrainResult, folder: Path) -> dict[str, Any]:
-        """Measure a trained model; returns metrics, and may leave files in the run's folder."""
 
 
 @final
@@ -74,7 +56,7 @@ class TrainExperiment:
 
     name: str = "train"
     device: str | None = None
-    measurement: Callable[..., Measures] = Measurement
+    measurement: type[Measures] = Measurement
     defaults: Mapping[str, Any] = field(
         default_factory=lambda: {"n_certified": 0, "decided_length": 0}
     )
@@ -148,46 +130,25 @@ class TrainExperiment:
                     f"the experiment 'train' needs the parameter {name!r}, the name of a {name}"
                 )
         task = plugged(tasks, point["task"], self.plugs)
-        allowed = {
-            "task": task_fields(task),
-            "training": _names(TrainConfig),
-            "measure": self._measured(),
-        }
-        for part, known in allowed.items():
-            for key in parts[part]:
-                if key not in known:
-                    among = [f"{part}.{name}" for name in known]
-                    raise SweepError(str(unknown_name("parameter", f"{part}.{key}", among)))
-        for entry in fields(TrainConfig):
-            value = parts["training"].get(entry.name)
-            if (
-                "float" in str(entry.type) and type(value) is int
-            ):  # 1 and 1.0 are the same here, and the same run
-                parts["training"][entry.name] = float(value)
+        for key in parts["task"]:
+            if key not in task_fields(task):
+                among = [f"task.{name}" for name in task_fields(task)]
+                raise SweepError(str(unknown_name("parameter", f"task.{key}", among)))
         plugged(models, point["model"], self.plugs)
         try:
             task = replace(task, **parts["task"]) if parts["task"] else task
             config = get_config(point["model"], task, device=self.device, **parts["model"])
-            options = TrainConfig(**parts["training"])
-            measures = self.measurement(**{**self.defaults, **parts["measure"]})
+            options = TrainConfig.from_dict(parts["training"], "training.")
+            measured = {**self.defaults, **parts["measure"]}
+            measures = self.measurement.from_dict(measured, "measure.")
         except TypeError as error:
             raise SweepError(f"{error}; the point is {point}") from error
         return config, task, options, measures
 
-    def _measured(self) -> list[str]:
-        return list(inspect.signature(self.measurement).parameters)
-
     def _known(self) -> tuple[str, ...]:
-        measured = (f"measure.{name}" for name in self._measured())
-        return (
-            "task",
-            "model",
-            "group",
-            "task.<field>",
-            "model.<field>",
-            "training.<field>",
-            *measured,
-        )
+        parts = ("task.<field>", "model.<field>", "training.<field>")
+        measured = (f"measure.{entry.name}" for entry in fields(self.measurement))
+        return ("task", "model", "group", *parts, *measured)
 
 
 def _metrics(result: TrainResult, folder: Path, measures: Measures) -> dict[str, Any]:
@@ -198,10 +159,6 @@ def _metrics(result: TrainResult, folder: Path, measures: Measures) -> dict[str,
         "train_seconds": result.seconds,
     }
     return {**trained, **measures.measure(result, folder)}
-
-
-def _names(kind: Any) -> list[str]:
-    return [entry.name for entry in fields(kind) if entry.init]
 
 
 def plugged(registry: Registry[Any], name: str, plugs: dict[tuple[str, str], Any]) -> Any:
@@ -228,30 +185,3 @@ def plugged(registry: Registry[Any], name: str, plugs: dict[tuple[str, str], Any
 def identity_of(measures: Measures) -> dict[str, Any]:
     """Return everything that defines a measurement: its fields, and its code's number from 2 on."""
     return {**measures.to_dict(), **({"code": measures.code} if measures.code != 1 else {})}
-
-
-def nested(values: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Parameters by the parts of their dotted names.
-
-    The inverse of what a sweep does with nested mappings.
-    """
-    found: dict[str, Any] = {}
-    for name, value in values.items():
-        *path, last = name.split(".")
-        inner = found
-        for part in path:
-            inner = inner.setdefault(part, {})
-        inner[last] = value
-    return found
-
-
-def parameters_of(part: str, values: Any) -> dict[str, Any]:
-    """The fields of a configuration, a dataclass, as parameters of a point.
-
-    For example ``training.steps``, ``measure.n_long``.
-    """
-    known = ((name, getattr(values, name)) for name in _names(type(values)))
-    return {
-        f"{part}.{name}": value.to_dict() if hasattr(value, "to_dict") else value
-        for name, value in known
-    }

@@ -92,7 +92,7 @@ class AutomatonTask:
 
         Every token counts the same; the end of a string is not predicted. Exact.
         """
-        return self._short.floor(self.train_lengths)
+        return self._short.chain.nats(self.train_lengths) / sum(self.train_lengths)
 
     def sample(
         self,
@@ -124,7 +124,7 @@ class AutomatonTask:
 
         def draw(n: int, length: int) -> Tensor:
             numbers = torch.rand(n, length, generator=source, dtype=torch.float64)
-            return torch.from_numpy(table.draw(numbers.numpy(), length))
+            return torch.from_numpy(table.chain.draw(numbers.numpy(), length))
 
         return of_mixed_lengths(n, lengths, draw, self.language.bos_token, source)
 
@@ -154,7 +154,7 @@ class AutomatonTask:
         """
         _, states = self._walk(tokens)
         read = (tokens != self.language.bos_token).long().cumsum(-1).cpu().numpy()
-        law = self._short.law(self.train_lengths)
+        law = self._short.chain.law(self.train_lengths)
         probs = np.zeros((*tokens.shape, self.language.d_vocab))
         inside = (read < len(law)) & (states < len(self._short.states))
         probs[inside, :-1] = law[read[inside], states[inside]]
@@ -183,12 +183,13 @@ class AutomatonTask:
         """The state after each token; BOS changes none."""
         ids = self.language.checked(tokens).cpu().numpy()
         read = int((ids < self.language.bos_token).sum(-1).max(initial=0))
-        table = self._short if read <= self._short.longest else self._long
-        if read > table.longest:
+        table = self._short if read <= self._short.chain.longest else self._long
+        longest = table.chain.longest
+        if read > longest:
             raise ValueError(
-                f"a string of {read} symbols is longer than any of {self.name}: {table.longest}"
+                f"a string of {read} symbols is longer than any of {self.name}: {longest}"
             )
-        states = table.walk(ids)
+        states = table.chain.walk(ids)
         if (states < 0).any():
             *where, at = np.argwhere(states < 0)[0].tolist()
             text = self.language.to_string(tokens[tuple(where)])

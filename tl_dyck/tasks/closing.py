@@ -17,16 +17,13 @@ from typing import Any, ClassVar, final
 import numpy as np
 import torch
 from jaxtyping import Float64, Int
-from numpy.typing import NDArray
 from torch import Tensor
 
 from tl_dyck.language import DyckDistribution
-from tl_dyck.language.sampling import log_completion
+from tl_dyck.language.chain import Floats, depth_chain
 from tl_dyck.measuring import Accuracy, LanguageModel, predictions, weighted_mean
 from tl_dyck.reading import check_reads
 from tl_dyck.tasks.drawing import of_mixed_lengths
-
-Floats = NDArray[np.float64]
 
 
 @final
@@ -237,14 +234,10 @@ def closing_weights(distribution: DyckDistribution, lengths: Sequence[int], mode
     closes = 1 - distribution.open_probability()
     if mode == "complete":
         # one of the length / 2 closing brackets of a complete string, each as likely
-        weights = np.zeros((max(lengths), deepest + 1))
-        for length in lengths:
-            table = log_completion(distribution.q, deepest, length)
-            for n in range(length):
-                last = min(deepest, length - n, table.shape[1])
-                after = np.exp(table[length - n - 1, :last] - table[length, 0])
-                weights[n, 1 : last + 1] += closes[1 : last + 1] * after * 2 / length
-        return weights / len(lengths)
+        shares = 2 / np.array(lengths) / len(lengths)
+        chain = depth_chain(distribution.q, deepest, max(lengths))
+        odds = np.exp([each[:, 1] for each in chain.log_odds(lengths, shares)])
+        return np.pad(odds, [(0, 0), (0, deepest + 1 - odds.shape[1])])
     closing = distribution.depth_probability(max(lengths) - 1) @ closes
     weights = np.zeros((max(lengths), deepest + 1))
     for length in lengths:

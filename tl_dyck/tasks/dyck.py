@@ -15,8 +15,8 @@ from torch import Tensor
 
 from tl_dyck.check import check_integer, check_seed
 from tl_dyck.language import DyckDistribution, DyckLanguage
+from tl_dyck.language.chain import depth_chain
 from tl_dyck.language.checks import check_mode
-from tl_dyck.language.sampling import log_completion, open_probability
 from tl_dyck.measuring import LanguageModel
 from tl_dyck.tasks.closing import (
     ClosingAccuracy,
@@ -272,9 +272,7 @@ def opening_law(task: DyckTask) -> Float[np.ndarray, "pos depth"]:
 
     Row i, column d: after i brackets, d of them open, in a training string that goes on. Its length
     N is not known, so in mode "complete" the answer is a mean over the lengths N > i, each with the
-    weight that what was read gives it, ``B[N - i, d] / B[N, 0]`` times how often N is drawn, where
-    ``B[r, d]`` is the probability of being complete after r more brackets
-    (`tl_dyck.language.sampling.log_completion`).
+    weight that what was read gives it (`tl_dyck.language.chain.Chain.law`).
 
     Returns:
         NaN where no training string is: at the longest length and where none can be completed.
@@ -284,16 +282,6 @@ def opening_law(task: DyckTask) -> Float[np.ndarray, "pos depth"]:
     if task.mode == "prefix":
         found[:longest] = task.distribution.open_probability()
         return found
-    log_b = log_completion(task.q, depth, longest)
-    given = open_probability(task.q, depth, longest, "complete")
-    width = given.shape[1]
-    lengths, counts = np.unique(task.train_lengths, return_counts=True)
-    for at in range(longest):
-        longer = lengths > at
-        left = lengths[longer] - at
-        log_weight = log_b[left, :] - log_b[lengths[longer], :1] + np.log(counts[longer])[:, None]
-        top = log_weight.max(0)
-        weight = np.exp(log_weight - np.where(np.isfinite(top), top, 0.0))
-        with np.errstate(invalid="ignore"):
-            found[at, :width] = (weight * given[left, :]).sum(0) / weight.sum(0)
+    law = depth_chain(task.q, depth, longest).law(task.train_lengths)
+    found[:, : law.shape[1]] = np.where(law.sum(-1) > 0, law[..., 0], np.nan)
     return found

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from time import process_time
-from typing import Any, final
+from typing import final
 
 import numpy as np
 import torch
@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from tl_dyck.certify import PerturbationSpace
+from tl_dyck.configuration import Configuration, number, whole
 from tl_dyck.errors import DyckError
 from tl_dyck.models.text import TextConfig, TextTransformer, build_text_model
 from tl_dyck.registry import unknown_name
@@ -33,7 +34,7 @@ class TextTrainingError(DyckError, RuntimeError):
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class TextTraining:
+class TextTraining(Configuration):
     """Options of training a text classifier.
 
     Attributes:
@@ -55,43 +56,23 @@ class TextTraining:
     """
 
     objective: str = "clean"
-    weight: float | None = None
-    ramp: float = 0.5
-    seconds: float | None = None
-    steps: int = 1000
-    batch_size: int = 64
-    learning_rate: float = 3e-3
-    weight_decay: float = 1.0
+    weight: float | None = number(None, most=1)
+    ramp: float = number(0.5, most=1)
+    seconds: float | None = number(None, above=True)
+    steps: int = whole(1000)
+    batch_size: int = whole(64)
+    learning_rate: float = number(3e-3)
+    weight_decay: float = number(1.0)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.objective not in OBJECTIVES:
             raise unknown_name("objective", self.objective, OBJECTIVES)
-        if self.weight is not None and not 0 <= self.weight <= 1:
-            raise ValueError(f"weight must be between 0 and 1 (or None), not {self.weight}")
-        for name, low, high in (
-            ("ramp", 0, 1),
-            ("learning_rate", 0, np.inf),
-            ("weight_decay", 0, np.inf),
-        ):
-            if not low <= getattr(self, name) <= high:
-                raise ValueError(
-                    f"{name} must be between {low} and {high}, not {getattr(self, name)}"
-                )
-        if (
-            self.steps < 1
-            or self.batch_size < 1
-            or (self.seconds is not None and not self.seconds > 0)
-        ):
-            raise ValueError("steps, batch_size and seconds must be positive")
 
     @property
     def final_weight(self) -> float:
         """Of the robust loss, at the end."""
         return (0.5 if self.objective == "ibp" else 1.0) if self.weight is None else self.weight
-
-    def to_dict(self) -> dict[str, Any]:
-        """The fields as JSON values."""
-        return asdict(self)
 
 
 def train_text(

@@ -18,10 +18,16 @@ from typing import Any
 import pandas as pd
 import torch
 
-from tl_dyck.files import CorruptFileError, MissingFileError, read_json, read_tensors, write_json
+from tl_dyck.files import CorruptFileError, MissingFileError, write_json
 from tl_dyck.measuring import Accuracy
 from tl_dyck.models import load_model, save_model
-from tl_dyck.records import finite_rows, remove_numbered, write_with_tensors
+from tl_dyck.records import (
+    finite_rows,
+    read_named,
+    read_object,
+    remove_numbered,
+    write_with_tensors,
+)
 from tl_dyck.registry import RegistryError
 from tl_dyck.tasks import Task
 from tl_dyck.tasks.closing import ClosingAccuracy
@@ -59,9 +65,9 @@ def write_checkpoint(
 ) -> None:
     """Save the state between two steps, then remove older states."""
     saved = {"format": _FORMAT, "identity": identity, **_to_json(progress)}
-    write_with_tensors(
-        folder / "checkpoint.json", saved, tensors, f"state-{progress.step}.safetensors"
-    )
+    file = f"state-{progress.step}.safetensors"
+    write_with_tensors(folder / "checkpoint.json", saved, tensors, file)
+    remove_numbered(folder, "state", but=file)
 
 
 def read_checkpoint(
@@ -79,7 +85,8 @@ def read_checkpoint(
     saved = _read(path, identity)
     for _ in range(_TRIES):
         try:
-            return _state(folder, saved)
+            progress = _from_json(saved)
+            return progress, read_named(path, saved, f"state-{progress.step}.safetensors")
         except CorruptFileError as error:
             # another process may have gone on meanwhile: it writes the next state, names it, and
             # removes this one
@@ -105,16 +112,6 @@ def read_checkpoint(
         f"another process is training in {str(folder)!r}: its checkpoint was replaced {_TRIES} "
         "times while it was read; wait for it to end, or choose another folder"
     )
-
-
-def _state(folder: Path, saved: dict[str, Any]) -> tuple[Progress, dict[str, torch.Tensor]]:
-    """The progress and the tensors that a checkpoint's JSON describes."""
-    progress = _from_json(saved)
-    if saved.get("tensors") != f"state-{progress.step}.safetensors" or not isinstance(
-        saved.get("sha256"), str
-    ):
-        raise ValueError(f"tensors {saved.get('tensors')!r} with SHA-256 {saved.get('sha256')!r}")
-    return progress, read_tensors(folder / saved["tensors"], saved["sha256"])
 
 
 def save_result(result: TrainResult, folder: Path) -> None:
@@ -226,11 +223,9 @@ def _from_json(saved: dict[str, Any]) -> Progress:
 
 def _read(path: Path, identity: dict[str, Any] | None) -> dict[str, Any]:
     try:
-        saved = read_json(path)
+        saved = read_object(path, (_FORMAT,), "a run")
     except CorruptFileError as error:
         raise CheckpointError(str(error)) from error
-    if not isinstance(saved, dict) or saved.get("format") != _FORMAT:
-        raise CheckpointError(f"{str(path)!r} is not a run of this version ({_FORMAT})")
     found = saved.get("identity")
     if identity is not None and found != identity:
         different = _differences(found, identity)

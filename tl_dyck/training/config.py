@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, final
 
 import pandas as pd
 
-from tl_dyck.check import check_integer_fields
+from tl_dyck.configuration import Configuration, number, whole
 from tl_dyck.models import DyckTransformer
 from tl_dyck.tasks import Task
 
@@ -25,7 +24,7 @@ STATUSES = {
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class TrainConfig:
+class TrainConfig(Configuration):
     """Options of training: Adam, warm-up, then a learning rate that falls linearly to zero.
 
     Strings are fresh in every step.
@@ -56,40 +55,19 @@ class TrainConfig:
         ValueError: a value is out of range; the message names it.
     """
 
-    steps: int = 1000
-    batch_size: int = 32
-    learning_rate: float = 6e-3
-    warmup_steps: int = 100
-    weight_decay: float = 0.0
-    contrastive_weight: float = 0.0
-    drift_weight: float = 0.0
+    steps: int = whole(1000)
+    batch_size: int = whole(32)
+    learning_rate: float = number(6e-3, above=True)
+    warmup_steps: int = whole(100, least=0)
+    weight_decay: float = number(0.0)
+    contrastive_weight: float = number(0.0)
+    drift_weight: float = number(0.0)
     drift_anywhere: bool = True
-    target: float | None = 0.99
-    min_steps: int = 0
-    check_every: int = 100
-    check_size: int = 1000
-    checkpoint_every: int = 250
-
-    def __post_init__(self) -> None:
-        check_integer_fields(
-            self,
-            steps=1,
-            batch_size=1,
-            check_every=1,
-            check_size=1,
-            checkpoint_every=1,
-            min_steps=0,
-            warmup_steps=0,
-        )
-        if not 0 < self.learning_rate < math.inf:
-            raise ValueError(f"learning_rate must be positive and finite, not {self.learning_rate}")
-        for name in ("weight_decay", "contrastive_weight", "drift_weight"):
-            if not 0 <= getattr(self, name) < math.inf:
-                raise ValueError(
-                    f"{name} must be finite and not negative, not {getattr(self, name)}"
-                )
-        if self.target is not None and not 0 < self.target <= 1:
-            raise ValueError(f"target is an accuracy between 0 and 1, or None, not {self.target}")
+    target: float | None = number(0.99, above=True, most=1)
+    min_steps: int = whole(0, least=0)
+    check_every: int = whole(100)
+    check_size: int = whole(1000)
+    checkpoint_every: int = whole(250)
 
 
 @final
@@ -147,7 +125,7 @@ def run_identity(
     model: dict[str, Any], task: Task, options: TrainConfig, seed: int
 ) -> dict[str, Any]:
     """Return everything that defines a run, as JSON values; equal identities give equal results."""
-    saved = asdict(options)
+    saved = options.to_dict()
     # Runs from before there were such things are runs without them.
     if not saved["contrastive_weight"]:
         del saved["contrastive_weight"]

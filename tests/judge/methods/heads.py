@@ -116,6 +116,86 @@ def uniform(case: Case) -> Array:
     return dropped(case, lambda i, j: {"pattern": only(i, j, put)})
 
 
+def without_the_top(case: Case) -> Array:
+    """The score of one key of each query is minus infinity."""
+    hidden = np.zeros((*case.tokens.shape, case.tokens.shape[1]), dtype=bool)
+    for string, row in enumerate(case.tokens.tolist()):
+        for query, held in enumerate(stacks(row)):
+            hidden[string, query, held[-1:]] = True
+
+    def put(scores: Array) -> Array:
+        return np.where(hidden, -np.inf, scores)
+
+    return dropped(case, lambda i, j: {"scores": only(i, j, put)})
+
+
+def type_erased(case: Case) -> Array:
+    """LEACE as Belrose et al. write it: whiten, project out what varies with the type, go back."""
+    z, right = run(case).z, rights(case)
+    asked = right >= 0
+
+    def put(layer: int, head: int) -> dict[str, Edit]:
+        x = z[layer][head][asked]
+        onehot = np.eye(case.task.n_types)[right[asked] // 2]
+        centred = x - x.mean(0)
+        values, vectors = np.linalg.eigh(centred.T @ centred / len(x))
+        kept = values > 1e-9 * values.max()
+        root = np.sqrt(np.where(kept, values, 1))
+        white = (vectors * np.where(kept, 1 / root, 0)) @ vectors.T
+        back = (vectors * np.where(kept, root, 0)) @ vectors.T
+        u, sizes, _ = np.linalg.svd(white @ centred.T @ (onehot - onehot.mean(0)) / len(x))
+        u = u[:, : len(sizes)][:, sizes > 1e-4 * sizes.max()] if sizes.max() > 0 else u[:, :0]
+        erased = x - centred @ (back @ u @ u.T @ white).T
+
+        def edit(value: Array) -> Array:
+            value = value.copy()
+            value[asked] = erased
+            return value
+
+        return {"z": only(layer, head, edit)}
+
+    return dropped(case, put)
+
+
+def aligned(case: Case) -> Array:
+    """A search by differences in place of gradients."""
+    k, half = case.task.n_types, len(case.tokens) // 2
+    source = run(case, other_rows(case)).z
+    clean, wanted = run(case).z, right_brackets(other_rows(case))
+
+    def share(layer: int, head: int) -> float:
+        def answers(part: slice, matrix: Array) -> tuple[Array, Array]:
+            basis, theirs = np.linalg.qr(matrix)[0], source[layer][head][part]
+            put = only(layer, head, lambda z: z + (theirs - z) @ basis @ basis.T)
+            logits = run(case, case.tokens.numpy()[part], z=put).logits[..., 1 : 2 * k : 2]
+            asked = wanted[part] >= 0
+            return logits[asked], wanted[part][asked] // 2
+
+        def loss(matrix: Array) -> float:
+            logits, right = answers(slice(half), matrix)
+            told = logits - np.log(np.exp(logits - logits.max(-1, keepdims=True)).sum(-1))[:, None]
+            told -= logits.max(-1, keepdims=True)
+            return -float(told[np.arange(len(right)), right].mean())
+
+        asked = wanted[:half] >= 0
+        differ = (source[layer][head] - clean[layer][head])[:half][asked]
+        at = np.linalg.svd(differ, full_matrices=False)[2][: k - 1].T
+        first, second = np.zeros_like(at), np.zeros_like(at)
+        for step in range(1, 21):
+            slope = np.zeros_like(at)
+            for index in np.ndindex(*at.shape):
+                move = np.zeros_like(at)
+                move[index] = _STEP
+                slope[index] = (loss(at + move) - loss(at - move)) / (2 * _STEP)
+            first, second = 0.9 * first + 0.1 * slope, 0.999 * second + 0.001 * slope**2
+            unbiased = first / (1 - 0.9**step), np.sqrt(second / (1 - 0.999**step))
+            at = at - 0.1 * unbiased[0] / (unbiased[1] + 1e-8)
+        said, right = answers(slice(half, None), at)
+        return float((said.argmax(-1) == right).mean())
+
+    return each_head(case, share)
+
+
 # --- patching -------------------------------------------------------------------------------------
 
 

@@ -91,6 +91,7 @@ class Network:
         rows: Array,
         *,
         z: Edit = unchanged,
+        scores: Edit = unchanged,
         pattern: Edit = unchanged,
         embed: Array | None = None,
         frozen: Frozen | None = None,
@@ -101,7 +102,7 @@ class Network:
         trace = Trace(x)
         for layer in range(self.cfg.n_layers):
             held = frozen is not None and frozen.layer != layer
-            x = x + self._attend(trace, layer, x, z, pattern, frozen, held)
+            x = x + self._attend(trace, layer, x, (z, scores, pattern), frozen, held)
             out = self._mlp(layer, x) if frozen is None else frozen.of.mlp_out[layer]
             trace.mlp_out.append(out)
             x = x + out
@@ -117,13 +118,13 @@ class Network:
         trace: Trace,
         layer: int,
         x: Array,
-        edit_z: Edit,
-        edit_pattern: Edit,
+        edits: tuple[Edit, Edit, Edit],
         frozen: Frozen | None,
         held: bool,
     ) -> Array:
         name = f"blocks.{layer}."
         read = self._layer_norm(name + "ln1", x)[0] if name + "ln1.w" in self.w else x
+        edit_z, edit_scores, edit_pattern = edits
         patterns, vs, zs, out = [], [], [], self.w[name + "attn.b_O"]
         later = np.triu(np.ones((x.shape[1], x.shape[1]), dtype=bool), 1)
         for head in range(self.cfg.n_heads):
@@ -132,7 +133,7 @@ class Network:
                 for each in "QKV"
             )
             scores = q @ k.transpose(0, 2, 1) / self.cfg.attn_scale
-            scores = np.where(later, -np.inf, scores)
+            scores = edit_scores(layer, head, np.where(later, -np.inf, scores))
             weight = np.exp(scores - scores.max(-1, keepdims=True))
             weight = edit_pattern(layer, head, weight / weight.sum(-1, keepdims=True))
             put = edit_z(layer, head, weight @ v)

@@ -102,6 +102,11 @@ ORACLES: dict[str, tuple[Oracle, ...]] = {
     "mean-ablation": _drop("mean", heads.mean),
     "resample-ablation": _drop("resample", heads.resample),
     "uniform-pattern": _drop("uniform", heads.uniform),
+    "attention-knockout": (of_heads(NUMPY, heads.without_the_top, NATS),),
+    "concept-erasure": (of_heads("whitening in numpy", heads.type_erased, NATS, atol=1e-6),),
+    "distributed-alignment": (
+        of_heads("a search by differences", heads.aligned, SHARE, cases=("trained",)),
+    ),
     "gradient": (
         of_heads("captum", by_captum.slope, NATS),
         of_heads("differences", heads.slope, NATS, **SMOOTH),

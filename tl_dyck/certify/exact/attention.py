@@ -73,7 +73,7 @@ class View:
 
 
 @final
-class StringAttention:
+class AttentionWeights:
     """Weights of all symbols for all groups."""
 
     def __init__(

@@ -15,7 +15,7 @@ from __future__ import annotations
 import numpy as np
 from einops import rearrange
 
-from tl_dyck.certify.exact.attention import Items, StringAttention
+from tl_dyck.certify.exact.attention import AttentionWeights, Items
 from tl_dyck.certify.exact.balls import Array, IntArray
 from tl_dyck.certify.exact.columns import Columns
 from tl_dyck.certify.exact.graph import StringGraph
@@ -36,7 +36,7 @@ def is_linear(network: Network) -> bool:
 
 
 def linear_minimum(
-    attention: StringAttention, incumbent: Incumbent, original: Array
+    attention: AttentionWeights, incumbent: Incumbent, original: Array
 ) -> float | None:
     """A proved lower bound of the objectives; a string that attains it becomes the incumbent.
 

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from tl_dyck.language import DyckDistribution, DyckLanguage
 from tl_dyck.models.transformer import DyckTransformer
+from tl_dyck.states import StateIndex
 
 
 def satisfies_balance(model: DyckTransformer, tolerance: float = 1e-6) -> bool:
@@ -67,16 +68,14 @@ def _residual(model: DyckTransformer) -> tuple[float, float]:
             f"{cfg.position!r} ones, so its scores depend on where a bracket is"
         )
     queries, keys = _queries_and_keys(model)
-    k, deepest = language.n_types, language.max_depth
-    asking = [_state(language, 2 * t + 1, d) for t in range(k) for d in range(1, deepest)]
-    opening = [_state(language, 2 * t, d + 1) for t in range(k) for d in range(deepest)]
-    closing = [_state(language, 2 * t + 1, d) for t in range(k) for d in range(deepest)]
-    if not asking:  # D = 1: nothing is open after a closing bracket
+    opening, closing = (torch.as_tensor(rows) for rows in StateIndex(language).pairs())
+    asking = closing[1:].flatten()
+    if not len(asking):  # D = 1: nothing is open after a closing bracket
         return 0.0, 0.0
-    score = torch.einsum("qhe,khe->hqk", queries[asking], keys) / float(
-        model.blocks[-1].attn.attn_scale
-    )
-    excess = score[:, :, opening] - score[:, :, closing]  # head, closing query, pair
+    scale = float(model.blocks[-1].attn.attn_scale)
+    score = torch.einsum("qhe,khe->hqk", queries[asking], keys) / scale
+    # head, closing query, pair
+    excess = score[:, :, opening.flatten()] - score[:, :, closing.flatten()]
     return float((excess.amax(1) - excess.amin(1)).max()), float(score.abs().max())
 
 
@@ -104,7 +103,7 @@ def _queries_and_keys(
             return_type=None,
             fwd_hooks=[(name, keep) for name in names],
         )
-    state = _state(language, tokens, language.depth(tokens)).flatten()
+    state = StateIndex(language).of(tokens, language.depth(tokens)).flatten()
     here = torch.arange(len(state))
     n_states = language.d_vocab * (language.max_depth + 1)
     first = torch.full((n_states,), len(state)).scatter_reduce(
@@ -138,8 +137,3 @@ def _strings(language: DyckLanguage, n_ctx: int) -> Int[Tensor, "batch pos"]:
     random = DyckDistribution(language).sample(8, length, mode="prefix", generator=generator)
     strings = torch.cat([nested, random])
     return torch.cat([torch.full((len(strings), 1), language.bos_token), strings], 1)
-
-
-def _state(language: DyckLanguage, token: Any, depth: Any) -> Any:
-    """Number of a state."""
-    return token * (language.max_depth + 1) + depth

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, final
@@ -14,13 +14,14 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from tl_dyck.attention import share_of_largest
-from tl_dyck.check import check_integer_fields
+from tl_dyck.configuration import whole
 from tl_dyck.files import write_json, write_tensors
 from tl_dyck.language import DyckLanguage
 from tl_dyck.models import DyckTransformer
 from tl_dyck.probes import accuracy_at_length, balance_violation, pair_drift
 from tl_dyck.records import finite_rows
 from tl_dyck.studies.measurement import (
+    Measures,
     attention_on,
     behaviour,
     cross_entropy,
@@ -72,7 +73,7 @@ def probe_strings(language: DyckLanguage, data_seed: int) -> dict[str, str]:
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class PaperMeasurement:
+class PaperMeasurement(Measures):
     """Options of measuring one model for the paper's claims.
 
     Attributes:
@@ -84,22 +85,15 @@ class PaperMeasurement:
         forecast: whether its accuracy at length is also predicted from its weights.
     """
 
-    n_accuracy: int = 1000
-    n_long: int = 200
-    n_strings: int = 500
+    n_accuracy: int = whole(1000)
+    n_long: int = whole(200)
+    n_strings: int = whole(500)
     data_seed: int = 1_000_003
     watched: bool = False
     forecast: bool = False
 
     #: Another number where the same fields give other metrics: then runs are done again.
     code: ClassVar[int] = 4
-
-    def __post_init__(self) -> None:
-        check_integer_fields(self, n_accuracy=1, n_long=1, n_strings=1)
-
-    def to_dict(self) -> dict[str, Any]:
-        """The fields as JSON values."""
-        return asdict(self)
 
     def measure(self, result: TrainResult, folder: Path) -> dict[str, Any]:
         """Measure a trained model; the rows of its heads, and its patterns, go into its folder."""

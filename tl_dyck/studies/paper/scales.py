@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, final
 
+from tl_dyck.configuration import Configuration, parameters_of
 from tl_dyck.models import DyckTransformerConfig, get_config
 from tl_dyck.runs.spec import Sweep
 from tl_dyck.studies.paper.measure import PaperMeasurement
-from tl_dyck.studies.train import parameters_of
 from tl_dyck.tasks import DyckTask, load_task
 from tl_dyck.training import TrainConfig
 
@@ -27,7 +27,7 @@ DECAYS = (0.001, 0.01, 0.1)
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Scale:
+class Scale(Configuration):
     """Size of a reproduction: numbers of models and of measurements.
 
     Attributes:
@@ -78,21 +78,6 @@ class Scale:
     def with_seeds(self, seeds: int) -> Scale:
         """The same with as many models in each group."""
         return replace(self, seeds=seeds, table_seeds=seeds, contrastive_seeds=seeds)
-
-    def to_dict(self) -> dict[str, Any]:
-        """The fields as JSON values."""
-        return {
-            name: list(value) if isinstance(value, tuple) else value
-            for name, value in asdict(self).items()
-        }
-
-    @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> Scale:
-        """The inverse of `to_dict`."""
-        lists: dict[str, Any] = {
-            name: tuple(value) for name, value in values.items() if isinstance(value, list)
-        }
-        return cls(**{**values, **lists})
 
 
 _PAPER = Scale(

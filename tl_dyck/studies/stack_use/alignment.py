@@ -14,7 +14,6 @@ depth 2 if the source's depth is 1, and at depth 1 if it is 2. No model looks th
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import final
@@ -23,16 +22,14 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from tl_dyck.interventions import align, at, interchange
 from tl_dyck.models import DyckTransformer
-from tl_dyck.studies.stack_use.directions import streams
-from tl_dyck.studies.stack_use.interventions import site_name, swapped
+from tl_dyck.studies.stack_use.directions import site_name, streams
 from tl_dyck.tasks import DyckTask
 
 #: Dimensions of the subspace: the differences of three depths span two.
 RANK = 2
 _OPEN = 3  # brackets in a base
-_STEPS = 60
-_RATE = 0.1
 
 
 @final
@@ -134,11 +131,11 @@ def _answers(
     model: DyckTransformer, pairs: Pairs, stream: Tensor, source: Tensor, basis: Tensor
 ) -> Float[Tensor, "n type"]:
     """Logits of the closing brackets, from the last layer on, after the interchange."""
-    change = swapped(basis, source, pairs.position)
+    change = interchange(basis, source, pairs.position)
     logits: Tensor = model.run_with_hooks(
         stream,
         start_at_layer=model.cfg.n_layers - 1,
-        fwd_hooks=[(site_name(model, "middle"), lambda found, hook: change(found))],
+        fwd_hooks=list(at(site_name(model, "middle"), change)),
         return_type="logits",
     )
     there = logits[torch.arange(len(pairs.position)), pairs.position]
@@ -185,7 +182,7 @@ def search(
     *,
     target: str,
 ) -> Float[Tensor, "d_model rank"]:
-    """Learn a subspace from pairs, see `learn`.
+    """Learn a subspace from pairs by `align`.
 
     The answers are the closing brackets, at the base's closing bracket.
 
@@ -199,27 +196,7 @@ def search(
     source = _at(model, pairs.source, pairs.source_position)
     wanted = getattr(pairs, target) // 2
     answers = partial(_answers, model, pairs, stream, source)
-    return learn(answers, wanted, start.to(stream))
-
-
-def learn(
-    answers: Callable[[Tensor], Tensor], wanted: Int[Tensor, " n"], start: Float[Tensor, "d rank"]
-) -> Float[Tensor, "d rank"]:
-    """Learn a basis by gradients: Adam on a matrix, whose QR factor is the basis.
-
-    Args:
-        answers: from a basis to the logits ``[n, answer]`` after the interchange.
-        wanted: the right answers; the loss is their cross-entropy.
-        start: where the search begins.
-    """
-    matrix = start.clone().requires_grad_(True)
-    optimizer = torch.optim.Adam([matrix], lr=_RATE)
-    for _ in range(_STEPS):
-        loss = torch.nn.functional.cross_entropy(answers(torch.linalg.qr(matrix).Q), wanted)
-        (matrix.grad,) = torch.autograd.grad(loss, [matrix])
-        optimizer.step()
-    basis: Tensor = torch.linalg.qr(matrix.detach()).Q
-    return basis
+    return align(answers, wanted, start.to(stream))
 
 
 def alignment(

@@ -23,8 +23,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from tl_dyck.interventions import Change, Eraser, at, run
 from tl_dyck.models import DyckTransformer
-from tl_dyck.studies.stack_use.interventions import SITES, Change, at, run
 from tl_dyck.studies.stack_use.masking import FarAnswers, hit
 from tl_dyck.tasks import DyckTask
 
@@ -39,7 +39,9 @@ READINGS = {
     (False, False, False): "unused",
 }
 
-_TOLERANCE = 1e-9  # of the largest variance: directions with less have none
+#: Places in the residual stream: what the last layer reads, and what is unembedded.
+SITES = ("middle", "end")
+
 _RIDGE = 1e-6  # of the mean variance
 
 
@@ -49,19 +51,15 @@ class DepthCode:
     """How the residual stream at a site tells the depth linearly.
 
     Attributes:
-        mean: of the stream.
+        eraser: of the depth.
         direction: u, of unit length: the weights of the linear probe.
         along: covariance of the stream with the depth.
-        covariance: of the stream.
-        eraser: E, ``[d_model, d_model]``: ``x − E (x − mean)`` tells no depth linearly.
         ridge: of the probe, in units of variance.
     """
 
-    mean: Float[Tensor, " d_model"]
+    eraser: Eraser
     direction: Float[Tensor, " d_model"]
     along: Float[Tensor, " d_model"]
-    covariance: Float[Tensor, "d_model d_model"]
-    eraser: Float[Tensor, "d_model d_model"]
     ridge: float
 
     def changes(self, generator: torch.Generator) -> dict[str, Change]:
@@ -71,31 +69,24 @@ class DepthCode:
         probe with an infinite ridge; "random": a direction drawn as the stream varies (Gaussian,
         with its covariance); "random_all": as many such directions as the eraser has dimensions.
         """
-        rank = int(torch.linalg.matrix_rank(self.eraser, rtol=1e-6))
-        root = _root(self.covariance)
-        noise = torch.randn(len(root), 1 + rank, generator=generator, dtype=root.dtype)
+        erase, u = self.eraser, self.direction[:, None]
+        root = _root(erase.covariance)
+        noise = torch.randn(len(root), 1 + erase.rank, generator=generator, dtype=root.dtype)
         drawn = root @ noise
-        u = self.direction[:, None]
 
         def rest(x: Tensor) -> Tensor:
-            erased = self._less(x, self.eraser)
-            return erased + (x - erased) @ u @ u.T
+            wide = x.to(u)
+            erased = erase(wide)
+            return (erased + (wide - erased) @ u @ u.T).to(x)
 
         return {
-            "direction": lambda x: self._less(x, u @ u.T),
-            "covariance": lambda x: self._less(x, _projection(self.along[:, None])),
-            "rest": self._as(rest),
-            "all": lambda x: self._less(x, self.eraser),
-            "random": lambda x: self._less(x, _projection(drawn[:, :1])),
-            "random_all": lambda x: self._less(x, _projection(drawn[:, 1:])),
+            "direction": lambda x: erase.less(x, u @ u.T),
+            "covariance": lambda x: erase.less(x, _projection(self.along[:, None])),
+            "rest": rest,
+            "all": erase,
+            "random": lambda x: erase.less(x, _projection(drawn[:, :1])),
+            "random_all": lambda x: erase.less(x, _projection(drawn[:, 1:])),
         }
-
-    def _less(self, x: Tensor, matrix: Tensor) -> Tensor:
-        wide = x.to(matrix)
-        return (wide - (wide - self.mean) @ matrix.T).to(x)
-
-    def _as(self, change: Change) -> Change:
-        return lambda x: change(x.to(self.eraser)).to(x)
 
 
 def _projection(columns: Tensor) -> Tensor:
@@ -112,29 +103,13 @@ def _root(covariance: Tensor) -> Tensor:
 def depth_code(
     stream: Float[Tensor, "n d_model"], depth: Int[Tensor, " n"], n_depths: int
 ) -> DepthCode:
-    """Fit the probe (ridge regression of the depth) and the eraser (of the one-hot depth).
-
-    With Σ the covariance of the stream and C that of stream and one-hot depth, the eraser is
-    ``C (Cᵀ Σ⁺ C)⁺ Cᵀ Σ⁺``, the projection of LEACE: all covariance with the depth goes, and of the
-    stream the least possible, measured by Σ⁺.
-    """
-    x = stream.double()
-    mean = x.mean(0)
-    x = x - mean
-    covariance = x.T @ x / len(x)
-    onehot = torch.nn.functional.one_hot(depth, n_depths).double()
-    crossed = x.T @ (onehot - onehot.mean(0)) / len(x)
-    levels = torch.arange(n_depths, dtype=torch.float64)
-    ridge = _RIDGE * float(covariance.diagonal().mean())
-    direction = torch.linalg.solve(
-        covariance + ridge * torch.eye(len(mean), dtype=torch.float64), crossed @ levels
-    )
-    inverse = torch.linalg.pinv(covariance, rtol=_TOLERANCE, hermitian=True)
-    within = crossed.T @ inverse @ crossed
-    eraser = crossed @ torch.linalg.pinv(within, rtol=1e-6, hermitian=True) @ crossed.T @ inverse
-    return DepthCode(
-        mean, direction / direction.norm(), crossed @ levels, covariance, eraser, ridge
-    )
+    """Fit the probe (ridge regression of the depth) and the eraser (of the one-hot depth)."""
+    eraser = Eraser.fit(stream, depth, n_depths)
+    along = eraser.crossed @ torch.arange(n_depths, dtype=torch.float64)
+    ridge = _RIDGE * float(eraser.covariance.diagonal().mean())
+    identity = torch.eye(len(along), dtype=torch.float64)
+    direction = torch.linalg.solve(eraser.covariance + ridge * identity, along)
+    return DepthCode(eraser, direction / direction.norm(), along, ridge)
 
 
 def decodable(
@@ -178,6 +153,12 @@ def sequence_accuracy(
     return float((fine | ~judged).all(1).double().mean())
 
 
+def site_name(model: DyckTransformer, site: str) -> str:
+    """The hook point of a site."""
+    kind = {"middle": "hook_resid_pre", "end": "hook_resid_post"}[site]
+    return f"blocks.{model.cfg.n_layers - 1}.{kind}"
+
+
 def streams(
     model: DyckTransformer, tokens: Int[Tensor, "n pos"], site: str
 ) -> Float[Tensor, "n pos d_model"]:
@@ -188,7 +169,7 @@ def streams(
         kept.append(stream.detach().cpu())
         return stream
 
-    run(model, tokens, at(model, site, keep))
+    run(model, tokens, at(site_name(model, site), keep))
     return kept[0]
 
 
@@ -229,7 +210,7 @@ def depth_effects(
         levels, test_levels = depth[seen], test_depth[test_seen]
         code = depth_code(stream, levels, language.max_depth + 1)
         found[f"r2_{site}"] = decodable(stream, levels, test, test_levels, code.ridge)
-        found[f"rank_{site}"] = float(torch.linalg.matrix_rank(code.eraser, rtol=1e-6))
+        found[f"rank_{site}"] = float(code.eraser.rank)
         if untrained is not None:
             raw, raw_test = (streams(untrained, each, site) for each in (fitted, tested))
             raw = raw[seen]
@@ -238,7 +219,7 @@ def depth_effects(
                 raw, levels, raw_test[test_seen], test_levels, ridge
             )
         for kind, change in code.changes(generator).items():
-            hooks = at(model, site, change)
+            hooks = at(site_name(model, site), change)
             name = f"{kind}_{site}"
             found[f"{name}_sequence"] = sequence_accuracy(run(model, ablated, hooks), ablated, task)
             found[f"{name}_r2"] = decodable(

@@ -11,11 +11,11 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from tl_dyck.interventions import align, at, interchange
 from tl_dyck.models import DyckTransformer, construct
 from tl_dyck.models.construct.counters import COUNTERS, counter
-from tl_dyck.studies.stack_use.alignment import alignment, learn
-from tl_dyck.studies.stack_use.directions import depth_effects, streams
-from tl_dyck.studies.stack_use.interventions import Hook, site_name, swapped
+from tl_dyck.studies.stack_use.alignment import alignment
+from tl_dyck.studies.stack_use.directions import depth_effects, site_name, streams
 from tl_dyck.studies.stack_use.masking import far_answers, mask_effects
 from tl_dyck.studies.stack_use.measure import StackUseMeasurement, prefixed
 from tl_dyck.tasks import DyckTask, load_task
@@ -124,8 +124,9 @@ def counter_alignment(
         return drawn[0], drawn[1], kinds % 2
 
     def answers(base: Tensor, source: Tensor, basis: Tensor) -> Tensor:
-        change = swapped(basis, source, torch.zeros(len(base), dtype=torch.int64))
-        hooks: list[Any] = [_set(site_name(model, "end"), change(base[:, None]))]
+        change = interchange(basis, source, torch.zeros(len(base), dtype=torch.int64))
+        changed = change(base[:, None])
+        hooks: list[Any] = at(site_name(model, "end"), lambda _: changed)
         blank = torch.full((len(base), 1), task.language.bos_token)
         logits: Tensor = model.run_with_hooks(blank, fwd_hooks=hooks, return_type="logits")
         return logits[:, 0, :2]
@@ -138,7 +139,7 @@ def counter_alignment(
         return float((chosen == wanted).double().mean())
 
     start = torch.randn(stream.shape[1], 1, generator=generator).to(stream)
-    basis = learn(partial(answers, base, source), closes, start)
+    basis = align(partial(answers, base, source), closes, start)
     return {
         "none": held_out(torch.zeros_like(start)),
         "random": held_out(torch.linalg.qr(start).Q),
@@ -146,7 +147,3 @@ def counter_alignment(
         "depth": float(basis[-2].abs()),
         "sign": float(basis[-1].abs()),
     }
-
-
-def _set(name: str, stream: Tensor) -> Hook:
-    return name, lambda found, hook: stream

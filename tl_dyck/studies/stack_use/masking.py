@@ -17,8 +17,8 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
+from tl_dyck.interventions import Hook, hide_keys, key_of_each, key_of_one, run
 from tl_dyck.models import DyckTransformer
-from tl_dyck.studies.stack_use.interventions import Hook, key_mask, masked, own_key_mask, run
 from tl_dyck.tasks import DyckTask
 
 #: An answer is far if its opening bracket stands more than so many places before it.
@@ -148,12 +148,12 @@ def mask_effects(
     put("far", whole)
     put("twin_far", whole, twin)
     for kind, key in far.keys.items():
-        hidden = key_mask(far.query, key.clamp_min(0), length) & (key >= 0)[:, None, None]
+        hidden = key_of_one(far.query, key, length)
         for where, layers in places.items():
-            right = hit(model, far, masked(hidden, layers, heads))
+            right = hit(model, far, hide_keys(hidden, layers, heads))
             put(f"{kind}_{where}", right, twin if kind == "twin" else None)
             if kind == "top":
                 put(f"twin_top_{where}", right, twin)
     for kind, each in far.others.items():
-        put(f"every_{kind}", hit(model, far, masked(own_key_mask(each), places["all"], heads)))
+        put(f"every_{kind}", hit(model, far, hide_keys(key_of_each(each), places["all"], heads)))
     return found

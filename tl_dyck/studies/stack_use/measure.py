@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, final
 
 import torch
 
-from tl_dyck.check import check_integer_fields
+from tl_dyck.configuration import whole
 from tl_dyck.models import build_model
+from tl_dyck.studies.measurement import Measures
 from tl_dyck.studies.stack_use.alignment import alignment
 from tl_dyck.studies.stack_use.directions import depth_effects
 from tl_dyck.studies.stack_use.masking import far_answers, mask_effects
@@ -19,7 +20,7 @@ from tl_dyck.training.run import stream
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class StackUseMeasurement:
+class StackUseMeasurement(Measures):
     """Options of measuring one model.
 
     Attributes:
@@ -30,21 +31,14 @@ class StackUseMeasurement:
         data_seed: of everything that is measured; each model has strings of its own.
     """
 
-    n_accuracy: int = 500
-    n_far: int = 1000
-    n_depth: int = 300
-    n_pairs: int = 128
+    n_accuracy: int = whole(500)
+    n_far: int = whole(1000)
+    n_depth: int = whole(300)
+    n_pairs: int = whole(128)
     data_seed: int = 1_000_003
 
     #: Another number where the same fields give other metrics: then runs are done again.
     code: ClassVar[int] = 1
-
-    def __post_init__(self) -> None:
-        check_integer_fields(self, n_accuracy=1, n_far=1, n_depth=1, n_pairs=1)
-
-    def to_dict(self) -> dict[str, Any]:
-        """The fields as JSON values."""
-        return asdict(self)
 
     def measure(self, result: TrainResult, folder: Path) -> dict[str, Any]:
         """Measure a trained model; nothing if it diverged.

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field, replace
-from typing import Any, final
+from dataclasses import dataclass, field, replace
+from typing import final
 
+from tl_dyck.configuration import Configuration, parameters_of
 from tl_dyck.runs.spec import Sweep
 from tl_dyck.studies.stack_use.measure import StackUseMeasurement
-from tl_dyck.studies.train import parameters_of
 from tl_dyck.training import TrainConfig
 
 #: Families of two layers and one head, by what they are called in the table. Which positions the
@@ -22,7 +22,7 @@ _TASK = "dyck-2-4"
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class StackUseScale:
+class StackUseScale(Configuration):
     """Size: numbers of models, of steps and of measurements.
 
     Attributes:
@@ -59,16 +59,6 @@ class StackUseScale:
     def with_seeds(self, seeds: int) -> StackUseScale:
         """The same with as many models in each group."""
         return replace(self, seeds=seeds)
-
-    def to_dict(self) -> dict[str, Any]:
-        """The fields as JSON values."""
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> StackUseScale:
-        """The inverse of `to_dict`."""
-        measurement = StackUseMeasurement(**values["measurement"])
-        return cls(**{**values, "measurement": measurement})
 
 
 #: Minutes, and 40 seeds.

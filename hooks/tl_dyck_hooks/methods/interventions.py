@@ -1,0 +1,98 @@
+"""Attention knockout, concept erasure and distributed alignment, of one head at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tl_dyck.interventions import Eraser, Hook, align, at, hide_keys, interchange, key_of_each, run
+from tl_dyck.judge import Case, about_heads
+from tl_dyck.judge.facts import exchange_types
+from tl_dyck_hooks.methods.shared import activations, closing_metric, z_names
+
+_STEPS = 20
+
+
+@about_heads(above=0.01, unit="nats", paper="Geva et al. 2023")
+def attention_knockout(case: Case) -> Any:
+    """Drop of the log-probability of the right bracket when a head cannot see the top of the stack.
+
+    "Dissecting Recall of Factual Associations": the score of that key is minus infinity, at every
+    position. Read as: does it matter that the head looks there?
+    """
+    hidden = key_of_each(case.task.language.top_of_stack(case.tokens))
+    return _drops(case, lambda i, j: hide_keys(hidden, [i], [j]))
+
+
+@about_heads(above=0.01, unit="nats", paper="Belrose et al. 2023")
+def concept_erasure(case: Case) -> Any:
+    """The same when all that tells the type on top linearly is erased from what the head puts out.
+
+    "LEACE": fitted on the same strings, where a bracket is open, and erased there. Read as: does
+    the head hand on the type?
+    """
+    right = case.task.language.right_bracket(case.tokens)
+    asked = right >= 0
+    kinds = right[asked] // 2
+
+    def hooks(layer: int, head: int) -> list[Hook]:
+        name = z_names(case)[layer]
+        (z,) = activations(case.model, case.tokens, [name])
+        erase = Eraser.fit(z[:, :, head][asked], kinds, case.task.n_types)
+        return at(name, lambda found: torch.where(asked[..., None], erase(found), found), head)
+
+    return _drops(case, hooks)
+
+
+@about_heads(above=0.05, unit="of the answers", paper="Geiger et al. 2023")
+def distributed_alignment(case: Case) -> Any:
+    """Interchange accuracy of the subspace of a head's output that carries the type on top best.
+
+    "Finding Alignments": as many dimensions as there are types, less one,
+    learnt on half of the strings, interchanged with the same strings with all types exchanged; the
+    share of closing brackets of the other half that follow. The search begins where the two runs
+    differ most.
+    """
+    cfg = case.model.cfg
+    return [[_alignment(case, i, j) for j in range(cfg.n_heads)] for i in range(cfg.n_layers)]
+
+
+def _alignment(case: Case, layer: int, head: int) -> float:
+    language, name, half = case.task.language, z_names(case)[layer], len(case.tokens) // 2
+    other = exchange_types(language, case.tokens)
+    (source,) = activations(case.model, other, [name])
+    source, wanted = source[:, :, head], language.right_bracket(other)
+    asked = wanted >= 0
+
+    def answers(part: slice, basis: Tensor) -> Tensor:
+        hooks: list[Any] = at(name, interchange(basis, source[part]), head)
+        logits: Tensor = case.model.run_with_hooks(case.tokens[part], fwd_hooks=hooks)
+        return logits[asked[part]][:, 1 : language.n_brackets : 2]
+
+    (base,) = activations(case.model, case.tokens, [name])
+    learnt, tested = slice(None, half), slice(half, None)
+    differ = (source - base[:, :, head])[learnt][asked[learnt]]
+    start = torch.linalg.svd(differ, full_matrices=False).Vh[: language.n_types - 1].T
+    basis = align(
+        lambda basis: answers(learnt, basis),
+        wanted[learnt][asked[learnt]] // 2,
+        start,
+        steps=_STEPS,
+    )
+    with torch.no_grad():
+        said = answers(tested, basis).argmax(-1)
+    return float((said == wanted[tested][asked[tested]] // 2).double().mean())
+
+
+def _drops(case: Case, hooks: Callable[[int, int], list[Hook]]) -> list[list[float]]:
+    """What hooks on each head cost, ``[layer, head]``, in nats."""
+    cfg, metric = case.model.cfg, closing_metric(case.task.language)
+
+    def mean(hooks: Sequence[Hook]) -> float:
+        return float(metric(run(case.model, case.tokens, hooks), case.tokens).mean())
+
+    whole = mean(())
+    return [[whole - mean(hooks(i, j)) for j in range(cfg.n_heads)] for i in range(cfg.n_layers)]

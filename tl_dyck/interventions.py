@@ -1,0 +1,223 @@
+"""Interventions: hide keys from attention, erase what tells a label, interchange a subspace.
+
+Attention knockout (Geva et al. 2023, arXiv 2304.14767), LEACE (Belrose et al. 2023, arXiv
+2306.03819) and distributed alignment search (Geiger et al. 2023, arXiv 2303.02536), for any
+HookedTransformer. A change of activations becomes a list of hooks by `at`, for `run_with_hooks`.
+
+Knows: what each of these does to scores and activations; nothing of tasks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, final
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+__all__ = [
+    "Change",
+    "Eraser",
+    "Hook",
+    "align",
+    "at",
+    "hide_keys",
+    "interchange",
+    "key_of_each",
+    "key_of_one",
+    "run",
+]
+
+Hook = tuple[str, Callable[[Tensor, Any], Tensor]]
+#: A change of activations, ``[..., d]`` to the same.
+Change = Callable[[Tensor], Tensor]
+
+_TOLERANCE = 1e-9  # of the largest variance: directions with less have none
+_DEPENDENT = 1e-6  # of the largest: directions of the label with less are none
+
+
+def run(model: Any, tokens: Int[Tensor, "batch pos"], hooks: Sequence[Hook] = ()) -> Tensor:
+    """Logits under hooks, ``[batch, pos, d_vocab]``, on the CPU and without gradients."""
+    with torch.no_grad():
+        logits: Tensor = model.run_with_hooks(
+            tokens.to(model.cfg.device), fwd_hooks=list(hooks), return_type="logits"
+        )
+    return logits.cpu()
+
+
+def at(name: str, change: Change, head: int | None = None) -> list[Hook]:
+    """Change an activation at all positions.
+
+    Args:
+        name: of the hook point.
+        change: of ``[batch, pos, d]`` to the same.
+        head: changed alone, where activations are ``[batch, pos, head, d]``, as of "hook_z".
+    """
+
+    def hook(found: Tensor, hook: Any) -> Tensor:
+        if head is None:
+            return change(found)
+        found = found.clone()
+        found[:, :, head] = change(found[:, :, head])
+        return found
+
+    return [(name, hook)]
+
+
+# --- attention ------------------------------------------------------------------------------------
+
+
+def hide_keys(
+    hidden: Bool[Tensor, "batch query key"],
+    layers: Sequence[int],
+    heads: Sequence[int] | None = None,
+) -> list[Hook]:
+    """Attention knockout: scores of hidden keys become minus infinity, so other weights grow.
+
+    Args:
+        hidden: which key is hidden from which query; no query may lose all of its keys.
+        layers: in which this is done.
+        heads: in which this is done; None for all.
+    """
+
+    def hide(scores: Tensor, hook: Any) -> Tensor:
+        some = slice(None) if heads is None else list(heads)
+        scores = scores.clone()
+        scores[:, some] = scores[:, some].masked_fill(
+            hidden[:, None].to(scores.device), float("-inf")
+        )
+        return scores
+
+    return [(f"blocks.{layer}.attn.hook_attn_scores", hide) for layer in layers]
+
+
+def key_of_each(key: Int[Tensor, "batch query"]) -> Bool[Tensor, "batch query key"]:
+    """What to hide, if each query loses one key; -1 where it loses none."""
+    return torch.arange(key.shape[1]) == key[..., None]
+
+
+def key_of_one(
+    query: Int[Tensor, " batch"], key: Int[Tensor, " batch"], length: int
+) -> Bool[Tensor, "batch query key"]:
+    """What to hide, if one query of each string loses one key; -1 where it loses none."""
+    keys = torch.full((len(query), length), -1)
+    return key_of_each(keys.scatter(1, query[:, None], key[:, None]))
+
+
+# --- what tells a label ---------------------------------------------------------------------------
+
+
+@final
+@dataclass(frozen=True)
+class Eraser:
+    """Erases all that tells a label linearly: ``x − E (x − mean)``, LEACE.
+
+    No linear classifier of the label does better on what is left than a constant one, and of all
+    affine maps with that property this one changes x least.
+
+    Attributes:
+        mean: of the activations.
+        covariance: Σ, of the activations.
+        crossed: C, covariance of activations and one-hot label.
+        matrix: ``E = C (Cᵀ Σ⁺ C)⁺ Cᵀ Σ⁺``, a projection.
+    """
+
+    mean: Float[Tensor, " d"]
+    covariance: Float[Tensor, "d d"]
+    crossed: Float[Tensor, "d n_labels"]
+    matrix: Float[Tensor, "d d"]
+
+    @classmethod
+    def fit(cls, x: Float[Tensor, "n d"], label: Int[Tensor, " n"], n_labels: int) -> Eraser:
+        """Fit it in float64.
+
+        Args:
+            x: activations.
+            label: of each, from 0 on.
+            n_labels: how many labels there are.
+        """
+        wide = x.double()
+        mean = wide.mean(0)
+        wide = wide - mean
+        covariance = wide.T @ wide / len(wide)
+        onehot = torch.nn.functional.one_hot(label, n_labels).double()
+        crossed = wide.T @ (onehot - onehot.mean(0)) / len(wide)
+        inverse = torch.linalg.pinv(covariance, rtol=_TOLERANCE, hermitian=True)
+        within = torch.linalg.pinv(crossed.T @ inverse @ crossed, rtol=_DEPENDENT, hermitian=True)
+        return cls(mean, covariance, crossed, crossed @ within @ crossed.T @ inverse)
+
+    @property
+    def rank(self) -> int:
+        """How many dimensions are erased, at most one less than there are labels."""
+        return int(torch.linalg.matrix_rank(self.matrix, rtol=_DEPENDENT))
+
+    def __call__(self, x: Float[Tensor, "*any d"]) -> Float[Tensor, "*any d"]:
+        """Erase; the type stays as it is."""
+        return self.less(x, self.matrix)
+
+    def less(self, x: Float[Tensor, "*any d"], matrix: Tensor) -> Float[Tensor, "*any d"]:
+        """The same with another projection, as on a direction: its part becomes the mean's."""
+        wide = x.to(matrix)
+        return (wide - (wide - self.mean) @ matrix.T).to(x)
+
+
+# --- interchange ----------------------------------------------------------------------------------
+
+
+def interchange(
+    basis: Float[Tensor, "d rank"],
+    source: Float[Tensor, "*where d"],
+    position: Int[Tensor, " batch"] | None = None,
+) -> Change:
+    """Let a subspace hold what a source has there: ``x + R Rᵀ (source − x)``.
+
+    Args:
+        basis: R, with orthonormal columns.
+        source: activations of the sources: one for each string with a position, else one for each
+            position of each.
+        position: of each string, the only one that is changed; None for all.
+    """
+
+    def change(x: Tensor) -> Tensor:
+        if position is None:
+            return x + (source - x) @ basis @ basis.T
+        rows = torch.arange(len(position), device=x.device)
+        here = x[rows, position]
+        new = here + (source - here) @ basis @ basis.T
+        return x.index_put((rows, position.to(x.device)), new)
+
+    return change
+
+
+def align(
+    answers: Callable[[Tensor], Tensor],
+    wanted: Int[Tensor, " n"],
+    start: Float[Tensor, "d rank"],
+    *,
+    steps: int = 60,
+    learning_rate: float = 0.1,
+) -> Float[Tensor, "d rank"]:
+    """Distributed alignment search: learn the subspace whose interchange gives wanted answers.
+
+    Adam on a matrix, whose QR factor is the basis.
+
+    Args:
+        answers: from a basis to the logits ``[n, answer]`` after the interchange.
+        wanted: the right answers; the loss is their cross-entropy.
+        start: where the search begins.
+        steps: of Adam.
+        learning_rate: of Adam.
+
+    Returns:
+        The basis, with orthonormal columns.
+    """
+    matrix = start.clone().requires_grad_(True)
+    optimizer = torch.optim.Adam([matrix], lr=learning_rate)
+    for _ in range(steps):
+        loss = torch.nn.functional.cross_entropy(answers(torch.linalg.qr(matrix).Q), wanted)
+        (matrix.grad,) = torch.autograd.grad(loss, [matrix])
+        optimizer.step()
+    basis: Tensor = torch.linalg.qr(matrix.detach()).Q
+    return basis

@@ -1,0 +1,182 @@
+"""Walks over numbered states: the law of the next symbol, given where and when they must end.
+
+Knows: the recursion over states and lengths that all exact laws here come from, of brackets (where
+a state is a depth, `depth_chain`) and of automata (`tl_dyck.tasks.tables`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import final
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Chain:
+    """Walks from state 0; the weight of one is the product of those of its symbols and its end.
+
+    Attributes:
+        after: the number of the state after each symbol, ``[state, symbol]``; where there is none,
+            the number of states.
+        log_weight: of each symbol, likewise; -inf where there is none.
+        log_ways: the log of the weight of all walks that end where they may, r symbols on, from
+            each state, ``[r, state]``. In logs, as it leaves the range of float64; exact for
+            states that are reached `longest` - r symbols from the start. Do not change it.
+    """
+
+    after: Integers
+    log_weight: Floats
+    log_ways: Floats
+
+    @classmethod
+    def of(cls, after: Integers, log_weight: Floats, log_ends: Floats, longest: int) -> Chain:
+        """Walks of up to `longest` symbols; `log_ends` is the log-weight of ending in each state.
+
+        ``log_ways[r, s] = log Σ_x exp(log_weight[s, x] + log_ways[r - 1, after[s, x]])``.
+        """
+        log_ways = np.full((longest + 1, len(after)), -np.inf)
+        log_ways[0] = log_ends
+        for left in range(1, longest + 1):
+            beyond = np.append(log_ways[left - 1], -np.inf)
+            for state, log_weight_of in zip(after.T, log_weight.T, strict=True):
+                here = log_weight_of + beyond[state]
+                np.logaddexp(log_ways[left], here, out=log_ways[left])
+        return cls(after, log_weight, log_ways)
+
+    @property
+    def longest(self) -> int:
+        """The greatest length that is known, in symbols."""
+        return len(self.log_ways) - 1
+
+    def given(self, left: int, states: Integers | slice = slice(None)) -> Floats:
+        """The law of the next symbol of a walk that ends in `left` symbols, ``[state, symbol]``.
+
+        Rows from which it cannot end so are 0.
+        """
+        beyond = np.append(self.log_ways[left - 1], -np.inf)[self.after[states]]
+        here = self.log_ways[left, states][:, None]
+        logs = self.log_weight[states] + beyond
+        found: Floats = np.exp(logs - np.where(np.isfinite(here), here, np.inf))
+        return found
+
+    def log_odds(self, lengths: Sequence[int], shares: Floats | None = None) -> Iterator[Floats]:
+        """For each number of symbols read, the log of the odds of what follows a state.
+
+        With Z[r, s] the exponential of `log_ways`, and r(N, i) = N - i - 1, entry ``[s, x]`` after
+        i symbols is the log of ``Σ_N share(N) weight(s, x) Z[r(N, i), after(s, x)] / Z[N, 0]``
+        over the lengths N > i: over the weight of a walk to s, the probability of all that go on
+        so, their length unknown.
+
+        Args:
+            lengths: that walks can have.
+            shares: of each; None for 1.
+        """
+        sizes = np.array(lengths)
+        with np.errstate(divide="ignore"):
+            logs = 0.0 if shares is None else np.log(shares)
+        scale = logs - self.log_ways[sizes, 0]
+        for read in range(max(lengths)):
+            going = sizes > read
+            beyond = self.log_ways[sizes[going] - read - 1] + scale[going, None]
+            ahead = np.append(np.logaddexp.reduce(beyond, axis=0), -np.inf)
+            yield self.log_weight + ahead[self.after]
+
+    def law(self, lengths: Sequence[int]) -> Floats:
+        """The law of the next symbol, ``[read, state, symbol]``, in walks of one of the lengths.
+
+        Rows after which none goes on are 0.
+        """
+        found = np.zeros((max(lengths) + 1, *self.after.shape))
+        for row, odds in zip(found, self.log_odds(lengths), strict=False):
+            total = np.logaddexp.reduce(odds, axis=-1)[:, None]
+            row[:] = np.exp(odds - np.where(np.isfinite(total), total, np.inf))
+        return found
+
+    def nats(self, lengths: Sequence[int], of_symbols: Floats | float = 0.0) -> float:
+        """The expected nats of a walk under `law`, summed over the lengths.
+
+        Args:
+            lengths: that walks can have; one given twice counts twice.
+            of_symbols: what each symbol costs besides.
+        """
+        log_reach = np.full(len(self.after), -np.inf)
+        log_reach[0], nats = 0.0, 0.0
+        for odds in self.log_odds(lengths):
+            mass = np.exp(log_reach[:, None] + odds)
+            nats += float(choice_nats(mass).sum() + (mass * of_symbols).sum())
+            reached = np.full(len(self.after) + 1, -np.inf)
+            np.logaddexp.at(reached, self.after, log_reach[:, None] + self.log_weight)
+            log_reach = reached[:-1]
+        return nats
+
+    def walk(self, tokens: Integers) -> Integers:
+        """The state after each token, -1 from a misstep on; a token that is no symbol stays."""
+        n_states, n_symbols = self.after.shape
+        table = np.full((n_states + 1, n_symbols + 1), n_states)
+        table[:-1, :-1] = self.after
+        table[:, -1] = np.arange(n_states + 1)
+        states = np.empty_like(tokens)
+        state = np.zeros(tokens.shape[:-1], dtype=np.int64)
+        for at in range(tokens.shape[-1]):
+            state = table[state, tokens[..., at]]
+            states[..., at] = state
+        return np.where(states == n_states, -1, states)
+
+    def draw(self, numbers: Floats, length: int) -> Integers:
+        """Walks of a length, from numbers that are uniform on [0, 1), ``[n, length]``."""
+        tokens = np.empty(numbers.shape, dtype=np.int64)
+        state = np.zeros(len(numbers), dtype=np.int64)
+        for at in range(length):
+            reach = self.given(length - at, state).cumsum(-1)
+            chosen = (numbers[:, at, None] * reach[:, -1:] >= reach).sum(-1)
+            tokens[:, at] = chosen
+            state = self.after[state, chosen]
+        return tokens
+
+
+def choice_nats(mass: Floats) -> Floats:
+    """Nats of a choice between masses, ``[…, symbol]``, times their sum."""
+    total = mass.sum(-1, keepdims=True)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        nats = np.where(mass > 0, mass * (np.log(total) - np.log(mass)), 0.0)
+    found: Floats = nats.sum(-1)
+    return found
+
+
+# --- brackets -------------------------------------------------------------------------------------
+
+
+def free_open_probability(q: float, max_depth: int, deepest: int) -> Floats:
+    """o(d) for d = 0..deepest: the probability of an open at depth d.
+
+    That is q, but 1 at depth 0 and 0 at depth D.
+    """
+    opens = np.full(deepest + 1, q)
+    opens[0] = 1.0
+    if deepest == max_depth:
+        opens[-1] = 0.0
+    return opens
+
+
+# Not many are kept: for large D and length one may take hundreds of megabytes.
+@lru_cache(maxsize=8)
+def depth_chain(q: float, max_depth: int, longest: int, *, complete: bool = True) -> Chain:
+    """The walk of D(q, k, D) over depths 0..min(D, longest); symbol 0 opens, 1 closes.
+
+    It ends at depth 0 (`complete`), or at any depth where a closing bracket comes next.
+    """
+    deepest = min(max_depth, longest)
+    depth, opens = np.arange(deepest + 1), free_open_probability(q, max_depth, deepest)
+    with np.errstate(divide="ignore"):  # log1p keeps 1 - q exact for small q
+        log_weight = np.stack([np.log(opens), np.log1p(-opens)], axis=-1)
+        log_ends = np.log(depth == 0) if complete else log_weight[:, 1]
+    after = np.stack([depth + 1, np.where(depth > 0, depth - 1, deepest + 1)], axis=-1)
+    return Chain.of(after, log_weight, log_ends, longest)
