@@ -26,7 +26,6 @@ from tl_dyck.certify import (
     InsertMatchedPairs,
     PerturbationSpace,
     certify_dyck,
-    dyck,
     worst_logit_change,
 )
 from tl_dyck.certify.dyck import closing_prefixes
@@ -204,22 +203,6 @@ def test_shows_itself_in_a_few_lines_whatever_the_number_of_prefixes() -> None:
     assert [row["worst_string"] for row in plain["rows"]] == [
         row["worst_string"] for row in found.to_rows()
     ]
-
-
-def test_one_thread_from_the_first_draw_to_the_last_certificate(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    threads = [5]
-    monkeypatch.setattr(torch, "get_num_threads", lambda: threads[0])
-    monkeypatch.setattr(torch, "set_num_threads", lambda n: threads.__setitem__(0, n))
-
-    def drawn(*_: object, **__: object) -> None:
-        raise CertifyError(f"{torch.get_num_threads()} threads")
-
-    monkeypatch.setattr(dyck, "closing_prefixes", drawn)
-    with pytest.raises(CertifyError, match=r"^1 threads"):
-        certify_dyck(None, TASK)
-    assert threads == [5]
 
 
 def test_prefixes_that_cannot_be() -> None:
