@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import stat
 import subprocess
@@ -10,14 +9,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import pytest
 
 from tests.hostile.test_options import CALLS, OPTIONS
 from tests.test_cli import call
 from tl_dyck.cli.early import CannotWriteError, writable_file, writable_folder
 from tl_dyck.cli.terminal import Command
-from tl_dyck.cli.text_table import markdown_table
 from tl_dyck.files import write_output
 
 OUTS = [name for name in OPTIONS if name.rpartition(" ")[2] in ("--out", "out", "into")]
@@ -80,12 +77,3 @@ def test_an_encoding_without_dashes_is_enough(words: list[str]):
     )
     assert (done.returncode, done.stderr) == (0, b"")
     assert b"dyck-2-4" in done.stdout
-
-
-def test_one_seed_has_no_interval():
-    numbers = dict.fromkeys(("interval", "undecided", "median_ms", "p95_ms"), 0.5)
-    for name in ("clean", "certified"):
-        numbers |= {name: 0.5, f"{name}_low": math.nan, f"{name}_high": math.nan}
-    text = markdown_table(pd.DataFrame([{"k": 1, "space": "dup:1", "objective": "ibp", **numbers}]))
-    assert "| 50.0% | 50.0% | 50.0% |" in text
-    assert "nan" not in text
