@@ -219,8 +219,8 @@ def _show(part: Any) -> None:
         say_note(part)
     elif isinstance(part, Rows | Saved):
         part.show()
-    elif callable(getattr(part, "rows", None)):  # a certificate
-        (_, status), *rows = part.rows()
+    elif callable(getattr(part, "summary", None)):  # a certificate
+        (_, status), *rows = part.summary()
         console().print(Text(status, style=f"bold {_STYLES[status]}"))
         console().print(text_table(("", ""), rows))
     elif not isinstance(part, Mapping):

@@ -11,7 +11,7 @@ from rich.text import Text
 from tl_dyck.cli.answers import Answer
 from tl_dyck.cli.early import existing_models
 from tl_dyck.cli.options import Device, Only, usable_device, whole
-from tl_dyck.cli.saved import Models, SavedModel, String, load_models, trained_task
+from tl_dyck.cli.saved import LoadedModel, Models, String, load_models, trained_task
 from tl_dyck.errors import is_refusal
 
 #: Our own, in the order in which they are shown.
@@ -72,14 +72,14 @@ def probe(
             yield {asked: [_row(called, result) for called, result in found.items()]}
 
 
-def _apt(names: Sequence[str], models: Sequence[SavedModel]) -> list[str]:
+def _apt(names: Sequence[str], models: Sequence[LoadedModel]) -> list[str]:
     """Probes in the order in which they are shown; a comparison is of several models."""
     several = [name for name in names if len(models) > 1 or name != "attention_variation"]
     return sorted(several, key=lambda name: (name not in _FIRST, name))
 
 
 def _measured(
-    name: str, models: Sequence[SavedModel], string: str | None, head: int | None
+    name: str, models: Sequence[LoadedModel], string: str | None, head: int | None
 ) -> tuple[dict[str, Any], dict[str, Exception]]:
     """What a probe says of each model, or of all; and why it says nothing of some."""
     from tl_dyck.probes import OWN, call_probe, load_probe, takes_many
@@ -104,7 +104,7 @@ def _measured(
 
 
 def _options(
-    name: str, models: Sequence[SavedModel], string: str | None, head: int | None
+    name: str, models: Sequence[LoadedModel], string: str | None, head: int | None
 ) -> Mapping[str, Any]:
     """What a probe of ours is told besides: the string or task, or which head."""
     first = models[0]

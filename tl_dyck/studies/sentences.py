@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -17,7 +18,8 @@ from tl_dyck.environment import environment
 from tl_dyck.files import read_json, sha256, write_json
 from tl_dyck.models.digest import weights_digest
 from tl_dyck.models.text import TextTransformer, load_text_model, save_text_model
-from tl_dyck.runs.results import load_runs, said_how_to_repeat
+from tl_dyck.runs.analysis import of_each
+from tl_dyck.runs.results import load_runs
 from tl_dyck.runs.spec import Point
 from tl_dyck.studies.measurement import read_measures, write_measures
 from tl_dyck.text.certifying import certify_sentences
@@ -121,15 +123,14 @@ def sentences_table(folder: str | Path) -> pd.DataFrame:
     Args:
         folder: of a sweep of the experiment "sentences".
     """
-    rows = []
-    for run in load_runs(Path(folder)).to_dict("records"):
-        which = {"objective": run.get("training.objective", "clean"), "k": run.get("k", 1)}
-        which |= {"seed": run["seed"], "clean": run["clean"], "steps": run["steps"]}
-        with said_how_to_repeat(run["folder"]):
-            measured = read_measures(run["folder"])
-        for space, found in measured.items():
-            rows.append({**which, "seconds": run["train_seconds"], "space": space, **found})
-    return pd.DataFrame(rows)
+
+    def read(run: dict[str, Any], place: Path) -> list[dict[str, Any]]:
+        shared = {"objective": run.get("training.objective", "clean"), "k": run.get("k", 1)}
+        shared |= {name: run[name] for name in ("seed", "clean", "steps")}
+        shared["seconds"] = run["train_seconds"]
+        return [{**shared, "space": on, **found} for on, found in read_measures(place).items()]
+
+    return pd.DataFrame(itertools.chain.from_iterable(of_each(load_runs(folder), read)))
 
 
 def _asked(point: Point) -> tuple[TextRecipe, SentencesMeasurement]:
