@@ -10,7 +10,7 @@ from typing import Any
 from unittest.mock import patch
 
 from tl_dyck.ablation import FinetuneConfig
-from tl_dyck.files import write_bytes
+from tl_dyck.files import ensure_folder, write_bytes
 from tl_dyck.runs import Sweep, run_sweep
 from tl_dyck.studies import Measurement, StudyConfig, run_study, sentences
 from tl_dyck.studies.ablation import AblateConfig, ablate_trained
@@ -74,7 +74,7 @@ def ablation(folder: Path, seeds: tuple[int, ...] = (0, 1), **how: Any) -> Any:
 
 
 def table(folder: Path, seeds: tuple[int, ...] = (0, 1), **how: Any) -> Any:
-    corpus = folder.parent / "corpus"
+    corpus = ensure_folder(folder.parent / "corpus")
     for name in ("train.tsv", "dev.tsv"):
         write_bytes(corpus / name, b"a good film\t1\na bad film\t0\n")
     write_bytes(corpus / "synonyms.json", b'{"good": ["bad"]}')
