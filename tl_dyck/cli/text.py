@@ -14,7 +14,9 @@ from tl_dyck.cli.early import existing
 from tl_dyck.cli.options import (
     Processes,
     Synonyms,
+    argument,
     one_seed,
+    option,
     out_file,
     out_folder,
     some_seconds,
@@ -52,15 +54,15 @@ text_app = typer.Typer(
 
 _Data = Annotated[
     str,
-    typer.Option(
+    option(
+        "DIR",
+        "Folder with train.tsv and dev.tsv; or [bold]sst2[/bold].",
         "--data",
-        metavar="DIR",
         show_default=False,
-        help="Folder with train.tsv and dev.tsv; or [bold]sst2[/bold].",
     ),
 ]
-_Space = Annotated[str, typer.Option(metavar="SPACE", help="Edits with budgets: dup, del, sub.")]
-_K = Annotated[int, typer.Option(metavar="N", help="Synonyms of each word.", callback=whole(1))]
+_Space = Annotated[str, option("SPACE", "Edits with budgets: dup, del, sub.")]
+_K = Annotated[int, option("N", "Synonyms of each word.", check=whole(1))]
 
 
 @text_app.command(cls=Command)
@@ -68,15 +70,11 @@ _K = Annotated[int, typer.Option(metavar="N", help="Synonyms of each word.", cal
 def train(
     data: _Data,
     out: Annotated[Path, out_folder("Folder.")] = Path("results/text"),
-    objective: Annotated[
-        str, typer.Option(metavar="NAME", help="clean, augment, worst or ibp.")
-    ] = "worst",
+    objective: Annotated[str, option("NAME", "clean, augment, worst or ibp.")] = "worst",
     space: _Space = "dup:2,del:2,sub:2",
     synonyms: Synonyms = None,
     k: _K = 1,
-    seed: Annotated[
-        int, typer.Option(metavar="N", help="Of weights and batches.", callback=one_seed)
-    ] = 0,
+    seed: Annotated[int, option("N", "Of weights and batches.", check=one_seed)] = 0,
     settings: Settings = None,
 ) -> Answer:
     """Train one classifier, plainly or against edits; no sentence is cut.
@@ -122,23 +120,14 @@ def train(
 @text_app.command(cls=Command)
 @answers
 def certify(
-    model: Annotated[
-        Path,
-        typer.Argument(metavar="MODEL", help="Folder of a trained classifier.", show_default=False),
-    ],
+    model: Annotated[Path, argument("MODEL", "Folder of a trained classifier.")],
     data: _Data,
     space: _Space = "dup:2,del:2,sub:2",
     synonyms: Synonyms = None,
     k: _K = 1,
-    certifier: Annotated[
-        str, typer.Option(metavar="NAME", help="exact, interval, exhaustive, …")
-    ] = "exact",
-    limit: Annotated[
-        int | None, typer.Option(metavar="N", help="Sentences. \\[default: all]", callback=whole(1))
-    ] = None,
-    time_limit: Annotated[
-        float, typer.Option(metavar="S", help="Seconds a sentence.", callback=some_seconds)
-    ] = 10.0,
+    certifier: Annotated[str, option("NAME", "exact, interval, exhaustive, …")] = "exact",
+    limit: Annotated[int | None, option("N", "Sentences. \\[default: all]", check=whole(1))] = None,
+    time_limit: Annotated[float, option("S", "Seconds a sentence.", check=some_seconds)] = 10.0,
     out: Annotated[Path | None, out_file("Page of pictures. \\[default: in MODEL]")] = None,
     jobs: Processes = 1,
 ) -> Answer:
