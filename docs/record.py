@@ -139,36 +139,30 @@ def record_proved(folder: Path) -> dict[str, Any]:
 
 
 def record_text(folder: Path) -> dict[str, Any]:
-    """What `tl-dyck text table` left."""
-    import pandas as pd
+    """What a sweep of the experiment "sentences" left."""
+    from tl_dyck.runs import aggregate, load_results
+    from tl_dyck.runs.results import load_runs
 
-    means = pd.read_csv(folder / "summary.csv")
-    question = json.loads((folder / "question.json").read_text(encoding="utf-8"))
-    environment = json.loads((folder / "environment.json").read_text(encoding="utf-8"))
+    runs = load_results(folder)
+    spaces = [name.removeprefix("certified ") for name in runs if name.startswith("certified ")]
+    asked = ["clean", "steps", *(f"certified {space}" for space in spaces)]
+    by = ["k", "training.objective"]
     rows = []
-    for (k, objective), group in means.groupby(["k", "objective"], sort=False):
-        spaces = {row["space"]: _estimate(row, "certified") for row in group.to_dict("records")}
-        first = group.to_dict("records")[0]
-        rows.append(
-            {
-                "k": int(k),
-                "objective": objective,
-                "steps": first["steps"],
-                "clean": _estimate(first, "clean"),
-            }
-        )
-        rows[-1]["certified"] = spaces
-    limit = question["training"]["seconds"]
-    length = f"--steps {question['training']['steps']}" if limit is None else f"--seconds {limit:g}"
+    for (k, objective), group in aggregate(runs, asked, by=by).groupby(by, sort=False):
+        found = {
+            row["metric"]: {end: row[end] for end in ("mean", "low", "high")}
+            for row in group.to_dict("records")
+        }
+        row = {"k": int(k), "objective": objective, "steps": found["steps"]["mean"]}
+        certified = {space: found[f"certified {space}"] for space in spaces}
+        rows.append({**row, "clean": found["clean"], "certified": certified})
+    kept = load_runs(folder)["folder"].iloc[-1] / "training.json"
+    environment = json.loads(kept.read_text(encoding="utf-8"))["environment"]
     return {
-        **_origin(
-            f"tl-dyck text table --data DIR --synonyms FILE {length}",
-            folder / "summary.csv",
-            environment,
-        ),
-        "spaces": list(question["spaces"]),
-        "enumerated": int(means["enumerated"].sum()),
-        "disagreements": int(means["disagreements"].sum()),
+        **_origin("tl-dyck sweep sentences.yaml", kept, environment),
+        "spaces": spaces,
+        "enumerated": int(runs["enumerated"].sum()),
+        "disagreements": int(runs["disagreements"].sum()),
         "rows": rows,
     }
 
@@ -277,10 +271,6 @@ RECORDERS: dict[str, Callable[[Path], dict[str, Any]]] = {
     "judge": record_judge,
     "performance": record_performance,
 }
-
-
-def _estimate(row: dict[str, Any], name: str) -> dict[str, float]:
-    return {"mean": row[name], "low": row[f"{name}_low"], "high": row[f"{name}_high"]}
 
 
 def _origin(command: str, file: Path, environment: dict[str, Any]) -> dict[str, Any]:

@@ -8,7 +8,6 @@ from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
-import pandas as pd
 import pytest
 
 import tl_dyck.studies.reproduction
@@ -185,43 +184,6 @@ def test_claims_are_recorded_as_they_are(
     changed = sum(done.claims["verdict"] != "undecided")
     assert figures.claims(again).count("; was “undecided” |") == changed > 40
     assert "| post hoc (not reproduced); was “undecided” |" in figures.claims(again)
-
-
-def test_sentences_are_recorded_as_they_are(
-    tmp_path: Path, figures: ModuleType, recording: ModuleType
-) -> None:
-    ends = {f"{name}{end}": 0.5 for name in ("clean", "certified") for end in ("", "_low", "_high")}
-    rows = [
-        {
-            "k": 8,
-            "space": space,
-            "objective": "worst",
-            "steps": 1091.0,
-            "enumerated": 3,
-            "disagreements": 0,
-            **ends,
-        }
-        for space in ("dup:2,sub:2", "del:2,dup:2")
-    ]
-    pd.DataFrame(rows).to_csv(tmp_path / "summary.csv", index=False)
-    question = {
-        "spaces": ["dup:2,sub:2", "del:2,dup:2"],
-        "training": {"seconds": 30.0, "steps": 1000},
-    }
-    (tmp_path / "question.json").write_text(json.dumps(question))
-    (tmp_path / "environment.json").write_text(json.dumps(environment()))
-    text = recording.record_text(tmp_path)
-    assert text["command"].endswith("--seconds 30")
-    assert text["enumerated"] == 6
-    half = "50.0 % [50.0, 50.0]"
-    assert figures.text_table(json.loads(json.dumps(text)))[1] == [
-        "8",
-        "worst",
-        "1,091",
-        half,
-        half,
-        half,
-    ]
 
 
 def test_benchmarks_are_recorded_one_by_one(
