@@ -180,6 +180,16 @@ RECORDS: dict[str, tuple[Callable[[Path], Record], Callable[[Record], str]]] = {
 }
 
 
+def methods() -> str:
+    """A row per built-in method, as it declares itself."""
+    from tl_dyck.judge import table_of_methods
+
+    rows = ["| method | asked about | says yes | after |", "|---|---|---|---|"]
+    for name, row in table_of_methods().iterrows():
+        rows.append(f"| {name} | {row['asked']} | {row['yes']} | {row['paper']} |")
+    return "\n".join(rows)
+
+
 # --- where it comes from --------------------------------------------------------------------------
 
 
@@ -278,11 +288,11 @@ def benchmarks(folder: Path) -> str:
     parts = dict(zip(found, re.split(r"(?m)^(?=### `)", page)[1:], strict=True))
     parts = {name: part.partition("<!-- /table")[0].strip() for name, part in parts.items()}
     for file in sorted(folder.glob("bench_*.txt")):
-        script = ROOT / "tests" / "benchmarks" / f"{file.stem}.py"
+        script = ROOT / "benchmarks" / f"{file.stem}.py"
         about = script.read_text(encoding="utf-8").partition('"""')[2]
         about = about.partition("\n\n")[0].partition('"""')[0]
         output = re.sub(r"\x1b\[[0-9;]*m", "", file.read_text(encoding="utf-8")).strip()
-        origin = _origin(f"python tests/benchmarks/{file.stem}.py", file, environment())
+        origin = _origin(f"python benchmarks/{file.stem}.py", file, environment())
         if output not in parts.get(file.stem, ""):
             said = f"{about}\n\n```text\n{output}\n```\n\n{provenance(origin)}"
             parts[file.stem] = f"### `{file.stem}.py`\n\n{said}"
@@ -312,6 +322,7 @@ def main() -> None:
         record["command"] = options.command or record["command"]
         (RESULTS / f"{options.table}.json").write_text(written(record), encoding="utf-8")
     texts |= {name: show(read(name)) for name, (_, show) in RECORDS.items()}
+    texts["methods"] = methods()
     for page in PAGES:
         text = page.read_text(encoding="utf-8")
         for name, table in texts.items():

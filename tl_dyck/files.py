@@ -13,7 +13,6 @@ import errno
 import hashlib
 import json
 import os
-import platform
 import shutil
 import stat
 import tempfile
@@ -33,8 +32,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _TEMPORARY = ".tl_dyck-"
-_HOST = hashlib.sha256(platform.node().encode()).hexdigest()[:8]
-_ABANDONED = 3600.0  # seconds; no file takes as long to write
 
 # The largest files that are read, in bytes: far above what tl_dyck writes, far below what would eat
 # a machine's memory.
@@ -51,12 +48,10 @@ _LONGEST_REASON = 300  # characters
 _NOT_THERE = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR)
 # A socket; a loop of links; no name.
 _NO_FILE = (errno.ENXIO, errno.ENODEV, errno.ELOOP, errno.ENAMETOOLONG)
-_KINDS = (
-    (stat.S_ISFIFO, "a pipe"),
-    (stat.S_ISCHR, "a device"),
-    (stat.S_ISBLK, "a device"),
-    (stat.S_ISSOCK, "a socket"),
-)
+# What `stat.filemode` begins with.
+_KINDS = {"p": "a pipe", "c": "a device", "b": "a device", "s": "a socket"}
+# To open a pipe else waits for who writes to it.
+_AT_ONCE = sum(getattr(os, name, 0) for name in ("O_NONBLOCK", "O_NOCTTY"))
 
 
 class CorruptFileError(DyckError, ValueError):
@@ -91,41 +86,28 @@ def read_regular(path: str | Path, most: int = LARGEST_JSON) -> bytes:
         OSError: it cannot be read: no permission, a broken disk.
     """
     name = str(path)
-    flags = (
-        os.O_RDONLY
-        | getattr(os, "O_NONBLOCK", 0)
-        | getattr(os, "O_NOCTTY", 0)
-        | getattr(os, "O_BINARY", 0)
-    )
     try:
-        descriptor = os.open(
-            path, flags
-        )  # at once: without O_NONBLOCK, to open a pipe waits for who writes to it
+        with open(path, "rb", opener=lambda path, flags: os.open(path, flags | _AT_ONCE)) as file:
+            found = os.fstat(file.fileno())
+            if not stat.S_ISREG(found.st_mode):
+                kind = _KINDS.get(stat.filemode(found.st_mode)[0], "something else")
+                raise CorruptFileError(f"{name!r} is not an ordinary file but {kind}")
+            if found.st_size > most:
+                raise CorruptFileError(
+                    f"{name!r} has {found.st_size:,} bytes: too large to be read (at most {most:,})"
+                )
+            data = file.read(found.st_size + 1)
+    except CorruptFileError:
+        raise
     except ValueError as error:
         raise CorruptFileError(f"{name!r} is no name of a file: {error}") from error
     except OSError as error:
         if error.errno in _NOT_THERE:
-            raise MissingFileError(f"there is no file {name!r}") from error
+            folder = ": it is a folder" if error.errno == errno.EISDIR else ""
+            raise MissingFileError(f"there is no file {name!r}{folder}") from error
         if error.errno in _NO_FILE:
             raise CorruptFileError(f"{name!r} is not an ordinary file: {error.strerror}") from error
         raise
-    try:
-        found = os.fstat(descriptor)
-        if stat.S_ISDIR(found.st_mode):
-            raise MissingFileError(f"there is no file {name!r}: it is a folder")
-        if not stat.S_ISREG(found.st_mode):
-            kind = next(
-                (kind for is_kind, kind in _KINDS if is_kind(found.st_mode)), "something else"
-            )
-            raise CorruptFileError(f"{name!r} is not an ordinary file but {kind}")
-        if found.st_size > most:
-            raise CorruptFileError(
-                f"{name!r} has {found.st_size:,} bytes: too large to be read (at most {most:,})"
-            )
-        with open(descriptor, "rb", closefd=False) as file:
-            data = file.read(found.st_size + 1)
-    finally:
-        os.close(descriptor)
     if len(data) != found.st_size:
         raise CorruptFileError(
             f"{name!r} changed while it was read: it has {found.st_size:,} bytes no more"
@@ -168,8 +150,7 @@ def read_table(path: str | Path) -> pd.DataFrame:
         OSError,
         ValueError,
         TypeError,
-        KeyError,
-        IndexError,
+        LookupError,
         AttributeError,
     ) as error:
         raise CorruptFileError(f"{str(path)!r} is not a Parquet file: {one_line(error)}") from error
@@ -195,50 +176,18 @@ def ensure_folder(folder: str | Path) -> Path:
     return path
 
 
-def remove_leftovers(folder: Path) -> None:
-    """Remove the unfinished files of a process that was killed.
+def remove_leftovers(folder: str | Path, older: float = 0.0) -> None:
+    """Remove the unfinished files of processes that were killed, as far as that is possible.
 
-    For folders in which one process at a time writes.
+    Args:
+        folder: where they are.
+        older: seconds since they were last written to. 0 is for folders in which one process at a
+            time writes; otherwise longer than it takes to write a file.
     """
-    for path in folder.glob(f"{_TEMPORARY}*.tmp"):
-        path.unlink(missing_ok=True)
-
-
-def remove_abandoned(folder: str | Path) -> None:
-    """Remove the unfinished files of processes that are gone.
-
-    For folders in which several processes write.
-
-    The name of an unfinished file says which process of which machine writes it. It is removed if
-    it was last touched an hour ago or more, by a process of this machine that does not exist any
-    more; others are left alone.
-    """
-    with (
-        contextlib.suppress(OSError),
-        os.scandir(folder) as entries,
-    ):  # untidy, but no reason to stop
-        for entry in entries:
-            if not entry.name.startswith(f"{_TEMPORARY}{_HOST}-") or not entry.name.endswith(
-                ".tmp"
-            ):
-                continue
-            pid = entry.name.split("-")[2]
-            old = time.time() - entry.stat(follow_symlinks=False).st_mtime > _ABANDONED
-            if old and pid.isdigit() and not _is_alive(int(pid)):
-                with contextlib.suppress(FileNotFoundError):
-                    os.unlink(entry.path)
-
-
-def _is_alive(pid: int) -> bool:
-    if os.name != "posix":
-        return True  # there, to ask is to kill
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except (OSError, OverflowError):
-        return True  # of another user; or nobody knows
-    return True
+    for path in Path(folder).glob(f"{_TEMPORARY}*.tmp"):
+        with contextlib.suppress(OSError):  # untidy, but no reason to stop
+            if not older or time.time() - path.lstat().st_mtime > older:
+                path.unlink()
 
 
 def write_bytes(path: str | Path, data: bytes, *, flush: bool = True) -> None:
@@ -290,21 +239,18 @@ def copy_file(source: str | Path, target: str | Path) -> None:
     Raises:
         OSError: `source` is a link or cannot be read, no space, …; `target` is as it was.
     """
-    flags = (
-        os.O_RDONLY
-        | getattr(os, "O_NOFOLLOW", 0)
-        | getattr(os, "O_NONBLOCK", 0)
-        | getattr(os, "O_BINARY", 0)
-    )
-    with _new_file(Path(target), True) as file, open(os.open(source, flags), "rb") as old:
+    flags = _AT_ONCE | getattr(os, "O_NOFOLLOW", 0)
+    with (
+        _new_file(Path(target), True) as file,
+        open(source, "rb", opener=lambda path, given: os.open(path, given | flags)) as old,
+    ):
         shutil.copyfileobj(old, file, 2**20)
 
 
 @contextlib.contextmanager
 def _new_file(path: Path, flush: bool) -> Iterator[IO[bytes]]:
     """A file under a temporary name, which becomes `path` when all has been written."""
-    prefix = f"{_TEMPORARY}{_HOST}-{os.getpid()}-"
-    descriptor, temporary = tempfile.mkstemp(prefix=prefix, suffix=".tmp", dir=path.parent)
+    descriptor, temporary = tempfile.mkstemp(prefix=_TEMPORARY, suffix=".tmp", dir=path.parent)
     try:
         with os.fdopen(descriptor, "wb") as file:
             yield file

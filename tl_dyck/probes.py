@@ -16,17 +16,14 @@ from typing import TYPE_CHECKING, Any
 
 from tl_dyck.check import WrongTypeError, check_instance
 from tl_dyck.errors import DyckError
-from tl_dyck.registry import Registry, RegistryError, is_required
+from tl_dyck.registry import Registry, RegistryError
 
 if TYPE_CHECKING:
-    from tl_dyck_hooks.probes import (
-        accuracy_at_length,
-        attention_variation,
-        balance_violation,
-        pair_drift,
-        stack_likeness,
-        variation_of_patterns,
-    )
+    from tl_dyck_hooks.probes.accuracy_at_length import accuracy_at_length
+    from tl_dyck_hooks.probes.attention_variation import attention_variation, variation_of_patterns
+    from tl_dyck_hooks.probes.balance_violation import balance_violation
+    from tl_dyck_hooks.probes.pair_drift import pair_drift
+    from tl_dyck_hooks.probes.stack_likeness import stack_likeness
 
 __all__ = [
     "Probe",
@@ -75,14 +72,15 @@ def _check_signature(name: str, probe: Any) -> None:
         parameters = list(inspect.signature(probe).parameters.values())
     except (TypeError, ValueError):
         raise RegistryError(f"probe {name!r} must be a function: {how}, not {probe!r}.") from None
-    by_place = (
-        inspect.Parameter.POSITIONAL_ONLY,
-        inspect.Parameter.POSITIONAL_OR_KEYWORD,
-        inspect.Parameter.VAR_POSITIONAL,
-    )
+    one = inspect.Parameter
+    by_place = (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD, one.VAR_POSITIONAL)
     if not parameters or parameters[0].kind not in by_place:
         raise RegistryError(f"probe {name!r} takes no model; write {how}.")
-    needed = [parameter.name for parameter in parameters[1:] if is_required(parameter)]
+    needed = [
+        each.name
+        for each in parameters[1:]
+        if each.default is one.empty and each.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)
+    ]
     if needed:
         raise RegistryError(
             f"probe {name!r} needs {', '.join(needed)}, which nobody gives it; write {how}."

@@ -18,8 +18,8 @@ sent it along with their work (see `tl_dyck.processes.Sent`), and load what they
 from __future__ import annotations
 
 import difflib
-import inspect
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from importlib import metadata
 from typing import Any, Generic, TypeVar, final
 
@@ -63,6 +63,27 @@ def unknown_name(kind: str, name: object, known: Iterable[str]) -> UnknownNameEr
     )
 
 
+@dataclass(eq=False)
+class _Entry:
+    """What stands under a name.
+
+    Attributes:
+        item: what was registered.
+        summary: the line for listings.
+        settled: whether its entry point, if there is one, has been loaded or replaced on purpose.
+        replaces: whether it took the name over from another; None if no code registered it.
+        told: what came under this name with work.
+        value: what `item` is when it is looked up.
+    """
+
+    item: Any
+    summary: str
+    settled: bool = False
+    replaces: bool | None = None
+    told: Told | None = None
+    value: Any = None
+
+
 @final
 class Registry(Generic[T]):
     """Names and what they stand for.
@@ -70,32 +91,21 @@ class Registry(Generic[T]):
     Args:
         kind: what is registered, in the singular; used in messages.
         group: the entry-point group in which third parties announce theirs.
-        item_type: if given, a class or a protocol; anything registered must be an instance of it;
-            or a function without arguments that makes one, which is called when the name is
-            first looked up.
         check: called with a name and what is to be registered under it; raises `RegistryError` if
             that will not do.
+        make: called likewise when a name is first looked up; returns what it stands for, by default
+            what was registered.
     """
 
     def __init__(
         self,
         kind: str,
         group: str,
-        item_type: type[T] | None = None,
-        check: Callable[[str, Any], None] | None = None,
+        check: Callable[[str, Any], None] = lambda name, item: None,
+        make: Callable[[str, Any], T] = lambda name, item: item,
     ) -> None:
-        self.kind = kind
-        self.group = group
-        self.item_type = item_type
-        self.check = check
-        self._items: dict[str, Any] = {}
-        self._made: dict[str, T] = {}
-        self._summaries: dict[str, str] = {}
-        # Names whose entry point, if there is one, has been loaded or deliberately replaced.
-        self._settled: set[str] = set()
-        # Names registered in code, and whether they took over another's; what came with work.
-        self._in_code: dict[str, bool] = {}
-        self._taken: dict[str, Told] = {}
+        self.kind, self.group, self.check, self.make = kind, group, check, make
+        self._entries: dict[str, _Entry] = {}
         told_to.add(self)
 
     def __repr__(self) -> str:
@@ -118,13 +128,12 @@ class Registry(Generic[T]):
             A decorator that returns what it is given.
 
         Raises:
-            RegistryError: the name is empty or taken by another object, or the object is of the
-                wrong type.
+            RegistryError: the name is empty or taken by another object, or the object will not do.
         """
         if not isinstance(name, str):
             raise RegistryError(
                 f'a {self.kind} is registered under a name: @register("my-{self.kind}"), '
-                f"not @register on {_describe(name)} itself."
+                f"not @register on {described(name)} itself."
             )
         if not name or name != name.strip():
             raise RegistryError(
@@ -132,7 +141,7 @@ class Registry(Generic[T]):
             )
 
         def decorate(item: Item) -> Item:
-            self._add(name, item, summary, replace)
+            self._add(name, item, summary, replace=replace)
             return item
 
         return decorate
@@ -145,15 +154,10 @@ class Registry(Generic[T]):
             RegistryError: its entry point cannot be loaded (the cause is chained), or two different
                 objects claim the name.
         """
-        self._listen(name)
-        if name not in self._settled:
-            point = self._entry_point(name)
-            if point is not None:
-                self._add(name, self._load(point), "", replace=False, announced=True)
-            elif name not in self._items:
-                raise unknown_name(self.kind, name, self.names())
-            self._settled.add(name)
-        return self._as_wanted(name)
+        entry = self._entry(name)
+        if entry.value is None:
+            entry.value = self.make(name, entry.item)
+        return entry.value  # type: ignore[no-any-return]
 
     def resolve(self, named: str | T) -> T:
         """What `get` returns for a name; anything else is returned as it is."""
@@ -162,7 +166,7 @@ class Registry(Generic[T]):
     def names(self) -> list[str]:
         """Every known name, registered in code or announced by entry point (left unloaded)."""
         told = (name for group, name in told_here if group == self.group)
-        return sorted({*self._items, *told, *metadata.entry_points(group=self.group).names})
+        return sorted({*self._entries, *told, *metadata.entry_points(group=self.group).names})
 
     def summary(self, name: str) -> str:
         """One line on what `name` is. Loads its entry point.
@@ -172,7 +176,7 @@ class Registry(Generic[T]):
             RegistryError: as for `get`.
         """
         self.get(name)
-        return self._summaries[name]
+        return self._entries[name].summary
 
     def summaries(self) -> dict[str, str]:
         """One line on every known name.
@@ -189,98 +193,79 @@ class Registry(Generic[T]):
 
     def unregister(self, name: str) -> None:
         """Forget a name that was registered in code. Meant for tests and notebooks."""
-        self._items.pop(name, None)
-        self._made.pop(name, None)
-        self._summaries.pop(name, None)
-        self._settled.discard(name)
-        self._in_code.pop(name, None)
+        self._entries.pop(name, None)
 
     def in_code(self) -> dict[tuple[str, str], Told]:
         """What was registered in code, by group and name, for other processes."""
         return {
-            (self.group, name): Told.of(self._items[name], self._summaries[name], replace)
-            for name, replace in self._in_code.items()
+            (self.group, name): Told.of(entry.item, entry.summary, entry.replaces)
+            for name, entry in self._entries.items()
+            if entry.replaces is not None
         }
+
+    def _entry(self, name: str) -> _Entry:
+        self._listen(name)
+        entry = self._entries.get(name)
+        if entry is None or not entry.settled:
+            point = self._entry_point(name)
+            if point is not None:
+                self._add(name, self._load(point), "", announced=True)
+            elif entry is None:
+                raise unknown_name(self.kind, name, self.names())
+            entry = self._entries[name]
+            entry.settled = True
+        return entry
 
     def _listen(self, name: str) -> None:
         """Register what came with work under a name, unless this process knows it by itself."""
-        told = told_here.get((self.group, name))
-        if told is None or told == self._taken.get(name):
+        told, entry = told_here.get((self.group, name)), self._entries.get(name)
+        if told is None or (entry is not None and entry.told == told):
             return
-        if told.replace or name in self._taken or name not in self._items:
+        if told.replace or entry is None or entry.told is not None:
             try:
                 item = told.load()
             except NotSentError as error:
                 raise RegistryError(f"{self.kind} {name!r}: {error}") from error
             self._add(name, item, told.summary, replace=True)
-        self._taken[name] = told
+        self._entries[name].told = told
 
     def _add(
-        self, name: str, item: Any, summary: str, replace: bool, announced: bool = False
+        self,
+        name: str,
+        item: Any,
+        summary: str,
+        *,
+        replace: bool = False,
+        announced: bool = False,
     ) -> None:
-        if not (self._is_one(item) or _is_maker(item)):
+        self.check(name, item)
+        entry = self._entries.get(name)
+        same = entry is not None and entry.item is item
+        if not (replace or announced or (entry is not None and entry.settled)):
+            self._refuse_announced(name, item)
+        if entry is not None and not (replace or same):
             raise RegistryError(
-                f"{self.kind} {name!r} must be of type {self._type_name}, "
-                f"not {_describe(item)}{self._lacks(item)}; a function without arguments that "
-                "makes one will do."
-            )
-        if self.check is not None:
-            self.check(name, item)
-        if replace:
-            self._settled.add(name)
-            self._made.pop(name, None)
-        elif name in self._items and self._items[name] is not item:
-            raise RegistryError(
-                f"{self.kind} {name!r} is already registered as {_describe(self._items[name])}, so "
-                f"it cannot also be {_describe(item)}. Choose another name, "
+                f"{self.kind} {name!r} is already registered as {described(entry.item)}, so "
+                f"it cannot also be {described(item)}. Choose another name, "
                 "or pass replace=True to take it over."
             )
-        elif not announced:
-            self._refuse_announced(name, item)
-        first_time = self._items.get(name) is not item
-        self._items[name] = item
+        if entry is None or not same:
+            entry = self._entries[name] = _Entry(item, _first_line(item))
+        entry.summary = summary or entry.summary
         if not announced:
-            self._in_code[name] = replace
-        if summary or first_time:
-            self._summaries[name] = summary or _first_line(item)
-
-    def _as_wanted(self, name: str) -> T:
-        """What a name stands for: itself, or what the function makes that was registered."""
-        item = self._items[name]
-        if self._is_one(item):
-            return item  # type: ignore[no-any-return]
-        if name not in self._made:
-            made = item()
-            if not self._is_one(made):
-                raise RegistryError(
-                    f"{self.kind} {name!r} is made by {_describe(item)}, which returned "
-                    f"{_describe(made)}, not a {self._type_name}{self._lacks(made)}."
-                )
-            self._made[name] = made
-        return self._made[name]
-
-    def _is_one(self, item: Any) -> bool:
-        return self.item_type is None or is_instance(item, self.item_type)
-
-    @property
-    def _type_name(self) -> str:
-        return self.item_type.__name__ if self.item_type is not None else "object"
-
-    def _lacks(self, item: Any) -> str:
-        """What a class would have to have besides, if it has some of it."""
-        missing = [] if self.item_type is None else lacking(item, self.item_type)
-        known = set(members(self.item_type)) if self.item_type is not None else set()
-        return f", which lacks {', '.join(missing)}" if missing and {*missing} < known else ""
+            entry.replaces = replace
+        if replace:
+            entry.settled, entry.value = True, None
 
     def _refuse_announced(self, name: str, item: Any) -> None:
         """Refuse a name that another package announces; its entry point is not loaded for that."""
         point, module = self._entry_point(name), getattr(item, "__module__", None)
-        if point is None or name in self._settled or not hasattr(item, "__qualname__"):
+        if point is None or not hasattr(item, "__qualname__"):
             return
         if point.value.partition(".")[0].partition(":")[0] != str(module).partition(".")[0]:
             raise RegistryError(
                 f"{self.kind} {name!r} is announced by {_origin(point)}, so it cannot also be "
-                f"{_describe(item)}. Choose another name, or pass replace=True to take it over."
+                f"{described(item)}. Choose another name, or pass replace=True to take it over."
             )
 
     def _entry_point(self, name: str) -> _EntryPoint | None:
@@ -305,58 +290,12 @@ class Registry(Generic[T]):
             ) from error
 
 
-def members(kind: Any) -> list[str]:
-    """The members of a protocol; none of another type."""
-    return [name for name in dir(kind) if name[0] != "_"] if _is_protocol(kind) else []
-
-
-def lacking(item: Any, kind: Any) -> list[str]:
-    """The members of a protocol that an object does not have; none is evaluated."""
-    return [name for name in members(kind) if not _has(item, name)]
-
-
-def is_instance(item: Any, kind: Any) -> bool:
-    """Whether an object is of a type, or has all members of a protocol and is no class.
-
-    Unlike Python's own, it evaluates no property, for some take time.
-    """
-    if not _is_protocol(kind):
-        return isinstance(item, kind)
-    return not isinstance(item, type) and not lacking(item, kind)
-
-
-def _is_protocol(kind: Any) -> bool:
-    return bool(getattr(kind, "_is_protocol", False))
-
-
-def _has(item: Any, name: str) -> bool:
-    absent = object()
-    return inspect.getattr_static(item, name, absent) is not absent
-
-
 def _origin(point: _EntryPoint) -> str:
     package = point.dist.metadata["Name"] if point.dist is not None else "an unknown package"
     return f"{package} (entry point {point.value!r})"
 
 
-def _is_maker(item: object) -> bool:
-    """Whether it is a function that can be called without arguments."""
-    if not callable(item) or isinstance(item, type):
-        return False
-    try:
-        parameters = inspect.signature(item).parameters.values()
-    except (TypeError, ValueError):
-        return False
-    return not any(is_required(parameter) for parameter in parameters)
-
-
-def is_required(parameter: inspect.Parameter) -> bool:
-    """Whether a function cannot be called without this one."""
-    optional = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    return parameter.default is inspect.Parameter.empty and parameter.kind not in optional
-
-
-def _describe(item: object) -> str:
+def described(item: object) -> str:
     """Name a function or class by where it is defined, anything else by its value."""
     name = getattr(item, "__qualname__", None)
     return f"{item.__module__}.{name}" if name else f"{type(item).__name__} {item!r}"

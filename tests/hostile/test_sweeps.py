@@ -110,35 +110,13 @@ def test_odd_names_in_the_folder_are_left_alone(original: Make):
 
 def test_what_killed_processes_left_is_removed_and_nothing_else(original: Make):
     folder = original("sweep")
-    shelf, gone = folder / "runs" / RUN[:2], 2**22 + 1  # no process has such a number
-    mine = Path(_unfinished(shelf)).name.rpartition("-")[0].rpartition("-")[0]
-    old = [
-        shelf / f"{mine}-{gone}-a.tmp",
-        folder / f"{mine}-{gone}-b.tmp",
-        folder / "points" / f"{mine}-{gone}-c.tmp",
-    ]
-    kept = [
-        shelf / f"{mine}-{os.getpid()}-d.tmp",  # of a process that lives
-        shelf / f".tl_dyck-0000ffff-{gone}-e.tmp",  # of another machine
-        shelf / ".tl_dyck-whatever.tmp",
-        shelf / f"{mine}-{gone}-f.txt",
-    ]
+    places = (folder, folder / "points", shelf := folder / "runs" / RUN[:2])
+    old = [place / ".tl_dyck-a.tmp" for place in places]
+    kept = [shelf / ".tl_dyck-f.txt", shelf / "mine.tmp"]
     for path in (*old, *kept):
         path.touch()
-        os.utime(path, (time.time() - 7200,) * 2)
-    (young := shelf / f"{mine}-{gone}-g.tmp").touch()
+        os.utime(path, (time.time() - 2 * 24 * 3600,) * 2)
+    (young := shelf / ".tl_dyck-g.tmp").touch()
     Store.open(folder).tidy()
     assert [path.name for path in old if path.exists()] == []
     assert all(path.exists() for path in (*kept, young))
-
-
-def _unfinished(folder: Path) -> str:
-    """The name under which this process writes."""
-    from tl_dyck import files
-
-    with pytest.MonkeyPatch.context() as patch:
-        names: list[str] = []
-        patch.setattr(os, "replace", lambda old, new: (names.append(old), os.rename(old, new)))
-        files.write_bytes(folder / "probe", b"x")
-    (folder / "probe").unlink()
-    return names[0]

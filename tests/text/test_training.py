@@ -244,7 +244,7 @@ def test_the_printed_table_leaves_what_a_record_of_it_needs(folder: Path, tmp_pa
         objectives=("worst",), ks=(1,), seeds=(0, 1), spaces=("dup:1,sub:1",), limit=9,
         training=TextTraining(steps=3), model=(("d_model", 4),),
     )  # fmt: skip
-    train_table(str(folder), folder / "synonyms.json", tmp_path, table, n_jobs=1)
+    list(train_table(str(folder), folder / "synonyms.json", tmp_path, table, n_jobs=1))
     text = load(DOCS / "tables.py").copied(tmp_path, "tl-dyck text table")
     rows = pd.read_parquet(tmp_path / "table.parquet")
     assert f"{rows['certified'].mean():.1%}" in text

@@ -25,8 +25,7 @@ from tl_dyck.check import (
 from tl_dyck.configuration import Configuration, number, whole
 from tl_dyck.files import sha256
 from tl_dyck.reading import check_reads
-from tl_dyck.registry import is_instance
-from tl_dyck.tasks import Task
+from tl_dyck.tasks.protocol import is_task
 
 #: Tokens ``[batch, pos]``; a task, of which fresh strings are drawn; or
 #: ``sample(n, generator) -> tokens``.
@@ -121,7 +120,7 @@ class Source:
             model, ignore, data, instead="ignore=…, a token or several, or ignore=() for none"
         )
         self._sample: Callable[[int, torch.Generator], Tensor] | None = None
-        if is_instance(data, Task):
+        if is_task(data):
             check_reads(model, data.language)
             self._sample = lambda n, generator: data.sample(n, generator=generator)
         elif callable(data):

@@ -26,7 +26,7 @@ String = Annotated[
 ]
 
 
-class SavedModel(NamedTuple):
+class LoadedModel(NamedTuple):
     """A model, where it is, what it is called, and what finds it again."""
 
     name: str
@@ -37,7 +37,7 @@ class SavedModel(NamedTuple):
 
 def load_models(
     addresses: Sequence[str], only: list[str] | None, device: str | None
-) -> list[SavedModel]:
+) -> list[LoadedModel]:
     """The models of some addresses, of runs whose parameters are as chosen.
 
     Of several, those whose weights are no numbers are left out, with a note: their training
@@ -56,7 +56,7 @@ def load_models(
             refused = error
             say_note(f"{saved.name} is left out: {error}")
         else:
-            found.append(SavedModel(saved.name, saved.folder, model, saved.address))
+            found.append(LoadedModel(saved.name, saved.folder, model, saved.address))
     if refused is not None and not found:
         raise refused
     return found

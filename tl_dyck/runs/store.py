@@ -41,7 +41,7 @@ from tl_dyck.files import (
     CorruptFileError,
     ensure_folder,
     read_json,
-    remove_abandoned,
+    remove_leftovers,
     sha256,
     write_bytes,
     write_json,
@@ -75,6 +75,8 @@ RESERVED = (
     "torch",
     "transformer_lens",
 )
+
+_DAY = 24 * 3600.0  # seconds: no file takes as long to write
 
 #: What a run's record is called, by what came of it.
 ENDINGS = {"done": ".json", "failed": ".failed.json"}
@@ -290,9 +292,9 @@ class Store:
             yield from sorted(_statuses(shelf).items())
 
     def tidy(self) -> None:
-        """Remove what processes that were killed had begun to write, see `remove_abandoned`."""
+        """Remove what processes that were killed had begun to write, a day ago or more."""
         for folder in (self.folder, self.folder / "points", *map(Path, self._shelves())):
-            remove_abandoned(folder)
+            remove_leftovers(folder, older=_DAY)
 
     def _shelves(self) -> list[str]:
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass, replace
@@ -9,11 +10,48 @@ from typing import Any
 
 from tl_dyck.check import WrongTypeError
 from tl_dyck.language import DyckLanguage, Language
-from tl_dyck.registry import Registry, RegistryError, UnknownNameError
+from tl_dyck.registry import Registry, RegistryError, UnknownNameError, described
 from tl_dyck.tasks.dyck import DyckTask, complete_strings
-from tl_dyck.tasks.protocol import Task
+from tl_dyck.tasks.protocol import MEMBERS, Task, is_task, lacking
 
-tasks: Registry[Task] = Registry("task", "tl_dyck.tasks", Task)
+
+def _check(name: str, item: Any) -> None:
+    if not (is_task(item) or _is_maker(item)):
+        raise RegistryError(
+            f"task {name!r} must be of type Task, not {described(item)}{_lacks(item)}; a function "
+            "without arguments that makes one will do."
+        )
+
+
+def _make(name: str, item: Any) -> Any:
+    """What a name stands for: a task, or what the function makes that was registered."""
+    made = item if is_task(item) else item()
+    if not is_task(made):
+        raise RegistryError(
+            f"task {name!r} is made by {described(item)}, which returned {described(made)}, not a "
+            f"Task{_lacks(made)}."
+        )
+    return made
+
+
+def _is_maker(item: object) -> bool:
+    """Whether it is a function that can be called without arguments."""
+    if not callable(item) or isinstance(item, type):
+        return False
+    try:
+        inspect.signature(item).bind()
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
+def _lacks(item: Any) -> str:
+    """What an object would have to have besides, if it has some of it."""
+    missing = lacking(item)
+    return f", which lacks {', '.join(missing)}" if 0 < len(missing) < len(MEMBERS) else ""
+
+
+tasks: Registry[Task] = Registry("task", "tl_dyck.tasks", _check, _make)
 register_task = tasks.register
 """Decorator that registers a task of your own: see `Registry.register`."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Sequence
 from typing import Any, Protocol, runtime_checkable
 
@@ -72,3 +73,21 @@ class Task(Protocol):
 
     def to_dict(self) -> dict[str, Any]:
         """Everything that defines the task, as JSON values, its `name` among them."""
+
+
+MEMBERS = tuple(name for name in dir(Task) if name[0] != "_")
+
+
+def lacking(item: Any) -> list[str]:
+    """The members of `Task` that an object does not have; none is evaluated, for it may take time.
+
+    A class lacks them all: only what it makes is a task.
+    """
+    absent = object()
+    known = {name: inspect.getattr_static(item, name, absent) for name in MEMBERS}
+    return [name for name in MEMBERS if isinstance(item, type) or known[name] is absent]
+
+
+def is_task(item: Any) -> bool:
+    """Whether an object is a `Task`."""
+    return not lacking(item)

@@ -23,7 +23,7 @@ import numpy as np
 
 from tl_dyck.certify import Certificate, PerturbationSpace, conclude
 from tl_dyck.certify.deadline import Deadline, OutOfTime
-from tl_dyck.certify.exact.attention import Attention
+from tl_dyck.certify.exact.attention import AttentionWeights
 from tl_dyck.certify.exact.balls import Array, Ball, activation
 from tl_dyck.certify.exact.graph import StringGraph
 from tl_dyck.certify.exact.layout import build_graph
@@ -85,7 +85,7 @@ def interval(
 
 def _bound(network: Network, graph: StringGraph, wanted: Objectives, deadline: Deadline) -> float:
     """A lower bound of the objectives on all strings; -inf where something overflows."""
-    attention = Attention(network, graph, deadline)
+    attention = AttentionWeights(network, graph, deadline)
     weights, bias = network.unembed(wanted)
     groups = np.arange(len(graph.groups))
     lower = [math.inf]
@@ -118,7 +118,7 @@ def _margins(network: Network, r: Ball, z: Ball, weights: Ball, bias: Ball) -> B
     )
 
 
-def _attention_box(attention: Attention, group: int) -> Ball:
+def _attention_box(attention: AttentionWeights, group: int) -> Ball:
     """A box around N / Z for all strings of a group, [1, H * d_head]."""
     value, graph = attention.graph.symbols.value, attention.graph
     low: list[Array] = []

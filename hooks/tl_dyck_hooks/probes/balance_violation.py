@@ -44,9 +44,10 @@ from tl_dyck.decoder import odd_scores
 from tl_dyck.environment import one_thread
 from tl_dyck.language import DyckLanguage, Language
 from tl_dyck.reading import as_tokens, check_reads, language_of, language_with_stack, one_model
-from tl_dyck.registry import is_instance, unknown_name
+from tl_dyck.registry import unknown_name
 from tl_dyck.states import StateIndex, contributions
 from tl_dyck.tasks import Task
+from tl_dyck.tasks.protocol import is_task
 from tl_dyck_hooks.probes.activations import record
 from tl_dyck_hooks.probes.shortest_sum import second_smallest_norm
 from tl_dyck_hooks.probes.shown import dots, frame
@@ -237,7 +238,7 @@ def _strings(
     """The language, and strings that visit all its states."""
     if not isinstance(first_layer, str) or first_layer not in ("exact", "means"):
         raise unknown_name("first_layer", first_layer, ("exact", "means"))
-    if not isinstance(data, (str, Tensor, type(None))) and not is_instance(data, Task):
+    if not isinstance(data, (str, Tensor, type(None))) and not is_task(data):
         raise WrongTypeError(f"data must be a task or tokens, not {type(data).__name__}")
     if first_layer == "exact":
         language = _check_language(check_minimal(model))
@@ -248,7 +249,7 @@ def _strings(
             "not follow from their queries, keys and values"
         )
     strings: Any = data
-    if is_instance(strings, Task):
+    if is_task(strings):
         language = language or strings.language
         check_reads(model, language)
         strings = strings.sample(n, generator=torch.Generator().manual_seed(seed))

@@ -19,9 +19,9 @@ from tl_dyck.check import check_draws, check_instance, check_seed
 from tl_dyck.environment import one_thread
 from tl_dyck.language import DyckLanguage, Language
 from tl_dyck.reading import as_tokens, check_reads, language_of, language_with_stack, one_model
-from tl_dyck.registry import is_instance
 from tl_dyck.tasks import Task
 from tl_dyck.tasks.dyck import complete_strings
+from tl_dyck.tasks.protocol import is_task
 from tl_dyck_hooks.probes.activations import attention_patterns
 from tl_dyck_hooks.probes.shown import dots, frame
 
@@ -124,7 +124,7 @@ def stack_likeness(
         check_instance("language", language, Language, "a language")
     language_with_stack(model, "stack_likeness is", language, data)
     strings: Any = complete_strings(language_of(model, language)) if data is None else data
-    if is_instance(strings, Task):
+    if is_task(strings):
         language = language or strings.language
         check_reads(model, language)
         strings = strings.sample(n, generator=torch.Generator().manual_seed(seed))

@@ -11,7 +11,7 @@ import pytest
 from tests.certify.oracles import free, margins, random_rnn
 from tl_dyck.certify import PerturbationSpace, Substitute, certify
 from tl_dyck.certify.deadline import Deadline
-from tl_dyck.certify.exact.attention import Attention
+from tl_dyck.certify.exact.attention import AttentionWeights
 from tl_dyck.certify.exact.incumbent import Incumbent
 from tl_dyck.certify.exact.layout import build_graph
 from tl_dyck.certify.exact.minimise import minimise
@@ -86,7 +86,7 @@ def test_every_string_stays_in_a_part(
     graph = build_graph(network, lattice)
     incumbent = Incumbent(network, graph, Objectives.margins(0, 3))
     incumbent.run_string(string)
-    attention = Attention(network, graph, Deadline.after(150.0))
+    attention = AttentionWeights(network, graph, Deadline.after(150.0))
     search = Search(
         attention, incumbent, decide=False, tolerance=1e-9, most_listed=4, always_listed=0
     )

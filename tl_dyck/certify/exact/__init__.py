@@ -91,15 +91,15 @@ and in Π (b_i + 1), while the space grows like (n s)^Σb. A verdict of the line
 columns per logit and group. Else a part takes O((d_mlp + d_model + K 2^min(H, 4)) d_head)
 arithmetic per symbol and as many columns; beyond four heads those whose Z varies least pay a
 penalty instead of a pattern. The number of parts is exponential in the worst case (the problem is a
-sum-of-ratios programme) and 1 to 9 on the sentences of `tests/benchmarks/bench_certify.py`. Memory:
+sum-of-ratios programme) and 1 to 9 on the sentences of `benchmarks/bench_certify.py`. Memory:
 (nodes + bundles + emissions) × columns, columns being cut into pieces so that the largest array has
 at most 4·10⁶ numbers (32 MB).
 
 **Rounding** (`balls`). All of the above holds for numbers as they are computed: every quantity is a
 ball (value, proved radius; Higham's γ_n, 4 ulp for exp, erf, tanh), every bound is moved outwards
 by what its own evaluation can have lost, and costs of symbols are lowered so that a computed path
-cost ≥ 0 proves the exact one ≥ 0 (`Attention.columns`). Where scores are so far apart that weights
-underflow, strings without any weight left are not bounded but split off and run (`Region.sound`,
-`Region.even`); elsewhere what underflows is some 10⁻⁵⁰ of that slack. What a string's value can be
-off by is in `upper`.
+cost ≥ 0 proves the exact one ≥ 0 (`AttentionWeights.columns`). Where scores are so far apart that
+weights underflow, strings without any weight left are not bounded but split off and run
+(`Region.sound`, `Region.even`); elsewhere what underflows is some 10⁻⁵⁰ of that slack. What a
+string's value can be off by is in `upper`.
 """

@@ -73,7 +73,7 @@ class View:
 
 
 @final
-class Attention:
+class AttentionWeights:
     """Weights of all symbols for all groups."""
 
     def __init__(

@@ -15,7 +15,7 @@ from __future__ import annotations
 import numpy as np
 from einops import rearrange
 
-from tl_dyck.certify.exact.attention import Attention, Items
+from tl_dyck.certify.exact.attention import AttentionWeights, Items
 from tl_dyck.certify.exact.balls import Array, IntArray
 from tl_dyck.certify.exact.columns import Columns
 from tl_dyck.certify.exact.graph import StringGraph
@@ -35,7 +35,9 @@ def is_linear(network: Network) -> bool:
     return config.n_heads == 1 and config.act_fn is None and norms == (None, None, None)
 
 
-def linear_minimum(attention: Attention, incumbent: Incumbent, original: Array) -> float | None:
+def linear_minimum(
+    attention: AttentionWeights, incumbent: Incumbent, original: Array
+) -> float | None:
     """A proved lower bound of the objectives; a string that attains it becomes the incumbent.
 
     Args:

@@ -11,7 +11,7 @@ from typing import final
 import numpy as np
 
 from tl_dyck.certify.deadline import Deadline, OutOfTime
-from tl_dyck.certify.exact.attention import Attention
+from tl_dyck.certify.exact.attention import AttentionWeights
 from tl_dyck.certify.exact.incumbent import Incumbent
 from tl_dyck.certify.exact.layout import build_graph
 from tl_dyck.certify.exact.linear import is_linear, linear_minimum
@@ -76,7 +76,7 @@ def minimise(
     except OutOfTime:
         return Minimum(-math.inf, math.inf, lattice.tokens, False, {})
     attention, incumbent = (
-        Attention(network, graph, deadline),
+        AttentionWeights(network, graph, deadline),
         Incumbent(network, graph, objectives),
     )
     output = incumbent.run_string(lattice.tokens)

@@ -10,7 +10,7 @@ from typing import final
 import numpy as np
 from einops import einsum
 
-from tl_dyck.certify.exact.attention import Attention, Items, View
+from tl_dyck.certify.exact.attention import AttentionWeights, Items, View
 from tl_dyck.certify.exact.balls import UNIT, Array, Ball, BoolArray, IntArray
 from tl_dyck.certify.exact.paths import extremes
 
@@ -39,7 +39,7 @@ class Region:
         total_high: [I, H] upper bounds of Σ E.
     """
 
-    attention: Attention
+    attention: AttentionWeights
     view: View
     items: Items
     base: Array
@@ -51,7 +51,13 @@ class Region:
 
     @classmethod
     def build(
-        cls, attention: Attention, view: View, items: Items, base: Array, unit: float, centre: Array
+        cls,
+        attention: AttentionWeights,
+        view: View,
+        items: Items,
+        base: Array,
+        unit: float,
+        centre: Array,
     ) -> Region:
         """Compute the ranges of the denominators."""
         heads = base.shape[1]
@@ -70,7 +76,7 @@ class Region:
         return cls(attention, view, items, base, unit, centre, low, high, total_high)
 
     @classmethod
-    def of_values(cls, attention: Attention, items: Items, centre: Array) -> Region:
+    def of_values(cls, attention: AttentionWeights, items: Items, centre: Array) -> Region:
         """The attention's own outputs on the items' strings."""
         return cls.build(attention, attention.values, items, np.zeros_like(centre), 1.0, centre)
 

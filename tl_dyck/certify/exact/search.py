@@ -17,7 +17,7 @@ from typing import final
 import numpy as np
 
 from tl_dyck.certify.deadline import OutOfTime
-from tl_dyck.certify.exact.attention import Attention, Items
+from tl_dyck.certify.exact.attention import AttentionWeights, Items
 from tl_dyck.certify.exact.balls import Array, Ball, BoolArray, IntArray
 from tl_dyck.certify.exact.columns import BoundMinimum, minimise_bound
 from tl_dyck.certify.exact.graph import PREFIX, StringGraph
@@ -70,7 +70,7 @@ class Search:
 
     def __init__(
         self,
-        attention: Attention,
+        attention: AttentionWeights,
         incumbent: Incumbent,
         *,
         decide: bool,
