@@ -248,7 +248,7 @@ def _margin(rule: Rule, measured: Measured) -> tuple[float, float]:
 
 
 def _detectable(rule: Rule, measured: Measured, error: float, seen: float) -> float:
-    """See `ClaimVerdict`; `seen` is how many standard errors from its limit a value is seen to be."""
+    """See `ClaimVerdict`; `seen`: how many standard errors from its limit a value is seen to be."""
     more = _normal_quantile(_POWER)
     if not measured.correlation or not error > 0:
         return (seen + more) * error

@@ -140,7 +140,7 @@ def sequence_accuracy(
 ) -> float:
     """Share of strings of which, at every position, the likeliest next token can follow.
 
-    ClaimVerdict is every position whose next token is a bracket.
+    Judged is every position whose next token is a bracket.
     """
     language = task.language
     likeliest = logits[:, :-1].argmax(-1)
