@@ -190,17 +190,6 @@ def test_last_logits_of_padded_strings(
     assert close(rnn.last_logits(tokens), rnn(tokens)[:, -1])
 
 
-@settings(max_examples=60)
-@given(configs(), strings)
-def test_the_state_machine_step_by_step(fields: dict[str, Any], batch: list[list[int]]) -> None:
-    rnn = random_rnn(RNNConfig(**fields))
-    for tokens in batch:
-        state: Tensor | int = rnn.start_state
-        for position, expected in enumerate(rnn.states(torch.tensor(tokens))):
-            state = rnn.next_state(state, tokens[position])
-            assert int(state) == int(expected)
-
-
 def test_states_mean_what_they_say() -> None:
     brackets = {"n_types": 2, "max_depth": 2}
     tokens = torch.tensor([4, 0, 2, 3, 1, 1, 0])  # BOS [ ( ) ] ] [
@@ -342,13 +331,6 @@ def test_strings_beyond_n_ctx() -> None:
 def test_impossible_configurations(change: dict[str, Any], message: str) -> None:
     with pytest.raises(RNNConfigError, match=message):
         RNNConfig.from_dict({**SMALL, **change})
-
-
-def test_impossible_configurations_in_code() -> None:
-    with pytest.raises(RNNConfigError, match="d_model must be at least 1"):
-        RNNConfig(**{**SMALL, "d_model": 0})
-    with pytest.raises(RNNConfigError, match="both d_mlp and act_fn"):
-        RNNConfig(**SMALL, d_mlp=4)
 
 
 @given(configs())
