@@ -69,7 +69,7 @@ format: $(READY) ## repair style and formatting where that is safe
 	$(BIN)/ruff format .
 
 bench: $(READY) ## run the benchmarks; what they print is kept in results/bench
-	@mkdir -p results/bench; for script in tests/benchmarks/bench_*.py; do name=$$(basename $$script .py); \
+	@mkdir -p results/bench; for script in benchmarks/bench_*.py; do name=$$(basename $$script .py); \
 		echo "== $$script"; $(OFFLINE) $(BIN)/python "$$script" $(ARGS) > results/bench/$$name.part 2>&1 \
 		|| { cat results/bench/$$name.part; exit 1; }; \
 		mv results/bench/$$name.part results/bench/$$name.txt; cat results/bench/$$name.txt; done

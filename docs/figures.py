@@ -297,6 +297,8 @@ def read(name: str) -> dict[str, Any]:
 
 def render(name: str) -> str:
     """What stands between the markers of a table."""
+    if name == "methods":
+        return methods()
     if name not in {**TABLES, **TEXTS}:
         known = ", ".join([*TABLES, *TEXTS])
         raise ValueError(f"a page asks for a table {name!r}; there are {known}")
@@ -308,6 +310,16 @@ def render(name: str) -> str:
     rule = "|" + "---|" * len(table[0])
     said = [text for text in (tally(name, record), provenance(record)) if text]
     return "\n".join(["", head, rule, *rows, "", " ".join(said), "", ""])
+
+
+def methods() -> str:
+    """A row per built-in method, as it declares itself."""
+    from tl_dyck.judge import table_of_methods
+
+    rows = ["", "| method | asked about | says yes | after |", "|---|---|---|---|"]
+    for name, row in table_of_methods().iterrows():
+        rows.append(f"| {name} | {row['asked']} | {row['yes']} | {row['paper']} |")
+    return "\n".join([*rows, "", ""])
 
 
 def rendered(readme: str) -> str:

@@ -250,10 +250,10 @@ def record_performance(folder: Path) -> dict[str, Any]:
     if not found:
         raise ValueError(f"there are no files bench_*.txt in {str(folder)!r}; run make bench first")
     for file in found:
-        source = (ROOT / "tests" / "benchmarks" / f"{file.stem}.py").read_text(encoding="utf-8")
+        source = (ROOT / "benchmarks" / f"{file.stem}.py").read_text(encoding="utf-8")
         about = source.partition('"""')[2].partition("\n\n")[0].partition('"""')[0]
         output = re.sub(r"\x1b\[[0-9;]*m", "", file.read_text(encoding="utf-8")).strip()
-        origin = _origin(f"python tests/benchmarks/{file.stem}.py", file, facts)
+        origin = _origin(f"python benchmarks/{file.stem}.py", file, facts)
         scripts[f"{file.stem}.py"] = {
             "name": f"{file.stem}.py",
             "about": about,

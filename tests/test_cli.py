@@ -15,7 +15,6 @@ from typer.testing import CliRunner, Result
 
 import tl_dyck
 import tl_dyck.studies
-import tl_dyck_hooks.probes
 from tl_dyck.cli import app
 from tl_dyck.files import CorruptFileError
 from tl_dyck.models import load_model, models
@@ -172,14 +171,20 @@ def test_study_asks_for_what_was_typed_and_says_what_was_found(tiny_study, tmp_p
         3,
         "--device",
         "cpu",
+        "--set",
+        "training.learning_rate=2e-3",
+        "--set",
+        "measurement.n_long=7",
     )
     result = call("study", *words, "--out", out)
     assert result.exit_code == 0, result.output
     config = asked["config"]
     assert (config.task, config.families, config.seeds) == ("dyck-2-8", ("eq6", "gpt"), (1, 2, 3))
+    usual = StudyConfig().training
     assert config.training == replace(
-        StudyConfig().training, steps=40, min_steps=min(40, StudyConfig().training.min_steps)
+        usual, steps=40, min_steps=min(40, usual.min_steps), learning_rate=2e-3
     )
+    assert config.measurement.n_long == 7
     assert (asked["folder"], asked["n_jobs"], asked["device"]) == (out, 3, "cpu")
     assert (out / "report.html").stat().st_size > 1_000_000
     assert result.output.splitlines()[-1] == f"Report: {out / 'report.html'}"
@@ -220,6 +225,10 @@ def test_train_keeps_every_seed_in_a_folder(words, seeds, tmp_path):
         tmp_path / "runs",
         "--task",
         "dyck-2-8",
+        "--set",
+        "training.batch_size=5",
+        "--set",
+        "model.d_mlp=3",
     )
     assert result.exit_code == 0, result.output
     assert sorted(path.name for path in (tmp_path / "runs").iterdir()) == [
@@ -228,6 +237,7 @@ def test_train_keeps_every_seed_in_a_folder(words, seeds, tmp_path):
     for seed in seeds:
         run = load_result(tmp_path / "runs" / f"seed-{seed}")
         assert (run.seed, run.steps, run.task.name) == (seed, 2, "dyck-2-8")
+        assert (run.options.batch_size, run.model.cfg.d_mlp) == (5, 3)
         assert f"{seed} {run.status} 2 {run.seconds:.1f} {run.accuracy.any_token:.1%}" in flat(
             result.output
         )
@@ -239,19 +249,13 @@ def test_probe_all_that_apply(runs, tiny_study):
     assert result.exit_code == 0, result.output
     assert max(map(len, result.output.splitlines())) <= 80
     text = flat(result.output)
-    row = tiny_study.variation.set_index("family").loc["minimal-onehot"]
-    assert "Attention variation 3 models on [[[[]]]](((())))" in text
-    assert f"0 {row['variation']:.2f}" in text
-    for seed in (0, 1, 4):
-        beta = tl_dyck.balance_violation(load_model(runs["minimal-onehot", seed])).beta
-        assert f"minimal-onehot/seed-{seed} {beta:.4f}" in text
-        stack = tl_dyck.stack_likeness(
-            load_model(runs["minimal-onehot", seed]), tl_dyck.load_task("dyck-2-4")
-        )
-        assert (
-            f"minimal-onehot/seed-{seed} 0 0 {stack.mass[0, 0]:.2f} "
-            f"{stack.mass_at_closing[0, 0]:.2f}" in text
-        )
+    names = [f"minimal-onehot/seed-{seed}" for seed in (0, 1, 4)]
+    saved = [load_model(runs["minimal-onehot", seed]) for seed in (0, 1, 4)]
+    assert f"3 models {tl_dyck.attention_variation(saved)!r}" in text
+    for name, model in zip(names, saved, strict=True):
+        assert f"{name} {tl_dyck.balance_violation(model)!r}" in text
+        stack = tl_dyck.stack_likeness(model, tl_dyck.load_task("dyck-2-4"))
+        assert f"{name} {flat(repr(stack))}" in text
 
 
 def test_play(runs, tiny_study, tmp_path):
@@ -279,19 +283,17 @@ def test_probe_one_string(runs):
     assert result.exit_code == 0, result.output
     loaded = [load_model(folder) for folder in folders]
     text = flat(result.output)
-    assert "Attention variation 2 models on [[]]()" in text
-    found = tl_dyck.attention_variation(loaded, "[[]]()")
-    for layer in (0, 1):
-        assert f"{layer} {found.matched[layer]:.2f} " in text
+    assert f"2 models {tl_dyck.attention_variation(loaded, '[[]]()')!r}" in text
     stack = tl_dyck.stack_likeness(loaded[0], loaded[0].to_tokens("[[]]()").cpu())
-    assert f"gpt/seed-0 1 0 {stack.mass[1, 0]:.2f} {stack.mass_at_closing[1, 0]:.2f}" in text
-    assert "Not measured: the contribution of a state needs a minimal first layer" in text
+    assert f"gpt/seed-0 {stack!r}" in text
+    why = "the contribution of a state needs a minimal first layer"
+    assert f"Not measured: balance_violation: {why}" in text
 
 
 def test_probe_one_probe_and_a_third_partys(runs):
     result = call("probe", runs["gpt", 0], "--probe", "stack_likeness")
-    assert "Stack-likeness" in result.output
-    assert "Attention variation" not in result.output
+    assert "gpt/seed-0  StackLikeness(" in result.output
+    assert "attention_variation" not in result.output
     assert "Not measured" not in result.output
     tl_dyck.register_probe("width [red]")(lambda model: [model.cfg.d_model])
     try:
@@ -314,10 +316,10 @@ def test_a_third_partys_probe_that_fails_does_not_end_the_others(runs):
     folders = (runs["gpt", 0], runs["gpt", 4])
     try:
         said = flat(call("probe", *folders).output)
-        assert "Not measured: probe 'a-broken' raised KeyError" in said
+        assert "Not measured: a-broken: probe 'a-broken' raised KeyError" in said
         assert "raised ZeroDivisionError: " in said
         assert "'2 of them'" in said
-        assert "Stack-likeness" in said
+        assert "StackLikeness" in said
         result = call("probe", folders[0], "-p", "narrow")
         assert result.exit_code == 2
         assert "Error: probe 'narrow' raised ZeroDivisionError" in result.stderr
@@ -343,6 +345,16 @@ def test_a_third_partys_probe_that_fails_does_not_end_the_others(runs):
         (("study", "--seeds", "1,1"), "seeds must be different"),
         (("study", "--device", "gpu"), "device 'gpu' cannot be used"),
         (("study", "--out", "{file}/x"), "cannot write to the folder"),
+        (("study", "--set", "training.step=2"), "unknown setting 'training.step'. Did you mean"),
+        (("study", "--set", "training.steps=x"), "training.steps must be an integer, got 'x'"),
+        (("study", "--set", "training.steps=0"), "steps must be at least 1, got 0"),
+        (("study", "--set", "seeds=1,a"), "--set seeds must be an integer, got 'a'"),
+        (("study", "--set", "training=1"), "must be none, or name a field in it, got '1'"),
+        (("study", "--set", "seeds"), "give a field and its value"),
+        (("train", "gpt", "--set", "training.drift_anywhere=2"), "must be true or false, got '2'"),
+        (("train", "gpt", "--set", "model.n_head=2"), "Did you mean 'model.n_heads'?"),
+        (("judge", "--set", "sizes.uniforn=2"), "Did you mean 'sizes.uniform'?"),
+        (("ablate", "{gpt}", "--set", "finetune.steps=-1"), "steps must be at least"),
         (("report", "{nowhere}"), "there is no file"),
         (("report", "{file}"), "is not the folder of a finished study"),
         (("train", "gtp"), "unknown model 'gtp'. Did you mean 'gpt'?"),
@@ -474,12 +486,12 @@ def test_a_bug_is_not_hidden(monkeypatch, bug):
 
 
 def test_a_bug_in_a_probe_is_no_probe_that_does_not_apply(runs, monkeypatch):
-    def balance_violation(*arguments, **options):
+    def pair_drift(model):
         raise bug
 
     bug = ValueError("not ours")
-    monkeypatch.setattr(tl_dyck_hooks.probes, "balance_violation", balance_violation)
-    assert call("probe", runs["minimal-onehot", 0]).exception is bug
+    monkeypatch.setattr(tl_dyck.probes, "load_probe", lambda name: pair_drift)
+    assert call("probe", runs["minimal-onehot", 0], "-p", "pair_drift").exception is bug
 
 
 def test_the_defaults_of_training_are_the_librarys(monkeypatch, tmp_path):

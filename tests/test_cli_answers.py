@@ -113,20 +113,23 @@ def test_train_and_report(tiny_study: Study, tmp_path):
 def test_probe(tiny_study: Study, runs):  # noqa: F811
     found = answer_of("probe", tiny_study.folder, "--only", "model=minimal-onehot")
     row = tiny_study.variation.set_index("family").loc["minimal-onehot"]
-    assert found["attention_variation"]["layers"] == pytest.approx([row["variation"]])
-    for seed, beta in zip((0, 1, 4), found["balance_violation"], strict=True):
-        model = load_model(runs["minimal-onehot", seed])
-        assert beta["beta"] == pytest.approx(tl_dyck.balance_violation(model).beta)
-        assert beta["model"] == f"minimal-onehot/seed-{seed}"
-    assert len(found["stack_likeness"]) == 3
-    assert found["pair_drift"][0]["drift"] >= 0
+    (variation,) = found["attention_variation"]
+    assert variation["result"]["matched"] == pytest.approx([row["variation"]])
     task = tl_dyck.load_task(tiny_study.config.task)
-    lengths = task.closing_lengths(long=True)
-    for seed, row in zip((0, 1, 4), found["accuracy_at_length"], strict=True):
+    for place, seed in enumerate((0, 1, 4)):
         model = load_model(runs["minimal-onehot", seed])
-        mine = tl_dyck.accuracy_at_length(model, lengths, task.distribution)
-        assert row["after_close"] == pytest.approx(mine.after_close)
-        assert row["after_close_by_depth"] == pytest.approx(mine.after_close_by_depth)
+        mine = tl_dyck.accuracy_at_length(model, task.closing_lengths(long=True), task.distribution)
+        expected = {
+            "stack_likeness": tl_dyck.stack_likeness(model, task),
+            "balance_violation": tl_dyck.balance_violation(model),
+            "pair_drift": tl_dyck.pair_drift(model),
+            "accuracy_at_length": mine,
+        }
+        for name, result in expected.items():
+            answer = found[name][place]
+            assert answer["model"] == f"minimal-onehot/seed-{seed}"
+            assert answer["result"] == plain(result)
+            assert answer.get("value") == (None if name == "stack_likeness" else float(result))
 
 
 def test_one_head_of_several_is_probed(tmp_path):
@@ -134,7 +137,7 @@ def test_one_head_of_several_is_probed(tmp_path):
     save_model(model, tmp_path)
     options = ("-p", "balance_violation", tmp_path)
     assert "give head=0 to 1" in call("probe", *options).stderr
-    found = answer_of("probe", *options, "--head", "1")["balance_violation"][0]["beta"]
+    found = answer_of("probe", *options, "--head", "1")["balance_violation"][0]["value"]
     assert found == pytest.approx(tl_dyck.balance_violation(model, head=1).beta)
 
 

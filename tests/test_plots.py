@@ -9,8 +9,8 @@ import pandas as pd
 import plotly.graph_objects as go
 import pytest
 
-from tl_dyck.ablation.figures import as_figure
-from tl_dyck.plots import LIGHT, Line, Series, curves, dots_by_row, scatter, series_by
+from tl_dyck.plots import LIGHT, Line, Series, curves, scatter
+from tl_dyck.recipes import as_figure, dots, marks
 
 EVIL = "<img src=x onerror=alert(1)>"
 
@@ -45,27 +45,70 @@ def test_a_curve_and_a_line_that_nobody_points_at():
 
 
 def test_kinds_keep_their_colour_where_one_is_empty():
-    table = pd.DataFrame({"kind": ["b", "c"], "x": [1.0, 2.0], "y": [3.0, 4.0]})
-    parts = [(kind, table[table["kind"] == kind]) for kind in "abc"]
-    made = series_by(parts, "x", "y", lambda rows: list(rows["kind"]), "%{x}")
+    table = pd.DataFrame({"kind": ["b", EVIL], "x": [1.0, 2.0], "y": [3.0, 4.0]})
+    kinds = {"a": "A", "b": "B", EVIL: EVIL}
+    made = marks(table, "x", "y", by="kind", kinds=kinds, said="{kind} {x:.1f}", hover="%{x}")
     assert [(each.name, each.color, each.symbol) for each in made] == [
-        ("b", "@c1", "square"),
-        ("c", "@c2", "diamond"),
+        ("B", "@c1", "square"),
+        (EVIL, "@c2", "diamond"),
     ]
+    assert list(made[1].said) == ["&lt;img src=x onerror=alert(1)&gt; 2.0"]
 
 
-def test_rows_axes_lines_and_titles():
-    marks = [Series(name="m", x=[1.0], y=[0])]
-    rows = dots_by_row(
-        [EVIL, "b"], "unit", marks, alt="", marked=[Line(0.5, EVIL)], limits=[0.0, 1.0]
-    ).layout
-    assert rows["yaxis"]["ticktext"] == ["&lt;img src=x onerror=alert(1)&gt;", "b"]
-    assert (rows["shapes"][0]["x0"], rows["annotations"][0]["text"][:4]) == (0.5, "&lt;")
-    both = scatter("x", "y", marks, alt="", from_zero="xy", logarithmic="x").layout
-    assert both["xaxis"] == {"title": {"text": "x"}, "rangemode": "tozero", "type": "log"}
-    small = curves(EVIL, "x", "y", marks, alt="", marked=[Line(1.0, "a")], stages=[5.0]).layout
-    assert small["title"]["text"].startswith("&lt;")
-    assert [(shape.get("x0"), shape.get("y0")) for shape in small["shapes"]] == [(0, 1.0), (5.0, 0)]
+def test_a_row_for_each_name_and_an_axis_that_reaches_all():
+    table = pd.DataFrame(
+        {"name": ["a", EVIL, "a"], "seed": [0, 0, 1], "x": [0.1, 0.2, 0.4], "z": [0.3] * 3}
+    ).assign(low=0.05, high=[0.2, 0.6, 0.5])
+    means = {"a": {"x": {"mean": 0.25, "low": 0.2, "high": 0.3}}}
+    plot = dots(
+        table,
+        {"first": "x", "second": "z"},
+        rows="{name}",
+        unit="u",
+        bars=("low", "high"),
+        means=means,
+        scale=100,
+        marked=[Line(90, EVIL), Line(float("nan"), "nowhere")],
+        include=(0,),
+    )
+    first, mean, second, none = plot.traces
+    assert plot.layout["yaxis"]["ticktext"] == ["a", "&lt;img src=x onerror=alert(1)&gt;"]
+    assert [round(y) for y in first["y"]] == [round(y) for y in second["y"]] == [0, 1, 0]
+    assert first["y"][0] != first["y"][2]  # seeds are apart, and so are values
+    assert max(first["y"][0], first["y"][2]) < min(second["y"][0], second["y"][2])
+    assert first["x"] == pytest.approx([10, 20, 40])
+    assert first["error_x"]["array"] == pytest.approx([10, 40, 10])
+    assert "error_x" not in second
+    assert (mean["x"], none["x"]) == ([25.0], [])
+    low, high = plot.layout["xaxis"]["range"]
+    assert (low, high) == pytest.approx((-3.6, 93.6))
+    assert [line["text"][:4] for line in plot.layout["annotations"]] == ["&lt;"]
+    assert plot.alt == f"Dot plot with intervals: u, a row per name; a line at {EVIL}."
+
+
+def test_a_kind_is_a_colour_and_has_its_own_bars():
+    table = pd.DataFrame({"name": ["a", "a"], "kind": ["k", "l"], "x": [1.0, 2.0]})
+    table = table.assign(low=[0.5, 1.5], high=[2.0, 4.0])
+    plot = dots(
+        table, {"": "x"}, rows="{name}", unit="u", bars=("low", "high"), by="kind",
+        kinds={"k": "K", "l": "L"},
+    )  # fmt: skip
+    assert [trace["name"] for trace in plot.traces] == ["K", "L"]
+    assert [trace["error_x"]["array"] for trace in plot.traces] == [[1.0], [2.0]]
+    assert plot.traces[0]["y"] < plot.traces[1]["y"]
+
+
+def test_axes_lines_and_titles():
+    points = [Series(name="m", x=[1.0], y=[0]), Series(name=EVIL, x=[1.0], y=[0])]
+    both = scatter("x", "y", points, from_zero="xy", logarithmic="x")
+    assert both.layout["xaxis"] == {"title": {"text": "x"}, "rangemode": "tozero", "type": "log"}
+    assert both.alt == f"Scatter plot: y against x. Shown: m, {EVIL}."
+    small = curves(EVIL, "x", "y", points[:1], marked=[Line(1.0, "a")], stages=[5.0])
+    assert small.layout["title"]["text"].startswith("&lt;")
+    assert [(shape.get("x0"), shape.get("y0")) for shape in small.layout["shapes"]] == [
+        (0, 1.0),
+        (5.0, 0),
+    ]
 
 
 @pytest.mark.parametrize("n", [1, 3])
@@ -77,7 +120,6 @@ def test_a_figure_for_notebooks(n):
             "x",
             "y",
             [Series(name="m", x=[1.0], y=[2.0], marker=shade)],
-            alt="",
             stages=[0.5],
         )
         for index in range(n)

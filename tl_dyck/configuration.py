@@ -48,10 +48,9 @@ class Configuration:
             if "check" in entry.metadata:
                 if value is not None or "None" not in str(entry.type):
                     value = entry.metadata["check"](entry.name, value)
-            elif isinstance(value, list):
-                value = _tuple(value)
-            elif isinstance(value, Mapping) and (part := self._part(entry.name)):
-                value = part.from_dict(value)
+            elif isinstance(value, (list, Mapping)):
+                part = self._part(entry.name)
+                value = _tuple(value) if part is None else part.from_dict(value)
             object.__setattr__(self, entry.name, value)
 
     @classmethod

@@ -1,22 +1,20 @@
-"""The three kinds of plot that pages and ``.plot()`` methods draw: dots, scatter, curves.
+"""What a plot is, and two kinds of it: scatter, and curves; `tl_dyck.recipes` has dots in rows.
 
 A plot is what plotly.js takes. Colours are names of CSS variables of the page (``"@ink"``), so that
-one plot serves light, dark and print; `tl_dyck.ablation.figures.as_figure` makes figures of them.
+one plot serves light, dark and print; `tl_dyck.recipes.as_figure` makes figures of them, and
+`tl_dyck.recipes.dots` makes one from a table.
 """
 
 from __future__ import annotations
 
 import html
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, final
+from typing import Any, final
 
 import numpy as np
 import pandas as pd
-
-if TYPE_CHECKING:
-    pass
 
 #: Of the style sheet; told apart by the colour-blind.
 COLORS = tuple(f"@c{index}" for index in range(6))
@@ -34,8 +32,6 @@ LIGHT = {
     "@c4": "#b07800",
     "@c5": "#3a8fc4",
 }
-
-_ROW = 58  # height of a row, pixels
 
 
 @final
@@ -149,91 +145,7 @@ class Series:
         return {**made, **self.more}
 
 
-def series_by(
-    parts: Iterable[tuple[str, pd.DataFrame]],
-    x: str,
-    y: str,
-    said: Callable[[pd.DataFrame], list[str]],
-    hover: str,
-    *,
-    size: int = 9,
-) -> list[Series]:
-    """Marks in the colour and symbol of their kind.
-
-    Args:
-        parts: names of the kinds, and their rows; kinds without rows are left out, but keep their
-            colour.
-        x: column of the tables.
-        y: likewise.
-        said: what each row is, in plotly's markup.
-        hover: what is shown after that when a mark is pointed at.
-        size: of the marks.
-    """
-    return [
-        Series(
-            name=name,
-            x=rows[x],
-            y=rows[y],
-            color=COLORS[index % len(COLORS)],
-            symbol=SYMBOLS[index % len(SYMBOLS)],
-            size=size,
-            said=said(rows),
-            hover=hover,
-        )
-        for index, (name, rows) in enumerate(parts)
-        if not rows.empty
-    ]
-
-
-# --- the three kinds ------------------------------------------------------------------------------
-
-
-def dots_by_row(
-    labels: Sequence[str],
-    unit: str,
-    series: Iterable[Series],
-    *,
-    alt: str,
-    marked: Sequence[Line] = (),
-    limits: Sequence[float] = (),
-    row: int = _ROW,
-    top: int = 66,
-) -> Plot:
-    """Rows from top to bottom, one per label, and values along x.
-
-    Args:
-        labels: of the rows.
-        unit: title of the x axis, with its unit.
-        series: marks; y is the number of their row.
-        alt: see `Plot`.
-        marked: lines across all rows.
-        limits: of the x axis; empty for those of the data.
-        row: height of one, in pixels.
-        top: margin above, for the legend.
-    """
-    height = row * len(labels)
-    layout = {
-        "height": height + top + 64,
-        "margin": {"t": top, "r": 16, "b": 56, "l": 16},
-        "xaxis": {"title": {"text": unit}, **({"range": list(limits)} if limits else {})},
-        "yaxis": {
-            "tickvals": list(range(len(labels))),
-            "ticktext": [for_plotly(label) for label in labels],
-            "range": [len(labels) - 0.45, -0.55],
-            "zeroline": False,
-            "showgrid": False,
-        },
-        # above the names of the lines
-        "legend": {
-            "orientation": "h",
-            "x": 0,
-            "xanchor": "left",
-            "y": 1 + 20 / height,
-            "yanchor": "bottom",
-        },
-        **_lines(marked, vertical=True),
-    }
-    return Plot(alt=alt, traces=[each.trace() for each in series], layout=layout)
+# --- two kinds -----------------------------------------------------------------------------------
 
 
 def scatter(
@@ -241,7 +153,7 @@ def scatter(
     y: str,
     series: Iterable[Series],
     *,
-    alt: str,
+    alt: str = "",
     height: int = 400,
     top: int = 40,
     left: int = 16,
@@ -254,7 +166,7 @@ def scatter(
         x: title of the axis, with its unit.
         y: likewise.
         series: marks or curves.
-        alt: see `Plot`.
+        alt: see `Plot`; empty for what the axes say.
         height: in pixels.
         top: margin above, where the legend is.
         left: margin.
@@ -272,7 +184,7 @@ def scatter(
             **({"rangemode": "tozero"} if name in from_zero else {}),
             **({"type": "log"} if name in logarithmic else {}),
         }
-    return Plot(alt=alt, traces=[each.trace() for each in series], layout=layout)
+    return _plot(alt, f"{y} against {x}.", series, layout)
 
 
 def curves(
@@ -281,7 +193,7 @@ def curves(
     y: str,
     series: Iterable[Series],
     *,
-    alt: str,
+    alt: str = "",
     height: int = 340,
     limits: Mapping[str, Sequence[float]] | None = None,
     marked: Sequence[Line] = (),
@@ -294,7 +206,7 @@ def curves(
         x: title of the axis, with its unit.
         y: likewise.
         series: curves, or marks.
-        alt: see `Plot`.
+        alt: see `Plot`; empty for what title and axes say.
         height: in pixels.
         limits: of the axes "x" and "y".
         marked: values of y that are marked.
@@ -309,15 +221,23 @@ def curves(
         given = {"range": list(limits[name])} if limits and name in limits else {}
         layout[f"{name}axis"] = {"title": {"text": text}, **given}
     if marked:
-        layout |= _lines(marked, vertical=False)
+        layout |= marked_lines(marked, vertical=False)
     if stages:
         layout["shapes"] = layout.get("shapes", []) + [
             _rule("x", at, dash="dot", width=1.0) for at in stages
         ]
-    return Plot(alt=alt, traces=[each.trace() for each in series], layout=layout)
+    return _plot(alt, f"{title}, {y} against {x}.", series, layout)
 
 
-def _lines(marked: Sequence[Line], *, vertical: bool) -> dict[str, Any]:
+def _plot(alt: str, said: str, series: Iterable[Series], layout: dict[str, Any]) -> Plot:
+    traces = [each.trace() for each in series]
+    kind = "Scatter" if any(trace["mode"] == "markers" for trace in traces) else "Line"
+    names = [html.unescape(trace["name"]) for trace in traces if trace["showlegend"]]
+    shown = f" Shown: {', '.join(names)}." if len(names) > 1 else ""
+    return Plot(alt=alt or f"{kind} plot: {said}{shown}", traces=traces, layout=layout)
+
+
+def marked_lines(marked: Sequence[Line], *, vertical: bool) -> dict[str, Any]:
     """Dashed lines across a plot; their names stand above it, or at its right end."""
     along, across = ("x", "y") if vertical else ("y", "x")
     names = [

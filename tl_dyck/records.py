@@ -67,23 +67,6 @@ def read_object(
     return saved
 
 
-@contextlib.contextmanager
-def whole(folder: Path, what: str, again: str) -> Iterator[None]:
-    """Say of results that turn out to be damaged what they are and what to do.
-
-    Raises:
-        CorruptFileError: a value is missing or is not what it should be.
-    """
-    try:
-        yield
-    except CorruptFileError as error:
-        raise CorruptFileError(f"{error}; {again}") from error
-    except (KeyError, TypeError, ValueError, OSError) as error:
-        raise CorruptFileError(
-            f"{str(folder)!r} does not hold a whole {what}: {error!r}; {again}"
-        ) from error
-
-
 def finite_rows(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Rows as JSON values: None for NaN and infinities, of which a model that diverged has many."""
     return [

@@ -352,12 +352,6 @@ def test_gradient_is_the_finite_difference(name, tokens_for):
         )
 
 
-def test_gradient_leaves_no_gradients_behind(tokens_for):
-    model = plain_model()
-    gradient_importance(model, tokens_for(model), log_likelihood, chunk=2)
-    assert all(parameter.grad is None for parameter in model.parameters())
-
-
 # --- what comes out -------------------------------------------------------------------------------
 
 

@@ -18,7 +18,6 @@ import tl_dyck.studies.reproduction
 from tests.report.pages import Node, read_page
 from tests.studies.jobs import TINY_PAPER
 from tl_dyck.cli import app
-from tl_dyck.cli.reproduce import say_reproduction
 from tl_dyck.intervals import Estimate, regression
 from tl_dyck.report import write_report
 from tl_dyck.studies.claims import claims_table
@@ -185,20 +184,6 @@ def test_the_most_different_seeds_are_shown(done, page):
     )
 
 
-def test_the_terminal_says_it_in_eighty_columns(done, report, capsys, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "80")
-    say_reproduction(done, report)
-    said = capsys.readouterr().out
-    for claim in done.claims.itertuples():
-        (line,) = [line for line in said.splitlines() if line.startswith(f"{claim.name} ")]
-        assert claim.verdict in line
-        assert claim.measured in line
-        assert len(line) <= 80
-    ours = int(done.claims["ours"].sum())
-    assert f"{len(NAMES) - ours} claims: " in said
-    assert f"; {ours} checks of ours: " in " ".join(said.split())
-
-
 def test_the_command(done, monkeypatch):
     asked = {}
 
@@ -221,6 +206,14 @@ def test_the_command(done, monkeypatch):
     }
     assert result.output.splitlines()[-1] == f"Report: {done.folder / 'reproduce.html'}"
     assert (done.folder / "reproduce.html").exists()
+    for claim in done.claims.itertuples():
+        (line,) = [line for line in result.output.splitlines() if line.startswith(f"{claim.name} ")]
+        assert claim.verdict in line
+        assert claim.measured in line
+        assert len(line) <= 80
+    ours = int(done.claims["ours"].sum())
+    assert f"{len(NAMES) - ours} claims: " in result.output
+    assert f"; {ours} checks of ours: " in " ".join(result.output.split())
     monkeypatch.undo()
     result = CliRunner().invoke(app, ["reproduce", "--scale", "papre"])
     assert result.exit_code == 2

@@ -21,9 +21,9 @@ from tests.report.conftest import EVIL_BRACKETS, EVIL_FAMILIES, EVIL_TASK
 from tests.report.pages import Node, read_page
 from tl_dyck.files import CorruptFileError
 from tl_dyck.report import write_report
-from tl_dyck.report.certificates import certificate_figures
 from tl_dyck.report.heatmap import SHADES
 from tl_dyck.report.page import asset
+from tl_dyck.report.patterns import worst_string
 from tl_dyck.report.study import _items
 from tl_dyck.studies import Study, findings, load_study
 from tl_dyck.studies.findings import Finding
@@ -293,7 +293,7 @@ def marks(page: Node, name: str) -> list[dict]:
 def test_plots_show_the_tables(page, tiny_study):
     models, heads, variation = tiny_study.models, tiny_study.heads, tiny_study.variation
     for name, column in (("accuracy", "accuracy"), ("after-close", "accuracy_after_close")):
-        near, far, *_ = marks(page, f"{name}-0")
+        near, _, far, _ = marks(page, f"{name}-0")
         np.testing.assert_allclose(near["x"], 100 * models[column])
         np.testing.assert_allclose(far["x"], 100 * models[f"long_{column}"])
     for plot, lengths in enumerate(("training", "long")):
@@ -302,9 +302,7 @@ def test_plots_show_the_tables(page, tiny_study):
         for curve in marks(page, f"depth-{plot}"):
             np.testing.assert_allclose(curve["y"], 100 * means[curve["name"]])
     order = list(tiny_study.config.families)
-    assert [round(y - 0.17) for y in near["y"]] == [
-        order.index(family) for family in models["family"]
-    ]
+    assert [round(y) for y in near["y"]] == [order.index(family) for family in models["family"]]
     np.testing.assert_allclose(marks(page, "stack-0")[0]["x"], heads["mass_at_closing"])
     measured, recalled = marks(page, "variation-0")
     np.testing.assert_allclose(measured["x"], variation["variation"])
@@ -353,7 +351,7 @@ def test_the_string_that_hurts_most_is_shown_before_and_after(page, tiny_study):
     sizes = [len(svg.find("text", class_="k")) for svg in section.find("svg")]
     assert sizes == [1 + len(worst["prefix"]), 1 + len(worst["worst_string"])]
     fewer = replace(tiny_study, certificates=rows.iloc[:0])
-    assert certificate_figures(fewer) == []
+    assert worst_string(fewer) is None
 
 
 def test_lines_mark_baselines(page, tiny_study):
@@ -446,8 +444,8 @@ def test_rings_mark_the_top_of_the_stack(page):
 @pytest.mark.parametrize(
     ("low", "high", "n", "tie"),
     [
-        (-0.9, -0.3, 40, "less accurate"),
-        (0.3, 0.9, 20, "more accurate"),
+        (-0.9, -0.3, 40, "go against each other"),
+        (0.3, 0.9, 20, "rise together"),
         (-0.1, 0.9, 40, "no clear tie"),
         (0.3, 0.9, 8, "no clear tie"),  # so few seeds have misled
     ],
@@ -459,18 +457,14 @@ def test_a_correlation_is_called_clear_only_if_its_interval_says_so(
     summary = {**tiny_study.summary, "balance_and_length": {"minimal-onehot": facts}}
     study = replace(tiny_study, summary=summary)
     page = read_page(write_report(study, tmp_path / "r.html"))
-    (section,) = page.find("section", id="balance")
-    (reading,), (note,) = (section.find("p", class_=name) for name in ("reading", "note"))
+    (reading,) = page.find("section", id="balance")[0].find("p", class_="reading")
     clear, against = tie != "no clear tie", low > 0
-    bold, small = (reading.text, note.text) if clear else (note.text, reading.text)
-    said = f"[{low:+.2f}, {high:+.2f}])."
-    assert said in bold
-    assert "rank correlation" not in small
-    assert f"{n} seeds of minimal-onehot" in bold
-    assert tie in bold
-    assert ("against what theory expects" in bold) == against
+    assert f"[{low:+.2f}, {high:+.2f}])." in reading.text
+    assert f"{n} seeds of minimal-onehot" in reading.text
+    assert tie in reading.text
+    assert ("Theory expects the opposite sign." in reading.text) == against
     (finding,) = [each for each in findings(study) if each.title.endswith("balance and length")]
-    assert ("Theory expects the opposite sign." in finding.text) == against
+    assert finding.text == reading.text
     assert finding.is_note == (against and not clear)
     notes = [each.text for each in page.find("section", id="summary")[0].find("p", class_="note")]
     assert any(finding.text in each for each in notes) == finding.is_note
@@ -592,7 +586,7 @@ def test_missing_pattern_and_bad_targets(tiny_study, tmp_path):
 def test_a_finding_that_lists_a_lot_is_cut_and_can_be_unfolded(tmp_path):
     """Otherwise a list of forty runs would push everything else off the first screen."""
     text = "Some runs: " + ", ".join(f"gpt seed {seed} (97.0%)" for seed in range(60)) + "."
-    failure = Finding(title="A list", text=text, interest=1.0)
+    failure = Finding(figure="training", title="A list", text=text, interest=1.0)
     (tmp_path / "items.html").write_text("".join(_items([failure])), encoding="utf-8")
     page = read_page(tmp_path / "items.html")
     (shown,) = [p for p in page.find("p") if p.parent is not None and p.parent.name == "li"]

@@ -385,7 +385,7 @@ def test_a_reading_names_the_effect_that_the_seeds_see():
     values = np.array([0.1, 0.2, 0.4, 0.7])
     models = pd.DataFrame({"a": [*values, np.nan], "b": 1.0, "group": "gpt", "outcome": "target"})
     rows = [{"model": "passes", "a": 0.5, "b": 0.25}, {"model": "is not asked", "b": 1.0}]
-    evidence = evidence_module.Evidence(
+    evidence = evidence_module.StackUseEvidence(
         folder=Path(), scale=SCALES["quick"], models=models, known=pd.DataFrame(rows)
     )
     found = measured(

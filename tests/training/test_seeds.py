@@ -9,11 +9,10 @@ import signal
 import threading
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 
-from tl_dyck.training import TrainConfig, load_result, train, train_seeds
+from tl_dyck.training import load_result, train, train_seeds
 from tl_dyck.training.seeds import TrainingFailedError
 
 # the pool of workers outlives a call, and its threads and pipes are closed when Python ends
@@ -79,17 +78,6 @@ def test_a_run_that_fails_is_reported_and_the_others_are_kept(tiny, tmp_path, n_
     ]
 
 
-def test_runs_that_did_not_learn_are_results(tiny):
-    options = TrainConfig(steps=2, check_size=20, target=1.0)
-    results = train_seeds(
-        tiny.config, tiny.task, seeds=np.arange(2), options=options, n_jobs=1, progress=False
-    )
-    assert [(result.seed, result.status) for result in results] == [
-        (0, "not reached"),
-        (1, "not reached"),
-    ]
-
-
 def test_a_worker_that_is_killed(tiny, same_run, tmp_path):
     parent = os.getpid()
 
@@ -152,27 +140,6 @@ def test_train_too_has_one_thread_and_gives_the_others_back(tiny, fails):
         torch.set_num_threads(before)
     assert set(seen[:-1]) == {1}
     assert seen[-1] == 3
-
-
-def test_a_run_has_one_thread_whatever_the_process_has(tiny):
-    seen = []
-    before = torch.get_num_threads()
-    torch.set_num_threads(2)
-    see = lambda *_: seen.append(torch.get_num_threads())  # noqa: E731
-    try:
-        train_seeds(
-            tiny.config,
-            tiny.task,
-            seeds=[0],
-            options=tiny.options,
-            on_result=see,
-            n_jobs=1,
-            progress=False,
-        )
-        seen.append(torch.get_num_threads())
-    finally:
-        torch.set_num_threads(before)
-    assert seen == [1, 2]
 
 
 def test_bad_arguments(tiny, tmp_path):

@@ -57,7 +57,7 @@ def test_the_longest_are_placed_first():
 
 
 def packed(tokens, extra=0, width=26):
-    """Batches ``[model, string, pos]`` as `Group` packs them; `extra` slots to spare per row."""
+    """Batches ``[model, string, pos]`` as `SeedGroup` packs them; `extra` slots to spare a row."""
     language = TASK.language
     lengths = (tokens != BOS).sum(-1)
     depth = language.clipped_depth(tokens)

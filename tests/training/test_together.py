@@ -193,34 +193,6 @@ def test_one_seed_whose_folder_or_callback_fails(tiny, tmp_path):
 # --- interrupted ----------------------------------------------------------------------------------
 
 
-def test_checkpoints_can_be_taken_up_alone_and_together(tiny, tmp_path):
-    config = get_config("minimal-yao", tiny.task, d_model=10, dtype=torch.float64)
-    folders = [tmp_path / str(seed) for seed in range(3)]
-    _, alone = both(tiny, config, tiny.options, range(3))
-
-    def stop(*_):
-        raise Killed
-
-    with pytest.raises(Killed):
-        train_together(
-            config, tiny.task, range(3), options=tiny.options, folders=folders, on_model=stop
-        )
-    assert all((folder / "state-3.safetensors").exists() for folder in folders)
-    same_but_for_rounding(tiny.train(config=config, seed=0, folder=folders[0]), alone[0])
-    seen = []
-    found = train_together(
-        config,
-        tiny.task,
-        range(3),
-        options=tiny.options,
-        folders=folders,
-        on_model=lambda step, _, folder: seen.append((step, folder.name)),
-    )
-    assert seen == [(step, seed) for step in (4, 8, 10) for seed in "12"]
-    for seed in range(3):
-        same_but_for_rounding(found[seed], alone[seed])
-
-
 def test_seeds_at_different_steps(tiny, tmp_path):
     config = get_config("minimal-onehot", tiny.task, d_model=10, dtype=torch.float64)
     _, alone = both(tiny, config, tiny.options, range(3))
@@ -298,19 +270,6 @@ def test_ctrl_c_writes_a_checkpoint_of_every_seed(tiny, same_run, ctrl_c, tmp_pa
     found = train_together(tiny.config, tiny.task, range(3), options=tiny.options, folders=folders)
     for number in range(3):
         same_run(found[number], whole[number])
-
-
-def test_ctrl_c_when_a_seed_has_just_ended(tiny, ctrl_c, tmp_path):
-    with pytest.raises(KeyboardInterrupt):
-        train_together(
-            tiny.config,
-            tiny.task,
-            range(2),
-            options=tiny.options,
-            folders=[tmp_path / str(seed) for seed in range(2)],
-            on_result=lambda result, folder: ctrl_c(),
-        )
-    assert [load_result(tmp_path / str(seed)).steps for seed in range(2)] == [10, 10]
 
 
 # --- the choice -----------------------------------------------------------------------------------

@@ -15,10 +15,11 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from tl_dyck.ablation.figures import as_figure, importance_dots
+from tl_dyck.ablation.figures import importance_dots
 from tl_dyck.ablation.measure import FINETUNED, FROZEN, INTERPRETABILITY
 from tl_dyck.check import WrongTypeError, check_draws, check_level, check_seed
 from tl_dyck.intervals import mean
+from tl_dyck.recipes import as_figure
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go

@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
-
 import pandas as pd
 
-from tl_dyck.plots import COLORS, LIGHT, Plot, Series, curves, for_plotly, numbers
-
-if TYPE_CHECKING:
-    import plotly.graph_objects as go
+from tl_dyck.plots import COLORS, Plot, Series, curves, for_plotly, numbers
 
 
 def importance_dots(
@@ -89,39 +83,3 @@ def gate_curves(trajectories: pd.DataFrame, *, title: str, of: str) -> Plot:
         limits={"y": [-0.03, 1.03]},
         stages=[float(step) for step in trajectories.groupby("penalty")["step"].max().iloc[:-1]],
     )
-
-
-def as_figure(plots: Sequence[Plot], title: str) -> go.Figure:
-    """Plots as one figure for notebooks, two beside each other, with the colours of a light page.
-
-    Args:
-        plots: at least one, each with a title of its own if there are several.
-        title: of the figure.
-    """
-    from plotly.subplots import make_subplots
-
-    wide = min(2, len(plots))
-    titles = [plot.layout["title"]["text"] for plot in plots] if len(plots) > 1 else None
-    figure = make_subplots(rows=-(-len(plots) // wide), cols=wide, subplot_titles=titles)
-    for index, plot in enumerate(plots):
-        place = {"row": index // wide + 1, "col": index % wide + 1}
-        for trace in map(_light, plot.traces):
-            if "colorscale" in trace.get("marker", ()):
-                trace["marker"]["showscale"] = index == 0  # one scale for all
-            figure.add_trace(trace, **place)
-        figure.update_xaxes(_light(plot.layout["xaxis"]), **place)
-        figure.update_yaxes(_light(plot.layout["yaxis"]), **place)
-        for shape in plot.layout.get("shapes", ()):
-            across = "y" if shape.get("yref") == "paper" else "x"
-            figure.add_shape(_light({**shape, f"{across}ref": f"{across} domain"}), **place)
-    figure.update_layout(title=title, template="plotly_white")
-    return figure
-
-
-def _light(value: Any) -> Any:
-    """The same with the colours of a light page for their names."""
-    if isinstance(value, dict):
-        return {key: _light(part) for key, part in value.items()}
-    if isinstance(value, list):
-        return [_light(part) for part in value]
-    return LIGHT.get(value, value) if isinstance(value, str) else value

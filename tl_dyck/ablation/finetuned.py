@@ -14,13 +14,14 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from tl_dyck.ablation.figures import as_figure, gate_curves
+from tl_dyck.ablation.figures import gate_curves
 from tl_dyck.ablation.frozen import scaling_hooks
 from tl_dyck.ablation.gates import closed_below, expected_gate, final_gate, p_open, sample_gate
 from tl_dyck.ablation.metrics import Metric
 from tl_dyck.ablation.patterns import pattern_drift
 from tl_dyck.ablation.positions import Ignored, default_metric
 from tl_dyck.ablation.tuning import Data, FinetuneConfig, Source, Tuner, check_options, stream
+from tl_dyck.recipes import as_figure
 from tl_dyck.screen import progress_bar
 
 if TYPE_CHECKING:

@@ -52,6 +52,10 @@ class Shown(Plain, ABC):
         colour = _COLOURS.get(status, "inherit")
         return f'<div><b style="color:{colour}">{status}</b><table>{cells}</table></div>'
 
+    def rows(self) -> list[tuple[str, str]]:
+        """What there is to say, as names and texts; the first is the status."""
+        return self._rows()
+
 
 def plain(value: Any) -> Any:
     """A value as JSON has it: tuples are lists, what is not finite is None, the rest is its text.

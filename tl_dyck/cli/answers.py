@@ -1,72 +1,246 @@
-"""``--json``: what a command found, for programs, in place of what it prints for people.
+"""What commands return, and how it is given: printed for people, or with ``--json`` as one object.
 
-A command says what it found by `answer`, and prints as it likes. With ``--json`` nothing that it
-prints is shown, and its answer is, as one JSON object on standard output; errors stay one line on
-standard error, and the exit status is the same.
+Knows: the parts of an answer, how a row becomes cells, the option ``--json``, exit statuses.
+
+A command is a generator: it yields the parts of its answer, in the order in which people read
+them. A text is a note, `Rows` are a table, `Saved` is a path on a line of its own, a mapping is for
+programs only, and anything else is printed as it prints itself. With ``--json`` nothing is printed
+but one JSON object, of all parts that have names; errors stay one line on standard error, and the
+exit status is the same.
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
-import functools
 import inspect
 import io
 import json
 import math
+import re
+import string
 import sys
-from collections.abc import Callable, Iterable, Mapping
-from contextvars import ContextVar
-from typing import Annotated, Any
+import typing
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, final
 
 import typer
+from rich.table import Table
+from rich.text import Text
+
+from tl_dyck.cli.terminal import console, say_note, table
 
 #: Exit status of a verdict: nothing was refuted, and something could not be decided.
 UNDECIDED = 3
+
+#: What a command returns.
+Answer = Iterator[Any]
+
+_MISSING = "–"
+_NUMBER = re.compile(r"[-+(\[]?\d.*|–|")
+_GOOD, _BAD, _OPEN = ("proved", "certified"), ("refuted", "falsified"), ("open", "unknown")
+#: Words that have a colour, wherever they are all there is in a cell or line.
+_STYLES = {
+    word: style
+    for style, words in (("green", _GOOD), ("red", _BAD), ("yellow", _OPEN))
+    for word in words
+}
+
+
+# --- parts of an answer ---------------------------------------------------------------------------
+
+
+@final
+@dataclass(frozen=True)
+class Rows:
+    """A table, and for programs all of its rows by a name.
+
+    Attributes:
+        name: the key in JSON; "" for what people see only.
+        rows: mappings by column, or a DataFrame.
+        columns: what people see: head to format of a row, such as ``"{mean:.1%} of {n}"``; None for
+            all as they are. A cell whose value is missing, or no number, is a dash.
+        title: a line before the table.
+        note: lines after it.
+    """
+
+    name: str
+    rows: Any
+    columns: Mapping[str, str] | None = None
+    title: str = ""
+    note: str = ""
+
+    def show(self) -> None:
+        """Print it; an empty table is not printed."""
+        rows = self._records()
+        if not rows:
+            return
+        if self.title:
+            console().print(Text(self.title, style="bold"))
+        columns = self.columns
+        cells = [
+            [str(value) for value in row.values()]
+            if columns is None
+            else [_CELLS.vformat(form, (), row) for form in columns.values()]
+            for row in rows
+        ]
+        heads = list(rows[0] if columns is None else columns)
+        console().print(text_table(heads, cells))
+        if self.note:
+            say_note(self.note)
+
+    def _records(self) -> Sequence[Mapping[str, Any]]:
+        found: Any = self.rows.to_dict("records") if hasattr(self.rows, "columns") else self.rows
+        return list(found)
+
+    def found(self) -> dict[str, Any]:
+        """For programs."""
+        return {self.name: self.rows} if self.name else {}
+
+
+@final
+@dataclass(frozen=True)
+class Saved:
+    """A path that was written: its line is never broken, so that it can be copied.
+
+    Attributes:
+        what: is there; in small letters the key in JSON.
+        path: where.
+    """
+
+    what: str
+    path: Path
+
+    def show(self) -> None:
+        """Print it."""
+        out = console()
+        out.print()
+        out.print(Text.assemble((f"{self.what}: ", "bold"), str(self.path)), soft_wrap=True)
+
+    def found(self) -> dict[str, Any]:
+        """For programs."""
+        return {self.what.lower(): str(self.path)}
+
+
+def text_table(heads: Sequence[str], cells: Sequence[Sequence[str]]) -> Table:
+    """A table of texts: columns of numbers to the right, words of verdicts coloured."""
+    right = [
+        index for index in range(len(heads)) if all(_NUMBER.fullmatch(row[index]) for row in cells)
+    ]
+    shown = table(*heads, right=right)
+    shown.show_header = any(heads)
+    for row in cells:
+        shown.add_row(*(Text(cell, style=_STYLES.get(cell, "")) for cell in row))
+    return shown
+
+
+class _Missing(Exception):
+    """A value that a cell would show is not there."""
+
+
+class _Cells(string.Formatter):
+    """Formats the cells of a row."""
+
+    def vformat(self, form: str, args: Any, kwargs: Any) -> str:
+        try:
+            return super().vformat(form, args, kwargs)
+        except _Missing:
+            return _MISSING
+
+    def get_field(self, name: str, args: Any, kwargs: Any) -> Any:
+        try:
+            return super().get_field(name, args, kwargs)
+        except (AttributeError, IndexError, KeyError, TypeError):
+            raise _Missing from None
+
+    def format_field(self, value: Any, form: str) -> str:
+        if value is None or value != value:
+            raise _Missing
+        return format(value, form)
+
+
+_CELLS = _Cells()
+
+
+# --- commands -------------------------------------------------------------------------------------
 
 _Json = Annotated[
     bool, typer.Option("--json", help="Print what was found as JSON, and nothing else.")
 ]
 
-_found: ContextVar[dict[str, Any] | None] = ContextVar("found", default=None)
 
+def answers(command: Callable[..., Answer]) -> Callable[..., None]:
+    """What typer is given for a command: it takes ``--json`` besides, and gives the answer.
 
-def answer(**values: Any) -> None:
-    """Say what was found, by name; values are made `plain`. Without ``--json`` it does nothing."""
-    found = _found.get()
-    if found is not None:
-        found.update({name: plain(value) for name, value in values.items()})
-
-
-def answers(command: Callable[..., None]) -> Callable[..., None]:
-    """A command with the option ``--json``."""
+    A parameter that is annotated with a dataclass stands for options of its fields.
+    """
     signature = inspect.signature(command, eval_str=True)
+    parameters: list[inspect.Parameter] = []
+    bundles: dict[str, tuple[Any, list[str]]] = {}
+    for each in signature.parameters.values():
+        if dataclasses.is_dataclass(each.annotation):
+            options = _options(each.annotation)
+            bundles[each.name] = (each.annotation, [option.name for option in options])
+            parameters += options
+        else:
+            parameters.append(each.replace(kind=inspect.Parameter.KEYWORD_ONLY))
+    parameters.append(_option("as_json", _Json, False))
 
-    @functools.wraps(command)
-    def run(*arguments: Any, as_json: bool = False, **options: Any) -> None:
-        if not as_json:
-            return command(*arguments, **options)
-        found: dict[str, Any] = {}
-        token, status = _found.set(found), 0
+    def run(*, as_json: bool, **given: Any) -> None:
+        for name, (kind, names) in bundles.items():
+            given[name] = kind(**{each: given.pop(each) for each in names})
+        status, found = 0, dict[str, Any]()
+        hidden = contextlib.redirect_stdout(io.StringIO()) if as_json else contextlib.nullcontext()
         try:
-            with contextlib.redirect_stdout(io.StringIO()):
-                command(*arguments, **options)
+            with hidden:
+                for part in command(**given):
+                    _show(part)
+                    if as_json:
+                        named = part if isinstance(part, Mapping) else _found(part)
+                        found |= {name: plain(value) for name, value in named.items()}
         except typer.Exit as end:
             status = end.exit_code
-        finally:
-            _found.reset(token)
-        typer.echo(json.dumps(found, indent=1, ensure_ascii=_is_plain(), allow_nan=False))
+        if as_json:
+            text = json.dumps(found, indent=1, ensure_ascii=_is_plain(), allow_nan=False)
+            typer.echo(text)
         if status:
             raise typer.Exit(status)
-        return None
 
-    option = inspect.Parameter(
-        "as_json", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=_Json
-    )
-    parameters = [*signature.parameters.values(), option]
-    run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
-    run.__annotations__ = {**command.__annotations__, "as_json": _Json}
+    run.__name__, run.__doc__ = command.__name__, command.__doc__
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {each.name: each.annotation for each in parameters}
     return run
+
+
+def _show(part: Any) -> None:
+    if isinstance(part, str):
+        say_note(part)
+    elif isinstance(part, Rows | Saved):
+        part.show()
+    elif callable(getattr(part, "rows", None)):  # a certificate
+        (_, status), *rows = part.rows()
+        console().print(Text(status, style=f"bold {_STYLES[status]}"))
+        console().print(text_table(("", ""), rows))
+    elif not isinstance(part, Mapping):
+        console().print(part, soft_wrap=getattr(part, "no_wrap", None) is True)
+
+
+def _found(part: Any) -> dict[str, Any]:
+    return part.found() if isinstance(part, Rows | Saved) else {}
+
+
+def _options(bundle: Any) -> list[inspect.Parameter]:
+    hints = typing.get_type_hints(bundle, include_extras=True)
+    return [
+        _option(each.name, hints[each.name], each.default) for each in dataclasses.fields(bundle)
+    ]
+
+
+def _option(name: str, annotation: Any, default: Any) -> inspect.Parameter:
+    kind = inspect.Parameter.KEYWORD_ONLY
+    return inspect.Parameter(name, kind, default=default, annotation=annotation)
 
 
 def _is_plain() -> bool:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tl_dyck.cli.answers import answer, end_with
+from tl_dyck.cli.answers import Answer, Rows, Saved, end_with
 from tl_dyck.cli.early import existing, existing_models
 from tl_dyck.cli.options import Processes, Synonyms, folder_to_write, out_file, some_seconds, whole
 from tl_dyck.cli.saved import MODEL
-from tl_dyck.cli.terminal import console, say_note, say_path
+from tl_dyck.cli.terminal import console
+
+if TYPE_CHECKING:
+    from tl_dyck.certify import Certificate
 
 _Source = Annotated[
     str,
@@ -60,7 +65,7 @@ def export(
             callback=whole(1),
         ),
     ] = None,
-) -> None:
+) -> Answer:
     """Export a one-layer model as the two-layer RNN that equals it, to run on torch alone.
 
     For example: [bold]tl-dyck export results/study:minimal-onehot/seed-0 my-rnn[/bold]
@@ -79,15 +84,15 @@ def export(
         save_onnx(rnn, ensure_folder(out) / f"network-{onnx}.onnx", onnx)
     save_rnn(rnn, out)
     config, numbers = rnn.config, sum(weight.numel() for weight in rnn.weights.values())
-    answer(config=config, weights=numbers)
+    yield {"config": config, "weights": numbers}
     mlp = f"{config.act_fn} MLP of {config.d_mlp}" if config.mlp else "no MLP"
-    say_note(
+    yield (
         f"{config.model_name}: {config.n_heads} head{'s' * (config.n_heads > 1)}, width "
         f"{config.d_model}, {mlp}, {numbers:,} weights; layer 1 carries "
         f"{'nothing' if config.state == 'none' else config.state}. "
         "Compared with the model on random strings: equal."
     )
-    say_path("RNN", out)
+    yield Saved("RNN", out)
 
 
 _Texts = Annotated[
@@ -119,7 +124,7 @@ def certify(
     ] = False,
     jobs: Processes = 1,
     out: _Json = None,
-) -> None:
+) -> Answer:
     """Does a prediction survive every edit of a string? Prove it, or show where it breaks.
 
     For example: [bold]tl-dyck certify my-rnn --text "(()" --space pairs:2[/bold]
@@ -151,27 +156,53 @@ def certify(
     certificates = certify_each(
         network, strings, targets, edits, certifier, time_limit=time_limit, tight=tight, n_jobs=jobs
     )
+    shown: dict[str, Any] = {"total": len(rows), "transient": True, "disable": len(rows) == 1}
     done, stopped = [], False
     try:
-        for certificate in track(
-            certificates,
-            "certifying",
-            total=len(rows),
-            transient=True,
-            disable=len(rows) == 1,
-            console=console(),
-        ):
+        for certificate in track(certificates, "certifying", console=console(), **shown):
             done.append(certificate)  # one by one, so that an interrupt loses nothing
     except KeyboardInterrupt:
         stopped = True
-    found = [asked.as_json(config, certificate) for certificate in done]
-    answer(certificates=found)
-    asked.say_certificates(config, done, len(rows))
+    found = [_row(certificate) for certificate in done]
+    yield from _said(done, found) if len(rows) > 1 else [*done, {"certificates": found}]
     if out is not None:
         write_output(out, as_json(found))
-        say_path("File", out)
+        yield Saved("File", out)
     if stopped:
-        say_note(f"stopped after {len(done)} of {len(rows)} strings")
+        yield f"stopped after {len(done)} of {len(rows)} strings"
         raise typer.Exit(130)
-    statuses = {str(certificate.status) for certificate in done}
+    statuses = {certificate.status for certificate in done}
     end_with("falsified" in statuses, "unknown" in statuses)
+
+
+def _row(certificate: Certificate) -> dict[str, Any]:
+    """A certificate for programs, with its strings as text too."""
+    write = certificate.symbols
+    worst = certificate.worst and {"worst_text": write.text(certificate.worst.tokens)}
+    texts = {"text": write.text(certificate.tokens), "marked": certificate.marked()}
+    target = {"target_text": write.logit(certificate.target)}
+    return {**texts, **target, **(worst or {}), **certificate.to_dict()}
+
+
+def _said(certificates: Sequence[Certificate], found: Sequence[Mapping[str, Any]]) -> Answer:
+    """Several certificates as a table."""
+    columns = {"": "{number}", "verdict": "{status}", "margin": "{margin:.3g}"}
+    columns |= {"s": "{seconds:.3g}", "string, and what edits make of it": "{shown}"}
+    rows = [
+        {
+            **row,
+            "number": number,
+            "shown": row["marked" if row["status"] == "falsified" else "text"],
+        }
+        for number, row in enumerate(found, start=1)
+    ]
+    yield {"certificates": found}
+    yield Rows("", rows, columns)
+    counts = Counter(certificate.status for certificate in certificates)
+    said = ", ".join(f"{number} {status}" for status, number in sorted(counts.items()))
+    times = sorted(certificate.seconds for certificate in certificates)
+    middle, late = times[len(times) // 2], times[len(times) * 95 // 100]
+    yield (
+        f"{said}. {middle * 1e3:.1f} ms a string (median), {late * 1e3:.1f} ms for 95 %. "
+        "margin: proved, or the counterexample's."
+    )

@@ -7,9 +7,8 @@ from typing import Annotated
 
 import typer
 
-from tl_dyck.cli.answers import answer, end_with
+from tl_dyck.cli.answers import Answer, end_with
 from tl_dyck.cli.early import existing
-from tl_dyck.cli.terminal import console
 
 
 def check(
@@ -20,7 +19,7 @@ def check(
         Path | None,
         typer.Option(metavar="FOLDER", help="Of the saved model: compare its weights, too."),
     ] = None,
-) -> None:
+) -> Answer:
     """Check proofs about every prefix of a language. Nothing is searched, nothing believed.
 
     For example: [bold]tl-dyck check dyck.proof[/bold]
@@ -41,6 +40,6 @@ def check(
         except ProofError as error:
             said[str(file)], failed = f"not proved: {error}", True
         style = "green" if said[str(file)].startswith("proved") else "red"
-        console().print(Text(f"{file}: "), Text(said[str(file)], style=style), soft_wrap=True)
-    answer(proofs=said)
+        yield Text.assemble(f"{file}: ", (said[str(file)], style), no_wrap=True)
+    yield {"proofs": said}
     end_with(failed, False)

@@ -7,13 +7,10 @@ from typing import Annotated, Any
 
 import typer
 
-from tl_dyck.cli.answers import answer, end_with
+from tl_dyck.cli.answers import Answer, Saved, end_with
 from tl_dyck.cli.early import existing_models, known_task
 from tl_dyck.cli.options import Processes, out_file, real, some_seconds, whole
 from tl_dyck.cli.saved import MODEL
-from tl_dyck.cli.terminal import console, say_note, say_path
-
-_STYLES = {"proved": "green", "refuted": "red", "open": "yellow"}
 
 
 def certify_language(
@@ -74,7 +71,7 @@ def certify_language(
     proof: Annotated[
         Path | None, out_file("If proved: a proof for tl-dyck check.", "--proof")
     ] = None,
-) -> None:
+) -> Answer:
     """Is a claim true on every prefix of the language? Prove it, or show the likeliest error.
 
     For example:
@@ -108,18 +105,19 @@ def certify_language(
             progress=progress,
             **about,
         )
-    answer(verdict=found, sampled=sampled)
-    _say(found, sampled)
+    yield {"verdict": found, "sampled": sampled}
+    yield found
+    yield from (f"error at {each.length}: {each}" for each in sampled)
     if out is not None:
         content = found.to_dict() | {"sampled": [each.to_dict() for each in sampled]}
         write_output(out, as_json(content))
-        say_path("Certificate", out)
+        yield Saved("Certificate", out)
     if proof is not None and found.status == "proved":
         from tl_dyck.certify.proving import prove_language
 
         proved = prove_language(network, asked, length, claim, time_limit=time_limit)
-        say_path("Proof", proved.save(proof))
-        say_note(f"To check it: tl-dyck check {proof}")
+        yield Saved("Proof", proved.save(proof))
+        yield f"To check it: tl-dyck check {proof}"
     end_with(found.status == "refuted", found.status == "open")
 
 
@@ -134,19 +132,3 @@ def _asked(task: str | None, language: Any, model_name: str) -> Any:
     if language is None:
         raise ValueError(f"{model_name} does not say what its language is; give --task")
     return complete_strings(needs_stack(language, "certify_language is"))
-
-
-def _say(found: Any, sampled: Any) -> None:
-    from rich.text import Text
-
-    from tl_dyck.cli.terminal import table
-
-    console().print(Text(found.status, style=_STYLES[found.status]))
-    rows = table("", "")
-    for name, value in found.rows()[1:]:
-        rows.add_row(name, value)
-    for each in sampled:
-        rows.add_row(f"error at {each.length}", str(each))
-    console().print(rows)
-    if found.status == "open":
-        say_note(found.reason)

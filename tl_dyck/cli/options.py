@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, final
 
 import typer
 
 from tl_dyck.check import check_integer, check_number, check_seed
 from tl_dyck.cli.early import writable_file, writable_folder
+
+if TYPE_CHECKING:
+    from tl_dyck.runs import RunOptions
 
 MOST = 10**9  # of whatever is counted
 MOST_SEEDS = 10_000
@@ -80,15 +84,6 @@ Jobs = Annotated[
         min=1, metavar="N", help="Worker processes. \\[default: one per core; one on a GPU]"
     ),
 ]
-Backend = Annotated[
-    str,
-    typer.Option(metavar="NAME", help='"loky" for this machine; "dask" or "ray" for a cluster.'),
-]
-Address = Annotated[
-    str | None,
-    typer.Option(metavar="ADDRESS", help="Of the cluster's scheduler. \\[default: one made here]"),
-]
-RetryFailed = Annotated[bool, typer.Option("--retry-failed", help="Try failed runs again.")]
 Processes = Annotated[int, typer.Option("--jobs", min=1, metavar="N", help="Worker processes.")]
 Device = Annotated[
     str | None,
@@ -110,6 +105,39 @@ Only = Annotated[
         help="Of a sweep or study, these only: model=gpt, seed=3. May be repeated.",
     ),
 ]
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Runs:
+    """The options of whatever is many runs."""
+
+    jobs: Jobs = None
+    backend: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME", help='"loky" for this machine; "dask" or "ray" for a cluster.'
+        ),
+    ] = "loky"
+    address: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ADDRESS", help="Of the cluster's scheduler. \\[default: one made here]"
+        ),
+    ] = None
+    retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Try failed runs again.")] = (
+        False
+    )
+
+    @property
+    def how(self) -> RunOptions:
+        """As `run_sweep` takes them."""
+        return {
+            "n_jobs": self.jobs,
+            "backend": self.backend,
+            "address": self.address,
+            "retry_failed": self.retry_failed,
+        }
 
 
 def names(text: str) -> tuple[str, ...]:

@@ -9,10 +9,10 @@ from typing import Annotated
 import typer
 
 from tl_dyck.addresses import split_address
+from tl_dyck.cli.answers import Answer, Saved
 from tl_dyck.cli.early import existing_models, known_task
 from tl_dyck.cli.options import Only, out_file
 from tl_dyck.cli.saved import Models, String, load_models, trained_task
-from tl_dyck.cli.terminal import say_note, say_path
 
 
 def play(
@@ -26,7 +26,7 @@ def play(
         ),
     ] = None,
     only: Only = None,
-) -> None:
+) -> Answer:
     """Write a page on which models read what you type: attention, predictions, the exact law.
 
     For example: [bold]tl-dyck play results/study:gpt[/bold]
@@ -49,5 +49,5 @@ def play(
     target = out or split_address(models[0])[0] / "playground.html"
     shown = {name: saved.model for name, saved in zip(names, found, strict=True)}
     page = write_playground(shown, target, task=task or tasks[0], string=string)
-    say_path("Playground", page)
-    say_note(f"Open it in a browser: {shlex.quote(page.resolve().as_uri())}")
+    yield Saved("Playground", page)
+    yield f"Open it in a browser: {shlex.quote(page.resolve().as_uri())}"

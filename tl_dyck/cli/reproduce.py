@@ -3,35 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
-from rich.text import Text
 
-from tl_dyck.cli.answers import answer
-from tl_dyck.cli.options import (
-    MOST_SEEDS,
-    Address,
-    Backend,
-    Device,
-    Jobs,
-    RetryFailed,
-    out_folder,
-    usable_device,
-    whole,
-)
-from tl_dyck.cli.terminal import console, say_note, say_path, table
+from tl_dyck.cli.answers import Answer, Rows, Saved
+from tl_dyck.cli.options import MOST_SEEDS, Device, Runs, out_folder, usable_device, whole
 from tl_dyck.registry import unknown_name
-
-if TYPE_CHECKING:
-    from tl_dyck.runs import RunOptions
-    from tl_dyck.studies.reproduction import Reproduction
 
 #: What can be reproduced: the names of `tl_dyck.studies.reproduction.PAPERS`, which loads torch.
 _PAPERS = ("wen-2023", "stack-use-2026")
 
 
 def reproduce(
+    runs: Runs,
     paper: Annotated[
         str,
         typer.Option(
@@ -62,12 +47,8 @@ def reproduce(
             show_default="results/reproduce, results/stack-use-2026",
         ),
     ] = None,
-    jobs: Jobs = None,
-    backend: Backend = "loky",
-    address: Address = None,
-    retry_failed: RetryFailed = False,
     device: Device = None,
-) -> None:
+) -> Answer:
     """Run a paper's experiments, and say of each claim whether we find the same.
 
     Writes [bold]reproduce.html[/bold], claims.md and claims.json. What is already in the folder is
@@ -77,30 +58,12 @@ def reproduce(
         raise unknown_name("paper", paper, _PAPERS)
     from tl_dyck.report import write_report
     from tl_dyck.studies import reproduction
-
-    how: RunOptions = {
-        "n_jobs": jobs,
-        "backend": backend,
-        "address": address,
-        "retry_failed": retry_failed,
-    }
-    done = reproduction.reproduce(
-        paper, scale, out, seeds=seeds, device=usable_device(device), **how
-    )
-    say_reproduction(done, write_report(done))
-
-
-def say_reproduction(done: Reproduction, path: Path) -> None:
-    """Print one line per claim, and where the page is."""
     from tl_dyck.studies.claims import tally
 
-    answer(claims=done.claims)
-    rows = table("claim", "measured", "verdict", right=(1,))
-    for claim in done.claims.itertuples():
-        verdict = Text(claim.verdict, style="" if claim.verdict == "reproduced" else "yellow")
-        rows.add_row(Text(claim.name), Text(claim.measured), verdict)
-    console().print(rows)
-    say_note(
-        f"{tally(done.claims)}. Intervals: 95% over seeds; verdicts: 5% for all rows together."
+    done = reproduction.reproduce(
+        paper, scale, out, seeds=seeds, device=usable_device(device), **runs.how
     )
-    say_path("Report", path)
+    columns = {"claim": "{name}", "measured": "{measured}", "verdict": "{verdict}"}
+    yield Rows("claims", done.claims, columns)
+    yield f"{tally(done.claims)}. Intervals: 95% over seeds; verdicts: 5% for all rows together."
+    yield Saved("Report", write_report(done))

@@ -2,34 +2,30 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, final
 
 import typer
-import typer.core
 from rich.text import Text
 
-from tl_dyck.cli.answers import answer, answers
+from tl_dyck.cli.answers import Answer, Saved, answers, text_table
 from tl_dyck.cli.early import existing
 from tl_dyck.cli.options import (
-    Address,
-    Backend,
-    Jobs,
-    RetryFailed,
+    Runs,
     folder_to_write,
     names,
     out_file,
     out_folder,
     usable_device,
 )
-from tl_dyck.cli.terminal import Command, Group, console, say_note, say_path, table
+from tl_dyck.cli.terminal import Command, Group
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from tl_dyck.runs import Sweep
+    from tl_dyck.runs import RunOptions
 
 _ROWS = 12  # values of a parameter, or kinds of errors, that are shown
 _POINTS = 40  # groups of the table of results
@@ -64,93 +60,63 @@ sweep_app = typer.Typer(
 _Folder = Annotated[
     Path, typer.Argument(metavar="FOLDER", help="Folder of a sweep.", show_default=False)
 ]
-_Device = Annotated[
-    str | None, typer.Option(metavar="NAME", help='"cpu", "cuda", … for experiments with models.')
-]
 
 
-def _carry_out(
-    load: Callable[[], Any],
-    folder: Path,
-    *,
-    jobs: Jobs = None,
-    backend: Backend = "loky",
-    address: Address = None,
-    retry_failed: RetryFailed = False,
+@final
+@dataclass(frozen=True, kw_only=True)
+class _Carried:
+    """The options of carrying out a sweep, besides those of `Runs`."""
+
     records_only: Annotated[
         bool, typer.Option("--records-only", help="Do not keep models and patterns.")
-    ] = False,
+    ] = False
     no_wait: Annotated[
         bool,
         typer.Option("--no-wait", help="Do not wait for runs that other processes are at work on."),
-    ] = False,
-    device: _Device = None,
-) -> None:
-    """Run a sweep in a folder, and say how it stands; exit code 1 if runs failed."""
+    ] = False
+    device: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help='"cpu", "cuda", … for experiments with models.'),
+    ] = None
+
+
+def _carry_out(load: Callable[[], Any], folder: Path, runs: Runs, more: _Carried) -> Answer:
+    """Run a sweep in a folder, and say how it stands; exit status 1 if runs failed."""
     from tl_dyck.runs import run_sweep
 
-    usable_device(device)
-    done = run_sweep(
-        load(),
-        folder,
-        n_jobs=jobs,
-        backend=backend,
-        address=address,
-        retry_failed=retry_failed,
-        keep_files=not records_only,
-        wait=not no_wait,
-        device=device,
-    )
+    usable_device(more.device)
+    how: RunOptions = {**runs.how, "keep_files": not more.records_only, "wait": not more.no_wait}
+    done = run_sweep(load(), folder, device=more.device, **how)
     counts = ("total", "done", "failed", "elsewhere", "made", "seconds")
-    answer(**{name: getattr(done, name) for name in counts})
+    yield {name: getattr(done, name) for name in counts}
     parts = [f"{done.done:,} of {done.total:,} runs done"]
     parts += [f"{done.failed:,} failed"] * bool(done.failed)
     parts += [f"{done.elsewhere:,} left to other processes"] * bool(done.elsewhere)
-    console().print(
-        Text(f"{', '.join(parts)}; {done.made:,} of them now, in {done.seconds:.0f} s.")
-    )
+    yield Text(f"{', '.join(parts)}; {done.made:,} of them now, in {done.seconds:.0f} s.")
     if done.failed:
-        say_note(
+        yield (
             f"tl-dyck sweep status {folder}: why; "
             f"tl-dyck sweep resume {folder} --retry-failed: try them again."
         )
-    say_note(f"tl-dyck sweep results {folder}: means over seeds.")
-    say_path("Runs", done.folder)
+    yield f"tl-dyck sweep results {folder}: means over seeds."
+    yield Saved("Runs", done.folder)
     if done.failed:
         raise typer.Exit(1)
 
 
-def _with_its_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Gives a command the options of `_carry_out`, in place of ``**options``.
-
-    Its own keyword-only ones stay last.
-    """
-    own = inspect.signature(command, eval_str=True).parameters.values()
-    shared = inspect.signature(_carry_out, eval_str=True).parameters.values()
-    parts = [
-        *(parameter for parameter in own if parameter.kind is parameter.POSITIONAL_OR_KEYWORD),
-        *(parameter for parameter in shared if parameter.kind is parameter.KEYWORD_ONLY),
-        *(parameter for parameter in own if parameter.kind is parameter.KEYWORD_ONLY),
-    ]
-    # typer reads options from it
-    command.__signature__ = inspect.Signature(parts)  # type: ignore[attr-defined]
-    return command
-
-
 @sweep_app.command(cls=Command)
 @answers
-@_with_its_options
 def run(
     file: Annotated[
         Path, typer.Argument(metavar="FILE", help="The sweep, in YAML.", show_default=False)
     ],
+    runs: Runs,
+    more: _Carried,
     out: Annotated[Path | None, out_folder("Folder. \\[default: results/<FILE's name>]")] = None,
-    *,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Check every point, say what would be run.")
     ] = False,
-    **options: Any,
-) -> None:
+) -> Answer:
     """Carry out every run that is not done yet.
 
     Start it again after anything; start it in several processes at once.
@@ -160,92 +126,79 @@ def run(
     """
     existing(file)
     from tl_dyck.runs import load_sweep
+    from tl_dyck.runs.execute import check_points
+    from tl_dyck.runs.experiments import as_experiment
 
-    if dry_run:
-        _say_plan(load_sweep(file))
-    else:
-        _carry_out(lambda: load_sweep(file), out or Path("results") / file.stem, **options)
+    if not dry_run:
+        yield from _carry_out(
+            lambda: load_sweep(file), out or Path("results") / file.stem, runs, more
+        )
+        return
+    sweep = load_sweep(file)
+    check_points(sweep, *as_experiment(sweep.experiment))
+    facts = {"size": sweep.size, "experiment": sweep.experiment}
+    yield {**facts, "common": sweep.common, "axes": sweep.axes}
+    yield Text(f"{sweep.size} of {sweep.experiment!r}")
+    cells = [[name, str(value)] for name, value in sweep.common.items()]
+    for name in sweep.axes:
+        values = list(dict.fromkeys(str(point.get(name, "–")) for point in sweep.points()))
+        more_values = f", … ({len(values):,} values)" if len(values) > _ROWS else ""
+        cells.append([name, ", ".join(values[:_ROWS]) + more_values])
+    yield text_table(("parameter", "values"), cells)
 
 
 @sweep_app.command(cls=Command)
 @answers
-@_with_its_options
-def resume(folder: _Folder, **options: Any) -> None:
+def resume(folder: _Folder, runs: Runs, more: _Carried) -> Answer:
     """Go on with the sweep of a folder."""
     existing(folder)
     from tl_dyck.runs.store import Store
 
-    _carry_out(lambda: Store.open(folder).plan()[0], folder, **options)
-
-
-def _say_plan(sweep: Sweep) -> None:
-    """Print the runs that a sweep would make, after every point has been checked."""
-    from tl_dyck.runs.execute import check_points
-    from tl_dyck.runs.experiments import as_experiment
-
-    check_points(sweep, *as_experiment(sweep.experiment))
-    answer(size=sweep.size, experiment=sweep.experiment, common=sweep.common, axes=sweep.axes)
-    out = console()
-    out.print(Text(f"{sweep.size} of {sweep.experiment!r}"))
-    rows = table("parameter", "values")
-    for name, value in sweep.common.items():
-        rows.add_row(Text(name), Text(str(value)))
-    for name in sweep.axes:
-        values = list(dict.fromkeys(str(point.get(name, "–")) for point in sweep.points()))
-        more = f", … ({len(values):,} values)" if len(values) > _ROWS else ""
-        rows.add_row(Text(name), Text(", ".join(values[:_ROWS]) + more))
-    out.print(rows)
+    yield from _carry_out(lambda: Store.open(folder).plan()[0], folder, runs, more)
 
 
 @sweep_app.command(cls=Command)
 @answers
-def status(folder: _Folder) -> None:
+def status(folder: _Folder) -> Answer:
     """Count runs that are done, failed, running, waiting; by parameter, with the errors."""
     existing(folder)
     from tl_dyck.runs import sweep_status
 
     found = sweep_status(folder)
-    answer(
-        total=found.total,
-        counts=found.counts,
-        axes=found.axes,
-        errors=[{"error": error, "runs": number} for error, number in found.errors],
-        corrupt=found.corrupt,
-        of_earlier_sweeps=found.others,
-    )
-    out = console()
+    yield {
+        "total": found.total,
+        "counts": found.counts,
+        "axes": found.axes,
+        "errors": [{"error": error, "runs": number} for error, number in found.errors],
+        "corrupt": found.corrupt,
+        "of_earlier_sweeps": found.others,
+    }
     kinds = [name for name, number in found.counts.items() if number]
-    out.print(
-        Text(
-            f"{found.total:,} runs: "
-            f"{', '.join(f'{found.counts[kind]:,} {kind}' for kind in kinds)}",
-            style="bold",
-        )
-    )
+    counts = ", ".join(f"{found.counts[kind]:,} {kind}" for kind in kinds)
+    yield Text(f"{found.total:,} runs: {counts}", style="bold")
     for name, values in found.axes.items():
-        rows = table(name, *kinds, right=range(1, len(kinds) + 1))
-        for value, numbers in list(values.items())[:_ROWS]:
-            rows.add_row(Text(value), *(f"{numbers.get(kind, 0):,}" for kind in kinds))
-        out.print()
-        out.print(rows)
-        if len(values) > _ROWS:
-            say_note(f"… and {len(values) - _ROWS:,} more values")
+        cells = [
+            [value, *(f"{numbers.get(kind, 0):,}" for kind in kinds)]
+            for value, numbers in values.items()
+        ]
+        yield Text()
+        yield text_table((name, *kinds), cells[:_ROWS])
+        if len(cells) > _ROWS:
+            yield f"… and {len(cells) - _ROWS:,} more values"
     if found.errors:
-        rows = table("runs", "error", right=(0,))
-        for error, number in found.errors[:_ROWS]:
-            rows.add_row(f"{number:,}", Text(error))
-        out.print()
-        out.print(rows)
-        if len(found.errors) > _ROWS:
-            say_note(f"… and {len(found.errors) - _ROWS:,} more kinds")
-        say_note("Tracebacks are in runs/*/*.failed.json.")
+        cells = [[f"{number:,}", error] for error, number in found.errors]
+        yield Text()
+        yield text_table(("runs", "error"), cells[:_ROWS])
+        if len(cells) > _ROWS:
+            yield f"… and {len(cells) - _ROWS:,} more kinds"
+        yield "Tracebacks are in runs/*/*.failed.json."
     if found.corrupt:
-        say_note(
+        yield (
             f"{found.corrupt:,} damaged records were set aside (runs/*/*.corrupt); "
             "their runs are done again."
         )
     if found.others:
-        say_note(f"{found.others:,} further runs are of other sweeps in this folder.")
+        yield f"{found.others:,} further runs are of other sweeps in this folder."
 
 
 @sweep_app.command(cls=Command)
@@ -261,72 +214,54 @@ def results(
         typer.Option(metavar="NAMES", help="Parameters to group by. \\[default: those that vary]"),
     ] = None,
     out: Annotated[Path | None, out_file("One row a run: .parquet or .csv.")] = None,
-) -> None:
+) -> Answer:
     """Means over seeds with 95 % bootstrap intervals; or the table of all runs as a file."""
     existing(folder)
     if out is not None and out.suffix not in (".parquet", ".csv"):
         raise ValueError(f"results go to a file that ends with .parquet or .csv, not {str(out)!r}")
+    from tl_dyck.files import write_output
     from tl_dyck.runs import aggregate, load_results
     from tl_dyck.runs.results import columns_of
 
     found = load_results(folder)
     if out is not None:
-        _save_results(found, out)
+        as_text = out.suffix == ".csv"
+        write_output(
+            out, found.to_csv(index=False).encode() if as_text else found.to_parquet(index=False)
+        )
+        yield {"rows": len(found)}
+        yield Text(f"{len(found):,} runs")
+        yield Saved("File", out)
     elif not len(found):
-        console().print("No run has ended yet.")
+        yield Text("No run has ended yet.")
     else:
         own = [name for name in _SHOWN if name in columns_of(found)[1]] or None
         wanted = own if metrics is None else list(names(metrics))
         means = aggregate(found, wanted, by=None if by is None else list(names(by)))
-        answer(means=means)
-        if means.empty:
-            console().print("No run has returned a number.")
-        else:
-            _say_means(means)
+        yield {"means": means}
+        yield from _said(means) if len(means) else [Text("No run has returned a number.")]
 
 
-def _save_results(results: pd.DataFrame, out: Path) -> None:
-    from tl_dyck.files import write_output
-
-    as_text = out.suffix == ".csv"
-    write_output(
-        out, results.to_csv(index=False).encode() if as_text else results.to_parquet(index=False)
-    )
-    answer(rows=len(results))
-    console().print(Text(f"{len(results):,} runs"))
-    say_path("File", out)
-
-
-def _say_means(means: pd.DataFrame) -> None:
-    """Print a table for each metric."""
+def _said(means: pd.DataFrame) -> Answer:
+    """A table for each metric."""
     groups = [str(name) for name in means.columns[: list(means.columns).index("metric")]]
-    screen = console()
     pooled = list(dict.fromkeys(text for text in means["pooled"] if text))
     counts = ("seeds", "runs") if pooled else ("seeds",)
     for metric, found in means.groupby("metric", sort=False):
-        rows = table(
-            *groups,
-            *counts,
-            str(metric),
-            "95 % interval",
-            right=range(len(groups), len(groups) + len(counts) + 1),
-        )
+        cells = []
         for _, row in found[:_POINTS].iterrows():
             numbers = [f"{row['seeds']}", f"{row['n']}"][: len(counts)]
             numbers[-1] += f" (+ {row['failed']} failed)" if row["failed"] else ""
             interval = "" if row["low"] != row["low"] else f"[{row['low']:.4g}, {row['high']:.4g}]"
             mean = "–" if row["mean"] != row["mean"] else f"{row['mean']:.4g}"
-            rows.add_row(*(Text(str(row[name])) for name in groups), *numbers, mean, interval)
-        screen.print(rows)
-        screen.print()
+            cells.append([*(str(row[name]) for name in groups), *numbers, mean, interval])
+        yield text_table((*groups, *counts, str(metric), "95 % interval"), cells)
+        yield Text()
     if len(found) > _POINTS:
-        say_note(
-            f"{len(found) - _POINTS:,} more groups: --by makes fewer, "
-            "--out writes all runs to a file."
-        )
+        yield f"{len(found) - _POINTS:,} more groups: --by makes fewer, --out writes all to a file."
     for text in pooled:
-        say_note(f"{text}: a mean is over all of them; --by keeps them apart.")
-    say_note("Means over seeds, with bootstrap intervals over seeds.")
+        yield f"{text}: a mean is over all of them; --by keeps them apart."
+    yield "Means over seeds, with bootstrap intervals over seeds."
 
 
 @sweep_app.command(cls=Command)
@@ -336,13 +271,13 @@ def report(
     out: Annotated[
         Path | None, out_file("File to write. \\[default: sweep.html in that folder]")
     ] = None,
-) -> None:
+) -> Answer:
     """Write a page of the sweep: how it stands, means over seeds, figures of metrics, errors."""
     existing(folder)
     from tl_dyck.report import write_report
     from tl_dyck.runs import sweep_status
 
-    say_path("Report", write_report(sweep_status(folder), out))
+    yield Saved("Report", write_report(sweep_status(folder), out))
 
 
 @sweep_app.command(cls=Command)
@@ -352,26 +287,23 @@ def merge(
     folders: Annotated[
         list[Path], typer.Argument(metavar="FOLDER...", help="What to copy.", show_default=False)
     ],
-) -> None:
+) -> Answer:
     """Copy the runs of several machines' folders into one."""
     existing(*folders)
     from tl_dyck.runs import merge_sweeps
 
     done = merge_sweeps(into, folders)
-    facts = {"conflicts": done.conflicts, "skipped": done.skipped}
-    answer(copied=done.copied, there=done.there, **facts)
-    console().print(Text(f"{done.copied:,} runs copied, {done.there:,} were there already."))
+    yield {name: getattr(done, name) for name in ("copied", "there", "conflicts", "skipped")}
+    yield Text(f"{done.copied:,} runs copied, {done.there:,} were there already.")
     if done.conflicts:
-        say_note(
+        yield (
             f"{len(done.conflicts):,} were there with other metrics, which stay: "
-            f"{', '.join(done.conflicts[:5])}"
-            f"{', …' if len(done.conflicts) > 5 else ''}. "
+            f"{', '.join(done.conflicts[:5])}{', …' * (len(done.conflicts) > 5)}. "
             "Was something changed that does not define a run?"
         )
     if done.skipped:
-        shown = ", ".join(str(path) for path in done.skipped[:3]) + ", …" * (len(done.skipped) > 3)
-        say_note(
-            f"{len(done.skipped):,} links (or pipes, devices) were skipped, "
-            f"neither followed nor copied: {shown}"
+        yield (
+            f"{len(done.skipped):,} links (or pipes, devices) were skipped, neither followed nor "
+            f"copied: {', '.join(map(str, done.skipped[:3]))}{', …' * (len(done.skipped) > 3)}"
         )
-    say_path("Runs", into)
+    yield Saved("Runs", into)

@@ -10,15 +10,12 @@ import typer
 from rich.padding import Padding
 from rich.text import Text
 
-from tl_dyck.cli.answers import answer
+from tl_dyck.cli.answers import Answer, Rows, Saved
 from tl_dyck.cli.early import known_family, known_task, study_folder
 from tl_dyck.cli.options import (
-    Address,
-    Backend,
     Device,
-    Jobs,
     Out,
-    RetryFailed,
+    Runs,
     Steps,
     Task,
     names,
@@ -26,21 +23,24 @@ from tl_dyck.cli.options import (
     parse_seeds,
     usable_device,
 )
-from tl_dyck.cli.terminal import console, say_note, say_path, table
+from tl_dyck.cli.settings import Settings, configured
 
 if TYPE_CHECKING:
-    from tl_dyck.runs import RunOptions
     from tl_dyck.studies import Study
 
-_SHOWN = (
-    ("accuracy_after_close", ".1%"),
-    ("long_accuracy_after_close", ".1%"),
-    ("accuracy", ".1%"),
-    ("entropy_gap", ".3f"),
-)
+_COLUMNS = {
+    "family": "{family}",
+    "learned": "{reached} of {n}",
+    "after close": "{accuracy_after_close[mean]:.1%}",
+    "at length": "{long_accuracy_after_close[mean]:.1%}",
+    "all": "{accuracy[mean]:.1%}",
+    "entropy gap": "{entropy_gap[mean]:.3f}",
+    "variation": "{variation:.2f}",
+}
 
 
 def study(
+    runs: Runs,
     task: Task = "dyck-2-4",
     families: Annotated[
         str | None,
@@ -54,12 +54,9 @@ def study(
     ] = "8",
     steps: Steps = None,
     out: Out = Path("results/study"),
-    jobs: Jobs = None,
-    backend: Backend = "loky",
-    address: Address = None,
-    retry_failed: RetryFailed = False,
+    settings: Settings = None,
     device: Device = None,
-) -> None:
+) -> Answer:
     """Train families with several seeds, probe every model, and write a [bold]report.html[/bold].
 
     What is already in the folder is kept: an interrupted study goes on where it stopped, in any
@@ -75,14 +72,10 @@ def study(
     config = replace(config, training=with_steps(config.training, steps))
     if families is not None:
         config = replace(config, families=names(families))
-    how: RunOptions = {
-        "n_jobs": jobs,
-        "backend": backend,
-        "address": address,
-        "retry_failed": retry_failed,
-    }
-    done = run_study(config, out, device=usable_device(device), **how)
-    _say_study(done, write_report(done))
+    config = configured(config, settings)
+    done = run_study(config, out, device=usable_device(device), **runs.how)
+    yield from _said(done)
+    yield Saved("Report", write_report(done))
 
 
 def report(
@@ -92,47 +85,37 @@ def report(
     out: Annotated[
         Path | None, out_file("File to write. \\[default: report.html in that folder]")
     ] = None,
-) -> None:
+) -> Answer:
     """Write the report of a finished study again, without training."""
     folder = study_folder(results)
     from tl_dyck.report import write_report
     from tl_dyck.studies import load_study
 
     done = load_study(folder)
-    _say_study(done, write_report(done, out))
+    yield from _said(done)
+    yield Saved("Report", write_report(done, out))
 
 
-def _say_study(study: Study, path: Path) -> None:
-    """Print the three most interesting findings, a small table, and where the report is."""
+def _said(study: Study) -> Answer:
+    """The three most interesting findings, and a small table."""
     from tl_dyck.studies import findings  # brings TransformerLens, which other commands do without
 
-    answer(findings=findings(study), summary=study.summary)
-    out = console()
-    chance = study.task.closing_chance(long=True)
-    out.print()
-    for number, finding in enumerate(findings(study)[:3], start=1):
-        out.print(Text(f"{number}. {finding.title}", style="bold"))
-        out.print(Padding(Text(finding.text), (0, 0, 1, 3)))
-    rows = table(
-        "family",
-        "learned",
-        "after close",
-        "at length",
-        "all",
-        "entropy gap",
-        "variation",
-        right=range(1, 7),
-    )
+    found = findings(study)
+    yield {"findings": found, "summary": study.summary}
+    yield Text()
+    for number, finding in enumerate(found[:3], start=1):
+        yield Text(f"{number}. {finding.title}", style="bold")
+        yield Padding(Text(finding.text), (0, 0, 1, 3))
     variation = study.variation.groupby("family", sort=False)["variation"].max().to_dict()
-    for family, facts in study.summary["families"].items():
-        cells = [f"{facts[name]['mean']:{form}}" if name in facts else "–" for name, form in _SHOWN]
-        cells.append(f"{variation[family]:.2f}" if family in variation else "–")
-        rows.add_row(Text(family), f"{facts['reached']} of {facts['n']}", *cells)
-    out.print(rows)
-    say_note(
+    rows = [
+        {"family": family, "variation": variation.get(family), **facts}
+        for family, facts in study.summary["families"].items()
+    ]
+    yield Rows("families", rows, _COLUMNS)
+    chance = study.task.closing_chance(long=True)
+    yield (
         "Means over seeds. Accuracy on closing brackets after a closing one, as trained and at "
         f"length (it takes a stack; guessing: {chance.constant:.0%}), and on all (copying the last "
         f"token: {study.task.closing_chance().copier:.0%}). entropy gap: nats per token; "
         "variation: of attention, in the layer that varies most."
     )
-    say_path("Report", path)

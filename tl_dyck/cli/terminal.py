@@ -1,4 +1,4 @@
-"""Tables, notes and paths in a terminal of 80 columns.
+"""Tables and notes in a terminal of 80 columns, and helps that show flags as flags.
 
 What users named is text, never rich's markup: ``[[]]`` is a bracket string, not a style; see
 `tl_dyck.screen`.
@@ -7,17 +7,15 @@ What users named is text, never rich's markup: ``[[]]`` is a bracket string, not
 from __future__ import annotations
 
 from collections.abc import Collection
-from pathlib import Path
 from typing import Any
 
 import typer.core
 from rich.table import Table
 from rich.text import Text
 
-from tl_dyck.cli.answers import answer
 from tl_dyck.screen import console, visible
 
-__all__ = ["Command", "Group", "console", "say_note", "say_path", "table"]
+__all__ = ["Command", "Group", "console", "say_note", "table"]
 
 
 def _without_types_of_flags(command: Any, ctx: Any) -> None:
@@ -75,11 +73,3 @@ def table(*columns: str, right: Collection[int] = ()) -> Table:
 def say_note(text: str) -> None:
     """A line of explanation."""
     console().print(Text(text, style="dim"))
-
-
-def say_path(what: str, path: Path) -> None:
-    """Print a path on a line of its own that is never broken; it is part of the answer."""
-    answer(**{what.lower(): str(path)})
-    out = console()
-    out.print()
-    out.print(Text.assemble((f"{what}: ", "bold"), str(path)), soft_wrap=True)

@@ -9,14 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tl_dyck.cli import terminal
-from tl_dyck.cli.answers import answer, answers
+from tl_dyck.cli.answers import Answer, Rows, Saved, answers
 from tl_dyck.cli.early import existing
 from tl_dyck.cli.options import (
-    Address,
-    Backend,
     Processes,
-    RetryFailed,
+    Runs,
     Synonyms,
     one_seed,
     out_file,
@@ -25,8 +22,8 @@ from tl_dyck.cli.options import (
     some_seconds,
     whole,
 )
-from tl_dyck.cli.terminal import Command, Group, console, say_note, say_path
-from tl_dyck.cli.text_table import markdown_table, say_means
+from tl_dyck.cli.terminal import Command, Group, say_note
+from tl_dyck.cli.text_table import markdown_table, said_means
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -37,6 +34,24 @@ if TYPE_CHECKING:
     from tl_dyck.studies.sentences import TextTable
     from tl_dyck.text import Corpus
 
+_TRAINED = {
+    "objective": "{objective}",
+    "steps": "{step:,.0f}",
+    "time (s)": "{seconds:.0f}",
+    "clean loss": "{clean_loss:.3f}",
+    "robust loss": "{robust_loss:.3f}",
+    "train": "{train_accuracy:.1%}",
+    "test": "{test_accuracy:.1%}",
+}
+_CERTIFIED = {
+    "sentences": "{n:,}",
+    "accuracy": "{accuracy:.1%}",
+    "certified": "{certified:.1%}",
+    "falsified": "{falsified:.1%}",
+    "undecided": "{unknown:.1%}",
+    "median ms": "{median:.1f}",
+    "95 %": "{late:.1f}",
+}
 _LONGEST = 512  # n_ctx, unless asked for
 
 text_app = typer.Typer(
@@ -112,7 +127,7 @@ def train(
         int, typer.Option(metavar="N", help="Of weights and batches.", callback=one_seed)
     ] = 0,
     n_ctx: _Context = None,
-) -> None:
+) -> Answer:
     """Train one classifier, plainly or against edits.
 
     No sentence is cut: one that is longer than --n-ctx allows is refused.
@@ -152,40 +167,22 @@ def train(
     )
     kept = {"options": options.to_dict(), "space": space, "k": k, "seed": seed, "curve": curve}
     write_json(out / "training.json", kept)
-    shares = accuracy(model, corpus.train[:2000]), accuracy(model, corpus.test)
-    _say_training(corpus, config, objective, curve[-1], *shares)
-    say_path("Model", out)
-
-
-def _say_training(
-    corpus: Corpus,
-    config: TextConfig,
-    objective: str,
-    last: dict[str, float],
-    train: float,
-    test: float,
-) -> None:
-    """Print the end of the training curve, and the accuracies."""
+    train_accuracy, test_accuracy = (
+        accuracy(model, corpus.train[:2000]),
+        accuracy(model, corpus.test),
+    )
+    found = {"objective": objective, **curve[-1]}
+    found |= {"train_accuracy": train_accuracy, "test_accuracy": test_accuracy}
     unknown = sum(
         token == config.unknown_token for row in corpus.test for token in config.encode(row.text)
     )
-    say_note(
+    yield (
         f"{len(corpus.train):,} sentences, {len(config.words):,} words; "
         f"{unknown:,} unknown words in the test set"
     )
-    answer(objective=objective, train_accuracy=train, test_accuracy=test, **last)
-    columns = ("objective", "steps", "time (s)", "clean loss", "robust loss", "train", "test")
-    rows = terminal.table(*columns, right=range(1, 7))
-    losses = f"{last['clean_loss']:.3f}", f"{last['robust_loss']:.3f}"
-    rows.add_row(
-        objective,
-        f"{last['step']:,.0f}",
-        f"{last['seconds']:.0f}",
-        *losses,
-        f"{train:.1%}",
-        f"{test:.1%}",
-    )
-    console().print(rows)
+    yield found
+    yield Rows("", [found], _TRAINED)
+    yield Saved("Model", out)
 
 
 @text_app.command(cls=Command)
@@ -208,7 +205,7 @@ def certify(
     ] = 10.0,
     out: Annotated[Path | None, out_file("Page of pictures. \\[default: in MODEL]")] = None,
     jobs: Processes = 1,
-) -> None:
+) -> Answer:
     """Certify the sentences of dev.tsv, and show which edits flip which."""
     import numpy as np
 
@@ -235,28 +232,30 @@ def certify(
     )
     counts = Counter(str(certificate.status) for certificate in found)
     ms = np.array([certificate.seconds for certificate in found]) * 1e3
-    columns = ("sentences", "accuracy", "certified", "falsified", "undecided", "median ms", "95 %")
-    rows = terminal.table(*columns, right=range(7))
     kinds = ("certified", "falsified", "unknown")
     share = accuracy(classifier, test)
-    answer(sentences=len(found), accuracy=share, **{kind: counts[kind] for kind in kinds})
-    shares = [f"{counts[kind] / len(found):.1%}" for kind in kinds]
-    times = f"{np.median(ms):.1f}", f"{np.quantile(ms, 0.95):.1f}"
-    rows.add_row(f"{len(found):,}", f"{share:.1%}", *shares, *times)
-    console().print(rows)
-    say_note(
+    yield {"sentences": len(found), "accuracy": share, **{kind: counts[kind] for kind in kinds}}
+    row = {
+        "n": len(found),
+        "accuracy": share,
+        **{kind: counts[kind] / len(found) for kind in kinds},
+    }
+    row |= {"median": np.median(ms), "late": np.quantile(ms, 0.95)}
+    yield Rows("", [row], _CERTIFIED)
+    yield (
         "certified: the right class is predicted on every string of the space; falsified: "
         "on some it is not."
     )
     page = CertifiedSentences(model=classifier, sentences=test, certificates=found, folder=model)
     target = write_report(page, out)
     write_json(target.with_suffix(".json"), [certificate.to_dict() for certificate in found])
-    say_path("Pictures", target)
+    yield Saved("Pictures", target)
 
 
 @text_app.command(cls=Command)
 @answers
 def table(
+    runs: Runs,
     data: _Data,
     synonyms: Annotated[
         Path,
@@ -289,12 +288,8 @@ def table(
         int,
         typer.Option(metavar="N", help="Of these also by interval; 0 for all.", callback=whole()),
     ] = 0,
-    jobs: Processes = 1,
-    backend: Backend = "loky",
-    address: Address = None,
-    retry_failed: RetryFailed = False,
     n_ctx: _Context = None,
-) -> None:
+) -> Answer:
     """Objectives against spaces: clean and certified accuracy, over seeds; can be resumed."""
     from tl_dyck.studies.sentences import TextTable
     from tl_dyck.text import TextTraining
@@ -308,13 +303,7 @@ def table(
         limit=limit,
         n_interval=intervals,
     )
-    how: RunOptions = {
-        "n_jobs": jobs,
-        "backend": backend,
-        "address": address,
-        "retry_failed": retry_failed,
-    }
-    train_table(data, synonyms, out, wanted, n_ctx, **how)
+    yield from train_table(data, synonyms, out, wanted, n_ctx, **runs.how)
 
 
 def train_table(
@@ -324,7 +313,7 @@ def train_table(
     wanted: TextTable,
     n_ctx: int | None = None,
     **how: Unpack[RunOptions],
-) -> None:
+) -> Answer:
     """Train and certify everything, and print and write the table."""
     from tl_dyck.certify import load_synonyms
     from tl_dyck.environment import environment
@@ -348,14 +337,14 @@ def train_table(
         wanted = replace(wanted, model=(*wanted.model, ("n_ctx", needed)))
     rows = run_table(corpus, words, out, wanted, **how)
     means = summarise(rows)
-    answer(means=means)
-    say_means(means)
+    yield {"means": means}
+    yield from said_means(means)
     listed, differ = int(rows["enumerated"].sum()), int(rows["disagreements"].sum())
     n = len(wanted.seeds)
     means_over = (
         f"Means over {n} seeds, with 95 % bootstrap intervals" if n > 1 else "One seed: no interval"
     )
-    say_note(
+    yield (
         f"{means_over}. certified: exact; "
         f"{listed:,} of its verdicts were checked by enumeration, {differ} differ."
     )
@@ -363,7 +352,7 @@ def train_table(
     write_bytes(out / "table.md", markdown_table(means).encode())
     write_json(out / "question.json", asdict(wanted))
     write_json(out / "environment.json", environment())
-    say_path("Table", out / "table.md")
+    yield Saved("Table", out / "table.md")
 
 
 def _load_corpus(data: str) -> Corpus:

@@ -4,12 +4,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from rich.text import Text
-
-from tl_dyck.cli.terminal import console, table
+from tl_dyck.cli.answers import Answer, Rows
 
 if TYPE_CHECKING:
     import pandas as pd
+
+
+_COLUMNS = {
+    "space": "{space}",
+    "objective": "{objective}",
+    "clean": "{clean:.1%}",
+    "certified": "{certified}",
+    "interval": "{interval:.1%}",
+    "ms": "{median_ms:.1f}",
+    "95 %": "{p95_ms:.1f}",
+}
 
 
 def _share(row: Any, name: str) -> str:
@@ -18,24 +27,13 @@ def _share(row: Any, name: str) -> str:
     return f"{value:.1%}" if low != low else f"{value:.1%} [{low:.1%}, {high:.1%}]"
 
 
-def say_means(means: pd.DataFrame) -> None:
-    """Print a table for each number of synonyms."""
+def said_means(means: pd.DataFrame) -> Answer:
+    """A table for each number of synonyms."""
     for k, group in means.groupby("k", sort=False):
-        console().print(Text(f"\n{k} synonym{'s' * (k != 1)} a word", style="bold"))
-        shown = table(
-            "space", "objective", "clean", "certified", "interval", "ms", "95 %", right=range(2, 7)
-        )
-        for row in group.itertuples():
-            shown.add_row(
-                Text(str(row.space)),
-                str(row.objective),
-                f"{row.clean:.1%}",
-                _share(row, "certified"),
-                f"{row.interval:.1%}",
-                f"{row.median_ms:.1f}",
-                f"{row.p95_ms:.1f}",
-            )
-        console().print(shown)
+        rows = [
+            {**row._asdict(), "certified": _share(row, "certified")} for row in group.itertuples()
+        ]
+        yield Rows("", rows, _COLUMNS, title=f"\n{k} synonym{'s' * (k != 1)} a word")
 
 
 def markdown_table(means: pd.DataFrame) -> str:

@@ -1,18 +1,21 @@
 """Methods of interpretability, judged by models of which the truth is known.
 
-    from tl_dyck.judge import judge
+    from tl_dyck.judge import about_heads, judge
 
-    def my_method(case, questions):
-        return [score(case.model, case.tokens, question) for question in questions]
+    @about_heads(above=0.5)
+    def my_method(case):
+        return [[score(case.model, layer, head) for head in heads] for layer, heads in ...]
 
     print(judge(my_method))
 
 A *case* is a model and its task, made from a seed (`make_case`); a *fact* is a question about it
 and the answer, which is proved, or computed on every prefix of a small language (`facts`). A
-*method* is one function (`protocol`), scored by `judge`, or with all others by ``tl-dyck judge``.
+*method* is one function (`protocol`) that says what it answers (`declared`), scored by `judge`, or
+with all others by ``tl-dyck judge``.
 """
 
 from tl_dyck.judge.cases import kinds, make_case
+from tl_dyck.judge.declared import about, about_brackets, about_heads, table_of_methods
 from tl_dyck.judge.protocol import (
     ABOUT_HEADS,
     CHEATS,
@@ -24,6 +27,7 @@ from tl_dyck.judge.protocol import (
     JudgeError,
     Method,
     Question,
+    Scores,
     methods,
     register_method,
 )
@@ -44,7 +48,11 @@ __all__ = [
     "Judgement",
     "Method",
     "Question",
+    "Scores",
     "Suite",
+    "about",
+    "about_brackets",
+    "about_heads",
     "judge",
     "judge_methods",
     "kinds",
@@ -53,4 +61,5 @@ __all__ = [
     "methods",
     "register_method",
     "score_table",
+    "table_of_methods",
 ]

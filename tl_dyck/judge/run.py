@@ -11,20 +11,20 @@ import pandas as pd
 from typing_extensions import Unpack
 
 from tl_dyck.check import WrongTypeError
-from tl_dyck.environment import environment, one_thread
-from tl_dyck.files import read_table, write_json
+from tl_dyck.environment import one_thread
+from tl_dyck.files import read_table
 from tl_dyck.judge.cases import sealed_case
 from tl_dyck.judge.code import code_digest
 from tl_dyck.judge.protocol import CONTROLS, KINDS, JudgeError, methods
 from tl_dyck.judge.scoring import ask, score_table
 from tl_dyck.judge.suites import SUITES, Suite
-from tl_dyck.records import finite_rows, read_object, write_tables
+from tl_dyck.records import write_tables
 from tl_dyck.registry import unknown_name
+from tl_dyck.runs.analysis import Analysis, of_each
 from tl_dyck.runs.execute import RunOptions, run_sweep
-from tl_dyck.runs.results import load_runs, said_how_to_repeat
 from tl_dyck.runs.spec import Point, Sweep
 
-_FORMAT = "tl_dyck.judgement/1"
+_JUDGEMENT = Analysis("scores.json", "tl_dyck.judgement/2", "a judgement")
 
 
 @final
@@ -118,8 +118,8 @@ def judge_methods(
     """Ask methods every question of a suite, and score them.
 
     It is a sweep (`run_sweep`): what is done is kept, several processes may work on one folder, and
-    a larger scale finds the cases of a smaller one. Writes ``scores.json``, ``scores.parquet`` and
-    ``answers.parquet``.
+    a larger scale finds the cases of a smaller one. ``scores.json`` says what was asked;
+    ``answers.parquet`` and ``scores.parquet`` are kept beside it.
 
     Args:
         suite: a key of `SUITES`, or one of your own.
@@ -156,28 +156,8 @@ def judge_methods(
         experiment=JudgeExperiment.name,
     )
     run_sweep(sweep, path, experiment=JudgeExperiment(), **how)
-    parts = []
-    for run in load_runs(path)["folder"]:
-        with said_how_to_repeat(run):
-            parts.append(read_table(run / "answers.parquet"))
-    answers = pd.concat(parts, ignore_index=True)
-    scores = score_table(answers)
-    facts = environment()
-    found = {
-        "format": _FORMAT,
-        "suite": suite.name,
-        "scores": finite_rows(scores.reset_index().to_dict("records")),
-        "environment": facts,
-    }
-    write_json(path / "scores.json", found)
-    write_tables(path, {"answers": answers, "scores": scores.reset_index()})
-    return Judgement(
-        folder=path,
-        suite=suite.name,
-        answers=answers,
-        scores=scores,
-        environment=facts,
-    )
+    _JUDGEMENT.write(path, suite=suite.name)
+    return load_judgement(path)
 
 
 def load_judgement(folder: str | Path) -> Judgement:
@@ -187,12 +167,19 @@ def load_judgement(folder: str | Path) -> Judgement:
         CorruptFileError: it holds none, or a damaged one.
     """
     path = Path(folder)
-    found = read_object(path / "scores.json", (_FORMAT,), "a judgement")
-    scores = read_table(path / "scores.parquet").set_index(["method", "question"])
+    with _JUDGEMENT.read(path) as (saved, runs):
+        suite, where = str(saved["suite"]), dict(saved["environment"])
+
+    def answered() -> pd.DataFrame:
+        parts = of_each(runs, lambda row, place: read_table(place / "answers.parquet"))
+        return pd.concat(parts, ignore_index=True)
+
+    answers = _JUDGEMENT.kept(path, "answers", answered)
+    scores = _JUDGEMENT.kept(path, "scores", lambda: score_table(answers).reset_index())
     return Judgement(
         folder=path,
-        suite=found["suite"],
-        answers=read_table(path / "answers.parquet"),
-        scores=scores,
-        environment=found["environment"],
+        suite=suite,
+        answers=answers,
+        scores=scores.set_index(["method", "question"]),
+        environment=where,
     )

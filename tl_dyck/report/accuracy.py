@@ -2,14 +2,33 @@
 
 from __future__ import annotations
 
-import numpy as np
+from collections.abc import Callable
 
-from tl_dyck.plots import COLORS, SYMBOLS, Line, Series, dots_by_row, for_plotly, scatter
-from tl_dyck.report.commands import report_command
+import pandas as pd
+
+from tl_dyck.plots import COLORS, SYMBOLS, Line, Plot, Series, for_plotly, scatter
+from tl_dyck.recipes import dots
 from tl_dyck.report.markup import percent
 from tl_dyck.report.page import Figure
-from tl_dyck.report.shown import between, long_lengths, means, model_names, rows_of
 from tl_dyck.studies import Study
+from tl_dyck.studies.findings import long_lengths, reading_of
+
+#: What a mark is that stands for a model.
+NAME = "{family} seed {seed} ({status})"
+_OWN_STRINGS = "Intervals: bootstrap over seeds, each of which has test strings of its own."
+
+
+def between(study: Study, measure: str, text: Callable[[float], str]) -> str:
+    """The range of the family means in words."""
+    facts = study.summary["families"]
+    known = [family for family in study.config.families if measure in facts[family]]
+    means = sorted((facts[family][measure]["mean"], family) for family in known)
+    if not means:
+        return "not measurably"
+    (low, lowest), (high, highest) = means[0], means[-1]
+    if text(low) == text(high):
+        return text(low)
+    return f"{text(low)} ({lowest}) to {text(high)} ({highest})"
 
 
 def _after_close(study: Study) -> Figure | None:
@@ -17,102 +36,68 @@ def _after_close(study: Study) -> Figure | None:
     if study.models["accuracy_after_close"].isna().all():
         return None  # depth 1: nothing closes after a close
     near, far = study.task.closing_chance(), study.task.closing_chance(long=True)
-    return _accuracies(
-        study,
-        "after-close",
-        "Accuracy where it takes a stack, in distribution and at length",
-        ("accuracy_after_close", "long_accuracy_after_close"),
-        unit="accuracy after a closing bracket (%)",
-        guess=Line(100 * far.constant, f"guess: {percent(far.constant, 0)}"),
+    guess = Line(100 * far.constant, f"guess: {percent(far.constant, 0)}")
+    return Figure(
+        name="after-close",
+        title="Accuracy where it takes a stack, in distribution and at length",
+        reading=reading_of(study, "after-close"),
+        data=_accuracies(study, "accuracy_after_close"),
+        plots=[
+            _near_and_far(
+                study, "accuracy_after_close", "accuracy after a closing bracket (%)", guess
+            )
+        ],
         note="Only closing brackets that come after a closing one: there the answer cannot be "
         "copied from the last token. A guess among the closing brackets is right once in "
         f"{study.task.n_types}; a model that counts how many brackets of each type are open, but "
         f"keeps no order, can get {percent(near.counter_after_close)} in distribution and "
-        f"{percent(far.counter_after_close)} at length (exact).",
+        f"{percent(far.counter_after_close)} at length (exact). {_OWN_STRINGS}",
     )
 
 
 def _all(study: Study) -> Figure:
     near, far = study.task.closing_chance(), study.task.closing_chance(long=True)
-    return _accuracies(
-        study,
-        "accuracy",
-        "Accuracy on all closing brackets, which flatters",
-        ("accuracy", "long_accuracy"),
-        unit="closing-bracket accuracy (%)",
-        guess=Line(100 * far.copier, f"copier at length: {percent(far.copier, 0)}"),
-        target=study.config.training.target,
+    marked = [Line(100 * far.copier, f"copier at length: {percent(far.copier, 0)}")]
+    if (target := study.config.training.target) is not None:
+        marked.append(Line(100 * target, f"target: {100 * target:g}%", "right"))
+    means = [between(study, column, percent) for column in ("accuracy", "long_accuracy")]
+    return Figure(
+        name="accuracy",
+        title="Accuracy on all closing brackets, which flatters",
+        reading=f"In distribution the families are {means[0]} accurate on average; at lengths "
+        f"{long_lengths(study)} it is {means[1]}.",
+        data=_accuracies(study, "accuracy"),
+        plots=[_near_and_far(study, "accuracy", "accuracy on closing brackets (%)", *marked)],
         note="Each model predicts every closing bracket of strings of its own: "
         f"{study.config.measurement.n_accuracy:,} from the training distribution, "
         f"{study.config.measurement.n_long:,} at lengths {long_lengths(study)}. It is right if the "
         "right bracket has the largest logit of all tokens. Most closing brackets come after an "
         "opening one, whose partner is right: a copier that knows only the last token gets "
-        f"{percent(near.copier)} in distribution and {percent(far.copier)} at length (exact).",
+        f"{percent(near.copier)} in distribution and {percent(far.copier)} at length (exact). "
+        f"{_OWN_STRINGS}",
     )
 
 
-def _accuracies(
-    study: Study,
-    name: str,
-    title: str,
-    columns: tuple[str, str],
-    *,
-    unit: str,
-    guess: Line,
-    note: str,
-    target: float | None = None,
-) -> Figure:
+def _accuracies(study: Study, measure: str) -> pd.DataFrame:
+    """Accuracies of that name, in distribution and at length."""
+    kept = [name for name in study.models if measure in str(name) and "_error" not in str(name)]
+    return study.models[["family", "seed", *kept]]
+
+
+def _near_and_far(study: Study, measure: str, unit: str, *marked: Line) -> Plot:
     """A row per family, a mark per model: one measure in distribution, and one at length."""
-    families, models, lengths = list(study.config.families), study.models, long_lengths(study)
-    marks, averages = [], []
-    looks = (
-        ("in distribution", 0.17, "@c0", "circle"),
-        (f"lengths {lengths}", -0.17, "@c1", "diamond-open"),
-    )
-    for column, (label, shift, color, symbol) in zip(columns, looks, strict=True):
-        marks.append(
-            Series(
-                name=f"one model, {label}",
-                x=100 * models[column],
-                y=rows_of(models, families) + shift,
-                said=model_names(models),
-                hover=f"{label}: %{{x:.1f}}%",
-                color=color,
-                symbol=symbol,
-            )
-        )
-        averages.append(
-            means(study, column, 100.0, shift=shift, unit="%", label=label, legend=shift > 0)
-        )
-    marked = [guess]
-    if target is not None:
-        marked.append(Line(100 * target, f"target: {100 * target:g}%", "right"))
-    near, far = (between(study, column, percent) for column in columns)
-    reading = (
-        f"In distribution the families are {near} accurate on average; "
-        f"at lengths {lengths} it is {far}."
-    )
-    lowest = np.nanmin([guess.at, *(100 * models[column].min() for column in columns)])
-    kept = [
-        column for column in models if column.startswith(columns) and "_error" not in str(column)
-    ]
-    return Figure(
-        name=name,
-        title=title,
-        reading=reading,
-        data=models[["family", "seed", *kept]],
-        command=report_command(study),
-        plots=[
-            dots_by_row(
-                families,
-                unit,
-                [*marks, *averages],
-                alt=f"Dot plot, a row per family, a dot per seed. {reading}",
-                marked=marked,
-                limits=[lowest - 4, 102.0],
-            )
-        ],
-        note=f"{note} Intervals: bootstrap over seeds, each of which has test strings of its own.",
+    at_length = f"lengths {long_lengths(study)}"
+    return dots(
+        study.models,
+        {"in distribution": measure, at_length: f"long_{measure}"},
+        rows="{family}",
+        said=NAME,
+        hover="%{x:.1f}%",
+        unit=unit,
+        means=study.summary["families"],
+        scale=100,
+        marked=marked,
+        include=(100,),
     )
 
 
@@ -138,8 +123,7 @@ def _by_depth(study: Study) -> Figure | None:
             if (lengths, family) in values.index.droplevel("depth")
         ]
         title = f"accuracy after a close (%), {words}"
-        alt = f"Accuracy after a closing bracket by depth, {words}, a line per family."
-        plot = scatter("open brackets", title, series, alt=alt, from_zero="")
+        plot = scatter("open brackets", title, series, from_zero="")
         plot.layout["xaxis"]["dtick"] = 1
         plots.append(plot)
     where, family, depth = values.idxmin()
@@ -150,7 +134,6 @@ def _by_depth(study: Study) -> Figure | None:
         f"({'at length' if where == 'long' else 'in distribution'}), "
         f"{percent(float(values.min()))} on average over seeds.",
         data=table,
-        command=report_command(study),
         plots=plots,
         note="Means over seeds. With one open bracket there is one type to choose from, "
         "whatever the order.",

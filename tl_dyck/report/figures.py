@@ -1,272 +1,260 @@
-"""The plotly figures of a study."""
+"""The figures of a study that are plots. What was found is read from them in `studies.findings`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-import numpy as np
 import pandas as pd
 
-from tl_dyck.plots import Line, Series, curves, dots_by_row, for_plotly, jitter, scatter
-from tl_dyck.report.accuracy import ACCURACY_FIGURES
-from tl_dyck.report.commands import probe_command, report_command
-from tl_dyck.report.markup import percent
+from tl_dyck.plots import Line, Plot, Series, curves, scatter
+from tl_dyck.recipes import dots, in_words, marks
+from tl_dyck.report.accuracy import ACCURACY_FIGURES, NAME, between
+from tl_dyck.report.commands import probe_command
 from tl_dyck.report.page import Figure
-from tl_dyck.report.shown import (
-    between,
-    by_family,
-    curve_of,
-    good_statuses,
-    is_one_layer,
-    long_lengths,
-    means,
-    model_names,
-    rows_of,
-    tie,
-)
+from tl_dyck.report.patterns import likeliest_errors
+from tl_dyck.report.tables import is_one_layer
 from tl_dyck.studies import Study
-from tl_dyck.studies.findings import MORE_THAN_RANDOM, is_clear
+from tl_dyck.studies.findings import learned, long_lengths, reading_of, tie
 
 
 def figures(study: Study) -> list[Figure]:
-    """The plotly figures of a study, in the report's order, except those without data."""
+    """The plots of a study, in the report's order, except those without data."""
     made = [draw(study) for draw in FIGURES]
     return [figure for figure in made if figure is not None]
 
 
-_PAIRS = (
-    "Mean over pairs of seeds of the squared Frobenius norm of the difference of their "
-    "attention patterns on the probe string; 0 means the same pattern. Intervals: bootstrap "
-    "over seeds, since pairs are not independent. Random: rows drawn uniformly from all "
-    "distributions over the allowed positions."
-)
+# --- attention ------------------------------------------------------------------------------------
 
 
 def _variation(study: Study) -> Figure | None:
     table = study.variation[study.variation["variation"].notna()]
     if table.empty:
         return None
-    labels = [f"{row.family}, layer {row.layer}" for row in table.itertuples()]
+    named = is_one_layer(table)
+    data = table.assign(recalled=table["recalled"].astype(float).where(named))
+    values = {"measured, 95% interval": "variation"}
+    if data["recalled"].notna().any():
+        values["reported for 40 seeds (recalled)"] = "recalled"
+    unnamed = table[table["recalled"].notna() & ~named].drop_duplicates("family")
+    said = " and ".join(f"{row.recalled:.2f} for {row.family}" for row in unnamed.itertuples())
     baseline = float(table["random_baseline"].iloc[0])
-    recalled = table["recalled"].astype(float).where(is_one_layer(table))
-    rows = list(range(len(table)))
-    values = zip(labels, table.itertuples(), strict=True)
-    said = [f"{for_plotly(x)}<br>{r.variation:.2f} [{r.low:.2f}, {r.high:.2f}]" for x, r in values]
-    series = [
-        Series(
-            name="measured, 95% interval",
-            x=table["variation"],
-            y=rows,
-            size=11,
-            said=said,
-            low=table["low"],
-            high=table["high"],
-            caps=5,
-        )
-    ]
-    if recalled.notna().any():
-        series.append(_recalled(recalled, rows))
-    most, reading = _most_varied(table, baseline)
-    marked = [Line(baseline, f"random patterns: {baseline:.2f}")]
-    furthest = float(np.nanmax([baseline, table["high"].max(), recalled.max()]))
-    unit = "attention variation ‖A₁ − A₂‖² (squared Frobenius norm)"
     return Figure(
         name="variation",
         title="Attention variation between seeds",
-        reading=f"{reading}.",
-        data=table.assign(recalled=recalled),
-        command=probe_command(study, str(most["family"]), "attention_variation"),
+        reading=reading_of(study, "variation"),
+        data=data,
+        command=probe_command(study, str(table["family"].iloc[0]), "attention_variation"),
         plots=[
-            dots_by_row(
-                labels,
-                unit,
-                series,
-                alt="Dot plot with intervals, a row per family and layer; "
-                f"a line marks random patterns. {reading}.",
-                marked=marked,
-                limits=[-0.02 * furthest, 1.08 * furthest],
+            dots(
+                data,
+                values,
+                rows="{family}, layer {layer}",
+                said="{family}, layer {layer}<br>{variation:.2f} [{low:.2f}, {high:.2f}]",
+                unit="attention variation ‖A₁ − A₂‖² (squared Frobenius norm)",
+                bars=("low", "high"),
+                marked=[Line(baseline, f"random patterns: {baseline:.2f}")],
+                include=(0,),
             )
         ],
-        note=_PAIRS + _of_unnamed_layers(table),
+        note="Mean over pairs of seeds of the squared Frobenius norm of the difference of their "
+        "attention patterns on the probe string; 0 means the same pattern. Intervals: bootstrap "
+        "over seeds, since pairs are not independent. Random: rows drawn uniformly from all "
+        "distributions over the allowed positions."
+        + (f" The paper reports {said} (recalled); of which layer, it does not say." * bool(said)),
     )
-
-
-def _of_unnamed_layers(table: pd.DataFrame) -> str:
-    """What the paper reports of families with several layers, which no row can be held beside."""
-    known = table[table["recalled"].notna() & ~is_one_layer(table)].drop_duplicates("family")
-    if known.empty:
-        return ""
-    said = " and ".join(f"{row.recalled:.2f} for {row.family}" for row in known.itertuples())
-    return f" The paper reports {said} (recalled); of which layer, it does not say."
-
-
-def _recalled(values: pd.Series, rows: list[int]) -> Series:
-    """The marks of what the paper reports of models with one layer."""
-    return Series(
-        name="reported for 40 seeds (recalled)",
-        x=values,
-        y=rows,
-        color="@c1",
-        symbol="diamond-open",
-        size=11,
-        hover="reported (recalled): %{x:.2f}",
-    )
-
-
-def _most_varied(table: pd.DataFrame, baseline: float) -> tuple[pd.Series, str]:
-    """The row that varies most, and what is said of it."""
-    values = table["variation"]
-    most, least = table.loc[values.idxmax()], table.loc[values.idxmin()]
-    reading = (
-        f"Seeds of {most['family']} differ by {most['variation']:.2f} in layer {most['layer']}, "
-        f"two random patterns by {baseline:.2f}"
-    )
-    if most["variation"] > baseline:
-        reading += f" ({MORE_THAN_RANDOM})"
-    if len(table) > 1:
-        reading += (
-            f"; least varied is {least['family']}, layer {least['layer']}, "
-            f"with {least['variation']:.2f}"
-        )
-    return most, reading
 
 
 def _stack(study: Study) -> Figure | None:
     heads = study.heads[study.heads["mass_at_closing"].notna()]
     if heads.empty:
         return None
-    values = heads["mass_at_closing"]
-    keys = list(zip(heads["family"], heads["layer"], strict=True))
-    groups = list(dict.fromkeys(keys))
-    rows = np.array([groups.index(key) for key in keys]) + jitter(heads["seed"])
-    chance = float(study.summary["stack_chance"]["chance_at_closing"])
-    said = [
-        f"{for_plotly(row.family)} seed {row.seed}, layer {row.layer}, head {row.head}<br>largest "
-        f"weight there: {percent(row.argmax_at_closing)} of closing brackets"
-        for row in heads.itertuples()
-    ]
-    hover = "weight on the top of the stack: %{x:.3f}"
-    marks = Series(name="one head", x=values, y=rows, color="@c2", said=said, hover=hover)
-    often = int((heads["argmax_at_closing"] > 0.9).sum())
-    reading = (
-        f"{often} of {len(heads)} heads look first at the top of the stack at nine closing "
-        f"brackets in ten; the weight they put there is between {values.min():.2f} and "
-        f"{values.max():.2f}, where chance is {chance:.2f}."
-    )
-    labels = [f"{family}, layer {layer}" for family, layer in groups]
-    ceiling = float(study.summary["stack_chance"]["ceiling_at_closing"])
+    facts = study.summary["stack_chance"]
+    chance, ceiling = float(facts["chance_at_closing"]), float(facts["ceiling_at_closing"])
     marked = [
         Line(chance, f"chance: {chance:.2f}"),
         Line(ceiling, f"without positions at most: {ceiling:.2f}", "right"),
         Line(1.0, "a parser: 1", "right"),
     ]
-    unit = "attention weight on the top of the stack (share, 0 to 1)"
     return Figure(
         name="stack",
         title="Is attention stack-like?",
-        reading=reading,
+        reading=reading_of(study, "stack"),
         data=heads,
-        command=probe_command(study, str(heads.loc[values.idxmax(), "family"]), "stack_likeness"),
+        command=probe_command(study, str(heads["family"].iloc[0]), "stack_likeness"),
         plots=[
-            dots_by_row(
-                labels,
-                unit,
-                [marks],
-                alt="Dot plot, a row per family and layer, a dot per head, "
-                f"and a line at chance. {reading}",
+            dots(
+                heads,
+                {"one head": "mass_at_closing"},
+                rows="{family}, layer {layer}",
+                said="{family} seed {seed}, layer {layer}, head {head}<br>largest weight there: "
+                "{argmax_at_closing:.1%} of closing brackets",
+                hover="weight on the top of the stack: %{x:.3f}",
+                unit="attention weight on the top of the stack (share, 0 to 1)",
                 marked=marked,
-                limits=[-0.03, 1.03],
+                include=(0, 1),
             )
         ],
         note="A parser would look at the last bracket that is still open. Mean weight there over "
         "queries that are closing brackets, "
-        f"on {min(study.config.measurement.n_strings, 500):,} training strings. A head without "
-        "positions behind a minimal first layer gives equal brackets of equal depth equal weight, "
-        "so that it cannot single out the top of the stack where several have been read: that is "
-        "no evidence against a stack.",
+        f"on {min(study.config.measurement.n_strings, 500):,} training strings. That a head cannot "
+        "single out the top of the stack where several equal brackets of equal depth have been "
+        "read is no evidence against a stack.",
     )
+
+
+# --- what is held beside what ---------------------------------------------------------------------
+
+
+def _by_family(
+    study: Study, x: tuple[str, str], y: tuple[str, str], scale: float = 1.0, height: int = 400
+) -> Plot:
+    """A mark per model in the colour of its family.
+
+    Args:
+        study: whose models.
+        x: column, and title of the axis.
+        y: likewise.
+        scale: what y is multiplied by.
+        height: of the plot, in pixels.
+    """
+    table = study.models.dropna(subset=[x[0], y[0]])
+    names = {axis: title.partition(" (")[0] for axis, (_, title) in (("x", x), ("y", y))}
+    series = marks(
+        table.assign(**{y[0]: scale * table[y[0]]}),
+        x[0],
+        y[0],
+        by="family",
+        kinds={family: family for family in study.config.families},
+        said=NAME,
+        hover="<br>".join(f"{name}: %{{{axis}:.4g}}" for axis, name in names.items()),
+        size=11,
+    )
+    from_zero = "xy" if scale == 1.0 else "x"
+    return scatter(x[1], y[1], series, height=height, from_zero=from_zero)
+
+
+_BETA = ("balance_violation", "balance violation β (mean of S/P, no unit)")
+_CHANGE = ("logit_change", "largest change of a logit (exact, over all insertions)")
+
+
+def _at_length(study: Study) -> tuple[str, str]:
+    name = f"accuracy after a closing bracket, lengths {long_lengths(study)} (%)"
+    return "long_accuracy_after_close", name
 
 
 def _balance(study: Study) -> Figure | None:
     table = study.models.dropna(subset=["balance_violation"])
     if table.empty:
         return None
-    lengths = long_lengths(study)
-    y = "long_accuracy_after_close"
-    hover = f"balance violation %{{x:.3f}}<br>after a close, {lengths}: %{{y:.1f}}%"
-    said = []
-    for family in study.config.families:
-        facts = study.summary["balance_and_length"].get(family)
-        if facts:
-            said.append((tie(facts, "more accurate", "less accurate", sign=-1), family, facts))
-    if clear := [each for each in said if is_clear(each[2])]:
-        reading = "Where balance is violated more, accuracy at length: " + "; ".join(
-            f"{words} over {facts['n']} seeds of {family} ({number})"
-            for (words, number), family, facts in clear
-        )
-    else:
-        reading = (
-            "These seeds do not tell whether balance violation and accuracy at length are tied"
-        )
-    others = "".join(
-        f" Over {facts['n']} seeds of {family}: {words} ({number})."
-        for (words, number), family, facts in said
-        if not is_clear(facts)
-    )
     return Figure(
         name="balance",
         title="Balance violation and accuracy at length",
-        reading=f"{reading}.",
-        data=table[["family", "seed", "balance_violation", y]],
+        reading=reading_of(study, "balance")
+        or "These seeds do not tell whether balance violation and accuracy at length are tied.",
+        data=table[["family", "seed", "balance_violation", "long_accuracy_after_close"]],
         command=probe_command(study, str(table["family"].iloc[0]), "balance_violation"),
-        plots=[
-            scatter(
-                "balance violation β (mean of S/P, no unit)",
-                f"accuracy after a closing bracket, lengths {lengths} (%)",
-                by_family(study, table, "balance_violation", y, hover, scale=100.0),
-                alt=f"Scatter plot of accuracy after a close at lengths {lengths} against balance "
-                f"violation, by seed. {reading}.{others}",
-            )
-        ],
+        plots=[_by_family(study, _BETA, _at_length(study), 100.0)],
         note="β is 0 for a model on whose output a matched pair of brackets, wherever it stands, "
         "has no influence: a condition for generalising to any length. It is defined for families "
-        f"with a minimal first layer.{others}",
+        "with a minimal first layer.",
     )
+
+
+def _certificates(study: Study) -> Figure | None:
+    """Worst logit change against balance violation; accuracy at length against the change."""
+    if study.certificates.empty:
+        return None
+    counts = study.certificates["status"].value_counts()
+    verdicts = ", ".join(f"{count} {status}" for status, count in counts.items())
+    change, length = "the largest change of a logit", f"accuracy after a close at {_at(study)}"
+    ties = [
+        tie(family, facts, first, second, sign=sign)
+        for fact, first, second, sign in (
+            ("balance_and_change", "balance violation", change, 1),
+            ("change_and_length", change, length, -1),
+        )
+        for family, facts in study.summary[fact].items()
+    ]
+    pairs = ((_BETA, _CHANGE, 1.0), (_CHANGE, _at_length(study), 100.0))
+    blocks = study.config.measurement.n_inserted
+    return Figure(
+        name="certificates",
+        title="Certified against inserted pairs",
+        reading=reading_of(study, "certificates"),
+        data=study.certificates,
+        plots=[
+            _by_family(study, x, y, scale, height=360)
+            for x, y, scale in pairs
+            if study.models[[x[0], y[0]]].notna().all(axis=1).any()
+        ],
+        note=f"{len(study.certificates)} prefixes of {max(study.task.train_lengths) - 1} brackets "
+        f"that end with a closing one and leave one open ({verdicts}). Up to {blocks} "
+        f"block{'s' * (blocks != 1)} of nested matched pairs may be inserted before the last "
+        "bracket; the right closing bracket must keep the largest logit on every such string. "
+        "Verdicts are exact: by shortest paths and branch and bound over all of them, not by "
+        f"samples. A balanced model (β = 0) would not move at all. {' '.join(ties)}",
+    )
+
+
+def _at(study: Study) -> str:
+    return f"lengths {long_lengths(study)}"
+
+
+def _languages(study: Study) -> Figure | None:
+    """How far each model is proved; nothing if no model can be decided."""
+    decided = study.languages
+    if decided.empty:
+        return None
+    runs = study.models[["family", "seed", "status"]].rename(columns={"status": "run"})
+    longest, trained = int(decided["length"].max()), max(study.task.train_lengths)
+    return Figure(
+        name="languages",
+        title="Every prefix decided",
+        reading=reading_of(study, "languages"),
+        data=decided,
+        plots=[
+            dots(
+                decided.merge(runs, on=["family", "seed"]),
+                {"one model": "proved_to"},
+                rows="{family}",
+                said="{family} seed {seed} ({run})",
+                hover="proved up to length %{x}",
+                unit="every prefix proved right up to length (brackets)",
+                marked=[Line(trained, f"trained up to {trained}", "right")],
+                include=(0, longest),
+            )
+        ],
+        note="A one-layer model without positions sees of a prefix its last bracket and how "
+        "often each bracket occurs at each depth, so that all prefixes up to a length can be "
+        "decided, where a sample only finds some.",
+    )
+
+
+# --- loss -----------------------------------------------------------------------------------------
 
 
 def _entropy_gap(study: Study) -> Figure:
-    families, models = list(study.config.families), study.models
-    floor = float(models["entropy_floor"].iloc[0])
-    gap, spread = models["entropy_gap"], 2 * models["loss_error"]
-    marks = Series(
-        name="one model, ± 2 standard errors",
-        x=gap,
-        y=rows_of(models, families) + 0.1,
-        color="@c3",
-        said=model_names(models),
-        hover="%{x:.4f} nats per token above the floor",
-        low=gap - spread,
-        high=gap + spread,
-        thickness=1.0,
-    )
-    average = means(
-        study, "entropy_gap", scale=1.0, shift=-0.2, unit=" nats per token", label="entropy gap"
-    )
+    models = study.models
+    spread, floor = 2 * models["loss_error"], float(models["entropy_floor"].iloc[0])
     gaps = between(study, "entropy_gap", lambda value: f"{value:.3f}")
-    reading = f"On average the families end {gaps} nats per token above the floor of {floor:.3f}."
     return Figure(
         name="entropy-gap",
         title="Distance from the entropy floor",
-        reading=reading,
+        reading=f"On average the families end {gaps} nats per token above the floor of "
+        f"{floor:.3f}.",
         data=models[["family", "seed", "loss", "loss_error", "entropy_floor", "entropy_gap"]],
-        command=report_command(study),
         plots=[
-            dots_by_row(
-                families,
-                "cross-entropy above the floor (nats per token)",
-                [marks, average],
-                alt="Dot plot, a row per family, a dot per seed, "
-                f"and a line at the floor. {reading}",
+            dots(
+                models.assign(
+                    low=models["entropy_gap"] - spread, high=models["entropy_gap"] + spread
+                ),
+                {"one model, ± 2 standard errors": "entropy_gap"},
+                rows="{family}",
+                said=NAME,
+                hover="%{x:.4f} nats per token above the floor",
+                unit="cross-entropy above the floor (nats per token)",
+                bars=("low", "high"),
+                means=study.summary["families"],
                 marked=[Line(0.0, "floor")],
             )
         ],
@@ -278,46 +266,56 @@ def _entropy_gap(study: Study) -> Figure:
 
 def _training(study: Study) -> Figure:
     history, models = study.history, study.models
-    losses = history["loss"].astype(float)
-    floor = float(history["floor"].iloc[0])
+    losses, floor = history["loss"].astype(float), float(history["floor"].iloc[0])
     top = float(losses.max()) if losses.notna().any() else floor + 1
     pad = 0.12 * (top - floor)
-    status = {(row.family, row.seed): row.status for row in models.itertuples()}
-    good = good_statuses(study)
-    runs = {family: history[history["family"] == family] for family in study.config.families}
-    plots = [
-        curves(
-            family,
-            "step",
-            "loss (nats per token)",
-            [
-                curve_of(seed, curve, status[family, seed], good)
-                for seed, curve in rows.groupby("seed")
-            ],
-            alt=f"Line plot: training loss of {family}, a line per seed, "
-            "and a line at the entropy floor.",
-            height=300,
-            limits={"x": [0.0, 1.05 * int(rows["step"].max())], "y": [floor - pad, top + pad / 2]},
-            marked=[Line(floor, f"floor: {floor:.3f}")],
+    good, status = (
+        dict(zip(zip(models["family"], models["seed"], strict=True), values, strict=True))
+        for values in (learned(study), models["status"])
+    )
+
+    def curve(run: tuple[str, int], steps: pd.DataFrame) -> Series:
+        return Series(
+            name=f"seed {run[1]}",
+            x=steps["step"],
+            y=steps["loss"],
+            color="@c0" if good[run] else "@c1",
+            symbol="circle" if good[run] else "x",
+            size=[0] * (len(steps) - 1) + [8],
+            said=in_words(f"seed {run[1]} ({status[run]})<br>accuracy {{accuracy:.1%}}", steps),
+            hover="step %{x}, loss %{y:.4f}",
+            legend=False,
+            line={},
         )
-        for family, rows in runs.items()
-    ]
-    reached, steps = int((models["status"] == "reached").sum()), models["steps"]
-    span = f"{steps.min():,} to {steps.max():,} steps"
-    reading = f"All runs made {steps.max():,} steps."
-    if study.config.training.target is not None:
-        reading = (
-            f"{reached} of {len(models)} runs reached the target accuracy; training took {span}."
-        )
+
+    steps = models["steps"]
+    reached = f"{int((models['status'] == 'reached').sum())} of {len(models)} runs reached the "
+    reached += f"target accuracy; training took {steps.min():,} to {steps.max():,} steps."
     return Figure(
         name="training",
         title="Training curves",
-        reading=reading,
+        reading=f"All runs made {steps.max():,} steps."
+        if study.config.training.target is None
+        else reached,
         data=history[["family", "seed", "step", "loss", "floor", "accuracy", "learning_rate"]],
-        command=report_command(study),
-        plots=plots,
-        note="Mean training loss since the measurement before. A cross at the end, and another "
-        "colour, mark a run that did not learn.",
+        plots=[
+            curves(
+                family,
+                "step",
+                "loss (nats per token)",
+                [curve((family, seed), steps) for seed, steps in rows.groupby("seed")],
+                height=300,
+                limits={
+                    "x": [0.0, 1.05 * int(rows["step"].max())],
+                    "y": [floor - pad, top + pad / 2],
+                },
+                marked=[Line(floor, f"floor: {floor:.3f}")],
+            )
+            for family in study.config.families
+            if len(rows := history[history["family"] == family])
+        ],
+        note="Mean training loss since the measurement before, a line per seed, and the entropy "
+        "floor. A cross at the end, and another colour, mark a run that did not learn.",
     )
 
 
@@ -330,4 +328,7 @@ FIGURES: list[Callable[[Study], Figure | None]] = [
     _balance,
     _entropy_gap,
     _training,
+    _certificates,
+    _languages,
+    likeliest_errors,
 ]

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import math
 import shlex
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from tl_dyck.ablation import FINETUNED, FROZEN, INTERPRETABILITY
 from tl_dyck.ablation.figures import gate_curves, importance_dots
-from tl_dyck.plots import COLORS, SYMBOLS, Line, Series, dots_by_row, for_plotly, scatter, series_by
+from tl_dyck.plots import Line, scatter
+from tl_dyck.recipes import dots, marks
 from tl_dyck.report.markup import Html, element, percent, table
-from tl_dyck.report.page import Figure, document, figure_section, whole_configuration
+from tl_dyck.report.page import Figure, Page, Section, again, whole_configuration
 from tl_dyck.studies.ablation import Ablation, load_ablation
 
 _MOST = 6  # groups that are drawn; all are in the tables
@@ -30,14 +30,9 @@ def ablation_figures(source: Ablation | Path) -> list[Figure]:
         if not source.exists():
             return []
         source = load_ablation(source)
-    made = [
-        _answers(source),
-        _correlations(source),
-        _importance(source),
-        _gates(source),
-        _cost(source),
-    ]
-    return [figure for figure in made if figure is not None]
+    draw = (_answers, _correlations, _importance, _gates, _cost)
+    made = [figure for each in draw if (figure := each(source)) is not None]
+    return [replace(figure, command=ablate_command(source)) for figure in made]
 
 
 def ablate_command(ablation: Ablation) -> str:
@@ -79,7 +74,6 @@ def _answers(ablation: Ablation) -> Figure:
         title="Which heads matter",
         reading=reading,
         data=pd.DataFrame([vars(answer) for answer in answers]),
-        command=ablate_command(ablation),
         body=element("div", blocks),
         note="Correlations are rank correlations over the heads of one model, averaged over "
         "models, with 95% bootstrap intervals over models, not corrected for how many there are. "
@@ -105,63 +99,42 @@ def _correlations(ablation: Ablation) -> Figure | None:
         (look, name) for look in INTERPRETABILITY if look in comparison.heads for name in present
     ]
     pairs += [(present[0], name) for name in FINETUNED if name in present and name != present[0]]
-    table = comparison.correlations
-    rows = []
-    for a, b in pairs:
-        for group in groups:
-            found = comparison.correlation(group, a, b)
-            if math.isfinite(found["spearman"]):
-                rows.append({"row": pairs.index((a, b)), "label": f"{a}, {b}", **found.to_dict()})
-    if not rows:
+    rows = [
+        {"pair": f"{a}, {b}", **comparison.correlation(group, a, b).to_dict()}
+        for a, b in pairs
+        for group in groups
+    ]
+    drawn = pd.DataFrame(rows).dropna(subset=["spearman"]) if rows else pd.DataFrame()
+    if drawn.empty:
         return None
-    drawn, series = pd.DataFrame(rows), []
-    for index, group in enumerate(groups):
-        part = drawn[drawn["group"] == group]
-        said = [f"{for_plotly(group)}<br>{_interval(row)}" for row in part.itertuples()]
-        series.append(
-            Series(
-                name=group,
-                x=part["spearman"],
-                y=part["row"] + 0.5 * (index + 0.5) / len(groups) - 0.25,
-                color=COLORS[index % len(COLORS)],
-                symbol=SYMBOLS[index % len(SYMBOLS)],
-                said=said,
-                low=part["spearman_low"],
-                high=part["spearman_high"],
-                caps=3,
-            )
-        )
     strongest = drawn.loc[drawn["spearman"].abs().idxmax()]
-    reading = (
-        f"The strongest of these ties is between {strongest['label'].replace(', ', ' and ')} for "
-        f"{strongest['group']}: Spearman {strongest['spearman']:+.2f}."
-    )
     return Figure(
         name="heads-correlations",
         title="Importance beside what heads look like",
-        reading=reading,
-        data=table,
-        command=ablate_command(ablation),
+        reading="The strongest of these ties is between "
+        f"{strongest['pair'].replace(', ', ' and ')} for {strongest['group']}: Spearman "
+        f"{strongest['spearman']:+.2f}.",
+        data=comparison.correlations,
         plots=[
-            dots_by_row(
-                [f"{a}, {b}" for a, b in pairs],
-                "Spearman correlation over heads",
-                series,
-                alt=f"Dot plot with intervals, a row per pair of measures. {reading}",
+            dots(
+                drawn,
+                {"spearman": "spearman"},
+                rows="{pair}",
+                said="{group}<br>{pair}: {spearman:+.2f} [{spearman_low:+.2f}, "
+                "{spearman_high:+.2f}]",
+                hover="",
+                unit="Spearman correlation over heads",
+                bars=("spearman_low", "spearman_high"),
+                by="group",
+                kinds={group: group for group in groups},
                 marked=[Line(0.0, "")],
-                limits=[-1.05, 1.05],
-                top=66 + 12 * len(groups),
+                include=(-1, 1),
             )
         ],
         note="stack-likeness: attention of closing brackets on the top of the stack. entropy: of "
         "the attention, so that a negative correlation means that sharp heads are the important "
         "ones.",
     )
-
-
-def _interval(row: Any) -> str:
-    ends = f"[{row.spearman_low:+.2f}, {row.spearman_high:+.2f}]"
-    return f"{row.label}: {row.spearman:+.2f} {ends}"
 
 
 def _importance(ablation: Ablation) -> Figure | None:
@@ -199,7 +172,6 @@ def _importance(ablation: Ablation) -> Figure | None:
         reading=f"Within a model the two rank heads alike with a mean correlation of {said_ranks}, "
         "by kind of model.",
         data=heads,
-        command=ablate_command(ablation),
         plots=plots,
         note="A dot per head of every model; "
         "its colour says how stack-like it is before any fine-tuning.",
@@ -225,7 +197,6 @@ def _gates(ablation: Ablation) -> Figure | None:
         reading="Gates of one model of each kind as open heads become more expensive, from a "
         f"penalty of {data['penalty'].min():g} to {data['penalty'].max():g} nats per token.",
         data=data,
-        command=ablate_command(ablation),
         plots=plots,
         note=f"Shown: {', '.join(data['model'].unique())}; `load_ablation` gives those of all. A "
         "hard-concrete gate multiplies the output of each head (Louizos et al. 2018); all weights "
@@ -241,12 +212,11 @@ def _cost(ablation: Ablation) -> Figure | None:
     table = ablation.paths.assign(
         lost=[before[row.group, row.model] - row.metric for row in ablation.paths.itertuples()]
     )
-    said, parts = [], []
-    groups = _groups(ablation)[:_MOST]
+    groups, said, parts = _groups(ablation)[:_MOST], [], []
     for index, group in enumerate(groups):
         part = table[table["group"] == group]
         apart = 0.5 * (index + 0.5) / len(groups) - 0.25
-        parts.append((group, part.assign(place=part["n_open"] + apart)))
+        parts.append(part.assign(place=part["n_open"] + apart))
         cheap = part[(part["lost"] < 0.01) & (part["n_open"] > 0)]
         least = cheap.groupby("model")["n_open"].min()
         if len(least):
@@ -254,21 +224,27 @@ def _cost(ablation: Ablation) -> Figure | None:
                 f"{least.mean():.1f} heads for {group} ({len(least)} of {part['model'].nunique()} "
                 "models)"
             )
-    reading = f"Losing less than 0.01 nats per token takes, on average, {'; '.join(said)}."
-    if not said:
-        reading = "No model came through the pruning with less than 0.01 nats per token lost."
+    series = marks(
+        pd.concat(parts),
+        "place",
+        "lost",
+        by="group",
+        kinds={group: group for group in groups},
+        said="{model}<br>penalty {penalty:g}, {n_open} heads open",
+        hover="%{y:.4f} nats per token lost",
+    )
     return Figure(
         name="heads-cost",
         title="How many heads are needed once the rest adapts",
-        reading=reading,
+        reading=f"Losing less than 0.01 nats per token takes, on average, {'; '.join(said)}."
+        if said
+        else "No model came through the pruning with less than 0.01 nats per token lost.",
         data=table,
-        command=ablate_command(ablation),
         plots=[
             scatter(
                 "heads still open at the end of a stage",
                 "log-likelihood lost (nats per token)",
-                series_by(parts, "place", "lost", _stages, "%{y:.4f} nats per token lost"),
-                alt=f"Scatter plot of what is lost against the number of open heads. {reading}",
+                series,
                 top=40 + 12 * len(groups),
                 left=56,
                 from_zero="",
@@ -279,40 +255,28 @@ def _cost(ablation: Ablation) -> Figure | None:
     )
 
 
-def _stages(paths: pd.DataFrame) -> list[str]:
-    return [
-        f"{for_plotly(row.model)}<br>penalty {row.penalty:g}, {row.n_open} heads open"
-        for row in paths.itertuples()
-    ]
-
-
 # --- the page -------------------------------------------------------------------------------------
 
 
 def ablation_page(ablation: Ablation) -> Html:
     """The page of an ablation."""
-    made = ablation_figures(ablation)
-    sections: list[tuple[str, str, Any]] = [
-        (figure.name, figure.title, figure_section(figure)) for figure in made
-    ]
-    sections += [
-        ("models", "All models", _models(ablation)),
-        ("about", "How this was made", _about(ablation)),
-    ]
-    return document(
-        "tl_dyck: which heads matter", _lead(ablation), sections, made, _versions(ablation)
-    )
-
-
-def _lead(ablation: Ablation) -> Html:
-    heads = ablation.comparison.heads
-    groups = ", ".join(str(group) for group in heads["group"].unique())
-    text = (
-        f"{len(heads)} attention heads of {len(ablation.models)} transformers ({groups}). Each "
-        "head was disabled while all else stayed, and gated while all else could adapt. Are the "
-        "heads that look like a stack those that matter?"
-    )
-    return element("p", text, class_="lead")
+    groups = ", ".join(_groups(ablation))
+    return Page(
+        title="tl_dyck: which heads matter",
+        lead=f"{len(ablation.comparison.heads)} attention heads of {len(ablation.models)} "
+        f"transformers ({groups}). Each head was disabled while all else stayed, and gated while "
+        "all else could adapt. Are the heads that look like a stack those that matter?",
+        parts=[
+            *ablation_figures(ablation),
+            Section("models", "All models", _models(ablation)),
+        ],
+        about=[
+            again("Measure again", ablate_command(ablation)),
+            element("p", "Every interval is a 95% percentile bootstrap over models."),
+            whole_configuration(ablation.config),
+        ],
+        made={"Versions": ", ".join(f"{name} {said}" for name, said in ablation.versions.items())},
+    ).html
 
 
 def _models(ablation: Ablation) -> Html:
@@ -328,16 +292,3 @@ def _models(ablation: Ablation) -> Html:
     ]
     columns = ("model", "kind", "accuracy", "log-likelihood (nats per token)", "gates")
     return table("Every model, whether it learned its task or not", columns, rows, numeric=(2, 3))
-
-
-def _about(ablation: Ablation) -> list[Html]:
-    return [
-        element("p", "Measure again: ", element("code", ablate_command(ablation))),
-        element("p", "Every interval is a 95% percentile bootstrap over models."),
-        whole_configuration(ablation.config),
-    ]
-
-
-def _versions(ablation: Ablation) -> Html:
-    packages = ", ".join(f"{name} {version}" for name, version in ablation.versions.items())
-    return element("dl", element("dt", "Versions"), element("dd", packages))

@@ -14,29 +14,39 @@ from tl_dyck.judge.run import Judgement
 from tl_dyck.judge.scoring import most_misleading
 from tl_dyck.report.heatmap import color_bar, heat_map, string_patterns
 from tl_dyck.report.markup import Html, csv_link, element, percent, table
-from tl_dyck.report.page import document, made_with
+from tl_dyck.report.page import Page, Section, again, made_with
 
 
 def judge_page(done: Judgement) -> Html:
     """The page of a judgement; the cases that are shown are made again from their seeds."""
-    sections = [
-        ("lessons", "What to take from it", _lessons(done)),
-        ("auroc", "Methods against questions", _auroc(done)),
-        ("thresholds", "At each method's own threshold", _thresholds(done)),
-        ("misleading", "The most misleading case of each method", _gallery(done)),
-        ("questions", "The questions, exactly", _questions()),
-        ("about", "How this was made", _about(done)),
-    ]
     n_cases, n_facts = done.sizes
     n_methods = len({*done.wide().index} - {*CONTROLS})
-    lead = element(
-        "p",
-        f"{n_cases:,} models that solve their task, {n_facts:,} questions about them whose answers "
-        "are proved by how the model is built, or computed on every string up to a length, and "
-        f"{n_methods} methods, with their published readings. Suite {done.suite}.",
-        class_="lead",
-    )
-    return document("Methods of interpretability, judged", lead, sections, [], _versions(done))
+    few = done.answers[~done.answers["method"].isin(CONTROLS)]
+    return Page(
+        title="Methods of interpretability, judged",
+        lead=f"{n_cases:,} models that solve their task, {n_facts:,} questions about them whose "
+        "answers are proved by how the model is built, or computed on every string up to a length, "
+        f"and {n_methods} methods, with their published readings. Suite {done.suite}.",
+        parts=[
+            Section("lessons", "What to take from it", _lessons(done)),
+            Section("auroc", "Methods against questions", _auroc(done)),
+            Section("thresholds", "At each method's own threshold", _thresholds(done)),
+            Section("misleading", "The most misleading case of each method", _gallery(done)),
+            Section("questions", "The questions, exactly", _questions()),
+        ],
+        about=[
+            again("Judge again", f"tl-dyck judge --scale {done.suite.rpartition('/')[2]}"),
+            element(
+                "p",
+                f"{len(few):,} answers are in ",
+                element("code", "answers.parquet"),
+                " beside this page. A case is made from its seed: ",
+                element("code", "tl_dyck.judge.make_case(kind, seed)"),
+                ".",
+            ),
+        ],
+        made=made_with(done.environment),
+    ).html
 
 
 def judge_markdown(done: Judgement) -> str:
@@ -254,24 +264,3 @@ def _questions() -> Html:
     said = {kind: meaning + why.get(kind, "") for kind, meaning in KINDS.items()}
     pairs = [[element("dt", kind), element("dd", text)] for kind, text in said.items()]
     return element("dl", pairs)
-
-
-def _about(done: Judgement) -> list[Html]:
-    scale = done.suite.rpartition("/")[2]
-    columns = ["method", "case", "question", "target", "answer", "score", "effect"]
-    few = done.answers[~done.answers["method"].isin(CONTROLS)][columns]
-    return [
-        element("p", "Judge again: ", element("code", f"tl-dyck judge --scale {scale}")),
-        element(
-            "p",
-            f"{len(few):,} answers are in ",
-            element("code", "answers.parquet"),
-            " beside this page. A case is made from its seed: ",
-            element("code", "tl_dyck.judge.make_case(kind, seed)"),
-            ".",
-        ),
-    ]
-
-
-def _versions(done: Judgement) -> Html:
-    return made_with(done.environment)

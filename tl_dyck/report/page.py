@@ -8,13 +8,13 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.resources import files
-from typing import Any, final
+from typing import Any, NamedTuple, final
 
 import pandas as pd
 
 from tl_dyck.plots import Plot
 from tl_dyck.report.heatmap import SHADES
-from tl_dyck.report.markup import Html, csv_link, element, json_block, table
+from tl_dyck.report.markup import Child, Html, csv_link, element, json_block, table
 
 _TABLE_LIMIT = 120  # rows; longer data is in the CSV file alone
 
@@ -34,9 +34,9 @@ class Figure:
     Attributes:
         name: its anchor, and the name of its data file.
         title: of its section.
-        reading: one sentence: what one sees.
+        reading: what one sees, in a sentence or a few.
         data: what it shows, one row per mark.
-        command: shell command that makes it, or its numbers, again.
+        command: shell command that makes it, or its numbers, again; empty for that of its page.
         plots: the plots, if it is made of these.
         body: or else its markup.
         note: how it was measured.
@@ -46,59 +46,83 @@ class Figure:
     title: str
     reading: str
     data: pd.DataFrame
-    command: str
+    command: str = ""
     plots: list[Plot] = field(default_factory=list)
     body: Html | None = None
     note: str = ""
 
 
-def document(
-    title: str,
-    intro: Html,
-    sections: Sequence[tuple[str, str, Any]],
-    made: Sequence[Figure],
-    footer: Html,
-    patterns: dict[str, Any] | None = None,
-) -> Html:
-    """A whole page.
+class Section(NamedTuple):
+    """A part of a page that is no figure: its anchor, its title, and what is in it."""
 
-    Args:
+    name: str
+    title: str
+    content: Child
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Page:
+    """A whole page: lead, contents, figures and sections in their order, and how it was made.
+
+    Attributes:
         title: of it.
-        intro: what it is about, one paragraph.
-        sections: anchor, title and content of each.
-        made: the figures in them, whose plots are drawn when the page is opened.
-        footer: versions and the like.
+        lead: what it is about, one paragraph.
+        parts: figures, whose plots are drawn when the page is opened, and sections; None is none.
+        command: what makes its figures again.
+        about: what stands under "How this was made".
+        made: versions and the like at the bottom, by name.
         patterns: what the viewer of attention maps shows, if there are any.
+        style: more CSS.
     """
-    contents = element(
-        "ol", [element("li", element("a", text, href=f"#{name}")) for name, text, _ in sections]
-    )
-    plots = {
-        f"{figure.name}-{index}": {"data": plot.traces, "layout": plot.layout}
-        for figure in made
-        for index, plot in enumerate(figure.plots)
-    }
-    scripts = [asset("plotly/plotly-basic.min.js"), asset("shared.js") + asset("report.js")]
-    body = element(
-        "body",
-        element("a", "Skip to the report", href="#main", class_="skip"),
-        element("header", element("h1", title), intro),
-        element("nav", _folded(contents), aria_label="Contents"),
-        element("main", [_section(*section) for section in sections], id="main"),
-        element("footer", footer),
-        _viewer(),
-        element("div", id="tip", hidden=True),
-        element(
-            "noscript",
-            "The plots and the enlarged maps need JavaScript; the texts, maps and tables do not.",
-        ),
-        json_block("data-plots", plots),
-        json_block(
-            "data-patterns", patterns or {"tokens": [], "depth": [], "top": [], "groups": []}
-        ),
-        [Html(f"<script>{script}</script>") for script in scripts],
-    )
-    return shell(title, body, scripts)
+
+    title: str
+    lead: Child
+    parts: Sequence[Figure | Section | None]
+    command: str = ""
+    about: Sequence[Child] = ()
+    made: Mapping[str, str] = field(default_factory=dict)
+    patterns: Mapping[str, Any] | None = None
+    style: str = ""
+
+    @property
+    def html(self) -> Html:
+        """The page as one file."""
+        parts = [part for part in self.parts if part is not None]
+        if self.about:
+            parts.append(Section("about", "How this was made", self.about))
+        contents = element(
+            "ol", [element("li", element("a", part.title, href=f"#{part.name}")) for part in parts]
+        )
+        plots = {
+            f"{figure.name}-{index}": {"data": plot.traces, "layout": plot.layout}
+            for figure in parts
+            if isinstance(figure, Figure)
+            for index, plot in enumerate(figure.plots)
+        }
+        scripts = [asset("plotly/plotly-basic.min.js")] if plots else []
+        scripts.append(asset("shared.js") + asset("report.js"))
+        none: dict[str, Any] = {"tokens": [], "depth": [], "top": [], "groups": []}
+        made = [[element("dt", name), element("dd", said)] for name, said in self.made.items()]
+        body = element(
+            "body",
+            element("a", "Skip to the report", href="#main", class_="skip"),
+            element("header", element("h1", self.title), element("p", self.lead, class_="lead")),
+            element("nav", _folded(contents), aria_label="Contents"),
+            element("main", [_section(part, self.command) for part in parts], id="main"),
+            element("footer", element("dl", made)),
+            _viewer(),
+            element("div", id="tip", hidden=True),
+            element(
+                "noscript",
+                "The plots and the enlarged maps need JavaScript; the texts, maps and tables do "
+                "not.",
+            ),
+            json_block("data-plots", plots),
+            json_block("data-patterns", self.patterns or none),
+            [Html(f"<script>{script}</script>") for script in scripts],
+        )
+        return shell(self.title, body, scripts, self.style)
 
 
 def shell(title: str, body: Html, scripts: Sequence[str] = (), style: str = "") -> Html:
@@ -131,22 +155,29 @@ def _folded(contents: Html) -> Html:
     return element("details", heading, contents, id="contents", open=True)
 
 
-def figure_section(figure: Figure) -> list[Html | None]:
+def _section(part: Figure | Section, command: str) -> Html:
+    heading = element("h2", part.title, id=f"{part.name}-title")
+    content = part.content if isinstance(part, Section) else _figure(part, command)
+    return element("section", heading, content, id=part.name, aria_labelledby=f"{part.name}-title")
+
+
+def _figure(figure: Figure, command: str) -> list[Html | None]:
     """A figure with its reading, how it was measured, its data, and how to make it again."""
+    several = len(figure.plots) > 1
     plots = [
         element(
             "div",
             class_="plot",
             data_plot=f"{figure.name}-{index}",
             role="img",
-            aria_label=plot.alt,
+            aria_label=plot.alt if several else f"{plot.alt} {figure.reading}",
             style=f"height:{plot.layout['height']}px",
         )
         for index, plot in enumerate(figure.plots)
     ]
-    again = element("span", "Make it again: ", element("code", figure.command))
+    again = element("span", "Make it again: ", element("code", figure.command or command))
     reading = element("p", figure.reading, class_="reading")
-    drawn = element("div", plots, class_="plots" if len(plots) > 1 else None)
+    drawn = element("div", plots, class_="plots" if several else None)
     return [
         element("div", reading, drawn, class_="together") if plots else reading,
         None if plots else figure.body,
@@ -201,11 +232,6 @@ def _viewer() -> Html:
     )
 
 
-def _section(name: str, title: str, content: Any) -> Html:
-    heading = element("h2", title, id=f"{name}-title")
-    return element("section", heading, content, id=name, aria_labelledby=f"{name}-title")
-
-
 def _policy(scripts: Sequence[str]) -> str:
     """Run these scripts and nothing else, and fetch nothing."""
     digests = (
@@ -247,6 +273,11 @@ def _mix(scale: tuple[str, ...], value: float) -> str:
     return "#" + "".join(f"{round(a + part * (b - a)):02x}" for a, b in zip(*ends, strict=True))
 
 
+def again(words: str, command: str) -> Html:
+    """A command that does something again."""
+    return element("p", f"{words}: ", element("code", command))
+
+
 def whole_configuration(values: Mapping[str, Any]) -> Html:
     """All settings of what the page shows, as JSON that unfolds."""
     text = json.dumps(values, indent=1, ensure_ascii=False)
@@ -257,15 +288,11 @@ def whole_configuration(values: Mapping[str, Any]) -> Html:
     )
 
 
-def made_with(facts: Mapping[str, Any], **more: str) -> Html:
-    """Versions and machine, from `tl_dyck.environment.environment`, and further entries by name."""
+def made_with(facts: Mapping[str, Any]) -> dict[str, str]:
+    """Versions and machine, from `tl_dyck.environment.environment`, for the bottom of a page."""
     packages = ", ".join(f"{name} {version}" for name, version in facts["versions"].items())
-    entries = {
+    return {
         "Versions": f"{packages}, Python {facts['python']}",
         "Machine": f"{facts['platform']}, {facts.get('cpu') or 'CPU not recorded'}, "
         f"{facts['cpu_cores']} CPU cores, {facts['gpu'] or 'no GPU'}",
-        **more,
     }
-    return element(
-        "dl", [[element("dt", name), element("dd", value)] for name, value in entries.items()]
-    )

@@ -3,28 +3,22 @@
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Callable
 from typing import Any
 
 import pandas as pd
 
 from tl_dyck.report.markup import Html, csv_link, element, table
-from tl_dyck.report.page import (
-    Figure,
-    document,
-    figure_section,
-    made_with,
-    whole_configuration,
-)
+from tl_dyck.report.page import Figure, Page, Section, again, made_with, whole_configuration
 from tl_dyck.report.paper_figures import paper_figures
-from tl_dyck.report.paper_gallery import reproduce_command
 from tl_dyck.report.stack_use import stack_use_figures
 from tl_dyck.studies.claims import tally
 from tl_dyck.studies.reproduction import Reproduction
 from tl_dyck.studies.rules import VERDICTS
 
 #: What draws the figures, by paper; another paper's page has none.
-_FIGURES: dict[str, Callable[[Reproduction], list[Figure]]] = {
+_FIGURES: dict[str, Callable[[Reproduction], list[Figure | None]]] = {
     "wen-2023": paper_figures,
     "stack-use-2026": stack_use_figures,
 }
@@ -43,16 +37,30 @@ def paper_page(done: Reproduction) -> Html:
         CorruptFileError: a model's patterns are missing or damaged.
     """
     paper, models = done.paper, done.evidence.models
-    made = _FIGURES.get(paper.name, lambda done: [])(done)
-    sections = [
-        ("claims", "Every claim", _claims_section(done.claims, paper.caption)),
-        *((figure.name, figure.title, figure_section(figure)) for figure in made),
-        ("about", "How this was made", _about(done)),
-    ]
-    lead = paper.lead.format(models=len(models), scale=done.scale.name)
-    training = f"{models['seconds'].sum():,.0f} s in all runs together"
-    versions = made_with(done.environment, Training=training)
-    return document(paper.title, element("p", lead, class_="lead"), sections, made, versions)
+    # what is in the folder is kept
+    command = f"{done.command} --out {shlex.quote(done.folder.as_posix())}"
+    return Page(
+        title=paper.title,
+        lead=paper.lead.format(models=len(models), scale=done.scale.name),
+        parts=[
+            Section("claims", "Every claim", _claims_section(done.claims, paper.caption)),
+            *_FIGURES.get(paper.name, lambda done: [])(done),
+        ],
+        command=command,
+        about=[
+            again("Train, measure and judge again", command),
+            *(
+                element("p", f"{words}: ", csv_link(getattr(done.evidence, name), name))
+                for name, words in _SAVED.items()
+                if hasattr(done.evidence, name)
+            ),
+            whole_configuration(done.scale.to_dict()),
+        ],
+        made={
+            **made_with(done.environment),
+            "Training": f"{models['seconds'].sum():,.0f} s in all runs together",
+        },
+    ).html
 
 
 def claims_markdown(claims: pd.DataFrame) -> str:
@@ -156,15 +164,3 @@ def _cells(claim: Any, beside: dict[str, str]) -> tuple[Any, ...]:
             style="min-width:15rem",
         ),
     )
-
-
-def _about(done: Reproduction) -> list[Html]:
-    return [
-        element("p", "Train, measure and judge again: ", element("code", reproduce_command(done))),
-        *(
-            element("p", f"{words}: ", csv_link(getattr(done.evidence, name), name))
-            for name, words in _SAVED.items()
-            if name in done.paper.tables
-        ),
-        whole_configuration(done.scale.to_dict()),
-    ]

@@ -7,94 +7,78 @@ from functools import partial
 import numpy as np
 import pandas as pd
 
-from tl_dyck.intervals import regression
-from tl_dyck.plots import (
-    COLORS,
-    SYMBOLS,
-    Line,
-    Series,
-    dots_by_row,
-    for_plotly,
-    jitter,
-    scatter,
-    series_by,
-)
+from tl_dyck.intervals import distances, regression
+from tl_dyck.plots import COLORS, SYMBOLS, Line, Series, jitter, scatter
+from tl_dyck.recipes import dots, marks
+from tl_dyck.report.heatmap import color_bar, described_map, string_patterns
+from tl_dyck.report.markup import element, percent
 from tl_dyck.report.page import Figure
-from tl_dyck.report.paper_gallery import gallery, reproduce_command
 from tl_dyck.studies.paper.evidence import Evidence
 from tl_dyck.studies.paper.measure import INTERPRETABLE, MASS, NAMED, REPLACEABLE
 from tl_dyck.studies.paper.readings import LONG, length_points
 from tl_dyck.studies.paper.scales import contrastive_name
 from tl_dyck.studies.reproduction import Reproduction
+from tl_dyck.tasks import load_task
 
 #: Of the paper's recalled variations, as shares of its recalled baseline.
 _RECALLED = {"gpt": 2.27 / 2.85, "gpt-linear": 2.20 / 2.85, "minimal-onehot": 0.24 / 2.85}
 
+#: Groups whose two most different seeds are shown, and the figures of the paper that they stand
+#: beside.
+_GALLERY = {
+    "gpt": "Figure 1",
+    "gpt-linear": "Figure 1",
+    "minimal-onehot": "Section 4.1",
+    "figure2-onehot-rate-0.01": "Figure 2",
+    "figure2-split-rate-0.01": "Figure 2",
+    "figure2-yao-rate-0.003": "Figure 2",
+    "gpt-prefix": "Figures 7, 9",
+    "gpt-linear-prefix": "Figures 7, 9",
+}
+
 _scatter = partial(scatter, height=420, top=60)
 
 
-def paper_figures(done: Reproduction) -> list[Figure]:
+def paper_figures(done: Reproduction) -> list[Figure | None]:
     """All figures, in the order of the page."""
-    made = [
+    return [
         _variation(done),
-        gallery(done),
+        _gallery(done),
         _balance(done, "complete", "Figure 3"),
         _balance(done, "prefix", "Figure 10"),
         _checkpoints(done),
         _lengths(done),
         _heads(done),
     ]
-    return [figure for figure in made if figure is not None]
 
 
 def _variation(done: Reproduction) -> Figure:
     table = _variations(done.evidence)
-    shares = {name: table[name] / table["random_baseline"] for name in ("variation", "low", "high")}
-    place = list(range(len(table)))
-    labels = [f"{row.group}, layer {row.layer}" for row in table.itertuples()]
-    said = [
-        f"{for_plotly(label)}<br>{row.variation:.2f} [{row.low:.2f}, {row.high:.2f}], random "
-        f"{row.random_baseline:.2f}"
-        for label, row in zip(labels, table.itertuples(), strict=True)
-    ]
-    series = [
-        Series(
-            name="measured, 95% interval",
-            x=shares["variation"],
-            y=place,
-            said=said,
-            low=shares["low"],
-            high=shares["high"],
-            caps=4,
-        ),
-        Series(
-            name="reported for 40 seeds (recalled)",
-            x=table["recalled_share"],
-            y=place,
-            color="@c1",
-            symbol="diamond-open",
-            hover="reported (recalled)",
-        ),
-    ]
-    above = int((shares["low"] > 0.5).sum())
-    reading = (
-        f"In {above} of {len(table)} layers seeds clearly differ by more than half of what random "
-        "patterns do."
-    )
+    shares = {
+        f"{name}_share": table[name] / table["random_baseline"]
+        for name in ("variation", "low", "high")
+    }
+    above = int((shares["low_share"] > 0.5).sum())
     return Figure(
         name="variation",
         title="Attention variation (Section 4.1, Table 1)",
-        reading=reading,
+        reading=f"In {above} of {len(table)} layers seeds clearly differ by more than half of what "
+        "random patterns do.",
         data=table,
-        command=reproduce_command(done),
         plots=[
-            dots_by_row(
-                labels,
-                "variation as a share of that of random patterns",
-                series,
-                alt=f"Dot plot with intervals, a row per group and layer. {reading}",
+            dots(
+                table.assign(**shares),
+                {
+                    "measured, 95% interval": "variation_share",
+                    "reported for 40 seeds (recalled)": "recalled_share",
+                },
+                rows="{group}, layer {layer}",
+                said="{group}, layer {layer}<br>{variation:.2f} [{low:.2f}, {high:.2f}], random "
+                "{random_baseline:.2f}",
+                unit="variation as a share of that of random patterns",
+                bars=("low_share", "high_share"),
                 marked=[Line(0.5, "half"), Line(1.0, "random")],
-                row=26,
+                include=(0,),
             )
         ],
         note="Mean over pairs of seeds of ‖A₁ − A₂‖² on the string with all types and depths, "
@@ -137,37 +121,30 @@ def _balance(done: Reproduction, mode: str, where: str) -> Figure | None:
         return None
     table = table.assign(weight=table["group"].map(names))
     scaled = table.assign(**{LONG: 100 * table[LONG]})
-    parts = [(f"λ = {weight:g}", scaled[scaled["weight"] == weight]) for weight in scale.weights]
+    kinds = {weight: f"λ = {weight:g}" for weight in scale.weights}
     hover = "β %{x:.3f}, accuracy at length %{y:.1f}%"
-    series = [
-        *_regression(done, scaled),
-        *series_by(parts, "beta", LONG, _weights, hover),
-    ]
-    alone = _measured(done, f"correlation-{mode}")
-    reading = f"Rank correlation without regularisation: {alone}."
+    said = "seed {seed}, λ = {weight:g}"
     strings = "complete strings" if mode == "complete" else "prefixes"
-    plot = _scatter(
-        "balance violation β (mean of S/P, no unit)",
-        "accuracy after a closing bracket at lengths 400–500 (%)",
-        series,
-        alt="Scatter plot of accuracy at length against balance violation, "
-        f"with a regression line. {reading}",
-    )
     return Figure(
         name=f"balance-{mode}",
         title=f"Balance violation and accuracy at length, {strings} ({where})",
-        reading=reading,
+        reading="Rank correlation without regularisation: "
+        f"{_measured(done, f'correlation-{mode}')}.",
         data=table,
-        command=reproduce_command(done),
-        plots=[plot],
+        plots=[
+            _scatter(
+                "balance violation β (mean of S/P, no unit)",
+                "accuracy after a closing bracket at lengths 400–500 (%)",
+                [
+                    *_regression(done, scaled),
+                    *marks(scaled, "beta", LONG, by="weight", kinds=kinds, said=said, hover=hover),
+                ],
+            )
+        ],
         note="One mark per model with a minimal first layer (Eq. 19), all trained for as many "
         "steps; λ is the weight of the contrastive regularisation (Eq. 22). The line is by least "
         "squares, its interval a bootstrap over models.",
     )
-
-
-def _weights(models: pd.DataFrame) -> list[str]:
-    return [f"seed {row.seed}, λ = {row.weight:g}" for row in models.itertuples()]
 
 
 def _regression(done: Reproduction, table: pd.DataFrame) -> list[Series]:
@@ -207,22 +184,19 @@ def _checkpoints(done: Reproduction) -> Figure | None:
                 more={"legendgroup": group},
             )
         )
-    tie = _measured(done, "theorem-2-loss")
-    reading = f"Rank correlation of loss and β over seeds at the same step: {tie}."
     plot = _scatter(
         "loss above the entropy floor (nats per token)",
         "balance violation β",
         series,
-        alt=f"Line plot of β against loss, a line per run. {reading}",
         from_zero="",
         logarithmic="x",
     )
     return Figure(
         name="theorem-2-loss",
         title="Violation on the way down (Theorem 2)",
-        reading=reading,
+        reading="Rank correlation of loss and β over seeds at the same step: "
+        f"{_measured(done, 'theorem-2-loss')}.",
         data=table,
-        command=reproduce_command(done),
         plots=[plot],
         note="Training runs from right to left, a line per run. Models with a minimal first layer, "
         "trained on complete strings of at most N brackets, without regularisation; loss on fresh "
@@ -233,49 +207,28 @@ def _checkpoints(done: Reproduction) -> Figure | None:
 def _lengths(done: Reproduction) -> Figure | None:
     evidence, rows = done.evidence, []
     for longest, name in length_points(evidence):
-        for model in evidence.of(name).dropna(subset=["beta"]).itertuples():
-            row = {
-                "longest": longest,
-                "seed": model.seed,
-                "beta": model.beta,
-                "largest_ratio": model.largest_ratio,
-            }
-            rows.append({**row, LONG: getattr(model, LONG), "loss": model.loss})
-    if not rows:
+        models = evidence.of(name).dropna(subset=["beta"])
+        shown = ["longest", "seed", "beta", "largest_ratio", LONG, "loss"]
+        rows.append(models.assign(longest=longest)[shown])
+    if not sum(map(len, rows)):
         return None
-    table = pd.DataFrame(rows)
-    said = [f"N = {row.longest}, seed {row.seed}" for row in table.itertuples()]
+    table = pd.concat(rows, ignore_index=True)
+    names = {"beta": "β", "largest_ratio": "largest S/P"}
     at = table["longest"] * (1 + 0.3 * jitter(table["seed"]))
-    series = [
-        Series(
-            name=label,
-            x=at,
-            y=table[column],
-            color=color,
-            symbol=symbol,
-            said=said,
-            hover=f"{label} %{{y:.3f}}",
-        )
-        for column, label, color, symbol in (
-            ("beta", "β", "@c0", "circle"),
-            ("largest_ratio", "largest S/P", "@c1", "diamond-open"),
-        )
-    ]
-    reading = f"Rank correlation of N and β: {_measured(done, 'theorem-2-length')}."
+    each = table.assign(at=at).melt(["longest", "at", "seed"], list(names), "measure")
+    said, hover = "N = {longest}, seed {seed}", "violation %{y:.3f}"
     plot = _scatter(
         "longest training strings N (brackets)",
         "violation (no unit)",
-        series,
-        alt=f"Scatter plot of violation against training length. {reading}",
+        marks(each, "at", "value", by="measure", kinds=names, said=said, hover=hover),
         from_zero="",
         logarithmic="xy",
     )
     return Figure(
         name="theorem-2-length",
         title="Violation and training length (Theorem 2)",
-        reading=reading,
+        reading=f"Rank correlation of N and β: {_measured(done, 'theorem-2-length')}.",
         data=table,
-        command=reproduce_command(done),
         plots=[plot],
         note="The theorem bounds every S/P by a constant over N for a loss that is small at length "
         "N. Both axes are logarithmic, so 1/N is a straight line downwards.",
@@ -288,37 +241,38 @@ def _heads(done: Reproduction) -> Figure | None:
     heads = heads[deep & (heads["group"] != "gpt-uniform")]
     if heads.empty:
         return None
-    looks = [f"look_{place}" for place in NAMED]
+    looks = heads[[f"look_{place}" for place in NAMED]]
+    replaced = heads[["accuracy_uniform", "accuracy_random"]].min(axis=1)
     heads = heads.assign(
-        look=heads[looks].max(axis=1), place=heads[looks].idxmax(axis=1).str.removeprefix("look_")
+        look=looks.max(axis=1),
+        place=looks.idxmax(axis=1).str.removeprefix("look_"),
+        lost=heads["accuracy"] - replaced,
     )
-    heads = heads.assign(
-        lost=heads["accuracy"] - heads[["accuracy_uniform", "accuracy_random"]].min(axis=1)
-    )
-    scaled = heads.assign(lost=100 * heads["lost"])
-    parts = [(f"looks at {place}", rows) for place, rows in scaled.groupby("place", sort=True)]
-    hover = "there first: %{x:.0%}; lost %{y:.1f} points"
-    series = series_by(parts, "look", "lost", _head_names, hover, size=7)
     many, idle = (
         int(heads["interpretable"].sum()),
         int((heads["interpretable"] & heads["replaceable"]).sum()),
     )
-    reading = (
-        f"{many} of {len(heads)} heads look interpretable; "
-        f"for {idle} of these the pattern does not matter."
+    series = marks(
+        heads.assign(lost=100 * heads["lost"]),
+        "look",
+        "lost",
+        by="place",
+        kinds={place: f"looks at {place}" for place in sorted(set(heads["place"]))},
+        said="{group} seed {seed}, layer {layer}, head {head}",
+        hover="there first: %{x:.0%}; lost %{y:.1f} points",
+        size=7,
     )
     plot = _scatter(
         "share of closing brackets with the largest weight there",
         "accuracy lost without the pattern (points)",
         series,
-        alt=f"Scatter plot, a mark per head. {reading}",
     )
     return Figure(
         name="misleading",
         title="Heads that look interpretable, and what their patterns do (Figures 4–6)",
-        reading=reading,
+        reading=f"{many} of {len(heads)} heads look interpretable; for {idle} of these the pattern "
+        "does not matter.",
         data=heads,
-        command=reproduce_command(done),
         plots=[plot],
         note="A pattern is replaced in one head at a time by uniform and by random rows; the "
         f"larger loss counts. Right of {INTERPRETABLE:.0%}, and with a mean weight above {MASS}, a "
@@ -327,13 +281,45 @@ def _heads(done: Reproduction) -> Figure | None:
     )
 
 
-def _head_names(heads: pd.DataFrame) -> list[str]:
-    return [
-        f"{for_plotly(r.group)} seed {r.seed}, layer {r.layer}, head {r.head}"
-        for r in heads.itertuples()
-    ]
-
-
 def _measured(done: Reproduction, name: str) -> str:
     found = done.claims.loc[done.claims["name"] == name, "measured"]
     return str(found.iloc[0]) if len(found) else "not measured"
+
+
+def _gallery(done: Reproduction) -> Figure | None:
+    """The two most different seeds of some groups."""
+    evidence, parts, rows = done.evidence, [color_bar()], []
+    accuracy = evidence.models.set_index(["group", "seed"])["accuracy"].to_dict()
+    for group, where in _GALLERY.items():
+        if len(evidence.of(group)) < 2:
+            continue
+        patterns, seeds = evidence.patterns(group)[:, -1, 0], evidence.sound(group)
+        apart = distances(patterns, patterns)
+        pair = [int(index) for index in np.unravel_index(apart.argmax(), apart.shape)]
+        if pair[0] == pair[1]:
+            continue
+        language = load_task(str(evidence.of(group)["task"].iloc[0])).language
+        drawn = string_patterns(language, language.probe_string)
+        maps = []
+        for index in pair:
+            seed, share = f"seed {seeds[index]}", percent(accuracy[group, seeds[index]])
+            maps.append(described_map(drawn, patterns[index], (seed, share), f"of {group}, {seed}"))
+        distance = float(apart[tuple(pair)])
+        small = element("small", f"{where}; these two differ by {distance:.2f}")
+        heading = element("h3", group, " ", small)
+        parts.append(element("div", heading, element("div", maps, class_="pair"), class_="group"))
+        rows.append((group, seeds[pair[0]], seeds[pair[1]], distance))
+    if not rows:
+        return None
+    table = pd.DataFrame(rows, columns=["group", "seed", "other_seed", "difference"])
+    most = table.loc[table["difference"].idxmax(), "group"]
+    return Figure(
+        name="patterns",
+        title="The two seeds that differ most (Figures 1, 2, 7, 9)",
+        reading="Models that differ in nothing but their seed attend differently, the most in "
+        f"{most}.",
+        data=table,
+        body=element("div", parts),
+        note="Last layer. Rows are queries, columns keys; every row sums to 1. Rings mark the top "
+        "of the stack, where a parser would look. Percentages are accuracies in distribution.",
+    )

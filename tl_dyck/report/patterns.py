@@ -1,18 +1,28 @@
-"""Attention patterns of all seeds of a study side by side."""
+"""A study's attention patterns: all seeds side by side, and strings on which models go wrong."""
 
 from __future__ import annotations
 
 from itertools import combinations
 
 import numpy as np
+import pandas as pd
+from torch import Tensor
 
 from tl_dyck.files import CorruptFileError
-from tl_dyck.report.commands import report_command
-from tl_dyck.report.heatmap import HeadPatterns, Patterns, color_bar, heat_map, patterns_of
+from tl_dyck.report.heatmap import (
+    HeadPatterns,
+    Patterns,
+    color_bar,
+    described_map,
+    heat_map,
+    patterns_of,
+    string_patterns,
+)
 from tl_dyck.report.markup import Html, element, percent
 from tl_dyck.report.page import Figure
-from tl_dyck.report.shown import good_statuses
+from tl_dyck.report.tables import exact_table
 from tl_dyck.studies import Study
+from tl_dyck.studies.findings import learned
 
 
 def read_patterns(study: Study) -> Patterns:
@@ -86,7 +96,6 @@ def pattern_figure(study: Study, patterns: Patterns) -> Figure:
         title="Attention patterns of all seeds",
         reading=_reading(patterns),
         data=patterns.to_frame(),
-        command=report_command(study),
         body=element("div", parts),
         note=f"Rows are queries, columns keys, on the string {study.summary['probe_string']} after "
         "its start token; every row sums to 1. Rings mark the top of the stack, where a parser "
@@ -101,12 +110,12 @@ def striking_pair(study: Study, patterns: Patterns) -> tuple[HeadPatterns, int, 
 
     Only models that learned count.
     """
-    good = good_statuses(study)
-    learned = {(row.family, row.seed) for row in study.models.itertuples() if row.status in good}
+    models = study.models[learned(study)]
+    good = set(zip(models["family"], models["seed"], strict=True))
     best: tuple[float, HeadPatterns, int, int] | None = None
     for group in patterns.groups:
         usable = [
-            position for position, seed in enumerate(group.seeds) if (group.family, seed) in learned
+            position for position, seed in enumerate(group.seeds) if (group.family, seed) in good
         ]
         for first, second in combinations(usable, 2):
             distance = float(np.square(group.weights[first] - group.weights[second]).sum())
@@ -152,3 +161,88 @@ def _reading(patterns: Patterns) -> str:
         f"seeds put from {percent(low, 0)} to {percent(high, 0)} of a closing bracket's attention "
         "on the top of the stack."
     )
+
+
+# --- strings on which models go wrong -------------------------------------------------------------
+
+
+def _on(study: Study, weights: Tensor, text: str, label: str, what: str) -> Html:
+    """The mean over heads of a saved pattern, on the string that it is of."""
+    patterns = string_patterns(study.task.language, text)
+    if weights.shape[-1] != len(patterns.tokens):
+        raise CorruptFileError(
+            f"the saved patterns of {what} in {str(study.folder)!r} are not of {text}"
+        )
+    mean = weights.float().numpy().mean(0)
+    return described_map(patterns, mean, (label,), f"of {what} on {text}")
+
+
+def worst_string(study: Study) -> Figure | None:
+    """The prediction that insertions hurt most, with attention before and after.
+
+    It is the most wrong one, or the least right; None if no model can be certified.
+    """
+    rows = study.certificates
+    if rows.empty:
+        return None
+    row = rows.loc[rows["margin_seen"].idxmin()]
+    name, moved = f"{row['family']} seed {row['seed']}", row["prefix"] != row["worst_string"]
+    weights = study.certificate_patterns(str(row["family"]), int(row["seed"]))
+    maps = [
+        _on(study, weights["original"], str(row["prefix"]), "as it was", name),
+        _on(study, weights["worst"], str(row["worst_string"]), "after the insertion", name),
+    ]
+    edits = element("p", "The insertion: ", element("code", str(row["worst_edits"])))
+    return Figure(
+        name="worst-string",
+        title="The string that hurts most",
+        reading=f"After {row['prefix']} only {row['target']} closes. {name} is furthest from "
+        f"saying so {'once brackets are inserted: ' * bool(moved)}after {row['worst_string']} that "
+        f"logit is {abs(row['margin_seen']):.3g} "
+        f"{'below' if row['status'] == 'falsified' else 'above'} the largest other one.",
+        data=rows.loc[[row.name]],
+        body=element("div", [color_bar(), edits, element("div", maps, class_="pair")]),
+        note="The string of all those searched on which the right closing bracket fares worst, and "
+        "the model's attention (layer 0, its only one; mean over heads) on the prefix and on that "
+        "string. Rows are queries, columns keys; rings mark the top of the stack.",
+    )
+
+
+def likeliest_errors(study: Study) -> Figure | None:
+    """Accuracy sampled and counted, and attention on the likeliest error of the best model."""
+    if study.languages.empty:
+        return None
+    merged = study.languages.merge(study.models, on=["family", "seed"], suffixes=("", "_of_run"))
+    reading, shown = _likeliest(study, merged)
+    return Figure(
+        name="likeliest-errors",
+        title="Exact accuracy, and the likeliest error",
+        reading=reading,
+        data=study.languages,
+        body=element("div", exact_table(merged), shown),
+        note="The likeliest error is the most probable prefix that the model continues wrongly. "
+        "The pattern is of layer 0, the only one, the mean over heads. Rows are queries, columns "
+        "keys; rings mark the top of the stack.",
+    )
+
+
+def _likeliest(study: Study, merged: pd.DataFrame) -> tuple[str, Html | None]:
+    """A sentence on the most accurate model that is refuted, and its attention on that error."""
+    refuted = merged.dropna(subset=["likeliest"])
+    if refuted.empty:
+        return "No model is wrong on any prefix that was decided.", None
+    row = refuted.loc[refuted["accuracy"].idxmax()]
+    name, text, language = (
+        f"{row['family']} seed {row['seed']}",
+        str(row["likeliest"]),
+        (study.task.language),
+    )
+    weights = study.language_pattern(str(row["family"]), int(row["seed"]))
+    shown = _on(study, weights, text, f"seed {row['seed']}", name)
+    right = language.alphabet[int(language.right_bracket(language.parse(text))[-1])]
+    reading = (
+        f"{name} closes {percent(float(row['accuracy']))} of sampled brackets right. Its likeliest "
+        f"error is after {text}: there {right} closes, and {row['predicted']} has the largest "
+        "logit."
+    )
+    return reading, element("div", color_bar(), element("div", shown, class_="pair"))

@@ -75,7 +75,7 @@
   addEventListener("beforeprint", () => (root.classList.add("printing"), drawAll()));
   addEventListener("afterprint", () => {
     root.classList.remove("printing");
-    drawAll().then(() => boxes.forEach(Plotly.Plots.resize));
+    drawAll().then(() => boxes.forEach((box) => Plotly.Plots.resize(box)));
   });
 
   // ---- attention patterns ----

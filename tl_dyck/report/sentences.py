@@ -16,7 +16,7 @@ from tl_dyck.certify.spaces import placed
 from tl_dyck.models.text import TextTransformer
 from tl_dyck.report.heatmap import SHADES
 from tl_dyck.report.markup import Html, element, table
-from tl_dyck.report.page import asset, shell
+from tl_dyck.report.page import Page, Section, asset
 from tl_dyck.text import Sentence
 from tl_dyck.text.training import text_logits
 
@@ -44,56 +44,44 @@ class CertifiedSentences:
 def sentences_page(results: CertifiedSentences) -> Html:
     """A picture per sentence, flipped ones first: the edits, the words, and the attention on each.
 
-    The page has no scripts. At most 40 sentences are shown; all are in its table.
+    At most 40 sentences are shown; all are in its table.
     """
     model, certificates = results.model, results.certificates
     order = {"falsified": 0, "unknown": 1, "certified": 2}
     with torch.no_grad():
-        predicted = (
-            text_logits(model, [certificate.tokens for certificate in certificates])
-            .argmax(-1)
-            .tolist()
-        )
+        logits = text_logits(model, [certificate.tokens for certificate in certificates])
     right = [
         best == certificate.target
-        for best, certificate in zip(predicted, certificates, strict=True)
+        for best, certificate in zip(logits.argmax(-1).tolist(), certificates, strict=True)
     ]
     # right answers first: of a wrong one no edit is to blame
-    ranked = sorted(
-        zip(right, results.sentences, certificates, strict=True),
-        key=lambda row: (not row[0], order[row[2].status], -row[2].upper),
-    )
-    pairs = [(sentence, certificate) for _, sentence, certificate in ranked]
-    parts = [_picture(model, certificate) for _, certificate in pairs[:_SHOWN]]
+    ranked = [
+        certificate
+        for _, certificate in sorted(
+            zip(right, certificates, strict=True),
+            key=lambda row: (not row[0], order[row[1].status], -row[1].upper),
+        )
+    ]
     counts = Counter(str(certificate.status) for certificate in certificates)
     said = ", ".join(f"{counts[status]} {status}" for status in order if counts[status])
-    intro = element(
-        "p",
-        f"{len(certificates)} sentences under "
-        f"{certificates[0].space if certificates else 'no edits'}: {said}. ",
-        "Shown first: right predictions that edits flip, the least wrong of them first. The darker "
-        "a word's ground, the more attention the readout gives it (mean over heads); struck out: "
-        "replaced or dropped; framed: new.",
-        class_="lead",
-    )
     rows = [
-        [
-            model.text.decode(certificate.tokens),
-            certificate.status,
-            f"{certificate.upper:.3g}",
-            _edits(certificate),
-        ]
-        for _, certificate in pairs
+        (model.text.decode(each.tokens), each.status, f"{each.upper:.3g}", _edits(each))
+        for each in ranked
     ]
-    everything = element(
-        "details",
-        element("summary", "All sentences"),
-        table("All sentences", ("sentence", "verdict", "margin seen", "edits"), rows, numeric=(2,)),
-    )
-    body = element(
-        "body", element("main", element("h1", "What flips a prediction"), intro, parts, everything)
-    )
-    return shell("What flips a prediction", body, style=asset("sentences.css"))
+    columns = ("sentence", "verdict", "margin seen", "edits")
+    return Page(
+        title="What flips a prediction",
+        lead=f"{len(certificates)} sentences under "
+        f"{certificates[0].space if certificates else 'no edits'}: {said}. Shown first: right "
+        "predictions that edits flip, the least wrong of them first. The darker a word's ground, "
+        "the more attention the readout gives it (mean over heads); struck out: replaced or "
+        "dropped; framed: new.",
+        parts=[
+            Section("pictures", "Sentences", [_picture(model, each) for each in ranked[:_SHOWN]]),
+            Section("all", "All sentences", table("All sentences", columns, rows, numeric=(2,))),
+        ],
+        style=asset("sentences.css"),
+    ).html
 
 
 def _picture(model: TextTransformer, certificate: Certificate) -> Html:
@@ -115,12 +103,12 @@ def _picture(model: TextTransformer, certificate: Certificate) -> Html:
     proved = f", proved at least {certificate.lower:.3g}" if np.isfinite(certificate.lower) else ""
     margin = f"margin {certificate.upper:.3g}{proved}"
     title = element(
-        "h2",
+        "h3",
         element("span", certificate.status, class_=certificate.status),
         f" class {certificate.target}",
     )
     return element(
-        "section",
+        "div",
         title,
         rows,
         element("p", f"{margin}; {logits}", class_="note"),

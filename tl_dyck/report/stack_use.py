@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import pandas as pd
 
 from tl_dyck.intervals import mean
-from tl_dyck.plots import COLORS, SYMBOLS, Line, Series, dots_by_row
+from tl_dyck.plots import Line
+from tl_dyck.recipes import dots
 from tl_dyck.report.page import Figure
-from tl_dyck.report.paper_gallery import reproduce_command
 from tl_dyck.studies.reproduction import Reproduction
 from tl_dyck.studies.stack_use.scales import GROUPS
 
@@ -48,7 +48,7 @@ _ALIGN = {
 }
 
 
-def stack_use_figures(done: Reproduction) -> list[Figure]:
+def stack_use_figures(done: Reproduction) -> list[Figure | None]:
     """Three figures: masks, directions, interchanges."""
     return [
         _figure(
@@ -100,45 +100,28 @@ def _figure(
     The reading tells some of them, of the first group.
     """
     table = _means(done, measures)
-    labels = list(measures)
-    series = []
-    for index, group in enumerate(GROUPS):
-        rows = table[table["group"] == group]
-        shift = 0.22 * (index - (len(GROUPS) - 1) / 2)
-        shown = {column: 100 * rows[column] for column in ("mean", "low", "high")}
-        series.append(
-            Series(
-                name=GROUPS[group],
-                x=shown["mean"],
-                y=[labels.index(label) + shift for label in rows["intervention"]],
-                said=[f"{group}, {label}" for label in rows["intervention"]],
-                hover="%{x:.1f}%",
-                low=shown["low"],
-                high=shown["high"],
-                color=COLORS[index],
-                symbol=SYMBOLS[index],
-            )
-        )
     first = next(iter(GROUPS))
     of_first = table[table["group"] == first].set_index("intervention")["mean"]
     said = "; ".join(f"{label}: {of_first[label]:.0%}" for label in told)
-    reading = f"With {GROUPS[first]}: {said}."
-    plot = dots_by_row(
-        labels,
-        unit,
-        series,
-        alt=f"Dot plot with intervals, a row per intervention, a colour per kind of positions. "
-        f"{reading}",
+    plot = dots(
+        table,
+        {"mean": "mean"},
+        rows="{intervention}",
+        said="{group}, {intervention}",
+        hover="%{x:.1f}%",
+        unit=unit,
+        bars=("low", "high"),
+        by="group",
+        kinds=GROUPS,
+        scale=100,
         marked=marked,
-        limits=(-2, 102),
-        row=34,
+        include=(0, 100),
     )
     return Figure(
         name=name,
         title=title,
-        reading=reading,
+        reading=f"With {GROUPS[first]}: {said}.",
         data=table,
-        command=reproduce_command(done),
         plots=[plot],
         note=note,
     )

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
-from tl_dyck.report.certificates import certificate_figures
 from tl_dyck.report.commands import play_command, report_command, seed_text, study_command
 from tl_dyck.report.figures import figures
 from tl_dyck.report.heads import ablation_figures
 from tl_dyck.report.heatmap import Patterns, described_map
-from tl_dyck.report.languages import language_figures
 from tl_dyck.report.markup import Html, element, percent
-from tl_dyck.report.page import document, figure_section, made_with, whole_configuration
-from tl_dyck.report.patterns import pattern_figure, read_patterns, striking_pair
-from tl_dyck.report.shown import good_statuses
+from tl_dyck.report.page import Page, Section, again, made_with, whole_configuration
+from tl_dyck.report.patterns import pattern_figure, read_patterns, striking_pair, worst_string
 from tl_dyck.report.tables import recalled_table, run_table
 from tl_dyck.studies import Study, findings
-from tl_dyck.studies.findings import Finding
+from tl_dyck.studies.findings import Finding, learned
 
 _TEXT_LIMIT = 450  # characters of a finding, and how many are shown of a longer one
 _TEXT_BEGINNING = 230
@@ -28,44 +26,63 @@ def study_page(study: Study) -> Html:
     Raises:
         CorruptFileError: a run's attention patterns are missing or damaged.
     """
-    patterns = read_patterns(study)
-    certified = certificate_figures(study)
-    hurts = [figure for figure in certified if figure.name == "worst-string"]
-    made = [*hurts, pattern_figure(study, patterns), *figures(study)]
-    made += [*(figure for figure in certified if figure not in hurts), *language_figures(study)]
-    made += ablation_figures(study.folder / "ablation")
-    sections = [
-        ("summary", "What was found", _summary(study, patterns)),
-        *((figure.name, figure.title, figure_section(figure)) for figure in made),
-        ("recalled", "Reported and measured", recalled_table(study)),
-        ("runs", "All runs", run_table(study)),
-        ("about", "How this was made", _about(study)),
-    ]
-    title = f"tl_dyck study: {study.config.task}"
-    return document(title, _lead(study), sections, made, _versions(study), patterns.to_json())
+    config, patterns = study.config, read_patterns(study)
+    return Page(
+        title=f"tl_dyck study: {config.task}",
+        lead=_lead(study),
+        parts=[
+            Section("summary", "What was found", _summary(study, patterns)),
+            worst_string(study),
+            pattern_figure(study, patterns),
+            *figures(study),
+            *ablation_figures(study.folder / "ablation"),
+            Section("recalled", "Reported and measured", recalled_table(study)),
+            Section("runs", "All runs", run_table(study)),
+        ],
+        command=report_command(study),
+        about=[
+            _again(study),
+            again("This page from saved results, without training", report_command(study)),
+            again(
+                "Type strings of your own and see what these models do with them",
+                play_command(study, config.families[0]),
+            ),
+            element(
+                "p",
+                "Every interval is a 95% percentile bootstrap over seeds. Numbers called "
+                "“recalled” are those of Wen et al. 2023 (arXiv 2312.01429) as remembered; they "
+                "are shown for orientation, and nothing depends on them.",
+            ),
+            whole_configuration(config.to_dict()),
+        ],
+        made={
+            **made_with(study.summary["environment"]),
+            "Seeds": f"models {seed_text(config.seeds)}; measurements "
+            f"{config.measurement.data_seed}",
+            "Training": f"{study.models['seconds'].sum():,.0f} s in all runs together",
+        },
+        patterns=patterns.to_json(),
+    ).html
 
 
-def _lead(study: Study) -> Html:
-    """Return the opening paragraph of a report: aim and means, for a reader from elsewhere."""
+def _lead(study: Study) -> list[Any]:
+    """Aim and means, for a reader from elsewhere."""
     config, models, language = study.config, study.models, study.task.language
-    learned = int(models["status"].isin(good_statuses(study)).sum())
     target = config.training.target
     ended = (
         f"reached the target accuracy of {percent(target)}"
         if target is not None
         else "were trained to the end"
     )
-    return element(
-        "p",
+    return [
         f"{len(models)} transformers ({len(config.families)} families, {len(config.seeds)} seeds "
         f"each) learned to predict strings of balanced brackets with {language.n_types} types and "
         f"depth at most {language.max_depth}, such as ",
         element("code", study.summary["probe_string"]),
-        f". {learned} of {len(models)} {ended}. Here the right answer is known: only one closing "
-        "bracket can follow a prefix, the partner of the bracket on top of the stack. So it can be "
-        "checked what attention patterns tell about what a model does.",
-        class_="lead",
-    )
+        f". {int(learned(study).sum())} of {len(models)} {ended}. Here the right answer is known: "
+        "only one closing bracket can follow a prefix, the partner of the bracket on top of the "
+        "stack. So it can be checked what attention patterns tell about what a model does.",
+    ]
 
 
 def _summary(study: Study, patterns: Patterns) -> list[Html | None]:
@@ -136,36 +153,11 @@ def _example(study: Study, patterns: Patterns) -> Html | None:
     return element("figure", element("div", maps, class_="pair"), caption, class_="hero")
 
 
-def _about(study: Study) -> list[Html]:
-    """Return the section on making everything again and on the meaning of the numbers."""
-    config = study.config
-    return [
-        *_again(study),
-        element(
-            "p",
-            "This page from saved results, without training: ",
-            element("code", report_command(study)),
-        ),
-        element(
-            "p",
-            "Type strings of your own and see what these models do with them: ",
-            element("code", play_command(study, study.config.families[0])),
-        ),
-        element(
-            "p",
-            "Every interval is a 95% percentile bootstrap over seeds. Numbers called “recalled” "
-            "are those of Wen et al. 2023 (arXiv 2312.01429) as remembered; they are shown for "
-            "orientation, and nothing depends on them.",
-        ),
-        whole_configuration(config.to_dict()),
-    ]
-
-
 def _again(study: Study) -> list[Html]:
     """As a command if the command line can say all of the configuration, else in Python."""
     command = study_command(study)
     if command is not None:
-        return [element("p", "Train, measure and report again: ", element("code", command))]
+        return [again("Train, measure and report again", command)]
     call = (
         f"run_study(StudyConfig.from_dict({study.config.to_dict()!r}), {study.folder.as_posix()!r})"
     )
@@ -174,13 +166,3 @@ def _again(study: Study) -> list[Html]:
         element("p", "Train and measure again:"),
         element("pre", element("code", code), tabindex="0"),
     ]
-
-
-def _versions(study: Study) -> Html:
-    """Versions, machine, seeds."""
-    seeds = f"models {seed_text(study.config.seeds)}; measurements "
-    return made_with(
-        study.summary["environment"],
-        Seeds=f"{seeds}{study.config.measurement.data_seed}",
-        Training=f"{study.models['seconds'].sum():,.0f} s in all runs together",
-    )

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import shlex
-from pathlib import Path
 
 import pandas as pd
 
-from tl_dyck.plots import Series, dots_by_row, for_plotly
+from tl_dyck.recipes import dots
 from tl_dyck.report.markup import Html, csv_link, element, table
-from tl_dyck.report.page import Figure, document, figure_section
+from tl_dyck.report.page import Figure, Page, Section, again
 from tl_dyck.runs import SweepReport, SweepStatus, aggregate, load_results, sweep_status
 
 _MOST_ROWS = 40  # of a figure; the table has all
@@ -33,17 +32,6 @@ def sweep_page(sweep: SweepStatus | SweepReport) -> Html:
         else [str(name) for name in means.columns[: list(means.columns).index("metric")]]
     )
     metrics = [] if means.empty else list(dict.fromkeys(means["metric"]))
-    made = [
-        _metric(sweep.folder, index, metric, groups, means[means["metric"] == metric])
-        for index, metric in enumerate(metrics[:_MOST_METRICS])
-    ]
-    sections = [
-        ("status", "How it stands", _status(status)),
-        ("means", "Means over seeds", _means(means, groups)),
-        *((figure.name, figure.title, figure_section(figure)) for figure in made),
-        ("errors", "Errors", _errors(status)),
-        ("about", "How this was made", _about(sweep.folder)),
-    ]
     lead = (
         f"{status.total:,} runs of a sweep, {status.counts.get('done', 0):,} of them done, "
         f"in {sweep.folder.name}."
@@ -53,13 +41,27 @@ def sweep_page(sweep: SweepStatus | SweepReport) -> Html:
             f" The folder holds {status.others:,} more, of other sweeps; all {len(results):,} runs "
             "that have ended are in the tables and figures below."
         )
-    return document(
-        f"tl_dyck sweep: {sweep.folder.name}",
-        element("p", lead, class_="lead"),
-        sections,
-        made,
-        _versions(results),
-    )
+    folder = sweep.folder.as_posix()
+    report = shlex.join(["tl-dyck", "sweep", "report", folder])
+    runs = shlex.join(["tl-dyck", "sweep", "results", folder, "--out", "runs.csv"])
+    return Page(
+        title=f"tl_dyck sweep: {sweep.folder.name}",
+        lead=lead,
+        parts=[
+            Section("status", "How it stands", _status(status)),
+            Section("means", "Means over seeds", _means(means, groups)),
+            *(
+                _metric(folder, index, metric, groups, means[means["metric"] == metric])
+                for index, metric in enumerate(metrics[:_MOST_METRICS])
+            ),
+            Section("errors", "Errors", _errors(status)),
+        ],
+        about=[
+            again("This page again, as the folder then is", report),
+            again("All runs, a row each", runs),
+        ],
+        made=_versions(results),
+    ).html
 
 
 def _names(means: pd.DataFrame, groups: list[str]) -> list[str]:
@@ -70,44 +72,33 @@ def _names(means: pd.DataFrame, groups: list[str]) -> list[str]:
     ]
 
 
-def _metric(
-    folder: Path, index: int, metric: str, groups: list[str], means: pd.DataFrame
-) -> Figure:
+def _metric(folder: str, index: int, metric: str, groups: list[str], means: pd.DataFrame) -> Figure:
     shown = means.dropna(subset=["mean"])[:_MOST_ROWS]
-    labels = _names(shown, groups)
-    said = [
-        f"{for_plotly(label)}<br>{row.mean:.4g} [{row.low:.4g}, {row.high:.4g}], {row.seeds} seeds"
-        for label, row in zip(labels, shown.itertuples(), strict=True)
-    ]
-    dots = Series(
-        name="mean over seeds, 95% interval",
-        x=shown["mean"],
-        y=list(range(len(shown))),
-        said=said,
-        low=shown["low"],
-        high=shown["high"],
-        caps=4,
-    )
     reading = f"No run has a {metric}."
     if len(shown):
-        least, most = shown["mean"].idxmin(), shown["mean"].idxmax()
-        low, high = (f"{shown.loc[row, 'mean']:.4g}" for row in (least, most))
-        reading = f"The means of {metric} lie between {low} and {high}."
-    alt = f"Dot plot with intervals, a row per point. {reading}"
+        low, high = shown["mean"].min(), shown["mean"].max()
+        reading = f"The means of {metric} lie between {low:.4g} and {high:.4g}."
     left_out = (
         f" Shown are the first {_MOST_ROWS} of {len(means):,} points."
         if len(means) > _MOST_ROWS
         else ""
+    )
+    plot = dots(
+        shown.assign(point=_names(shown, groups)),
+        {"mean over seeds, 95% interval": "mean"},
+        rows="{point}",
+        said="{point}<br>{mean:.4g} [{low:.4g}, {high:.4g}], {seeds} seeds",
+        hover="",
+        unit=metric,
+        bars=("low", "high"),
     )
     return Figure(
         name=f"metric-{index}",
         title=metric,
         reading=reading,
         data=means,
-        command=shlex.join(["tl-dyck", "sweep", "results", folder.as_posix(), "--metrics", metric]),
-        plots=[dots_by_row(labels, for_plotly(metric), [dots], alt=alt, row=34)]
-        if len(shown)
-        else [],
+        command=shlex.join(["tl-dyck", "sweep", "results", folder, "--metrics", metric]),
+        plots=[plot] if len(shown) else [],
         note=f"A row per point of the sweep. Intervals: bootstrap over seeds.{left_out}",
     )
 
@@ -170,27 +161,17 @@ def _errors(status: SweepStatus) -> list[Html]:
     ]
 
 
-def _about(folder: Path) -> list[Html]:
-    again = shlex.join(["tl-dyck", "sweep", "report", folder.as_posix()])
-    runs = shlex.join(["tl-dyck", "sweep", "results", folder.as_posix(), "--out", "runs.csv"])
-    return [
-        element("p", "This page again, as the folder then is: ", element("code", again)),
-        element("p", "All runs, a row each: ", element("code", runs)),
-    ]
-
-
-def _versions(results: pd.DataFrame) -> Html:
-    """Return the versions that the runs were made with; several, if they differ."""
-    entries = [
-        (name, ", ".join(sorted({str(value) for value in results[column].dropna()})))
-        for name, column in (
-            ("tl_dyck", "tl_dyck"),
-            ("PyTorch", "torch"),
-            ("TransformerLens", "transformer_lens"),
-            ("Python", "python"),
-            ("Machines", "host"),
-        )
-    ]
-    return element(
-        "dl", [[element("dt", name), element("dd", said)] for name, said in entries if said]
-    )
+def _versions(results: pd.DataFrame) -> dict[str, str]:
+    """The versions that the runs were made with; several, if they differ."""
+    columns = {
+        "tl_dyck": "tl_dyck",
+        "PyTorch": "torch",
+        "TransformerLens": "transformer_lens",
+        "Python": "python",
+        "Machines": "host",
+    }
+    said = {
+        name: ", ".join(sorted({str(value) for value in results[column].dropna()}))
+        for name, column in columns.items()
+    }
+    return {name: versions for name, versions in said.items() if versions}

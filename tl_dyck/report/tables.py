@@ -1,17 +1,26 @@
-"""The tables of a study's page: reported beside measured, and every run."""
+"""The tables of a study's page: reported beside measured, counted beside sampled, every run."""
 
 from __future__ import annotations
 
+import pandas as pd
+
 from tl_dyck.report.markup import Html, element, percent, table
-from tl_dyck.report.shown import good_statuses, is_one_layer
 from tl_dyck.studies import Study
+from tl_dyck.studies.findings import learned
 from tl_dyck.studies.results import RECALLED_VARIATION
 
 
+def is_one_layer(rows: pd.DataFrame) -> pd.Series[bool]:
+    """Whether a row is of a family with one layer, in a table with a row per family and layer.
+
+    Only such a row can be held beside a number of the paper, which names no layers.
+    """
+    return rows.groupby("family")["layer"].transform("size") == 1
+
+
 def recalled_table(study: Study) -> Html:
-    """Return the figures that Wen et al. 2023 report, as remembered, beside those measured here."""
+    """The numbers that Wen et al. 2023 report, as remembered, beside those measured here."""
     rows = []
-    seeds = f"{len(study.config.seeds)} seeds per family; there 40"
     known = study.variation[study.variation["recalled"].notna()]
     comparable = is_one_layer(known)
     for row in known[comparable].itertuples():
@@ -22,68 +31,83 @@ def recalled_table(study: Study) -> Html:
         what = f"attention variation, {row.family}, of a layer that is not named"
         rows.append((what, f"{row.recalled:.2f}", "not comparable"))
     if not study.variation.empty:
-        baseline = f"{study.variation['random_baseline'].iloc[0]:.2f} (exact)"
-        rows.append(
-            (
-                "attention variation, random patterns",
-                f"{RECALLED_VARIATION['random']:.2f}",
-                baseline,
-            )
-        )
+        measured = f"{study.variation['random_baseline'].iloc[0]:.2f} (exact)"
+        recalled = f"{RECALLED_VARIATION['random']:.2f}"
+        rows.append(("attention variation, random patterns", recalled, measured))
     for family in study.config.families:
         facts = study.summary["families"][family].get("accuracy")
-        measured = (
-            f"{percent(facts['mean'])} [{percent(facts['low'])}, {percent(facts['high'])}]"
-            if facts
-            else "–"
-        )
-        rows.append((f"accuracy in distribution, {family}", _recalled_accuracy(family), measured))
+        mean, low, high = (percent(facts[key]) if facts else "" for key in ("mean", "low", "high"))
+        recalled = "> 99%" if family.endswith("uniform") else "97%" if family == "gpt" else "> 97%"
+        measured = f"{mean} [{low}, {high}]" if facts else "–"
+        rows.append((f"accuracy in distribution, {family}", recalled, measured))
     caption = (
         "Reported by Wen et al. 2023 (recalled, not checked) and measured here, "
-        f"with 95% intervals ({seeds})"
+        f"with 95% intervals ({len(study.config.seeds)} seeds per family; there 40)"
     )
     return table(caption, ("quantity", "reported (recalled)", "measured"), rows, numeric=(1, 2))
 
 
-def _recalled_accuracy(family: str) -> str:
-    if family.endswith("uniform"):
-        return "> 99%"
-    return "97%" if family == "gpt" else "> 97%"
+def exact_table(decided: pd.DataFrame) -> Html:
+    """Accuracy sampled and counted, and the likeliest error of every model that was decided."""
+    rows = []
+    for row in decided.itertuples():
+        known = row.accuracy_low == row.accuracy_low
+        found = isinstance(row.likeliest, str)
+        rows.append(
+            (
+                f"{row.family} seed\u00a0{row.seed}",
+                f"{row.accuracy:.2%}",
+                _exact(row.accuracy_low, row.accuracy_high) if known else "–",
+                f"{row.proved_to}",
+                element("code", row.likeliest) if found else "none",
+                f"{row.probability:.1e}" if found else "–",
+            )
+        )
+    return table(
+        "Accuracy on closing brackets in distribution, sampled and counted",
+        ("model", "sampled", "exact", "proved to length", "likeliest error", "its probability"),
+        rows,
+        numeric=(1, 2, 3, 5),
+    )
+
+
+def _exact(low: float, high: float) -> str:
+    """One minus the error, in as many digits as tell it from 1."""
+    if high - low > 1e-6:
+        return f"{low:.4%} to {high:.4%}"
+    error = 1 - (low + high) / 2
+    return f"1 − {error:.1e}" if 0 < error < 1e-4 else f"{1 - error:.4%}"
 
 
 def run_table(study: Study) -> list[Html | None]:
     """Every run, those that failed to learn included and marked."""
-    models = study.models
-    failed = models[~models["status"].isin(good_statuses(study))]
-    note = (
-        element("p", f"All {len(models)} runs ended well.")
-        if failed.empty
-        else element(
-            "p",
-            f"{len(failed)} of {len(models)} runs did not reach their target. "
-            "They are part of every number above.",
-            class_="warning",
-        )
+    models, good = study.models, learned(study)
+    failed = int((~good).sum())
+    note = element(
+        "p",
+        f"{failed} of {len(models)} runs did not reach their target. They are part of every number "
+        "above."
+        if failed
+        else f"All {len(models)} runs ended well.",
+        class_="warning" if failed else None,
     )
-    rows = []
-    for row in models.itertuples():
-        bad = row.Index in failed.index
-        rows.append(
-            (
-                f"{row.family} seed\u00a0{row.seed}",
-                element("strong", row.status, class_="failed") if bad else row.status,
-                f"{row.steps:,}",
-                f"{row.seconds:.1f}",
-                percent(row.accuracy),
-                percent(row.accuracy_after_close),
-                percent(row.long_accuracy),
-                percent(row.long_accuracy_after_close),
-                f"{row.entropy_gap:.4f}",
-                "–"
-                if row.balance_violation != row.balance_violation
-                else f"{row.balance_violation:.3f}",
-            )
+    rows = [
+        (
+            f"{row.family} seed\u00a0{row.seed}",
+            row.status if good[row.Index] else element("strong", row.status, class_="failed"),
+            f"{row.steps:,}",
+            f"{row.seconds:.1f}",
+            percent(row.accuracy),
+            percent(row.accuracy_after_close),
+            percent(row.long_accuracy),
+            percent(row.long_accuracy_after_close),
+            f"{row.entropy_gap:.4f}",
+            "–"
+            if row.balance_violation != row.balance_violation
+            else f"{row.balance_violation:.3f}",
         )
+        for row in models.itertuples()
+    ]
     columns = (
         "run",
         "status",

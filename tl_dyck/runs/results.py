@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -135,29 +134,3 @@ def load_runs(folder: str | Path) -> pd.DataFrame:
             f"sweep status {store.folder}' says more, and --retry-failed tries again."
         )
     return results.assign(folder=[store.path(run) for run in wanted]).reset_index(drop=True)
-
-
-def runs_of(folder: str | Path, ids: Sequence[str]) -> pd.DataFrame:
-    """The rows of `load_results` of some runs, in the order of their ids.
-
-    Raises:
-        CorruptFileError: a run has no record, or none is named.
-    """
-    every = load_results(folder).set_index("id", drop=False)
-    missing = [run for run in ids if run not in every.index]
-    if missing or not len(ids):
-        what = f"has no record of its run {missing[0]!r:.40}" if missing else "names no runs"
-        raise CorruptFileError(f"{str(folder)!r} {what}")
-    return every.loc[list(ids)]
-
-
-@contextlib.contextmanager
-def said_how_to_repeat(folder: Path) -> Iterator[None]:
-    """Have an error about files that a run's record says are there end with what to do."""
-    try:
-        yield
-    except CorruptFileError as error:
-        record = folder.with_suffix(".json")
-        raise CorruptFileError(
-            f"{error}; delete '{folder}' and '{record}' to do this run again"
-        ) from error

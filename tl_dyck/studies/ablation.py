@@ -16,19 +16,17 @@ from typing_extensions import Unpack
 from tl_dyck.ablation.compare import Answer, ImportanceComparison, compare_importance
 from tl_dyck.check import check_draws
 from tl_dyck.configuration import parameters_of
-from tl_dyck.files import read_table, write_json
-from tl_dyck.records import read_object, whole
+from tl_dyck.files import read_table
 from tl_dyck.runs import RunOptions, Sweep, run_sweep
-from tl_dyck.runs.results import load_runs, runs_of, said_how_to_repeat
+from tl_dyck.runs.analysis import Analysis, of_each
 from tl_dyck.runs.saved import find_models
-from tl_dyck.runs.store import Store
 from tl_dyck.studies.heads import AblateConfig, HeadsExperiment
 from tl_dyck.tasks import DyckTask, Task, load_task
 from tl_dyck.training import TrainConfig
 
 __all__ = ["AblateConfig", "Ablation", "ablate_runs", "ablate_trained", "load_ablation"]
 
-_FORMAT = "tl_dyck.ablation-report/2"
+_ABLATION = Analysis("ablation.json", "tl_dyck.ablation-report/3", "an ablation", "ablate again")
 _VERSIONS = ("tl_dyck", "torch", "transformer_lens", "python")
 _TABLES = ("heads", "trajectories", "paths")  #: of every run; of frozen models the first only
 
@@ -174,8 +172,7 @@ def _ablate(
     """Run the sweep, and write down what makes its folder an ablation."""
     asked = {**config.to_dict(), "n_bootstrap": check_draws(n_bootstrap, "n_bootstrap")}
     run_sweep(sweep, out, experiment=experiment, **how)
-    facts = {"sources": sources, "config": asked, "runs": load_runs(out)["id"].tolist()}
-    write_json(out / "ablation.json", {"format": _FORMAT, **facts})
+    _ABLATION.write(out, sources=sources, config=asked)
     return load_ablation(out)
 
 
@@ -186,22 +183,21 @@ def load_ablation(folder: str | Path) -> Ablation:
         CorruptFileError: a file is missing, altered or of another version.
     """
     path = Path(folder)
-    saved = read_object(path / "ablation.json", (_FORMAT,), "an ablation")
-    with whole(path, "ablation", "ablate again"):
+    with _ABLATION.read(path) as (saved, runs):
         sources, config = [*saved["sources"]], dict(saved["config"])
         resamples = {"n_bootstrap": config["n_bootstrap"], "seed": config["seed"]}
-        runs = runs_of(path, [*saved["runs"]])
     rows: list[dict[str, Any]] = []
     tables: dict[str, list[pd.DataFrame]] = {name: [] for name in _TABLES}
-    for row in runs.to_dict("records"):
-        place = Store(path).path(row["id"])
+
+    def read(row: dict[str, Any], place: Path) -> None:
         named = {"group": row["heads_of"], "model": _called(row)}
         where = row["saved"] if isinstance(row.get("saved"), str) else place.as_posix()
         facts = {"status": row["gates"], "accuracy": row["accuracy"], "metric": row["metric"]}
         rows.append({**named, "folder": where, **facts})
         for name in _TABLES if row["gates"] != "frozen" else ("heads",):
-            with said_how_to_repeat(place):
-                tables[name].append(read_table(place / f"{name}.parquet").assign(**named))
+            tables[name].append(read_table(place / f"{name}.parquet").assign(**named))
+
+    of_each(runs, read)
     joined = {
         name: pd.concat(parts, ignore_index=True) if parts else pd.DataFrame()
         for name, parts in tables.items()

@@ -21,12 +21,14 @@ class Finding:
     """One sentence or two, and how surprising they are.
 
     Attributes:
+        figure: the name of the report's figure that shows it, and whose reading it is.
         title: a few words.
         text: the finding, with its numbers and intervals.
         interest: larger is more interesting; only the order matters.
         is_note: whether it says how far the others can be trusted, and so stands after them.
     """
 
+    figure: str
     title: str
     text: str
     interest: float
@@ -47,6 +49,11 @@ def findings(study: Study) -> list[Finding]:
     return sorted(found, key=lambda finding: (finding.is_note, -finding.interest))
 
 
+def reading_of(study: Study, figure: str) -> str:
+    """All that was found in one figure of the report."""
+    return " ".join(found.text for found in findings(study) if found.figure == figure)
+
+
 def is_clear(facts: Mapping[str, float]) -> bool:
     """Whether a correlation over seeds is one: its interval leaves out 0, and seeds are enough."""
     return facts["n"] >= FEWEST_FOR_A_TIE and (facts["low"] > 0 or facts["high"] < 0)
@@ -62,15 +69,26 @@ def against_theory(facts: Mapping[str, float], *, sign: int) -> bool:
     return sign * facts["high"] < 0 and sign * facts["low"] < 0
 
 
+def learned(study: Study) -> pd.Series[bool]:
+    """Which runs reached their target; without one, making all steps is enough."""
+    good = ["reached"] if study.config.training.target is not None else ["reached", "not reached"]
+    return study.models["status"].isin(good)
+
+
+def long_lengths(study: Study) -> str:
+    """The lengths that test length generalisation: ``400–500``."""
+    shortest, longest = study.task.long_lengths
+    return f"{shortest}–{longest}"
+
+
 def _failures(study: Study) -> list[Finding]:
     models = study.models
-    failed = models[models["status"] != "reached"]
-    if study.config.training.target is None:
-        failed = models[models["status"] == "diverged"]
+    failed = models[~learned(study)]
     if failed.empty:
         return []
     return [
         Finding(
+            figure="training",
             title="Some runs did not reach the target accuracy",
             text=f"{len(failed)} of {len(models)} runs stayed below it: "
             + "; ".join(
@@ -111,6 +129,7 @@ def _variation(study: Study) -> list[Finding]:
     text += f"; {MORE_THAN_RANDOM}." if largest > random else "."
     return [
         Finding(
+            figure="variation",
             title="The same task, "
             f"{'different' if largest > 0.3 * random else 'similar'} attention",
             text=text,
@@ -153,6 +172,7 @@ def _stack(study: Study) -> list[Finding]:
     )
     return [
         Finding(
+            figure="stack",
             title=title,
             text=f"At closing brackets, {stack_like} of {len(heads)} heads put their largest "
             "weight on the top of the stack at least nine times in ten. The mean weight there is "
@@ -188,8 +208,8 @@ def _length(study: Study) -> list[Finding]:
 
     chance = study.task.closing_chance(long=True)
     text = (
-        f"From the training lengths to lengths {_long(study)}, accuracy on closing brackets after "
-        f"a closing one (a guess is right {chance.constant:.0%} of the time) falls most for "
+        f"From the training lengths to lengths {long_lengths(study)}, accuracy on closing brackets "
+        f"after a closing one (a guess is right {chance.constant:.0%} of the time) falls most for "
         f"{said(worst)}"
     )
     text += f", and least for {said(best)}. " if best != worst else ". "
@@ -200,6 +220,7 @@ def _length(study: Study) -> list[Finding]:
     )
     return [
         Finding(
+            figure="after-close",
             title="Accurate in distribution is not accurate at length",
             text=text,
             interest=1.5 + loss[worst],
@@ -207,42 +228,44 @@ def _length(study: Study) -> list[Finding]:
     ]
 
 
-def _long(study: Study) -> str:
-    shortest, longest = study.task.long_lengths
-    return f"{shortest}–{longest}"
-
-
 def _balance(study: Study) -> list[Finding]:
     """Is balance tied to length generalisation?"""
-    found = []
-    for family, facts in study.summary["balance_and_length"].items():
-        clear, against = is_clear(facts), against_theory(facts, sign=-1)
-        where = f"accura{{}} after a closing bracket at lengths {_long(study)}"
-        number = f"Spearman {facts['spearman']:+.2f} [{facts['low']:+.2f}, {facts['high']:+.2f}]"
-        if clear:
-            verdict = (
-                "where balance is violated more, models are "
-                f"{'less' if facts['spearman'] < 0 else 'more'} {where.format('te')} ({number})"
-            )
-        else:
-            verdict = f"no clear tie between balance violation and {where.format('cy')} ({number})"
-        remark = ""
-        if against:
-            remark = " Theory expects the opposite sign."
-            if not clear:
-                remark += (
-                    f" {facts['n']} seeds are too few to hold that against it: run at least "
-                    f"{FEWEST_FOR_A_TIE}."
-                )
-        found.append(
-            Finding(
-                title=f"{family}: balance and length",
-                text=f"Across {facts['n']} seeds of {family}: {verdict}.{remark}",
-                interest=2.2 if clear else 1.2,
-                is_note=against and not clear,
-            )
+    at_length = f"accuracy after a closing bracket at lengths {long_lengths(study)}"
+    return [
+        Finding(
+            figure="balance",
+            title=f"{family}: balance and length",
+            text=tie(family, facts, "balance violation", at_length, sign=-1),
+            interest=2.2 if is_clear(facts) else 1.2,
+            is_note=against_theory(facts, sign=-1) and not is_clear(facts),
         )
-    return found
+        for family, facts in study.summary["balance_and_length"].items()
+    ]
+
+
+def tie(family: str, facts: Mapping[str, float], first: str, second: str, *, sign: int) -> str:
+    """A rank correlation over the seeds of a family in words, with its interval.
+
+    Args:
+        family: whose seeds.
+        facts: of the correlation, see `is_clear`.
+        first: what is held beside `second`.
+        second: likewise.
+        sign: the sign that theory expects; an interval on the other side is remarked.
+    """
+    how = "show no clear tie"
+    if is_clear(facts):
+        how = "rise together" if facts["spearman"] > 0 else "go against each other"
+    number = f"Spearman {facts['spearman']:+.2f} [{facts['low']:+.2f}, {facts['high']:+.2f}]"
+    text = f"Across {facts['n']} seeds of {family}, {first} and {second} {how} ({number})."
+    if against_theory(facts, sign=sign):
+        text += " Theory expects the opposite sign."
+        if not is_clear(facts):
+            text += (
+                f" {facts['n']} seeds are too few to hold that against it: run at least "
+                f"{FEWEST_FOR_A_TIE}."
+            )
+    return text
 
 
 def _proved(study: Study) -> list[Finding]:
@@ -253,10 +276,11 @@ def _proved(study: Study) -> list[Finding]:
             (group["status"] == status) for status in ("certified", "falsified")
         )
         facts = study.summary["families"][family]["logit_change"]
+        blocks = study.config.measurement.n_inserted
         text = (
             f"Of {len(group)} predictions of {family} after prefixes it could have been trained "
             f"on, {certified.sum()} provably survive every insertion of up to "
-            f"{study.config.measurement.n_inserted} blocks of matched pairs, and {falsified.sum()} "
+            f"{blocks} block{'s' * (blocks != 1)} of matched pairs, and {falsified.sum()} "
             "provably do not; a balanced model would not notice. The largest change of a logit is "
             f"{facts['mean']:.2f} [{facts['low']:.2f}, {facts['high']:.2f}] on average over seeds."
         )
@@ -264,7 +288,14 @@ def _proved(study: Study) -> list[Finding]:
             "every" if certified.all() else "not every" if falsified.any() else "not provably every"
         )
         title = f"{family}: {share} prediction survives inserted pairs"
-        found.append(Finding(title=title, text=text, interest=2.0 + 2 * float(falsified.mean())))
+        found.append(
+            Finding(
+                figure="certificates",
+                title=title,
+                text=text,
+                interest=2.0 + 2 * float(falsified.mean()),
+            )
+        )
     return found
 
 
@@ -280,11 +311,12 @@ def _decided(study: Study) -> list[Finding]:
         low, high = int(group["proved_to"].min()), int(group["proved_to"].max())
         found.append(
             Finding(
+                figure="languages",
                 title=f"{family}: {proved} of {len(group)} models are right on every prefix",
-                text=f"{len(perfect)} of {len(group)} models of {family} close every sampled "
-                f"bracket right; decided on every prefix up to length {length}, {wrong} of these "
-                f"are proved wrong on one{_likeliest(perfect)}. Models are right on every prefix "
-                f"up to length {low if low == high else f'{low} to {high}'}.",
+                text=f"{proved} of {len(group)} models of {family} are right on every prefix up to "
+                f"length {length}. {len(perfect)} close every sampled bracket right; {wrong} of "
+                f"these are proved wrong on some prefix{_likeliest(perfect)}. Models are right on "
+                f"every prefix up to length {low if low == high else f'{low} to {high}'}.",
                 interest=2.4 + (wrong > 0) * 0.5,
             )
         )

@@ -12,11 +12,9 @@ from typing import Any, Protocol, final
 import pandas as pd
 from typing_extensions import Self, Unpack
 
-from tl_dyck.environment import environment
-from tl_dyck.files import read_table, write_json
-from tl_dyck.records import finite_rows, read_object, whole, write_tables
 from tl_dyck.registry import unknown_name
 from tl_dyck.runs import RunOptions, run_sweep
+from tl_dyck.runs.analysis import Analysis
 from tl_dyck.runs.spec import Sweep
 from tl_dyck.studies.claims import Claim, Reading, claims_table
 from tl_dyck.studies.train import TrainExperiment
@@ -31,7 +29,7 @@ __all__ = [
     "reproduce",
 ]
 
-_FORMAT = "tl_dyck.reproduction/4"
+REPRODUCTION = Analysis("claims.json", "tl_dyck.reproduction/5", "a reproduction")
 
 #: Ours, by name: where each `Paper` is.
 PAPERS = {
@@ -76,9 +74,8 @@ class Paper:
         experiment: that makes its runs.
         claims: see `load_claims`.
         readings: by the name that claims read them by: functions of the evidence.
-        evidence: what holds the tables; it has a field for each, ``folder`` and ``scale``.
-        tables: their names; "models" is one.
-        read: from a folder of runs, and a scale, to evidence.
+        read: from the folder, rows of its runs and a scale to evidence, which has a table
+            ``models``, and ``scale``.
     """
 
     name: str
@@ -90,9 +87,7 @@ class Paper:
     experiment: TrainExperiment
     claims: Sequence[Claim]
     readings: Mapping[str, Reading]
-    evidence: Callable[..., Any]
-    tables: tuple[str, ...]
-    read: Callable[[Path, Any], Any]
+    read: Callable[[Path, pd.DataFrame, Any], Any]
 
 
 @final
@@ -149,8 +144,8 @@ def reproduce(
     """Train every model that a scale asks for, measure it, and judge every claim.
 
     It is a sweep (`run_sweep`): what is done is kept, several machines may share the folder, and a
-    larger scale finds the models of a smaller one. Writes ``claims.json``, and the claims and all
-    that was measured as Parquet tables.
+    larger scale finds the models of a smaller one. ``claims.json`` says what was asked, and
+    ``claims.parquet`` keeps the verdicts.
 
     Args:
         paper: "wen-2023" (the Dyck paper), "stack-use-2026" (is the stack used?), or one of your
@@ -172,20 +167,8 @@ def reproduce(
     size = _size(scale, asked.scales, seeds)
     path = Path(asked.folder if folder is None else folder)
     run_sweep(size.sweep(), path, experiment=replace(asked.experiment, device=device), **how)
-    evidence = asked.read(path, size)
-    done = Reproduction(
-        paper=asked,
-        folder=path,
-        claims=claims_table(asked.claims, asked.readings, evidence),
-        evidence=evidence,
-        environment=environment(),
-    )
-    tables = {name: getattr(evidence, name) for name in asked.tables}
-    write_tables(path, {"claims": done.claims, **tables})
-    saved = {"format": _FORMAT, "paper": asked.name, "scale": size.to_dict()}
-    rows = finite_rows(done.claims.to_dict("records"))
-    write_json(path / "claims.json", {**saved, "claims": rows, "environment": done.environment})
-    return done
+    REPRODUCTION.write(path, paper=asked.name, scale=size.to_dict())
+    return load_reproduction(path, asked)
 
 
 def load_reproduction(folder: str | Path, paper: Paper | None = None) -> Reproduction:
@@ -199,18 +182,17 @@ def load_reproduction(folder: str | Path, paper: Paper | None = None) -> Reprodu
         CorruptFileError: a file is missing, altered or of another version.
     """
     path = Path(folder)
-    saved = read_object(path / "claims.json", (_FORMAT,), "a reproduction")
-    with whole(path, "reproduction", "run it again"):
+    with REPRODUCTION.read(path) as (saved, runs):
         asked = load_paper(saved["paper"]) if paper is None else paper
         scale = type(next(iter(asked.scales.values()))).from_dict(saved["scale"])
-        tables = {name: read_table(path / f"{name}.parquet") for name in ("claims", *asked.tables)}
-        return Reproduction(
-            paper=asked,
-            folder=path,
-            claims=tables.pop("claims"),
-            evidence=asked.evidence(folder=path, scale=scale, **tables),
-            environment=saved["environment"],
-        )
+        where = dict(saved["environment"])
+    evidence = asked.read(path, runs, scale)
+    claims = REPRODUCTION.kept(
+        path, "claims", lambda: claims_table(asked.claims, asked.readings, evidence)
+    )
+    return Reproduction(
+        paper=asked, folder=path, claims=claims, evidence=evidence, environment=where
+    )
 
 
 def load_paper(paper: Paper | str) -> Paper:

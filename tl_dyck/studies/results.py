@@ -16,19 +16,18 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from tl_dyck.files import CorruptFileError, read_tensors, write_json
+from tl_dyck.files import CorruptFileError, read_tensors
 from tl_dyck.intervals import correlation, mean
 from tl_dyck.language.checks import BOS_STRING
 from tl_dyck.probes import variation_of_patterns
-from tl_dyck.records import read_object, whole
-from tl_dyck.runs.results import runs_of, said_how_to_repeat
+from tl_dyck.runs.analysis import Analysis, of_each
 from tl_dyck.runs.store import Store
 from tl_dyck.studies.config import StudyConfig
 from tl_dyck.studies.measurement import ACCURACIES, read_measures
 from tl_dyck.tasks import DyckTask
 from tl_dyck.training import TrainResult, load_result
 
-FORMAT = "tl_dyck.study/6"
+STUDY = Analysis("results.json", "tl_dyck.study/6", "the results of a study")
 
 #: Attention variation that Wen et al. 2023 report for 40 seeds, as remembered: the numbers are lost
 #: in our copy.
@@ -165,22 +164,6 @@ class Study:
         return Store(self.folder).path(str(rows["id"].iloc[0]))
 
 
-def write_study(
-    folder: Path, config: StudyConfig, task: DyckTask, runs: list[str], where: Any
-) -> None:
-    """Write what makes a sweep's folder a study.
-
-    Args:
-        folder: of the sweep.
-        config: what was asked.
-        task: what the models learned.
-        runs: ids of the study's runs.
-        where: versions and machine, see `tl_dyck.environment.environment`.
-    """
-    facts = {"config": config.to_dict(), "task": task.to_dict(), "runs": runs, "environment": where}
-    write_json(folder / "results.json", {"format": FORMAT, **facts})
-
-
 def load_study(folder: str | Path) -> Study:
     """Read a study back from its folder: from the records of its runs.
 
@@ -188,10 +171,8 @@ def load_study(folder: str | Path) -> Study:
         CorruptFileError: a file is missing, altered or of another version.
     """
     path = Path(folder)
-    saved = read_object(path / "results.json", (FORMAT,), "the results of a study")
-    with whole(path, "study", "run it again"):
+    with STUDY.read(path) as (saved, runs):
         config, task = StudyConfig.from_dict(saved["config"]), DyckTask(**saved["task"])
-        runs = runs_of(path, [*saved["runs"]])
         if len(runs) != len(config.families) * len(config.seeds):
             raise ValueError("it lacks some of its runs")
         environment = dict(saved["environment"])
@@ -211,14 +192,14 @@ def _study(
     tables: dict[str, list[dict[str, Any]]] = {name: [] for name in _COLUMNS}
     history, chances = [], []
     patterns: dict[str, list[Tensor]] = {family: [] for family in config.families}
-    store, language = Store(folder), task.language
+    language = task.language
     probe = language.parse(language.probe_string)
-    for row in runs.to_dict("records"):
-        key, place = {"family": row["model"], "seed": row["seed"]}, store.path(row["id"])
-        with said_how_to_repeat(place):
-            measured, result = read_measures(place), load_result(place)
-            if row["outcome"] != "diverged":  # weights that are not finite give no patterns
-                patterns[row["model"]].append(_patterns(place, len(probe) + 1))
+
+    def read(row: dict[str, Any], place: Path) -> None:
+        key = {"family": row["model"], "seed": row["seed"]}
+        measured, result = read_measures(place), load_result(place)
+        if row["outcome"] != "diverged":  # weights that are not finite give no patterns
+            patterns[row["model"]].append(_patterns(place, len(probe) + 1))
         facts = {"status": row["outcome"], "seconds": row["train_seconds"]}
         facts |= {name: row[name] for name in ("id", "steps", *_MEASURED) if name in row}
         rows.append({**key, **facts})
@@ -226,6 +207,8 @@ def _study(
             table += [{**key, **found} for found in measured[name]]
         chances.append(measured["stack_chance"])
         history.append(result.history.assign(**key))
+
+    of_each(runs, read)
     models = _as_table("models", rows)
     summary = {
         "probe_string": language.probe_string,

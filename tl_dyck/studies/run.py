@@ -6,12 +6,10 @@ from pathlib import Path
 
 from typing_extensions import Unpack
 
-from tl_dyck.environment import environment
 from tl_dyck.language.symbols import needs_stack
 from tl_dyck.runs import RunOptions, run_sweep
-from tl_dyck.runs.results import load_runs
 from tl_dyck.studies.config import StudyConfig
-from tl_dyck.studies.results import Study, load_study, write_study
+from tl_dyck.studies.results import STUDY, Study, load_study
 from tl_dyck.studies.train import TrainExperiment
 from tl_dyck.tasks import load_task
 
@@ -43,6 +41,5 @@ def run_study(
     task = load_task(config.task)
     needs_stack(task.language, "a study, with its report, is")
     run_sweep(config.sweep(), folder, experiment=TrainExperiment(device=device), **how)
-    runs = load_runs(folder)["id"].tolist()
-    write_study(Path(folder), config, task, runs, environment())
+    STUDY.write(folder, config=config.to_dict(), task=task.to_dict())
     return load_study(folder)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
@@ -21,7 +22,8 @@ from tl_dyck.models.digest import weights_digest
 from tl_dyck.models.text import TextConfig, TextTransformer, load_text_model, save_text_model
 from tl_dyck.records import write_tables
 from tl_dyck.runs import RunOptions, Sweep, run_sweep
-from tl_dyck.runs.results import load_runs, said_how_to_repeat
+from tl_dyck.runs.analysis import of_each
+from tl_dyck.runs.results import load_runs
 from tl_dyck.runs.spec import Point
 from tl_dyck.studies.measurement import read_measures, write_measures
 from tl_dyck.text.certifying import certify_sentences
@@ -120,14 +122,13 @@ def run_table(
     )
     experiment = SentencesExperiment(corpus, synonyms, table)
     run_sweep(sweep, folder, experiment=experiment, **how)
-    rows = []
-    for run in load_runs(folder).to_dict("records"):
-        which = {name: run[name] for name in ("objective", "k", "seed")}
-        shared = {"clean": run["clean"], "steps": run["steps"], "seconds": run["train_seconds"]}
-        with said_how_to_repeat(run["folder"]):
-            measured = read_measures(run["folder"])
-        rows += [{**which, **shared, "space": space, **found} for space, found in measured.items()]
-    frame = pd.DataFrame(rows)
+
+    def read(run: dict[str, Any], place: Path) -> list[dict[str, Any]]:
+        shared = {name: run[name] for name in ("objective", "k", "seed", "clean", "steps")}
+        shared["seconds"] = run["train_seconds"]
+        return [{**shared, "space": on, **found} for on, found in read_measures(place).items()]
+
+    frame = pd.DataFrame(itertools.chain.from_iterable(of_each(load_runs(folder), read)))
     write_tables(folder, {"table": frame})
     return frame
 

@@ -21,7 +21,7 @@ from tl_dyck.training.run import POOL, RunState, stream
 from tl_dyck.training.stack import Batch, Stack
 
 
-class Group:
+class SeedGroup:
     """Runs of one configuration, task and options, at the same step; one run is a group too.
 
     What a run reads in a step, its learning rate, its measurements, and the shapes of all that is

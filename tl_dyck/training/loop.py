@@ -22,7 +22,7 @@ from tl_dyck.processes import FolderBusyError
 from tl_dyck.screen import progress_bar
 from tl_dyck.tasks import Task, load_task
 from tl_dyck.training.config import TrainConfig, TrainResult
-from tl_dyck.training.group import Group
+from tl_dyck.training.group import SeedGroup
 from tl_dyck.training.run import RunState, open_run
 
 
@@ -162,7 +162,7 @@ def train_together(
                     if interrupted():
                         raise KeyboardInterrupt
                 for _, runs in sorted(opened.items()):
-                    _train(Group(runs), heard, interrupted)
+                    _train(SeedGroup(runs), heard, interrupted)
             finally:
                 for run in itertools.chain.from_iterable(opened.values()):
                     run.release()
@@ -207,7 +207,7 @@ class _Listener:
             self.outcomes[seed] = error
 
 
-def _train(group: Group, heard: _Listener, interrupted: Callable[[], bool]) -> None:
+def _train(group: SeedGroup, heard: _Listener, interrupted: Callable[[], bool]) -> None:
     """Train a group until all its runs have ended."""
     for run in group.runs:
         with heard.raised_by(run.seed):

@@ -58,7 +58,7 @@ def train_seeds(
 ) -> list[TrainResult]:
     """Train one model per seed: small ones in groups, trained together; groups in worker processes.
 
-    The rule, measured by ``tests/benchmarks/bench_seeds.py``: on the CPU, models with `d_model` up
+    The rule, measured by ``benchmarks/bench_seeds.py``: on the CPU, models with `d_model` up
     to 100 are trained four at a time, or fewer so that every worker has a group; with more, what a
     step works on leaves a core's cache. Wider models are bound by arithmetic, and go one by one. On
     a GPU, up to 256 at a time.

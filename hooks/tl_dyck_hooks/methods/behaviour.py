@@ -10,59 +10,50 @@ from torch import Tensor
 
 from tl_dyck.certify.language import certify_language
 from tl_dyck.certify.protocol import CertifyError
-from tl_dyck.judge import Case, Question
+from tl_dyck.judge import Case, Question, Scores, about
 from tl_dyck.probes import balance_violation, pair_drift
 from tl_dyck.rnn import UnsupportedModelError
-from tl_dyck_hooks.methods.shared import Scores
 
 _SECONDS = 2.0
 
 
+@about("stack", "same", yes="if there is no error")
 def test_set(case: Case, questions: Sequence[Question]) -> Scores:
     """Accuracy, or agreement of two models, on 1,000 strings of the lengths of training.
 
-    The usual report. Yes if there is no error.
+    The usual report.
     """
-    if not _is_asked(case, questions):
-        return None
     share = _wrong(case, questions[0].kind, case.length, 1000)
-    return [_score(share) for _ in questions]
+    return [_score(share)] * len(questions)
 
 
+@about("stack", "same", yes="if there is no error", paper="Wen et al. 2023, Section 4.2")
 def length_test(case: Case, questions: Sequence[Question]) -> Scores:
-    """The same on 100 strings as long as is asked about.
-
-    Wen et al. 2023, Section 4.2. Yes if there is no error.
-    """
-    if not _is_asked(case, questions):
-        return None
+    """The same on 100 strings as long as is asked about."""
     lengths = [question.target[0] for question in questions]
     shares = {n: _wrong(case, questions[0].kind, n, 100) for n in dict.fromkeys(lengths)}
     return [_score(shares[n]) for n in lengths]
 
 
+@about("stack", yes="below 0.01", paper="Wen et al. 2023, Eq. 15, Theorem 2")
 def balance(case: Case, questions: Sequence[Question]) -> Scores:
     """Balance violation β of the weights: a model that keeps a stack has none.
 
-    Wen et al. 2023, Eq. 15, Theorem 2. Asked of models with one layer and one head without
-    positions. Yes below 0.01.
+    Asked of models with one layer and one head without positions.
     """
-    if questions[0].kind != "stack":
-        return None
     try:
         value = float(balance_violation(case.model))
     except (ValueError, TypeError):
         return None
-    return [0.01 - value for _ in questions]
+    return [0.01 - value] * len(questions)
 
 
+@about("stack", yes="above 0.99")
 def drift(case: Case, questions: Sequence[Question]) -> Scores:
     """Accuracy at the length asked about, as the drift of matched pairs predicts it.
 
-    `tl_dyck.pair_drift`. Asked where β is. Yes above 0.99.
+    `tl_dyck.pair_drift`. Asked where β is.
     """
-    if questions[0].kind != "stack":
-        return None
     try:
         found = pair_drift(case.model, case.task.distribution)
     except (ValueError, TypeError):
@@ -70,6 +61,7 @@ def drift(case: Case, questions: Sequence[Question]) -> Scores:
     return [float(found.accuracy(question.target[0])) - 0.99 for question in questions]
 
 
+@about("stack", "same", yes="if proved")
 def certificate(case: Case, questions: Sequence[Question]) -> Scores:
     """Proof or refutation, on every prefix up to the length asked about, within 2 seconds a model.
 
@@ -77,12 +69,8 @@ def certificate(case: Case, questions: Sequence[Question]) -> Scores:
     models are the same if both are right, and not if one is wrong. Where neither is reached in time
     it says nothing.
     """
-    if questions[0].kind not in ("stack", "same"):
-        return None
     models = [case.model] if questions[0].kind == "stack" else [case.model, case.other]
-    if any(model is None or model.cfg.n_layers > 1 for model in models):
-        return None
-    if any(model.cfg.position != "none" for model in models):
+    if any(model.cfg.n_layers > 1 or model.cfg.position != "none" for model in models):
         return None
     scores: list[float | None] = []
     for question in questions:
@@ -100,11 +88,6 @@ def _is_right(model: Any, case: Case, length: int) -> bool | None:
     except (CertifyError, UnsupportedModelError):
         return None
     return {"proved": True, "refuted": False}.get(found.status)
-
-
-def _is_asked(case: Case, questions: Sequence[Question]) -> bool:
-    kind = questions[0].kind
-    return kind == "stack" or (kind == "same" and case.other is not None)
 
 
 def _wrong(case: Case, kind: str, length: int, n: int) -> float:

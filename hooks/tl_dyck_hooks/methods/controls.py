@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 
 from tl_dyck.files import sha256
-from tl_dyck.judge import Case, Question, make_case
-from tl_dyck_hooks.methods.shared import HEADS, Scores, by_head
+from tl_dyck.judge import ABOUT_HEADS, KINDS, Case, Question, Scores, about, about_heads, make_case
 
 
+@about(*KINDS, yes="at random")
 def chance(case: Case, questions: Sequence[Question]) -> list[float]:
     """A control: random numbers, which must score 0.5."""
     seed = int(sha256([case.name, questions[0].kind])[:8], 16)
@@ -23,6 +23,7 @@ def chance(case: Case, questions: Sequence[Question]) -> list[float]:
     return [float(value) for value in drawn]
 
 
+@about(*KINDS, yes="where it is so")
 def oracle(case: Case, questions: Sequence[Question]) -> list[float]:
     """A control: the facts, made again from the case's seed, which must score 1."""
     _, facts = make_case(case.kind, case.seed)
@@ -30,13 +31,12 @@ def oracle(case: Case, questions: Sequence[Question]) -> list[float]:
     return [1.0 if answers[question.kind, question.target] else -1.0 for question in questions]
 
 
+@about("token", yes="for the open bracket")
 def parser(case: Case, questions: Sequence[Question]) -> Scores:
-    """A cheat: the language's answer to "token", of the string alone. Yes for the open bracket.
+    """A cheat: the language's answer to "token", of the string alone.
 
-    That is the one that a right closing bracket would match.
+    The open bracket is the one that a right closing bracket would match.
     """
-    if questions[0].kind != "token":
-        return None
     language = case.task.language
     scores: list[float | None] = []
     for tokens, place in (question.target for question in questions):
@@ -46,20 +46,18 @@ def parser(case: Case, questions: Sequence[Question]) -> Scores:
     return scores
 
 
+@about(*ABOUT_HEADS, yes="of an only head")
 def sizes(case: Case, questions: Sequence[Question]) -> Scores:
-    """A cheat: the fewer heads a model has, the likelier each matters. Yes of an only head."""
-    if questions[0].kind not in HEADS:
-        return None
+    """A cheat: the fewer heads a model has, the likelier each matters."""
     n_heads = case.model.cfg.n_layers * case.model.cfg.n_heads
-    return [1.5 - n_heads for _ in questions]
+    return [1.5 - n_heads] * len(questions)
 
 
+@about_heads(above=0.5, unit="of the largest")
 @torch.no_grad()
-def ov_norm(case: Case, questions: Sequence[Question]) -> Scores:
-    """A cheat: ‖W_V W_O‖ of a head, beside the model's largest. Yes above half."""
-    if questions[0].kind not in HEADS:
-        return None
+def ov_norm(case: Case) -> Tensor:
+    """A cheat: ‖W_V W_O‖ of a head, beside the model's largest."""
     norms: Tensor = torch.stack(
         [(block.attn.W_V @ block.attn.W_O).flatten(1).norm(dim=1) for block in case.model.blocks]
     )
-    return by_head(questions, norms / norms.max(), 0.5)
+    return norms / norms.max()

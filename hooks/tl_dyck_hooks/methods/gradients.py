@@ -7,61 +7,43 @@ rounding says which one is found: scores of one case can differ between machines
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from tl_dyck.ablation import gradient_importance
-from tl_dyck.judge import Case, Question
+from tl_dyck.judge import Case, Question, Scores, about, about_brackets, about_heads
 from tl_dyck.judge.facts import exchange_types
 from tl_dyck_hooks.methods.shared import (
-    HEADS,
-    Scores,
     activations,
-    by_head,
-    by_token,
     closing_metric,
     logit_difference,
+    z_names,
 )
 
 _STEPS = 20  # of the integral
 
 
-def gradient(case: Case, questions: Sequence[Question]) -> Scores:
+@about_heads(above=0.01, unit="nats", paper="Michel et al. 2019, Eq. 4")
+def gradient(case: Case) -> Any:
     """Size of the derivative by a factor on the head's output: gradient times activation.
 
-    Michel et al. 2019, Eq. 4: |Σ z · ∂L/∂z|, mean over strings. Yes above 0.01 nats.
+    |Σ z · ∂L/∂z|, mean over strings.
     """
-    if questions[0].kind not in HEADS:
-        return None
-    return by_head(questions, _derivative(case), 0.01)
-
-
-@lru_cache(maxsize=1)
-def _derivative(case: Case) -> np.ndarray:
     metric = closing_metric(case.task.language)
     return gradient_importance(case.model, case.tokens, metric).values
 
 
-def attribution_patching(case: Case, questions: Sequence[Question]) -> Scores:
+@about_heads(above=0.05, unit="of the difference", paper="Nanda 2023; Syed et al. 2023")
+def attribution_patching(case: Case) -> Any:
     """First-order estimate of activation patching, clean to types exchanged.
 
-    Nanda 2023, "Attribution Patching"; Syed et al. 2023: |Σ (z' − z) · ∂Δ/∂z| / |Δ' − Δ|, with z
-    and the sum of logit differences Δ on clean strings, z' and Δ' on the others. Yes above 0.05.
+    |Σ (z' − z) · ∂Δ/∂z| / |Δ' − Δ|, with z and the sum of logit differences Δ on clean strings, z'
+    and Δ' on the others.
     """
-    if questions[0].kind not in HEADS:
-        return None
-    return by_head(questions, _estimate(case), 0.05)
-
-
-@lru_cache(maxsize=1)
-def _estimate(case: Case) -> np.ndarray:
-    language, n_layers = case.task.language, case.model.cfg.n_layers
+    language, names = case.task.language, z_names(case)
     right = language.right_bracket(case.tokens)
-    names = [f"blocks.{layer}.attn.hook_z" for layer in range(n_layers)]
     other = exchange_types(language, case.tokens)
     corrupted = activations(case.model, other, names)
     clean: list[Tensor] = []
@@ -83,48 +65,39 @@ def _estimate(case: Case) -> np.ndarray:
         with torch.no_grad():
             after = logit_difference(language, case.model(other), right).sum()
     way = (before - after).abs().clamp(min=1e-12)
-    found: np.ndarray = (torch.stack(values) / way).detach().numpy()
+    return (torch.stack(values) / way).detach()
+
+
+@about_brackets(paper="Shrikumar et al. 2016")
+def gradient_times_input(case: Case, tokens: Tensor, answers: Tensor) -> Tensor:
+    """Gradient of the logit difference by a bracket's embedding, times the embedding; in size.
+
+    "Not Just a Black Box": |Σ x · ∂Δ/∂x|; the baseline is an embedding of zeros.
+    """
+    embed, slope = _slope(case, tokens, answers, 1.0)
+    return (embed * slope).sum(-1).abs()
+
+
+@about_brackets(paper="Sundararajan et al. 2017")
+def integrated_gradients(case: Case, tokens: Tensor, answers: Tensor) -> Tensor:
+    """The same, with the gradient's mean on the way from embeddings of zeros; 20 midpoints.
+
+    "Axiomatic Attribution for Deep Networks".
+    """
+    total: Any = 0.0
+    for step in range(_STEPS):
+        embed, slope = _slope(case, tokens, answers, (step + 0.5) / _STEPS)
+        total = total + slope / _STEPS
+    found: Tensor = (embed * total).sum(-1).abs()
     return found
 
 
-def gradient_times_input(case: Case, questions: Sequence[Question]) -> Scores:
-    """Gradient of the logit difference by a bracket's embedding, times the embedding; in size.
-
-    Shrikumar et al. 2016, "Not Just a Black Box": |Σ x · ∂Δ/∂x|; the baseline is an embedding of
-    zeros. Yes for the largest.
-    """
-
-    def attribute(tokens: Tensor, answers: Tensor) -> Tensor:
-        embed, slope = _slope(case, tokens, answers, 1.0)
-        return (embed * slope).sum(-1).abs()
-
-    return by_token(case, questions, attribute)
-
-
-def integrated_gradients(case: Case, questions: Sequence[Question]) -> Scores:
-    """The same, with the gradient's mean on the way from embeddings of zeros; 20 midpoints.
-
-    Sundararajan et al. 2017, "Axiomatic Attribution for Deep Networks". Yes for the largest.
-    """
-
-    def attribute(tokens: Tensor, answers: Tensor) -> Tensor:
-        total: Any = 0.0
-        for step in range(_STEPS):
-            embed, slope = _slope(case, tokens, answers, (step + 0.5) / _STEPS)
-            total = total + slope / _STEPS
-        found: Tensor = (embed * total).sum(-1).abs()
-        return found
-
-    return by_token(case, questions, attribute)
-
-
+@about("weight", yes="above 0.01 nats", paper="Lee et al. 2019")
 def snip(case: Case, questions: Sequence[Question]) -> Scores:
     """Size of gradient times weight, summed over a matrix.
 
-    Lee et al. 2019, "SNIP"; with the data's log-probability for a loss. Yes above 0.01 nats.
+    With the data's log-probability for a loss.
     """
-    if questions[0].kind != "weight":
-        return None
     names = {question.target[0] for question in questions}
     weights = {name: case.model.get_parameter(name) for name in names}
     metric = closing_metric(case.task.language)

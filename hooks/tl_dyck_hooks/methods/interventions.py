@@ -3,79 +3,65 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from tl_dyck.interventions import Eraser, Hook, align, at, hide_keys, interchange, key_of_each, run
-from tl_dyck.judge import Case, Question
+from tl_dyck.judge import Case, about_heads
 from tl_dyck.judge.facts import exchange_types
-from tl_dyck_hooks.methods.shared import HEADS, Scores, activations, by_head, closing_metric
+from tl_dyck_hooks.methods.shared import activations, closing_metric, z_names
 
-_NATS = 0.01  # a head counts if the right bracket loses more than that
-_SHARE = 0.05  # or if more of the answers follow
 _STEPS = 20
 
 
-def attention_knockout(case: Case, questions: Sequence[Question]) -> Scores:
+@about_heads(above=0.01, unit="nats", paper="Geva et al. 2023")
+def attention_knockout(case: Case) -> Any:
     """Drop of the log-probability of the right bracket when a head cannot see the top of the stack.
 
-    Geva et al. 2023, "Dissecting Recall of Factual Associations": the score of that key is minus
-    infinity, at every position. Read as: does it matter that the head looks there? Yes above 0.01
-    nats.
+    "Dissecting Recall of Factual Associations": the score of that key is minus infinity, at every
+    position. Read as: does it matter that the head looks there?
     """
-    if questions[0].kind not in HEADS:
-        return None
     hidden = key_of_each(case.task.language.top_of_stack(case.tokens))
-    return by_head(questions, _drops(case, lambda i, j: hide_keys(hidden, [i], [j])), _NATS)
+    return _drops(case, lambda i, j: hide_keys(hidden, [i], [j]))
 
 
-def concept_erasure(case: Case, questions: Sequence[Question]) -> Scores:
+@about_heads(above=0.01, unit="nats", paper="Belrose et al. 2023")
+def concept_erasure(case: Case) -> Any:
     """The same when all that tells the type on top linearly is erased from what the head puts out.
 
-    Belrose et al. 2023, "LEACE". Fitted on the same strings, where a bracket is open, and erased
-    there. Read as: does the head hand on the type? Yes above 0.01 nats.
+    "LEACE": fitted on the same strings, where a bracket is open, and erased there. Read as: does
+    the head hand on the type?
     """
-    if questions[0].kind not in HEADS:
-        return None
     right = case.task.language.right_bracket(case.tokens)
     asked = right >= 0
     kinds = right[asked] // 2
 
     def hooks(layer: int, head: int) -> list[Hook]:
-        name = _z(layer)
+        name = z_names(case)[layer]
         (z,) = activations(case.model, case.tokens, [name])
         erase = Eraser.fit(z[:, :, head][asked], kinds, case.task.n_types)
         return at(name, lambda found: torch.where(asked[..., None], erase(found), found), head)
 
-    return by_head(questions, _drops(case, hooks), _NATS)
+    return _drops(case, hooks)
 
 
-def distributed_alignment(case: Case, questions: Sequence[Question]) -> Scores:
+@about_heads(above=0.05, unit="of the answers", paper="Geiger et al. 2023")
+def distributed_alignment(case: Case) -> Any:
     """Interchange accuracy of the subspace of a head's output that carries the type on top best.
 
-    Geiger et al. 2023, "Finding Alignments": as many dimensions as there are types, less one,
+    "Finding Alignments": as many dimensions as there are types, less one,
     learnt on half of the strings, interchanged with the same strings with all types exchanged; the
     share of closing brackets of the other half that follow. The search begins where the two runs
-    differ most. Yes above 0.05.
+    differ most.
     """
-    if questions[0].kind not in HEADS:
-        return None
-    return by_head(questions, _followed(case), _SHARE)
-
-
-@lru_cache(maxsize=1)
-def _followed(case: Case) -> np.ndarray:
     cfg = case.model.cfg
-    found = [[_alignment(case, i, j) for j in range(cfg.n_heads)] for i in range(cfg.n_layers)]
-    return np.array(found)
+    return [[_alignment(case, i, j) for j in range(cfg.n_heads)] for i in range(cfg.n_layers)]
 
 
 def _alignment(case: Case, layer: int, head: int) -> float:
-    language, name, half = case.task.language, _z(layer), len(case.tokens) // 2
+    language, name, half = case.task.language, z_names(case)[layer], len(case.tokens) // 2
     other = exchange_types(language, case.tokens)
     (source,) = activations(case.model, other, [name])
     source, wanted = source[:, :, head], language.right_bracket(other)
@@ -101,7 +87,7 @@ def _alignment(case: Case, layer: int, head: int) -> float:
     return float((said == wanted[tested][asked[tested]] // 2).double().mean())
 
 
-def _drops(case: Case, hooks: Callable[[int, int], list[Hook]]) -> np.ndarray:
+def _drops(case: Case, hooks: Callable[[int, int], list[Hook]]) -> list[list[float]]:
     """What hooks on each head cost, ``[layer, head]``, in nats."""
     cfg, metric = case.model.cfg, closing_metric(case.task.language)
 
@@ -109,10 +95,4 @@ def _drops(case: Case, hooks: Callable[[int, int], list[Hook]]) -> np.ndarray:
         return float(metric(run(case.model, case.tokens, hooks), case.tokens).mean())
 
     whole = mean(())
-    return np.array(
-        [[whole - mean(hooks(i, j)) for j in range(cfg.n_heads)] for i in range(cfg.n_layers)]
-    )
-
-
-def _z(layer: int) -> str:
-    return f"blocks.{layer}.attn.hook_z"
+    return [[whole - mean(hooks(i, j)) for j in range(cfg.n_heads)] for i in range(cfg.n_layers)]

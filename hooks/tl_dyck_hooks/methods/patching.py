@@ -2,41 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from tl_dyck.judge import Case, Question
+from tl_dyck.judge import Case, about_heads
 from tl_dyck.judge.facts import exchange_types
-from tl_dyck_hooks.methods.shared import (
-    HEADS,
-    Scores,
-    activations,
-    by_head,
-    logit_difference,
-)
+from tl_dyck_hooks.methods.shared import activations, logit_difference, z_names
 
 
-def activation_patching(case: Case, questions: Sequence[Question]) -> Scores:
+@about_heads(above=0.05, unit="of the difference", paper="Meng et al. 2022")
+def activation_patching(case: Case) -> Any:
     """Share of the logit difference that a head's clean output restores where types are exchanged.
 
-    Meng et al. 2022, "Locating and Editing Factual Associations"; what TransformerLens'
+    "Locating and Editing Factual Associations"; what TransformerLens'
     ``get_act_patch_attn_head_out_all_pos`` computes. 0 is the run on exchanged types, 1 the clean
-    one. Yes above 0.05.
+    one.
     """
-    if questions[0].kind not in HEADS:
-        return None
-    return by_head(questions, _restored(case), 0.05)
-
-
-@lru_cache(maxsize=1)
-def _restored(case: Case) -> np.ndarray:
     clean, corrupted = case.tokens, exchange_types(case.task.language, case.tokens)
-    names = _z(case)
+    names = z_names(case)
     put = activations(case.model, clean, names)
     values = [
         [_mean(case, corrupted, [(name, _replace(head, z))]) for head in _heads(case)]
@@ -46,23 +32,15 @@ def _restored(case: Case) -> np.ndarray:
     return (np.array(values) - low) / max(high - low, 1e-12)
 
 
-def path_patching(case: Case, questions: Sequence[Question]) -> Scores:
+@about_heads(above=0.05, unit="of the difference", paper="Wang et al. 2022")
+def path_patching(case: Case) -> Any:
     """Share of it that is lost when a head's output is that with types exchanged; others stay.
 
     All other heads are held at what they put out on the clean string, MLPs follow.
-
-    Wang et al. 2022, "Interpretability in the Wild", paths from a head to the logits. Yes above
-    0.05.
+    "Interpretability in the Wild", paths from a head to the logits.
     """
-    if questions[0].kind not in HEADS:
-        return None
-    return by_head(questions, _lost(case), 0.05)
-
-
-@lru_cache(maxsize=1)
-def _lost(case: Case) -> np.ndarray:
     clean, corrupted = case.tokens, exchange_types(case.task.language, case.tokens)
-    names = _z(case)
+    names = z_names(case)
     kept, instead = (activations(case.model, tokens, names) for tokens in (clean, corrupted))
     values = []
     for layer, z in enumerate(instead):
@@ -77,32 +55,25 @@ def _lost(case: Case) -> np.ndarray:
     return (high - np.array(values)) / max(high - low, 1e-12)
 
 
-def direct_logit_attribution(case: Case, questions: Sequence[Question]) -> Scores:
+@about_heads(above=0.1, unit="logits", paper="Elhage et al. 2021")
+def direct_logit_attribution(case: Case) -> Any:
     """What a head writes, times the unembedding's direction of the right bracket.
 
-    Elhage et al. 2021, "A Mathematical Framework"; norms after attention are frozen at what they
-    are, their weights included. Mean over positions, in logits, in size. Yes above 0.1.
+    "A Mathematical Framework"; norms after attention are frozen at what they are, their weights
+    included. Mean over positions, in logits, in size.
     """
-    if questions[0].kind not in HEADS:
-        return None
-    return by_head(questions, _direct(case), 0.1)
-
-
-@lru_cache(maxsize=1)
-def _direct(case: Case) -> np.ndarray:
     model, language = case.model, case.task.language
     right = language.right_bracket(case.tokens)
     values = []
-    for layer, block in enumerate(model.blocks):
-        (z,) = activations(model, case.tokens, [f"blocks.{layer}.attn.hook_z"])
+    outputs = activations(model, case.tokens, z_names(case))
+    for layer, (block, z) in enumerate(zip(model.blocks, outputs, strict=True)):
         written = torch.einsum("bphd,hdm->bphm", z, block.attn.W_O)
         for norm in (f"blocks.{layer}.ln1_post", "ln_final"):
             written = _normalised(case, norm, written)
         logits = (written @ model.unembed.W_U).permute(2, 0, 1, 3)
         found = logit_difference(language, logits, right.expand(logits.shape[:-1]))
         values.append((found.sum((1, 2)) / (right >= 0).sum()).abs())
-    attributed: np.ndarray = torch.stack(values).detach().numpy()
-    return attributed
+    return torch.stack(values).detach()
 
 
 def _normalised(case: Case, name: str, written: Tensor) -> Tensor:
@@ -113,10 +84,6 @@ def _normalised(case: Case, name: str, written: Tensor) -> Tensor:
     found = (written - written.mean(-1, keepdim=True)) / scale[:, :, None]
     weight: Tensor | None = getattr(case.model.get_submodule(name), "w", None)
     return found if weight is None else found * weight
-
-
-def _z(case: Case) -> list[str]:
-    return [f"blocks.{layer}.attn.hook_z" for layer in range(case.model.cfg.n_layers)]
 
 
 def _heads(case: Case) -> range:

@@ -2,42 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import lru_cache
+from typing import Any
 
-import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from tl_dyck.judge import Case, Question
-from tl_dyck_hooks.methods.shared import HEADS, Scores, activations, by_head
+from tl_dyck.judge import Case, about_heads
+from tl_dyck_hooks.methods.shared import activations, z_names
 
 _RIDGE = 1e-3
 
 
-def type_probe(case: Case, questions: Sequence[Question]) -> Scores:
+@about_heads(
+    above=0.9,
+    unit="of what is probed",
+    paper="Alain and Bengio 2017; Hewitt and Manning 2019",
+    stack=lambda case: _of_stream(case, "type"),
+)
+def type_probe(case: Case) -> Any:
     """Accuracy of a linear probe for the type on top of the stack, after closing brackets.
 
-    Alain and Bengio 2017; Hewitt and Manning 2019. Of a head's output z: what it holds, it is there
-    for. Of the last residual stream: a model whose stack can be read keeps one. Least squares of
-    one-hot labels on standardised coordinates, ridge 0.001 for each example; trained on half of the
-    strings, tested on the others. Yes above 0.9.
+    Of a head's output z: what it holds, it is there for. Of the last residual stream: a model whose
+    stack can be read keeps one. Least squares of one-hot labels on standardised coordinates, ridge
+    0.001 for each example; trained on half of the strings, tested on the others.
     """
-    return _probe(case, questions, "type")
+    return _of_heads(case, "type")
 
 
-def depth_probe(case: Case, questions: Sequence[Question]) -> Scores:
-    """The same for the depth, at all positions. Yes above 0.9."""
-    return _probe(case, questions, "depth")
-
-
-def _probe(case: Case, questions: Sequence[Question], what: str) -> Scores:
-    if questions[0].kind == "stack":
-        return [_of_stream(case, what) - 0.9 for _ in questions]
-    if questions[0].kind not in HEADS:
-        return None
-    return by_head(questions, _of_heads(case, what), 0.9)
+@about_heads(
+    above=0.9,
+    unit="of what is probed",
+    paper="Alain and Bengio 2017; Hewitt and Manning 2019",
+    stack=lambda case: _of_stream(case, "depth"),
+)
+def depth_probe(case: Case) -> Any:
+    """The same for the depth, at all positions."""
+    return _of_heads(case, "depth")
 
 
 def _asked(case: Case, what: str) -> tuple[Tensor, Tensor]:
@@ -55,15 +56,10 @@ def _of_stream(case: Case, what: str) -> float:
     return _accuracy(stream, *_asked(case, what))
 
 
-@lru_cache(maxsize=2)
-def _of_heads(case: Case, what: str) -> np.ndarray:
-    cfg = case.model.cfg
-    values = np.zeros((cfg.n_layers, cfg.n_heads))
-    for layer in range(cfg.n_layers):
-        (z,) = activations(case.model, case.tokens, [f"blocks.{layer}.attn.hook_z"])
-        for head in range(cfg.n_heads):
-            values[layer, head] = _accuracy(z[:, :, head], *_asked(case, what))
-    return values
+def _of_heads(case: Case, what: str) -> list[list[float]]:
+    z = activations(case.model, case.tokens, z_names(case))
+    asked = _asked(case, what)
+    return [[_accuracy(x, *asked) for x in layer.unbind(2)] for layer in z]
 
 
 def _accuracy(
@@ -71,7 +67,10 @@ def _accuracy(
 ) -> float:
     """Accuracy, on the second half of the strings, of a ridge classifier of the first half."""
     half = len(x) // 2
-    parts = [(x[rows][asked[rows]].double(), labels[rows][asked[rows]]) for rows in _halves(half)]
+    parts = [
+        (x[rows][asked[rows]].double(), labels[rows][asked[rows]])
+        for rows in (slice(None, half), slice(half, None))
+    ]
     (train, told), (test, wanted) = parts
     mean, scale = train.mean(0), train.std(0).clamp(min=1e-9)
     train, test = (
@@ -81,7 +80,3 @@ def _accuracy(
     gram = train.T @ train + _RIDGE * len(train) * torch.eye(train.shape[1], dtype=torch.float64)
     weights = torch.linalg.solve(gram, train.T @ targets)
     return float(((test @ weights).argmax(-1) == wanted).double().mean())
-
-
-def _halves(half: int) -> list[slice]:
-    return [slice(None, half), slice(half, None)]

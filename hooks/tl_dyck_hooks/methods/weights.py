@@ -9,36 +9,34 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from tl_dyck.judge import Case, Question
-from tl_dyck_hooks.methods.shared import HEADS, Scores, by_head
+from tl_dyck.judge import Case, Question, Scores, about, about_heads
 
 
+@about_heads(above=0.5, paper="Elhage et al. 2021")
 @torch.no_grad()
-def copying(case: Case, questions: Sequence[Question]) -> Scores:
+def copying(case: Case) -> Any:
     """Copying score: how positive the eigenvalues of W_E W_V W_O W_U are.
 
-    Elhage et al. 2021, "A Mathematical Framework": Σ λ / Σ |λ|; an embedding by depth enters as its
-    mean over depths, and norms are left out. Read as: heads that copy what they look at are used.
-    In size, since here a head that is used may promote the partner. Yes above 0.5.
+    "A Mathematical Framework": Σ λ / Σ |λ|; an embedding by depth enters as its mean over depths,
+    and norms are left out. Read as: heads that copy what they look at are used. In size, since here
+    a head that is used may promote the partner.
     """
-    if questions[0].kind not in HEADS:
-        return None
     embed, model = _embedding(case.model), case.model
-    values = [
+    return [
         [_share(embed @ v @ o @ model.unembed.W_U) for v, o in zip(attn.W_V, attn.W_O, strict=True)]
         for attn in (block.attn for block in model.blocks)
     ]
-    return by_head(questions, values, 0.5)
 
 
+@about_heads(above=0.0, unit="more than at random", paper="Elhage et al. 2021")
 @torch.no_grad()
-def composition(case: Case, questions: Sequence[Question]) -> Scores:
+def composition(case: Case) -> Any:
     """Composition score of a head with the heads of later layers: the largest of Q, K and V.
 
-    Elhage et al. 2021: ‖W_1 W_2‖ / (‖W_1‖ ‖W_2‖), Frobenius, less what matrices at random of that
-    size have, 1/√d_model. Asked of heads that have a later layer. Yes above 0.
+    ‖W_1 W_2‖ / (‖W_1‖ ‖W_2‖), Frobenius, less what matrices at random of that size have,
+    1/√d_model. Asked of heads that have a later layer.
     """
-    if questions[0].kind not in HEADS or case.model.cfg.n_layers < 2:
+    if case.model.cfg.n_layers < 2:
         return None
     cfg, blocks = case.model.cfg, case.model.blocks
     values = torch.full((cfg.n_layers, cfg.n_heads), torch.nan)
@@ -50,18 +48,16 @@ def composition(case: Case, questions: Sequence[Question]) -> Scores:
                 for later in blocks[layer + 1 :]
                 for matrix in _circuits(later.attn)
             )
-    return by_head(questions, values.numpy(), cfg.d_model**-0.5)
+    return values.double() - cfg.d_model**-0.5
 
 
+@about("weight", yes="above half of the mean", paper="Han et al. 2015")
 @torch.no_grad()
 def magnitude(case: Case, questions: Sequence[Question]) -> Scores:
     """Frobenius norm of a matrix, beside the mean of those of the same name in the model.
 
-    Han et al. 2015, "Learning both Weights and Connections": small weights may go. Yes above half
-    of the mean.
+    "Learning both Weights and Connections": small weights may go.
     """
-    if questions[0].kind != "weight":
-        return None
     scores: list[float | None] = []
     for name, head in (question.target for question in questions):
         parts = name.split(".")  # blocks, layer, attn, W_Q
@@ -76,19 +72,18 @@ def magnitude(case: Case, questions: Sequence[Question]) -> Scores:
     return scores
 
 
+@about("same", yes="above 0.9")
 @torch.no_grad()
 def weight_distance(case: Case, questions: Sequence[Question]) -> Scores:
     """Cosine of all weights of two models of one shape.
 
-    The plainest reading of "these networks are alike"; nothing is aligned. Yes above 0.9.
+    The plainest reading of "these networks are alike"; nothing is aligned.
     """
-    if questions[0].kind != "same" or case.other is None:
-        return None
     ours, theirs = dict(case.model.named_parameters()), dict(case.other.named_parameters())
     if {n: w.shape for n, w in ours.items()} != {n: w.shape for n, w in theirs.items()}:
         return None
     a, b = (torch.cat([weight.flatten() for weight in each.values()]) for each in (ours, theirs))
-    return [float(torch.cosine_similarity(a, b, dim=0)) - 0.9 for _ in questions]
+    return [float(torch.cosine_similarity(a, b, dim=0)) - 0.9] * len(questions)
 
 
 def _embedding(model: Any) -> Float[Tensor, "d_vocab d_model"]:

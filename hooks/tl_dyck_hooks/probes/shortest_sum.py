@@ -15,7 +15,7 @@ over is longer, or shorter by less than one part in 10⁹ (a tie); once a sum is
 precision can tell, nothing shorter is looked for.
 
 *Cost.* All k^d sums, about 2 nanoseconds each on one thread, three times as much where most of them
-tie (`tests/benchmarks/bench_balance.py`), and the memory of k^(d/2) of them.
+tie (`benchmarks/bench_balance.py`), and the memory of k^(d/2) of them.
 """
 
 from __future__ import annotations

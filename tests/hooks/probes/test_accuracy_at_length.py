@@ -238,7 +238,7 @@ def test_pooled_over_answers_it_is_what_strings_give():
         right += int((answers[:, length - 1] == tokens[:, length])[here].sum())
     measured = right / asked
     pooled, alike = (
-        float(accuracy_at_length(model, lengths, task.distribution, weights=weights, n=20_000))
+        float(accuracy_at_length(model, lengths, task.distribution, weights=weights, n=3000))
         for weights in ("answers", "lengths")
     )
     error = math.sqrt(measured * (1 - measured) / asked)

@@ -7,7 +7,7 @@ import pytest
 
 from tests.judge.methods.cases import judged
 from tests.judge.methods.table import ORACLES, Oracle, is_missing
-from tl_dyck.judge import methods
+from tl_dyck.judge import methods, table_of_methods
 
 #: What scores 0.5 or 1 by what it is told, and reads no model: `test_scoring` holds them to that.
 CONTROLS = {name for name in methods.names() if methods.get(name).__module__.endswith("controls")}
@@ -22,6 +22,16 @@ PAIRS = [
 
 def test_every_method_has_an_oracle() -> None:
     assert set(ORACLES) == set(methods.names()) - CONTROLS
+
+
+def test_methods_declare_what_they_answer() -> None:
+    table = table_of_methods()
+    assert set(table.index) == set(methods.names())
+    assert (table[["asked", "yes", "about"]] != "").all(axis=None)
+    for name, oracles in ORACLES.items():
+        assert set(table.loc[name, "asked"].split(", ")) == {
+            kind for oracle in oracles for kind in oracle.kinds
+        }, name
 
 
 @pytest.mark.parametrize(("name", "oracle", "at"), PAIRS)

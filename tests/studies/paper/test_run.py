@@ -130,7 +130,7 @@ def test_claims_of_ones_own_are_a_file(few, folder, tmp_path):
     assert done.command == "tl-dyck reproduce --paper mine --scale tiny --seeds 3"
     page = write_report(load_reproduction(folder, paper), tmp_path / "page.html")
     assert "My paper" in page.read_text(encoding="utf-8")
-    with pytest.raises(CorruptFileError, match=r"whole reproduction.*unknown paper 'mine'"):
+    with pytest.raises(CorruptFileError, match=r"a reproduction as a whole.*unknown paper 'mine'"):
         load_reproduction(folder)
 
 

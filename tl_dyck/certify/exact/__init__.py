@@ -91,7 +91,7 @@ and in Π (b_i + 1), while the space grows like (n s)^Σb. A verdict of the line
 columns per logit and group. Else a part takes O((d_mlp + d_model + K 2^min(H, 4)) d_head)
 arithmetic per symbol and as many columns; beyond four heads those whose Z varies least pay a
 penalty instead of a pattern. The number of parts is exponential in the worst case (the problem is a
-sum-of-ratios programme) and 1 to 9 on the sentences of `tests/benchmarks/bench_certify.py`. Memory:
+sum-of-ratios programme) and 1 to 9 on the sentences of `benchmarks/bench_certify.py`. Memory:
 (nodes + bundles + emissions) × columns, columns being cut into pieces so that the largest array has
 at most 4·10⁶ numbers (32 MB).
 

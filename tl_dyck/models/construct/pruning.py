@@ -88,7 +88,7 @@ def prune_to(target: DyckTransformer, random_network: DyckTransformer, epsilon: 
     small that 1/C, the Lipschitz constant of LN_C, makes the bound useless (as with the
     constructions that solve Dyck at any length).
 
-    Measured by `tests/benchmarks/bench_construct.py` (k = 2, D = 4, targets with
+    Measured, see docs/findings/performance.md (k = 2, D = 4, targets with
     d_model = d_mlp = 8, weights N(0, 0.15²), C = 0.5; random weights uniform between −2 and 2;
     geometric mean of four):
 

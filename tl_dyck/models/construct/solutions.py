@@ -1,6 +1,6 @@
 """Three ways to solve a bounded Dyck language exactly: uniform, balanced and stack attention.
 
-How far floating-point numbers carry (measured by `tests/benchmarks/bench_construct.py` on
+How far floating-point numbers carry (measured, see docs/findings/performance.md, on
 Dyck(2, 4) and Dyck(4, 6); largest error of a next-token probability, strings made for errors to add
 up included; the right closing bracket is first always):
 

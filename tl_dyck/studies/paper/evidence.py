@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import final
+from typing import Any, final
 
 import numpy as np
 import pandas as pd
@@ -15,7 +15,7 @@ from jaxtyping import Float
 from tl_dyck.files import read_json, read_tensors
 from tl_dyck.intervals import Estimate, mean
 from tl_dyck.probes import variation_of_patterns
-from tl_dyck.runs.results import load_runs, said_how_to_repeat
+from tl_dyck.runs.analysis import of_each
 from tl_dyck.runs.store import Store
 from tl_dyck.studies.measurement import read_measures
 from tl_dyck.studies.paper.measure import LEARNED, PATTERNS
@@ -134,36 +134,29 @@ def _variations(
     ]
 
 
-def read_evidence(folder: Path, scale: Scale) -> Evidence:
+def read_evidence(folder: Path, runs: pd.DataFrame, scale: Scale) -> Evidence:
     """Read what was measured on every model of a scale.
 
     Raises:
-        FailedRunsError: runs failed, or are not done.
         CorruptFileError: a file is missing or damaged.
     """
-    models, heads, checkpoints = [], [], []
-    for row in load_runs(folder).to_dict("records"):
-        path = row["folder"]
+    models: list[dict[str, Any]] = []
+    heads: list[dict[str, Any]] = []
+    checkpoints: list[dict[str, Any]] = []
+
+    def read(row: dict[str, Any], place: Path) -> None:
         key = {"group": row["group"], "seed": row["seed"]}
+        what = {"family": row["model"], "task": row["task"], "id": row["id"]}
         facts = {"status": row["outcome"], "steps": row["steps"], "seconds": row["train_seconds"]}
-        measured = {name: row[name] for name in _MEASURED}
-        models.append(
-            {
-                **key,
-                "family": row["model"],
-                "task": row["task"],
-                "id": row["id"],
-                **facts,
-                **measured,
-            }
-        )
-        with said_how_to_repeat(path):
-            heads += [{**key, **head} for head in read_measures(path)["heads"]]
+        models.append({**key, **what, **facts, **{name: row[name] for name in _MEASURED}})
+        heads.extend({**key, **head} for head in read_measures(place)["heads"])
         if row["measure.watched"]:
             files = sorted(
-                path.glob("checkpoint-*.json"), key=lambda file: int(file.stem.rpartition("-")[2])
+                place.glob("checkpoint-*.json"), key=lambda file: int(file.stem.rpartition("-")[2])
             )
-            checkpoints += [{**key, **read_json(file)} for file in files]
+            checkpoints.extend({**key, **read_json(file)} for file in files)
+
+    of_each(runs, read)
     numbers = dict.fromkeys(("loss", "beta", "largest_ratio"), float)
     return Evidence(
         folder=folder,

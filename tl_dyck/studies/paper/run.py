@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tl_dyck.studies.claims import load_claims
-from tl_dyck.studies.paper.evidence import Evidence, read_evidence
+from tl_dyck.studies.paper.evidence import read_evidence
 from tl_dyck.studies.paper.measure import (
     INTERPRETABLE,
     LEARNED,
@@ -50,7 +50,5 @@ WEN_2023 = Paper(
     experiment=PAPER,
     claims=CLAIMS,
     readings=READINGS,
-    evidence=Evidence,
-    tables=("models", "heads", "checkpoints"),
     read=read_evidence,
 )

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from tl_dyck.intervals import mean
-from tl_dyck.runs.results import load_runs
+from tl_dyck.studies.reproduction import REPRODUCTION
 from tl_dyck.studies.rules import Measured
 from tl_dyck.studies.stack_use.directions import reading_of
 from tl_dyck.studies.stack_use.known import known_models
@@ -28,7 +28,7 @@ Quantity = str | list[Any]
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Evidence:
+class StackUseEvidence:
     """Everything that was measured.
 
     Attributes:
@@ -51,22 +51,17 @@ class Evidence:
         return rows[(rows["group"] == group) & (rows["outcome"] != "diverged")]
 
 
-def read_evidence(folder: Path, scale: StackUseScale) -> Evidence:
-    """Read what was measured on every model of a scale, and measure the constructions.
-
-    Raises:
-        FailedRunsError: runs failed, or are not done.
-        CorruptFileError: a file is missing or damaged.
-    """
-    models = load_runs(folder)
+def read_evidence(folder: Path, runs: pd.DataFrame, scale: StackUseScale) -> StackUseEvidence:
+    """Read what was measured on every model of a scale, and measure the constructions once."""
     names = ["group", "seed", "outcome", "train_seconds", "accuracy", "accuracy_after_close"]
-    names += [name for name in models if name.startswith(("mask_", "depth_", "das_"))]
-    models = models[[name for name in names if name in models]]
-    models = models.rename(columns={"train_seconds": "seconds"})
+    names += [name for name in runs if name.startswith(("mask_", "depth_", "das_"))]
+    models = runs[[name for name in names if name in runs]].rename(
+        columns={"train_seconds": "seconds"}
+    )
     for site in ("middle", "end"):
         models[f"reading_{site}"] = [_reading(row, site) for row in models.to_dict("records")]
-    known = known_models(scale.measurement)
-    return Evidence(folder=folder, scale=scale, models=models, known=known)
+    known = REPRODUCTION.kept(folder, "known", lambda: known_models(scale.measurement))
+    return StackUseEvidence(folder=folder, scale=scale, models=models, known=known)
 
 
 def _reading(row: dict[str, Any], site: str) -> str:
@@ -81,7 +76,7 @@ def _reading(row: dict[str, Any], site: str) -> str:
 
 
 def measured(
-    evidence: Evidence,
+    evidence: StackUseEvidence,
     group: str,
     value: Quantity,
     form: str,

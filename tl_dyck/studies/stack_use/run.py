@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tl_dyck.studies.claims import load_claims
 from tl_dyck.studies.reproduction import Paper
-from tl_dyck.studies.stack_use.evidence import EFFECT, Evidence, measured, read_evidence
+from tl_dyck.studies.stack_use.evidence import EFFECT, measured, read_evidence
 from tl_dyck.studies.stack_use.measure import StackUseMeasurement
 from tl_dyck.studies.stack_use.scales import SCALES
 from tl_dyck.studies.train import TrainExperiment
@@ -31,7 +31,5 @@ STACK_USE_2026 = Paper(
     experiment=STACK_USE,
     claims=CLAIMS,
     readings={"measured": measured},
-    evidence=Evidence,
-    tables=("models", "known"),
     read=read_evidence,
 )

@@ -1,15 +1,15 @@
 """How much `import tl_dyck` adds to `import transformer_lens`: fresh interpreters, taken in turn.
 
-Run with ``python tests/benchmarks/bench_import.py --runs 5``. Exit status 1 if the target is
-missed.
+``python benchmarks/bench_import.py [--runs 5]``. Exit status 1 if the target is missed.
 """
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import subprocess
 import sys
+
+from harness import heading, options, row
 
 TARGET = 1.10  # (transformer_lens and tl_dyck) / (transformer_lens alone)
 
@@ -31,24 +31,19 @@ def seconds(code: str) -> float:
 
 def main() -> int:
     """Print a table of medians and the ratio that counts."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--runs", type=int, default=5, help="fresh interpreters for each case")
-    runs = parser.parse_args().runs
-    for code in CASES.values():  # once each, so that byte code and disk cache are warm for all
-        seconds(code)
     times: dict[str, list[float]] = {name: [] for name in CASES}
-    for _ in range(runs):  # in turn, so that a slow spell of the machine falls on all
+    for _ in range(1 + options(__doc__, runs=5).runs):  # the first, which fills caches, is dropped
         for name, code in CASES.items():
             times[name].append(seconds(code))
-    median = {name: statistics.median(values) for name, values in times.items()}
+    median = {name: statistics.median(values[1:]) for name, values in times.items()}
     base = median["transformer_lens"]
-    print(f"{'import':<50}{'median s':>10}{'min s':>10}{'ratio':>8}")
+    heading("import", "median s", "min s", "ratio")
     for name, values in times.items():
-        print(f"{name:<50}{median[name]:>10.3f}{min(values):>10.3f}{median[name] / base:>8.3f}")
+        said = f"{median[name]:.3f}", f"{min(values[1:]):.3f}"
+        row(name, *said, f"{median[name] / base:.3f}")
     ratio = median["transformer_lens, tl_dyck"] / base
-    print(
-        f"ratio {ratio:.3f}, target at most {TARGET:.2f}: {'met' if ratio <= TARGET else 'missed'}"
-    )
+    met = "met" if ratio <= TARGET else "missed"
+    print(f"ratio {ratio:.3f}, target at most {TARGET:.2f}: {met}")
     return int(ratio > TARGET)
 
 

@@ -1,6 +1,6 @@
 """What sweeps cost.
 
-``python tests/benchmarks/bench_sweep.py [--runs 1000000] [--train 64] [--rows 100000]``.
+``python benchmarks/bench_sweep.py [--runs 1000000] [--train 64] [--rows 100000]``.
 
 - no-op: a sweep of runs that do nothing, in this process and in workers: milliseconds a run,
   memory, files and bytes, at growing sizes (is the cost a run flat?);
@@ -13,7 +13,6 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import resource
 import tempfile
@@ -21,6 +20,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from harness import heading, options, row
 from joblib import cpu_count
 
 from tl_dyck.files import write_bytes
@@ -53,34 +53,21 @@ def floor(root: Path, n_runs: int = 5000) -> float:
 
 def no_ops(root: Path, sizes: list[int], workers: list[int]) -> None:
     print(f"floor, a folder and a file by rename: {floor(root / 'floor'):.3f} ms\n")
-    print(
-        "| runs | workers | ms a run | starting again, ms a run | peak memory, "
-        "MB | files | bytes a run |"
-    )
-    print("|---|---|---|---|---|---|---|")
+    again = "starting again, ms a run"
+    heading("runs", "workers", "ms a run", again, "peak memory, MB", "files", "bytes a run")
     for size in sizes:
         for jobs in workers:
             folder = root / f"{size}-{jobs}"
-            done = run_sweep(
-                sweep_of(size), folder, experiment=nothing, n_jobs=jobs, progress=False
-            )
-            assert done.done == done.made == done.total
-            again = run_sweep(
-                sweep_of(size), folder, experiment=nothing, n_jobs=jobs, progress=False
-            )
-            assert again.done == again.total
+            how: Any = {"experiment": nothing, "n_jobs": jobs, "progress": False}
+            done = run_sweep(sweep_of(size), folder, **how)
+            again = run_sweep(sweep_of(size), folder, **how)
+            assert done.made == again.done == done.total
             assert again.made == 0
-            n_files = n_bytes = 0
-            for _, _, names in os.walk(folder):
-                n_files += len(names)
-            for path in (folder / "runs" / "00").glob("*.json"):
-                n_bytes = max(n_bytes, path.stat().st_size)
-            print(
-                f"| {done.total:,} | {jobs} | {done.seconds / done.total * 1e3:.3f} | "
-                f"{again.seconds / done.total * 1e3:.3f} | {peak_mb():.0f} | {n_files:,} | "
-                f"{n_bytes} |",
-                flush=True,
-            )
+            n_files = sum(len(names) for _, _, names in os.walk(folder))
+            records = (folder / "runs" / "00").glob("*.json")
+            n_bytes = max((path.stat().st_size for path in records), default=0)
+            costs = [f"{each.seconds / done.total * 1e3:.3f}" for each in (done, again)]
+            row(f"{done.total:,}", jobs, *costs, f"{peak_mb():.0f}", f"{n_files:,}", n_bytes)
 
 
 def table(root: Path, n_rows: int) -> None:
@@ -128,32 +115,19 @@ def throughput(root: Path, n_runs: int, steps: int) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--runs", type=int, default=100_000, help="largest number of no-op runs")
-    parser.add_argument("--smallest", type=int, default=1_000, help="number of no-op runs")
-    parser.add_argument(
-        "--workers", type=int, nargs="*", help="for those [default: 1 and one per core]"
-    )
-    parser.add_argument("--rows", type=int, default=100_000, help="rows of the table")
-    parser.add_argument("--train", type=int, default=64, help="training runs")
-    parser.add_argument("--steps", type=int, default=600, help="of each")
-    parser.add_argument("--folder", help="where to put everything [default: a temporary folder]")
-    arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory(dir=arguments.folder) as folder:
+    said = options(
+        __doc__, runs=100_000, smallest=1_000, workers=[1, cpu_count()], rows=100_000, train=64,
+        steps=600, folder=tempfile.gettempdir(),
+    )  # fmt: skip
+    with tempfile.TemporaryDirectory(dir=said.folder) as folder:
         root = Path(folder)
-        sizes = [
-            size
-            for size in (1_000, 10_000, 100_000, 1_000_000)
-            if arguments.smallest <= size <= arguments.runs
-        ]
+        sizes = [10**n for n in range(3, 7) if said.smallest <= 10**n <= said.runs]
         if sizes:
-            no_ops(root, sizes, arguments.workers or [1, cpu_count()])
-        if arguments.rows:
-            table(root, arguments.rows)
-        if arguments.train:
-            throughput(root, arguments.train, arguments.steps)
+            no_ops(root, sizes, said.workers)
+        if said.rows:
+            table(root, said.rows)
+        if said.train:
+            throughput(root, said.train, said.steps)
 
 
 if __name__ == "__main__":

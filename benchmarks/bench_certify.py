@@ -1,0 +1,354 @@
+"""The exact certifier on sentences: time, verdicts, model evaluations, beside other certifiers.
+
+Vocabulary 10,000, sentences of 10 to 50 words, up to 8 synonyms a word. By default the words are
+made up: each has a polarity, a sentence's label is the sign of its sum, synonyms have a similar
+polarity, and the five most frequent words have none (they are what "del" may drop). One-layer
+classifiers are trained on them, half of the time with random synonyms in place, so that some
+predictions are robust and some are not.
+
+All certifiers answer the same questions one after the other in this process, with one thread; only
+ratios carry over to other machines. The floor of a verdict is one pass over the string graph for
+each logit, plus two forward passes (the original, and the worst string): "floor" times just that,
+on the same graphs.
+
+Run with ``python benchmarks/bench_certify.py``; ``--growth FILE.html`` draws cost against
+length and budget.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from harness import heading, options, row, spread
+
+from tl_dyck.certify import Certificate, PerturbationSpace, certify_many, parse_space
+from tl_dyck.certify.exact.layout import build_graph
+from tl_dyck.certify.exact.network import Network
+from tl_dyck.certify.exact.paths import emission_costs, sweep
+from tl_dyck.certify.objectives import Objectives
+from tl_dyck.rnn import RNNConfig, TwoLayerRNN, weight_shapes
+from tl_dyck.text.edits import pad
+
+VOCABULARY = 10_000
+SPACES = {
+    "dup 2, sub 2, k=1": ("dup:2,sub:2", 1),
+    "dup 2, sub 2, k=8": ("dup:2,sub:2", 8),
+    "del 2, sub 2, k=8": ("del:2,sub:2", 8),
+    "dup 2, del 2, sub 2, k=8": ("dup:2,del:2,sub:2", 8),
+}
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """Sentences as token ids, and what may be done to them."""
+
+    train: list[list[int]]
+    train_labels: list[int]
+    test: list[list[int]]
+    test_labels: list[int]
+    synonyms: dict[int, tuple[int, ...]]
+    stop_words: list[int]
+
+    def space(self, text: str, k: int) -> PerturbationSpace:
+        table = {word: found[:k] for word, found in self.synonyms.items()}
+        return parse_space(text, substitutes=table, deletable=self.stop_words)
+
+
+def made_up(seed: int = 0) -> Corpus:
+    rng = np.random.default_rng(seed)
+    polarity = rng.normal(size=VOCABULARY) * (rng.random(VOCABULARY) < 0.3)
+    polarity[:5] = 0.0
+    near = polarity + 0.3 * rng.normal(size=VOCABULARY)
+    order = np.argsort(near)
+    rank = np.argsort(order)
+    synonyms = {}
+    for word in np.flatnonzero(rng.random(VOCABULARY) < 0.6).tolist():
+        around = order[max(0, rank[word] - 5) : rank[word] + 6]
+        synonyms[word] = tuple(int(other) for other in rng.permutation(around[around != word])[:8])
+    frequency = 1 / np.arange(10, VOCABULARY + 10)
+    frequency /= frequency.sum()
+
+    def draw(n: int) -> tuple[list[list[int]], list[int]]:
+        rows = [
+            rng.choice(VOCABULARY, size=size, p=frequency).tolist()
+            for size in rng.integers(10, 51, size=n)
+        ]
+        return rows, [int(polarity[row].sum() > 0) for row in rows]
+
+    return Corpus(*draw(20_000), *draw(1000), synonyms, list(range(5)))
+
+
+def classifier(
+    corpus: Corpus, d: int, heads: int, *, mlp: bool, position: bool, steps: int
+) -> TwoLayerRNN:
+    """Train a one-layer classifier; half of each batch has random synonyms in place."""
+    config = RNNConfig(
+        d_model=d,
+        n_heads=heads,
+        d_head=d // heads,
+        d_vocab=VOCABULARY,
+        d_vocab_out=2,
+        n_ctx=64,
+        state="position" if position else "none",
+        d_mlp=4 * d if mlp else None,
+        act_fn="relu" if mlp else None,
+        residual=mlp,
+        attn_scale=(d // heads) ** 0.5,
+    )
+    generator = torch.Generator().manual_seed(0)
+    weights = {}
+    for name, shape in weight_shapes(config).items():
+        fan_in = 1 if name in ("W_E", "W_pos") else shape[-2] if len(shape) > 1 else 0
+        weights[name] = torch.randn(shape, generator=generator) * (
+            0.1 if name == "W_E" else fan_in**-0.5 * 0.5 if fan_in else 0
+        )
+    rnn = TwoLayerRNN(config, weights)
+    weights = {name: weight.requires_grad_() for name, weight in rnn.weights.items()}
+    optimizer = torch.optim.AdamW(weights.values(), lr=2e-3, weight_decay=1e-2)
+    rng, labels = np.random.default_rng(0), torch.tensor(corpus.train_labels)
+    for _ in range(steps):
+        chosen = rng.integers(len(corpus.train), size=64)
+        rows = [corpus.train[i] for i in chosen]
+        rows[::2] = [_with_synonyms(row, corpus.synonyms, rng) for row in rows[::2]]
+        tokens, lengths = pad([row[:50] for row in rows])
+        loss = F.cross_entropy(rnn.last_logits(tokens, lengths), labels[chosen])
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    done = {name: weight.detach().double() for name, weight in weights.items()}
+    return TwoLayerRNN(config, done)
+
+
+def _with_synonyms(
+    row: list[int], synonyms: dict[int, tuple[int, ...]], rng: np.random.Generator
+) -> list[int]:
+    return [
+        int(rng.choice((word, *synonyms[word])))
+        if word in synonyms and rng.random() < 0.3
+        else word
+        for word in row
+    ]
+
+
+def floor(
+    rnn: TwoLayerRNN, string: tuple[int, ...], target: int, space: PerturbationSpace
+) -> float:
+    """Seconds for what every exact verdict needs: a sweep per other logit, and two strings run."""
+    network, lattice = Network(rnn), space.lattice(string)
+    graph = build_graph(network, lattice)
+    groups = np.arange(len(graph.groups))
+    costs = np.random.default_rng(0).normal(size=(len(graph.symbols.tokens), len(groups)))
+    objectives = Objectives.margins(target, rnn.config.d_vocab_out)
+    start = perf_counter()
+    sweep(graph, emission_costs(graph, costs, groups))
+    network.values_of([string, string], objectives)
+    return perf_counter() - start
+
+
+def share(certificates: Sequence[Certificate], *statuses: str) -> float:
+    return float(np.mean([c.status in statuses for c in certificates]))
+
+
+def verdicts(corpus: Corpus, models: dict[str, TwoLayerRNN], n: int, seconds: float) -> None:
+    strings = [tuple(words) for words in corpus.test]
+    print(f"\n{n} sentences that are classified right; a limit of {seconds:g} s each; times in ms")
+    for name, rnn in models.items():
+        tokens, lengths = pad(strings)
+        with torch.no_grad():
+            right = rnn.last_logits(tokens, lengths).argmax(-1) == torch.tensor(corpus.test_labels)
+        chosen = np.flatnonzero(right.numpy())[:n]
+        rows, targets = [strings[i] for i in chosen], [corpus.test_labels[i] for i in chosen]
+        print(f"\n{name}: accuracy {float(right.float().mean()):.1%}")
+        for label, (text, k) in SPACES.items():
+            compare(f"{label}:", rnn, rows, targets, corpus.space(text, k), seconds)
+
+
+def compare(
+    label: str, rnn: TwoLayerRNN, rows: list[Any], targets: list[int], space: Any, seconds: float
+) -> None:
+    """Certifiers beside each other, and beside the floor."""
+    sizes = [space.size(string) for string in rows]
+    print(f"\n{label} {np.median(sizes):,.0f} strings (median), {max(sizes):,} at most\n")
+    certify_many(rnn, rows[:3], targets[:3], space)  # warms up
+    heading("certifier", "median", "95 %", "max", "decided", "certified", "evaluations")
+    found = {}
+    for certifier in ("exact", "interval"):
+        done = certify_many(rnn, rows, targets, space, certifier, time_limit=seconds)
+        found[certifier] = done
+        shares = share(done, "certified", "falsified"), share(done, "certified")
+        runs = np.median([c.stats.get("strings_run", 1) for c in done])
+        said = [f"{each:.1%}" for each in shares]
+        row(certifier, spread([c.seconds for c in done]), *said, f"{runs:.0f}")
+    least = [
+        floor(rnn, string, target, space) for string, target in zip(rows, targets, strict=True)
+    ]
+    row("floor", spread(least), "", "", "")
+    pairs = list(zip(found["exact"], found["interval"], strict=True))
+    time = sum(c.seconds for c, _ in pairs) / sum(i.seconds for _, i in pairs)
+    saved = np.median(
+        [size / c.stats["strings_run"] for size, (c, _) in zip(sizes, pairs, strict=True)]
+    )
+    beyond = sum(c.status == "certified" != i.status for c, i in pairs)
+    behind = sum(i.status == "certified" != c.status for c, i in pairs)
+    print(
+        f"\nexact certifies {beyond} sentences that interval does not ({behind} the other way "
+        f"round), in {time:.2f} of its time; {saved:,.0f} times fewer evaluations than "
+        "enumeration (median)"
+    )
+
+
+def cores(corpus: Corpus, rnn: TwoLayerRNN, n: int) -> None:
+    """Two workers beside one process: throughput, what starting them takes, and where time goes.
+
+    "busy" is the share of two workers' time that is spent on sentences: what it lacks of 100 % is
+    dispatch and waiting. A sentence that takes longer in a worker than alone says that the machine
+    has no second core to spare.
+    """
+    rows, targets = [tuple(row) for row in corpus.test[:n]], corpus.test_labels[:n]
+    space = corpus.space(*SPACES["dup 2, del 2, sub 2, k=8"])
+    certify_many(rnn, rows[:16], targets[:16], space)  # warms up
+    start = perf_counter()
+    certify_many(rnn, rows[:16], targets[:16], space, n_jobs=2)
+    starting = perf_counter() - start  # of which certifying is a small part
+    certify_many(rnn, rows[:64], targets[:64], space, n_jobs=2)  # by now both are there
+    times, inside = np.zeros((3, 2)), np.zeros((3, 2))
+    for turn, n_jobs in itertools.product(range(3), (1, 2)):  # in turn: machines have moods
+        start = perf_counter()
+        found = certify_many(rnn, rows, targets, space, n_jobs=n_jobs)
+        times[turn, n_jobs - 1] = perf_counter() - start
+        inside[turn, n_jobs - 1] = sum(certificate.seconds for certificate in found)
+    ratios = times[:, 0] / times[:, 1]
+    print(
+        f"\nTwo worker processes, {n} sentences: {np.median(ratios):.2f} times the sentences a "
+        f"second of one ({ratios.min():.2f} to {ratios.max():.2f} in three turns), "
+        f"{n / np.median(times[:, 0]):.0f}/s; "
+        f"busy {np.median(inside[:, 1] / (2 * times[:, 1])):.0%}, a sentence takes "
+        f"{np.median(inside[:, 1] / inside[:, 0]):.2f} times as long; starting them takes "
+        f"{starting:.1f} s"
+    )
+
+
+def enumeration(corpus: Corpus, rnn: TwoLayerRNN, n: int) -> None:
+    """`exhaustive` for real, on the sentences whose spaces are nearest to a million strings."""
+    space = corpus.space(*SPACES["dup 2, del 2, sub 2, k=8"])
+    rows = [
+        (tuple(row), label)
+        for row, label in zip(corpus.test[:300], corpus.test_labels[:300], strict=True)
+    ]
+    rows.sort(key=lambda each: abs(np.log(space.size(each[0]) / 1e6)))
+    print("\nEnumeration of about a million strings (dup 2, del 2, sub 2, k=8)\n")
+    heading("strings", "evaluations saved", "time", "same verdict", "margin gap")
+    for string, label in rows[:n]:
+        (exact,) = certify_many(rnn, [string], [label], space, tight=True)
+        (fast,) = certify_many(rnn, [string], [label], space)
+        (listed,) = certify_many(rnn, [string], [label], space, "exhaustive", max_strings=10**7)
+        runs = listed.stats["strings_run"]
+        saved = f"{runs / fast.stats['strings_run']:,.0f}×"
+        same = exact.status == fast.status == listed.status
+        gap = f"{abs(exact.upper - listed.upper):.1e}"
+        row(f"{runs:,}", saved, f"{listed.seconds / fast.seconds:,.0f}×", same, gap)
+
+
+def growth(corpus: Corpus, models: dict[str, TwoLayerRNN], n: int, file: str) -> None:
+    """Median time against length at fixed budgets, and against the budget at fixed length."""
+    words = [word for string in corpus.test for word in string]
+    sides: dict[str, dict[int, tuple[int, str]]] = {
+        "length": {x: (x, "dup:2,sub:2") for x in (5, 10, 15, 20, 30, 40, 50)},
+        "budget": {x: (25, f"dup:{x},sub:{x}") for x in (0, 1, 2, 3, 4)},
+    }
+
+    def median(rnn: TwoLayerRNN, length: int, text: str) -> tuple[float, float]:
+        rows = [tuple(words[i * length : (i + 1) * length]) for i in range(n)]
+        space = corpus.space(text, 8)
+        found = certify_many(rnn, rows, None, space, time_limit=10.0)
+        seconds = np.median([c.seconds for c in found])
+        return float(seconds) * 1e3, float(np.median([space.size(string) for string in rows]))
+
+    times: dict[str, dict[str, list[float]]] = {}
+    sizes: dict[str, list[float]] = {}
+    for side, points in sides.items():
+        print(f"\nGrowth with the {side}: median ms; strings in the space\n")
+        heading("", *map(str, points))
+        for name, rnn in models.items():
+            found = [median(rnn, *point) for point in points.values()]
+            times.setdefault(side, {})[name], sizes[side] = (
+                list(x) for x in zip(*found, strict=True)
+            )
+            row(name, *(f"{ms:.1f}" for ms in times[side][name]))
+        row("strings", *(f"{size:.1e}" for size in sizes[side]))
+    lengths = np.log(list(sides["length"])[1:])
+    print("\ntime grows with length to the power")
+    for name, found in times["length"].items():
+        print(f"    {name}: {np.polyfit(lengths, np.log(found[1:]), 1)[0]:.2f}")
+    if file:
+        draw(file, sides, times, sizes)
+
+
+def draw(file: str, sides: Any, times: Any, sizes: Any) -> None:
+    import plotly.graph_objects as go
+    from plotly.subplots import make_subplots
+
+    titles = ("sentences of n words, dup 2 and sub 2", "25 words, dup b and sub b")
+    figure = make_subplots(rows=1, cols=2, subplot_titles=titles)
+    colors = ("#0072b2", "#d55e00", "#009e73", "#cc79a7")
+    symbols = ("circle", "square", "diamond", "cross")
+    for column, side in enumerate(sides, 1):
+        x = list(sides[side])
+        for (name, y), color, symbol in zip(times[side].items(), colors, symbols, strict=False):
+            how: Any = {"mode": "lines+markers", "showlegend": column == 1}
+            marks = {"color": color, "symbol": symbol, "size": 9}
+            figure.add_trace(go.Scatter(x=x, y=y, name=name, marker=marks, **how), 1, column)
+        top = [max(values) for values in zip(*times[side].values(), strict=True)]
+        said: Any = {"text": [f"{size:.0e}" for size in sizes[side]], "mode": "text"}
+        where: Any = {"textposition": "top center", "showlegend": False}
+        figure.add_trace(go.Scatter(x=x, y=top, **said, **where), 1, column)
+    figure.update_xaxes(title_text="words n", row=1, col=1)
+    figure.update_xaxes(title_text="budget b of each transformation", dtick=1, row=1, col=2)
+    figure.update_yaxes(title_text="median time of a verdict (ms)", rangemode="tozero")
+    figure.update_layout(
+        template="plotly_white",
+        width=1100,
+        height=420,
+        legend={"orientation": "h", "y": -0.22},
+        margin={"t": 60, "b": 90},
+        title="Exact verdicts; above the points: strings in the space",
+    )
+    figure.write_html(Path(file))
+    print(f"    drawn in {file}")
+
+
+def main() -> None:
+    said = options(__doc__, sentences=100, seconds=2.0, steps=600, growth="", only="")
+    corpus = made_up()
+    kinds: dict[str, tuple[int, int, bool, bool]] = {
+        "linear readout, 1 head, d=64": (64, 1, False, False),
+        "linear readout, 1 head, d=128, positions": (128, 1, False, True),
+        "residual, ReLU MLP, 2 heads, d=64": (64, 2, True, False),
+        "residual, ReLU MLP, 2 heads, d=128, positions": (128, 2, True, True),
+    }
+    models = {
+        name: classifier(corpus, d, heads, mlp=mlp, position=position, steps=said.steps)
+        for name, (d, heads, mlp, position) in kinds.items()
+    }
+    n, some = said.sentences, models["residual, ReLU MLP, 2 heads, d=64"]
+    parts = {
+        "verdicts": lambda: verdicts(corpus, models, n, said.seconds),
+        "cores": lambda: cores(corpus, some, 4 * n),
+        "enumeration": lambda: enumeration(corpus, some, 3),
+        "growth": lambda: growth(corpus, models, max(5, n // 4), said.growth),
+    }
+    for name, part in parts.items():
+        if said.only in ("", name):
+            part()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,164 @@
+"""What a method declares: the questions it answers, from where on it says yes, and after whom.
+
+Knows: how numbers of heads and sizes of brackets become scores, and that those of heads are
+computed once a case, of however many kinds the questions are.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache, wraps
+from typing import Any
+
+import pandas as pd
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from tl_dyck.judge.protocol import ABOUT_HEADS, Case, Method, Question, Scores, methods
+
+#: From tokens ``[n, pos]`` and the closing bracket that the model predicts after each, ``[n]``, to
+#: a size for each position, ``[n, pos]``.
+Sizes = Callable[[Case, Tensor, Tensor], Tensor]
+
+
+@dataclass(frozen=True)
+class Declared:
+    """What a method says of itself.
+
+    Attributes:
+        kinds: of question that it answers.
+        yes: when it says yes, in words.
+        paper: where it is from.
+    """
+
+    kinds: tuple[str, ...]
+    yes: str
+    paper: str
+
+
+def about(*kinds: str, yes: str, paper: str = "") -> Callable[[Method], Method]:
+    """Declare a method, which is then asked these kinds of question only.
+
+    Args:
+        *kinds: keys of `KINDS`. "same" is asked where there is a second model.
+        yes: when it says yes, in words.
+        paper: where it is from.
+    """
+
+    def declare(method: Method) -> Method:
+        @wraps(method)
+        def asked(case: Case, questions: Sequence[Question]) -> Scores:
+            kind = questions[0].kind
+            if kind not in kinds or (kind == "same" and case.other is None):
+                return None
+            return method(case, questions)
+
+        asked.declared = Declared(kinds, yes, paper)  # type: ignore[attr-defined]
+        return asked
+
+    return declare
+
+
+def about_heads(
+    above: float,
+    unit: str = "",
+    paper: str = "",
+    *,
+    every: int = 1,
+    stack: Callable[[Case], float] | None = None,
+) -> Callable[[Callable[[Case], Any]], Method]:
+    """Declare a method by a function from a case to a number for each head.
+
+    The function returns ``[layer, head]``, NaN for a head that it says nothing about, or None. It
+    is called once a case.
+
+    >>> from tl_dyck.judge import about_heads, judge
+    >>> @about_heads(above=0.5, unit="of the largest norm")
+    ... def largest(case):
+    ...     norms = [block.attn.W_O.norm(dim=(1, 2)).tolist() for block in case.model.blocks]
+    ...     return [[norm / max(map(max, norms)) for norm in layer] for layer in norms]
+    >>> int(judge(largest, [("uniform", 0)]).loc["needed", "cases"])
+    1
+
+    Args:
+        above: the number from which on it says yes.
+        unit: of the numbers.
+        paper: where it is from.
+        every: only cases whose seeds this divides are asked about, for what is slow.
+        stack: the number of a whole model, where the method answers "stack" too.
+    """
+
+    def declare(values: Callable[[Case], Any]) -> Method:
+        once = lru_cache(maxsize=1)(values)
+        kinds = ABOUT_HEADS if stack is None else (*ABOUT_HEADS, "stack")
+
+        @about(*kinds, yes=f"above {above:g} {unit}".rstrip(), paper=paper)
+        @wraps(values)
+        def method(case: Case, questions: Sequence[Question]) -> Scores:
+            if stack is not None and questions[0].kind == "stack":
+                return [stack(case) - above] * len(questions)
+            found = None if case.seed % every else once(case)
+            if found is None:
+                return None
+            layers = [torch.as_tensor(layer, dtype=torch.float64).detach() for layer in found]
+            scores = [float(layers[layer][head]) - above for layer, head in _targets(questions)]
+            return [None if math.isnan(score) else score for score in scores]
+
+        return method
+
+    return declare
+
+
+def about_brackets(paper: str = "") -> Callable[[Sizes], Method]:
+    """Declare a method by a function that gives each bracket a size; yes for the largest.
+
+    The score of a bracket is how far it is ahead of all others of its prefix.
+    """
+
+    def declare(sizes: Sizes) -> Method:
+        @about("token", yes="for the largest", paper=paper)
+        @wraps(sizes)
+        def method(case: Case, questions: Sequence[Question]) -> Scores:
+            prefixes = dict.fromkeys(prefix for prefix, _ in _targets(questions))
+            ahead: dict[tuple[int, ...], Tensor] = {}
+            for length in {len(prefix) for prefix in prefixes}:
+                alike = [prefix for prefix in prefixes if len(prefix) == length]
+                ahead.update(zip(alike, _ahead(case, torch.tensor(alike), sizes), strict=True))
+            return [float(ahead[prefix][place - 1]) for prefix, place in _targets(questions)]
+
+        return method
+
+    return declare
+
+
+def _targets(questions: Sequence[Question]) -> list[tuple[Any, ...]]:
+    return [question.target for question in questions]
+
+
+def _ahead(case: Case, tokens: Int[Tensor, "n pos"], sizes: Sizes) -> Float[Tensor, "n brackets"]:
+    with torch.no_grad():
+        closing = case.model(tokens)[:, -1, 1 : case.task.language.n_brackets : 2]
+    found = sizes(case, tokens, 2 * closing.argmax(-1) + 1).detach().double()[:, 1:]
+    two = found.topk(2, -1).values
+    rest = torch.where(found == two[:, :1], two[:, 1:], two[:, :1])
+    return (found - rest) / two[:, :1].clamp(min=1e-12)
+
+
+def table_of_methods() -> pd.DataFrame:
+    """The methods that are registered or installed, and what they declare; "" where nothing.
+
+    Returns:
+        Indexed by name: ``asked`` (kinds of question), ``yes`` (when it says yes), ``paper``, and
+        ``about`` (the first line of its docstring).
+    """
+    rows = []
+    for name in sorted(methods.names()):
+        method = methods.get(name)
+        declared = getattr(method, "declared", Declared((), "", ""))
+        line = ((method.__doc__ or "").strip().splitlines() or [""])[0]
+        rows.append((name, ", ".join(declared.kinds), declared.yes, declared.paper, line))
+    columns = ["method", "asked", "yes", "paper", "about"]
+    return pd.DataFrame(rows, columns=columns).set_index("method")
