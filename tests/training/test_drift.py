@@ -86,9 +86,7 @@ def test_gradients_are_those_of_differences(anywhere):
     regularizer = DriftRegularizer(distribution, 50, anywhere=anywhere)
     q, k, value, scale = of_states(make_model("minimal-split", 3, 3, seed=2))
     inputs = [each.requires_grad_() for each in (q, k, value)]
-    assert torch.autograd.gradcheck(
-        partial(regularizer, attn_scale=scale), inputs, fast_mode=True
-    )
+    assert torch.autograd.gradcheck(partial(regularizer, attn_scale=scale), inputs, fast_mode=True)
 
 
 @pytest.mark.parametrize("family", ["minimal-onehot", "minimal-yao", "figure2-split"])
