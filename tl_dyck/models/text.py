@@ -13,6 +13,7 @@ import math
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, SupportsIndex, final
 
@@ -69,6 +70,10 @@ class TextConfig(Configuration):
         if self.d_model % self.n_heads:
             raise ValueError(f"d_model={self.d_model} must be a multiple of n_heads={self.n_heads}")
 
+    @cached_property
+    def _tokens(self) -> dict[str, int]:
+        return {word: token for token, word in enumerate(self.words)}
+
     @property
     def cls_token(self) -> int:
         """The token that ends every sentence."""
@@ -81,24 +86,12 @@ class TextConfig(Configuration):
 
     def encode(self, text: str | Sequence[str]) -> list[int]:
         """Tokens of a text, split at white space (or of its words), with "<cls>" at the end."""
-        index = _index(self.words)
         words = text.split() if isinstance(text, str) else text
-        return [*(index.get(word, self.unknown_token) for word in words), self.cls_token]
+        return [*(self._tokens.get(word, self.unknown_token) for word in words), self.cls_token]
 
     def decode(self, tokens: Sequence[int]) -> str:
         """The words of some tokens, without "<cls>"."""
         return " ".join(self.words[token] for token in tokens if token != self.cls_token)
-
-
-_last_index: tuple[tuple[str, ...], dict[str, int]] = ((), {})
-
-
-def _index(words: tuple[str, ...]) -> dict[str, int]:
-    """Word -> token; that of the last vocabulary is kept."""
-    global _last_index
-    if _last_index[0] is not words:
-        _last_index = (words, {word: token for token, word in enumerate(words)})
-    return _last_index[1]
 
 
 @final
