@@ -144,7 +144,7 @@ def test_models_come_back_from_disk_and_export(fields: dict[str, object], tmp_pa
         ({"words": ["<unk>", "<cls>"]}, "by its sizes"),
         ({"n_heads": 3}, "must be a multiple"),
         ({"position": "rotary"}, "unknown position"),
-        ({"extra": 1}, "keys missing or unknown"),
+        ({"extra": 1}, "unknown parameter"),
     ],
 )
 def test_altered_models_are_refused(
