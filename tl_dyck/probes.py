@@ -19,14 +19,11 @@ from tl_dyck.errors import DyckError
 from tl_dyck.registry import Registry, RegistryError
 
 if TYPE_CHECKING:
-    from tl_dyck_hooks.probes import (
-        accuracy_at_length,
-        attention_variation,
-        balance_violation,
-        pair_drift,
-        stack_likeness,
-        variation_of_patterns,
-    )
+    from tl_dyck_hooks.probes.accuracy_at_length import accuracy_at_length
+    from tl_dyck_hooks.probes.attention_variation import attention_variation, variation_of_patterns
+    from tl_dyck_hooks.probes.balance_violation import balance_violation
+    from tl_dyck_hooks.probes.pair_drift import pair_drift
+    from tl_dyck_hooks.probes.stack_likeness import stack_likeness
 
 __all__ = [
     "Probe",

@@ -122,7 +122,8 @@ class Certificate(Shown):
         """
         return self.symbols.separator.join(map(str, self.passages()))
 
-    def _rows(self) -> list[tuple[str, str]]:
+    def summary(self) -> list[tuple[str, str]]:
+        """What there is to say, as names and texts; the first is the status."""
         proved = f"at least {self.lower:.6g} proved, " if math.isfinite(self.lower) else ""
         rows = [
             ("status", self.status),

@@ -87,7 +87,8 @@ class DyckCertificates(Shown):
     space: PerturbationSpace
     rows: tuple[DyckCertificate, ...]
 
-    def _rows(self) -> list[tuple[str, str]]:
+    def summary(self) -> list[tuple[str, str]]:
+        """What there is to say, as names and texts; the first is the status."""
         changed, proved = self.worst_change, self.worst_change_proved
         rows = [
             ("status", ", ".join(f"{status} {self.share(status):.0%}" for status in STATUSES)),

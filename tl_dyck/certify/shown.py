@@ -33,17 +33,17 @@ class Shown(Plain, ABC):
     """Base of those, made with ``repr=False``, that say what they come to."""
 
     @abstractmethod
-    def _rows(self) -> list[tuple[str, str]]:
+    def summary(self) -> list[tuple[str, str]]:
         """What there is to say, as names and texts; the first is the status."""
 
     def __repr__(self) -> str:
-        rows = self._rows()
+        rows = self.summary()
         width = max(len(name) for name, _ in rows)
         lines = "\n".join(f"  {name:<{width}}  {value}" for name, value in rows)
         return f"{type(self).__name__}\n{lines}"
 
     def _repr_html_(self) -> str:
-        (_, status), *rows = self._rows()
+        (_, status), *rows = self.summary()
         cells = "".join(
             f'<tr><th style="text-align:left">{html.escape(name)}</th>'
             f'<td style="text-align:left">{html.escape(value)}</td></tr>'
@@ -51,10 +51,6 @@ class Shown(Plain, ABC):
         )
         colour = _COLOURS.get(status, "inherit")
         return f'<div><b style="color:{colour}">{status}</b><table>{cells}</table></div>'
-
-    def rows(self) -> list[tuple[str, str]]:
-        """What there is to say, as names and texts; the first is the status."""
-        return self._rows()
 
 
 def plain(value: Any) -> Any:

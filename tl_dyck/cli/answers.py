@@ -220,7 +220,7 @@ def _show(part: Any) -> None:
     elif isinstance(part, Rows | Saved):
         part.show()
     elif callable(getattr(part, "rows", None)):  # a certificate
-        (_, status), *rows = part.rows()
+        (_, status), *rows = part.summary()
         console().print(Text(status, style=f"bold {_STYLES[status]}"))
         console().print(text_table(("", ""), rows))
     elif not isinstance(part, Mapping):

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from tl_dyck import recipes
 from tl_dyck.plots import Line
 from tl_dyck.recipes import as_figure
+from tl_dyck.recipes import dots as draw_dots
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -47,4 +47,4 @@ def dots(
         **how: rows, unit, bars.
     """
     lines = [Line(value, text) for text, value in marked.items()]
-    return as_figure([recipes.dots(table, values, marked=lines, **how)], title)
+    return as_figure([draw_dots(table, values, marked=lines, **how)], title)

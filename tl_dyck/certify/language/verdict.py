@@ -141,11 +141,8 @@ class LanguageCertificate(Shown):
         """`by_length` as flat rows, ready for `pandas.DataFrame`."""
         return [row.to_dict() for row in self.by_length]
 
-    def rows(self) -> list[tuple[str, str]]:
+    def summary(self) -> list[tuple[str, str]]:
         """What there is to say, as names and texts; the first is the status."""
-        return self._rows()
-
-    def _rows(self) -> list[tuple[str, str]]:
         claim = self.claim if self.epsilon is None else f"{self.claim} ≤ {self.epsilon:g}"
         rows = [
             ("status", self.status),
