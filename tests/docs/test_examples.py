@@ -131,7 +131,6 @@ READ = {
         (
             "tl-dyck study",
             "tl-dyck study --task dyck-2-4",
-            "tl-dyck study --families gpt,minimal-onehot --seeds 8",
             "tl-dyck study --out /shared/study",
             "tl-dyck study --retry-failed",
             "tl-dyck study --seeds 16",
