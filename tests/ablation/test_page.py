@@ -24,26 +24,6 @@ EVIL = '<img src=x onerror=alert(1)>"</script><b>'
 
 
 @pytest.fixture(scope="module")
-def evil(ablation: Ablation) -> Ablation:
-    """The same with markup for a name."""
-    old = ablation.models["group"].iloc[0]
-
-    def rename(table: pd.DataFrame) -> pd.DataFrame:
-        return table.assign(
-            group=table["group"].replace(old, EVIL),
-            **({"model": EVIL + table["model"]} if "model" in table else {}),
-        )
-
-    comparison = replace(
-        ablation.comparison,
-        heads=rename(ablation.comparison.heads),
-        correlations=rename(ablation.comparison.correlations),
-    )
-    tables = {name: rename(getattr(ablation, name)) for name in ("models", "trajectories", "paths")}
-    return replace(ablation, comparison=comparison, sources=[EVIL], **tables)
-
-
-@pytest.fixture(scope="module")
 def page(ablation: Ablation, tmp_path_factory: pytest.TempPathFactory) -> Node:
     return read_page(write_report(ablation, tmp_path_factory.mktemp("page") / "new" / "page.html"))
 
