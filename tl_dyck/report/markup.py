@@ -136,13 +136,6 @@ def table(
     return scrolling(inner)
 
 
-def markdown(columns: Iterable[str], rows: Iterable[Iterable[Any]]) -> str:
-    """A table as Markdown."""
-    lines = [[*columns], *([str(cell).replace("|", "\\|") for cell in row] for row in rows)]
-    lines.insert(1, ["---"] * len(lines[0]))
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
-
-
 def scrolling(inner: Html) -> Html:
     """A table in a box that scrolls sideways where the page is narrow."""
     label = "table, scrolls sideways"
