@@ -13,6 +13,7 @@ claims are judged again by the rules as they are, and methods can be asked one b
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import re
 import subprocess
@@ -279,6 +280,27 @@ def copied(folder: Path, command: str) -> str:
     raise ValueError(f"{str(folder)!r} does not say where its table was made")
 
 
+def sentences(folder: Path) -> str:
+    """A row per number of synonyms and training of a sweep of sentences, a column per space."""
+    from tl_dyck.report.markup import markdown
+    from tl_dyck.runs import aggregate, load_results
+    from tl_dyck.runs.results import load_runs
+
+    runs = load_results(folder)
+    spaces = [name for name in runs if name.startswith("certified ")]
+    by = ["k", "training.objective"]
+    rows = []
+    for asked, group in aggregate(runs, ["steps", "clean", *spaces], by=by).groupby(by, sort=False):
+        steps, *shares = group.to_dict("records")
+        said = (f"{x['mean']:.1%} [{100 * x['low']:.1f}, {100 * x['high']:.1f}]" for x in shares)
+        rows.append([*asked, f"{steps['mean']:,.0f}", *said])
+    heads = ["synonyms", "training", "steps", "clean", *spaces]
+    kept = load_runs(folder)["folder"].iloc[-1] / "training.json"
+    made = json.loads(kept.read_text(encoding="utf-8"))["environment"]
+    origin = _origin("tl-dyck sweep sentences.yaml", kept, made)
+    return f"{markdown(heads, rows)}\n{provenance(origin)}"
+
+
 def benchmarks(folder: Path) -> str:
     """What `make bench` left; benchmarks that were not run again stay as they are in the page."""
     from tl_dyck.environment import environment
@@ -314,9 +336,9 @@ def main() -> None:
     options = parser.parse_args()
     texts = {}
     if options.folder is not None and options.table not in RECORDS:
-        bench = options.table == "performance"
-        table = benchmarks(options.folder) if bench else copied(options.folder, options.command)
-        texts[options.table] = table
+        special = {"performance": benchmarks, "text": sentences}
+        made = special.get(options.table, functools.partial(copied, command=options.command))
+        texts[options.table] = made(options.folder)
     elif options.folder is not None:
         record = RECORDS[options.table][0](options.folder)
         record["command"] = options.command or record["command"]
