@@ -81,7 +81,7 @@ def test_every_command_has_it():
         ] or [command]
 
     found = leaves(get_command(app))
-    assert len(found) == 24
+    assert len(found) == 22
     for command in found:
         assert "--json" in [name for each in command.params for name in each.opts], command.name
 
@@ -198,8 +198,8 @@ def test_the_names_that_are_known_without_loading_them():
     def own(registry: Any) -> set[str]:
         return {
             name
-            for name, item in registry._items.items()
-            if (getattr(item, "__module__", "")).startswith("tl_dyck")
+            for name, entry in registry._entries.items()
+            if (getattr(entry.item, "__module__", "")).startswith("tl_dyck")
         }
 
     assert set(early.FAMILIES) == own(tl_dyck.models.families.models)
@@ -207,70 +207,75 @@ def test_the_names_that_are_known_without_loading_them():
     assert own(tl_dyck.tasks.tasks) - announced == set(early.TASKS)
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (("train", "gtp"), "unknown model 'gtp'. Did you mean 'gpt'?"),
-        (("train", "gpt", "-t", "dyck-2-5"), "unknown task 'dyck-2-5'"),
-        (("study", "--families", "gpt, gpx"), "unknown model 'gpx'"),
-        (("probe", "nowhere"), "there is no file or folder 'nowhere'"),
-        (("probe", ".", "-p", "stack"), "Did you mean 'stack_likeness'?"),
-        (("play", "nowhere"), "there is no file or folder 'nowhere'"),
-        (("certify", "nowhere", "--space", "pairs:1"), "there is no file or folder 'nowhere'"),
-        (("certify-language", "nowhere"), "there is no file or folder 'nowhere'"),
-        (("sweep", "status", "nowhere"), "there is no file or folder 'nowhere'"),
-        (("report", "."), "'.' is not the folder of a finished study"),
-    ],
-)
-def test_typos_are_refused_before_anything_heavy_is_loaded(words, said, tmp_path):
+TYPOS = [
+    ("train gtp", "unknown model 'gtp'. Did you mean 'gpt'?"),
+    ("train gpt -t dyck-2-5", "unknown task 'dyck-2-5'"),
+    ("study --families gpt,gpx", "unknown model 'gpx'"),
+    ("probe nowhere", "there is no file or folder 'nowhere'"),
+    ("probe . -p stack", "Did you mean 'stack_likeness'?"),
+    ("play nowhere", "there is no file or folder 'nowhere'"),
+    ("certify nowhere --space pairs:1", "there is no file or folder 'nowhere'"),
+    ("certify-language nowhere", "there is no file or folder 'nowhere'"),
+    ("sweep status nowhere", "there is no file or folder 'nowhere'"),
+    ("report .", "'.' is not the folder of a finished study"),
+    ("reproduce --paper wen", "unknown paper 'wen'"),
+]
+
+
+def test_typos_are_refused_before_anything_heavy_is_loaded(tmp_path):
     code = (
         "import sys\nfrom tl_dyck.cli import main\n"
-        f"sys.argv = {['tl-dyck', *words]!r}\n"
-        "try:\n    main()\nexcept SystemExit as end:\n"
-        "    print(end.code, {'torch', 'transformer_lens', 'pandas'} & set(sys.modules))"
+        f"for words in {[words for words, _ in TYPOS]!r}:\n"
+        "    sys.argv = ['tl-dyck', *words.split()]\n"
+        "    try:\n        main()\n    except SystemExit as end:\n"
+        "        print(end.code, {'torch', 'transformer_lens', 'pandas'} & set(sys.modules))"
     )
     run = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=600, cwd=tmp_path
     )
-    assert run.stdout == "2 set()\n"
-    assert run.stderr.startswith("Error: ")
-    assert said in run.stderr
+    assert run.stdout.splitlines() == ["2 set()"] * len(TYPOS)
+    for line, (_, said) in zip(run.stderr.splitlines(), TYPOS, strict=True):
+        assert line.startswith("Error: ")
+        assert said in line
 
 
-def test_names_that_plug_ins_registered_are_known():
-    early.known_family("anything")  # the registry is loaded here, and knows better
+def test_names_that_plug_ins_registered_are_known(monkeypatch):
+    early.known("model", "anything")  # the registry is loaded here, and knows better
+    monkeypatch.delitem(sys.modules, "tl_dyck.models.families")
+    early.known("model", None, "gpt")
     with pytest.raises(UnknownNameError):
-        early._known("model", ["x"], early.FAMILIES, "tl_dyck.models", "not.loaded")
+        early.known("model", "x")
 
 
 # --- TransformerLens ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("version", "said"),
-    [("2.16.1", "it is 2.16.1, which is too old"), ("5.0.0", "it is 5.0.0, which is too new")],
-)
-def test_another_transformer_lens_is_named_in_one_line(version, said):
+def test_another_transformer_lens_is_named_in_one_line():
     code = (
         "import sys\nfrom importlib import metadata\nold = metadata.version\n"
-        "metadata.version = lambda name: "
-        f"{version!r} if name == 'transformer_lens' else old(name)\n"
+        "metadata.version = lambda name: '2.16.1' if name == 'transformer_lens' else old(name)\n"
         "from tl_dyck.cli import main\nsys.argv = ['tl-dyck', 'models']\nmain()\n"
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=600)
     assert run.returncode == 2
     assert run.stderr.splitlines() == [
-        f"Error: tl_dyck needs TransformerLens 3 or 4, and {said}: "
+        "Error: tl_dyck needs TransformerLens 3 or 4, and it is 2.16.1, which is too old: "
         "pip install 'transformer_lens>=3,<5'"
     ]
 
 
-def test_no_transformer_lens_is_named_too(monkeypatch):
-    def version(name: str) -> str:
-        raise installed.metadata.PackageNotFoundError(name)
+@pytest.mark.parametrize(
+    ("version", "said"),
+    [("5.0.0", "it is 5.0.0, which is too new"), (None, "it is not installed: pip install")],
+)
+def test_a_new_transformer_lens_and_none_are_named_too(version, said, monkeypatch):
+    def told(name: str) -> str:
+        if version is None:
+            raise installed.metadata.PackageNotFoundError(name)
+        return version
 
-    monkeypatch.setattr(installed.metadata, "version", version)
-    with pytest.raises(ImportError, match="and it is not installed: pip install") as found:
+    monkeypatch.setattr(installed.metadata, "version", told)
+    with pytest.raises(ImportError, match=f"and {said}") as found:
         installed._supported_major()
     assert isinstance(found.value, DyckError)
     assert is_refusal(found.value)

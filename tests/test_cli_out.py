@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import math
+import io
 import os
 import stat
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import pytest
 
 from tests.hostile.test_options import CALLS, OPTIONS
 from tests.test_cli import call
+from tl_dyck.cli import main
 from tl_dyck.cli.early import CannotWriteError, writable_file, writable_folder
 from tl_dyck.cli.terminal import Command
-from tl_dyck.cli.text_table import markdown_table
 from tl_dyck.files import write_output
 
 OUTS = [name for name in OPTIONS if name.rpartition(" ")[2] in ("--out", "out", "into")]
@@ -70,22 +68,15 @@ def test_what_a_link_leads_to_is_written_and_a_folder_is_refused(tmp_path: Path)
 
 
 @pytest.mark.parametrize("words", [["tasks"], ["tasks", "--json"]])
-def test_an_encoding_without_dashes_is_enough(words: list[str]):
-    done = subprocess.run(
-        [sys.executable, "-m", "tl_dyck", *words],
-        env={**os.environ, "PYTHONIOENCODING": "ascii"},
-        capture_output=True,
-        timeout=600,
-        check=False,
-    )
-    assert (done.returncode, done.stderr) == (0, b"")
-    assert b"dyck-2-4" in done.stdout
-
-
-def test_one_seed_has_no_interval():
-    numbers = dict.fromkeys(("interval", "undecided", "median_ms", "p95_ms"), 0.5)
-    for name in ("clean", "certified"):
-        numbers |= {name: 0.5, f"{name}_low": math.nan, f"{name}_high": math.nan}
-    text = markdown_table(pd.DataFrame([{"k": 1, "space": "dup:1", "objective": "ibp", **numbers}]))
-    assert "| 50.0% | 50.0% | 50.0% |" in text
-    assert "nan" not in text
+def test_an_encoding_without_dashes_is_enough(words: list[str], monkeypatch: pytest.MonkeyPatch):
+    out, error = (io.TextIOWrapper(io.BytesIO(), encoding="ascii") for _ in range(2))
+    monkeypatch.setattr(sys, "argv", ["tl-dyck", *words])
+    monkeypatch.setattr(sys, "stdout", out)
+    monkeypatch.setattr(sys, "stderr", error)
+    with pytest.raises(SystemExit) as end:
+        main()
+    out.flush()
+    error.flush()
+    said = out.buffer.getvalue()  # type: ignore[attr-defined]
+    assert (end.value.code, error.buffer.getvalue()) == (0, b"")  # type: ignore[attr-defined]
+    assert b"dyck-2-4" in said

@@ -14,7 +14,7 @@ from tl_dyck.registry import UnknownNameError
 from tl_dyck.studies import Measurement, StudyConfig
 from tl_dyck.studies.heads import AblateConfig
 from tl_dyck.studies.paper import Scale
-from tl_dyck.studies.sentences import TextTable
+from tl_dyck.studies.sentences import SentencesMeasurement
 from tl_dyck.studies.stack_use.scales import StackUseScale
 from tl_dyck.text import TextTraining
 from tl_dyck.training import TrainConfig
@@ -28,7 +28,7 @@ SOME = [
     StudyConfig(seeds=(3, 1), training=TrainConfig(learning_rate=1)),
     Scale(lengths=()),
     StackUseScale(seeds=2),
-    TextTable(model=(("d_model", 4),)),
+    SentencesMeasurement(limit=4),
 ]
 
 

@@ -39,8 +39,6 @@ MEANT = {
     "COMMAND": "tasks",
     "FILE.yaml": "depth.yaml",
     "FOLDER": "results/depth",
-    "DIR": "corpus",
-    "FILE": "corpus/synonyms.json",
     "/shared/depth": "shared/depth",
     "/shared/study": "shared/study",
 }
@@ -71,6 +69,9 @@ RUN = {
     "tl-dyck models": AS_IT_IS,
     "tl-dyck models --task dyck-3-8": AS_IT_IS,
     "tl-dyck train gpt --seeds 8": Run(f"{SHORT} --seeds 2 --out trained"),
+    "tl-dyck train gpt --set model.n_layers=3 --set training.target=none": Run(
+        f"{SHORT} --out deep"
+    ),
     "tl-dyck train gpt --task shuffle-dyck --seeds 4": Run(f"{SHORT} --seeds 2 --out shuffled"),
     "tl-dyck train minimal-onehot --task dyck-3-8 --seed 5": Run(SHORT),
     "tl-dyck probe results/study:gpt": AS_IT_IS,
@@ -118,9 +119,7 @@ RUN = {
     "tl-dyck sweep report results/depth": AS_IT_IS,
     "tl-dyck sweep merge results/all machine-a/depth machine-b/depth": AS_IT_IS,
     "tl-dyck sweep merge results/study other": Run(),
-    "tl-dyck text table --data DIR --synonyms FILE --steps 600": Run(
-        "--steps 2 --seeds 1 --k 1 --objectives clean --d-model 4 --jobs 1 --out text"
-    ),
+    "tl-dyck sweep sentences.yaml": Run("--jobs 1"),
 }
 
 STUDY = "a study trains for minutes; its options reach it in tests/test_cli.py"
@@ -134,6 +133,7 @@ READ = {
             "tl-dyck study --out /shared/study",
             "tl-dyck study --retry-failed",
             "tl-dyck study --seeds 16",
+            "tl-dyck study --set training.learning_rate=3e-3 --set measurement.n_long=100",
             "tl-dyck study --seeds 8-15 --out other",
         ),
         STUDY,
@@ -250,6 +250,19 @@ grid:
   training.learning_rate: [3e-3, 6e-3]
 """
 
+SENTENCES = """\
+experiment: sentences
+seeds: 1
+common:
+  data: corpus
+  synonyms: corpus/synonyms.json
+  training: {steps: 2}
+  model: {d_model: 4}
+  measure: {spaces: ["sub:1"]}
+grid:
+  training.objective: [clean, worst]
+"""
+
 
 @pytest.fixture(scope="module")
 def place(tiny_study: Study, tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -260,6 +273,7 @@ def place(tiny_study: Study, tmp_path_factory: pytest.TempPathFactory) -> Path:
     config = replace(tiny_study.config, seeds=(0, 1, 3))
     study = run_study(config, results / "study", n_jobs=1, progress=False)
     (path / "depth.yaml").write_text(SMALL)
+    (path / "sentences.yaml").write_text(SENTENCES)
     (path / "demos").mkdir()
     shutil.copy(ROOT / "demos" / "sweep.yaml", path / "demos")
     with pytest.MonkeyPatch.context() as patch:

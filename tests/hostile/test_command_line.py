@@ -121,24 +121,20 @@ text train --data /dev/zero
 text train --data corpus --objective [/]
 text train --data corpus --space [/]:1
 text train --data corpus --k 0
-text train --data corpus --n-ctx 1
+text train --data corpus --set model.n_ctx=1
+text train --data corpus --set \x1b=1
+text train --data corpus --set training.steps=[/]
 text train --data corpus --synonyms /dev/zero
 text train --data corpus --synonyms pipe
-text train --data corpus --position [/]
-text train --data corpus --heads 5
+text train --data corpus --space dup:1 --set model.position=[/]
+text train --data corpus --space dup:1 --set model.n_heads=5
 text certify nowhere --data corpus
 text certify text --data corpus --k -1
 text certify text --data corpus --certifier [/] --space dup:1
-text table --data corpus --synonyms corpus/synonyms.json --k 0
-text table --data corpus --synonyms pipe
-text table --data corpus --synonyms corpus/synonyms.json --k -1
 nonsense
 --nonsense
 [/]
 \x1b[2J
-text table --data corpus --synonyms corpus/synonyms.json --k x
-text table --data corpus --synonyms nowhere
-text table --data corpus --synonyms corpus/synonyms.json --seeds x
 """.splitlines()
 
 

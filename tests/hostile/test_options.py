@@ -50,9 +50,11 @@ CALLS: dict[str, tuple[dict[str, str], str]] = {
     "check": ({"files": "model/config.json"}, ""),
     "reproduce": ({}, ""),
     "judge": ({}, ""),
-    "text train": ({}, "--data corpus --steps 1 --d-model 4 --objective clean"),
+    "text train": (
+        {},
+        "--data corpus --set training.steps=1 --set model.d_model=4 --objective clean",
+    ),
     "text certify": ({"model": "text"}, "--data corpus --space dup:1"),
-    "text table": ({}, "--data corpus --synonyms corpus/synonyms.json --steps 1 --seeds 1"),
     "sweep run": ({"file": "small.yaml"}, ""),
     "sweep resume": ({"folder": "sweep"}, ""),
     "sweep status": ({"folder": "sweep"}, ""),

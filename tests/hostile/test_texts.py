@@ -13,7 +13,6 @@ from tl_dyck.certify import load_synonyms
 from tl_dyck.certify.spaces import SpaceError
 from tl_dyck.cli import app
 from tl_dyck.models.text import TextConfig, build_text_model
-from tl_dyck.studies.sentences import TextTable
 from tl_dyck.text import (
     TextTraining,
     accuracy,
@@ -124,40 +123,15 @@ def test_the_command_line_makes_room_for_long_sentences(original: Make):
     folder = original("corpus")
     with (folder / "dev.tsv").open("a") as file:
         file.write(f"{LONG}\t1\n")
-    words = [
-        "text",
-        "train",
-        "--data",
-        str(folder),
-        "--steps",
-        "2",
-        "--d-model",
-        "4",
-        "--space",
-        "dup:1",
-    ]
+    words = ["text", "train", "--data", str(folder), "--space", "dup:1"]
+    words += ["--set", "training.steps=2", "--set", "model.d_model=4"]
     done = CliRunner().invoke(app, [*words, "--out", "m"])
     assert (done.exit_code, done.stderr) == (0, "")
-    short = CliRunner().invoke(app, [*words, "--out", "n", "--n-ctx", "80"])
+    short = CliRunner().invoke(app, [*words, "--out", "n", "--set", "model.n_ctx=80"])
     assert short.exit_code == 2
-    assert short.stderr.startswith("Error: sentence 3 ('good good")
+    assert short.stderr.startswith("Error: sentence 13 ('good good")
     assert len(short.stderr.splitlines()) == 1
     assert not Path("n").exists()
-    table = [
-        "text",
-        "table",
-        "--data",
-        str(folder),
-        "--synonyms",
-        str(folder / "synonyms.json"),
-        "--out",
-        "n",
-    ]
-    assert (
-        CliRunner()
-        .invoke(app, [*table, "--n-ctx", "80"])
-        .stderr.startswith("Error: sentence 13 ('good good")
-    )
     (folder / "dev.tsv").write_text(f"{'good ' * 5000}\t1\n")
     absurd = CliRunner().invoke(app, [*words, "--out", "n"])
     assert absurd.stderr.startswith("Error: a sentence has 5000 words")
@@ -166,6 +140,5 @@ def test_the_command_line_makes_room_for_long_sentences(original: Make):
 
 @pytest.mark.parametrize("k", [0, -1])
 def test_no_synonyms_at_all_is_no_number_of_synonyms(k: int):
-    refusal(lambda: TextTable(ks=(1, k)), f"not {k}")
     with pytest.raises(SpaceError, match=f"at least 1, not {k}"):
         text_space("sub:1", TextConfig(words=("<unk>", "<cls>", "good")), {"good": ("fine",)}, k)

@@ -17,9 +17,6 @@ from typing import Any
 
 import pandas as pd
 
-from tl_dyck.studies.sentences import TextTable
-from tl_dyck.text import TextTraining
-
 FILE = Path(__file__).with_name("numbers.json")
 
 #: Not the same from run to run, or from one layout of folders to the next.
@@ -50,15 +47,18 @@ _LEFT_OUT = (
 _CLAIMED = ("name", "about", "where", "says", "quantity", "reported", "ours", "assumed")
 _CLAIMED += ("value", "low", "high", "n_seeds", "p", "p_holm", "detectable")
 
-TABLE = TextTable(
-    objectives=("clean", "worst"),
-    ks=(1,),
-    seeds=(0, 1),
-    spaces=("dup:1,sub:1", "del:1,dup:1"),
-    training=TextTraining(steps=40, learning_rate=2e-2),
-    model=(("d_model", 8),),
-    limit=6,
-)
+#: A sweep of classifiers of sentences, but for its data.
+SENTENCES = {
+    "experiment": "sentences",
+    "seeds": 2,
+    "common": {
+        "k": 1,
+        "training": {"steps": 40, "learning_rate": 2e-2},
+        "model": {"d_model": 8},
+        "measure": {"spaces": ["dup:1,sub:1", "del:1,dup:1"], "limit": 6},
+    },
+    "grid": {"training.objective": ["clean", "worst"]},
+}
 
 
 def rows_of(table: pd.DataFrame) -> list[dict[str, Any]]:

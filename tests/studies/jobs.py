@@ -10,12 +10,13 @@ from typing import Any
 from unittest.mock import patch
 
 from tl_dyck.ablation import FinetuneConfig
+from tl_dyck.files import ensure_folder, write_bytes
+from tl_dyck.runs import Sweep, run_sweep
 from tl_dyck.studies import Measurement, StudyConfig, run_study, sentences
 from tl_dyck.studies.ablation import AblateConfig, ablate_trained
 from tl_dyck.studies.paper import WEN_2023, Scale, measure, scales
 from tl_dyck.studies.reproduction import reproduce
-from tl_dyck.studies.sentences import TextTable, run_table
-from tl_dyck.text import Corpus, Sentence, TextTraining
+from tl_dyck.studies.sentences import SentencesExperiment, sentences_table
 from tl_dyck.training import TrainConfig
 
 TRAINING = TrainConfig(steps=4, batch_size=4, check_every=2, check_size=10, target=None)
@@ -73,14 +74,21 @@ def ablation(folder: Path, seeds: tuple[int, ...] = (0, 1), **how: Any) -> Any:
 
 
 def table(folder: Path, seeds: tuple[int, ...] = (0, 1), **how: Any) -> Any:
-    rows = (Sentence("a good film", 1), Sentence("a bad film", 0))
-    asked = TextTable(
-        objectives=("clean",), ks=(1,), seeds=seeds, spaces=("sub:1",), defend="sub:1",
-        training=TextTraining(steps=3), model=(("d_model", 4),),
-    )  # fmt: skip
-    found = run_table(
-        Corpus(train=rows, test=rows, problems={}), {"good": ("bad",)}, folder, asked, **how
-    )
+    corpus = ensure_folder(folder.parent / "corpus")
+    for name in ("train.tsv", "dev.tsv"):
+        write_bytes(corpus / name, b"a good film\t1\na bad film\t0\n")
+    write_bytes(corpus / "synonyms.json", b'{"good": ["bad"]}')
+    point = {
+        "data": str(corpus),
+        "synonyms": str(corpus / "synonyms.json"),
+        "space": "sub:1",
+        "training": {"steps": 3},
+        "model": {"d_model": 4},
+        "measure": {"spaces": ["sub:1"]},
+    }
+    sweep = Sweep(list=[point], seeds=seeds, experiment="sentences")
+    run_sweep(sweep, folder, experiment=SentencesExperiment(), **how)
+    found = sentences_table(folder)
     return found.drop(columns=["seconds", "median_ms", "p95_ms", "interval_ms"])
 
 

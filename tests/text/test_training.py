@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
+import shutil
 from dataclasses import replace
+from datetime import date
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -15,14 +19,13 @@ from tests.docs.test_docs import DOCS, load
 from tests.recorded import numbers
 from tests.test_cli import call, flat
 from tests.text.conftest import SYNONYMS
-from tl_dyck.cli.text import train_table
 from tl_dyck.environment import cpu_name
 from tl_dyck.files import CorruptFileError
 from tl_dyck.models.text import TextConfig, build_text_model, load_text_model, save_text_model
 from tl_dyck.rnn import export_rnn
-from tl_dyck.runs import sweep_status
+from tl_dyck.runs import run_sweep, sweep_status
 from tl_dyck.runs.results import load_runs
-from tl_dyck.studies.sentences import TextTable, run_table, summarise
+from tl_dyck.studies.sentences import SentencesExperiment, sentences_table
 from tl_dyck.text import (
     OBJECTIVES,
     TextTraining,
@@ -141,7 +144,7 @@ def test_models_come_back_from_disk_and_export(fields: dict[str, object], tmp_pa
         ({"words": ["<unk>", "<cls>"]}, "by its sizes"),
         ({"n_heads": 3}, "must be a multiple"),
         ({"position": "rotary"}, "unknown position"),
-        ({"extra": 1}, "keys missing or unknown"),
+        ({"extra": 1}, "unknown parameter"),
     ],
 )
 def test_altered_models_are_refused(
@@ -168,12 +171,24 @@ def test_altered_weights_are_refused(tmp_path: Path) -> None:
         load_text_model(tmp_path)
 
 
+def asked_of(folder: Path, **more: Any) -> dict[str, Any]:
+    """The sweep of `numbers`, on a corpus in a folder."""
+    data = {"data": str(folder), "synonyms": str(folder / "synonyms.json")}
+    common = {**numbers.SENTENCES["common"], "space": "dup:2,del:2,sub:2", **data}
+    return {**numbers.SENTENCES, "common": common, **more}
+
+
+def run(asked: dict[str, Any], folder: Path) -> pd.DataFrame:
+    run_sweep(asked, folder, experiment=SentencesExperiment(), n_jobs=1, progress=False)
+    return sentences_table(folder)
+
+
 def test_the_table_holds_what_its_certificates_say_and_resumes(
     folder: Path, tmp_path: Path
 ) -> None:
-    corpus = load_folder(folder)
-    synonyms = {word: tuple(found) for word, found in SYNONYMS.items()}
-    rows = run_table(corpus, synonyms, tmp_path, numbers.TABLE, n_jobs=1, progress=False)
+    corpus, out = load_folder(folder), tmp_path / "out"
+    asked = asked_of(folder)
+    rows = run(asked, out)
     assert len(rows) == 2 * 2 * 2
     numbers.check("table", numbers.of_table(rows))
     assert (rows["disagreements"] == 0).all()
@@ -182,72 +197,83 @@ def test_the_table_holds_what_its_certificates_say_and_resumes(
     assert (rows["certified"] + rows["falsified"] + rows["undecided"]).to_numpy() == pytest.approx(
         1.0
     )
-    runs = load_runs(tmp_path).set_index(["objective", "k", "seed"])
+    runs = load_runs(out).set_index(["training.objective", "seed"])
     row = rows.iloc[-1]
-    kept = Path(runs.loc[(row.objective, row.k, row.seed), "folder"])
-    model = load_text_model(kept)
-    test = corpus.test[: numbers.TABLE.limit]
-    found = certify_sentences(model, test, text_space(row["space"], model.text, synonyms, 1))
+    model = load_text_model(Path(runs.loc[(row.objective, row.seed), "folder"]))
+    test = corpus.test[: asked["common"]["measure"]["limit"]]
+    found = certify_sentences(model, test, text_space(row["space"], model.text, SYNONYMS, 1))
     assert row["certified"] == np.mean([certificate.status == "certified" for certificate in found])
     assert row["clean"] == accuracy(model, test)
+    assert runs.loc[(row.objective, row.seed), f"certified {row['space']}"] == row["certified"]
     timed = ["median_ms", "p95_ms", "interval_ms", "seconds"]
-    lost, other = (Path(runs.loc[("worst", 1, seed), "folder"]) for seed in (1, 0))
+    lost, other = (Path(runs.loc[("worst", seed), "folder"]) for seed in (1, 0))
     for name in ("dup1-sub1.json", "training.json"):  # copied from another seed: not believed
         (lost / name).write_bytes((other / name).read_bytes())
     lost.with_suffix(".json").unlink()  # as if it had been killed
-    again = run_table(corpus, synonyms, tmp_path, numbers.TABLE, n_jobs=1, progress=False)
-    pd.testing.assert_frame_equal(again.drop(columns=timed), rows.drop(columns=timed))
+    pd.testing.assert_frame_equal(run(asked, out).drop(columns=timed), rows.drop(columns=timed))
     assert (rows["steps"] == 40).all()
-    means = summarise(rows)
-    assert len(means) == 4
-    assert (means["certified_low"] <= means["certified"]).all()
-    assert (means["certified"] <= means["certified_high"]).all()
-    assert sweep_status(tmp_path).others == 0
-    small = replace(numbers.TABLE, objectives=("clean",), seeds=(0,))
-    run_table(corpus, synonyms | {"film": ()}, tmp_path, small, n_jobs=1, progress=False)
-    assert sweep_status(tmp_path).others == 4  # other data: other runs
+    assert sweep_status(out).others == 0
+    shutil.copytree(folder, tmp_path / "corpus")
+    (tmp_path / "corpus" / "synonyms.json").write_text(json.dumps({**SYNONYMS, "film": []}))
+    small = {"seeds": 1, "grid": {"training.objective": ["clean"]}}
+    run(asked_of(tmp_path / "corpus", **small), out)
+    assert sweep_status(out).others == 4  # other data: other runs
+
+
+@pytest.mark.parametrize(
+    ("point", "message"),
+    [
+        ({}, "needs the parameter 'data'"),
+        ({"data": "."}, "train.tsv"),
+        ({"data": ".", "k": 0}, "k must be at least 1, got 0"),
+        ({"data": ".", "objective": "worst"}, "unknown parameter 'objective'"),
+        ({"data": ".", "model.d_modle": 3}, "Did you mean 'model.d_model'?"),
+        ({"data": ".", "measure.space": "x"}, "Did you mean 'measure.spaces'?"),
+        ({"data": ".", "training.objective": "worst"}, "needs synonyms, a JSON file"),
+    ],
+)
+def test_points_that_are_none(point: dict[str, Any], message: str, tmp_path: Path) -> None:
+    if "data" in point:
+        point = {**point, "data": str(tmp_path)}
+    with pytest.raises(ValueError, match=re.escape(message)):
+        SentencesExperiment().identity(point)
 
 
 def test_the_command_line(folder: Path, tmp_path: Path) -> None:
     """Train, certify with pictures, and one string through the exported RNN."""
     synonyms, out = folder / "synonyms.json", tmp_path / "model"
     shared = ("--data", folder, "--synonyms", synonyms, "--k", 2)
-    trained = call("text", "train", *shared, "--steps", 60, "--d-model", 8, "--out", out)
+    small = ("--set", "training.steps=60", "--set", "model.d_model=8")
+    trained = call("text", "train", *shared, *small, "--out", out)
     assert trained.exit_code == 0, trained.stderr
     assert "unknown words in the test set" in flat(trained.stdout)
+    assert load_text_model(out).text.d_model == 8
     done = call("text", "certify", out, *shared, "--space", "dup:1,sub:1")
     assert done.exit_code == 0, done.stderr
     assert len(json.loads((out / "sentences.json").read_text())) == 40
     page = (out / "sentences.html").read_text()
-    assert "<script" not in page
     assert "of the attention" in page
-    one = call(
-        "certify",
-        out / "rnn",
-        "--text",
-        "the film was good <cls>",
-        "--space",
-        "sub:1",
-        "--synonyms",
-        synonyms,
-    )
+    text = ("--text", "the film was good <cls>", "--space", "sub:1", "--synonyms", synonyms)
+    one = call("certify", out / "rnn", *text)
     assert one.exit_code == 0, one.stderr
-    missing = call("text", "train", "--data", tmp_path / "nothing", "--out", tmp_path / "x")
+    missing = call("text", "train", "--data", tmp_path / "nothing", "--objective", "clean")
     assert missing.exit_code == 2
     assert "train.tsv" in missing.stderr
     assert "Traceback" not in missing.stderr
 
 
-def test_the_printed_table_leaves_what_a_record_of_it_needs(folder: Path, tmp_path: Path) -> None:
-    table = TextTable(
-        objectives=("worst",), ks=(1,), seeds=(0, 1), spaces=("dup:1,sub:1",), limit=9,
-        training=TextTraining(steps=3), model=(("d_model", 4),),
-    )  # fmt: skip
-    list(train_table(str(folder), folder / "synonyms.json", tmp_path, table, n_jobs=1))
-    record = load(DOCS / "record.py").record_text(tmp_path)
-    assert record["command"].endswith("--steps 3")
-    assert record["cpu"] == cpu_name()
-    rows = pd.read_parquet(tmp_path / "table.parquet")
-    (row,) = record["rows"]
-    assert row["steps"] == 3
-    assert row["certified"]["dup:1,sub:1"]["mean"] == pytest.approx(rows["certified"].mean())
+def test_a_sweep_is_a_table_of_the_documentation(folder: Path, tmp_path: Path) -> None:
+    asked = asked_of(folder, grid={"training.objective": ["worst"]})
+    asked["common"] |= {
+        "training": {"steps": 3},
+        "measure": {"spaces": ["dup:1,sub:1"], "limit": 9},
+    }
+    rows = run(asked, tmp_path)
+    head, _, line, _, origin = load(DOCS / "tables.py").sentences(tmp_path).splitlines()
+    assert head == "| synonyms | training | steps | clean | certified dup:1,sub:1 |"
+    cells = [cell.strip() for cell in line.strip("|").split("|")]
+    assert cells[:3] == ["1", "worst", "3"]
+    assert cells[3].startswith(f"{rows['clean'].mean():.1%} [")
+    assert cells[4].startswith(f"{rows['certified'].mean():.1%} [")
+    assert origin.startswith(f"Recorded: `tl-dyck sweep sentences.yaml`; {date.today():%Y}")
+    assert cpu_name() in origin

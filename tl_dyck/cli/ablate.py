@@ -6,59 +6,52 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
-import typer
 from rich.padding import Padding
 from rich.text import Text
 
 from tl_dyck.addresses import split_address
 from tl_dyck.cli.answers import Answer, Rows, Saved
-from tl_dyck.cli.early import existing_models, known_task
-from tl_dyck.cli.options import Device, Runs, out_folder, parse_seeds, usable_device, whole
+from tl_dyck.cli.early import existing_models, known
+from tl_dyck.cli.options import (
+    Device,
+    Runs,
+    argument,
+    flag,
+    option,
+    out_folder,
+    parse_seeds,
+    usable_device,
+    whole,
+)
 from tl_dyck.cli.saved import MODELS
 from tl_dyck.cli.settings import Settings, configured
 
 _COLUMNS = ("zero", "mean", "gates", "leave-one-out", "stack-likeness", "entropy")
 
-_Models = Annotated[
-    list[str] | None,
-    typer.Argument(metavar="MODEL...", help=MODELS, show_default=False),
-]
-_Task = Annotated[
-    str | None,
-    typer.Option(
-        "--task",
-        "-t",
-        metavar="NAME",
-        help="Strings of this task. \\[default: each model's own]",
-    ),
-]
-_Out = Annotated[
-    Path | None, out_folder("Folder. \\[default: ablation in the study's, or in results]")
-]
-_Steps = Annotated[
-    int | None,
-    typer.Option(
-        metavar="N",
-        help="Steps per penalty and per head left out; 0: no fine-tuning. \\[default: 60]",
-        callback=whole(),
-    ),
-]
-_Experiment = Annotated[
-    bool,
-    typer.Option(
-        "--experiment", help="Train 2- and 3-layer models with 4 heads first, and ablate those."
-    ),
-]
-
 
 def ablate(
     runs: Runs,
-    models: _Models = None,
-    task: _Task = None,
-    out: _Out = None,
-    steps: _Steps = None,
-    experiment: _Experiment = False,
-    seeds: Annotated[str, typer.Option(metavar="LIST", help="Seeds of the experiment.")] = "10",
+    models: Annotated[list[str] | None, argument("MODEL...", MODELS)] = None,
+    task: Annotated[
+        str | None,
+        option("NAME", "Strings of this task. \\[default: each model's own]", "--task", "-t"),
+    ] = None,
+    out: Annotated[
+        Path | None, out_folder("Folder. \\[default: ablation in the study's, or in results]")
+    ] = None,
+    steps: Annotated[
+        int | None,
+        option(
+            "N",
+            "Steps per penalty and per head left out; 0: no fine-tuning. \\[default: 60]",
+            check=whole(),
+        ),
+    ] = None,
+    experiment: Annotated[
+        bool,
+        flag("--experiment", "Train 2- and 3-layer models with 4 heads first, and ablate those."),
+    ] = False,
+    seeds: Annotated[str, option("LIST", "Seeds of the experiment.")] = "10",
     settings: Settings = None,
     device: Device = None,
 ) -> Answer:
@@ -69,7 +62,7 @@ def ablate(
     For example: [bold]tl-dyck ablate results/study:gpt[/bold]
     """
     existing_models(*(models or ()))
-    known_task(task)
+    known("task", task)
     from tl_dyck.report import write_report
     from tl_dyck.studies.ablation import AblateConfig, ablate_runs, ablate_trained
 

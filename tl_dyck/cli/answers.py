@@ -30,6 +30,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
+from tl_dyck.cli.options import flag
 from tl_dyck.cli.terminal import console, say_note, table
 
 #: Exit status of a verdict: nothing was refuted, and something could not be decided.
@@ -60,40 +61,21 @@ class Rows:
     Attributes:
         name: the key in JSON; "" for what people see only.
         rows: mappings by column, or a DataFrame.
-        columns: what people see: head to format of a row, such as ``"{mean:.1%} of {n}"``; None for
-            all as they are. A cell whose value is missing, or no number, is a dash.
-        title: a line before the table.
-        note: lines after it.
+        columns: what people see: head to format of a row, such as ``"{mean:.1%} of {n}"``. A cell
+            whose value is missing, or no number, is a dash.
     """
 
     name: str
     rows: Any
-    columns: Mapping[str, str] | None = None
-    title: str = ""
-    note: str = ""
+    columns: Mapping[str, str]
 
     def show(self) -> None:
         """Print it; an empty table is not printed."""
-        rows = self._records()
-        if not rows:
-            return
-        if self.title:
-            console().print(Text(self.title, style="bold"))
-        columns = self.columns
-        cells = [
-            [str(value) for value in row.values()]
-            if columns is None
-            else [_CELLS.vformat(form, (), row) for form in columns.values()]
-            for row in rows
-        ]
-        heads = list(rows[0] if columns is None else columns)
-        console().print(text_table(heads, cells))
-        if self.note:
-            say_note(self.note)
-
-    def _records(self) -> Sequence[Mapping[str, Any]]:
-        found: Any = self.rows.to_dict("records") if hasattr(self.rows, "columns") else self.rows
-        return list(found)
+        rows: Any = self.rows.to_dict("records") if hasattr(self.rows, "columns") else self.rows
+        forms = self.columns.values()
+        cells = [[_CELLS.vformat(form, (), row) for form in forms] for row in rows]
+        if cells:
+            console().print(text_table(list(self.columns), cells))
 
     def found(self) -> dict[str, Any]:
         """For programs."""
@@ -166,10 +148,6 @@ _CELLS = _Cells()
 
 # --- commands -------------------------------------------------------------------------------------
 
-_Json = Annotated[
-    bool, typer.Option("--json", help="Print what was found as JSON, and nothing else.")
-]
-
 
 def answers(command: Callable[..., Answer]) -> Callable[..., None]:
     """What typer is given for a command: it takes ``--json`` besides, and gives the answer.
@@ -186,7 +164,13 @@ def answers(command: Callable[..., Answer]) -> Callable[..., None]:
             parameters += options
         else:
             parameters.append(each.replace(kind=inspect.Parameter.KEYWORD_ONLY))
-    parameters.append(_option("as_json", _Json, False))
+    parameters.append(
+        _option(
+            "as_json",
+            Annotated[bool, flag("--json", "Print what was found as JSON, and nothing else.")],
+            False,
+        )
+    )
 
     def run(*, as_json: bool, **given: Any) -> None:
         for name, (kind, names) in bundles.items():
@@ -219,7 +203,7 @@ def _show(part: Any) -> None:
         say_note(part)
     elif isinstance(part, Rows | Saved):
         part.show()
-    elif callable(getattr(part, "rows", None)):  # a certificate
+    elif callable(getattr(part, "summary", None)):  # a certificate
         (_, status), *rows = part.summary()
         console().print(Text(status, style=f"bold {_STYLES[status]}"))
         console().print(text_table(("", ""), rows))

@@ -11,59 +11,30 @@ import typer
 
 from tl_dyck.cli.answers import Answer, Rows, Saved, end_with
 from tl_dyck.cli.early import existing, existing_models
-from tl_dyck.cli.options import Processes, Synonyms, folder_to_write, out_file, some_seconds, whole
+from tl_dyck.cli.options import (
+    Processes,
+    Synonyms,
+    argument,
+    flag,
+    folder_to_write,
+    option,
+    out_file,
+    some_seconds,
+    whole,
+)
 from tl_dyck.cli.saved import MODEL
 from tl_dyck.cli.terminal import console
 
 if TYPE_CHECKING:
     from tl_dyck.certify import Certificate
 
-_Source = Annotated[
-    str,
-    typer.Argument(
-        metavar="MODEL", help=f"{MODEL} Or the folder of an exported RNN.", show_default=False
-    ),
-]
-_Space = Annotated[
-    str,
-    typer.Option(
-        "--space",
-        metavar="SPACE",
-        show_default=False,
-        help="Edits and how many of each at most: pairs:2, or swap:1,dup:1; see above.",
-    ),
-]
-_File = Annotated[
-    Path | None,
-    typer.Option(metavar="FILE", help="Strings, one a line; a target may follow after a tab."),
-]
-_Target = Annotated[
-    str | None,
-    typer.Option(
-        metavar="NAME", help="What must stay predicted. \\[default: what the model predicts]"
-    ),
-]
-_K = Annotated[
-    int | None,
-    typer.Option(metavar="N", help="Synonyms of each word. \\[default: all]", callback=whole(1)),
-]
-_Delete = Annotated[
-    str | None,
-    typer.Option(metavar="WORDS", help="For del; '*' for any. \\[default: a and the of to]"),
-]
-_Json = Annotated[Path | None, out_file("Certificates as JSON.")]
-
 
 def export(
-    model: Annotated[str, typer.Argument(metavar="MODEL", help=MODEL, show_default=False)],
+    model: Annotated[str, argument("MODEL", MODEL)],
     out: Annotated[Path, folder_to_write("OUT", "Folder to write.")],
     onnx: Annotated[
         int | None,
-        typer.Option(
-            metavar="N",
-            help="Also the ONNX network for strings of N tokens, BOS included.",
-            callback=whole(1),
-        ),
+        option("N", "Also the ONNX network for strings of N tokens, BOS included.", check=whole(1)),
     ] = None,
 ) -> Answer:
     """Export a one-layer model as the two-layer RNN that equals it, to run on torch alone.
@@ -77,10 +48,9 @@ def export(
 
     rnn = export_rnn(load_pretrained(model, device="cpu"))
     if onnx is not None:
-        from tl_dyck.rnn.onnx import (
-            save_onnx,
-        )  # before anything is written: it may not be installed
+        from tl_dyck.rnn.onnx import save_onnx
 
+        # before anything is written: onnx may not be installed
         save_onnx(rnn, ensure_folder(out) / f"network-{onnx}.onnx", onnx)
     save_rnn(rnn, out)
     config, numbers = rnn.config, sum(weight.numel() for weight in rnn.weights.values())
@@ -95,35 +65,37 @@ def export(
     yield Saved("RNN", out)
 
 
-_Texts = Annotated[
-    list[str] | None, typer.Option("--text", metavar="TEXT", help="A string; repeatable.")
-]
-_Insert = Annotated[
-    str | None, typer.Option(metavar="TEXTS", help="For ins: strings, separated by commas.")
-]
-
-
 def certify(
-    model: _Source,
-    space: _Space,
-    text: _Texts = None,
-    file: _File = None,
-    target: _Target = None,
-    certifier: Annotated[
-        str, typer.Option(metavar="NAME", help="exact, interval, exhaustive, …")
-    ] = "exact",
+    model: Annotated[str, argument("MODEL", f"{MODEL} Or the folder of an exported RNN.")],
+    space: Annotated[
+        str,
+        option(
+            "SPACE",
+            "Edits and how many of each at most: pairs:2, or swap:1,dup:1; see above.",
+            "--space",
+            show_default=False,
+        ),
+    ],
+    text: Annotated[list[str] | None, option("TEXT", "A string; repeatable.", "--text")] = None,
+    file: Annotated[
+        Path | None, option("FILE", "Strings, one a line; a target may follow after a tab.")
+    ] = None,
+    target: Annotated[
+        str | None, option("NAME", "What must stay predicted. \\[default: what the model predicts]")
+    ] = None,
+    certifier: Annotated[str, option("NAME", "exact, interval, exhaustive, …")] = "exact",
     synonyms: Synonyms = None,
-    k: _K = None,
-    delete: _Delete = None,
-    insert: _Insert = None,
-    time_limit: Annotated[
-        float, typer.Option(metavar="S", help="Seconds a string.", callback=some_seconds)
-    ] = 10.0,
-    tight: Annotated[
-        bool, typer.Option("--tight", help="Find the least margin, not only its sign.")
-    ] = False,
+    k: Annotated[
+        int | None, option("N", "Synonyms of each word. \\[default: all]", check=whole(1))
+    ] = None,
+    delete: Annotated[
+        str | None, option("WORDS", "For del; '*' for any. \\[default: a and the of to]")
+    ] = None,
+    insert: Annotated[str | None, option("TEXTS", "For ins: strings, separated by commas.")] = None,
+    time_limit: Annotated[float, option("S", "Seconds a string.", check=some_seconds)] = 10.0,
+    tight: Annotated[bool, flag("--tight", "Find the least margin, not only its sign.")] = False,
     jobs: Processes = 1,
-    out: _Json = None,
+    out: Annotated[Path | None, out_file("Certificates as JSON.")] = None,
 ) -> Answer:
     """Does a prediction survive every edit of a string? Prove it, or show where it breaks.
 

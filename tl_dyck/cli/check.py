@@ -5,19 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from tl_dyck.cli.answers import Answer, end_with
 from tl_dyck.cli.early import existing
+from tl_dyck.cli.options import argument, option
 
 
 def check(
-    files: Annotated[
-        list[Path], typer.Argument(metavar="FILE", help="Proofs.", show_default=False)
-    ],
+    files: Annotated[list[Path], argument("FILE", "Proofs.")],
     model: Annotated[
-        Path | None,
-        typer.Option(metavar="FOLDER", help="Of the saved model: compare its weights, too."),
+        Path | None, option("FOLDER", "Of the saved model: compare its weights, too.")
     ] = None,
 ) -> Answer:
     """Check proofs about every prefix of a language. Nothing is searched, nothing believed.

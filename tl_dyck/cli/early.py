@@ -6,7 +6,6 @@ import errno
 import os
 import stat
 import sys
-from collections.abc import Iterable
 from importlib import metadata
 from pathlib import Path
 
@@ -24,6 +23,11 @@ FAMILIES = (
 TASKS = tuple(
     f"dyck-{k}-{depth}{mode}" for k in (2, 3) for depth in (4, 8) for mode in ("", "-prefix")
 )
+#: Their entry points, and the module that registers them.
+_REGISTERED = {
+    "model": (FAMILIES, "tl_dyck.models", "tl_dyck.models.families"),
+    "task": (TASKS, "tl_dyck.tasks", "tl_dyck.tasks"),
+}
 
 
 class NoSuchPathError(DyckError, FileNotFoundError):
@@ -51,9 +55,7 @@ def existing_models(*addresses: str | None) -> None:
     Raises:
         NoSuchPathError: there is none.
     """
-    for address in addresses:
-        if address is not None and not split_address(address)[0].exists():
-            raise NoSuchPathError(f"there is no file or folder {address!r}")
+    existing(*(split_address(address)[0] for address in addresses if address is not None))
 
 
 def study_folder(path: Path) -> Path:
@@ -129,31 +131,16 @@ def _cannot(path: Path, why: str) -> CannotWriteError:
     return CannotWriteError(f"cannot write to the folder {str(path)!r} ({why}); choose another one")
 
 
-def known_family(*names: str) -> None:
-    """Insist that model families exist.
+def known(kind: str, *names: str | None) -> None:
+    """Insist that names of models (families) or tasks exist; None is passed over.
 
     Raises:
         UnknownNameError: one does not; the message names the nearest.
     """
-    _known("model", names, FAMILIES, "tl_dyck.models", "tl_dyck.models.families")
-
-
-def known_task(*names: str | None) -> None:
-    """Insist that tasks exist; None is passed over.
-
-    Raises:
-        UnknownNameError: one does not; the message names the nearest.
-    """
-    given = [name for name in names if name is not None]
-    _known("task", given, TASKS, "tl_dyck.tasks", "tl_dyck.tasks")
-
-
-def _known(
-    kind: str, names: Iterable[str], own: tuple[str, ...], group: str, registry: str
-) -> None:
+    own, group, registry = _REGISTERED[kind]
     if registry in sys.modules:  # it knows better, and nothing is left to be saved
         return
-    known = {*own, *metadata.entry_points(group=group).names}
+    every = {*own, *metadata.entry_points(group=group).names}
     for name in names:
-        if name not in known:
-            raise unknown_name(kind, name, known)
+        if name is not None and name not in every:
+            raise unknown_name(kind, name, every)

@@ -6,23 +6,17 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from tl_dyck.cli.answers import Answer, Rows, Saved
-from tl_dyck.cli.options import Out, Runs, names
+from tl_dyck.cli.options import Out, Runs, names, option
 from tl_dyck.cli.settings import Settings, changed
 
 
 def judge(
     runs: Runs,
     scale: Annotated[
-        str,
-        typer.Option(metavar="NAME", help='"quick" (minutes) or "full" (five times the cases).'),
+        str, option("NAME", '"quick" (minutes) or "full" (five times the cases).')
     ] = "quick",
-    methods: Annotated[
-        str | None,
-        typer.Option(metavar="NAMES", help="With commas between. \\[default: all]"),
-    ] = None,
+    methods: Annotated[str | None, option("NAMES", "With commas between. \\[default: all]")] = None,
     settings: Settings = None,
     out: Out = Path("results/judge"),
 ) -> Answer:

@@ -5,66 +5,41 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
 from tl_dyck.cli.answers import Answer, Saved, end_with
-from tl_dyck.cli.early import existing_models, known_task
-from tl_dyck.cli.options import Processes, out_file, real, some_seconds, whole
+from tl_dyck.cli.early import existing_models, known
+from tl_dyck.cli.options import Processes, argument, option, out_file, real, some_seconds, whole
 from tl_dyck.cli.saved import MODEL
 
 
 def certify_language(
-    model: Annotated[
-        str,
-        typer.Argument(
-            metavar="MODEL", help=f"{MODEL} Or the folder of an exported RNN.", show_default=False
-        ),
-    ],
+    model: Annotated[str, argument("MODEL", f"{MODEL} Or the folder of an exported RNN.")],
     length: Annotated[
-        int,
-        typer.Option(
-            "--length", "-n", metavar="N", help="Every prefix up to it.", callback=whole(1)
-        ),
+        int, option("N", "Every prefix up to it.", "--length", "-n", check=whole(1))
     ] = 28,
-    shortest: Annotated[
-        int, typer.Option(metavar="N", help="And from it on.", callback=whole())
-    ] = 0,
+    shortest: Annotated[int, option("N", "And from it on.", check=whole())] = 0,
     claim: Annotated[
         str,
-        typer.Option(
+        option(
+            "NAME",
+            "any_token, closing_only, valid_token, total_variation, kl, agree, head.",
             "--property",
-            metavar="NAME",
-            help="any_token, closing_only, valid_token, total_variation, kl, agree, head.",
         ),
     ] = "any_token",
     task: Annotated[
-        str | None,
-        typer.Option("--task", "-t", metavar="NAME", help="\\[default: the model's language]"),
+        str | None, option("NAME", "\\[default: the model's language]", "--task", "-t")
     ] = None,
     epsilon: Annotated[
-        float | None,
-        typer.Option(metavar="X", help="Of total_variation and kl.", callback=real()),
+        float | None, option("X", "Of total_variation and kl.", check=real())
     ] = None,
-    other: Annotated[
-        str | None, typer.Option(metavar="MODEL", help="The other model, of agree.")
-    ] = None,
-    head: Annotated[
-        int | None, typer.Option(metavar="N", help="Of head.", callback=whole())
-    ] = None,
-    until: Annotated[
-        str, typer.Option(metavar="WHEN", help="Stop when counted, likeliest or refuted.")
-    ] = "counted",
+    other: Annotated[str | None, option("MODEL", "The other model, of agree.")] = None,
+    head: Annotated[int | None, option("N", "Of head.", check=whole())] = None,
+    until: Annotated[str, option("WHEN", "Stop when counted, likeliest or refuted.")] = "counted",
     sample: Annotated[
         list[int] | None,
-        typer.Option(
-            metavar="N",
-            help="Sample the error at this length too; may be repeated.",
-            callback=whole(1),
-        ),
+        option("N", "Sample the error at this length too; may be repeated.", check=whole(1)),
     ] = None,
     time_limit: Annotated[
-        float | None,
-        typer.Option(metavar="S", help="Seconds; and as many for --sample.", callback=some_seconds),
+        float | None, option("S", "Seconds; and as many for --sample.", check=some_seconds)
     ] = None,
     jobs: Processes = 1,
     out: Annotated[Path | None, out_file("The certificate as JSON.")] = None,
@@ -80,7 +55,7 @@ def certify_language(
     Exit status: 0 if it is proved, 1 if it is refuted, 3 if it is open.
     """
     existing_models(model, other)
-    known_task(task)
+    known("task", task)
     from tl_dyck.certify.language import certify_language as decide
     from tl_dyck.certify.language import sample_error
     from tl_dyck.cli.certificates import load_any

@@ -54,7 +54,7 @@ one_seed = _checking(lambda name, value: check_seed(value, name))
 def out_file(what: str, *names: str) -> Any:
     """The option ``--out`` (or of other names) of a command that writes a file."""
     check = _checking(lambda _, value: writable_file(value))
-    return typer.Option(*(names or ("--out", "-o")), metavar="FILE", help=what, callback=check)
+    return option("FILE", what, *(names or ("--out", "-o")), check=check)
 
 
 def out_folder(what: str, **options: Any) -> Any:
@@ -69,40 +69,43 @@ def folder_to_write(metavar: str, what: str) -> Any:
     return typer.Argument(metavar=metavar, help=what, show_default=False, callback=check)
 
 
+def option(metavar: str, what: str, *names: str, check: Any = None, **more: Any) -> Any:
+    """An option that takes a value; its name is the parameter's if there are no names."""
+    return typer.Option(*names, metavar=metavar, help=what, callback=check, **more)
+
+
+def flag(name: str, what: str) -> Any:
+    """An option that takes no value."""
+    return typer.Option(name, help=what)
+
+
+def argument(metavar: str, what: str) -> Any:
+    """An argument."""
+    return typer.Argument(metavar=metavar, help=what, show_default=False)
+
+
 # --- options --------------------------------------------------------------------------------------
 
-Task = Annotated[
-    str,
-    typer.Option("--task", "-t", metavar="NAME", help="A task, see [bold]tl-dyck tasks[/bold]."),
-]
-Steps = Annotated[
-    int | None, typer.Option(metavar="N", help="Training steps at most.", callback=whole(1))
-]
+Task = Annotated[str, option("NAME", "A task, see [bold]tl-dyck tasks[/bold].", "--task", "-t")]
+Steps = Annotated[int | None, option("N", "Training steps at most.", check=whole(1))]
 Jobs = Annotated[
-    int | None,
-    typer.Option(
-        min=1, metavar="N", help="Worker processes. \\[default: one per core; one on a GPU]"
-    ),
+    int | None, option("N", "Worker processes. \\[default: one per core; one on a GPU]", min=1)
 ]
-Processes = Annotated[int, typer.Option("--jobs", min=1, metavar="N", help="Worker processes.")]
+Processes = Annotated[int, option("N", "Worker processes.", "--jobs", min=1)]
 Device = Annotated[
-    str | None,
-    typer.Option(
-        metavar="NAME", help='"cpu", "cuda", "cuda:1", … \\[default: a GPU if there is one]'
-    ),
+    str | None, option("NAME", '"cpu", "cuda", "cuda:1", … \\[default: a GPU if there is one]')
 ]
 Out = Annotated[Path, out_folder("Folder for runs, tables and report.")]
 Synonyms = Annotated[
-    Path | None,
-    typer.Option(metavar="FILE", help="JSON for sub: word to list of words, best first."),
+    Path | None, option("FILE", "JSON for sub: word to list of words, best first.")
 ]
 
 Only = Annotated[
     list[str] | None,
-    typer.Option(
+    option(
+        "NAME=VALUE",
+        "Of a sweep or study, these only: model=gpt, seed=3. May be repeated.",
         "--only",
-        metavar="NAME=VALUE",
-        help="Of a sweep or study, these only: model=gpt, seed=3. May be repeated.",
     ),
 ]
 
@@ -114,20 +117,12 @@ class Runs:
 
     jobs: Jobs = None
     backend: Annotated[
-        str,
-        typer.Option(
-            metavar="NAME", help='"loky" for this machine; "dask" or "ray" for a cluster.'
-        ),
+        str, option("NAME", '"loky" for this machine; "dask" or "ray" for a cluster.')
     ] = "loky"
     address: Annotated[
-        str | None,
-        typer.Option(
-            metavar="ADDRESS", help="Of the cluster's scheduler. \\[default: one made here]"
-        ),
+        str | None, option("ADDRESS", "Of the cluster's scheduler. \\[default: one made here]")
     ] = None
-    retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Try failed runs again.")] = (
-        False
-    )
+    retry_failed: Annotated[bool, flag("--retry-failed", "Try failed runs again.")] = False
 
     @property
     def how(self) -> RunOptions:

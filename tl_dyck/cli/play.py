@@ -6,12 +6,10 @@ import shlex
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from tl_dyck.addresses import split_address
 from tl_dyck.cli.answers import Answer, Saved
-from tl_dyck.cli.early import existing_models, known_task
-from tl_dyck.cli.options import Only, out_file
+from tl_dyck.cli.early import existing_models, known
+from tl_dyck.cli.options import Only, option, out_file
 from tl_dyck.cli.saved import Models, String, load_models, trained_task
 
 
@@ -21,9 +19,7 @@ def play(
     string: String = None,
     task: Annotated[
         str | None,
-        typer.Option(
-            "--task", "-t", metavar="NAME", help="For the exact law. \\[default: the models' own]"
-        ),
+        option("NAME", "For the exact law. \\[default: the models' own]", "--task", "-t"),
     ] = None,
     only: Only = None,
 ) -> Answer:
@@ -32,7 +28,7 @@ def play(
     For example: [bold]tl-dyck play results/study:gpt[/bold]
     """
     existing_models(*models)
-    known_task(task)
+    known("task", task)
     from tl_dyck.report import write_playground
 
     found = load_models(models, only, "cpu")

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, SupportsFloat
 
-import typer
 from rich.text import Text
 
 from tl_dyck.cli.answers import Answer
 from tl_dyck.cli.early import existing_models
-from tl_dyck.cli.options import Device, Only, usable_device, whole
+from tl_dyck.cli.options import Device, Only, option, usable_device, whole
 from tl_dyck.cli.saved import LoadedModel, Models, String, load_models, trained_task
 from tl_dyck.errors import is_refusal
 
@@ -21,20 +20,14 @@ _FIRST = ("attention_variation", "stack_likeness", "balance_violation", "pair_dr
 def probe(
     models: Models,
     name: Annotated[
-        str | None,
-        typer.Option(
-            "--probe", "-p", metavar="NAME", help="One probe only. \\[default: all that apply]"
-        ),
+        str | None, option("NAME", "One probe only. \\[default: all that apply]", "--probe", "-p")
     ] = None,
     string: String = None,
     only: Only = None,
     head: Annotated[
         int | None,
-        typer.Option(
-            "--head",
-            metavar="N",
-            help="Of balance_violation, for models with several heads.",
-            callback=whole(),
+        option(
+            "N", "Of balance_violation, for models with several heads.", "--head", check=whole()
         ),
     ] = None,
     device: Device = None,

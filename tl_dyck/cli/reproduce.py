@@ -5,10 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from tl_dyck.cli.answers import Answer, Rows, Saved
-from tl_dyck.cli.options import MOST_SEEDS, Device, Runs, out_folder, usable_device, whole
+from tl_dyck.cli.options import MOST_SEEDS, Device, Runs, option, out_folder, usable_device, whole
 from tl_dyck.registry import unknown_name
 
 #: What can be reproduced: the names of `tl_dyck.studies.reproduction.PAPERS`, which loads torch.
@@ -19,25 +17,21 @@ def reproduce(
     runs: Runs,
     paper: Annotated[
         str,
-        typer.Option(
-            metavar="NAME",
-            help='"wen-2023" (the Dyck paper), or "stack-use-2026" (is the stack used?).',
-        ),
+        option("NAME", '"wen-2023" (the Dyck paper), or "stack-use-2026" (is the stack used?).'),
     ] = "wen-2023",
     scale: Annotated[
         str,
-        typer.Option(
-            metavar="NAME",
-            help='"quick" (minutes), "paper" (40 seeds); of wen-2023 also "full" (12 seeds).',
+        option(
+            "NAME", '"quick" (minutes), "paper" (40 seeds); of wen-2023 also "full" (12 seeds).'
         ),
     ] = "quick",
     seeds: Annotated[
         int | None,
-        typer.Option(
-            metavar="N",
-            help="Models of each group. More seeds later find the models of fewer.",
+        option(
+            "N",
+            "Models of each group. More seeds later find the models of fewer.",
+            check=whole(2, MOST_SEEDS),
             show_default="those of the scale",
-            callback=whole(2, MOST_SEEDS),
         ),
     ] = None,
     out: Annotated[

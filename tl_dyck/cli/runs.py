@@ -14,8 +14,11 @@ from tl_dyck.cli.answers import Answer, Saved, answers, text_table
 from tl_dyck.cli.early import existing
 from tl_dyck.cli.options import (
     Runs,
+    argument,
+    flag,
     folder_to_write,
     names,
+    option,
     out_file,
     out_folder,
     usable_device,
@@ -57,9 +60,7 @@ sweep_app = typer.Typer(
     "then status, resume, results, merge.",
 )
 
-_Folder = Annotated[
-    Path, typer.Argument(metavar="FOLDER", help="Folder of a sweep.", show_default=False)
-]
+_Folder = Annotated[Path, argument("FOLDER", "Folder of a sweep.")]
 
 
 @final
@@ -67,16 +68,14 @@ _Folder = Annotated[
 class _Carried:
     """The options of carrying out a sweep, besides those of `Runs`."""
 
-    records_only: Annotated[
-        bool, typer.Option("--records-only", help="Do not keep models and patterns.")
-    ] = False
+    records_only: Annotated[bool, flag("--records-only", "Do not keep models and patterns.")] = (
+        False
+    )
     no_wait: Annotated[
-        bool,
-        typer.Option("--no-wait", help="Do not wait for runs that other processes are at work on."),
+        bool, flag("--no-wait", "Do not wait for runs that other processes are at work on.")
     ] = False
     device: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help='"cpu", "cuda", … for experiments with models.'),
+        str | None, option("NAME", '"cpu", "cuda", … for experiments with models.')
     ] = None
 
 
@@ -107,14 +106,12 @@ def _carry_out(load: Callable[[], Any], folder: Path, runs: Runs, more: _Carried
 @sweep_app.command(cls=Command)
 @answers
 def run(
-    file: Annotated[
-        Path, typer.Argument(metavar="FILE", help="The sweep, in YAML.", show_default=False)
-    ],
+    file: Annotated[Path, argument("FILE", "The sweep, in YAML.")],
     runs: Runs,
     more: _Carried,
     out: Annotated[Path | None, out_folder("Folder. \\[default: results/<FILE's name>]")] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Check every point, say what would be run.")
+        bool, flag("--dry-run", "Check every point, say what would be run.")
     ] = False,
 ) -> Answer:
     """Carry out every run that is not done yet.
@@ -206,12 +203,10 @@ def status(folder: _Folder) -> Answer:
 def results(
     folder: _Folder,
     metrics: Annotated[
-        str | None,
-        typer.Option(metavar="NAMES", help="Names, separated by commas. \\[default: all]"),
+        str | None, option("NAMES", "Names, separated by commas. \\[default: all]")
     ] = None,
     by: Annotated[
-        str | None,
-        typer.Option(metavar="NAMES", help="Parameters to group by. \\[default: those that vary]"),
+        str | None, option("NAMES", "Parameters to group by. \\[default: those that vary]")
     ] = None,
     out: Annotated[Path | None, out_file("One row a run: .parquet or .csv.")] = None,
 ) -> Answer:
@@ -284,9 +279,7 @@ def report(
 @answers
 def merge(
     into: Annotated[Path, folder_to_write("INTO", "A folder, new or not.")],
-    folders: Annotated[
-        list[Path], typer.Argument(metavar="FOLDER...", help="What to copy.", show_default=False)
-    ],
+    folders: Annotated[list[Path], argument("FOLDER...", "What to copy.")],
 ) -> Answer:
     """Copy the runs of several machines' folders into one."""
     existing(*folders)

@@ -6,9 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
-import typer
-
-from tl_dyck.cli.options import chosen_values
+from tl_dyck.cli.options import argument, chosen_values, option
 from tl_dyck.cli.terminal import say_note
 
 #: What one saved model is called, in helps.
@@ -19,11 +17,9 @@ MODELS = (
     "[bold]results/study:gpt[/bold], [bold]results/study:gpt/seed-3[/bold], or a folder."
 )
 
-Models = Annotated[list[str], typer.Argument(metavar="MODEL...", help=MODELS, show_default=False)]
+Models = Annotated[list[str], argument("MODEL...", MODELS)]
 
-String = Annotated[
-    str | None, typer.Option("--string", "-s", metavar="TEXT", help="The string they read.")
-]
+String = Annotated[str | None, option("TEXT", "The string they read.", "--string", "-s")]
 
 
 class LoadedModel(NamedTuple):

@@ -9,9 +9,8 @@ import contextlib
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
-import typer
-
 from tl_dyck.check import WrongTypeError, WrongValueError
+from tl_dyck.cli.options import option
 from tl_dyck.registry import unknown_name
 
 if TYPE_CHECKING:
@@ -21,10 +20,10 @@ T = TypeVar("T", bound="Configuration")
 
 Settings = Annotated[
     list[str] | None,
-    typer.Option(
+    option(
+        "NAME=VALUE",
+        "Any field of the configuration: training.learning_rate=3e-3. May be repeated.",
         "--set",
-        metavar="NAME=VALUE",
-        help="Any field of the configuration: training.learning_rate=3e-3. May be repeated.",
     ),
 ]
 

@@ -6,19 +6,20 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
 from rich.padding import Padding
 from rich.text import Text
 
 from tl_dyck.cli.answers import Answer, Rows, Saved
-from tl_dyck.cli.early import known_family, known_task, study_folder
+from tl_dyck.cli.early import known, study_folder
 from tl_dyck.cli.options import (
     Device,
     Out,
     Runs,
     Steps,
     Task,
+    argument,
     names,
+    option,
     out_file,
     parse_seeds,
     usable_device,
@@ -44,14 +45,9 @@ def study(
     task: Task = "dyck-2-4",
     families: Annotated[
         str | None,
-        typer.Option(
-            metavar="NAMES",
-            help="Names, separated by commas. \\[default: gpt,gpt-linear,minimal-onehot]",
-        ),
+        option("NAMES", "Names, separated by commas. \\[default: gpt,gpt-linear,minimal-onehot]"),
     ] = None,
-    seeds: Annotated[
-        str, typer.Option(metavar="LIST", help='How many ("8"), or which ("0-7", "0,3,5").')
-    ] = "8",
+    seeds: Annotated[str, option("LIST", 'How many ("8"), or which ("0-7", "0,3,5").')] = "8",
     steps: Steps = None,
     out: Out = Path("results/study"),
     settings: Settings = None,
@@ -62,8 +58,8 @@ def study(
     What is already in the folder is kept: an interrupted study goes on where it stopped, in any
     number of processes at a time. [bold]tl-dyck sweep status FOLDER[/bold] says how it stands.
     """
-    known_task(task)
-    known_family(*names(families or ""))
+    known("task", task)
+    known("model", *names(families or ""))
     from tl_dyck.report import write_report
     from tl_dyck.report.commands import with_steps
     from tl_dyck.studies import StudyConfig, run_study
@@ -79,9 +75,7 @@ def study(
 
 
 def report(
-    results: Annotated[
-        Path, typer.Argument(metavar="RESULTS", help="Folder of a study.", show_default=False)
-    ],
+    results: Annotated[Path, argument("RESULTS", "Folder of a study.")],
     out: Annotated[
         Path | None, out_file("File to write. \\[default: report.html in that folder]")
     ] = None,

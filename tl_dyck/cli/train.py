@@ -6,16 +6,16 @@ import shlex
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
 from tl_dyck.cli.answers import Answer, Rows, Saved
-from tl_dyck.cli.early import known_family, known_task
+from tl_dyck.cli.early import known
 from tl_dyck.cli.options import (
     Device,
     Jobs,
     Steps,
     Task,
+    argument,
     one_seed,
+    option,
     out_folder,
     parse_seeds,
     usable_device,
@@ -58,7 +58,7 @@ def tasks() -> Answer:
 
 def models(task: Task = "dyck-2-4") -> Answer:
     """List the model families, as they are for a task."""
-    known_task(task)
+    known("task", task)
     from tl_dyck.models import get_config
     from tl_dyck.models import models as registry
     from tl_dyck.tasks import load_task
@@ -82,20 +82,12 @@ def models(task: Task = "dyck-2-4") -> Answer:
 
 
 def train(
-    model: Annotated[
-        str,
-        typer.Argument(
-            metavar="MODEL", help="A family, see [bold]tl-dyck models[/bold].", show_default=False
-        ),
-    ],
+    model: Annotated[str, argument("MODEL", "A family, see [bold]tl-dyck models[/bold].")],
     task: Task = "dyck-2-4",
     seed: Annotated[
-        int | None,
-        typer.Option(metavar="N", help="Train this seed alone. \\[default: 0]", callback=one_seed),
+        int | None, option("N", "Train this seed alone. \\[default: 0]", check=one_seed)
     ] = None,
-    seeds: Annotated[
-        str | None, typer.Option(metavar="LIST", help='Or several: "8", "0-7", "0,3,5".')
-    ] = None,
+    seeds: Annotated[str | None, option("LIST", 'Or several: "8", "0-7", "0,3,5".')] = None,
     steps: Steps = None,
     settings: Settings = None,
     out: Annotated[Path | None, out_folder("Folder. \\[default: results/train/TASK/MODEL]")] = None,
@@ -107,8 +99,8 @@ def train(
     For example: [bold]tl-dyck train gpt --seeds 8[/bold], or
     [bold]tl-dyck train minimal-onehot --task dyck-3-8 --seed 5[/bold]
     """
-    known_family(model)
-    known_task(task)
+    known("model", model)
+    known("task", task)
     from tl_dyck.models import get_config
     from tl_dyck.report.commands import with_steps
     from tl_dyck.training import TrainConfig, train_seeds

@@ -86,7 +86,7 @@ def encode_sentences(
             raise ValueError(
                 f"sentence {number} ({sentence.text[:30]!r}…) has {len(rows[-1]) - 1} "
                 f"words{repeated} but the model reads {config.n_ctx - 1}: train one with "
-                f"n_ctx={len(rows[-1]) + more} (--n-ctx), or leave it out"
+                f"n_ctx={len(rows[-1]) + more}, or leave it out"
             )
     return rows
 

@@ -24,6 +24,7 @@ from tl_dyck.text.edits import BatchEdits, encode_sentences, pad, random_strings
 from tl_dyck.text.ibp import IntervalBound
 
 _EVERY = 50
+_RAMP = 0.5  # share of the training over which the weight of the robust loss rises
 
 OBJECTIVES = ("clean", "augment", "worst", "ibp")
 
@@ -44,8 +45,7 @@ class TextTraining(Configuration):
             interval bounds (`IntervalBound`).
         weight: of that other loss at the end, in [0, 1]; the clean loss has the rest. None for 1,
             and 0.5 for "ibp", which with 0.7 and more soon answers always the same (SST2, eight
-            synonyms).
-        ramp: share of the training over which it rises to that, linearly from 0.
+            synonyms). It rises to that linearly over the first half.
         seconds: of training, in processor time (one thread: as long as the clock's on an idle
             machine); None for `steps`. With a time limit the number of steps depends on the
             machine.
@@ -57,7 +57,6 @@ class TextTraining(Configuration):
 
     objective: str = "clean"
     weight: float | None = number(None, most=1)
-    ramp: float = number(0.5, most=1)
     seconds: float | None = number(None, above=True)
     steps: int = whole(1000)
     batch_size: int = whole(64)
@@ -113,9 +112,8 @@ def train_text(
     model = build_text_model(config, seed)
     robust = _robust(model, options, space, np.random.default_rng(seed + 1))
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    optimizer = torch.optim.AdamW(
-        trained, lr=options.learning_rate, weight_decay=options.weight_decay
-    )
+    rate, decay = options.learning_rate, options.weight_decay
+    optimizer = torch.optim.AdamW(trained, lr=rate, weight_decay=decay)
     rows = encode_sentences(config, sentences, space)
     labels = torch.tensor([sentence.label for sentence in sentences])
     curve: list[dict[str, float]] = []
@@ -126,19 +124,18 @@ def train_text(
         for step, chosen in enumerate(batches):
             spent = process_time() - start
             done = step / options.steps if options.seconds is None else spent / options.seconds
-            ends = step > 0 and done >= 1
+            ends, done = step > 0 and done >= 1, min(1.0, done)
+            shown(done)
             if ends or step == 1 or (step > 0 and step % _EVERY == 0):
                 clean_loss, robust_loss = np.mean(recent, axis=0).tolist()
                 row = {"step": float(step), "seconds": spent}
                 curve.append({**row, "clean_loss": clean_loss, "robust_loss": robust_loss})
             if ends:
                 break
-            optimizer.param_groups[0]["lr"] = (
-                options.learning_rate * (1 + np.cos(np.pi * min(1.0, done))) / 2
-            )
+            optimizer.param_groups[0]["lr"] = rate * (1 + np.cos(np.pi * done)) / 2
             strings, wanted = [rows[i] for i in chosen], labels[chosen]
             clean = F.cross_entropy(text_logits(model, strings), wanted)
-            weight = options.final_weight * (min(1.0, done / options.ramp) if options.ramp else 1.0)
+            weight = options.final_weight * min(1.0, done / _RAMP)
             other = robust(strings, wanted) if robust is not None and weight > 0 else clean
             loss = (1 - weight) * clean + weight * other if robust is not None else clean
             optimizer.zero_grad(set_to_none=True)
@@ -147,11 +144,8 @@ def train_text(
             recent = [*recent[1 - _EVERY :], (float(clean.detach()), float(other.detach()))]
             if not np.isfinite(recent[-1]).all():
                 raise TextTrainingError(
-                    f"the loss is not finite at step {step}; lower learning_rate "
-                    f"({options.learning_rate})"
+                    f"the loss is not finite at step {step}; lower learning_rate ({rate})"
                 )
-            shown(min(1.0, done))
-        shown(1.0)
     return model.eval(), curve
 
 
