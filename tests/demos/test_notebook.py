@@ -110,7 +110,6 @@ def test_which_heads_matter(
     smaller = {
         "TrainConfig(steps=300)": "TrainConfig(steps=60)",
         "n=100, finetune": "n=30, finetune",
-        "0.16), steps=40": "0.16), steps=20",
     }
     _, decoy, frozen, path, tables, answers = execute("which_heads_matter.ipynb", capsys, smaller)
     rows = [
