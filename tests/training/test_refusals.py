@@ -73,7 +73,7 @@ MINIMAL = "drift_weight is for models with a minimal first"
 CALLS: list[tuple[Callable[[Any], Any], type[Exception], str]] = [
     (lambda tiny: TrainConfig(steps=1.5), TypeError, "steps"),
     (lambda tiny: TrainConfig(step=1), TypeError, "step"),
-    (lambda tiny: tiny.train(seed=1.5), TypeError, "seed"),
+    (lambda tiny: tiny.train(seed=1.5), TypeError, "seed must be an integer"),
     (lambda tiny: train(GPT, "dyck-3-4", progress=False), ValueError,
      r"the model reads .*but task 'dyck-3-4' is about"),
     (lambda tiny: train(get_config("gpt", "dyck-2-4", n_ctx=20), "dyck-2-4", progress=False),
