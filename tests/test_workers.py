@@ -167,7 +167,7 @@ def test_who_does_not_hear_the_end_stops_the_workers():
 
 def test_workers_are_stopped_while_the_pool_still_hands_out_work():
     """A thread of the pool's would die of it, now and then; that fails a test here."""
-    for _ in range(10):
+    for _ in range(5):
         with workers.workers_here(2) as pool:
             assert pool.submit(slowly, 0).result()[0] == 0
             for number in range(3):

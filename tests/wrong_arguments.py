@@ -96,7 +96,7 @@ def main() -> None:
         for name, parameter in inspect.signature(function).parameters.items():
             if name in SKIPPED:
                 continue
-            for odd in ODD:
+            for odd in ODD if name != "options" else [each for each in ODD if each is not None]:
                 said = f"{getattr(function, '__name__', function)} {name}={odd!r}"
                 try:
                     function(**{**right, name: odd})

@@ -243,7 +243,8 @@ experiment: train
 seeds: 1
 common:
   training: {steps: 2, min_steps: 1, batch_size: 4, check_every: 1, check_size: 9}
-  measure: {n_accuracy: 20, n_long: 3, n_strings: 9, n_certified: 1, decided_length: 4}
+  measure: {n_accuracy: 20, n_long: 3, n_strings: 9, n_certified: 1, n_inserted: 1,
+            decided_length: 4}
 grid:
   task: [dyck-2-4]
   model: [minimal-onehot]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +12,8 @@ import torch
 
 from tl_dyck.models import DyckTransformerConfig, get_config
 from tl_dyck.tasks import DyckTask
-from tl_dyck.training import TrainConfig, TrainResult, train
+from tl_dyck.training import TrainConfig, TrainResult, train, train_seeds
+from tl_dyck.training.loop import train_together
 from tl_dyck.training.run import RunState
 
 
@@ -40,6 +42,19 @@ class Tiny:
         """Train the tiny model; any argument of `train` can be given."""
         kwargs = {"options": self.options, "progress": False, **kwargs}
         return train(kwargs.pop("config", self.config), kwargs.pop("task", self.task), **kwargs)
+
+    def seeds(self, seeds: Sequence[int], **kwargs: Any) -> list[TrainResult]:
+        """Train it from many seeds; any argument of `train_seeds` can be given."""
+        kwargs = {"options": self.options, "n_jobs": 1, "progress": False, **kwargs}
+        return train_seeds(self.config, self.task, seeds=seeds, **kwargs)
+
+    def together(self, seeds: Sequence[int], folders: Any = None, **kwargs: Any) -> Any:
+        """Train it from many seeds in one group."""
+        folders = folders or [None] * len(seeds)
+        options = self.options
+        return train_together(
+            self.config, self.task, seeds, options=options, folders=folders, **kwargs
+        )
 
 
 @pytest.fixture(scope="session")

@@ -40,9 +40,8 @@ def test_options(values: dict[str, Any], words: str) -> None:
 
 
 def contrast(tokens: list[list[int]]) -> Callable[[Any], Any]:
-    model = build_model(get_config("gpt", "dyck-2-4"))
     return lambda tiny: ContrastiveRegularizer(DyckLanguage(2, 4))(
-        model, torch.tensor(tokens), generator=torch.Generator()
+        build_model(GPT), torch.tensor(tokens), generator=torch.Generator()
     )
 
 
@@ -72,9 +71,9 @@ def seeds(*given: int, **more: Any) -> Callable[[Any], Any]:
 GPT = get_config("gpt", "dyck-2-4")
 MINIMAL = "drift_weight is for models with a minimal first"
 CALLS: list[tuple[Callable[[Any], Any], type[Exception], str]] = [
-    (lambda tiny: TrainConfig(steps=1.5), TypeError, ""),
-    (lambda tiny: TrainConfig(step=1), TypeError, ""),
-    (lambda tiny: tiny.train(seed=1.5), TypeError, ""),
+    (lambda tiny: TrainConfig(steps=1.5), TypeError, "steps"),
+    (lambda tiny: TrainConfig(step=1), TypeError, "step"),
+    (lambda tiny: tiny.train(seed=1.5), TypeError, "seed must be an integer"),
     (lambda tiny: train(GPT, "dyck-3-4", progress=False), ValueError,
      r"the model reads .*but task 'dyck-3-4' is about"),
     (lambda tiny: train(get_config("gpt", "dyck-2-4", n_ctx=20), "dyck-2-4", progress=False),

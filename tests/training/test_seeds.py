@@ -11,7 +11,7 @@ import threading
 import pytest
 import torch
 
-from tl_dyck.training import load_result, train, train_seeds
+from tl_dyck.training import load_result, train
 from tl_dyck.training.seeds import TrainingFailedError
 
 pytestmark = [
@@ -23,36 +23,25 @@ pytestmark = [
 
 def test_each_seed_is_the_model_that_it_is_alone(tiny, same_run, tmp_path):
     """And the workers are of those that end with their parent."""
-    runs = {"options": tiny.options, "folder": tmp_path, "n_jobs": 2, "progress": False}
 
     def look(result, folder):
         names = [thread.name for thread in threading.enumerate()]
         (folder / "threads.json").write_text(json.dumps(names))
 
-    results = train_seeds(tiny.config, tiny.task, seeds=(3, 1, 2), on_result=look, **runs)
+    results = tiny.seeds((3, 1, 2), on_result=look, folder=tmp_path, n_jobs=2)
     assert [result.seed for result in results] == [3, 1, 2]
     for result in results:
         names = json.loads((tmp_path / f"seed-{result.seed}" / "threads.json").read_text())
         assert f"end with {os.getpid()}" in names
         same_run(result, tiny.train(seed=result.seed))
         same_run(load_result(tmp_path / f"seed-{result.seed}"), result)
-    again = train_seeds(
-        tiny.config,
-        tiny.task,
-        seeds=range(1, 4),
-        options=tiny.options,
-        folder=tmp_path,
-        n_jobs=1,
-        progress=False,
-    )
+    again = tiny.seeds(range(1, 4), folder=tmp_path)
     assert [result.seconds for result in again] == [results[i].seconds for i in (1, 2, 0)]  # loaded
 
 
 def test_without_a_folder_nothing_is_left(tiny, same_run, monkeypatch, tmp_path):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    results = train_seeds(
-        tiny.config, tiny.task, seeds=[4], options=tiny.options, n_jobs=1, progress=False
-    )
+    results = tiny.seeds([4])
     same_run(results[0], tiny.train(seed=4))
     assert list(tmp_path.iterdir()) == []
 
@@ -62,15 +51,7 @@ def test_a_run_that_fails_is_reported_and_the_others_are_kept(tiny, tmp_path, n_
     (tmp_path / "seed-1").mkdir()
     (tmp_path / "seed-1" / "checkpoint.json").write_text("no JSON")
     with pytest.raises(TrainingFailedError, match="1 of 3 runs failed") as caught:
-        train_seeds(
-            tiny.config,
-            tiny.task,
-            seeds=range(3),
-            options=tiny.options,
-            folder=tmp_path,
-            n_jobs=n_jobs,
-            progress=False,
-        )
+        tiny.seeds(range(3), folder=tmp_path, n_jobs=n_jobs)
     assert "minimal-onehot seed 1" in str(caught.value)
     assert "CheckpointError" in str(caught.value)
     assert [result.seed for result in caught.value.results] == [0, 2]
@@ -87,40 +68,28 @@ def test_a_worker_that_is_killed(tiny, same_run, tmp_path):
         if os.getpid() != parent and result.seed == 1:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    runs = {"seeds": range(3), "options": tiny.options, "folder": tmp_path, "progress": False}
     with pytest.raises(
         TrainingFailedError, match=r"worker process was killed(.|\n)*go on from their checkpoints"
     ):
-        train_seeds(tiny.config, tiny.task, on_result=after, n_jobs=2, **runs)
+        tiny.seeds(range(3), on_result=after, folder=tmp_path, n_jobs=2)
     same_run(load_result(tmp_path / "seed-1"), tiny.train(seed=1))
-    results = train_seeds(
-        tiny.config, tiny.task, seeds=range(3), options=tiny.options, folder=tmp_path, n_jobs=1
-    )
+    results = tiny.seeds(range(3), folder=tmp_path)
     assert [result.seed for result in results] == [0, 1, 2]
 
 
 def test_what_is_called_after_a_run_gets_result_and_folder(tiny, tmp_path):
     seen = []
-    runs = {
-        "seeds": range(2),
-        "options": tiny.options,
-        "folder": tmp_path,
-        "n_jobs": 1,
-        "progress": False,
-    }
     see = lambda result, folder: seen.append((result.seed, folder.name))  # noqa: E731
-    train_seeds(tiny.config, tiny.task, on_result=see, **runs)
+    tiny.seeds(range(2), folder=tmp_path, on_result=see)
     assert seen == [(0, "seed-0"), (1, "seed-1")]
-    train_seeds(
-        tiny.config, tiny.task, on_result=lambda result, folder: seen.append(result.status), **runs
-    )
+    tiny.seeds(range(2), folder=tmp_path, on_result=lambda result, _: seen.append(result.status))
     assert seen[2:] == ["not reached"] * 2  # runs that have ended, too
 
     def fail(result, folder):
         raise RuntimeError("cannot measure")
 
     with pytest.raises(TrainingFailedError, match=r"2 of 2 runs failed(.|\n)*cannot measure"):
-        train_seeds(tiny.config, tiny.task, on_result=fail, **runs)
+        tiny.seeds(range(2), folder=tmp_path, on_result=fail)
 
 
 @pytest.mark.parametrize("fails", [False, True])
@@ -145,7 +114,7 @@ def test_train_too_has_one_thread_and_gives_the_others_back(tiny, fails):
 
 
 def test_the_bar_counts_the_runs(tiny, capsys, tmp_path):
-    train_seeds(tiny.config, tiny.task, seeds=[5], options=tiny.options, folder=tmp_path, n_jobs=1)
+    tiny.seeds([5], folder=tmp_path, progress=True)
     shown = capsys.readouterr().out
     assert "1/1" in shown
     assert "seed 5: not reached" in shown

@@ -174,12 +174,9 @@ def test_one_seed_whose_folder_or_callback_fails(tiny, tmp_path):
         if folder.name == "3":
             raise RuntimeError("cannot measure")
 
-    found = train_together(
-        tiny.config,
-        tiny.task,
+    found = tiny.together(
         range(5),
-        options=tiny.options,
-        folders=[tmp_path / str(seed) for seed in range(5)],
+        [tmp_path / str(seed) for seed in range(5)],
         on_model=on_model,
         on_result=on_result,
     )
@@ -216,9 +213,7 @@ def test_seeds_at_different_steps(tiny, tmp_path):
 
 def test_a_resumed_group_ends_with_the_same_bits(tiny, same_run, tmp_path, monkeypatch):
     """Killed before any of its checkpoints."""
-    whole = train_together(
-        tiny.config, tiny.task, range(3), options=tiny.options, folders=[None] * 3
-    )
+    whole = tiny.together(range(3))
     chance = random.Random(0)
     for attempt in range(6):
         folders = [tmp_path / f"{attempt}-{seed}" for seed in range(3)]
@@ -234,12 +229,8 @@ def test_a_resumed_group_ends_with_the_same_bits(tiny, same_run, tmp_path, monke
         with monkeypatch.context() as patch:
             patch.setattr(RunState, "checkpoint", mortal)
             with pytest.raises(Killed):
-                train_together(
-                    tiny.config, tiny.task, range(3), options=tiny.options, folders=folders
-                )
-        found = train_together(
-            tiny.config, tiny.task, range(3), options=tiny.options, folders=folders
-        )
+                tiny.together(range(3), folders)
+        found = tiny.together(range(3), folders)
         for seed in range(3):
             same_run(found[seed], whole[seed])
 
@@ -254,20 +245,16 @@ def ctrl_c():
 @pytest.mark.parametrize("seed", [0, 2])
 def test_ctrl_c_writes_a_checkpoint_of_every_seed(tiny, same_run, ctrl_c, tmp_path, seed):
     folders = [tmp_path / str(seed) for seed in range(3)]
-    whole = train_together(
-        tiny.config, tiny.task, range(3), options=tiny.options, folders=[None] * 3
-    )
+    whole = tiny.together(range(3))
 
     def press(step, model, folder):
         if step == 4 and folder == folders[seed]:
             ctrl_c()
 
     with pytest.raises(KeyboardInterrupt):
-        train_together(
-            tiny.config, tiny.task, range(3), options=tiny.options, folders=folders, on_model=press
-        )
+        tiny.together(range(3), folders, on_model=press)
     assert all((folder / "state-4.safetensors").exists() for folder in folders)
-    found = train_together(tiny.config, tiny.task, range(3), options=tiny.options, folders=folders)
+    found = tiny.together(range(3), folders)
     for number in range(3):
         same_run(found[number], whole[number])
 
@@ -317,23 +304,19 @@ def test_train_seeds_trains_groups(tiny, monkeypatch):
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 def test_kill_9(tiny, same_run, tmp_path):
     folders = [tmp_path / str(seed) for seed in range(3)]
-    whole = train_together(
-        tiny.config, tiny.task, range(3), options=tiny.options, folders=[None] * 3
-    )
+    whole = tiny.together(range(3))
+
+    def die(step, model, folder):
+        if step == 8:
+            os.kill(os.getpid(), signal.SIGKILL)
+
     child = os.fork()
     if child == 0:
         try:
-            train_together(
-                tiny.config,
-                tiny.task,
-                range(3),
-                options=tiny.options,
-                folders=folders,
-                on_model=lambda step, _, folder: step == 8 and os.kill(os.getpid(), signal.SIGKILL),
-            )
+            tiny.together(range(3), folders, on_model=die)
         finally:
             os._exit(0)
     assert os.WTERMSIG(os.waitpid(child, 0)[1]) == signal.SIGKILL
-    found = train_together(tiny.config, tiny.task, range(3), options=tiny.options, folders=folders)
+    found = tiny.together(range(3), folders)
     for seed in range(3):
         same_run(found[seed], whole[seed])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import operator
 import signal
 import threading
 import time
@@ -15,6 +14,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, final
 
+from tl_dyck.check import check_seed
 from tl_dyck.environment import one_thread
 from tl_dyck.models import DyckTransformer, DyckTransformerConfig, config_for
 from tl_dyck.models.hooked import HookedTransformerConfig
@@ -69,11 +69,12 @@ def train(
         CheckpointError: `folder` holds another run, or a corrupt one.
         KeyboardInterrupt: Ctrl-C, after the step at hand and a checkpoint.
         OSError: `folder` cannot be written.
-        ValueError: model and task are of different languages.
+        ValueError: model and task are of different languages, or the seed is out of range.
+        WrongTypeError: the seed is no integer.
     """
     task = load_task(task) if isinstance(task, str) else task
     config = config_for(config, task)
-    options, seed = options or TrainConfig(), operator.index(seed)
+    options, seed = options or TrainConfig(), check_seed(seed)
     with progress_bar(progress) as bar:
         shown = bar.add_task(f"{config.model_name} seed {seed}", total=options.steps, note="")
 
