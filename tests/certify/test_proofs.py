@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 
@@ -74,10 +75,31 @@ def with_bias(rnn: TwoLayerRNN, shift: float, language: DyckLanguage) -> TwoLaye
     shift=st.sampled_from([0.0, 2.0, 8.0]),
 )
 def test_what_is_proved_holds_on_every_prefix(family, seed, claim, shift):
-    """And what holds clearly is proved."""
-    language = SMALL.language
-    rnn = with_bias(rnn_of(family, seed), shift, language)
-    margin = enumerated(rnn, language, claim)
+    held_to_enumeration(with_bias(rnn_of(family, seed), shift, SMALL.language), claim)
+
+
+@settings(max_examples=60)
+@given(
+    make=st.sampled_from([construct.balanced, construct.uniform_attention]),
+    floor=st.sampled_from([1e-5, 0.5, 1.0, 2.0]),  # LN_C's C: never larger than |u| / Z, to often
+    noise=st.sampled_from([0.0, 0.01, 0.03, 0.1]),
+    seed=st.integers(0, 1000),
+    claim=st.sampled_from(sorted(check_proof.CLAIMS)),
+)
+def test_what_is_proved_of_damaged_solutions_holds(make, floor, noise, seed, claim):
+    """Some are right on every prefix, some are wrong on few."""
+    rnn, generator = export_rnn(make(SMALL.language, n_ctx=16)), torch.Generator()
+    generator.manual_seed(seed)
+    weights = {
+        name: w * (1 + noise * torch.randn(w.shape, generator=generator, dtype=w.dtype))
+        for name, w in rnn.weights.items()
+    }
+    held_to_enumeration(TwoLayerRNN(replace(rnn.config, ln_c=floor), weights), claim)
+
+
+def held_to_enumeration(rnn: TwoLayerRNN, claim: str) -> None:
+    """What is proved holds on every prefix, and what holds clearly is proved."""
+    margin = enumerated(rnn, SMALL.language, claim)
     try:
         data = prove_language(rnn, SMALL, N, claim).content
     except NoProofError:
