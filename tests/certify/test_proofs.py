@@ -19,8 +19,21 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from tl_dyck import construct
-from tl_dyck.certify import check_proof
-from tl_dyck.certify.check_proof import Enclosure, ProofError, check, check_file, dot, read
+from tl_dyck.certify import check_proof, proving
+from tl_dyck.certify.check_proof import (
+    Enclosure,
+    Model,
+    Prefixes,
+    ProofError,
+    check,
+    check_file,
+    dot,
+    read,
+)
+from tl_dyck.certify.language.counting import NetworkSymbols
+from tl_dyck.certify.language.forms import Form
+from tl_dyck.certify.language.profiles import Ending
+from tl_dyck.certify.objectives import Objectives
 from tl_dyck.certify.proving import LanguageProof, NoProofError, pack, prove_language
 from tl_dyck.cli import app
 from tl_dyck.language import DyckLanguage
@@ -108,6 +121,39 @@ def held_to_enumeration(rnn: TwoLayerRNN, claim: str) -> None:
         assert margin > 0
         facts, arrays = unpacked(data)
         assert check_proof.CLAIMS[claim] in check(facts, arrays)
+
+
+@pytest.mark.parametrize("floor", [1e-5, 1.0, 3.0])
+@pytest.mark.parametrize("seed", range(4))
+def test_a_box_with_a_wrong_point_is_never_settled(seed, floor):
+    """Biases are moved until the worst of 200 points, by another account of them, is just wrong."""
+    language, rng = SMALL.language, np.random.default_rng(seed)
+    rnn = rnn_of(("eq6", "minimal-onehot")[seed % 2], seed, ln_c=floor)
+    model = proof_model(rnn)
+    for ending in list(model.endings())[::3]:
+        symbols = NetworkSymbols(rnn, language)
+        named = Ending(ending.stack, ending.closes)
+        objectives = Objectives.margins(ending.winners[0], language.d_vocab)
+        for _ in range(6):
+            low = np.maximum(rng.integers(0, 3, (1, 4)), ending.box[0]).astype(float)
+            high = low + rng.integers(0, 3, (1, 4))
+            points = rng.integers(low, high + 1, (200, 4))
+            rows = np.concatenate([np.ones((200, 1)), np.vstack([low, high, points])[:200]], axis=1)
+            values, _, rho = Form(symbols, named, objectives).values(rows)
+            margins = (values / rho).min(1)
+            shifted = with_bias(rnn, 0.0, language)
+            shifted.b_U[ending.winners[0]] -= margins.min() + 1e-6
+            moved = Prefixes(proof_model(shifted), ending.stack, ending.closes).compute()
+            assert not moved.bounds(low, high)[0][0]
+            shifted.b_U[ending.winners[0]] += 3 * np.ptp(margins) + 1e-5
+            moved = Prefixes(proof_model(shifted), ending.stack, ending.closes).compute()
+            points = np.unique(rows[:, 1:], axis=0)
+            assert moved.bounds(points, points)[0].all()
+
+
+def proof_model(rnn: TwoLayerRNN) -> Model:
+    facts, weights = proving.facts_and_weights(rnn, SMALL.language, "any_token", 40)
+    return Model(facts, weights)
 
 
 def unpacked(data: bytes) -> tuple[dict, dict]:
