@@ -123,28 +123,39 @@ def held_to_enumeration(rnn: TwoLayerRNN, claim: str) -> None:
         assert check_proof.CLAIMS[claim] in check(facts, arrays)
 
 
-@pytest.mark.parametrize("floor", [1e-5, 1.0, 3.0])
+@pytest.mark.parametrize("crossed", [False, True])
 @pytest.mark.parametrize("seed", range(4))
-def test_a_box_with_a_wrong_point_is_never_settled(seed, floor):
-    """Biases are moved until the worst of 200 points, by another account of them, is just wrong."""
+def test_a_box_with_a_wrong_point_is_never_settled(seed, crossed):
+    """Biases are moved until the worst of 200 points, by another account of them, is just wrong.
+
+    LN_C's C is small, or such that C Z is |u| at a corner of the box.
+    """
     language, rng = SMALL.language, np.random.default_rng(seed)
-    rnn = rnn_of(("eq6", "minimal-onehot")[seed % 2], seed, ln_c=floor)
-    model = proof_model(rnn)
-    for ending in list(model.endings())[::3]:
-        symbols = NetworkSymbols(rnn, language)
+    rnn = rnn_of(("eq6", "minimal-onehot")[seed % 2], seed, ln_c=1e-5)
+    for ending in list(proof_model(rnn).endings())[::3]:
         named = Ending(ending.stack, ending.closes)
         objectives = Objectives.margins(ending.winners[0], language.d_vocab)
+        plain = Form(NetworkSymbols(rnn, language), named, objectives)
         for _ in range(6):
             low = np.maximum(rng.integers(0, 3, (1, 4)), ending.box[0]).astype(float)
             high = low + rng.integers(0, 3, (1, 4))
             points = rng.integers(low, high + 1, (200, 4))
             rows = np.concatenate([np.ones((200, 1)), np.vstack([low, high, points])[:200]], axis=1)
-            values, _, rho = Form(symbols, named, objectives).values(rows)
-            margins = (values / rho).min(1)
+            floor = (plain.values(rows)[2][:, 0] / (rows @ plain.z))[0] if crossed else 1e-5
             shifted = with_bias(rnn, 0.0, language)
+            shifted = TwoLayerRNN(replace(rnn.config, ln_c=float(floor)), shifted.weights)
+            values, _, rho = Form(NetworkSymbols(shifted, language), named, objectives).values(rows)
+            margins = (values / rho).min(1)
             shifted.b_U[ending.winners[0]] -= margins.min() + 1e-6
             moved = Prefixes(proof_model(shifted), ending.stack, ending.closes).compute()
             assert not moved.bounds(low, high)[0][0]
+            x, r = (np.pad(end, ((0, 0), (1, 1))) for end in ((low + high) / 2, (high - low) / 2))
+            x[0, 0] = 1
+            with np.errstate(all="ignore"):
+                divisor, theta = moved.divisor(x, r)
+            line = rows @ divisor.mid[0, :-1]
+            assert (line <= rho[:, 0] * (1 + 1e-9)).all()
+            assert (rho[:, 0] <= (line + theta[0]) * (1 + 1e-9)).all()
             shifted.b_U[ending.winners[0]] += 3 * np.ptp(margins) + 1e-5
             moved = Prefixes(proof_model(shifted), ending.stack, ending.closes).compute()
             points = np.unique(rows[:, 1:], axis=0)

@@ -124,7 +124,7 @@ def prove_language(
 def facts_and_weights(
     rnn: TwoLayerRNN, language: DyckLanguage, property: str, length: SupportsIndex
 ) -> tuple[dict[str, Any], dict[str, Array]]:
-    """What `check_proof.Model` takes; weights have no axis of the head, and no MLP is an empty one."""
+    """What `check_proof.Model` takes: no axis of the head, an empty MLP for none."""
     c = rnn.config
     when = "before" if c.ln_c is None else "after"
     facts = {
