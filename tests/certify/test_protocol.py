@@ -154,6 +154,7 @@ class TestWhatUsersGet:
         assert asker.answer(question, (0, 2, 3), 1).lower == certificate.lower
         assert exported == [model, model]
 
+    @pytest.mark.usefixtures("forked_workers")
     @pytest.mark.parametrize("n_jobs", [1, 2])
     def test_many_strings(self, n_jobs: int) -> None:
         rnn = random_rnn(5)
