@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 
@@ -18,8 +19,21 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from tl_dyck import construct
-from tl_dyck.certify import check_proof
-from tl_dyck.certify.check_proof import Enclosure, ProofError, check, check_file, dot, read
+from tl_dyck.certify import check_proof, proving
+from tl_dyck.certify.check_proof import (
+    Enclosure,
+    Model,
+    Prefixes,
+    ProofError,
+    check,
+    check_file,
+    dot,
+    read,
+)
+from tl_dyck.certify.language.counting import NetworkSymbols
+from tl_dyck.certify.language.forms import Form
+from tl_dyck.certify.language.profiles import Ending
+from tl_dyck.certify.objectives import Objectives
 from tl_dyck.certify.proving import LanguageProof, NoProofError, pack, prove_language
 from tl_dyck.cli import app
 from tl_dyck.language import DyckLanguage
@@ -74,10 +88,31 @@ def with_bias(rnn: TwoLayerRNN, shift: float, language: DyckLanguage) -> TwoLaye
     shift=st.sampled_from([0.0, 2.0, 8.0]),
 )
 def test_what_is_proved_holds_on_every_prefix(family, seed, claim, shift):
-    """And what holds clearly is proved."""
-    language = SMALL.language
-    rnn = with_bias(rnn_of(family, seed), shift, language)
-    margin = enumerated(rnn, language, claim)
+    held_to_enumeration(with_bias(rnn_of(family, seed), shift, SMALL.language), claim)
+
+
+@settings(max_examples=60)
+@given(
+    make=st.sampled_from([construct.balanced, construct.uniform_attention]),
+    floor=st.sampled_from([1e-5, 0.5, 1.0, 2.0]),  # LN_C's C: never larger than |u| / Z, to often
+    noise=st.sampled_from([0.0, 0.01, 0.03, 0.1]),
+    seed=st.integers(0, 1000),
+    claim=st.sampled_from(sorted(check_proof.CLAIMS)),
+)
+def test_what_is_proved_of_damaged_solutions_holds(make, floor, noise, seed, claim):
+    """Some are right on every prefix, some are wrong on few."""
+    rnn, generator = export_rnn(make(SMALL.language, n_ctx=16)), torch.Generator()
+    generator.manual_seed(seed)
+    weights = {
+        name: w * (1 + noise * torch.randn(w.shape, generator=generator, dtype=w.dtype))
+        for name, w in rnn.weights.items()
+    }
+    held_to_enumeration(TwoLayerRNN(replace(rnn.config, ln_c=floor), weights), claim)
+
+
+def held_to_enumeration(rnn: TwoLayerRNN, claim: str) -> None:
+    """What is proved holds on every prefix, and what holds clearly is proved."""
+    margin = enumerated(rnn, SMALL.language, claim)
     try:
         data = prove_language(rnn, SMALL, N, claim).content
     except NoProofError:
@@ -86,6 +121,50 @@ def test_what_is_proved_holds_on_every_prefix(family, seed, claim, shift):
         assert margin > 0
         facts, arrays = unpacked(data)
         assert check_proof.CLAIMS[claim] in check(facts, arrays)
+
+
+@pytest.mark.parametrize("crossed", [False, True])
+@pytest.mark.parametrize("seed", range(4))
+def test_a_box_with_a_wrong_point_is_never_settled(seed, crossed):
+    """Biases are moved until the worst of 200 points, by another account of them, is just wrong.
+
+    LN_C's C is small, or such that C Z is |u| at a corner of the box.
+    """
+    language, rng = SMALL.language, np.random.default_rng(seed)
+    rnn = rnn_of(("eq6", "minimal-onehot")[seed % 2], seed, ln_c=1e-5)
+    for ending in list(proof_model(rnn).endings())[::3]:
+        named = Ending(ending.stack, ending.closes)
+        objectives = Objectives.margins(ending.winners[0], language.d_vocab)
+        plain = Form(NetworkSymbols(rnn, language), named, objectives)
+        for _ in range(6):
+            low = np.maximum(rng.integers(0, 3, (1, 4)), ending.box[0]).astype(float)
+            high = low + rng.integers(0, 3, (1, 4))
+            points = rng.integers(low, high + 1, (200, 4))
+            rows = np.concatenate([np.ones((200, 1)), np.vstack([low, high, points])[:200]], axis=1)
+            floor = (plain.values(rows)[2][:, 0] / (rows @ plain.z))[0] if crossed else 1e-5
+            shifted = with_bias(rnn, 0.0, language)
+            shifted = TwoLayerRNN(replace(rnn.config, ln_c=float(floor)), shifted.weights)
+            values, _, rho = Form(NetworkSymbols(shifted, language), named, objectives).values(rows)
+            margins = (values / rho).min(1)
+            shifted.b_U[ending.winners[0]] -= margins.min() + 1e-6
+            moved = Prefixes(proof_model(shifted), ending.stack, ending.closes).compute()
+            assert not moved.bounds(low, high)[0][0]
+            x, r = (np.pad(end, ((0, 0), (1, 1))) for end in ((low + high) / 2, (high - low) / 2))
+            x[0, 0] = 1
+            with np.errstate(all="ignore"):
+                divisor, theta = moved.divisor(x, r)
+            line = rows @ divisor.mid[0, :-1]
+            assert (line <= rho[:, 0] * (1 + 1e-9)).all()
+            assert (rho[:, 0] <= (line + theta[0]) * (1 + 1e-9)).all()
+            shifted.b_U[ending.winners[0]] += 3 * np.ptp(margins) + 1e-5
+            moved = Prefixes(proof_model(shifted), ending.stack, ending.closes).compute()
+            points = np.unique(rows[:, 1:], axis=0)
+            assert moved.bounds(points, points)[0].all()
+
+
+def proof_model(rnn: TwoLayerRNN) -> Model:
+    facts, weights = proving.facts_and_weights(rnn, SMALL.language, "any_token", 40)
+    return Model(facts, weights)
 
 
 def unpacked(data: bytes) -> tuple[dict, dict]:

@@ -22,6 +22,7 @@ from tl_dyck.certify.protocol import CertifyError
 from tl_dyck.check import check_length, check_time_limit
 from tl_dyck.environment import one_thread
 from tl_dyck.files import tensors_digest, write_output
+from tl_dyck.language import DyckLanguage
 from tl_dyck.language.symbols import needs_stack
 from tl_dyck.reading import check_reads
 from tl_dyck.registry import unknown_name
@@ -107,20 +108,8 @@ def prove_language(
             "LN_C and no other norm, and a ReLU or no MLP; certify_language decides others"
         )
     digest = None if asker.model is None else tensors_digest(dict(asker.model.named_parameters()))
-    when = "before" if c.ln_c is None else "after"
-    facts = {
-        "format": FORMAT,
-        "claim": property,
-        "model": digest,
-        "length": check_length(length, most=int(RANGES["length"][1])),
-        "n_types": language.n_types,
-        "max_depth": language.max_depth,
-        "attn_scale": c.attn_scale,
-        "norm": (c.ln_c, c.ln_mid) != (None, None),
-        "floor": c.ln_c or c.ln_mid or 0.0,
-        "added": when if c.residual else "never",
-    }
-    weights = _weights(rnn)
+    facts, weights = facts_and_weights(rnn, language, property, length)
+    facts["model"] = digest
     model, trees = Model(facts, weights), []
     try:
         with np.errstate(all="ignore"):
@@ -132,16 +121,31 @@ def prove_language(
     return LanguageProof(pack(facts, arrays), model.says())
 
 
-def _weights(rnn: TwoLayerRNN) -> dict[str, Array]:
-    """Weights as `check_proof` names them, without the axis of the head; no MLP is an empty one."""
+def facts_and_weights(
+    rnn: TwoLayerRNN, language: DyckLanguage, property: str, length: SupportsIndex
+) -> tuple[dict[str, Any], dict[str, Array]]:
+    """What `check_proof.Model` takes: no axis of the head, an empty MLP for none."""
+    c = rnn.config
+    when = "before" if c.ln_c is None else "after"
+    facts = {
+        "format": FORMAT,
+        "claim": property,
+        "length": check_length(length, most=int(RANGES["length"][1])),
+        "n_types": language.n_types,
+        "max_depth": language.max_depth,
+        "attn_scale": c.attn_scale,
+        "norm": (c.ln_c, c.ln_mid) != (None, None),
+        "floor": c.ln_c or c.ln_mid or 0.0,
+        "added": when if c.residual else "never",
+    }
     found = {name: np.asarray(value.cpu()) for name, value in rnn.weights.items()}
-    d, dtype = rnn.config.d_model, found["W_U"].dtype
+    d, dtype = c.d_model, found["W_U"].dtype
     empty = {"W_in": (d, 0), "b_in": (0,), "W_out": (0, d), "b_out": (d,)}
     found = {name: np.zeros(shape, dtype) for name, shape in empty.items()} | found
     for name, axes in AXES.items():
         if found[name].ndim != len(axes):  # no axis of depths; one of the head
             found[name] = found[name][:, None] if name == "W_E" else found[name][0]
-    return {name: np.ascontiguousarray(value) for name, value in found.items()}
+    return facts, {name: np.ascontiguousarray(value) for name, value in found.items()}
 
 
 def pack(facts: dict[str, Any], arrays: dict[str, Any]) -> bytes:
