@@ -216,10 +216,10 @@ def _found(part: Any) -> dict[str, Any]:
 
 
 def _options(bundle: Any) -> list[inspect.Parameter]:
+    """The options of a dataclass's fields."""
     hints = typing.get_type_hints(bundle, include_extras=True)
-    return [
-        _option(each.name, hints[each.name], each.default) for each in dataclasses.fields(bundle)
-    ]
+    fields = inspect.signature(bundle).parameters.values()
+    return [_option(each.name, hints[each.name], each.default) for each in fields]
 
 
 def _option(name: str, annotation: Any, default: Any) -> inspect.Parameter:
