@@ -80,8 +80,8 @@ docs: $(READY) $(DOCS) ## build the documentation in build/site, notebooks execu
 dist: $(READY) ## build wheel and source archive in dist, check them, use the wheel in an empty environment (needs the network)
 	bash .ci/check-dist $(BIN)/python
 
-readme-figures: $(READY) ## write the tables of README.md from docs/results
-	$(BIN)/python docs/figures.py
+readme-figures: $(READY) ## write the tables of the records in docs/results into the pages
+	$(BIN)/python docs/tables.py
 
 # Files with hashes leave out torch and what only its CUDA build needs: which of torch's builds is right depends on the
 # machine. Pins of constraints.txt that still fit are kept: remove a line, or say ARGS=--upgrade, for newer ones.

@@ -10,12 +10,14 @@ answers are proved to survive them all, and how far can a logit be moved?
 
 import argparse
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 
 from tl_dyck import run_study
 from tl_dyck.intervals import mean
 from tl_dyck.studies import Measurement, StudyConfig
+from tl_dyck.studies.tables import markdown, percents
 
 MEASURES = {
     "certified_share": "certified",
@@ -62,6 +64,20 @@ def main():
         rows[weight] = {name: mean(models[name].to_numpy(float), 2000, rng) for name in MEASURES}
         cells = [estimate.text(".3f") for estimate in rows[weight].values()]
         print(f"{weight:<9g}" + "".join(f"{cell:>26}" for cell in cells))
+
+    head = ["weight λ", "largest change of a logit", "balance violation β", "accuracy at 400–500"]
+    table = [
+        [
+            f"{weight:g}",
+            row["logit_change"].text(),
+            row["balance_violation"].text(".3f"),
+            percents(row["long_accuracy"], ".0f"),
+            f"{row['certified_share'].value:.0%}",
+        ]
+        for weight, row in rows.items()
+    ]
+    text = markdown([*head, "answers proved to survive"], table)
+    Path(options.out, "table.md").write_text(text, encoding="utf-8")
 
     plain, most = rows[min(rows)], rows[max(rows)]
     less = most["logit_change"].high < plain["logit_change"].low

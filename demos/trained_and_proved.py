@@ -11,7 +11,6 @@ right closing bracket, first up to length 28 and then up to 60.
 """
 
 import argparse
-import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,6 +20,7 @@ from tl_dyck import accuracy_at_length, certify_language, pair_drift, run_study
 from tl_dyck.environment import one_thread
 from tl_dyck.intervals import correlation, mean
 from tl_dyck.studies import Measurement, StudyConfig
+from tl_dyck.studies.tables import lengths, markdown, percents
 
 TRAININGS = {
     "plain": {},
@@ -38,6 +38,15 @@ MEASURES = {
     "balance_violation": ("balance violation", ".3f"),
     "proved_to": ("proved up to length", ".1f"),
 }
+#: Of the table.
+HEAD = (
+    "accuracy after a closing bracket at 400–500",
+    "predicted by `accuracy_at_length`",
+    "by `pair_drift`",
+    "nats over the floor",
+    "balance violation β",
+    "every prefix proved up to length",
+)
 
 
 @one_thread()
@@ -50,12 +59,11 @@ def provable_length(model, task, longest, seconds):
 
 
 def _tie(models, key, rng):
-    """Rank correlation of a measure with the provable length; None if one is constant."""
+    """Rank correlation of a measure with the provable length; – if one is constant."""
     x, y = (models[name].to_numpy(float) for name in (key, "proved_to"))
     if len(set(x)) == 1 or len(set(y)) == 1:
-        return None
-    found = correlation(x, y, 2000, rng)
-    return {"mean": found.value, "low": found.low, "high": found.high}
+        return "–"
+    return correlation(x, y, 2000, rng).text()
 
 
 def main():
@@ -91,30 +99,20 @@ def main():
             for run in trained
         ]
         found = {key: mean(models[key].to_numpy(float), 2000, rng) for key in MEASURES}
-        rows.append(
-            {
-                "training": name,
-                "n": options.seeds,
-                "proved_lengths": sorted(models["proved_to"].tolist()),
-                "rank_correlations": {
-                    key: _tie(models, key, rng)
-                    for key in ("long_accuracy_after_close", "balance_violation")
-                },
-                **{
-                    key: {"mean": each.value, "low": each.low, "high": each.high}
-                    for key, each in found.items()
-                },
-            }
-        )
+        proved = sorted(models["proved_to"].tolist())
+        shares = ("long_accuracy_after_close", "forecast", "predicted")
+        numbers = [found["entropy_gap"].text(".4f"), found["balance_violation"].text(".3f")]
+        rows.append([name, *(percents(found[key]) for key in shares), *numbers, lengths(proved)])
         if place == 0:
             print(f"{options.family}, {options.seeds} seeds; mean [95 % interval over seeds]")
         print(f"\n{name}")
         for key, (title, form) in MEASURES.items():
             print(f"  {title:<46} {found[key].text(form)}")
-        lengths = rows[-1]["proved_lengths"]
-        print(f"  provable lengths: {lengths[0]} to {lengths[-1]}, median {np.median(lengths):g}")
-    path = Path(options.out) / options.family / "rows.json"
-    path.write_text(json.dumps(rows, indent=1), encoding="utf-8")
+        print(f"  provable lengths: {lengths(proved)}")
+        for key in ("long_accuracy_after_close", "balance_violation"):
+            print(f"  rank correlation with {MEASURES[key][0]:<24} {_tie(models, key, rng)}")
+    text = markdown(["training", *HEAD], rows)
+    (Path(options.out) / options.family / "table.md").write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

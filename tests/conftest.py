@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import gc
+import multiprocessing
 import os
 import signal
 import threading
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -60,7 +61,11 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or "same")
 
 
 def pytest_runtestloop() -> None:
-    """Collect garbage again. (Not gc.freeze: Hypothesis asks who refers to random generators.)"""
+    """Collect garbage again, but seldom: to look through all that tests have imported takes long.
+
+    (Not gc.freeze: Hypothesis asks who refers to random generators.)
+    """
+    gc.set_threshold(50_000, 20, 20)
     gc.enable()
 
 
@@ -89,6 +94,25 @@ def pytest_runtest_setup(item: pytest.Item) -> Generator[None, object, object]:
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
     """Guard the body of a test."""
     return (yield from _guard_global_rng(item))
+
+
+@pytest.fixture
+def forked_workers(
+    monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> Iterator[None]:
+    """Worker processes are forks of this one, and need not import everything again.
+
+    Where workers are not what is tested: they know all that this process does.
+    """
+    from tl_dyck import workers
+
+    request.node.add_marker(pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning"))
+    context = multiprocessing.get_context("fork")
+    monkeypatch.setattr("joblib.externals.loky.process_executor.get_context", lambda: context)
+    monkeypatch.setattr(workers, "_idle", pools := {})
+    yield
+    for pool in pools.values():
+        pool.shutdown(wait=True, kill_workers=True)
 
 
 @pytest.fixture(scope="session")

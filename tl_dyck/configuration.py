@@ -7,8 +7,8 @@ a point of a sweep: ``training.steps``.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from collections.abc import Collection, Mapping
+from dataclasses import MISSING, dataclass, field, fields
 from functools import partial
 from typing import Any, get_args, get_type_hints
 
@@ -18,8 +18,8 @@ from tl_dyck.check import WrongTypeError, check_integer, check_number
 from tl_dyck.registry import unknown_name
 
 
-def whole(default: int, least: int = 1, most: int | None = None) -> Any:
-    """A field that holds an integer of a range."""
+def whole(default: Any = MISSING, least: int = 1, most: int | None = None) -> Any:
+    """A field that holds an integer of a range, or None if its type says so."""
     return field(
         default=default, metadata={"check": partial(check_integer, least=least, most=most)}
     )
@@ -33,6 +33,17 @@ def number(
     return field(default=default, metadata={"check": check})
 
 
+def choice(default: str | None, known: Collection[str]) -> Any:
+    """A field that holds one of some names, or None if its type says so."""
+
+    def check(name: str, value: Any) -> Any:
+        if not isinstance(value, str) or value not in known:
+            raise unknown_name(name, value, known)
+        return value
+
+    return field(default=default, metadata={"check": check})
+
+
 @dataclass(frozen=True, kw_only=True)
 class Configuration:
     """Options by name. Lists become tuples, and objects of JSON the configurations they are of.
@@ -40,6 +51,7 @@ class Configuration:
     Raises:
         WrongTypeError: a field is of another type; the message names it.
         WrongValueError: a number is out of its range.
+        UnknownNameError: a name is none of those that a field may hold.
     """
 
     def __post_init__(self) -> None:

@@ -160,12 +160,9 @@ def token_texts(model: Any, ids: Int[Tensor, " pos"], language: Language | None)
     if language is not None:
         names = [*language.alphabet, BOS_STRING]
         return [names[token] if token < len(names) else str(token) for token in ids.tolist()]
-    config = getattr(model, "config", None)
-    if getattr(model, "tokenizer", None) is not None:
-        return [str(token) for token in model.to_str_tokens(ids)]
-    if getattr(config, "alphabet", None) is not None:
-        return [str(token) for token in model.to_str_tokens(ids)]
-    return [str(token) for token in ids.tolist()]
+    known = getattr(model, "tokenizer", getattr(getattr(model, "config", None), "alphabet", None))
+    texts = ids.tolist() if known is None else model.to_str_tokens(ids)
+    return [str(token) for token in texts]
 
 
 def language_of(model: Any, language: Language | None = None) -> Any:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
 
 _PLOT, _LOW_ROW, _HIGH_ROW = 420, 20, 60  # pixels: all rows together, if each can have as much
+_MARK = 8  # pixels of a row for each series in it
 
 
 def dots(
@@ -117,7 +118,9 @@ def _rows(
     include: Iterable[float],
 ) -> dict[str, Any]:
     """Rows from top to bottom, and an axis that reaches all that is drawn."""
-    height = len(names) * int(min(_HIGH_ROW, max(_LOW_ROW, _PLOT / max(1, len(names)))))
+    least = max(_LOW_ROW, _MARK * len(series))
+    row = int(min(_HIGH_ROW, max(least, _PLOT / max(1, len(names)))))
+    height = max(2 * _HIGH_ROW, row * len(names))
     top = 66 + 12 * max(0, len(series) - 2)
     drawn = [[*include, *(line.at for line in marked)]]
     drawn += [ends for each in series for ends in (each.x, each.low, each.high) if ends is not None]
@@ -136,7 +139,7 @@ def _rows(
             "zeroline": False,
             "showgrid": False,
         },
-        "legend": {**legend, "y": 1 + 20 / max(1, height)},  # above the names of the lines
+        "legend": {**legend, "y": 1 + 20 / height},  # above the names of the lines
         **marked_lines(marked, vertical=True),
     }
 

@@ -214,21 +214,3 @@ def test_figure():
 
 
 # --- bad input ------------------------------------------------------------------------------------
-
-
-def test_bad_input():
-    one = table([1, 2, 3], [1, 2, 3])
-    with pytest.raises(ValueError, match="at least one table"):
-        compare_importance([])
-    with pytest.raises(ValueError, match="no column 'gate'; it has"):
-        compare_importance([one], measures=["zero", "gate"])
-    with pytest.raises(ValueError, match="takes two measures"):
-        compare_importance([one], measures=["zero"])
-    with pytest.raises(ValueError, match="between 0 and 1"):
-        compare_importance([one], level=95.0)
-    with pytest.raises(ValueError, match="'model'"):
-        compare_importance(one)
-    with pytest.raises(ValueError, match="empty"):
-        compare_importance(one.iloc[:0])
-    with pytest.raises(ValueError, match="'mean' and 'zero' were not compared"):
-        compare_importance([one]).correlation(GROUP, "mean", "zero")

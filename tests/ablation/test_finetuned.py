@@ -9,14 +9,11 @@ import numpy as np
 import pytest
 import torch
 
-from tests.ablation.conftest import dyck_model, plain_model
+from tests.ablation.conftest import dyck_model
 from tests.ablation.planted import KINDS, USEFUL, USELESS, metric, metric_of_one, planted, sample
 from tl_dyck.ablation import (
     FinetuneConfig,
-    MetricError,
-    closing_accuracy,
     finetuned_importance,
-    log_likelihood,
 )
 from tl_dyck.ablation.tuning import Source, Tuner
 from tl_dyck.models.construct import decoy_head, uniform_attention
@@ -196,47 +193,3 @@ def test_labels_go_with_their_tokens():
 
 
 # --- bad input ------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("field", "value", "message"),
-    [
-        ("penalties", (), "at least one"),
-        ("penalties", (0.1, 0.1), "must rise"),
-        ("penalties", (-1.0,), "at least 0"),
-        ("penalties", (float("nan"),), "finite"),
-        ("steps", 0, "steps must be at least 1"),
-        ("batch_size", 0, "batch_size"),
-        ("learning_rate", -1.0, "learning_rate"),
-    ],
-)
-def test_bad_options(field, value, message):
-    with pytest.raises(ValueError, match=message):
-        FinetuneConfig(**{field: value})
-
-
-def test_bad_data_and_metrics():
-    options = FinetuneConfig(penalties=(0.1,), steps=2, n_eval=4)
-    with pytest.raises(ValueError, match="7 tokens long"):
-        tune(
-            planted(),
-            lambda n, generator: torch.zeros(n, 7, dtype=torch.long),
-            metric,
-            options=options,
-        )
-    with pytest.raises(ValueError, match="drawn afresh has none"):
-        tune(planted(), sample, metric, labels=torch.zeros(3), options=options)
-    with pytest.raises(TypeError, match="not list"):
-        tune(planted(), [[0, 1]], metric, options=options)
-    with pytest.raises(MetricError, match="no gradient"):
-        tune(dyck_model(n_layers=1), TASK, closing_accuracy(TASK.language), options=options)
-    with pytest.raises(MetricError, match="shape"):
-        tune(planted(), sample, lambda logits, tokens: logits.mean(), options=options)
-    with pytest.raises(ValueError, match="no attention heads"):
-        tune(plain_model(n_layers=0), sample, options=options)
-
-
-def test_divergence_is_an_error_that_says_when():
-    options = FinetuneConfig(penalties=(0.1,), steps=9, learning_rate=1e30, n_eval=4)
-    with pytest.raises(MetricError, match="after 1 steps of fine-tuning the metric returned nan"):
-        tune(planted(), sample, log_likelihood, options=options)

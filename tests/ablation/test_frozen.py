@@ -14,7 +14,6 @@ from tl_dyck.ablation.frozen import partners
 from tl_dyck.ablation.replay import Replay
 from tl_dyck.models.construct import decoy_head
 from tl_dyck.models.lean import LeanTail
-from tl_dyck.registry import UnknownNameError
 
 EXACT = 1e-10  # float64 rounding of these small models, with a wide margin
 
@@ -370,14 +369,3 @@ def test_mean_error_and_frame(tokens_for):
     assert "zero" in repr(found)
     alone = frozen_importance(model, tokens_for(model, batch=1), log_likelihood)
     assert np.isnan(alone.standard_error).all()
-
-
-def test_unknown_mode(tokens_for):
-    with pytest.raises(UnknownNameError, match="Did you mean 'zero'"):
-        frozen_importance(plain_model(), torch.zeros(1, 3, dtype=torch.long), mode="zeros")
-
-
-def test_one_example_cannot_be_resampled():
-    tokens, real = torch.zeros(2, 3, dtype=torch.long), torch.tensor([[True] * 3, [False] * 3])
-    with pytest.raises(ValueError, match="at least two with real positions, not 1"):
-        frozen_importance(plain_model(), tokens, log_likelihood, "resample", where=real)

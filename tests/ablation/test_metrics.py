@@ -99,51 +99,6 @@ def test_a_metric_without_gradient(metric):
         gradient_importance(plain_model(), tokens, metric)
 
 
-@pytest.mark.parametrize(
-    ("data", "error", "message"),
-    [
-        (
-            torch.zeros(2, 10, dtype=torch.long),
-            ValueError,
-            r"10 tokens long, .* n_ctx=9: .*data\[:, :9\]",
-        ),
-        (torch.full((2, 3), 7), ValueError, "token 7 is not in the model's vocabulary of 7"),
-        (torch.full((2, 3), -1), ValueError, "token -1"),
-        (torch.zeros(0, 3, dtype=torch.long), ValueError, r"not \[0, 3\]"),
-    ],
-)
-@pytest.mark.parametrize("measure", [frozen_importance, gradient_importance])
-def test_bad_data(measure, data, error, message):
-    with pytest.raises(error, match=message):
-        measure(plain_model(), data)
-
-
-def test_labels_and_where_fit_the_data():
-    with pytest.raises(ValueError, match="3 labels for 2 examples"):
-        frozen_importance(plain_model(), TOKENS, log_likelihood, labels=torch.zeros(3))
-    with pytest.raises(ValueError, match="marks 0"):
-        frozen_importance(
-            plain_model(), TOKENS, mode="mean", where=torch.zeros_like(TOKENS, dtype=torch.bool)
-        )
-    with pytest.raises(ValueError, match="chunk must be at least 1, got 0"):
-        frozen_importance(plain_model(), TOKENS, log_likelihood, chunk=0)
-
-
-def test_models_without_heads():
-    with pytest.raises(TypeError, match="HookedTransformer, not Identity"):
-        frozen_importance(torch.nn.Identity(), TOKENS)
-    with pytest.raises(ValueError, match="no attention heads"):
-        frozen_importance(plain_model(n_layers=0), TOKENS)
-    model = plain_model()
-    model.cfg.load_in_4bit = True
-    with pytest.raises(ValueError, match="4 bits"):
-        frozen_importance(model, TOKENS)
-    model = plain_model()
-    del model.hook_dict["blocks.1.attn.hook_z"]  # as if layer 1 were something else
-    with pytest.raises(ValueError, match="layer 1 has no hook point"):
-        gradient_importance(model, TOKENS)
-
-
 def test_the_default_chunk_shrinks_with_what_it_holds():
     def rows(d_vocab, device="cuda:0", length=64):
         cfg = SimpleNamespace(d_vocab_out=d_vocab, d_mlp=64, d_model=16, n_heads=2, device=device)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from tests.certify.oracles import random_rnn
 from tests.test_registry import Shelf, shelf  # noqa: F401  (a fixture)
 from tl_dyck import register_transformation
 from tl_dyck.certify import (
@@ -18,14 +17,11 @@ from tl_dyck.certify import (
     Substitute,
     SwapAdjacent,
     Transformation,
-    certify,
     parse_space,
     transformations,
 )
 from tl_dyck.language import DyckLanguage
 from tl_dyck.registry import UnknownNameError
-
-NAMES = ("exact", "exhaustive")
 
 
 def test_every_name() -> None:
@@ -77,54 +73,6 @@ def test_an_unknown_name_is_answered_with_the_nearest() -> None:
 def test_bad_texts_say_what_is_wrong(text: str, message: str) -> None:
     with pytest.raises(SpaceError, match=message):
         parse_space(text)
-
-
-REVERSE = '''
-from dataclasses import dataclass
-
-from tl_dyck.certify import Transformation
-
-
-@dataclass(frozen=True)
-class Reverse(Transformation):
-    name = "rev"
-
-    def rewrites(self, tokens, position):
-        if position + 3 <= len(tokens):
-            yield 3, tokens[position : position + 3][::-1]
-
-
-def reverse(resources):
-    """Reverse three words."""
-    return Reverse()
-'''
-
-
-def test_a_new_space_takes_one_folder(shelf: Shelf) -> None:  # noqa: F811
-    """Installed by entry point, it is parsed, listed and certified against.
-
-    Nothing of the library is touched.
-    """
-    shelf.install(
-        "toy-reverse", REVERSE, {"rev": "toy_reverse:reverse"}, group="tl_dyck.transformations"
-    )
-    try:
-        assert "rev" in transformations.names()
-        assert "toy_reverse" not in shelf.loaded()
-        space = parse_space("rev:1, dup:1")
-        assert transformations.summary("rev") == "Reverse three words."
-        assert set(parse_space("rev:1").enumerate((0, 1, 2, 3))) == {
-            (0, 1, 2, 3),
-            (2, 1, 0, 3),
-            (0, 3, 2, 1),
-        }
-        exact, listed = (
-            certify(random_rnn(0), (0, 1, 2, 3), 0, space, name, tight=True) for name in NAMES
-        )
-        assert exact.status == listed.status
-        assert exact.upper == pytest.approx(listed.upper)
-    finally:
-        transformations.unregister("rev")
 
 
 def test_a_name_of_ones_own() -> None:

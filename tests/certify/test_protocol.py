@@ -15,18 +15,15 @@ import torch
 from tests.cases import case
 from tests.certify.oracles import margins, random_rnn, strings_of
 from tests.test_registry import Shelf, shelf  # noqa: F401  (a fixture)
-from tl_dyck import workers
 from tl_dyck.certify import (
     Asker,
     Certificate,
-    Certifier,
     CertifyError,
     Delete,
     Duplicate,
     Objectives,
     PerturbationSpace,
     Substitute,
-    asking,
     certifiers,
     certify,
     certify_dyck,
@@ -157,6 +154,7 @@ class TestWhatUsersGet:
         assert asker.answer(question, (0, 2, 3), 1).lower == certificate.lower
         assert exported == [model, model]
 
+    @pytest.mark.usefixtures("forked_workers")
     @pytest.mark.parametrize("n_jobs", [1, 2])
     def test_many_strings(self, n_jobs: int) -> None:
         rnn = random_rnn(5)
@@ -204,25 +202,6 @@ class TestWhatUsersGet:
         with pytest.raises(CertifyError, match=hint):
             certify(model, string, 0, space, beyond_n_ctx=beyond)
         assert certify(rnn, string, 0, space, beyond_n_ctx=True).status != "unknown"
-
-    def test_one_worker_for_a_parcel_of_strings_at_most(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        asked = []
-
-        def spread(function: Any, calls: Any, n_jobs: int) -> Iterator[Any]:
-            asked.append(n_jobs)
-            return (function(*call) for call in calls)
-
-        monkeypatch.setattr(asking, "spread", spread)
-        monkeypatch.setattr(workers, "_PER_CORE", 1000)
-        strings = [(0, 3, t % 6, 5) for t in range(20)]
-        assert len(certify_many(random_rnn(5), strings, None, SPACE, n_jobs=16)) == 20
-        assert len(certify_many(random_rnn(5), strings[:1], None, SPACE, n_jobs=16)) == 1
-        assert certify_many(random_rnn(5), [], None, SPACE, n_jobs=16) == []
-        assert asked == [10, 1, 1]
-        with pytest.raises(ValueError, match=r"n_jobs must be at most .* cores .* got 999999"):
-            certify_many(random_rnn(5), strings, None, SPACE, n_jobs=999999)
 
     def test_workers_know_what_this_script_has_registered(self, registered: Any) -> None:
         def mine(
@@ -350,47 +329,6 @@ class TestThirdParties:
             CertifyError, match=r"returned the string \(2, 2, 2, 2, 2\), which is not in"
         ):
             certify(random_rnn(0), STRING, 0, SPACE, "liar")
-
-    def test_strings_are_looked_for_once_whoever_names_them(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        """`conclude` believes the certifier; `certify` does not.
-
-        The latter says by which edits the string comes about.
-        """
-        looked: list[tuple[int, ...]] = []
-        real = PerturbationSpace.edits
-
-        def spy(space: PerturbationSpace, tokens: Any, candidate: Any) -> Any:
-            looked.append(candidate)
-            return real(space, tokens, candidate)
-
-        monkeypatch.setattr(PerturbationSpace, "edits", spy)
-
-        def naming(string: tuple[int, ...]) -> Certifier:
-            def certifier(
-                rnn: TwoLayerRNN, tokens: Any, target: int, space: Any, **options: Any
-            ) -> Certificate:
-                question = {
-                    "certifier": "naming",
-                    "lower": -np.inf,
-                    "string": string,
-                    "started": 0.0,
-                }
-                claim = conclude(rnn, tokens, target, space, **question)
-                assert claim.worst is not None
-                assert (claim.worst.edits, claim.worst.logits) == ((), ())
-                assert "not confirmed yet" in repr(claim)
-                return claim
-
-            return certifier
-
-        with pytest.raises(CertifyError, match="which is not in the space"):
-            certify(random_rnn(0), STRING, 0, SPACE, naming((2,)))
-        worst = certify(random_rnn(0), STRING, 0, SPACE, naming((0, 0, 3, 1, 5))).worst
-        assert worst is not None
-        assert edited(STRING, worst.edits) == worst.tokens
-        assert looked == [(2,), (0, 0, 3, 1, 5)]
 
     def test_a_certifier_made_of_public_names_serves_certify_dyck(self) -> None:
         """It takes `objectives` and `tight`, runs every string, and proves nothing.

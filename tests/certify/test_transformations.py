@@ -89,14 +89,6 @@ def test_a_thesaurus_becomes_a_table() -> None:
     assert substitution_table(words, alphabet, k=1) == {2: (1,), 0: (4,)}
 
 
-def test_transformations_are_values() -> None:
-    assert Substitute({1: [2]}) == Substitute({1: (2,)})
-    assert hash(Substitute({1: [2], 3: [4]})) == hash(Substitute({3: [4], 1: [2]}))
-    assert Delete([1, 2]) == Delete((2, 1))
-    assert Insert([(1,), (1,)]) == Insert([[1]])
-    assert repr(Substitute({1: [2]}, k=3)) == "Substitute(table={1: (2,)}, k=3)"
-
-
 @pytest.mark.parametrize(
     ("make", "message"),
     [

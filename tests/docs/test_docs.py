@@ -82,21 +82,6 @@ def test_what_transformer_lens_tools_do_is_what_the_page_says():
                     assert said.split()[0] == kept[tool][family][way].split()[0], (tool, family)
 
 
-def test_hook_names_list_every_family_once():
-    script = load(DOCS / "hook_names.py")
-    text = script.PAGE.read_text(encoding="utf-8")
-    first, second = text.split("| hook |")
-    families = [
-        name
-        for row in first.splitlines()
-        if row.startswith("| **")
-        for name in re.findall(r"`([^`]+)`", row)
-    ]
-    assert sorted(families) == sorted(script.families())
-    assert "minimal-onehot" in families
-    assert "| `blocks.{l}.attn.hook_pattern` | `[batch head pos pos]` | ✓ |" in second
-
-
 # --- examples -------------------------------------------------------------------------------------
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from functools import lru_cache
 from typing import Any
 
 import pytest
@@ -27,15 +28,11 @@ def right_answer(tokens: list[int]) -> int | None:
     return stack[-1] + 1 if stack else None
 
 
-def all_right(logits: Tensor, tokens: Tensor) -> Tensor:
+def all_right(logits: Tensor, answers: Tensor) -> Tensor:
     """Of each string whether the right bracket is first after it, by more than rounding."""
-    found = []
-    for row, string in zip(logits[:, -1], tokens, strict=True):
-        answer = right_answer(string.tolist())
-        assert answer is not None
-        others = torch.cat([row[:answer], row[answer + 1 :]])
-        found.append(bool(row[answer] > others.max() + 1e-8))
-    return torch.tensor(found)
+    last, right = logits[:, -1], answers[:, None]
+    others = last.scatter(1, right, -torch.inf).max(1).values
+    return last.gather(1, right)[:, 0] > others + 1e-8
 
 
 def own_z(case: Case, layer: int, tokens: Tensor) -> Tensor:
@@ -73,8 +70,11 @@ def hook_for(case: Case, fact: Fact, tokens: Tensor) -> list[tuple[str, Any]]:
     return [(name + "z", put)]
 
 
-def prefixes_of(case: Case) -> list[Tensor]:
-    """Every prefix that leaves a bracket open, and that the model closes right, length by length.
+@lru_cache
+def prefixes_of(case: Case) -> list[tuple[Tensor, Tensor]]:
+    """Every prefix that leaves a bracket open, and that the model closes right, and with which.
+
+    Length by length.
 
     Facts come from one pass over the longest strings; this is one for each length.
     """
@@ -82,11 +82,12 @@ def prefixes_of(case: Case) -> list[Tensor]:
     found = []
     for length in range(1, case.length + 1):
         rows = [[language.bos_token, *row] for row in language.enumerate(length, "prefix").tolist()]
-        tokens = torch.tensor([row for row in rows if right_answer(row) is not None])
+        known = [(row, answer) for row in rows if (answer := right_answer(row)) is not None]
+        tokens, answers = (torch.tensor(part) for part in zip(*known, strict=True))
         with torch.no_grad():
-            good = all_right(case.model(tokens), tokens)
+            good = all_right(case.model(tokens), answers)
         assert good.double().mean() > 0.99
-        found.append(tokens[good])
+        found.append((tokens[good], answers[good]))
     return found
 
 
@@ -98,9 +99,9 @@ def test_heads_length_by_length(kind: str) -> None:
         prefixes = prefixes_of(case)
         for fact in asked[:: max(1, len(asked) // 4)]:
             broken = False
-            for tokens in prefixes:
+            for tokens, answers in prefixes:
                 logits = case.model.run_with_hooks(tokens, fwd_hooks=hook_for(case, fact, tokens))
-                broken = broken or not bool(all_right(logits, tokens).all())
+                broken = broken or not bool(all_right(logits, answers).all())
             assert broken == fact.answer, fact
 
 
@@ -124,7 +125,7 @@ def test_weights_length_by_length(kind: str) -> None:
             name, head = fact.question.target
             zeroed = copy.deepcopy(case.model)
             zeroed.get_parameter(name)[head] = 0
-            broken = any(not bool(all_right(zeroed(each), each).all()) for each in prefixes)
+            broken = any(not all_right(zeroed(each), right).all() for each, right in prefixes)
             assert broken == fact.answer, fact
 
 
@@ -266,7 +267,7 @@ def test_twins_are_alike_or_not_length_by_length(seed: int) -> None:
     fact = next(fact for fact in facts if fact.question.kind == "same")
     alike = True
     with torch.no_grad():
-        for tokens in prefixes_of(case):
+        for tokens, _ in prefixes_of(case):
             a, b = (model(tokens)[:, -1, 1:4:2].argmax(-1) for model in (case.model, case.other))
             alike = alike and bool((a == b).all())
     assert alike == fact.answer

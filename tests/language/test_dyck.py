@@ -127,14 +127,6 @@ def test_token_properties():
     assert language.bracket_type(tokens).tolist() == [0, 0, 1, 1, 2, 2, -1]
 
 
-def test_documented_example():
-    language = DyckLanguage(2, 4)
-    tokens = language.parse("[()]")
-    assert tokens.tolist() == [0, 2, 3, 1]
-    assert language.depth(tokens).tolist() == [1, 2, 1, 0]
-    assert language.to_string(torch.tensor([4, 0, 2, 3, 1, 4])) == "[()]"
-
-
 # --- counting and enumeration ---------------------------------------------------------------------
 
 

@@ -95,18 +95,6 @@ def test_every_option_is_honoured_and_nothing_else_changes(name, value, tmp_path
     assert same(weights(loaded), weights(model))
 
 
-def test_many_options_at_once():
-    model = build_model(
-        get_config(
-            "gpt-learned", "dyck-3-8", n_layers=4, n_heads=3, d_model=24, d_mlp=100, n_ctx=60
-        )
-    )
-    assert model.W_Q.shape == (4, 3, 24, 8)
-    assert model.W_in.shape == (4, 24, 100)
-    assert model.W_pos.shape == (60, 24)
-    assert model.W_U.shape == (24, 7)
-
-
 @pytest.mark.parametrize(
     ("make", "kind", "message"),
     [
@@ -120,10 +108,6 @@ def test_many_options_at_once():
          "Did you mean 'onehot'"),
         (lambda: get_config("gpt", TASK, block="eq7"), UnknownNameError,
          "unknown block 'eq7'. Did you mean 'eq6'"),
-        (lambda: get_config("gpt", TASK, position="learnt"), UnknownNameError,
-         "Did you mean 'learned'"),
-        (lambda: get_config("gpt", TASK, attention="softmx"), UnknownNameError,
-         "Did you mean 'softmax'"),
         (lambda: get_config("gpt", TASK, act_fn="rlu"), UnknownNameError,
          "unknown act_fn 'rlu'. Did you mean 'relu'"),
         (lambda: get_config("gpt", TASK, normalization_type="RMS"), UnknownNameError,
@@ -134,20 +118,10 @@ def test_many_options_at_once():
         (lambda: get_config("gpt", TASK, seed=3), ValueError, r"build_model\(config, seed=…\)"),
         (lambda: get_config("gpt", TASK, n_heads=0), ValueError,
          "n_heads must be at least 1, got 0"),
-        (lambda: get_config("gpt", TASK, n_layers=0), ValueError,
-         "n_layers must be at least 1, got 0"),
-        (lambda: get_config("gpt", TASK, d_model=-5), ValueError,
-         "d_model must be at least 1, got -5"),
-        (lambda: get_config("gpt", TASK, d_mlp=0), ValueError, "d_mlp must be at least 1"),
-        (lambda: get_config("gpt", TASK, n_ctx=1), ValueError, "n_ctx must be at least 2"),
-        (lambda: get_config("gpt", TASK, t_max=0), ValueError, "t_max must be at least 1"),
         (lambda: get_config("gpt", TASK, n_layers=1.5), TypeError,
          "n_layers must be an integer, got 1.5"),
-        (lambda: get_config("gpt", TASK, n_heads="2"), TypeError,
-         "n_heads must be an integer, got '2'"),
         (lambda: get_config("eq6", TASK, ln_c=0.0), ValueError,
          "ln_c must be above 0, got 0"),
-        (lambda: get_config("eq6", TASK, ln_c=float("nan")), ValueError, "ln_c must be"),
         (lambda: get_config("gpt", TASK, eps=-1e-5), ValueError, "eps must be above 0"),
         (lambda: get_config("gpt", TASK, initializer_range=float("inf")), ValueError,
          "initializer_range"),
@@ -187,7 +161,6 @@ def test_many_options_at_once():
         ),
         (lambda: build_model("gpt"), TypeError,
          r"needs a DyckTransformerConfig \(see get_config\), not str"),
-        (lambda: build_model(None), TypeError, "not NoneType"),
         (
             lambda: build_model(
                 HookedTransformerConfig(
@@ -357,7 +330,3 @@ def test_a_third_partys_family(third_party, tmp_path):
         models.register("tiny")(lambda task: None)
     with pytest.raises(UnknownNameError, match="Did you mean 'tiny'"):
         get_config("tinny", TASK)
-
-
-def test_a_family_is_gone_after_unregistering():
-    assert "tiny" not in list_models()

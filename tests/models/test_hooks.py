@@ -390,16 +390,6 @@ def test_loss_is_the_mean_cross_entropy_of_the_next_token(model):
     close(model.loss_fn(logits, tokens, per_token=True)[0], torch.tensor(nats, dtype=torch.float64))
 
 
-def test_text_in_and_out(model):
-    assert model.to_tokens("[()]").tolist() == [[4, 0, 2, 3, 1]]
-    assert model.to_tokens("[()]", prepend_bos=False).tolist() == [[0, 2, 3, 1]]
-    assert model.to_tokens(["[", "()"]).tolist() == [[4, 0, 4], [4, 2, 3]]
-    assert model.to_str_tokens("[()]") == ["<bos>", "[", "(", ")", "]"]
-    assert model.to_str_tokens(torch.tensor([4, 0, 1])) == ["<bos>", "[", "]"]
-    assert model.to_string(torch.tensor([0, 2, 3, 1])) == "[()]"
-    assert model.to_single_token("(") == 2
-
-
 def test_vmap_over_models_with_one_function(random_model):
     """torch.func works on the models: stacked weights, hooks off, give what models give singly."""
     models = [random_model("minimal-onehot", seed=seed) for seed in range(3)]

@@ -11,7 +11,6 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from safetensors.torch import load_file, save_file
 from torch.nn.utils import parametrize
 
 from tl_dyck import VocabularyError, load_pretrained, load_task
@@ -261,26 +260,19 @@ def test_a_damaged_config_is_an_error_or_read_as_it_is(whole, data):
         ({"config__ln_c": ...}, "keys missing or unknown: ln_c"),
         ({"config__n_ctx": ...}, "lacks 'n_ctx'"),
         ({"config": ...}, r"keys missing or unknown: \['config'\]"),
-        ({"config": [1]}, r"its config is \[1\]"),
-        ({"config": None}, "its config is None"),
         (
             {"config__n_layers": 10**9},
             r"by its sizes blocks.999999999.attn.W_O is .* but the weights have none",
         ),
-        ({"config__n_layers": 2}, "weights have none"),
         ({"config__n_layers": "2"}, "does not describe a Dyck model"),
         ({"config__n_ctx": 10**12}, r"by its sizes pos_embed.W_pos is \[1000000000000, 50\]"),
         ({"config__n_types": 10**9}, "by its sizes unembed.W_U"),
         ({"config__d_mlp": 10**9}, "by its sizes blocks.0.mlp.W_in"),
-        ({"config__d_head": 49}, "by its sizes blocks.0.attn.W_O"),
-        ({"config__d_model": 51}, "by its sizes"),
         ({"config__block": "bare"}, "missing or unknown blocks.0.mlp"),
-        ({"config__block": "gpt"}, "missing or unknown blocks.0.ln1"),
         ({"config__block": "eq8"}, "unknown block 'eq8'"),
         ({"config__embedding": "token"}, "missing or unknown embed.W_E"),
         ({"config__max_depth": 100}, "d_model=50 is too small"),
         ({"config__dtype": "int8"}, "unknown dtype 'int8'"),
-        ({"config__dtype": "load"}, "unknown dtype 'load'"),
         ({"config__dtype": "float64"}, r"is torch.float32 \[.*\], but the model has torch.float64"),
         ({"config__ln_c": -1.0}, "ln_c must be"),
         ({"config__act_fn": "os.system"}, "unknown act_fn"),
@@ -289,7 +281,6 @@ def test_a_damaged_config_is_an_error_or_read_as_it_is(whole, data):
         ({"format": "tl_dyck.model/99"}, "'tl_dyck.model/99', not 'tl_dyck.model/1'"),
         ({"format": ...}, "format in config.json is None"),
         ({"sha256": ...}, r"keys missing or unknown: \['sha256'\]"),
-        ({"sha256": None}, "no SHA-256"),
         ({"sha256": 5}, "no SHA-256"),
         ({"sha256": "0" * 64}, "truncated or was altered"),
     ],
@@ -298,26 +289,6 @@ def test_altered_configs(folder, values, message):
     change(folder, **values)
     with pytest.raises(CorruptFileError, match=message):
         load_model(folder)
-
-
-@pytest.mark.parametrize(
-    "text",
-    ["", "{", "null", "[]", '"x"', "5", "NaN", "[" * 100_000, '{"format": "tl_dyck.model/1"}'],
-)
-def test_config_files_that_are_something_else(folder, text):
-    (folder / "config.json").write_text(text)
-    with pytest.raises(CorruptFileError, match=r"config.json|does not hold a Dyck model"):
-        load_model(folder)
-
-
-def test_missing_files(folder, tmp_path):
-    with pytest.raises(CorruptFileError, match=r"there is no file .*nowhere"):
-        load_model(tmp_path / "nowhere")
-    (folder / "model.safetensors").unlink()
-    with pytest.raises(CorruptFileError, match=r"there is no file .*model.safetensors"):
-        load_model(folder)
-    with pytest.raises(CorruptFileError, match="there is no file"):
-        load_model(folder / "config.json")  # a file where a folder should be
 
 
 def test_weights_of_another_model(random_model):
@@ -341,25 +312,3 @@ def test_weights_of_another_model(random_model):
         load_weights(model, {**good, "unembed.b_U": torch.zeros(5)}, "here")
     for name, parameter in model.named_parameters():
         assert torch.equal(parameter, before[name])
-
-
-def test_renamed_weights_with_a_fresh_digest(folder):
-    import hashlib
-
-    path = folder / "model.safetensors"
-    weights = load_file(path)
-    weights["blocks.0.attn.W_X"] = weights.pop("blocks.0.attn.W_Q")
-    save_file(weights, path)
-    change(folder, sha256=hashlib.sha256(path.read_bytes()).hexdigest())
-    with pytest.raises(
-        CorruptFileError, match=r"missing or unknown blocks.0.attn.W_Q, blocks.0.attn.W_X"
-    ):
-        load_model(folder)
-
-
-def test_unwritable_folder(tmp_path):
-    model = build_model(get_config("gpt", TASK, n_ctx=4))
-    (tmp_path / "file").write_text("x")
-    for folder in (tmp_path / "file", tmp_path / "file" / "below", Path("/proc/nowhere")):
-        with pytest.raises(OSError, match=r"cannot write to the folder .* choose another one"):
-            save_model(model, folder)

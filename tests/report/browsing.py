@@ -61,3 +61,13 @@ class Visit:
         return background, self.page.locator(".plot .xtick text").first.evaluate(
             "text => text.style.fill"
         )
+
+    @property
+    def scrolls_sideways(self) -> bool:
+        """Whether anything is wider than the window."""
+        return bool(
+            self.page.evaluate(
+                "Math.max(document.documentElement.scrollWidth, document.body.scrollWidth)"
+                " > innerWidth"
+            )
+        )

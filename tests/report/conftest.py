@@ -5,11 +5,12 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.report.browsing import CHROMIUM, browser_arguments
+from tests.report.browsing import CHROMIUM, Visit, browser_arguments
 from tl_dyck.studies import Study
 from tl_dyck.tasks import DyckTask, tasks
 
@@ -87,3 +88,19 @@ def browser() -> Iterator[Any]:
         launched = player.chromium.launch(executable_path=CHROMIUM, args=browser_arguments())
         yield launched
         launched.close()
+
+
+@pytest.fixture
+def opened(browser: Any) -> Iterator[Any]:
+    """Opens a page, of which nothing is asked for and nothing complained about."""
+    visits: list[Visit] = []
+
+    def open_page(path: Path, width: int = 1000, scheme: str = "light") -> Visit:
+        visits.append(Visit(browser, path, width, scheme))
+        return visits[-1]
+
+    yield open_page
+    for each in visits:
+        assert each.said == []
+        assert [url.partition("#")[0] for url in each.asked] == [each.asked[0]]
+        each.context.close()

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import io
+import json
+import re
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
-__all__ = ["Node", "read_page"]
+import pandas as pd
+
+__all__ = ["Node", "csv", "data_block", "read_page", "whole_page"]
 
 
 @dataclass
@@ -64,3 +72,55 @@ def read_page(path: Path) -> Node:
     reader.close()
     assert reader.here is reader.root
     return reader.root
+
+
+def whole_page(path: Path, n_scripts: int) -> Node:
+    """Parse a page and insist that it fetches nothing and runs no script but its own."""
+    page = read_page(path)
+    for node in page.find("*"):
+        assert node.name not in [
+            "iframe",
+            "object",
+            "embed",
+            "img",
+            "base",
+            "audio",
+            "video",
+            "source",
+        ]
+        for key, value in node.attributes.items():
+            assert not key.startswith("on")
+            if key in ("src", "href", "xlink:href", "action", "poster", "srcset"):
+                assert value.startswith(("#", "data:")), value
+    for style in page.find("style"):
+        assert not re.search(r"url\(|@import", style.text)
+    ids = [node.attributes["id"] for node in page.find("*") if "id" in node.attributes]
+    assert len(set(ids)) == len(ids)
+    scripts = [script.text for script in page.find("script") if "type" not in script.attributes]
+    assert len(scripts) == n_scripts
+    (policy,) = page.find("meta", http_equiv="Content-Security-Policy")
+    rules = dict(rule.strip().split(" ", 1) for rule in policy.attributes["content"].split(";"))
+    digests = {
+        base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in scripts
+    }
+    assert set(rules["script-src"].split()) == {f"'sha256-{digest}'" for digest in digests}
+    assert rules["default-src"] == "'none'"
+    head = page.find("head")[0].children
+    assert head.index(policy) < min(head.index(node) for node in page.find("style"))
+    return page
+
+
+def data_block(page: Node, name: str = "data") -> Any:
+    """What the page's scripts read."""
+    (block,) = page.find("script", type="application/json", id=name)
+    assert "<" not in block.text
+    return json.loads(block.text)
+
+
+def csv(page: Node, name: str, **options: Any) -> pd.DataFrame:
+    """The data of a figure, as it is saved."""
+    (link,) = page.find("a", download=f"{name}.csv")
+    prefix = "data:text/csv;charset=utf-8;base64,"
+    assert link.attributes["href"].startswith(prefix)
+    data = base64.b64decode(link.attributes["href"].removeprefix(prefix))
+    return pd.read_csv(io.BytesIO(data), **options)

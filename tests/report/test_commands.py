@@ -70,6 +70,8 @@ def test_steps():
         StudyConfig(),
         StudyConfig(task="dyck-3-8-prefix", families=("eq6",), seeds=(3,)),
         StudyConfig(seeds=(0, 1, 2, 9), training=with_steps(StudyConfig().training, 7)),
+        StudyConfig(measurement=Measurement(n_long=5), n_bootstrap=20),
+        StudyConfig(training=replace(StudyConfig().training, batch_size=2, target=None)),
     ],
 )
 @pytest.mark.parametrize("folder", ["results/study", "a folder/it's"])
@@ -98,17 +100,6 @@ def test_the_command_for_a_study_runs_that_study(config, folder, tiny_study, mon
             },
         )
     ]
-
-
-@pytest.mark.parametrize(
-    "config",
-    [
-        StudyConfig(measurement=Measurement(n_long=5)),
-        StudyConfig(training=replace(StudyConfig().training, batch_size=2)),
-    ],
-)
-def test_what_the_command_line_cannot_say_is_not_said(config, tiny_study):
-    assert study_command(replace(tiny_study, config=config)) is None
 
 
 def test_the_command_for_a_probe_probes_the_models_of_a_family(tiny_study: Study):

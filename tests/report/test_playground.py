@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import base64
-import hashlib
 import itertools
-import json
 import re
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,7 +14,7 @@ import torch
 from tests.cases import plain_model
 from tests.foreign import VOCABULARY, foreign
 from tests.report.conftest import EVIL_BRACKETS, EVIL_TASK
-from tests.report.pages import read_page
+from tests.report.pages import data_block, read_page, whole_page
 from tl_dyck import (
     DyckStringError,
     DyckTask,
@@ -37,16 +34,6 @@ TASK = load_task("dyck-2-4")
 
 def model_of(family: str = "gpt", task: DyckTask = TASK, seed: int = 0, **fields: Any) -> Any:
     return build_model(get_config(family, task, **fields), seed=seed)
-
-
-def data_of(page: Path) -> dict[str, Any]:
-    (text,) = re.findall(
-        r'<script type="application/json" id="data">(.*?)</script>',
-        page.read_text(encoding="utf-8"),
-        re.DOTALL,
-    )
-    found: dict[str, Any] = json.loads(text)
-    return found
 
 
 # --- the law --------------------------------------------------------------------------------------
@@ -146,7 +133,9 @@ def test_eight_seeds_of_a_gpt_are_less_than_three_megabytes(tmp_path):
     models = [model_of("gpt-learned", seed=seed) for seed in range(8)]
     page = write_playground(models, tmp_path / "new" / "play.html", task="dyck-2-4")
     assert 1e5 < page.stat().st_size < 3e6
-    assert [each["name"] for each in data_of(page)["models"]] == [f"seed {i}" for i in range(8)]
+    assert [each["name"] for each in data_block(read_page(page))["models"]] == [
+        f"seed {i}" for i in range(8)
+    ]
 
 
 def adopted(shape: str, **fields: Any) -> Any:
@@ -173,16 +162,8 @@ def test_the_page_is_whole_and_shows_names_as_text(tmp_path):
     task = DyckTask(name=EVIL_TASK, n_types=2, max_depth=4, brackets=EVIL_BRACKETS)
     models = {EVIL_BRACKETS[0]: model_of("minimal-yao", task)}
     path = write_playground(models, tmp_path / "play.html", task=task)
-    page = read_page(path)
-    scripts = [each for each in page.find("script") if "type" not in each.attributes]
-    assert len(scripts) == 1
-    (policy,) = page.find("meta", http_equiv="Content-Security-Policy")
-    digest = base64.b64encode(hashlib.sha256(scripts[0].text.encode()).digest()).decode()
-    assert f"script-src 'sha256-{digest}'" in policy.attributes["content"]
-    assert not re.search(r"@import|url\(|https?://(?!www\.w3\.org)", path.read_text("utf-8"))
-    ids = [node.attributes["id"] for node in page.find("*") if "id" in node.attributes]
-    assert len(ids) == len(set(ids))
-    assert data_of(path)["language"]["brackets"] == list(EVIL_BRACKETS)
+    page = whole_page(path, n_scripts=1)
+    assert data_block(page)["language"]["brackets"] == list(EVIL_BRACKETS)
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import html
 import json
 import re
@@ -18,7 +16,7 @@ import torch
 
 from tests.cases import plain_model
 from tests.report.conftest import EVIL_BRACKETS
-from tests.report.pages import Node, read_page
+from tests.report.pages import Node, data_block, read_page, whole_page
 from tl_dyck import (
     DyckLanguage,
     DyckTask,
@@ -32,10 +30,11 @@ from tl_dyck import (
 from tl_dyck.certify import Edit, Witness, certify, certify_dyck, edited, parse_space
 from tl_dyck.reading import token_texts
 from tl_dyck.report import widgets
+from tl_dyck.report.heatmap import text_of, thousandths
 from tl_dyck.report.widgets import Widget
-from tl_dyck.report.widgets.attending import figure_of, thousandths
+from tl_dyck.report.widgets.attending import figure_of
 from tl_dyck.report.widgets.certificates import marks
-from tl_dyck.report.widgets.strings import UnreadableTextError, text_of
+from tl_dyck.report.widgets.strings import UnreadableTextError
 
 TASK = load_task("dyck-2-4")
 LANGUAGE = TASK.language
@@ -60,15 +59,6 @@ def evil() -> Any:
 
 def opened(widget: Widget, folder: Path) -> Node:
     return read_page(widget.save(folder / "widget.html"))
-
-
-def data_of(widget: Widget) -> dict[str, Any]:
-    """What the page's script reads, from the page itself."""
-    (text,) = re.findall(
-        r'<script type="application/json" id="data">(.*?)</script>', widget.html, re.DOTALL
-    )
-    found: dict[str, Any] = json.loads(text)
-    return found
 
 
 def triangle(n: int, weights: list[int]) -> np.ndarray:
@@ -114,28 +104,8 @@ NAMES = ("attention", "seeds", "balance", "certificate", "rnn")
 @pytest.mark.parametrize("name", NAMES)
 def test_a_widget_is_whole_and_may_run_its_own_script_only(name, evil_widgets, tmp_path):
     widget = evil_widgets[name]
-    page = opened(widget, tmp_path)
-    scripts = [
-        script
-        for script in page.find("script")
-        if script.attributes.get("type") != "application/json"
-    ]
-    assert len(scripts) == 1
-    (policy,) = page.find("meta", http_equiv="Content-Security-Policy")
-    digest = base64.b64encode(hashlib.sha256(scripts[0].text.encode()).digest()).decode()
-    assert "default-src 'none'" in policy.attributes["content"]
-    assert re.findall(r"script-src ([^;]*)", policy.attributes["content"]) == [f"'sha256-{digest}'"]
-    addresses = [
-        node.attributes[key]
-        for node in page.find("*")
-        for key in ("src", "href", "srcset")
-        if key in node.attributes
-    ]
-    assert addresses == ["data:,"]
-    assert not re.search(r"@import|url\(", widget.html)
-    assert not [key for node in page.find("*") for key in node.attributes if key.startswith("on")]
-    ids = [node.attributes["id"] for node in page.find("*") if "id" in node.attributes]
-    assert len(ids) == len(set(ids))
+    page = whole_page(widget.save(tmp_path / "widget.html"), n_scripts=1)
+    assert data_block(page) == json.loads(json.dumps(widget.data))
     assert len(widget.html) < 80_000
     assert 300 <= widget.height <= 1000
 
@@ -144,7 +114,7 @@ def test_a_widget_is_whole_and_may_run_its_own_script_only(name, evil_widgets, t
 def test_what_users_named_is_shown_not_run(name, evil_widgets, tmp_path):
     page = opened(evil_widgets[name], tmp_path)
     assert not page.find("img")
-    shown = page.text + json.dumps(data_of(evil_widgets[name])["strings"])
+    shown = page.text + json.dumps(evil_widgets[name].data["strings"])
     assert EVIL_BRACKETS[3] in shown.replace('\\"', '"')
 
 
@@ -171,7 +141,7 @@ def test_save_makes_folders_and_refuses_them(gpt, tmp_path):
 
 
 def test_attention_holds_every_pattern(gpt):
-    data = data_of(widgets.attention(gpt, TEXT))
+    data = widgets.attention(gpt, TEXT).data
     _, cache = gpt.run_with_cache(TEXT)
     expected = {
         f"layer {layer}, head {head}": cache[f"blocks.{layer}.attn.hook_pattern"][0, head].numpy()
@@ -194,9 +164,7 @@ def test_attention_holds_every_pattern(gpt):
 
 
 def test_one_layer_and_one_head_can_be_chosen(gpt):
-    names = [
-        entry["name"] for entry in data_of(widgets.attention(gpt, TEXT, layer=-1, head=0))["maps"]
-    ]
+    names = [entry["name"] for entry in widgets.attention(gpt, TEXT, layer=-1, head=0).data["maps"]]
     assert names == ["layer 1, head 0"]
     with pytest.raises(ValueError, match="no layer 2; the model has 2"):
         widgets.attention(gpt, TEXT, layer=2)
@@ -221,15 +189,15 @@ def test_partners_share_a_colour_and_an_arc(gpt, tmp_path):
 def test_a_plain_hooked_transformer_has_attention_but_no_brackets(tmp_path):
     model = plain_model("widgets", torch.float32, n_ctx=8, d_vocab=7)
     widget = widgets.attention(model, torch.tensor([3, 1, 4, 1]))
-    data = data_of(widget)
+    data = widget.data
     assert data["strings"] == [
         {"tokens": ["3", "1", "4", "1"], "depth": None, "pair": [-1] * 4, "top": [-1] * 4}
     ]
     assert len(data["maps"]) == model.cfg.n_heads
     assert not opened(widget, tmp_path).find("svg", class_="arcs")
     known = widgets.attention(model, torch.tensor([6, 0, 2, 3]), language=DyckLanguage(3, 4))
-    assert data_of(known)["strings"][0]["tokens"] == ["<bos>", "[", "(", ")"]
-    assert data_of(known)["strings"][0]["depth"] == [0, 1, 2, 1]
+    assert known.data["strings"][0]["tokens"] == ["<bos>", "[", "(", ")"]
+    assert known.data["strings"][0]["depth"] == [0, 1, 2, 1]
 
 
 def test_tokens_have_the_names_that_the_model_gives_them(gpt):
@@ -259,13 +227,13 @@ def test_too_much_to_read_is_refused(gpt):
 def test_seeds_side_by_side(minimal):
     other = build_model(get_config("minimal-onehot", TASK), seed=5)
     widget = widgets.attention_seeds([minimal, other], TEXT)
-    data = data_of(widget)
+    data = widget.data
     assert widget.title == "Attention of 2 minimal-onehot models, layer 0"
     assert [entry["name"] for entry in data["maps"]] == ["seed 0", "seed 1"]
     for entry, model in zip(data["maps"], (minimal, other), strict=True):
         pattern = model.run_with_cache(TEXT)[1]["pattern", 0][0, 0].numpy()
         assert np.abs(triangle(8, entry["weights"]) - pattern).max() <= 0.0005 + 1e-7
-    names = data_of(widgets.attention_seeds({"a": minimal, "b": other}, TEXT))["maps"]
+    names = widgets.attention_seeds({"a": minimal, "b": other}, TEXT).data["maps"]
     assert [entry["name"] for entry in names] == ["a", "b"]
     three = build_model(get_config("gpt", "dyck-3-4"))
     with pytest.raises(UnreadableTextError, match="different tokens"):
@@ -275,7 +243,7 @@ def test_seeds_side_by_side(minimal):
 def test_a_pattern_that_is_not_finite_is_said_to_be_none():
     pattern = np.tril(np.full((3, 3), np.nan))
     string = text_of([4, 0, 1], ["<bos>", "[", "]"], LANGUAGE)
-    made = figure_of("layer 0", string, 0, 0, pattern)
+    made = figure_of("layer 0", string, 0, pattern)
     assert "the weights are not finite" in made
     assert "data-map" not in made  # the script leaves it alone
     assert thousandths(pattern) == [None] * 6
@@ -403,7 +371,7 @@ def test_a_classifier_of_words_is_certified_in_words(tmp_path):
 def test_steps_are_those_of_the_rnn_that_reads_token_by_token(family):
     model = build_model(get_config(family, TASK), seed=4)
     rnn = export_rnn(model)
-    steps = data_of(widgets.rnn_steps(rnn, TEXT))["steps"]
+    steps = widgets.rnn_steps(rnn, TEXT).data["steps"]
     carry = rnn.initial(1)
     for index, token in enumerate(rnn.to_tokens(TEXT)[0]):
         carry, logits = rnn.step(carry, token[None])
@@ -419,7 +387,7 @@ def test_steps_are_those_of_the_rnn_that_reads_token_by_token(family):
 
 
 def test_shares_of_the_sum_are_the_attention_pattern(minimal):
-    (entry,) = data_of(widgets.rnn_steps(minimal, TEXT))["maps"]
+    (entry,) = widgets.rnn_steps(minimal, TEXT).data["maps"]
     pattern = minimal.run_with_cache(TEXT)[1]["pattern", 0][0, 0].numpy()
     assert np.abs(triangle(8, entry["weights"]) - pattern).max() <= 0.0005 + 1e-6
 
@@ -435,5 +403,5 @@ def test_shares_of_the_sum_are_the_attention_pattern(minimal):
 def test_what_the_state_machine_carries_is_said(family, states):
     overrides = {} if family == "minimal-onehot" else {"n_layers": 1}
     widget = widgets.rnn_steps(build_model(get_config(family, TASK, **overrides)), "[(")
-    assert data_of(widget)["steps"]["state"][2] == states
-    assert data_of(widget)["strings"][0]["depth"] == [0, 1, 2]
+    assert widget.data["steps"]["state"][2] == states
+    assert widget.data["strings"][0]["depth"] == [0, 1, 2]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -56,19 +55,8 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 @pytest.fixture
-def visit(browser: Any, saved: dict[str, Path]) -> Iterator[Any]:
-    visits: list[Visit] = []
-
-    def open_page(name: str, width: int = 1000, scheme: str = "light") -> Visit:
-        visits.append(Visit(browser, saved[name], width, scheme))
-        return visits[-1]
-
-    yield open_page
-    for each in visits:
-        assert each.said == []
-        assert len(each.asked) == 1
-        assert each.asked[0].startswith("file:")
-        each.context.close()
+def visit(opened: Any, saved: dict[str, Path]) -> Any:
+    return lambda name, *how: opened(saved[name], *how)
 
 
 def at_cell(page: Any, figure: int, q: int, k: int) -> list[float]:
@@ -87,13 +75,9 @@ def at_cell(page: Any, figure: int, q: int, k: int) -> list[float]:
 @pytest.mark.parametrize("name", ["attention", "seeds", "balance", "certificate", "rnn"])
 def test_no_errors_no_requests_no_sideways_scrolling(visit, name, prefix):
     for width, scheme in ((400, "dark"),) if prefix else ((400, "dark"), (1600, "light")):
-        page = visit(prefix + name, width, scheme).page
-        assert (
-            page.evaluate(
-                "Math.max(document.documentElement.scrollWidth, document.body.scrollWidth)"
-            )
-            <= width
-        )
+        seen = visit(prefix + name, width, scheme)
+        page = seen.page
+        assert not seen.scrolls_sideways
         assert page.locator("main").inner_text().strip()
         for summary in page.locator("summary").all():
             summary.click()

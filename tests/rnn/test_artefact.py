@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import subprocess
@@ -15,7 +14,6 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from safetensors.torch import load_file, save_file
 
 from tests.cases import CASES, Case, case
 from tl_dyck.files import CorruptFileError
@@ -33,15 +31,6 @@ def edit(folder: Path, change: Callable[[dict[str, Any]], object]) -> None:
     (folder / "rnn.json").write_text(json.dumps(plain))
 
 
-def rewrite_weights(folder: Path, change: Callable[[dict[str, torch.Tensor]], object]) -> None:
-    """Alter the tensors and make the file's hash right: an attacker who knows the format."""
-    tensors = load_file(folder / "rnn.safetensors")
-    change(tensors)
-    save_file(tensors, folder / "rnn.safetensors")
-    digest = hashlib.sha256((folder / "rnn.safetensors").read_bytes()).hexdigest()
-    edit(folder, lambda plain: plain.update(sha256=digest))
-
-
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["float32", "float64"])
 @pytest.mark.parametrize("entry", CASES, ids=lambda entry: entry.name)
 def test_what_is_saved_reads_back(entry: Case, dtype: torch.dtype, tmp_path: Path) -> None:
@@ -51,20 +40,6 @@ def test_what_is_saved_reads_back(entry: Case, dtype: torch.dtype, tmp_path: Pat
     assert again.dtype == dtype
     tokens = entry.tokens(2, 9, rnn.config.d_vocab)
     assert torch.equal(again(tokens), rnn(tokens))
-
-
-def test_the_folder_holds_two_files_and_no_pickle(folder: Path) -> None:
-    assert sorted(os.listdir(folder)) == ["rnn.json", "rnn.safetensors"]
-    plain = json.loads((folder / "rnn.json").read_text())
-    assert set(plain) == {"format", "config", "tensors", "sha256"}
-    assert plain["config"]["format_version"] == 1
-    assert plain["sha256"] == hashlib.sha256((folder / "rnn.safetensors").read_bytes()).hexdigest()
-
-
-def test_saving_over_an_older_artefact(folder: Path) -> None:
-    other = export_rnn(case("relu").build())
-    save_rnn(other, folder)
-    assert load_rnn(folder).config == other.config
 
 
 @pytest.mark.parametrize("fails_at", [1, 2])
@@ -124,13 +99,11 @@ except ImportError as error:
 
 
 HOSTILE_JSON: list[tuple[str, Callable[[dict[str, Any]], object], str]] = [
-    ("other format", lambda p: p.update(format="pickle"), "does not hold an RNN of this version"),
     ("no format", lambda p: p.pop("format"), "does not hold an RNN of this version"),
     ("unknown key", lambda p: p.update(code="import os"), r"keys missing or unknown: \['code'\]"),
-    ("missing key", lambda p: p.pop("sha256"), r"keys missing or unknown: \['sha256'\]"),
-    ("unknown field", lambda p: p["config"].update(hook="os.system"), r"unknown fields \['hook'\]"),
-    ("missing field", lambda p: p["config"].pop("d_model"), r"missing fields \['d_model'\]"),
-    ("config is a list", lambda p: p.update(config=[]), "its config is \\[\\]"),
+    ("unknown field", lambda p: p["config"].update(hook="os.system"), "unknown parameter 'hook'"),
+    ("missing field", lambda p: p["config"].pop("d_model"), "missing .* 'd_model'"),
+    ("config is a list", lambda p: p.update(config=[]), r"its config is \[\]"),
     (
         "newer version",
         lambda p: p["config"].update(format_version=2),
@@ -141,26 +114,8 @@ HOSTILE_JSON: list[tuple[str, Callable[[dict[str, Any]], object], str]] = [
         lambda p: p["config"].update(d_vocab=2**31 - 1, alphabet=None),
         r"W_E is \[2147483647, 16\]",
     ),
-    (
-        "huge beyond int32",
-        lambda p: p["config"].update(d_model=10**30),
-        "d_model must be at most",
-    ),
-    ("float size", lambda p: p["config"].update(d_model=16.0), "d_model must be an integer"),
-    ("string size", lambda p: p["config"].update(n_heads="2"), "n_heads must be an integer"),
-    ("list size", lambda p: p["config"].update(n_heads=[2]), "n_heads must be an integer"),
-    ("boolean size", lambda p: p["config"].update(n_heads=True), "n_heads must be an integer"),
-    ("null size", lambda p: p["config"].update(d_model=None), "d_model must be an integer"),
-    ("nan", lambda p: p["config"].update(attn_scale=float("nan")), "attn_scale must be a finite"),
-    ("unknown state", lambda p: p["config"].update(state="__import__"), "state must be one of"),
-    ("state is a list", lambda p: p["config"].update(state=["none"]), "state must be one of"),
-    ("alphabet is a number", lambda p: p["config"].update(alphabet=3), "alphabet must be a list"),
-    (
-        "alphabet of numbers",
-        lambda p: p["config"].update(alphabet=[1] * 11),
-        "alphabet must be a tuple of strings",
-    ),
-    ("short alphabet", lambda p: p["config"].update(alphabet=["a"]), "1 texts for d_vocab=11"),
+    ("huge width", lambda p: p["config"].update(d_model=10**30), "d_model must be at most"),
+    ("no list", lambda p: p["config"].update(alphabet=3), "alphabet must be a tuple"),
     ("hash is null", lambda p: p.update(sha256=None), "no SHA-256"),
     ("wrong hash", lambda p: p.update(sha256="0" * 64), "was altered"),
 ]
@@ -178,94 +133,6 @@ def test_hostile_descriptions(
     with pytest.raises(CorruptFileError, match=message) as caught:
         load_rnn(folder)
     assert str(folder) in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    "content",
-    [
-        b"",
-        b"{",
-        b"[]",
-        b"null",
-        b"\xff\xfe\x00",
-        b"[" * 100_000,
-        b"1" * 10_000,
-        b'{"format": "tl_dyck.rnn"}',
-    ],
-)
-def test_descriptions_that_are_not_json_objects(folder: Path, content: bytes) -> None:
-    (folder / "rnn.json").write_bytes(content)
-    with pytest.raises(CorruptFileError, match=r"rnn\.json"):
-        load_rnn(folder)
-
-
-def test_a_huge_description_is_not_read(folder: Path) -> None:
-    with (folder / "rnn.json").open("wb") as file:
-        file.truncate(100 * 2**20)
-    with pytest.raises(
-        CorruptFileError, match=r"rnn.json' has 104,857,600 bytes: too large to be read"
-    ):
-        load_rnn(folder)
-
-
-@pytest.mark.parametrize("name", ["rnn.json", "rnn.safetensors"])
-def test_missing_files_and_devices(folder: Path, name: str) -> None:
-    (folder / name).unlink()
-    with pytest.raises(CorruptFileError, match=f"there is no file .*{name}"):
-        load_rnn(folder)
-    (folder / name).symlink_to("/dev/null")  # a device: reading some of them never ends
-    with pytest.raises(CorruptFileError, match=f"{name}' is not an ordinary file but a device"):
-        load_rnn(folder)
-
-
-HOSTILE_WEIGHTS: list[tuple[str, Callable[[dict[str, torch.Tensor]], object], str]] = [
-    ("nan", lambda t: t["W_E"].fill_(torch.nan), "W_E holds nan"),
-    ("infinite", lambda t: t["b_U"].fill_(-torch.inf), "b_U holds nan or infinite"),
-    ("renamed", lambda t: t.update(W_X=t.pop("W_E")), r"W_E is \[11, 16\], .* have none"),
-    ("extra", lambda t: t.update(extra=torch.zeros(1)), r"unknown \['extra'\]"),
-    (
-        "reshaped",
-        lambda t: t.update(W_E=t["W_E"].T.contiguous()),
-        r"W_E is \[11, 16\], but the weights have \[16, 11\]",
-    ),
-    (
-        "integers",
-        lambda t: t.update(b_U=t["b_U"].to(torch.int32)),
-        "b_U is torch.int32",
-    ),
-    ("doubles", lambda t: t.update(b_U=t["b_U"].double()), "mixed types"),
-]
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [entry[1:] for entry in HOSTILE_WEIGHTS],
-    ids=[entry[0] for entry in HOSTILE_WEIGHTS],
-)
-def test_hostile_weights_with_a_right_hash(
-    folder: Path, change: Callable[[dict[str, torch.Tensor]], object], message: str
-) -> None:
-    rewrite_weights(folder, change)
-    with pytest.raises(CorruptFileError, match=message):
-        load_rnn(folder)
-
-
-def test_a_pickle_in_place_of_the_weights(folder: Path, tmp_path: Path) -> None:
-    size = (folder / "rnn.safetensors").stat().st_size
-    canary = tmp_path / "executed"
-
-    class Payload:
-        def __reduce__(self) -> Any:
-            return (open, (str(canary), "w"))
-
-    torch.save(Payload(), folder / "rnn.safetensors")
-    with (folder / "rnn.safetensors").open("ab") as file:
-        file.truncate(size)
-    digest = hashlib.sha256((folder / "rnn.safetensors").read_bytes()).hexdigest()
-    edit(folder, lambda plain: plain.update(sha256=digest))
-    with pytest.raises(CorruptFileError, match="not a safetensors file"):
-        load_rnn(folder)
-    assert not canary.exists()
 
 
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -190,17 +190,6 @@ def test_last_logits_of_padded_strings(
     assert close(rnn.last_logits(tokens), rnn(tokens)[:, -1])
 
 
-@settings(max_examples=60)
-@given(configs(), strings)
-def test_the_state_machine_step_by_step(fields: dict[str, Any], batch: list[list[int]]) -> None:
-    rnn = random_rnn(RNNConfig(**fields))
-    for tokens in batch:
-        state: Tensor | int = rnn.start_state
-        for position, expected in enumerate(rnn.states(torch.tensor(tokens))):
-            state = rnn.next_state(state, tokens[position])
-            assert int(state) == int(expected)
-
-
 def test_states_mean_what_they_say() -> None:
     brackets = {"n_types": 2, "max_depth": 2}
     tokens = torch.tensor([4, 0, 2, 3, 1, 1, 0])  # BOS [ ( ) ] ] [
@@ -318,16 +307,16 @@ def test_strings_beyond_n_ctx() -> None:
         ({"n_heads": 2.0}, "n_heads must be an integer"),
         ({"n_heads": True}, "n_heads must be an integer"),
         ({"d_vocab": 2**31}, "d_vocab must be at most"),
-        ({"state": "rotary"}, "state must be one of"),
+        ({"state": "rotary"}, "unknown state 'rotary'"),
         ({"act_fn": "relu"}, "both d_mlp and act_fn"),
         ({"d_mlp": 4}, "both d_mlp and act_fn"),
-        ({"d_mlp": 4, "act_fn": "swiglu"}, "act_fn must be one of"),
-        ({"ln1": "rms"}, "ln1 must be one of"),
+        ({"d_mlp": 4, "act_fn": "swiglu"}, "unknown act_fn"),
+        ({"ln1": "rms"}, "unknown ln1"),
         ({"ln2": "ln"}, "precedes an MLP"),
-        ({"ln_c": 0.0}, "ln_c must not be 0"),
-        ({"ln_mid": 0.0}, "ln_mid must not be 0"),
-        ({"attn_scale": float("nan")}, "attn_scale must be a finite number"),
-        ({"eps": -1.0}, "eps must be a finite number"),
+        ({"ln_c": 0.0}, "ln_c must be above 0"),
+        ({"ln_mid": 0.0}, "ln_mid must be above 0"),
+        ({"attn_scale": float("nan")}, "attn_scale must be finite"),
+        ({"eps": -1.0}, "eps must be at least 0"),
         ({"state": "depth"}, "a depth counter has n_types and max_depth"),
         ({"n_types": 2, "max_depth": 2}, "a depth counter has n_types and max_depth"),
         ({"state": "depth", "n_types": 3, "max_depth": 2}, "needs at least 6 tokens"),
@@ -344,22 +333,15 @@ def test_impossible_configurations(change: dict[str, Any], message: str) -> None
         RNNConfig.from_dict({**SMALL, **change})
 
 
-def test_impossible_configurations_in_code() -> None:
-    with pytest.raises(RNNConfigError, match="d_model must be at least 1"):
-        RNNConfig(**{**SMALL, "d_model": 0})
-    with pytest.raises(RNNConfigError, match="both d_mlp and act_fn"):
-        RNNConfig(**SMALL, d_mlp=4)
-
-
 @given(configs())
 def test_configurations_survive_a_dictionary(fields: dict[str, Any]) -> None:
     config = RNNConfig(**fields)
     assert RNNConfig.from_dict(config.to_dict()) == config
-    with pytest.raises(RNNConfigError, match=r"unknown fields \['d_modell'\]"):
+    with pytest.raises(RNNConfigError, match="unknown parameter 'd_modell'"):
         RNNConfig.from_dict({**config.to_dict(), "d_modell": 3})
     plain = config.to_dict()
     del plain["n_ctx"]
-    with pytest.raises(RNNConfigError, match=r"missing fields \['n_ctx'\]"):
+    with pytest.raises(RNNConfigError, match=r"missing .* 'n_ctx'"):
         RNNConfig.from_dict(plain)
 
 

@@ -111,5 +111,3 @@ def test_files_and_wrong_lengths(tmp_path: Path) -> None:
         with pytest.raises(ValueError, match=rf"length must be in 1\.\.8, not {length}"):
             to_onnx(rnn, length)
     to_onnx(export_rnn(case("gpt").build(torch.float32, n_ctx=8)), 9)  # no positions, no limit
-    with pytest.raises(ValueError, match="dtype must be"):
-        to_onnx(rnn, 3, dtype=torch.float16)

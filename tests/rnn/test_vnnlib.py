@@ -15,12 +15,7 @@ from hypothesis import strategies as st
 from tests.cases import CASES, case
 from tests.rnn.vnnlib_reader import NotVnnlibError, parse_vnnlib
 from tl_dyck.rnn import RNNInputError, TwoLayerRNN, export_rnn
-from tl_dyck.rnn.vnnlib import (
-    VnnlibError,
-    embedding_box,
-    save_vnnlib,
-    vnnlib_property,
-)
+from tl_dyck.rnn.vnnlib import embedding_box, save_vnnlib, vnnlib_property
 
 exported = cache(lambda name: export_rnn(case(name).build()))
 
@@ -48,7 +43,7 @@ def test_a_string_is_a_counterexample_exactly_if_the_target_does_not_win(
     ]
     target = data.draw(st.integers(0, c.d_vocab_out - 1))
     lower, upper = embedding_box(rnn, allowed)
-    prop = parse_vnnlib(vnnlib_property(lower, upper, target, c.d_vocab_out, dtype=torch.float64))
+    prop = parse_vnnlib(vnnlib_property(lower, upper, target, c.d_vocab_out))
     for string in itertools.islice(itertools.product(*allowed), 4):
         row = torch.tensor(string)
         r = rnn.embed(row, rnn.states(row))
@@ -87,23 +82,18 @@ def test_the_box_is_the_smallest_around_all_strings(name: str, data: st.DataObje
 def test_bounds_are_rounded_outwards_and_written_exactly(values: list[float], width: float) -> None:
     lower = torch.tensor([values], dtype=torch.float64)
     upper = lower + width
-    for dtype in (torch.float32, torch.float64):
-        text = vnnlib_property(lower, upper, 0, 2, dtype=dtype)
-        bounds = parse_vnnlib(text).assertions[:-1]
-        assert len(bounds) == 2 * len(values)
-        for i, (low, high) in enumerate(zip(lower[0].tolist(), upper[0].tolist(), strict=True)):
-            (ge, name, least), (le, same, largest) = bounds[2 * i : 2 * i + 2]
-            assert (ge, le, name, same) == (">=", "<=", f"X_{i}", f"X_{i}")
-            assert Fraction(least) <= Fraction(low) <= Fraction(high) <= Fraction(largest)
-            for written, value in ((least, low), (largest, high)):
-                exact = torch.tensor(float(written), dtype=dtype)
-                assert Fraction(written) == Fraction(
-                    float(exact)
-                )  # a number of that type, not its neighbour
-                spacing = float(
-                    torch.nextafter(exact.abs(), torch.tensor(torch.inf, dtype=dtype))
-                ) - abs(float(exact))
-                assert abs(float(written) - value) <= 2 * spacing
+    text = vnnlib_property(lower, upper, 0, 2)
+    bounds = parse_vnnlib(text).assertions[:-1]
+    assert len(bounds) == 2 * len(values)
+    for i, (low, high) in enumerate(zip(lower[0].tolist(), upper[0].tolist(), strict=True)):
+        (ge, name, least), (le, same, largest) = bounds[2 * i : 2 * i + 2]
+        assert (ge, le, name, same) == (">=", "<=", f"X_{i}", f"X_{i}")
+        assert Fraction(least) <= Fraction(low) <= Fraction(high) <= Fraction(largest)
+        for written, value in ((least, low), (largest, high)):
+            exact = torch.tensor(float(written))
+            assert Fraction(written) == Fraction(float(exact))  # a float32, not its neighbour
+            spacing = float(torch.nextafter(exact.abs(), torch.tensor(torch.inf)) - exact.abs())
+            assert abs(float(written) - value) <= 2 * spacing
     assert "e" not in "".join(word for word in text.split() if word[0] in "-0123456789")
 
 
@@ -133,7 +123,7 @@ def test_impossible_properties() -> None:
             "too large for torch.float32",
         ),
     ):
-        with pytest.raises(VnnlibError, match=message):
+        with pytest.raises(RNNInputError, match=message):
             vnnlib_property(lower, upper, target, classes)
     rnn = export_rnn(case("gpt-linear").build(n_ctx=4))
     for allowed, message in (

@@ -11,7 +11,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -24,7 +23,7 @@ from tests.runs.test_execute import go, until
 from tests.studies.jobs import JOBS
 from tests.test_workers import Elsewhere
 from tl_dyck.processes import NotSentError
-from tl_dyck.runs import SweepError, SweepReport, backends, load_results, run_sweep
+from tl_dyck.runs import SweepError, backends, load_results, run_sweep
 from tl_dyck.workers import each_done
 
 # what these libraries leave open when they end, and their own deprecations, are not ours
@@ -105,33 +104,6 @@ def test_dask_does_what_one_machine_does(on_dask, tmp_path):
     same_records(tmp_path / "dask", tmp_path / "here")
     again = go(sweep, tmp_path / "dask", **on_dask)
     assert (again.done, again.made) == (15, 0)
-
-
-def test_a_dask_worker_that_is_killed(on_dask, tmp_path):
-    log = tmp_path / "log"
-    sweep = {"common": {"log": str(log), "sleep": 0.1}, "grid": {"x": list(range(6))}, "seeds": 4}
-    reports: list[SweepReport] = []
-    sweeping = threading.Thread(
-        target=lambda: reports.append(go(sweep, tmp_path / "dask", **on_dask))
-    )
-    sweeping.start()
-    until(lambda: len(toys.noted(log)) > 4)
-    victim = int(toys.noted(log)[-1].split()[-1])
-    assert victim != os.getpid()
-    os.kill(victim, signal.SIGKILL)
-    sweeping.join(timeout=300)
-    assert [(report.done, report.failed, report.elsewhere) for report in reports] == [(24, 0, 0)]
-    lines = [line.split() for line in toys.noted(log)]
-    ends = Counter((x, seed) for event, x, seed, _ in lines if event == "end")
-    assert len(ends) == 24
-    assert (
-        sum(ends.values()) <= 25
-    )  # the one that was killed may have been between its end and its record
-    starts = Counter((x, seed) for event, x, seed, _ in lines if event == "start")
-    assert {run for run, number in starts.items() if number > 1} <= {
-        (x, seed) for event, x, seed, pid in lines if event == "start" and int(pid) == victim
-    }
-    assert len(load_results(tmp_path / "dask")) == 24
 
 
 # --- our experiments ------------------------------------------------------------------------------

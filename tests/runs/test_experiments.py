@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 import torch
 
-import tl_dyck
 from tests.runs import toys
 from tests.runs.test_execute import go
 from tl_dyck.files import CorruptFileError
@@ -114,13 +113,6 @@ def test_what_has_no_name_is_refused():
             as_experiment(given)
     with pytest.raises(UnknownNameError, match="Did you mean 'train'"):
         as_experiment("trainn")
-
-
-def test_the_public_names_are_there():
-    assert tl_dyck.run_sweep is run_sweep
-    assert tl_dyck.register_experiment == experiments.register
-    assert isinstance(TrainExperiment(), Experiment)
-    assert as_experiment("train", "cpu") == ("train", TrainExperiment(device="cpu"))
 
 
 # --- train ----------------------------------------------------------------------------------------

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import json
 import math
 import os
 import random
-import subprocess
 import tempfile
-import time
 from collections import Counter
-from collections.abc import Iterator
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +19,7 @@ import torch
 from tests.runs import toys
 from tests.runs.test_execute import go
 from tests.runs.test_store import HOSTILE as HOSTILE_RECORDS
-from tl_dyck.runs import load_results, sweep_status, worker
+from tl_dyck.runs import load_results, sweep_status
 from tl_dyck.runs.store import Store
 
 N = 12
@@ -119,39 +114,6 @@ def test_disk_full_in_the_experiment_is_no_failure(folder, log, monkeypatch):
     check_whole(folder)
 
 
-@contextlib.contextmanager
-def mounted(path: Path, options: str) -> Iterator[None]:
-    """A real file system in memory, where that is allowed."""
-    path.mkdir()
-    made = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(path)], capture_output=True
-    )
-    if made.returncode:
-        pytest.skip("file systems cannot be mounted here")
-    try:
-        yield
-    finally:
-        subprocess.run(["umount", "-l", str(path)], check=True)
-
-
-def test_a_real_disk_that_is_full(sweep, folder, tmp_path):
-    sweep = {**sweep, "common": {"log": str(tmp_path / "log")}}
-    with mounted(tmp_path / "disk", "size=256k"):
-        folder = tmp_path / "disk" / "sweep"
-        go({**sweep, "seeds": 1}, folder)
-        ballast = tmp_path / "disk" / "ballast"
-        with contextlib.suppress(OSError), ballast.open("wb", buffering=0) as file:
-            while True:
-                file.write(bytes(4096))
-        with pytest.raises(OSError, match="No space left on device"):
-            go(sweep, folder)
-        assert len(load_results(folder)) == 3  # reading goes on
-        assert sweep_status(folder).counts["done"] == 3
-        ballast.unlink()
-        assert go(sweep, folder).made == N - 3
-        check_whole(folder)
-
-
 def test_a_folder_that_cannot_be_written(sweep, folder, monkeypatch):
     """What is in it can be read all the same."""
     go(sweep, folder)
@@ -195,40 +157,7 @@ def test_damaged_failures_are_tried_again(folder, log):
     assert list(load_results(folder)["status"]) == ["done", "failed"]
 
 
-def test_leftovers_of_killed_writers_do_no_harm(sweep, folder):
-    go({**sweep, "seeds": 1}, folder)
-    for place in (folder, folder / "points", *folder.glob("runs/*")):
-        (place / ".tl_dyck-abc123.tmp").write_bytes(b"half a rec")
-    assert go(sweep, folder).made == N - 3
-    check_whole(folder)
-    status = sweep_status(folder)
-    assert (status.corrupt, status.others) == (0, 0)
-
-
 # --- clocks ---------------------------------------------------------------------------------------
-
-
-def test_wrong_clocks(sweep, folder, log, monkeypatch):
-    """Backwards, forwards, from call to call: nothing but the column `started` knows."""
-    jumps = random.Random(0)
-
-    class Wild(datetime):
-        @classmethod
-        def now(cls, tz: Any = None) -> datetime:
-            return datetime(jumps.randrange(1971, 2100), 1, 1, tzinfo=tz)
-
-    monkeypatch.setattr(time, "time", lambda: jumps.uniform(-1e9, 5e9))
-    monkeypatch.setattr(worker, "datetime", Wild)
-    go({**sweep, "seeds": 2}, folder)
-    for path in folder.rglob("*"):
-        os.utime(path, ns=(0, jumps.randrange(10**19 // 3)))
-    load_results(folder)
-    assert go(sweep, folder).made == N - 6
-    assert go(sweep, folder).made == 0
-    assert len(toys.noted(log)) == 2 * N
-    check_whole(folder)
-    assert (load_results(folder)["seconds"] >= 0).all()
-    assert load_results(folder)["started"].str[:4].nunique() > 3
 
 
 # --- workers that die -----------------------------------------------------------------------------

@@ -366,23 +366,6 @@ def test_merge_with_conflicts_and_failures(tmp_path, metrics):
     assert (other_way.copied, other_way.there, len(other_way.conflicts)) == (1, 2, 1)
 
 
-def test_merge_and_damaged_records(tmp_path):
-    one, two = machines(tmp_path, [0, 1], [1, 2])
-    source = sorted(two.glob("runs/*/*.json"))[0]
-    source.write_bytes(b"{")
-    target = sorted(one.glob("runs/*/*.json"))[0]
-    target.write_bytes(b"{")
-    done = merge_sweeps(one, [two])
-    assert done.corrupt == 1
-    assert source.read_bytes() == b"{"
-    table = load_results(one)
-    rest = {path.stem for path in two.glob("runs/*/*.json")} - {source.stem}
-    assert rest <= set(table["id"])
-    for row in table.to_dict("records"):
-        wanted = toys.expected(row["x"], row["seed"])
-        assert {name: row[name] for name in wanted} == wanted
-
-
 def test_merge_follows_no_links(tmp_path):
     (one,) = machines(tmp_path, [0])
     (tmp_path / "secret").write_text("a private key")

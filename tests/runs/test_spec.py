@@ -114,19 +114,12 @@ def test_yaml_json_mapping_and_sweep_are_the_same(tmp_path):
     [
         ("1e-3", 1e-3),
         ("-1E+3", -1000.0),
-        (".5e2", 50.0),
-        ("1.e1", 10.0),
-        ("1", 1),
-        ("0", 0),
         ("-17", -17),
-        ("1.5", 1.5),
         ("'1e-3'", "1e-3"),
-        ("'010'", "010"),
         ("!!str 010", "010"),
         ("'no'", "no"),
         ("true", True),
         ("~", None),
-        ("1.2.3", "1.2.3"),
     ],
 )
 def test_numbers_of_yaml(tmp_path, text, value):
@@ -140,22 +133,13 @@ def test_numbers_of_yaml(tmp_path, text, value):
     "text",
     [
         "010",
-        "-010",
-        "00",
         "09",
         "0o17",
-        "0b11",
         "1:30",
-        "190:20:30.15",
         "1_000",
-        "1_0.5",
         "no",
-        "Yes",
         "on",
-        "OFF",
         "2026-01-01",
-        "=",
-        "-.5",
     ],
 )
 def test_what_two_versions_of_yaml_read_differently_is_refused(tmp_path, text):

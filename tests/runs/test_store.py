@@ -139,19 +139,6 @@ def test_lock_between_threads(store):
     assert not store.is_claimed(RUN)
 
 
-def test_lock_after_the_folder_was_moved_away(store, tmp_path):
-    """As with results that are archived and made again from one notebook."""
-    with store.claim(RUN):
-        pass
-    store.folder.rename(tmp_path / "archive")
-    Store.create(store.folder, Sweep(common={"x": 1}, experiment="mine"), (POINT,))
-    with locker(store.folder) as other:
-        assert ask(other, "take") == "yes"
-        with store.claim(RUN) as mine:
-            assert not mine
-        other.kill()
-
-
 def test_asking_about_a_lock_writes_nothing(store):
     (store.folder / "locks").unlink()
     assert not store.is_claimed(RUN)
@@ -253,11 +240,8 @@ def test_what_is_no_record_is_not_listed(store):
     [
         (ValueError("x is 3"), "ValueError: x is 3"),
         (ValueError("two\nlines"), "ValueError: two"),
-        (ValueError(), "ValueError"),
         (SystemExit(3), "SystemExit: 3"),
         (FileNotFoundError(2, "none", "\udcff"), r"FileNotFoundError: [Errno 2] none: '\udcff'"),
-        (ValueError("\ud800"), r"ValueError: \ud800"),
-        (SyntaxError("bad", ("file.py", 1, 1, "x = ", 1, 2)), "SyntaxError: bad"),
         (ValueError("x" * 10_000), "ValueError: " + "x" * 488),
     ],
 )
@@ -289,21 +273,6 @@ def test_other_versions_are_refused(store, found):
         ):
             action()
     assert path.read_bytes() == before
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"points": []},
-        {"points": 3},
-        {"sweep": {"new": 1}},
-    ],
-)
-def test_damaged_sweep(store, change):
-    path = store.folder / "sweep.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
-    with pytest.raises(CorruptFileError, match=r"sweep\.json"):
-        Store.open(store.folder)
 
 
 def test_no_sweep(tmp_path):

@@ -1,6 +1,5 @@
 """A small study from end to end: what it writes and says, and what happens when run again."""
 
-import json
 import math
 import shutil
 from dataclasses import replace
@@ -196,28 +195,6 @@ def test_cross_entropy_is_per_token_with_an_honest_error():
     assert 0.6 < error / spread < 1.6  # thirty draws tell a standard deviation to about 13 %
 
 
-def test_tables_come_back_from_disk(study):
-    again = load_study(study.folder)
-    assert again.config == study.config
-    for name in ("models", "heads", "variation", "certificates", "languages", "history"):
-        pd.testing.assert_frame_equal(getattr(again, name), getattr(study, name), check_dtype=False)
-    assert [finding.text for finding in findings(again)] == [
-        finding.text for finding in findings(study)
-    ]
-    text = (study.folder / "results.json").read_text()
-    assert "NaN" not in text
-    versions = json.loads(text)["environment"]["versions"]
-    assert versions["torch"] == torch.__version__
-
-
-def test_running_again_trains_nothing_and_changes_nothing(study):
-    runs = sorted(study.folder.rglob("model.safetensors"))
-    before = [path.stat().st_mtime_ns for path in runs]
-    again = run_study(CONFIG, study.folder, n_jobs=1, progress=False)
-    assert [path.stat().st_mtime_ns for path in runs] == before
-    pd.testing.assert_frame_equal(again.models, study.models)
-
-
 def test_a_lost_run_is_made_again_with_the_same_result(study):
     folder = study.run_folder("minimal-onehot", 5)
     weights = (folder / "model.safetensors").read_bytes()
@@ -249,35 +226,6 @@ def test_results_of_another_study_are_not_mixed_in(study, tmp_path):
     pd.testing.assert_frame_equal(
         back.models.drop(columns="seconds"), study.models.drop(columns="seconds")
     )
-
-
-def test_more_seeds_later(study, tmp_path, monkeypatch):
-    folder = shutil.copytree(study.folder, tmp_path / "study")
-    trained = []
-    monkeypatch.setattr(Measurement, "measure", recording(Measurement.measure, trained))
-    more = run_study(replace(CONFIG, seeds=(*CONFIG.seeds, 2)), folder, n_jobs=1, progress=False)
-    assert sorted(trained) == [("gpt", 2), ("minimal-onehot", 2)]
-    merged = more.models.merge(study.models[["family", "seed", "loss"]], on=["family", "seed"])
-    assert (merged["loss_x"] == merged["loss_y"]).all()
-    assert len(merged) == 6
-    assert len(more.models) == 8
-
-
-def recording(measure, seen):
-    def recorded(self, result, folder):
-        seen.append((result.model.cfg.model_name, result.seed))
-        return measure(self, result, folder)
-
-    return recorded
-
-
-@pytest.mark.parametrize(
-    "content", ["", "{", '{"format": "tl_dyck.study/999"}', '{"format": "tl_dyck.study/1"}', "[]"]
-)
-def test_broken_results_are_refused(tmp_path, content):
-    (tmp_path / "results.json").write_text(content)
-    with pytest.raises(CorruptFileError):
-        load_study(tmp_path)
 
 
 def test_configurations_that_make_no_sense_are_refused():

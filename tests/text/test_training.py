@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 from dataclasses import replace
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -143,7 +144,7 @@ def test_models_come_back_from_disk_and_export(fields: dict[str, object], tmp_pa
         ({"words": ["<unk>", "<cls>"]}, "by its sizes"),
         ({"n_heads": 3}, "must be a multiple"),
         ({"position": "rotary"}, "unknown position"),
-        ({"extra": 1}, "keys missing or unknown"),
+        ({"extra": 1}, "unknown parameter"),
     ],
 )
 def test_altered_models_are_refused(
@@ -261,19 +262,18 @@ def test_the_command_line(folder: Path, tmp_path: Path) -> None:
     assert "Traceback" not in missing.stderr
 
 
-def test_a_sweep_leaves_what_a_record_of_it_needs(folder: Path, tmp_path: Path) -> None:
+def test_a_sweep_is_a_table_of_the_documentation(folder: Path, tmp_path: Path) -> None:
     asked = asked_of(folder, grid={"training.objective": ["worst"]})
     asked["common"] |= {
         "training": {"steps": 3},
         "measure": {"spaces": ["dup:1,sub:1"], "limit": 9},
     }
     rows = run(asked, tmp_path)
-    record = json.loads(json.dumps(load(DOCS / "record.py").record_text(tmp_path)))
-    assert record["cpu"] == cpu_name()
-    assert record["enumerated"] == rows["enumerated"].sum()
-    (row,) = record["rows"]
-    assert row["steps"] == 3
-    assert row["certified"]["dup:1,sub:1"]["mean"] == pytest.approx(rows["certified"].mean())
-    (_, shown) = load(DOCS / "figures.py").text_table(record)
-    assert shown[:3] == ["1", "worst", "3"]
-    assert shown[3].startswith(f"{100 * rows['clean'].mean():.1f} % [")
+    head, _, line, _, origin = load(DOCS / "tables.py").sentences(tmp_path).splitlines()
+    assert head == "| synonyms | training | steps | clean | certified dup:1,sub:1 |"
+    cells = [cell.strip() for cell in line.strip("|").split("|")]
+    assert cells[:3] == ["1", "worst", "3"]
+    assert cells[3].startswith(f"{rows['clean'].mean():.1%} [")
+    assert cells[4].startswith(f"{rows['certified'].mean():.1%} [")
+    assert origin.startswith(f"Recorded: `tl-dyck sweep sentences.yaml`; {date.today():%Y}")
+    assert cpu_name() in origin

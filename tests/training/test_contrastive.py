@@ -150,17 +150,6 @@ def test_its_gradient_goes_through_both_terms():
         assert float((gradient * direction).sum()) == pytest.approx(slope, rel=1e-5, abs=1e-8)
 
 
-def test_what_it_cannot_work_on_is_refused():
-    language = LANGUAGES[2, 4]
-    model = build_model(get_config("gpt", "dyck-2-4"))
-    for tokens in (torch.tensor([[0, 1]]), torch.tensor([[4, 4]])):
-        with pytest.raises(ValueError, match=r"begin with BOS \(4\)"):
-            ContrastiveRegularizer(language)(model, tokens, generator=rng())
-    for pairs in (0, 5):
-        with pytest.raises(ValueError, match=f"between 1 and the depth 4 .* not {pairs}"):
-            ContrastiveRegularizer(language, max_pairs=pairs)
-
-
 # --- in training ----------------------------------------------------------------------------------
 
 
@@ -247,18 +236,6 @@ def test_the_history_is_of_the_cross_entropy_alone(tiny, roomy):
     assert result.history["loss"].tolist() == pytest.approx(
         plain.history["loss"].tolist(), rel=1e-6
     )
-
-
-def test_models_that_cannot_read_the_prefix_are_refused(tiny):
-    config = get_config("gpt", tiny.task, n_ctx=9)
-    tiny.train(config=config, options=TrainConfig(steps=1, check_size=5))
-    with pytest.raises(ValueError, match=r"n_ctx=9 .* prefix of the regularisation, 11"):
-        tiny.train(
-            config=config, options=TrainConfig(steps=1, check_size=5, contrastive_weight=0.1)
-        )
-    for wrong in (-1.0, math.nan, math.inf):
-        with pytest.raises(ValueError, match="contrastive_weight must be"):
-            TrainConfig(contrastive_weight=wrong)
 
 
 @pytest.mark.filterwarnings("ignore::ResourceWarning")

@@ -7,7 +7,6 @@ import json
 import os
 import signal
 import threading
-from pathlib import Path
 
 import pytest
 import torch
@@ -15,8 +14,11 @@ import torch
 from tl_dyck.training import load_result, train, train_seeds
 from tl_dyck.training.seeds import TrainingFailedError
 
-# the pool of workers outlives a call, and its threads and pipes are closed when Python ends
-pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
+pytestmark = [
+    # the pool of workers outlives a call, and its threads and pipes are closed when Python ends
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+    pytest.mark.usefixtures("forked_workers"),
+]
 
 
 def test_each_seed_is_the_model_that_it_is_alone(tiny, same_run, tmp_path):
@@ -140,21 +142,6 @@ def test_train_too_has_one_thread_and_gives_the_others_back(tiny, fails):
         torch.set_num_threads(before)
     assert set(seen[:-1]) == {1}
     assert seen[-1] == 3
-
-
-def test_bad_arguments(tiny, tmp_path):
-    with pytest.raises(ValueError, match="seeds must be different from each other"):
-        train_seeds(tiny.config, tiny.task, seeds=[1, 1], progress=False)
-    with pytest.raises(ValueError, match="n_jobs must be at least 1"):
-        train_seeds(tiny.config, tiny.task, seeds=[1], n_jobs=-1, progress=False)
-    assert train_seeds(tiny.config, tiny.task, seeds=[], progress=False) == []
-    (tmp_path / "file").write_text("x")
-    with pytest.raises(OSError, match="cannot write to the folder"):
-        train_seeds(
-            tiny.config, tiny.task, seeds=[1], folder=Path(tmp_path / "file"), progress=False
-        )
-    with pytest.raises(ValueError, match="unknown task"):
-        train_seeds(tiny.config, "dyck", seeds=[1], progress=False)
 
 
 def test_the_bar_counts_the_runs(tiny, capsys, tmp_path):

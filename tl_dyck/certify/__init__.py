@@ -15,7 +15,7 @@ Imports torch, numpy and einops, never TransformerLens. The certifiers themselve
 `tl_dyck_hooks.certifiers` and are found by entry point, as anyone else's are.
 """
 
-from tl_dyck.certify.asker import Asker, Question
+from tl_dyck.certify.asker import Asker, SpaceQuestion
 from tl_dyck.certify.asking import certify, certify_each, certify_many
 from tl_dyck.certify.certificate import Certificate, Witness
 from tl_dyck.certify.change import LogitChange, worst_logit_change
@@ -54,9 +54,9 @@ __all__ = [
     "Objectives",
     "Passage",
     "PerturbationSpace",
-    "Question",
     "Resources",
     "SpaceError",
+    "SpaceQuestion",
     "SpaceTooLargeError",
     "Substitute",
     "SwapAdjacent",

@@ -29,7 +29,7 @@ from tl_dyck.rnn.unsupported import refuse_weights
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Question:
+class SpaceQuestion:
     """What is asked of every string, as `Asker.question` makes it.
 
     Attributes:
@@ -106,7 +106,7 @@ class Asker:
         tight: bool = False,
         beyond_n_ctx: bool = False,
         **options: Any,
-    ) -> Question:
+    ) -> SpaceQuestion:
         """What is to be asked; see `certify`."""
         if isinstance(space, str):
             known = getattr(getattr(self.asked, "cfg", None), "language", None)
@@ -115,7 +115,7 @@ class Asker:
             raise TypeError(
                 f"space must be a PerturbationSpace, not {space!r}; see parse_space for texts."
             )
-        return Question(
+        return SpaceQuestion(
             space=space,
             certifier=certifiers.resolve(certifier),
             time_limit=check_time_limit(time_limit),
@@ -126,7 +126,7 @@ class Asker:
     # matrices are small: more threads make it slower, and wait for one another on a busy machine
     @one_thread()
     def answer(
-        self, question: Question, tokens: Tokens | str, target: int | str | None
+        self, question: SpaceQuestion, tokens: Tokens | str, target: int | str | None
     ) -> Certificate:
         """The certificate of one string; see `certify`."""
         started = time.perf_counter()

@@ -141,17 +141,17 @@ class DyckCertificates(Shown):
 
 
 def closing_prefixes(
-    language: DyckLanguage, n: int, length: int, *, q: float = 0.5, generator: torch.Generator
+    language: DyckLanguage, n: int, length: int, *, generator: torch.Generator
 ) -> Int[Tensor, "n length"]:
     """Draw distinct prefixes whose last bracket closes and whose next bracket may close, too.
 
     These are the ones that the theorem speaks about: the query is a closing bracket, and some open
-    bracket is left for the model to get right. They are drawn from D(q, k, D), given that.
+    bracket is left for the model to get right. They are drawn from D(1/2, k, D), given that.
 
     Raises:
         CertifyError: there are fewer such prefixes than wanted (or they are too rare to be found).
     """
-    distribution = DyckDistribution(language, q)
+    distribution = DyckDistribution(language)
     found: dict[tuple[int, ...], None] = {}
     for _ in range(50):
         drawn = distribution.sample_ending_in_close(
@@ -176,7 +176,6 @@ def certify_dyck(
     n: int = 16,
     length: int = 13,
     budget: int = 2,
-    pairs_per_block: int | None = None,
     seed: int = 0,
     certifier: str | Certifier = "exact",
     time_limit: float | None = 10.0,
@@ -190,8 +189,7 @@ def certify_dyck(
             `closing_prefixes`.
         n: how many to draw.
         length: of those drawn.
-        budget: most blocks inserted.
-        pairs_per_block: r, most pairs in a block; None for the language's depth.
+        budget: most blocks inserted, each of at most D pairs.
         seed: of the drawing.
         certifier: one that accepts `objectives` and `tight` (see `Certifier`), or its name.
         time_limit: seconds per prefix and question.
@@ -201,7 +199,7 @@ def certify_dyck(
         prefixes = closing_prefixes(
             language, n, length, generator=torch.Generator().manual_seed(seed)
         )
-    space = PerturbationSpace([(InsertMatchedPairs(language, pairs_per_block), budget)])
+    space = PerturbationSpace([(InsertMatchedPairs(language), budget)])
     brackets = Symbols(language.alphabet, "", language.bos_token, names_logits=True)
     strings = [torch.as_tensor(prefix, dtype=torch.int64) for prefix in prefixes]
     strings = [tokens[tokens != language.bos_token] for tokens in strings]

@@ -5,6 +5,8 @@ Knows: in which order boxes are tried. What settles a box only the checker knows
 
 from __future__ import annotations
 
+import hashlib
+import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, SupportsIndex, final
@@ -12,8 +14,9 @@ from typing import Any, SupportsIndex, final
 import numpy as np
 
 from tl_dyck.certify.asking import Asker
-from tl_dyck.certify.check_proof import BOUND, CLAIMS, FORMAT, POINTS, Form, Model, listed, pack
+from tl_dyck.certify.check_proof import AXES, BOUND, CLAIMS, FORMAT, RANGES, Model, Prefixes
 from tl_dyck.certify.deadline import Deadline, OutOfTime
+from tl_dyck.certify.exact.balls import Array
 from tl_dyck.certify.language.forms import has_form
 from tl_dyck.certify.protocol import CertifyError
 from tl_dyck.check import check_length, check_time_limit
@@ -22,9 +25,9 @@ from tl_dyck.files import tensors_digest, write_output
 from tl_dyck.language.symbols import needs_stack
 from tl_dyck.reading import check_reads
 from tl_dyck.registry import unknown_name
+from tl_dyck.rnn import TwoLayerRNN
 from tl_dyck.tasks import DyckTask, load_task
 
-_FEW = 64  # points of a box that are rather looked at than bounded
 _CHUNK = 2048  # boxes bounded at once
 
 
@@ -80,7 +83,7 @@ def prove_language(
 
     Args:
         model_or_rnn: a `TwoLayerRNN`, or a HookedTransformer whose tokens are the language's: one
-            layer, one head, no positions, at most one LN_C, a ReLU or no MLP.
+            layer, one head, no positions, no norm but at most one LN_C, a ReLU or no MLP.
         task: a task or its name.
         length: of the longest prefixes, in brackets.
         property: "any_token", "closing_only" or "valid_token".
@@ -98,63 +101,79 @@ def prove_language(
     rnn, language = asker.rnn, needs_stack(task.language, "prove_language is")
     check_reads(asker.asked, language)
     c = rnn.config
-    if not has_form(c) or c.has_position or c.bos_token != language.bos_token:
+    if not has_form(c) or c.ln1 or c.has_position or c.bos_token != language.bos_token:
         raise NoProofError(
             f"{c.model_name} is not of one layer and head without positions, with BOS, at most one "
-            "LN_C, and a ReLU or no MLP; certify_language decides others"
+            "LN_C and no other norm, and a ReLU or no MLP; certify_language decides others"
         )
     digest = None if asker.model is None else tensors_digest(dict(asker.model.named_parameters()))
-    facts = {"format": FORMAT, "claim": property, "model": digest, "length": check_length(length)}
-    facts |= {"n_types": language.n_types, "max_depth": language.max_depth}
-    names = ("ln1", "ln_c", "ln_mid", "residual", "act_fn", "attn_scale", "eps")
-    facts |= {name: getattr(c, name) for name in names}
-    weights = {name: np.ascontiguousarray(value.cpu()) for name, value in rnn.weights.items()}
-    for name in ("W_Q", "W_K", "W_V", "W_O", "b_Q", "b_K", "b_V"):
-        weights[name] = weights[name][0]
+    when = "before" if c.ln_c is None else "after"
+    facts = {
+        "format": FORMAT,
+        "claim": property,
+        "model": digest,
+        "length": check_length(length, most=int(RANGES["length"][1])),
+        "n_types": language.n_types,
+        "max_depth": language.max_depth,
+        "attn_scale": c.attn_scale,
+        "norm": (c.ln_c, c.ln_mid) != (None, None),
+        "floor": c.ln_c or c.ln_mid or 0.0,
+        "added": when if c.residual else "never",
+    }
+    weights = _weights(rnn)
     model, trees = Model(facts, weights), []
     try:
         with np.errstate(all="ignore"):
-            for form in model.endings():
-                trees += _tree(form.compute(), deadline)
+            for ending in model.endings():
+                trees += _tree(ending.compute(), deadline)
     except OutOfTime:
         raise NoProofError(f"none was found in {time_limit} s") from None
     arrays = {**weights, "trees": np.array(trees, dtype=np.uint8)}
     return LanguageProof(pack(facts, arrays), model.says())
 
 
-def _tree(form: Form, deadline: Deadline) -> list[int]:
+def _weights(rnn: TwoLayerRNN) -> dict[str, Array]:
+    """Weights as `check_proof` names them, without the axis of the head; no MLP is an empty one."""
+    found = {name: np.asarray(value.cpu()) for name, value in rnn.weights.items()}
+    d, dtype = rnn.config.d_model, found["W_U"].dtype
+    empty = {"W_in": (d, 0), "b_in": (0,), "W_out": (0, d), "b_out": (d,)}
+    found = {name: np.zeros(shape, dtype) for name, shape in empty.items()} | found
+    for name, axes in AXES.items():
+        if found[name].ndim != len(axes):  # no axis of depths; one of the head
+            found[name] = found[name][:, None] if name == "W_E" else found[name][0]
+    return {name: np.ascontiguousarray(value) for name, value in found.items()}
+
+
+def pack(facts: dict[str, Any], arrays: dict[str, Any]) -> bytes:
+    """A proof's file: the digest of the rest, a line of JSON, numbers."""
+    facts = {**facts, "arrays": {name: [a.dtype.str, list(a.shape)] for name, a in arrays.items()}}
+    rest = json.dumps(facts).encode() + b"\n" + b"".join(a.tobytes() for a in arrays.values())
+    return hashlib.sha256(rest).hexdigest().encode() + b"\n" + rest
+
+
+def _tree(ending: Prefixes, deadline: Deadline) -> list[int]:
     """The tree of an ending, in preorder."""
-    boxes: list[Any] = [form.root()]
+    boxes: list[Any] = [ending.box]
     said: list[tuple[int, list[int]]] = [(BOUND, [])]  # node, and its children by number
     front = [0]
     while front:
         deadline.check()
         now, front = front[:_CHUNK], front[_CHUNK:]
         low, high = (np.array([boxes[i][side] for i in now], dtype=float) for side in (0, 1))
-        settled, width = form.bounds(low, high)
-        for i, fine, wide in zip(now, settled, width, strict=True):
-            if fine:
-                continue
-            box_low, box_high = boxes[i]
-            sizes = box_high - box_low
-            if np.prod(sizes + 1.0) <= _FEW:
-                points = listed(box_low, box_high)
-                right = form.points(points)
-                if not right.all():
-                    raise NoProofError(
-                        f"a prefix that ends with the stack {form.stack} and has pairs "
-                        f"{points[~right][0].tolist()} is wrong, or within rounding"
-                    )
-                said[i] = POINTS, []
-                continue
+        settled, width = ending.bounds(low, high)
+        for i, wide in zip(np.array(now)[~settled].tolist(), width[~settled], strict=True):
+            sizes = boxes[i][1] - boxes[i][0]
+            if not sizes.any():
+                raise NoProofError(
+                    f"a prefix that ends with the stack {ending.stack} and has pairs "
+                    f"{boxes[i][0].tolist()} is wrong, or within rounding"
+                )
             axis = int(np.where(sizes > 0, np.nan_to_num(wide) + 1e-12 * sizes, -1.0).argmax())
-            children = []
-            for part in form.halves(box_low, box_high, axis):
-                children.append(len(boxes))
-                boxes.append(part)
-                said.append((BOUND, []))
-            said[i] = axis, children
-            front += children
+            halves = ending.halves(boxes[i][0], boxes[i][1], axis)
+            said[i] = axis, list(range(len(boxes), len(boxes) + len(halves)))
+            front += said[i][1]
+            boxes += halves
+            said += [(BOUND, [])] * len(halves)
     order, todo = [], [0]
     while todo:
         node, children = said[todo.pop()]

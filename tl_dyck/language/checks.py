@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence, Set
+import re
+from collections.abc import Iterable, Iterator, Sequence, Set
 from itertools import islice, pairwise
 from typing import Any
 
@@ -20,14 +21,22 @@ class DyckStringError(DyckError, ValueError):
     """A text or token string that is not of the language; the message says where and why."""
 
 
-def unknown_symbol(
-    text: str, position: int, symbols: Sequence[str], kind: str = "bracket"
-) -> DyckStringError:
-    """The error for a `text` in which no symbol begins at character `position`."""
-    return DyckStringError(
-        f"unknown {kind} {text[position]!r} at character {position} of {shorten(text)!r}; "
-        f"the {kind}s are {' '.join(symbols)}"
-    )
+def cut(text: str, symbols: Sequence[str], kind: str = "bracket") -> Iterator[str]:
+    """A text from left to right, symbol by symbol; none is the beginning of another.
+
+    Raises:
+        DyckStringError: some part of it is no symbol.
+    """
+    known, position = re.compile("|".join(map(re.escape, symbols))), 0
+    while position < len(text):
+        match = known.match(text, position)
+        if match is None:
+            raise DyckStringError(
+                f"unknown {kind} {text[position]!r} at character {position} of {shorten(text)!r}; "
+                f"the {kind}s are {' '.join(s for s in symbols if s != BOS_STRING)}"
+            )
+        yield match.group()
+        position = match.end()
 
 
 def check_mode(mode: str) -> None:

@@ -5,11 +5,9 @@ Symbol i is token i; the start token BOS comes after the last symbol and doubles
 
 from __future__ import annotations
 
-import re
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, NoReturn, final
 
 import torch
@@ -18,7 +16,7 @@ from torch import Tensor
 
 from tl_dyck.check import WrongTypeError, WrongValueError
 from tl_dyck.errors import DyckError
-from tl_dyck.language.checks import check_symbols, in_order, unknown_symbol
+from tl_dyck.language.checks import check_symbols, cut, in_order
 
 MOST_SYMBOLS = 20_000  # each has an embedding and a logit of its own
 
@@ -55,10 +53,6 @@ class Language(ABC):
         """The number of tokens: the symbols and BOS."""
         return self.bos_token + 1
 
-    @cached_property
-    def _pattern(self) -> re.Pattern[str]:
-        return re.compile("|".join(map(re.escape, self.alphabet)))
-
     def tokenize(self, text: str) -> Int[Tensor, " pos"]:
         """Map a text to tokens, without BOS and without asking whether it is of the language.
 
@@ -68,14 +62,10 @@ class Language(ABC):
         if not isinstance(text, str):
             raise WrongTypeError(f"give a text, not {text!r:.80} ({type(text).__name__})")
         ids = {symbol: token for token, symbol in enumerate(self.alphabet)}
-        tokens, position = [], 0
-        while position < len(text):
-            match = self._pattern.match(text, position)
-            if match is None:
-                raise unknown_symbol(text, position, self.alphabet, self.symbol_kind)
-            tokens.append(ids[match.group()])
-            position = match.end()
-        return torch.tensor(tokens, dtype=torch.int64)
+        return torch.tensor(
+            [ids[symbol] for symbol in cut(text, self.alphabet, self.symbol_kind)],
+            dtype=torch.int64,
+        )
 
     def parse(self, text: str, *, prefix: bool = True) -> Int[Tensor, " pos"]:
         """Map a text to tokens; a language of which only the symbols are known asks no more."""

@@ -9,7 +9,7 @@ from typing import Any
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
 
-from tl_dyck.language.checks import BOS_STRING, unknown_symbol
+from tl_dyck.language.checks import BOS_STRING, cut
 from tl_dyck.language.dyck import DyckLanguage
 from tl_dyck.language.symbols import Language
 
@@ -35,15 +35,10 @@ class DyckTokenizer(PreTrainedTokenizerFast):  # type: ignore[misc]
         return super()._batch_encode_plus(batch_text_or_text_pairs, *args, **kwargs)
 
     def _refuse_unknown(self, texts: Any) -> None:
-        known = re.compile("|".join(map(re.escape, self.get_vocab())))
+        symbols = self.convert_ids_to_tokens(range(len(self)))
         for text in _strings(texts):
-            end = 0
-            while end < len(text):
-                match = known.match(text, end)
-                if match is None:
-                    symbols = self.convert_ids_to_tokens(range(len(self) - 1))
-                    raise unknown_symbol(text, end, symbols, self.symbol_kind)
-                end = match.end()
+            for _ in cut(text, symbols, self.symbol_kind):
+                pass
 
 
 def build_tokenizer(language: Language) -> PreTrainedTokenizerFast:

@@ -12,27 +12,27 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, SupportsIndex, final
 
 import torch
 
-from tl_dyck.check import check_integer_fields, check_seed
+from tl_dyck.check import check_seed
+from tl_dyck.configuration import Configuration, choice, whole
 from tl_dyck.models.hooked import HookedTransformer, HookedTransformerConfig
 from tl_dyck.models.storage import check_finite, load_weights
 from tl_dyck.models.transformer import fixed_positions
 from tl_dyck.records import Shapes, read_weights, write_weights
-from tl_dyck.registry import unknown_name
 
 UNKNOWN, CLS = "<unk>", "<cls>"
 _FORMAT = "tl_dyck.text/1"
-_CHOICES = {"position": ("none", "linear", "sinusoidal"), "normalization": ("none", "ln")}
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class TextConfig:
+class TextConfig(Configuration):
     """Configuration of a text classifier.
 
     Attributes:
@@ -50,26 +50,29 @@ class TextConfig:
     """
 
     words: tuple[str, ...]
-    n_classes: int = 2
-    d_model: int = 32
-    n_heads: int = 1
-    d_mlp: int = 0
-    position: str = "none"
-    normalization: str = "none"
-    n_ctx: int = 80
+    n_classes: int = whole(2, least=2)
+    d_model: int = whole(32)
+    n_heads: int = whole(1)
+    d_mlp: int = whole(0, least=0)
+    position: str = choice("none", ("none", "linear", "sinusoidal"))
+    normalization: str = choice("none", ("none", "ln"))
+    n_ctx: int = whole(80, least=2)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         object.__setattr__(self, "words", tuple(self.words))
-        for name, choices in _CHOICES.items():
-            if getattr(self, name) not in choices:
-                raise unknown_name(name, getattr(self, name), choices)
-        if self.words[:2] != (UNKNOWN, CLS) or len(set(self.words)) < len(self.words):
+        texts = {word for word in self.words if isinstance(word, str)}
+        if self.words[:2] != (UNKNOWN, CLS) or len(texts) < len(self.words):
             raise ValueError(
-                f"words must be distinct and begin with {UNKNOWN!r}, {CLS!r}, not {self.words[:3]}"
+                f"words must be distinct texts and begin with {UNKNOWN!r}, {CLS!r}, not "
+                f"{self.words[:3]}"
             )
-        check_integer_fields(self, n_classes=2, d_model=1, n_heads=1, d_mlp=0, n_ctx=2)
         if self.d_model % self.n_heads:
             raise ValueError(f"d_model={self.d_model} must be a multiple of n_heads={self.n_heads}")
+
+    @cached_property
+    def _tokens(self) -> dict[str, int]:
+        return {word: token for token, word in enumerate(self.words)}
 
     @property
     def cls_token(self) -> int:
@@ -83,24 +86,12 @@ class TextConfig:
 
     def encode(self, text: str | Sequence[str]) -> list[int]:
         """Tokens of a text, split at white space (or of its words), with "<cls>" at the end."""
-        index = _index(self.words)
         words = text.split() if isinstance(text, str) else text
-        return [*(index.get(word, self.unknown_token) for word in words), self.cls_token]
+        return [*(self._tokens.get(word, self.unknown_token) for word in words), self.cls_token]
 
     def decode(self, tokens: Sequence[int]) -> str:
         """The words of some tokens, without "<cls>"."""
         return " ".join(self.words[token] for token in tokens if token != self.cls_token)
-
-
-_last_index: tuple[tuple[str, ...], dict[str, int]] = ((), {})
-
-
-def _index(words: tuple[str, ...]) -> dict[str, int]:
-    """Word -> token; that of the last vocabulary is kept."""
-    global _last_index
-    if _last_index[0] is not words:
-        _last_index = (words, {word: token for token, word in enumerate(words)})
-    return _last_index[1]
 
 
 @final
@@ -163,8 +154,7 @@ def _hooked_config(config: TextConfig, device: str) -> HookedTransformerConfig:
 
 def save_text_model(model: TextTransformer, folder: str | Path) -> Path:
     """Save configuration, vocabulary and weights, atomically, never as pickle."""
-    saved = asdict(model.text) | {"words": list(model.text.words)}
-    return write_weights(folder, _FORMAT, saved, dict(model.named_parameters()))
+    return write_weights(folder, _FORMAT, model.text.to_dict(), dict(model.named_parameters()))
 
 
 def load_text_model(folder: str | Path, *, device: str = "cpu") -> TextTransformer:
@@ -176,21 +166,14 @@ def load_text_model(folder: str | Path, *, device: str = "cpu") -> TextTransform
     """
     source = str(folder)
     _, config, weights = read_weights(folder, (_FORMAT,), "a text classifier", _shapes)
-    model = build_text_model(_config(config), device=device)
+    model = build_text_model(TextConfig.from_dict(config), device=device)
     load_weights(model, weights, source)
     check_finite(weights, source)
     return model
 
 
-def _config(saved: dict[str, Any]) -> TextConfig:
-    known = {field.name for field in fields(TextConfig)}
-    if set(saved) != known:
-        raise ValueError(f"keys missing or unknown: {sorted(known ^ set(saved))}")
-    return TextConfig(**{**saved, "words": tuple(map(str, saved["words"]))})
-
-
 def _shapes(_: str, saved: dict[str, Any]) -> Shapes:
-    config = _config(saved)
+    config = TextConfig.from_dict(saved)
     yield "embed.W_E", [len(config.words), config.d_model]
     yield "pos_embed.W_pos", [config.n_ctx, config.d_model]
     yield "unembed.W_U", [config.d_model, config.n_classes]

@@ -5,7 +5,9 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import Any
 
+from tl_dyck.configuration import parameters_of
 from tl_dyck.studies import Study, StudyConfig
 from tl_dyck.training import TrainConfig
 
@@ -48,24 +50,23 @@ def _models(study: Study, family: str) -> str:
     return f"{study.folder.as_posix()}:{family}"
 
 
-def study_command(study: Study) -> str | None:
-    """Do the whole study again; None if the command line cannot say all of its configuration."""
-    config, default = study.config, StudyConfig()
-    sayable = replace(
-        default,
-        task=config.task,
-        families=config.families,
-        seeds=config.seeds,
-        training=with_steps(default.training, config.training.steps),
-    )
-    if config != sayable:
-        return None
-    seeds = seed_text(config.seeds)
+def study_command(study: Study) -> str:
+    """Do the whole study again."""
+    config, seeds = study.config, seed_text(study.config.seeds)
     words = ["tl-dyck", "study", "--task", config.task, "--families", ",".join(config.families)]
-    words += [
-        "--seeds",
-        f"{seeds}-{seeds}" if seeds.isdigit() else seeds,
-    ]  # one number would be a number of seeds
-    if config.training != default.training:
-        words += ["--steps", str(config.training.steps)]
+    # one number would be a number of seeds
+    words += ["--seeds", f"{seeds}-{seeds}" if seeds.isdigit() else seeds]
+    default = _settings(StudyConfig())
+    for name, value in _settings(config).items():
+        if value != default[name]:
+            words += ["--set", f"{name}={value}"]
     return shlex.join([*words, "--out", study.folder.as_posix()])
+
+
+def _settings(config: StudyConfig) -> dict[str, Any]:
+    """What ``--set`` sets."""
+    return {
+        **parameters_of("training", config.training),
+        **parameters_of("measurement", config.measurement),
+        "n_bootstrap": config.n_bootstrap,
+    }

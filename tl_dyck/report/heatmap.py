@@ -1,8 +1,8 @@
 """Attention patterns as light-weight heat maps in SVG.
 
 A map is a few paths, one per shade, so that hundreds fit a page and print sharply. What a cell is
-can be read by mouse or keyboard: the page's script finds it by its coordinates in the JSON of
-`Patterns.to_json`.
+can be read by mouse or keyboard: the page's script finds it by its coordinates in the weights that
+`thousandths` gives it.
 """
 
 from __future__ import annotations
@@ -12,11 +12,10 @@ from dataclasses import dataclass
 from typing import Any, final
 
 import numpy as np
-import pandas as pd
-from jaxtyping import Float, Int
-from torch import Tensor
+import torch
+from jaxtyping import Float
 
-from tl_dyck.language import DyckLanguage
+from tl_dyck.language import DyckLanguage, Language
 from tl_dyck.language.checks import BOS_STRING
 from tl_dyck.report.markup import Html, element, percent
 
@@ -28,45 +27,24 @@ Weights = Float[np.ndarray, "query key"]
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class HeadPatterns:
-    """One head of one family: the maps that are compared.
+class Text:
+    """A string and what is known about it.
 
     Attributes:
-        name: for readers.
-        family: of the models.
-        layer: from 0.
-        head: from 0.
-        seeds: of the models.
-        weights: a pattern per seed, ``[seed, query, key]``.
-    """
-
-    name: str
-    family: str
-    layer: int
-    head: int
-    seeds: list[int]
-    weights: Float[np.ndarray, "seed query key"]
-
-
-@final
-@dataclass(frozen=True, kw_only=True)
-class Patterns:
-    """The attention patterns of a study on its probe string.
-
-    Attributes:
-        tokens: as text, BOS first.
-        depth: after each token.
-        top: for each token the position of the last bracket that is still open, -1 if there is
-            none.
+        ids: the tokens as numbers, BOS included.
+        tokens: as text.
+        depth: after each token; None if the tokens are no brackets.
+        pair: position of each token's partner, -1 for none.
+        top: position of the last bracket that is still open after each token, -1 for none.
         closing: whether each token closes.
-        groups: the patterns, in the order of the study's families.
     """
 
+    ids: list[int]
     tokens: list[str]
-    depth: list[int]
+    depth: list[int] | None
+    pair: list[int]
     top: list[int]
     closing: list[bool]
-    groups: list[HeadPatterns]
 
     def on_top(self, weights: Weights) -> float:
         """Mean weight on the stack's top, over the closing brackets with something left on it."""
@@ -78,7 +56,7 @@ class Patterns:
         return float(np.mean(found)) if found else float("nan")
 
     def in_words(self, weights: Weights) -> str:
-        """One pattern in a few words, for who cannot see it."""
+        """One pattern in a few words, for those who cannot see it."""
         share = percent(self.on_top(weights), 0)
         return (
             f"at the closing brackets of the string {share} of the attention is on the top of the "
@@ -86,118 +64,84 @@ class Patterns:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Return the data of the page's script: tokens, and maps.
-
-        Per group, these are the lower triangles in thousandths, row by row.
-        """
-        rows, columns = np.tril_indices(len(self.tokens))
-
-        def thousandths(weights: Weights) -> list[int | None]:
-            return [
-                round(1000 * w) if np.isfinite(w) else None for w in weights[rows, columns].tolist()
-            ]
-
-        return {
-            "tokens": self.tokens,
-            "depth": self.depth,
-            "top": self.top,
-            "groups": [
-                {
-                    "name": group.name,
-                    "seeds": group.seeds,
-                    "weights": [thousandths(weights) for weights in group.weights],
-                }
-                for group in self.groups
-            ],
-        }
-
-    def to_frame(self) -> pd.DataFrame:
-        """One row per weight, those of the lower triangle."""
-        rows, columns = np.tril_indices(len(self.tokens))
-        shared = {
-            "query": rows,
-            "key": columns,
-            "query_token": [self.tokens[row] for row in rows],
-            "key_token": [self.tokens[column] for column in columns],
-        }
-        frames = [
-            pd.DataFrame(
-                {
-                    "family": group.family,
-                    "layer": group.layer,
-                    "head": group.head,
-                    "seed": seed,
-                    **shared,
-                    "weight": weights[rows, columns].round(4),
-                }
-            )
-            for group in self.groups
-            for seed, weights in zip(group.seeds, group.weights, strict=True)
-        ]
-        return pd.concat(frames, ignore_index=True)
+        """Tokens, depths, pairs and tops of the stack as JSON values, for a script."""
+        return {"tokens": self.tokens, "depth": self.depth, "pair": self.pair, "top": self.top}
 
 
-def string_patterns(language: DyckLanguage, text: str) -> Patterns:
-    """Return the parts of a heat map's data that describe some other string."""
-    brackets = language.tokenize(text)
-    tokens = brackets.new_tensor([language.bos_token, *brackets.tolist()])
-    return patterns_of(
-        language,
-        tokens,
-        [BOS_STRING, *(language.alphabet[token] for token in brackets.tolist())],
-        [],
-    )
-
-
-def patterns_of(
-    language: DyckLanguage,
-    tokens: Int[Tensor, " pos"],
-    texts: list[str],
-    groups: list[HeadPatterns],
-) -> Patterns:
-    """A string, and patterns on it.
+def text_of(ids: Sequence[int], tokens: Sequence[str] | None, language: Language | None) -> Text:
+    """A string, with depths and pairs if its language is known and has them.
 
     Args:
-        language: of the string.
-        tokens: BOS first.
-        texts: the tokens as text.
-        groups: the patterns.
+        ids: the tokens as numbers.
+        tokens: as text; None for what the language calls them.
+        language: of the string, None if nobody knows.
     """
-    return Patterns(
-        tokens=texts,
-        depth=language.depth(tokens).tolist(),
-        top=language.top_of_stack(tokens).tolist(),
-        closing=language.is_close(tokens).tolist(),
-        groups=groups,
+    names = list(tokens or ())
+    if tokens is None and language is not None:
+        names = [(*language.alphabet, BOS_STRING)[token] for token in ids]
+    none = [-1] * len(ids)
+    if not isinstance(language, DyckLanguage):
+        closing = [False] * len(ids)
+        return Text(ids=[*ids], tokens=names, depth=None, pair=none, top=none, closing=closing)
+    string = torch.tensor(ids)
+    return Text(
+        ids=list(ids),
+        tokens=names,
+        depth=language.depth(string).tolist(),
+        pair=language.matching(string).tolist(),
+        top=language.top_of_stack(string).tolist(),
+        closing=language.is_close(string).tolist(),
     )
 
 
-def color_bar() -> Html:
-    """The scale that all maps share."""
+def text_in(language: DyckLanguage, brackets: str) -> Text:
+    """A string of a language, after BOS."""
+    return text_of([language.bos_token, *language.tokenize(brackets).tolist()], None, language)
+
+
+def thousandths(weights: Weights) -> list[int | None]:
+    """The lower triangle in thousandths, row by row, for a script; None for what is not finite."""
+    below = weights[np.tril_indices(len(weights))].tolist()
+    return [round(1000 * weight) if np.isfinite(weight) else None for weight in below]
+
+
+def color_bar(
+    label: str = "attention weight (share of the query's attention; square-root scale)",
+    last: str = "1",
+    *,
+    ring: bool = True,
+) -> Html:
+    """The scale that all maps share.
+
+    Args:
+        label: of what it is.
+        last: what its end is called.
+        ring: whether to say what a ring is.
+    """
     shades = element(
         "span", [element("span", class_=f"b{shade}") for shade in range(SHADES)], class_="shades"
     )
     ticks = [
-        element("span", f"{w:g}", style=f"left:{100 * w**0.5:.1f}%")
-        for w in (0, 0.05, 0.25, 0.5, 1)
+        element("span", name, style=f"left:{100 * float(at) ** 0.5:.1f}%")
+        for at, name in (*((each, each) for each in ("0", "0.05", "0.25", "0.5")), ("1", last))
     ]
     legend = element(
         "span", element("span", class_="ring"), " top of the stack", class_="ringlegend"
     )
-    label = element("span", "attention weight (share of the query's attention; square-root scale)")
-    scale = element("div", label, shades, element("span", ticks, class_="ticks"), class_="bar")
-    return element("div", scale, legend, class_="colorbar")
+    ends = element("span", ticks, class_="ticks")
+    scale = element("div", element("span", label), shades, ends, class_="bar")
+    return element("div", scale, legend if ring else None, class_="colorbar")
 
 
-def heat_map(patterns: Patterns, weights: Weights, lines: tuple[str, ...] = ()) -> Html:
+def heat_map(text: Text, weights: Weights, lines: tuple[str, ...] = ()) -> Html:
     """One pattern as SVG, hidden from screen readers (what it is in has a label).
 
     Args:
-        patterns: whose tokens label rows and columns.
+        text: whose tokens label rows and columns.
         weights: a causal pattern.
         lines: short texts for the empty corner above the diagonal.
     """
-    n = len(patterns.tokens)
+    n = len(text.tokens)
     parts = [f'<path class="h0" d="{"".join(f"M0 {q}h{q + 1}v1h-{q + 1}z" for q in range(n))}"/>']
     parts += [
         f'<path class="h{shade}" d="{path}"/>'
@@ -205,11 +149,11 @@ def heat_map(patterns: Patterns, weights: Weights, lines: tuple[str, ...] = ()) 
     ]
     rings = "".join(
         f"M{top + 0.15} {q + 0.5}a.35 .35 0 1 0 .7 0a.35 .35 0 1 0-.7 0z"
-        for q, top in enumerate(patterns.top)
+        for q, top in enumerate(text.top)
         if top >= 0
     )
     parts.append(f'<path class="stack" d="{rings}"/>')
-    for position, token in enumerate(patterns.tokens):
+    for position, token in enumerate(text.tokens):
         label, size = token_label(token)
         style = f' style="font-size:{size}px"' if size else ""
         middle = f"{position + 0.5:g}"
@@ -254,16 +198,14 @@ def token_label(token: str) -> tuple[Html, float | None]:
     return element("tspan", text), round(min(1.0, 1.6 / len(text)), 2) if len(text) > 1 else None
 
 
-def described_map(
-    patterns: Patterns, weights: np.ndarray, corner: Sequence[str], what: str
-) -> Html:
+def described_map(text: Text, weights: Weights, corner: Sequence[str], what: str) -> Html:
     """A heat map with its text alternative.
 
     Args:
-        patterns: the string.
-        weights: of one head, ``[query, key]``.
+        text: the string.
+        weights: of one head.
         corner: what stands in its corner.
         what: whose pattern it is, after "Attention pattern".
     """
-    said = f"Attention pattern {what}; {patterns.in_words(weights)}."
-    return element("div", heat_map(patterns, weights, tuple(corner)), role="img", aria_label=said)
+    said = f"Attention pattern {what}; {text.in_words(weights)}."
+    return element("div", heat_map(text, weights, tuple(corner)), role="img", aria_label=said)

@@ -12,8 +12,8 @@ from tl_dyck.judge.facts import all_prefixes
 from tl_dyck.judge.protocol import Case, is_shown
 from tl_dyck.judge.run import Judgement
 from tl_dyck.judge.scoring import most_misleading
-from tl_dyck.report.heatmap import color_bar, heat_map, string_patterns
-from tl_dyck.report.markup import Html, csv_link, element, percent, table
+from tl_dyck.report.heatmap import color_bar, heat_map, text_of
+from tl_dyck.report.markup import Html, csv_link, element, markdown, percent, table
 from tl_dyck.report.page import Page, Section, again, made_with
 
 
@@ -52,13 +52,13 @@ def judge_page(done: Judgement) -> Html:
 def judge_markdown(done: Judgement) -> str:
     """The AUROC of every method for every kind of question, as Markdown."""
     kinds = [kind for kind in KINDS if kind in done.wide()]
-    heads = " | ".join(map(_named, kinds))
-    lines = [f"| method | {heads} |", "|---|" + "---|" * len(kinds)]
-    for method in done.order():
-        cells = [_cell(done, method, kind) for kind in kinds]
-        if any(cells):
-            lines.append(f"| {method} | " + " | ".join(cells) + " |")
-    return "\n".join(lines) + "\n"
+    return markdown(("method", *map(_named, kinds)), _aurocs(done, kinds))
+
+
+def _aurocs(done: Judgement, kinds: list[str]) -> list[list[str]]:
+    """A row for every method that answers some of these questions."""
+    rows = [[method, *(_cell(done, method, kind) for kind in kinds)] for method in done.order()]
+    return [row for row in rows if any(row[1:])]
 
 
 def lessons(done: Judgement) -> list[str]:
@@ -136,8 +136,7 @@ def _auroc(done: Judgement) -> list[Html | None]:
     )
     tables = []
     for what, kinds in (("questions about heads", heads), ("all other questions", rest)):
-        cells = {method: [_cell(done, method, kind) for kind in kinds] for method in done.order()}
-        rows = [[name, *(cell or "–" for cell in row)] for name, row in cells.items() if any(row)]
+        rows = [[cell or "–" for cell in row] for row in _aurocs(done, kinds)]
         if rows:
             columns = ("method", *map(_named, kinds))
             tables.append(
@@ -254,8 +253,7 @@ def _picture(case: Case, row: Any) -> Html:
     with torch.no_grad():
         _, cache = case.model.run_with_cache(chosen[None])
     weights = cache[f"blocks.{layer}.attn.hook_pattern"][0, heads].mean(0).float().numpy()
-    shown = string_patterns(language, language.to_string(chosen[1:]))
-    return heat_map(shown, weights)
+    return heat_map(text_of(chosen.tolist(), None, language), weights)
 
 
 def _questions() -> Html:

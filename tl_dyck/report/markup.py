@@ -124,11 +124,17 @@ def table(
         element("thead", head),
         element("tbody", body),
     )
-    return element(
-        "div",
-        inner,
-        class_="scroll",
-        tabindex="0",
-        role="region",
-        aria_label="table, scrolls sideways",
-    )
+    return scrolling(inner)
+
+
+def markdown(columns: Iterable[str], rows: Iterable[Iterable[Any]]) -> str:
+    """A table as Markdown."""
+    lines = [[*columns], *([str(cell).replace("|", "\\|") for cell in row] for row in rows)]
+    lines.insert(1, ["---"] * len(lines[0]))
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def scrolling(inner: Html) -> Html:
+    """A table in a box that scrolls sideways where the page is narrow."""
+    label = "table, scrolls sideways"
+    return element("div", inner, class_="scroll", tabindex="0", role="region", aria_label=label)

@@ -8,6 +8,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.resources import files
+from pathlib import Path
 from typing import Any, NamedTuple, final
 
 import pandas as pd
@@ -123,6 +124,24 @@ class Page:
             [Html(f"<script>{script}</script>") for script in scripts],
         )
         return shell(self.title, body, scripts, self.style)
+
+
+def page_file(path: str | Path, name: str) -> Path:
+    """The file that a page is written to.
+
+    Args:
+        path: what was asked for.
+        name: such as a page is called.
+
+    Raises:
+        IsADirectoryError: `path` is a folder.
+    """
+    target = Path(path)
+    if target.is_dir():
+        raise IsADirectoryError(
+            f"{str(target)!r} is a folder; name a file, such as {str(target / name)!r}"
+        )
+    return target
 
 
 def shell(title: str, body: Html, scripts: Sequence[str] = (), style: str = "") -> Html:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from tl_dyck.report.markup import Html, csv_link, element, table
+from tl_dyck.report.markup import Html, csv_link, element, markdown, table
 from tl_dyck.report.page import Figure, Page, Section, again, made_with, whole_configuration
 from tl_dyck.report.paper_figures import paper_figures
 from tl_dyck.report.stack_use import stack_use_figures
@@ -71,10 +71,8 @@ def claims_markdown(claims: pd.DataFrame) -> str:
     """
     beside = _beside(claims)
     head = ("what the paper says", *beside, "measured", "counts as reproduced", "would see")
-    head = (*head, "n", "verdict")
-    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
-    for claim in claims.itertuples():
-        cells = (
+    rows = [
+        (
             claim.says.rstrip(".") + OURS * claim.ours,
             *(getattr(claim, column) or "–" for column in beside.values()),
             "; ".join(part for part in (claim.measured, claim.beside) if part),
@@ -83,8 +81,9 @@ def claims_markdown(claims: pd.DataFrame) -> str:
             claim.n_seeds or "exact",
             _verdict(claim),
         )
-        lines.append("| " + " | ".join(str(cell).replace("|", "\\|") for cell in cells) + " |")
-    return "\n".join(lines) + "\n"
+        for claim in claims.itertuples()
+    ]
+    return markdown((*head, "n", "verdict"), rows)
 
 
 def _verdict(claim: Any) -> str:

@@ -10,7 +10,7 @@ import pandas as pd
 from tl_dyck.intervals import distances, regression
 from tl_dyck.plots import COLORS, SYMBOLS, Line, Series, jitter, scatter
 from tl_dyck.recipes import dots, marks
-from tl_dyck.report.heatmap import color_bar, described_map, string_patterns
+from tl_dyck.report.heatmap import color_bar, described_map, text_in
 from tl_dyck.report.markup import element, percent
 from tl_dyck.report.page import Figure
 from tl_dyck.studies.paper.evidence import Evidence
@@ -299,7 +299,7 @@ def _gallery(done: Reproduction) -> Figure | None:
         if pair[0] == pair[1]:
             continue
         language = load_task(str(evidence.of(group)["task"].iloc[0])).language
-        drawn = string_patterns(language, language.probe_string)
+        drawn = text_in(language, language.probe_string)
         maps = []
         for index in pair:
             seed, share = f"seed {seeds[index]}", percent(accuracy[group, seeds[index]])

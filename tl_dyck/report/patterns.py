@@ -2,27 +2,89 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from itertools import combinations
+from typing import Any, final
 
 import numpy as np
 import pandas as pd
+from jaxtyping import Float
 from torch import Tensor
 
 from tl_dyck.files import CorruptFileError
-from tl_dyck.report.heatmap import (
-    HeadPatterns,
-    Patterns,
-    color_bar,
-    described_map,
-    heat_map,
-    patterns_of,
-    string_patterns,
-)
+from tl_dyck.report.heatmap import Text, color_bar, described_map, heat_map, text_in, thousandths
 from tl_dyck.report.markup import Html, element, percent
 from tl_dyck.report.page import Figure
 from tl_dyck.report.tables import exact_table
 from tl_dyck.studies import Study
 from tl_dyck.studies.findings import learned
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class HeadPatterns:
+    """One head of one family: the maps that are compared.
+
+    Attributes:
+        name: for readers.
+        family: of the models.
+        layer: from 0.
+        head: from 0.
+        weights: a pattern per seed, ``[seed, query, key]``.
+    """
+
+    name: str
+    family: str
+    layer: int
+    head: int
+    weights: Float[np.ndarray, "seed query key"]
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Patterns:
+    """The attention patterns of a study on its probe string.
+
+    Attributes:
+        text: the string.
+        seeds: of the models of each family.
+        groups: the patterns, in the order of the study's families.
+    """
+
+    text: Text
+    seeds: list[int]
+    groups: list[HeadPatterns]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the data of the page's script: the string, and the maps of each group."""
+        groups = [
+            {
+                "name": group.name,
+                "seeds": self.seeds,
+                "weights": [thousandths(weights) for weights in group.weights],
+            }
+            for group in self.groups
+        ]
+        return {**self.text.to_json(), "groups": groups}
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row per weight, those of the lower triangle."""
+        rows, columns = np.tril_indices(len(self.text.tokens))
+        tokens = np.array(self.text.tokens, dtype=object)
+        shared = {"query": rows, "key": columns, "query_token": tokens[rows]}
+        frames = [
+            pd.DataFrame({**shared, "key_token": tokens[columns]}).assign(
+                family=group.family,
+                layer=group.layer,
+                head=group.head,
+                seed=seed,
+                weight=weights[rows, columns].round(4),
+            )
+            for group in self.groups
+            for seed, weights in zip(self.seeds, group.weights, strict=True)
+        ]
+        first = ["family", "layer", "head", "seed"]
+        return pd.concat(frames, ignore_index=True)[[*first, *shared, "key_token", "weight"]]
 
 
 def read_patterns(study: Study) -> Patterns:
@@ -31,9 +93,6 @@ def read_patterns(study: Study) -> Patterns:
     Raises:
         CorruptFileError: a run's file is missing or damaged.
     """
-    language = study.task.language
-    brackets = language.tokenize(study.summary["probe_string"])
-    tokens = brackets.new_tensor([language.bos_token, *brackets.tolist()])
     groups = []
     for family in study.config.families:
         weights = [study.patterns(family, seed).float().numpy() for seed in study.config.seeds]
@@ -49,15 +108,13 @@ def read_patterns(study: Study) -> Patterns:
                 family=family,
                 layer=layer,
                 head=head,
-                seeds=list(study.config.seeds),
                 weights=stacked[:, layer, head],
             )
             for layer in range(n_layers)
             for head in range(n_heads)
         ]
-    return patterns_of(
-        language, tokens, [str(token) for token in study.summary["probe_tokens"]], groups
-    )
+    text = text_in(study.task.language, study.summary["probe_string"])
+    return Patterns(text=text, seeds=list(study.config.seeds), groups=groups)
 
 
 def pattern_figure(study: Study, patterns: Patterns) -> Figure:
@@ -79,7 +136,7 @@ def pattern_figure(study: Study, patterns: Patterns) -> Figure:
         )
         maps = [
             _map_button(patterns, group, index, position, accuracy[group.family, seed])
-            for position, seed in enumerate(group.seeds)
+            for position, seed in enumerate(patterns.seeds)
         ]
         heading = element("h3", group.name, " ", element("small", text) if text else None)
         parts.append(
@@ -105,36 +162,57 @@ def pattern_figure(study: Study, patterns: Patterns) -> Figure:
     )
 
 
-def striking_pair(study: Study, patterns: Patterns) -> tuple[HeadPatterns, int, int] | None:
-    """The group, and positions in it, of the two models of one family that differ most.
+def example(study: Study, patterns: Patterns) -> Html | None:
+    """The two models of one family whose attention differs most: the claim without numbers.
 
     Only models that learned count.
     """
     models = study.models[learned(study)]
     good = set(zip(models["family"], models["seed"], strict=True))
-    best: tuple[float, HeadPatterns, int, int] | None = None
-    for group in patterns.groups:
-        usable = [
-            position for position, seed in enumerate(group.seeds) if (group.family, seed) in good
-        ]
-        for first, second in combinations(usable, 2):
-            distance = float(np.square(group.weights[first] - group.weights[second]).sum())
-            if np.isfinite(distance) and (best is None or distance > best[0]):
-                best = (distance, group, first, second)
-    return best[1:] if best is not None else None
+    pairs = [
+        (float(np.square(group.weights[first] - group.weights[second]).sum()), index, first, second)
+        for index, group in enumerate(patterns.groups)
+        for first, second in combinations(range(len(patterns.seeds)), 2)
+        if {(group.family, patterns.seeds[each]) for each in (first, second)} <= good
+    ]
+    pairs = [pair for pair in pairs if np.isfinite(pair[0])]
+    if not pairs:
+        return None
+    _, index, *positions = max(pairs, key=lambda pair: pair[0])
+    group = patterns.groups[index]
+    accuracy = study.models.set_index(["family", "seed"])["accuracy"].to_dict()
+    maps, said = [], []
+    for position in positions:
+        seed, weights = patterns.seeds[position], group.weights[position]
+        share = percent(accuracy[group.family, seed])
+        said.append(f"seed {seed} is {share}")
+        what = f"of {group.name}, seed {seed}"
+        maps.append(described_map(patterns.text, weights, (f"seed {seed}", share), what))
+    caption = element(
+        "figcaption",
+        element("p", element("strong", "The two models of one family that differ most. ")),
+        element(
+            "p",
+            f"Both are {group.name}, trained alike but for the seed; {' and '.join(said)} "
+            "accurate. Rows are queries, columns keys; darker means more attention (lighter on a "
+            "dark page). Rings mark the bracket on top of the stack, "
+            "the one that a parser would look at.",
+        ),
+    )
+    return element("figure", element("div", maps, class_="pair"), caption, class_="hero")
 
 
 def _map_button(
     patterns: Patterns, group: HeadPatterns, index: int, position: int, accuracy: float
 ) -> Html:
-    weights, seed = group.weights[position], group.seeds[position]
+    weights, seed = group.weights[position], patterns.seeds[position]
     if not np.isfinite(weights).all():
         return element("p", f"seed {seed}: no pattern, the weights are not finite", class_="nomap")
     label = (
         f"{group.name}, seed {seed}: {percent(accuracy)} accurate; "
-        f"{patterns.in_words(weights)}. Open."
+        f"{patterns.text.in_words(weights)}. Open."
     )
-    picture = heat_map(patterns, weights, (f"seed {seed}", percent(accuracy)))
+    picture = heat_map(patterns.text, weights, (f"seed {seed}", percent(accuracy)))
     return element(
         "button",
         picture,
@@ -149,7 +227,7 @@ def _map_button(
 def _reading(patterns: Patterns) -> str:
     spread = []
     for group in patterns.groups:
-        values = [patterns.on_top(weights) for weights in group.weights]
+        values = [patterns.text.on_top(weights) for weights in group.weights]
         finite = [value for value in values if np.isfinite(value)]
         if finite:
             spread.append((max(finite) - min(finite), min(finite), max(finite), group))
@@ -168,13 +246,13 @@ def _reading(patterns: Patterns) -> str:
 
 def _on(study: Study, weights: Tensor, text: str, label: str, what: str) -> Html:
     """The mean over heads of a saved pattern, on the string that it is of."""
-    patterns = string_patterns(study.task.language, text)
-    if weights.shape[-1] != len(patterns.tokens):
+    string = text_in(study.task.language, text)
+    if weights.shape[-1] != len(string.tokens):
         raise CorruptFileError(
             f"the saved patterns of {what} in {str(study.folder)!r} are not of {text}"
         )
     mean = weights.float().numpy().mean(0)
-    return described_map(patterns, mean, (label,), f"of {what} on {text}")
+    return described_map(string, mean, (label,), f"of {what} on {text}")
 
 
 def worst_string(study: Study) -> Figure | None:

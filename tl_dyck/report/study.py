@@ -8,10 +8,9 @@ from typing import Any
 from tl_dyck.report.commands import play_command, report_command, seed_text, study_command
 from tl_dyck.report.figures import figures
 from tl_dyck.report.heads import ablation_figures
-from tl_dyck.report.heatmap import Patterns, described_map
 from tl_dyck.report.markup import Html, element, percent
 from tl_dyck.report.page import Page, Section, again, made_with, whole_configuration
-from tl_dyck.report.patterns import pattern_figure, read_patterns, striking_pair, worst_string
+from tl_dyck.report.patterns import Patterns, example, pattern_figure, read_patterns, worst_string
 from tl_dyck.report.tables import recalled_table, run_table
 from tl_dyck.studies import Study, findings
 from tl_dyck.studies.findings import Finding, learned
@@ -41,7 +40,7 @@ def study_page(study: Study) -> Html:
         ],
         command=report_command(study),
         about=[
-            _again(study),
+            again("Train, measure and report again", study_command(study)),
             again("This page from saved results, without training", report_command(study)),
             again(
                 "Type strings of your own and see what these models do with them",
@@ -101,11 +100,18 @@ def _summary(study: Study, patterns: Patterns) -> list[Html | None]:
             "details", element("summary", f"What else was found ({len(found) - 3})"), more
         )
     first = element("ol", _items(found[:3]), class_="findings")
-    return [first, *notes, rest, _example(study, patterns)]
+    return [first, *notes, rest, example(study, patterns)]
 
 
 def _items(found: Iterable[Finding]) -> list[Html]:
-    return [element("li", element("h3", finding.title), _text(finding.text)) for finding in found]
+    return [
+        element(
+            "li",
+            element("h3", element("a", finding.title, href=f"#{finding.figure}")),
+            _text(finding.text),
+        )
+        for finding in found
+    ]
 
 
 def _text(text: str) -> list[Html]:
@@ -122,47 +128,4 @@ def _text(text: str) -> list[Html]:
     return [
         element("p", f"{beginning} …"),
         element("details", element("summary", "All of it"), element("p", text)),
-    ]
-
-
-def _example(study: Study, patterns: Patterns) -> Html | None:
-    """The two models of one family whose attention differs most: the claim without numbers."""
-    pair = striking_pair(study, patterns)
-    if pair is None:
-        return None
-    group, *positions = pair
-    accuracy = study.models.set_index(["family", "seed"])["accuracy"].to_dict()
-    maps, said = [], []
-    for position in positions:
-        seed, weights = group.seeds[position], group.weights[position]
-        share = percent(accuracy[group.family, seed])
-        said.append(f"seed {seed} is {share}")
-        what = f"of {group.name}, seed {seed}"
-        maps.append(described_map(patterns, weights, (f"seed {seed}", share), what))
-    caption = element(
-        "figcaption",
-        element("p", element("strong", "The two models of one family that differ most. ")),
-        element(
-            "p",
-            f"Both are {group.name}, trained alike but for the seed; {' and '.join(said)} "
-            "accurate. Rows are queries, columns keys; darker means more attention (lighter on a "
-            "dark page). Rings mark the bracket on top of the stack, "
-            "the one that a parser would look at.",
-        ),
-    )
-    return element("figure", element("div", maps, class_="pair"), caption, class_="hero")
-
-
-def _again(study: Study) -> list[Html]:
-    """As a command if the command line can say all of the configuration, else in Python."""
-    command = study_command(study)
-    if command is not None:
-        return [again("Train, measure and report again", command)]
-    call = (
-        f"run_study(StudyConfig.from_dict({study.config.to_dict()!r}), {study.folder.as_posix()!r})"
-    )
-    code = f"from tl_dyck.studies import StudyConfig, run_study\n\n{call}"
-    return [
-        element("p", "Train and measure again:"),
-        element("pre", element("code", code), tabindex="0"),
     ]

@@ -11,6 +11,7 @@ from tl_dyck.judge.run import Judgement
 from tl_dyck.report.heads import ablation_page
 from tl_dyck.report.judge import judge_markdown, judge_page
 from tl_dyck.report.markup import Html
+from tl_dyck.report.page import page_file
 from tl_dyck.report.paper import claims_markdown, paper_page
 from tl_dyck.report.sentences import CertifiedSentences, sentences_page
 from tl_dyck.report.study import study_page
@@ -72,11 +73,7 @@ def write_report(
             f"there is no page of a {type(results).__name__}; write_report takes one of: {known}"
         )
     make, name = found
-    target = results.folder / name if path is None else Path(path)
-    if target.is_dir():
-        raise IsADirectoryError(
-            f"{str(target)!r} is a folder; name a file, such as {str(target / name)!r}"
-        )
+    target = page_file(results.folder / name if path is None else path, name)
     page = make(results)
     write_output(target, page.encode())
     if not target.is_file():  # a pipe or a device: there is no place beside it

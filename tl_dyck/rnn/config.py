@@ -2,29 +2,26 @@
 
 from __future__ import annotations
 
-import dataclasses
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from types import SimpleNamespace
-from typing import Any, Literal, final
+from functools import partial
+from typing import Any, final
 
 import torch
 from torch import Tensor
 
 from tl_dyck.activations import ACTIVATIONS
-from tl_dyck.check import check_integer, not_finite
+from tl_dyck.check import not_finite
+from tl_dyck.configuration import Configuration, choice, number, whole
 from tl_dyck.errors import DyckError
 
 FORMAT_VERSION = 1
 """Version of the artefact's format; a reader refuses versions above its own."""
 
-State = Literal["none", "position", "depth", "position+depth"]
-Norm = Literal["ln", "lnpre"]
 
 _STATES = ("none", "position", "depth", "position+depth")
-_NORMS = (None, "ln", "lnpre")
-_LARGEST = 2**31 - 1
+_NORMS = ("ln", "lnpre")
+_whole = partial(whole, most=2**31 - 1)
 
 
 class RNNConfigError(DyckError, ValueError):
@@ -41,7 +38,7 @@ class RNNWeightError(DyckError, ValueError):
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class RNNConfig:
+class RNNConfig(Configuration):
     """Everything about a `TwoLayerRNN` that is not a weight.
 
     Attributes:
@@ -81,34 +78,38 @@ class RNNConfig:
         format_version: version of the artefact's format.
     """
 
-    d_model: int
-    n_heads: int
-    d_head: int
-    d_vocab: int
-    d_vocab_out: int
-    n_ctx: int
-    state: State = "none"
-    d_mlp: int | None = None
-    act_fn: str | None = None
-    ln1: Norm | None = None
-    ln_c: float | None = None
-    ln_mid: float | None = None
-    ln2: Norm | None = None
-    ln_final: Norm | None = None
+    d_model: int = _whole()
+    n_heads: int = _whole()
+    d_head: int = _whole()
+    d_vocab: int = _whole()
+    d_vocab_out: int = _whole()
+    n_ctx: int = _whole()
+    state: str = choice("none", _STATES)
+    d_mlp: int | None = _whole(None)
+    act_fn: str | None = choice(None, tuple(ACTIVATIONS))
+    ln1: str | None = choice(None, _NORMS)
+    ln_c: float | None = number(None, above=True)
+    ln_mid: float | None = number(None, above=True)
+    ln2: str | None = choice(None, _NORMS)
+    ln_final: str | None = choice(None, _NORMS)
     residual: bool = True
-    attn_scale: float = 1.0
-    eps: float = 1e-5
-    n_types: int | None = None
-    max_depth: int | None = None
-    bos_token: int | None = None
+    attn_scale: float = number(1.0, above=True)
+    eps: float = number(1e-5)
+    n_types: int | None = _whole(None)
+    max_depth: int | None = _whole(None)
+    bos_token: int | None = _whole(None, least=0)
     alphabet: tuple[str, ...] | None = None
-    separator: str | None = None
-    unknown_token: int | None = None
+    separator: str | None = choice(None, ("", " "))
+    unknown_token: int | None = _whole(None, least=0)
     model_name: str = "custom"
-    format_version: int = FORMAT_VERSION
+    format_version: int = _whole(FORMAT_VERSION)
 
     def __post_init__(self) -> None:
-        _check(self)
+        try:
+            super().__post_init__()
+            _check(self)
+        except (TypeError, ValueError) as error:
+            raise RNNConfigError(f"{error}") from None
 
     @property
     def mlp(self) -> bool:
@@ -125,40 +126,17 @@ class RNNConfig:
         """Whether an embedding depends on the depth."""
         return self.state in ("depth", "position+depth")
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain JSON types, one key per field."""
-        plain = dataclasses.asdict(self)
-        plain["alphabet"] = None if self.alphabet is None else list(self.alphabet)
-        return plain
-
     @classmethod
-    def from_dict(cls, plain: Mapping[str, Any]) -> RNNConfig:
+    def from_dict(cls, values: Any, called: str = "") -> RNNConfig:
         """Inverse of `to_dict`; trusts nothing.
 
         Raises:
             RNNConfigError: an unknown, missing or ill-typed field, or an impossible combination.
         """
-        fields = {field.name: field for field in dataclasses.fields(cls)}
-        unknown = sorted(str(key) for key in plain if key not in fields)
-        if unknown:
-            raise RNNConfigError(f"unknown fields {unknown}; known are {sorted(fields)}.")
-        required = [name for name, field in fields.items() if field.default is dataclasses.MISSING]
-        missing = [name for name in required if name not in plain]
-        if missing:
-            raise RNNConfigError(f"missing fields {missing}.")
-        values = dict(plain)
-        alphabet = values.get("alphabet")
-        if alphabet is not None:
-            if not isinstance(alphabet, (list, tuple)):
-                raise RNNConfigError(
-                    f"alphabet must be a list of strings, not {type(alphabet).__name__}."
-                )
-            values["alphabet"] = tuple(alphabet)
-        defaults = {name: field.default for name, field in fields.items() if name not in required}
-        _check(
-            SimpleNamespace(**{**defaults, **values})
-        )  # before construction: types may be anything here
-        return cls(**values)
+        try:
+            return super().from_dict(values, called)
+        except (TypeError, ValueError) as error:  # TypeError: a field is missing
+            raise RNNConfigError(f"{error}") from None
 
 
 def weight_shapes(config: RNNConfig) -> dict[str, tuple[int, ...]]:
@@ -221,89 +199,41 @@ def check_weights(config: RNNConfig, weights: Mapping[str, Tensor]) -> None:
         )
 
 
-def _check(c: Any) -> None:
-    """Raise `RNNConfigError` unless `c` has an RNNConfig's fields, with values that fit."""
-    _integers(c)
-    _numbers(c)
-    _choices(c)
-    _combinations(c)
-
-
-def _integers(c: Any) -> None:
-    lowest = dict.fromkeys(("d_model", "n_heads", "d_head", "d_vocab", "d_vocab_out", "n_ctx"), 1)
-    optional = {"d_mlp": 1, "n_types": 1, "max_depth": 1, "bos_token": 0, "unknown_token": 0}
-    for name, low in {**lowest, **optional, "format_version": 1}.items():
-        value = getattr(c, name)
-        if value is None and name in optional:
-            continue
-        try:
-            object.__setattr__(c, name, check_integer(name, value, low, _LARGEST))
-        except (TypeError, ValueError) as error:
-            raise RNNConfigError(f"{error}.") from None
+def _check(c: RNNConfig) -> None:
+    """Raise ValueError unless the fields, each of which is as it should be, go together."""
     if c.format_version > FORMAT_VERSION:
-        raise RNNConfigError(
+        raise ValueError(
             f"format_version {c.format_version} is newer than {FORMAT_VERSION}, the newest this "
             "version of tl_dyck reads; update tl_dyck."
         )
-
-
-def _numbers(c: Any) -> None:
-    for name in ("attn_scale", "eps", "ln_c", "ln_mid"):
-        value = getattr(c, name)
-        if name in ("ln_c", "ln_mid") and value is None:
-            continue
-        if type(value) not in (int, float) or not math.isfinite(value) or value < 0:
-            raise RNNConfigError(f"{name} must be a finite number of at least 0, not {value!r}.")
-        if name != "eps" and value == 0:
-            raise RNNConfigError(f"{name} must not be 0.")
-
-
-def _choices(c: Any) -> None:
-    allowed: dict[str, tuple[object, ...]] = {
-        "state": _STATES,
-        "act_fn": (None, *ACTIVATIONS),
-        "ln1": _NORMS,
-        "ln2": _NORMS,
-        "ln_final": _NORMS,
-        "separator": (None, "", " "),
-    }
-    for name, values in allowed.items():
-        if getattr(c, name) not in values:
-            raise RNNConfigError(f"{name} must be one of {values}, not {getattr(c, name)!r}.")
     if type(c.model_name) is not str:
-        raise RNNConfigError(f"model_name must be a string, not {c.model_name!r}.")
+        raise ValueError(f"model_name must be a string, not {c.model_name!r}.")
     if type(c.residual) is not bool:
-        raise RNNConfigError(f"residual must be true or false, not {c.residual!r}.")
-
-
-def _combinations(c: Any) -> None:
+        raise ValueError(f"residual must be true or false, not {c.residual!r}.")
     if (c.d_mlp is None) != (c.act_fn is None):
-        raise RNNConfigError(
+        raise ValueError(
             f"an MLP has both d_mlp and act_fn, not d_mlp={c.d_mlp!r}, act_fn={c.act_fn!r}."
         )
     if c.ln2 is not None and c.d_mlp is None:
-        raise RNNConfigError(f"ln2={c.ln2!r} precedes an MLP, but d_mlp is None.")
-    has_depth = c.state in ("depth", "position+depth")
-    if has_depth != (c.max_depth is not None) or has_depth != (c.n_types is not None):
-        raise RNNConfigError(
+        raise ValueError(f"ln2={c.ln2!r} precedes an MLP, but d_mlp is None.")
+    if c.has_depth != (c.max_depth is not None) or c.has_depth != (c.n_types is not None):
+        raise ValueError(
             f"a depth counter has n_types and max_depth, and nothing else has: state={c.state!r}, "
             f"n_types={c.n_types!r}, max_depth={c.max_depth!r}."
         )
     if c.n_types is not None and 2 * c.n_types > c.d_vocab:
-        raise RNNConfigError(
+        raise ValueError(
             f"n_types={c.n_types} needs at least {2 * c.n_types} tokens, d_vocab={c.d_vocab}."
         )
     for name in ("bos_token", "unknown_token"):
         token = getattr(c, name)
         if token is not None and token >= c.d_vocab:
-            raise RNNConfigError(f"{name}={token} is not a token: d_vocab={c.d_vocab}.")
+            raise ValueError(f"{name}={token} is not a token: d_vocab={c.d_vocab}.")
     if c.alphabet is None:
         if c.separator is not None:
-            raise RNNConfigError(f"separator={c.separator!r} without an alphabet.")
+            raise ValueError(f"separator={c.separator!r} without an alphabet.")
         return
     if not isinstance(c.alphabet, tuple) or not all(type(text) is str for text in c.alphabet):
-        raise RNNConfigError("alphabet must be a tuple of strings.")
+        raise ValueError("alphabet must be a tuple of strings.")
     if len(c.alphabet) != c.d_vocab:
-        raise RNNConfigError(
-            f"alphabet has {len(c.alphabet)} texts for d_vocab={c.d_vocab} tokens."
-        )
+        raise ValueError(f"alphabet has {len(c.alphabet)} texts for d_vocab={c.d_vocab} tokens.")

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from tl_dyck.activations import canonical_activation
-from tl_dyck.rnn.config import Norm, RNNConfig, State
+from tl_dyck.rnn.config import RNNConfig
 from tl_dyck.rnn.machine import TwoLayerRNN
 from tl_dyck.rnn.unsupported import (
     ExportMismatchError,
@@ -100,7 +100,7 @@ def _configuration(model: Any, weights: dict[str, Tensor], text: dict[str, Any])
     )
 
 
-_STATE_NAMES: dict[tuple[bool, bool], State] = {
+_STATE_NAMES: dict[tuple[bool, bool], str] = {
     (False, False): "none",
     (False, True): "position",
     (True, False): "depth",
@@ -139,7 +139,7 @@ def _embedding(model: Any) -> Tensor:
     return table
 
 
-def _norm_kind(owner: Any, name: str) -> Norm | None:
+def _norm_kind(owner: Any, name: str) -> str | None:
     norm = getattr(owner, name, None)
     if norm is None or isinstance(norm, nn.Identity) or ln_c_of(owner, name) is not None:
         return None

@@ -20,14 +20,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from tl_dyck.errors import DyckError
 from tl_dyck.files import write_bytes
 from tl_dyck.rnn.config import RNNInputError
 from tl_dyck.rnn.machine import TwoLayerRNN
-
-
-class VnnlibError(DyckError, ValueError):
-    """A property that cannot be written; the message says why."""
 
 
 def embedding_box(
@@ -75,45 +70,44 @@ def vnnlib_property(
     upper: Float[Tensor, "pos d_model"],
     target: int,
     d_vocab_out: int,
-    *,
-    dtype: torch.dtype = torch.float32,
 ) -> str:
     """The text of the property "on this box, the target's logit exceeds all others".
 
     It is negated as VNN-LIB wants it.
 
     Args:
-        lower: lower ends of the embeddings.
-        upper: upper ends.
+        lower: lower ends of the embeddings; rounded *outwards* to float32, the type of the
+            network's input, and written so that they read back exactly, so the box in the file
+            contains the box that was given.
+        upper: upper ends, likewise.
         target: the class or token whose logit must be the largest.
         d_vocab_out: number of logits.
-        dtype: type of the network's input; bounds are rounded *outwards* to it, and written so that
-            they read back exactly, so the box in the file contains the box that was given.
 
     Raises:
-        VnnlibError: bounds that are not finite or not in order, a target that does not exist, or a
+        RNNInputError: bounds that are not finite or not in order, a target that does not exist, a
             single class.
     """
     if lower.shape != upper.shape or not bool((lower <= upper).all()):  # nan is in no order
-        raise VnnlibError("lower and upper must have one shape, and lower <= upper everywhere.")
+        raise RNNInputError("lower and upper must have one shape, and lower <= upper everywhere.")
     if not bool(lower.isfinite().all() and upper.isfinite().all()):
-        raise VnnlibError("bounds must be finite.")
+        raise RNNInputError("bounds must be finite.")
     if not 0 <= target < d_vocab_out or d_vocab_out < 2:
-        raise VnnlibError(
+        raise RNNInputError(
             f"target {target} is not one of {d_vocab_out} logits, "
             "or there is nothing to compare with."
         )
-    least = _round(lower, dtype, -torch.inf).flatten().tolist()
-    largest = _round(upper, dtype, torch.inf).flatten().tolist()
+    least = _outwards(lower, -torch.inf).flatten().tolist()
+    largest = _outwards(upper, torch.inf).flatten().tolist()
     if not math.isfinite(min(least)) or not math.isfinite(max(largest)):
-        raise VnnlibError(f"a bound is too large for {dtype}.")
+        raise RNNInputError("a bound is too large for torch.float32.")
     lines = [
         f"; some other logit is at least Y_{target}, for embeddings in a box: sat means unsafe"
     ]
     lines += [f"(declare-const X_{i} Real)" for i in range(len(least))]
     lines += [f"(declare-const Y_{j} Real)" for j in range(d_vocab_out)]
     for i, (low, high) in enumerate(zip(least, largest, strict=True)):
-        lines += [f"(assert (>= X_{i} {_number(low)}))", f"(assert (<= X_{i} {_number(high)}))"]
+        # exact decimals without an exponent, which not every reader knows
+        lines += [f"(assert (>= X_{i} {Decimal(low):f}))", f"(assert (<= X_{i} {Decimal(high):f}))"]
     others = " ".join(f"(and (>= Y_{j} Y_{target}))" for j in range(d_vocab_out) if j != target)
     lines.append(f"(assert (or {others}))")
     return "\n".join(lines) + "\n"
@@ -125,16 +119,9 @@ def save_vnnlib(text: str, path: str | Path) -> Path:
     return Path(path)
 
 
-def _round(values: Tensor, dtype: torch.dtype, towards: float) -> Tensor:
-    """The nearest values of `dtype` that lie on the side of `towards`, as float64."""
-    rounded = values.to(dtype)
+def _outwards(values: Tensor, towards: float) -> Tensor:
+    """The nearest values of float32 that lie on the side of `towards`, as float64."""
+    rounded, wanted = values.float(), values.double()
     beyond = torch.nextafter(rounded, torch.full_like(rounded, towards))
-    inside = (
-        rounded.double() > values.double() if towards < 0 else rounded.double() < values.double()
-    )
+    inside = rounded.double() > wanted if towards < 0 else rounded.double() < wanted
     return torch.where(inside, beyond, rounded).double()
-
-
-def _number(value: float) -> str:
-    """The exact decimal, without an exponent, which not every reader knows."""
-    return format(Decimal(value), "f")

@@ -13,7 +13,7 @@ import pandas as pd
 
 from tl_dyck.intervals import Estimate
 from tl_dyck.runs.yaml_files import read_values
-from tl_dyck.studies.rules import VERDICTS, ClaimError, Judged, Measured, Rule, judge_all
+from tl_dyck.studies.rules import VERDICTS, ClaimError, ClaimVerdict, Measured, Rule, judge_all
 
 __all__ = ["Claim", "Reading", "claims_table", "load_claims", "read_again", "tally"]
 
@@ -212,7 +212,7 @@ def _judged(claims: Sequence[Claim], found: Sequence[Measured]) -> pd.DataFrame:
     return pd.DataFrame([_row(*row) for row in zip(claims, found, judged, strict=True)])
 
 
-def _row(claim: Claim, found: Measured, judged: Judged) -> dict[str, Any]:
+def _row(claim: Claim, found: Measured, judged: ClaimVerdict) -> dict[str, Any]:
     estimate = found.estimate
     limit, upper = claim.rule.limits(found.unit)
     return {

@@ -102,7 +102,7 @@ class Reproduction:
             lost), ours (whether the paper does not claim it), assumed (how the text is read), form,
             measured and beside (as text), value, low, high, n_seeds, rule (in words), limit, upper
             and unit (the numbers of it), correlation, verdict, outcome, why, p, p_holm, detectable
-            (see `Judged`), positive, negative (the same quantity on constructions, as text),
+            (see `ClaimVerdict`), positive, negative (the same quantity on constructions, as text),
             reading.
         evidence: what they were judged by.
         environment: versions and hardware.

@@ -167,7 +167,7 @@ class Measured:
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Judged:
+class ClaimVerdict:
     """What became of a claim among others.
 
     Attributes:
@@ -196,7 +196,7 @@ def judge(rule: Rule, measured: Measured) -> str:
     return judge_all([rule], [measured])[0].verdict
 
 
-def judge_all(rules: Sequence[Rule], measured: Sequence[Measured]) -> list[Judged]:
+def judge_all(rules: Sequence[Rule], measured: Sequence[Measured]) -> list[ClaimVerdict]:
     """The verdicts on claims that are looked at together, at a level of 5 % for all of them."""
     margins = [_margin(rule, found) for rule, found in zip(rules, measured, strict=True)]
     p = np.array([_p_value(distance, error) for distance, error in margins])
@@ -208,7 +208,7 @@ def judge_all(rules: Sequence[Rule], measured: Sequence[Measured]) -> list[Judge
         outcome = _outcome(rule, found, margin[0], corrected[i])
         verdict, why = _verdict(rule, found, outcome)
         judged.append(
-            Judged(
+            ClaimVerdict(
                 verdict=verdict,
                 outcome=outcome,
                 why=why,
@@ -248,7 +248,7 @@ def _margin(rule: Rule, measured: Measured) -> tuple[float, float]:
 
 
 def _detectable(rule: Rule, measured: Measured, error: float, seen: float) -> float:
-    """See `Judged`; `seen` is how many standard errors from its limit a value is seen to be."""
+    """See `ClaimVerdict`; `seen`: how many standard errors from its limit a value is seen to be."""
     more = _normal_quantile(_POWER)
     if not measured.correlation or not error > 0:
         return (seen + more) * error

@@ -6,10 +6,12 @@ from pathlib import Path
 
 from typing_extensions import Unpack
 
+from tl_dyck.files import write_bytes
 from tl_dyck.language.symbols import needs_stack
 from tl_dyck.runs import RunOptions, run_sweep
 from tl_dyck.studies.config import StudyConfig
 from tl_dyck.studies.results import STUDY, Study, load_study
+from tl_dyck.studies.tables import study_markdown
 from tl_dyck.studies.train import TrainExperiment
 from tl_dyck.tasks import load_task
 
@@ -28,7 +30,8 @@ def run_study(
 
     Args:
         config: what to do; None for the default study: three families, eight seeds, ``dyck-2-4``.
-        folder: where to put runs, and `results.json`, which says that it is a study.
+        folder: where to put runs; `results.json`, which says that it is a study; and its table as
+            Markdown, `table.md`.
         device: of the models; None for TransformerLens' default.
         **how: n_jobs, backend, address, retry_failed, progress, … as for `run_sweep`.
 
@@ -42,4 +45,6 @@ def run_study(
     needs_stack(task.language, "a study, with its report, is")
     run_sweep(config.sweep(), folder, experiment=TrainExperiment(device=device), **how)
     STUDY.write(folder, config=config.to_dict(), task=task.to_dict())
-    return load_study(folder)
+    study = load_study(folder)
+    write_bytes(study.folder / "table.md", study_markdown(study).encode())
+    return study

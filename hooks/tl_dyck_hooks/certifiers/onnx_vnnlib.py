@@ -14,6 +14,7 @@ import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from tl_dyck.certify import Certificate, CertifyError, PerturbationSpace, conclude
 from tl_dyck.certify.deadline import Deadline
@@ -24,14 +25,8 @@ from tl_dyck.rnn.onnx import save_onnx
 from tl_dyck.rnn.vnnlib import embedding_box, save_vnnlib, vnnlib_property
 
 # VNN-COMP's answers, and the words that some tools use for them
-_ANSWERS = {
-    "unsat": "unsat",
-    "holds": "unsat",
-    "sat": "sat",
-    "violated": "sat",
-    "timeout": "timeout",
-    "unknown": "unknown",
-}
+_ANSWERS = {word: word for word in ("unsat", "sat", "timeout", "unknown")}
+_ANSWERS |= {"holds": "unsat", "violated": "sat"}
 
 
 def onnx_vnnlib(
@@ -76,7 +71,7 @@ def onnx_vnnlib(
     text = vnnlib_property(*embedding_box(rnn, allowed), target, rnn.config.d_vocab_out)
     prop = save_vnnlib(text, place / "property.vnnlib")
     where = f"the files are {network} and {prop}"
-    answer, reason = "unknown", f"no verifier command was given; {where}"
+    answer, reason = "unknown", "no verifier command was given"
     if command is not None:
         answer, reason = _ask(command, network, prop, place / "results.txt", time_limit, deadline)
     if answer == "sat":
@@ -90,8 +85,7 @@ def onnx_vnnlib(
         lower=math.ulp(0.0) if answer == "unsat" else -math.inf,
         string=tokens,
         started=started,
-        reason=f"{reason}; {where}" if where not in reason else reason,
-        stats={},
+        reason=f"{reason}; {where}",
     )
 
 
@@ -125,44 +119,28 @@ def _ask(
         )
     left = None if time_limit is None else deadline.left
     if left is not None and left <= 0:
-        return (
-            "timeout",
-            f"the time limit of {time_limit:g} s was reached before the verifier was started; "
-            "raise it",
-        )
-    timeout = "" if left is None else f"{left:g}"
+        reached = f"the time limit of {time_limit:g} s was reached"
+        return "timeout", f"{reached} before the verifier was started; raise it"
     names = {
         "{onnx}": str(network),
         "{vnnlib}": str(prop),
         "{results}": str(results),
-        "{timeout}": timeout,
+        "{timeout}": "" if left is None else f"{left:g}",
     }
-    arguments = [_filled(argument, names) for argument in command]
+    arguments = list(command)
+    for placeholder, value in names.items():
+        arguments = [argument.replace(placeholder, value) for argument in arguments]
     results.unlink(missing_ok=True)
+    quiet: dict[str, Any] = {"capture_output": True, "text": True, "stdin": subprocess.DEVNULL}
     try:
-        done = subprocess.run(
-            arguments,
-            capture_output=True,
-            text=True,
-            timeout=left,
-            check=False,
-            stdin=subprocess.DEVNULL,
-        )
+        done = subprocess.run(arguments, timeout=left, check=False, **quiet)
     except subprocess.TimeoutExpired:
         return "timeout", f"the verifier was stopped after {time_limit:g} s"
     except OSError as error:
         raise CertifyError(f"the verifier {arguments[0]!r} cannot be started: {error}") from error
-    words = (
-        read_text(results).split()[:1] if results.exists() else done.stdout.lower().split()[::-1]
-    )
+    words = read_text(results).split()[:1] if results.exists() else done.stdout.split()[::-1]
     answer = next((_ANSWERS[word.lower()] for word in words if word.lower() in _ANSWERS), None)
     if answer is None:
         said = (done.stderr or done.stdout).strip()[-300:]
         return "unknown", f"the verifier gave no verdict (exit status {done.returncode}): {said}"
     return answer, f"the verifier answered {answer}"
-
-
-def _filled(argument: str, names: dict[str, str]) -> str:
-    for placeholder, value in names.items():
-        argument = argument.replace(placeholder, value)
-    return argument

@@ -221,6 +221,7 @@ def test_an_rnn_will_do_and_lengths_may_be_chosen() -> None:
     assert [row for row in whole.by_length if row.length in (4, 9)] == list(some.by_length)
 
 
+@pytest.mark.usefixtures("forked_workers")
 def test_processes_share_the_work_and_stop_together() -> None:
     model = random_model("minimal-onehot", TASK, seed=1)
     one, two = (certify_language(model, TASK, 6, n_jobs=jobs) for jobs in (1, 2))

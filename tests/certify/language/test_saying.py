@@ -20,7 +20,7 @@ from tl_dyck.certify.language.claims import Agreement, NextToken, Signs
 from tl_dyck.certify.language.evaluator import Evaluator
 from tl_dyck.certify.language.forms import Form
 from tl_dyck.certify.language.profiles import Ending, Profiles, compositions, in_blocks
-from tl_dyck.certify.language.tally import Judged, PrefixFound, Tally
+from tl_dyck.certify.language.tally import JudgedPrefixes, PrefixFound, Tally
 from tl_dyck.language import DyckDistribution, DyckLanguage
 from tl_dyck.models import DyckTransformer, build_model, construct, get_config
 from tl_dyck.rnn import UnsupportedModelError, export_rnn
@@ -177,8 +177,8 @@ def test_a_tally_counts_in_integers_and_logs() -> None:
             tokens=(), log_probability=log_string[index], margin=-1.0, ending=Ending((), None)
         )
 
-    def judged(lengths: Any, weigh: Any) -> Judged:
-        return Judged(0, np.array(lengths), -np.ones(3), np.zeros(3), weigh, found)
+    def judged(lengths: Any, weigh: Any) -> JudgedPrefixes:
+        return JudgedPrefixes(0, np.array(lengths), -np.ones(3), np.zeros(3), weigh, found)
 
     for _ in range(2):
         tally.take(judged([4, 4, 5], lambda at: (log_string[at], log_count[at])))
@@ -263,23 +263,15 @@ def test_an_rnn_without_values_is_refused() -> None:
     ("options", "message"),
     [
         ({"lengths": 10**9}, "lengths must be at most 1000, got 1000000000"),
-        ({"lengths": 99_999_999_999}, "lengths must be at most 1000"),
         ({"lengths": range(10**12)}, "lengths must be at most 1000, got 999999999999"),
         ({"lengths": range(-3, 2)}, "lengths must be at least 0"),
         ({"lengths": 4.0}, "lengths must be an integer, got 4.0"),
-        ({"lengths": None}, "lengths must be an integer, got None"),
         ({"lengths": "6"}, "lengths must be an integer, got '6'"),
-        ({"lengths": [3, "4"]}, "lengths must be an integer, got '4'"),
         ({"time_limit": math.nan}, "time_limit must be a finite number of seconds"),
-        ({"time_limit": 0}, "time_limit must be a finite number of seconds"),
-        ({"time_limit": "9"}, "time_limit must be a number"),
         ({"n_jobs": 0}, "n_jobs must be at least 1"),
-        ({"n_jobs": 1.5}, "n_jobs must be an integer"),
         ({"most_run": -1}, "most_run must be at least 0"),
         ({"property": "head", "head": "0"}, "head must be an integer"),
         ({"property": "kl", "epsilon": math.nan}, "epsilon must be finite"),
-        ({"property": "kl", "epsilon": -0.1}, "epsilon must be at least 0"),
-        ({"property": "kl", "epsilon": "small"}, "epsilon must be a number"),
         ({"property": "any_token", "epsilon": 0.1}, "has no epsilon"),
     ],
 )
@@ -294,17 +286,6 @@ def test_numpy_s_integers_will_do() -> None:
     one, two = (certify_language(model, TASK, n) for n in (6, np.int64(6)))
     assert one.to_dict() | {"seconds": 0} == two.to_dict() | {"seconds": 0}
     assert certify_language(model, TASK, np.arange(3, 5)).lengths == (3, 4)
-
-
-def test_a_deadline_that_is_no_number_is_refused() -> None:
-    with pytest.raises(ValueError, match="time_limit must be"):
-        Deadline.after(math.nan)
-
-
-def test_more_processes_than_cores_can_use_are_refused() -> None:
-    model = construct.uniform_attention(TASK.language)
-    with pytest.raises(ValueError, match="n_jobs must be at most"):
-        certify_language(model, TASK, 4, n_jobs=99_999)
 
 
 @pytest.mark.parametrize("name", ["any_token", "kl"])

@@ -56,7 +56,7 @@ def test_it_is_what_damaged_solutions_get():
         ("figure2-onehot", {}, 0.5),
     ],
 )
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_it_is_what_models_get_that_know_nothing(family, options, q, seed):
     """Their answers depend on all that they see, and on every direction of it."""
     task = DyckTask(name="three", n_types=3, max_depth=3, q=q, long_lengths=(150, 200))
@@ -244,10 +244,3 @@ def test_pooled_over_answers_it_is_what_strings_give():
     error = math.sqrt(measured * (1 - measured) / asked)
     assert pooled == pytest.approx(measured, abs=4 * error + 0.005)
     assert abs(alike - measured) > abs(pooled - measured) + 0.01
-
-
-def test_another_distribution_of_the_same_language():
-    model, deep = unbalanced(0.5), replace(TASK, name="deep", q=0.8)
-    assert float(accuracy_at_length(model, 450, deep.distribution)) != pytest.approx(
-        float(accuracy_at_length(model, 450)), abs=0.02
-    )

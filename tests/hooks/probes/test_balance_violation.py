@@ -41,11 +41,27 @@ def make_model(family, n_types, max_depth, seed, scale=0.5, biases=True):
     return model
 
 
+def ratios_of(u, language):
+    """S / P of Equations 15-17 in plain loops, of u(query, key); a state is (token, depth)."""
+    k, depth, ratios = language.n_types, language.max_depth, []
+    for d, j in itertools.product(range(1, depth), range(k)):
+        q = (2 * j + 1, d)
+        always = u(q, (language.bos_token, 0)) + u(q, (2 * j, d + 1)) + u(q, q)
+        norm = {
+            t: np.linalg.norm(always + sum(u(q, (2 * t[m - 1], m)) for m in range(1, d + 1)))
+            for t in itertools.product(range(k), repeat=d)
+        }
+        best = min(norm, key=norm.get)
+        P = min(value for t, value in norm.items() if t[-1] != best[-1])
+        for pair_depth, i in itertools.product(range(1, depth + 1), range(k)):
+            pair = u(q, (2 * i, pair_depth)) + u(q, (2 * i + 1, pair_depth - 1))
+            ratios.append(np.linalg.norm(pair) / P)
+    return np.array(ratios)
+
+
 def beta_from_weights(model):
-    """Equations 12 and 15-17, straight from weights and embedding table, with plain loops."""
-    language, attn = model.cfg.language, model.blocks[0].attn
-    k, depth, bos = language.n_types, language.max_depth, language.bos_token
-    e = model.embed.table.numpy()
+    """Equation 12 straight from weights and embedding table."""
+    attn, e = model.blocks[0].attn, model.embed.table.numpy()
     weight = {
         name: getattr(attn, name)[0].detach().numpy()
         for name in ("W_Q", "W_K", "W_V", "W_O", "b_Q", "b_K", "b_V")
@@ -58,30 +74,7 @@ def beta_from_weights(model):
         value = (e[key] @ weight["W_V"] + weight["b_V"]) @ weight["W_O"] + b_O
         return math.exp(score) * (value - value.mean())
 
-    def opening(t, d):
-        return (2 * t, d)
-
-    def closing(t, d):
-        return (2 * t + 1, d)
-
-    ratios = []
-    for d, j in itertools.product(range(1, depth), range(k)):
-        q = closing(j, d)
-        norm = {
-            t: np.linalg.norm(
-                u(q, (bos, 0))
-                + sum(u(q, opening(t[m - 1], m)) for m in range(1, d + 1))
-                + u(q, opening(j, d + 1))
-                + u(q, q)
-            )
-            for t in itertools.product(range(k), repeat=d)
-        }
-        best = min(norm, key=norm.get)
-        P = min(value for t, value in norm.items() if t[-1] != best[-1])
-        for pair_depth, i in itertools.product(range(1, depth + 1), range(k)):
-            S = np.linalg.norm(u(q, opening(i, pair_depth)) + u(q, closing(i, pair_depth - 1)))
-            ratios.append(S / P)
-    return np.array(ratios)
+    return ratios_of(u, model.cfg.language)
 
 
 @given(
@@ -219,7 +212,6 @@ def test_other_models_are_refused(family, overrides, message):
 def beta_from_means(model, tokens, head):
     """Queries, keys, values of every string, averaged by state in loops; then Eqs. 12, 15-17."""
     language, layer = model.cfg.language, model.cfg.n_layers - 1
-    k, depth = language.n_types, language.max_depth
     sums, counts, everything = {}, {}, []
     for row in tokens:
         string = row[: 1 + int((row != language.bos_token).sum())]
@@ -251,25 +243,7 @@ def beta_from_means(model, tokens, head):
         value = v @ W_O + (b_O if model.cfg.n_heads == 1 else 0)
         return math.exp(q @ key_ / attn.attn_scale) * (value - value.mean())
 
-    ratios = []
-    for d, j in itertools.product(range(1, depth), range(k)):
-        q = (2 * j + 1, d)
-        norm = {}
-        for t in itertools.product(range(k), repeat=d):
-            keys = [
-                (language.bos_token, 0),
-                *((2 * t[m - 1], m) for m in range(1, d + 1)),
-                (2 * j, d + 1),
-                q,
-            ]
-            norm[t] = np.linalg.norm(sum(u(q, key) for key in keys))
-        best = min(norm, key=norm.get)
-        P = min(value for t, value in norm.items() if t[-1] != best[-1])
-        for pair_depth, i in itertools.product(range(1, depth + 1), range(k)):
-            ratios.append(
-                np.linalg.norm(u(q, (2 * i, pair_depth)) + u(q, (2 * i + 1, pair_depth - 1))) / P
-            )
-    return np.mean(ratios), within
+    return np.mean(ratios_of(u, language)), within
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from tests.hooks.probes.test_balance_violation import make_model
 from tl_dyck.language import DyckDistribution, DyckLanguage, NoStackError
 from tl_dyck.models import build_model, construct, get_config
 from tl_dyck.states import StateIndex
-from tl_dyck.tasks import DyckTask, load_task
+from tl_dyck.tasks import load_task
 from tl_dyck_hooks.probes import pair_drift
 from tl_dyck_hooks.probes.balance_violation import state_contributions
 
@@ -151,18 +151,6 @@ def test_it_predicts_the_accuracy_of_trained_models_at_length():
 def test_what_has_no_drift(make, message):
     with pytest.raises(ValueError, match=message):
         make()
-
-
-def test_another_distribution_of_the_same_language():
-    model = make_model("minimal-onehot", 2, 4, seed=5)
-    task = DyckTask(name="deep", n_types=2, max_depth=4, q=0.7)
-    assert float(pair_drift(model, task.distribution)) != float(pair_drift(model))
-
-
-def test_depths_weigh_as_often_as_brackets_close_there_at_length():
-    task = load_task("dyck-2-4")
-    found = pair_drift(make_model("minimal-onehot", 2, 4, seed=0))
-    assert found.weight == pytest.approx(task.closing_chance(long=True).depth_shares, abs=0.01)
 
 
 @pytest.mark.parametrize("q", [0.3, 0.7])

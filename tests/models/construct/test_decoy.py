@@ -58,24 +58,11 @@ def plain(seed: int = 0, **fields: Any) -> HookedTransformer:
 PLAIN: dict[str, dict[str, Any]] = {
     "LayerNorm": {},
     "no norm, attention only": {"normalization_type": None, "attn_only": True},
-    "rotary": {"positional_embedding_type": "rotary", "rotary_dim": 4},
     "shortformer": {"positional_embedding_type": "shortformer"},
-    "grouped queries": {"n_heads": 4, "n_key_value_heads": 2},
-    "grouped queries, rotary, RMS": {
-        "n_heads": 4,
-        "n_key_value_heads": 1,
-        "positional_embedding_type": "rotary",
-        "rotary_dim": 4,
-        "normalization_type": "RMS",
-    },
-    "query and key norm": {"use_qk_norm": True, "normalization_type": "RMS"},
     "parallel": {"parallel_attn_mlp": True},
     "gated": {"gated_mlp": True},
-    "soft cap": {"attn_scores_soft_cap": 2.0},
     "scale by layer": {"scale_attn_by_inverse_layer_idx": True},
     "no scale": {"use_attn_scale": False},
-    "local": {"use_local_attn": True, "attn_types": ["local", "global"], "window_size": 3},
-    "sinks": {"use_attention_sinks": True},
     "results": {"use_attn_result": True, "use_split_qkv_input": True},
 }
 
@@ -302,14 +289,16 @@ def test_wrong_kinds_are_refused() -> None:
     ("fields", "reason"),
     [
         ({"positional_embedding_type": "alibi"}, "alibi"),
+        ({"positional_embedding_type": "rotary", "rotary_dim": 4}, "rotary"),
         ({"attention_dir": "bidirectional"}, "bidirectional"),
-        (
-            {"original_architecture": "Olmo2ForCausalLM", "normalization_type": "RMS"},
-            "norms over all heads",
-        ),
+        ({"n_heads": 4, "n_key_value_heads": 2}, "grouped-query"),
+        ({"use_qk_norm": True, "normalization_type": "RMS"}, "use_qk_norm"),
+        ({"attn_scores_soft_cap": 2.0}, "soft_cap"),
+        ({"use_local_attn": True, "attn_types": ["local"] * 2, "window_size": 3}, "local"),
+        ({"use_attention_sinks": True}, "sinks"),
     ],
 )
-def test_models_in_which_heads_depend_on_each_other_are_refused(
+def test_attention_that_is_no_plain_decoders_is_refused(
     fields: dict[str, Any], reason: str
 ) -> None:
     with pytest.raises(ValueError, match=reason):

@@ -245,12 +245,9 @@ def enumerate_below(
     """
     graph, to_go = swept.graph, swept.to_go[:, column]
     bundles, emissions = swept.costs.bundles[:, column], swept.costs.emissions[:, column]
-    threshold = min(
-        threshold, np.finfo(np.float64).max
-    )  # what is forbidden costs inf, and stays forbidden
-    history = [
-        (np.array([-1]), np.array([-1]))
-    ]  # per partial path: index of the one it extends, emission
+    threshold = min(threshold, np.finfo(np.float64).max)  # forbidden is inf, and stays so
+    # per partial path: index of the one it extends, emission
+    history = [(np.array([-1]), np.array([-1]))]
     n_history = 1
     waiting: dict[int, list[tuple[IntArray, Array, IntArray]]] = {}
     levels = [first for first, _ in graph.level_nodes]
@@ -277,10 +274,8 @@ def enumerate_below(
         kept = cost[origin] + bundles[bundle] + to_go[target] <= threshold
         origin, bundle, target = origin[kept], bundle[kept], target[kept]
         count = graph.bundle_start[bundle + 1] - graph.bundle_start[bundle]
-        row, which = (
-            ranges(graph.bundle_start[bundle], count),
-            np.repeat(np.arange(len(bundle)), count),
-        )
+        row = ranges(graph.bundle_start[bundle], count)
+        which = np.repeat(np.arange(len(bundle)), count)
         # a closing bundle of another group is forbidden as a whole, and was dropped with its arc
         spent = cost[origin[which]] + emissions[row]
         kept = spent + to_go[target[which]] <= threshold
@@ -291,8 +286,12 @@ def enumerate_below(
         open_ends = sum(len(part[0]) for parts in waiting.values() for part in parts)
         if open_ends + sum(map(len, ended)) > limit:
             return None
+    return _read_back(history, np.concatenate(ended))
+
+
+def _read_back(history: list[tuple[IntArray, IntArray]], at: IntArray) -> IntArray:
+    """The emissions of whole paths, from which partial path each one extends, and by what."""
     parent, emission = (np.concatenate(part) for part in zip(*history, strict=True))
-    at = np.concatenate(ended)
     steps = []
     while (at > 0).any():
         steps.append(emission[at])

@@ -19,7 +19,7 @@ from tl_dyck.certify.language.claims import PrefixClaim, plain_margins, read_cla
 from tl_dyck.certify.language.counting import NetworkSymbols
 from tl_dyck.certify.language.evaluator import Evaluator
 from tl_dyck.certify.language.profiles import Ending, Profiles
-from tl_dyck.certify.language.tally import Judged, PrefixFound
+from tl_dyck.certify.language.tally import JudgedPrefixes, PrefixFound
 from tl_dyck.certify.protocol import CertifyError
 from tl_dyck.check import check_integer, check_length, check_lengths
 from tl_dyck.language import DyckLanguage
@@ -104,7 +104,7 @@ class Asked:
     how: str = ""
     why: str = ""
 
-    def judged(self, strings: Tokens) -> Iterator[Judged]:
+    def judged(self, strings: Tokens) -> Iterator[JudgedPrefixes]:
         """What becomes of the claim on prefixes of one length, without BOS, in groups."""
         if self.evaluator is not None:
             yield from self.evaluator.judged_strings(strings)
@@ -134,7 +134,7 @@ class Asked:
         return shown, float(margins[0][0])
 
 
-def _ran(ending: Ending, rows: Tokens, nats: Array, margin: Array, error: Array) -> Judged:
+def _ran(ending: Ending, rows: Tokens, nats: Array, margin: Array, error: Array) -> JudgedPrefixes:
     def weigh(at: IntArray) -> tuple[Array, Array]:
         return nats[at], np.zeros(len(at))
 
@@ -147,7 +147,7 @@ def _ran(ending: Ending, rows: Tokens, nats: Array, margin: Array, error: Array)
         )
 
     lengths = np.full(len(rows), rows.shape[1])
-    return Judged(ending.depth, lengths, margin, error, weigh, found)
+    return JudgedPrefixes(ending.depth, lengths, margin, error, weigh, found)
 
 
 def _by_ending(profiles: Profiles, strings: Tokens) -> Iterator[tuple[Ending, IntArray]]:

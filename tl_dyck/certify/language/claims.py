@@ -6,9 +6,10 @@ objectives of the logits, times a factor, with a bound of their errors, as `Form
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, final, runtime_checkable
+from typing import final
 
 import numpy as np
 import torch
@@ -37,20 +38,24 @@ CLAIMS = {
 """The claims by name. The first two are about prefixes that leave a bracket open."""
 
 
-@runtime_checkable
-class PrefixClaim(Protocol):
-    """What is asked of every prefix."""
+class PrefixClaim(ABC):
+    """What is asked of every prefix; by default of all of them and of all logits."""
 
     @property
     def closing(self) -> bool:
         """Whether the claim is about the closing bracket that comes next."""
+        return False
 
     def speaks_of(self, depth: int) -> bool:
         """Whether the claim says anything on prefixes of a depth."""
+        return True
 
     def objectives(self, ending: Ending, d_vocab: int) -> Objectives | None:
         """The objectives of the logits that the claim reads; None where it says nothing."""
+        tokens = np.arange(d_vocab)
+        return Objectives(tokens, np.full(d_vocab, -1), np.zeros(d_vocab))
 
+    @abstractmethod
     def margins(self, ending: Ending, answers: list[Answer]) -> tuple[Array, Array]:
         """Margin of each profile, and a bound of its error; an answer per model."""
 
@@ -91,7 +96,7 @@ def valid_tokens(language: DyckLanguage, ending: Ending) -> list[int]:
 
 @final
 @dataclass(frozen=True)
-class Signs:
+class Signs(PrefixClaim):
     """Some tokens' logits beat others': "any_token", "closing_only", "valid_token".
 
     The margin is the least, over all tokens that must not win, of the most by which a token that
@@ -107,7 +112,7 @@ class Signs:
 
     @property
     def closing(self) -> bool:
-        """Whether the claim is about the closing bracket that comes next."""
+        """Of all but "valid_token"."""
         return self.name != "valid_token"
 
     def speaks_of(self, depth: int) -> bool:
@@ -146,24 +151,9 @@ class Signs:
         return least
 
 
-class _Everywhere:
-    """A claim about every prefix that reads all logits."""
-
-    closing = False
-
-    def speaks_of(self, depth: int) -> bool:
-        """Everywhere."""
-        return True
-
-    def objectives(self, ending: Ending, d_vocab: int) -> Objectives:
-        """All logits."""
-        tokens = np.arange(d_vocab)
-        return Objectives(tokens, np.full(d_vocab, -1), np.zeros(d_vocab))
-
-
 @final
 @dataclass(frozen=True)
-class NextToken(_Everywhere):
+class NextToken(PrefixClaim):
     """How far the prediction is from the law of the next token: "total_variation", "kl".
 
     The law is that of D(q, k, D) in mode "prefix", which depends on the stack alone; see
@@ -210,7 +200,7 @@ class NextToken(_Everywhere):
 
 @final
 @dataclass(frozen=True)
-class Agreement(_Everywhere):
+class Agreement(PrefixClaim):
     """Two models have the same largest logit: "agree", "head".
 
     The margin's size is the least gap, in either model, of the largest logit to the second.
@@ -260,9 +250,8 @@ def read_claim(
             f"property {name!r} is about {2 if name in ('agree', 'head') else 1} model(s): "
             "give other= for 'agree', head= for 'head', and neither else"
         )
-    arguments: dict[str, Any] = {"name": name}
     if name in ("agree", "head"):
-        return Agreement(**arguments)
+        return Agreement(name)
     if wants:
         return NextToken(name, distribution, largest)
     return Signs(name, distribution.language)

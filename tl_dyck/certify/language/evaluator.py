@@ -17,7 +17,7 @@ from tl_dyck.certify.language.claims import PrefixClaim, known
 from tl_dyck.certify.language.counting import Counted, NetworkSymbols
 from tl_dyck.certify.language.forms import Form, has_form
 from tl_dyck.certify.language.profiles import Counts, Ending, Profiles
-from tl_dyck.certify.language.tally import Judged, PrefixFound
+from tl_dyck.certify.language.tally import JudgedPrefixes, PrefixFound
 
 _KEPT = 4096
 """Endings whose functions are kept: languages of many types have more than memory can hold."""
@@ -78,7 +78,7 @@ class Evaluator:
         with np.errstate(divide="ignore", invalid="ignore"):
             return known(*self.claim.margins(ending, answers))
 
-    def judged(self, ending: Ending, pairs: Counts) -> Judged:
+    def judged(self, ending: Ending, pairs: Counts) -> JudgedPrefixes:
         """What becomes of the claim on profiles that occur, ``[n, kinds]``."""
         margin, error = self.margins(ending, pairs)
         profiles = self.profiles
@@ -98,9 +98,9 @@ class Evaluator:
             )
 
         lengths = 2 * pairs.sum(1, dtype=np.int64) + ending.depth
-        return Judged(ending.depth, lengths, margin, error, weigh, found)
+        return JudgedPrefixes(ending.depth, lengths, margin, error, weigh, found)
 
-    def judged_strings(self, strings: NDArray[np.int64]) -> Iterator[Judged]:
+    def judged_strings(self, strings: NDArray[np.int64]) -> Iterator[JudgedPrefixes]:
         """The same of the profiles of prefixes of one length, without BOS, in groups."""
         endings, pairs = self.profiles.of_strings(strings)
         places: dict[Ending, list[int]] = defaultdict(list)

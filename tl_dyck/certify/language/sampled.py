@@ -140,15 +140,8 @@ def _at(
     if drawn:
         low, high = (share(k, drawn, level=level) for k in (wrong, wrong + doubtful))
         error = Bounds(low.low, high.high)
-    return SampledError(
-        length=length,
-        n=drawn,
-        wrong=wrong,
-        doubtful=doubtful,
-        error=error,
-        level=level,
-        seed=seed,
-    )
+    counts = {"n": drawn, "wrong": wrong, "doubtful": doubtful}
+    return SampledError(length=length, error=error, level=level, seed=seed, **counts)
 
 
 def _draw(asked: Asked, n: int, length: int, generator: torch.Generator) -> Tokens:

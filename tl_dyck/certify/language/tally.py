@@ -82,7 +82,7 @@ def _first(order: Callable[[PrefixFound], Order], *found: PrefixFound | None) ->
     return min((each for each in found if each is not None), key=order, default=None)
 
 
-class Judged(NamedTuple):
+class JudgedPrefixes(NamedTuple):
     """Prefixes, or profiles, of one depth, and what became of the claim on each.
 
     Attributes:
@@ -140,7 +140,7 @@ class Gathered:
         self.likeliest = _first(_by_chance, self.likeliest, *found)
         self.shortest = _first(_by_length, self.shortest, *found)
 
-    def take(self, judged: Judged, which: BoolArray) -> None:
+    def take(self, judged: JudgedPrefixes, which: BoolArray) -> None:
         """Add some of those that were judged."""
         at = np.flatnonzero(which)
         if not len(at):
@@ -189,7 +189,7 @@ class Tally:
         self.tightest: PrefixFound | None = None
         self.proved = math.inf
 
-    def take(self, judged: Judged) -> None:
+    def take(self, judged: JudgedPrefixes) -> None:
         """Add profiles that were evaluated, or prefixes that were run."""
         self.profiles += len(judged.margin)
         self.proved = min(self.proved, float((judged.margin - judged.error).min()))
@@ -203,7 +203,7 @@ class Tally:
         """Remember a prefix, if none has a smaller margin."""
         self.tightest = _first(_by_margin, self.tightest, found)
 
-    def see_wrong(self, judged: Judged) -> None:
+    def see_wrong(self, judged: JudgedPrefixes) -> None:
         """Remember wrong prefixes that were drawn; they are not counted."""
         for index in np.flatnonzero(judged.wrong).tolist():
             found = judged.found(index)

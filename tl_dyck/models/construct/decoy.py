@@ -10,8 +10,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from tl_dyck.decoder import departures
 from tl_dyck.language import DyckDistribution
-from tl_dyck.models.hooked import ATTENTION, Attention, HookedTransformer
+from tl_dyck.models.hooked import Attention, HookedTransformer
 from tl_dyck.registry import unknown_name
 
 #: From tokens ``[batch, pos]`` to a pattern ``[batch, pos, pos]`` (query, key).
@@ -20,7 +21,6 @@ Model = TypeVar("Model", bound=HookedTransformer)
 
 _NAMED = ("stack", "uniform", "previous")
 _ROW_TOLERANCE = 1e-5  # of a row's sum: room for float32
-_PER_HEAD = ("W_Q", "W_K", "W_V", "W_O", "b_Q", "b_K", "b_V")
 
 
 def decoy_head(model: Model, pattern: str | PatternFunction | Tensor, *, layer: int = -1) -> Model:
@@ -40,8 +40,7 @@ def decoy_head(model: Model, pattern: str | PatternFunction | Tensor, *, layer: 
     call `decoy_head` again on the original model.
 
     Args:
-        model: any causal HookedTransformer; not changed. Grouped-query attention becomes ordinary
-            attention in the copy, since its heads come in groups.
+        model: a HookedTransformer with the attention of a plain decoder; not changed.
         pattern: "stack" (the top of the stack, where nothing is open the first token; for models
             with a `cfg.language`), "uniform", "previous" (the token before; the first token looks
             at itself), a matrix ``[pos, pos]`` (query, key) as large as the longest input to come,
@@ -55,15 +54,18 @@ def decoy_head(model: Model, pattern: str | PatternFunction | Tensor, *, layer: 
         to add.
 
     Raises:
-        TypeError: `model` is not a HookedTransformer, has an attention of another kind, or the
-            pattern is of no known kind.
+        TypeError: `model` is not a HookedTransformer, or the pattern is of no known kind.
         UnknownNameError: no pattern of that name.
         ValueError: a pattern that is not causal, is negative, or whose rows do not sum to one; a
-            wrong shape; a layer that is not there; a kind of attention in which one more head
-            changes the others. All before anything is built, and again for each output of a
-            function.
+            wrong shape; a layer that is not there; attention that is no plain decoder's, where one
+            more head may change the others. All before anything is built, and again for each output
+            of a function.
     """
-    _check_model(model)
+    if not isinstance(model, HookedTransformer):
+        raise TypeError(f"decoy_head needs a HookedTransformer, not {type(model).__name__}")
+    for where, what in departures(model):
+        if where.endswith(".attn") and "DecoyAttention" not in what:
+            raise ValueError(f"cannot add a head to a model with {what}")
     n_layers = model.cfg.n_layers
     if not -n_layers <= layer < n_layers:
         raise ValueError(f"layer must be between {-n_layers} and {n_layers - 1}, got {layer}")
@@ -73,10 +75,8 @@ def decoy_head(model: Model, pattern: str | PatternFunction | Tensor, *, layer: 
         including_permanent=True
     )  # those on attention layers would be lost, so none are kept
     clone.cfg.n_heads += 1
-    clone.cfg.n_key_value_heads = None
-    clone.cfg.n_params = (
-        clone.cfg.n_params or 0
-    ) + n_layers * 4 * clone.cfg.d_model * clone.cfg.d_head
+    added = n_layers * 4 * clone.cfg.d_model * clone.cfg.d_head
+    clone.cfg.n_params = (clone.cfg.n_params or 0) + added
     for index, block in enumerate(clone.blocks):
         block.attn = _widen(block.attn, clone.cfg, shown if index == layer % n_layers else None)
     if isinstance(shown, _FromTokens):
@@ -124,38 +124,25 @@ class _Tape:
 
     def __init__(self) -> None:
         self.now: Tensor | None = None
-        self.before: Tensor | None = None  # the whole input of the run before, for key-value caches
 
     def attach(self, model: HookedTransformer) -> None:
         """Listen at the embedding."""
         model.embed.register_forward_pre_hook(self._record)
-        model.register_forward_hook(self._rewind)
+        model.register_forward_hook(self._forget)
 
     def tokens(self, n_key: int) -> Int[Tensor, "batch key"]:
-        """All tokens up to now, those in a key-value cache included."""
-        if self.now is not None:
-            whole = (
-                [self.now]
-                if self.before is None
-                else [self.now, torch.cat([self.before, self.now], 1)]
+        """All tokens up to now."""
+        if self.now is None or self.now.shape[1] != n_key:
+            raise ValueError(
+                "this decoy head draws its pattern from the tokens, so the model must be run from "
+                "its tokens on (not from a later layer), without a key-value cache"
             )
-            for tokens in whole:
-                if tokens.shape[1] == n_key:
-                    return tokens
-        raise ValueError(
-            "this decoy head draws its pattern from the tokens, so the model must be run from its "
-            "tokens on (not from a later layer), and a key-value cache must hold its previous input"
-        )
+        return self.now
 
     def _record(self, module: nn.Module, arguments: tuple[Any, ...]) -> None:
-        tokens = arguments[0]
-        if self.before is not None and len(self.before) != len(tokens):
-            self.before = None
-        self.now = tokens
+        self.now = arguments[0]
 
-    def _rewind(self, module: nn.Module, arguments: tuple[Any, ...], output: Any) -> None:
-        if self.now is not None:
-            self.before = self.now
+    def _forget(self, module: nn.Module, arguments: tuple[Any, ...], output: Any) -> None:
         self.now = None
 
 
@@ -185,30 +172,15 @@ def _widen(attn: Any, cfg: Any, shown: _Matrix | _FromTokens | None) -> Attentio
     patterns = dict(getattr(attn, "shown", {}))
     if shown is not None:
         patterns[cfg.n_heads - 1] = shown
-    new: Any = Attention(cfg, attn.attn_type, attn.layer_id)
+    kind = DecoyAttention if patterns else Attention
+    new: Any = kind(cfg, attn.attn_type, attn.layer_id)
     if patterns:
-        new = DecoyAttention(cfg, attn.attn_type, attn.layer_id)
         new.shown = patterns
-    for name in _PER_HEAD:
-        old = getattr(attn, name)  # for grouped queries: repeated for every head
-        trained = getattr(attn, "_" + name, old).requires_grad
-        wide = torch.cat([old, torch.zeros_like(old[:1])]).detach()
-        setattr(new, name, nn.Parameter(wide, requires_grad=trained))
-    rest = {
-        name: value for name, value in attn.named_parameters() if name.lstrip("_") not in _PER_HEAD
-    }
-    if "sinks" in rest:
-        rest["sinks"] = torch.cat(
-            [rest["sinks"], torch.full_like(rest["sinks"][:1], -torch.inf)]
-        )  # no sink of its own
-    for name, value in rest.items():
-        module, _, leaf = name.rpartition(".")
-        parameter = nn.Parameter(value.detach(), requires_grad=value.requires_grad)
-        setattr(new.get_submodule(module), leaf, parameter)
+    for name, old in attn.named_parameters():
+        wide = old if name == "b_O" else torch.cat([old, torch.zeros_like(old[:1])])
+        setattr(new, name, nn.Parameter(wide.detach(), requires_grad=old.requires_grad))
     new.attn_scale = attn.attn_scale
-    new._attention_dir_override = getattr(attn, "_attention_dir_override", None)
-    new.train(attn.training)
-    moved: Attention = new.to(attn.b_O.device)
+    moved: Attention = new.train(attn.training).to(attn.b_O.device)
     return moved
 
 
@@ -297,36 +269,3 @@ def _check_pattern(pattern: Any, shape: tuple[int, ...], what: str) -> None:
             f"{what}: row {where[-1]} sums to {float(pattern.sum(-1)[tuple(where)]):.6g}, "
             "not to one"
         )
-
-
-def _check_model(model: Any) -> None:
-    """Refuse models to which a head cannot be added without changing what the others do."""
-    if not isinstance(model, HookedTransformer):
-        raise TypeError(f"decoy_head needs a HookedTransformer, not {type(model).__name__}")
-    cfg = model.cfg
-    for index, block in enumerate(model.blocks):
-        kind = type(block.attn)
-        if kind not in (*ATTENTION, DecoyAttention):
-            raise TypeError(
-                f"cannot add a head to a {kind.__name__} (layer {index}): "
-                "only to TransformerLens' own attention"
-            )
-    shared = {
-        "alibi positions (their slopes depend on the number of heads)": (
-            cfg.positional_embedding_type == "alibi"
-        ),
-        "relative position biases (one table for all heads)": cfg.positional_embedding_type
-        == "relative_positional_bias",
-        "4-bit weights": getattr(cfg, "load_in_4bit", False),
-        "bidirectional attention": cfg.attention_dir != "causal",
-        "query and key norms over all heads together": bool(
-            getattr(model.blocks[0].attn, "q_norm", None) is not None
-            and not getattr(cfg, "use_qk_norm", False)
-        ),
-    }
-    for reason, found in shared.items():
-        if found:
-            raise ValueError(
-                "cannot add a head to this model without changing what the others do: "
-                f"it has {reason}"
-            )

@@ -16,14 +16,10 @@ if TYPE_CHECKING or MAJOR < 4:
     from transformer_lens.components import (
         MLP,
         Attention,
-        GroupedQueryAttention,
         LayerNorm,
         LayerNormPre,
         TransformerBlock,
     )
-
-    #: The kinds of attention to which a head can be added.
-    ATTENTION = (Attention, GroupedQueryAttention)
 else:
     from tl_dyck.models.hooked.own import (
         MLP,
@@ -35,10 +31,7 @@ else:
         TransformerBlock,
     )
 
-    ATTENTION = (Attention,)
-
 __all__ = [
-    "ATTENTION",
     "MLP",
     "Attention",
     "HookedTransformer",

@@ -14,8 +14,8 @@ from tl_dyck.files import write_output
 from tl_dyck.language import DyckLanguage
 from tl_dyck.language.symbols import needs_stack
 from tl_dyck.report.heatmap import color_bar
-from tl_dyck.report.markup import Html, element, json_block
-from tl_dyck.report.page import asset, shell
+from tl_dyck.report.markup import Html, element, json_block, scrolling
+from tl_dyck.report.page import asset, page_file, shell
 from tl_dyck.report.playground.law import law_table
 from tl_dyck.report.playground.weights import UnplayableModelError, pack
 from tl_dyck.tasks import DyckTask, load_task
@@ -67,11 +67,7 @@ def write_playground(
         IsADirectoryError: `path` is a folder.
     """
     named = _named(models)
-    target = Path(path)
-    if target.is_dir():
-        raise IsADirectoryError(
-            f"{str(target)!r} is a folder; name a file, such as {str(target / 'playground.html')!r}"
-        )
+    target = page_file(path, "playground.html")
     language = needs_stack(_language(named), "the playground is")
     found = load_task(task) if isinstance(task, str) else task or complete_strings(language)
     if found.language != language:
@@ -325,14 +321,7 @@ def _pairs() -> Html:
             "number is how much of the model’s next-token probability moves (total variation).",
         ),
         element("p", "No block is closed yet at this position.", id="pairs-none", class_="note"),
-        element(
-            "div",
-            element("table", id="pairs"),
-            class_="scroll",
-            tabindex="0",
-            role="region",
-            aria_label="table, scrolls sideways",
-        ),
+        scrolling(element("table", id="pairs")),
     )
 
 

@@ -127,37 +127,38 @@ def _config(model: Any) -> dict[str, Any]:
     }
 
 
-def _weights(model: Any, n_pos: int) -> dict[str, Float64[np.ndarray, "_in _out"]]:
-    """Each weight as a matrix from inputs (rows) to outputs; vectors are one row."""
+def _places(model: Any, n_pos: int) -> dict[str, Tensor]:
+    """Where each weight is, inputs first: what is written there, the model computes with."""
     cfg = _described(model)
     embed: Any = model.embed
     found = {"embed": embed.table.flatten(0, 1) if cfg.embedding != "token" else embed.W_E}
     if cfg.position != "none":
         found["pos"] = model.pos_embed.W_pos[:n_pos]
+    norms = cfg.block == "gpt" and cfg.layer_norm
     for index, block in enumerate(model.blocks):
-        each = _block_weights(block, cfg)
+        attn, each = block.attn, {}
+        for part in "V" if cfg.attention == "uniform" else "QKV":
+            each[f"W_{part}"] = getattr(attn, f"W_{part}").transpose(0, 1)
+            each[f"b_{part}"] = getattr(attn, f"b_{part}")[None]
+        each |= {"W_O": attn.W_O.flatten(0, 1), "b_O": attn.b_O[None]}
+        for ln in ("ln1", "ln2")[: 1 + bool(cfg.mlp)] if norms else ():
+            each |= {f"{ln}.{part}": getattr(getattr(block, ln), part)[None] for part in "wb"}
+        if not cfg.attn_only:
+            each |= {name: getattr(block.mlp, name) for name in ("W_in", "W_out")}
+            each |= {name: getattr(block.mlp, name)[None] for name in ("b_in", "b_out")}
         found |= {f"{index}.{name}": value for name, value in each.items()}
-    if cfg.block == "gpt" and cfg.layer_norm:
-        found |= {"ln_final.w": model.ln_final.w, "ln_final.b": model.ln_final.b}
-    found |= {"W_U": model.unembed.W_U, "b_U": model.unembed.b_U}
+    if norms:
+        found |= {f"ln_final.{part}": getattr(model.ln_final, part)[None] for part in "wb"}
+    found |= {"W_U": model.unembed.W_U, "b_U": model.unembed.b_U[None]}
+    return {name: place.detach() for name, place in found.items()}
+
+
+def _weights(model: Any, n_pos: int) -> dict[str, Float64[np.ndarray, "_in _out"]]:
+    """Each weight as a matrix from inputs (rows) to outputs; vectors are one row."""
     return {
-        name: np.atleast_2d(value.detach().double().cpu().numpy()) for name, value in found.items()
+        name: place.flatten(1).double().cpu().numpy()
+        for name, place in _places(model, n_pos).items()
     }
-
-
-def _block_weights(block: Any, cfg: Any) -> dict[str, Tensor]:
-    attn = block.attn
-    found = {}
-    for part in "V" if cfg.attention == "uniform" else "QKV":
-        found[f"W_{part}"] = getattr(attn, f"W_{part}").transpose(0, 1).flatten(1)
-        found[f"b_{part}"] = getattr(attn, f"b_{part}").flatten()
-    found |= {"W_O": attn.W_O.flatten(0, 1), "b_O": attn.b_O}
-    norms = ("ln1", "ln2") if cfg.mlp else ("ln1",)
-    if cfg.block == "gpt" and cfg.layer_norm:
-        found |= {f"{ln}.{p}": getattr(getattr(block, ln), p) for ln in norms for p in "wb"}
-    if not cfg.attn_only:
-        found |= {name: getattr(block.mlp, name) for name in ("W_in", "b_in", "W_out", "b_out")}
-    return found
 
 
 def _rounded(matrix: Float64[np.ndarray, "_in _out"]) -> tuple[np.ndarray, np.ndarray]:
@@ -175,42 +176,11 @@ def _moved(
     """How far other weights move a logit at most, on these strings."""
     device = model.cfg.device
     other = copy.deepcopy(model).to(torch.float64, print_details=False)
-    values = {name: torch.from_numpy(value).to(device) for name, value in weights.items()}
     with torch.no_grad():
+        for value in (*other.parameters(), *other.buffers()):
+            value.data = value.data.contiguous()  # so that places are views
         before: Float[Tensor, "string pos d_vocab"] = other(strings.to(device))
-        _load(other, values)
+        for name, place in _places(other, len(weights.get("pos", ()))).items():
+            place.copy_(torch.from_numpy(weights[name]).view(place.shape))
         moved = (other(strings.to(device)) - before).abs().max()
     return float(moved)
-
-
-def _load(model: Any, values: dict[str, Tensor]) -> None:
-    """Put matrices of `_weights` back where they were."""
-    cfg = model.cfg
-    for name, target in _targets(model).items():
-        if name in values:
-            value = values[name]
-            if name.rpartition(".")[2] in ("W_Q", "W_K", "W_V"):
-                value = value.view(cfg.d_model, cfg.n_heads, cfg.d_head).transpose(0, 1)
-            if name == "pos":
-                target[: len(value)] = value
-            else:
-                target.copy_(value.reshape(target.shape))
-
-
-def _targets(model: Any) -> dict[str, Tensor]:
-    cfg = _described(model)
-    found = {
-        "embed": model.embed.W_E if cfg.embedding == "token" else model.embed.table,
-        "pos": model.pos_embed.W_pos,
-        "W_U": model.unembed.W_U,
-        "b_U": model.unembed.b_U,
-    }
-    if cfg.block == "gpt" and cfg.layer_norm:
-        found |= {f"ln_final.{part}": getattr(model.ln_final, part) for part in "wb"}
-    for index, block in enumerate(model.blocks):
-        parts = dict(block.named_parameters())
-        found |= {
-            f"{index}.{name.removeprefix('attn.').removeprefix('mlp.')}": p.data
-            for name, p in parts.items()
-        }
-    return found

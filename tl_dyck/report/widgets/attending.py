@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import product
 from typing import Any, SupportsIndex
 
 import numpy as np
@@ -13,10 +14,10 @@ from torch import Tensor
 from tl_dyck.check import check_integer
 from tl_dyck.language import Language
 from tl_dyck.reading import as_tokens, language_of, one_model, token_texts
-from tl_dyck.report.heatmap import color_bar, heat_map
+from tl_dyck.report.heatmap import Text, color_bar, heat_map, text_of, thousandths
 from tl_dyck.report.markup import Html, element
 from tl_dyck.report.widgets.frame import Widget, note
-from tl_dyck.report.widgets.strings import Text, UnreadableTextError, strip, text_of
+from tl_dyck.report.widgets.strings import UnreadableTextError, check_readable, strip
 
 _MOST_MAPS = 64
 
@@ -58,17 +59,12 @@ def attention(
         ValueError: no such layer or head, or attention that also looks ahead.
     """
     string, patterns = read_attention(model, text, language)
-    layers, heads = (
-        chosen("layer", layer, patterns.shape[0]),
-        chosen("head", head, patterns.shape[1]),
-    )
     several = patterns.shape[1] > 1
     maps = [
-        (f"layer {at}" + (f", head {which}" if several else ""), 0, patterns[at, which])
-        for at in layers
-        for which in heads
+        (f"layer {at}" + (f", head {which}" if several else ""), patterns[at, which])
+        for at, which in chosen(patterns, layer, head)
     ]
-    return _widget(f"Attention of {name_of(model)}", [string], maps)
+    return _widget(f"Attention of {name_of(model)}", string, maps)
 
 
 def attention_seeds(
@@ -104,7 +100,8 @@ def attention_seeds(
     for name, model in named.items():
         string, patterns = read_attention(model, text, language)
         strings.append(string)
-        maps.append((name, 0, _one(patterns, layer, head)))
+        ((at, which),) = chosen(patterns, layer, head)
+        maps.append((name, patterns[at, which]))
     odd = [
         name for name, string in zip(named, strings, strict=True) if string.ids != strings[0].ids
     ]
@@ -118,59 +115,52 @@ def attention_seeds(
     place = f"layer {layer % first.cfg.n_layers}" + (
         f", head {head}" if first.cfg.n_heads > 1 else ""
     )
-    return _widget(f"Attention of {len(maps)} {what}, {place}", strings[:1], maps)
+    return _widget(f"Attention of {len(maps)} {what}, {place}", strings[0], maps)
 
 
-def _widget(
-    title: str,
-    strings: list[Text],
-    maps: list[tuple[str, int, Pattern]],
-) -> Widget:
+def _widget(title: str, string: Text, maps: Sequence[tuple[str, Pattern]]) -> Widget:
     if len(maps) > _MOST_MAPS:
         raise UnreadableTextError(
             f"{len(maps)} patterns on one page are too many to compare; choose at most "
             f"{_MOST_MAPS} with layer=… or head=…"
         )
-    size = {1: "one", 2: "two"}.get(len(maps), "many")
-    figures = [
-        figure_of(name, strings[which], which, index, pattern)
-        for index, (name, which, pattern) in enumerate(maps)
-    ]
-    lines = [strip(string, index) for index, string in enumerate(strings)]
-    explained = note(_HOW, _STACK if strings[0].depth is not None else None)
-    body = [lines, element("div", figures, class_=f"heads {size}"), color_bar(), explained]
-    data = {
-        "strings": [string.to_json() for string in strings],
-        "maps": [
-            {"name": name, "string": which, "weights": thousandths(pattern)}
-            for name, which, pattern in maps
-        ],
-    }
-    rows = {"one": 1, "two": 1, "many": -(-len(maps) // 4)}[size]
-    height = 330 + 130 * (len(strings) - 1) + rows * {"one": 520, "two": 460, "many": 290}[size]
+    figures, data = drawn(string, maps)
+    explained = note(_HOW, _STACK if string.depth is not None else None)
+    body = [strip(string), figures, color_bar(), explained]
+    height = 850 if len(maps) == 1 else 790 if len(maps) == 2 else 330 + 290 * -(-len(maps) // 4)
     return Widget(title=title, height=min(height, 1000), body=body, data=data)
 
 
-def figure_of(name: str, string: Text, which: int, index: int, pattern: Pattern) -> Html:
-    """A heat map with its name and a line that the script fills.
+def drawn(string: Text, maps: Sequence[tuple[str, Pattern]]) -> tuple[Html, dict[str, Any]]:
+    """Heat maps of one string beside each other, and what the script reads of them.
 
-    `which` string it is of, `index` its number.
+    Args:
+        string: of which they are.
+        maps: name and pattern of each.
     """
+    figures = [figure_of(name, string, index, each) for index, (name, each) in enumerate(maps)]
+    size = {1: "one", 2: "two"}.get(len(maps), "many")
+    weights = [
+        {"name": name, "string": 0, "weights": thousandths(pattern)} for name, pattern in maps
+    ]
+    data = {"strings": [string.to_json()], "maps": weights}
+    return element("div", figures, class_=f"heads {size}"), data
+
+
+def figure_of(name: str, string: Text, index: int, pattern: Pattern) -> Html:
+    """A heat map with its name and a line that the script fills; `index` is its number."""
     finite = bool(np.isfinite(pattern).all())
+    inside = element("p", "no pattern: the weights are not finite", class_="nomap")
     if finite:
-        said = (
-            f"; {string.patterns.in_words(pattern)}" if any(top >= 0 for top in string.top) else ""
-        )
+        said = f"; {string.in_words(pattern)}" if any(top >= 0 for top in string.top) else ""
         inside = element(
             "div",
-            heat_map(string.patterns, pattern),
+            heat_map(string, pattern),
             role="img",
             aria_label=f"Attention, {name}{said}",
             # short strings have no huge cells
             style=f"max-width:{2.2 * (len(string.tokens) + 1.7):.1f}rem",
         )
-    else:
-        inside = element("p", "no pattern: the weights are not finite", class_="nomap")
     return element(
         "figure",
         element("h2", name),
@@ -178,8 +168,24 @@ def figure_of(name: str, string: Text, which: int, index: int, pattern: Pattern)
         element("figcaption", class_="tells", aria_live="polite" if index == 0 else None),
         class_="head",
         data_map=index if finite else None,
-        data_string=which,
+        data_string=0,
     )
+
+
+def read_text(
+    model: Any, text: String, language: Language | None
+) -> tuple[Int[Tensor, "1 pos"], Text]:
+    """A string as a model reads it, and what is known about it."""
+    one_model(model, "a picture of attention")
+    if language is not None or getattr(model.cfg, "language", None) is not None:
+        language = language_of(model, language)
+    tokens = as_tokens(model, text).to(model.cfg.device)
+    if len(tokens) != 1:
+        raise UnreadableTextError(
+            f"a picture is of one string, not of {len(tokens)}; give tokens[i]"
+        )
+    ids = tokens[0].cpu()
+    return tokens, text_of(ids.tolist(), token_texts(model, ids, language), language)
 
 
 def read_attention(
@@ -192,15 +198,8 @@ def read_attention(
             "this widget draws causal attention, which never looks ahead; "
             "this model's is bidirectional"
         )
-    if language is not None or getattr(model.cfg, "language", None) is not None:
-        language = language_of(model, language)
-    tokens = as_tokens(model, text).to(model.cfg.device)
-    if len(tokens) != 1:
-        raise UnreadableTextError(
-            f"a picture is of one string, not of {len(tokens)}; give tokens[i]"
-        )
-    ids = tokens[0].cpu()
-    string = text_of(ids.tolist(), token_texts(model, ids, language), language)
+    tokens, string = read_text(model, text, language)
+    check_readable(string)
     with torch.no_grad():
         _, cache = model.run_with_cache(
             tokens, names_filter=lambda name: name.endswith("hook_pattern")
@@ -211,36 +210,26 @@ def read_attention(
     return string, np.stack(layers)
 
 
-def _one(patterns: Float[np.ndarray, "layer head query key"], layer: int, head: int) -> Pattern:
-    (at,), (which,) = (
-        chosen("layer", layer, patterns.shape[0]),
-        chosen("head", head, patterns.shape[1]),
-    )
-    found: Pattern = patterns[at, which]
-    return found
-
-
-def chosen(what: str, number: SupportsIndex | None, n: int) -> list[int]:
-    """The layers or heads that are meant; None for all.
+def chosen(
+    patterns: Float[np.ndarray, "layer head query key"],
+    layer: SupportsIndex | None,
+    head: SupportsIndex | None,
+) -> list[tuple[int, int]]:
+    """The layers and heads that are meant; None for all.
 
     Raises:
         ValueError: there is no such one.
     """
-    if number is None:
-        return list(range(n))
-    number = check_integer(what, number)
-    if not -n <= number < n:
-        raise ValueError(f"there is no {what} {number}; the model has {n}, counted from 0")
-    return [number % n]
-
-
-def thousandths(pattern: Pattern) -> list[int | None]:
-    """The lower triangle in thousandths, row by row; None for what is not finite."""
-    rows, columns = np.tril_indices(len(pattern))
-    return [
-        round(1000 * weight) if np.isfinite(weight) else None
-        for weight in pattern[rows, columns].tolist()
-    ]
+    places = []
+    for what, number, n in zip(("layer", "head"), (layer, head), patterns.shape[:2], strict=True):
+        if number is None:
+            places.append(list(range(n)))
+            continue
+        index = check_integer(what, number)
+        if not -n <= index < n:
+            raise ValueError(f"there is no {what} {index}; the model has {n}, counted from 0")
+        places.append([index % n])
+    return [(at, which) for at, which in product(*places)]
 
 
 def name_of(model: Any) -> str:

@@ -3,39 +3,15 @@
 from __future__ import annotations
 
 import math
-from typing import Protocol, runtime_checkable
-
-import numpy as np
-from jaxtyping import Float
+from typing import Any
 
 from tl_dyck.language import DyckLanguage
-from tl_dyck.report.heatmap import SHADES
-from tl_dyck.report.markup import Html, element
+from tl_dyck.report.heatmap import SHADES, color_bar
+from tl_dyck.report.markup import Html, element, scrolling
 from tl_dyck.report.widgets.frame import Widget, note
 
 
-@runtime_checkable
-class Violation(Protocol):
-    """Protocol of the values that `tl_dyck.balance_violation` returns."""
-
-    @property
-    def beta(self) -> float:
-        """The mean of `ratio`."""
-
-    @property
-    def ratio(self) -> Float[np.ndarray, "depth pair_depth n_types n_types"]:
-        """S / P."""
-
-    @property
-    def S(self) -> Float[np.ndarray, "depth pair_depth n_types n_types"]:
-        """Eq. 15."""
-
-    @property
-    def P(self) -> Float[np.ndarray, "depth n_types"]:
-        """Eq. 17."""
-
-
-def balance_heatmap(result: Violation, *, language: DyckLanguage | None = None) -> Widget:
+def balance_heatmap(result: Any, *, language: DyckLanguage | None = None) -> Widget:
     """S / P of a balance violation, for closing brackets (rows) and matched pairs before (columns).
 
     Args:
@@ -83,15 +59,8 @@ def balance_heatmap(result: Violation, *, language: DyckLanguage | None = None) 
             " (mean of all cells). ",
             _meaning(result),
         ),
-        element(
-            "div",
-            grid,
-            class_="scroll",
-            tabindex="0",
-            role="region",
-            aria_label="table, scrolls sideways",
-        ),
-        _scale(),
+        scrolling(grid),
+        color_bar("S/P (square-root scale)", "≥ 1", ring=False),
         note(
             "S: how much the pair adds to the attention output of that query, before normalisation "
             "(Eq. 15). P: what has to be told apart, the least output that still depends on the "
@@ -102,11 +71,11 @@ def balance_heatmap(result: Violation, *, language: DyckLanguage | None = None) 
         title="Balance violation",
         height=min(1000, 400 + 31 * n_depths * k),
         body=body,
-        data={"strings": [], "maps": [], "links": None, "new": []},
+        data={"strings": [], "maps": []},
     )
 
 
-def _meaning(result: Violation) -> str:
+def _meaning(result: Any) -> str:
     return (
         "0: no matched pair, anywhere, disturbs what comes after it: "
         "what being right at every length asks for."
@@ -116,7 +85,7 @@ def _meaning(result: Violation) -> str:
     )
 
 
-def _cell(result: Violation, d: int, at: int, i: int, j: int, names: tuple[str, ...]) -> Html:
+def _cell(result: Any, d: int, at: int, i: int, j: int, names: tuple[str, ...]) -> Html:
     ratio, s, p = (
         float(result.ratio[d, at, i, j]),
         float(result.S[d, at, i, j]),
@@ -144,22 +113,6 @@ def _shade(ratio: float) -> int:
     if not math.isfinite(ratio):
         return 0
     return round(math.sqrt(min(max(ratio, 0.0), 1.0)) * (SHADES - 1))
-
-
-def _scale() -> Html:
-    shades = element(
-        "span", [element("span", class_=f"b{shade}") for shade in range(SHADES)], class_="shades"
-    )
-    ticks = [
-        element("span", name, style=f"left:{100 * value**0.5:.1f}%")
-        for value, name in ((0, "0"), (0.05, "0.05"), (0.25, "0.25"), (0.5, "0.5"), (1, "≥ 1"))
-    ]
-    label = element("span", "S/P (square-root scale)")
-    return element(
-        "div",
-        element("div", label, shades, element("span", ticks, class_="ticks"), class_="bar"),
-        class_="colorbar",
-    )
 
 
 def _number(value: float) -> str:

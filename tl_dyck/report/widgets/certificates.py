@@ -12,9 +12,10 @@ from tl_dyck.certify.spaces import placed
 from tl_dyck.language import DyckLanguage
 from tl_dyck.language.checks import BOS_STRING
 from tl_dyck.reading import check_reads, token_texts
+from tl_dyck.report.heatmap import text_of
 from tl_dyck.report.markup import Html, element, table
 from tl_dyck.report.widgets.frame import Widget, note
-from tl_dyck.report.widgets.strings import text_of, words
+from tl_dyck.report.widgets.strings import check_readable, words
 from tl_dyck.rnn import TwoLayerRNN, export_rnn
 
 _MOST_LOGITS = 12
@@ -94,10 +95,8 @@ def _verdict(cert: Certificate, target: str) -> Html:
 
 def _strings(cert: Certificate, rnn: TwoLayerRNN, language: DyckLanguage | None) -> list[Html]:
     def show(ids: tuple[int, ...], marked: set[int], *, removed: bool) -> Html:
-        string = torch.tensor(ids)
-        return words(
-            text_of(ids, token_texts(rnn, string, language), language), marked, removed=removed
-        )
+        tokens = token_texts(rnn, torch.tensor(ids), language)
+        return words(check_readable(text_of(ids, tokens, language)), marked, removed=removed)
 
     taken, put = marks(() if cert.worst is None else cert.worst.edits)
     parts = [element("h2", "The string"), show(cert.tokens, taken, removed=True)]

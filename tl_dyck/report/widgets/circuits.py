@@ -14,17 +14,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from tl_dyck.errors import DyckError
 from tl_dyck.language import DyckLanguage
-from tl_dyck.reading import as_tokens, language_of, one_model, token_texts
 from tl_dyck.report.markup import element
 from tl_dyck.report.page import asset
-from tl_dyck.report.widgets.attending import String, chosen, name_of, read_attention
+from tl_dyck.report.widgets.attending import String, chosen, name_of, read_attention, read_text
 from tl_dyck.report.widgets.frame import Widget, note
-
-
-class MissingCircuitsvisError(DyckError, ImportError):
-    """circuitsvis is not installed; the message says how to."""
 
 
 def circuitsvis_attention(
@@ -45,20 +39,16 @@ def circuitsvis_attention(
         language: whose brackets the tokens are; None for the model's own, if it has one.
 
     Raises:
-        MissingCircuitsvisError: circuitsvis is not installed.
         UnreadableTextError: too long a string.
         ValueError: no such layer or head, attention that also looks ahead, or weights that are not
             finite.
     """
     string, patterns = read_attention(model, text, language)
-    layers, heads = (
-        chosen("layer", layer, patterns.shape[0]),
-        chosen("head", head, patterns.shape[1]),
-    )
+    heads = chosen(patterns, layer, head)
     props = {
         "tokens": string.tokens,
-        "attention": _finite(np.stack([patterns[at, which] for at in layers for which in heads])),
-        "attentionHeadNames": [f"L{at}H{which}" for at in layers for which in heads],
+        "attention": _finite(np.stack([patterns[place] for place in heads])),
+        "attentionHeadNames": [f"L{at}H{which}" for at, which in heads],
         "maskUpperTri": True,
     }
     return _widget(
@@ -86,25 +76,21 @@ def circuitsvis_tokens(
         language: whose brackets the tokens are; None for the model's own, if it has one.
 
     Raises:
-        MissingCircuitsvisError: circuitsvis is not installed.
         ValueError: not a row for every token, not a label for every kind, or values that are not
             finite.
     """
-    one_model(model, "a picture of tokens")
-    if language is not None or getattr(model.cfg, "language", None) is not None:
-        language = language_of(model, language)
-    tokens = as_tokens(model, text)[0].to(model.cfg.device)
-    shown = token_texts(model, tokens.cpu(), language)
+    tokens, string = read_text(model, text, language)
+    shown = string.tokens
     if values is None:
         with torch.no_grad():
-            logits = model(tokens[None])[0, :-1].double()
+            logits = model(tokens)[0, :-1].double()
         if logits.shape[-1] != model.cfg.d_vocab or model.cfg.attention_dir != "causal":
             raise ValueError(
                 f"{name_of(model)} does not predict the next token: {logits.shape[-1]} logits for "
                 f"{model.cfg.d_vocab} tokens, {model.cfg.attention_dir} attention; give values of "
                 "your own"
             )
-        own = tokens[1:, None]
+        own = tokens[0, 1:, None]
         kinds = [logits.softmax(-1), logits.log_softmax(-1), logits]
         values, shown = torch.cat([kind.gather(-1, own) for kind in kinds], dim=-1).cpu(), shown[1:]
         labels = ("probability", "log probability", "logit")
@@ -143,16 +129,10 @@ def _widget(title: str, view: str, props: dict[str, Any], *, height: int) -> Wid
 @cache
 def _bundle() -> str:
     """The script of circuitsvis, for an element to hold, without its source map's address."""
-    try:
-        path = files("circuitsvis") / "dist" / "cdn" / "iife.js"
-    except ModuleNotFoundError as error:
-        raise MissingCircuitsvisError(
-            "this view needs circuitsvis: pip install circuitsvis"
-        ) from error
+    path = files("circuitsvis") / "dist" / "cdn" / "iife.js"
     code = re.sub(r"\n//# sourceMappingURL=\S*\s*$", "\n", path.read_text(encoding="utf-8"))
-    return code.replace(
-        "</script", "<\\/script"
-    )  # within texts of JavaScript, where it means the same
+    # within texts of JavaScript, where it means the same
+    return code.replace("</script", "<\\/script")
 
 
 def _finite(values: np.ndarray) -> list[Any]:

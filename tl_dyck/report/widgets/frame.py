@@ -10,7 +10,7 @@ from typing import Any, final
 from tl_dyck.files import ensure_folder, write_bytes
 from tl_dyck.registry import unknown_name
 from tl_dyck.report.markup import Child, Html, element, json_block
-from tl_dyck.report.page import asset, shell
+from tl_dyck.report.page import asset, page_file, shell
 
 _THEMES = ("auto", "light", "dark")
 _DARK = re.compile(r"@media screen and \(prefers-color-scheme: ?dark\)")
@@ -100,11 +100,7 @@ class Widget:
         Raises:
             IsADirectoryError: `path` is a folder.
         """
-        target = Path(path)
-        if target.is_dir():
-            raise IsADirectoryError(
-                f"{str(target)!r} is a folder; name a file, such as {str(target / 'widget.html')!r}"
-            )
+        target = page_file(path, "widget.html")
         ensure_folder(target.parent)
         write_bytes(target, self.html.encode())
         return target

@@ -12,12 +12,12 @@ from torch import Tensor
 
 from tl_dyck.language import DyckLanguage
 from tl_dyck.reading import token_texts
-from tl_dyck.report.heatmap import color_bar
+from tl_dyck.report.heatmap import Text, color_bar, text_of
 from tl_dyck.report.markup import Html, element
-from tl_dyck.report.widgets.attending import figure_of, thousandths
+from tl_dyck.report.widgets.attending import drawn
 from tl_dyck.report.widgets.certificates import output_names, rnn_language, written_in
 from tl_dyck.report.widgets.frame import Widget, note
-from tl_dyck.report.widgets.strings import Text, strip, text_of
+from tl_dyck.report.widgets.strings import check_readable, strip
 from tl_dyck.rnn import TwoLayerRNN, export_rnn
 
 _MOST_OUTPUTS = 40
@@ -45,7 +45,7 @@ def rnn_steps(
     language = written_in(rnn, machine, language)
     tokens = machine.to_tokens(text) if isinstance(text, str) else text[None].to(machine.device)
     ids = tokens[0].cpu()
-    string = text_of(ids.tolist(), token_texts(machine, ids, language), language)
+    string = check_readable(text_of(ids.tolist(), token_texts(machine, ids, language), language))
     with torch.no_grad():
         r = machine.embed(tokens, machine.states(tokens))
         scores = torch.einsum("qhe,khe->hqk", machine.query(r)[0], machine.key(r)[0]).double().cpu()
@@ -57,22 +57,19 @@ def rnn_steps(
     maps = [
         (f"head {head}" if several else "layer 2", pattern) for head, pattern in enumerate(weights)
     ]
-    figures = [
-        figure_of(name, string, 0, index, pattern) for index, (name, pattern) in enumerate(maps)
-    ]
+    figures, data = drawn(string, maps)
     boxes = [
         _box("state", "Layer 1: state machine"),
         _box("sums", "Layer 2: running sums"),
         _box("logits", "Readout: what comes next"),
     ]
-    size = {1: "one", 2: "two"}.get(len(maps), "many")
     body = [
-        strip(string, 0),
+        strip(string),
         element("div", boxes, class_="boxes"),
         element(
             "details",
             element("summary", "All steps at once"),
-            element("div", figures, class_=f"heads {size}"),
+            figures,
             color_bar(),
         ),
         note(
@@ -80,13 +77,7 @@ def rnn_steps(
             "up to there. Bars under the tokens are the terms of layer 2's sum."
         ),
     ]
-    data = {
-        "strings": [string.to_json()],
-        "maps": [
-            {"name": name, "string": 0, "weights": thousandths(pattern)} for name, pattern in maps
-        ],
-        "links": None,
-        "new": [],
+    data |= {
         "steps": {
             "state": _states(machine, string),
             "logz": [[round(float(value), 3) for value in row] for row in sums.T.tolist()],

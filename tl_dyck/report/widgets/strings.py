@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
-from typing import Any, final
-
-import torch
+from collections.abc import Collection
 
 from tl_dyck.errors import DyckError
-from tl_dyck.language import DyckLanguage, Language
 from tl_dyck.language.checks import BOS_STRING
-from tl_dyck.report.heatmap import Patterns, token_label
+from tl_dyck.report.heatmap import Text, token_label
 from tl_dyck.report.markup import Html, element
 
 N_COLORS = 6  #: depths beyond begin with the first colour again; style sheet .d0 … .d5
@@ -22,74 +17,26 @@ class UnreadableTextError(DyckError, ValueError):
     """A text that a widget cannot show; the message says why."""
 
 
-@final
-@dataclass(frozen=True, kw_only=True)
-class Text:
-    """A string and what is known about it.
-
-    Attributes:
-        ids: the tokens as numbers, BOS included.
-        tokens: as text.
-        depth: after each token; None if the tokens are no brackets.
-        pair: position of each token's partner, -1 for none.
-        top: position of the top of the stack after each token, -1 for none.
-        closing: whether each token closes.
-    """
-
-    ids: list[int]
-    tokens: list[str]
-    depth: list[int] | None = None
-    pair: list[int] = field(default_factory=list)
-    top: list[int] = field(default_factory=list)
-    closing: list[bool] = field(default_factory=list)
-
-    @property
-    def patterns(self) -> Patterns:
-        """Return the data of a heat map."""
-        depth = [0] * len(self.tokens) if self.depth is None else self.depth
-        return Patterns(
-            tokens=self.tokens, depth=depth, top=self.top, closing=self.closing, groups=[]
-        )
-
-    def color(self, position: int) -> str | None:
-        """The class of a token's colour, shared with its partner; None if it has no depth."""
-        if self.depth is None or self.tokens[position] == BOS_STRING:
-            return None
-        outer = self.depth[position] - (
-            0 if self.closing[position] else 1
-        )  # an open and its close, alike
-        return f"d{outer % N_COLORS}"
-
-    def to_json(self) -> dict[str, Any]:
-        """Tokens, depths, pairs and tops of the stack as JSON values, for the script."""
-        return {"tokens": self.tokens, "depth": self.depth, "pair": self.pair, "top": self.top}
-
-
-def text_of(ids: Sequence[int], tokens: Sequence[str], language: Language | None) -> Text:
-    """A string, with depths and pairs if its language is known and has them.
+def check_readable(text: Text) -> Text:
+    """Refuse a string of which no picture could be read.
 
     Raises:
-        UnreadableTextError: an empty string, or one too long to be drawn.
+        UnreadableTextError: it is empty, or too long.
     """
-    if not 0 < len(ids) <= _LARGEST:
+    if not 0 < len(text.ids) <= _LARGEST:
         raise UnreadableTextError(
-            f"a string of {len(ids)} tokens cannot be drawn so that one can read it; "
+            f"a string of {len(text.ids)} tokens cannot be drawn so that one can read it; "
             f"give 1 to {_LARGEST} tokens"
         )
-    none = [-1] * len(ids)
-    if not isinstance(language, DyckLanguage):
-        return Text(
-            ids=list(ids), tokens=list(tokens), pair=none, top=none, closing=[False] * len(ids)
-        )
-    string = torch.tensor(ids)
-    return Text(
-        ids=list(ids),
-        tokens=list(tokens),
-        depth=language.depth(string).tolist(),
-        pair=language.matching(string).tolist(),
-        top=language.top_of_stack(string).tolist(),
-        closing=language.is_close(string).tolist(),
-    )
+    return text
+
+
+def _color(text: Text, position: int) -> str | None:
+    """The class of a token's colour, shared with its partner; None if it has no depth."""
+    if text.depth is None or text.tokens[position] == BOS_STRING:
+        return None
+    # an open and its close, alike
+    return f"d{(text.depth[position] - (not text.closing[position])) % N_COLORS}"
 
 
 def arcs(text: Text) -> Html | None:
@@ -99,7 +46,7 @@ def arcs(text: Text) -> Html | None:
     n, deepest = len(text.tokens), max(max(text.depth), 1)
     parts = []
     for position, partner in enumerate(text.pair):
-        if text.closing[position] or text.color(position) is None:
+        if text.closing[position] or _color(text, position) is None:
             continue
         level = min(max(text.depth[position], 1), deepest)
         top = 0.2 + 0.36 * (level - 1)
@@ -110,7 +57,7 @@ def arcs(text: Text) -> Html | None:
         dashed = "" if partner >= 0 else " dashed"
         path = f"M{position + 0.5} {bottom:.2f}V{top:.2f}{end}"
         parts.append(
-            f'<path class="arc {text.color(position)}{dashed}" data-at="{position}" d="{path}"/>'
+            f'<path class="arc {_color(text, position)}{dashed}" data-at="{position}" d="{path}"/>'
         )
     height = 0.36 * deepest + 0.45
     style = f"width:calc({n}*var(--cell));height:calc({height:.2f}*var(--cell))"
@@ -121,13 +68,8 @@ def arcs(text: Text) -> Html | None:
     )
 
 
-def strip(text: Text, index: int) -> Html:
-    """A string in one line, with arcs above, from which a query can be chosen.
-
-    Args:
-        text: the string.
-        index: of the string in the page's data.
-    """
+def strip(text: Text) -> Html:
+    """A string in one line, with arcs above, from which a query can be chosen."""
     cells = []
     for position, token in enumerate(text.tokens):
         label, size = token_label(token)
@@ -142,7 +84,7 @@ def strip(text: Text, index: int) -> Html:
             element("span", position, class_="at"),
         ]
         cells.append(
-            element("span", inner, class_=f"cell {text.color(position) or ''}", data_at=position)
+            element("span", inner, class_=f"cell {_color(text, position) or ''}", data_at=position)
         )
     line = element("div", cells, class_="cells")
     slider = element(
@@ -164,7 +106,7 @@ def strip(text: Text, index: int) -> Html:
             line,
             slider,
             class_="strip",
-            data_strip=index,
+            data_strip=0,
             role="group",
             aria_label=said,
         ),
@@ -172,15 +114,12 @@ def strip(text: Text, index: int) -> Html:
     )
 
 
-def words(
-    text: Text, marked: Collection[int] = (), *, kind: str = "added", removed: bool = False
-) -> Html:
+def words(text: Text, marked: Collection[int] = (), *, removed: bool = False) -> Html:
     """A string as running text, brackets in their colours; no arcs, and long ones wrap.
 
     Args:
         text: the string.
         marked: positions that are edits.
-        kind: class of the marks.
         removed: mark what an edit takes away, not what it puts in.
     """
     tag = "del" if removed else "ins"
@@ -190,8 +129,8 @@ def words(
         inner = element(
             "span",
             token,
-            class_=f"word {text.color(position) or ''}",
+            class_=f"word {_color(text, position) or ''}",
             data_tip=f"“{token}” at position {position}{depth}",
         )
-        parts.append(element(tag, inner, class_=kind) if position in marked else inner)
+        parts.append(element(tag, inner, class_="added") if position in marked else inner)
     return element("div", parts, class_="words" + ("" if text.depth is None else " brackets"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,6 +50,21 @@ class StackUseEvidence:
         """The models of a group that did not diverge."""
         rows = self.models
         return rows[(rows["group"] == group) & (rows["outcome"] != "diverged")]
+
+    def said(self) -> list[str]:
+        """What is to be told beside the claims: how many models each reading is of."""
+        found = []
+        for site, place in (("middle", "before the last layer"), ("end", "at the end")):
+            groups = []
+            for group in self.models["group"].unique():
+                counts = Counter(self.of(group)[f"reading_{site}"]).most_common()
+                each = ", ".join(f"{reading} {n}" for reading, n in counts)
+                groups.append(f"`{group}` {each}")
+            found.append(
+                f"What the three ablations say of the probe's direction {place}, in numbers of "
+                f"seeds: {'; '.join(groups)}."
+            )
+        return found
 
 
 def read_evidence(folder: Path, runs: pd.DataFrame, scale: StackUseScale) -> StackUseEvidence:

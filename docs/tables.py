@@ -1,0 +1,356 @@
+"""The tables of results in README.md and the documentation: each stands between two markers.
+
+    python docs/tables.py study results/study --command "tl-dyck study"
+
+puts ``table.md``, which a command or a demo left in its folder, into the page that has its markers,
+with where it comes from. Claims and the judgement are kept as records in docs/results/ instead, for
+claims are judged again by the rules as they are, and methods can be asked one by one:
+
+    python docs/tables.py claims results/reproduce
+    python docs/tables.py          # writes the tables of all records into the pages
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import json
+import re
+import subprocess
+from collections.abc import Callable
+from datetime import date, datetime, timezone
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+README = ROOT / "README.md"
+#: What holds tables.
+PAGES = (README, ROOT / "docs" / "judge.md", *sorted((ROOT / "docs" / "findings").glob("*.md")))
+RESULTS = ROOT / "docs" / "results"
+#: What a record says about where it comes from; None only if there is a note.
+PROVENANCE = ("command", "date", "commit", "versions", "python", "cpu", "cpu_cores")
+_SHOWN = ("tl-dyck", "torch", "transformer_lens")
+#: Of claims: what was measured, from which verdicts are read; and what they were, by which rule.
+_OF_CLAIMS = (
+    *("name", "value", "low", "high", "n_seeds", "unit", "correlation", "detectable"),
+    *("beside", "positive", "negative", "reading", "rule", "verdict"),
+)
+
+Record = dict[str, Any]
+
+
+# --- claims ---------------------------------------------------------------------------------------
+
+
+def record_claims(folder: Path) -> Record:
+    """What `tl-dyck reproduce` left."""
+    from tl_dyck.records import finite_rows
+    from tl_dyck.studies.reproduction import load_reproduction
+
+    done = load_reproduction(folder)
+    return {
+        **_origin(done.command, folder / "claims.json", done.environment),
+        "paper": done.paper.name,
+        "readings": getattr(done.evidence, "said", list)(),
+        "rows": finite_rows(done.claims[list(_OF_CLAIMS)].to_dict("records")),
+    }
+
+
+def claims(record: Record) -> str:
+    """A row per claim: what was measured as it is recorded, its verdict by the rules as they are.
+
+    How far from its limit a value would have been seen stays as it was recorded.
+    """
+    import pandas as pd
+
+    from tl_dyck.report.paper import claims_markdown
+    from tl_dyck.studies.claims import read_again, tally
+    from tl_dyck.studies.reproduction import load_paper
+
+    table = pd.DataFrame(record["rows"])
+    again = read_again(load_paper(record["paper"]).claims, table)
+    before = table.set_index("name").loc[again["name"]]
+    again["detectable"] = before["detectable"].to_numpy(float)
+    again["recorded"] = before["verdict"].tolist()
+    said = [f"{tally(again)}.", *record.get("readings", ()), provenance(record)]
+    return f"{claims_markdown(again)}\n{' '.join(said)}"
+
+
+# --- the judgement --------------------------------------------------------------------------------
+
+
+def record_judge(folder: Path) -> Record:
+    """What `tl-dyck judge` left; methods that were not asked again stay as they were recorded.
+
+    Raises:
+        ValueError: there are such, and they were asked about other cases.
+    """
+    import pandas as pd
+
+    from tl_dyck.judge import CONTROLS, KINDS, WITHDRAWN
+    from tl_dyck.judge.run import in_order, load_judgement
+
+    done = load_judgement(folder)
+    cases, facts = done.sizes
+    asked = {"suite": done.suite, "cases": cases, "facts": facts}
+    origin = _origin("tl-dyck judge", folder / "scores.json", done.environment)
+    rows = {name: {**row, "origin": row.get("origin", old)} for name, row, old in _kept(asked)}
+    for method in done.order():
+        scores = done.scores.loc[method]
+        known = scores[scores["auroc"].notna()]
+        shown = [
+            name for name in known if name.startswith(("auroc", "accuracy", "false", "misses"))
+        ]
+        rows[method] = {
+            "method": method,
+            "scores": {
+                kind: {name: round(float(row[name]), 4) for name in shown}
+                for kind, row in known[shown].iterrows()
+                if row.notna().all()
+            },
+            "seconds": round(float(scores["seconds"].iloc[0]), 4),
+        }
+    every = {name: row["scores"] for name, row in rows.items()}
+    wide = pd.DataFrame(
+        {name: {kind: of[kind]["auroc"] for kind in of} for name, of in every.items()}
+    ).T
+    return {
+        **origin,
+        **asked,
+        "questions": [kind for kind in KINDS if kind in wide],
+        "withdrawn": {kind: why for kind, why in WITHDRAWN.items() if kind in wide},
+        "controls": [name for name in CONTROLS if name in rows],
+        "rows": [rows[name] for name in in_order(wide)],
+    }
+
+
+def _kept(asked: Record) -> list[tuple[str, Record, Record]]:
+    """Methods that are recorded, their rows, and where the record comes from.
+
+    Args:
+        asked: what they must have been asked about.
+    """
+    if not (RESULTS / "judge.json").exists():
+        return []
+    record = read("judge")
+    recorded = {name: record[name] for name in asked}
+    if recorded != asked:
+        raise ValueError(
+            f"this is of {asked}, but docs/results/judge.json of {recorded}; "
+            "ask all methods again, without that file, or these with the oracle among them"
+        )
+    old = {name: record[name] for name in PROVENANCE}
+    return [(row["method"], row, old) for row in record["rows"]]
+
+
+def judge(record: Record) -> str:
+    """A row per method, a column per kind of question; of controls also what is withdrawn."""
+    kinds, withdrawn, controls = (record[name] for name in ("questions", "withdrawn", "controls"))
+
+    def cell(row: Record, kind: str) -> str:
+        found = row["scores"].get(kind)
+        if found is None or (kind in withdrawn and row["method"] not in controls):
+            return ""
+        return f"{found['auroc']:.2f} [{found['auroc_low']:.2f}, {found['auroc_high']:.2f}]"
+
+    heads = [f"{kind} (withdrawn)" if kind in withdrawn else kind for kind in kinds]
+    lines = [f"| method | {' | '.join(heads)} | s a case |", "|---|" + "---|" * (len(kinds) + 1)]
+    hidden = []
+    for row in record["rows"]:
+        cells = [cell(row, kind) for kind in kinds]
+        if any(cells):
+            lines.append(f"| {row['method']} | {' | '.join(cells)} | {row['seconds']:.2f} |")
+        else:
+            hidden.append(row["method"])
+    reasons = "".join(f" “{kind}”: {why}." for kind, why in withdrawn.items())
+    text = (
+        f"AUROC [95 % bootstrap interval over cases], 0.5 is chance; blank: not asked. "
+        f"{record['suite']}: {record['cases']:,} cases, {record['facts']:,} questions. "
+        f"Withdrawn questions are shown of controls only.{reasons}"
+    )
+    if hidden:
+        text += f" Asked nothing else, and so not shown: {', '.join(hidden)}."
+    return "\n".join([*lines, "", f"{text} {provenance(record)}"])
+
+
+#: What is kept as a record: how it is read from a folder, and shown.
+RECORDS: dict[str, tuple[Callable[[Path], Record], Callable[[Record], str]]] = {
+    "claims": (record_claims, claims),
+    "stack_use": (record_claims, claims),
+    "judge": (record_judge, judge),
+}
+
+
+def methods() -> str:
+    """A row per built-in method, as it declares itself."""
+    from tl_dyck.judge import table_of_methods
+
+    rows = ["| method | asked about | says yes | after |", "|---|---|---|---|"]
+    for name, row in table_of_methods().iterrows():
+        rows.append(f"| {name} | {row['asked']} | {row['yes']} | {row['paper']} |")
+    return "\n".join(rows)
+
+
+# --- where it comes from --------------------------------------------------------------------------
+
+
+def _origin(command: str, file: Path, environment: Record) -> Record:
+    """Where a table comes from.
+
+    Args:
+        command: that made the results.
+        file: written at its end.
+        environment: of the run, see `tl_dyck.environment.environment`.
+    """
+    if not environment.get("cpu"):
+        raise ValueError(
+            f"{str(file)!r} does not name the CPU: an older version wrote it; run it again"
+        )
+    made = datetime.fromtimestamp(file.stat().st_mtime, tz=timezone.utc).date()
+    facts = {name: environment[name] for name in ("versions", "python", "cpu", "cpu_cores")}
+    return {"command": command, "date": date.isoformat(made), "commit": _commit(), **facts}
+
+
+def _commit() -> str:
+    """The commit of the library, marked if the library has been changed since."""
+
+    def git(*arguments: str) -> str:
+        run = subprocess.run(
+            ["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=True
+        )
+        return run.stdout.strip()
+
+    changed = git("status", "--porcelain", "--", "tl_dyck", "hooks")
+    return git("rev-parse", "--short=7", "HEAD") + ("+changes" if changed else "")
+
+
+def provenance(record: Record) -> str:
+    """One line that says where a table comes from."""
+    versions = record["versions"]
+    packages = ", ".join(
+        f"{name} {versions[name]}" for name in _SHOWN if versions and name in versions
+    )
+    cores = f", {record['cpu_cores']} cores" if record["cpu_cores"] else ""
+    facts = [
+        f"`{record['command']}`",
+        record["date"],
+        record["commit"] and f"commit {record['commit']}",
+        packages and f"{packages}, Python {record['python']}",
+        record["cpu"] and f"{record['cpu']}{cores}",
+        record.get("note"),
+    ]
+    how = "Recorded" if all(record[name] for name in PROVENANCE) else "Not recorded but typed in"
+    text = f"{how}: {'; '.join(fact for fact in facts if fact)}."
+    origins: dict[str, list[str]] = {}  # of rows that are from another run
+    for row in record.get("rows", ()):
+        if "origin" in row:
+            origins.setdefault(provenance(row["origin"]), []).append(row["method"])
+    return " ".join([text, *(f"{', '.join(of)}: {origin}" for origin, of in origins.items())])
+
+
+# --- pages ----------------------------------------------------------------------------------------
+
+
+def read(name: str) -> Record:
+    """One record."""
+    record: Record = json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
+    return record
+
+
+def written(record: Record) -> str:
+    """A record as JSON, a line for each of its rows."""
+
+    def dump(value: Any, **how: Any) -> str:
+        return json.dumps(value, ensure_ascii=False, allow_nan=False, **how)
+
+    rows = ",\n".join(f"  {dump(row)}" for row in record["rows"])
+    whole = dump({**record, "rows": []}, indent=1)
+    return whole.replace('"rows": []', f'"rows": [\n{rows}\n ]') + "\n"
+
+
+def copied(folder: Path, command: str) -> str:
+    """The table that was left in a folder, and where it comes from."""
+    table = folder / "table.md"
+    for file in (*sorted(folder.glob("*.json")), *sorted(folder.glob("*/results.json"))):
+        saved = json.loads(file.read_text(encoding="utf-8"))
+        found = saved.get("environment", saved) if isinstance(saved, dict) else {}
+        if "cpu" in found:
+            text = table.read_text(encoding="utf-8").strip()
+            return f"{text}\n\n{provenance(_origin(command, table, found))}"
+    raise ValueError(f"{str(folder)!r} does not say where its table was made")
+
+
+def sentences(folder: Path) -> str:
+    """A row per number of synonyms and training of a sweep of sentences, a column per space."""
+    from tl_dyck.report.markup import markdown
+    from tl_dyck.runs import aggregate, load_results
+    from tl_dyck.runs.results import load_runs
+
+    runs = load_results(folder)
+    spaces = [name for name in runs if name.startswith("certified ")]
+    by = ["k", "training.objective"]
+    rows = []
+    for asked, group in aggregate(runs, ["steps", "clean", *spaces], by=by).groupby(by, sort=False):
+        steps, *shares = group.to_dict("records")
+        said = (f"{x['mean']:.1%} [{100 * x['low']:.1f}, {100 * x['high']:.1f}]" for x in shares)
+        rows.append([*asked, f"{steps['mean']:,.0f}", *said])
+    heads = ["synonyms", "training", "steps", "clean", *spaces]
+    kept = load_runs(folder)["folder"].iloc[-1] / "training.json"
+    made = json.loads(kept.read_text(encoding="utf-8"))["environment"]
+    origin = _origin("tl-dyck sweep sentences.yaml", kept, made)
+    return f"{markdown(heads, rows)}\n{provenance(origin)}"
+
+
+def benchmarks(folder: Path) -> str:
+    """What `make bench` left; benchmarks that were not run again stay as they are in the page."""
+    from tl_dyck.environment import environment
+
+    page = (ROOT / "docs" / "findings" / "performance.md").read_text(encoding="utf-8")
+    found = re.findall(r"### `(bench_\w+)\.py`\n.*?(?=\n+### `|\n+<!-- /table)", page, re.DOTALL)
+    parts = dict(zip(found, re.split(r"(?m)^(?=### `)", page)[1:], strict=True))
+    parts = {name: part.partition("<!-- /table")[0].strip() for name, part in parts.items()}
+    for file in sorted(folder.glob("bench_*.txt")):
+        script = ROOT / "benchmarks" / f"{file.stem}.py"
+        about = script.read_text(encoding="utf-8").partition('"""')[2]
+        about = about.partition("\n\n")[0].partition('"""')[0]
+        output = re.sub(r"\x1b\[[0-9;]*m", "", file.read_text(encoding="utf-8")).strip()
+        origin = _origin(f"python benchmarks/{file.stem}.py", file, environment())
+        if output not in parts.get(file.stem, ""):
+            said = f"{about}\n\n```text\n{output}\n```\n\n{provenance(origin)}"
+            parts[file.stem] = f"### `{file.stem}.py`\n\n{said}"
+    return "\n\n".join(parts[name] for name in sorted(parts))
+
+
+def placed(page: str, name: str, text: str) -> str:
+    """A page with a text between the markers of a table."""
+    between = re.compile(rf"(<!-- table: {name} -->\n).*?(<!-- /table -->)", re.DOTALL)
+    return between.sub(lambda match: f"{match[1]}\n{text}\n\n{match[2]}", page)
+
+
+def main() -> None:
+    """Write a table, or those of all records, into the pages."""
+    parser = argparse.ArgumentParser(description="Write tables of results into the pages.")
+    parser.add_argument("table", nargs="?", help="as its markers call it; none: all records")
+    parser.add_argument("folder", nargs="?", type=Path, help="that a command left")
+    parser.add_argument("--command", help="that made the folder, if that is not known")
+    options = parser.parse_args()
+    texts = {}
+    if options.folder is not None and options.table not in RECORDS:
+        special = {"performance": benchmarks, "text": sentences}
+        made = special.get(options.table, functools.partial(copied, command=options.command))
+        texts[options.table] = made(options.folder)
+    elif options.folder is not None:
+        record = RECORDS[options.table][0](options.folder)
+        record["command"] = options.command or record["command"]
+        (RESULTS / f"{options.table}.json").write_text(written(record), encoding="utf-8")
+    texts |= {name: show(read(name)) for name, (_, show) in RECORDS.items()}
+    texts["methods"] = methods()
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        for name, table in texts.items():
+            text = placed(text, name, table)
+        page.write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,72 @@
+"""Tables of results as Markdown, for a README or a paper.
+
+Knows: how a mean with its interval is written, and what a study's table shows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from tl_dyck.intervals import Estimate
+from tl_dyck.studies.results import Study
+
+#: Of a study, as they are shown: where it takes a stack, then all.
+_ACCURACIES = ("accuracy_after_close", "long_accuracy_after_close", "accuracy", "long_accuracy")
+
+
+def markdown(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table."""
+    lines = ["| " + " | ".join(cells) + " |" for cells in (head, *rows)]
+    return "\n".join([lines[0], "|" + "---|" * len(head), *lines[1:]]) + "\n"
+
+
+def percents(share: Estimate, form: str = ".1f") -> str:
+    """``12.0 % [10.0, 15.0]``; nothing but what is 100 is rounded to it without decimals."""
+    ends = [f"{100 * value:{form}}" for value in (share.value, share.low, share.high)]
+    mean, low, high = ("100" if float(text) == 100 else text for text in ends)
+    return f"{mean} % [{low}, {high}]"
+
+
+def lengths(found: Sequence[int]) -> str:
+    """Least, median and greatest: ``10 to 16, median 14``."""
+    low, middle, high = min(found), sorted(found)[len(found) // 2], max(found)
+    return f"all {low}" if low == high else f"{low} to {high}, median {middle}"
+
+
+def study_markdown(study: Study) -> str:
+    """A row per family: accuracies, what is proved, how attention varies; and what guessing is."""
+    asked = f"{study.task.long_lengths[0]}–{study.task.long_lengths[-1]}"
+    rows = []
+    for family, facts in study.summary["families"].items():
+        of = [Estimate(**_ends(facts[name]), n=facts["n"]) for name in _ACCURACIES]
+        proved = study.languages[study.languages["family"] == family]["proved_to"].astype(int)
+        last = study.variation[study.variation["family"] == family].iloc[-1:]
+        varied = [
+            f"{row.variation:.2f} [{row.low:.2f}, {row.high:.2f}]" for row in last.itertuples()
+        ]
+        recalled = last["recalled"].dropna()
+        rows.append(
+            [
+                f"`{family}`",
+                *map(percents, of),
+                lengths(proved.tolist()) if len(proved) else "–",
+                *(varied or ["–"]),
+                *(recalled.map("{:.2f}".format).tolist() or ["–"]),
+                *(last["random_baseline"].map("{:.2f}".format).tolist() or ["–"]),
+            ]
+        )
+    head = ["family", "closing accuracy, after a closing bracket", f"at lengths {asked}"]
+    head += ["on all closing brackets", f"at lengths {asked}", "every prefix right up to length"]
+    head += ["attention variation, last layer", "reported (recalled)", "two random patterns"]
+    near, far = study.task.closing_chance(), study.task.closing_chance(long=True)
+    said = (
+        f"After a closing bracket a guess is right {far.constant:.0%} of the time, and a count of "
+        f"open brackets by type at most {near.counter_after_close:.0%} "
+        f"({far.counter_after_close:.0%} at length); on all closing brackets, a copier of the last "
+        f"token {near.copier:.0%} ({far.copier:.0%})."
+    )
+    return f"{markdown(head, rows)}\n{said}\n"
+
+
+def _ends(facts: dict[str, float]) -> dict[str, float]:
+    return {"value": facts["mean"], "low": facts["low"], "high": facts["high"]}
