@@ -42,11 +42,10 @@ COMMANDS = (
 )
 
 
-def call(*words: object) -> Result:
-    """Run a command in this process, in a terminal of 80 columns."""
-    return CliRunner(env={"COLUMNS": "80", "TERM": "dumb"}).invoke(
-        app, [str(word) for word in words]
-    )
+def call(first: object, *words: object) -> Result:
+    """Run a command in this process, in a terminal of 80 columns; `first` may be several words."""
+    given = [*shlex.split(str(first)), *map(str, words)]
+    return CliRunner(env={"COLUMNS": "80", "TERM": "dumb"}).invoke(app, given)
 
 
 def flat(text: str) -> str:
@@ -80,9 +79,9 @@ def test_help_is_quick_and_complete():
         assert f"│ {command} " in run.stdout
 
 
-@pytest.mark.parametrize("command", [(), *((command,) for command in COMMANDS)])
+@pytest.mark.parametrize("command", ["", *COMMANDS])
 def test_help_fits_and_every_option_is_explained(command):
-    result = call(*command, "--help")
+    result = call(f"{command} --help")
     assert result.exit_code == 0
     assert max(map(len, result.output.splitlines())) <= 80
     assert "[bold]" not in result.output  # markup is rendered, not shown
@@ -155,30 +154,10 @@ def test_study_asks_for_what_was_typed_and_says_what_was_found(tiny_study, tmp_p
         return replace(tiny_study, folder=shutil.copytree(tiny_study.folder, folder))
 
     monkeypatch.setattr(tl_dyck.studies, "run_study", run_study)
-    out = (
-        tmp_path
-        / "a rather long name of a folder, for paths must not be broken into lines"
-        / "study"
-    )
-    words = (
-        "--task",
-        "dyck-2-8",
-        "--families",
-        "eq6, gpt",
-        "--seeds",
-        "1-3",
-        "--steps",
-        40,
-        "--jobs",
-        3,
-        "--device",
-        "cpu",
-        "--set",
-        "training.learning_rate=2e-3",
-        "--set",
-        "measurement.n_long=7",
-    )
-    result = call("study", *words, "--out", out)
+    out = tmp_path / "a rather long name of a folder, for paths are not broken into lines" / "x"
+    words = "study --task dyck-2-8 --families 'eq6, gpt' --seeds 1-3 --steps 40 --jobs 3"
+    words += " --device cpu --set training.learning_rate=2e-3 --set measurement.n_long=7"
+    result = call(words, "--out", out)
     assert result.exit_code == 0, result.output
     config = asked["config"]
     assert (config.task, config.families, config.seeds) == ("dyck-2-8", ("eq6", "gpt"), (1, 2, 3))
@@ -213,25 +192,11 @@ def test_report_of_saved_results(tiny_study, tmp_path):
 # --- train, probe ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("words", "seeds"), [(("--seed", 3), [3]), (("--seeds", "0,2", "--jobs", 1), [0, 2])]
-)
-def test_train_keeps_every_seed_in_a_folder(words, seeds, tmp_path):
-    result = call(
-        "train",
-        "minimal-onehot",
-        "--steps",
-        2,
-        *words,
-        "--out",
-        tmp_path / "runs",
-        "--task",
-        "dyck-2-8",
-        "--set",
-        "training.batch_size=5",
-        "--set",
-        "model.d_mlp=3",
-    )
+@pytest.mark.parametrize(("which", "seeds"), [("--seed 3", [3]), ("--seeds 0,2 --jobs 1", [0, 2])])
+def test_train_keeps_every_seed_in_a_folder(which, seeds, tmp_path):
+    words = f"train minimal-onehot --steps 2 --task dyck-2-8 {which}"
+    words += " --set training.batch_size=5 --set model.d_mlp=3"
+    result = call(words, "--out", tmp_path / "runs")
     assert result.exit_code == 0, result.output
     assert sorted(path.name for path in (tmp_path / "runs").iterdir()) == [
         f"seed-{seed}" for seed in seeds
@@ -410,7 +375,7 @@ def test_a_mistake_is_one_line_and_exit_code_2(mistake, places, monkeypatch):
     monkeypatch.chdir(places)
     before = sorted(places.iterdir())
     words, _, said = mistake.partition(" | ")
-    result = call(*shlex.split(words))
+    result = call(words)
     assert result.exit_code == 2
     assert result.stderr.startswith("Error: ")
     assert len(result.stderr.splitlines()) == 1
@@ -419,11 +384,9 @@ def test_a_mistake_is_one_line_and_exit_code_2(mistake, places, monkeypatch):
     assert sorted(places.iterdir()) == before  # nothing is written
 
 
-@pytest.mark.parametrize(
-    "words", [("nonsense",), ("study", "--jobs", "x"), ("probe",), ("tasks", "extra"), ("--no",)]
-)
+@pytest.mark.parametrize("words", ["nonsense", "study --jobs x", "probe", "tasks extra", "--no"])
 def test_wrong_usage_is_exit_code_2(words):
-    result = call(*words)
+    result = call(words)
     assert result.exit_code == 2
     assert "Usage: tl-dyck" in result.stderr
     assert max(map(len, result.stderr.splitlines())) <= 80
@@ -436,31 +399,29 @@ def raising(monkeypatch, error):
     monkeypatch.setattr(tl_dyck.studies, "run_study", run_study)
 
 
-def test_stopping_says_how_to_go_on(monkeypatch):
-    raising(monkeypatch, KeyboardInterrupt())
-    result = call("study")
-    assert result.exit_code == 130
-    assert result.stderr == "stopped; run again to go on from the checkpoint\n"
+FAILED = "1 of 2 runs failed:\ngpt seed 0\nTraceback …\n  File …\nOSError: disk full\n"
 
 
-def test_a_full_disk_is_named(monkeypatch):
-    raising(monkeypatch, OSError(errno.ENOSPC, "No space left on device", "results/study/runs/x"))
-    assert call("study").stderr == "Error: No space left on device: 'results/study/runs/x'\n"
-
-
-def test_failed_runs_are_summed_up(monkeypatch):
-    raising(
-        monkeypatch,
-        TrainingFailedError(
-            "1 of 2 runs failed:\ngpt seed 0\nTraceback …\n  File …\nOSError: disk full\n"
+@pytest.mark.parametrize(
+    ("error", "status", "said"),
+    [
+        (KeyboardInterrupt(), 130, "stopped; run again to go on from the checkpoint"),
+        (
+            OSError(errno.ENOSPC, "No space left on device", "results/study/runs/x"),
+            2,
+            "Error: No space left on device: 'results/study/runs/x'",
         ),
-    )
+        (
+            TrainingFailedError(FAILED),
+            2,
+            "Error: 1 of 2 runs failed: OSError: disk full (tl-dyck --debug shows all)",
+        ),
+    ],
+)
+def test_what_stops_a_command_is_said_in_a_line(error, status, said, monkeypatch):
+    raising(monkeypatch, error)
     result = call("study")
-    assert result.exit_code == 2
-    assert (
-        result.stderr
-        == "Error: 1 of 2 runs failed: OSError: disk full (tl-dyck --debug shows all)\n"
-    )
+    assert (result.exit_code, result.stderr) == (status, f"{said}\n")
 
 
 def test_debug_shows_the_traceback(monkeypatch):
