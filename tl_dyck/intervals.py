@@ -117,17 +117,6 @@ def share(successes: int, n: int, *, level: float = _LEVEL) -> Estimate:
     return Estimate(value=successes / n, low=float(found.low), high=float(found.high), n=n)
 
 
-def difference(
-    after: Sequence[float] | np.ndarray,
-    before: Sequence[float] | np.ndarray,
-    n_bootstrap: int,
-    source: Source = 0,
-) -> Estimate:
-    """Difference of means; of the same seeds, so that they are resampled in pairs."""
-    pairs = np.asarray(after, dtype=float) - np.asarray(before, dtype=float)
-    return mean(pairs, n_bootstrap, source)
-
-
 def ratio_of_sums(
     parts: Float[np.ndarray, " n"], sizes: Float[np.ndarray, " n"]
 ) -> tuple[float, float]:

@@ -13,8 +13,9 @@ from tl_dyck.judge.protocol import Case, is_shown
 from tl_dyck.judge.run import Judgement
 from tl_dyck.judge.scoring import most_misleading
 from tl_dyck.report.heatmap import color_bar, heat_map, text_of
-from tl_dyck.report.markup import Html, csv_link, element, markdown, percent, table
+from tl_dyck.report.markup import Html, csv_link, element, percent, table
 from tl_dyck.report.page import Page, Section, again, made_with
+from tl_dyck.studies.tables import markdown
 
 
 def judge_page(done: Judgement) -> Html:

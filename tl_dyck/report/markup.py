@@ -6,7 +6,9 @@ import base64
 import html
 import json
 import math
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Mapping
+from string import Template
 from typing import Any, final
 
 import pandas as pd
@@ -48,6 +50,13 @@ def element(name: str, *children: Child, **attributes: Any) -> Html:
         parts += [_markup(child) for child in children]
         parts.append(f"</{name}>")
     return Html("".join(parts))
+
+
+def filled(template: str, parts: Mapping[str, Child]) -> Html:
+    """Markup of ours with ``$name`` for what is filled in; line ends between tags are no spaces."""
+    joined = re.sub(r"\n\s*", " ", re.sub(r">\s*\n\s*(?=[<$])", ">", template)).strip()
+    joined = re.sub(r"(\$\w+) (?=[<$])", r"\1", joined)
+    return Html(Template(joined).substitute({name: _markup(part) for name, part in parts.items()}))
 
 
 def _markup(child: Child) -> str:
@@ -125,13 +134,6 @@ def table(
         element("tbody", body),
     )
     return scrolling(inner)
-
-
-def markdown(columns: Iterable[str], rows: Iterable[Iterable[Any]]) -> str:
-    """A table as Markdown."""
-    lines = [[*columns], *([str(cell).replace("|", "\\|") for cell in row] for row in rows)]
-    lines.insert(1, ["---"] * len(lines[0]))
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
 def scrolling(inner: Html) -> Html:

@@ -15,7 +15,7 @@ import pandas as pd
 
 from tl_dyck.plots import Plot
 from tl_dyck.report.heatmap import SHADES
-from tl_dyck.report.markup import Child, Html, csv_link, element, json_block, table
+from tl_dyck.report.markup import Child, Html, csv_link, element, filled, json_block, table
 
 _TABLE_LIMIT = 120  # rows; longer data is in the CSV file alone
 
@@ -92,9 +92,6 @@ class Page:
         parts = [part for part in self.parts if part is not None]
         if self.about:
             parts.append(Section("about", "How this was made", self.about))
-        contents = element(
-            "ol", [element("li", element("a", part.title, href=f"#{part.name}")) for part in parts]
-        )
         plots = {
             f"{figure.name}-{index}": {"data": plot.traces, "layout": plot.layout}
             for figure in parts
@@ -104,24 +101,24 @@ class Page:
         scripts = [asset("plotly/plotly-basic.min.js")] if plots else []
         scripts.append(asset("shared.js") + asset("report.js"))
         none: dict[str, Any] = {"tokens": [], "depth": [], "top": [], "groups": []}
-        made = [[element("dt", name), element("dd", said)] for name, said in self.made.items()]
-        body = element(
-            "body",
-            element("a", "Skip to the report", href="#main", class_="skip"),
-            element("header", element("h1", self.title), element("p", self.lead, class_="lead")),
-            element("nav", _folded(contents), aria_label="Contents"),
-            element("main", [_section(part, self.command) for part in parts], id="main"),
-            element("footer", element("dl", made)),
-            _viewer(),
-            element("div", id="tip", hidden=True),
-            element(
-                "noscript",
-                "The plots and the enlarged maps need JavaScript; the texts, maps and tables do "
-                "not.",
-            ),
-            json_block("data-plots", plots),
-            json_block("data-patterns", self.patterns or none),
-            [Html(f"<script>{script}</script>") for script in scripts],
+        body = filled(
+            asset("page.html"),
+            {
+                "title": self.title,
+                "lead": self.lead,
+                "contents": [
+                    element("li", element("a", part.title, href=f"#{part.name}")) for part in parts
+                ],
+                "sections": [_section(part, self.command) for part in parts],
+                "made": [
+                    [element("dt", name), element("dd", said)] for name, said in self.made.items()
+                ],
+                "data": [
+                    json_block("data-plots", plots),
+                    json_block("data-patterns", self.patterns or none),
+                ],
+                "scripts": [Html(f"<script>{script}</script>") for script in scripts],
+            },
         )
         return shell(self.title, body, scripts, self.style)
 
@@ -166,12 +163,6 @@ def shell(title: str, body: Html, scripts: Sequence[str] = (), style: str = "") 
         Html(f"<style>{asset('report.css')}{_shades()}{style}</style>"),
     )
     return Html("<!DOCTYPE html>\n" + element("html", head, body, lang="en") + "\n")
-
-
-def _folded(contents: Html) -> Html:
-    """The contents, open; on a narrow page the script folds them, so that findings come first."""
-    heading = element("summary", element("h2", "Contents"))
-    return element("details", heading, contents, id="contents", open=True)
 
 
 def _section(part: Figure | Section, command: str) -> Html:
@@ -224,31 +215,6 @@ def _cell(value: Any) -> str:
     if value is None or value != value:
         return "–"
     return f"{value:.4g}" if isinstance(value, float) else str(value)
-
-
-def _viewer() -> Html:
-    """The dialog in which one map is shown large; the page's script fills it."""
-    buttons = [
-        element("button", text, type="button", id=f"viewer-{name}")
-        for name, text in (("previous", "Previous seed"), ("next", "Next seed"), ("close", "Close"))
-    ]
-    stage = element(
-        "div",
-        id="viewer-map",
-        tabindex="0",
-        role="application",
-        aria_labelledby="viewer-title",
-        aria_describedby="viewer-cell",
-    )
-    return element(
-        "dialog",
-        element("div", element("h2", id="viewer-title"), buttons, class_="head"),
-        stage,
-        element("p", id="viewer-cell", aria_live="polite"),
-        element("p", "Arrow keys move from cell to cell.", class_="note"),
-        id="viewer",
-        aria_labelledby="viewer-title",
-    )
 
 
 def _policy(scripts: Sequence[str]) -> str:

@@ -9,13 +9,14 @@ from typing import Any
 
 import pandas as pd
 
-from tl_dyck.report.markup import Html, csv_link, element, markdown, table
+from tl_dyck.report.markup import Html, csv_link, element, table
 from tl_dyck.report.page import Figure, Page, Section, again, made_with, whole_configuration
 from tl_dyck.report.paper_figures import paper_figures
 from tl_dyck.report.stack_use import stack_use_figures
 from tl_dyck.studies.claims import tally
 from tl_dyck.studies.reproduction import Reproduction
 from tl_dyck.studies.rules import VERDICTS
+from tl_dyck.studies.tables import markdown
 
 #: What draws the figures, by paper; another paper's page has none.
 _FIGURES: dict[str, Callable[[Reproduction], list[Figure | None]]] = {
@@ -83,7 +84,8 @@ def claims_markdown(claims: pd.DataFrame) -> str:
         )
         for claim in claims.itertuples()
     ]
-    return markdown((*head, "n", "verdict"), rows)
+    cells = [[str(cell).replace("|", "\\|") for cell in row] for row in rows]
+    return markdown((*head, "n", "verdict"), cells)
 
 
 def _verdict(claim: Any) -> str:

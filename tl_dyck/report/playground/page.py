@@ -14,7 +14,7 @@ from tl_dyck.files import write_output
 from tl_dyck.language import DyckLanguage
 from tl_dyck.language.symbols import needs_stack
 from tl_dyck.report.heatmap import color_bar
-from tl_dyck.report.markup import Html, element, json_block, scrolling
+from tl_dyck.report.markup import Html, element, filled, json_block
 from tl_dyck.report.page import asset, page_file, shell
 from tl_dyck.report.playground.law import law_table
 from tl_dyck.report.playground.weights import UnplayableModelError, pack
@@ -26,12 +26,6 @@ _MOST_BRACKETS = 100  # beyond, a map has cells of two pixels
 _MOST_BLOCKS = 16  # columns of the table of matched pairs
 _MOST_TRIED = 600  # strings near by, for each model
 _SCRIPTS = ("network", "grammar", "view", "search", "play")
-
-_HOW = (
-    "All of this is computed in your browser, from the weights in this file: nothing is loaded, "
-    "nothing is sent. Logits are those of the models in PyTorch to within 0.001. The address of "
-    "the page holds string and position: copy it to share what you see."
-)
 
 
 def write_playground(
@@ -136,19 +130,33 @@ def _page(named: Mapping[str, Any], task: DyckTask, string: str) -> Html:
         ],
     }
     families = {str(model.cfg.model_name) for model in named.values()}
-    title = f"Playground: {', '.join(sorted(families))}, {task.name}"
+    several = len(named) > 1
     scripts = (asset("shared.js") + "".join(asset(f"playground/{name}.js") for name in _SCRIPTS),)
-    body = element(
-        "body",
-        element("header", element("h1", title), _lead(len(named), task)),
-        _desk(language),
-        element("main", _sections(named), id="main"),
-        element("footer", element("p", _HOW)),
-        element("div", id="tip", hidden=True),
-        element("noscript", "The playground needs JavaScript: it runs the models."),
-        json_block("data", data),
-        [Html(f"<script>{script}</script>") for script in scripts],
-    )
+    title = f"Playground: {', '.join(sorted(families))}, {task.name}"
+    parts = {
+        "title": title,
+        "lead": f"{f'{len(named)} transformers read' if several else 'A transformer reads'} what "
+        f"you type: balanced brackets of {task.n_types} {'type' if task.n_types == 1 else 'types'}"
+        f", at most {task.max_depth} deep. Here the right answer is known, so you can see where a "
+        "model looks, what it expects next, and whether it is right.",
+        "what": f"What the {'models do' if several else 'model does'}",
+        "keys": [
+            element(
+                "button",
+                bracket,
+                type="button",
+                id=f"key-{token}",
+                aria_label=f"insert {bracket}",
+                class_="key",
+            )
+            for token, bracket in enumerate(language.alphabet)
+        ],
+        "heads": _heads(named),
+        "scale": color_bar(),
+        "data": json_block("data", data),
+        "script": Html(f"<script>{scripts[0]}</script>"),
+    }
+    body = filled(asset("playground/playground.html"), parts)
     return shell(title, body, scripts, asset("playground/playground.css"))
 
 
@@ -175,82 +183,6 @@ def _strings(task: DyckTask, n_pos: int) -> Int[Tensor, "string pos"]:
     return rows
 
 
-def _lead(n_models: int, task: DyckTask) -> Html:
-    who = f"{n_models} transformers read" if n_models > 1 else "A transformer reads"
-    return element(
-        "p",
-        f"{who} what you type: balanced brackets of {task.n_types} "
-        f"{'type' if task.n_types == 1 else 'types'}, at most {task.max_depth} deep. Here the "
-        "right answer is known, so you can see where a model looks, what it expects next, and "
-        "whether it is right.",
-        class_="lead",
-    )
-
-
-def _button(name: str, text: str, label: str | None = None, class_: str | None = None) -> Html:
-    return element("button", text, type="button", id=name, aria_label=label, class_=class_)
-
-
-def _desk(language: DyckLanguage) -> Html:
-    """Where one types, and the string with a position to look at; it stays in sight."""
-    keys = [
-        _button(f"key-{token}", bracket, f"insert {bracket}", "key")
-        for token, bracket in enumerate(language.alphabet)
-    ]
-    typing = element(
-        "div",
-        element("label", "String", for_="text"),
-        element(
-            "input",
-            id="text",
-            type="text",
-            autocomplete="off",
-            autocapitalize="off",
-            autocorrect="off",
-            spellcheck="false",
-            aria_describedby="status",
-        ),
-        element(
-            "div",
-            keys,
-            _button("back", "⌫", "delete the bracket at the position"),
-            _button("clear", "Clear"),
-            _button("random", "Random", "a random string, as in training"),
-            _button("longer", "Long", "a random string, longer than in training"),
-            class_="keys",
-            role="group",
-            aria_label="brackets",
-        ),
-        class_="typing",
-    )
-    slider = element(
-        "input", type="range", id="slider", min=0, max=0, value=0, aria_label="position to look at"
-    )
-    strip = element("div", element("div", element("div", id="strip"), slider, class_="strip"))
-    strip = Html(strip.replace("<div>", '<div class="scroll">', 1))
-    steps = element(
-        "div",
-        _button("previous", "◀", "one position back"),
-        " ",
-        _button("next", "▶", "one position on"),
-        class_="keys",
-    )
-    return element(
-        "section",
-        typing,
-        element("p", id="status", class_="status", aria_live="polite"),
-        element("div", strip, steps, class_="stripbox"),
-        id="string",
-        class_="desk",
-        aria_label="the string",
-    )
-
-
-def _section(name: str, title: str, *content: Any) -> Html:
-    heading = element("h2", title, id=f"{name}-title")
-    return element("section", heading, *content, aria_labelledby=f"{name}-title")
-
-
 def _heads(named: Mapping[str, Any]) -> Html:
     """What to show: every head, or one of them in all models."""
     places = {
@@ -269,72 +201,3 @@ def _heads(named: Mapping[str, Any]) -> Html:
         for layer, head in sorted(places)
     ]
     return element("label", "Show ", element("select", options, id="show"), hidden=len(places) == 1)
-
-
-def _sections(named: Mapping[str, Any]) -> list[Html]:
-    n_models = len(named)
-    stack = element(
-        "div",
-        element("h2", "The stack, by the grammar"),
-        element("div", id="stack", aria_hidden="true"),
-        element("p", id="depth"),
-    )
-    law = element(
-        "div",
-        element("h2", "What follows, exactly"),
-        element("div", id="law", class_="chances"),
-        element("p", id="law-note", class_="note"),
-    )
-    grammar = element("section", stack, law, class_="panels", aria_label="what the grammar says")
-    key = element(
-        "div",
-        _heads(named),
-        element("span", element("span", class_="fillkey"), " the model’s next token"),
-        element("span", element("span", class_="lawkey"), " the exact law"),
-        color_bar(),
-        class_="legend",
-    )
-    looks = _section(
-        "models",
-        "What the models do" if n_models > 1 else "What the model does",
-        element("p", id="glance", aria_live="polite"),
-        element(
-            "p",
-            "Maps: rows are queries, columns keys, every row sums to 1; the framed row is the "
-            "chosen position. Point at a cell to see it in all models; click to look at its query.",
-            class_="note",
-        ),
-        key,
-        element("div", id="cards"),
-    )
-    return [grammar, looks, _pairs(), _near()]
-
-
-def _pairs() -> Html:
-    return _section(
-        "pairs",
-        "Balance: what each matched pair changes",
-        element(
-            "p",
-            "A closed block changes nothing of what may follow. So a model that keeps a stack says "
-            "the same without it. Here each block before the chosen position is taken out, and the "
-            "number is how much of the model’s next-token probability moves (total variation).",
-        ),
-        element("p", "No block is closed yet at this position.", id="pairs-none", class_="note"),
-        scrolling(element("table", id="pairs")),
-    )
-
-
-def _near() -> Html:
-    return _section(
-        "near",
-        "A string near by that fools it",
-        element(
-            "p",
-            "Insert pairs of brackets, which change nothing of what may follow, until the model "
-            "closes with the wrong bracket.",
-        ),
-        _button("search", "Search"),
-        element("p", id="near-note", class_="note", aria_live="polite"),
-        element("ol", id="near"),
-    )

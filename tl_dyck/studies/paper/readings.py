@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tl_dyck.intervals import Estimate, correlation, difference, estimate, mean, share, spearman
+from tl_dyck.intervals import Estimate, correlation, estimate, mean, share, spearman
 from tl_dyck.studies.paper.evidence import Evidence
 from tl_dyck.studies.paper.measure import LEARNED, REPLACEABLE
 from tl_dyck.studies.paper.pattern_readings import PATTERN_READINGS
@@ -95,7 +95,8 @@ def against_control(evidence: Evidence, control: str) -> Measured:
 
 
 def _difference(evidence: Evidence, after: np.ndarray, before: np.ndarray) -> Estimate:
-    return difference(after, before, evidence.scale.n_bootstrap, evidence.scale.data_seed)
+    """Difference of means; of the same seeds, so that they are resampled in pairs."""
+    return mean(after - before, evidence.scale.n_bootstrap, evidence.scale.data_seed)
 
 
 def tied(evidence: Evidence, group: str) -> Measured:
