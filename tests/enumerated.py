@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
 from tl_dyck.tasks import DyckTask
 
@@ -30,20 +31,27 @@ SMALL = [
 ]
 
 
-def prefixes(task: DyckTask, length: int) -> dict[tuple[int, ...], float]:
-    """Every prefix of a length and its probability under D(q, k, D), grown bracket by bracket."""
-    found = {(): (1.0, ())}
+def grown(n_types: int, max_depth: int, q: Any, length: int) -> dict[tuple[int, ...], Any]:
+    """Every prefix of a length and its probability under D(q, k, D), grown bracket by bracket.
+
+    Exact, if q is a fraction.
+    """
+    found = {(): (q / q, ())}
     for _ in range(length):
         longer = {}
         for string, (p, stack) in found.items():
-            opening = 1.0 if not stack else 0.0 if len(stack) == task.max_depth else task.q
-            for kind in range(task.n_types):
+            opening = 1 if not stack else 0 if len(stack) == max_depth else q
+            for kind in range(n_types):
                 if opening:
-                    longer[(*string, 2 * kind)] = (p * opening / task.n_types, (*stack, kind))
+                    longer[(*string, 2 * kind)] = (p * opening / n_types, (*stack, kind))
             if opening < 1:
                 longer[(*string, 2 * stack[-1] + 1)] = (p * (1 - opening), stack[:-1])
         found = longer
     return {string: p for string, (p, _) in found.items()}
+
+
+def prefixes(task: DyckTask, length: int) -> dict[tuple[int, ...], float]:
+    return grown(task.n_types, task.max_depth, task.q, length)
 
 
 def normalised(weights: dict) -> dict:

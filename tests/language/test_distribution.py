@@ -12,27 +12,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.enumerated import grown
 from tl_dyck.language import DyckDistribution, DyckLanguage, DyckStringError
 
-
-@functools.cache
-def all_strings(n_types, max_depth, q, length):
-    """Every prefix of the given length with its exact probability, straight from the definition."""
-    found = {}
-
-    def extend(tokens, stack, probability):
-        if len(tokens) == length:
-            found[tokens] = probability
-            return
-        opening = Fraction(1) if not stack else Fraction(0) if len(stack) == max_depth else q
-        if opening:
-            for kind in range(n_types):
-                extend((*tokens, 2 * kind), (*stack, kind), probability * opening / n_types)
-        if opening < 1:
-            extend((*tokens, 2 * stack[-1] + 1), stack[:-1], probability * (1 - opening))
-
-    extend((), (), Fraction(1))
-    return found
+all_strings = functools.cache(grown)
 
 
 def weights(n_types, max_depth, q, length, mode):

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 from typing import final
 
 import numpy as np
@@ -42,19 +43,31 @@ class Chain:
 
         ``log_ways[r, s] = log Σ_x exp(log_weight[s, x] + log_ways[r - 1, after[s, x]])``.
         """
-        log_ways = np.full((longest + 1, len(after)), -np.inf)
-        log_ways[0] = log_ends
-        for left in range(1, longest + 1):
-            beyond = np.append(log_ways[left - 1], -np.inf)
-            for state, log_weight_of in zip(after.T, log_weight.T, strict=True):
-                here = log_weight_of + beyond[state]
-                np.logaddexp(log_ways[left], here, out=log_ways[left])
-        return cls(after, log_weight, log_ways)
+        # a column more, for symbols that lead nowhere
+        log_ways = np.full((longest + 1, len(after) + 1), -np.inf)
+        log_ways[0, :-1] = log_ends
+        moves = list(zip(np.ascontiguousarray(after.T), log_weight.T.copy(), strict=True))
+        for before, here in pairwise(log_ways):
+            for state, log_weight_of in moves:
+                np.logaddexp(here[:-1], log_weight_of + before.take(state), out=here[:-1])
+        return cls(after, log_weight, log_ways[:, :-1])
 
     @property
     def longest(self) -> int:
         """The greatest length that is known, in symbols."""
         return len(self.log_ways) - 1
+
+    def chance(self, symbol: int) -> Floats:
+        """The probability that a symbol comes next, r symbols before the end, ``[r, state]``.
+
+        Where a walk cannot end so, and in row 0, it is 0.
+        """
+        padding = [(1, 0), (0, 1)]
+        ways = np.pad(self.log_ways[:-1], padding, constant_values=-np.inf)
+        here = np.where(np.isfinite(self.log_ways), self.log_ways, np.inf)
+        logs = self.log_weight[:, symbol] + ways[:, self.after[:, symbol]]
+        found: Floats = np.exp(logs - here)
+        return found
 
     def given(self, left: int, states: Integers | slice = slice(None)) -> Floats:
         """The law of the next symbol of a walk that ends in `left` symbols, ``[state, symbol]``.
@@ -112,9 +125,14 @@ class Chain:
         for odds in self.log_odds(lengths):
             mass = np.exp(log_reach[:, None] + odds)
             nats += float(choice_nats(mass).sum() + (mass * of_symbols).sum())
-            reached = np.full(len(self.after) + 1, -np.inf)
-            np.logaddexp.at(reached, self.after, log_reach[:, None] + self.log_weight)
-            log_reach = reached[:-1]
+            flow = log_reach[:, None] + self.log_weight
+            top = np.full(len(self.after) + 1, -np.inf)
+            np.maximum.at(top, self.after, flow)
+            top[~np.isfinite(top)] = 0.0
+            arrived = np.exp(flow - top[self.after])
+            with np.errstate(divide="ignore"):
+                log_reach = np.log(np.bincount(self.after.ravel(), arrived.ravel(), len(top)))
+            log_reach = (log_reach + top)[:-1]
         return nats
 
     def walk(self, tokens: Integers) -> Integers:

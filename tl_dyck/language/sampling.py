@@ -50,10 +50,11 @@ def open_probability(q: float, max_depth: int, length: int, end: End) -> Floats:
     if end == "anywhere":
         table[1:] = free_open_probability(q, max_depth, deepest)
         return table
-    last = 0 if end == "complete" else 1  # tokens that are given: a closing bracket at the end
-    chain = depth_chain(q, max_depth, length, complete=end == "complete")
-    for left in range(last + 1, length + 1):
-        table[left] = chain.given(left - last)[:, 0]
+    chance = depth_chain(q, max_depth, length, complete=end == "complete").chance(0)
+    if end == "complete":
+        table = chance
+    else:  # the last token is given, a closing bracket
+        table[1:] = chance[:-1]
     return np.minimum(table, 1.0)
 
 

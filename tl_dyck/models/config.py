@@ -75,21 +75,9 @@ _DERIVED = (
 OPTIONS = (*_SAVED, *_CHOSEN, *_RECORDING)
 
 _LARGEST_TABLE = 2**27
-_LEAST = {
-    "n_layers": 1,
-    "n_heads": 1,
-    "d_model": 1,
-    "d_head": 1,
-    "d_mlp": 1,
-    "n_ctx": 2,
-    "t_max": 1,
-}
-DTYPES = {
-    "float64": torch.float64,
-    "float32": torch.float32,
-    "bfloat16": torch.bfloat16,
-    "float16": torch.float16,
-}
+_LEAST = dict.fromkeys(("n_layers", "n_heads", "d_model", "d_head", "d_mlp", "t_max"), 1)
+_LEAST["n_ctx"] = 2
+DTYPES = {name: getattr(torch, name) for name in ("float64", "float32", "bfloat16", "float16")}
 
 
 @dataclass(kw_only=True)

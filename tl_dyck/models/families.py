@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from tl_dyck.language import VocabularyError
@@ -102,13 +103,14 @@ def _in_our_words(overrides: dict[str, Any]) -> dict[str, Any]:
 
 
 def _config(
-    name: str, task: Task, defaults: dict[str, Any], overrides: dict[str, Any]
+    name: str, defaults: dict[str, Any], task: Task, **overrides: Any
 ) -> DyckTransformerConfig:
     values: dict[str, Any] = {
         "model_name": name,
         **DyckTransformerConfig.read(task.language),
         "n_ctx": max(*task.train_lengths, *task.long_lengths) + 1,
         "t_max": max(task.train_lengths),
+        "n_layers": 2,
         "d_model": 50,
         "act_fn": "relu",
         **defaults,
@@ -125,78 +127,37 @@ def _config(
     return DyckTransformerConfig(**values)
 
 
-def _family(name: str, summary: str, **defaults: Any) -> None:
-    def family(task: Task, **overrides: Any) -> DyckTransformerConfig:
-        return _config(name, task, defaults, overrides)
-
-    family.__name__, family.__doc__ = name, summary
-    models.register(name, summary)(family)
-
-
-for _position, _text in (
-    ("none", "no positions"),
-    ("linear", "linear positions (Yao et al. 2021)"),
-    ("learned", "learned positions"),
-    ("sinusoidal", "sinusoidal positions"),
-):
-    _family(
-        "gpt" if _position == "none" else f"gpt-{_position}",
-        f"standard pre-LN GPT, 2 layers, 1 head, {_text}",
-        n_layers=2,
-        position=_position,
-    )
-_family(
-    "attn-only",
-    "attention-only GPT, 2 layers, 1 head, no positions",
-    n_layers=2,
-    mlp=False,
-)
-_family(
-    "gpt-uniform",
-    "standard GPT whose attention is fixed to uniform",
-    n_layers=2,
-    attention="uniform",
-)
-_family(
-    "eq6",
-    "2 layers of the paper's Eq. 6: LayerNorm on the attention output",
-    n_layers=2,
-    block="eq6",
-)
-_family(
-    "eq6-uniform",
-    "2 layers of Eq. 6, uniform attention (Corollary 1)",
-    n_layers=2,
-    block="eq6",
-    attention="uniform",
-)
-_family(
-    "eq49",
-    "2 layers of the paper's Eq. 49: LayerNorm around residual and attention",
-    n_layers=2,
-    block="eq49",
-)
+_GPT = "standard pre-LN GPT, 2 layers, 1 head"
+_UNIFORM: dict[str, Any] = {"attention": "uniform"}
+_FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
+    "gpt": (f"{_GPT}, no positions", {}),
+    "gpt-linear": (f"{_GPT}, linear positions (Yao et al. 2021)", {"position": "linear"}),
+    "gpt-learned": (f"{_GPT}, learned positions", {"position": "learned"}),
+    "gpt-sinusoidal": (f"{_GPT}, sinusoidal positions", {"position": "sinusoidal"}),
+    "attn-only": ("attention-only GPT, 2 layers, 1 head, no positions", {"mlp": False}),
+    "gpt-uniform": ("standard GPT whose attention is fixed to uniform", _UNIFORM),
+    "eq6": ("2 layers of the paper's Eq. 6: LayerNorm on the attention output", {"block": "eq6"}),
+    "eq6-uniform": (
+        "2 layers of Eq. 6, uniform attention (Corollary 1)",
+        {"block": "eq6", **_UNIFORM},
+    ),
+    "eq49": (
+        "2 layers of the paper's Eq. 49: LayerNorm around residual and attention",
+        {"block": "eq49"},
+    ),
+    "minimal-uniform": (
+        "minimal first layer (Eq. 19), uniform attention",
+        {"n_layers": 1, "block": "eq6", "embedding": "onehot", **_UNIFORM},
+    ),
+}
 for _embedding, _equation in (("onehot", "19"), ("split", "20"), ("yao", "21")):
-    _family(
-        f"minimal-{_embedding}",
-        f"minimal first layer (Eq. {_equation}), then one layer of Eq. 6",
-        n_layers=1,
-        block="eq6",
-        embedding=_embedding,
-    )
-    _family(
-        f"figure2-{_embedding}",
-        f"minimal first layer (Eq. {_equation}), then bare attention: no residual, "
-        "MLP or LayerNorm (Figure 2)",
-        n_layers=1,
-        block="bare",
-        embedding=_embedding,
-    )
-_family(
-    "minimal-uniform",
-    "minimal first layer (Eq. 19), uniform attention",
-    n_layers=1,
-    block="eq6",
-    embedding="onehot",
-    attention="uniform",
-)
+    for _name, _block, _then in (
+        ("minimal", "eq6", "one layer of Eq. 6"),
+        ("figure2", "bare", "bare attention: no residual, MLP or LayerNorm (Figure 2)"),
+    ):
+        _FAMILIES[f"{_name}-{_embedding}"] = (
+            f"minimal first layer (Eq. {_equation}), then {_then}",
+            {"n_layers": 1, "block": _block, "embedding": _embedding},
+        )
+for _name, (_summary, _defaults) in _FAMILIES.items():
+    models.register(_name, _summary)(partial(_config, _name, _defaults))

@@ -305,7 +305,8 @@ def _fix_constants(model: DyckTransformer) -> None:
     """Set and freeze what the configuration says is not trained."""
     cfg = model.cfg
     if cfg.position != "learned":
-        model.pos_embed.W_pos.copy_(position_table(cfg))
+        table = fixed_positions(cfg.position, cfg.n_ctx, cfg.d_model, cfg.t_max)
+        model.pos_embed.W_pos.copy_(table)
         model.pos_embed.W_pos.requires_grad_(False)
     if cfg.attention == "uniform":
         for block in model.blocks:
@@ -313,7 +314,7 @@ def _fix_constants(model: DyckTransformer) -> None:
                 parameter.zero_().requires_grad_(False)
 
 
-def position_table(cfg: DyckTransformerConfig) -> Tensor:
+def fixed_positions(kind: str, n_ctx: int, d_model: int, t_max: int) -> Tensor:
     """The fixed position encodings, ``[n_ctx, d_model]``, float64.
 
     They are zeros, linear (Yao et al. 2021), or sinusoidal.
@@ -321,11 +322,6 @@ def position_table(cfg: DyckTransformerConfig) -> Tensor:
     Position i counts BOS as 0. Sinusoidal: sin and cos of i / 10000^(2j/d_model), as in Vaswani et
     al. 2017.
     """
-    return fixed_positions(cfg.position, cfg.n_ctx, cfg.d_model, cfg.t_max)
-
-
-def fixed_positions(kind: str, n_ctx: int, d_model: int, t_max: int) -> Tensor:
-    """See `position_table`."""
     table = torch.zeros(n_ctx, d_model, dtype=torch.float64)
     position = torch.arange(n_ctx, dtype=torch.float64)
     if kind == "linear":

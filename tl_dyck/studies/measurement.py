@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, Protocol, final
+from typing import Any, ClassVar, final
 
 import torch
 import torch.nn.functional as F
@@ -18,6 +18,7 @@ from torch import Tensor
 
 from tl_dyck.certify import certify_dyck
 from tl_dyck.certify.language import certify_language
+from tl_dyck.check import not_finite
 from tl_dyck.configuration import Configuration, whole
 from tl_dyck.files import write_bytes, write_tensors
 from tl_dyck.intervals import ratio_of_sums
@@ -236,19 +237,8 @@ def read_measures(folder: Path) -> dict[str, Any]:
     return read_sealed(folder / _FILE, folder.name)
 
 
-class _Counts(Protocol):
-    @property
-    def n_accuracy(self) -> int: ...
-    @property
-    def n_long(self) -> int: ...
-    @property
-    def n_strings(self) -> int: ...
-    @property
-    def data_seed(self) -> int: ...
-
-
 def behaviour(
-    model: DyckTransformer, task: Task, counts: _Counts, seed: int
+    model: DyckTransformer, task: Task, counts: Any, seed: int
 ) -> tuple[dict[str, float | None], list[dict[str, Any]]]:
     """Measure a model from outside: its accuracy and cross-entropy on fresh strings.
 
@@ -347,4 +337,4 @@ def has_balance(model: DyckTransformer) -> bool:
 
 
 def _is_finite(model: DyckTransformer) -> bool:
-    return all(bool(parameter.isfinite().all()) for parameter in model.parameters())
+    return not_finite(dict(model.named_parameters())) is None

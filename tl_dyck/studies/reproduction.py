@@ -7,11 +7,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Protocol, final
+from typing import Any, final
 
 import pandas as pd
 from typing_extensions import Self, Unpack
 
+from tl_dyck.configuration import Configuration
 from tl_dyck.registry import unknown_name
 from tl_dyck.runs import RunOptions, run_sweep
 from tl_dyck.runs.analysis import Analysis
@@ -38,25 +39,25 @@ PAPERS = {
 }
 
 
-class Size(Protocol):
-    """A scale: how many models, and how closely they are measured."""
+@dataclass(frozen=True, kw_only=True)
+class Size(Configuration):
+    """A scale: how many models, and how closely they are measured.
 
-    @property
-    def name(self) -> str:
-        """Of the scale."""
+    Attributes:
+        name: of the scale.
+        seeds: models of a group.
+    """
 
-    @property
-    def seeds(self) -> int:
-        """Models of a group."""
+    name: str = "quick"
+    seeds: int = 4
 
     def with_seeds(self, seeds: int) -> Self:
         """The same with as many models in each group."""
+        return replace(self, seeds=seeds)
 
     def sweep(self) -> Sweep:
         """The runs."""
-
-    def to_dict(self) -> dict[str, Any]:
-        """The fields as JSON values."""
+        raise NotImplementedError
 
 
 @final

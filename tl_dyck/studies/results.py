@@ -135,8 +135,7 @@ class Study:
 
     def patterns(self, family: str, seed: int) -> Tensor:
         """Attention patterns of one model on the probe string, ``[layer, head, query, key]``."""
-        n = len(self.summary["probe_tokens"])
-        return _patterns(self.run_folder(family, seed), n)
+        return _tensor(self.run_folder(family, seed) / "patterns.safetensors", "patterns")
 
     def certificate_patterns(self, family: str, seed: int) -> dict[str, Tensor]:
         """Attention patterns on the prefix with the least margin, and on its worst string.
@@ -146,11 +145,11 @@ class Study:
         Each is ``[head, query, key]``; the strings are in `certificates`.
         """
         path = self.run_folder(family, seed) / "certificate.safetensors"
-        return {name: _square(path, name, 3) for name in ("original", "worst")}
+        return {name: _tensor(path, name) for name in ("original", "worst")}
 
     def language_pattern(self, family: str, seed: int) -> Tensor:
         """Attention on the likeliest wrong prefix in `languages`, ``[head, query, key]``."""
-        return _square(self.run_folder(family, seed) / "language.safetensors", "likeliest", 3)
+        return _tensor(self.run_folder(family, seed) / "language.safetensors", "likeliest")
 
     def run(self, family: str, seed: int, device: str | None = None) -> TrainResult:
         """One trained model with its history."""
@@ -199,7 +198,7 @@ def _study(
         key = {"family": row["model"], "seed": row["seed"]}
         measured, result = read_measures(place), load_result(place)
         if row["outcome"] != "diverged":  # weights that are not finite give no patterns
-            patterns[row["model"]].append(_patterns(place, len(probe) + 1))
+            patterns[row["model"]].append(_tensor(place / "patterns.safetensors", "patterns"))
         facts = {"status": row["outcome"], "seconds": row["train_seconds"]}
         facts |= {name: row[name] for name in ("id", "steps", *_MEASURED) if name in row}
         rows.append({**key, **facts})
@@ -224,31 +223,18 @@ def _study(
         task=task,
         models=models,
         **{name: _as_table(name, table) for name, table in tables.items()},
-        variation=_variation(folder, patterns, config),
+        variation=_variation(patterns, config),
         history=pd.concat(history, ignore_index=True),
         summary=summary,
     )
 
 
-def _patterns(folder: Path, n: int) -> Tensor:
-    """What the measurement kept of a model's attention on the probe string."""
-    return _square(folder / "patterns.safetensors", "patterns", 4, n)
-
-
-def _square(path: Path, name: str, ndim: int, n: int | None = None) -> Tensor:
-    """A saved tensor whose last two axes are query and key."""
-    found = read_tensors(path).get(name)
-    if found is None or found.ndim != ndim or not found.is_floating_point():
-        shape = "nothing of that name" if found is None else f"{found.dtype} {list(found.shape)}"
-    elif found.shape[-2] != found.shape[-1] or found.shape[-1] != (n or found.shape[-1]):
-        shape = f"{found.dtype} {list(found.shape)}"
-    else:
-        return found
-    axes = ", ".join(["layer", "head", "query", "key"][4 - ndim :])
-    raise CorruptFileError(
-        f"{str(path)!r} must hold {name!r} [{axes}]{f' of {n} positions' if n else ''}, "
-        f"not {shape}; run the study again"
-    )
+def _tensor(path: Path, name: str) -> Tensor:
+    """What the measurement kept, under that name."""
+    found = read_tensors(path)
+    if name not in found:
+        raise CorruptFileError(f"{str(path)!r} does not hold {name!r}; run the study again")
+    return found[name]
 
 
 def _as_table(name: str, rows: list[dict[str, Any]]) -> pd.DataFrame:
@@ -258,19 +244,11 @@ def _as_table(name: str, rows: list[dict[str, Any]]) -> pd.DataFrame:
     return table.astype(dict.fromkeys(empty, float))  # a column of nulls only: they were numbers
 
 
-def _variation(
-    folder: Path, patterns: dict[str, list[Tensor]], config: StudyConfig
-) -> pd.DataFrame:
+def _variation(patterns: dict[str, list[Tensor]], config: StudyConfig) -> pd.DataFrame:
     rows: list[dict[str, Any]] = []
     for family, found in patterns.items():
         if len(found) < 2:
             continue  # one model does not vary
-        shapes = {tuple(each.shape) for each in found}
-        if len(shapes) > 1:
-            raise CorruptFileError(
-                f"patterns of {family!r} in {str(folder)!r} have different shapes, "
-                f"{sorted(shapes)}; run the study again"
-            )
         seed = config.measurement.data_seed
         varied = variation_of_patterns(
             torch.stack(found), n_bootstrap=config.n_bootstrap, seed=seed

@@ -8,10 +8,11 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, final
 
-from tl_dyck.configuration import Configuration, parameters_of
+from tl_dyck.configuration import parameters_of
 from tl_dyck.models import DyckTransformerConfig, get_config
 from tl_dyck.runs.spec import Sweep
 from tl_dyck.studies.paper.measure import PaperMeasurement
+from tl_dyck.studies.reproduction import Size
 from tl_dyck.tasks import DyckTask, load_task
 from tl_dyck.training import TrainConfig
 
@@ -27,12 +28,10 @@ DECAYS = (0.001, 0.01, 0.1)
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Scale(Configuration):
+class Scale(Size):
     """Size of a reproduction: numbers of models and of measurements.
 
     Attributes:
-        name: of the scale.
-        seeds: models of a group.
         table_seeds: models of a cell of Table 1.
         contrastive_seeds: models for each weight of the contrastive regularisation.
         weights: λ of the contrastive regularisation, 0 among them: powers of ten.
@@ -45,8 +44,6 @@ class Scale(Configuration):
         data_seed: of everything that is measured.
     """
 
-    name: str = "quick"
-    seeds: int = 4
     table_seeds: int = 3
     contrastive_seeds: int = 6
     weights: tuple[float, ...] = (0.0, 0.01, 0.1, 1.0)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import final
 
-from tl_dyck.configuration import Configuration, parameters_of
+from tl_dyck.configuration import parameters_of
 from tl_dyck.runs.spec import Sweep
+from tl_dyck.studies.reproduction import Size
 from tl_dyck.studies.stack_use.measure import StackUseMeasurement
 from tl_dyck.training import TrainConfig
 
@@ -22,19 +23,15 @@ _TASK = "dyck-2-4"
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class StackUseScale(Configuration):
+class StackUseScale(Size):
     """Size: numbers of models, of steps and of measurements.
 
     Attributes:
-        name: of the scale.
-        seeds: models of a group.
         steps: of training, all of them: an early stop would select by speed.
         n_bootstrap: resamples for an interval.
         measurement: on every model.
     """
 
-    name: str = "quick"
-    seeds: int = 4
     steps: int = 700
     n_bootstrap: int = 2000
     measurement: StackUseMeasurement = field(default_factory=StackUseMeasurement)
@@ -55,10 +52,6 @@ class StackUseScale(Configuration):
             for group in GROUPS
         ]
         return Sweep(list=points, experiment="stack-use", seeds=self.seeds)
-
-    def with_seeds(self, seeds: int) -> StackUseScale:
-        """The same with as many models in each group."""
-        return replace(self, seeds=seeds)
 
 
 #: Minutes, and 40 seeds.
