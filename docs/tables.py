@@ -282,9 +282,9 @@ def copied(folder: Path, command: str) -> str:
 
 def sentences(folder: Path) -> str:
     """A row per number of synonyms and training of a sweep of sentences, a column per space."""
-    from tl_dyck.report.markup import markdown
     from tl_dyck.runs import aggregate, load_results
     from tl_dyck.runs.results import load_runs
+    from tl_dyck.studies.tables import markdown
 
     runs = load_results(folder)
     spaces = [name for name in runs if name.startswith("certified ")]
@@ -293,7 +293,7 @@ def sentences(folder: Path) -> str:
     for asked, group in aggregate(runs, ["steps", "clean", *spaces], by=by).groupby(by, sort=False):
         steps, *shares = group.to_dict("records")
         said = (f"{x['mean']:.1%} [{100 * x['low']:.1f}, {100 * x['high']:.1f}]" for x in shares)
-        rows.append([*asked, f"{steps['mean']:,.0f}", *said])
+        rows.append([*map(str, asked), f"{steps['mean']:,.0f}", *said])
     heads = ["synonyms", "training", "steps", "clean", *spaces]
     kept = load_runs(folder)["folder"].iloc[-1] / "training.json"
     made = json.loads(kept.read_text(encoding="utf-8"))["environment"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import shlex
 import shutil
 import subprocess
 import sys
@@ -18,6 +19,7 @@ import tl_dyck.studies
 from tl_dyck.cli import app
 from tl_dyck.files import CorruptFileError
 from tl_dyck.models import load_model, models
+from tl_dyck.plain import plain
 from tl_dyck.registry import Registry
 from tl_dyck.studies import Study, StudyConfig, findings
 from tl_dyck.tasks import list_tasks
@@ -40,11 +42,10 @@ COMMANDS = (
 )
 
 
-def call(*words: object) -> Result:
-    """Run a command in this process, in a terminal of 80 columns."""
-    return CliRunner(env={"COLUMNS": "80", "TERM": "dumb"}).invoke(
-        app, [str(word) for word in words]
-    )
+def call(first: object, *words: object) -> Result:
+    """Run a command in this process, in a terminal of 80 columns; `first` may be several words."""
+    given = [*shlex.split(str(first)), *map(str, words)]
+    return CliRunner(env={"COLUMNS": "80", "TERM": "dumb"}).invoke(app, given)
 
 
 def flat(text: str) -> str:
@@ -78,9 +79,9 @@ def test_help_is_quick_and_complete():
         assert f"│ {command} " in run.stdout
 
 
-@pytest.mark.parametrize("command", [(), *((command,) for command in COMMANDS)])
+@pytest.mark.parametrize("command", ["", *COMMANDS])
 def test_help_fits_and_every_option_is_explained(command):
-    result = call(*command, "--help")
+    result = call(f"{command} --help")
     assert result.exit_code == 0
     assert max(map(len, result.output.splitlines())) <= 80
     assert "[bold]" not in result.output  # markup is rendered, not shown
@@ -153,30 +154,10 @@ def test_study_asks_for_what_was_typed_and_says_what_was_found(tiny_study, tmp_p
         return replace(tiny_study, folder=shutil.copytree(tiny_study.folder, folder))
 
     monkeypatch.setattr(tl_dyck.studies, "run_study", run_study)
-    out = (
-        tmp_path
-        / "a rather long name of a folder, for paths must not be broken into lines"
-        / "study"
-    )
-    words = (
-        "--task",
-        "dyck-2-8",
-        "--families",
-        "eq6, gpt",
-        "--seeds",
-        "1-3",
-        "--steps",
-        40,
-        "--jobs",
-        3,
-        "--device",
-        "cpu",
-        "--set",
-        "training.learning_rate=2e-3",
-        "--set",
-        "measurement.n_long=7",
-    )
-    result = call("study", *words, "--out", out)
+    out = tmp_path / "a rather long name of a folder, for paths are not broken into lines" / "x"
+    words = "study --task dyck-2-8 --families 'eq6, gpt' --seeds 1-3 --steps 40 --jobs 3"
+    words += " --device cpu --set training.learning_rate=2e-3 --set measurement.n_long=7"
+    result = call(words, "--out", out)
     assert result.exit_code == 0, result.output
     config = asked["config"]
     assert (config.task, config.families, config.seeds) == ("dyck-2-8", ("eq6", "gpt"), (1, 2, 3))
@@ -211,25 +192,11 @@ def test_report_of_saved_results(tiny_study, tmp_path):
 # --- train, probe ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("words", "seeds"), [(("--seed", 3), [3]), (("--seeds", "0,2", "--jobs", 1), [0, 2])]
-)
-def test_train_keeps_every_seed_in_a_folder(words, seeds, tmp_path):
-    result = call(
-        "train",
-        "minimal-onehot",
-        "--steps",
-        2,
-        *words,
-        "--out",
-        tmp_path / "runs",
-        "--task",
-        "dyck-2-8",
-        "--set",
-        "training.batch_size=5",
-        "--set",
-        "model.d_mlp=3",
-    )
+@pytest.mark.parametrize(("which", "seeds"), [("--seed 3", [3]), ("--seeds 0,2 --jobs 1", [0, 2])])
+def test_train_keeps_every_seed_in_a_folder(which, seeds, tmp_path):
+    words = f"train minimal-onehot --steps 2 --task dyck-2-8 {which}"
+    words += " --set training.batch_size=5 --set model.d_mlp=3"
+    result = call(words, "--out", tmp_path / "runs")
     assert result.exit_code == 0, result.output
     assert sorted(path.name for path in (tmp_path / "runs").iterdir()) == [
         f"seed-{seed}" for seed in seeds
@@ -244,18 +211,31 @@ def test_train_keeps_every_seed_in_a_folder(words, seeds, tmp_path):
     assert f"Models: {tmp_path / 'runs'}" in result.output
 
 
-def test_probe_all_that_apply(runs, tiny_study):
-    result = call("probe", tiny_study.folder, "--only", "model=minimal-onehot")
-    assert result.exit_code == 0, result.output
+def test_probe_all_that_apply(tiny_study):
+    """What is printed is what results print; as JSON they have their fields."""
+    words = ("probe", tiny_study.folder, "--only", "model=minimal-onehot")
+    result, coded = call(*words), call(*words, "--json")
+    assert result.exit_code == coded.exit_code == 0, result.output
     assert max(map(len, result.output.splitlines())) <= 80
-    text = flat(result.output)
-    names = [f"minimal-onehot/seed-{seed}" for seed in (0, 1, 4)]
-    saved = [load_model(runs["minimal-onehot", seed]) for seed in (0, 1, 4)]
-    assert f"3 models {tl_dyck.attention_variation(saved)!r}" in text
-    for name, model in zip(names, saved, strict=True):
-        assert f"{name} {tl_dyck.balance_violation(model)!r}" in text
-        stack = tl_dyck.stack_likeness(model, tl_dyck.load_task("dyck-2-4"))
-        assert f"{name} {flat(repr(stack))}" in text
+    text, found = flat(result.output), json.loads(coded.stdout)
+    saved = [load_model(tiny_study.run_folder("minimal-onehot", seed)) for seed in (0, 1, 4)]
+    variation = tl_dyck.attention_variation(saved)
+    assert f"3 models {variation!r}" in text
+    assert found["attention_variation"] == [{"model": "3 models", "result": plain(variation)}]
+    task = tl_dyck.load_task(tiny_study.config.task)
+    lengths = task.closing_lengths(long=True)
+    for place, (seed, model) in enumerate(zip((0, 1, 4), saved, strict=True)):
+        expected = {
+            "stack_likeness": tl_dyck.stack_likeness(model, task),
+            "balance_violation": tl_dyck.balance_violation(model),
+            "pair_drift": tl_dyck.pair_drift(model),
+            "accuracy_at_length": tl_dyck.accuracy_at_length(model, lengths, task.distribution),
+        }
+        for name, one in expected.items():
+            assert f"minimal-onehot/seed-{seed} {flat(repr(one))}" in text
+            value = {} if name == "stack_likeness" else {"value": float(one)}
+            answer = {"model": f"minimal-onehot/seed-{seed}", "result": plain(one), **value}
+            assert found[name][place] == answer
 
 
 def test_play(runs, tiny_study, tmp_path):
@@ -267,14 +247,6 @@ def test_play(runs, tiny_study, tmp_path):
     assert all(f'"name":"gpt/seed-{seed}"' in text for seed in tiny_study.config.seeds)
     assert '"string":"[("' in text
     assert "<h1>Playground: gpt, dyck-2-4</h1>" in text
-
-
-def test_play_refuses_two_laws(runs, tmp_path):
-    other = tmp_path / "other"
-    tl_dyck.save_model(load_model(runs["gpt", 0]), other)
-    result = call("play", runs["gpt", 0], other, "-o", tmp_path / "page.html")
-    assert result.exit_code == 2
-    assert "several tasks, complete strings, dyck-2-4: say by --task" in flat(result.output)
 
 
 def test_probe_one_string(runs):
@@ -331,103 +303,93 @@ def test_a_third_partys_probe_that_fails_does_not_end_the_others(runs):
 # --- mistakes -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (("study", "--task", "dyck-2-x"), "unknown task 'dyck-2-x'. Did you mean 'dyck-2-"),
-        (
-            ("study", "--families", "gpt,gpt-liner"),
-            "unknown model 'gpt-liner'. Did you mean 'gpt-linear'?",
-        ),
-        (("study", "--families", "gpt,gpt"), "families must be different"),
-        (("study", "--families", " , "), "families must be"),
-        (("study", "--seeds", "3-1"), "seeds '3-1': give a number of seeds (\"8\"), a range"),
-        (("study", "--seeds", "1,1"), "seeds must be different"),
-        (("study", "--device", "gpu"), "device 'gpu' cannot be used"),
-        (("study", "--out", "{file}/x"), "cannot write to the folder"),
-        (("study", "--set", "training.step=2"), "unknown setting 'training.step'. Did you mean"),
-        (("study", "--set", "training.steps=x"), "training.steps must be an integer, got 'x'"),
-        (("study", "--set", "training.steps=0"), "steps must be at least 1, got 0"),
-        (("study", "--set", "seeds=1,a"), "--set seeds must be an integer, got 'a'"),
-        (("study", "--set", "training=1"), "must be none, or name a field in it, got '1'"),
-        (("study", "--set", "seeds"), "give a field and its value"),
-        (("train", "gpt", "--set", "training.drift_anywhere=2"), "must be true or false, got '2'"),
-        (("train", "gpt", "--set", "model.n_head=2"), "Did you mean 'model.n_heads'?"),
-        (("judge", "--set", "sizes.uniforn=2"), "Did you mean 'sizes.uniform'?"),
-        (("ablate", "{gpt}", "--set", "finetune.steps=-1"), "steps must be at least"),
-        (("report", "{nowhere}"), "there is no file"),
-        (("report", "{file}"), "is not the folder of a finished study"),
-        (("train", "gtp"), "unknown model 'gtp'. Did you mean 'gpt'?"),
-        (("train", "gpt", "--task", "dyk-2-4"), "unknown task 'dyk-2-4'. Did you mean 'dyck-2-4'?"),
-        (("train", "gpt", "--seed", "1", "--seeds", "2"), "give --seed or --seeds, not both"),
-        (("train", "gpt", "--seeds", "many"), "seeds 'many'"),
-        (("train", "gpt", "--out", "{file}"), "cannot write to the folder"),
-        (
-            ("train", "gpt", "--steps", "3", "--seed", "0", "--out", "{kept}"),
-            "holds another run; it differs in",
-        ),
-        (("models", "--task", "x"), "unknown task 'x'"),
-        (("probe", "{nowhere}"), "there is no file or folder"),
-        (("probe", "{empty}"), "there is no saved model in"),
-        (("probe", "{gpt}", "--only", "model"), "give a parameter and its value"),
-        (("probe", "{gpt}", "--only", "model=gpt"), "is not a sweep's"),
-        (("play", "{nowhere}"), "there is no file or folder"),
-        (("probe", "{gpt}", "--probe", "stack_likenes"), "Did you mean 'stack_likeness'?"),
-        (("probe", "{gpt}", "--probe", "attention_variation"), "give at least two, not 1"),
-        (
-            ("probe", "{gpt}", "--probe", "balance_violation"),
-            "needs a minimal first layer",
-        ),
-        (("probe", "{gpt}", "--string", "[[)"), "cannot close '['"),
-        (("probe", "{gpt}", "--string", "[[[[["), "too deep"),
-        (
-            ("probe", "{gpt}", "--string", "[bold]x"),
-            "unknown bracket 'b' at character 1 of '[bold]x'",
-        ),
-    ],
-)
-def test_a_mistake_is_one_line_and_exit_code_2(words, said, runs, tmp_path):
-    (tmp_path / "file").write_text("")
-    (tmp_path / "empty").mkdir()
-    places = {
-        "file": tmp_path / "file",
-        "nowhere": tmp_path / "nowhere",
-        "empty": tmp_path / "empty",
-        "gpt": runs["gpt", 0],
-        "kept": tmp_path / "kept",
-    }
-    shutil.copytree(runs["gpt", 0], tmp_path / "kept" / "seed-0")
-    result = call(*(word.format(**places) for word in words))
+#: What is typed, and what the one line says; names of places are those of `places`.
+MISTAKES = """\
+study --task dyck-2-x | unknown task 'dyck-2-x'. Did you mean 'dyck-2-
+study --families gpt,gpt-liner | unknown model 'gpt-liner'. Did you mean 'gpt-linear'?
+study --families gpt,gpt | families must be different
+study --families ' , ' | families must be
+study --seeds 3-1 | seeds '3-1': give a number of seeds ("8"), a range
+study --seeds 1,1 | seeds must be different
+study --device gpu | device 'gpu' cannot be used
+study --out file/x | cannot write to the folder
+study --set training.step=2 | unknown setting 'training.step'. Did you mean
+study --set training.steps=x | --set training.steps must be an integer, got 'x'
+study --set training.steps=0 | steps must be at least 1, got 0
+study --set seeds=1,a | --set seeds must be an integer, got 'a'
+study --set training=1 | must be none, or name a field in it, got '1'
+study --set seeds | give a field and its value
+train gpt --set training.drift_anywhere=2 | must be true or false, got '2'
+train gpt --set model.n_head=2 | Did you mean 'model.n_heads'?
+judge --set sizes.uniforn=2 | Did you mean 'sizes.uniform'?
+ablate gpt --set finetune.steps=-1 | steps must be at least
+report file | is not the folder of a finished study
+train gpt --task dyk-2-4 | unknown task 'dyk-2-4'. Did you mean 'dyck-2-4'?
+train gpt --seed 1 --seeds 2 | give --seed or --seeds, not both
+train gpt --seeds many | seeds 'many'
+train gpt --out file | cannot write to the folder
+train gpt --steps 3 --seed 0 --out kept | holds another run; it differs in
+models --task x | unknown task 'x'
+probe empty | there is no saved model in
+probe gpt --only model | give a parameter and its value
+probe gpt --only model=gpt | is not a sweep's
+probe gpt --probe attention_variation | give at least two, not 1
+probe gpt --probe balance_violation | needs a minimal first layer
+probe gpt --string '[[)' | cannot close '['
+probe gpt --string '[[[[[' | too deep
+probe gpt --string '[bold]x' | unknown bracket 'b' at character 1 of '[bold]x'
+probe torn | is truncated or was altered
+play gpt own -o page.html | several tasks, complete strings, dyck-2-4: say by --task
+export study rnn | stands for 6 models; name one
+export gpt rnn | the model has 2 layers
+certify one --text [( --text [x --space pairs:1 | string 2 of 2: 'x', symbol 2 of the text
+certify-language one --property any | unknown property 'any'
+certify-language one --property kl | needs epsilon
+certify-language one --until never | unknown until 'never'
+certify-language one --length 600 | ask for lengths up to 500
+certify-language one --length 99999999999 | --length must be at most
+certify-language one --sample 2000 | lengths must be at most 1000
+certify-language one --time-limit nan | --time-limit must be finite
+certify-language one --task dyck-3-8 | 2 types of brackets, not 3
+""".splitlines()
+
+
+@pytest.fixture(scope="module")
+def places(tiny_study, tmp_path_factory) -> Path:
+    """What mistakes are made about: models, and what is none."""
+    path = tmp_path_factory.mktemp("places")
+    (path / "file").write_text("")
+    (path / "empty").mkdir()
+    (path / "study").symlink_to(tiny_study.folder)
+    (path / "gpt").symlink_to(tiny_study.run_folder("gpt", 0))
+    (path / "one").symlink_to(tiny_study.run_folder("minimal-onehot", 0))
+    shutil.copytree(tiny_study.run_folder("gpt", 0), path / "kept" / "seed-0")
+    torn = shutil.copytree(tiny_study.run_folder("gpt", 0), path / "torn") / "model.safetensors"
+    torn.write_bytes(torn.read_bytes()[:-7])
+    tl_dyck.save_model(load_model(tiny_study.run_folder("gpt", 0)), path / "own")
+    return path
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_is_one_line_and_exit_code_2(mistake, places, monkeypatch):
+    monkeypatch.chdir(places)
+    before = sorted(places.iterdir())
+    words, _, said = mistake.partition(" | ")
+    result = call(words)
     assert result.exit_code == 2
     assert result.stderr.startswith("Error: ")
     assert len(result.stderr.splitlines()) == 1
     assert said in result.stderr
     assert "Traceback" not in result.output
+    assert sorted(places.iterdir()) == before  # nothing is written
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        ("nonsense",),
-        ("study", "--jobs", "x"),
-        ("probe",),
-        ("tasks", "extra"),
-        ("--no",),
-    ],
-)
+@pytest.mark.parametrize("words", ["nonsense", "study --jobs x", "probe", "tasks extra", "--no"])
 def test_wrong_usage_is_exit_code_2(words):
-    result = call(*words)
+    result = call(words)
     assert result.exit_code == 2
     assert "Usage: tl-dyck" in result.stderr
     assert max(map(len, result.stderr.splitlines())) <= 80
-
-
-def test_corrupt_model(runs, tmp_path):
-    folder = shutil.copytree(runs["gpt", 0], tmp_path / "run")
-    (folder / "model.safetensors").write_bytes((folder / "model.safetensors").read_bytes()[:-7])
-    result = call("probe", folder)
-    assert result.exit_code == 2
-    assert "is truncated or was altered" in result.stderr
 
 
 def raising(monkeypatch, error):
@@ -437,31 +399,29 @@ def raising(monkeypatch, error):
     monkeypatch.setattr(tl_dyck.studies, "run_study", run_study)
 
 
-def test_stopping_says_how_to_go_on(monkeypatch):
-    raising(monkeypatch, KeyboardInterrupt())
-    result = call("study")
-    assert result.exit_code == 130
-    assert result.stderr == "stopped; run again to go on from the checkpoint\n"
+FAILED = "1 of 2 runs failed:\ngpt seed 0\nTraceback …\n  File …\nOSError: disk full\n"
 
 
-def test_a_full_disk_is_named(monkeypatch):
-    raising(monkeypatch, OSError(errno.ENOSPC, "No space left on device", "results/study/runs/x"))
-    assert call("study").stderr == "Error: No space left on device: 'results/study/runs/x'\n"
-
-
-def test_failed_runs_are_summed_up(monkeypatch):
-    raising(
-        monkeypatch,
-        TrainingFailedError(
-            "1 of 2 runs failed:\ngpt seed 0\nTraceback …\n  File …\nOSError: disk full\n"
+@pytest.mark.parametrize(
+    ("error", "status", "said"),
+    [
+        (KeyboardInterrupt(), 130, "stopped; run again to go on from the checkpoint"),
+        (
+            OSError(errno.ENOSPC, "No space left on device", "results/study/runs/x"),
+            2,
+            "Error: No space left on device: 'results/study/runs/x'",
         ),
-    )
+        (
+            TrainingFailedError(FAILED),
+            2,
+            "Error: 1 of 2 runs failed: OSError: disk full (tl-dyck --debug shows all)",
+        ),
+    ],
+)
+def test_what_stops_a_command_is_said_in_a_line(error, status, said, monkeypatch):
+    raising(monkeypatch, error)
     result = call("study")
-    assert result.exit_code == 2
-    assert (
-        result.stderr
-        == "Error: 1 of 2 runs failed: OSError: disk full (tl-dyck --debug shows all)\n"
-    )
+    assert (result.exit_code, result.stderr) == (status, f"{said}\n")
 
 
 def test_debug_shows_the_traceback(monkeypatch):

@@ -64,22 +64,3 @@ def test_two_models_are_compared(checkpoint: Path, tmp_path: Path) -> None:
     )
     assert result.exit_code == 1, result.output
     assert "agree, Dyck(2, 4), lengths 0 to 4" in flat(result.output)
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["--property", "any"], "unknown property 'any'"),
-        (["--property", "kl"], "needs epsilon"),
-        (["--until", "never"], "unknown until 'never'"),
-        (["--length", 600], "ask for lengths up to 500"),
-        (["--length", 99_999_999_999], "--length must be at most"),
-        (["--sample", 2000], "lengths must be at most 1000"),
-        (["--time-limit", "nan"], "--time-limit must be finite"),
-        (["--task", "dyck-3-8"], "2 types of brackets, not 3"),
-    ],
-)
-def test_mistakes_are_one_line(checkpoint: Path, words: list[object], message: str) -> None:
-    result = call("certify-language", checkpoint, *words)
-    assert result.exit_code == 2
-    assert message in flat(result.output)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import html
-import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import fields
 from typing import Any, ClassVar
+
+from tl_dyck.plain import plain
 
 _GOOD, _BAD, _OPEN = "#1a7f37", "#cf222e", "#9a6700"
 _COLOURS = {
@@ -51,25 +51,3 @@ class Shown(Plain, ABC):
         )
         colour = _COLOURS.get(status, "inherit")
         return f'<div><b style="color:{colour}">{status}</b><table>{cells}</table></div>'
-
-
-def plain(value: Any) -> Any:
-    """A value as JSON has it: tuples are lists, what is not finite is None, the rest is its text.
-
-    What has a method ``to_dict`` says itself what it is.
-    """
-    if value is None or isinstance(value, bool | int | str):
-        return value
-    if isinstance(value, float):
-        return float(value) if math.isfinite(value) else None
-    if hasattr(value, "to_dict"):
-        return plain(value.to_dict())
-    if hasattr(value, "tolist"):  # of NumPy or torch
-        return plain(value.tolist())
-    if isinstance(value, Mapping):
-        return {name: plain(each) for name, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain(each) for each in value]
-    if is_dataclass(value):
-        return {entry.name: plain(getattr(value, entry.name)) for entry in fields(value)}
-    return str(value)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from rich.padding import Padding
 from rich.text import Text
@@ -25,6 +25,9 @@ from tl_dyck.cli.options import (
 )
 from tl_dyck.cli.saved import MODELS
 from tl_dyck.cli.settings import Settings, configured
+
+if TYPE_CHECKING:
+    from tl_dyck.studies.ablation import Ablation
 
 _COLUMNS = ("zero", "mean", "gates", "leave-one-out", "stack-likeness", "entropy")
 
@@ -85,6 +88,12 @@ def ablate(
         found = ablate_trained(out, seeds=chosen, tasks=tasks, config=config, **runs.how)
     else:
         found = ablate_runs(models or (), out, task=task, config=config, device=device, **runs.how)
+    yield from _said(found)
+    yield Saved("Report", write_report(found))
+
+
+def _said(found: Ablation) -> Answer:
+    """The answers, and the heads of a few models."""
     yield {"answers": found.answers}
     for question in dict.fromkeys(each.question for each in found.answers):
         yield Text(question, style="bold")
@@ -97,4 +106,3 @@ def ablate(
     columns = {"model": "{model}", "layer": "{layer}", "head": "{head}", **columns}
     few = heads["model"].nunique() <= 3  # of many, only where to find them
     yield Rows("heads", heads, columns) if few else {"heads": heads}
-    yield Saved("Report", write_report(found))

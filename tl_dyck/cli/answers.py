@@ -16,12 +16,11 @@ import dataclasses
 import inspect
 import io
 import json
-import math
 import re
 import string
 import sys
 import typing
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, final
@@ -32,6 +31,7 @@ from rich.text import Text
 
 from tl_dyck.cli.options import flag
 from tl_dyck.cli.terminal import console, say_note, table
+from tl_dyck.plain import plain
 
 #: Exit status of a verdict: nothing was refuted, and something could not be decided.
 UNDECIDED = 3
@@ -216,10 +216,10 @@ def _found(part: Any) -> dict[str, Any]:
 
 
 def _options(bundle: Any) -> list[inspect.Parameter]:
+    """The options of a dataclass's fields."""
     hints = typing.get_type_hints(bundle, include_extras=True)
-    return [
-        _option(each.name, hints[each.name], each.default) for each in dataclasses.fields(bundle)
-    ]
+    fields = inspect.signature(bundle).parameters.values()
+    return [_option(each.name, hints[each.name], each.default) for each in fields]
 
 
 def _option(name: str, annotation: Any, default: Any) -> inspect.Parameter:
@@ -236,28 +236,3 @@ def end_with(refuted: bool, undecided: bool) -> None:
     """End a command with the status of its verdict: 0 proved, 1 refuted, 3 undecided."""
     if refuted or undecided:
         raise typer.Exit(1 if refuted else UNDECIDED)
-
-
-def plain(value: Any) -> Any:
-    """A value as JSON has it: arrays are lists, tables lists of rows, what is not finite is null.
-
-    What has a method ``to_dict`` says itself what it is; what is nothing of this is its text.
-    """
-    if value is None or isinstance(value, (bool, int, str)):
-        return value
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, Mapping):
-        return {str(name): plain(each) for name, each in value.items()}
-    if hasattr(value, "columns") and hasattr(value, "to_dict"):  # a table
-        return plain(value.to_dict("records"))
-    if hasattr(value, "to_dict"):
-        return plain(value.to_dict())
-    if hasattr(value, "tolist"):  # of NumPy or torch
-        return plain(value.tolist())
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        fields = dataclasses.fields(value)
-        return {field.name: plain(getattr(value, field.name)) for field in fields}
-    if isinstance(value, Iterable):
-        return [plain(each) for each in value]
-    return str(value)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tl_dyck.certify import (
     STOP_WORDS,
@@ -20,6 +20,9 @@ from tl_dyck.language import DyckLanguage
 from tl_dyck.rnn import RNNConfig, export_rnn, load_rnn
 from tl_dyck.rnn.artefact import FILES
 from tl_dyck.rnn.text import RNNTextError, text_to_tokens
+
+if TYPE_CHECKING:
+    from tl_dyck.cli.certify import Edits
 
 #: What a transformation needs, and what to do where it is missing.
 _NEEDS = {
@@ -91,34 +94,26 @@ def _logit(symbols: Symbols, target: str) -> int:
     )
 
 
-def read_space(
-    text: str,
-    config: RNNConfig,
-    language: DyckLanguage | None,
-    *,
-    synonyms: Path | None,
-    k: int | None,
-    delete: str | None,
-    insert: str | None,
-) -> PerturbationSpace:
+def read_space(edits: Edits, config: RNNConfig, language: DyckLanguage | None) -> PerturbationSpace:
     """A space of edits, with what its text cannot say; only what it asks for is looked up.
 
     Raises:
         CertifyError, SpaceError: a space that cannot be, or something that it needs is missing.
     """
-    named = {part.partition(":")[0].strip() for part in text.split(",")}
+    named = {part.partition(":")[0].strip() for part in edits.space.split(",")}
     found: dict[str, Any] = {"language": language}
-    if "sub" in named and synonyms is not None:
-        found["substitutes"] = substitution_table(load_synonyms(synonyms), _alphabet(config), k)
+    if "sub" in named and edits.synonyms is not None:
+        synonyms = load_synonyms(edits.synonyms)
+        found["substitutes"] = substitution_table(synonyms, _alphabet(config), edits.k)
     if "del" in named:
-        found["deletable"] = _deletable(config, delete)
-    if "ins" in named and insert is not None:
-        texts = [each for each in insert.split(",") if each.strip()]
+        found["deletable"] = _deletable(config, edits.delete)
+    if "ins" in named and edits.insert is not None:
+        texts = [each for each in edits.insert.split(",") if each.strip()]
         found["insertions"] = [text_to_tokens(config, each, prepend_bos=False) for each in texts]
     for name, (resource, what) in _NEEDS.items():
         if name in named and found.get(resource) is None:
             raise CertifyError(f'"{name}" needs {what}.')
-    return parse_space(text, **found)
+    return parse_space(edits.space, **found)
 
 
 def _deletable(config: RNNConfig, words: str | None) -> list[int]:

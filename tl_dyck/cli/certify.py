@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, final
 
 import typer
 
 from tl_dyck.cli.answers import Answer, Rows, Saved, end_with
 from tl_dyck.cli.early import existing, existing_models
 from tl_dyck.cli.options import (
-    Processes,
+    Certifying,
     Synonyms,
     argument,
     flag,
     folder_to_write,
     option,
     out_file,
-    some_seconds,
     whole,
 )
 from tl_dyck.cli.saved import MODEL
@@ -65,17 +65,29 @@ def export(
     yield Saved("RNN", out)
 
 
-def certify(
-    model: Annotated[str, argument("MODEL", f"{MODEL} Or the folder of an exported RNN.")],
+@final
+@dataclass(frozen=True, kw_only=True)
+class Edits:
+    """The options that say what may be done to a string."""
+
     space: Annotated[
         str,
-        option(
-            "SPACE",
-            "Edits and how many of each at most: pairs:2, or swap:1,dup:1; see above.",
-            "--space",
-            show_default=False,
-        ),
-    ],
+        option("SPACE", "Edits and how many of each at most: pairs:2, or swap:1,dup:1; see above."),
+    ]
+    synonyms: Synonyms = None
+    k: Annotated[
+        int | None, option("N", "Synonyms of each word. \\[default: all]", check=whole(1))
+    ] = None
+    delete: Annotated[
+        str | None, option("WORDS", "For del; '*' for any. \\[default: a and the of to]")
+    ] = None
+    insert: Annotated[str | None, option("TEXTS", "For ins: strings, separated by commas.")] = None
+
+
+def certify(
+    model: Annotated[str, argument("MODEL", f"{MODEL} Or the folder of an exported RNN.")],
+    edits: Edits,
+    certifying: Certifying,
     text: Annotated[list[str] | None, option("TEXT", "A string; repeatable.", "--text")] = None,
     file: Annotated[
         Path | None, option("FILE", "Strings, one a line; a target may follow after a tab.")
@@ -83,18 +95,7 @@ def certify(
     target: Annotated[
         str | None, option("NAME", "What must stay predicted. \\[default: what the model predicts]")
     ] = None,
-    certifier: Annotated[str, option("NAME", "exact, interval, exhaustive, …")] = "exact",
-    synonyms: Synonyms = None,
-    k: Annotated[
-        int | None, option("N", "Synonyms of each word. \\[default: all]", check=whole(1))
-    ] = None,
-    delete: Annotated[
-        str | None, option("WORDS", "For del; '*' for any. \\[default: a and the of to]")
-    ] = None,
-    insert: Annotated[str | None, option("TEXTS", "For ins: strings, separated by commas.")] = None,
-    time_limit: Annotated[float, option("S", "Seconds a string.", check=some_seconds)] = 10.0,
     tight: Annotated[bool, flag("--tight", "Find the least margin, not only its sign.")] = False,
-    jobs: Processes = 1,
     out: Annotated[Path | None, out_file("Certificates as JSON.")] = None,
 ) -> Answer:
     """Does a prediction survive every edit of a string? Prove it, or show where it breaks.
@@ -110,7 +111,7 @@ def certify(
     Exit status: 0 if all strings are certified, 1 if one is falsified, else 3.
     """
     existing_models(model)
-    existing(file, synonyms)
+    existing(file, edits.synonyms)
     from rich.progress import track
 
     from tl_dyck.certify import certify_each
@@ -118,16 +119,11 @@ def certify(
     from tl_dyck.files import as_json, write_output
 
     network, config, language = asked.load_any(model)
-    rows = [(each, target) for each in text or []] + (
-        asked.read_lines(file, target) if file else []
-    )
+    rows = [(each, target) for each in text or []]
+    rows += asked.read_lines(file, target) if file else []
     strings, targets = asked.read_rows(config, rows)
-    edits = asked.read_space(
-        space, config, language, synonyms=synonyms, k=k, delete=delete, insert=insert
-    )
-    certificates = certify_each(
-        network, strings, targets, edits, certifier, time_limit=time_limit, tight=tight, n_jobs=jobs
-    )
+    space = asked.read_space(edits, config, language)
+    certificates = certify_each(network, strings, targets, space, tight=tight, **certifying.how)
     shown: dict[str, Any] = {"total": len(rows), "transient": True, "disable": len(rows) == 1}
     done, stopped = [], False
     try:
@@ -160,14 +156,10 @@ def _said(certificates: Sequence[Certificate], found: Sequence[Mapping[str, Any]
     """Several certificates as a table."""
     columns = {"": "{number}", "verdict": "{status}", "margin": "{margin:.3g}"}
     columns |= {"s": "{seconds:.3g}", "string, and what edits make of it": "{shown}"}
-    rows = [
-        {
-            **row,
-            "number": number,
-            "shown": row["marked" if row["status"] == "falsified" else "text"],
-        }
-        for number, row in enumerate(found, start=1)
-    ]
+    rows: list[dict[str, Any]] = []
+    for number, row in enumerate(found, start=1):
+        shown = row["marked" if row["status"] == "falsified" else "text"]
+        rows.append({**row, "number": number, "shown": shown})
     yield {"certificates": found}
     yield Rows("", rows, columns)
     counts = Counter(certificate.status for certificate in certificates)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, final
 
 from tl_dyck.cli.answers import Answer, Saved, end_with
 from tl_dyck.cli.early import existing_models, known
@@ -11,12 +12,11 @@ from tl_dyck.cli.options import Processes, argument, option, out_file, real, som
 from tl_dyck.cli.saved import MODEL
 
 
-def certify_language(
-    model: Annotated[str, argument("MODEL", f"{MODEL} Or the folder of an exported RNN.")],
-    length: Annotated[
-        int, option("N", "Every prefix up to it.", "--length", "-n", check=whole(1))
-    ] = 28,
-    shortest: Annotated[int, option("N", "And from it on.", check=whole())] = 0,
+@final
+@dataclass(frozen=True, kw_only=True)
+class Claimed:
+    """The options that say what is claimed."""
+
     claim: Annotated[
         str,
         option(
@@ -24,15 +24,22 @@ def certify_language(
             "any_token, closing_only, valid_token, total_variation, kl, agree, head.",
             "--property",
         ),
-    ] = "any_token",
+    ] = "any_token"
+    epsilon: Annotated[float | None, option("X", "Of total_variation and kl.", check=real())] = None
+    other: Annotated[str | None, option("MODEL", "The other model, of agree.")] = None
+    head: Annotated[int | None, option("N", "Of head.", check=whole())] = None
+
+
+def certify_language(
+    model: Annotated[str, argument("MODEL", f"{MODEL} Or the folder of an exported RNN.")],
+    claimed: Claimed,
+    length: Annotated[
+        int, option("N", "Every prefix up to it.", "--length", "-n", check=whole(1))
+    ] = 28,
+    shortest: Annotated[int, option("N", "And from it on.", check=whole())] = 0,
     task: Annotated[
         str | None, option("NAME", "\\[default: the model's language]", "--task", "-t")
     ] = None,
-    epsilon: Annotated[
-        float | None, option("X", "Of total_variation and kl.", check=real())
-    ] = None,
-    other: Annotated[str | None, option("MODEL", "The other model, of agree.")] = None,
-    head: Annotated[int | None, option("N", "Of head.", check=whole())] = None,
     until: Annotated[str, option("WHEN", "Stop when counted, likeliest or refuted.")] = "counted",
     sample: Annotated[
         list[int] | None,
@@ -54,7 +61,7 @@ def certify_language(
 
     Exit status: 0 if it is proved, 1 if it is refuted, 3 if it is open.
     """
-    existing_models(model, other)
+    existing_models(model, claimed.other)
     known("task", task)
     from tl_dyck.certify.language import certify_language as decide
     from tl_dyck.certify.language import sample_error
@@ -63,23 +70,17 @@ def certify_language(
     from tl_dyck.screen import share_bar
 
     network, config, language = load_any(model)
-    about: dict[str, Any] = {"epsilon": epsilon, "head": head, "time_limit": time_limit}
-    if other is not None:
-        about["other"] = load_any(other)[0]
+    claim, limit = claimed.claim, {"time_limit": time_limit}
+    about: dict[str, Any] = {"epsilon": claimed.epsilon, "head": claimed.head, **limit}
+    if claimed.other is not None:
+        about["other"] = load_any(claimed.other)[0]
     asked = _asked(task, language, config.model_name)
     # first, since it is quick: what it refuses is refused before the long part
     sampled = sample_error(network, asked, sample, claim, **about) if sample else ()
+    how: dict[str, Any] = {**about, "until": until, "n_jobs": jobs}
     with share_bar("deciding", transient=True) as progress:
-        found = decide(
-            network,
-            asked,
-            range(shortest, length + 1),
-            claim,
-            until=until,
-            n_jobs=jobs,
-            progress=progress,
-            **about,
-        )
+        lengths = range(shortest, length + 1)
+        found = decide(network, asked, lengths, claim, progress=progress, **how)
     yield {"verdict": found, "sampled": sampled}
     yield found
     yield from (f"error at {each.length}: {each}" for each in sampled)
@@ -90,7 +91,7 @@ def certify_language(
     if proof is not None and found.status == "proved":
         from tl_dyck.certify.proving import prove_language
 
-        proved = prove_language(network, asked, length, claim, time_limit=time_limit)
+        proved = prove_language(network, asked, length, claim, **limit)
         yield Saved("Proof", proved.save(proof))
         yield f"To check it: tl-dyck check {proof}"
     end_with(found.status == "refuted", found.status == "open")

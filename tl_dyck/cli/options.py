@@ -135,6 +135,21 @@ class Runs:
         }
 
 
+@final
+@dataclass(frozen=True, kw_only=True)
+class Certifying:
+    """The options of whatever asks a certifier about many strings."""
+
+    certifier: Annotated[str, option("NAME", "exact, interval, exhaustive, …")] = "exact"
+    time_limit: Annotated[float, option("S", "Seconds a string.", check=some_seconds)] = 10.0
+    jobs: Processes = 1
+
+    @property
+    def how(self) -> dict[str, Any]:
+        """As `certify_many` takes them."""
+        return {"certifier": self.certifier, "time_limit": self.time_limit, "n_jobs": self.jobs}
+
+
 def names(text: str) -> tuple[str, ...]:
     """Names that are separated by commas."""
     return tuple(name.strip() for name in text.split(",") if name.strip())

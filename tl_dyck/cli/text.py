@@ -12,14 +12,13 @@ import typer
 from tl_dyck.cli.answers import Answer, Rows, Saved, answers
 from tl_dyck.cli.early import existing
 from tl_dyck.cli.options import (
-    Processes,
+    Certifying,
     Synonyms,
     argument,
     one_seed,
     option,
     out_file,
     out_folder,
-    some_seconds,
     whole,
 )
 from tl_dyck.cli.settings import Settings, changed
@@ -122,14 +121,12 @@ def train(
 def certify(
     model: Annotated[Path, argument("MODEL", "Folder of a trained classifier.")],
     data: _Data,
+    certifying: Certifying,
     space: _Space = "dup:2,del:2,sub:2",
     synonyms: Synonyms = None,
     k: _K = 1,
-    certifier: Annotated[str, option("NAME", "exact, interval, exhaustive, …")] = "exact",
     limit: Annotated[int | None, option("N", "Sentences. \\[default: all]", check=whole(1))] = None,
-    time_limit: Annotated[float, option("S", "Seconds a sentence.", check=some_seconds)] = 10.0,
     out: Annotated[Path | None, out_file("Page of pictures. \\[default: in MODEL]")] = None,
-    jobs: Processes = 1,
 ) -> Answer:
     """Certify the sentences of dev.tsv, and show which edits flip which."""
     existing(model, synonyms)
@@ -145,8 +142,7 @@ def certify(
     classifier, test = load_text_model(model), load_corpus(data).test[:limit]
     words = load_synonyms(synonyms) if synonyms is not None else {}
     edits = text_space(space, classifier.text, words, k)
-    how: dict[str, Any] = {"certifier": certifier, "time_limit": time_limit, "n_jobs": jobs}
-    found = certify_sentences(classifier, test, edits, progress=True, **how)
+    found = certify_sentences(classifier, test, edits, progress=True, **certifying.how)
     counts = Counter(str(certificate.status) for certificate in found)
     kinds = ("certified", "falsified", "unknown")
     share = accuracy(classifier, test)
