@@ -88,7 +88,7 @@ class AttentionVariation:
 
     def __repr__(self) -> str:
         layers = ", ".join(
-            f"layer {layer}: {value:.2f} [{low:.2f}, {high:.2f}]"
+            f"layer {layer}: {value:.2f}" + (f" [{low:.2f}, {high:.2f}]" if low == low else "")
             for layer, (value, (low, high)) in enumerate(
                 zip(self.matched, self.matched_interval, strict=True)
             )

@@ -115,6 +115,7 @@ def test_two_models_have_no_interval():
     found = attention_variation([wide_model(0), wide_model(1)], TEXT, n_bootstrap=10)
     assert np.isnan(found.interval).all()
     assert np.isnan(found.matched_interval).all()
+    assert "[" not in repr(found)
     assert found.mean.min() > 0
 
 
