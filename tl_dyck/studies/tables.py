@@ -55,7 +55,8 @@ def study_markdown(study: Study) -> str:
                 *(last["random_baseline"].map("{:.2f}".format).tolist() or ["–"]),
             ]
         )
-    head = ["family", "closing accuracy, after a closing bracket", f"at lengths {asked}"]
+    head = ["family", "closing accuracy, after a closing bracket"]
+    head += [f"at lengths {asked} (other models on another CPU)"]
     head += ["on all closing brackets", f"at lengths {asked}", "every prefix right up to length"]
     head += ["attention variation, last layer", "reported (recalled)", "two random patterns"]
     near, far = study.task.closing_chance(), study.task.closing_chance(long=True)
