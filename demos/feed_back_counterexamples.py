@@ -17,7 +17,7 @@ import torch.nn.functional as F
 
 from tl_dyck import certify_language, get_config, load_task, train_seeds
 from tl_dyck.environment import one_thread
-from tl_dyck.intervals import difference, mean
+from tl_dyck.intervals import mean
 from tl_dyck.models import lean_logits
 from tl_dyck.training import TrainConfig
 
@@ -114,7 +114,7 @@ def main():
         done = sum(value == options.length for value in values)
         found = mean(np.array(values, dtype=float), 2000).text(".1f")
         print(f"  proved up to, {name:<14} {found}; {done} models up to {options.length}")
-    found = difference(np.array(after, dtype=float), np.array(control, dtype=float), 2000)
+    found = mean(np.array(after, dtype=float) - np.array(control, dtype=float), 2000)
     print(f"  fed back less as many steps  {found.text('+.1f')}; {np.mean(fed):.0f} prefixes")
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 from tl_dyck.language import VocabularyError
@@ -102,9 +101,14 @@ def _in_our_words(overrides: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _config(
-    name: str, defaults: dict[str, Any], task: Task, **overrides: Any
-) -> DyckTransformerConfig:
+def _family(name: str, defaults: dict[str, Any]) -> ModelFamily:
+    def family(task: Task, **overrides: Any) -> DyckTransformerConfig:
+        return _config(name, {**defaults, **overrides}, task, "d_model" in overrides)
+
+    return family
+
+
+def _config(name: str, given: dict[str, Any], task: Task, is_wide: bool) -> DyckTransformerConfig:
     values: dict[str, Any] = {
         "model_name": name,
         **DyckTransformerConfig.read(task.language),
@@ -113,10 +117,9 @@ def _config(
         "n_layers": 2,
         "d_model": 50,
         "act_fn": "relu",
-        **defaults,
-        **overrides,
+        **given,
     }
-    if values.get("embedding") in DEPTH_EMBEDDINGS and "d_model" not in overrides:
+    if values.get("embedding") in DEPTH_EMBEDDINGS and not is_wide:
         language = needs_stack(
             task.language, f"the family {name!r}, with its minimal first layer, is"
         )
@@ -160,4 +163,4 @@ for _embedding, _equation in (("onehot", "19"), ("split", "20"), ("yao", "21")):
             {"n_layers": 1, "block": _block, "embedding": _embedding},
         )
 for _name, (_summary, _defaults) in _FAMILIES.items():
-    models.register(_name, _summary)(partial(_config, _name, _defaults))
+    models.register(_name, _summary)(_family(_name, _defaults))
