@@ -71,14 +71,20 @@ def compositions(kinds: int, total: int) -> Counts:
 
     Kind i stands for level ``i // k + 1`` and type ``i % k``.
     """
-    rows = np.full((1, 1), total, dtype=np.int16)
-    if kinds > 1:
-        half, every = kinds // 2, range(total + 1)
-        rows = np.concatenate(
-            [_product(compositions(half, n), compositions(kinds - half, total - n)) for n in every]
-        )
+    rows = _compositions(kinds, total)
     rows.flags.writeable = False
     return rows
+
+
+def _compositions(kinds: int, total: int) -> Counts:
+    if kinds == 1:
+        return np.full((1, 1), total, dtype=np.int16)
+    half, each = kinds // 2, np.arange(total + 1, dtype=np.int16)
+    if kinds == 2:
+        return np.stack([each, total - each], axis=1)
+    return np.concatenate(
+        [_product(_compositions(half, n), _compositions(kinds - half, total - n)) for n in each]
+    )
 
 
 _MOST = 20_000_000
