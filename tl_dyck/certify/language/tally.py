@@ -147,13 +147,14 @@ class Gathered:
             return
         log_string, log_count = judged.weigh(at)
         lengths = judged.lengths[at]
-        for length in np.unique(lengths).tolist():
+        for length in dict.fromkeys(lengths.tolist()):
             mine, place = lengths == length, (length, judged.depth)
             mass = log_sum(log_string[mine] + log_count[mine])
             self.log_mass[place] = np.logaddexp(self.log_mass[place], mass)
             self.strings[place] += _whole_sum(log_count[mine])
         short = np.where(lengths == lengths.min(), log_string, -np.inf)
-        self.see(*(judged.found(int(at[nats.argmax()])) for nats in (log_string, short)))
+        noted = dict.fromkeys(int(at[nats.argmax()]) for nats in (log_string, short))
+        self.see(*map(judged.found, noted))
 
     def add(self, other: Gathered) -> None:
         """Add what another has gathered, of other prefixes that are no longer."""
