@@ -12,6 +12,7 @@ import multiprocessing
 import os
 import threading
 import time
+import warnings
 from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Future, wait
 from typing import Any, Protocol, TypeVar
@@ -214,6 +215,8 @@ class _Processes:
         if self._pool is None:
             from joblib.externals.loky import ProcessPoolExecutor
 
+            # loky replaces workers that have grown, which is as it should be
+            warnings.filterwarnings("ignore", "A worker stopped while some jobs", UserWarning)
             self._pool = ProcessPoolExecutor(
                 self.size,
                 timeout=_KEPT,
