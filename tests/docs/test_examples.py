@@ -158,8 +158,6 @@ READ = {
     ),
     "tl-dyck ablate --experiment": "trains 80 models; tests/studies runs it at a scale of its own",
     "tl-dyck judge": "hundreds of models; tests/judge has suites of their own",
-    "tl-dyck judge --methods oracle,chance,parser,sizes,ov-norm,gates,magnitude,"
-    "direct-logit-attribution,mean-ablation --jobs 1": "as above",
     "tl-dyck judge --methods zero-ablation,mean-ablation,my-method": "as above; my-method is yours",
     "tl-dyck sweep demos/sweep.yaml": "64 trainings; the dry run checks every point",
     "tl-dyck --install-completion": "writes into the shell's own files; typer's",

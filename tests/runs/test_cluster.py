@@ -142,7 +142,8 @@ def test_training_survives_the_death_of_a_worker_and_of_who_asked(on_dask, tmp_p
         time.sleep(0.5)
         client.kill()
     done = run_sweep(TRAIN, folder, **on_dask)
-    assert (done.done, done.failed, done.elsewhere) == (4, 0, 0)
+    failed = [path.read_text() for path in folder.glob("runs/*/*.failed.json")]
+    assert (done.done, failed, done.elsewhere) == (4, [], 0)
     here = tmp_path / "here"
     run_sweep(TRAIN, here, n_jobs=1, progress=False)
     one, other = (

@@ -23,6 +23,9 @@ from tl_dyck.runs.yaml_files import load_sweep
 from tl_dyck.workers import WorkerDiedError, Workers, check_jobs, each_done
 
 _POLL = 1.0  # seconds between two looks at what other processes are doing
+_TRIES = 3  # of a run that was lost, alone, by a cluster that does not say that its worker died
+#: What loky, dask and ray raise for a worker that died.
+_DEATHS = {"BrokenProcessPool", "TerminatedWorkerError", "KilledWorker", "WorkerCrashedError"}
 
 
 @final
@@ -251,7 +254,8 @@ def _carry_out(
 
     What had been begun by a process that died, and is not finished, is done again, one run at a
     time: a run that kills its worker again has failed, for no other can be to blame. (A pool of
-    processes on this machine dies with any of them.)
+    processes on this machine dies with any of them. Of a cluster that says no more than that it
+    lost the run, it is asked some times: that can be a connection.)
     """
     store = worker.store
     elsewhere: list[Assignment] = []
@@ -267,8 +271,12 @@ def _carry_out(
             record = store.read(store.path(task.run, ".json"))
             say(Outcome(task.run, "done", True, row=row_of(record, "done")))
         for task in suspects:
-            for _, again in _hear(worker, workers, iter([(task,)]), elsewhere, say):
-                outcome = worker.died(task, again)
+            for _ in range(_TRIES):
+                again = _hear(worker, workers, iter([(task,)]), elsewhere, say)
+                if not again or type(again[0][1]).__name__ in _DEATHS:
+                    break
+            for _, error in again:
+                outcome = worker.died(task, error)
                 if outcome.status == "elsewhere":
                     elsewhere.append(task)
                 else:
