@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import math
@@ -9,6 +10,7 @@ import os
 import random
 import tempfile
 from collections import Counter
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +21,7 @@ import torch
 from tests.runs import toys
 from tests.runs.test_execute import go
 from tests.runs.test_store import HOSTILE as HOSTILE_RECORDS
-from tl_dyck.runs import load_results, sweep_status
+from tl_dyck.runs import execute, load_results, sweep_status
 from tl_dyck.runs.store import Store
 
 N = 12
@@ -157,9 +159,6 @@ def test_damaged_failures_are_tried_again(folder, log):
     assert list(load_results(folder)["status"]) == ["done", "failed"]
 
 
-# --- clocks ---------------------------------------------------------------------------------------
-
-
 # --- workers that die -----------------------------------------------------------------------------
 
 
@@ -179,6 +178,43 @@ def test_runs_that_kill_their_worker(folder, log):
     assert tries["2"] == 2
     again = go(sweep, folder, toys.dies)  # in this process, which would not survive it
     assert (again.made, again.failed) == (0, 1)
+
+
+class Losing:
+    """A cluster that loses its first calls, when their runs have begun."""
+
+    size = ahead = 1
+
+    def __init__(self, folder: Path, losses: int, error: Exception) -> None:
+        self.folder, self.losses, self.error = folder, losses, error
+
+    def send(self, function):
+        return function
+
+    def submit(self, work, parcel):
+        future: Future[Any] = Future()
+        if self.losses:
+            self.losses -= 1
+            for task in parcel:
+                Store(self.folder).start(task.run)
+            future.set_exception(self.error)
+        else:
+            future.set_result(work(parcel))
+        return future
+
+    def look(self):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("losses", "error", "failed"),
+    [(3, "TimeoutError", 0), (4, "TimeoutError", 1), (2, "KilledWorker", 1)],
+)
+def test_a_lost_connection_is_no_death(folder, log, monkeypatch, losses, error, failed):
+    cluster = Losing(folder, losses, type(error, (Exception,), {})())
+    monkeypatch.setattr(execute, "open_workers", lambda *_: contextlib.nullcontext(cluster))
+    done = go({"common": {"log": str(log)}, "grid": {"x": [0]}, "seeds": 1}, folder)
+    assert (done.done, done.failed, cluster.losses) == (1 - failed, failed, 0)
 
 
 @pytest.mark.skipif(
