@@ -79,11 +79,12 @@ def compositions(kinds: int, total: int) -> Counts:
 def _compositions(kinds: int, total: int) -> Counts:
     if kinds == 1:
         return np.full((1, 1), total, dtype=np.int16)
-    half, each = kinds // 2, np.arange(total + 1, dtype=np.int16)
     if kinds == 2:
+        each = np.arange(total + 1, dtype=np.int16)
         return np.stack([each, total - each], axis=1)
+    half, every = kinds // 2, range(total + 1)
     return np.concatenate(
-        [_product(_compositions(half, n), _compositions(kinds - half, total - n)) for n in each]
+        [_product(_compositions(half, n), _compositions(kinds - half, total - n)) for n in every]
     )
 
 
