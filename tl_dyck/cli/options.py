@@ -27,7 +27,8 @@ def _checking(check: Callable[[str, Any], Any]) -> Callable[..., Any]:
 
     def callback(ctx: typer.Context, param: typer.CallbackParam, value: Any) -> Any:
         if value is None or ctx.resilient_parsing:  # the latter while words are completed
-            return value
+            many = getattr(param, "multiple", False)  # of which early typer asks for the length
+            return () if value is None and many else value
         name = max(param.opts, key=len) if param.param_type_name == "option" else param.name
         if isinstance(value, (list, tuple)):
             return [check(str(name), each) for each in value]
