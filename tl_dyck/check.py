@@ -48,7 +48,7 @@ def check_integer(
             raise TypeError
         whole = operator.index(value)  # type: ignore[arg-type]
     except TypeError:
-        raise WrongTypeError(f"{name} must be an integer, got {_shown(value)}") from None
+        raise WrongTypeError(f"{name} must be an integer, got {shown(value)}") from None
     if least is not None and whole < least:
         raise WrongValueError(f"{name} must be at least {least}, got {_shortly(whole)}")
     if most is not None and whole > most:
@@ -108,7 +108,7 @@ def check_time_limit(value: object, name: str = "time_limit") -> float | None:
     if not 0 < seconds < math.inf:
         raise WrongValueError(
             f"{name} must be a finite number of seconds above 0, or None for no limit; "
-            f"got {_shown(value)}"
+            f"got {shown(value)}"
         )
     return seconds
 
@@ -159,7 +159,7 @@ def check_instance(name: str, value: object, kind: type, what: str) -> None:
         WrongTypeError: it is something else.
     """
     if not isinstance(value, kind):
-        raise WrongTypeError(f"{name} must be {what}, got {_shown(value)}")
+        raise WrongTypeError(f"{name} must be {what}, got {shown(value)}")
 
 
 def check_length(value: object, name: str = "length", least: int = 0, most: int = LONGEST) -> int:
@@ -242,13 +242,14 @@ def _real(name: str, value: object) -> float:
             raise TypeError
         return float(value)  # type: ignore[arg-type]
     except (TypeError, ValueError, RuntimeError):  # RuntimeError: a tensor of many elements
-        raise WrongTypeError(f"{name} must be a number, got {_shown(value)}") from None
+        raise WrongTypeError(f"{name} must be a number, got {shown(value)}") from None
     except OverflowError:
         return math.inf
 
 
-def _shown(value: object) -> str:
-    text = repr(value)
+def shown(value: object) -> str:
+    """A value in a message: a line of it, and its type."""
+    text = " ".join(repr(value).split())
     return f"{text if len(text) <= 80 else text[:79] + '…'} ({type(value).__name__})"
 
 

@@ -15,6 +15,7 @@ from typing import Any, get_args, get_type_hints
 from typing_extensions import Self
 
 from tl_dyck.check import WrongTypeError, check_integer, check_number
+from tl_dyck.plain import plain
 from tl_dyck.registry import unknown_name
 
 
@@ -74,7 +75,7 @@ class Configuration:
 
     def to_dict(self) -> dict[str, Any]:
         """The fields as JSON values."""
-        return {entry.name: _plain(getattr(self, entry.name)) for entry in fields(self)}
+        return {entry.name: plain(getattr(self, entry.name)) for entry in fields(self)}
 
     @classmethod
     def from_dict(cls, values: Any, called: str = "") -> Self:
@@ -101,19 +102,13 @@ def _tuple(value: Any) -> Any:
     return tuple(map(_tuple, value)) if isinstance(value, list) else value
 
 
-def _plain(value: Any) -> Any:
-    if isinstance(value, (list, tuple)):
-        return [_plain(entry) for entry in value]
-    return value.to_dict() if isinstance(value, Configuration) else value
-
-
 def parameters_of(part: str, values: Any) -> dict[str, Any]:
     """The fields of a configuration, or of another dataclass, as parameters of a point.
 
     For example ``training.steps``, ``measure.n_long``.
     """
     known = (entry.name for entry in fields(values) if entry.init)
-    return {f"{part}.{name}": _plain(getattr(values, name)) for name in known}
+    return {f"{part}.{name}": plain(getattr(values, name)) for name in known}
 
 
 def nested(values: Mapping[str, Any]) -> dict[str, dict[str, Any]]:

@@ -165,6 +165,10 @@ class Sent:
             _received["last"] = last
         return last[1]
 
+    def __call__(self, *arguments: Any) -> Any:
+        """Call what was sent, where it is a function."""
+        return self.value(*arguments)
+
 
 _THIS = uuid.uuid4().hex  # this process, on whatever machine
 _received: dict[str, tuple[str, Any]] = {}

@@ -207,7 +207,7 @@ class _Processes:
             _idle[mine] = self._pool
 
     def send(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        return functools.partial(_do_sent, Sent(function))
+        return Sent(function)
 
     def submit(self, function: Callable[..., Any], *arguments: Any) -> Future[Any]:
         if self._broken:
@@ -261,10 +261,6 @@ class _Processes:
 
 
 _idle: dict[tuple[int, int], Any] = {}  # pools, by the process that made them, and size
-
-
-def _do_sent(sent: Sent, *arguments: Any) -> Any:
-    return sent.value(*arguments)
 
 
 def end_with(parent: int) -> None:

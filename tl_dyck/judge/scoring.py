@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from scipy import stats
 
-from tl_dyck.check import WrongTypeError
+from tl_dyck.check import WrongTypeError, shown
 from tl_dyck.environment import one_thread
 from tl_dyck.intervals import Estimate, estimate
 from tl_dyck.judge.apart import SealedCase, left_alone, seeded
@@ -155,11 +155,11 @@ def _checked(who: str, scores: Any, n: int) -> list[float | None]:
         return [None] * n
     odd = isinstance(scores, (str, bytes, Mapping, Set)) or getattr(scores, "ndim", 1) == 0
     if odd or not isinstance(scores, Iterable):
-        raise JudgeError(f"{who} returned {_shown(scores)}; return a list of {n} numbers")
+        raise JudgeError(f"{who} returned {shown(scores)}; return a list of {n} numbers")
     found = list(scores)
     if len(found) != n:
         raise JudgeError(
-            f"{who} returned {len(found)} scores for {n} questions: {_shown(scores)}; "
+            f"{who} returned {len(found)} scores for {n} questions: {shown(scores)}; "
             "return one for each, in their order, or None"
         )
     return [
@@ -176,15 +176,10 @@ def _score(who: str, score: Any, place: int) -> float:
         value = math.nan
     if math.isnan(value):
         raise JudgeError(
-            f"{who} returned {_shown(score)} for question {place}; return a number, "
+            f"{who} returned {shown(score)} for question {place}; return a number, "
             "or None for what it cannot answer"
         )
     return value
-
-
-def _shown(value: Any) -> str:
-    text = " ".join(repr(value).split())
-    return f"{text if len(text) <= 80 else text[:79] + '…'} ({type(value).__name__})"
 
 
 @contextlib.contextmanager

@@ -105,7 +105,7 @@ class _Cluster:
         return self._most or 2 * self.size
 
     def send(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        return partial(_do_sent, Sent(function))
+        return Sent(function)
 
     def submit(self, function: Callable[..., Any], *arguments: Any) -> Future[Any]:
         future: Future[Any] = Future()
@@ -139,10 +139,6 @@ class _Cluster:
             raise SweepError(
                 f"{self._library.name} {wrong}, for {now - self._seen:.0f} s now; {_KEPT}"
             )
-
-
-def _do_sent(sent: Sent, *arguments: Any) -> Any:
-    return sent.value(*arguments)
 
 
 def _run(task: bytes) -> Any:

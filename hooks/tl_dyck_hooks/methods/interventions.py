@@ -37,12 +37,14 @@ def concept_erasure(case: Case) -> Any:
     right = case.task.language.right_bracket(case.tokens)
     asked = right >= 0
     kinds = right[asked] // 2
+    names = z_names(case)
+    z = activations(case.model, case.tokens, names)
 
     def hooks(layer: int, head: int) -> list[Hook]:
-        name = z_names(case)[layer]
-        (z,) = activations(case.model, case.tokens, [name])
-        erase = Eraser.fit(z[:, :, head][asked], kinds, case.task.n_types)
-        return at(name, lambda found: torch.where(asked[..., None], erase(found), found), head)
+        erase = Eraser.fit(z[layer][:, :, head][asked], kinds, case.task.n_types)
+        return at(
+            names[layer], lambda found: torch.where(asked[..., None], erase(found), found), head
+        )
 
     return _drops(case, hooks)
 
@@ -51,30 +53,35 @@ def concept_erasure(case: Case) -> Any:
 def distributed_alignment(case: Case) -> Any:
     """Interchange accuracy of the subspace of a head's output that carries the type on top best.
 
-    "Finding Alignments": as many dimensions as there are types, less one,
-    learnt on half of the strings, interchanged with the same strings with all types exchanged; the
-    share of closing brackets of the other half that follow. The search begins where the two runs
-    differ most.
+    "Finding Alignments": as many dimensions as there are types, less one, learnt on half of the
+    strings, interchanged with the same strings with all types exchanged; the share of closing
+    brackets of the other half that follow. The search begins where the two runs differ most.
     """
-    cfg = case.model.cfg
-    return [[_alignment(case, i, j) for j in range(cfg.n_heads)] for i in range(cfg.n_layers)]
+    names = z_names(case)
+    other = exchange_types(case.task.language, case.tokens)
+    clean, exchanged = (activations(case.model, each, names) for each in (case.tokens, other))
+    wanted = case.task.language.right_bracket(other)
+    return [
+        [
+            _alignment(case, name, head, base[:, :, head], source[:, :, head], wanted)
+            for head in range(case.model.cfg.n_heads)
+        ]
+        for name, base, source in zip(names, clean, exchanged, strict=True)
+    ]
 
 
-def _alignment(case: Case, layer: int, head: int) -> float:
-    language, name, half = case.task.language, z_names(case)[layer], len(case.tokens) // 2
-    other = exchange_types(language, case.tokens)
-    (source,) = activations(case.model, other, [name])
-    source, wanted = source[:, :, head], language.right_bracket(other)
-    asked = wanted >= 0
+def _alignment(
+    case: Case, name: str, head: int, base: Tensor, source: Tensor, wanted: Tensor
+) -> float:
+    language, half, asked = case.task.language, len(case.tokens) // 2, wanted >= 0
 
     def answers(part: slice, basis: Tensor) -> Tensor:
         hooks: list[Any] = at(name, interchange(basis, source[part]), head)
         logits: Tensor = case.model.run_with_hooks(case.tokens[part], fwd_hooks=hooks)
         return logits[asked[part]][:, 1 : language.n_brackets : 2]
 
-    (base,) = activations(case.model, case.tokens, [name])
     learnt, tested = slice(None, half), slice(half, None)
-    differ = (source - base[:, :, head])[learnt][asked[learnt]]
+    differ = (source - base)[learnt][asked[learnt]]
     start = torch.linalg.svd(differ, full_matrices=False).Vh[: language.n_types - 1].T
     basis = align(
         lambda basis: answers(learnt, basis),
