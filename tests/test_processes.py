@@ -160,6 +160,15 @@ def test_what_comes_from_this_process_changes_nothing_in_it(toys):
     assert toys.names() == []
 
 
+def test_what_a_process_knows_by_itself_it_does_not_take_from_work(toys, monkeypatch):
+    """Two clients in a row, neither of whose own could be loaded here."""
+    mine = toys.register("mine")(lambda: 1)
+    for why in ("one", "another"):
+        told = processes.Told(None, why, "", replace=False)
+        monkeypatch.setitem(processes.told_here, (toys.group, "mine"), told)
+        assert toys.get("mine") is mine
+
+
 def test_what_cannot_be_sent_is_refused_in_one_line():
     with pytest.raises(
         NotSentError, match=r"what is to be done cannot be sent .*TypeError: .*lock"

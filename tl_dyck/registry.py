@@ -72,7 +72,7 @@ class _Entry:
         summary: the line for listings.
         settled: whether its entry point, if there is one, has been loaded or replaced on purpose.
         replaces: whether it took the name over from another; None if no code registered it.
-        told: what came under this name with work.
+        told: what it came from, if it came with work.
         value: what `item` is when it is looked up.
     """
 
@@ -219,14 +219,14 @@ class Registry(Generic[T]):
     def _listen(self, name: str) -> None:
         """Register what came with work under a name, unless this process knows it by itself."""
         told, entry = told_here.get((self.group, name)), self._entries.get(name)
-        if told is None or (entry is not None and entry.told == told):
+        by_itself = entry is not None and entry.told is None
+        if told is None or (by_itself and not told.replace) or (entry and entry.told == told):
             return
-        if told.replace or entry is None or entry.told is not None:
-            try:
-                item = told.load()
-            except NotSentError as error:
-                raise RegistryError(f"{self.kind} {name!r}: {error}") from error
-            self._add(name, item, told.summary, replace=True)
+        try:
+            item = told.load()
+        except NotSentError as error:
+            raise RegistryError(f"{self.kind} {name!r}: {error}") from error
+        self._add(name, item, told.summary, replace=True)
         self._entries[name].told = told
 
     def _add(

@@ -16,6 +16,7 @@ from torch import Tensor
 from transformer_lens import FactoredMatrix
 
 import tl_dyck
+from tl_dyck import processes
 from tl_dyck.models.hooked import installed
 
 CASES = Path(__file__).parents[2] / "cases.py"
@@ -31,7 +32,7 @@ def _swapped(name: str) -> bool:
 def as_on_4() -> Iterator[None]:
     """Import models anew, as if TransformerLens 4 were installed; afterwards all is as before."""
     before = {name: module for name, module in sys.modules.items() if _swapped(name)}
-    package, major = tl_dyck.models, installed.MAJOR
+    package, major, told_to = tl_dyck.models, installed.MAJOR, set(processes.told_to)
     for name in before:
         del sys.modules[name]
     installed.MAJOR = 4
@@ -42,6 +43,8 @@ def as_on_4() -> Iterator[None]:
         for name in [name for name in sys.modules if _swapped(name)]:
             del sys.modules[name]
         sys.modules.update(before)
+        for registry in set(processes.told_to) - told_to:  # workers are told of ours alone
+            processes.told_to.discard(registry)
         tl_dyck.models = package
 
 
