@@ -219,8 +219,9 @@ class Registry(Generic[T]):
     def _listen(self, name: str) -> None:
         """Register what came with work under a name, unless this process knows it by itself."""
         told, entry = told_here.get((self.group, name)), self._entries.get(name)
-        by_itself = entry is not None and entry.told is None
-        if told is None or (by_itself and not told.replace) or (entry and entry.told == told):
+        if told is None:
+            return
+        if entry is not None and (entry.told == told or (entry.told is None and not told.replace)):
             return
         try:
             item = told.load()

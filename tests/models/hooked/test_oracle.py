@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import importlib
 import itertools
 import operator
 from collections.abc import Callable
@@ -16,12 +17,14 @@ from transformer_lens import TransformerLensKeyValueCache
 from transformer_lens.utilities.activation_functions import SUPPORTED_ACTIVATIONS
 
 from tests import cases as their_cases
-from tests.models.hooked.twins import answer, own_cases, plain, same
+from tests.models.hooked.twins import answer, as_on_4, own_cases, plain, same
+from tl_dyck import processes
 from tl_dyck.language import DyckLanguage, build_tokenizer
 from tl_dyck.models import hooked as theirs
 from tl_dyck.models import load_model, save_model
 from tl_dyck.models.hooked import installed
 from tl_dyck.models.hooked import own as ours
+from tl_dyck.registry import Registry
 
 pytestmark = [
     pytest.mark.bits,
@@ -373,3 +376,13 @@ def test_strings(name: str, prepend: bool, side: str) -> None:
 def test_strings_without_a_tokenizer(name: str) -> None:
     mine, other = (answer(STRINGS[name], plain(classes)) for classes in (ours, theirs))
     assert mine == other
+
+
+def test_the_twins_take_their_own_registry_back_and_no_other():
+    """Workers are told of ours alone, and of what was imported meanwhile for the first time."""
+    before = set(processes.told_to)
+    with as_on_4():
+        twin = importlib.import_module("tl_dyck.models.families").models
+        first: Registry[object] = Registry("toy", "tl_dyck_test.twins")
+        assert set(processes.told_to) == {*before, twin, first}
+    assert set(processes.told_to) == {*before, first}

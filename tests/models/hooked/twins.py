@@ -32,7 +32,7 @@ def _swapped(name: str) -> bool:
 def as_on_4() -> Iterator[None]:
     """Import models anew, as if TransformerLens 4 were installed; afterwards all is as before."""
     before = {name: module for name, module in sys.modules.items() if _swapped(name)}
-    package, major, told_to = tl_dyck.models, installed.MAJOR, set(processes.told_to)
+    package, major = tl_dyck.models, installed.MAJOR
     for name in before:
         del sys.modules[name]
     installed.MAJOR = 4
@@ -40,11 +40,11 @@ def as_on_4() -> Iterator[None]:
         yield
     finally:
         installed.MAJOR = major
+        if "tl_dyck.models.families" in sys.modules:  # workers are told of ours alone
+            processes.told_to.discard(sys.modules["tl_dyck.models.families"].models)
         for name in [name for name in sys.modules if _swapped(name)]:
             del sys.modules[name]
         sys.modules.update(before)
-        for registry in set(processes.told_to) - told_to:  # workers are told of ours alone
-            processes.told_to.discard(registry)
         tl_dyck.models = package
 
 
