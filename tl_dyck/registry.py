@@ -168,6 +168,22 @@ class Registry(Generic[T]):
         told = (name for group, name in told_here if group == self.group)
         return sorted({*self._entries, *told, *metadata.entry_points(group=self.group).names})
 
+    def lacking(self) -> dict[str, str]:
+        """Names whose entry point needs what cannot be imported here, and what that is.
+
+        Raises:
+            RegistryError: an entry point cannot be loaded for another reason.
+        """
+        found = {}
+        for name in self.names():
+            try:
+                self.get(name)
+            except RegistryError as error:
+                if not isinstance(error.__cause__, ImportError):
+                    raise
+                found[name] = str(error.__cause__)
+        return found
+
     def summary(self, name: str) -> str:
         """One line on what `name` is. Loads its entry point.
 

@@ -16,7 +16,9 @@ def judge(
     scale: Annotated[
         str, option("NAME", '"quick" (minutes) or "full" (five times the cases).')
     ] = "quick",
-    methods: Annotated[str | None, option("NAMES", "With commas between. \\[default: all]")] = None,
+    methods: Annotated[
+        str | None, option("NAMES", "With commas between. \\[default: all that are installed]")
+    ] = None,
     settings: Settings = None,
     out: Out = Path("results/judge"),
 ) -> Answer:
@@ -27,6 +29,7 @@ def judge(
     """
     from tl_dyck.judge import ABOUT_HEADS, KINDS, SUITES, WITHDRAWN
     from tl_dyck.judge.protocol import is_shown
+    from tl_dyck.judge.protocol import methods as known
     from tl_dyck.judge.run import judge_methods
     from tl_dyck.registry import unknown_name
     from tl_dyck.report import write_report
@@ -57,4 +60,9 @@ def judge(
     )
     for kind in withdrawn:
         yield f"“{kind}” is withdrawn, and shown of controls only: {WITHDRAWN[kind]}."
+    if methods is None and (lacking := known.lacking()):
+        yield (
+            "Not asked, for want of their packages (pip install 'tl-dyck[judge]'): "
+            f"{', '.join(lacking)}."
+        )
     yield Saved("Report", write_report(done))

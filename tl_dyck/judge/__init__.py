@@ -15,7 +15,13 @@ with all others by ``tl-dyck judge``.
 """
 
 from tl_dyck.judge.cases import kinds, make_case
-from tl_dyck.judge.declared import about, about_brackets, about_heads, table_of_methods
+from tl_dyck.judge.declared import (
+    about,
+    about_brackets,
+    about_heads,
+    either,
+    table_of_methods,
+)
 from tl_dyck.judge.protocol import (
     ABOUT_HEADS,
     CHEATS,
@@ -53,6 +59,7 @@ __all__ = [
     "about",
     "about_brackets",
     "about_heads",
+    "either",
     "judge",
     "judge_methods",
     "kinds",

@@ -62,6 +62,24 @@ def about(*kinds: str, yes: str, paper: str = "") -> Callable[[Method], Method]:
     return declare
 
 
+def either(*several: Method) -> Method:
+    """One method of several that answer different kinds of question; the first that answers does.
+
+    Args:
+        *several: declared by `about`, `about_heads` or `about_brackets`.
+    """
+    first, *_ = declared = [each.declared for each in several]  # type: ignore[attr-defined]
+
+    def method(case: Case, questions: Sequence[Question]) -> Scores:
+        asked = (each(case, questions) for each in several)
+        return next((scores for scores in asked if scores is not None), None)
+
+    kinds = tuple(dict.fromkeys(kind for each in declared for kind in each.kinds))
+    yes = " or ".join(dict.fromkeys(each.yes for each in declared))
+    method.declared = Declared(kinds, yes, first.paper)  # type: ignore[attr-defined]
+    return method
+
+
 def about_heads(
     above: float,
     unit: str = "",
@@ -148,14 +166,14 @@ def _ahead(case: Case, tokens: Int[Tensor, "n pos"], sizes: Sizes) -> Float[Tens
 
 
 def table_of_methods() -> pd.DataFrame:
-    """The methods that are registered or installed, and what they declare; "" where nothing.
+    """The methods that can be imported here, and what they declare; "" where nothing.
 
     Returns:
         Indexed by name: ``asked`` (kinds of question), ``yes`` (when it says yes), ``paper``, and
         ``about`` (the first line of its docstring).
     """
     rows = []
-    for name in sorted(methods.names()):
+    for name in sorted(set(methods.names()) - set(methods.lacking())):
         method = methods.get(name)
         declared = getattr(method, "declared", Declared((), "", ""))
         line = ((method.__doc__ or "").strip().splitlines() or [""])[0]

@@ -124,7 +124,7 @@ def judge_methods(
     Args:
         suite: a key of `SUITES`, or one of your own.
         folder: where to put everything.
-        names: of methods; None for all that are registered or installed.
+        names: of methods; None for all that can be imported here, see `Registry.lacking`.
         **how: n_jobs, backend, address, retry_failed, progress, … as for `run_sweep`.
 
     Raises:
@@ -141,7 +141,10 @@ def judge_methods(
         raise WrongTypeError(f"a suite is a Suite or one of {', '.join(SUITES)}, not {suite!r:.80}")
     if isinstance(names, str):
         raise WrongTypeError(f"names must be a list of methods, such as [{names!r}]")
-    chosen = list(dict.fromkeys(methods.names() if names is None else names))
+    if names is None:
+        lacking = methods.lacking()
+        names = [name for name in methods.names() if name not in lacking]
+    chosen = list(dict.fromkeys(names))
     if not chosen:
         raise JudgeError("no method is named; leave names (--methods) out to ask all")
     for name in chosen:
