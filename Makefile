@@ -27,7 +27,7 @@ OFFLINE := HF_HUB_OFFLINE=1 HF_DATASETS_OFFLINE=1 WANDB_MODE=disabled
 ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup study test test-cpus test-oldest test-newest fuzz mutants lint types format bench docs dist readme-figures constraints clean distclean
+.PHONY: help setup study test test-cpus test-oldest test-newest test-packages fuzz mutants lint types format bench docs dist readme-figures constraints clean distclean
 
 help: ## show this list
 	@echo "make TARGET [ARGS=...]; the targets are:"
@@ -49,6 +49,9 @@ test-oldest: $(READY) ## run a part of the tests on the oldest Python with the o
 
 test-newest: $(READY) ## run a part of the tests on the newest Python at hand, in .venv-newest
 	$(OFFLINE) $(ONE_THREAD) bash .ci/test-versions newest $(BIN)/uv $(ARGS)
+
+test-packages: $(READY) ## hold the judge's adapters to the packages they adapt, in .venv-packages
+	$(OFFLINE) $(ONE_THREAD) bash .ci/test-versions packages $(BIN)/uv $(ARGS)
 
 fuzz: $(READY) ## kill sweeps at random moments; hold the exact certifier to enumeration on tens of thousands of cases
 	$(OFFLINE) $(ONE_THREAD) $(BIN)/python tests/fuzz_sweep.py
@@ -103,7 +106,11 @@ constraints: $(READY) ## resolve constraints.txt and requirements/ again (needs 
 	@awk 'NR == FNR { seen[$$0]; next } /^[^ ]/ { keep = !($$0 in seen) } keep' requirements/dev.txt '$(VENV)/all.txt' \
 		> '$(VENV)/resolved.txt'
 	@$(call HASHED,# What building the documentation needs besides dev.txt: `make constraints` writes this file.,docs)
-	$(RESOLVE) pyproject.toml --all-extras --resolution lowest-direct --python-version 3.10 \
+	$(RESOLVE) pyproject.toml --extra dev --extra judge -c constraints.txt --universal --python-version 3.10 \
+		--generate-hashes > '$(VENV)/resolved.txt'
+	@$(call HASHED,# constraints.txt and the extra "judge" with hashes: `make constraints` writes this file.,packages)
+	$(RESOLVE) pyproject.toml $(foreach extra,onnx dask ray notebook dev docs,--extra $(extra)) \
+		--resolution lowest-direct --python-version 3.10 \
 		--python-platform x86_64-manylinux_2_28 --generate-hashes > '$(VENV)/resolved.txt'
 	@$(call HASHED,# The oldest that pyproject.toml accepts: `make constraints` writes this file.,oldest)
 	echo uv | $(RESOLVE) - --universal --generate-hashes > '$(VENV)/resolved.txt'
@@ -118,7 +125,7 @@ clean: ## remove caches and build products; keeps .venv and results
 	find tl_dyck hooks tests demos -name __pycache__ -type d -prune -exec rm -rf {} +
 
 distclean: clean ## remove the virtual environments as well
-	rm -rf '$(VENV)' .venv-oldest .venv-newest .venv-tl-*
+	rm -rf '$(VENV)' .venv-oldest .venv-newest .venv-packages .venv-tl-*
 
 # From a file with hashes, by uv, or by pip where uv does not get through (both check the hashes).
 define INSTALL

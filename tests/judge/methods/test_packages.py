@@ -1,0 +1,164 @@
+"""The adapters of packages: that what they hand a package, and read from it, is what they say."""
+
+from __future__ import annotations
+
+import copy
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from tests.judge.methods.cases import judged
+from tests.judge.methods.heads import (
+    both_ends,
+    differences,
+    each_head,
+    only,
+    other_rows,
+    restored,
+    rights,
+    run,
+)
+from tl_dyck.judge import Case, judge, methods
+from tl_dyck.judge.facts import exchange_types
+
+#: Packages warn of what is theirs, and draw from torch's own generator.
+pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.global_rng]
+
+CASES = ("decoy", "backup", "trained")
+
+
+def values(name: str, case: Case) -> np.ndarray:
+    """What a method says of every head, ``[layer, head]``, before its threshold."""
+    package = name.split("-")[0]
+    if name in methods.lacking():
+        pytest.skip(f"{package} is not installed")
+    _, questions = judged(next(at for at in (*CASES, "exact") if judged(at)[0] is case))
+    asked = questions["needed"]
+    scores = methods.get(name)(case, asked)
+    above = float(methods.get(name).declared.yes.split()[1])  # type: ignore[attr-defined]
+    found = np.full((case.model.cfg.n_layers, case.model.cfg.n_heads), np.nan)
+    for question, score in zip(asked, scores or [], strict=True):
+        assert score is not None
+        found[question.target] = score + above
+    return found
+
+
+def held(found: np.ndarray, wanted: np.ndarray, atol: float = 1e-6) -> None:
+    """Equal wherever a head was asked about."""
+    asked = ~np.isnan(found)
+    assert asked.any()
+    np.testing.assert_allclose(found[asked], wanted[asked], rtol=1e-5, atol=atol)
+
+
+def few(case: Case, logits: np.ndarray) -> float:
+    """Sum of the differences of the first 16 strings, as captum is shown."""
+    return float(differences(case.task.n_types, logits[:16], rights(case)[:16]).sum())
+
+
+@pytest.mark.parametrize("at", CASES)
+@pytest.mark.parametrize("baseline", ["zero", "mean", "exchanged"])
+def test_captum_ablates_what_a_head_puts_out(at: str, baseline: str) -> None:
+    case, _ = judged(at)
+    z, other = run(case).z, run(case, other_rows(case)).z
+
+    def drop(layer: int, head: int) -> float:
+        mine = z[layer][head]
+        put = {
+            "zero": np.zeros_like(mine),
+            "mean": np.broadcast_to(mine[:16].mean((0, 1)), mine.shape),
+            "exchanged": other[layer][head],
+        }[baseline]
+        after = run(case, z=only(layer, head, lambda value: put)).logits
+        asked = (rights(case)[:16] >= 0).sum()
+        return abs(few(case, run(case).logits) - few(case, after)) / asked
+
+    held(values(f"captum-feature-ablation-{baseline}", case), each_head(case, drop))
+
+
+def test_captum_integrates_from_the_exchanged_string() -> None:
+    """Midpoints of the way from one activation to the other, against captum's Gauss-Legendre."""
+    case, _ = judged("trained")
+    tokens = case.tokens[:16]
+    right = case.task.language.right_bracket(tokens)
+    other = exchange_types(case.task.language, tokens)
+    name = "blocks.0.attn.hook_z"
+    ends = [case.model.run_with_cache(each)[1][name] for each in (other, tokens)]
+    slope = torch.zeros_like(ends[0])
+    steps = 400
+    for step in range(steps):
+        at = torch.lerp(*ends, (step + 0.5) / steps).detach().requires_grad_()
+        logits = case.model.run_with_hooks(tokens, fwd_hooks=[(name, lambda z, hook, at=at: at)])
+        mine = logits.gather(-1, right.clamp(min=0)[..., None])[..., 0]
+        closing = logits[..., 1 : case.task.language.n_brackets : 2]
+        gap = mine - (closing.sum(-1) - mine) / (closing.shape[-1] - 1)
+        slope += torch.autograd.grad(gap[right >= 0].sum(), at)[0] / steps
+    wanted = ((ends[1] - ends[0]) * slope).sum((0, 1, 3)).abs() / (right >= 0).sum()
+    found = values("captum-integrated-gradients-exchanged", case)
+    held(found[:1], wanted.detach().numpy()[None], atol=1e-2)
+
+
+@pytest.mark.parametrize("at", CASES)
+def test_transformer_lens_patches_outputs_and_patterns(at: str) -> None:
+    case, _ = judged(at)
+    held(values("transformer-lens-head-output", case), restored(case))
+    low, high = both_ends(case)
+    pattern, rows = run(case).pattern, other_rows(case)
+
+    def share(layer: int, head: int) -> float:
+        put = only(layer, head, lambda value: pattern[layer][head])
+        logits = run(case, rows, pattern=put).logits
+        found = differences(case.task.n_types, logits, rights(case)).mean()
+        return (float(found) - low) / (high - low)
+
+    held(values("transformer-lens-head-pattern", case), each_head(case, share))
+
+
+def test_edges_of_a_head_add_up_to_its_attribution_where_no_norm_is_behind_it() -> None:
+    """Sum over edges of Δresult · ∂/∂(what is read) = Δz · ∂/∂z, if readers read the sum."""
+    case, _ = judged("trained")
+    found = values("auto-circuit-edge-attribution-patching", case)
+    language = case.task.language
+    right = language.right_bracket(case.tokens)
+    last = int((right >= 0).sum(0).argmax())
+    rows = (right[:, last] >= 0).nonzero()[:32, 0]
+    tokens = case.tokens[rows, : last + 1]
+    wanted = np.zeros_like(found)
+    for layer in range(case.model.cfg.n_layers):
+        name = f"blocks.{layer}.attn.hook_z"
+        clean, other = (
+            case.model.run_with_cache(each)[1][name]
+            for each in (tokens, exchange_types(language, tokens))
+        )
+        at = clean.detach().requires_grad_()
+        logits = case.model.run_with_hooks(tokens, fwd_hooks=[(name, lambda z, hook, at=at: at)])
+        closing = logits[:, -1, 1 : language.n_brackets : 2]
+        mine = closing.gather(-1, right[rows, last][:, None] // 2)[:, 0]
+        gap = mine - (closing.sum(-1) - mine) / (language.n_types - 1)
+        (slope,) = torch.autograd.grad(gap.mean(), at)
+        wanted[layer] = ((other - clean) * slope).sum((0, 1, 3)).abs().detach().numpy()
+    held(found, wanted, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "name", ["pyvene-distributed-alignment-search", "sae-lens-top-k-features", "auto-circuit-acdc"]
+)
+def test_the_head_that_works_is_above_the_one_that_writes_one_vector(name: str) -> None:
+    case, _ = judged("trained")
+    ((works, idle),) = values(name, case).tolist()
+    assert works > 0.5
+    assert idle < 0.5
+
+
+def test_what_is_not_installed_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    entry: Any = methods._entries.pop("captum-shapley-values", None)
+    monkeypatch.setitem(sys.modules, "tl_dyck_hooks.methods.packages.captum", None)
+    try:
+        assert "captum-shapley-values" in methods.lacking()
+    finally:
+        if entry is not None:
+            methods._entries["captum-shapley-values"] = entry
+    assert "chance" not in methods.lacking()
+    assert judge("chance", [("uniform", 0)]) is not None
