@@ -5,15 +5,21 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from importlib import metadata
 from typing import Any
 
 from tests.judge.methods import adapted, brackets, by_captum, heads, models
 from tests.judge.methods.cases import HEADS
-from tl_dyck.judge import Case, Question
+from tl_dyck.judge import Case, Question, methods
 from tl_dyck.models.hooked import HookedTransformer
 
 Scores = Sequence[float | None]
 
+#: Methods that are computed here; the others are packages', see `test_packages`.
+OWN = {
+    name for name in methods.names()
+    if ".packages." not in metadata.entry_points(group=methods.group)[name].value
+}  # fmt: skip
 CONSTRUCTED = ("decoy", "backup", "stack", "balanced")
 ALL = (*CONSTRUCTED, "trained", "disturbed")
 

@@ -69,7 +69,7 @@ def _heads(
         if edge.src.head_idx is not None:
             layer = int(edge.src.module_name.split(".")[1])
             value, place = float(edge.prune_score(scores)), (layer, edge.src.head_idx)
-            found[place] = max(found[place], value) if largest else found[place] + value
+            found[place] = max(float(found[place]), value) if largest else found[place] + value
     return found.abs()
 
 

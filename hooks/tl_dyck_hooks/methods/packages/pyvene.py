@@ -13,7 +13,7 @@ from tl_dyck.judge.facts import exchange_types
 from tl_dyck_hooks.methods.packages import named
 
 _after = named("pyvene")
-_STEPS = 20
+_STEPS = 100
 
 
 class _OneHead(pyvene.LowRankRotatedSpaceIntervention):  # type: ignore[misc]
@@ -31,7 +31,7 @@ class _OneHead(pyvene.LowRankRotatedSpaceIntervention):  # type: ignore[misc]
 
 @about_heads(above=0.05, unit="of the answers", paper=_after("Wu et al. 2024"))
 def distributed_alignment_search(case: Case) -> list[list[float]]:
-    """Pyvene's DAS: interchange accuracy of the subspace of a head that carries the type best.
+    """DAS by pyvene: interchange accuracy of the subspace of a head that carries the type best.
 
     A rotated space of as many dimensions as there are types, less one, learnt on half of the
     strings, interchanged with the same strings with all types exchanged; the share of closing
