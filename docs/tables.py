@@ -182,11 +182,13 @@ RECORDS: dict[str, tuple[Callable[[Path], Record], Callable[[Record], str]]] = {
 
 
 def methods() -> str:
-    """A row per built-in method, as it declares itself."""
-    from tl_dyck.judge import table_of_methods
+    """A row per method of ours, as it declares itself; packages' have a section of their own."""
+    from tl_dyck.judge import methods, table_of_methods
 
     rows = ["| method | asked about | says yes | after |", "|---|---|---|---|"]
     for name, row in table_of_methods().iterrows():
+        if ".packages." in methods.get(str(name)).__module__:
+            continue
         rows.append(f"| {name} | {row['asked']} | {row['yes']} | {row['paper']} |")
     return "\n".join(rows)
 

@@ -128,7 +128,13 @@ def test_source_archive_builds_the_same_wheel(wheel: dict[str, bytes], tmp_path:
 )
 def test_every_declared_entry_point_loads(group: str, name: str) -> None:
     module, _, attribute = declared_entry_points()[group][name].partition(":")
-    assert getattr(importlib.import_module(module), attribute, None) is not None
+    try:
+        found = importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if ".packages." not in module or str(error.name).startswith("tl_dyck"):
+            raise
+        pytest.skip(f"{error.name} is not installed: make test-packages")
+    assert getattr(found, attribute, None) is not None
 
 
 def test_installed_package_is_this_one() -> None:
@@ -249,9 +255,12 @@ def test_releases_of_transformer_lens_that_tests_run_with() -> None:
 
 
 def test_lower_bounds_are_the_versions_that_are_tested() -> None:
-    """`make test-oldest` installs requirements/oldest.txt and torch at its lower bound."""
+    """`make test-oldest` installs requirements/oldest.txt and torch at its lower bound.
+
+    What the judge adapts is tested at the versions of requirements/packages.txt alone.
+    """
     oldest = pins("requirements/oldest.txt", "3.10")
-    for wanted in declared(*PYPROJECT["project"]["optional-dependencies"]):
+    for wanted in declared(*(PYPROJECT["project"]["optional-dependencies"].keys() - {"judge"})):
         (bound,) = (part.version for part in wanted.specifier if part.operator == ">=")
         if wanted.name != "torch":
             assert Version(bound) == Version(oldest[canonicalize_name(wanted.name)]), wanted

@@ -70,6 +70,7 @@ def either(*several: Method) -> Method:
     """
     first, *_ = declared = [each.declared for each in several]  # type: ignore[attr-defined]
 
+    @wraps(several[0])
     def method(case: Case, questions: Sequence[Question]) -> Scores:
         asked = (each(case, questions) for each in several)
         return next((scores for scores in asked if scores is not None), None)
