@@ -5,9 +5,11 @@ plainly; with the contrastive regularisation of Wen et al. 2023 (Eq. 22); with a
 what matched pairs add in a long string, in closed form from the weights, along the axis that tells
 two answers apart; and with the same in all directions. Of every model it measures accuracy after a
 closing bracket at lengths 400-500, and decides by `certify_language` whether every prefix gets its
-right closing bracket, first up to length 28 and then up to 60.
+right closing bracket, first up to length 28 and then up to 60. What is proved up to the longest
+length is written as a proof that anyone can check:
 
     python demos/trained_and_proved.py --seeds 40
+    tl-dyck check results/proved/minimal-onehot/proofs/*
 """
 
 import argparse
@@ -16,7 +18,13 @@ from pathlib import Path
 
 import numpy as np
 
-from tl_dyck import accuracy_at_length, certify_language, pair_drift, run_study
+from tl_dyck import (
+    accuracy_at_length,
+    certify_language,
+    pair_drift,
+    prove_language,
+    run_study,
+)
 from tl_dyck.environment import one_thread
 from tl_dyck.intervals import correlation, mean
 from tl_dyck.studies import Measurement, StudyConfig
@@ -98,6 +106,11 @@ def main():
             provable_length(run.model, study.task, options.length, options.seconds)
             for run in trained
         ]
+        proofs = Path(options.out) / options.family / "proofs"
+        for run, row in zip(trained, models.itertuples(), strict=True):
+            if row.proved_to == options.length:
+                file = f"{list(TRAININGS).index(name)}-seed-{row.seed}.proof"
+                prove_language(run.model, study.task, options.length).save(proofs / file)
         found = {key: mean(models[key].to_numpy(float), 2000, rng) for key in MEASURES}
         proved = sorted(models["proved_to"].tolist())
         shares = ("long_accuracy_after_close", "forecast", "predicted")

@@ -1,7 +1,7 @@
 """Check a proof that a one-layer transformer is right on every prefix of a bounded Dyck language.
 
 One file, numpy and the standard library only; nothing is searched. Copy it out, read it, run it:
-``python check_proof.py FILE [--model FOLDER]``. Exit status 0: proved; 1: not.
+``python check_proof.py FILE [--model FOLDER | --beside]``. Exit status 0: proved; 1: not.
 
 *What is proved.* Dyck(k, D) has brackets 2a (opens) and 2a + 1 (closes) of types a < k, nested at
 most D deep; BOS is token 2k. After every prefix of up to N brackets of which the claim speaks, for
@@ -312,8 +312,33 @@ def check(facts, arrays):
     return model.says()
 
 
+def depth_table(kind, shape):
+    """Embeddings by token and depth (Wen et al. 2023, Eq. 19-21), which no saved model repeats."""
+    table, bos, levels = np.zeros(shape), shape[0] - 1, shape[1] - 1
+    for token, level in itertools.product(range(bos), range(levels)):
+        depth = level + 1 - token % 2  # of an opening bracket from 1 on, of a closing one from 0
+        angle = math.atan2(depth, levels + 2 - depth)
+        row = {"onehot": {token * levels + level: 1}, "split": {token: 1, bos + depth: 1}}
+        row["yao"] = {token: 1, bos: math.cos(angle), bos + 1: math.sin(angle)}
+        table[token, depth, list(row[kind])] = list(row[kind].values())
+    table[bos, 0, {"onehot": bos * levels, "split": bos + levels + 1, "yao": bos + 2}[kind]] = 1
+    return table
+
+
 def compare(facts, arrays, folder):
-    """Raise ProofError unless a saved model has the weights of a proof, number by number."""
+    """Raise ProofError unless a saved model has the options and the weights of a proof."""
+    options = json.loads((Path(folder) / "config.json").read_bytes())["config"]
+    block, scale = options["block"], math.sqrt(options["d_head"])
+    added = {"eq6": "after", "eq49": "before", "gpt": "before", "bare": "never"}[block]
+    norm = block in ("eq6", "eq49")
+    theirs = {"norm": norm, "floor": options["ln_c"] * norm, "added": added, "attn_scale": scale}
+    theirs = {"layer_norm": block == "gpt", **options, **theirs}
+    whole = {"n_layers": 1, "n_heads": 1, "position": "none", "layer_norm": False}
+    for name in ("n_types", "max_depth", "norm", "floor", "added", "attn_scale", *whole):
+        if theirs[name] != (mine := (facts | whole)[name]):
+            raise ProofError(
+                f"{name} is {theirs[name]} in the model, {str(mine)[:40]} in the proof"
+            )
     data = (Path(folder) / "model.safetensors").read_bytes()
     if hashlib.sha256(data).hexdigest() != facts["model"]:
         raise ProofError("the model's file is not the one that the proof names")
@@ -322,12 +347,18 @@ def compare(facts, arrays, folder):
     own = {"W_E": "embed.W_E", "W_U": "unembed.W_U", "b_U": "unembed.b_U"}
     for name in AXES:
         room = "mlp" if name[-2:] in ("in", "ut") else "attn"
-        entry, array = saved.get(own.get(name, f"blocks.0.{room}.{name}")), arrays[name].ravel()
-        if entry is None and (name in ("W_E", "W_Q", "W_K", "b_Q", "b_K") or not array.any()):
-            continue  # constants of an architecture: depths as coordinates, uniform attention
-        start, end = entry["data_offsets"]
-        kind = {"F32": "<f4", "F64": "<f8"}[entry["dtype"]]
-        if not np.array_equal(np.frombuffer(data[size + start : size + end], kind), array):
+        entry, array = saved.get(own.get(name, f"blocks.0.{room}.{name}")), arrays[name]
+        if entry is not None:
+            start, end = entry["data_offsets"]
+            kind = {"F32": "<f4", "F64": "<f8"}[entry["dtype"]]
+            same = np.array_equal(
+                np.frombuffer(data[size + start : size + end], kind), array.ravel()
+            )
+        elif name == "W_E":  # by libraries that round cosines differently
+            same = np.allclose(depth_table(options["embedding"], array.shape), array, 0, 1e-6)
+        else:
+            same = not array.any()
+        if not same:
             raise ProofError(f"{name} is not that of the model")
 
 
@@ -345,7 +376,7 @@ def check_file(path, folder=None):
         raise ProofError(f"{error.filename} cannot be read: {error.strerror}") from None
     except Exception as error:  # whatever a file can do wrong, it proves nothing
         raise ProofError(f"damaged ({type(error).__name__})") from None
-    how = "compared" if folder else "as the file has them"
+    how = "compared with the model" if folder else "as the file has them"
     return f"proved: {said}; weights {facts.get('model')} {how}"
 
 
@@ -353,11 +384,14 @@ def main(arguments=None):
     """The command line."""
     parser = argparse.ArgumentParser(description="Check a proof about every prefix of a language.")
     parser.add_argument("files", nargs="+", metavar="FILE")
-    parser.add_argument("--model", metavar="FOLDER", help="of the saved model, to compare weights")
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--model", metavar="FOLDER", help="compare with the model saved there")
+    which.add_argument("--beside", action="store_true", help="with the one in each file's folder")
     options, failed = parser.parse_args(arguments), 0
     for file in options.files:
+        folder = Path(file).parent if options.beside else options.model
         try:
-            print(f"{file}: {check_file(file, options.model)}")
+            print(f"{file}: {check_file(file, folder)}")
         except ProofError as error:
             print(f"{file}: not proved: {error}")
             failed = 1

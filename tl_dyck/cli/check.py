@@ -13,8 +13,11 @@ from tl_dyck.cli.options import argument, option
 def check(
     files: Annotated[list[Path], argument("FILE", "Proofs.")],
     model: Annotated[
-        Path | None, option("FOLDER", "Of the saved model: compare its weights, too.")
+        Path | None, option("FOLDER", "Compare options and weights with the model saved there.")
     ] = None,
+    beside: Annotated[
+        bool, option("", "Compare with the model in the folder of each file, as a study has them.")
+    ] = False,
 ) -> Answer:
     """Check proofs about every prefix of a language. Nothing is searched, nothing believed.
 
@@ -32,7 +35,7 @@ def check(
     failed = False
     for file in files:
         try:
-            said[str(file)] = check_file(file, model)
+            said[str(file)] = check_file(file, file.parent if beside else model)
         except ProofError as error:
             said[str(file)], failed = f"not proved: {error}", True
         style = "green" if said[str(file)].startswith("proved") else "red"

@@ -297,10 +297,12 @@ def likeliest_errors(study: Study) -> Figure | None:
         title="Exact accuracy, and the likeliest error",
         reading=reading,
         data=study.languages,
-        body=element("div", exact_table(merged), shown),
+        body=element("div", exact_table(study, merged), shown),
         note="The likeliest error is the most probable prefix that the model continues wrongly. "
         "The pattern is of layer 0, the only one, the mean over heads. Rows are queries, columns "
-        "keys; rings mark the top of the stack.",
+        "keys; rings mark the top of the stack. A proof says that every prefix up to the length is "
+        "right; tl-dyck check --beside runs/*/*/every-prefix.proof, in the study's folder, checks "
+        "all of them, without trusting what found them.",
     )
 
 

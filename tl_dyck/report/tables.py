@@ -47,12 +47,13 @@ def recalled_table(study: Study) -> Html:
     return table(caption, ("quantity", "reported (recalled)", "measured"), rows, numeric=(1, 2))
 
 
-def exact_table(decided: pd.DataFrame) -> Html:
-    """Accuracy sampled and counted, and the likeliest error of every model that was decided."""
-    rows = []
+def exact_table(study: Study, decided: pd.DataFrame) -> Html:
+    """Accuracy sampled and counted, likeliest error and proof of every model that was decided."""
+    rows, proofs = [], study.proofs()
     for row in decided.itertuples():
         known = row.accuracy_low == row.accuracy_low
         found = isinstance(row.likeliest, str)
+        proof = proofs.get((row.family, row.seed))
         rows.append(
             (
                 f"{row.family} seed\u00a0{row.seed}",
@@ -61,11 +62,17 @@ def exact_table(decided: pd.DataFrame) -> Html:
                 f"{row.proved_to}",
                 element("code", row.likeliest) if found else "none",
                 f"{row.probability:.1e}" if found else "–",
+                element("span", "kept", title=proof.relative_to(study.folder).as_posix())
+                if proof is not None
+                else "–",
             )
         )
     return table(
         "Accuracy on closing brackets in distribution, sampled and counted",
-        ("model", "sampled", "exact", "proved to length", "likeliest error", "its probability"),
+        (
+            *("model", "sampled", "exact", "proved to length", "likeliest error"),
+            *("its probability", "proof"),
+        ),
         rows,
         numeric=(1, 2, 3, 5),
     )

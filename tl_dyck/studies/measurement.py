@@ -18,6 +18,7 @@ from torch import Tensor
 
 from tl_dyck.certify import certify_dyck
 from tl_dyck.certify.language import certify_language
+from tl_dyck.certify.proving import NoProofError, prove_language
 from tl_dyck.check import not_finite
 from tl_dyck.configuration import Configuration, whole
 from tl_dyck.files import write_bytes, write_tensors
@@ -46,6 +47,7 @@ ACCURACIES: tuple[str, ...] = tuple(
 _FILE = "measures.json"
 _PATTERNS, _CERTIFICATE = "patterns.safetensors", "certificate.safetensors"
 _LANGUAGE = "language.safetensors"
+PROOF = "every-prefix.proof"  # for ``tl-dyck check``
 
 _SECONDS = 10.0
 """For a question about one prefix; ample, so that no number depends on the machine."""
@@ -97,8 +99,8 @@ class Measurement(Measures):
     decided_length: int = whole(28, least=0)
     data_seed: int = 1_000_003
 
-    #: Another number where the same fields give other metrics: then runs are done again.
-    code: ClassVar[int] = 2
+    #: Another number where the same fields give other metrics, or files: then runs are done again.
+    code: ClassVar[int] = 3
 
     def to_dict(self) -> dict[str, Any]:
         """The fields as JSON values."""
@@ -192,7 +194,10 @@ class Measurement(Measures):
     def _languages(
         self, model: DyckTransformer, task: DyckTask, folder: Path
     ) -> list[dict[str, Any]]:
-        """Decide every prefix, in one row; keeps the pattern on the likeliest wrong one."""
+        """Decide every prefix, in one row; keeps the pattern on the likeliest wrong one, a proof.
+
+        The proof says that every prefix is right up to the length up to which that was decided.
+        """
         cfg = model.cfg
         counted = cfg.n_layers == 1 and cfg.position == "none" and _is_finite(model)
         if not counted or self.decided_length == 0:
@@ -202,6 +207,14 @@ class Measurement(Measures):
         if wrong is not None:
             patterns = {"likeliest": attention_on(model, wrong.text)[0]}
             write_tensors(folder / _LANGUAGE, patterns)
+        try:
+            if found.proved_to < 0:
+                raise NoProofError("nothing is proved")
+            proof = prove_language(model, task, found.proved_to, time_limit=_SECONDS)
+            proof.save(folder / PROOF)
+            proved = PROOF
+        except NoProofError:  # also of what is decided, and has no form that proofs have
+            proved = None
         return finite_rows(
             [
                 {
@@ -215,6 +228,7 @@ class Measurement(Measures):
                     "may_follow": None if wrong is None else " ".join(wrong.may_follow),
                     "predicted": None if wrong is None else wrong.predicted,
                     "seconds": found.seconds,
+                    "proof": proved,
                 }
             ]
         )

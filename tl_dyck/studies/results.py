@@ -83,6 +83,7 @@ _COLUMNS: dict[str, list[str] | None] = {
         "may_follow",
         "predicted",
         "seconds",
+        "proof",
     ],
 }
 
@@ -115,7 +116,8 @@ class Study:
         languages: one row per one-layer model without positions, decided on every prefix up to a
             length: family, seed, status, length, proved_to, accuracy_low and accuracy_high (the
             exact closing accuracy in distribution, or bounds), likeliest (wrong prefix), its
-            probability, may_follow, predicted, seconds.
+            probability, may_follow, predicted, seconds, proof (a file in the run's folder, of
+            every prefix up to proved_to, for ``tl-dyck check``; None if there is none).
         history: the training curves: family, seed, step, loss, floor, accuracy, learning_rate.
         summary: further facts: interval per family, stack-likeness by chance, correlations,
             environment.
@@ -150,6 +152,14 @@ class Study:
     def language_pattern(self, family: str, seed: int) -> Tensor:
         """Attention on the likeliest wrong prefix in `languages`, ``[head, query, key]``."""
         return _tensor(self.run_folder(family, seed) / "language.safetensors", "likeliest")
+
+    def proofs(self) -> dict[tuple[str, int], Path]:
+        """Files that prove `languages`, by family and seed; see ``tl-dyck check``."""
+        kept = self.languages.dropna(subset=["proof"])
+        return {
+            (row.family, row.seed): self.run_folder(row.family, row.seed) / row.proof
+            for row in kept.itertuples()
+        }
 
     def run(self, family: str, seed: int, device: str | None = None) -> TrainResult:
         """One trained model with its history."""
