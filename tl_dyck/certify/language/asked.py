@@ -40,19 +40,19 @@ class Runner:
 
     Args:
         model: maps tokens ``[batch, pos]``, BOS first, to logits ``[batch, pos, d_vocab]``.
-        bos: its first token.
+        bos: its first token; None if it starts bare.
 
     Raises:
         UnsupportedModelError: its weights are no numbers of float32 or float64, or it cannot be
             run.
     """
 
-    def __init__(self, model: Any, bos: int) -> None:
+    def __init__(self, model: Any, bos: int | None) -> None:
         self.model, self.bos = model, bos
         refuse_weights(model)
         self._device = next(iter(model.state_dict().values())).device
         try:
-            self.dtype = self._last(torch.tensor([[bos]])).dtype
+            self.dtype = self._last(torch.tensor([[bos or 0]])).dtype
         except RuntimeError as error:
             line = (str(error).splitlines() or ["it fails"])[0]
             raise UnsupportedModelError(
@@ -67,8 +67,8 @@ class Runner:
 
     def batch(self, strings: Tokens) -> Array:
         """After strings of one length, without BOS: ``[n, d_vocab]``."""
-        tokens = torch.from_numpy(np.insert(strings, 0, self.bos, axis=1))
-        logits: Array = self._last(tokens).double().cpu().numpy()
+        tokens = strings if self.bos is None else np.insert(strings, 0, self.bos, axis=1)
+        logits: Array = self._last(torch.from_numpy(tokens)).double().cpu().numpy()
         return logits
 
     def _last(self, tokens: torch.Tensor) -> torch.Tensor:

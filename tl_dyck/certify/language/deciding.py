@@ -18,6 +18,7 @@ import numpy as np
 import torch
 
 from tl_dyck.certify.deadline import Deadline, OutOfTime
+from tl_dyck.certify.language.answering import decide_automaton
 from tl_dyck.certify.language.asked import Asked, Tokens, ask, lengths_up_to
 from tl_dyck.certify.language.evaluator import Evaluator
 from tl_dyck.certify.language.profiles import Profiles
@@ -25,11 +26,12 @@ from tl_dyck.certify.language.shells import Shell, decide, shells
 from tl_dyck.certify.language.summary import summarise
 from tl_dyck.certify.language.tally import Tally
 from tl_dyck.certify.language.verdict import LanguageCertificate
+from tl_dyck.certify.protocol import CertifyError
 from tl_dyck.check import check_integer, check_time_limit
 from tl_dyck.environment import one_thread
 from tl_dyck.language.dyck import MAX_ENUMERATED_TOKENS
 from tl_dyck.registry import unknown_name
-from tl_dyck.tasks import DyckTask
+from tl_dyck.tasks import AutomatonTask, DyckTask, load_task
 from tl_dyck.workers import check_jobs, spread
 
 _UNTIL = ("counted", "likeliest", "refuted")
@@ -50,7 +52,7 @@ _DRAWN = 2048
 @one_thread()
 def certify_language(
     model_or_rnn: Any,
-    task: DyckTask | str,
+    task: DyckTask | AutomatonTask | str,
     lengths: SupportsIndex | Iterable[SupportsIndex] = 28,
     property: str = "any_token",
     *,
@@ -110,9 +112,18 @@ def certify_language(
         raise unknown_name("until", until, _UNTIL)
     workers = check_jobs(n_jobs)
     most_run = check_integer("most_run", most_run, least=0)
+    tell = progress or (lambda share: None)
+    task = load_task(task) if isinstance(task, str) else task
+    if isinstance(task, AutomatonTask):
+        if property != "any_token" or (epsilon, other, head) != (None, None, None):
+            raise CertifyError(
+                f"{task.name} is an automaton's, of which only 'any_token' can be claimed"
+            )
+        return decide_automaton(
+            model_or_rnn, task, wanted, until=until, deadline=deadline, tell=tell
+        )
     asked = ask(model_or_rnn, task, property, wanted[-1], epsilon=epsilon, other=other, head=head)
     tally = Tally(wanted[-1], asked.profiles.deepest)
-    tell = progress or (lambda share: None)
     left = ""
     if asked.evaluator is None:
         left = run_all(asked, wanted, most_run, tally, deadline, tell)
