@@ -54,8 +54,8 @@ def random_model(task: AutomatonTask, seed: int, scale: float, **options: Any) -
     """A model of one layer that reads the symbols bare, float64."""
     config = {
         "n_layers": 1, "n_heads": 1, "d_model": 6, "d_head": 4, "d_mlp": 5, "n_ctx": 8,
-        "d_vocab": len(task.symbols), "act_fn": "relu", "normalization_type": None, "init_weights": False,
-        "dtype": torch.float64, "device": "cpu", **options,
+        "d_vocab": len(task.symbols), "act_fn": "relu", "normalization_type": None,
+        "init_weights": False, "dtype": torch.float64, "device": "cpu", **options,
     }  # fmt: skip
     model = HookedTransformer(HookedTransformerConfig(**config))
     with torch.no_grad():
@@ -209,7 +209,7 @@ def test_a_tie_stays_open() -> None:
 
 
 def test_sums_of_twenty_numbers_that_are_right() -> None:
-    """Uniform attention to the numbers and one ReLU a side: the sign of the mean, whatever it is."""
+    """Uniform attention to the numbers and one ReLU a side: the sign of the mean."""
     task = cumulative_sum(5)
     model = random_model(task, 0, 0.0, d_vocab_out=3, n_ctx=20)
     mean_to_class(model, task)

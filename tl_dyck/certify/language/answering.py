@@ -16,6 +16,7 @@ import torch
 
 from tl_dyck.certify.asker import Asker
 from tl_dyck.certify.deadline import Deadline
+from tl_dyck.certify.exact.losing import Losing
 from tl_dyck.certify.language.asked import Runner
 from tl_dyck.certify.language.automata import NOTHING, Answers, Least, Margins
 from tl_dyck.certify.language.profiles import Ending
@@ -62,9 +63,8 @@ def decide_automaton(
         raise CertifyError(
             f"{task.name} asks for answer {most}, but the model has {rnn.config.d_vocab_out} logits"
         )
-    margins = Margins(
-        rnn, answers, lambda each: Objectives.margins(each, rnn.config.d_vocab_out), deadline
-    )
+    margins = Margins(rnn, answers, lambda each: Objectives.margins(each, rnn.config.d_vocab_out))
+    exact = until == "counted"
     rows: list[LengthResult] = []
     least: dict[int, Least] = {}
     for length in lengths:
@@ -74,10 +74,12 @@ def decide_automaton(
         if deadline.passed:
             least[length] = Least(low=-math.inf)
         else:
-            least[length] = margins.least(length, decide=until != "counted")
-        rows.append(_row(margins, length, prefixes, least[length], count=until == "counted"))
+            least[length] = margins.least(length, deadline, decide=not exact)
+        doubtful = exact and least[length].high < 0
+        wrong = margins.wrong(length, least[length].doubtful, deadline) if doubtful else None
+        rows.append(_row(length, prefixes, least[length], wrong))
         tell(len(rows) / len(lengths))
-        if rows[-1].wrong and until != "counted":
+        if rows[-1].wrong and not exact:
             break
     tell(1.0)
     lost = next((item for item in least.items() if item[1].high < 0), None)
@@ -127,10 +129,12 @@ def _verdict(
         return "open", f"the model's rounding hides that it is wrong on {found.text!r}"
     if margin.low > 0:
         return "proved", ""
-    first = min(row.length for row in rows if not row.decided)
+    first = next(row for row in rows if not row.decided)
     if deadline.passed:
-        return "open", f"not all was decided in time: length {first} and others were not"
-    return "open", f"a tie, or nearly so, at length {first}: rounding hides the answer"
+        return "open", f"not all was decided in time: length {first.length} and others were not"
+    low, high = first.margin or margin
+    why = "a tie, or nearly so" if high - low < 1e-6 * max(1.0, abs(high)) else "too many parts"
+    return "open", f"{why}: at length {first.length} the least margin is in [{low:.3g}, {high:.3g}]"
 
 
 def _read(model: Any, task: AutomatonTask, longest: int) -> tuple[TwoLayerRNN, Runner]:
@@ -156,13 +160,11 @@ def _read(model: Any, task: AutomatonTask, longest: int) -> tuple[TwoLayerRNN, R
     return rnn.to(device="cpu", dtype=torch.float64), Runner(given, bos)
 
 
-def _row(
-    margins: Margins, length: int, prefixes: int, least: Least, *, count: bool
-) -> LengthResult:
-    low, high = (0, 0) if least.low > 0 else (int(least.high < 0), prefixes)
-    if count and least.high < 0:
-        low, high = margins.wrong(length, least.doubtful)
-        low = max(low, 1)
+def _row(length: int, prefixes: int, least: Least, wrong: Losing | None) -> LengthResult:
+    low, high = (0, 0) if least.low > 0 else (0, prefixes)
+    if wrong is not None:
+        low, high = wrong
+    low = max(low, int(least.high < 0))
     return LengthResult(
         length=length,
         prefixes=prefixes,

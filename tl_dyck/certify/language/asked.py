@@ -15,11 +15,13 @@ from numpy.typing import NDArray
 
 from tl_dyck.certify.asker import Asker
 from tl_dyck.certify.exact.balls import Array, IntArray
+from tl_dyck.certify.language.automata import Answers, Margins
 from tl_dyck.certify.language.claims import PrefixClaim, plain_margins, read_claim, valid_tokens
 from tl_dyck.certify.language.counting import NetworkSymbols
 from tl_dyck.certify.language.evaluator import Evaluator
 from tl_dyck.certify.language.profiles import Ending, Profiles
 from tl_dyck.certify.language.tally import JudgedPrefixes, PrefixFound
+from tl_dyck.certify.objectives import Objectives
 from tl_dyck.certify.protocol import CertifyError
 from tl_dyck.check import check_integer, check_length, check_lengths
 from tl_dyck.language import DyckLanguage
@@ -30,6 +32,9 @@ from tl_dyck.rnn.unsupported import refuse_foreign, refuse_weights
 from tl_dyck.tasks import DyckTask, load_task
 
 _LONGEST = 1000
+
+_MOST_STACKS = 10_000
+"""Stacks are the states of a graph."""
 
 Tokens = NDArray[np.int64]
 
@@ -89,6 +94,7 @@ class Asked:
         profiles: of the language.
         readers: the models themselves, which a wrong prefix is run through.
         evaluator: judges profiles; None if the models are run on each prefix.
+        paths: decides longer prefixes than can be run, of one layer with positions; or None.
         epsilon: of the claim, if it has one.
         how: how they are run: in which precision; empty if they are counted.
         why: why they are run; empty if they are counted.
@@ -103,6 +109,7 @@ class Asked:
     epsilon: float | None
     how: str = ""
     why: str = ""
+    paths: Margins | None = None
 
     def judged(self, strings: Tokens) -> Iterator[JudgedPrefixes]:
         """What becomes of the claim on prefixes of one length, without BOS, in groups."""
@@ -212,7 +219,8 @@ def ask(
         runners = [_runner(each, language) for each in models]
         kinds = sorted({str(each.dtype).removeprefix("torch.") for each in runners})
         how = f"as computed in {' and '.join(kinds)}"
-        return Asked(task, name, claim, profiles, runners, None, epsilon, how, why)
+        paths = _paths(given, claim, language, longest)
+        return Asked(task, name, claim, profiles, runners, None, epsilon, how, why, paths)
     if head is not None:
         askers.append(Asker(_flat(askers[0].rnn, head)))
     symbols = [NetworkSymbols(asker.rnn, language) for asker in askers]
@@ -238,6 +246,27 @@ def _exported(models: Sequence[Any], *, must: bool) -> tuple[list[Asker], str]:
             )
         askers.append(asker)
     return askers, ""
+
+
+def _paths(
+    models: Sequence[Any], claim: PrefixClaim, language: DyckLanguage, longest: int
+) -> Margins | None:
+    """What decides prefixes of any length, if the claim is that one bracket wins."""
+    n_stacks = sum(language.n_types**depth for depth in range(language.max_depth + 1))
+    if not claim.closing or n_stacks > _MOST_STACKS:
+        return None
+    try:
+        rnn = Asker.of(models[0]).rnn
+        answers = Answers.of_brackets(language, longest)
+    except UnsupportedModelError:
+        return None
+
+    def objectives(bracket: int) -> Objectives:
+        found = claim.objectives(Ending((bracket // 2,), None), rnn.config.d_vocab_out)
+        assert found is not None
+        return found
+
+    return Margins(rnn, answers, objectives)
 
 
 def _runner(model: Any, language: DyckLanguage) -> Runner:

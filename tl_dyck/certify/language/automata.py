@@ -18,7 +18,7 @@ import numpy as np
 
 from tl_dyck.certify.deadline import Deadline
 from tl_dyck.certify.exact.attention import AttentionWeights
-from tl_dyck.certify.exact.balls import BoolArray, IntArray
+from tl_dyck.certify.exact.balls import IntArray
 from tl_dyck.certify.exact.graph import StringGraph
 from tl_dyck.certify.exact.incumbent import Incumbent
 from tl_dyck.certify.exact.losing import Losing, count_losing
@@ -34,6 +34,9 @@ from tl_dyck.tasks import AutomatonTask
 from tl_dyck.tasks.tables import Table
 
 _TOLERANCE = 1e-10
+
+_MOST_PARTS = 1_000
+"""Into so many parts the strings of an answer are split; what is not decided then stays open."""
 
 NOTHING = -1
 """The answer of a state that asks for none."""
@@ -133,38 +136,37 @@ class Margins:
         rnn: the network, in float64.
         answers: the automaton.
         objectives: what must be positive, of an answer.
-        deadline: when to stop.
     """
 
     rnn: TwoLayerRNN
     answers: Answers
     objectives: Callable[[int], Objectives]
-    deadline: Deadline = field(default_factory=Deadline)
 
     def __post_init__(self) -> None:
         self._walks = Walks.begin(Network(self.rnn), self.answers.after)
 
     @np.errstate(over="ignore", invalid="ignore", divide="ignore")
-    def least(self, length: int, *, decide: bool) -> Least:
+    def least(self, length: int, deadline: Deadline, *, decide: bool) -> Least:
         """The least margin on the strings of a length.
 
         Args:
             length: in symbols.
+            deadline: when to stop.
             decide: find its sign only.
         """
         found = Least()
         for answer in np.unique(self.answers.answer):
-            graph = self._graph(self.answers.answer == answer, length)
+            graph = self._walks.graph(self.answers.answer == answer, length)
             if answer == NOTHING or graph is None:
                 continue
-            attention, incumbent = self._asked(graph, int(answer))
+            attention, incumbent = self._asked(graph, int(answer), deadline)
             string = _some_string(graph)
             output = incumbent.run_string(string)
             low = -math.inf
             if incumbent.string is not None:
                 if incumbent.upper > found.high:  # only what is less is looked for
                     incumbent.upper, incumbent.string = found.high, None
-                how = {"decide": decide, "tolerance": _TOLERANCE}
+                how = {"decide": decide, "tolerance": _TOLERANCE, "most_parts": _MOST_PARTS}
                 low, _ = lower_bound(attention, incumbent, output, **how)
             if incumbent.upper < found.high:
                 found.high, found.string = incumbent.upper, incumbent.string
@@ -172,13 +174,13 @@ class Margins:
             found.low = min(found.low, low)
             if not low > 0:
                 found.doubtful.append(int(answer))
-            if self.deadline.passed or (decide and found.high < 0):
+            if deadline.passed or (decide and found.high < 0):
                 found.low = -math.inf  # of other answers nothing is known
                 break
         return found
 
     @np.errstate(over="ignore", invalid="ignore", divide="ignore")
-    def wrong(self, length: int, among: Sequence[int]) -> Losing:
+    def wrong(self, length: int, among: Sequence[int], deadline: Deadline) -> Losing:
         """On how many strings of a length, of those that ask for some answers, it is negative.
 
         State by state: the fewer strings are looked at together, the tighter are their bounds.
@@ -186,18 +188,17 @@ class Margins:
         low = high = 0
         for state, answer in enumerate(self.answers.answer.tolist()):
             own = np.arange(len(self.answers.answer)) == state
-            graph = self._graph(own, length) if answer in among else None
+            graph = self._walks.graph(own, length) if answer in among else None
             if graph is not None:
-                found = count_losing(*self._asked(graph, answer))
+                found = count_losing(*self._asked(graph, answer, deadline))
                 low, high = low + found.low, high + found.high
         return Losing(low, high)
 
-    def _graph(self, accepts: BoolArray, length: int) -> StringGraph | None:
-        return self._walks.graph(accepts, length)
-
-    def _asked(self, graph: StringGraph, answer: int) -> tuple[AttentionWeights, Incumbent]:
+    def _asked(
+        self, graph: StringGraph, answer: int, deadline: Deadline
+    ) -> tuple[AttentionWeights, Incumbent]:
         network = self._walks.network
-        attention = AttentionWeights(network, graph, self.deadline)
+        attention = AttentionWeights(network, graph, deadline)
         return attention, Incumbent(network, graph, self.objectives(answer))
 
 

@@ -220,7 +220,7 @@ def run_all(
             number = language.count(length, "prefix")
             left -= number
             if left < 0 or number * length > MAX_ENUMERATED_TOKENS:
-                reason = f"too many prefixes to run: those of length {length} and others were not"
+                reason = "too many prefixes to run"
                 break
             strings = language.enumerate(length, "prefix").numpy()
             for start in range(0, len(strings), _AT_ONCE):
@@ -229,9 +229,39 @@ def run_all(
                     tally.take(judged)
             tally.complete[length] = True
             tell(1 - left / max(most, 1))
-        seek(asked, [n for n in lengths if not tally.complete[n].all()], tally, deadline)
+        rest = [n for n in lengths if not tally.complete[n].all()]
+        seek(asked, rest, tally, deadline)
+        for length in rest if asked.paths is not None else []:
+            if not walk(asked, length, tally, deadline):
+                break
+        rest = [n for n in lengths if not tally.complete[n].all()]
+        if reason:
+            reason = f"{reason}: those of length {rest[0]} and others were not" if rest else ""
     tell(1.0)
     return reason
+
+
+def walk(asked: Asked, length: int, tally: Tally, deadline: Deadline) -> bool:
+    """Decide all prefixes of a length at once, along paths; of one layer with positions.
+
+    Returns:
+        Whether it came to something: proved, or a wrong one found.
+
+    Raises:
+        OutOfTime: the deadline has passed.
+    """
+    assert asked.paths is not None
+    deadline.check()
+    found = asked.paths.least(length, deadline, decide=True)
+    tally.walked += 1
+    if found.string is not None:
+        for judged in asked.judged(np.array([found.string], dtype=np.int64)):
+            tally.see_wrong(judged)
+            tally.see(judged.found(0))
+    if found.low > 0:
+        tally.complete[length] = True
+        tally.proved = min(tally.proved, found.low)
+    return found.low > 0 or found.high < 0
 
 
 def seek(asked: Asked, lengths: Sequence[int], tally: Tally, deadline: Deadline) -> None:
