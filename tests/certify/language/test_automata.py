@@ -264,6 +264,22 @@ def test_what_must_follow_is_what_counts(name: str) -> None:
     assert certify_language(rnn, task, 5).wrong == found.wrong
 
 
+@pytest.mark.parametrize("merged", [4, 64])
+@pytest.mark.parametrize("seed", range(4))
+def test_too_many_to_be_counted_are_bounded(
+    monkeypatch: pytest.MonkeyPatch, seed: int, merged: int
+) -> None:
+    for name, value in (("_MOST", 1), ("_LISTED", 0), ("_MERGED", merged)):
+        monkeypatch.setattr(f"tl_dyck.certify.exact.losing.{name}", value)
+    task = cumulative_sum(2)
+    model = random_model(task, seed, 0.5, d_vocab_out=3, attn_only=seed % 2 == 0)
+    (row,) = certify_language(model, task, [6]).by_length
+    wrong = (brute(model, task, 6) < 0).sum()
+    assert row.wrong <= wrong <= round(row.error.high * row.prefixes)
+    # told apart are some, so that the bounds say something
+    assert row.error.high - row.error.low < (0.2 if merged == 64 and seed % 2 == 0 else 1)
+
+
 def test_it_stops_at_the_first_wrong_length() -> None:
     task = cumulative_sum(2)
     model = random_model(task, 3, 0.5, d_vocab_out=3)

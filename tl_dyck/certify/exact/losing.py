@@ -5,13 +5,16 @@ objective negated) above it, and the sign of each on a string is that of a sum a
 all that continue a partial path it is known, from the sum so far and the least that is to come,
 whether none of them loses, or every one: then they are counted at once. What stays in between until
 its end is run. Where no ReLU is unstable, both functionals are the objective itself, and only what
-rounding hides is run. A search in depth, so that memory is bounded however many lose.
+rounding hides is run. A search in depth, so that memory is bounded however many lose. Where too
+many paths stay in between (`_MOST`), those that have come to nearly the same are taken for one,
+objective by objective, on the side that makes the number a bound.
 
 Knows: how strings are counted by their value; `paths` counts all.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, final
 
@@ -32,8 +35,17 @@ from tl_dyck.certify.objectives import Objectives
 _PIECE = 1 << 14
 """So many partial paths are extended at once."""
 
-_MOST = 1 << 24
-"""So many are extended in all, per group; what is left then is counted as unknown."""
+_MOST = 1 << 20
+"""So many are extended in all, per group, times objectives; then their number is bounded first."""
+
+_LISTED = 50_000_000
+"""Unless it turns out that no more than so many lose; they are counted after all."""
+
+_OBJECTIVES = 8
+"""Of groups in which more may be negative nothing more is known."""
+
+_MERGED = 1 << 13
+"""So many kinds of paths are told apart, per level, where they are bounded."""
 
 Counts = NDArray[np.object_]
 """Python's integers: a language has more strings than int64 knows."""
@@ -93,13 +105,41 @@ class _Count:
         graph = self.attention.graph
         zero = np.zeros((1, len(self.below.reach))), np.zeros((1, len(self.above.reach)))
         self.stack.append((np.array([graph.root]), *zero, np.empty((1, 0), dtype=np.int64)))
+        self._go_on(_MOST // (len(self.below.reach) + len(self.above.reach)))
+        if self.stack and not self.attention.deadline.passed:
+            bounds = self._bounds()
+            if bounds.high > _LISTED:
+                return bounds
+            self._go_on(math.inf)
+        self.unknown += sum(int(self.ways[node].sum()) for node, *_ in self.stack)
+        return Losing(self.sure, self.sure + self.unknown)
+
+    def _go_on(self, most: float) -> None:
+        """Extend so many partial paths, as long as there is time."""
         extended = 0
-        while self.stack and extended < _MOST and not self.attention.deadline.passed:
+        while self.stack and extended < most and not self.attention.deadline.passed:
             piece = self.stack.pop()
             extended += len(piece[0])
             self._extend(*piece)
-        self.unknown += sum(int(self.ways[node].sum()) for node, *_ in self.stack)
-        return Losing(self.sure, self.sure + self.unknown)
+
+    def _bounds(self) -> Losing:
+        """Bounds of how many lose by one objective at least: the most by any, and all of them."""
+        graph, total = self.attention.graph, int(self.ways[self.attention.graph.root])
+        mine = (graph.bundle_group == NO_GROUP) | (graph.bundle_group == self.group)
+        if len(self.below.reach) > _OBJECTIVES:
+            return Losing(self.sure, total)
+        low, high = 0.0, 0.0
+        for column, reach in enumerate(self.below.reach.tolist()):
+            costs = self.below.swept.costs.emissions[:, column]
+            high += _number_below(graph, mine, self.ways, costs, reach, up=False)
+            self.attention.deadline.check()
+        patterns = len(self.above.reach) // len(np.unique(self.above.objective))
+        for column, reach in enumerate(self.above.reach.tolist() if patterns == 1 else []):
+            costs = -self.above.swept.costs.emissions[:, column]
+            low = max(low, _number_below(graph, mine, self.ways, costs, -reach, up=True))
+            self.attention.deadline.check()
+        sure = max(self.sure, int(low * (1 - 1e-9)))
+        return Losing(min(sure, total), min(total, max(sure, int(high * (1 + 1e-9)) + 1)))
 
     def _extend(self, node: IntArray, low: Array, high: Array, path: IntArray) -> None:
         graph = self.attention.graph
@@ -218,6 +258,76 @@ def _count_item(
         _Side(above.columns.take(every).swept(), above.threshold[every], every // patterns),
         ways,
     ).run()
+
+
+def _number_below(
+    graph: StringGraph, mine: BoolArray, ways: Counts, costs: Array, reach: float, *, up: bool
+) -> float:
+    """How many paths cost less than `reach`: at least (`up`), or at most; to some 10 digits.
+
+    Level by level; of partial paths to a node, those that cost nearly the same are taken for one,
+    which costs as much as the dearest of them (`up`) or the cheapest.
+
+    Args:
+        graph: the strings.
+        mine: [bundles] which may be used.
+        ways: [nodes] how many paths lead from each to the end.
+        costs: [E] of emissions.
+        reach: what a path must stay below.
+        up: for a lower bound.
+    """
+    ends = [_extreme_to_go(graph, mine, costs, sign) for sign in (1.0, -1.0)]
+    onward = ways.astype(np.float64)
+    node, spent, many = np.array([graph.root]), np.zeros(1), np.ones(1)
+    number = 0.0
+    while len(node):
+        arcs = graph.arc_start[node + 1] - graph.arc_start[node]
+        arc, origin = ranges(graph.arc_start[node], arcs), np.repeat(np.arange(len(node)), arcs)
+        used = mine[graph.arc_bundle[arc]]
+        arc, origin = arc[used], origin[used]
+        bundle = graph.arc_bundle[arc]
+        size = graph.bundle_start[bundle + 1] - graph.bundle_start[bundle]
+        which = np.repeat(np.arange(len(arc)), size)
+        emission, origin = ranges(graph.bundle_start[bundle], size), origin[which]
+        node, many = graph.arc_target[arc[which]], many[origin]
+        spent = spent[origin] + costs[emission]
+        # a path that is on neither side by more than rounding is on the side of the bound
+        close = 1e-12 * (abs(spent) + abs(ends[0][node]) + abs(ends[1][node]))
+        slack = close if up else -close
+        all_below = spent + ends[1][node] + slack < reach
+        some_below = spent + ends[0][node] + slack < reach
+        number += float((many * onward[node])[all_below].sum())
+        going = some_below & ~all_below & (node >= graph.n_sinks)
+        node, spent, many = _merged(node[going], spent[going], many[going], up=up)
+    return number
+
+
+def _merged(
+    node: IntArray, spent: Array, many: Array, *, up: bool
+) -> tuple[IntArray, Array, Array]:
+    """At most some `_MERGED` partial paths instead of many, see `_number_below`."""
+    if len(node) <= _MERGED:
+        return node, spent, many
+    order = np.lexsort((spent, node))
+    node, spent, many = node[order], spent[order], many[order]
+    step = max(float(spent.max() - spent.min()) / _MERGED * len(np.unique(node)), 1e-300)
+    cell = np.floor((spent - spent.min()) / step)
+    start = np.flatnonzero((np.diff(node, prepend=-1) != 0) | (np.diff(cell, prepend=-1) != 0))
+    last = np.append(start[1:], len(node)) - 1
+    return node[start], spent[last if up else start], np.add.reduceat(many, start)
+
+
+def _extreme_to_go(graph: StringGraph, mine: BoolArray, costs: Array, sign: float) -> Array:
+    """[nodes] the least (sign 1) or the greatest (-1) cost from each to the end."""
+    bundles = np.minimum.reduceat(sign * costs, graph.bundle_start[:-1])
+    bundles = np.where(mine, bundles, np.inf)
+    to_go = np.full(graph.n_nodes, np.inf)
+    to_go[graph.finals] = 0.0
+    for first, last in reversed(graph.level_nodes):
+        start, end = graph.arc_start[first], graph.arc_start[last]
+        through = bundles[graph.arc_bundle[start:end]] + to_go[graph.arc_target[start:end]]
+        to_go[first:last] = np.minimum.reduceat(through, graph.arc_start[first:last] - start)
+    return sign * to_go
 
 
 def paths_to_go(graph: StringGraph, group: int) -> Counts:
