@@ -83,7 +83,7 @@ class Walks:
         for level in reversed(range(length)):
             after = np.append(classes, _NONE)[self.then[level]]  # -1 is the last
             moved = np.where(after >= 0, self.levels[level + 1][1][self.then[level]], 0)
-            alive = (after >= 0).any(1)
+            alive: BoolArray = np.asarray((after >= 0).any(1))
             both = np.concatenate([after, moved], axis=1)[alive]
             rows, which = np.unique(both, axis=0, return_inverse=True)
             classes = np.full(len(alive), _NONE)

@@ -47,7 +47,7 @@ def decide_automaton(
         task: the automaton.
         lengths: in symbols, ascending.
         until: "counted", for the least margin and the number of wrong strings of every length;
-            else the first length at which one is wrong is the last.
+            "likeliest", for the least margins alone; "refuted" ends at the first wrong length.
         deadline: when to stop.
         tell: is told the share of the work done.
 
@@ -64,7 +64,7 @@ def decide_automaton(
             f"{task.name} asks for answer {most}, but the model has {rnn.config.d_vocab_out} logits"
         )
     margins = Margins(rnn, answers, lambda each: Objectives.margins(each, rnn.config.d_vocab_out))
-    exact = until == "counted"
+    exact = until != "refuted"
     rows: list[LengthResult] = []
     least: dict[int, Least] = {}
     for length in lengths:
@@ -75,7 +75,7 @@ def decide_automaton(
             least[length] = Least(low=-math.inf)
         else:
             least[length] = margins.least(length, deadline, decide=not exact)
-        doubtful = exact and least[length].high < 0
+        doubtful = until == "counted" and least[length].high < 0
         wrong = margins.wrong(length, least[length].doubtful, deadline) if doubtful else None
         rows.append(_row(length, prefixes, least[length], wrong))
         tell(len(rows) / len(lengths))
@@ -86,6 +86,8 @@ def decide_automaton(
     closest = min(least.items(), key=lambda item: item[1].high, default=None)
     found, own = _shown(task, runner, answers, lost)
     tightest, _ = _shown(task, runner, answers, closest)
+    worst = [(length, each) for length, of in least.items() for each in of.lost]
+    errors = [_shown(task, runner, answers, each)[0] for each in worst]
     margin = Bounds(
         min((each.low for each in least.values()), default=math.inf),
         min((each.high for each in least.values()), default=math.inf),
@@ -106,6 +108,7 @@ def decide_automaton(
         shortest=found,
         is_shortest=found is not None and len(found.tokens) == min(fails),
         tightest=tightest,
+        errors=tuple(each for each in errors if each is not None),
         by_length=tuple(rows),
         accuracy=None,
         long_accuracy=None,

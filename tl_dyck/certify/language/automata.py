@@ -118,6 +118,7 @@ class Least:
         string: where, without BOS.
         answer: what should be said there.
         doubtful: the answers that have not been proved on all of their strings.
+        lost: of each answer with a negative margin, the least and where it is.
     """
 
     low: float = math.inf
@@ -125,6 +126,7 @@ class Least:
     string: tuple[int, ...] | None = None
     answer: int = NOTHING
     doubtful: list[int] = field(default_factory=list)
+    lost: list[Least] = field(default_factory=list)
 
 
 @final
@@ -164,11 +166,14 @@ class Margins:
             output = incumbent.run_string(string)
             low = -math.inf
             if incumbent.string is not None:
-                if incumbent.upper > found.high:  # only what is less is looked for
-                    incumbent.upper, incumbent.string = found.high, None
+                if incumbent.upper > max(found.high, 0.0):  # only what is less is looked for
+                    incumbent.upper, incumbent.string = max(found.high, 0.0), None
                 how = {"decide": decide, "tolerance": _TOLERANCE, "most_parts": _MOST_PARTS}
                 low, _ = lower_bound(attention, incumbent, output, **how)
-            if incumbent.upper < found.high:
+            if incumbent.string is not None and incumbent.upper < 0:
+                lost = Least(low, incumbent.upper, incumbent.string, int(answer))
+                found.lost.append(lost)
+            if incumbent.string is not None and incumbent.upper < found.high:
                 found.high, found.string = incumbent.upper, incumbent.string
                 found.answer = int(answer)
             found.low = min(found.low, low)

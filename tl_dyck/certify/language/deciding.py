@@ -3,7 +3,8 @@
 With positions or several layers a prediction does not follow from how often each symbol occurs.
 What is left is to run the model itself, as far as that is feasible. A claim that holds on every
 prefix that was run is proved for the logits as this machine computes them, not for the weights as
-real numbers.
+real numbers. Longer prefixes of one layer with positions, and all strings of other automata, are
+paths of a graph (`automata`).
 """
 
 from __future__ import annotations
@@ -68,7 +69,13 @@ def certify_language(
     """Decide a claim about a model on *every* prefix of a language.
 
     Of one layer without positions, by profiles: that is exact, and feasible for long prefixes. Any
-    other model is run on every prefix while there are few, see `most_run`, and on some of the rest.
+    other model is run on every prefix while there are few, see `most_run`, and on some of the rest;
+    of one layer with positions, longer ones are decided as paths of a graph.
+
+    Of an `AutomatonTask`, a model of one layer is decided as paths of a graph at every length. What
+    is claimed is that the largest logit is the task's `answer` to the state that a string leaves,
+    or the one symbol that `counted` asks for. The model starts with BOS if it has a token more than
+    there are symbols.
 
     >>> from tl_dyck import construct, load_task
     >>> task = load_task("dyck-2-4")
@@ -78,14 +85,15 @@ def certify_language(
 
     Args:
         model_or_rnn: a `TwoLayerRNN`, or a HookedTransformer whose tokens are the language's.
-        task: a task or its name; it gives language, distribution and metric.
+        task: a task or its name; it gives language, distribution and metric, or an automaton.
         lengths: every length up to this one, in brackets; or the lengths themselves.
         property: name of the claim, see `tl_dyck.certify.language.CLAIMS`.
         epsilon: for "total_variation" and "kl": the largest distance that is allowed.
         other: for "agree": the other model.
         head: for "head": index of the head whose attention is made uniform.
         until: when to stop: "counted", when every length is decided and so the probability of
-            error exact; "likeliest", when the likeliest error is known; "refuted", at any error.
+            error exact; "likeliest", when the likeliest error is known, or of an automaton, when
+            the least margin of every length is; "refuted", at any error.
         most_run: how many prefixes to run a model on that has positions or several layers.
         time_limit: seconds, after which what is known is returned; None for no limit.
         n_jobs: worker processes; no more are started than there are cores, and none if less than
@@ -98,8 +106,8 @@ def certify_language(
         model itself.
 
     Raises:
-        CertifyError: lengths that the model cannot read, other tokens than the language's, or
-            arguments that do not go together.
+        CertifyError: lengths that the model cannot read, other tokens than the language's, another
+            claim of an automaton than "any_token", or arguments that do not go together.
         ValueError: a number is out of range: lengths above 1,000, a time limit that is not finite.
         UnsupportedModelError: "head" of a model that cannot be exported; no model, or one that does
             not compute in float32 or float64.

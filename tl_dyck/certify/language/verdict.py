@@ -83,6 +83,8 @@ class LanguageCertificate(Shown):
         shortest: the shortest wrong prefix that was found.
         is_shortest: whether it is proved that no wrong prefix is shorter.
         tightest: the prefix with the least margin of those evaluated.
+        errors: of an automaton: for each length and answer that some string is refused, the string
+            with the least margin.
         by_length: results for each length.
         accuracy: bounds of the task's own metric (`DyckTask.closing_accuracy`), over all of the
             training lengths, for "any_token" and "closing_only".
@@ -113,6 +115,7 @@ class LanguageCertificate(Shown):
     long_accuracy: Bounds | None
     method: str
     seconds: float
+    errors: tuple[PrefixFound, ...] = ()
     reason: str = ""
     stats: Mapping[str, int] = field(default_factory=dict)
 
