@@ -46,6 +46,19 @@ def test_train_and_look(run, tmp_path):
     assert 'src="http' not in page
 
 
+def test_cumulative_sum(run):
+    printed = run("cumulative_sum.py", "--steps", 20, "--length", 3, "--bits", 8)
+    assert "1,331 sequences, least margin" in printed
+    assert printed.count("cumulative sum, lengths 1 to 3") == 2
+
+
+def test_repair_max(run):
+    few = ["--numbers", 3, "--values", 4, "--width", 8, "--steps", 60, "--rounds", 3]
+    printed = run("repair_max.py", *few)
+    assert "round 1: " in printed
+    assert "max of 3, length 3" in printed
+
+
 def test_ablate_any_model(run, tmp_path, monkeypatch):
     monkeypatch.setattr(
         "tl_dyck.FinetuneConfig", lambda **options: FinetuneConfig(**{**options, "steps": 15})

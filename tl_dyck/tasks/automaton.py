@@ -51,6 +51,9 @@ class AutomatonTask:
         ends: whether a string may end in a state; None for everywhere.
         counted: whether a model must predict this symbol, written in this state; None where it is
             the only one that may follow.
+        answer: what is to be said after a string that leaves this state, as the index of a logit,
+            where that is no symbol that follows but, say, a class; None in a state that asks for
+            nothing. `certify_language` reads it; None where `counted` says what must be known.
         train_lengths: lengths, in symbols, of training strings, each as often.
         long_lengths: shortest and longest length of the strings that test length generalisation;
             the tables reach so far.
@@ -69,6 +72,7 @@ class AutomatonTask:
     weight: Callable[[Any, str], float] | None = None
     ends: Callable[[Any], bool] | None = None
     counted: Callable[[Any, str], bool] | None = None
+    answer: Callable[[Any], int | None] | None = None
     train_lengths: Sequence[int]
     long_lengths: Sequence[int]
     probe_string: str | None = None

@@ -60,15 +60,32 @@ def test_a_run_agrees_with_profiles() -> None:
     )
 
 
-def test_the_stack_construction_is_proved_as_far_as_it_is_run() -> None:
+def test_the_stack_construction_is_proved_beyond_what_is_run() -> None:
     model = construct.stack(TASK.language)
     found = certify_language(model, TASK, 8)
     assert (found.status, found.proved_to) == ("proved", 8)
-    some = certify_language(model, TASK, 14, most_run=3_000)
+    more = certify_language(model, TASK, 10, most_run=300)
+    assert (more.status, more.proved_to) == ("proved", 10)
+    assert more.complete
+    assert "longer ones as paths of a graph" in more.method
+    assert more.margin.high == pytest.approx(found.margin.high)
+    some = certify_language(model, TASK, 14, "valid_token", most_run=3_000)
     assert some.status == "open"
     assert 5 <= some.proved_to < 14
     assert "too many prefixes to run" in some.reason
     assert some.by_length[-1].error == (0, 1)
+
+
+@pytest.mark.parametrize("family", ["gpt-learned", "gpt-linear"])
+@pytest.mark.parametrize("claim", ["any_token", "closing_only"])
+def test_positions_are_decided_along_paths_as_by_brute_force(family: str, claim: str) -> None:
+    for seed in range(3):
+        model = random_model(family, TASK, seed=seed, scale=1.0, n_layers=1, d_model=8, d_mlp=6)
+        found = certify_language(model, TASK, range(1, 8), claim, most_run=0)
+        for row in found.by_length:
+            _, margin, _, _ = margins(model, TASK, row.length, claim)
+            assert row.decided == bool((margin > 0).all())
+            assert (row.wrong > 0) == bool((margin < 0).any())
 
 
 def test_beyond_what_is_run_drawn_prefixes_may_refute() -> None:

@@ -11,6 +11,7 @@ returns.
   strings.
 - `graph`: all strings of a space as paths, with the states of the RNN's first layer.
 - `layout`: how that graph comes about: lattice times state machine, closing arcs, order.
+- `walks`: the same of an automaton: all its strings of a length.
 - `paths`: shortest paths over it for many costs at once; counting and listing paths.
 - `attention`: weights of symbols per group, and costs whose shortest path is the least of an
   additive functional.
@@ -25,6 +26,7 @@ returns.
 - `incumbent`: the strings that were run, and the worst of them.
 - `linear`: one head and a linear readout: the minimum by Dinkelbach's method, without search.
 - `search`: branch and bound, for everything else.
+- `losing`: how many strings lose, counted along paths.
 - `minimise`: the driver: which of the two, and what is known when time runs out.
 
 **Question.** Given a string x, a space S(x) of strings around it (x itself included), and functions

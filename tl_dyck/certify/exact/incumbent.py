@@ -65,15 +65,20 @@ class Incumbent:
         Returns:
             [n] a proved lower bound of the least objective on each.
         """
-        lower = np.empty(len(paths))
+        return self.values(paths)[0]
+
+    def values(self, paths: IntArray) -> tuple[Array, Array]:
+        """The same, and a proved upper bound of the least objective on each, [n] twice."""
+        lower, upper = np.empty((2, len(paths)))
         for rows, symbols in self._by_length(paths):
             distinct, which = np.unique(symbols, axis=0, return_inverse=True)
             values = self.network.values_at(self.graph.symbols, distinct, self.unembed)
             lower[rows] = (values.mid - values.rad).min(1)[which.ravel()]
+            upper[rows] = (values.mid + values.rad).min(1)[which.ravel()]
             self._remember(
                 values, self.graph.symbols.tokens[distinct[:, len(self.network.prefix) :]]
             )
-        return lower
+        return lower, upper
 
     def outputs(self, paths: IntArray) -> Array:
         """The attention's outputs of some paths, [n, H, d_head], rounded."""

@@ -5,7 +5,7 @@
 2. `_add_closing`, `_add_silent`: every emission after which a string may end is copied into a
    closing bundle, one per last symbol; behind it stand nodes without states, from which only
    options that emit nothing lead on.
-3. `_ordered`: nodes are numbered by level, arcs sorted by source, emissions by bundle.
+3. `ordered`: nodes are numbered by level, arcs sorted by source, emissions by bundle.
 """
 
 from __future__ import annotations
@@ -209,7 +209,7 @@ class _Product:
 
 
 @final
-class _Draft:
+class Draft:
     """Emissions, bundles and arcs as they are collected; bundles count within each addition."""
 
     def __init__(self, longest: int, padding: int) -> None:
@@ -259,7 +259,7 @@ def _assemble(network: Network, lattice: Lattice, parts: _Parts, deadline: Deadl
 
     # Nodes: those of the product, a root before the prefix, and (level, code) after the closing
     # arc.
-    draft = _Draft(parts.tokens.shape[1], padding)
+    draft = Draft(parts.tokens.shape[1], padding)
     draft.add(parts.option, emits, parts.bundle, (parts.source, parts.target, parts.arc_bundle))
     start = np.flatnonzero((parts.node_level == 0) & (parts.node_code == 0))
     root = start if not len(prefix_tokens) else np.array([len(parts.node_level)])
@@ -276,7 +276,7 @@ def _assemble(network: Network, lattice: Lattice, parts: _Parts, deadline: Deadl
         draft.add(zero + PREFIX, prefix, zero, (root, closed.node(zero, zero), zero), last)
     level = np.concatenate([parts.node_level, np.full(len(prefix_tokens[:1]), -1), closed.levels()])
     finals = closed.node(np.full(lattice.n_codes, lattice.last_level), np.arange(lattice.n_codes))
-    return _ordered(network, lattice, symbols, draft, level, int(root[0]), finals)
+    return ordered(network, lattice, symbols, draft, level, int(root[0]), finals)
 
 
 @final
@@ -299,7 +299,7 @@ class _ClosedNodes:
         return np.repeat(np.flatnonzero(self.open), self.codes)
 
 
-def _add_closing(draft: _Draft, lattice: Lattice, parts: _Parts, closed: _ClosedNodes) -> None:
+def _add_closing(draft: Draft, lattice: Lattice, parts: _Parts, closed: _ClosedNodes) -> None:
     """Copy every emission after which the string may end.
 
     There is one bundle per original bundle and last symbol.
@@ -322,7 +322,7 @@ def _add_closing(draft: _Draft, lattice: Lattice, parts: _Parts, closed: _Closed
     draft.add(parts.option[rows], emits[rows], which, (parts.source[arc], ends, of_bundle), last)
 
 
-def _add_silent(draft: _Draft, lattice: Lattice, closed: _ClosedNodes) -> None:
+def _add_silent(draft: Draft, lattice: Lattice, closed: _ClosedNodes) -> None:
     """Options that emit nothing, after the closing arc."""
     silent = [i for i, o in enumerate(lattice.options) if not o.emits and closed.open[o.target]]
     if silent:
@@ -347,11 +347,11 @@ def _codes_after(lattice: Lattice) -> IntArray:
     return np.stack(columns, axis=1)
 
 
-def _ordered(
+def ordered(
     network: Network,
     lattice: Lattice,
     symbols: IntArray,
-    draft: _Draft,
+    draft: Draft,
     level: IntArray,
     root: int,
     finals: IntArray,

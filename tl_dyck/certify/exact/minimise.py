@@ -6,12 +6,13 @@ import contextlib
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import final
+from typing import Any, final
 
 import numpy as np
 
 from tl_dyck.certify.deadline import Deadline, OutOfTime
 from tl_dyck.certify.exact.attention import AttentionWeights
+from tl_dyck.certify.exact.balls import Array
 from tl_dyck.certify.exact.incumbent import Incumbent
 from tl_dyck.certify.exact.layout import build_graph
 from tl_dyck.certify.exact.linear import is_linear, linear_minimum
@@ -75,30 +76,47 @@ def minimise(
         graph = build_graph(network, lattice, deadline)
     except OutOfTime:
         return Minimum(-math.inf, math.inf, lattice.tokens, False, {})
-    attention, incumbent = (
-        AttentionWeights(network, graph, deadline),
-        Incumbent(network, graph, objectives),
-    )
+    incumbent = Incumbent(network, graph, objectives)
     output = incumbent.run_string(lattice.tokens)
-    lower, stats = None, {"nodes": graph.n_nodes, "emissions": len(graph.option)}
+    stats = {"nodes": graph.n_nodes, "emissions": len(graph.option)}
     if (
         incumbent.string is None
     ):  # numbers overflow: nothing is known of this string, and so nothing of the least
         return Minimum(-math.inf, math.inf, lattice.tokens, True, stats)
-    if is_linear(network):
+    lower, counts = lower_bound(
+        AttentionWeights(network, graph, deadline),
+        incumbent,
+        output,
+        decide=decide,
+        tolerance=tolerance,
+        most_listed=max_listed,
+        always_listed=always_listed,
+    )
+    in_time = not deadline.passed or lower >= incumbent.upper
+    stats |= {**counts, "strings_run": incumbent.strings_run}
+    return Minimum(lower, incumbent.upper, incumbent.string, in_time, stats)
+
+
+def lower_bound(
+    attention: AttentionWeights, incumbent: Incumbent, output: Array, **how: Any
+) -> tuple[float, dict[str, int]]:
+    """A proved lower bound of the objectives on all strings of a graph; the least seen is noted.
+
+    Args:
+        attention: the strings and their weights, and when to stop.
+        incumbent: what is to be minimised, and the strings run so far: at least one.
+        output: [H, d_head] the attention's output on some string.
+        **how: of `Search`.
+
+    Returns:
+        The bound, and what was counted.
+    """
+    lower = None
+    if is_linear(attention.network):
         with contextlib.suppress(OutOfTime):
             lower = linear_minimum(attention, incumbent, output)
-    if lower is None:
-        search = Search(
-            attention,
-            incumbent,
-            decide=decide,
-            tolerance=tolerance,
-            most_listed=max_listed,
-            always_listed=always_listed,
-        )
-        search.run()
-        lower, stats = search.lower, stats | search.stats
-    in_time = not deadline.passed or lower >= incumbent.upper
-    stats["strings_run"] = incumbent.strings_run
-    return Minimum(lower, incumbent.upper, incumbent.string, in_time, stats)
+    if lower is not None:
+        return lower, {}
+    search = Search(attention, incumbent, **how)
+    search.run()
+    return search.lower, search.stats

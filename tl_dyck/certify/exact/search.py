@@ -62,6 +62,7 @@ class Search:
         most_listed: parts with fewer candidates than this are listed and run instead of being
             split.
         always_listed: parts with at most this many strings are run without being bounded first.
+        most_parts: after so many it ends, whatever is still open; None for no limit.
 
     Attributes:
         incumbent: the strings that were run.
@@ -77,6 +78,7 @@ class Search:
         tolerance: float,
         most_listed: int = 2048,
         always_listed: int = 64,
+        most_parts: int | None = None,
     ) -> None:
         self.attention, self.incumbent = attention, incumbent
         self.network, self.graph, self.unembed = (
@@ -87,6 +89,7 @@ class Search:
         self.brancher = Brancher(self.graph)
         self.decide, self.tolerance = decide, tolerance
         self.most_listed, self.always_listed = most_listed, always_listed
+        self.most_parts = math.inf if most_parts is None else most_parts
         self.closed = math.inf
         self.open: list[Part] = []
         self.stats = {"parts": 0, "listed": 0}
@@ -133,7 +136,8 @@ class Search:
     def finished(self) -> bool:
         """Whether to stop: the sign is known, time is up, or some string is beyond all bounds."""
         known = (self.decide and self.incumbent.upper < 0) or self.closed == -math.inf
-        return known or self.attention.deadline.passed
+        spent = self.stats["parts"] > self.most_parts
+        return known or spent or self.attention.deadline.passed
 
     def threshold(self, fraction: float = 1 / 16) -> float:
         """Value that a part's bound must reach to be of no further interest."""

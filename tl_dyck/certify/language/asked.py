@@ -15,11 +15,13 @@ from numpy.typing import NDArray
 
 from tl_dyck.certify.asker import Asker
 from tl_dyck.certify.exact.balls import Array, IntArray
+from tl_dyck.certify.language.automata import Answers, Margins
 from tl_dyck.certify.language.claims import PrefixClaim, plain_margins, read_claim, valid_tokens
 from tl_dyck.certify.language.counting import NetworkSymbols
 from tl_dyck.certify.language.evaluator import Evaluator
 from tl_dyck.certify.language.profiles import Ending, Profiles
 from tl_dyck.certify.language.tally import JudgedPrefixes, PrefixFound
+from tl_dyck.certify.objectives import Objectives
 from tl_dyck.certify.protocol import CertifyError
 from tl_dyck.check import check_integer, check_length, check_lengths
 from tl_dyck.language import DyckLanguage
@@ -31,6 +33,9 @@ from tl_dyck.tasks import DyckTask, load_task
 
 _LONGEST = 1000
 
+_MOST_STACKS = 10_000
+"""Stacks are the states of a graph."""
+
 Tokens = NDArray[np.int64]
 
 
@@ -40,19 +45,19 @@ class Runner:
 
     Args:
         model: maps tokens ``[batch, pos]``, BOS first, to logits ``[batch, pos, d_vocab]``.
-        bos: its first token.
+        bos: its first token; None if it starts bare.
 
     Raises:
         UnsupportedModelError: its weights are no numbers of float32 or float64, or it cannot be
             run.
     """
 
-    def __init__(self, model: Any, bos: int) -> None:
+    def __init__(self, model: Any, bos: int | None) -> None:
         self.model, self.bos = model, bos
         refuse_weights(model)
         self._device = next(iter(model.state_dict().values())).device
         try:
-            self.dtype = self._last(torch.tensor([[bos]])).dtype
+            self.dtype = self._last(torch.tensor([[bos or 0]])).dtype
         except RuntimeError as error:
             line = (str(error).splitlines() or ["it fails"])[0]
             raise UnsupportedModelError(
@@ -67,8 +72,8 @@ class Runner:
 
     def batch(self, strings: Tokens) -> Array:
         """After strings of one length, without BOS: ``[n, d_vocab]``."""
-        tokens = torch.from_numpy(np.insert(strings, 0, self.bos, axis=1))
-        logits: Array = self._last(tokens).double().cpu().numpy()
+        tokens = strings if self.bos is None else np.insert(strings, 0, self.bos, axis=1)
+        logits: Array = self._last(torch.from_numpy(tokens)).double().cpu().numpy()
         return logits
 
     def _last(self, tokens: torch.Tensor) -> torch.Tensor:
@@ -89,6 +94,7 @@ class Asked:
         profiles: of the language.
         readers: the models themselves, which a wrong prefix is run through.
         evaluator: judges profiles; None if the models are run on each prefix.
+        paths: decides longer prefixes than can be run, of one layer with positions; or None.
         epsilon: of the claim, if it has one.
         how: how they are run: in which precision; empty if they are counted.
         why: why they are run; empty if they are counted.
@@ -103,6 +109,7 @@ class Asked:
     epsilon: float | None
     how: str = ""
     why: str = ""
+    paths: Margins | None = None
 
     def judged(self, strings: Tokens) -> Iterator[JudgedPrefixes]:
         """What becomes of the claim on prefixes of one length, without BOS, in groups."""
@@ -212,7 +219,8 @@ def ask(
         runners = [_runner(each, language) for each in models]
         kinds = sorted({str(each.dtype).removeprefix("torch.") for each in runners})
         how = f"as computed in {' and '.join(kinds)}"
-        return Asked(task, name, claim, profiles, runners, None, epsilon, how, why)
+        paths = _paths(given, claim, language, longest)
+        return Asked(task, name, claim, profiles, runners, None, epsilon, how, why, paths)
     if head is not None:
         askers.append(Asker(_flat(askers[0].rnn, head)))
     symbols = [NetworkSymbols(asker.rnn, language) for asker in askers]
@@ -238,6 +246,27 @@ def _exported(models: Sequence[Any], *, must: bool) -> tuple[list[Asker], str]:
             )
         askers.append(asker)
     return askers, ""
+
+
+def _paths(
+    models: Sequence[Any], claim: PrefixClaim, language: DyckLanguage, longest: int
+) -> Margins | None:
+    """What decides prefixes of any length, if the claim is that one bracket wins."""
+    n_stacks = sum(language.n_types**depth for depth in range(language.max_depth + 1))
+    if not claim.closing or n_stacks > _MOST_STACKS:
+        return None
+    try:
+        rnn = Asker.of(models[0]).rnn
+        answers = Answers.of_brackets(language, longest)
+    except UnsupportedModelError:
+        return None
+
+    def objectives(bracket: int) -> Objectives:
+        found = claim.objectives(Ending((bracket // 2,), None), rnn.config.d_vocab_out)
+        assert found is not None
+        return found
+
+    return Margins(rnn, answers, objectives)
 
 
 def _runner(model: Any, language: DyckLanguage) -> Runner:

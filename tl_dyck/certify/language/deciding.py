@@ -3,7 +3,8 @@
 With positions or several layers a prediction does not follow from how often each symbol occurs.
 What is left is to run the model itself, as far as that is feasible. A claim that holds on every
 prefix that was run is proved for the logits as this machine computes them, not for the weights as
-real numbers.
+real numbers. Longer prefixes of one layer with positions, and all strings of other automata, are
+paths of a graph (`automata`).
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import numpy as np
 import torch
 
 from tl_dyck.certify.deadline import Deadline, OutOfTime
+from tl_dyck.certify.language.answering import decide_automaton
 from tl_dyck.certify.language.asked import Asked, Tokens, ask, lengths_up_to
 from tl_dyck.certify.language.evaluator import Evaluator
 from tl_dyck.certify.language.profiles import Profiles
@@ -25,11 +27,12 @@ from tl_dyck.certify.language.shells import Shell, decide, shells
 from tl_dyck.certify.language.summary import summarise
 from tl_dyck.certify.language.tally import Tally
 from tl_dyck.certify.language.verdict import LanguageCertificate
+from tl_dyck.certify.protocol import CertifyError
 from tl_dyck.check import check_integer, check_time_limit
 from tl_dyck.environment import one_thread
 from tl_dyck.language.dyck import MAX_ENUMERATED_TOKENS
 from tl_dyck.registry import unknown_name
-from tl_dyck.tasks import DyckTask
+from tl_dyck.tasks import AutomatonTask, DyckTask, load_task
 from tl_dyck.workers import check_jobs, spread
 
 _UNTIL = ("counted", "likeliest", "refuted")
@@ -50,7 +53,7 @@ _DRAWN = 2048
 @one_thread()
 def certify_language(
     model_or_rnn: Any,
-    task: DyckTask | str,
+    task: DyckTask | AutomatonTask | str,
     lengths: SupportsIndex | Iterable[SupportsIndex] = 28,
     property: str = "any_token",
     *,
@@ -66,7 +69,13 @@ def certify_language(
     """Decide a claim about a model on *every* prefix of a language.
 
     Of one layer without positions, by profiles: that is exact, and feasible for long prefixes. Any
-    other model is run on every prefix while there are few, see `most_run`, and on some of the rest.
+    other model is run on every prefix while there are few, see `most_run`, and on some of the rest;
+    of one layer with positions, longer ones are decided as paths of a graph.
+
+    Of an `AutomatonTask`, a model of one layer is decided as paths of a graph at every length. What
+    is claimed is that the largest logit is the task's `answer` to the state that a string leaves,
+    or the one symbol that `counted` asks for. The model starts with BOS if it has a token more than
+    there are symbols.
 
     >>> from tl_dyck import construct, load_task
     >>> task = load_task("dyck-2-4")
@@ -76,14 +85,15 @@ def certify_language(
 
     Args:
         model_or_rnn: a `TwoLayerRNN`, or a HookedTransformer whose tokens are the language's.
-        task: a task or its name; it gives language, distribution and metric.
+        task: a task or its name; it gives language, distribution and metric, or an automaton.
         lengths: every length up to this one, in brackets; or the lengths themselves.
         property: name of the claim, see `tl_dyck.certify.language.CLAIMS`.
         epsilon: for "total_variation" and "kl": the largest distance that is allowed.
         other: for "agree": the other model.
         head: for "head": index of the head whose attention is made uniform.
         until: when to stop: "counted", when every length is decided and so the probability of
-            error exact; "likeliest", when the likeliest error is known; "refuted", at any error.
+            error exact; "likeliest", when the likeliest error is known, or of an automaton, when
+            the least margin of every length is; "refuted", at any error.
         most_run: how many prefixes to run a model on that has positions or several layers.
         time_limit: seconds, after which what is known is returned; None for no limit.
         n_jobs: worker processes; no more are started than there are cores, and none if less than
@@ -96,8 +106,8 @@ def certify_language(
         model itself.
 
     Raises:
-        CertifyError: lengths that the model cannot read, other tokens than the language's, or
-            arguments that do not go together.
+        CertifyError: lengths that the model cannot read, other tokens than the language's, another
+            claim of an automaton than "any_token", or arguments that do not go together.
         ValueError: a number is out of range: lengths above 1,000, a time limit that is not finite.
         UnsupportedModelError: "head" of a model that cannot be exported; no model, or one that does
             not compute in float32 or float64.
@@ -110,9 +120,18 @@ def certify_language(
         raise unknown_name("until", until, _UNTIL)
     workers = check_jobs(n_jobs)
     most_run = check_integer("most_run", most_run, least=0)
+    tell = progress or (lambda share: None)
+    task = load_task(task) if isinstance(task, str) else task
+    if isinstance(task, AutomatonTask):
+        if property != "any_token" or (epsilon, other, head) != (None, None, None):
+            raise CertifyError(
+                f"{task.name} is an automaton's, of which only 'any_token' can be claimed"
+            )
+        return decide_automaton(
+            model_or_rnn, task, wanted, until=until, deadline=deadline, tell=tell
+        )
     asked = ask(model_or_rnn, task, property, wanted[-1], epsilon=epsilon, other=other, head=head)
     tally = Tally(wanted[-1], asked.profiles.deepest)
-    tell = progress or (lambda share: None)
     left = ""
     if asked.evaluator is None:
         left = run_all(asked, wanted, most_run, tally, deadline, tell)
@@ -209,7 +228,7 @@ def run_all(
             number = language.count(length, "prefix")
             left -= number
             if left < 0 or number * length > MAX_ENUMERATED_TOKENS:
-                reason = f"too many prefixes to run: those of length {length} and others were not"
+                reason = "too many prefixes to run"
                 break
             strings = language.enumerate(length, "prefix").numpy()
             for start in range(0, len(strings), _AT_ONCE):
@@ -218,9 +237,39 @@ def run_all(
                     tally.take(judged)
             tally.complete[length] = True
             tell(1 - left / max(most, 1))
-        seek(asked, [n for n in lengths if not tally.complete[n].all()], tally, deadline)
+        rest = [n for n in lengths if not tally.complete[n].all()]
+        seek(asked, rest, tally, deadline)
+        for length in rest if asked.paths is not None else []:
+            if not walk(asked, length, tally, deadline):
+                break
+        rest = [n for n in lengths if not tally.complete[n].all()]
+        if reason:
+            reason = f"{reason}: those of length {rest[0]} and others were not" if rest else ""
     tell(1.0)
     return reason
+
+
+def walk(asked: Asked, length: int, tally: Tally, deadline: Deadline) -> bool:
+    """Decide all prefixes of a length at once, along paths; of one layer with positions.
+
+    Returns:
+        Whether it came to something: proved, or a wrong one found.
+
+    Raises:
+        OutOfTime: the deadline has passed.
+    """
+    assert asked.paths is not None
+    deadline.check()
+    found = asked.paths.least(length, deadline, decide=True)
+    tally.walked += 1
+    if found.string is not None:
+        for judged in asked.judged(np.array([found.string], dtype=np.int64)):
+            tally.see_wrong(judged)
+            tally.see(judged.found(0))
+    if found.low > 0:
+        tally.complete[length] = True
+        tally.proved = min(tally.proved, found.low)
+    return found.low > 0 or found.high < 0
 
 
 def seek(asked: Asked, lengths: Sequence[int], tally: Tally, deadline: Deadline) -> None:

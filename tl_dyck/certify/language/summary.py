@@ -43,6 +43,8 @@ def summarise(
     elif best is None and not all(row.decided for row in rows):
         status, reason = "open", _open(asked, tally, rows, left)
     method = f"prefixes run one by one, {asked.how}"
+    if tally.walked:
+        method += ", longer ones as paths of a graph"
     if asked.evaluator is not None:
         method = "boxes of profiles" if tally.boxes else "every profile"
     fails = [row.length for row in rows if not row.decided or row.wrong]
@@ -96,7 +98,6 @@ def _by_length(asked: Asked, tally: Tally, lengths: tuple[int, ...]) -> tuple[Le
     with np.errstate(divide="ignore"):
         reach = np.log(task.distribution.depth_probability(lengths[-1]))
         log_weight = np.log(np.where(spoken, weight, 0.0))
-    drawn = {len(each.tokens) for each in (tally.wrong.likeliest, tally.wrong.shortest) if each}
     maybe = np.logaddexp(tally.wrong.log_mass, tally.doubtful.log_mass)
     rows = []
     for n in lengths:
@@ -105,7 +106,7 @@ def _by_length(asked: Asked, tally: Tally, lengths: tuple[int, ...]) -> tuple[Le
         if not prefixes or (n == 0 and bare):
             continue
         decided = bool(complete[n].all()) and not tally.doubtful.strings[n].any()
-        wrong = max(int(tally.wrong.strings[n].sum()), int(n in drawn))
+        wrong = max(int(tally.wrong.strings[n].sum()), int(n in tally.refuted))
         whole = log_sum(reach[n] + log_weight)
         low = _share(tally.wrong.log_mass[n] + log_weight, whole)
         high = _share(np.where(complete[n], maybe[n], reach[n]) + log_weight, whole)

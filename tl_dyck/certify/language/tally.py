@@ -178,6 +178,8 @@ class Tally:
         complete: which lengths and depths have been gone through, ``[longest + 1, D + 1]``.
         profiles: how many were evaluated.
         boxes: how many boxes of profiles were bounded.
+        walked: how many lengths were decided along the paths of a graph.
+        refuted: lengths of wrong prefixes that were found and not counted.
         tightest: the prefix with the least margin.
         proved: no margin of those evaluated is less.
     """
@@ -186,7 +188,8 @@ class Tally:
         shape = longest + 1, deepest + 1
         self.wrong, self.doubtful = Gathered.empty(shape), Gathered.empty(shape)
         self.complete = np.zeros(shape, dtype=bool)
-        self.profiles = self.boxes = 0
+        self.profiles = self.boxes = self.walked = 0
+        self.refuted: set[int] = set()
         self.tightest: PrefixFound | None = None
         self.proved = math.inf
 
@@ -210,6 +213,7 @@ class Tally:
             found = judged.found(index)
             self.see(found)
             self.wrong.see(found)
+            self.refuted.add(len(found.tokens))
 
     def add(self, other: Tally) -> None:
         """Add what another has counted, of other profiles that are no longer."""

@@ -42,7 +42,9 @@ class LengthResult:
         wrong: on how many of them it is wrong, at least; exactly if `decided`, to 12 digits.
         error: probability under D(q, k, D) that it is wrong on a prefix of this length that it
             speaks of; for claims about closing brackets, given that the next bracket closes. One
-            below the least float64 is not exactly 0: its bounds are 0 and that number.
+            below the least float64 is not exactly 0: its bounds are 0 and that number. Of an
+            automaton: the share of its strings of this length.
+        margin: bounds of the least margin on these prefixes, where that is known by length.
     """
 
     length: int
@@ -50,11 +52,15 @@ class LengthResult:
     decided: bool
     wrong: int
     error: Bounds
+    margin: Bounds | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """One flat row."""
         known = {name: getattr(self, name) for name in ("length", "prefixes", "decided", "wrong")}
-        return known | {"error_low": self.error.low, "error_high": self.error.high}
+        known |= {"error_low": self.error.low, "error_high": self.error.high}
+        if self.margin is not None:
+            known |= {"margin_low": self.margin.low, "margin_high": self.margin.high}
+        return known
 
 
 @final
@@ -67,8 +73,8 @@ class LanguageCertificate(Shown):
             the model itself confirms) or "open" (see `reason`).
         claim: its name.
         epsilon: of claims that have one.
-        language: Dyck(k, D), as text.
-        q: of the distribution.
+        language: Dyck(k, D), or what an automaton is called, as text.
+        q: of the distribution; NaN of an automaton, all of whose strings of a length count alike.
         lengths: the lengths asked about.
         proved_to: the claim holds on all prefixes of at most this length, -1 if on none.
         margin: bounds of the least margin over all prefixes.
@@ -77,6 +83,8 @@ class LanguageCertificate(Shown):
         shortest: the shortest wrong prefix that was found.
         is_shortest: whether it is proved that no wrong prefix is shorter.
         tightest: the prefix with the least margin of those evaluated.
+        errors: of an automaton: for each length and answer that some string is refused, the string
+            with the least margin.
         by_length: results for each length.
         accuracy: bounds of the task's own metric (`DyckTask.closing_accuracy`), over all of the
             training lengths, for "any_token" and "closing_only".
@@ -107,6 +115,7 @@ class LanguageCertificate(Shown):
     long_accuracy: Bounds | None
     method: str
     seconds: float
+    errors: tuple[PrefixFound, ...] = ()
     reason: str = ""
     stats: Mapping[str, int] = field(default_factory=dict)
 

@@ -1,0 +1,208 @@
+"""The certificate of an automaton's strings: length by length, by the paths of a graph.
+
+Knows: which models read an automaton's symbols, and what is said of them.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from tl_dyck.certify.asker import Asker
+from tl_dyck.certify.deadline import Deadline
+from tl_dyck.certify.exact.losing import Losing
+from tl_dyck.certify.language.asked import Runner
+from tl_dyck.certify.language.automata import NOTHING, Answers, Least, Margins
+from tl_dyck.certify.language.profiles import Ending
+from tl_dyck.certify.language.tally import PrefixFound
+from tl_dyck.certify.language.verdict import Bounds, LanguageCertificate, LengthResult, Verdict
+from tl_dyck.certify.objectives import Objectives
+from tl_dyck.certify.protocol import CertifyError
+from tl_dyck.reading import check_reads
+from tl_dyck.rnn import TwoLayerRNN, export_rnn
+from tl_dyck.rnn.unsupported import refuse_foreign
+from tl_dyck.tasks import AutomatonTask
+
+
+def decide_automaton(
+    model: Any,
+    task: AutomatonTask,
+    lengths: tuple[int, ...],
+    *,
+    until: str,
+    deadline: Deadline,
+    tell: Callable[[float], None],
+) -> LanguageCertificate:
+    """Decide whether a model gives every string of some lengths the answer that its state asks for.
+
+    Args:
+        model: a model of one layer, or its RNN; it reads the symbols, and BOS if it has a token
+            more than there are symbols.
+        task: the automaton.
+        lengths: in symbols, ascending.
+        until: "counted", for the least margin and the number of wrong strings of every length;
+            "likeliest", for the least margins alone; "refuted" ends at the first wrong length.
+        deadline: when to stop.
+        tell: is told the share of the work done.
+
+    Raises:
+        CertifyError: the model reads other tokens or shorter strings, or lacks an answer.
+        UnsupportedModelError: no such model.
+    """
+    started = time.perf_counter()
+    rnn, runner = _read(model, task, lengths[-1])
+    answers = Answers.of(task, lengths[-1])
+    most = int(answers.answer.max())
+    if most >= rnn.config.d_vocab_out or rnn.config.d_vocab_out < 2:
+        raise CertifyError(
+            f"{task.name} asks for answer {most}, but the model has {rnn.config.d_vocab_out} logits"
+        )
+    margins = Margins(rnn, answers, lambda each: Objectives.margins(each, rnn.config.d_vocab_out))
+    exact = until != "refuted"
+    rows: list[LengthResult] = []
+    least: dict[int, Least] = {}
+    for length in lengths:
+        prefixes = int(answers.numbers(length)[answers.answer != NOTHING].sum())
+        if not prefixes or (length == 0 and runner.bos is None):
+            continue
+        if deadline.passed:
+            least[length] = Least(low=-math.inf)
+        else:
+            least[length] = margins.least(length, deadline, decide=not exact)
+        doubtful = until == "counted" and least[length].high < 0
+        wrong = margins.wrong(length, least[length].doubtful, deadline) if doubtful else None
+        rows.append(_row(length, prefixes, least[length], wrong))
+        tell(len(rows) / len(lengths))
+        if rows[-1].wrong and not exact:
+            break
+    tell(1.0)
+    lost = next((item for item in least.items() if item[1].high < 0), None)
+    closest = min(least.items(), key=lambda item: item[1].high, default=None)
+    found, own = _shown(task, runner, answers, lost)
+    tightest, _ = _shown(task, runner, answers, closest)
+    worst = [(length, each) for length, of in least.items() for each in of.lost]
+    errors = [_shown(task, runner, answers, each)[0] for each in worst]
+    margin = Bounds(
+        min((each.low for each in least.values()), default=math.inf),
+        min((each.high for each in least.values()), default=math.inf),
+    )
+    fails = [row.length for row in rows if not row.decided or row.wrong]
+    status, reason = _verdict(rows, margin, found, own, deadline)
+    return LanguageCertificate(
+        status=status,
+        claim="any_token",
+        epsilon=None,
+        language=str(task.language),
+        q=math.nan,
+        lengths=lengths,
+        proved_to=max((n for n in lengths if not fails or n < min(fails)), default=-1),
+        margin=margin,
+        likeliest=found,
+        is_likeliest=False,
+        shortest=found,
+        is_shortest=found is not None and len(found.tokens) == min(fails),
+        tightest=tightest,
+        errors=tuple(each for each in errors if each is not None),
+        by_length=tuple(rows),
+        accuracy=None,
+        long_accuracy=None,
+        method="paths of a graph",
+        seconds=time.perf_counter() - started,
+        reason=reason,
+    )
+
+
+def _verdict(
+    rows: Sequence[LengthResult],
+    margin: Bounds,
+    found: PrefixFound | None,
+    own: float,
+    deadline: Deadline,
+) -> tuple[Verdict, str]:
+    """The status and why it is open; `own` is the margin that the model itself gives `found`."""
+    if found is not None:
+        if own < 0:
+            return "refuted", ""
+        return "open", f"the model's rounding hides that it is wrong on {found.text!r}"
+    if margin.low > 0:
+        return "proved", ""
+    first = next(row for row in rows if not row.decided)
+    if deadline.passed:
+        return "open", f"not all was decided in time: length {first.length} and others were not"
+    low, high = first.margin or margin
+    why = "a tie, or nearly so" if high - low < 1e-6 * max(1.0, abs(high)) else "too many parts"
+    return "open", f"{why}: at length {first.length} the least margin is in [{low:.3g}, {high:.3g}]"
+
+
+def _read(model: Any, task: AutomatonTask, longest: int) -> tuple[TwoLayerRNN, Runner]:
+    """The RNN of a model, and the model itself, which starts with BOS or bare."""
+    given = model.asked if isinstance(model, Asker) else model
+    if not isinstance(given, TwoLayerRNN):
+        refuse_foreign(given)
+    cfg = given.config if isinstance(given, TwoLayerRNN) else given.cfg
+    bos: int | None = task.language.bos_token
+    if cfg.d_vocab == bos and getattr(cfg, "language", None) is None:
+        bos = None
+    else:
+        check_reads(given, task.language, told=True)
+    rnn = given if isinstance(given, TwoLayerRNN) else export_rnn(given, bos_token=bos)
+    if rnn.config.bos_token != bos:
+        rnn = TwoLayerRNN(replace(rnn.config, bos_token=bos), rnn.weights)
+    tokens = longest + (bos is not None)
+    if tokens > cfg.n_ctx and (given is not rnn or rnn.config.has_position):
+        raise CertifyError(
+            f"strings of {longest} symbols have {tokens} tokens, but the model reads {cfg.n_ctx} "
+            "(n_ctx); ask for shorter ones"
+        )
+    return rnn.to(device="cpu", dtype=torch.float64), Runner(given, bos)
+
+
+def _row(length: int, prefixes: int, least: Least, wrong: Losing | None) -> LengthResult:
+    low, high = (0, 0) if least.low > 0 else (0, prefixes)
+    if wrong is not None:
+        low, high = wrong
+    low = max(low, int(least.high < 0))
+    return LengthResult(
+        length=length,
+        prefixes=prefixes,
+        decided=low == high,
+        wrong=low,
+        error=Bounds(low / prefixes, high / prefixes),
+        margin=Bounds(least.low, least.high),
+    )
+
+
+def _shown(
+    task: AutomatonTask, runner: Runner, answers: Answers, where: tuple[int, Least] | None
+) -> tuple[PrefixFound | None, float]:
+    """A string with what the model itself makes of it, and the margin that it gives it."""
+    if where is None or where[1].string is None:
+        return None, math.inf
+    length, least = where
+    assert least.string is not None
+    logits = np.array(runner.logits(least.string))
+    names = [*task.language.alphabet, "BOS"]
+    if task.answer is not None and len(logits) not in (len(names), len(names) - 1):
+        names = []
+
+    def name(logit: int) -> str:
+        return names[logit] if logit < len(names) else f"answer {logit}"
+
+    numbers = answers.numbers(length)[answers.answer != NOTHING].sum()
+    found = PrefixFound(
+        tokens=least.string,
+        log_probability=-math.log(numbers),
+        margin=least.high,
+        ending=Ending((), None),
+        text=task.language.to_string(torch.tensor(least.string, dtype=torch.int64)),
+        logits=tuple(logits.tolist()),
+        may_follow=(name(least.answer),),
+        predicted=name(int(logits.argmax())),
+    )
+    return found, Objectives.margins(least.answer, len(logits)).least(logits)

@@ -1,0 +1,213 @@
+"""What a model of one layer answers to every string of an automaton: the least margin, the wrong.
+
+Of an automaton's strings of one length, those whose state asks for the same answer are the paths of
+a graph (`tl_dyck.certify.exact.walks`), positions included, and the exact certifier finds the least
+margin on them, by shortest paths.
+
+Knows: which answer a state asks for, and what margins that makes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, final
+
+import numpy as np
+
+from tl_dyck.certify.deadline import Deadline
+from tl_dyck.certify.exact.attention import AttentionWeights
+from tl_dyck.certify.exact.balls import IntArray
+from tl_dyck.certify.exact.graph import StringGraph
+from tl_dyck.certify.exact.incumbent import Incumbent
+from tl_dyck.certify.exact.losing import Losing, count_losing
+from tl_dyck.certify.exact.minimise import lower_bound
+from tl_dyck.certify.exact.network import Network
+from tl_dyck.certify.exact.paths import emission_costs, sweep
+from tl_dyck.certify.exact.walks import Walks
+from tl_dyck.certify.objectives import Objectives
+from tl_dyck.certify.protocol import CertifyError
+from tl_dyck.language import DyckLanguage
+from tl_dyck.rnn import TwoLayerRNN
+from tl_dyck.tasks import AutomatonTask
+from tl_dyck.tasks.tables import Table
+
+_TOLERANCE = 1e-10
+
+_MOST_PARTS = 1_000
+"""Into so many parts the strings of an answer are split; what is not decided then stays open."""
+
+NOTHING = -1
+"""The answer of a state that asks for none."""
+
+
+@final
+@dataclass(frozen=True)
+class Answers:
+    """An automaton, and what a model should say in each of its states.
+
+    Attributes:
+        after: [states, tokens] the state after each token; -1 where there is none.
+        answer: [states] the logit that should be the largest; `NOTHING` where nothing is asked.
+    """
+
+    after: IntArray
+    answer: IntArray
+
+    @classmethod
+    def of(cls, task: AutomatonTask, longest: int) -> Answers:
+        """Of a task: what its `answer` says, else the one symbol that `counted` asks for.
+
+        Raises:
+            CertifyError: an answer is no logit.
+        """
+        table = Table.explore(task, longest + 1)  # what follows the longest counts, too
+        after = np.where(table.chain.after < len(table.states), table.chain.after, NOTHING)
+        if task.answer is None:
+            alone = table.counted.sum(1) == 1
+            return cls(after, np.where(alone, table.counted.argmax(1), NOTHING))
+        said = [task.answer(state) for state in table.states]
+        wrong = [each for each in said if each is not None and not 0 <= int(each) == each]
+        if wrong:
+            raise CertifyError(f"an answer of {task.name} is {wrong[0]!r}, which is no logit")
+        return cls(after, np.array([NOTHING if each is None else int(each) for each in said]))
+
+    @classmethod
+    def of_brackets(cls, language: DyckLanguage, longest: int) -> Answers:
+        """Of Dyck(k, D): its stacks, each of which asks for the bracket that closes its top."""
+
+        def moves(stack: tuple[int, ...]) -> dict[str, tuple[int, ...]]:
+            opens = range(language.n_types if len(stack) < language.max_depth else 0)
+            found = {language.alphabet[2 * kind]: (*stack, kind) for kind in opens}
+            if stack:
+                found[language.alphabet[2 * stack[-1] + 1]] = stack[:-1]
+            return found
+
+        task = AutomatonTask(
+            name=str(language),
+            symbols=language.alphabet,
+            start=(),
+            moves=moves,
+            answer=lambda stack: 2 * stack[-1] + 1 if stack else None,
+            train_lengths=(1,),
+            long_lengths=(1, 1),
+        )
+        return cls.of(task, longest)
+
+    def numbers(self, length: int) -> np.ndarray[Any, np.dtype[np.object_]]:
+        """[states] how many strings of a length end in each, exactly."""
+        here = np.zeros(len(self.after), dtype=object)
+        here[0] = 1
+        state, token = np.nonzero(self.after != NOTHING)
+        for _ in range(length):
+            reached = np.zeros_like(here)
+            np.add.at(reached, self.after[state, token], here[state])
+            here = reached
+        return here
+
+
+@final
+@dataclass
+class Least:
+    """The least margin on all strings of a length: between which numbers, and where it was seen.
+
+    Attributes:
+        low: a proved lower bound; inf if nothing is asked at this length.
+        high: what was seen, its rounding included.
+        string: where, without BOS.
+        answer: what should be said there.
+        doubtful: the answers that have not been proved on all of their strings.
+        lost: of each answer with a negative margin, the least and where it is.
+    """
+
+    low: float = math.inf
+    high: float = math.inf
+    string: tuple[int, ...] | None = None
+    answer: int = NOTHING
+    doubtful: list[int] = field(default_factory=list)
+    lost: list[Least] = field(default_factory=list)
+
+
+@final
+@dataclass
+class Margins:
+    """The margins that a network of one layer gives to an automaton's strings.
+
+    Attributes:
+        rnn: the network, in float64.
+        answers: the automaton.
+        objectives: what must be positive, of an answer.
+    """
+
+    rnn: TwoLayerRNN
+    answers: Answers
+    objectives: Callable[[int], Objectives]
+
+    def __post_init__(self) -> None:
+        self._walks = Walks.begin(Network(self.rnn), self.answers.after)
+
+    @np.errstate(over="ignore", invalid="ignore", divide="ignore")
+    def least(self, length: int, deadline: Deadline, *, decide: bool) -> Least:
+        """The least margin on the strings of a length.
+
+        Args:
+            length: in symbols.
+            deadline: when to stop.
+            decide: find its sign only.
+        """
+        found = Least()
+        for answer in np.unique(self.answers.answer):
+            graph = self._walks.graph(self.answers.answer == answer, length)
+            if answer == NOTHING or graph is None:
+                continue
+            attention, incumbent = self._asked(graph, int(answer), deadline)
+            string = _some_string(graph)
+            output = incumbent.run_string(string)
+            low = -math.inf
+            if incumbent.string is not None:
+                if incumbent.upper > max(found.high, 0.0):  # only what is less is looked for
+                    incumbent.upper, incumbent.string = max(found.high, 0.0), None
+                how = {"decide": decide, "tolerance": _TOLERANCE, "most_parts": _MOST_PARTS}
+                low, _ = lower_bound(attention, incumbent, output, **how)
+            if incumbent.string is not None and incumbent.upper < 0:
+                lost = Least(low, incumbent.upper, incumbent.string, int(answer))
+                found.lost.append(lost)
+            if incumbent.string is not None and incumbent.upper < found.high:
+                found.high, found.string = incumbent.upper, incumbent.string
+                found.answer = int(answer)
+            found.low = min(found.low, low)
+            if not low > 0:
+                found.doubtful.append(int(answer))
+            if deadline.passed or (decide and found.high < 0):
+                found.low = -math.inf  # of other answers nothing is known
+                break
+        return found
+
+    @np.errstate(over="ignore", invalid="ignore", divide="ignore")
+    def wrong(self, length: int, among: Sequence[int], deadline: Deadline) -> Losing:
+        """On how many strings of a length, of those that ask for some answers, it is negative.
+
+        State by state: the fewer strings are looked at together, the tighter are their bounds.
+        """
+        low = high = 0
+        for state, answer in enumerate(self.answers.answer.tolist()):
+            own = np.arange(len(self.answers.answer)) == state
+            graph = self._walks.graph(own, length) if answer in among else None
+            if graph is not None:
+                found = count_losing(*self._asked(graph, answer, deadline))
+                low, high = low + found.low, high + found.high
+        return Losing(low, high)
+
+    def _asked(
+        self, graph: StringGraph, answer: int, deadline: Deadline
+    ) -> tuple[AttentionWeights, Incumbent]:
+        network = self._walks.network
+        attention = AttentionWeights(network, graph, deadline)
+        return attention, Incumbent(network, graph, self.objectives(answer))
+
+
+def _some_string(graph: StringGraph) -> tuple[int, ...]:
+    nothing = np.zeros((len(graph.symbols.tokens), 1))
+    swept = sweep(graph, emission_costs(graph, nothing, np.zeros(1, dtype=np.int64)))
+    return graph.string_of(swept.paths(np.zeros(1, dtype=np.int64))[0])
