@@ -56,13 +56,6 @@ def test_of_a_model_that_is_run_it_is_said_how_far() -> None:
     assert "at least" not in repr(whole)
 
 
-def test_nothing_is_known_of_what_was_not_run() -> None:
-    found = certify_language(construct.stack(TASK.language), TASK, 14, most_run=3_000)
-    done = max(row.length for row in found.by_length if row.decided)
-    assert f"every one of lengths 0 to {done}" in repr(found)
-    assert "others nothing is known" in repr(found)
-
-
 def test_a_drawn_error_is_one_at_least() -> None:
     model = random_model("gpt-linear", TASK, seed=1, n_layers=1)
     found = certify_language(model, TASK, range(30, 41), most_run=0)
@@ -73,13 +66,6 @@ def test_a_drawn_error_is_one_at_least() -> None:
     assert "none decided; of" in repr(found)
     assert found.shortest is not None
     assert found.is_shortest == (len(found.shortest.tokens) == 30)  # none that was asked is shorter
-
-
-def test_the_precision_that_was_computed_in_is_said() -> None:
-    model = random_model("gpt", TASK, seed=0, n_layers=2).to(torch.float32)
-    assert certify_language(model, TASK, 4).method == (
-        "prefixes run one by one, as computed in float32"
-    )
 
 
 # --- doubts ---------------------------------------------------------------------------------------
@@ -118,12 +104,6 @@ def test_what_is_doubtful_may_be_the_likeliest_error(until: str) -> None:
     assert "an error" in repr(found)
     assert "likeliest error" not in repr(found)
     assert all(row.decided for row in found.by_length if row.length > 1)  # it went on
-
-
-def test_without_a_doubt_it_stops() -> None:
-    sure = certify_language(random_model("minimal-onehot", TASK, 0), TASK, 10, until="likeliest")
-    assert sure.is_likeliest
-    assert not sure.complete
 
 
 DEEP = DyckTask(name="flat", n_types=1, max_depth=2, q=1e-4, long_lengths=(40, 41))
@@ -248,12 +228,6 @@ def test_what_is_no_model_is_said_in_one_line(ask_it: Any, wrap: Any, message: s
     model = construct.uniform_attention(TASK.language)
     with pytest.raises(UnsupportedModelError, match=message):
         ask_it(wrap(model))
-
-
-def test_an_rnn_without_values_is_refused() -> None:
-    rnn = export_rnn(construct.uniform_attention(TASK.language)).to("meta")
-    with pytest.raises(UnsupportedModelError, match="on device meta"):
-        certify_language(rnn, TASK, 4)
 
 
 # --- arguments and limits -------------------------------------------------------------------------
