@@ -226,7 +226,7 @@ NARROW = construct.NetworkTooNarrowError
     [
         (refused_by(ln_c=0.25), ValueError, r"differ in ln_c: 0.25 and 0.5"),
         (refused_by(embedding="onehot"), ValueError, "differ in embedding"),
-        (refused_by(model=lambda: build_model(GPT)), ValueError, "block='eq6'; the target has 'gpt'"),
+        (refused_by(model=lambda: build_model(GPT)), ValueError, "'eq6'; the target has 'gpt'"),
         (refused_by(position="learned"), ValueError, "'none'; the target has 'learned'"),
         (refused_by(act_fn="gelu"), ValueError, "act_fn='relu'; the target has 'gelu'"),
         (refused_by(lambda: small(attention="uniform")), ValueError, "attention='softmax'"),
