@@ -14,7 +14,7 @@ from torch import nn
 from tests.certify.language.test_deciding import TASK, margins, random_model, task_of
 from tl_dyck.certify import certify
 from tl_dyck.certify.deadline import Deadline
-from tl_dyck.certify.language import certify_language, deciding, profiles, shells
+from tl_dyck.certify.language import certify_language, deciding, profiles
 from tl_dyck.certify.language.asked import ask
 from tl_dyck.certify.language.claims import Agreement, NextToken, Signs
 from tl_dyck.certify.language.evaluator import Evaluator
@@ -344,56 +344,3 @@ def test_the_likeliest_prefix_is_that_of_all(k: int, deepest: int, q: float) -> 
         assert Profiles(law).best_log_string(lengths) == pytest.approx(expected)
     assert Profiles(law).best_log_string([]) == -math.inf
     assert Profiles(law).best_log_string([0, 5]) == 0
-
-
-# --- boxes where everything can be enumerated -----------------------------------------------------
-
-
-BOXED = [
-    ("minimal-onehot", {}, 4.0),
-    ("minimal-onehot", {}, 1.0),
-    ("minimal-yao", {}, 4.0),
-    ("minimal-split", {}, 2.0),
-    ("eq49", {}, 4.0),
-    ("figure2-yao", {}, 3.0),
-]
-
-
-@pytest.mark.parametrize("name", ["any_token", "closing_only", "valid_token"])
-@pytest.mark.parametrize("place", range(len(BOXED) + 2))
-def test_boxes_decide_as_the_models_themselves(
-    place: int, name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """At lengths where boxes are never needed they are forced, and every prefix is run."""
-    monkeypatch.setattr(shells, "_FEW", 0)
-    monkeypatch.setattr(shells, "_SMALL", 1)
-    if place < len(BOXED):
-        family, options, scale = BOXED[place]
-        model = random_model(family, TASK, place, scale, **options)
-    else:
-        model = construct.balanced(TASK.language, seed=place, spread=1.0)
-        with torch.no_grad():  # nearly balanced, and hardly
-            model.blocks[0].attn.W_V[0, 3] *= 1.1 if place == len(BOXED) else 1.9
-    found = certify_language(model, TASK, 7, name)
-    assert found.stats["boxes"] > 50
-    assert found.complete
-    for row in found.by_length:
-        wrong, mass = brute(model, row.length, name)
-        assert row.wrong == wrong.sum()
-        assert row.error.exact
-        assert row.error.low == pytest.approx(mass[wrong].sum() / mass.sum(), rel=1e-9)
-
-
-def brute(model: DyckTransformer, length: int, name: str) -> tuple[Any, Any]:
-    """On which prefixes a claim is wrong, by running all; and their probabilities."""
-    if name != "valid_token":
-        _, margin, mass, depth = margins(model, TASK, length, name)
-        return margin < 0, mass * (1 - TASK.distribution.open_probability())[depth]
-    strings = TASK.language.enumerate(length, "prefix")
-    tokens = torch.cat([torch.full((len(strings), 1), TASK.language.bos_token), strings], 1)
-    with torch.no_grad():
-        top = model(tokens)[:, -1].argmax(1, keepdim=True)
-    law = TASK.distribution.next_token_probs(tokens)[:, -1]
-    return (law.gather(1, top)[:, 0] == 0).numpy(), TASK.distribution.log_prob(
-        strings
-    ).exp().numpy()
