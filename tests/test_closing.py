@@ -219,45 +219,6 @@ def test_the_exact_model(name, long):
     assert accuracy.error == 0
 
 
-def test_the_two_readings_differ_where_opens_are_likelier():
-    """With q = 0.9 the exact model expects opens where allowed; it still knows the right close."""
-    task = DyckTask(name="opens", n_types=2, max_depth=3, q=0.9, train_lengths=(8, 10))
-    accuracy = task.closing_accuracy(exact_model(task), n=400, seed=5)
-    tokens, weights = closing_strings(*task.asked(), n=400, generator=seeded(5))
-    before = task.language.depth(tokens).roll(1, 1)
-    assert accuracy.closing_only == 1.0
-    assert accuracy.any_token == pytest.approx(float((weights * (before == 3)).sum() / 400))
-    assert 0.05 < accuracy.any_token < 0.95
-
-
-def test_a_constant_and_an_adversarial_model():
-    task = load_task("dyck-2-4")
-
-    def constant(tokens: torch.Tensor, /) -> torch.Tensor:
-        return torch.zeros(*tokens.shape, 5)
-
-    accuracy = task.closing_accuracy(constant, n=2000)
-    assert accuracy.any_token == 0  # of equal logits the first counts: an open
-    assert accuracy.closing_only == pytest.approx(0.5, abs=5 * (0.25 / 2000) ** 0.5)
-
-    def always_one_close(tokens: torch.Tensor, /) -> torch.Tensor:
-        return constant(tokens) + torch.tensor([0.0, 0, 0, 9, 0])
-
-    accuracy = task.closing_accuracy(always_one_close, n=2000)
-    assert (
-        accuracy.any_token
-        == accuracy.closing_only
-        == pytest.approx(0.5, abs=5 * (0.25 / 2000) ** 0.5)
-    )
-    exact = exact_model(task)
-
-    def contrary(tokens: torch.Tensor, /) -> torch.Tensor:
-        return -exact(tokens)
-
-    accuracy = task.closing_accuracy(contrary, n=100)
-    assert (accuracy.any_token, accuracy.closing_only, accuracy.after_open) == (0.0, 0.0, 0.0)
-
-
 def test_a_model_cannot_peek():
     task = load_task("dyck-2-4")
 

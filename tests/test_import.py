@@ -25,24 +25,17 @@ def loaded_by(code: str) -> set[str]:
         [sys.executable, "-c", report], capture_output=True, text=True, timeout=600
     )
     assert run.returncode == 0, run.stderr
-    modules = json.loads(run.stdout.splitlines()[-1])
+    (line,) = run.stdout.splitlines()  # and nothing else
+    assert run.stderr == ""
+    modules = json.loads(line)
     return {name for name in modules if name in HEAVY or name.startswith("tl_dyck")}
 
 
-def test_import_loads_nothing_but_itself() -> None:
-    assert loaded_by("import tl_dyck; tl_dyck.__all__; tl_dyck.__version__") == {"tl_dyck"}
-
-
-def test_tab_completion_offers_what_is_not_loaded_yet() -> None:
-    offer = "assert {*tl_dyck.__all__, *tl_dyck._ORIGINS} <= {*dir(tl_dyck)}, dir(tl_dyck)"
-    assert loaded_by(f"import tl_dyck\n{offer}") == {"tl_dyck"}
-
-
-def test_import_prints_nothing() -> None:
-    run = subprocess.run(
-        [sys.executable, "-c", "import tl_dyck"], capture_output=True, text=True, timeout=600
-    )
-    assert (run.returncode, run.stdout, run.stderr) == (0, "", "")
+def test_import_loads_nothing_but_itself_and_prints_nothing() -> None:
+    """What is not loaded yet is offered to tab completion."""
+    code = "import tl_dyck; tl_dyck.__all__; tl_dyck.__version__\n"
+    code += "assert {*tl_dyck.__all__, *tl_dyck._ORIGINS} <= {*dir(tl_dyck)}, dir(tl_dyck)"
+    assert loaded_by(code) == {"tl_dyck"}
 
 
 @pytest.mark.parametrize(

@@ -61,26 +61,6 @@ def test_too_few_for_an_interval():
 samples = st.lists(st.integers(-1000, 1000).map(lambda x: x / 100), min_size=4, max_size=9)
 
 
-def slow_interval(rows, statistic, n_bootstrap, seed):
-    """Percentiles of a statistic over resampled rows, drawn one after the other in plain loops."""
-    index = np.random.default_rng(seed).integers(len(rows), size=(n_bootstrap, len(rows)))
-    values = [statistic([rows[i] for i in drawn]) for drawn in index]
-    return np.quantile(values, [0.025, 0.975])
-
-
-@given(samples)
-def test_mean(values):
-    found = mean(values, 100, 3)
-    assert found.value == pytest.approx(math.fsum(values) / len(values), abs=1e-12)
-    assert [found.low, found.high] == pytest.approx(
-        slow_interval(values, np.mean, 100, 3).tolist(), abs=1e-12
-    )
-    assert found.n == len(values)
-    one = mean(values[:1], 50, 0)
-    assert (one.value, one.text()) == (values[0], f"{values[0]:.2f}")
-    assert math.isnan(one.low)
-
-
 @given(st.data())
 def test_rank_correlation(data):
     x = np.array(data.draw(samples))

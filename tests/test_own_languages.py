@@ -466,6 +466,7 @@ def test_a_task_without_a_law_trains_and_is_saved(coin, tmp_path) -> None:
         load_result(tmp_path)
 
 
+@pytest.mark.usefixtures("forked_workers")
 def test_a_task_that_nobody_registered_trains_in_workers_and_resumes(tmp_path) -> None:
     task = AutomatonTask(
         name="local",

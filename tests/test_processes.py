@@ -13,7 +13,7 @@ from functools import partial
 import pytest
 
 from tl_dyck import processes
-from tl_dyck.processes import FolderBusyError, FolderLock, NotSentError, Sent
+from tl_dyck.processes import FolderBusyError, FolderLock, Sent
 from tl_dyck.registry import Registry, RegistryError
 from tl_dyck.workers import spread
 
@@ -167,10 +167,3 @@ def test_what_a_process_knows_by_itself_it_does_not_take_from_work(toys, monkeyp
         told = processes.Told(None, why, "", replace=False)
         monkeypatch.setitem(processes.told_here, (toys.group, "mine"), told)
         assert toys.get("mine") is mine
-
-
-def test_what_cannot_be_sent_is_refused_in_one_line():
-    with pytest.raises(
-        NotSentError, match=r"what is to be done cannot be sent .*TypeError: .*lock"
-    ):
-        Sent(threading.Lock())

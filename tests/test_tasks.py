@@ -218,20 +218,6 @@ def test_other_numbers_are_no_names(name):
         load_task(name)
 
 
-def test_a_third_partys_task():
-    mine = DyckTask(name="mine", n_types=1, max_depth=2, train_lengths=(2,), long_lengths=(4, 4))
-    try:
-        assert tasks.register("mine", "one type")(mine) is mine
-        assert load_task("mine") is mine
-        assert "mine" in list_tasks()
-        with pytest.raises(RegistryError, match="already registered"):
-            tasks.register("mine")(DyckTask(name="mine", n_types=2, max_depth=2))
-        with pytest.raises(RegistryError, match="must be of type Task"):
-            tasks.register("not-a-task")(lambda depth: mine)
-    finally:
-        tasks.unregister("mine")
-
-
 def test_a_task_made_by_a_function_when_it_is_looked_up():
     made = []
 

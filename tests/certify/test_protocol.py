@@ -34,7 +34,6 @@ from tl_dyck.certify import (
     list_certifiers,
     worst_logit_change,
 )
-from tl_dyck.certify.asking import _parcels
 from tl_dyck.models import build_model, get_config
 from tl_dyck.registry import UnknownNameError
 from tl_dyck.rnn import TwoLayerRNN, export_rnn
@@ -221,16 +220,6 @@ class TestWhatUsersGet:
         ]
         with pytest.raises(UnknownNameError, match="unknown certifier 'my'"):
             certify_many(random_rnn(5), strings, None, SPACE, "my", n_jobs=2)
-
-    @pytest.mark.parametrize("n", [0, 1, 9, 200, 5000])
-    def test_parcels_hold_every_string_once_and_the_last_are_small(self, n: int) -> None:
-        for n_jobs in (1, 2, 16):
-            parts = [range(n)[part] for part in _parcels(n, n_jobs)]
-            assert [i for part in parts for i in part] == list(range(n))
-            sizes = [len(part) for part in parts]
-            assert sizes == sorted(sizes, reverse=True)
-            assert all(2 <= size <= 64 for size in sizes[:-1])
-            assert sizes[-1:] <= [2]
 
     @pytest.mark.parametrize("fails", [False, True])
     def test_one_thread_inside_and_the_users_number_after(

@@ -91,6 +91,9 @@ CONFIG = {
     "2**40 positions": (("config", "n_ctx"), 2**40),
     "2**40 heads": (("config", "n_heads"), 2**40),
     "an unknown key": (("config", "__class__"), "os.system"),
+    "another format": (("format",), "tl_dyck.model/99"),
+    "a number beyond floats": (("config", "d_model"), 10**30),
+    "a key that nobody knows": (("extra",), "x"),
 }
 MODEL = {
     "2**31 layers": (("config", "n_layers"), 2**31),
@@ -101,6 +104,15 @@ MODEL = {
     "brackets that are one": (("config", "brackets"), ["(", "(", "(", "("]),
     "brackets that are numbers": (("config", "brackets"), [1, 2, 3, 4]),
     "an unknown block": (("config", "block"), "eval"),
+    "another block": (("config", "block"), "bare"),
+    "another embedding": (("config", "embedding"), "token"),
+    "more depths than its width has room for": (("config", "max_depth"), 100),
+    "layers as text": (("config", "n_layers"), "2"),
+    "10**9 layers": (("config", "n_layers"), 10**9),
+    "a hidden width of 10**9": (("config", "d_mlp"), 10**9),
+    "weights of another type": (("config", "dtype"), "float64"),
+    "a C below zero": (("config", "ln_c"), -1.0),
+    "no C": (("config", "ln_c"), ...),
     "an unknown type of numbers": (("config", "dtype"), "int64"),
     "a type that is an attribute of torch": (("config", "dtype"), "hub.load"),
     "an epsilon of NaN": (("config", "eps"), float("nan")),
@@ -145,7 +157,8 @@ RNN = {
     "an alphabet of numbers": (("config", "alphabet"), [1, 2, 3, 4, 5]),
     "a start token beyond the alphabet": (("config", "bos_token"), 99),
     "depths of 2**60": (("config", "max_depth"), 2**60),
-    "a key that nobody knows": (("extra",), "x"),
+    "a huge vocabulary": (("config", "d_vocab"), 2**31 - 1),
+    "an alphabet that is a number": (("config", "alphabet"), 3),
 }
 
 
@@ -164,6 +177,9 @@ def _nan(tensors: dict[str, torch.Tensor], name: str) -> None:
 CHANGED = {
     "one is gone": lambda tensors, name: tensors.pop(name),
     "one is more": lambda tensors, name: tensors.update(extra=torch.zeros(2)),
+    "one is a row that could be repeated": lambda tensors, name: tensors.update(
+        {name: tensors[name][:1].clone()}
+    ),
     "one is larger": lambda tensors, name: tensors.update({name: torch.zeros(7, 7)}),
     "one is of whole numbers": lambda tensors, name: tensors.update({name: tensors[name].long()}),
     "one is of float64": lambda tensors, name: tensors.update({name: tensors[name].double()}),

@@ -100,19 +100,6 @@ def test_next_token_probs_of_empty_strings_say_nothing(shape):
     assert distribution.next_token_probs(tokens).shape == (*shape, 5)
 
 
-def test_next_token_probs_on_the_boundaries():
-    distribution = DyckDistribution(DyckLanguage(2, 2), 0.3)
-    rows = distribution.next_token_probs(torch.tensor([4, 0, 2, 3, 1]))
-    expected = [
-        [0.5, 0, 0.5, 0, 0],
-        [0.15, 0.7, 0.15, 0, 0],
-        [0, 0, 0, 1, 0],
-        [0.15, 0.7, 0.15, 0, 0],
-        [0.5, 0, 0.5, 0, 0],
-    ]
-    assert torch.allclose(rows, torch.tensor(expected, dtype=torch.float64), atol=1e-15)
-
-
 @given(
     st.integers(1, 3),
     st.integers(1, 5),
@@ -199,13 +186,6 @@ def test_entropy_floor_is_reached_by_the_exact_distribution():
         assert abs(
             nats.mean() - distribution.entropy_floor(200, mode)
         ) < 5 * nats.std() / math.sqrt(4000)
-
-
-def test_not_knowing_the_length_costs():
-    distribution, lengths = DyckDistribution(DyckLanguage(2, 4)), range(2, 28, 2)
-    unknown = distribution.entropy_floor(lengths, "complete")
-    known = sum(n * distribution.entropy_floor(n, "complete") for n in lengths) / sum(lengths)
-    assert known + 0.01 < unknown < math.log(4)
 
 
 @pytest.mark.parametrize(

@@ -195,24 +195,6 @@ def test_depths_of_long_strings_against_forward_backward(max_depth, length, kind
         assert abs(depth[:, position - 1].mean().item() - mean) <= 5 * spread / math.sqrt(n) + 1e-9
 
 
-@pytest.mark.parametrize("q", [0.05, 0.5, 0.95])
-@pytest.mark.parametrize("end", ["complete", "close"])
-def test_tables_are_probabilities_and_forced_steps_are_exact(q, end):
-    table = sampling.open_probability(q, 5, 40, end)
-    assert table.shape == (41, 6)
-    assert ((table >= 0) & (table <= 1)).all()
-    assert not table[0].any()
-    assert not table[:, 5].any()
-    if end == "complete":
-        assert (table[2::2, 0] == 1).all()
-        assert (
-            table[range(1, 6), range(1, 6)] == 0
-        ).all()  # as many closes to come as brackets open
-    else:
-        assert not table[1].any()
-        assert (table[2:, 0] == 1).all()
-
-
 # --- types ----------------------------------------------------------------------------------------
 
 

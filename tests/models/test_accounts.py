@@ -23,7 +23,7 @@ from tl_dyck.certify.language.counting import Counted, NetworkSymbols
 from tl_dyck.certify.language.profiles import Profiles
 from tl_dyck.certify.objectives import Objectives
 from tl_dyck.language import DyckDistribution, DyckLanguage
-from tl_dyck.models import DyckTransformer, lean_logits
+from tl_dyck.models import DyckTransformer, lean_logits, list_models
 from tl_dyck.models.hooked import installed
 from tl_dyck.models.lean import LeanTail
 from tl_dyck.rnn import TwoLayerRNN, export_rnn
@@ -214,3 +214,74 @@ def test_every_account_says_what_the_reference_says(entry: Any, dtype: torch.dty
     needed |= {"lean", "in_lockstep"} if entry.is_ours else {"lean_tail"}
     needed |= {"balls"} if one_layer and dtype == torch.float64 else set()
     assert needed <= set(found)
+
+
+@pytest.mark.parametrize("act_fn", ["relu", "gelu", "gelu_new", "silu", "gelu_fast", "solu_ln"])
+@pytest.mark.parametrize("family", ["gpt-learned", "eq6", "eq49", "minimal-yao", "figure2-split"])
+def test_lean_logits_and_their_gradients_are_the_models(
+    random_model: Any, family: str, act_fn: str
+) -> None:
+    model = random_model(family, act_fn=act_fn, n_heads=2)
+    tokens = torch.randint(5, (2, 9), generator=seeded())
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    slow, fast = model(tokens), lean_logits(model, tokens)
+    torch.testing.assert_close(fast, slow, rtol=1e-10, atol=1e-10)
+    weights = torch.randn(slow.shape, generator=seeded(), dtype=slow.dtype)
+    slopes, expected = (
+        torch.autograd.grad((logits * weights).sum(), trained, allow_unused=True)
+        for logits in (fast, slow)
+    )
+    for found, wanted in zip(slopes, expected, strict=True):
+        torch.testing.assert_close(found, wanted, rtol=1e-7, atol=1e-7)
+
+
+# --- long strings: the RNN and the model it came from ---------------------------------------------
+
+LONG = ["gpt-linear", "gpt-uniform", "eq6", "minimal-onehot", "minimal-onehot-linear-2heads",
+        "figure2-yao", "linear-readout", "gelu-new-lnpre-3heads", "attn-only-lnpre-classifier",
+        "scores-100", "scores-1e4", "scores-1e4-attn-only"]  # fmt: skip
+
+
+# Causality: position i of one string of 2,000 tokens is the last position of its prefix of length
+# i, so these check every length from 1 to 2,000; 511 and 513 end just beside the border of a block.
+@pytest.mark.parametrize("dtype", TOLERANCE, ids=["float64", "float32"])
+@pytest.mark.parametrize(
+    ("name", "length"),
+    [*((name, 2000) for name in LONG), ("relu-ln-4heads", 511), ("relu-ln-4heads", 513)],
+)
+def test_the_rnn_is_the_model_on_long_strings(name: str, length: int, dtype: torch.dtype) -> None:
+    entry = case(name)
+    model = entry.build(dtype, length)
+    machine, tokens = export_rnn(model), entry.tokens(1, length, model.cfg.d_vocab)
+    with torch.no_grad():
+        expected, found = model(tokens).double(), machine(tokens).double()
+        tolerance = 1e-5 if dtype == torch.float32 else 1e-10
+        if dtype == torch.float32 and entry.largest_score == EXTREME:
+            # either may be off by what float32 knows of a score; so hold the RNN to the truth
+            exact = machine.to(torch.float64)(tokens)
+            tolerance += 4 * relative_error(expected, exact)
+            expected = exact
+    assert relative_error(found, expected) <= tolerance
+
+
+def relative_error(found: Tensor, expected: Tensor) -> float:
+    return float((found - expected).abs().max() / (1 + expected.abs().max()))
+
+
+def test_no_case_is_trivial_and_those_are_saturated_that_say_so() -> None:
+    assert set(list_models()) <= {entry.name for entry in CASES}
+    assert len({entry.name for entry in CASES}) == len(CASES)
+    for entry in CASES:
+        machine = export_rnn(entry.build())
+        d_vocab = machine.config.d_vocab
+        tokens = torch.randint(d_vocab, (8, 32), generator=torch.Generator().manual_seed(1))
+        r = machine.embed(tokens, machine.states(tokens))
+        scores = torch.einsum("bqhe,bkhe->bhqk", machine.query(r), machine.key(r)).tril()
+        if entry.largest_score is not None:
+            assert float(scores.abs().max()) == pytest.approx(entry.largest_score)
+        # what comes before the last token matters, so a wrong attention cannot go unnoticed
+        tokens = entry.tokens(32, 12, d_vocab)
+        changed = (tokens + 1) % d_vocab
+        changed[:, -1] = tokens[:, -1]
+        change = relative_error(machine.last_logits(changed), machine.last_logits(tokens))
+        assert change > 1e-6 or d_vocab == 1, entry.name

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import pytest
 import torch
 from hypothesis import given
@@ -74,45 +72,6 @@ def test_every_reachable_row_is_its_own_vector_and_the_rest_is_zero(kind, size):
     assert rows[:-1] @ rows[-1] == pytest.approx(0)
 
 
-@given(size=SIZES)
-def test_yao_angles_rise_with_depth_and_stay_below_a_right_angle(size):
-    k, deepest = size
-    language = DyckLanguage(k, deepest)
-    table = depth_embedding_table("yao", language, 2 * k + 3)
-    angles = [
-        math.atan2(float(table[0, d, 2 * k + 1]), float(table[0, d, 2 * k]))
-        for d in range(1, deepest + 1)
-    ]
-    assert angles == pytest.approx(
-        [math.atan(d / (deepest + 2 - d)) for d in range(1, deepest + 1)]
-    )
-    assert angles == sorted(angles)
-    assert 0 < angles[0] <= angles[-1] < math.pi / 2
-
-
-@given(
-    tokens=st.lists(st.lists(st.integers(0, 4), min_size=6, max_size=6), min_size=1, max_size=4),
-    kind=st.sampled_from(DEPTH_EMBEDDINGS),
-)
-def test_depth_is_clipped_to_what_the_token_can_have_outside_the_language(tokens, kind):
-    language = DyckLanguage(2, 2)
-    embed = DepthEmbed(kind, language, 12, torch.float64)
-    found = embed(torch.tensor(tokens))
-    for row, string in zip(found, tokens, strict=True):
-        depth = 0
-        for vector, token in zip(row, string, strict=True):
-            depth += 0 if token == 4 else 1 - 2 * (token % 2)
-            clipped = (
-                0
-                if token == 4
-                else min(max(depth, 1), 2)
-                if token % 2 == 0
-                else min(max(depth, 0), 1)
-            )
-            assert torch.equal(vector, embed.table[token, clipped])
-            assert vector.any()
-
-
 def test_no_gradient_and_no_parameter():
     model = build_model(get_config("minimal-split", "dyck-2-4"))
     assert [name for name, _ in model.named_parameters() if name.startswith("embed")] == []
@@ -141,9 +100,3 @@ def test_large_languages_get_the_width_that_they_need():
         get_config("minimal-onehot", DyckTask(name="deep", n_types=3, max_depth=20)).d_model == 121
     )
     assert get_config("gpt", DyckTask(name="deep", n_types=3, max_depth=20)).d_model == 50
-
-
-def test_values_move_with_the_model():
-    model = build_model(get_config("minimal-yao", "dyck-2-4", n_ctx=10))
-    assert model("[").dtype == torch.float32
-    assert model.to(torch.float64)("[").dtype == torch.float64

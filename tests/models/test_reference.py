@@ -66,24 +66,6 @@ def test_forward(random_model, family, strings, seed):
     check(model, strings, FAMILIES[family])
 
 
-@pytest.mark.parametrize("position", ["none", "learned", "linear"])
-@pytest.mark.parametrize("layers", [1, 2, 3])
-@pytest.mark.parametrize("norm", ["LN", None])
-def test_attention_only(random_model, layers, position, norm):
-    options = {"attn_only": True, "n_layers": layers, "position": position, "n_heads": 2}
-    model = random_model("gpt", **options, normalization_type=norm)
-    like = ("attn-only", "token", position, "softmax", layers)
-    check(model, [[0, 2, 3, 1], [0, 0, 1, 2]], like)
-    names = {name.split(".")[-2] for name, _ in model.named_parameters()}
-    assert names == {
-        "embed",
-        "pos_embed",
-        "attn",
-        "unembed",
-        *(["ln1", "ln_final"] if norm else []),
-    }
-
-
 @pytest.mark.parametrize("ln_c", [1e-5, 0.7, 1e6])
 def test_large_c_of_the_unit_norm(random_model, ln_c):
     for family in ("eq6", "eq49"):

@@ -262,15 +262,6 @@ def test_settings_that_only_add_hook_points_change_nothing(setting: str) -> None
     assert torch.equal(export_rnn(model)(tokens), expected)
 
 
-def test_config_of_an_exported_dyck_model() -> None:
-    model = case("minimal-yao").build()
-    config = export_rnn(model).config
-    assert (config.n_types, config.max_depth, config.bos_token) == (2, 4, 4)
-    assert (config.ln_c, config.ln1, config.ln_final, config.residual) == (1e-5, None, None, True)
-    assert config.model_name == "minimal-yao"
-    assert export_rnn(case("figure2-yao").build()).config.residual is False
-
-
 @pytest.mark.parametrize("name", ["gpt", "minimal-onehot"])
 def test_texts_are_tokenised_as_the_model_does(name: str) -> None:
     model = case(name).build()

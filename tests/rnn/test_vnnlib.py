@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.cases import CASES, case
-from tests.rnn.vnnlib_reader import NotVnnlibError, parse_vnnlib
+from tests.rnn.vnnlib_reader import parse_vnnlib
 from tl_dyck.rnn import RNNInputError, TwoLayerRNN, export_rnn
 from tl_dyck.rnn.vnnlib import embedding_box, save_vnnlib, vnnlib_property
 
@@ -134,32 +134,3 @@ def test_impossible_properties() -> None:
     ):
         with pytest.raises(RNNInputError, match=message):
             embedding_box(rnn, allowed)
-
-
-def test_the_reader() -> None:
-    declared = "(declare-const X_0 Real)\n(declare-const Y_0 Real) ; a comment (\n"
-    prop = parse_vnnlib(
-        declared + "(assert (or (and (< X_0 -1.5) (> Y_0 (* 2 X_0))) (<= (+ X_0 (- Y_0)) (- 3 1))))"
-    )
-    assert prop.holds({"X_0": -2.0, "Y_0": -3.5})  # the first part of the or
-    assert prop.holds({"X_0": 2.0, "Y_0": 0.0})  # the second, as a tie
-    assert not prop.holds({"X_0": 2.5, "Y_0": 0.0})
-    with pytest.raises(NotVnnlibError, match="missing or unknown"):
-        prop.holds({"X_0": 1.0})
-    deep = "(and " * 5000 + "(<= X_0 0)" + ")" * 5000
-    assert parse_vnnlib(declared + f"(assert {deep})").constants == ("X_0", "Y_0")
-    for text, message in (
-        ("(assert (<= X_0 1)", "not closed"),
-        (")", "closed that was not opened"),
-        ("(assert)", "expected"),
-        ("(declare-fun f () Real)", "expected"),
-        ("x", "expected"),
-    ):
-        with pytest.raises(NotVnnlibError, match=message):
-            parse_vnnlib(declared + text)
-    for text, message in (
-        ("(assert (<= X_0 Z))", "'Z' is neither"),
-        ("(assert (sin X_0))", "unknown expression"),
-    ):
-        with pytest.raises(NotVnnlibError, match=message):
-            parse_vnnlib(declared + text).holds({"X_0": 0.0, "Y_0": 0.0})

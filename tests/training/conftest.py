@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+import signal
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -55,6 +56,15 @@ class Tiny:
         return train_together(
             self.config, self.task, seeds, options=options, folders=folders, **kwargs
         )
+
+
+@pytest.fixture
+def ctrl_c() -> Iterator[Callable[..., None]]:
+    """Press Ctrl-C: the usual handler of it, which a test runner's workers may have replaced."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield lambda *_: signal.raise_signal(signal.SIGINT)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture(scope="session")

@@ -8,7 +8,6 @@ addresses, strides, how many there are.
 from __future__ import annotations
 
 import hashlib
-import math
 from pathlib import Path
 
 import pytest
@@ -21,7 +20,7 @@ from tl_dyck.tasks import load_task
 from tl_dyck.training import TrainConfig, load_result, train
 from tl_dyck.training.group import _grain, _layout
 from tl_dyck.training.loop import train_together
-from tl_dyck.training.operations import BOUNDARY, GRAIN, aligned
+from tl_dyck.training.operations import BOUNDARY, GRAIN
 from tl_dyck.training.run import RunState
 
 pytestmark = pytest.mark.usefixtures("hasty_ends")
@@ -205,19 +204,6 @@ def test_the_number_of_threads_is_nobodys_business():
         torch.set_num_threads(before)
     assert set(seen) == {1}
     assert len(found) == 1
-
-
-@pytest.mark.parametrize("shape", [(50, 50), (1, 3), (32, 2), (7, 3, 2, 5), (1,)])
-@pytest.mark.parametrize("n_models", [1, 2, 5])
-def test_each_model_begins_on_a_boundary(n_models, shape):
-    for dtype in (torch.float16, torch.float32, torch.float64):
-        found = aligned(n_models, shape, like=torch.empty(0, dtype=dtype))
-        assert found.shape == (n_models, *shape)
-        assert all(own.data_ptr() % BOUNDARY == 0 and own.is_contiguous() for own in found)
-        found[:] = torch.arange(n_models).view(-1, *[1] * len(shape))
-        assert [float(own.sum()) for own in found] == [
-            index * math.prod(shape) for index in range(n_models)
-        ]
 
 
 @pytest.mark.parametrize("name", ["dyck-2-4", "dyck-3-8", "dyck-2-4-prefix"])

@@ -6,25 +6,18 @@ import errno
 import hashlib
 import itertools
 import json
-import math
 import os
-import random
 import shutil
 import signal
-import sys
-import tempfile
 import threading
-from collections.abc import Callable
 from pathlib import Path
-from types import FrameType
 
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
 from tests.hostile.tools import alter
+from tests.kills import Killed, kill
 from tl_dyck.files import read_json
 from tl_dyck.models import get_config
 from tl_dyck.tasks import DyckTask
@@ -40,20 +33,13 @@ def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-class Killed(BaseException):
-    """The process ends here."""
-
-
 @pytest.fixture(scope="module")
 def stopped_at_3(tiny, tmp_path_factory) -> Path:
     """The folder of a run (seed 1) killed after step 4, which has a checkpoint of step 3."""
     folder = tmp_path_factory.mktemp("stopped")
 
-    def stop(row):
-        raise Killed
-
     with pytest.raises(Killed):
-        tiny.train(seed=1, folder=folder, on_check=stop)
+        tiny.train(seed=1, folder=folder, on_check=kill)
     assert names(folder) == CHECKPOINT_FILES
     return folder
 
@@ -83,132 +69,6 @@ def test_resuming(tiny, folder, uninterrupted, same_run):
     same_run(tiny.train(seed=1, folder=folder, on_check=rows.append), uninterrupted)
     assert [row["step"] for row in rows] == [4, 8, 10]  # step 4 was made again
     assert names(folder) == RESULT_FILES
-
-
-@pytest.mark.parametrize("weight", ["contrastive_weight", "drift_weight"])
-def test_resuming_with_a_regularisation(tiny, same_run, tmp_path, weight):
-    config = get_config("minimal-onehot", tiny.task, d_model=10, d_mlp=4, n_ctx=16)
-    options = TrainConfig(**{**vars(tiny.options), weight: 0.5})
-    whole = tiny.train(config=config, seed=1, options=options)
-
-    def stop(row):
-        raise Killed
-
-    with pytest.raises(Killed):
-        tiny.train(config=config, seed=1, options=options, folder=tmp_path, on_check=stop)
-    same_run(tiny.train(config=config, seed=1, options=options, folder=tmp_path), whole)
-    same_run(load_result(tmp_path), whole)
-    assert not torch.equal(tiny.train(config=config, seed=1).model.W_U, whole.model.W_U)
-    with pytest.raises(CheckpointError, match=rf"{weight} \(0.5 there, None asked for\)"):
-        tiny.train(config=config, seed=1, folder=tmp_path)
-
-
-def test_a_kill_between_any_two_file_operations(tiny, same_run, tmp_path, monkeypatch):
-    """After it no operation succeeds, tidying up included, as with a process that is gone."""
-    options = TrainConfig(
-        steps=5, batch_size=2, check_every=3, check_size=5, checkpoint_every=2, target=None
-    )
-    whole = tiny.train(seed=1, options=options)
-    left = [0]
-
-    def mortal(function):
-        def call(*args, **kwargs):
-            if left[0] <= 0:
-                raise Killed
-            left[0] -= 1
-            return function(*args, **kwargs)
-
-        return call
-
-    for module, name in [
-        *[(os, name) for name in ("replace", "unlink", "fsync", "chmod", "mkdir")],
-        (tempfile, "mkstemp"),
-        (Path, "unlink"),
-    ]:
-        monkeypatch.setattr(module, name, mortal(getattr(module, name)))
-    kills = 0
-    while True:
-        folder = tmp_path / f"run-{kills}"
-        left[0] = kills
-        try:
-            tiny.train(seed=1, options=options, folder=folder)
-        except Killed:
-            left[0] = 10**9
-            same_run(tiny.train(seed=1, options=options, folder=folder), whole)
-            assert set(RESULT_FILES) <= set(names(folder))
-            assert not list(folder.glob(".*.tmp"))
-            kills += 1
-        else:
-            break
-    assert kills > 30
-
-
-class Countdown:
-    """Counts calls and returns of functions and acts at a given one: a moment without a clock.
-
-    Not within the type checker of the tests, but after it, for it would be left with its locks
-    held.
-    """
-
-    def __init__(self, moment: float, act: Callable[[], object]) -> None:
-        self.count, self.moment, self.act = 0, moment, act
-
-    def __call__(self, frame: FrameType, event: str, argument: object) -> None:
-        self.count += 1
-        if self.moment > 0 and self.count >= self.moment and not checks_types(frame):
-            self.moment = -1
-            self.act()
-
-    def __enter__(self) -> Countdown:
-        sys.setprofile(self)
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        sys.setprofile(None)
-
-
-def checks_types(frame: FrameType | None) -> bool:
-    while frame is not None:
-        if str(frame.f_globals.get("__name__")).startswith("beartype"):
-            return True
-        frame = frame.f_back
-    return False
-
-
-LONGER = TrainConfig(
-    steps=30, batch_size=3, check_every=4, check_size=9, checkpoint_every=2, target=None
-)
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
-def test_kill_9_at_random_moments(tiny, same_run, tmp_path):
-    with Countdown(-1, print) as counter:
-        whole = tiny.train(seed=2, options=LONGER, folder=tmp_path / "whole")
-    folder, chance, killed = tmp_path / "killed", random.Random(0), 0
-    for _ in range(6):
-        child = os.fork()
-        if child == 0:
-            try:
-                moment = int(counter.count * chance.uniform(0.1, 0.3))
-                with Countdown(moment, lambda: os.kill(os.getpid(), signal.SIGKILL)):
-                    tiny.train(seed=2, options=LONGER, folder=folder)
-            finally:
-                os._exit(0)
-        chance.random()
-        killed += os.WTERMSIG(os.waitpid(child, 0)[1]) == signal.SIGKILL
-    same_run(tiny.train(seed=2, options=LONGER, folder=folder), whole)
-    assert killed > 2
-    assert names(folder) == RESULT_FILES
-
-
-@pytest.fixture
-def ctrl_c():
-    """The usual handler of Ctrl-C, which a test runner's workers may have replaced."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield lambda *_: signal.raise_signal(signal.SIGINT)
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    signal.signal(signal.SIGINT, before)
 
 
 @pytest.mark.parametrize("row", [0, 1, 2])
@@ -249,23 +109,6 @@ def test_ctrl_c_when_the_target_was_just_reached(tiny, ctrl_c, same_run, tmp_pat
     with pytest.raises(KeyboardInterrupt):
         tiny.train(seed=1, options=options, folder=tmp_path, on_check=press)
     same_run(tiny.train(seed=1, options=options, folder=tmp_path), whole)
-
-
-def test_ctrl_c_at_random_moments(tiny, ctrl_c, same_run, tmp_path):
-    """Nothing but Ctrl-C writes a checkpoint here."""
-    options = TrainConfig(**{**vars(LONGER), "checkpoint_every": 100})
-    with Countdown(-1, print) as counter:
-        whole = tiny.train(seed=2, options=options)
-    chance, pressed, result = random.Random(1), 0, None
-    while result is None:
-        try:
-            with Countdown(int(counter.count * chance.uniform(0.05, 0.3)), ctrl_c):
-                result = tiny.train(seed=2, options=options, folder=tmp_path)
-        except KeyboardInterrupt:
-            pressed += 1
-            torch.set_grad_enabled(True)  # as torch.no_grad leaves it if it is interrupted itself
-    assert pressed > 2
-    same_run(result, whole)
 
 
 def test_the_second_ctrl_c_does_not_wait(tiny, ctrl_c, folder, uninterrupted, same_run):
@@ -376,88 +219,6 @@ def test_a_folder_of_another_run_is_refused_and_kept(tiny, which, request):
 # --- damage ---------------------------------------------------------------------------------------
 
 
-@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(data=st.data())
-def test_any_damage_to_the_tensors_is_noticed(tiny, stopped_at_3, data):
-    path = stopped_at_3 / "state-3.safetensors"
-    original = path.read_bytes()
-    position = data.draw(st.integers(0, len(original) - 1))
-    flipped = (
-        original[:position]
-        + bytes([original[position] ^ (1 << position % 8)])
-        + original[position + 1 :]
-    )
-    try:
-        for damaged in (flipped, original[:position], original + b"\0"):
-            path.write_bytes(damaged)
-            with pytest.raises(
-                CheckpointError, match=r"truncated or was altered.*Delete .* to train again"
-            ):
-                tiny.train(seed=1, folder=stopped_at_3)
-    finally:
-        path.write_bytes(original)
-
-
-#: Of a checkpoint or a result: where, and what must not stand there (... for nothing at all).
-HOSTILE_CHECKPOINTS = {
-    "tensors": ("../state-3.safetensors", "/etc/passwd", "..", "", "a\0b", 5, None,
-                "state-4.safetensors", "checkpoint.json", ...),
-    "sha256": ("0" * 64, "", None, ...),
-    "step": (-1, 4, 10**9, 2.0, "3", True, ...),
-    "status": ("great", [], ...),
-    "seconds": ("1", math.nan, math.inf, -1.0, True, ...),
-    "history": (5, "abc", [5], [[]], [{"step": 1}], ...),
-    "identity": (5, {}, "x", ...),
-    "identity task": (5, {}, ...),
-    "format": (5, "tl_dyck.run/0", ...),
-}  # fmt: skip
-HOSTILE_RESULTS = {
-    "status": ("great", 5, ...),
-    "step": (-1, "3", ...),
-    "seconds": ("1", math.nan, -1.0, True, ...),
-    "accuracy": (5, {"n": 1}, [], ...),
-    "history": (5, [{"step": 1}], [[1]], ...),
-    "history 0 loss": ("0.5", math.inf, ...),
-    "history 0 accuracy": (math.inf, math.nan),
-    "identity": (5, {}, ...),
-    "identity task": (5, {"name": "x"}, ...),
-    "identity task extra": (5,),
-    "identity task q": (2.0, -1.0),
-    "identity options": (5, {"step": 1}, ...),
-    "identity options steps": (0, "10", 2.5),
-    "identity seed": (..., "1"),
-    "identity model d_model": (11,),
-    "format": (5, "tl_dyck.run/0", ...),
-}  # fmt: skip
-
-
-def cases(table):
-    return [
-        ([int(key) if key.isdigit() else key for key in keys.split()], value)
-        for keys, values in table.items()
-        for value in values
-    ]
-
-
-@pytest.mark.parametrize(("keys", "value"), cases(HOSTILE_CHECKPOINTS))
-def test_hostile_checkpoints(tiny, folder, keys, value):
-    alter(folder / "checkpoint.json", *keys, value=value)
-    with pytest.raises(
-        CheckpointError, match=r"checkpoint.json|holds another run|truncated or was altered"
-    ):
-        tiny.train(seed=1, folder=folder)
-
-
-@pytest.mark.parametrize(
-    "text", ["", "{", "null", "[]", "5", '"x"', "NaN", "[" * 100_000, "{}", "\ufeff{}"]
-)
-@pytest.mark.parametrize("name", ["checkpoint.json", "result.json"])
-def test_files_that_are_something_else(tiny, folder, name, text):
-    (folder / name).write_text(text, encoding="utf-8")
-    with pytest.raises(CheckpointError, match=name):
-        tiny.train(seed=1, folder=folder)
-
-
 def test_tensors_that_are_whole_but_do_not_fit(tiny, folder):
     path = folder / "state-3.safetensors"
     original = load_file(path)
@@ -483,14 +244,6 @@ def test_tensors_that_are_whole_but_do_not_fit(tiny, folder):
         )
         with pytest.raises(CheckpointError, match="the checkpoint does not fit its run"):
             tiny.train(seed=1, folder=folder)
-
-
-def test_a_missing_state(tiny, folder):
-    (folder / "state-3.safetensors").unlink()
-    with pytest.raises(
-        CheckpointError, match=r"there is no file .*state-3.safetensors.*if none is, delete"
-    ):
-        tiny.train(seed=1, folder=folder)
 
 
 def test_a_checkpoint_that_another_process_replaces_is_read_again(tiny, folder, monkeypatch):
@@ -524,13 +277,6 @@ def test_a_checkpoint_that_is_replaced_all_the_time_is_not_said_to_be_lost(
     with pytest.raises(CheckpointError, match="another process is training in") as caught:
         read_checkpoint(folder, read_json(folder / "checkpoint.json")["identity"])
     assert "elete" not in str(caught.value)
-
-
-@pytest.mark.parametrize(("keys", "value"), cases(HOSTILE_RESULTS))
-def test_hostile_results(done, keys, value):
-    alter(done / "result.json", *keys, value=value)
-    with pytest.raises(CheckpointError, match=r"result.json"):
-        load_result(done)
 
 
 def test_a_result_with_the_model_of_another_run(tiny, done, tmp_path):

@@ -97,7 +97,8 @@ def least_margin(rnn: TwoLayerRNN, lattice: Lattice, target: int) -> float:
             while True:  # Dinkelbach: the least of numerator - ratio · denominator, until it is 0
                 gain = weight * (value - ratio)
                 costs = np.array([gain[list(o.emits)].sum() for o in lattice.options])
-                found = programme.least(costs, last)
+                # in units of the largest, for the solver takes what is below 1e-6 for nothing
+                found = programme.least(costs / abs(costs).max(), last)
                 if found is None:
                     break
                 taken = found[1] > 0.5

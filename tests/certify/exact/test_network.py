@@ -10,7 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.certify.oracles import READOUTS, STATES, random_rnn, rnns, tokens
+from tests.certify.oracles import READOUTS, random_rnn, rnns, tokens
 from tl_dyck.certify.exact.network import Network
 from tl_dyck.certify.objectives import Objectives
 from tl_dyck.rnn import TwoLayerRNN
@@ -97,16 +97,6 @@ def test_error_bounds_are_small(readout: dict[str, Any], n_heads: int) -> None:
     rnn = random_rnn(0, n_heads=n_heads, **readout)
     values = Network(rnn).values_of([(0, 2, 4, 1, 3), (5,), (1, 1)], Objectives.margins(0, 3))
     assert (values.rad <= 1e-10 * abs(values.mid).max()).all()
-
-
-@pytest.mark.parametrize("readout", READOUTS, ids=str)
-@pytest.mark.parametrize("state", STATES)
-def test_the_rnn_itself_agrees(readout: dict[str, Any], state: str) -> None:
-    rnn = random_rnn(0, state=state, n_heads=2, bos_token=6, **readout)
-    string = (0, 2, 4, 1, 3)
-    values = Network(rnn).values_of([string], Objectives.margins(0, 3))
-    logits = rnn(torch.tensor([(6, *string)]))[0, -1].numpy()
-    assert np.allclose(values.mid[0], logits[0] - logits[1:], rtol=1e-12, atol=1e-12)
 
 
 def test_float32_weights_are_taken_as_they_are() -> None:

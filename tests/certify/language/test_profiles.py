@@ -79,20 +79,6 @@ def test_a_string_of_a_profile_has_that_profile_and_its_probability(
                 assert float(exact) == pytest.approx(nats, abs=1e-9)
 
 
-def test_profiles_of_a_length_have_probability_one_at_the_depths_they_can_have() -> None:
-    profiles = Profiles(DyckDistribution(DyckLanguage(2, 4)))
-    reach = profiles.distribution.depth_probability(17)
-    for length in (1, 16, 17):
-        mass = np.zeros(5)
-        for ending in profiles.endings():
-            if (length - ending.depth) % 2 == 0 and length >= ending.depth:
-                rows = compositions(8, (length - ending.depth) // 2)
-                nats = profiles.log_count(ending, rows) + profiles.log_string(ending, rows)
-                mass[ending.depth] += np.exp(nats).sum()
-        assert mass == pytest.approx(reach[length], abs=1e-12)
-        assert mass.sum() == pytest.approx(1.0)
-
-
 @pytest.mark.parametrize(("kinds", "total"), [(1, 3), (2, 4), (3, 3), (5, 4), (8, 3)])
 def test_compositions_are_all_ways_to_distribute(kinds: int, total: int) -> None:
     rows = compositions(kinds, total)

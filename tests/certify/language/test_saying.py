@@ -14,7 +14,7 @@ from torch import nn
 from tests.certify.language.test_deciding import TASK, margins, random_model, task_of
 from tl_dyck.certify import certify
 from tl_dyck.certify.deadline import Deadline
-from tl_dyck.certify.language import certify_language, deciding, profiles, shells
+from tl_dyck.certify.language import certify_language, deciding, profiles
 from tl_dyck.certify.language.asked import ask
 from tl_dyck.certify.language.claims import Agreement, NextToken, Signs
 from tl_dyck.certify.language.evaluator import Evaluator
@@ -57,13 +57,6 @@ def test_of_a_model_that_is_run_it_is_said_how_far() -> None:
     assert "at least" not in repr(whole)
 
 
-def test_nothing_is_known_of_what_was_not_run() -> None:
-    found = certify_language(construct.stack(TASK.language), TASK, 14, most_run=3_000)
-    done = max(row.length for row in found.by_length if row.decided)
-    assert f"every one of lengths 0 to {done}" in repr(found)
-    assert "others nothing is known" in repr(found)
-
-
 def test_a_drawn_error_is_one_at_least() -> None:
     model = random_model("gpt-linear", TASK, seed=1, n_layers=1)
     found = certify_language(model, TASK, range(30, 41), most_run=0)
@@ -74,13 +67,6 @@ def test_a_drawn_error_is_one_at_least() -> None:
     assert "none decided; of" in repr(found)
     assert found.shortest is not None
     assert found.is_shortest == (len(found.shortest.tokens) == 30)  # none that was asked is shorter
-
-
-def test_the_precision_that_was_computed_in_is_said() -> None:
-    model = random_model("gpt", TASK, seed=0, n_layers=2).to(torch.float32)
-    assert certify_language(model, TASK, 4).method == (
-        "prefixes run one by one, as computed in float32"
-    )
 
 
 # --- doubts ---------------------------------------------------------------------------------------
@@ -119,12 +105,6 @@ def test_what_is_doubtful_may_be_the_likeliest_error(until: str) -> None:
     assert "an error" in repr(found)
     assert "likeliest error" not in repr(found)
     assert all(row.decided for row in found.by_length if row.length > 1)  # it went on
-
-
-def test_without_a_doubt_it_stops() -> None:
-    sure = certify_language(random_model("minimal-onehot", TASK, 0), TASK, 10, until="likeliest")
-    assert sure.is_likeliest
-    assert not sure.complete
 
 
 DEEP = DyckTask(name="flat", n_types=1, max_depth=2, q=1e-4, long_lengths=(40, 41))
@@ -251,12 +231,6 @@ def test_what_is_no_model_is_said_in_one_line(ask_it: Any, wrap: Any, message: s
         ask_it(wrap(model))
 
 
-def test_an_rnn_without_values_is_refused() -> None:
-    rnn = export_rnn(construct.uniform_attention(TASK.language)).to("meta")
-    with pytest.raises(UnsupportedModelError, match="on device meta"):
-        certify_language(rnn, TASK, 4)
-
-
 # --- arguments and limits -------------------------------------------------------------------------
 
 
@@ -371,56 +345,3 @@ def test_the_likeliest_prefix_is_that_of_all(k: int, deepest: int, q: float) -> 
         assert Profiles(law).best_log_string(lengths) == pytest.approx(expected)
     assert Profiles(law).best_log_string([]) == -math.inf
     assert Profiles(law).best_log_string([0, 5]) == 0
-
-
-# --- boxes where everything can be enumerated -----------------------------------------------------
-
-
-BOXED = [
-    ("minimal-onehot", {}, 4.0),
-    ("minimal-onehot", {}, 1.0),
-    ("minimal-yao", {}, 4.0),
-    ("minimal-split", {}, 2.0),
-    ("eq49", {}, 4.0),
-    ("figure2-yao", {}, 3.0),
-]
-
-
-@pytest.mark.parametrize("name", ["any_token", "closing_only", "valid_token"])
-@pytest.mark.parametrize("place", range(len(BOXED) + 2))
-def test_boxes_decide_as_the_models_themselves(
-    place: int, name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """At lengths where boxes are never needed they are forced, and every prefix is run."""
-    monkeypatch.setattr(shells, "_FEW", 0)
-    monkeypatch.setattr(shells, "_SMALL", 1)
-    if place < len(BOXED):
-        family, options, scale = BOXED[place]
-        model = random_model(family, TASK, place, scale, **options)
-    else:
-        model = construct.balanced(TASK.language, seed=place, spread=1.0)
-        with torch.no_grad():  # nearly balanced, and hardly
-            model.blocks[0].attn.W_V[0, 3] *= 1.1 if place == len(BOXED) else 1.9
-    found = certify_language(model, TASK, 7, name)
-    assert found.stats["boxes"] > 50
-    assert found.complete
-    for row in found.by_length:
-        wrong, mass = brute(model, row.length, name)
-        assert row.wrong == wrong.sum()
-        assert row.error.exact
-        assert row.error.low == pytest.approx(mass[wrong].sum() / mass.sum(), rel=1e-9)
-
-
-def brute(model: DyckTransformer, length: int, name: str) -> tuple[Any, Any]:
-    """On which prefixes a claim is wrong, by running all; and their probabilities."""
-    if name != "valid_token":
-        _, margin, mass, depth = margins(model, TASK, length, name)
-        return margin < 0, mass * (1 - TASK.distribution.open_probability())[depth]
-    strings = TASK.language.enumerate(length, "prefix")
-    tokens = torch.cat([torch.full((len(strings), 1), TASK.language.bos_token), strings], 1)
-    with torch.no_grad():
-        top = model(tokens)[:, -1].argmax(1, keepdim=True)
-    law = TASK.distribution.next_token_probs(tokens)[:, -1]
-    return (law.gather(1, top)[:, 0] == 0).numpy(), TASK.distribution.log_prob(
-        strings
-    ).exp().numpy()

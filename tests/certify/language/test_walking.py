@@ -7,9 +7,7 @@ import pytest
 import torch
 
 from tests.certify.language.test_deciding import TASK, margins, random_model
-from tests.certify.language.test_profiles import profile_of
 from tl_dyck.certify.language import certify_language
-from tl_dyck.certify.language.profiles import Profiles
 from tl_dyck.models import construct
 from tl_dyck.tasks import load_task
 
@@ -105,13 +103,3 @@ def test_long_prefixes_are_refuted_before_they_are_counted() -> None:
     assert found.likeliest is not None
     assert 400 <= len(found.likeliest.tokens) <= 500
     assert TASK.language.is_prefix(torch.tensor(found.likeliest.tokens))
-
-
-def test_profiles_of_drawn_prefixes() -> None:
-    profiles = Profiles(TASK.distribution)
-    strings = TASK.distribution.sample(
-        200, 23, mode="prefix", generator=torch.Generator().manual_seed(1)
-    )
-    endings, rows = profiles.of_strings(strings.numpy())
-    for string, ending, row in zip(strings.tolist(), endings, rows.tolist(), strict=True):
-        assert profile_of(TASK.language, string) == (ending, tuple(row))

@@ -2,7 +2,6 @@
 
 import itertools
 import math
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -103,26 +102,6 @@ def test_where_pairs_cancel_every_answer_is_right(make, lengths):
     found = accuracy_at_length(make(TASK.language), lengths, n=200)
     assert float(found) == found.after_close == found.closing_only == 1
     assert found.error == 0
-
-
-def test_a_length_has_the_depths_of_its_parity():
-    """After 449 brackets one or three are open, after 450 two."""
-    model = make_model("minimal-onehot", 2, 4, seed=0)
-    odd, even = accuracy_at_length(model, 450), accuracy_at_length(model, 451)
-    assert [share is None for share in odd.after_close_by_depth] == [False, True, False]
-    assert [share is None for share in even.after_close_by_depth] == [True, False, True]
-    assert even.weight.tolist() == [0, 1, 0]
-    assert float(even) == even.accuracy[1].mean()
-
-
-@pytest.mark.parametrize("long_lengths", [(400, 500), (4, 9), (5, 6)])
-@pytest.mark.parametrize("q", [0.5, 0.8])
-def test_shares_of_depths_are_those_of_the_task(q, long_lengths):
-    task = replace(TASK, name="other", q=q, long_lengths=long_lengths)
-    lengths = task.closing_lengths(long=True)
-    model = make_model("minimal-onehot", 2, 4, seed=0)
-    found = accuracy_at_length(model, lengths, task.distribution, n=10)
-    assert found.weight == pytest.approx(task.closing_chance(long=True).depth_shares, abs=1e-12)
 
 
 @pytest.mark.parametrize(("d", "j", "q"), [(1, 0, 0.5), (2, 1, 0.5), (1, 1, 0.7)])

@@ -16,18 +16,6 @@ from tl_dyck_hooks.probes import pair_drift
 from tl_dyck_hooks.probes.balance_violation import state_contributions
 
 
-@pytest.mark.parametrize(("q", "depth"), [(0.5, 4), (0.3, 3), (0.8, 2), (0.6, 1)])
-def test_the_share_of_each_depth_is_that_of_a_long_walk(q, depth):
-    """Two steps of the chain, so that odd and even depths have their turn."""
-    distribution = DyckDistribution(DyckLanguage(2, depth), q)
-    opens = distribution.open_probability()
-    reach, total = np.eye(depth + 1)[0], np.zeros(depth + 1)
-    for position in range(20_000):
-        total += reach * (position >= 10_000)
-        reach = np.append(0, reach[:-1] * opens[:-1]) + np.append(reach[1:] * (1 - opens[1:]), 0)
-    np.testing.assert_allclose(distribution.depth_share(), total / total.sum(), atol=1e-12)
-
-
 def sums_along(model, strings, d, j, pair):
     """Σ over a string's brackets of u(close(j, d), ·) · e, one string at a time."""
     u, language = state_contributions(model).numpy(), model.cfg.language

@@ -13,11 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from scipy.spatial import cKDTree
 
-from tl_dyck.models import build_model, get_config
-from tl_dyck.states import StateIndex
-from tl_dyck.tasks import DyckTask
-from tl_dyck_hooks.probes import balance_violation, shortest_sum
-from tl_dyck_hooks.probes.balance_violation import state_contributions
+from tl_dyck_hooks.probes import shortest_sum
 from tl_dyck_hooks.probes.shortest_sum import second_smallest_norm
 
 
@@ -101,64 +97,6 @@ def test_it_is_the_second_smallest_of_all(case, tile, exponent):
     assert abs(found - math.sqrt(square)) <= 1e-9 * math.sqrt(square) + rounding
 
 
-def greedy(base, choices):
-    """Choose depth by depth the shortest so far, last bracket free; then the best other last."""
-    total = base
-    for level in choices[:-1]:
-        sums = total + level
-        total = sums[np.linalg.norm(sums, axis=1).argmin()]
-    return np.sort(np.linalg.norm(total + choices[-1], axis=1))[1]
-
-
-def test_where_greedy_choices_fail():
-    """At each depth one type looks best and is a trap: only the far choices cancel in the end."""
-    base = np.array([0.0, 1.0])
-    step = np.array(
-        [[[0.1, 0.0], [5.0, 0.0]], [[0.1, 0.0], [5.0, 0.0]], [[0.1, 0.0], [-10.0, 0.0]]]
-    )
-    far = np.concatenate(
-        [step, [[[0.0, 0.5], [0.0, -0.25]]]]
-    )  # 5 + 5 − 10 = 0; then (0, 1.5) or (0, 0.75)
-    assert second_smallest_norm(base, far) == pytest.approx(1.5, rel=1e-12)
-    assert greedy(base, far) > 1.5 + 1e-3
-
-
-@pytest.mark.parametrize("dim", [1, 3, 12, 40])
-@pytest.mark.parametrize("spread", [0.0, 1.5, 8.0])
-def test_random_vectors_of_very_different_lengths(dim, spread):
-    """Lengths as those of exp(score): from alike to many orders of magnitude."""
-    generator = np.random.default_rng(dim)
-    length = np.exp(spread * generator.normal(size=(5, 4, 1)))
-    base, choices = generator.normal(size=dim), generator.normal(size=(5, 4, dim)) * length
-    expected = try_all(base, choices)
-    assert second_smallest_norm(base, choices) == pytest.approx(expected, rel=1e-9)
-
-
-def test_eight_types_and_nine_levels_with_a_hidden_cancellation():
-    """A planted choice cancels the base up to a given length; so does one with another end."""
-    generator = np.random.default_rng(2)
-    choices = generator.normal(size=(9, 8, 60))
-    planted = generator.integers(8, size=9)
-    total = choices[np.arange(9), planted].sum(0)
-    direction = generator.normal(size=60)
-    choices[8, (planted[8] + 1) % 8] = choices[8, planted[8]] + 0.03 * direction / np.linalg.norm(
-        direction
-    )
-    base = -total
-    assert second_smallest_norm(base, choices) == pytest.approx(0.03, rel=1e-6)
-    assert greedy(base, choices) > 1
-
-
-def test_a_result_far_below_what_squares_can_tell_from_zero():
-    """Sums of some units that cancel to 1e-9: the vectors' norm, not that of rounded squares."""
-    generator = np.random.default_rng(3)
-    choices = generator.normal(size=(8, 3, 10))
-    base = -choices[:, 0].sum(0)
-    choices[7, 1] = choices[7, 0]
-    choices[7, 1, 0] += 1e-9
-    assert second_smallest_norm(base, choices) == pytest.approx(1e-9, rel=1e-5)
-
-
 @pytest.mark.parametrize("short", [1e-4, 3e-5])
 def test_sums_that_cancel_and_differ_by_parts_in_ten_million(short):
     """So short that products do not order them: each that may be the shortest is added up."""
@@ -223,23 +161,6 @@ def test_eight_types_and_seven_levels_in_few_dimensions(kind):
     tracemalloc.stop()
     assert found == pytest.approx(by_neighbours(base, choices), rel=1e-9)
     assert peak < 2**24  # all sums are 2²⁷ bytes, or more
-
-
-@pytest.mark.parametrize("family", ["minimal-onehot", "figure2-yao"])
-def test_models_of_many_depths(family):
-    """On the values of models, k = 3, D = 7: Eq. 17 of every query."""
-    task = DyckTask(name="deep", n_types=3, max_depth=7)
-    model = build_model(get_config(family, task, initializer_range=0.4), seed=2)
-    found, u, state = (
-        balance_violation(model),
-        state_contributions(model),
-        StateIndex(task.language),
-    )
-    opens, _ = state.pairs()
-    for d, j in itertools.product(range(1, 7), range(3)):
-        query = u[state.close(j, d)].numpy()
-        always = query[state.bos] + query[state.open(j, d + 1)] + query[state.close(j, d)]
-        assert found.P[d - 1, j] == pytest.approx(try_all(always, query[opens[:d]]), rel=1e-9)
 
 
 def test_what_makes_no_sense_is_refused():

@@ -202,60 +202,54 @@ def test_layers_that_are_not_needed_become_the_identity() -> None:
 # --- bad input ------------------------------------------------------------------------------------
 
 
-def test_models_that_do_not_go_together() -> None:
-    target = small()
-    network = construct.random_network(target, items=4, scale=3.0)
-    other = small(ln_c=0.25)
-    with pytest.raises(ValueError, match=r"differ in ln_c: 0.25 and 0.5"):
-        construct.prune_to(other, network, 1.0)
-    with pytest.raises(ValueError, match="differ in embedding"):
-        construct.prune_to(small(embedding="onehot"), network, 1.0)
-    with pytest.raises(ValueError, match="block='eq6'; the target has 'gpt'"):
-        construct.prune_to(build_model(get_config("gpt", TASK)), network, 1.0)
-    with pytest.raises(ValueError, match="position='none'; the target has 'learned'"):
-        construct.prune_to(small(position="learned"), network, 1.0)
-    with pytest.raises(ValueError, match="act_fn='relu'; the target has 'gelu'"):
-        construct.prune_to(small(act_fn="gelu"), network, 1.0)
-    with pytest.raises(ValueError, match="attention='softmax'"):
-        construct.prune_to(target, small(attention="uniform"), 1.0)
-    with pytest.raises(ValueError, match="must be float64"):
-        construct.prune_to(target, build_model(get_config("eq6", TASK, ln_c=0.5)), 1.0)
+def refused_by(network: Any = None, epsilon: float = 1.0, model: Any = None, **target: Any) -> Any:
+    """Prune a target of these fields to a network; both are made when it is called."""
+    return lambda: construct.prune_to(
+        model() if model else small(**target),
+        network() if network else construct.random_network(small(), items=4, scale=3.0),
+        epsilon,
+    )
 
 
-def test_a_network_too_small_for_the_target() -> None:
-    target = small(n_layers=2)
-    with pytest.raises(
-        construct.NetworkTooNarrowError,
-        match=r"n_layers >= 6 \(it has 2\), d_model >= \d+ \(it has 5\)",
-    ):
-        construct.prune_to(target, small(n_layers=2), 1.0)
+def twins_of(shared: str, epsilon: float = 0.1, b: Any = None, **both: Any) -> Any:
+    return lambda: construct.twins(
+        small(**both), small(**(b or both)), shared=shared, epsilon=epsilon, items=2
+    )
 
 
-def test_a_target_too_large() -> None:
-    target = small(size=30)
-    network = construct.random_network(target, items=12)
-    with pytest.raises(
-        construct.NetworkTooNarrowError, match="the target is too large: W_E has a weight of"
-    ):
-        construct.prune_to(target, network, 1.0)
+GPT, PLAIN = get_config("gpt", TASK), get_config("eq6", TASK, ln_c=0.5)
+NARROW = construct.NetworkTooNarrowError
 
 
-@pytest.mark.parametrize("epsilon", [0.0, -1.0, float("nan"), float("inf")])
-def test_epsilon_must_be_a_distance(epsilon: float) -> None:
-    target = small()
-    with pytest.raises(ValueError, match="epsilon must be positive"):
-        construct.prune_to(target, target, epsilon)
-    with pytest.raises(ValueError, match="epsilon must be positive"):
-        construct.twins(target, target, shared="unembed.W_U", epsilon=epsilon)
-
-
-def test_random_network_checks_its_sizes() -> None:
-    with pytest.raises(ValueError, match="at least one target"):
-        construct.random_network()
-    with pytest.raises(ValueError, match="must be positive"):
-        construct.random_network(small(), items=0)
-    with pytest.raises(ValueError, match="must be positive"):
-        construct.random_network(small(), scale=0.0)
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (refused_by(ln_c=0.25), ValueError, r"differ in ln_c: 0.25 and 0.5"),
+        (refused_by(embedding="onehot"), ValueError, "differ in embedding"),
+        (refused_by(model=lambda: build_model(GPT)), ValueError, "'eq6'; the target has 'gpt'"),
+        (refused_by(position="learned"), ValueError, "'none'; the target has 'learned'"),
+        (refused_by(act_fn="gelu"), ValueError, "act_fn='relu'; the target has 'gelu'"),
+        (refused_by(lambda: small(attention="uniform")), ValueError, "attention='softmax'"),
+        (refused_by(lambda: build_model(PLAIN)), ValueError, "must be float64"),
+        (refused_by(lambda: small(n_layers=2), n_layers=2), NARROW,
+         r"n_layers >= 6 \(it has 2\), d_model >= \d+ \(it has 5\)"),
+        (refused_by(size=30), NARROW, "the target is too large: W_E has a weight of"),
+        *((call(epsilon), ValueError, "epsilon must be positive")
+          for epsilon in (0.0, -1.0, math.nan, math.inf)
+          for call in (lambda e: refused_by(epsilon=e), lambda e: twins_of("unembed.W_U", e))),
+        (construct.random_network, ValueError, "at least one target"),
+        (lambda: construct.random_network(small(), items=0), ValueError, "must be positive"),
+        (lambda: construct.random_network(small(), scale=0.0), ValueError, "must be positive"),
+        *((twins_of(name), ValueError, "cannot be shared")
+          for name in ("blocks.0.attn.b_O", "blocks.0.attn", "unembed.b_U", "W_Q")),
+        (twins_of("blocks.17.attn.W_Q"), ValueError, "no parameter .*; it has blocks 0 to 4"),
+        (twins_of("unembed.W_U", b={"ln_c": 0.1}), ValueError, "differ in ln_c"),
+        (twins_of("embed.W_E", embedding="onehot"), ValueError, r"'embed.W_E' cannot be shared"),
+    ],
+)  # fmt: skip
+def test_what_does_not_go_together(call: Any, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        call()
 
 
 # --- twins ----------------------------------------------------------------------------------------
@@ -341,19 +335,3 @@ def test_twins_of_different_sizes() -> None:
     with torch.no_grad():
         for target, pruning in ((a, pair.a), (b, pair.b)):
             assert float((target(tokens) - pruning.model(tokens)).abs().max()) <= pruning.bound
-
-
-def test_what_twins_cannot_share() -> None:
-    a, b = small(seed=0), small(seed=1)
-    for name in ("blocks.0.attn.b_O", "blocks.0.attn", "unembed.b_U", "W_Q"):
-        with pytest.raises(ValueError, match="cannot be shared"):
-            construct.twins(a, b, shared=name, epsilon=0.1)
-    with pytest.raises(
-        ValueError, match=r"no parameter 'blocks.17.attn.W_Q'; it has blocks 0 to 4"
-    ):
-        construct.twins(a, b, shared="blocks.17.attn.W_Q", epsilon=0.1, items=2)
-    with pytest.raises(ValueError, match="differ in ln_c"):
-        construct.twins(a, small(ln_c=0.1), shared="unembed.W_U", epsilon=0.1)
-    one = small(embedding="onehot")
-    with pytest.raises(ValueError, match=r"'embed.W_E' cannot be shared"):
-        construct.twins(one, one, shared="embed.W_E", epsilon=0.1)
