@@ -11,20 +11,17 @@ from typing import Any
 
 import pytest
 
+from tests.hostile.tools import FAMILIES, POINT, RUN, SEEDS
 from tl_dyck.models import build_model, get_config, save_model
 from tl_dyck.models.text import TextConfig, build_text_model, save_text_model
 from tl_dyck.rnn import export_rnn, save_rnn
 from tl_dyck.runs import Sweep
-from tl_dyck.runs.store import Store, point_id, run_id
+from tl_dyck.runs.store import Store
 from tl_dyck.studies import Measurement, StudyConfig, run_study
 from tl_dyck.tasks import DyckTask
 from tl_dyck.training import TrainConfig, train
 
 TASK = DyckTask(name="tiny", n_types=2, max_depth=2, train_lengths=(2, 4, 6), long_lengths=(8, 9))
-FAMILIES, SEEDS = ("gpt", "minimal-onehot"), (0, 1)
-PROBE = "[[[[]]]](((())))"  # of dyck-2-4
-POINT = point_id("mine", {"x": 1})
-RUN = run_id(POINT, 0)
 RECORD = {
     "id": RUN,
     "point": POINT,
@@ -73,6 +70,7 @@ def _make_runs(folder: Path) -> None:
     train(config, TASK, folder=folder / "run", **shared)
     with pytest.raises(_Killed):
         train(config, TASK, folder=folder / "checkpoint", on_check=_stop, **shared)
+    shutil.copy(folder / "checkpoint/checkpoint.json", folder / "checkpoint/as-it-was.json")
 
 
 def _make_sweep(folder: Path) -> None:

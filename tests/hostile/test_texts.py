@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from tests.hostile.tools import JUNK, refusal
-from tl_dyck.certify import load_synonyms
+from tests.hostile.tools import refusal
 from tl_dyck.certify.spaces import SpaceError
 from tl_dyck.cli import app
 from tl_dyck.models.text import TextConfig, build_text_model
@@ -25,56 +24,6 @@ from tl_dyck.text.corpus import Sentence
 
 Make = Callable[[str], Path]
 
-SYNONYMS = {
-    # what has a format is a list of synonyms
-    **{name: data for name, data in JUNK.items() if "format" not in name},
-    "nested a million times": b"[" * 10**6,
-    "lists of numbers": b'{"good": [1, 2]}',
-    "a text for a list": b'{"good": "fine"}',
-    "null for a list": b'{"good": null}',
-    "lists of lists": b'{"good": [["fine"]]}',
-}
-
-
-@pytest.mark.parametrize("case", SYNONYMS)
-def test_synonyms(tmp_path: Path, case: str):
-    (tmp_path / "synonyms.json").write_bytes(SYNONYMS[case])
-    refusal(lambda: load_synonyms(tmp_path / "synonyms.json"), "synonyms.json")
-
-
-CORPORA = {
-    "empty": b"",
-    "no tabs": b"good film 1\nbad film 0\n",
-    "no numbers": b"good\tgood\nbad\tbad\n",
-    "labels below zero": b"good\t-1\nbad\t-2\n",
-    "labels of many digits": b"good\t" + b"9" * 5000 + b"\nbad\t" + b"8" * 5000 + b"\n",
-    "a label of 10**9": b"good\t1\nbad\t0\nodd\t1000000000\n",
-    "a label of 10**17": b"good\t1\nbad\t0\nodd\t100000000000000000\n",
-    "labels from 1": b"good\t1\nbad\t2\n",
-    "a gap": b"good\t0\nbad\t1\nodd\t3\n",
-    "one class": b"good\t0\nbad\t0\n",
-    "null bytes": b"\0" * 100,
-    "no words": b"\t0\n \t1\n",
-}
-
-
-@pytest.mark.parametrize(
-    "files", [("train.tsv",), ("dev.tsv",), ("train.tsv", "dev.tsv")], ids=" ".join
-)
-@pytest.mark.parametrize("case", CORPORA)
-def test_corpora(original: Make, files: tuple[str, ...], case: str):
-    folder = original("corpus")
-    for file in files:
-        (folder / file).write_bytes(CORPORA[case])
-    if (case == "labels from 1" and len(files) == 1) or (
-        case == "one class" and files == ("dev.tsv",)
-    ):
-        assert load_folder(folder).n_classes == 3 - (
-            case == "one class"
-        )  # both files together have no gap
-        return
-    refusal(lambda: load_folder(folder), str(folder))
-
 
 @pytest.mark.parametrize("name", ["train.tsv", "dev.tsv"])
 def test_corpora_that_are_not_there(original: Make, name: str):
@@ -83,6 +32,14 @@ def test_corpora_that_are_not_there(original: Make, name: str):
     refusal(lambda: load_folder(folder), name)
     (folder / name).mkdir()
     refusal(lambda: load_folder(folder), name)
+
+
+def test_labels_are_counted_in_both_files(original: Make):
+    folder = original("corpus")
+    (folder / "dev.tsv").write_text("good\t0\nbad\t0\n")
+    assert load_folder(folder).n_classes == 2
+    (folder / "dev.tsv").write_text("good\t1\nbad\t2\n")
+    assert load_folder(folder).n_classes == 3
 
 
 def test_odd_bytes_are_shown_not_fatal(original: Make):
