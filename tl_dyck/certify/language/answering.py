@@ -82,6 +82,20 @@ def decide_automaton(
         if rows[-1].wrong and not exact:
             break
     tell(1.0)
+    verdict = _certificate(task, runner, answers, lengths, least, rows, deadline)
+    return replace(verdict, seconds=time.perf_counter() - started)
+
+
+def _certificate(
+    task: AutomatonTask,
+    runner: Runner,
+    answers: Answers,
+    lengths: tuple[int, ...],
+    least: dict[int, Least],
+    rows: Sequence[LengthResult],
+    deadline: Deadline,
+) -> LanguageCertificate:
+    """What the least margins of some lengths come to."""
     lost = next((item for item in least.items() if item[1].high < 0), None)
     closest = min(least.items(), key=lambda item: item[1].high, default=None)
     found, own = _shown(task, runner, answers, lost)
@@ -101,7 +115,7 @@ def decide_automaton(
         language=str(task.language),
         q=math.nan,
         lengths=lengths,
-        proved_to=max((n for n in lengths if not fails or n < min(fails)), default=-1),
+        proved_to=max((n for n in lengths if n < min(fails, default=n + 1)), default=-1),
         margin=margin,
         likeliest=found,
         is_likeliest=False,
@@ -113,7 +127,7 @@ def decide_automaton(
         accuracy=None,
         long_accuracy=None,
         method="paths of a graph",
-        seconds=time.perf_counter() - started,
+        seconds=0.0,
         reason=reason,
     )
 
