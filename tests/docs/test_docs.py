@@ -168,16 +168,16 @@ def test_the_guides_to_what_is_your_own_run(page, n_blocks, tmp_path, monkeypatc
         assert theirs.entropy_floor == ours.entropy_floor
 
 
-def test_the_five_changes_work_as_they_are_written(tiny_study, tmp_path, monkeypatch):
-    """An experiment, a probe, a figure, a space and a claim, each added in one place."""
+def test_the_changes_work_as_they_are_written(tiny_study, tmp_path, monkeypatch, capsys):
+    """An experiment, a probe, a figure, a space, a claim and a command, each in one place."""
     from tl_dyck.certify.parsing import transformations
     from tl_dyck.report.figures import FIGURES
 
     monkeypatch.chdir(tmp_path)
     text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
-    section = text[text.index("## Five changes") : text.index("## Rules")]
+    section = text[text.index("## Six changes") : text.index("## Rules")]
     blocks = re.findall(r"```python\n(.*?)```", section, re.DOTALL)
-    assert len(blocks) == 5
+    assert len(blocks) == 6
     (rows,) = re.findall(r"```yaml\n(.*?)```", section, re.DOTALL)
     Path("my-claims.yaml").write_text(rows, encoding="utf-8")
     study = dataclasses.replace(
@@ -201,6 +201,8 @@ def test_the_five_changes_work_as_they_are_written(tiny_study, tmp_path, monkeyp
         tl_dyck.runs.experiments.unregister("tosses")
         tl_dyck.probes.probes.unregister("sink")
         transformations.unregister("flip")
+    names["command"](task="dyck-2-8")
+    assert "Dyck(2, 8) is at most 8 deep." in capsys.readouterr().out
     assert len(names["table"]) == 8
     assert [head.shape for head in names["found"].values()] == [(1,), (1,)]
     assert "Steps until the target" in Path(names["page"]).read_text(encoding="utf-8")

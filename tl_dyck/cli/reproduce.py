@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 from tl_dyck.cli.answers import Answer, Rows, Saved
 from tl_dyck.cli.options import MOST_SEEDS, Device, Runs, option, out_folder, usable_device, whole
+from tl_dyck.cli.settings import Settings, configured
 from tl_dyck.registry import unknown_name
 
 #: What can be reproduced: the names of `tl_dyck.studies.reproduction.PAPERS`, which loads torch.
@@ -42,6 +44,7 @@ def reproduce(
         ),
     ] = None,
     device: Device = None,
+    settings: Settings = None,
 ) -> Answer:
     """Run a paper's experiments, and say of each claim whether we find the same.
 
@@ -54,9 +57,10 @@ def reproduce(
     from tl_dyck.studies import reproduction
     from tl_dyck.studies.claims import tally
 
-    done = reproduction.reproduce(
-        paper, scale, out, seeds=seeds, device=usable_device(device), **runs.how
-    )
+    size = reproduction.size_of(scale, reproduction.load_paper(paper).scales, seeds)
+    if settings:
+        size = replace(configured(size, settings), name=", ".join([scale, *settings]))
+    done = reproduction.reproduce(paper, size, out, device=usable_device(device), **runs.how)
     columns = {"claim": "{name}", "measured": "{measured}", "verdict": "{verdict}"}
     yield Rows("claims", done.claims, columns)
     yield f"{tally(done.claims)}. Intervals: 95% over seeds; verdicts: 5% for all rows together."

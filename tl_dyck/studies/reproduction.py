@@ -124,10 +124,13 @@ class Reproduction:
     def command(self) -> str:
         """What does it on the command line, in any folder."""
         scale = self.scale
-        words = ["tl-dyck", "reproduce", "--scale", scale.name]
+        name, *settings = scale.name.split(", ")
+        words = ["tl-dyck", "reproduce", "--scale", name]
         if self.paper.name != next(iter(PAPERS)):
             words[2:2] = ["--paper", self.paper.name]
-        usual = self.paper.scales.get(scale.name)
+        for setting in settings:
+            words += ["--set", setting]
+        usual = self.paper.scales.get(name)
         if usual is None or usual.seeds != scale.seeds:
             words += ["--seeds", str(scale.seeds)]
         return shlex.join(words)
@@ -165,7 +168,7 @@ def reproduce(
         ClaimError: a claim is read by what is no reading.
     """
     asked = load_paper(paper)
-    size = _size(scale, asked.scales, seeds)
+    size = size_of(scale, asked.scales, seeds)
     path = Path(asked.folder if folder is None else folder)
     run_sweep(size.sweep(), path, experiment=replace(asked.experiment, device=device), **how)
     REPRODUCTION.write(path, paper=asked.name, scale=size.to_dict())
@@ -211,8 +214,13 @@ def load_paper(paper: Paper | str) -> Paper:
     return found
 
 
-def _size(scale: Size | str, scales: Mapping[str, Size], seeds: int | None) -> Size:
-    """A scale by its name, or one's own, with other numbers of models if they are given."""
+def size_of(scale: Size | str, scales: Mapping[str, Size], seeds: int | None) -> Size:
+    """A scale by its name, or one's own, with other numbers of models if they are given.
+
+    Raises:
+        UnknownNameError: no such scale.
+        ValueError: fewer than two seeds.
+    """
     if isinstance(scale, str):
         if scale not in scales:
             raise unknown_name("scale", scale, scales)

@@ -145,6 +145,10 @@ def test_the_command_says_what_is_not_usual(seeds):
     other = dataclasses.replace(done, paper=STACK_USE_2026)
     other.evidence.scale = STACK_USE_2026.scales["paper"]
     assert other.command == "tl-dyck reproduce --paper stack-use-2026 --scale paper"
+    scale = dataclasses.replace(done.paper.scales["quick"], name="quick, n_bootstrap=9, n_long=8")
+    done.evidence.scale = scale
+    said = "tl-dyck reproduce --scale quick --set n_bootstrap=9 --set n_long=8"
+    assert done.command == said
 
 
 def test_the_command_line_knows_the_papers():
