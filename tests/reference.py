@@ -85,7 +85,9 @@ def activation(name: str, x: np.ndarray) -> np.ndarray:
     return x / (1 + np.exp(-x))
 
 
-def attention(x: np.ndarray, w: dict[str, np.ndarray], uniform: bool, scale: float) -> np.ndarray:
+def attention(
+    x: np.ndarray, w: dict[str, np.ndarray], uniform: bool, scale: float, causal: bool
+) -> np.ndarray:
     length, out = len(x), 0
     for head in range(len(w["W_Q"])):
         q = x @ w["W_Q"][head] + w["b_Q"][head]
@@ -93,9 +95,10 @@ def attention(x: np.ndarray, w: dict[str, np.ndarray], uniform: bool, scale: flo
         v = x @ w["W_V"][head] + w["b_V"][head]
         mixed = np.zeros_like(v)
         for i in range(length):
-            scores = np.zeros(i + 1) if uniform else (k[: i + 1] @ q[i]) / scale
+            seen = i + 1 if causal else length
+            scores = np.zeros(seen) if uniform else (k[:seen] @ q[i]) / scale
             p = np.exp(scores - scores.max())
-            mixed[i] = (p / p.sum()) @ v[: i + 1]
+            mixed[i] = (p / p.sum()) @ v[:seen]
         out = out + mixed @ w["W_O"][head]
     return out + w["b_O"]
 
@@ -140,20 +143,21 @@ def reference_logits(
         x = layer_norm(x, cfg.eps, **part("embed.ln"))
     t_max = getattr(cfg, "t_max", 0)
     x = x + positions(position, len(tokens), cfg.d_model, t_max, weights["pos_embed.W_pos"])
+    shape = (how == "uniform", scale, getattr(cfg, "attention_dir", "causal") == "causal")
     for index in range(layers):
         at = f"blocks.{index}"
-        own, uniform = part(f"{at}.attn"), how == "uniform"
+        own = part(f"{at}.attn")
         if block in ("gpt", "attn-only"):
-            x = x + attention(norm(f"{at}.ln1", x), own, uniform, scale)
+            x = x + attention(norm(f"{at}.ln1", x), own, *shape)
             into_mlp = norm(f"{at}.ln2", x)
         elif block == "eq6":
-            x = x + unit_norm(attention(x, own, uniform, scale), cfg.ln_c)
+            x = x + unit_norm(attention(x, own, *shape), cfg.ln_c)
             into_mlp = x
         elif block == "eq49":
-            into_mlp = x = unit_norm(x + attention(x, own, uniform, scale), cfg.ln_c)
+            into_mlp = x = unit_norm(x + attention(x, own, *shape), cfg.ln_c)
         else:
             assert block == "bare", block
-            x = attention(x, own, uniform, scale)
+            x = attention(x, own, *shape)
         if block in ("bare", "attn-only"):
             continue
         mlp = part(f"{at}.mlp")

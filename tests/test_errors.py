@@ -65,29 +65,27 @@ def caught(code: str, module: str = "tl_dyck.somewhere") -> Exception:
     raise AssertionError(f"{code} raised nothing")
 
 
+RAISE = "raise ValueError('x')"
+
+
 @pytest.mark.parametrize(
     "error",
     [
-        CorruptFileError("x"),
+        *(kind("x") for kind in (CorruptFileError, MissingOnnxError, TrainingFailedError)),
         FolderBusyError(1, "x"),
-        MissingOnnxError("x"),
-        TrainingFailedError("x"),
+        # what a file system says
+        caught("pathlib.Path('/no/where').read_text()", "torch.serialization"),
+        *(
+            caught(code, module)
+            for module in ("tl_dyck", "tl_dyck.files", "tl_dyck_hooks.probes")
+            for code in (RAISE, f"with torch.no_grad():\n  {RAISE} from None")
+        ),
     ],
 )
-def test_our_own_errors_are_refusals_whoever_raises_them(error: Exception) -> None:
+def test_what_we_raise_is_a_refusal_and_our_own_errors_whoever_raises_them(
+    error: Exception,
+) -> None:
     assert is_refusal(error)
-
-
-def test_what_a_file_system_says_is_a_refusal() -> None:
-    assert is_refusal(caught("pathlib.Path('/no/where').read_text()", "torch.serialization"))
-
-
-@pytest.mark.parametrize("module", ["tl_dyck", "tl_dyck.files", "tl_dyck_hooks.probes"])
-@pytest.mark.parametrize(
-    "code", ["raise ValueError('x')", "with torch.no_grad():\n  raise ValueError('x') from None"]
-)
-def test_a_value_error_that_we_raise_is_a_refusal(module: str, code: str) -> None:
-    assert is_refusal(caught(code, module))
 
 
 def test_so_it_is_where_it_passes_through_the_code_of_others() -> None:
@@ -97,26 +95,25 @@ def test_so_it_is_where_it_passes_through_the_code_of_others() -> None:
 
 
 @pytest.mark.parametrize(
-    "code",
+    ("code", "module"),
     [
-        "int('x')",
-        "a, b = ()",
-        "list(zip([1], [], strict=True))",
-        "numpy.zeros(2).reshape(3)",
-        "torch.nn.init.kaiming_uniform_(torch.zeros(2, 2), mode='x')",
-        "raise TypeError('x')",
-        "raise RuntimeError('x')",
-        "raise KeyError('x')",
-        "import nowhere_at_all",
+        *((code, "tl_dyck.somewhere") for code in (
+            "int('x')",
+            "a, b = ()",
+            "list(zip([1], [], strict=True))",
+            "numpy.zeros(2).reshape(3)",
+            "torch.nn.init.kaiming_uniform_(torch.zeros(2, 2), mode='x')",
+            "raise TypeError('x')",
+            "raise RuntimeError('x')",
+            "raise KeyError('x')",
+            "import nowhere_at_all",
+        )),
+        *((RAISE, module) for module in
+          ("torch", "numpy.linalg", "transformer_lens", "tl_dyckling", "")),
     ],
-)
-def test_the_rest_is_a_bug(code: str) -> None:
-    assert not is_refusal(caught(code))
-
-
-@pytest.mark.parametrize("module", ["torch", "numpy.linalg", "transformer_lens", "tl_dyckling", ""])
-def test_what_others_raise_is_a_bug(module: str) -> None:
-    assert not is_refusal(caught("raise ValueError('x')", module))
+)  # fmt: skip
+def test_the_rest_and_what_others_raise_is_a_bug(code: str, module: str) -> None:
+    assert not is_refusal(caught(code, module))
 
 
 def test_a_plug_in_may_refuse_too(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -9,8 +10,6 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from tl_dyck.files import CorruptFileError, read_json
 from tl_dyck.models import load_model
@@ -37,29 +36,26 @@ def whole(original: Callable[[str], Path], request: pytest.FixtureRequest) -> Pa
 
 
 @pytest.mark.parametrize("whole", LOADED, indirect=True)
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(data=st.data())
-def test_a_turned_bit_or_a_cut_is_noticed(whole: Path, data: st.DataObject) -> None:
-    kind, folder = whole.name, whole.parent / "spoiled"
+def test_a_turned_bit_or_a_cut_is_noticed(whole: Path) -> None:
+    kind, folder, chance = whole.name, whole.parent / "spoiled", random.Random(0)
     wanted = read_json(whole / "checkpoint.json")["identity"] if kind == "checkpoint" else None
-    path = folder / data.draw(st.sampled_from(sorted(path.name for path in whole.iterdir())))
-    shutil.rmtree(folder, ignore_errors=True)
-    shutil.copytree(whole, folder)
-    bytes_ = bytearray(path.read_bytes())
-    place = data.draw(st.integers(0, len(bytes_) - 1))
-    if data.draw(st.booleans()):
-        del bytes_[place:]
-    else:
-        bytes_[place] ^= 1 << data.draw(st.integers(0, 7))
-    path.write_bytes(bytes_)
-    try:
-        found, said = LOADED[kind](folder, wanted)
-    except CorruptFileError:
-        return
-    assert path.suffix == ".json"
     expected, _ = LOADED[kind](whole, wanted)
-    assert found.keys() == expected.keys()
-    assert all(
-        torch.equal(found[name].nan_to_num(), t.nan_to_num()) for name, t in expected.items()
-    )
-    assert said is None or said == read_json(path)["config"]
+    for name in [path.name for path in sorted(whole.iterdir())] * 15:
+        path = folder / name
+        shutil.rmtree(folder, ignore_errors=True)
+        shutil.copytree(whole, folder)
+        spoiled = bytearray(path.read_bytes())
+        place = chance.randrange(len(spoiled))
+        if chance.random() < 0.3:
+            del spoiled[place:]
+        else:
+            spoiled[place] ^= 1 << chance.randrange(8)
+        path.write_bytes(spoiled)
+        try:
+            found, said = LOADED[kind](folder, wanted)
+        except CorruptFileError:
+            continue
+        assert path.suffix == ".json"
+        assert found.keys() == expected.keys()
+        assert all(torch.equal(tensor, expected[name]) for name, tensor in found.items())
+        assert said is None or said == read_json(path)["config"]

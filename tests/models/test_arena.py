@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import math
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from tests.reference import reference_logits
 from tl_dyck import export_rnn, frozen_importance, load_arena
 from tl_dyck.files import CorruptFileError
 from tl_dyck.models.arena import arena_tokens, balanced_logit, is_balanced
@@ -61,37 +61,16 @@ def model(file: Path) -> Any:
     return load_arena(file, device="cpu")
 
 
-def by_hand(state: dict[str, Tensor], text: str, without: tuple[int, int] | None = None) -> Tensor:
+def by_hand(
+    model: Any, state: dict[str, Tensor], text: str, without: tuple[int, int] | None = None
+) -> Tensor:
     """The two logits at the first position, of one string without padding, in float64."""
-    w = {name: value.double() for name, value in state.items()}
+    weights = {name: value.double().numpy() for name, value in state.items()}
+    if without is not None:
+        layer, head = without
+        weights[f"blocks.{layer}.attn.W_O"][head] = 0
     ids = [0, *(3 if letter == "(" else 4 for letter in text), 2]
-    n_layers = sum(name.endswith("W_Q") for name in w)
-
-    def norm(x: Tensor, at: str) -> Tensor:
-        x = x - x.mean(-1, keepdim=True)
-        return x / (x.pow(2).mean(-1, keepdim=True) + 1e-5).sqrt() * w[f"{at}.w"] + w[f"{at}.b"]
-
-    x = torch.stack(
-        [w["embed.W_E"][token] + w["pos_embed.W_pos"][i] for i, token in enumerate(ids)]
-    )
-    for layer in range(n_layers):
-        at = f"blocks.{layer}.attn."
-        normed, added = norm(x, f"blocks.{layer}.ln1"), w[at + "b_O"].clone()
-        for head in range(len(w[at + "W_Q"])):
-            if (layer, head) == without:
-                continue
-            q, k, v = (normed @ w[f"{at}W_{p}"][head] + w[f"{at}b_{p}"][head] for p in "QKV")
-            scores = q @ k.T / math.sqrt(q.shape[-1])  # every position sees every other
-            added = (
-                added
-                + (scores.exp() / scores.exp().sum(-1, keepdim=True)) @ v @ w[at + "W_O"][head]
-            )
-        x = x + added
-        at = f"blocks.{layer}.mlp."
-        hidden = (norm(x, f"blocks.{layer}.ln2") @ w[at + "W_in"] + w[at + "b_in"]).clamp(min=0)
-        x = x + hidden @ w[at + "W_out"] + w[at + "b_out"]
-    logits: Tensor = norm(x, "ln_final")[0] @ w["unembed.W_U"] + w["unembed.b_U"]
-    return logits
+    return torch.from_numpy(reference_logits(model.cfg, weights, ids))[0]
 
 
 def test_logits_are_those_of_a_plain_account_and_padding_changes_none(model):
@@ -101,7 +80,7 @@ def test_logits_are_those_of_a_plain_account_and_padding_changes_none(model):
         logits = model(tokens)[:, 0]
         again, cache = model.run_with_cache(tokens)
     for text, row in zip(TEXTS, logits, strict=True):
-        assert torch.allclose(row.double(), by_hand(random_state(), text), atol=1e-4)
+        assert torch.allclose(row.double(), by_hand(model, random_state(), text), atol=1e-4)
     assert torch.equal(again[:, 0], logits)
     padding = (tokens == 1)[:, None, None, :]
     for layer in range(3):
@@ -122,7 +101,7 @@ def test_importance_of_heads_is_what_leaving_them_out_does(model):
     def metric(without: tuple[int, int] | None) -> float:
         margins = []
         for text in TEXTS[:5]:
-            unbalanced, balanced = by_hand(state, text, without).tolist()
+            unbalanced, balanced = by_hand(model, state, text, without).tolist()
             right = bool(is_balanced(arena_tokens(text)))
             margins.append(balanced - unbalanced if right else unbalanced - balanced)
         return sum(margins) / len(margins)
@@ -152,7 +131,7 @@ def test_other_sizes_and_precisions(tmp_path):
     assert (small.cfg.n_layers, small.cfg.n_heads, small.cfg.d_head) == (2, 3, 4)
     with torch.no_grad():
         assert torch.allclose(
-            small(arena_tokens("(()"))[0, 0].double(), by_hand(state, "(()"), atol=1e-4
+            small(arena_tokens("(()"))[0, 0].double(), by_hand(small, state, "(()"), atol=1e-4
         )
 
 
