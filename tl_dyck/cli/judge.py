@@ -17,6 +17,9 @@ def judge(
         str, option("NAME", '"quick" (minutes) or "full" (five times the cases).')
     ] = "quick",
     methods: Annotated[str | None, option("NAMES", "With commas between. \\[default: all]")] = None,
+    salt: Annotated[
+        str | None, option("WORDS", "Cases of your own, which nobody makes without these words.")
+    ] = None,
     settings: Settings = None,
     out: Out = Path("results/judge"),
 ) -> Answer:
@@ -25,23 +28,22 @@ def judge(
     Every question about every model has an answer that is proved, or computed on every string.
     Writes [bold]judge.html[/bold], judge.md and scores.json. What is already in the folder is kept.
     """
-    from tl_dyck.judge import ABOUT_HEADS, KINDS, SUITES, WITHDRAWN
-    from tl_dyck.judge.protocol import is_shown
+    from tl_dyck.judge import ABOUT_HEADS, KINDS, SUITES
     from tl_dyck.judge.run import judge_methods
     from tl_dyck.registry import unknown_name
     from tl_dyck.report import write_report
 
     if scale not in SUITES:
         raise unknown_name("scale", scale, SUITES)
-    suite = SUITES[scale]
+    suite = SUITES[scale] if salt is None else SUITES[scale].salted(salt)
     if settings:
-        fields = {**changed(asdict(suite), settings), "name": f"{scale}, {', '.join(settings)}"}
+        fields = {
+            **changed(asdict(suite), settings),
+            "name": f"{suite.name}, {', '.join(settings)}",
+        }
         suite = replace(suite, **fields)
     done = judge_methods(suite, out, None if methods is None else names(methods), **runs.how)
     wide = done.wide()
-    withdrawn = [kind for kind in WITHDRAWN if kind in wide]
-    for kind in withdrawn:
-        wide.loc[[name for name in wide.index if not is_shown(name, kind)], kind] = float("nan")
     kinds = [kind for kind in KINDS if kind in wide]
     yield {"scores": done.scores.reset_index()}
     for asked in (
@@ -55,6 +57,5 @@ def judge(
         f"AUROC: 0.5 is chance. {done.suite}: {n_cases:,} cases, {n_facts:,} questions. "
         "–: not asked."
     )
-    for kind in withdrawn:
-        yield f"“{kind}” is withdrawn, and shown of controls only: {WITHDRAWN[kind]}."
+    yield f"Digest of what is true: {done.digest}. {done.unasked()}"
     yield Saved("Report", write_report(done))
