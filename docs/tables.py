@@ -87,7 +87,7 @@ def record_judge(folder: Path) -> Record:
     """
     import pandas as pd
 
-    from tl_dyck.judge import CONTROLS, KINDS, WITHDRAWN
+    from tl_dyck.judge import CONTROLS, KINDS
     from tl_dyck.judge.run import in_order, load_judgement
 
     done = load_judgement(folder)
@@ -118,7 +118,8 @@ def record_judge(folder: Path) -> Record:
         **origin,
         **asked,
         "questions": [kind for kind in KINDS if kind in wide],
-        "withdrawn": {kind: why for kind, why in WITHDRAWN.items() if kind in wide},
+        "digest": done.digest,
+        "unasked": done.unasked(),
         "controls": [name for name in CONTROLS if name in rows],
         "rows": [rows[name] for name in in_order(wide)],
     }
@@ -145,7 +146,8 @@ def _kept(asked: Record) -> list[tuple[str, Record, Record]]:
 
 def judge(record: Record) -> str:
     """A row per method, a column per kind of question; of controls also what is withdrawn."""
-    kinds, withdrawn, controls = (record[name] for name in ("questions", "withdrawn", "controls"))
+    kinds, controls = record["questions"], record["controls"]
+    withdrawn = record.get("withdrawn", {})  # of judge-1
 
     def cell(row: Record, kind: str) -> str:
         found = row["scores"].get(kind)
@@ -166,8 +168,11 @@ def judge(record: Record) -> str:
     text = (
         f"AUROC [95 % bootstrap interval over cases], 0.5 is chance; blank: not asked. "
         f"{record['suite']}: {record['cases']:,} cases, {record['facts']:,} questions. "
-        f"Withdrawn questions are shown of controls only.{reasons}"
     )
+    if withdrawn:
+        text += f"Withdrawn questions are shown of controls only.{reasons}"
+    else:
+        text += f"Digest of what is true: {record['digest']}. {record['unasked']}"
     if hidden:
         text += f" Asked nothing else, and so not shown: {', '.join(hidden)}."
     return "\n".join([*lines, "", f"{text} {provenance(record)}"])

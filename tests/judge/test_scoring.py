@@ -6,6 +6,7 @@ import itertools
 import json
 import math
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,17 +21,19 @@ from tl_dyck.cli.entry import app
 from tl_dyck.intervals import mean
 from tl_dyck.judge import (
     ABOUT_HEADS,
-    CONTROLS,
+    CHEATS,
     KINDS,
-    WITHDRAWN,
     JudgeError,
     Suite,
     judge,
     judge_methods,
     make_case,
+    methods,
 )
+from tl_dyck.judge.cases import sealed_case
+from tl_dyck.judge.cheats import bounds, norms
 from tl_dyck.judge.run import load_judgement
-from tl_dyck.judge.scoring import auroc, most_misleading, score_table
+from tl_dyck.judge.scoring import auroc, most_misleading, score_table, told
 from tl_dyck.judge.suites import DEVELOPMENT, HELD_OUT, SUITES
 from tl_dyck.registry import UnknownNameError
 from tl_dyck.report import write_report
@@ -93,25 +96,93 @@ def test_the_most_misleading_question_is_furthest_on_the_wrong_side() -> None:
     assert worst["misled"].tolist() == [0.5]
 
 
-def test_the_oracle_knows_all() -> None:
-    oracle = judge("oracle", [("uniform", 0), ("stack", 1), ("backup", 1)])
-    assert (oracle["auroc"].dropna() == 1).all()
-    assert (oracle["accuracy"] == 1).all()
+def test_the_oracle_is_told_all() -> None:
+    sealed = sealed_case("stack", 1)
+    rows = told(sealed)
+    assert [row["answer"] for row in rows] == [fact.answer for fact in sealed.facts]
+    assert [row["score"] > 0 for row in rows] == [fact.answer for fact in sealed.facts]
+    assert "oracle" not in methods.names()  # no method is told
 
 
-def test_cheats_run_no_model_and_answer_what_they_are_for() -> None:
+def test_cheats_run_no_model() -> None:
     """They look at the question or at weights, which is why they know nothing of the model."""
     suite = [("uniform", 0), ("balanced", 1), ("stack", 2), ("backup", 0)]
     for name, kinds in (("parser", ["token"]), ("sizes", ABOUT_HEADS), ("ov-norm", ABOUT_HEADS)):
         found = judge(name, suite)
         assert [*found.index] == [kind for kind in KINDS if kind in kinds]
         assert (found["passes"] == 0).all()
-    assert judge("parser", suite).loc["token", "accuracy"] == 1
-    case, facts = make_case("uniform", 0)
-    only_head = case.model.cfg.n_layers * case.model.cfg.n_heads == 1
-    answers = {fact.answer for fact in facts if fact.question.kind == "adapted"}
-    assert answers == {only_head}
-    assert judge("sizes", [("uniform", 0)]).loc["adapted", "accuracy"] == 1
+    assert judge("parser", suite).loc["token", "auroc"] == 0.5  # none of the asked is what it says
+
+
+def test_a_forest_finds_what_a_norm_gives_away_and_nothing_else() -> None:
+    random = np.random.default_rng(0)
+    n, n_cases = 400, 80
+    weights = pd.DataFrame(random.normal(size=(n, 22))).add_prefix("norm_")
+    cases = [f"case-{i % n_cases}" for i in range(n)]
+    weights = weights.assign(case=cases, target=[f"0 {i // n_cases}" for i in range(n)])
+    both = (weights["norm_3"] > 0) & (weights["norm_7"] > 0)  # of no use by itself alone
+    kinds = [("a", "b")[i % n_cases % 2] for i in range(n)]
+    known = weights[["case", "target"]].assign(model=kinds, method="oracle", effect=None, score=0.0)
+
+    def scores(answers: Any) -> Any:
+        parts = [known.assign(question=kind, answer=answers) for kind in ABOUT_HEADS]
+        rows = bounds(pd.concat(parts, ignore_index=True), weights)
+        return score_table(rows, n_bootstrap=0)["auroc"].unstack()["needed"]
+
+    found = scores(both)
+    assert found["forest"] > 0.95
+    assert found["forest-other-kinds"] > 0.95
+    assert found["kind-constant"] < 0.6
+    drawn = scores(random.random(n) < 0.5)
+    assert ((drawn - 0.5).abs() < 0.12).all()
+    assert scores(np.array(kinds) == "a")["kind-constant"] == 1
+
+
+def test_norms_are_of_weights() -> None:
+    """22 numbers a head, found in numpy, and not moved by what no prediction sees."""
+    case, _ = make_case("balanced", 1)
+    table = norms(case.model)
+    attn = case.model.blocks[0].attn
+    q, k, v, o = (getattr(attn, f"W_{name}")[1].detach().numpy() for name in "QKVO")
+    row = table[table["target"] == "0 1"].iloc[0]
+    assert row["norm_0"] == pytest.approx(np.log(np.sqrt((q**2).sum())))
+    assert row["norm_6"] == pytest.approx(np.log(np.sqrt(((q @ k.T) ** 2).sum())))
+    assert row["norm_7"] == pytest.approx(np.log(np.sqrt(((v @ o) ** 2).sum())))
+    with torch.no_grad():
+        attn.W_V[1] *= 3
+        attn.b_V[1] *= 3
+        attn.W_O[1] /= 3
+    after = norms(case.model)
+    assert after[["norm_6", "norm_7"]].to_numpy() == pytest.approx(
+        table[["norm_6", "norm_7"]].to_numpy()
+    )
+    assert len(table.filter(like="norm_").columns) == 22
+
+
+def test_a_method_sees_neither_kind_nor_seed() -> None:
+    seen: list[Any] = []
+
+    def curious(case: Any, questions: Any) -> list[float]:
+        seen.append(case)
+        return [0.0] * len(questions)
+
+    judge(curious, [("balanced", 1), ("trained", 0)])
+    assert len({case.name for case in seen}) == 2
+    for case in seen:
+        assert {"kind", "seed"}.isdisjoint(vars(case))
+        assert case.model.cfg.model_name == "judged"
+        assert not re.search("balanced|trained", case.name)
+
+
+def test_who_has_not_the_salt_has_other_cases() -> None:
+    mine, yours = SUITES["quick"].salted("a long secret"), SUITES["quick"].salted("another one")
+    assert mine == SUITES["quick"].salted("a long secret")
+    assert mine.sizes == yours.sizes
+    assert len({mine.name, yours.name, SUITES["quick"].name}) == 3
+    for suite in (yours, DEVELOPMENT, SUITES["full"]):
+        assert {*mine.cases()}.isdisjoint(suite.cases())
+    assert str(mine.first_seed) not in mine.name
+    assert f"{mine.first_seed - HELD_OUT:x}"[:8] not in mine.name  # the name gives no seed away
 
 
 def test_controls_score_what_they_must_on_the_whole_suite() -> None:
@@ -126,6 +197,15 @@ def test_controls_score_what_they_must_on_the_whole_suite() -> None:
         assert scores["oracle"][kind]["auroc"] == 1
         chance = scores["chance"][kind]
         assert chance["auroc_low"] <= 0.5 <= chance["auroc_high"], kind
+    if record["suite"] != SUITES["quick"].name:
+        pytest.skip(f"the record is of {record['suite']}")
+    for kind in (*ABOUT_HEADS, "token"):
+        for name in CHEATS:
+            if kind in scores[name]:
+                found = scores[name][kind]
+                assert found["auroc"] <= 0.75, (name, kind)
+                assert found["auroc_high"] <= 0.80, (name, kind)
+    assert scores["resample-ablation"]["carries"]["auroc"] >= 0.95
 
 
 #: What a method returns for n questions, and what it is told; None: it is fine.
@@ -250,7 +330,7 @@ def test_tuning_and_scoring_have_no_seed_in_common() -> None:
 
 def test_a_run_is_kept_and_has_a_page(tmp_path: Any) -> None:
     suite = Suite(name="tiny/quick", first_seed=0, sizes={"uniform": 3, "stack": 3})
-    chosen = [*CONTROLS, "zero-ablation", "attention-weight", "magnitude"]
+    chosen = ["chance", "parser", "ov-norm", "zero-ablation", "attention-weight", "magnitude"]
     done = judge_methods(suite, tmp_path, chosen, n_jobs=1, progress=False)
     again = load_judgement(tmp_path)
     pd.testing.assert_frame_equal(done.scores, again.scores)
@@ -262,30 +342,23 @@ def test_a_run_is_kept_and_has_a_page(tmp_path: Any) -> None:
     page = write_report(done)
     text = page.read_text(encoding="utf-8")
     fine = text.partition("Never on the wrong side: ")[2].partition("</p>")[0]
-    for name in ("zero-ablation", "magnitude"):  # those that are no controls
+    for name in ("zero-ablation", "magnitude", "attention-weight"):  # those that are no controls
         assert (f"<h3>{name}</h3>" in text) != (name in fine)
     assert text.count('class="map"') == text.count("<h3>") > 0
     table = (tmp_path / "judge.md").read_text(encoding="utf-8")
     assert "| zero-ablation |" in table
-    # of a question that is withdrawn: why, and what controls scored, but no method
-    assert WITHDRAWN["token"] in text
-    assert "token (withdrawn)" in table
-    assert ("attention-weight", "token") in done.scores.index
-    assert "attention-weight" not in table + text
-    (parser,) = [line for line in table.splitlines() if line.startswith("| parser |")]
-    assert parser.count("1.00 [1.00, 1.00]") == 1
-    assert all("token" not in lesson for lesson in lessons(done))
-    cheat = done.scores.loc["ov-norm", "needed"]["auroc"]
-    assert any(f"ov-norm, which runs no model, scores {cheat:.2f}" in one for one in lessons(done))
-    assert "token" not in set(most_misleading(done.answers)["question"])
-
-
-def test_methods_that_answer_what_is_withdrawn_only(tmp_path: Any) -> None:
-    suite = Suite(name="tiny/quick", first_seed=0, sizes={"uniform": 1})
-    done = judge_methods(suite, tmp_path, ["attention-weight"], n_jobs=1, progress=False)
-    assert len(most_misleading(done.answers)) == 0
-    assert lessons(done) == []
-    assert write_report(done).exists()
+    for name in ("oracle", "kind-constant", "forest", "forest-other-kinds"):
+        assert name in done.scores.index
+    assert (done.scores.loc["oracle", "accuracy"] == 1).all()
+    cheats = [name for name in CHEATS if (name, "needed") in done.scores.index]
+    best = max(done.scores.loc[name, "needed"]["auroc"] for name in cheats)
+    assert any(f", which runs no model, scores {best:.2f}" in one for one in lessons(done))
+    assert done.digest in text
+    assert done.digest == again.digest
+    flipped = done.answers.assign(answer=~done.answers["answer"].astype(bool))
+    assert replace(done, answers=flipped).digest != done.digest
+    asked = set(done.told.query("question == 'stack'")["case"])
+    assert f"not asked of {1 - len(asked) / 6:.0%} of the models" in text
 
 
 def test_the_pages_example_runs(capsys: Any) -> None:

@@ -19,6 +19,9 @@ def judge(
     methods: Annotated[
         str | None, option("NAMES", "With commas between. \\[default: all that are installed]")
     ] = None,
+    salt: Annotated[
+        str | None, option("WORDS", "Cases of your own, which nobody makes without these words.")
+    ] = None,
     settings: Settings = None,
     out: Out = Path("results/judge"),
 ) -> Answer:
@@ -27,8 +30,7 @@ def judge(
     Every question about every model has an answer that is proved, or computed on every string.
     Writes [bold]judge.html[/bold], judge.md and scores.json. What is already in the folder is kept.
     """
-    from tl_dyck.judge import ABOUT_HEADS, KINDS, SUITES, WITHDRAWN
-    from tl_dyck.judge.protocol import is_shown
+    from tl_dyck.judge import ABOUT_HEADS, KINDS, SUITES
     from tl_dyck.judge.protocol import methods as known
     from tl_dyck.judge.run import judge_methods
     from tl_dyck.registry import unknown_name
@@ -36,15 +38,15 @@ def judge(
 
     if scale not in SUITES:
         raise unknown_name("scale", scale, SUITES)
-    suite = SUITES[scale]
+    suite = SUITES[scale] if salt is None else SUITES[scale].salted(salt)
     if settings:
-        fields = {**changed(asdict(suite), settings), "name": f"{scale}, {', '.join(settings)}"}
+        fields = {
+            **changed(asdict(suite), settings),
+            "name": f"{suite.name}, {', '.join(settings)}",
+        }
         suite = replace(suite, **fields)
     done = judge_methods(suite, out, None if methods is None else names(methods), **runs.how)
     wide = done.wide()
-    withdrawn = [kind for kind in WITHDRAWN if kind in wide]
-    for kind in withdrawn:
-        wide.loc[[name for name in wide.index if not is_shown(name, kind)], kind] = float("nan")
     kinds = [kind for kind in KINDS if kind in wide]
     yield {"scores": done.scores.reset_index()}
     for asked in (
@@ -58,8 +60,7 @@ def judge(
         f"AUROC: 0.5 is chance. {done.suite}: {n_cases:,} cases, {n_facts:,} questions. "
         "–: not asked."
     )
-    for kind in withdrawn:
-        yield f"“{kind}” is withdrawn, and shown of controls only: {WITHDRAWN[kind]}."
+    yield f"Digest of what is true: {done.digest}. {done.unasked()}"
     if methods is None and (lacking := known.lacking()):
         yield (
             "Not asked, for want of their packages (pip install 'tl-dyck[judge]'): "

@@ -15,6 +15,7 @@ import io
 import pickle
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any, NamedTuple, final
 
@@ -32,18 +33,21 @@ class SealedCase:
     """A case that cannot be changed; copies of it can.
 
     Args:
-        case: as it was made.
+        kind: of model.
+        seed: from which it was made.
+        case: as it was made; copies of it have another name.
         facts: all that is known of it.
 
     Attributes:
         facts: the same.
-        kind: of model.
-        name: of the case.
+        kind: the same.
+        name: of the case, kind and seed.
         classes: of its modules.
     """
 
-    def __init__(self, case: Case, facts: Iterable[Fact]) -> None:
-        self.facts, self.kind, self.name = tuple(facts), case.kind, case.name
+    def __init__(self, kind: str, seed: int, case: Case, facts: Iterable[Fact]) -> None:
+        self.facts, self.kind, self.name = tuple(facts), kind, f"{kind}-{seed}"
+        case = replace(case, name=sha256(self.name)[:12])
         models = [model for model in (case.model, case.other) if model is not None]
         self.classes = frozenset(type(part) for model in models for part in model.modules())
         file = io.BytesIO()

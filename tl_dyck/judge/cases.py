@@ -32,7 +32,7 @@ def kinds() -> list[str]:
 
 @lru_cache(maxsize=64)
 def _made(kind: str, seed: int, knobs: tuple[tuple[str, Any], ...]) -> SealedCase:
-    return SealedCase(*_MAKERS[kind](kind, seed, dict(knobs)))
+    return SealedCase(kind, seed, *_MAKERS[kind](kind, seed, dict(knobs)))
 
 
 def sealed_case(kind: str, seed: int, **knobs: Any) -> SealedCase:

@@ -106,7 +106,7 @@ def about_heads(
         above: the number from which on it says yes.
         unit: of the numbers.
         paper: where it is from.
-        every: only cases whose seeds this divides are asked about, for what is slow.
+        every: one in so many cases is asked about, for what is slow.
         stack: the number of a whole model, where the method answers "stack" too.
     """
 
@@ -119,7 +119,7 @@ def about_heads(
         def method(case: Case, questions: Sequence[Question]) -> Scores:
             if stack is not None and questions[0].kind == "stack":
                 return [stack(case) - above] * len(questions)
-            found = None if case.seed % every else once(case)
+            found = None if int(case.name, 16) % every else once(case)
             if found is None:
                 return None
             layers = [torch.as_tensor(layer, dtype=torch.float64).detach() for layer in found]

@@ -9,7 +9,7 @@ margin that is neither clearly positive nor zero up to rounding, nothing is said
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, final
 
@@ -18,6 +18,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from tl_dyck.ablation.replay import Replay
+from tl_dyck.interventions import hide_keys, key_of_one, run
 from tl_dyck.judge.protocol import Fact, JudgeError, Question
 from tl_dyck.language import DyckLanguage
 from tl_dyck.models.lean import LeanTail, lean_logits
@@ -141,27 +142,40 @@ def weight_facts(world: Enumeration) -> list[Fact]:
 
 
 def token_facts(world: Enumeration, rows: Sequence[int]) -> list[Fact]:
-    """Of every bracket of some prefixes, "token", by running the counterfactual strings.
+    """Of brackets of some prefixes, "token": each of their `rivals` is hidden from the last query.
 
     Args:
         world: the model.
-        rows: indices of `world.tokens`; their last bracket closes, and something is still open.
+        rows: indices of `world.tokens` that the model closes right.
     """
     facts = []
-    for row in rows:
-        tokens = world.tokens[row]
-        changed = list(_retyped(world.language, tokens))
-        batch = torch.stack([string for _, strings in changed for string in strings])
-        with torch.no_grad():
-            before = _closing(world.language, world.logits[row, -1])
-            after = _closing(world.language, world.model(batch)[:, -1])
-        start = 0
-        for place, strings in changed:
-            moved = after[start : start + len(strings)] != before
-            start += len(strings)
+    places = rivals(world.language, world.tokens[list(rows)])
+    for row, place in places.nonzero().tolist():
+        tokens = world.tokens[rows[row]]
+        last = torch.tensor([len(tokens) - 1])
+        hidden = key_of_one(last, torch.tensor([place]), len(tokens))
+        hooks = hide_keys(hidden, range(world.model.cfg.n_layers))
+        margin = margins(run(world.model, tokens[None], hooks), world.right[rows[row]][None])[0, -1]
+        if abs(margin) <= _TIE or abs(margin) >= _UNCLEAR:
             question = Question("token", (tuple(tokens.tolist()), place))
-            facts.append(Fact(question, bool(moved.any()), "enumerated"))
+            facts.append(Fact(question, bool(margin <= _TIE), "enumerated"))
     return facts
+
+
+def rivals(language: DyckLanguage, tokens: Int[Tensor, "n pos"]) -> Bool[Tensor, "n pos"]:
+    """Brackets at the depth of the top of the stack without which a counter would be wrong.
+
+    Closing ones of other types, which take rivals away, and opening ones of its own type that are
+    closed. Who looks at the top of the stack needs none of them. So the string does not say what
+    the model does: of the top itself, and of all others, it would.
+    """
+    right = language.right_bracket(tokens)[:, -1:]
+    closes = language.is_close(tokens)
+    level = torch.where(closes, language.depth(tokens) + 1, language.depth(tokens))
+    brackets = tokens < language.n_brackets
+    beside = brackets & (level == language.depth(tokens)[:, -1:]) & (right >= 0)
+    found: Tensor = beside & torch.where(closes, tokens != right, tokens == right - 1)
+    return found & (torch.arange(tokens.shape[1]) != language.top_of_stack(tokens)[:, -1:])
 
 
 def _closing(language: DyckLanguage, logits: Float[Tensor, "*n d_vocab"]) -> Int[Tensor, "*n"]:
@@ -172,21 +186,6 @@ def _closing(language: DyckLanguage, logits: Float[Tensor, "*n d_vocab"]) -> Int
         raise JudgeError("two closing brackets are equally likely")
     found: Tensor = closing.argmax(-1)
     return found
-
-
-def _retyped(
-    language: DyckLanguage, tokens: Int[Tensor, " pos"]
-) -> Iterator[tuple[int, list[Int[Tensor, " pos"]]]]:
-    """For each bracket, the strings in which it and its partner are of another type."""
-    partner = language.matching(tokens[None])[0]
-    for place in range(1, len(tokens)):
-        strings = []
-        for shift in range(1, language.n_types):
-            string = tokens.clone()
-            for index in {place, int(partner[place])} - {-1}:
-                string[index] = (string[index] + 2 * shift) % language.n_brackets
-            strings.append(string)
-        yield place, strings
 
 
 def answers_alike(a: Any, b: Any, language: DyckLanguage, length: int) -> bool:

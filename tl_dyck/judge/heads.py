@@ -1,10 +1,12 @@
 """Heads by their role, and models made of them: exact, of any number of heads and layers.
 
-A model here has a minimal first layer (Eq. 19) and Eq. 6 blocks. One block does the work: its
-workers write, between them, how many brackets of each type and depth are open, up to a positive
-factor; its MLP reads the top of the stack. All that other heads write goes to coordinates that
-nothing reads, or is zero, or the same everywhere. LN_C divides by a positive number, which turns no
-sign, so that the model closes every prefix of any length right, whatever the patterns are.
+A model here has a minimal first layer (Eq. 19) and Eq. 6 blocks. One block has two circuits of one
+law: the heads of each write, between them, how many brackets of each type and depth are open, up to
+a positive factor, and units of the MLP read its top of the stack. What the first reads closes
+brackets; what the second reads makes opening ones less likely, after which nobody asks here. LN_C
+divides by a positive number, which turns no sign, so that the model closes every prefix of any
+length right, whatever the patterns are. Weights of the two differ in what the unembedding does with
+them, and in nothing else: gains that no prediction sees, and a turn of the stream, are drawn.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from torch import Tensor
 from tl_dyck.language import DyckLanguage
 from tl_dyck.models import DyckTransformer
 from tl_dyck.models.construct.parts import (
+    NEVER,
     Coordinates,
     States,
     empty_model,
@@ -39,7 +42,6 @@ class Head:
     """One head, in the coordinates of the residual stream.
 
     Attributes:
-        role: what it is there for, in a word.
         query: ``[d_model + 1, r]``, the last row is a bias; scores are query · key, without the
             division by √d_head.
         key: ``[d_model, r]``.
@@ -47,7 +49,6 @@ class Head:
         out: ``[s, d_model]``.
     """
 
-    role: str
     query: Float[Tensor, "d_model_1 r"]
     key: Float[Tensor, "d_model r"]
     value: Float[Tensor, "d_model_1 s"]
@@ -64,6 +65,7 @@ class Workshop:
         n_ctx: longest input of the models.
         positions: whether they have linear positions, which a head needs that attends to the top of
             the stack exactly.
+        gains: whether what no prediction sees is drawn; without that weights are small.
     """
 
     def __init__(
@@ -73,12 +75,14 @@ class Workshop:
         *,
         n_ctx: int = 128,
         positions: bool = False,
+        gains: bool = True,
     ) -> None:
         self.language, self.generator, self.n_ctx = language, generator, n_ctx
+        self.gains = gains
         coordinates = Coordinates()
         self.states = States(language, coordinates.take(States.size(language)))
-        self.to = StackCoordinates.take(language, coordinates)
-        self.unread = coordinates.take(2 * language.n_types)  # in pairs of opposite sign
+        self.circuits = [StackCoordinates.take(language, coordinates) for _ in range(2)]
+        self.written = range(States.size(language), coordinates.size)
         self.position = coordinates.take(1)[0] if positions else None
         self.d_model = coordinates.size
         self.n_states = States.size(language)
@@ -95,14 +99,6 @@ class Workshop:
         query[: self.n_states] = table
         key[: self.n_states] = torch.eye(self.n_states, dtype=torch.float64)
         return query, key
-
-    def uniform(self) -> tuple[Tensor, Tensor]:
-        """All positions alike."""
-        return self.scores(torch.zeros(self.n_states, self.n_states, dtype=torch.float64))
-
-    def random(self, spread: float) -> tuple[Tensor, Tensor]:
-        """Scores drawn by state, of standard deviation `spread`."""
-        return self.scores(spread * self._draw(self.n_states, self.n_states))
 
     def levels(self, gap: float) -> tuple[Tensor, Tensor]:
         """Opening brackets of the query's depth score higher by `gap`: a stack, up to ties."""
@@ -128,10 +124,12 @@ class Workshop:
     def balanced(self, spread: float, shift: float) -> tuple[Tensor, Tensor]:
         """Random scores that satisfy Eq. 11: a pair's excess does not depend on the query.
 
+        A number of each query is added to all of its scores, which no softmax sees.
+
         Args:
             spread: standard deviation of the scores.
             shift: standard deviation of the excess c(t, d) of opening over closing bracket; with 0
-                both score alike.
+                both score alike, and uniform attention would do as well.
         """
         table = spread * self._draw(self.n_states, self.n_states)
         for t in range(self.language.n_types):
@@ -140,99 +138,56 @@ class Workshop:
                 excess = float(shift * self._draw(1))
                 middle = (table[:, opening] + table[:, closing]) / 2
                 table[:, opening], table[:, closing] = middle + excess / 2, middle - excess / 2
-        return self.scores(table)
+        more = [[math.log(self.gain(2.0))] for _ in range(self.n_states)]
+        return self.scores(table + self.gain(1.0) * torch.tensor(more, dtype=torch.float64))
 
     # --- what it does with that -------------------------------------------------------------------
 
-    def _read_out(
-        self, looks: tuple[Tensor, Tensor], slots: Sequence[tuple[int, int]], pairs: bool
-    ) -> tuple[Tensor, Tensor]:
-        """Value and output that write open brackets of some (type, depth) to coordinates."""
-        query, key = looks
-        value = torch.zeros(self.d_model + 1, len(slots) + 1, dtype=torch.float64)
-        out = torch.zeros(len(slots) + 1, self.d_model, dtype=torch.float64)
-        any_query = self.states.closing[0]
-        row = query[any_query] @ key.T
-        for index, (t, depth) in enumerate(slots):
-            opening, closing = self.states.open(t, depth), self.states.close(t, depth - 1)
-            excess = float(row[opening] - row[closing]) if pairs else 0.0
-            value[opening, index] = math.exp(-excess / 2)
-            if pairs:
-                value[closing, index] = -math.exp(excess / 2)
-            out[index, self.to.stack[t][depth - 1]], out[index, self.to.sink] = 1, -1
-        value[self.states.bos, -1] = 1
-        out[-1, self.to.bos], out[-1, self.to.sink] = 1, -1
-        return value, out
+    def gain(self, spread: float) -> float:
+        """A positive factor, drawn: its logarithm is uniform between −spread and spread."""
+        drawn = torch.rand(1, generator=self.generator, dtype=torch.float64)
+        return math.exp(spread * float(2 * drawn - 1)) if self.gains else 1.0
 
     def slots(self) -> list[tuple[int, int]]:
         """Every (type, depth) that the stack can hold."""
         k, deepest = self.language.n_types, self.language.max_depth
         return [(t, depth) for t in range(k) for depth in range(1, deepest + 1)]
 
-    def worker(
+    def head(
         self,
         looks: tuple[Tensor, Tensor],
         slots: Sequence[tuple[int, int]],
+        circuit: int,
         *,
         pairs: bool = True,
         size: float = 1.0,
-        role: str = "worker",
+        left: float = 0.0,
     ) -> Head:
-        """Writes what is open at some (type, depth).
+        """Writes what is open at some (type, depth), and that there is a BOS.
 
         Args:
-            looks: query and key: balanced or uniform, or `top`.
+            looks: query and key: `balanced`, or `top`.
             slots: its share of the stack.
+            circuit: 0 or 1: to whose coordinates it writes.
             pairs: whether closing brackets take away what their partners brought (Eq. 27-33);
                 without that the pattern must be that of `top`.
-            size: factor of what it writes.
-            role: its name.
+            size: factor of what it writes of brackets.
+            left: share of what closing brackets should take away and do not.
         """
-        value, out = self._read_out(looks, slots, pairs)
-        return Head(role, *looks, value * size, out)
-
-    def direct_worker(self, looks: tuple[Tensor, Tensor], slots: Sequence[tuple[int, int]]) -> Head:
-        """Writes the type of the top of the stack for the unembedding, which reads it directly.
-
-        Args:
-            looks: as `top`.
-            slots: its share of the stack.
-        """
-        value = torch.zeros(self.d_model + 1, len(slots), dtype=torch.float64)
-        out = torch.zeros(len(slots), self.d_model, dtype=torch.float64)
+        to, (query, key) = self.circuits[circuit], looks
+        value = torch.zeros(self.d_model + 1, len(slots) + 1, dtype=torch.float64)
+        out = torch.zeros(len(slots) + 1, self.d_model, dtype=torch.float64)
+        row = query[self.states.closing[0]] @ key.T
         for index, (t, depth) in enumerate(slots):
-            value[self.states.open(t, depth), index] = 1
-            out[index, self.to.excluded[t]], out[index, self.to.sink] = -1, 1
-        return Head("worker", *looks, value, out)
-
-    def unread_worker(self, looks: tuple[Tensor, Tensor], size: float = 1.0) -> Head:
-        """Writes the types that it sees to coordinates that nothing reads."""
-        k, deepest = self.language.n_types, self.language.max_depth
-        value = torch.zeros(self.d_model + 1, k, dtype=torch.float64)
-        out = torch.zeros(k, self.d_model, dtype=torch.float64)
-        for t in range(k):
-            value[[self.states.open(t, depth) for depth in range(1, deepest + 1)], t] = size
-            out[t, self.unread[2 * t]], out[t, self.unread[2 * t + 1]] = 1, -1
-        return Head("unread", *looks, value, out)
-
-    def constant(self, looks: tuple[Tensor, Tensor], size: float = 1.0) -> Head:
-        """Writes the same vector wherever it looks: a pattern without a meaning."""
-        value = torch.zeros(self.d_model + 1, 1, dtype=torch.float64)
-        value[-1] = size
-        out = torch.zeros(1, self.d_model, dtype=torch.float64)
-        out[0, self.unread[0]], out[0, self.unread[1]] = 1, -1
-        return Head("constant", *looks, value, out)
-
-    def silent(self, looks: tuple[Tensor, Tensor]) -> Head:
-        """Reads values into dimensions that its output does not use: W_V W_O is zero (Prop. 1)."""
-        s = self.language.n_types
-        value = torch.zeros(self.d_model + 1, 2 * s, dtype=torch.float64)
-        out = torch.zeros(2 * s, self.d_model, dtype=torch.float64)
-        value[: self.n_states, :s] = self._draw(self.n_states, s)
-        written = self._draw(s, len(self.to.values))
-        out[s:, self.to.values] = written
-        out[s:, self.to.sink] = -written.sum(1)
-        return Head("silent", *looks, value, out)
+            opening, closing = self.states.open(t, depth), self.states.close(t, depth - 1)
+            excess = float(row[opening] - row[closing]) if pairs else 0.0
+            value[opening, index] = size * math.exp(-excess / 2)
+            if pairs:
+                value[closing, index] = -size * math.exp(excess / 2) * (1 - left)
+            out[index, to.stack[t][depth - 1]], out[index, to.sink] = 1, -1
+        value[self.states.bos, -1] = self.gain(1.0)
+        out[-1, to.bos], out[-1, to.sink] = 1, -1
+        return Head(query, key, value, out)
 
     # --- models -----------------------------------------------------------------------------------
 
@@ -240,16 +195,14 @@ class Workshop:
     def model(
         self,
         layers: Sequence[Sequence[Head]],
-        works: int,
-        *,
         reader: str = "linear",
+        *,
         q: float = 0.5,
     ) -> DyckTransformer:
         """A model with these heads; every head's inner basis is turned at random.
 
         Args:
             layers: heads of each layer, as many in each.
-            works: the layer whose MLP reads the stack.
             reader: "linear": the logit of a closing bracket grows with what its coordinate holds;
                 "step": it knows zero from more only, and is flat elsewhere.
             q: probability of an opening bracket.
@@ -265,7 +218,7 @@ class Workshop:
             embedding="onehot",
             d_model=self.d_model,
             d_head=d_head,
-            d_mlp=2 * k * max(1, deepest - 1),
+            d_mlp=2 * len(self.circuits) * k * max(1, deepest - 1),
             n_ctx=self.n_ctx,
             ln_c=_LN_C,
             dtype=torch.float64,
@@ -274,19 +227,41 @@ class Workshop:
         for block, heads in zip(model.blocks, layers, strict=True):
             for index, head in enumerate(heads):
                 self._write(block.attn, index, head, d_head)
-        write_reader(model.blocks[works].mlp, self.states, self.to, reader)
-        write_unembed(model, self.states, self.to.excluded, q, opening_knows_type=True)
+        closes, opens = self.circuits
+        unit = write_reader(model.blocks[-1].mlp, self.states, closes, reader)
+        write_reader(model.blocks[-1].mlp, self.states, opens, reader, unit)
+        write_unembed(model, self.states, closes.excluded, q, opening_knows_type=True)
+        for t in range(k):
+            # a linear reader takes away, where the first circuit's gives
+            model.unembed.W_U[opens.excluded[t], 2 * t] = -NEVER if reader == "linear" else NEVER
+        if self.gains:
+            self._turn_stream(model)
         return model
+
+    def _turn_stream(self, model: Any) -> None:
+        """Turn what heads write at random, and its readers likewise; its mean stays what it is."""
+        n = len(self.written)
+        mean = torch.full((n, 1), n**-0.5, dtype=torch.float64)
+        basis = torch.linalg.qr(torch.cat([mean, self._draw(n, n - 1)], 1))[0]
+        inner = torch.block_diag(torch.ones(1, 1, dtype=torch.float64), self._turn(n - 1))
+        turn = basis @ inner @ basis.T
+        some = slice(self.written.start, self.written.stop)
+        for block in model.blocks:
+            block.attn.W_O[:, :, some] = block.attn.W_O[:, :, some] @ turn
+            block.mlp.W_in[some] = turn.T @ block.mlp.W_in[some]
+            block.mlp.W_out[:, some] = block.mlp.W_out[:, some] @ turn
+        model.unembed.W_U[some] = turn.T @ model.unembed.W_U[some]
 
     def _write(self, attn: Any, index: int, head: Head, d_head: int) -> None:
         looks, moves = (self._turn(d_head) for _ in range(2))
+        more, louder = self.gain(1.5), self.gain(1.5)
         r, s = head.key.shape[1], head.out.shape[0]
-        query = head.query @ looks[:r] * attn.attn_scale
+        query = head.query @ looks[:r] * attn.attn_scale * more
         attn.W_Q[index], attn.b_Q[index] = query[:-1], query[-1]
-        attn.W_K[index] = head.key @ looks[:r]
-        value = head.value @ moves[:s]
+        attn.W_K[index] = head.key @ looks[:r] / more
+        value = head.value @ moves[:s] * louder
         attn.W_V[index], attn.b_V[index] = value[:-1], value[-1]
-        attn.W_O[index] = moves[:s].T @ head.out
+        attn.W_O[index] = moves[:s].T @ head.out / louder
 
     def _turn(self, size: int) -> Tensor:
         """A random orthogonal matrix."""
@@ -294,15 +269,17 @@ class Workshop:
         return turned
 
 
-def write_reader(mlp: Any, states: States, to: StackCoordinates, reader: str) -> None:
+def write_reader(mlp: Any, states: States, to: StackCoordinates, reader: str, unit: int = 0) -> int:
     """Write the MLP that closes the top of the stack, after a closing bracket at depth d ≥ 1.
 
     The linear one has one unit for each type and depth d, relu(x − 2 (1 − gate)), which hands x on,
     an output of LN_C and so at most 1, where the last bracket closes at depth d: evidence for the
     type. The step knows x ≥ 3e-4 from x ≤ 1e-4 (as `parts.write_decoder`).
+
+    Returns:
+        The next free unit after `unit`.
     """
     k, deepest = states.language.n_types, states.language.max_depth
-    unit = 0
     for t in range(k):
         for depth in range(1, deepest):
             gate = states.at_depth(depth, opening=False)
@@ -315,3 +292,4 @@ def write_reader(mlp: Any, states: States, to: StackCoordinates, reader: str) ->
                 unit += 1
             else:
                 unit = write_decoder(mlp, unit, read, gate, to.excluded[t], margin=4e-4)
+    return unit

@@ -38,44 +38,20 @@ KINDS = {
     "weight": "Does it break if this matrix of this head is set to zero, all else as it is?",
     "stack": "Does the model close every prefix right, up to the length that is named?",
     "same": "Do the two models close every prefix alike, up to the length that is named?",
-    "adapted": (
-        "With this head's output set to zero, is every choice of all the other weights wrong on "
-        "some prefix?"
-    ),
-    "token": (
-        "Does the predicted closing bracket change if this bracket, and its partner if it is "
-        "closed, take another type?"
-    ),
+    "token": "Is the prefix no longer closed right if no head sees this bracket from its end?",
 }
 
 
 #: Those that are about one head.
-ABOUT_HEADS = ("needed", "carries", "pattern", "adapted")
+ABOUT_HEADS = ("needed", "carries", "pattern")
 
-#: Those by which methods are not ranked any more, and why: a control that does not look at the
-#: model answers them all. They are asked as before, and shown of controls only: `is_shown`.
-WITHDRAWN = {
-    "token": (
-        "all models are right on these strings, so the bracket that the prediction depends on is "
-        "the one that the language says: who parses the string answers all, whatever the model"
-    ),
-    "adapted": (
-        "the answer is a theorem, yes of an only head and no of every other: who counts the heads "
-        "answers all"
-    ),
-}
-
-#: Methods that answer from what a question or the weights give away, and run no model. One that is
-#: no better than they are has shown nothing.
-CHEATS = ("parser", "sizes", "ov-norm")
+#: What answers from a question or the weights, or from answers about other cases, and runs no
+#: model. A method that is no better than they are has shown nothing. The last three are no methods:
+#: see `tl_dyck.judge.cheats.bounds`.
+CHEATS = ("parser", "sizes", "ov-norm", "kind-constant", "forest", "forest-other-kinds")
 
 #: What no method should be: what knows all, what knows nothing, and the cheats.
 CONTROLS = ("oracle", "chance", *CHEATS)
-
-
-def is_shown(method: str, kind: str) -> bool:
-    """Whether tables show what a method scored on a kind of question."""
-    return kind not in WITHDRAWN or method in CONTROLS
 
 
 class JudgeError(DyckError, ValueError):
@@ -89,7 +65,7 @@ class Question:
 
     Attributes:
         kind: a key of `KINDS`.
-        target: what it is about. Of "needed", "carries", "pattern" and "adapted": (layer, head). Of
+        target: what it is about. Of "needed", "carries" and "pattern": (layer, head). Of
             "token": (tokens of the prefix with BOS, index of the bracket in them). Of "weight":
             (name of the parameter, head). Of "stack" and "same": (longest length, in brackets,).
     """
@@ -121,30 +97,23 @@ class Fact:
 @final
 @dataclass(frozen=True, eq=False)
 class Case:
-    """What a method is shown.
+    """What a method is shown: neither of which kind the model is, nor from which seed.
 
     Attributes:
-        kind: of model, a name in `tl_dyck.judge.cases.kinds`.
-        seed: from which it was made, so that it can be made again.
         model: a HookedTransformer, float64.
         task: which it solves.
         length: up to so many brackets, "every prefix" means every one.
         tokens: strings of the task to look at, ``[n, pos]``, BOS first; all of `length` brackets.
         other: a second model, for "same"; None where that is not asked.
+        name: digits that tell cases apart, and tell nothing of them.
     """
 
-    kind: str
-    seed: int
     model: Any
     task: DyckTask
     length: int
     tokens: Tensor
     other: Any = None
-
-    @property
-    def name(self) -> str:
-        """Kind and seed."""
-        return f"{self.kind}-{self.seed}"
+    name: str = "0"
 
 
 Scores = Sequence[float | None] | None

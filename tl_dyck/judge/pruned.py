@@ -1,4 +1,4 @@
-"""Cases pruned from random networks, in which one matrix stands for nothing."""
+"""Cases pruned from random networks: pairs of models to compare, and nothing else to ask."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ _LOGITS = 0.05  # the targets' logits are made smaller: random weights reach no 
 def prune_case(kind: str, seed: int, given: Mapping[str, Any]) -> tuple[Case, list[Fact]]:
     """A network pruned to uniform attention, and a twin to compare it with (Theorem 3, Cor. 3).
 
-    The twin closes all brackets as the first does, or each with the next type.
+    The twin closes all brackets as the first does, or each with the next type. Of heads nothing is
+    asked: what pruning leaves of those that do nothing is zero, which all can see.
 
     Args:
         kind: of model.
@@ -44,9 +45,10 @@ def prune_case(kind: str, seed: int, given: Mapping[str, Any]) -> tuple[Case, li
             raise unknown_name("knob of a case", name, ["shared"])
     generator = generator_of(kind, seed)
     language = DyckLanguage(2, 2)
-    shop = Workshop(language, generator)
-    target = shop.model([[shop.worker(shop.uniform(), shop.slots())]], 0)
-    other = shop.model([[shop.worker(shop.balanced(0.05, 0.0), shop.slots())]], 0)
+    shop = Workshop(language, generator, gains=False)
+    target, other = (
+        shop.model([[shop.head(shop.balanced(0.05, 0.0), shop.slots(), 0)]]) for _ in range(2)
+    )
     unlike = bool(torch.rand(1, generator=generator) < 0.5)
     with torch.no_grad():
         for model in (target, other):
@@ -69,7 +71,6 @@ def prune_case(kind: str, seed: int, given: Mapping[str, Any]) -> tuple[Case, li
     plan = Plan.of(target, other, idle=1)
     a, b = (prune(each, network, plan, shared).model for each in (target, other))
     task = small_task(2, 2, _LENGTH)
-    case, facts = pose(kind, seed, a, task, generator)
+    case, _ = pose(f"{kind}-{seed}", a, task, generator)
     alike = answers_alike(a, b, language, _LENGTH)
-    facts.append(Fact(Question("same", (_LENGTH,)), alike, "enumerated"))
-    return replace(case, other=b), facts
+    return replace(case, other=b), [Fact(Question("same", (_LENGTH,)), alike, "enumerated")]

@@ -12,11 +12,12 @@ from typing_extensions import Unpack
 
 from tl_dyck.check import WrongTypeError
 from tl_dyck.environment import one_thread
-from tl_dyck.files import read_table
+from tl_dyck.files import read_table, sha256
 from tl_dyck.judge.cases import sealed_case
+from tl_dyck.judge.cheats import bounds, norms
 from tl_dyck.judge.code import code_digest
 from tl_dyck.judge.protocol import CONTROLS, KINDS, JudgeError, methods
-from tl_dyck.judge.scoring import ask, score_table
+from tl_dyck.judge.scoring import ask, score_table, told
 from tl_dyck.judge.suites import SUITES, Suite
 from tl_dyck.records import write_tables
 from tl_dyck.registry import unknown_name
@@ -53,6 +54,22 @@ class Judgement:
         asked = self.answers[["case", "question", "target"]].drop_duplicates()
         return asked["case"].nunique(), len(asked)
 
+    @property
+    def told(self) -> pd.DataFrame:
+        """Every question and its answer: what the oracle says."""
+        return self.answers[self.answers["method"] == "oracle"]
+
+    @property
+    def digest(self) -> str:
+        """16 hexadecimal digits of all questions and answers, so that a suite can be named."""
+        columns = ["case", "question", "target", "answer"]
+        return sha256(sorted(map(str, self.told[columns].itertuples(index=False, name=None))))[:16]
+
+    def unasked(self) -> str:
+        """Of how many models nobody is asked whether they keep a stack, since it is not known."""
+        known = self.told.loc[self.told["question"] == "stack", "case"].nunique()
+        return f"“stack” is not asked of {1 - known / self.sizes[0]:.0%} of the models."
+
     def wide(self) -> pd.DataFrame:
         """AUROC, a row for each method and a column for each kind of question."""
         return self.scores["auroc"].unstack("question")
@@ -86,12 +103,13 @@ class JudgeExperiment:
     """Make a case, and ask methods about it.
 
     Parameters of a point: ``kind`` (of model) and ``methods`` (names). Metrics: facts (their
-    number) and answers (that methods gave). The run's folder holds the answers.
+    number) and answers (that methods gave). The run's folder holds the answers, with those of the
+    oracle, which is told them, and norms of weights for `bounds`.
     """
 
     name: ClassVar[str] = "judge"
     #: Another number where the same seed gives another case, or a method other scores.
-    code: ClassVar[int] = 2
+    code: ClassVar[int] = 3
 
     def identity(self, point: Point) -> Mapping[str, Any]:
         """Kind and methods, with their code, and what is between them and the answers."""
@@ -102,10 +120,11 @@ class JudgeExperiment:
     def run(self, point: Point, seed: int, folder: Path) -> dict[str, Any]:
         """Ask them."""
         sealed = sealed_case(point["kind"], seed)
-        rows = []
+        rows = [{"method": "oracle", **row} for row in told(sealed)]
         for name in point["methods"]:
             rows += [{"method": name, **row} for row in ask(name, methods.get(name), sealed)]
-        write_tables(folder, {"answers": pd.DataFrame(rows)})
+        weights = norms(sealed.copy().model).assign(case=sealed.name)
+        write_tables(folder, {"answers": pd.DataFrame(rows), "weights": weights})
         return {"facts": len(sealed.facts), "answers": len(rows)}
 
 
@@ -173,9 +192,14 @@ def load_judgement(folder: str | Path) -> Judgement:
     with _JUDGEMENT.read(path) as (saved, runs):
         suite, where = str(saved["suite"]), dict(saved["environment"])
 
-    def answered() -> pd.DataFrame:
-        parts = of_each(runs, lambda row, place: read_table(place / "answers.parquet"))
+    def all_of(name: str) -> pd.DataFrame:
+        parts = of_each(runs, lambda row, place: read_table(place / f"{name}.parquet"))
         return pd.concat(parts, ignore_index=True)
+
+    def answered() -> pd.DataFrame:
+        answers = all_of("answers")
+        known = answers[answers["method"] == "oracle"]
+        return pd.concat([answers, bounds(known, all_of("weights"))], ignore_index=True)
 
     answers = _JUDGEMENT.kept(path, "answers", answered)
     scores = _JUDGEMENT.kept(path, "scores", lambda: score_table(answers).reset_index())

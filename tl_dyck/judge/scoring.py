@@ -20,7 +20,7 @@ from tl_dyck.environment import one_thread
 from tl_dyck.intervals import Estimate, estimate
 from tl_dyck.judge.apart import SealedCase, left_alone, seeded
 from tl_dyck.judge.cases import sealed_case
-from tl_dyck.judge.protocol import KINDS, WITHDRAWN, JudgeError, Method, methods
+from tl_dyck.judge.protocol import KINDS, Fact, JudgeError, Method, methods
 from tl_dyck.judge.suites import DEVELOPMENT, Suite
 from tl_dyck.runs.store import STOPPERS
 
@@ -117,22 +117,32 @@ def ask(name: str, method: Method, sealed: SealedCase) -> list[dict[str, Any]]:
                 started = time.perf_counter()
                 scores = _checked(who, method(case, questions), len(asked))
                 seconds = (time.perf_counter() - started) / len(asked)
-            for fact, score in zip(asked, scores, strict=True):
-                if score is not None:
-                    rows.append(
-                        {
-                            "case": sealed.name,
-                            "model": sealed.kind,
-                            "question": kind,
-                            "target": " ".join(str(part) for part in fact.question.target),
-                            "answer": fact.answer,
-                            "score": score,
-                            "effect": fact.effect,
-                            "seconds": seconds,
-                            "passes": passes[0] / len(asked),
-                        }
-                    )
+            cost = {"seconds": seconds, "passes": passes[0] / len(asked)}
+            rows += [
+                {**_row(sealed, fact), "score": score, **cost}
+                for fact, score in zip(asked, scores, strict=True)
+                if score is not None
+            ]
     return rows
+
+
+def told(sealed: SealedCase) -> list[dict[str, Any]]:
+    """What who knows all would say: as `ask`, a row for every fact."""
+    return [
+        {**_row(sealed, fact), "score": 1.0 if fact.answer else -1.0, "seconds": 0.0, "passes": 0.0}
+        for fact in sealed.facts
+    ]
+
+
+def _row(sealed: SealedCase, fact: Fact) -> dict[str, Any]:
+    return {
+        "case": sealed.name,
+        "model": sealed.kind,
+        "question": fact.question.kind,
+        "target": " ".join(str(part) for part in fact.question.target),
+        "answer": fact.answer,
+        "effect": fact.effect,
+    }
 
 
 @contextlib.contextmanager
@@ -277,8 +287,6 @@ def _with_intervals(group: pd.DataFrame, n_bootstrap: int) -> dict[str, Estimate
 def most_misleading(answers: pd.DataFrame) -> pd.DataFrame:
     """For each method the question whose score ranks furthest on the wrong side.
 
-    Those that are withdrawn are left out.
-
     Args:
         answers: as `score_table`.
 
@@ -287,9 +295,7 @@ def most_misleading(answers: pd.DataFrame) -> pd.DataFrame:
         questions of that kind with the other answer that its score is beyond.
     """
     found = []
-    for (_, question), group in answers.groupby(["method", "question"], sort=False):
-        if question in WITHDRAWN:
-            continue
+    for _, group in answers.groupby(["method", "question"], sort=False):
         yes = group["answer"].to_numpy(dtype=bool)
         scores = group["score"].to_numpy(dtype=float)
         if yes.all() or not yes.any():

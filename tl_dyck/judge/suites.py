@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import final
 
 from tl_dyck.check import WrongTypeError, check_integer, check_seed
+from tl_dyck.files import sha256
 from tl_dyck.judge.cases import kinds
 from tl_dyck.judge.protocol import JudgeError
 from tl_dyck.registry import unknown_name
@@ -60,6 +61,16 @@ class Suite:
         check_seed(first + max(sizes.values()) - 1, "the last seed")
         object.__setattr__(self, "first_seed", first)
 
+    def salted(self, salt: str) -> Suite:
+        """As many cases from other seeds, a private test set: who has not the salt cannot make it.
+
+        Args:
+            salt: words; long enough that nobody tries them all.
+        """
+        digest = sha256(["judge", salt])
+        name = f"{self.name}, salted {digest[-8:]}"  # other digits than the seed's
+        return replace(self, name=name, first_seed=HELD_OUT + int(digest[:15], 16))
+
     def cases(self) -> Iterator[tuple[str, int]]:
         """Kinds and seeds."""
         for kind, size in self.sizes.items():
@@ -71,19 +82,17 @@ class Suite:
 DEVELOPMENT = Suite(name="development", first_seed=0, sizes=dict.fromkeys(kinds(), 4))
 
 _QUICK = {
-    "uniform": 32,
+    "uniform": 16,
     "balanced": 32,
     "stack": 32,
-    "decoy": 32,
     "backup": 32,
-    "trained-uniform": 16,
-    "trained-silenced": 16,
-    "trained-constant": 16,
+    "alone": 16,
+    "trained": 72,
     "twins": 8,
 }
 
-#: `judge-1` at its two scales: the first cases of "full" are those of "quick".
+#: `judge-2` at its two scales: the first cases of "full" are those of "quick".
 SUITES = {
-    "quick": Suite(name="judge-1/quick", sizes=_QUICK),
-    "full": Suite(name="judge-1/full", sizes={kind: 5 * size for kind, size in _QUICK.items()}),
+    "quick": Suite(name="judge-2/quick", sizes=_QUICK),
+    "full": Suite(name="judge-2/full", sizes={kind: 5 * size for kind, size in _QUICK.items()}),
 }

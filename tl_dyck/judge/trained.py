@@ -1,8 +1,8 @@
-"""Cases that are trained, with one truth enforced: a head that cannot matter, or a pattern."""
+"""Cases that are trained: two circuits in one body, of which one is heard in the end."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -12,7 +12,7 @@ from torch import Tensor
 from tl_dyck.check import check_integer_fields, check_number
 from tl_dyck.environment import one_thread
 from tl_dyck.judge.constructed import generator_of, pose, small_task, with_length_facts
-from tl_dyck.judge.heads import Workshop
+from tl_dyck.judge.facts import all_prefixes, margins
 from tl_dyck.judge.protocol import Case, Fact
 from tl_dyck.models import DyckTransformerConfig, build_model
 from tl_dyck.models.lean import lean_logits
@@ -20,9 +20,7 @@ from tl_dyck.registry import unknown_name
 from tl_dyck.tasks import DyckTask
 
 TRAINED = {
-    "trained-uniform": "Trained with attention frozen to uniform: no pattern matters.",
-    "trained-silenced": "Trained; then one head's output is projected out, and the rest goes on.",
-    "trained-constant": "Trained beside a head that looks at the stack and writes a constant.",
+    "trained": "Two groups of heads are trained for two readouts of one task; one is left.",
 }
 
 _STEPS = 300
@@ -37,12 +35,12 @@ class _Sizes:
     n_types: int
     max_depth: int
     n_heads: int
-    strength: float
+    true_share: float
     block: str
 
     def __post_init__(self) -> None:
-        check_integer_fields(self, n_types=2, max_depth=2, n_heads=1)
-        check_number("strength", self.strength, 0)
+        check_integer_fields(self, n_types=2, max_depth=2, n_heads=2)
+        check_number("true_share", self.true_share, 0, 1)
         if self.block not in ("eq6", "gpt"):
             raise unknown_name("block of a case", self.block, ("eq6", "gpt"))
 
@@ -51,43 +49,40 @@ class _Sizes:
 def train_case(kind: str, seed: int, given: Mapping[str, Any]) -> tuple[Case, list[Fact]]:
     """A case of one of `TRAINED`, and its facts.
 
+    Heads and units of the MLP are of one of two groups, which write to coordinates of their own and
+    share all else, norms too. Each group has an unembedding, and both are trained, for the same;
+    then that of the second is set to zero. Nothing but that tells the groups apart.
+
     Args:
         kind: of model.
         seed: of everything that is drawn.
-        given: any of n_types, max_depth, n_heads, strength, block ("eq6" or "gpt"); else drawn.
+        given: any of n_types, max_depth, n_heads, true_share (of heads that are in the first
+            group), block ("eq6" or "gpt"); else drawn.
     """
     generator = generator_of(kind, seed)
     sizes = _drawn(given, generator)
     task = small_task(sizes.n_types, sizes.max_depth)
-    needed = 4 * sizes.n_types * sizes.max_depth + 4 + sizes.n_types
+    states = 2 * sizes.n_types * sizes.max_depth + 1
     config = DyckTransformerConfig(
         n_types=sizes.n_types,
         max_depth=sizes.max_depth,
-        model_name=kind,
+        model_name="judged",
         embedding="onehot",
         block=sizes.block,
-        attention="uniform" if kind == "trained-uniform" else "softmax",
         n_layers=1,
         n_heads=sizes.n_heads,
-        d_model=needed,
-        d_head=2 * sizes.n_types * sizes.max_depth + 1,
-        d_mlp=2 * sizes.n_types * sizes.max_depth,
+        d_model=3 * states,
+        d_head=states,
+        d_mlp=2 * states,
         act_fn="relu",
         n_ctx=128,
         dtype=torch.float64,
     )
     model = build_model(config, seed=int(torch.randint(2**31, (1,), generator=generator)))
-    head = int(torch.randint(sizes.n_heads, (1,), generator=generator))
-    hold: Callable[[], None] = _nothing
-    if kind == "trained-constant":
-        hold = _constant(model, head, sizes.strength, generator)
-    _train(model, task, generator, hold)
-    if kind == "trained-silenced":
-        hold = _silence(model, head)
-        _train(model, task, generator, hold)
-    for parameter in model.parameters():
-        parameter.requires_grad_(True)
-    case, facts = pose(kind, seed, model, task, generator)
+    first = 1 + int(sizes.true_share * (sizes.n_heads - 1))
+    order = torch.randperm(sizes.n_heads, generator=generator).tolist()
+    _train(model, task, generator, order[:first])
+    case, facts = pose(f"{kind}-{seed}", model, task, generator)
     return with_length_facts(case, facts, exact=False)
 
 
@@ -100,7 +95,7 @@ def _drawn(given: Mapping[str, Any], generator: torch.Generator) -> _Sizes:
         "n_types": k,
         "max_depth": deepest,
         "n_heads": choice((2, 3, 4)),
-        "strength": choice((2.0, 4.0, 8.0)),
+        "true_share": float(torch.rand(1, generator=generator)) * 0.999,
         "block": choice(("eq6", "gpt")),
     }
     for name in given:
@@ -109,69 +104,67 @@ def _drawn(given: Mapping[str, Any], generator: torch.Generator) -> _Sizes:
     return _Sizes(**{**drawn, **given})
 
 
-def _nothing() -> None:
-    """Hold nothing."""
+def _train(model: Any, task: DyckTask, generator: torch.Generator, first: list[int]) -> None:
+    """Fit the exact law of the next bracket by each group, until the first closes all right.
 
-
-def _silence(model: Any, head: int) -> Callable[[], None]:
-    """Project a head's output out, and keep it so."""
-
-    def hold() -> None:
-        model.blocks[0].attn.W_O[head] = 0
-
-    return hold
-
-
-def _constant(
-    model: Any, head: int, strength: float, generator: torch.Generator
-) -> Callable[[], None]:
-    """A head that looks at brackets of the query's depth, and whose value is one vector."""
-    attn = model.blocks[0].attn
-    shop = Workshop(model.cfg.language, generator)
-    # a LayerNorm makes one-hot states larger, by about √d_model in query and key
-    size_of_states = float(model.cfg.d_model) if model.cfg.block == "gpt" else 1.0
-    query, key = shop.levels(strength / size_of_states)
-    states, size = shop.n_states, attn.W_Q.shape[-1]
-    looks = torch.linalg.qr(torch.randn(size, size, generator=generator, dtype=torch.float64))[0]
-    fixed: dict[str, Tensor] = {
-        name: torch.zeros_like(getattr(attn, name)[head]) for name in ("W_Q", "W_K", "W_V", "b_Q")
-    }
-    fixed["W_Q"][:states] = query[:states] @ looks[:states] * attn.attn_scale
-    fixed["W_K"][:states] = key[:states] @ looks[:states]
-    fixed["b_V"] = torch.randn(size, generator=generator, dtype=torch.float64)
-
-    def hold() -> None:
-        for name, value in fixed.items():
-            getattr(attn, name)[head] = value
-
-    return hold
-
-
-def _train(
-    model: Any, task: DyckTask, generator: torch.Generator, hold: Callable[[], None]
-) -> None:
-    """Fit the exact law of the next bracket, until every prefix is closed right."""
-    from tl_dyck.judge.facts import all_prefixes, margins
-
+    While one is heard, each head of the other is louder or softer at random, so that neither comes
+    to rely on the size of what both write, which norms see.
+    """
     tokens = all_prefixes(task.language, max(task.train_lengths))
     law = task.distribution.next_token_probs(tokens)
     right = task.language.right_bracket(tokens)
-    weights = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    optimiser = torch.optim.Adam(weights, lr=_RATE)
-    with torch.no_grad():
-        hold()
+    attn, mlp, n_heads = model.blocks[0].attn, model.blocks[0].mlp, model.cfg.n_heads
+    held = {(attn, "W_O"): attn.W_O, (mlp, "W_in"): mlp.W_in, (mlp, "W_out"): mlp.W_out}
+    held[model.unembed, "W_U"] = model.unembed.W_U
+    group_of = torch.tensor([int(head not in first) for head in range(n_heads)])
+    masks = _masks(model, group_of)
+    optimiser = torch.optim.Adam(model.parameters(), lr=_RATE)
+
+    def put(group: int, loud: Tensor) -> None:
+        for (module, name), weight in held.items():
+            used = weight * masks[group][name]
+            setattr(module, name, used * loud[:, None, None] if name == "W_O" else used)
+
+    def loss(group: int, rows: Tensor) -> Tensor:
+        drawn = 2 * torch.rand(n_heads, generator=generator, dtype=law.dtype)
+        put(group, torch.where(group_of == group, 1.0, drawn))
+        told = lean_logits(model, tokens[rows]).log_softmax(-1)
+        return -(law[rows] * told).sum(-1).mean()
+
+    for module, name in held:
+        delattr(module, name)  # in its place stands what is read of it
     for attempt in range(1 + _MORE):
         for step in range(_STEPS):
             rows = torch.randint(len(tokens), (_BATCH,), generator=generator)
             optimiser.param_groups[0]["lr"] = _RATE * (1 - step / _STEPS) / (1 + attempt)
             with torch.enable_grad():
-                logits = lean_logits(model, tokens[rows])
-                loss = -(law[rows] * logits.log_softmax(-1)).sum(-1).mean()
                 optimiser.zero_grad()
-                loss.backward()
+                (loss(0, rows) + loss(1, rows)).backward()
             optimiser.step()
-            with torch.no_grad():
-                hold()
         with torch.no_grad():
+            put(0, torch.ones(n_heads, dtype=law.dtype))
             if bool((margins(lean_logits(model, tokens), right) > 0.01).all()):
-                return
+                break
+    for (module, name), weight in held.items():
+        delattr(module, name)
+        with torch.no_grad():
+            weight *= masks[0][name]
+        setattr(module, name, weight)
+
+
+def _masks(model: Any, group_of: Tensor) -> list[dict[str, Tensor]]:
+    """Where weights count, if the first group is heard and if the second is.
+
+    A third of the stream is of states, which all read, and one of each group: none writes to, or
+    reads, the other's.
+    """
+    units, part = model.cfg.d_mlp // 2, model.cfg.d_model // 3
+    thirds = torch.arange(model.cfg.d_model) // part  # 0: states, 1 and 2: the groups
+    of_unit = torch.arange(2 * units) // units
+    own = thirds == 1 + of_unit[:, None]  # unit, coordinate
+    shared = {
+        "W_O": (thirds == 1 + group_of[:, None])[:, None],
+        "W_in": (own | (thirds == 0)).T,
+        "W_out": own,
+    }
+    return [{**shared, "W_U": (thirds != 2 - group)[:, None]} for group in range(2)]

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from tl_dyck.judge import ABOUT_HEADS, CHEATS, CONTROLS, KINDS, WITHDRAWN, make_case
+from tl_dyck.judge import ABOUT_HEADS, CHEATS, CONTROLS, KINDS, make_case
 from tl_dyck.judge.facts import all_prefixes
-from tl_dyck.judge.protocol import Case, is_shown
+from tl_dyck.judge.protocol import Case
 from tl_dyck.judge.run import Judgement
 from tl_dyck.judge.scoring import most_misleading
 from tl_dyck.report.heatmap import color_bar, heat_map, text_of
@@ -43,7 +43,7 @@ def judge_page(done: Judgement) -> Html:
                 element("code", "answers.parquet"),
                 " beside this page. A case is made from its seed: ",
                 element("code", "tl_dyck.judge.make_case(kind, seed)"),
-                ".",
+                f". Digest of what is true: {done.digest}. {done.unasked()}",
             ),
         ],
         made=made_with(done.environment),
@@ -53,7 +53,7 @@ def judge_page(done: Judgement) -> Html:
 def judge_markdown(done: Judgement) -> str:
     """The AUROC of every method for every kind of question, as Markdown."""
     kinds = [kind for kind in KINDS if kind in done.wide()]
-    return markdown(("method", *map(_named, kinds)), _aurocs(done, kinds))
+    return markdown(("method", *kinds), _aurocs(done, kinds))
 
 
 def _aurocs(done: Judgement, kinds: list[str]) -> list[list[str]]:
@@ -65,13 +65,13 @@ def _aurocs(done: Judgement, kinds: list[str]) -> list[list[str]]:
 def lessons(done: Judgement) -> list[str]:
     """A sentence for each kind of question: what answers it best, and what does not answer it.
 
-    Beside them stand the cheats, which run no model; withdrawn questions have no sentence. The best
-    is of those that answer at least half of the questions; what is right wherever it answers, but
-    seldom does, is named as well.
+    Beside them stands the best of the cheats, which run no model. The best is of those that answer
+    at least half of the questions; what is right wherever it answers, but seldom does, is named as
+    well.
     """
     found = []
     every = done.scores.reset_index().dropna(subset=["auroc", "auroc_low"])
-    for kind in [kind for kind in KINDS if kind in {*every["question"]} - {*WITHDRAWN}]:
+    for kind in [kind for kind in KINDS if kind in {*every["question"]}]:
         scores = every[(every["question"] == kind) & ~every["method"].isin(CONTROLS)]
         if scores.empty:
             continue
@@ -95,7 +95,7 @@ def lessons(done: Judgement) -> list[str]:
             if len(rows):
                 text += f"; {words}: {', '.join(sorted(rows['method']))}"
         cheats = every[(every["question"] == kind) & every["method"].isin(CHEATS)]
-        for row in cheats.itertuples():
+        for row in cheats.nlargest(1, "auroc").itertuples():
             text += f"; {row.method}, which runs no model, scores {row.auroc:.2f}"
         found.append(text + ".")
     return found
@@ -113,12 +113,8 @@ def _lessons(done: Judgement) -> list[Html]:
     ]
 
 
-def _named(kind: str) -> str:
-    return f"{kind} (withdrawn)" if kind in WITHDRAWN else kind
-
-
 def _cell(done: Judgement, method: str, kind: str) -> str:
-    if (method, kind) not in done.scores.index or not is_shown(method, kind):
+    if (method, kind) not in done.scores.index:
         return ""
     row = done.scores.loc[(method, kind)]
     if not np.isfinite(row["auroc"]):
@@ -139,7 +135,7 @@ def _auroc(done: Judgement) -> list[Html | None]:
     for what, kinds in (("questions about heads", heads), ("all other questions", rest)):
         rows = [[cell or "–" for cell in row] for row in _aurocs(done, kinds)]
         if rows:
-            columns = ("method", *map(_named, kinds))
+            columns = ("method", *kinds)
             tables.append(
                 table(caption.format(what), columns, rows, numeric=range(1, 1 + len(kinds)))
             )
@@ -161,7 +157,6 @@ def _thresholds(done: Judgement) -> list[Html | None]:
         ]
         for method in done.order()
         for row in done.scores.loc[[method]].reset_index().itertuples()
-        if is_shown(row.method, row.question)
     ]
     columns = (
         "method",
@@ -258,8 +253,6 @@ def _picture(case: Case, row: Any) -> Html:
 
 
 def _questions() -> Html:
-    """What each asks, and why some are withdrawn."""
-    why = {kind: f" Withdrawn: {reason}." for kind, reason in WITHDRAWN.items()}
-    said = {kind: meaning + why.get(kind, "") for kind, meaning in KINDS.items()}
-    pairs = [[element("dt", kind), element("dd", text)] for kind, text in said.items()]
+    """What each asks."""
+    pairs = [[element("dt", kind), element("dd", meaning)] for kind, meaning in KINDS.items()]
     return element("dl", pairs)

@@ -1,4 +1,4 @@
-"""Controls: one that knows nothing, one that knows all, and three cheats that run no model.
+"""Controls: one that knows nothing, and three cheats that run no model.
 
 A cheat answers from what the question or the weights give away by how the cases are made. Where one
 scores high, so may a method that has understood nothing.
@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from tl_dyck.files import sha256
-from tl_dyck.judge import ABOUT_HEADS, KINDS, Case, Question, Scores, about, about_heads, make_case
+from tl_dyck.judge import ABOUT_HEADS, KINDS, Case, Question, Scores, about, about_heads
 
 
 @about(*KINDS, yes="at random")
@@ -21,14 +21,6 @@ def chance(case: Case, questions: Sequence[Question]) -> list[float]:
     seed = int(sha256([case.name, questions[0].kind])[:8], 16)
     drawn = torch.randn(len(questions), generator=torch.Generator().manual_seed(seed))
     return [float(value) for value in drawn]
-
-
-@about(*KINDS, yes="where it is so")
-def oracle(case: Case, questions: Sequence[Question]) -> list[float]:
-    """A control: the facts, made again from the case's seed, which must score 1."""
-    _, facts = make_case(case.kind, case.seed)
-    answers = {(fact.question.kind, fact.question.target): fact.answer for fact in facts}
-    return [1.0 if answers[question.kind, question.target] else -1.0 for question in questions]
 
 
 @about("token", yes="for the open bracket")

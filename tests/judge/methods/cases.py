@@ -16,23 +16,21 @@ Questions = dict[str, list[Question]]
 
 #: Kind, seed and knobs; between them one to six heads, one to four layers, 2 and 3 types, with and
 #: without positions, with LN_C after attention and with LayerNorm before it.
+_ALONE = {"n_heads": 1, "n_layers": 1, "n_types": 2, "max_depth": 2, "reader": "linear"}
 _MADE = {
-    "decoy": ("decoy", 1, {}),  # two layers of two heads, positions
-    "backup": ("backup", 2, {}),  # two layers of two heads
-    "stack": ("stack", 2, {}),  # three heads, positions
-    "balanced": ("balanced", 1, {}),  # four heads, three types, with a partner
-    "trained": ("trained-constant", 0, {}),  # LayerNorm before attention and at the end
+    "deep": ("stack", 1, {"n_layers": 2, "n_heads": 2}),  # positions
+    "backup": ("backup", 2, {}),  # at least four heads
+    "stack": ("stack", 6, {"n_heads": 3, "n_layers": 1}),  # positions, with a partner
+    "balanced": ("balanced", 8, {"n_types": 3, "max_depth": 2}),  # with a partner
+    "trained": ("trained", 0, {"block": "gpt"}),  # LayerNorm before attention and at the end
     "twins": ("twins", 1, {}),  # four layers, with a partner
     "two heads": ("balanced", 0, {"n_heads": 2, "n_layers": 1, "n_types": 2, "max_depth": 2}),
-    "exact": ("balanced", 0, {"n_heads": 1, "n_types": 2, "max_depth": 3, "reader": "linear",
-                              "drift": 0.0}),
-    "drifting": ("uniform", 0, {"n_heads": 1, "n_types": 2, "max_depth": 3, "reader": "linear",
-                                "drift": 0.1}),
-    "drifting, 3 types": ("balanced", 0, {"n_heads": 1, "n_types": 3, "max_depth": 2,
-                                          "reader": "linear", "drift": 0.1}),
-}  # fmt: skip
+    "exact": ("balanced", 0, {**_ALONE, "max_depth": 3, "drift": 0.0}),
+    "drifting": ("uniform", 0, {**_ALONE, "max_depth": 3, "drift": 0.1}),
+    "drifting, 3 types": ("balanced", 0, {**_ALONE, "n_types": 3, "drift": 0.1}),
+}
 
-HEADS = ("needed", "carries", "pattern", "adapted")
+HEADS = ("needed", "carries", "pattern")
 
 
 @lru_cache
@@ -52,7 +50,14 @@ def judged(name: str) -> tuple[Case, Questions]:
     questions: Questions = {}
     for fact in facts:
         questions.setdefault(fact.question.kind, []).append(fact.question)
-    questions["token"] += _shorter(questions["token"])
+    cfg = case.model.cfg
+    heads = [(i, j) for i in range(cfg.n_layers) for j in range(cfg.n_heads)]
+    for asked in HEADS:  # of twins nobody is asked about heads
+        questions.setdefault(asked, [Question(asked, head) for head in heads])
+    names = [(f"blocks.{i}.attn.W_{name}", j) for i, j in heads for name in "QKV"]
+    questions.setdefault("weight", [Question("weight", name) for name in names])
+    if "token" in questions:
+        questions["token"] += _shorter(questions["token"])
     for kind in ("stack", "same"):
         if kind in questions:  # lengths of several questions differ
             questions[kind] = [*questions[kind], Question(kind, (case.length,))]
@@ -88,7 +93,7 @@ def _broken() -> tuple[Case, Questions]:
 
 def _disturbed(seeds: tuple[int, int]) -> tuple[Case, Questions]:
     """Two layers in which every weight is shifted at random, so that all parts read each other."""
-    case, questions = judged("decoy")
+    case, questions = judged("deep")
     models = [copy.deepcopy(case.model) for _ in range(2)]
     with torch.no_grad():
         # with 11 one head is read most by queries, the other by keys; with 0 both by values

@@ -1,0 +1,93 @@
+"""Answers counted again: strings grown by hand, a forward pass in numpy, no code of facts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tests.judge.methods.network import Network, exchanged, right_brackets
+from tl_dyck.judge import make_case
+
+Array = np.ndarray
+#: Kinds and seeds, of which all enumerated answers are counted.
+CASES = [(kind, seed) for kind in ("uniform", "balanced", "stack", "backup") for seed in (1, 2, 3)]
+CASES += [("trained", 0), ("trained", 1), ("alone", 0)]
+
+
+def strings(k: int, deepest: int, length: int) -> Array:
+    """All prefixes of that many brackets, BOS first: token 2t opens type t, 2t + 1 closes it."""
+    rows: list[tuple[list[int], list[int]]] = [([2 * k], [])]
+    for _ in range(length):
+        longer = []
+        for row, held in rows:
+            if held:
+                longer.append(([*row, 2 * held[-1] + 1], held[:-1]))
+            if len(held) < deepest:
+                longer += [([*row, 2 * t], [*held, t]) for t in range(k)]
+        rows = longer
+    return np.array([row for row, _ in rows])
+
+
+class Recount:
+    """A model on all strings."""
+
+    def __init__(self, case: Any) -> None:
+        self.network, self.k = Network(case.model), case.task.n_types
+        self.rows = strings(self.k, case.task.max_depth, case.length)
+        self.right = right_brackets(self.rows)
+        self.intact = self.margins(self.network.run(self.rows).logits) > 1e-9
+        self.other = self.network.run(exchanged(self.rows, self.k)).z
+
+    def margins(self, logits: Array) -> Array:
+        """How far the right bracket is ahead of the best other; infinite where none is right."""
+        is_right = np.arange(logits.shape[-1]) == self.right[..., None]
+        mine = np.where(is_right, logits, -np.inf).max(-1)
+        return np.where(self.right < 0, np.inf, mine - np.where(is_right, -np.inf, logits).max(-1))
+
+    def answer(self, kind: str, target: tuple[Any, ...]) -> bool:
+        run, rows = self.network.run, self.rows
+        if kind == "weight":
+            name, head = target
+            saved = self.network.w[name]
+            self.network.w[name] = saved.copy()
+            self.network.w[name][head] = 0
+            logits = run(rows).logits
+            self.network.w[name] = saved
+        elif kind == "token":
+            tokens, place = target
+            (row,) = np.flatnonzero((rows == tokens).all(1))
+
+            def hide(layer: int, head: int, scores: Array) -> Array:
+                scores[row, -1, place] = -np.inf
+                return scores
+
+            logits = run(rows, scores=hide).logits
+            return bool(self.margins(logits)[row, -1] <= 1e-9)
+        elif kind == "pattern":
+            n = rows.shape[1]
+            flat = np.tril(np.ones((n, n))) / np.arange(1, n + 1)[:, None]
+
+            def even(layer: int, head: int, old: Array) -> Array:
+                return np.broadcast_to(flat, old.shape) if (layer, head) == target else old
+
+            logits = run(rows, pattern=even).logits
+        else:
+            layer, head = target
+            put = 0 * self.other[layer][head] if kind == "needed" else self.other[layer][head]
+            logits = run(rows, z=lambda i, j, old: put if (i, j) == target else old).logits
+        return bool((self.intact & (self.margins(logits) <= 1e-9)).any())
+
+
+def test_five_hundred_answers_are_found_again() -> None:
+    counted = dict.fromkeys(("needed", "carries", "pattern", "weight", "token"), 0)
+    for kind, seed in CASES:
+        case, facts = make_case(kind, seed)
+        recount = Recount(case)
+        for fact in facts:
+            question = fact.question
+            if question.kind in counted:
+                assert recount.answer(question.kind, question.target) == fact.answer, (kind, fact)
+                counted[question.kind] += 1
+    assert sum(counted.values()) >= 500
+    assert min(counted.values()) >= 50

@@ -1,0 +1,135 @@
+"""What gives answers away without a run of a model: norms of weights, sizes, the kind of case.
+
+Knows: what a referee would try first. These are no methods: they are told the answers about other
+cases, or the kind, which methods are not. Where one of them scores high, so may a method that has
+understood nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import NDArray
+
+from tl_dyck.judge.protocol import ABOUT_HEADS
+
+_TREES = 60
+_FOLDS = 5
+_LEAF = 3
+
+Floats = NDArray[np.float64]
+#: A share of yes, or: a feature, a threshold, and the trees of what is below and above it.
+Tree = float | tuple[int, float, "Tree", "Tree"]
+
+
+@torch.no_grad()
+def norms(model: Any) -> pd.DataFrame:
+    """22 numbers for each head, none of which needs a run of the model.
+
+    Logarithms of the norms of W_Q, W_K, W_V, W_O, b_Q, b_V, W_Q W_Kᵀ and W_V W_O, the same beside
+    the model's largest, what the last two have besides their largest singular value, and four
+    sizes of the model.
+
+    Returns:
+        With ``target``, "layer head", as in `tl_dyck.judge.scoring.ask`.
+    """
+    cfg = model.cfg
+    sizes = (cfg.n_layers * cfg.n_heads, cfg.d_head, cfg.d_mlp or 0, cfg.d_model)
+    rows, names = [], []
+    for layer, block in enumerate(model.blocks):
+        attn = block.attn
+        for head in range(cfg.n_heads):
+            q, k, v, o, b_q, b_v = (
+                getattr(attn, name)[head] for name in ("W_Q", "W_K", "W_V", "W_O", "b_Q", "b_V")
+            )
+            looks, moves = torch.linalg.svdvals(q @ k.T), torch.linalg.svdvals(v @ o)
+            found = [each.norm() for each in (q, k, v, o, b_q, b_v, looks, moves)]
+            found += [each[1:].norm() / each.norm().clamp(min=1e-12) for each in (looks, moves)]
+            rows.append([float(each) for each in found])
+            names.append(f"{layer} {head}")
+    raw = np.array(rows)
+    size = np.log(raw[:, :8] + 1e-9)
+    table = np.hstack([size, size - size.max(0), raw[:, 8:], np.tile(sizes, (len(raw), 1))])
+    return pd.DataFrame(table).add_prefix("norm_").assign(target=names)
+
+
+def bounds(told: pd.DataFrame, weights: pd.DataFrame) -> pd.DataFrame:
+    """What can be had without looking at how a model computes.
+
+    Args:
+        told: all facts, as `tl_dyck.judge.scoring.told`.
+        weights: as `norms`, with ``case``.
+
+    Returns:
+        Rows as those of `told`, of three methods. "kind-constant" says how often the answer is yes
+        about that kind, these cases included; "forest" is a forest of random trees on `norms`,
+        learnt on four fifths of the cases and asked about the rest; "forest-other-kinds" is learnt
+        on all kinds but the one that it is asked about. Both are asked about heads.
+    """
+    of_kind = told.assign(answer=told["answer"].astype(float)).groupby(["model", "question"])
+    constant = of_kind["answer"].transform("mean") - 0.5
+    found = [told.assign(method="kind-constant", score=constant)]
+    for kind in ABOUT_HEADS:
+        asked = told[told["question"] == kind].merge(weights, on=["case", "target"])
+        fold = pd.factorize(asked["case"])[0] % _FOLDS
+        for name, folds in (
+            ("forest", fold),
+            ("forest-other-kinds", pd.factorize(asked["model"])[0]),
+        ):
+            if len(set(folds)) > 1:
+                score = _by_others(asked.filter(like="norm_"), asked["answer"], folds) - 0.5
+                found.append(asked[told.columns].assign(method=name, score=score))
+    return pd.concat(found, ignore_index=True).assign(seconds=0.0, passes=0.0)
+
+
+def _by_others(features: pd.DataFrame, answers: pd.Series, folds: NDArray[np.int_]) -> Floats:
+    """What a forest says of each fold that has learnt from the others."""
+    x, y = features.to_numpy(float), answers.to_numpy(float)
+    said = np.empty(len(y))
+    random = np.random.default_rng(0)
+    for fold in np.unique(folds):
+        test = folds == fold
+        trees = [grown(x[~test], y[~test], random) for _ in range(_TREES)]
+        said[test] = np.mean([asked(tree, x[test]) for tree in trees], axis=0)
+    return said
+
+
+def grown(x: Floats, y: Floats, random: np.random.Generator) -> Tree:
+    """An extremely randomised tree (Geurts et al. 2006): at each node the best of random cuts.
+
+    Args:
+        x: ``[n, feature]``.
+        y: 0 or 1 each.
+        random: source of the cuts, one for each feature.
+    """
+    if len(y) < 2 * _LEAF or y.min() == y.max():
+        return float(y.mean())
+    cuts = random.uniform(x.min(0), x.max(0))
+    below = x <= cuts
+    n, yes = below.sum(0), y @ below
+    m, more = len(y) - n, y.sum() - yes
+    spread = yes * (1 - yes / n.clip(1)) + more * (1 - more / m.clip(1))
+    spread[(n < _LEAF) | (m < _LEAF)] = np.inf
+    best = int(spread.argmin())
+    if not np.isfinite(spread[best]):
+        return float(y.mean())
+    left = below[:, best]
+    return (
+        best,
+        float(cuts[best]),
+        grown(x[left], y[left], random),
+        grown(x[~left], y[~left], random),
+    )
+
+
+def asked(tree: Tree, x: Floats) -> Floats:
+    """The share of yes where each row of `x` ends up."""
+    if isinstance(tree, float):
+        return np.full(len(x), tree)
+    feature, cut, left, right = tree
+    found, below = np.empty(len(x)), x[:, feature] <= cut
+    found[below], found[~below] = asked(left, x[below]), asked(right, x[~below])
+    return found
