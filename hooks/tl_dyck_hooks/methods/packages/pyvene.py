@@ -13,7 +13,7 @@ from tl_dyck.judge.facts import exchange_types
 from tl_dyck_hooks.methods.packages import named
 
 _after = named("pyvene")
-_STEPS = 100
+_STEPS = 40
 
 
 class _OneHead(pyvene.LowRankRotatedSpaceIntervention):  # type: ignore[misc]

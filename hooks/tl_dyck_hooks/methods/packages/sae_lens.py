@@ -26,7 +26,7 @@ from tl_dyck_hooks.methods.packages import named, quiet
 from tl_dyck_hooks.methods.shared import activations, z_names
 
 _after = named("sae-lens")
-_STEPS, _BATCH, _WIDER = 100, 256, 2  # features: so many times the head's dimensions
+_STEPS, _BATCH, _WIDER = 60, 256, 2  # features: so many times the head's dimensions
 
 
 def _tells(case: Case, kind: Any, config: Any, **options: Any) -> list[list[float]]:
