@@ -126,21 +126,3 @@ def test_default_place_in_a_study(ablation, tmp_path):
     (study / "results.json").write_text("{}")
     assert call("ablate", study, "--steps", 0, "--jobs", 1).exit_code == 0
     assert (study / "ablation" / "ablation.json").exists()
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (("ablate",), "give saved models, or --experiment"),
-        (("ablate", ".", "--experiment"), "or --experiment with none"),
-        (("ablate", "nowhere"), "there is no file or folder 'nowhere'"),
-        (("ablate", "--experiment", "--seeds", "x"), "seeds 'x'"),
-        (("ablate", "--experiment", "--task", "dyck-2-x"), "dyck-2-x"),
-    ],
-)
-def test_mistakes(words, message, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    done = call(*words)
-    assert done.exit_code == 2
-    assert message in done.output
-    assert "Traceback" not in done.output
