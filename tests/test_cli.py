@@ -317,6 +317,7 @@ ablate . --experiment | or --experiment with none
 ablate nowhere | there is no file or folder 'nowhere'
 ablate --experiment --seeds x | seeds 'x'
 ablate --experiment --task dyck-2-x | dyck-2-x
+report nowhere | there is no file or folder 'nowhere'
 report file | is not the folder of a finished study
 train gpt --task dyk-2-4 | unknown task 'dyk-2-4'. Did you mean 'dyck-2-4'?
 train gpt --seed 1 --seeds 2 | give --seed or --seeds, not both
@@ -378,7 +379,9 @@ def test_a_mistake_is_one_line_and_exit_code_2(mistake, places, monkeypatch):
     assert sorted(places.iterdir()) == before  # nothing is written
 
 
-@pytest.mark.parametrize("words", ["nonsense", "study --jobs x", "probe", "tasks extra", "--no"])
+@pytest.mark.parametrize(
+    "words", ["nonsense", "study --jobs x", "train", "probe", "tasks extra", "--no"]
+)
 def test_wrong_usage_is_exit_code_2(words):
     result = call(words)
     assert result.exit_code == 2

@@ -12,10 +12,9 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 import pytest
-from typer.testing import CliRunner, Result
 
 from tests.report.pages import Node, csv, data_block, read_page
-from tl_dyck.cli import app
+from tests.test_cli import call
 from tl_dyck.report import write_report
 from tl_dyck.report.heads import ablate_command, ablation_figures
 from tl_dyck.studies.ablation import Ablation, load_ablation
@@ -97,12 +96,6 @@ def test_figures_for_a_study(ablation, tmp_path):
 
 
 # --- the command line -----------------------------------------------------------------------------
-
-
-def call(*words: object) -> Result:
-    return CliRunner(env={"COLUMNS": "80", "TERM": "dumb"}).invoke(
-        app, [str(word) for word in words]
-    )
 
 
 def test_command(ablation, tmp_path):

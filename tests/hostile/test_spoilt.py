@@ -196,10 +196,11 @@ def test_tensors_that_do_not_fit(original: Make, kind: str, case: str):
 MODELS = {  # ... is: it is not there
     "config": [..., [], nest(200)],
     "sha256": [..., 5, "0" * 64],
-    "config.d_model": [..., 2**31, -1, "10", NAN, [10], 10**30],
+    "config.d_model": [..., 2**31, -1, "10", NAN, [10], 10**9, 10**30],
     "config.n_ctx": [2**40],
-    "config.n_heads": [2**40],
+    "config.n_heads": [2**40, 3],
     "config.__class__": ["os.system"],
+    "config.extra": [1],
     "format": ["tl_dyck.model/99"],
     "extra": ["x"],
 }
@@ -228,7 +229,12 @@ VALUES: dict[tuple[str, str], dict[str, list[Any]]] = {
     },
     ("text", "config.json"): {
         **MODELS,
-        "config.words": ["good", ["<unk>", "<cls>", "a", "a"], ["a", "b", "c", "d"]],
+        "config.words": [
+            "good",
+            ["<unk>", "<cls>"],
+            ["<unk>", "<cls>", "a", "a"],
+            ["a", "b", "c", "d"],
+        ],
         "config.n_classes": [2**31, 1],
         "config.position": ["eval"],
     },
