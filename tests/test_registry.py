@@ -114,7 +114,7 @@ def test_what_cannot_be_registered(toys: Registry[object]) -> None:
         Registry[object]("toy", GROUP, check=never).register("ball")(1)
 
 
-@settings(max_examples=25)  # each lookup of a name reads the metadata of all that is installed
+@settings(max_examples=10)  # each lookup of a name reads the metadata of all that is installed
 @given(st.dictionaries(names, st.integers()))
 def test_holds_exactly_what_was_registered(items: dict[str, int]) -> None:
     registry: Registry[int] = Registry("number", GROUP)

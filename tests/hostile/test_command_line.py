@@ -139,6 +139,7 @@ def test_an_alphabet_and_a_name_with_escapes(original: Make):
     alphabet = ["\x1b[31m", "[/]", "(", "\u202e", "<bos>"]
     alter(rnn / "rnn.json", "config", "alphabet", value=alphabet)
     alter(rnn / "rnn.json", "config", "separator", value=" ")
+    alter(rnn / "rnn.json", "config", "model_name", value="\x1b]0;owned\x07")
     result = call("certify", rnn, "--space", "dup:1", "--text", "\x1b[31m [/]")
     assert result.exit_code in (0, 1)  # proved or refuted
     assert result.stderr == ""
