@@ -26,20 +26,9 @@ from tl_dyck.tasks import list_tasks
 from tl_dyck.training import TrainConfig, load_result
 from tl_dyck.training.seeds import TrainingFailedError
 
-COMMANDS = (
-    "study",
-    "report",
-    "reproduce",
-    "tasks",
-    "models",
-    "train",
-    "probe",
-    "play",
-    "ablate",
-    "export",
-    "certify",
-    "certify-language",
-)
+COMMANDS = ["study", "report", "reproduce", "tasks", "models", "train", "probe", "play", "ablate"]
+COMMANDS += ["export", "certify", "certify-language", "judge", "check", "sweep", "text"]
+UNDER = [f"sweep {name}" for name in ("run", "resume", "status", "results", "report", "merge")]
 
 
 def call(first: object, *words: object) -> Result:
@@ -79,7 +68,7 @@ def test_help_is_quick_and_complete():
         assert f"│ {command} " in run.stdout
 
 
-@pytest.mark.parametrize("command", ["", *COMMANDS])
+@pytest.mark.parametrize("command", ["", *COMMANDS, *UNDER])
 def test_help_fits_and_every_option_is_explained(command):
     result = call(f"{command} --help")
     assert result.exit_code == 0
@@ -324,6 +313,12 @@ train gpt --set training.drift_anywhere=2 | must be true or false, got '2'
 train gpt --set model.n_head=2 | Did you mean 'model.n_heads'?
 judge --set sizes.uniforn=2 | Did you mean 'sizes.uniform'?
 ablate gpt --set finetune.steps=-1 | steps must be at least
+ablate | give saved models, or --experiment
+ablate . --experiment | or --experiment with none
+ablate nowhere | there is no file or folder 'nowhere'
+ablate --experiment --seeds x | seeds 'x'
+ablate --experiment --task dyck-2-x | dyck-2-x
+report nowhere | there is no file or folder 'nowhere'
 report file | is not the folder of a finished study
 train gpt --task dyk-2-4 | unknown task 'dyk-2-4'. Did you mean 'dyck-2-4'?
 train gpt --seed 1 --seeds 2 | give --seed or --seeds, not both
@@ -385,7 +380,9 @@ def test_a_mistake_is_one_line_and_exit_code_2(mistake, places, monkeypatch):
     assert sorted(places.iterdir()) == before  # nothing is written
 
 
-@pytest.mark.parametrize("words", ["nonsense", "study --jobs x", "probe", "tasks extra", "--no"])
+@pytest.mark.parametrize(
+    "words", ["nonsense", "study --jobs x", "train", "probe", "tasks extra", "--no"]
+)
 def test_wrong_usage_is_exit_code_2(words):
     result = call(words)
     assert result.exit_code == 2

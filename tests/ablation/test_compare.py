@@ -211,6 +211,3 @@ def test_figure():
     assert (min(marks.x), max(marks.x)) == (0, 1)  # ranks within a model
     with pytest.raises(ValueError, match="needs a frozen"):
         compare_importance([models_with(1)[0].drop(columns="gates")]).plot()
-
-
-# --- bad input ------------------------------------------------------------------------------------

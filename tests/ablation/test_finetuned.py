@@ -190,6 +190,3 @@ def test_labels_go_with_their_tokens():
     )
     assert all(seen)
     assert found.gates[0, 0] == 1
-
-
-# --- bad input ------------------------------------------------------------------------------------

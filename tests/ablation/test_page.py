@@ -12,10 +12,9 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 import pytest
-from typer.testing import CliRunner, Result
 
 from tests.report.pages import Node, csv, data_block, read_page
-from tl_dyck.cli import app
+from tests.test_cli import call
 from tl_dyck.report import write_report
 from tl_dyck.report.heads import ablate_command, ablation_figures
 from tl_dyck.studies.ablation import Ablation, load_ablation
@@ -99,12 +98,6 @@ def test_figures_for_a_study(ablation, tmp_path):
 # --- the command line -----------------------------------------------------------------------------
 
 
-def call(*words: object) -> Result:
-    return CliRunner(env={"COLUMNS": "80", "TERM": "dumb"}).invoke(
-        app, [str(word) for word in words]
-    )
-
-
 def test_command(ablation, tmp_path):
     run = Path(ablation.models["folder"].iloc[0])
     done = call("ablate", run, "--steps", 0, "--out", tmp_path / "out", "--jobs", 1)
@@ -126,21 +119,3 @@ def test_default_place_in_a_study(ablation, tmp_path):
     (study / "results.json").write_text("{}")
     assert call("ablate", study, "--steps", 0, "--jobs", 1).exit_code == 0
     assert (study / "ablation" / "ablation.json").exists()
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (("ablate",), "give saved models, or --experiment"),
-        (("ablate", ".", "--experiment"), "or --experiment with none"),
-        (("ablate", "nowhere"), "there is no file or folder 'nowhere'"),
-        (("ablate", "--experiment", "--seeds", "x"), "seeds 'x'"),
-        (("ablate", "--experiment", "--task", "dyck-2-x"), "dyck-2-x"),
-    ],
-)
-def test_mistakes(words, message, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    done = call(*words)
-    assert done.exit_code == 2
-    assert message in done.output
-    assert "Traceback" not in done.output

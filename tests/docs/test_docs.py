@@ -131,15 +131,28 @@ def test_there_are_examples_and_all_of_them_are_found():
     assert written >= 10
 
 
+def blocks_of(
+    path: Path, n: int, kind: str = "python", start: str = "", end: str = ""
+) -> list[str]:
+    """The blocks of code of a page, or of a part of it; as many as it says."""
+    text = path.read_text(encoding="utf-8")
+    text = text[text.index(start) : text.index(end) if end else None]
+    found = re.findall(rf"```{kind}\n(.*?)```", text, re.DOTALL)
+    assert len(found) == n
+    return found
+
+
+def run_all(blocks: list[str], page: str, **names: Any) -> dict[str, Any]:
+    """Run the blocks of a page, one after the other; the names that they have made."""
+    names["__name__"] = "guide"
+    for block in blocks:
+        exec(compile(block, page, "exec"), names)
+    return names
+
+
 def test_getting_started_runs_from_top_to_bottom(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    blocks = re.findall(
-        r"```python\n(.*?)```", (DOCS / "getting_started.md").read_text(encoding="utf-8"), re.DOTALL
-    )
-    assert len(blocks) == 5
-    names: dict[str, object] = {}
-    for block in blocks:
-        exec(compile(block, "getting_started.md", "exec"), names)
+    run_all(blocks_of(DOCS / "getting_started.md", 5), "getting_started.md")
     printed = capsys.readouterr().out
     assert "torch.Size([1, 1, 5, 5])" in printed
     assert re.search(r"BalanceViolation\(beta=\d\.?\d*e-1\d", printed)
@@ -151,12 +164,9 @@ def test_getting_started_runs_from_top_to_bottom(tmp_path, monkeypatch, capsys):
 @pytest.mark.parametrize(("page", "n_blocks"), [("own_language.md", 3), ("bring_your_own.md", 1)])
 def test_the_guides_to_what_is_your_own_run(page, n_blocks, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    blocks = re.findall(r"```python\n(.*?)```", (DOCS / page).read_text("utf-8"), re.DOTALL)
-    assert len(blocks) == n_blocks
-    names: dict[str, object] = {"__name__": "guide"}
+    blocks = blocks_of(DOCS / page, n_blocks)
     try:
-        for block in blocks:
-            exec(compile(block, page, "exec"), names)
+        names = run_all(blocks, page)
     finally:
         tl_dyck.tasks.tasks.unregister("my-shuffle")
     printed = capsys.readouterr().out
@@ -174,11 +184,8 @@ def test_the_changes_work_as_they_are_written(tiny_study, tmp_path, monkeypatch,
     from tl_dyck.report.figures import FIGURES
 
     monkeypatch.chdir(tmp_path)
-    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
-    section = text[text.index("## Six changes") : text.index("## Rules")]
-    blocks = re.findall(r"```python\n(.*?)```", section, re.DOTALL)
-    assert len(blocks) == 6
-    (rows,) = re.findall(r"```yaml\n(.*?)```", section, re.DOTALL)
+    page, part = ROOT / "CONTRIBUTING.md", ("## Six changes", "## Rules")
+    (rows,) = blocks_of(page, 1, "yaml", *part)
     Path("my-claims.yaml").write_text(rows, encoding="utf-8")
     study = dataclasses.replace(
         tiny_study, folder=Path(shutil.copytree(tiny_study.folder, tmp_path / "study"))
@@ -187,21 +194,17 @@ def test_the_changes_work_as_they_are_written(tiny_study, tmp_path, monkeypatch,
     evidence = Evidence(
         folder=tmp_path, scale=Scale(), models=models, heads=models, checkpoints=models
     )
-    names: dict[str, Any] = {
-        "__name__": "contributing",
-        "study": study,
-        "reproduction": SimpleNamespace(evidence=evidence),
-    }
+    reproduction = SimpleNamespace(evidence=evidence)
     figures = list(FIGURES)
     try:
-        for block in blocks:
-            exec(compile(block, "CONTRIBUTING.md", "exec"), names)
+        blocks = blocks_of(page, 6, "python", *part)
+        names = run_all(blocks, page.name, study=study, reproduction=reproduction)
     finally:
         FIGURES[:] = figures
         tl_dyck.runs.experiments.unregister("tosses")
         tl_dyck.probes.probes.unregister("sink")
         transformations.unregister("flip")
-    names["command"](task="dyck-2-8")
+    names["command"](task="dyck-2-8", as_json=False)
     assert "Dyck(2, 8) is at most 8 deep." in capsys.readouterr().out
     assert len(names["table"]) == 8
     assert [head.shape for head in names["found"].values()] == [(1,), (1,)]
@@ -229,17 +232,12 @@ def test_the_tree_names_every_room():
 
 def test_the_guide_to_sweeps_runs_from_top_to_bottom(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    text = (DOCS / "sweeps.md").read_text(encoding="utf-8")
-    blocks = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
-    assert len(blocks) == 3
-    names: dict[str, object] = {"__name__": "guide"}
-    for block in blocks:
-        exec(compile(block, "sweeps.md", "exec"), names)
+    run_all(blocks_of(DOCS / "sweeps.md", 3), "sweeps.md")
     tl_dyck.runs.experiments.unregister("coin")
     printed = capsys.readouterr().out
     assert printed.count("long_accuracy") == 2  # of two families
     assert "AttentionVariation(layer 0" in printed
-    (sweep,) = re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)
+    (sweep,) = blocks_of(DOCS / "sweeps.md", 1, "yaml")
     Path("depth.yaml").write_text(sweep, encoding="utf-8")
     assert load_sweep("depth.yaml").n_points == 8
     assert load_sweep(ROOT / "demos" / "sweep.yaml").n_points == 8

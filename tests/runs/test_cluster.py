@@ -83,27 +83,31 @@ def on_dask(address: str) -> dict[str, Any]:
     return {"backend": "dask", "address": address, "n_jobs": None, "progress": False}
 
 
-def same_records(one: Path, other: Path) -> None:
-    """But for times, and for where the runs were made."""
-    mine, theirs = (
-        load_results(folder).drop(columns=["seconds", "started"]) for folder in (one, other)
-    )
-    assert len(mine)
-    assert mine.equals(theirs)
+@pytest.fixture(params=["dask", "ray"])
+def there(request: pytest.FixtureRequest) -> dict[str, Any]:
+    """Options of a sweep: on a scheduler with workers of its own, on a cluster made for this."""
+    if request.param == "dask":
+        return dict(request.getfixturevalue("on_dask"))
+    pytest.importorskip("ray", reason="ray is not installed: pip install 'tl-dyck[ray]'")
+    return {"backend": "ray", "n_jobs": 2, "progress": False}
 
 
-def test_dask_does_what_one_machine_does(on_dask, tmp_path):
+def test_a_cluster_does_what_one_machine_does(there, tmp_path):
     log = tmp_path / "log"
     sweep = {"common": {"log": str(log), "begun": 2}, "grid": {"x": list(range(5))}, "seeds": 3}
     rows: list[dict[str, Any]] = []
-    done = go(sweep, tmp_path / "dask", **on_dask, on_result=rows.append)
+    done = go(sweep, tmp_path / "there", **there, on_result=rows.append)
     assert (done.done, done.failed, done.made, len(rows)) == (15, 0, 15, 15)
-    assert (
-        len({line.split()[-1] for line in toys.noted(log)} - {str(os.getpid())}) == 2
-    )  # both workers did some
+    pids = {line.split()[-1] for line in toys.noted(log)} - {str(os.getpid())}
+    assert len(pids) == 2  # both workers did some
     go(sweep, tmp_path / "here")
-    same_records(tmp_path / "dask", tmp_path / "here")
-    again = go(sweep, tmp_path / "dask", **on_dask)
+    one, other = (
+        load_results(tmp_path / folder).drop(columns=["seconds", "started"])
+        for folder in ("there", "here")
+    )
+    assert len(one)
+    assert one.equals(other)
+    again = go(sweep, tmp_path / "there", **there)
     assert (again.done, again.made) == (15, 0)
 
 
@@ -321,24 +325,10 @@ class Odd(toys.OnDevice):
 # --- ray ------------------------------------------------------------------------------------------
 
 
-def test_ray_does_what_one_machine_does(tmp_path):
-    pytest.importorskip("ray", reason="ray is not installed: pip install 'tl-dyck[ray]'")
-    sweep = {"grid": {"x": list(range(5))}, "seeds": 3}
-    rows: list[dict[str, Any]] = []
-    done = go(sweep, tmp_path / "ray", toys.nothing, backend="ray", n_jobs=2, on_result=rows.append)
-    assert (done.done, done.failed, done.made, len(rows)) == (15, 0, 15, 15)
-    go(sweep, tmp_path / "here", toys.nothing)
-    same_records(tmp_path / "ray", tmp_path / "here")
-
-
-def test_ray_trains(tmp_path):
+def test_ray_trains_and_knows_what_the_script_registered(tmp_path):
     pytest.importorskip("ray", reason="ray is not installed: pip install 'tl-dyck[ray]'")
     done = run_sweep(TRAIN, tmp_path / "ray", backend="ray", n_jobs=2, progress=False)
     assert (done.done, done.failed) == (4, 0)
     run_sweep(TRAIN, tmp_path / "here", n_jobs=1, progress=False)
     assert weights(tmp_path / "ray") == weights(tmp_path / "here") != {}
-
-
-def test_ray_workers_know_what_the_script_registered(tmp_path):
-    pytest.importorskip("ray", reason="ray is not installed: pip install 'tl-dyck[ray]'")
     script(tmp_path, "ray")

@@ -22,7 +22,6 @@ from joblib import cpu_count
 from tests.runs import toys
 from tl_dyck.environment import default_jobs
 from tl_dyck.processes import NotSentError
-from tl_dyck.registry import UnknownNameError
 from tl_dyck.runs import SweepReport, load_results, run_sweep, sweep_status
 from tl_dyck.runs import execute as module
 from tl_dyck.runs.store import Store, run_id
@@ -158,12 +157,6 @@ def test_order_of_what_was_begun(sweep, folder, log):
         "0",
         "0",
     ]
-
-
-def test_device_and_experiment_of_the_file(folder):
-    with pytest.raises(UnknownNameError, match="Did you mean 'train'"):
-        run_sweep({"experiment": "trian"}, folder)
-    assert not folder.exists()
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,6 @@ import json
 import math
 import os
 import random
-import time
 from pathlib import Path
 from typing import Any
 
@@ -93,14 +92,6 @@ def test_columns_and_order(folder, metrics):
         assert list(table["error"].dropna()) == ["ValueError: no"] * 2
         assert len(load_results(folder, failures=False)) == 6
         assert set(load_results(folder, failures=False)["status"]) == {"done"}
-
-
-def test_a_thousand_runs_are_read_in_about_a_second(folder):
-    go({"grid": {"x": list(range(10))}, "seeds": 100}, folder, toys.nothing)
-    started = time.perf_counter()
-    table = load_results(folder)
-    assert time.perf_counter() - started < 5  # half a second on an idle core
-    assert table["score"].sum() == sum(10 * x + seed for x in range(10) for seed in range(100))
 
 
 def test_no_runs_yet(folder):
