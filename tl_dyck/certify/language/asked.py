@@ -119,14 +119,17 @@ class Asked:
 
     def run(self, found: PrefixFound) -> tuple[PrefixFound, float]:
         """A prefix with what the first model makes of it, and the margin that all give it."""
-        language = self.profiles.language
-        logits = [np.array(reader.logits(found.tokens)) for reader in self.readers]
+        language, tokens = self.profiles.language, found.tokens
+        if found.pairs:
+            tokens = self.profiles.string(found.ending, found.pairs)
+        logits = [np.array(reader.logits(tokens)) for reader in self.readers]
         margins = plain_margins(self.claim, found.ending, [each[None] for each in logits])
         assert margins is not None
         names, best = (*language.alphabet, "BOS"), int(logits[0].argmax())
         shown = replace(
             found,
-            text=language.to_string(torch.tensor(found.tokens, dtype=torch.int64)),
+            tokens=tokens,
+            text=language.to_string(torch.tensor(tokens, dtype=torch.int64)),
             logits=tuple(logits[0].tolist()),
             may_follow=tuple(names[token] for token in valid_tokens(language, found.ending)),
             predicted=names[best] if best < len(names) else f"token {best}",

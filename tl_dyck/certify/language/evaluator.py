@@ -90,7 +90,6 @@ class Evaluator:
         def found(index: int) -> PrefixFound:
             row = pairs[index]
             return PrefixFound(
-                tokens=profiles.string(ending, row),
                 log_probability=float(profiles.log_string(ending, row[None])[0]),
                 margin=float(margin[index]),
                 ending=ending,

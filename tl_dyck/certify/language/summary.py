@@ -6,7 +6,6 @@ import math
 import time
 
 import numpy as np
-import torch
 
 from tl_dyck.certify.exact.balls import Array
 from tl_dyck.certify.language.asked import Asked
@@ -81,8 +80,7 @@ def _open(asked: Asked, tally: Tally, rows: tuple[LengthResult, ...], left: str)
     """Why nothing is wrong for certain, and not all is right."""
     doubt = tally.doubtful.likeliest
     if doubt is not None:
-        text = asked.profiles.language.to_string(torch.tensor(doubt.tokens, dtype=torch.int64))
-        return f"a tie, or nearly so, on {text}: rounding hides the answer"
+        return f"a tie, or nearly so, on {asked.run(doubt)[0].text}: rounding hides the answer"
     first = min(row.length for row in rows if not row.decided)
     return left or f"not all was decided in time: length {first} and others were not"
 
@@ -96,7 +94,7 @@ def _by_length(asked: Asked, tally: Tally, lengths: tuple[int, ...]) -> tuple[Le
     with np.errstate(divide="ignore"):
         reach = np.log(task.distribution.depth_probability(lengths[-1]))
         log_weight = np.log(np.where(spoken, weight, 0.0))
-    drawn = {len(each.tokens) for each in (tally.wrong.likeliest, tally.wrong.shortest) if each}
+    drawn = {each.length for each in (tally.wrong.likeliest, tally.wrong.shortest) if each}
     maybe = np.logaddexp(tally.wrong.log_mass, tally.doubtful.log_mass)
     rows = []
     for n in lengths:
