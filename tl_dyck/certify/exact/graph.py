@@ -113,13 +113,6 @@ class StringGraph:
         index = _padded(self.bundle_start)
         return np.maximum(index, 0), np.where(index >= 0, 0.0, np.inf)
 
-    def string_of(self, emissions: IntArray) -> tuple[int, ...]:
-        """The string (without BOS) that a path emits; emissions come in order (-1 is skipped)."""
-        path = emissions[emissions >= 0]
-        path = path[self.option[path] != PREFIX]
-        flat = self.emits[path].ravel()
-        return tuple(self.symbols.tokens[flat[flat < len(self.symbols.tokens)]].tolist())
-
 
 Slots = tuple[tuple[IntArray, IntArray], ...]
 """Of segments of a list: (which segments have a j-th entry, where it is) for j = 0, 1, …"""
