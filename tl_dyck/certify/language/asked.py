@@ -138,8 +138,8 @@ class Asked:
 
 
 def _ran(ending: Ending, rows: Tokens, nats: Array, margin: Array, error: Array) -> JudgedPrefixes:
-    def weigh(at: IntArray) -> tuple[Array, Array]:
-        return nats[at], np.zeros(len(at))
+    def weigh(at: IntArray) -> tuple[IntArray, Array, Array]:
+        return np.full(len(at), rows.shape[1]), nats[at], np.zeros(len(at))
 
     def found(index: int) -> PrefixFound:
         return PrefixFound(
@@ -149,8 +149,7 @@ def _ran(ending: Ending, rows: Tokens, nats: Array, margin: Array, error: Array)
             ending=ending,
         )
 
-    lengths = np.full(len(rows), rows.shape[1])
-    return JudgedPrefixes(ending.depth, lengths, margin, error, weigh, found)
+    return JudgedPrefixes(ending.depth, margin, error, weigh, found)
 
 
 def _by_ending(profiles: Profiles, strings: Tokens) -> Iterator[tuple[Ending, IntArray]]:

@@ -92,18 +92,17 @@ class JudgedPrefixes(NamedTuple):
 
     Attributes:
         depth: of all of them.
-        lengths: of each, ``[n]``.
         margin: of the claim, ``[n]``.
         error: a bound of its error, inf where nothing is known, ``[n]``.
-        weigh: of some of them: the logs of how probable one prefix is, and how many there are.
+        weigh: of some of them: the length, and the logs of how probable one prefix is and of how
+            many there are.
         found: one of them.
     """
 
     depth: int
-    lengths: IntArray
     margin: Array
     error: Array
-    weigh: Callable[[IntArray], tuple[Array, Array]]
+    weigh: Callable[[IntArray], tuple[IntArray, Array, Array]]
     found: Callable[[int], PrefixFound]
 
     @property
@@ -151,8 +150,7 @@ class Gathered:
         at = np.flatnonzero(which)
         if not len(at):
             return
-        log_string, log_count = judged.weigh(at)
-        lengths = judged.lengths[at]
+        lengths, log_string, log_count = judged.weigh(at)
         for length in dict.fromkeys(lengths.tolist()):
             mine, place = lengths == length, (length, judged.depth)
             mass = log_sum(log_string[mine] + log_count[mine])
