@@ -32,7 +32,6 @@ def test_every_name() -> None:
         deletable=[5],
         insertions=[(1, 2)],
         language=language,
-        pairs_per_block=1,
     )
     assert space == PerturbationSpace(
         [
@@ -41,7 +40,7 @@ def test_every_name() -> None:
             (Substitute({1: [2]}), 3),
             (Insert([(1, 2)]), 1),
             (SwapAdjacent(), 0),
-            (InsertMatchedPairs(language, 1), 2),
+            (InsertMatchedPairs(language), 2),
         ]
     )
     assert str(space) == "dup:2,del:1,sub:3,ins:1,swap:0,pairs:2"

@@ -46,7 +46,6 @@ class Resources:
         insertions: strings of tokens, for "ins".
         language: for "pairs".
         protected: tokens that "dup" never repeats.
-        pairs_per_block: r of "pairs"; None for the language's greatest depth.
         others: anything that third-party transformations ask for by name.
     """
 
@@ -55,7 +54,6 @@ class Resources:
     insertions: Sequence[Sequence[int]] | None = None
     language: DyckLanguage | None = None
     protected: Sequence[int] = ()
-    pairs_per_block: int | None = None
     others: Mapping[str, Any] | None = None
 
     def need(self, field: str, name: str) -> Any:
@@ -110,7 +108,7 @@ def _swap(_: Resources) -> Transformation:
 @transformations.register("pairs", "Insert nested matched brackets at a gap.")
 def _pairs(resources: Resources) -> Transformation:
     language = needs_stack(resources.need("language", "pairs"), "the space 'pairs' is")
-    return InsertMatchedPairs(language, resources.pairs_per_block)
+    return InsertMatchedPairs(language)
 
 
 def load_synonyms(file: str | Path) -> dict[str, tuple[str, ...]]:

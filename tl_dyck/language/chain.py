@@ -46,10 +46,9 @@ class Chain:
         # a column more, for symbols that lead nowhere
         log_ways = np.full((longest + 1, len(after) + 1), -np.inf)
         log_ways[0, :-1] = log_ends
-        moves = list(zip(np.ascontiguousarray(after.T), log_weight.T.copy(), strict=True))
+        states, weights = np.ascontiguousarray(after.T), log_weight.T.copy()
         for before, here in pairwise(log_ways):
-            for state, log_weight_of in moves:
-                np.logaddexp(here[:-1], log_weight_of + before.take(state), out=here[:-1])
+            np.logaddexp.reduce(weights + before.take(states), out=here[:-1])
         return cls(after, log_weight, log_ways[:, :-1])
 
     @property
@@ -62,11 +61,12 @@ class Chain:
 
         Where a walk cannot end so, and in row 0, it is 0.
         """
-        padding = [(1, 0), (0, 1)]
-        ways = np.pad(self.log_ways[:-1], padding, constant_values=-np.inf)
-        here = np.where(np.isfinite(self.log_ways), self.log_ways, np.inf)
-        logs = self.log_weight[:, symbol] + ways[:, self.after[:, symbol]]
-        found: Floats = np.exp(logs - here)
+        found = np.zeros_like(self.log_ways)
+        (held,) = np.nonzero(self.after[:, symbol] < len(self.after))
+        here = self.log_ways[1:].take(held, 1)
+        logs = self.log_ways[:-1].take(self.after[held, symbol], 1) + self.log_weight[held, symbol]
+        np.subtract(logs, here, out=logs, where=np.isfinite(here))  # both are -inf elsewhere
+        found[1:, held] = np.exp(logs, out=logs)
         return found
 
     def given(self, left: int, states: Integers | slice = slice(None)) -> Floats:
@@ -80,13 +80,16 @@ class Chain:
         found: Floats = np.exp(logs - np.where(np.isfinite(here), here, np.inf))
         return found
 
-    def log_odds(self, lengths: Sequence[int], shares: Floats | None = None) -> Iterator[Floats]:
+    def log_odds(
+        self, lengths: Sequence[int], shares: Floats | None = None
+    ) -> Iterator[tuple[Floats, Floats]]:
         """For each number of symbols read, the log of the odds of what follows a state.
 
         With Z[r, s] the exponential of `log_ways`, and r(N, i) = N - i - 1, entry ``[s, x]`` after
         i symbols is the log of ``Σ_N share(N) weight(s, x) Z[r(N, i), after(s, x)] / Z[N, 0]``
         over the lengths N > i: over the weight of a walk to s, the probability of all that go on
-        so, their length unknown.
+        so, their length unknown. Before it comes the same of each state after the next symbol,
+        ``[s]``, without a weight.
 
         Args:
             lengths: that walks can have.
@@ -100,7 +103,7 @@ class Chain:
             going = sizes > read
             beyond = self.log_ways[sizes[going] - read - 1] + scale[going, None]
             ahead = np.append(np.logaddexp.reduce(beyond, axis=0), -np.inf)
-            yield self.log_weight + ahead[self.after]
+            yield ahead, self.log_weight + ahead[self.after]
 
     def law(self, lengths: Sequence[int]) -> Floats:
         """The law of the next symbol, ``[read, state, symbol]``, in walks of one of the lengths.
@@ -108,7 +111,7 @@ class Chain:
         Rows after which none goes on are 0.
         """
         found = np.zeros((max(lengths) + 1, *self.after.shape))
-        for row, odds in zip(found, self.log_odds(lengths), strict=False):
+        for row, (_, odds) in zip(found, self.log_odds(lengths), strict=False):
             total = np.logaddexp.reduce(odds, axis=-1)[:, None]
             row[:] = np.exp(odds - np.where(np.isfinite(total), total, np.inf))
         return found
@@ -120,19 +123,16 @@ class Chain:
             lengths: that walks can have; one given twice counts twice.
             of_symbols: what each symbol costs besides.
         """
-        log_reach = np.full(len(self.after), -np.inf)
-        log_reach[0], nats = 0.0, 0.0
-        for odds in self.log_odds(lengths):
-            mass = np.exp(log_reach[:, None] + odds)
+        arrived, before, nats = (
+            np.eye(1, len(self.after) + 1)[0],
+            np.zeros(len(self.after) + 1),
+            0.0,
+        )
+        for ahead, odds in self.log_odds(lengths):
+            mass = arrived[:-1, None] * np.exp(odds - before[:-1, None])
             nats += float(choice_nats(mass).sum() + (mass * of_symbols).sum())
-            flow = log_reach[:, None] + self.log_weight
-            top = np.full(len(self.after) + 1, -np.inf)
-            np.maximum.at(top, self.after, flow)
-            top[~np.isfinite(top)] = 0.0
-            arrived = np.exp(flow - top[self.after])
-            with np.errstate(divide="ignore"):
-                log_reach = np.log(np.bincount(self.after.ravel(), arrived.ravel(), len(top)))
-            log_reach = (log_reach + top)[:-1]
+            arrived = np.bincount(self.after.ravel(), mass.ravel(), len(arrived))
+            before = np.where(np.isfinite(ahead), ahead, np.inf)
         return nats
 
     def walk(self, tokens: Integers) -> Integers:
@@ -161,11 +161,12 @@ class Chain:
 
 
 def choice_nats(mass: Floats) -> Floats:
-    """Nats of a choice between masses, ``[…, symbol]``, times their sum."""
-    total = mass.sum(-1, keepdims=True)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        nats = np.where(mass > 0, mass * (np.log(total) - np.log(mass)), 0.0)
-    found: Floats = nats.sum(-1)
+    """Nats of a choice between masses, ``[…, symbol]``, times their sum: T log T - Σ m log m."""
+    total = mass.sum(-1)
+    least = np.finfo(float).tiny  # 0 log 0 is 0
+    found: Floats = total * np.log(np.maximum(total, least))
+    for each in np.moveaxis(mass, -1, 0):
+        found -= each * np.log(np.maximum(each, least))
     return found
 
 

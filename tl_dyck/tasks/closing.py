@@ -236,7 +236,7 @@ def closing_weights(distribution: DyckDistribution, lengths: Sequence[int], mode
         # one of the length / 2 closing brackets of a complete string, each as likely
         shares = 2 / np.array(lengths) / len(lengths)
         chain = depth_chain(distribution.q, deepest, max(lengths))
-        odds = np.exp([each[:, 1] for each in chain.log_odds(lengths, shares)])
+        odds = np.exp([odds[:, 1] for _, odds in chain.log_odds(lengths, shares)])
         return np.pad(odds, [(0, 0), (0, deepest + 1 - odds.shape[1])])
     closing = distribution.depth_probability(max(lengths) - 1) @ closes
     weights = np.zeros((max(lengths), deepest + 1))

@@ -159,7 +159,10 @@ def test_a_tally_counts_in_integers_and_logs() -> None:
         )
 
     def judged(lengths: Any, weigh: Any) -> JudgedPrefixes:
-        return JudgedPrefixes(0, np.array(lengths), -np.ones(3), np.zeros(3), weigh, found)
+        def of(at: Any) -> Any:
+            return np.array(lengths)[at], *weigh(at)
+
+        return JudgedPrefixes(0, -np.ones(3), np.zeros(3), of, found)
 
     for _ in range(2):
         tally.take(judged([4, 4, 5], lambda at: (log_string[at], log_count[at])))

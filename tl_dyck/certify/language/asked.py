@@ -126,14 +126,17 @@ class Asked:
 
     def run(self, found: PrefixFound) -> tuple[PrefixFound, float]:
         """A prefix with what the first model makes of it, and the margin that all give it."""
-        language = self.profiles.language
-        logits = [np.array(reader.logits(found.tokens)) for reader in self.readers]
+        language, tokens = self.profiles.language, found.tokens
+        if found.pairs:
+            tokens = self.profiles.string(found.ending, found.pairs)
+        logits = [np.array(reader.logits(tokens)) for reader in self.readers]
         margins = plain_margins(self.claim, found.ending, [each[None] for each in logits])
         assert margins is not None
         names, best = (*language.alphabet, "BOS"), int(logits[0].argmax())
         shown = replace(
             found,
-            text=language.to_string(torch.tensor(found.tokens, dtype=torch.int64)),
+            tokens=tokens,
+            text=language.to_string(torch.tensor(tokens, dtype=torch.int64)),
             logits=tuple(logits[0].tolist()),
             may_follow=tuple(names[token] for token in valid_tokens(language, found.ending)),
             predicted=names[best] if best < len(names) else f"token {best}",
@@ -142,8 +145,8 @@ class Asked:
 
 
 def _ran(ending: Ending, rows: Tokens, nats: Array, margin: Array, error: Array) -> JudgedPrefixes:
-    def weigh(at: IntArray) -> tuple[Array, Array]:
-        return nats[at], np.zeros(len(at))
+    def weigh(at: IntArray) -> tuple[IntArray, Array, Array]:
+        return np.full(len(at), rows.shape[1]), nats[at], np.zeros(len(at))
 
     def found(index: int) -> PrefixFound:
         return PrefixFound(
@@ -153,8 +156,7 @@ def _ran(ending: Ending, rows: Tokens, nats: Array, margin: Array, error: Array)
             ending=ending,
         )
 
-    lengths = np.full(len(rows), rows.shape[1])
-    return JudgedPrefixes(ending.depth, lengths, margin, error, weigh, found)
+    return JudgedPrefixes(ending.depth, margin, error, weigh, found)
 
 
 def _by_ending(profiles: Profiles, strings: Tokens) -> Iterator[tuple[Ending, IntArray]]:

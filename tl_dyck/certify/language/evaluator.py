@@ -83,22 +83,21 @@ class Evaluator:
         margin, error = self.margins(ending, pairs)
         profiles = self.profiles
 
-        def weigh(at: IntArray) -> tuple[Array, Array]:
+        def weigh(at: IntArray) -> tuple[IntArray, Array, Array]:
             mine = pairs[at]
-            return profiles.log_string(ending, mine), profiles.log_count(ending, mine)
+            lengths = 2 * mine.sum(1, dtype=np.int64) + ending.depth
+            return lengths, profiles.log_string(ending, mine), profiles.log_count(ending, mine)
 
         def found(index: int) -> PrefixFound:
             row = pairs[index]
             return PrefixFound(
-                tokens=profiles.string(ending, row),
                 log_probability=float(profiles.log_string(ending, row[None])[0]),
                 margin=float(margin[index]),
                 ending=ending,
                 pairs=tuple(row.tolist()),
             )
 
-        lengths = 2 * pairs.sum(1, dtype=np.int64) + ending.depth
-        return JudgedPrefixes(ending.depth, lengths, margin, error, weigh, found)
+        return JudgedPrefixes(ending.depth, margin, error, weigh, found)
 
     def judged_strings(self, strings: NDArray[np.int64]) -> Iterator[JudgedPrefixes]:
         """The same of the profiles of prefixes of one length, without BOS, in groups."""

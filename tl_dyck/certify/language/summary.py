@@ -6,7 +6,6 @@ import math
 import time
 
 import numpy as np
-import torch
 
 from tl_dyck.certify.exact.balls import Array
 from tl_dyck.certify.language.asked import Asked
@@ -83,8 +82,7 @@ def _open(asked: Asked, tally: Tally, rows: tuple[LengthResult, ...], left: str)
     """Why nothing is wrong for certain, and not all is right."""
     doubt = tally.doubtful.likeliest
     if doubt is not None:
-        text = asked.profiles.language.to_string(torch.tensor(doubt.tokens, dtype=torch.int64))
-        return f"a tie, or nearly so, on {text}: rounding hides the answer"
+        return f"a tie, or nearly so, on {asked.run(doubt)[0].text}: rounding hides the answer"
     first = min(row.length for row in rows if not row.decided)
     return left or f"not all was decided in time: length {first} and others were not"
 

@@ -27,12 +27,12 @@ class PrefixFound(Plain):
     """A prefix of the language; the model is run on it only for the certificate.
 
     Attributes:
-        tokens: without BOS.
+        tokens: without BOS; empty, of a profile, until the model has been run on it.
         log_probability: under D(q, k, D), among the prefixes of its length, in nats.
         margin: of the claim, for the weights as real numbers; negative where it is wrong.
         ending: how it ends, as far as the claim asks.
         pairs: its matched pairs of each kind; empty if it was run and not its profile evaluated.
-        text: its brackets; empty, as all below, until the model has been run on it.
+        text: its brackets; empty, as all below, until then.
         logits: what the model itself computes after it.
         may_follow: the brackets that may come next.
         predicted: the bracket, or BOS, with the largest of `logits`.
@@ -41,7 +41,7 @@ class PrefixFound(Plain):
     _unsaid = ("ending", "pairs")
     _derived = ("probability",)
 
-    tokens: tuple[int, ...]
+    tokens: tuple[int, ...] = ()
     log_probability: float
     margin: float
     ending: Ending
@@ -50,6 +50,11 @@ class PrefixFound(Plain):
     logits: tuple[float, ...] = ()
     may_follow: tuple[str, ...] = ()
     predicted: str = ""
+
+    @property
+    def length(self) -> int:
+        """In brackets."""
+        return len(self.tokens) or 2 * sum(self.pairs) + self.ending.depth
 
     @property
     def probability(self) -> float:
@@ -67,11 +72,11 @@ def _identity(found: PrefixFound) -> Order:
 
 def _by_chance(found: PrefixFound) -> Order:
     """The likeliest first; of those as likely the shortest."""
-    return -found.log_probability, len(found.tokens), _identity(found)
+    return -found.log_probability, found.length, _identity(found)
 
 
 def _by_length(found: PrefixFound) -> Order:
-    return len(found.tokens), _by_chance(found)
+    return found.length, _by_chance(found)
 
 
 def _by_margin(found: PrefixFound) -> Order:
@@ -87,18 +92,17 @@ class JudgedPrefixes(NamedTuple):
 
     Attributes:
         depth: of all of them.
-        lengths: of each, ``[n]``.
         margin: of the claim, ``[n]``.
         error: a bound of its error, inf where nothing is known, ``[n]``.
-        weigh: of some of them: the logs of how probable one prefix is, and how many there are.
+        weigh: of some of them: the length, and the logs of how probable one prefix is and of how
+            many there are.
         found: one of them.
     """
 
     depth: int
-    lengths: IntArray
     margin: Array
     error: Array
-    weigh: Callable[[IntArray], tuple[Array, Array]]
+    weigh: Callable[[IntArray], tuple[IntArray, Array, Array]]
     found: Callable[[int], PrefixFound]
 
     @property
@@ -109,7 +113,8 @@ class JudgedPrefixes(NamedTuple):
     @property
     def doubtful(self) -> BoolArray:
         """On which of them rounding hides the answer."""
-        return ~(self.wrong | (self.margin > self.error))
+        doubtful: BoolArray = abs(self.margin) <= self.error
+        return doubtful
 
 
 @final
@@ -145,8 +150,7 @@ class Gathered:
         at = np.flatnonzero(which)
         if not len(at):
             return
-        log_string, log_count = judged.weigh(at)
-        lengths = judged.lengths[at]
+        lengths, log_string, log_count = judged.weigh(at)
         for length in dict.fromkeys(lengths.tolist()):
             mine, place = lengths == length, (length, judged.depth)
             mass = log_sum(log_string[mine] + log_count[mine])
@@ -242,9 +246,9 @@ class Tally:
     def is_shortest(self, lengths: Iterable[int]) -> bool:
         """The same of the shortest one."""
         best, doubt = self.wrong.shortest, self.doubtful.shortest
-        if best is None or (doubt is not None and len(doubt.tokens) < len(best.tokens)):
+        if best is None or (doubt is not None and doubt.length < best.length):
             return False
-        return all(self.complete[n].all() for n in lengths if n < len(best.tokens))
+        return all(self.complete[n].all() for n in lengths if n < best.length)
 
 
 def log_sum(nats: Array) -> float:
