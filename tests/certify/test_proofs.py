@@ -204,6 +204,19 @@ def test_a_huge_array_is_refused_before_it_is_made(little, tmp_path):
             check_file(tmp_path / "x")
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *(("floor", -1.0), ("attn_scale", 0), ("length", -1), ("n_types", 64), ("length", 10**6)),
+        *(("length", "8"), ("n_types", True), ("max_depth", None), ("floor", float("nan"))),
+    ],
+)
+def test_a_fact_beyond_its_range_is_named(little, name, value):
+    facts, arrays = read(little[0])
+    with pytest.raises(ProofError, match=f"{name} must be in"):
+        check({**facts, name: value}, arrays)
+
+
 OPTIONS = {
     "ln_c": 0.5,
     "d_head": 7,

@@ -217,7 +217,7 @@ class Tally:
             found = judged.found(index)
             self.see(found)
             self.wrong.see(found)
-            self.refuted.add(len(found.tokens))
+            self.refuted.add(found.length)
 
     def add(self, other: Tally) -> None:
         """Add what another has counted, of other profiles that are no longer."""
