@@ -279,7 +279,7 @@ def test_where_nobody_knows_it_is_refused(what):
 def test_judged_methods_read_real_positions(model, tokens):
     """On strings of one length, too: BOS is no symbol."""
     real, metric = tokens != TASK.language.bos_token, closing_metric(TASK.language)
-    case = Case("test", 1, model, TASK, 12, tokens)
+    case = Case(model=model, task=TASK, length=12, tokens=tokens, name="0")
     questions = [Question("needed", head) for head in HEADS]
     for mode, method in (("mean", mean_ablation), ("resample", resample_ablation)):
         wanted = frozen_importance(model, tokens, metric, mode, where=real).values

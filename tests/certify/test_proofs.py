@@ -384,6 +384,11 @@ def test_from_the_command_line(proof, tmp_path, monkeypatch):
     done = runner.invoke(app, ["check", str(tmp_path / "x.proof"), "--model", str(folder)])
     assert done.exit_code == 0
     assert "of up to 10 brackets" in done.stdout.replace("\n", " ")
+    done = runner.invoke(app, ["check", "--beside", str(tmp_path / "x.proof")])
+    assert (done.exit_code, "cannot be read" in done.stdout) == (1, True)
+    shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
+    done = runner.invoke(app, ["check", "--beside", str(tmp_path / "x.proof")])
+    assert (done.exit_code, "compared with the model" in done.stdout) == (0, True)
     (tmp_path / "y.proof").write_text("nothing")
     done = runner.invoke(app, ["check", str(tmp_path / "x.proof"), str(tmp_path / "y.proof")])
     assert done.exit_code == 1

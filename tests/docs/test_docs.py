@@ -205,7 +205,7 @@ def test_the_changes_work_as_they_are_written(tiny_study, tmp_path, monkeypatch,
         tl_dyck.probes.probes.unregister("sink")
         transformations.unregister("flip")
     names["command"](task="dyck-2-8", as_json=False)
-    assert "Dyck(2, 8) is at most 8 deep." in capsys.readouterr().out
+    assert "dyck-2-8 is at most 8 deep." in capsys.readouterr().out
     assert len(names["table"]) == 8
     assert [head.shape for head in names["found"].values()] == [(1,), (1,)]
     assert "Steps until the target" in Path(names["page"]).read_text(encoding="utf-8")

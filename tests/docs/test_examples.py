@@ -157,6 +157,11 @@ READ = {
         CLUSTER,
     ),
     "tl-dyck ablate --experiment": "trains 80 models; tests/studies runs it at a scale of its own",
+    "tl-dyck check results/proved/minimal-onehot/proofs/*": "31 models, trained for minutes; "
+    "tests/certify/test_proofs.py has models of its own",
+    "tl-dyck check --beside results/study/runs/*/*/every-prefix.proof": "the shell's stars; "
+    "tests/studies checks what a study kept",
+    'tl-dyck judge --salt "a long secret"': "as below",
     "tl-dyck judge": "hundreds of models; tests/judge has suites of their own",
     "tl-dyck judge --methods zero-ablation,mean-ablation,my-method": "as above; my-method is yours",
     "tl-dyck sweep demos/sweep.yaml": "64 trainings; the dry run checks every point",

@@ -368,6 +368,6 @@ def test_a_run_is_kept_and_has_a_page(tmp_path: Any) -> None:
 
 def test_the_pages_example_runs(capsys: Any) -> None:
     text = (ROOT / "docs" / "judge.md").read_text(encoding="utf-8")
-    (block,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
-    exec(compile(block, "judge.md", "exec"), {"__name__": "page"})
-    assert "auroc" in capsys.readouterr().out
+    for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL):
+        exec(compile(block, "judge.md", "exec"), {"__name__": "page"})
+        assert "auroc" in capsys.readouterr().out

@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 
 from tests.recorded import numbers
+from tl_dyck.certify.check_proof import check_file
 from tl_dyck.files import CorruptFileError
 from tl_dyck.models import get_config
 from tl_dyck.runs import sweep_status
@@ -127,6 +128,14 @@ def test_certificates_are_those_of_the_saved_models(study):
             _, cache = model.run_with_cache(text)
             assert torch.equal(patterns[name], cache["pattern", 0][0])
     assert study.models.loc[study.models["family"] == "gpt", "logit_change"].isna().all()
+
+
+def test_what_is_proved_is_kept_as_a_proof_of_the_saved_model(study):
+    kept = study.proofs()
+    for row in study.languages.itertuples():
+        said = check_file(kept[row.family, row.seed], study.run_folder(row.family, row.seed))
+        assert f"of up to {row.proved_to} brackets" in said
+        assert said.endswith("compared with the model")
 
 
 def test_decided_prefixes_are_those_of_the_saved_models(study):

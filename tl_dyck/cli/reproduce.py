@@ -57,10 +57,13 @@ def reproduce(
     from tl_dyck.studies import reproduction
     from tl_dyck.studies.claims import tally
 
-    size = reproduction.size_of(scale, reproduction.load_paper(paper).scales, seeds)
+    size: reproduction.Size | str = scale
     if settings:
-        size = replace(configured(size, settings), name=", ".join([scale, *settings]))
-    done = reproduction.reproduce(paper, size, out, device=usable_device(device), **runs.how)
+        found = reproduction.size_of(scale, reproduction.load_paper(paper).scales, None)
+        size = replace(configured(found, settings), name=", ".join([scale, *settings]))
+    done = reproduction.reproduce(
+        paper, size, out, seeds=seeds, device=usable_device(device), **runs.how
+    )
     columns = {"claim": "{name}", "measured": "{measured}", "verdict": "{verdict}"}
     yield Rows("claims", done.claims, columns)
     yield f"{tally(done.claims)}. Intervals: 95% over seeds; verdicts: 5% for all rows together."
