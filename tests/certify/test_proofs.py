@@ -73,7 +73,12 @@ def rnn_of(family: str, seed: int, task: DyckTask = SMALL, **options: object) ->
     config = get_config(
         family, task, n_layers=1, dtype=torch.float64, initializer_range=0.7, **options
     )
-    return export_rnn(build_model(config, seed))
+    model, generator = build_model(config, seed), torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for name, weight in model.named_parameters():
+            if ".b_" in name:  # zero at first
+                weight += 0.3 * torch.randn(weight.shape, generator=generator, dtype=weight.dtype)
+    return export_rnn(model)
 
 
 def with_bias(rnn: TwoLayerRNN, shift: float, language: DyckLanguage) -> TwoLayerRNN:
@@ -215,6 +220,44 @@ def test_a_fact_beyond_its_range_is_named(little, name, value):
     facts, arrays = read(little[0])
     with pytest.raises(ProofError, match=f"{name} must be in"):
         check({**facts, name: value}, arrays)
+
+
+def test_a_weight_that_is_not_finite_is_refused_as_such(little):
+    facts, arrays = read(little[0])
+    with pytest.raises(ProofError, match="a weight is not finite"):
+        check(facts, {**arrays, "b_U": arrays["b_U"] * np.nan})
+
+
+@pytest.mark.parametrize("claim", sorted(check_proof.CLAIMS))
+def test_every_prefix_is_in_the_box_of_its_ending(claim):
+    """And what may win after it, and what must not, is as the claim says; by a walk of brackets."""
+    language, d_vocab = SMALL.language, SMALL.language.d_vocab
+    facts, weights = proving.facts_and_weights(rnn_of("eq6", 0), language, claim, N)
+    endings = {(each.stack, each.closes): each for each in Model(facts, weights).endings()}
+    asked = set()
+    for n in range(N + 1):
+        for row in language.enumerate(n, "prefix").tolist():
+            stack, pairs, closes = [], np.zeros(4, dtype=int), None
+            for token in row:
+                closes = token // 2 if token % 2 else None
+                if token % 2:
+                    pairs[2 * (len(stack) - 1) + stack.pop()] += 1
+                else:
+                    stack.append(token // 2)
+            may = {2 * stack[-1] + 1} if stack else set()
+            if claim == "valid_token":
+                may |= {0, 2} if len(stack) < 2 else set()
+            elif not stack:
+                continue
+            found = endings[tuple(stack), closes]
+            asked.add((tuple(stack), closes))
+            assert set(found.winners) == may
+            rivals = {1, 3} if claim == "closing_only" else set(range(d_vocab))
+            assert set(found.losers) == rivals - may
+            low, high = found.box
+            assert (low <= pairs).all()
+            assert (pairs <= high).all()
+    assert asked == set(endings)
 
 
 OPTIONS = {
