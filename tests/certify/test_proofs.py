@@ -37,7 +37,7 @@ from tl_dyck.certify.language.counting import NetworkSymbols
 from tl_dyck.certify.language.forms import Form
 from tl_dyck.certify.language.profiles import Ending
 from tl_dyck.certify.objectives import Objectives
-from tl_dyck.certify.proving import LanguageProof, NoProofError, pack, prove_language
+from tl_dyck.certify.proving import NoProofError, Proof, pack, prove_language
 from tl_dyck.cli import app
 from tl_dyck.language import DyckLanguage
 from tl_dyck.models import build_model, get_config, save_model
@@ -469,7 +469,7 @@ def test_what_cannot_be_proved_is_said_in_a_line(model, options, words):
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes with names on this system")
 def test_a_proof_goes_into_a_pipe_and_the_pipe_stays(proof, tmp_path):
-    whole = LanguageProof(proof[0].read_bytes(), "")
+    whole = Proof(proof[0].read_bytes(), "")
     os.mkfifo(tmp_path / "pipe")
     end = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
     try:

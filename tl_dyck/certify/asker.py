@@ -134,7 +134,7 @@ class Asker:
         space, certifier, options = question.space, question.certifier, question.options
         prefix = given[: len(given) - len(string)]
         self._check(string, space, question.beyond_n_ctx)
-        target = self._target(string, target)
+        target = self.target(string, target)
         certificate = certifier(
             self.rnn, string, target, space, time_limit=question.time_limit, **options
         )
@@ -196,7 +196,13 @@ class Asker:
                 f"lower the budgets{hint}."
             )
 
-    def _target(self, string: tuple[int, ...], target: int | str | None) -> int:
+    def target(self, string: tuple[int, ...], target: int | str | None) -> int:
+        """A target as a logit: of its text; for None, what is predicted after a string.
+
+        Raises:
+            CertifyError: it is none of the logits, or there is only one.
+            UnknownNameError: no logit has that text.
+        """
         if isinstance(target, str):
             target = Symbols.of(self.rnn.config).index(target)
         if target is None:

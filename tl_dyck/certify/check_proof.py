@@ -107,14 +107,14 @@ def centred(x):
     return x - dot("ij,jk->ik", x, Enclosure(np.full((n, n), 1 / n), U / n))
 
 
-def exponential(x):
-    """exp(x - the largest), each correctly rounded."""
+def exponential(x, top=None):
+    """exp(x - top), each correctly rounded; the top is the largest if it is not given."""
     if not (x.rad < 1e-3).all():
         raise ProofError("scores are too large to be known")
     with localcontext() as context:
         context.prec = 40
-        top = Decimal(float(x.mid.max()))
-        mid = np.array([float((Decimal(float(each)) - top).exp()) for each in x.mid])
+        top = Decimal(float(x.mid.max() if top is None else top))
+        mid = np.array([float(min(Decimal(float(each)) - top, 1000).exp()) for each in x.mid])
     return Enclosure(mid, mid * (1.002 * x.rad + 4 * U) * GROW + TINY)
 
 
@@ -278,10 +278,10 @@ def read(path):
         raise ProofError("altered or truncated: its digest does not match")
     line, _, numbers = rest.partition(b"\n")
     facts, arrays, end = json.loads(line), {}, 0
-    if facts["format"] != FORMAT:
-        raise ProofError(f"of format {str(facts['format'])[:40]!r}, not {FORMAT!r}")
+    if facts["format"] not in KINDS:
+        raise ProofError(f"of format {str(facts['format'])[:40]!r}, not of {', '.join(KINDS)}")
     for name, (kind, shape) in facts["arrays"].items():
-        if kind not in ("<f8", "<f4", "|u1"):
+        if kind not in ("<f8", "<f4", "|u1", "<u2"):
             raise ProofError(f"{name[:40]!r} is no array of numbers")
         arrays[name] = np.frombuffer(numbers, kind, math.prod(shape), end).reshape(shape)
         end += arrays[name].nbytes
@@ -310,6 +310,17 @@ def check(facts, arrays):
     if next(nodes, None) is not None:
         raise ProofError("it has trees of no ending")
     return model.says()
+
+
+def tensors(data):
+    """The arrays of a safetensors file."""
+    kinds, size = {"F32": "<f4", "F64": "<f8"}, 8 + int.from_bytes(data[:8], "little")
+    head, found = json.loads(data[8:size]), {}
+    for name in head.keys() - {"__metadata__"}:
+        start, end = head[name]["data_offsets"]
+        array = np.frombuffer(data[size + start : size + end], kinds[head[name]["dtype"]])
+        found[name] = array.reshape(head[name]["shape"])
+    return found
 
 
 def depth_table(kind, shape):
@@ -342,24 +353,22 @@ def compare(facts, arrays, folder):
     data = (Path(folder) / "model.safetensors").read_bytes()
     if hashlib.sha256(data).hexdigest() != facts["model"]:
         raise ProofError("the model's file is not the one that the proof names")
-    size = 8 + int.from_bytes(data[:8], "little")
-    saved = json.loads(data[8:size])
+    saved = tensors(data)
     own = {"W_E": "embed.W_E", "W_U": "unembed.W_U", "b_U": "unembed.b_U"}
     for name in AXES:
         room = "mlp" if name[-2:] in ("in", "ut") else "attn"
-        entry, array = saved.get(own.get(name, f"blocks.0.{room}.{name}")), arrays[name]
-        if entry is not None:
-            start, end = entry["data_offsets"]
-            kind = {"F32": "<f4", "F64": "<f8"}[entry["dtype"]]
-            same = np.array_equal(
-                np.frombuffer(data[size + start : size + end], kind), array.ravel()
-            )
+        theirs, mine = saved.get(own.get(name, f"blocks.0.{room}.{name}")), arrays[name]
+        if theirs is not None:
+            same = np.array_equal(theirs.ravel(), mine.ravel())
         elif name == "W_E":  # by libraries that round cosines differently
-            same = np.allclose(depth_table(options["embedding"], array.shape), array, 0, 1e-6)
+            same = np.allclose(depth_table(options["embedding"], mine.shape), mine, 0, 1e-6)
         else:
-            same = not array.any()
+            same = not mine.any()
         if not same:
             raise ProofError(f"{name} is not that of the model")
+
+
+KINDS = {FORMAT: (check, compare)}  # check_edits has another
 
 
 def check_file(path, folder=None):
@@ -367,6 +376,7 @@ def check_file(path, folder=None):
     try:
         with np.errstate(all="ignore"):
             facts, arrays = read(path)
+            check, compare = KINDS[facts["format"]]
             said = check(facts, arrays)
             if folder is not None:
                 compare(facts, arrays, folder)
@@ -377,7 +387,7 @@ def check_file(path, folder=None):
     except Exception as error:  # whatever a file can do wrong, it proves nothing
         raise ProofError(f"damaged ({type(error).__name__})") from None
     how = "compared with the model" if folder else "as the file has them"
-    return f"proved: {said}; weights {facts.get('model')} {how}"
+    return f"proved: {said}; weights {facts.get('model') or ''} {how}".replace("  ", " ")
 
 
 def main(arguments=None):

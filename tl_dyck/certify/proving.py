@@ -38,7 +38,7 @@ class NoProofError(CertifyError):
 
 @final
 @dataclass(frozen=True)
-class LanguageProof:
+class Proof:
     """A proof that a claim holds on every prefix, for `tl_dyck.certify.check_proof` to check.
 
     Attributes:
@@ -50,7 +50,7 @@ class LanguageProof:
     says: str
 
     def __repr__(self) -> str:
-        return f"LanguageProof({self.says}; {len(self.content):,} bytes)"
+        return f"Proof({self.says}; {len(self.content):,} bytes)"
 
     def save(self, path: str | Path) -> Path:
         """Write the file; see ``tl-dyck check``.
@@ -70,7 +70,7 @@ def prove_language(
     property: str = "any_token",
     *,
     time_limit: float | None = None,
-) -> LanguageProof:
+) -> Proof:
     """Prove a claim about every prefix, so that anyone can check it without this library.
 
     Nothing is counted, so that this is quicker than `certify_language`; for a model that is wrong
@@ -118,7 +118,7 @@ def prove_language(
     except OutOfTime:
         raise NoProofError(f"none was found in {time_limit} s") from None
     arrays = {**weights, "trees": np.array(trees, dtype=np.uint8)}
-    return LanguageProof(pack(facts, arrays), model.says())
+    return Proof(pack(facts, arrays), model.says())
 
 
 def facts_and_weights(

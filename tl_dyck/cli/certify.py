@@ -97,6 +97,10 @@ def certify(
     ] = None,
     tight: Annotated[bool, flag("--tight", "Find the least margin, not only its sign.")] = False,
     out: Annotated[Path | None, out_file("Certificates as JSON.")] = None,
+    proofs: Annotated[
+        Path | None,
+        option("FOLDER", "Proofs of what is certified, for tl-dyck check: N.proof of string N."),
+    ] = None,
 ) -> Answer:
     """Does a prediction survive every edit of a string? Prove it, or show where it breaks.
 
@@ -136,11 +140,40 @@ def certify(
     if out is not None:
         write_output(out, as_json(found))
         yield Saved("File", out)
+    if proofs is not None:
+        yield from _proofs(network, strings, done, space, proofs, certifying.time_limit)
     if stopped:
         yield f"stopped after {len(done)} of {len(rows)} strings"
         raise typer.Exit(130)
     statuses = {certificate.status for certificate in done}
     end_with("falsified" in statuses, "unknown" in statuses)
+
+
+def _proofs(
+    network: Any,
+    strings: Sequence[Any],
+    done: Sequence[Certificate],
+    space: Any,
+    folder: Path,
+    time_limit: float | None,
+) -> Answer:
+    """Write a proof of each string that is certified."""
+    from tl_dyck.certify.asker import Asker
+    from tl_dyck.certify.proving import NoProofError
+    from tl_dyck.certify.proving_edits import prove_edits
+    from tl_dyck.files import ensure_folder
+
+    asker = Asker(network)
+    for number, (string, certificate) in enumerate(zip(strings, done, strict=False), start=1):
+        if certificate.status == "certified":
+            how = {"time_limit": time_limit}
+            try:
+                proof = prove_edits(asker, string, certificate.target, space, **how)
+            except NoProofError as error:
+                yield f"string {number} has no proof: {error}"
+            else:
+                yield Saved("Proof", proof.save(ensure_folder(folder) / f"{number}.proof"))
+    yield f"To check them: tl-dyck check {folder}/*.proof --model RNN, the exported one"
 
 
 def _row(certificate: Certificate) -> dict[str, Any]:

@@ -19,16 +19,18 @@ def check(
         bool, option("", "Compare with the model in the folder of each file, as a study has them.")
     ] = False,
 ) -> Answer:
-    """Check proofs about every prefix of a language. Nothing is searched, nothing believed.
+    """Check proofs, of whole languages or of edits. Nothing is searched, nothing believed.
 
     For example: [bold]tl-dyck check dyck.proof[/bold]
 
-    Exit status: 0 if all are proved, 1 if one is not. The file tl_dyck/certify/check_proof.py does
-    the same by itself, with numpy alone.
+    Exit status: 0 if all are proved, 1 if one is not. The files tl_dyck/certify/check_proof.py and,
+    for edits, check_edits.py do the same by themselves, with numpy alone. Edits are of an exported
+    RNN, which is the folder to compare with.
     """
     existing(*files, model)
     from rich.text import Text
 
+    from tl_dyck.certify import check_edits  # noqa: F401 - so that its files can be checked
     from tl_dyck.certify.check_proof import ProofError, check_file
 
     said: dict[str, str] = {}

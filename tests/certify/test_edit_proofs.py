@@ -1,0 +1,357 @@
+"""Proofs of edits: each bound is held to every string, what is wrong has none, changes are none."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import mpmath
+import numpy as np
+import pytest
+import torch
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from tests.certify.oracles import (
+    READOUTS,
+    Problem,
+    RNNRecipe,
+    brute_force,
+    margins,
+    problems,
+    random_rnn,
+    rnns,
+    strings_of,
+)
+from tl_dyck import construct
+from tl_dyck.certify import PerturbationSpace, Substitute, check_edits, check_proof
+from tl_dyck.certify.check_edits import Group, Linear, Network, Space, gelu
+from tl_dyck.certify.check_proof import Enclosure, ProofError, check_file, read
+from tl_dyck.certify.proving import NoProofError, pack
+from tl_dyck.certify.proving_edits import _facts, prove_edits
+from tl_dyck.cli import app
+from tl_dyck.language import DyckLanguage
+from tl_dyck.rnn import RNNConfig, TwoLayerRNN, export_rnn, save_rnn
+
+PROVABLE = [each for each in READOUTS if each.get("act_fn") in (None, "relu", "gelu")]
+
+
+def shifted(rnn: TwoLayerRNN, target: int, shift: float) -> TwoLayerRNN:
+    """With another bias of the target."""
+    weights = {name: weight.clone() for name, weight in rnn.weights.items()}
+    weights["b_U"][target] += shift
+    return TwoLayerRNN(rnn.config, weights)
+
+
+@given(rnns(PROVABLE), problems(), st.sampled_from([1e-2, 1e-6, 1e-9, -1e-9, -1e-6, -1e-2]))
+@settings(max_examples=40)
+def test_what_holds_is_proved_and_what_does_not_is_not(
+    tmp_path_factory, recipe: RNNRecipe, problem: Problem, least: float
+):
+    """The least margin is set to be ``least``, by enumeration."""
+    rnn, (space, string) = recipe.build(), problem.build()
+    strings = strings_of(rnn, space, string)
+    assume(len(strings) < 80)
+    before = margins(rnn, strings, 0).min()
+    rnn = shifted(rnn, 0, least - before)
+    if least < 0:
+        with pytest.raises(NoProofError):
+            prove_edits(rnn, string, 0, space)
+        return
+    file = prove_edits(rnn, string, 0, space).save(tmp_path_factory.mktemp("proof") / "a")
+    n = sum(1 for each, _ in brute_force(space, string) if each or rnn.config.bos_token is not None)
+    assert f"each of {n:,} ways of editing" in check_file(file)
+
+
+class Case:
+    """A group of strings, all allowed, with the heads' outputs and logits of each string."""
+
+    def __init__(self, rnn: TwoLayerRNN, space: PerturbationSpace, string: tuple[int, ...]) -> None:
+        weights = {name: weight.numpy() for name, weight in rnn.weights.items()}
+        self.net = Network(_facts(rnn.config, string, space, 0)["config"], weights)
+        self.space = Space(_facts(rnn.config, string, space, 0), self.net)
+        self.net.tabulate(*self.space.symbols)
+        rows = {tuple(row): i for i, row in enumerate(self.space.symbols.T.tolist())}
+        c, self.paths = rnn.config, Counter()
+        for each, _ in brute_force(space, string):
+            tokens = [c.bos_token, *each] if c.bos_token is not None else [*each]
+            depth, path = 0, []
+            for place, token in enumerate(tokens):
+                bracket = c.has_depth and token < 2 * c.n_types
+                depth += (1 - 2 * (token % 2)) * bracket
+                least = 1 - token % 2
+                seen = min(max(depth, least), c.max_depth - 1 + least) if bracket else 0
+                path.append(rows[token, place * c.has_position, seen])
+            if path:
+                self.paths[tuple(path)] += 1
+
+    def ends(self) -> list[int]:
+        return sorted({path[-1] for path in self.paths})
+
+    def group(self, last: int) -> tuple[Group, list[tuple[int, ...]]]:
+        group = Group(self.space, self.net, last)
+        group.settled(0, self.space.all, [])
+        return group, [path for path in self.paths if path[-1] == last]
+
+    def outputs(self, group: Group, paths: list[tuple[int, ...]]) -> np.ndarray:
+        """o, [strings, heads, d_head], by a softmax of its own."""
+        found = []
+        for path in paths:
+            scores = np.einsum("ne,sne->sn", self.net.q.mid[path[-1]], self.net.k.mid[list(path)])
+            share = torch.softmax(torch.from_numpy(scores), 0).numpy()
+            found.append(np.einsum("sn,sne->ne", share, self.net.v.mid[list(path)]))
+        return np.array(found)
+
+
+cases = st.tuples(rnns(PROVABLE, sharpness=(0.0, 1.0, 3.0)), problems())
+
+
+def case(recipe: RNNRecipe, problem: Problem) -> Case:
+    rnn, (space, string) = recipe.build(), problem.build()
+    found = Case(rnn, space, string)
+    assume(found.paths)
+    assume(len(found.paths) < 200)
+    return found
+
+
+def holds(y: Linear, o: np.ndarray, true: np.ndarray) -> bool:
+    """Numbers that are known hold what they are on each string; whether some are."""
+    middle = np.einsum("kne,bne->bk", y.slope.mid, o) + y.rest.mid
+    slack = y.rest.rad + 1e-9 * (1 + abs(middle) + abs(y.rest.mid))
+    known = np.isfinite(middle + slack)
+    assert (abs(true - middle) <= slack)[known].all()
+    return bool(known.any())
+
+
+@given(cases)
+@settings(max_examples=40)
+def test_walks_find_the_least_sum_of_every_group_and_count_all_ways(drawn):
+    made = case(*drawn)
+    rng = np.random.default_rng(0)
+    costs = rng.normal(size=(len(made.space.symbols[0]), 3))
+    assert list(made.space.ends()) == made.ends()
+    for last in made.ends():
+        end = np.where(np.arange(len(costs)) == last, 0.0, np.inf)[:, None]
+        sums = [costs[list(path)].sum(0) for path in made.paths if path[-1] == last]
+        found = made.space.walk(costs, end, made.space.all)
+        np.testing.assert_allclose(found, np.min(sums, axis=0), atol=1e-12)
+    zero = np.zeros((len(costs), 1), dtype=object)
+    assert made.space.walk(zero, zero, made.space.all, np.add, 1, 0)[0] == made.paths.total()
+
+
+@given(cases, st.integers(0, 2**16), st.integers(0, 2**16))
+@settings(max_examples=40)
+def test_every_string_is_in_one_of_two_parts_and_in_no_other(drawn, step, j):
+    made = case(*drawn)
+    step, j = step % (2 * len(made.space.x) + 1), j % len(made.space.options)
+    parts = made.space.parted(made.space.all, step, j)
+    zero = np.zeros((len(made.space.symbols[0]), 1), dtype=object)
+    ways = [made.space.walk(zero, zero, part, np.add, 1, 0)[0] for part in parts]
+    assert sum(ways) == made.paths.total()
+
+
+@given(cases)
+@settings(max_examples=40)
+@np.errstate(all="ignore")
+def test_every_stage_holds_what_it_is_on_every_string(drawn):
+    """Norms, floors and activations over the whole group, where their remainders are large."""
+    made = case(*drawn)
+    for last in made.ends()[:3]:
+        group, paths = made.group(last)
+        o = made.outputs(group, paths)
+        w_o = made.net.w["W_O"]
+        moved = Enclosure(np.moveaxis(w_o.mid, 2, 0))
+        x = Linear(moved, made.net.w["b_O"] + group.r)
+        true = np.einsum("dne,bne->bd", moved.mid, o) + x.rest.mid
+        low, high, _ = group.range(x)
+        assert (low <= true.min(0)).all()
+        assert (true.max(0) <= high).all()
+        centred = true - true.mean(1, keepdims=True)
+        for more in (0.0, 0.3):
+            size = np.sqrt((centred**2).sum(1, keepdims=True) + more)
+            *_, root = group.norm(x, more)
+            assert holds(root, o, size)
+            for floor in (0.0, float(np.median(size)), 3.0):
+                found = group.divided(x, more, floor)
+                assert holds(found, o, centred / np.maximum(size, floor)) or floor == 0
+        for name, function in (("relu", torch.relu), ("gelu", torch.nn.functional.gelu)):
+            made.net.c["act_fn"] = name
+            for scale in (0.5, 3.0, 8.0):
+                p = x.times(Enclosure(np.full(len(x.rest.mid), scale)))
+                value = function(torch.from_numpy(scale * true)).numpy()
+                assert holds(group.activated(p), o, value)
+        made.net.c["act_fn"] = drawn[0].fields.get("act_fn")
+
+
+@given(st.lists(st.floats(-40, 40), min_size=1, max_size=20))
+def test_gelu_is_that_of_forty_digits(numbers):
+    value, slope = gelu(np.array(numbers))
+    with mpmath.workdps(40):
+        for x, y, s in zip(map(mpmath.mpf, numbers), range(99), range(99), strict=False):
+            below, density = mpmath.ncdf(x), mpmath.npdf(x)
+            assert abs(x * below - value.mid[y]) <= value.rad[y]
+            assert abs(below + x * density - slope.mid[s]) <= slope.rad[s]
+
+
+def test_a_curve_bends_no_more_than_is_said():
+    """|GELU''| = φ(x) |2 - x²|, from each |x| on, against a fine grid."""
+    x = np.linspace(0, 12, 120_001)
+    bend = np.exp(-(x**2) / 2) / np.sqrt(2 * np.pi) * abs(2 - x**2)
+    most = np.maximum.accumulate(bend[::-1])[::-1]
+    said = np.where(x < 2, np.maximum(bend, 0.108), bend) * (1 + 1e-9)
+    assert (most <= said).all()
+
+
+SPACE = PerturbationSpace([(Substitute({0: (1, 2), 3: (4,)}), 2)])
+STRING = (0, 3, 0, 5, 1)
+
+
+@pytest.fixture(scope="module")
+def proof(tmp_path_factory) -> tuple[Path, Path]:
+    """A proof of a few parts, of a margin of 0.01, and its exported RNN."""
+    folder = tmp_path_factory.mktemp("proof")
+    rnn = random_rnn(2, act_fn="relu", n_heads=2, bos_token=6, state="position", ln2="ln")
+    least = margins(rnn, strings_of(rnn, SPACE, STRING), 1).min()
+    rnn = shifted(rnn, 1, 0.01 - least)
+    save_rnn(rnn, folder / "rnn")
+    return prove_edits(rnn, STRING, 1, SPACE).save(folder / "a.proof"), folder / "rnn"
+
+
+def test_a_proof_is_compared_with_the_exported_rnn(proof, tmp_path):
+    assert check_file(*proof).endswith("compared with the model")
+    facts, arrays = read(proof[0])
+    assert (arrays["trees"] == check_edits.BOUND).sum() > 3
+    for name in set(arrays) - {"trees"}:
+        other = {**arrays, name: arrays[name] + 1e-6}
+        with pytest.raises(ProofError, match=f"{name} is not that of the model"):
+            check_edits.compare(facts, other, proof[1])
+    for name, value in {"eps": 1e-4, "n_ctx": 23, "residual": False}.items():
+        with pytest.raises(ProofError, match=name):
+            check_edits.compare(
+                {**facts, "config": facts["config"] | {name: value}}, arrays, proof[1]
+            )
+    with pytest.raises(ProofError, match="export"):
+        check_file(proof[0], tmp_path)
+
+
+def _changed(path: Path, rng: np.random.Generator) -> bytes:
+    """Sealed again after a change of a node, a weight, a word, a budget, a rewriting, a size."""
+    facts, arrays = read(path)
+    del facts["arrays"]
+    trees, kind = arrays["trees"].copy(), rng.integers(7)
+    if kind == 0:
+        trees[rng.integers(len(trees))] = rng.choice([0, 1, 2, 5, 9, 2**15, check_edits.BOUND])
+    elif kind == 1:
+        at = np.sort(rng.integers(len(trees) + 1, size=3))
+        trees = np.concatenate([np.split(trees, at)[k] for k in (0, 2, 1, 3)])
+    elif kind == 2:
+        name = str(rng.choice(sorted(set(arrays) - {"trees"})))
+        weight = arrays[name] = arrays[name].copy()
+        weight.flat[rng.integers(weight.size)] += rng.choice([-1.0, 1e-3, 1.0, np.nan, 1e300])
+    elif kind == 3:
+        facts["string"][rng.integers(5)] = int(rng.choice([0, 1, 2, 6, 7, -1, 2**40]))
+    elif kind == 4:
+        facts["budgets"][0] = int(rng.choice([0, 1, 3, 4, -1, 2**40]))
+    elif kind == 5:
+        facts["rewrites"][rng.integers(len(facts["rewrites"]))] = [
+            int(rng.integers(-1, 2)),
+            int(rng.integers(-1, 7)),
+            int(rng.integers(0, 3)),
+            rng.integers(-1, 8, size=int(rng.integers(0, 3))).tolist(),
+        ]
+    else:
+        name = str(rng.choice(sorted(facts["config"])))
+        facts["config"][name] = (None, -1, 0, 2, "depth", "gelu", [], 10**30)[rng.integers(8)]
+    arrays["trees"] = trees
+    return pack(facts, arrays)
+
+
+def true(path: Path, rnn: TwoLayerRNN) -> bool:
+    """Whether what a file claims holds, by its own words and enumeration."""
+    facts, arrays = read(path)
+    weights = {n: torch.tensor(a, dtype=torch.float64) for n, a in arrays.items() if n != "trees"}
+    table: dict[int, list[tuple[int, tuple[int, ...], int]]] = {}
+    for kind, start, span, emits in facts["rewrites"]:
+        table.setdefault(start, []).append((span, tuple(emits), kind))
+    texts = {"alphabet": None, "separator": None}
+    fields = {**rnn.config.to_dict(), **facts["config"], **texts}
+    model = TwoLayerRNN(RNNConfig(**fields), weights)
+
+    def strings(i: int, left: int, gap: bool) -> set[tuple[int, ...]]:
+        found = {()} if i == 5 else {(facts["string"][i], *r) for r in strings(i + 1, left, True)}
+        for span, emits, _ in table.get(i, ()) if left else ():
+            if span:
+                found |= {(*emits, *r) for r in strings(i + span, left - 1, True)}
+            elif gap:
+                found |= {(*emits, *r) for r in strings(i, left - 1, False)}
+        return found
+
+    every = sorted(strings(0, facts["budgets"][0], True))
+    return bool(margins(model, every, facts["target"]).min() > 0)
+
+
+def test_changed_files_are_refused_in_a_line_or_say_what_is_true(proof, tmp_path):
+    rng, rnn = (
+        np.random.default_rng(0),
+        random_rnn(2, act_fn="relu", n_heads=2, bos_token=6, state="position", ln2="ln"),
+    )
+    accepted = 0
+    for _ in range(500):
+        (tmp_path / "x").write_bytes(_changed(proof[0], rng))
+        try:
+            said = check_file(tmp_path / "x")
+        except ProofError as error:
+            said = str(error)
+        else:
+            accepted += 1
+            assert true(tmp_path / "x", rnn), said
+        assert len(said.splitlines()) == 1
+    assert 0 < accepted < 250
+    data = proof[0].read_bytes()
+    for _ in range(200):
+        place = int(rng.integers(len(data)))
+        (tmp_path / "x").write_bytes(data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :])
+        with pytest.raises(ProofError):
+            check_file(tmp_path / "x")
+
+
+def test_the_checker_stands_by_itself(proof, tmp_path):
+    for module in (check_proof, check_edits):
+        source = Path(module.__file__).read_text(encoding="utf-8")
+        (tmp_path / Path(module.__file__).name).write_text(source, encoding="utf-8")
+    (tmp_path / "tl_dyck.py").write_text("raise SystemExit('imported')", encoding="utf-8")
+    command = [sys.executable, tmp_path / "check_edits.py", proof[0], "--model", proof[1]]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "after each of 14 ways of editing '0 3 0 5 1' (sub 2 of 5 at most)" in done.stdout
+
+
+def test_what_cannot_be_proved_is_said(proof):
+    for fields in ({"n_heads": 5}, {"act_fn": "silu"}):
+        with pytest.raises(NoProofError, match="up to 4 heads, with relu, gelu or no MLP"):
+            prove_edits(random_rnn(0, **fields), STRING, 1, SPACE)
+    with pytest.raises(NoProofError, match="none was found in 1e-09"):
+        prove_edits(random_rnn(0), STRING, None, SPACE, time_limit=1e-9)
+    wrong = shifted(random_rnn(0), 1, -100)
+    with pytest.raises(NoProofError, match="another logit is larger"):
+        prove_edits(wrong, STRING, 1, SPACE)
+
+
+def test_the_command_line_writes_proofs_and_checks_them(tmp_path):
+    run, proofs = CliRunner().invoke, tmp_path / "proofs"
+    save_rnn(export_rnn(construct.uniform_attention(DyckLanguage(2, 4))), tmp_path / "rnn")
+    asked = ["certify", str(tmp_path / "rnn"), "--text", "([)", "--text", "()[", "--text", "((["]
+    done = run(app, [*asked, "--space", "pairs:1", "--target", "]", "--proofs", str(proofs)])
+    names = [
+        "2.proof",
+        "3.proof",
+    ]  # of the first nothing is certified
+    assert sorted(path.name for path in proofs.iterdir()) == names, done.output
+    files = [str(proofs / name) for name in names]
+    checked = run(app, ["check", *files, "--model", str(tmp_path / "rnn")])
+    assert checked.exit_code == 0
+    assert checked.output.count("compared with the model") == 2
+    assert "ways of editing '()['" in checked.output
