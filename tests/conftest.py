@@ -22,7 +22,7 @@ os.environ.update(
 
 import pytest
 import torch
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 from jaxtyping import install_import_hook
 
 if TYPE_CHECKING:
@@ -57,6 +57,9 @@ install_import_hook(SHAPED, "beartype.beartype")
 _common = {"deadline": None, "print_blob": True, "suppress_health_check": [HealthCheck.too_slow]}
 settings.register_profile("same", derandomize=True, database=None, max_examples=30, **_common)
 settings.register_profile("explore", **_common)
+settings.register_profile(  # for mutants, of which no small failure is wanted
+    "fail", parent=settings.get_profile("same"), phases=(Phase.explicit, Phase.generate)
+)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or "same")
 
 

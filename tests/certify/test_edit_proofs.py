@@ -46,26 +46,6 @@ def shifted(rnn: TwoLayerRNN, target: int, shift: float) -> TwoLayerRNN:
     return TwoLayerRNN(rnn.config, weights)
 
 
-@given(rnns(PROVABLE), problems(), st.sampled_from([1e-2, 1e-6, 1e-9, -1e-9, -1e-6, -1e-2]))
-@settings(max_examples=40)
-def test_what_holds_is_proved_and_what_does_not_is_not(
-    tmp_path_factory, recipe: RNNRecipe, problem: Problem, least: float
-):
-    """The least margin is set to be ``least``, by enumeration."""
-    rnn, (space, string) = recipe.build(), problem.build()
-    strings = strings_of(rnn, space, string)
-    assume(len(strings) < 80)
-    before = margins(rnn, strings, 0).min()
-    rnn = shifted(rnn, 0, least - before)
-    if least < 0:
-        with pytest.raises(NoProofError):
-            prove_edits(rnn, string, 0, space)
-        return
-    file = prove_edits(rnn, string, 0, space).save(tmp_path_factory.mktemp("proof") / "a")
-    n = sum(1 for each, _ in brute_force(space, string) if each or rnn.config.bos_token is not None)
-    assert f"each of {n:,} ways of editing" in check_file(file)
-
-
 class Case:
     """A group of strings, all allowed, with the heads' outputs and logits of each string."""
 
@@ -327,6 +307,27 @@ def test_the_checker_stands_by_itself(proof, tmp_path):
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     assert "after each of 14 ways of editing '0 3 0 5 1' (sub 2 of 5 at most)" in done.stdout
+
+
+@given(rnns(PROVABLE), problems(), st.sampled_from([1e-2, 1e-6, 1e-9, -1e-9, -1e-6, -1e-2]))
+@settings(max_examples=30)
+def test_what_holds_is_proved_and_what_does_not_is_not(
+    tmp_path_factory, recipe: RNNRecipe, problem: Problem, least: float
+):
+    """The least margin is set to be ``least``, by enumeration."""
+    rnn = RNNRecipe(recipe.seed, recipe.fields | {"attn_scale": 1.7, "eps": 0.1}).build()
+    space, string = problem.build()
+    strings = strings_of(rnn, space, string)
+    assume(len(strings) < 60)
+    before = margins(rnn, strings, 0).min()
+    rnn = shifted(rnn, 0, least - before)
+    if least < 0:
+        with pytest.raises(NoProofError):
+            prove_edits(rnn, string, 0, space)
+        return
+    file = prove_edits(rnn, string, 0, space).save(tmp_path_factory.mktemp("proof") / "a")
+    n = sum(1 for each, _ in brute_force(space, string) if each or rnn.config.bos_token is not None)
+    assert f"each of {n:,} ways of editing" in check_file(file)
 
 
 def test_what_cannot_be_proved_is_said(proof):

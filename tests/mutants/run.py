@@ -52,6 +52,7 @@ def passes(folder: Path, tests: str) -> bool:
         "PYTHONPATH": f"{folder}{os.pathsep}{folder / 'hooks'}",
         "OMP_NUM_THREADS": "1",
         "PYTHONDONTWRITEBYTECODE": "1",
+        "HYPOTHESIS_PROFILE": "fail",
     }
     command = [sys.executable, "-m", "pytest", "-qx", "-p", "no:cacheprovider", *tests.split()]
     try:
