@@ -27,7 +27,13 @@ from tests.certify.oracles import (
     strings_of,
 )
 from tl_dyck import construct
-from tl_dyck.certify import PerturbationSpace, Substitute, check_edits, check_proof
+from tl_dyck.certify import (
+    PerturbationSpace,
+    Substitute,
+    SwapAdjacent,
+    check_edits,
+    check_proof,
+)
 from tl_dyck.certify.check_edits import Group, Linear, Network, Space, gelu
 from tl_dyck.certify.check_proof import Enclosure, ProofError, check_file, read
 from tl_dyck.certify.proving import NoProofError, pack
@@ -298,6 +304,24 @@ def test_changed_files_are_refused_in_a_line_or_say_what_is_true(proof, tmp_path
             check_file(tmp_path / "x")
 
 
+HOSTILE = {
+    "a token is none": [{"string": [0, -1]}, {"string": [0, 7]}, {"string": [0, 1.5]}],
+    "a budget is no": [{"budgets": [-1]}, {"budgets": [2**40]}, {"budgets": [1.0]}],
+    "of no kind or place": [{"rewrites": [[1, 0, 1, [0]]]}, {"rewrites": [[0, 5, 1, [0]]]}],
+    "too many rewritings": [{"rewrites": [[0, 0, 1, [0]]] * 20_000}, {"budgets": [0] * 9}],
+    "its target is no logit": [{"target": -1}, {"target": 3}, {"target": "1"}],
+    "strings are too long": [{"string": [0] * 24}, {"rewrites": [[0, 0, 0, [0] * 12]]}],
+}
+
+
+@pytest.mark.parametrize("reason", HOSTILE)
+def test_hostile_words_are_refused_as_such(proof, reason):
+    facts, arrays = read(proof[0])
+    for change in HOSTILE[reason]:
+        with pytest.raises(ProofError, match=reason):
+            check_edits.check(facts | change, dict(arrays))
+
+
 def test_the_checker_stands_by_itself(proof, tmp_path):
     for module in (check_proof, check_edits):
         source = Path(module.__file__).read_text(encoding="utf-8")
@@ -307,6 +331,19 @@ def test_the_checker_stands_by_itself(proof, tmp_path):
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     assert "after each of 14 ways of editing '0 3 0 5 1' (sub 2 of 5 at most)" in done.stdout
+
+
+@pytest.mark.parametrize("fields", PROVABLE)
+def test_every_network_is_settled_by_one_in_ten_million(fields):
+    """On both sides of a tie, so that whatever a network has counts."""
+    space, string = PerturbationSpace([(SwapAdjacent(), 1)]), (0, 3, 2, 5)
+    options = {"attn_scale": 1.7, "eps": 0.1, "state": "position+depth", "bos_token": 6, **fields}
+    for seed in range(3):
+        rnn = random_rnn(seed, n_heads=2, **options)
+        least = margins(rnn, strings_of(rnn, space, string), 0).min()
+        prove_edits(shifted(rnn, 0, 1e-7 - least), string, 0, space)
+        with pytest.raises(NoProofError):
+            prove_edits(shifted(rnn, 0, -1e-7 - least), string, 0, space)
 
 
 @given(rnns(PROVABLE), problems(), st.sampled_from([1e-2, 1e-6, 1e-9, -1e-9, -1e-6, -1e-2]))
@@ -356,3 +393,4 @@ def test_the_command_line_writes_proofs_and_checks_them(tmp_path):
     assert checked.exit_code == 0
     assert checked.output.count("compared with the model") == 2
     assert "ways of editing '()['" in checked.output
+    assert "logit 1 (']') is the largest" in checked.output

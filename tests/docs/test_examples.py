@@ -85,6 +85,7 @@ RUN = {
     "tl-dyck ablate results/study:gpt": Run("--steps 0 --jobs 1"),
     "tl-dyck export results/study:minimal-onehot/seed-0 my-rnn": AS_IT_IS,
     'tl-dyck certify my-rnn --text "(()" --space pairs:2': Run("", PROVED_OR_NOT),
+    'tl-dyck certify my-rnn --text "(([" --space pairs:2 --proofs proofs': Run("", PROVED_OR_NOT),
     "tl-dyck certify results/study:minimal-onehot/seed-0 --file prefixes.txt --space pairs:1": Run(
         "", PROVED_OR_NOT
     ),
@@ -159,6 +160,8 @@ READ = {
     "tl-dyck ablate --experiment": "trains 80 models; tests/studies runs it at a scale of its own",
     "tl-dyck check results/proved/minimal-onehot/proofs/*": "31 models, trained for minutes; "
     "tests/certify/test_proofs.py has models of its own",
+    "tl-dyck check proofs/1.proof --model my-rnn": "there is one if the line before proves; "
+    "tests/certify/test_edit_proofs.py has models of its own",
     "tl-dyck check --beside results/study/runs/*/*/every-prefix.proof": "the shell's stars; "
     "tests/studies checks what a study kept",
     'tl-dyck judge --salt "a long secret"': "as below",

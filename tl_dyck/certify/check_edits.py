@@ -435,17 +435,20 @@ def says(facts, space):
     """What a proof proves, as a sentence."""
     zero = np.zeros((len(space.symbols[0]), 1), dtype=object)
     (n,) = space.walk(zero, zero, space.all, np.add, 1, 0)
-    config, kinds = facts["config"], [kind for kind, *_ in facts["rewrites"]]
+    kinds = [kind for kind, *_ in facts["rewrites"]]
     edits = ", ".join(
         f"{name} {budget} of {kinds.count(kind)}"
         for kind, (name, budget) in enumerate(zip(facts["names"], facts["budgets"], strict=True))
     )
-    text = " ".join(map(str, facts["string"]))
-    if config["alphabet"]:
-        between = " " if config["separator"] is None else config["separator"]
-        text = between.join(config["alphabet"][token] for token in facts["string"])
+    text, logit = " ".join(map(str, facts["string"])), str(facts["target"])
+    if alphabet := facts["config"]["alphabet"]:
+        between = facts["config"]["separator"]
+        between = " " if between is None else between
+        text = between.join(alphabet[token] for token in facts["string"])
+        if len(alphabet) == space.network.n_logits:
+            logit += f" ({alphabet[facts['target']]!r})"
     ways = f"{n:,} ways of editing {text!r} ({edits} at most)"
-    return f"logit {facts['target']} is the largest after each of {ways}"
+    return f"logit {logit} is the largest after each of {ways}"
 
 
 def check(facts, arrays):

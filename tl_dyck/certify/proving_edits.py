@@ -47,8 +47,8 @@ def prove_edits(
 
     >>> from tl_dyck import construct, load_task
     >>> model = construct.uniform_attention(load_task("dyck-2-4").language)
-    >>> prove_edits(model, "([", None, "pairs:1").says[:21]
-    'logit 3 is the larges'
+    >>> prove_edits(model, "([", None, "pairs:1").says[:29]
+    "logit 1 (']') is the largest "
 
     Args:
         model_or_rnn: what `certify` takes: one layer, up to four heads, an MLP with ReLU or GELU or
