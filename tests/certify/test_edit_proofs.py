@@ -26,8 +26,10 @@ from tests.certify.oracles import (
     rnns,
     strings_of,
 )
+from tests.certify.test_proofs import unpacked
 from tl_dyck import construct
 from tl_dyck.certify import (
+    Delete,
     PerturbationSpace,
     Substitute,
     SwapAdjacent,
@@ -346,7 +348,11 @@ def test_every_network_is_settled_by_one_in_ten_million(fields):
             prove_edits(shifted(rnn, 0, -1e-7 - least), string, 0, space)
 
 
-@given(rnns(PROVABLE), problems(), st.sampled_from([1e-2, 1e-6, 1e-9, -1e-9, -1e-6, -1e-2]))
+@given(
+    rnns(PROVABLE, sharpness=(0.0, 1.0, 5.0, 200.0)),
+    problems(),
+    st.sampled_from([1e-2, 1e-6, 1e-9, -1e-9, -1e-6, -1e-2]),
+)
 @settings(max_examples=30)
 def test_what_holds_is_proved_and_what_does_not_is_not(
     tmp_path_factory, recipe: RNNRecipe, problem: Problem, least: float
@@ -365,6 +371,30 @@ def test_what_holds_is_proved_and_what_does_not_is_not(
     file = prove_edits(rnn, string, 0, space).save(tmp_path_factory.mktemp("proof") / "a")
     n = sum(1 for each, _ in brute_force(space, string) if each or rnn.config.bos_token is not None)
     assert f"each of {n:,} ways of editing" in check_file(file)
+
+
+@given(problems(), st.integers(0, 99), st.sampled_from(["none", "position"]))
+def test_one_head_and_a_linear_readout_need_no_parts(problem, seed, state):
+    """There the bound has the sign of the least margin, however near to a tie."""
+    (space, string), rnn = problem.build(), random_rnn(seed, state=state, bos_token=6)
+    least = margins(rnn, strings_of(rnn, space, string), 0).min()
+    content = prove_edits(shifted(rnn, 0, 1e-7 - least), string, 0, space).content
+    _, arrays = unpacked(content)
+    ends = len(Case(rnn, space, string).ends())
+    assert (arrays["trees"] == check_edits.BOUND).sum() == ends
+
+
+@pytest.mark.parametrize("state", ["none", "position+depth"])
+def test_the_string_of_which_all_is_deleted_counts(state):
+    """BOS alone, the only string that is wrong."""
+    space, rnn = PerturbationSpace([(Delete(None), 2)]), random_rnn(2, bos_token=6, state=state)
+    alone = margins(rnn, [()], 0)[0]
+    others = margins(rnn, [(0,), (1,), (0, 1)], 0).min()
+    rnn = shifted(rnn, 0, -others + 1e-3)
+    with pytest.raises(NoProofError, match="on \\(\\) another"):
+        prove_edits(rnn, (0, 1), 0, space)
+    rnn = shifted(rnn, 0, others - alone)
+    assert "after each of 4 ways" in prove_edits(rnn, (0, 1), 0, space).says
 
 
 def test_what_cannot_be_proved_is_said(proof):

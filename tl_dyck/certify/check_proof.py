@@ -114,7 +114,9 @@ def exponential(x, top=None):
     with localcontext() as context:
         context.prec = 40
         top = Decimal(float(x.mid.max() if top is None else top))
-        mid = np.array([float(min(Decimal(float(each)) - top, 1000).exp()) for each in x.mid])
+        mid = np.array(
+            [float(min(Decimal(float(each)) - top, Decimal(1000)).exp()) for each in x.mid]
+        )
     return Enclosure(mid, mid * (1.002 * x.rad + 4 * U) * GROW + TINY)
 
 
