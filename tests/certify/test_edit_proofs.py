@@ -59,8 +59,9 @@ class Case:
 
     def __init__(self, rnn: TwoLayerRNN, space: PerturbationSpace, string: tuple[int, ...]) -> None:
         weights = {name: weight.numpy() for name, weight in rnn.weights.items()}
-        self.net = Network(_facts(rnn.config, string, space, 0)["config"], weights)
-        self.space = Space(_facts(rnn.config, string, space, 0), self.net)
+        facts = _facts(rnn.config, string, space, 0)
+        self.net = Network(facts["config"], weights, range(rnn.config.d_vocab))
+        self.space = Space(facts, self.net)
         self.net.tabulate(*self.space.symbols)
         rows = {tuple(row): i for i, row in enumerate(self.space.symbols.T.tolist())}
         c, self.paths = rnn.config, Counter()
@@ -221,6 +222,9 @@ def test_a_proof_is_compared_with_the_exported_rnn(proof, tmp_path):
             check_edits.compare(
                 {**facts, "config": facts["config"] | {name: value}}, arrays, proof[1]
             )
+    for name, value in {"texts": ["a"] * len(facts["tokens"]), "names_logits": True}.items():
+        with pytest.raises(ProofError, match=name):
+            check_edits.compare({**facts, name: value}, arrays, proof[1])
     with pytest.raises(ProofError, match="export"):
         check_file(proof[0], tmp_path)
 
@@ -264,8 +268,9 @@ def true(path: Path, rnn: TwoLayerRNN) -> bool:
     table: dict[int, list[tuple[int, tuple[int, ...], int]]] = {}
     for kind, start, span, emits in facts["rewrites"]:
         table.setdefault(start, []).append((span, tuple(emits), kind))
-    texts = {"alphabet": None, "separator": None}
-    fields = {**rnn.config.to_dict(), **facts["config"], **texts}
+    embedded = torch.zeros((rnn.config.d_vocab, *weights["W_E"].shape[1:]), dtype=torch.float64)
+    embedded[facts["tokens"]], weights["W_E"] = weights["W_E"], embedded
+    fields = {**rnn.config.to_dict(), **facts["config"], "separator": None}
     model = TwoLayerRNN(RNNConfig(**fields), weights)
 
     def strings(i: int, left: int, gap: bool) -> set[tuple[int, ...]]:

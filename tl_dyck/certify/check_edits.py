@@ -55,10 +55,10 @@ AXES = {"W_O": "ned", "b_O": "d", "W_U": "do", "b_U": "o"}
 AXES |= {f"W_{x}": "nde" for x in "QKV"} | {f"b_{x}": "ne" for x in "QKV"}
 NORMS = ("ln1", "ln2", "ln_final")
 CONFIG = ("state", "act_fn", "ln_c", "ln_mid", "residual", "attn_scale", "eps", "n_types")
-CONFIG += ("max_depth", "bos_token", "n_ctx", "alphabet", "separator", *NORMS)
+CONFIG += ("max_depth", "bos_token", "n_ctx", "separator", *NORMS)
 NUMBERS = dict.fromkeys(("attn_scale", "ln_c", "ln_mid"), (1e-300, (int, float)))
-NUMBERS |= dict.fromkeys(("n_types", "max_depth", "bos_token", "n_ctx"), (0, (int,)))
-NUMBERS["eps"] = (0, (int, float))
+NUMBERS |= dict.fromkeys(("n_types", "max_depth", "n_ctx"), (1, (int,)))
+NUMBERS |= {"bos_token": (0, (int,)), "eps": (0, (int, float))}
 ROOT = Decimal("0.39894228040143267793994605993438186847585863116493")  # 1 / √(2π)
 
 
@@ -95,8 +95,8 @@ def gelu(x):
 class Network:
     """A network of the kind above, checked."""
 
-    def __init__(self, config, weights):
-        self.c = config
+    def __init__(self, config, weights, tokens):
+        self.c, self.rows = config, {token: i for i, token in enumerate(tokens)}
         axes = dict(AXES) | {"W_E": "tld" if config["max_depth"] else "td"}
         if "position" in config["state"]:
             axes["W_pos"] = "pd"
@@ -109,6 +109,7 @@ class Network:
         sizes = {x: n for y in axes for x, n in zip(axes[y], weights[y].shape, strict=True)}
         fits = all(weights[y].shape == tuple(sizes[x] for x in axes[y]) for y in axes)
         depths = sizes.get("l", 1) == (config["max_depth"] or 0) + 1
+        fits &= sizes["t"] == len(self.rows) == len(tokens)
         if not fits or not depths or sizes["n"] > 4 or max(sizes[x] for x in "de") > base.LARGEST:
             raise ProofError("its weights do not fit together, or are too many")
         depth = "depth" in config["state"]
@@ -124,12 +125,12 @@ class Network:
         if not all(np.isfinite(array).all() for array in weights.values()):
             raise ProofError("a weight is not finite")
         self.w = {name: Enclosure(array) for name, array in weights.items()}
-        self.n_tokens, self.n_logits = sizes["t"], sizes["o"]
+        self.n_logits = sizes["o"]
 
     def tabulate(self, tokens, positions, depths):
         """Queries, keys, values and residual streams of symbols."""
-        w = self.w
-        self.r = w["W_E"][(tokens, depths) if "depth" in self.c["state"] else tokens]
+        w, rows = self.w, np.array([self.rows[token] for token in tokens.tolist()])
+        self.r = w["W_E"][(rows, depths) if "depth" in self.c["state"] else rows]
         if "W_pos" in w:
             self.r = self.r + w["W_pos"][positions]
         x = self.r
@@ -186,7 +187,7 @@ class Space:
         words = [*self.x, *itertools.chain(*(emits for *_, emits in rewrites))]
         if max(n, len(rewrites), len(words)) > BOUND // 4 or len(self.budgets) > 8:
             raise ProofError("it has too many rewritings")
-        if not all(type(y) is int and 0 <= y < self.network.n_tokens for y in words):
+        if not all(type(y) is int and y in self.network.rows for y in words):
             raise ProofError("a token is none of the network's")
         if not all(type(y) is int and 0 <= y <= n + 1 for y in self.budgets):
             raise ProofError("a budget is no number of edits")
@@ -440,13 +441,12 @@ def says(facts, space):
         f"{name} {budget} of {kinds.count(kind)}"
         for kind, (name, budget) in enumerate(zip(facts["names"], facts["budgets"], strict=True))
     )
-    text, logit = " ".join(map(str, facts["string"])), str(facts["target"])
-    if alphabet := facts["config"]["alphabet"]:
-        between = facts["config"]["separator"]
-        between = " " if between is None else between
-        text = between.join(alphabet[token] for token in facts["string"])
-        if len(alphabet) == space.network.n_logits:
-            logit += f" ({alphabet[facts['target']]!r})"
+    texts = dict(zip(facts["tokens"], facts["texts"] or map(str, facts["tokens"]), strict=True))
+    between = facts["config"]["separator"]
+    text = (" " if between is None else between).join(texts[token] for token in facts["string"])
+    logit = str(facts["target"])
+    if facts["texts"] and facts["names_logits"]:
+        logit += f" ({texts[facts['target']]!r})"
     ways = f"{n:,} ways of editing {text!r} ({edits} at most)"
     return f"logit {logit} is the largest after each of {ways}"
 
@@ -454,7 +454,7 @@ def says(facts, space):
 def check(facts, arrays):
     """Check a proof; what it proves, as a sentence. Raises ProofError if it proves nothing."""
     trees, weights = arrays.pop("trees"), arrays
-    net, target = Network(facts["config"], weights), facts["target"]
+    net, target = Network(facts["config"], weights, facts["tokens"]), facts["target"]
     space = Space(facts, net)
     if type(target) is not int or not 0 <= target < net.n_logits:
         raise ProofError("its target is no logit")
@@ -480,11 +480,16 @@ def compare(facts, arrays, folder):
     file = Path(folder) / "rnn.json"
     if not file.exists():
         raise ProofError(f"{folder} has no rnn.json; export the model (tl-dyck export)")
-    theirs = json.loads(file.read_bytes())["config"]
-    for name in CONFIG:
-        if theirs[name] != facts["config"][name]:
+    theirs, tokens = json.loads(file.read_bytes())["config"], facts["tokens"]
+    alphabet, same = theirs["alphabet"], theirs["d_vocab"] == theirs["d_vocab_out"]
+    theirs["texts"] = alphabet and [alphabet[token] for token in tokens]
+    theirs["names_logits"] = same
+    mine = {**facts["config"], "texts": facts["texts"], "names_logits": facts["names_logits"]}
+    for name, value in mine.items():
+        if theirs[name] != value:
             raise ProofError(f"{name} is {str(theirs[name])[:40]} in the model")
     saved = base.tensors((Path(folder) / "rnn.safetensors").read_bytes())
+    saved["W_E"] = saved["W_E"][tokens]
     for name, array in arrays.items():
         if name != "trees" and not np.array_equal(saved[name], array):
             raise ProofError(f"{name} is not that of the model")

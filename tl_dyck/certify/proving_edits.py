@@ -5,6 +5,7 @@ Knows: where a part is parted, and near which string its bound is taken.
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -73,7 +74,7 @@ def prove_edits(
             f"{_MOST_HEADS} heads, with relu, gelu or no MLP; certify decides others"
         )
     facts = _facts(c, string, question.space, asker.target(string, target))
-    weights = _weights(asker)
+    weights = _weights(asker, facts["tokens"])
     try:
         search = _Search(facts, weights, asker, deadline)
         with np.errstate(all="ignore"):
@@ -92,10 +93,17 @@ def _facts(
 ) -> dict[str, Any]:
     """What `check_edits` knows of a question."""
     lattice, options = space.lattice(string), config.to_dict()
-    edits = (option for option in lattice.options if option.kind != KEEP)
+    edits = [option for option in lattice.options if option.kind != KEEP]
+    named = config.d_vocab == config.d_vocab_out
+    tokens = {*string, *chain.from_iterable(option.emits for option in edits)}
+    tokens |= {config.bos_token} - {None} | ({target} if named else set())
+    texts = config.alphabet and [config.alphabet[token] for token in sorted(tokens)]
     return {
         "format": FORMAT,
         "config": {name: options[name] for name in CONFIG},
+        "tokens": sorted(tokens),
+        "texts": texts,
+        "names_logits": named,
         "string": list(string),
         "target": target,
         "names": list(space.names),
@@ -104,11 +112,11 @@ def _facts(
     }
 
 
-def _weights(asker: Asker) -> dict[str, Array]:
-    """The weights, in float32 where that loses nothing."""
+def _weights(asker: Asker, tokens: list[int]) -> dict[str, Array]:
+    """The weights, of those tokens alone, in float32 where that loses nothing."""
     found = {}
     for name, value in asker.rnn.weights.items():
-        array: Array = np.ascontiguousarray(value.numpy())
+        array: Array = np.ascontiguousarray(value.numpy()[tokens if name == "W_E" else slice(None)])
         small = array.astype("<f4")
         found[name] = small if np.array_equal(small, array) else array.astype("<f8")
     return found
@@ -164,7 +172,7 @@ class _Search:
         self, facts: dict[str, Any], weights: dict[str, Array], asker: Asker, deadline: Deadline
     ) -> None:
         self.asker, self.target, self.deadline = asker, facts["target"], deadline
-        self.network = Network(facts["config"], weights)
+        self.network = Network(facts["config"], weights, facts["tokens"])
         self.space = _Paths(facts, self.network)
         self.network.tabulate(*self.space.symbols)
 
