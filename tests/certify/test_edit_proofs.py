@@ -329,6 +329,26 @@ def test_hostile_words_are_refused_as_such(proof, reason):
             check_edits.check(facts | change, dict(arrays))
 
 
+def test_trees_of_no_group_are_refused(proof):
+    facts, arrays = read(proof[0])
+    more = np.concatenate([arrays["trees"], np.array([check_edits.BOUND, 0], dtype="<u2")])
+    with pytest.raises(ProofError, match="trees of no group"):
+        check_edits.check(facts, {**arrays, "trees": more})
+
+
+@np.errstate(all="ignore")
+def test_nothing_follows_from_numbers_that_are_not_known(monkeypatch):
+    """Costs beyond what floats hold, and weights that may all be 0, though the target wins."""
+    made = Case(shifted(random_rnn(0), 0, 100.0), SPACE, STRING)
+    group = Group(made.space, made.net, made.ends()[0])
+    assert group.settled(0, made.space.all, [])
+    for cost in (1e245, -1e245, np.inf, np.nan):
+        costs = np.full((len(made.space.symbols[0]), 1), cost)
+        assert group.least(costs, 0 * costs) == [-np.inf]
+    monkeypatch.setattr(group, "weights", lambda _: Enclosure(0 * group.e.mid, 1e-3))
+    assert not group.settled(0, made.space.all, [])
+
+
 def test_the_checker_stands_by_itself(proof, tmp_path):
     for module in (check_proof, check_edits):
         source = Path(module.__file__).read_text(encoding="utf-8")
