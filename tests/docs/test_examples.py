@@ -160,6 +160,16 @@ READ = {
     "tl-dyck ablate --experiment": "trains 80 models; tests/studies runs it at a scale of its own",
     "tl-dyck check results/proved/minimal-onehot/proofs/*": "31 models, trained for minutes; "
     "tests/certify/test_proofs.py has models of its own",
+    **dict.fromkeys(
+        (
+            "tl-dyck text train --data corpus --synonyms synonyms.json --k 8 --out text "
+            "--set training.steps=600",
+            "tl-dyck certify text/rnn --file sentences.txt --space dup:2,sub:2 "
+            "--synonyms synonyms.json --k 8 --proofs sentences",
+            "tl-dyck check sentences/*.proof --model text/rnn",
+        ),
+        "data that is not ours; tests/text and tests/certify/test_edit_proofs.py have their own",
+    ),
     "tl-dyck check proofs/1.proof --model my-rnn": "there is one if the line before proves; "
     "tests/certify/test_edit_proofs.py has models of its own",
     "tl-dyck check --beside results/study/runs/*/*/every-prefix.proof": "the shell's stars; "
