@@ -96,7 +96,8 @@ def _facts(
     edits = [option for option in lattice.options if option.kind != KEEP]
     named = config.d_vocab == config.d_vocab_out
     tokens = {*string, *chain.from_iterable(option.emits for option in edits)}
-    tokens |= {config.bos_token} - {None} | ({target} if named else set())
+    tokens |= {target} if named else set()
+    tokens |= set() if config.bos_token is None else {config.bos_token}
     texts = config.alphabet and [config.alphabet[token] for token in sorted(tokens)]
     return {
         "format": FORMAT,
@@ -122,7 +123,7 @@ def _weights(asker: Asker, tokens: list[int]) -> dict[str, Array]:
     return found
 
 
-class _Paths(Space):  # type: ignore[misc]
+class _Paths(Space):
     """Strings of which the one of the last walk that costs least can be read off."""
 
     def walk(self, costs: Array, last: Array, allowed: Array, *how: Any) -> Array:
@@ -138,7 +139,7 @@ class _Paths(Space):  # type: ignore[misc]
         costs, last = costs[:, column % costs.shape[1]], last[:, column % last.shape[1]]
         found, level, state = [], len(self.levels) - 1, (*at, 1)
         while level:
-            value = self.levels[level][(*state, column)]
+            value = self.levels[level][state][column]
             into = np.flatnonzero(allowed & (self.target == level))
             before = {int(i): self._before(int(i), state, costs, last, column) for i in into}
             i = min(before, key=lambda i: abs(before[i][0] - value))
@@ -157,7 +158,7 @@ class _Paths(Space):  # type: ignore[misc]
             return np.inf, state
         emits, ended = self.options[i][3], state[-1]
         came = (*place, 0 if emits else ended)
-        cost = self.levels[self.source[i]][(*came, column)]
+        cost = self.levels[self.source[i]][came][column]
         if emits:
             symbols = self.index[i][:, place[-2], place[-1]]
             cost = cost + costs[symbols].sum()
@@ -207,7 +208,8 @@ class _Search:
 
     def _cut(self, allowed: Array, costs: Array) -> list[int] | None:
         """Where options differ most in cost: over which step, from which option on."""
-        space, found = self.space, (-1.0, None)
+        space = self.space
+        found: tuple[float, list[int] | None] = (-1.0, None)
         for step in range(2 * len(space.x) + 1):
             over = np.flatnonzero(allowed & (space.source <= step) & (step < space.target))
             if len(over) > 1:
