@@ -13,9 +13,9 @@ import torch
 from transformer_lens.hook_points import HookPoint
 
 from tl_dyck.models import build_model, get_config, list_models
-from tl_dyck.models.blocks import UnitNorm
 from tl_dyck.models.caches import UnsummedWarning
 from tl_dyck.models.hooked import HookedTransformer
+from tl_dyck.models.hooked.own import UnitNorm
 from tl_dyck.tasks import load_task
 
 FAMILIES = list_models()

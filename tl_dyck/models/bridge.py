@@ -10,10 +10,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from transformer_lens.utilities.activation_functions import SUPPORTED_ACTIVATIONS
 
-from tl_dyck.models.blocks import UnitNorm
 from tl_dyck.models.embeddings import DepthEmbed
-from tl_dyck.models.hooked import Attention, HookedTransformer
+from tl_dyck.models.hooked import HookedTransformer
 from tl_dyck.models.hooked.bridges import NoBridgeError, bridge_parts
+from tl_dyck.models.hooked.own import Attention, UnitNorm
 
 
 def as_bridge(model: HookedTransformer) -> Any:

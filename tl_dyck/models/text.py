@@ -10,7 +10,6 @@ positions), not on its last word.
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -21,7 +20,8 @@ import torch
 
 from tl_dyck.check import check_seed
 from tl_dyck.configuration import Configuration, choice, whole
-from tl_dyck.models.hooked import HookedTransformer, HookedTransformerConfig
+from tl_dyck.models.hooked import HookedTransformerConfig
+from tl_dyck.models.hooked.own import HookedTransformer
 from tl_dyck.models.storage import check_finite, load_weights
 from tl_dyck.models.transformer import fixed_positions
 from tl_dyck.records import Shapes, read_weights, write_weights
@@ -104,9 +104,7 @@ class TextTransformer(HookedTransformer):
     """
 
     def __init__(self, config: TextConfig, device: str = "cpu") -> None:
-        with warnings.catch_warnings():  # late releases of TransformerLens 3 say so of every model
-            warnings.filterwarnings("ignore", "HookedTransformer is deprecated", DeprecationWarning)
-            super().__init__(_hooked_config(config, device))
+        super().__init__(_hooked_config(config, device))
         self.text = config
 
 

@@ -16,11 +16,10 @@ from transformer_lens.utilities import USE_DEFAULT_VALUE, get_attention_mask, sa
 
 from tl_dyck.check import check_integer
 from tl_dyck.language import build_tokenizer
-from tl_dyck.models.blocks import BareBlock, Eq49Block, eq6_block
 from tl_dyck.models.caches import UnsummedCache
 from tl_dyck.models.config import DyckTransformerConfig
 from tl_dyck.models.embeddings import DepthEmbed
-from tl_dyck.models.hooked import HookedTransformer
+from tl_dyck.models.hooked.own import HookedTransformer
 from tl_dyck.registry import unknown_name
 
 # More than rounding in float32, which TransformerLens computes in: nats.
@@ -31,9 +30,9 @@ _PROCESSED = 1e-2
 class DyckTransformer(HookedTransformer):
     """A HookedTransformer for a language, with its tokenizer.
 
-    On TransformerLens 4, which has none, it is of `tl_dyck.models.hooked.own`, with the same names
-    and numbers. Every method, hook point and cache entry is TransformerLens' own: `run_with_cache`,
-    `run_with_hooks`, `to_tokens`, `to_str_tokens`, `generate`, `loss_fn`,
+    On TransformerLens 3 it is a subclass of TransformerLens' own; on both, methods, hook points and
+    cache entries have the names and numbers of `tl_dyck.models.hooked.own`, which are those of 3:
+    `run_with_cache`, `run_with_hooks`, `to_tokens`, `to_str_tokens`, `generate`, `loss_fn`,
     `blocks.0.attn.hook_pattern`, … What differs:
 
     - a minimal first layer ("onehot", "split", "yao") is a `DepthEmbed` in place of `embed`: it has
@@ -48,20 +47,10 @@ class DyckTransformer(HookedTransformer):
     tokenizer: Any
 
     def __init__(self, cfg: DyckTransformerConfig) -> None:
-        with warnings.catch_warnings():  # late releases of TransformerLens 3 say so of every model
-            warnings.filterwarnings("ignore", "HookedTransformer is deprecated", DeprecationWarning)
-            super().__init__(cfg, tokenizer=build_tokenizer(cfg.language), move_to_device=False)
+        super().__init__(cfg, tokenizer=build_tokenizer(cfg.language), move_to_device=False)
         self.language = cfg.language
         if cfg.embedding != "token":
             self._modules["embed"] = DepthEmbed(cfg.embedding, cfg.language, cfg.d_model, cfg.dtype)
-        for index in range(cfg.n_layers):
-            if cfg.block == "eq6":
-                self.blocks[index] = eq6_block(cfg, index, cfg.ln_c)
-            elif cfg.block == "eq49":
-                self.blocks[index] = Eq49Block(cfg, index, cfg.ln_c)
-            elif cfg.block == "bare":
-                self.blocks[index] = BareBlock(cfg, index)
-        self.setup()  # names the hook points of what was swapped in
         self.to(str(cfg.device), print_details=False)
 
     def __getattr__(self, name: str) -> Any:
@@ -146,7 +135,7 @@ class DyckTransformer(HookedTransformer):
         )
 
     @torch.inference_mode()
-    def generate(  # type: ignore[override]
+    def generate(
         self,
         input: str | list[str] | Tensor = "",
         max_new_tokens: SupportsIndex = 10,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from tl_dyck.errors import DyckError
 
-__all__ = ["MAJOR", "HookedRootModule", "UnsupportedTransformerLensError"]
+__all__ = ["MAJOR", "Base", "HookedRootModule", "UnsupportedTransformerLensError"]
 
 _SUPPORTED = (3, 4)
 
@@ -46,3 +46,9 @@ else:
         from transformer_lens import HookedRootModule
     except ImportError:  # early releases have it elsewhere
         from transformer_lens.hook_points import HookedRootModule
+
+#: What models are an instance of: on TransformerLens 3 its own class, which computes nothing here.
+if TYPE_CHECKING or MAJOR >= 4:
+    Base = HookedRootModule
+else:
+    from transformer_lens import HookedTransformer as Base

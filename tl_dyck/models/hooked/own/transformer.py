@@ -16,7 +16,7 @@ from transformer_lens.utilities import (
     move_to_and_update_config,
 )
 
-from tl_dyck.models.hooked.installed import HookedRootModule
+from tl_dyck.models.hooked.installed import Base, HookedRootModule
 from tl_dyck.models.hooked.own.block import TransformerBlock
 from tl_dyck.models.hooked.own.config import HookedTransformerConfig
 from tl_dyck.models.hooked.own.layers import Embed, PosEmbed, Unembed, norm
@@ -35,7 +35,7 @@ _ASKED_FOR = {
 }
 
 
-class HookedTransformer(TextMethods, WeightMethods, HookedRootModule):
+class HookedTransformer(TextMethods, WeightMethods, Base):
     """A decoder that embeds tokens and positions, runs its blocks, and unembeds.
 
     Names of parameters and hook points, their order, options and methods are those of
@@ -53,11 +53,11 @@ class HookedTransformer(TextMethods, WeightMethods, HookedRootModule):
 
     def __init__(
         self,
-        cfg: HookedTransformerConfig | dict[str, Any],
+        cfg: Any,
         tokenizer: Any = None,
         move_to_device: bool = True,
     ) -> None:
-        super().__init__()
+        HookedRootModule.__init__(self)
         cfg = HookedTransformerConfig(**cfg) if isinstance(cfg, dict) else cfg
         self.cfg, self.tokenizer = cfg, None
         if tokenizer is not None:
@@ -224,8 +224,8 @@ class HookedTransformer(TextMethods, WeightMethods, HookedRootModule):
             remove_batch_dim: whether to leave out the batch dimension, of size one.
             **kwargs: as for `forward` and `HookedRootModule.run_with_cache`.
         """
-        out, found = super().run_with_cache(
-            *model_args, remove_batch_dim=remove_batch_dim, **kwargs
+        out, found = HookedRootModule.run_with_cache(
+            self, *model_args, remove_batch_dim=remove_batch_dim, **kwargs
         )
         if not return_cache_object:
             return out, found
