@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from functools import cache
 from importlib import metadata
 from typing import TYPE_CHECKING
 
 from tl_dyck.errors import DyckError
 
-__all__ = ["MAJOR", "Base", "HookedRootModule", "UnsupportedTransformerLensError"]
+__all__ = ["MAJOR", "Base", "HookedRootModule", "UnsupportedTransformerLensError", "keeps_masks"]
 
 _SUPPORTED = (3, 4)
 
@@ -52,3 +53,17 @@ if TYPE_CHECKING or MAJOR >= 4:
     Base = HookedRootModule
 else:
     from transformer_lens import HookedTransformer as Base
+
+
+@cache
+def keeps_masks() -> bool:
+    """Whether state dicts of this release hold causal masks, ``[n_ctx, n_ctx]``: early ones do."""
+    if MAJOR >= 4:
+        return False
+    from transformer_lens import HookedTransformerConfig
+    from transformer_lens.components import Attention
+
+    tiny = HookedTransformerConfig(
+        n_layers=1, d_model=1, d_head=1, n_ctx=2, d_vocab=1, act_fn="relu"
+    )
+    return bool(Attention(tiny).mask.numel())
