@@ -70,6 +70,11 @@ def test_documented_hook_points_exist(model, family):
     assert all(point.name == name for name, point in model.hook_dict.items())
 
 
+def test_every_module_is_known_by_its_name(model):
+    modules = {name: module for name, module in model.named_modules() if name}
+    assert {name: model.mod_dict[name] for name in modules} == modules
+
+
 def test_every_hook_point_that_is_on_fires(model, family):
     fired: list[str] = []
     model.run_with_hooks(

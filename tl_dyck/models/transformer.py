@@ -11,12 +11,10 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 from tqdm.auto import trange
-from transformer_lens import ActivationCache
 from transformer_lens.utilities import USE_DEFAULT_VALUE, get_attention_mask, sample_logits
 
 from tl_dyck.check import check_integer
 from tl_dyck.language import build_tokenizer
-from tl_dyck.models.caches import UnsummedCache
 from tl_dyck.models.config import DyckTransformerConfig
 from tl_dyck.models.embeddings import DepthEmbed
 from tl_dyck.models.hooked.own import HookedTransformer
@@ -51,6 +49,7 @@ class DyckTransformer(HookedTransformer):
         self.language = cfg.language
         if cfg.embedding != "token":
             self._modules["embed"] = DepthEmbed(cfg.embedding, cfg.language, cfg.d_model, cfg.dtype)
+            self.setup()  # mod_dict knows what was swapped in
         self.to(str(cfg.device), print_details=False)
 
     def __getattr__(self, name: str) -> Any:
@@ -61,17 +60,6 @@ class DyckTransformer(HookedTransformer):
                 "tokens and depths, model.embed.table [d_vocab, max_depth + 1, d_model]"
             )
         return super().__getattr__(name)
-
-    def run_with_cache(self, *model_args: Any, **kwargs: Any) -> tuple[Any, Any]:
-        """As `HookedTransformer.run_with_cache`.
-
-        Of blocks "eq49" and "bare", whose residual stream is no plain sum, `decompose_resid` and
-        `logit_attrs` of the activations warn.
-        """
-        output, cache = super().run_with_cache(*model_args, **kwargs)
-        if self.cfg.block in ("eq49", "bare") and isinstance(cache, ActivationCache):
-            cache = UnsummedCache(cache.cache_dict, self, has_batch_dim=cache.has_batch_dim)
-        return output, cache
 
     def process_weights_(self, *args: Any, **kwargs: Any) -> None:
         """As `HookedTransformer.process_weights_`, with a warning if it changes predictions.

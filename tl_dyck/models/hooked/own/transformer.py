@@ -16,6 +16,7 @@ from transformer_lens.utilities import (
     move_to_and_update_config,
 )
 
+from tl_dyck.models.caches import UnsummedCache
 from tl_dyck.models.hooked.installed import Base, HookedRootModule
 from tl_dyck.models.hooked.own.block import TransformerBlock
 from tl_dyck.models.hooked.own.config import HookedTransformerConfig
@@ -221,6 +222,8 @@ class HookedTransformer(TextMethods, WeightMethods, Base):
         Args:
             *model_args: as for `forward`.
             return_cache_object: whether the activations are an `ActivationCache` or a dictionary.
+                Of blocks "eq49" and "bare", whose residual stream is no plain sum, its
+                `decompose_resid` and `logit_attrs` warn.
             remove_batch_dim: whether to leave out the batch dimension, of size one.
             **kwargs: as for `forward` and `HookedRootModule.run_with_cache`.
         """
@@ -229,7 +232,9 @@ class HookedTransformer(TextMethods, WeightMethods, Base):
         )
         if not return_cache_object:
             return out, found
-        return out, ActivationCache(found, self, has_batch_dim=not remove_batch_dim)
+        unsummed = getattr(self.cfg, "block", None) in ("eq49", "bare")
+        kind = UnsummedCache if unsummed else ActivationCache
+        return out, kind(found, self, has_batch_dim=not remove_batch_dim)
 
     # --- settings ---------------------------------------------------------------------------------
 
