@@ -90,19 +90,9 @@ class DyckTransformer(HookedTransformer):
         self._check_length(tokens)
         return tokens
 
-    def input_to_embed(
-        self,
-        input: str | list[str] | Tensor,
-        prepend_bos: bool | None = USE_DEFAULT_VALUE,
-        padding_side: Any = USE_DEFAULT_VALUE,
-        attention_mask: Tensor | None = None,
-        past_kv_cache: Any = None,
-    ) -> Any:
-        """As `HookedTransformer.input_to_embed`, after a check that the model reads such input."""
-        if isinstance(input, Tensor):
-            tokens = input if input.ndim > 1 else input[None]
-        else:
-            tokens = self.to_tokens(input, prepend_bos=prepend_bos, padding_side=padding_side)
+    def _checked(
+        self, tokens: Tensor, attention_mask: Tensor | None, past_kv_cache: Any
+    ) -> Tensor | None:
         self.language.checked(tokens)  # an index of -1 would pass in silence
         if past_kv_cache is not None:
             if isinstance(self.embed, DepthEmbed):
@@ -118,9 +108,7 @@ class DyckTransformer(HookedTransformer):
                 if self.tokenizer.padding_side == "right":
                     attention_mask[:, 0] = 1
         self._check_length(tokens)
-        return super().input_to_embed(
-            tokens, prepend_bos, padding_side, attention_mask, past_kv_cache
-        )
+        return attention_mask
 
     @torch.inference_mode()
     def generate(

@@ -175,6 +175,7 @@ class HookedTransformer(TextMethods, WeightMethods, Base):
             )
             tokens = self.to_tokens(input, prepend_bos=prepend_bos, padding_side=padding_side)
         tokens = (tokens if tokens.ndim > 1 else tokens[None]).to(self.cfg.device)
+        attention_mask = self._checked(tokens, attention_mask, past_kv_cache)
         on_the_left = self.tokenizer is not None and self.tokenizer.padding_side == "left"
         if attention_mask is None and (on_the_left or past_kv_cache is not None):
             if self.tokenizer is None:
@@ -199,6 +200,12 @@ class HookedTransformer(TextMethods, WeightMethods, Base):
         embed = self.hook_embed(self.embed(tokens))
         positions = self.hook_pos_embed(self.pos_embed(tokens, n_past, attention_mask))
         return embed + positions, tokens, None, attention_mask
+
+    def _checked(
+        self, tokens: Tensor, attention_mask: Tensor | None, past_kv_cache: Any
+    ) -> Tensor | None:
+        """The attention mask, after a check that the model reads such input."""
+        return attention_mask
 
     def loss_fn(
         self,
