@@ -7,7 +7,8 @@ the same a second time compares numbers too, for no list is complete.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
+from dataclasses import fields
 from typing import Any, NamedTuple
 
 from tl_dyck.activations import ACTIVATIONS, canonical_activation
@@ -36,6 +37,14 @@ class Departure(NamedTuple):
 
     where: str
     what: str
+
+
+def odd_options(cfg: Any, kind: type, known: Collection[str]) -> Iterator[tuple[str, Any, Any]]:
+    """Name, value and default of the options of a kind that differ from it, but for `known`."""
+    for field in fields(kind):
+        value = getattr(cfg, field.name)
+        if field.name not in known and value != field.default:
+            yield field.name, value, field.default
 
 
 def odd_scores(cfg: Any) -> Iterator[str]:

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from tl_dyck.check import WrongTypeError, WrongValueError, check_instance
 from tl_dyck.language import DyckLanguage, Language, VocabularyError, VocabularyWarning
+from tl_dyck.language.alphabet import Symbols
 from tl_dyck.language.checks import BOS_STRING
 from tl_dyck.language.symbols import needs_stack
 
@@ -158,8 +159,7 @@ def as_tokens(model: Any, text: str | Int[Tensor, "*batch pos"]) -> Int[Tensor, 
 def token_texts(model: Any, ids: Int[Tensor, " pos"], language: Language | None) -> list[str]:
     """Tokens as text: by the language, else by the tokenizer or alphabet, else as numbers."""
     if language is not None:
-        names = [*language.alphabet, BOS_STRING]
-        return [names[token] if token < len(names) else str(token) for token in ids.tolist()]
+        return Symbols((*language.alphabet, BOS_STRING)).words(ids.tolist())
     known = getattr(model, "tokenizer", getattr(getattr(model, "config", None), "alphabet", None))
     texts = ids.tolist() if known is None else model.to_str_tokens(ids)
     return [str(token) for token in texts]

@@ -27,9 +27,9 @@ from tl_dyck.certify import (
 )
 from tl_dyck.certify.shown import plain
 from tl_dyck.certify.spaces import placed
+from tl_dyck.language import DyckStringError
 from tl_dyck.models import construct
 from tl_dyck.registry import UnknownNameError
-from tl_dyck.rnn import RNNTextError
 from tl_dyck.tasks import load_task
 
 WITNESS = Witness(
@@ -165,7 +165,7 @@ def test_text_in_and_text_out() -> None:
     assert row == dataclasses.replace(certify(model, "[(", 3, space), seconds=row.seconds)
     with pytest.raises(UnknownNameError, match="unknown target '<'"):
         certify(model, "[()[]", "<", "pairs:1")
-    with pytest.raises(RNNTextError, match="'<', symbol 2"):
+    with pytest.raises(DyckStringError, match="'<', symbol 2"):
         certify(model, "[<", None, "pairs:1")
 
 

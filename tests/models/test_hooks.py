@@ -13,9 +13,9 @@ import torch
 from transformer_lens.hook_points import HookPoint
 
 from tl_dyck.models import build_model, get_config, list_models
-from tl_dyck.models.blocks import UnitNorm
 from tl_dyck.models.caches import UnsummedWarning
 from tl_dyck.models.hooked import HookedTransformer
+from tl_dyck.models.hooked.own import UnitNorm
 from tl_dyck.tasks import load_task
 
 FAMILIES = list_models()
@@ -68,6 +68,11 @@ def test_documented_hook_points_exist(model, family):
     wanted |= {f"{norm}.{name}" for norm in norms for name in ("hook_scale", "hook_normalized")}
     assert wanted <= set(model.hook_dict)
     assert all(point.name == name for name, point in model.hook_dict.items())
+
+
+def test_every_module_is_known_by_its_name(model):
+    modules = {name: module for name, module in model.named_modules() if name}
+    assert {name: model.mod_dict[name] for name in modules} == modules
 
 
 def test_every_hook_point_that_is_on_fires(model, family):

@@ -24,7 +24,7 @@ from tl_dyck import (
     stack_likeness,
 )
 from tl_dyck.files import CorruptFileError
-from tl_dyck.models.hooked import LayerNormPre
+from tl_dyck.models.hooked.own import LayerNormPre
 from tl_dyck.models.storage import NotFiniteError
 
 TEXT = "[(())]()"

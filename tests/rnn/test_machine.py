@@ -12,13 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from tl_dyck.language import DyckStringError
 from tl_dyck.rnn import (
     HistoryCarry,
     QueryCarry,
     RNNConfig,
     RNNConfigError,
     RNNInputError,
-    RNNTextError,
     RNNWeightError,
     TwoLayerRNN,
     weight_shapes,
@@ -321,18 +321,18 @@ def test_texts_of_characters_and_words() -> None:
     assert rnn.to_tokens("[]", prepend_bos=False).tolist() == [[0, 1]]
     assert rnn.to_string(torch.tensor([4, 0, 2, 1])) == "[<a]"
     assert rnn.to_str_tokens(torch.tensor([4, 0])) == ["<bos>", "["]
-    with pytest.raises(RNNTextError, match=r"'x', symbol 2"):
+    with pytest.raises(DyckStringError, match=r"'x', symbol 2"):
         rnn.to_tokens("[x")
     words = dataclasses.replace(
         config, alphabet=("a", "good", "film", "?", "<bos>"), separator=" ", bos_token=None
     )
     assert random_rnn(words).to_tokens("a  good film").tolist() == [[0, 1, 2]]
-    with pytest.raises(RNNTextError, match="'bad'"):
+    with pytest.raises(DyckStringError, match="'bad'"):
         random_rnn(words).to_tokens("a bad film")
     unknown = dataclasses.replace(words, unknown_token=3)
     assert random_rnn(unknown).to_tokens("a bad film").tolist() == [[0, 3, 2]]
     assert random_rnn(words).to_string(torch.tensor([0, 2])) == "a film"
-    with pytest.raises(RNNTextError, match="no alphabet"):
+    with pytest.raises(DyckStringError, match="no alphabet"):
         random_rnn(RNNConfig(**SMALL)).to_tokens("a")
-    with pytest.raises(RNNTextError, match="token 5"):
+    with pytest.raises(DyckStringError, match="token 5"):
         rnn.to_str_tokens(torch.tensor([5]))

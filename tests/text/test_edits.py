@@ -193,7 +193,7 @@ def test_cls_is_never_edited_and_unknown_words_are_one_token() -> None:
     config = TextConfig(words=WORDS)
     row = config.encode("the unheard good")
     assert row == [3, 0, 7, 1]
-    assert config.decode(row) == "the <unk> good"
+    assert config.symbols.text(row) == "the <unk> good"
     for text in SPACES:
         assert all(
             string[-1] == 1 and 1 not in string[:-1]

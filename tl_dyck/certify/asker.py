@@ -17,13 +17,11 @@ from tl_dyck.certify.objectives import Objectives
 from tl_dyck.certify.parsing import parse_space
 from tl_dyck.certify.protocol import Certifier, CertifyError, certifiers
 from tl_dyck.certify.spaces import Edit, PerturbationSpace, Tokens, as_tokens
-from tl_dyck.certify.symbols import Symbols
 from tl_dyck.check import check_integer, check_time_limit
 from tl_dyck.environment import one_thread
 from tl_dyck.language import DyckLanguage
 from tl_dyck.reading import check_reads
 from tl_dyck.rnn import TwoLayerRNN, export_rnn
-from tl_dyck.rnn.text import text_to_tokens
 from tl_dyck.rnn.unsupported import refuse_weights
 
 
@@ -80,7 +78,7 @@ class Asker:
     def read(self, tokens: Tokens | str) -> tuple[int, ...]:
         """A string as tokens, from its text if need be."""
         if isinstance(tokens, str):
-            return tuple(text_to_tokens(self.rnn.config, tokens, prepend_bos=False))
+            return tuple(self.rnn.config.read(tokens, prepend_bos=False))
         return as_tokens(tokens)
 
     def without_bos(self, tokens: Tokens | str) -> tuple[int, ...]:
@@ -151,7 +149,7 @@ class Asker:
         if worst is not None:
             edits = tuple(_shifted(edit, len(prefix)) for edit in worst.edits)
             worst = dataclasses.replace(worst, tokens=prefix + worst.tokens, edits=edits)
-        symbols, seconds = Symbols.of(self.rnn.config), time.perf_counter() - started
+        symbols, seconds = self.rnn.config.symbols, time.perf_counter() - started
         return dataclasses.replace(
             certificate, tokens=given, worst=worst, symbols=symbols, seconds=seconds
         )
@@ -204,7 +202,7 @@ class Asker:
             UnknownNameError: no logit has that text.
         """
         if isinstance(target, str):
-            target = Symbols.of(self.rnn.config).index(target)
+            target = self.rnn.config.symbols.index(target)
         if target is None:
             return int(np.argmax(_finite(self.logits(string), string)))
         target = check_integer("target (the index of a logit)", target)

@@ -8,9 +8,10 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Literal, final
 
+from tl_dyck.certify.marking import Passage, passages
 from tl_dyck.certify.shown import Shown
 from tl_dyck.certify.spaces import Edit
-from tl_dyck.certify.symbols import Passage, Symbols, passages
+from tl_dyck.language.alphabet import Symbols
 
 Status = Literal["certified", "falsified", "unknown"]
 

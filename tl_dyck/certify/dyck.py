@@ -24,10 +24,10 @@ from tl_dyck.certify.change import LogitChange, worst_logit_change
 from tl_dyck.certify.protocol import Certifier, CertifyError
 from tl_dyck.certify.shown import Shown
 from tl_dyck.certify.spaces import PerturbationSpace
-from tl_dyck.certify.symbols import Symbols
 from tl_dyck.certify.transformations import InsertMatchedPairs
 from tl_dyck.environment import one_thread
 from tl_dyck.language import DyckDistribution, DyckLanguage
+from tl_dyck.language.alphabet import Symbols
 from tl_dyck.language.symbols import needs_stack
 from tl_dyck.reading import check_reads
 from tl_dyck.registry import unknown_name

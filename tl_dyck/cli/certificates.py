@@ -16,10 +16,9 @@ from tl_dyck.certify import (
     substitution_table,
 )
 from tl_dyck.files import read_text
-from tl_dyck.language import DyckLanguage
+from tl_dyck.language import DyckLanguage, DyckStringError
 from tl_dyck.rnn import RNNConfig, export_rnn, load_rnn
 from tl_dyck.rnn.artefact import FILES
-from tl_dyck.rnn.text import RNNTextError, text_to_tokens
 
 if TYPE_CHECKING:
     from tl_dyck.cli.certify import Edits
@@ -72,12 +71,12 @@ def read_rows(
     """
     if not rows:
         raise CertifyError("no strings: give --text, or --file with one string a line.")
-    symbols, strings = Symbols.of(config), []
+    symbols, strings = config.symbols, []
     targets: list[int | None] = []
     for number, (text, target) in enumerate(rows, start=1):
         try:
-            strings.append(text_to_tokens(config, text))
-        except RNNTextError as error:
+            strings.append(config.read(text))
+        except DyckStringError as error:
             which = f"string {number} of {len(rows)}: " if len(rows) > 1 else ""
             raise CertifyError(f"{which}{error}") from error
         targets.append(None if target is None else _logit(symbols, target))
@@ -109,7 +108,7 @@ def read_space(edits: Edits, config: RNNConfig, language: DyckLanguage | None) -
         found["deletable"] = _deletable(config, edits.delete)
     if "ins" in named and edits.insert is not None:
         texts = [each for each in edits.insert.split(",") if each.strip()]
-        found["insertions"] = [text_to_tokens(config, each, prepend_bos=False) for each in texts]
+        found["insertions"] = [config.read(each, prepend_bos=False) for each in texts]
     for name, (resource, what) in _NEEDS.items():
         if name in named and found.get(resource) is None:
             raise CertifyError(f'"{name}" needs {what}.')

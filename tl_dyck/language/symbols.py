@@ -16,6 +16,7 @@ from torch import Tensor
 
 from tl_dyck.check import WrongTypeError, WrongValueError
 from tl_dyck.errors import DyckError
+from tl_dyck.language.alphabet import Symbols
 from tl_dyck.language.checks import check_symbols, cut, in_order
 
 MOST_SYMBOLS = 20_000  # each has an embedding and a logit of its own
@@ -78,8 +79,7 @@ class Language(ABC):
             TypeError: `tokens` are no integers.
             ValueError: a token is outside ``0..bos_token``.
         """
-        names = (*self.alphabet, "")
-        return "".join(names[token] for token in self.checked(tokens).tolist())
+        return Symbols(self.alphabet, "", self.bos_token).text(self.checked(tokens).tolist())
 
     def checked(self, tokens: Int[Tensor, "*shape"]) -> Int[Tensor, "*shape"]:
         """The tokens as int64, after a check that they are tokens of the language.

@@ -20,9 +20,10 @@ from tl_dyck.check import (
     check_number,
     not_finite,
 )
+from tl_dyck.decoder import odd_options
 from tl_dyck.language import DyckLanguage, SymbolLanguage, build_tokenizer
 from tl_dyck.language.vocabulary import Vocabulary, VocabularyError
-from tl_dyck.models.config import DTYPES, DyckTransformerConfig
+from tl_dyck.models.config import DTYPES, RECORDING, DyckTransformerConfig
 from tl_dyck.models.hooked import HookedTransformer, HookedTransformerConfig
 from tl_dyck.reading import check_placed, unwrapped, warn_of_first
 from tl_dyck.registry import unknown_name
@@ -153,19 +154,14 @@ _KEPT = (
 )
 _ROTARY = ("rotary_adjacent_pairs", "rotary_base", "rotary_dim")  # of such positions only
 _LEFT = (
+    *RECORDING,
     "default_prepend_bos",
-    "device",
     "init_mode",
     "init_weights",
     "n_params",
     "seed",
     "tokenizer_name",
     "tokenizer_prepends_bos",
-    "use_attn_in",
-    "use_attn_result",
-    "use_hook_mlp_in",
-    "use_hook_tokens",
-    "use_split_qkv_input",
 )
 _CHOICES: dict[str, Sequence[str | None]] = {
     "act_fn": (*SUPPORTED_ACTIVATIONS, None),
@@ -187,15 +183,12 @@ def to_saved(model: Any) -> dict[str, Any]:
         TypeError: a language that is neither bounded Dyck nor a `SymbolLanguage`.
         ValueError: an option that cannot be saved; the message names it.
     """
-    options = {}
-    for field in fields(HookedTransformerConfig):
-        value = getattr(model.cfg, field.name)
-        if value not in _CHOICES.get(field.name, (value,)) and field.name != "dtype":
-            raise WrongValueError(_UNSAVED.format(f"{field.name}={value!r}"))
-        if field.name in _kept(model.cfg.positional_embedding_type):
-            options[field.name] = value
-        elif field.name not in (*_LEFT, *_ROTARY) and value != field.default:
-            raise WrongValueError(_UNSAVED.format(f"{field.name}={value!r}"))
+    kept = _kept(model.cfg.positional_embedding_type)
+    known = [field.name for field in fields(HookedTransformerConfig)]
+    options = {name: getattr(model.cfg, name) for name in known if name in kept}
+    for name, value, _ in odd_options(model.cfg, HookedTransformerConfig, ("dtype",)):
+        if value not in _CHOICES.get(name, (value,)) or name not in (*kept, *_LEFT, *_ROTARY):
+            raise WrongValueError(_UNSAVED.format(f"{name}={value!r}"))
     options["dtype"] = str(model.cfg.dtype).removeprefix("torch.")
     read = DyckTransformerConfig.read(model.language)
     if "symbols" in read:

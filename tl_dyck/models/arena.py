@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import io
 import pickle
-import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, SupportsIndex, final
@@ -25,7 +24,8 @@ from torch import Tensor
 
 from tl_dyck.check import WrongTypeError, WrongValueError, check_integer
 from tl_dyck.files import CorruptFileError, one_line, read_regular
-from tl_dyck.models.hooked import HookedTransformer, HookedTransformerConfig
+from tl_dyck.models.hooked import HookedTransformerConfig
+from tl_dyck.models.hooked.own import HookedTransformer
 from tl_dyck.models.storage import check_finite, load_weights
 
 _START, _PAD, _END = 0, 1, 2
@@ -68,9 +68,7 @@ def load_arena(path: str | Path, device: str | None = None) -> HookedTransformer
         for name, value in found.items()
         if not str(name).endswith(_BUFFERS)
     }
-    with warnings.catch_warnings():  # late releases of TransformerLens 3 say so of every model
-        warnings.filterwarnings("ignore", "HookedTransformer is deprecated", DeprecationWarning)
-        model = HookedTransformer(_config(weights, source, device), move_to_device=False)
+    model = HookedTransformer(_config(weights, source, device), move_to_device=False)
     load_weights(model, weights, source)
     check_finite(weights, source)
     model.to(str(model.cfg.device), print_details=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -10,10 +11,15 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from transformer_lens.utilities.activation_functions import SUPPORTED_ACTIVATIONS
 
-from tl_dyck.models.blocks import UnitNorm
+from tl_dyck.errors import DyckError
 from tl_dyck.models.embeddings import DepthEmbed
-from tl_dyck.models.hooked import Attention, HookedTransformer
-from tl_dyck.models.hooked.bridges import NoBridgeError, bridge_parts
+from tl_dyck.models.hooked import HookedTransformer
+from tl_dyck.models.hooked.installed import MAJOR
+from tl_dyck.models.hooked.own import Attention, UnitNorm
+
+
+class NoBridgeError(DyckError, TypeError):
+    """A `TransformerBridge` cannot be had: of this model, or with this TransformerLens."""
 
 
 def as_bridge(model: HookedTransformer) -> Any:
@@ -36,7 +42,7 @@ def as_bridge(model: HookedTransformer) -> Any:
         NoBridgeError: TransformerLens is older than 4, or the model has a part that no bridge
             has; the message names it.
     """
-    parts = bridge_parts()
+    parts = _parts()
     _check(model)
     cfg = model.cfg
     config = parts.Config(
@@ -63,6 +69,26 @@ def as_bridge(model: HookedTransformer) -> Any:
     weights = {name: value.detach().clone() for name, value in model.named_parameters()}
     bridge.load_state_dict(parts.convert(weights, config), strict=False)
     return bridge
+
+
+def _parts() -> SimpleNamespace:
+    """TransformerLens' native model, and the functions that load and wrap it."""
+    if MAJOR < 4:
+        raise NoBridgeError(
+            "a TransformerBridge of a model needs transformer_lens>=4; on TransformerLens 3 the "
+            "model is a HookedTransformer, which that release's tools take as it is"
+        )
+    from transformer_lens import TransformerBridgeConfig
+    from transformer_lens.model_bridge.sources._bridge_builder import build_bridge_from_module
+    from transformer_lens.model_bridge.sources.native.model import NativeModel
+    from transformer_lens.utilities.tl_checkpoint_conversion import convert_tl_checkpoint
+
+    return SimpleNamespace(
+        Config=TransformerBridgeConfig,
+        NativeModel=NativeModel,
+        build=build_bridge_from_module,
+        convert=convert_tl_checkpoint,
+    )
 
 
 _SAME = (

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
 from transformer_lens.utilities.activation_functions import SUPPORTED_ACTIVATIONS
 
 from tl_dyck.check import check_integer_fields, check_number
+from tl_dyck.decoder import odd_options
 from tl_dyck.language import DyckLanguage, Language, SymbolLanguage
 from tl_dyck.language.symbols import needs_stack
 from tl_dyck.models.embeddings import DEPTH_EMBEDDINGS, depth_embedding_size
@@ -51,7 +52,8 @@ _SAVED = (
 )
 # Likewise, but saved only where they are not as every earlier version had them.
 _CHOSEN = {"mlp": True, "layer_norm": True, "symbols": None}
-_RECORDING = (
+#: What chooses what is recorded, and where, and nothing that is computed.
+RECORDING = (
     "device",
     "use_attn_result",
     "use_split_qkv_input",
@@ -72,7 +74,7 @@ _DERIVED = (
     "tokenizer_prepends_bos",
 )
 
-OPTIONS = (*_SAVED, *_CHOSEN, *_RECORDING)
+OPTIONS = (*_SAVED, *_CHOSEN, *RECORDING)
 
 _LARGEST_TABLE = 2**27
 _LEAST = dict.fromkeys(("n_layers", "n_heads", "d_model", "d_head", "d_mlp", "t_max"), 1)
@@ -167,13 +169,13 @@ class DyckTransformerConfig(HookedTransformerConfig):
                 "go with a Dyck model, whose positions and norms follow from `position` and "
                 "`block`: leave them out"
             )
-        for field in fields(HookedTransformerConfig):
-            value = getattr(self, field.name)
-            if field.name not in (*OPTIONS, *_DERIVED) and value != field.default:
-                raise ValueError(
-                    f"{field.name}={value!r} is not supported in a Dyck model; leave it at "
-                    f"{field.default!r}. The options are {', '.join(OPTIONS)}"
-                )
+        for name, value, default in odd_options(
+            self, HookedTransformerConfig, (*OPTIONS, *_DERIVED)
+        ):
+            raise ValueError(
+                f"{name}={value!r} is not supported in a Dyck model; leave it at {default!r}. "
+                f"The options are {', '.join(OPTIONS)}"
+            )
 
     def _check_symbols(self) -> None:
         if isinstance(self.symbols, Mapping):  # from JSON
@@ -233,12 +235,8 @@ class DyckTransformerConfig(HookedTransformerConfig):
                 f"attn_scale={config.attn_scale} is not supported in a Dyck model, which divides "
                 "scores by the root of d_head"
             )
-        defaults = {field.name: field.default for field in fields(HookedTransformerConfig)}
-        told = {
-            name: getattr(config, name)
-            for name, default in defaults.items()
-            if name not in _DERIVED and getattr(config, name) != default
-        }
+        odd = odd_options(config, HookedTransformerConfig, _DERIVED)
+        told = {name: value for name, value, _ in odd}
         for name in ("positional_embedding_type", "normalization_type"):
             told[name] = getattr(config, name)
         return cls(

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from tl_dyck.activations import ACTIVATIONS, canonical_activation
 from tl_dyck.decoder import departures, hooked_at
-from tl_dyck.models.hooked import LayerNorm, TransformerBlock
+from tl_dyck.models.hooked import TransformerBlock, own
 from tl_dyck.models.transformer import DyckTransformer
 
 
@@ -100,7 +100,8 @@ class LeanTail:
         return (
             cfg.dtype in (torch.float32, torch.float64)
             and not cfg.use_normalization_before_and_after
-            and all(type(block) is TransformerBlock for block in model.blocks)
+            and getattr(cfg, "block", "gpt") == "gpt"
+            and all(type(each) in (TransformerBlock, own.TransformerBlock) for each in model.blocks)
             and not any(departures(model))
             and hooked_at(model) is None
         )
@@ -120,7 +121,7 @@ class LeanTail:
 def _norm(module: Any, x: Tensor) -> Tensor:
     if isinstance(module, torch.nn.Identity):
         return x
-    weight, bias = (module.w, module.b) if isinstance(module, LayerNorm) else (None, None)
+    weight, bias = getattr(module, "w", None), getattr(module, "b", None)  # none: LayerNormPre
     return F.layer_norm(x, x.shape[-1:], weight, bias, module.eps)
 
 

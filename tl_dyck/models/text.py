@@ -10,8 +10,6 @@ positions), not on its last word.
 from __future__ import annotations
 
 import math
-import warnings
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -21,7 +19,9 @@ import torch
 
 from tl_dyck.check import check_seed
 from tl_dyck.configuration import Configuration, choice, whole
-from tl_dyck.models.hooked import HookedTransformer, HookedTransformerConfig
+from tl_dyck.language.alphabet import Symbols
+from tl_dyck.models.hooked import HookedTransformerConfig
+from tl_dyck.models.hooked.own import HookedTransformer
 from tl_dyck.models.storage import check_finite, load_weights
 from tl_dyck.models.transformer import fixed_positions
 from tl_dyck.records import Shapes, read_weights, write_weights
@@ -71,8 +71,9 @@ class TextConfig(Configuration):
             raise ValueError(f"d_model={self.d_model} must be a multiple of n_heads={self.n_heads}")
 
     @cached_property
-    def _tokens(self) -> dict[str, int]:
-        return {word: token for token, word in enumerate(self.words)}
+    def symbols(self) -> Symbols:
+        """How its tokens are written, and texts read: without "<cls>"."""
+        return Symbols(self.words, " ", self.cls_token, unknown=self.unknown_token)
 
     @property
     def cls_token(self) -> int:
@@ -84,14 +85,9 @@ class TextConfig(Configuration):
         """The token of words outside the vocabulary."""
         return 0
 
-    def encode(self, text: str | Sequence[str]) -> list[int]:
-        """Tokens of a text, split at white space (or of its words), with "<cls>" at the end."""
-        words = text.split() if isinstance(text, str) else text
-        return [*(self._tokens.get(word, self.unknown_token) for word in words), self.cls_token]
-
-    def decode(self, tokens: Sequence[int]) -> str:
-        """The words of some tokens, without "<cls>"."""
-        return " ".join(self.words[token] for token in tokens if token != self.cls_token)
+    def encode(self, text: str) -> list[int]:
+        """Tokens of a text, split at white space, with "<cls>" at the end."""
+        return [*self.symbols.read(text), self.cls_token]
 
 
 @final
@@ -104,9 +100,7 @@ class TextTransformer(HookedTransformer):
     """
 
     def __init__(self, config: TextConfig, device: str = "cpu") -> None:
-        with warnings.catch_warnings():  # late releases of TransformerLens 3 say so of every model
-            warnings.filterwarnings("ignore", "HookedTransformer is deprecated", DeprecationWarning)
-            super().__init__(_hooked_config(config, device))
+        super().__init__(_hooked_config(config, device))
         self.text = config
 
 

@@ -11,16 +11,13 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 from tqdm.auto import trange
-from transformer_lens import ActivationCache
 from transformer_lens.utilities import USE_DEFAULT_VALUE, get_attention_mask, sample_logits
 
 from tl_dyck.check import check_integer
 from tl_dyck.language import build_tokenizer
-from tl_dyck.models.blocks import BareBlock, Eq49Block, eq6_block
-from tl_dyck.models.caches import UnsummedCache
 from tl_dyck.models.config import DyckTransformerConfig
 from tl_dyck.models.embeddings import DepthEmbed
-from tl_dyck.models.hooked import HookedTransformer
+from tl_dyck.models.hooked.own import HookedTransformer
 from tl_dyck.registry import unknown_name
 
 # More than rounding in float32, which TransformerLens computes in: nats.
@@ -31,9 +28,9 @@ _PROCESSED = 1e-2
 class DyckTransformer(HookedTransformer):
     """A HookedTransformer for a language, with its tokenizer.
 
-    On TransformerLens 4, which has none, it is of `tl_dyck.models.hooked.own`, with the same names
-    and numbers. Every method, hook point and cache entry is TransformerLens' own: `run_with_cache`,
-    `run_with_hooks`, `to_tokens`, `to_str_tokens`, `generate`, `loss_fn`,
+    On TransformerLens 3 it is a subclass of TransformerLens' own; on both, methods, hook points and
+    cache entries have the names and numbers of `tl_dyck.models.hooked.own`, which are those of 3:
+    `run_with_cache`, `run_with_hooks`, `to_tokens`, `to_str_tokens`, `generate`, `loss_fn`,
     `blocks.0.attn.hook_pattern`, … What differs:
 
     - a minimal first layer ("onehot", "split", "yao") is a `DepthEmbed` in place of `embed`: it has
@@ -48,20 +45,11 @@ class DyckTransformer(HookedTransformer):
     tokenizer: Any
 
     def __init__(self, cfg: DyckTransformerConfig) -> None:
-        with warnings.catch_warnings():  # late releases of TransformerLens 3 say so of every model
-            warnings.filterwarnings("ignore", "HookedTransformer is deprecated", DeprecationWarning)
-            super().__init__(cfg, tokenizer=build_tokenizer(cfg.language), move_to_device=False)
+        super().__init__(cfg, tokenizer=build_tokenizer(cfg.language), move_to_device=False)
         self.language = cfg.language
         if cfg.embedding != "token":
             self._modules["embed"] = DepthEmbed(cfg.embedding, cfg.language, cfg.d_model, cfg.dtype)
-        for index in range(cfg.n_layers):
-            if cfg.block == "eq6":
-                self.blocks[index] = eq6_block(cfg, index, cfg.ln_c)
-            elif cfg.block == "eq49":
-                self.blocks[index] = Eq49Block(cfg, index, cfg.ln_c)
-            elif cfg.block == "bare":
-                self.blocks[index] = BareBlock(cfg, index)
-        self.setup()  # names the hook points of what was swapped in
+            self.setup()  # mod_dict knows what was swapped in
         self.to(str(cfg.device), print_details=False)
 
     def __getattr__(self, name: str) -> Any:
@@ -72,17 +60,6 @@ class DyckTransformer(HookedTransformer):
                 "tokens and depths, model.embed.table [d_vocab, max_depth + 1, d_model]"
             )
         return super().__getattr__(name)
-
-    def run_with_cache(self, *model_args: Any, **kwargs: Any) -> tuple[Any, Any]:
-        """As `HookedTransformer.run_with_cache`.
-
-        Of blocks "eq49" and "bare", whose residual stream is no plain sum, `decompose_resid` and
-        `logit_attrs` of the activations warn.
-        """
-        output, cache = super().run_with_cache(*model_args, **kwargs)
-        if self.cfg.block in ("eq49", "bare") and isinstance(cache, ActivationCache):
-            cache = UnsummedCache(cache.cache_dict, self, has_batch_dim=cache.has_batch_dim)
-        return output, cache
 
     def process_weights_(self, *args: Any, **kwargs: Any) -> None:
         """As `HookedTransformer.process_weights_`, with a warning if it changes predictions.
@@ -113,19 +90,9 @@ class DyckTransformer(HookedTransformer):
         self._check_length(tokens)
         return tokens
 
-    def input_to_embed(
-        self,
-        input: str | list[str] | Tensor,
-        prepend_bos: bool | None = USE_DEFAULT_VALUE,
-        padding_side: Any = USE_DEFAULT_VALUE,
-        attention_mask: Tensor | None = None,
-        past_kv_cache: Any = None,
-    ) -> Any:
-        """As `HookedTransformer.input_to_embed`, after a check that the model reads such input."""
-        if isinstance(input, Tensor):
-            tokens = input if input.ndim > 1 else input[None]
-        else:
-            tokens = self.to_tokens(input, prepend_bos=prepend_bos, padding_side=padding_side)
+    def _checked(
+        self, tokens: Tensor, attention_mask: Tensor | None, past_kv_cache: Any
+    ) -> Tensor | None:
         self.language.checked(tokens)  # an index of -1 would pass in silence
         if past_kv_cache is not None:
             if isinstance(self.embed, DepthEmbed):
@@ -141,12 +108,10 @@ class DyckTransformer(HookedTransformer):
                 if self.tokenizer.padding_side == "right":
                     attention_mask[:, 0] = 1
         self._check_length(tokens)
-        return super().input_to_embed(
-            tokens, prepend_bos, padding_side, attention_mask, past_kv_cache
-        )
+        return attention_mask
 
     @torch.inference_mode()
-    def generate(  # type: ignore[override]
+    def generate(
         self,
         input: str | list[str] | Tensor = "",
         max_new_tokens: SupportsIndex = 10,

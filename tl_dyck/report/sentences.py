@@ -65,7 +65,7 @@ def sentences_page(results: CertifiedSentences) -> Html:
     counts = Counter(str(certificate.status) for certificate in certificates)
     said = ", ".join(f"{counts[status]} {status}" for status in order if counts[status])
     rows = [
-        (model.text.decode(each.tokens), each.status, f"{each.upper:.3g}", _edits(each))
+        (model.text.symbols.text(each.tokens), each.status, f"{each.upper:.3g}", _edits(each))
         for each in ranked
     ]
     columns = ("sentence", "verdict", "margin seen", "edits")

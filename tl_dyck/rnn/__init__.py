@@ -25,7 +25,6 @@ from tl_dyck.rnn.config import (
 )
 from tl_dyck.rnn.export import export_rnn
 from tl_dyck.rnn.machine import TwoLayerRNN
-from tl_dyck.rnn.text import RNNTextError
 from tl_dyck.rnn.unsupported import ExportMismatchError, UnsupportedModelError
 
 __all__ = [
@@ -35,7 +34,6 @@ __all__ = [
     "RNNConfig",
     "RNNConfigError",
     "RNNInputError",
-    "RNNTextError",
     "RNNWeightError",
     "TwoLayerRNN",
     "UnsupportedModelError",

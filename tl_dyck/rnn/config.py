@@ -14,6 +14,8 @@ from tl_dyck.activations import ACTIVATIONS
 from tl_dyck.check import not_finite
 from tl_dyck.configuration import Configuration, choice, number, whole
 from tl_dyck.errors import DyckError
+from tl_dyck.language.alphabet import Symbols
+from tl_dyck.language.checks import DyckStringError
 
 FORMAT_VERSION = 1
 """Version of the artefact's format; a reader refuses versions above its own."""
@@ -125,6 +127,31 @@ class RNNConfig(Configuration):
     def has_depth(self) -> bool:
         """Whether an embedding depends on the depth."""
         return self.state in ("depth", "position+depth")
+
+    @property
+    def symbols(self) -> Symbols:
+        """How its tokens are written: by the alphabet, or as numbers if it has none."""
+        if self.alphabet is None:
+            return Symbols(silent=self.bos_token)
+        named = self.d_vocab_out == self.d_vocab
+        between = self.separator or ""
+        return Symbols(self.alphabet, between, self.bos_token, named, self.unknown_token)
+
+    def read(self, text: str, *, prepend_bos: bool = True) -> list[int]:
+        """Tokens of a text (`Symbols.read`), with BOS in front if the model's strings start so.
+
+        Raises:
+            DyckStringError: there is no alphabet or no separator, or some part of it is no symbol.
+        """
+        if self.separator is None:
+            raise DyckStringError(
+                "this RNN cannot read texts, for it has no alphabet or no separator; give it "
+                "tokens, or export it with alphabet=… and separator='' (characters) or ' ' (words)."
+            )
+        ids = self.symbols.read(text)
+        if prepend_bos and self.bos_token is not None and ids[:1] != [self.bos_token]:
+            ids.insert(0, self.bos_token)
+        return ids
 
     @classmethod
     def from_dict(cls, values: Any, called: str = "") -> RNNConfig:

@@ -51,6 +51,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from tl_dyck.activations import ACTIVATIONS, unit_norm
+from tl_dyck.language.checks import DyckStringError
 from tl_dyck.language.depth import clip_depth, depth_steps
 from tl_dyck.rnn.attention import (
     Accumulator,
@@ -62,7 +63,6 @@ from tl_dyck.rnn.attention import (
     empty_accumulator,
 )
 from tl_dyck.rnn.config import RNNConfig, RNNInputError, check_weights, weight_shapes
-from tl_dyck.rnn.text import text_to_tokens, tokens_to_texts
 
 T = TypeVar("T", int, Tensor)
 
@@ -305,18 +305,24 @@ class TwoLayerRNN(torch.nn.Module):
     # -------------------------------------------------------- texts, named as in TransformerLens
 
     def to_tokens(self, text: str, *, prepend_bos: bool = True) -> Int[Tensor, "1 pos"]:
-        """Tokens of a text, with BOS if the model starts strings with one; see `text_to_tokens`."""
-        tokens = text_to_tokens(self.config, text, prepend_bos=prepend_bos)
+        """Tokens of a text, with BOS if the model starts strings with one; see `RNNConfig.read`."""
+        tokens = self.config.read(text, prepend_bos=prepend_bos)
         return torch.tensor([tokens], device=self.device)
 
     def to_str_tokens(self, tokens: Int[Tensor, " pos"]) -> list[str]:
         """The text of each token."""
-        return tokens_to_texts(self.config, tokens.tolist())
+        alphabet = self.config.alphabet
+        if alphabet is None:
+            raise DyckStringError("this RNN has no alphabet; export it with alphabet=….")
+        for token in tokens.tolist():
+            if not 0 <= token < len(alphabet):
+                raise DyckStringError(f"token {token} is not one of 0..{len(alphabet) - 1}.")
+        return [alphabet[token] for token in tokens.tolist()]
 
     def to_string(self, tokens: Int[Tensor, " pos"]) -> str:
         """The text of a string of tokens, BOS dropped."""
-        kept = [token for token in tokens.tolist() if token != self.config.bos_token]
-        return (self.config.separator or "").join(tokens_to_texts(self.config, kept))
+        self.to_str_tokens(tokens)
+        return self.config.symbols.text(tokens.tolist())
 
     # ------------------------------------------------------------------ parts
 

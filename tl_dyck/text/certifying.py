@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tl_dyck.certify import Certificate, PerturbationSpace, Symbols, certify_many
+from tl_dyck.certify import Certificate, PerturbationSpace, certify_many
 from tl_dyck.models.text import TextTransformer
 from tl_dyck.text.corpus import Sentence
 from tl_dyck.text.edits import encode_sentences
@@ -39,5 +39,4 @@ def certify_sentences(
         n_jobs=n_jobs,
         progress=progress,
     )
-    symbols = Symbols(model.text.words, " ", silent=model.text.cls_token)
-    return [certificate.written(symbols) for certificate in found]
+    return [certificate.written(model.text.symbols) for certificate in found]

@@ -1,64 +1,14 @@
-"""The same models twice on TransformerLens 3: of its classes, and of ours for TransformerLens 4."""
+"""The same plain decoder of TransformerLens 3's class and of ours, and what both answer."""
 
 from __future__ import annotations
 
-import importlib.util
 import itertools
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from pathlib import Path
-from types import ModuleType
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 from transformer_lens import FactoredMatrix
-
-import tl_dyck
-from tl_dyck import processes
-from tl_dyck.models.hooked import installed
-
-CASES = Path(__file__).parents[2] / "cases.py"
-
-
-def _swapped(name: str) -> bool:
-    """Whether a module is made of the classes that `hooked` hands out."""
-    apart = "tl_dyck.models.hooked.own", installed.__name__
-    return name.split(".")[:2] == ["tl_dyck", "models"] and not name.startswith(apart)
-
-
-@contextmanager
-def as_on_4() -> Iterator[None]:
-    """Import models anew, as if TransformerLens 4 were installed; afterwards all is as before."""
-    before = {name: module for name, module in sys.modules.items() if _swapped(name)}
-    package, major = tl_dyck.models, installed.MAJOR
-    for name in before:
-        del sys.modules[name]
-    installed.MAJOR = 4
-    try:
-        yield
-    finally:
-        installed.MAJOR = major
-        if "tl_dyck.models.families" in sys.modules:  # workers are told of ours alone
-            processes.told_to.discard(sys.modules["tl_dyck.models.families"].models)
-        for name in [name for name in sys.modules if _swapped(name)]:
-            del sys.modules[name]
-        sys.modules.update(before)
-        tl_dyck.models = package
-
-
-def own_cases() -> ModuleType:
-    """`tests.cases`, whose models are of our own class, and the `save_model` that knows it."""
-    spec = importlib.util.spec_from_file_location("own_cases", CASES)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    with as_on_4():
-        sys.modules[spec.name] = module  # where dataclasses look for it
-        spec.loader.exec_module(module)
-        module.save_model = importlib.import_module("tl_dyck.models").save_model  # type: ignore[attr-defined]
-    return module
 
 
 def plain(hooked: Any, tokenizer: Any = None, **fields: Any) -> Any:

@@ -12,7 +12,8 @@ from torch import Tensor, nn
 
 from tl_dyck.decoder import departures
 from tl_dyck.language import DyckDistribution
-from tl_dyck.models.hooked import Attention, HookedTransformer
+from tl_dyck.models.hooked import HookedTransformer
+from tl_dyck.models.hooked.own import Attention
 from tl_dyck.registry import unknown_name
 
 #: From tokens ``[batch, pos]`` to a pattern ``[batch, pos, pos]`` (query, key).
@@ -147,7 +148,7 @@ class _Tape:
 
 
 class DecoyAttention(Attention):
-    """TransformerLens' attention, but some heads show given patterns whatever their weights.
+    """Attention, but some heads show given patterns whatever their weights.
 
     Attributes:
         shown: head -> pattern.

@@ -293,7 +293,8 @@ def _fit_mlp(
 
 
 def _weight(network: DyckTransformer, block: int, name: str) -> Tensor:
-    return network.blocks[block].get_parameter(name).detach().double().cpu()
+    weight: Tensor = network.blocks[block].get_parameter(name)
+    return weight.detach().double().cpu()
 
 
 def _check(target: DyckTransformer, network: DyckTransformer, plan: Plan) -> int:

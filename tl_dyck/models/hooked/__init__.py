@@ -1,8 +1,9 @@
-"""The classes that models are made of, whichever TransformerLens is installed.
+"""What a HookedTransformer is, whichever TransformerLens is installed.
 
-TransformerLens 4 has no HookedTransformer any more. On 3 this package hands out TransformerLens'
-own classes, on 4 those of `tl_dyck.models.hooked.own`, which are built on what TransformerLens 4
-keeps and compute the same, bit for bit. No other module asks which one it is.
+TransformerLens 4 has none any more. This package hands out what users bring: on 3 TransformerLens'
+own classes, on 4 those of `tl_dyck.models.hooked.own`, which compute the same, bit for bit. Our
+models are of `own` on both; on 3 that is a subclass of TransformerLens' class. No other module asks
+which one is installed.
 """
 
 from __future__ import annotations
@@ -11,32 +12,14 @@ from typing import TYPE_CHECKING
 
 from tl_dyck.models.hooked.installed import MAJOR
 
-if TYPE_CHECKING or MAJOR < 4:
-    from transformer_lens import HookedTransformer, HookedTransformerConfig
-    from transformer_lens.components import (
-        MLP,
-        Attention,
-        LayerNorm,
-        LayerNormPre,
+if TYPE_CHECKING or MAJOR >= 4:
+    from tl_dyck.models.hooked.own import (
+        HookedTransformer,
+        HookedTransformerConfig,
         TransformerBlock,
     )
 else:
-    from tl_dyck.models.hooked.own import (
-        MLP,
-        Attention,
-        HookedTransformer,
-        HookedTransformerConfig,
-        LayerNorm,
-        LayerNormPre,
-        TransformerBlock,
-    )
+    from transformer_lens import HookedTransformer, HookedTransformerConfig
+    from transformer_lens.components import TransformerBlock
 
-__all__ = [
-    "MLP",
-    "Attention",
-    "HookedTransformer",
-    "HookedTransformerConfig",
-    "LayerNorm",
-    "LayerNormPre",
-    "TransformerBlock",
-]
+__all__ = ["HookedTransformer", "HookedTransformerConfig", "TransformerBlock"]

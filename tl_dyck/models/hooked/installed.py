@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from functools import cache
 from importlib import metadata
 from typing import TYPE_CHECKING
 
 from tl_dyck.errors import DyckError
 
-__all__ = ["MAJOR", "HookedRootModule", "UnsupportedTransformerLensError"]
+__all__ = ["MAJOR", "Base", "HookedRootModule", "UnsupportedTransformerLensError", "keeps_masks"]
 
 _SUPPORTED = (3, 4)
 
@@ -46,3 +47,23 @@ else:
         from transformer_lens import HookedRootModule
     except ImportError:  # early releases have it elsewhere
         from transformer_lens.hook_points import HookedRootModule
+
+#: What models are an instance of: on TransformerLens 3 its own class, which computes nothing here.
+if TYPE_CHECKING or MAJOR >= 4:
+    Base = HookedRootModule
+else:
+    from transformer_lens import HookedTransformer as Base
+
+
+@cache
+def keeps_masks() -> bool:
+    """Whether state dicts of this release hold causal masks, ``[n_ctx, n_ctx]``: early ones do."""
+    if MAJOR >= 4:
+        return False
+    from transformer_lens import HookedTransformerConfig
+    from transformer_lens.components import Attention
+
+    tiny = HookedTransformerConfig(
+        n_layers=1, d_model=1, d_head=1, n_ctx=2, d_vocab=1, act_fn="relu"
+    )
+    return bool(Attention(tiny).mask.numel())

@@ -103,7 +103,7 @@ def _strings(cert: Certificate, rnn: TwoLayerRNN, language: DyckLanguage | None)
     if cert.worst is not None:
         name = "Counterexample" if cert.status == "falsified" else "The worst string that was run"
         symbols = (
-            Symbols.of(rnn.config)
+            rnn.config.symbols
             if language is None
             else Symbols((*language.alphabet, BOS_STRING), "")
         )

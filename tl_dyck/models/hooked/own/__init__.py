@@ -1,8 +1,8 @@
-"""The model class that TransformerLens took out in 4.0, as far as this library needs it.
+"""The decoder that all models of ours are: TransformerLens 3's class, as far as it is needed.
 
 It is built on what TransformerLens 4 keeps: hook points, `HookedRootModule`, `ActivationCache`,
-`FactoredMatrix`, the key-value cache, utilities. Tests hold it to TransformerLens 3 bit for bit.
-What it leaves out, it has not.
+`FactoredMatrix`, the key-value cache, utilities. On TransformerLens 3 it is a subclass of that
+class and computes nothing by it; tests hold the one to the other bit for bit.
 """
 
 from tl_dyck.models.hooked.own.attention import Attention
@@ -15,6 +15,7 @@ from tl_dyck.models.hooked.own.layers import (
     LayerNormPre,
     PosEmbed,
     Unembed,
+    UnitNorm,
 )
 from tl_dyck.models.hooked.own.transformer import HookedTransformer
 
@@ -29,5 +30,6 @@ __all__ = [
     "PosEmbed",
     "TransformerBlock",
     "Unembed",
+    "UnitNorm",
     "UnsupportedOptionError",
 ]

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from transformer_lens import FactoredMatrix
 from transformer_lens.hook_points import HookPoint
 
+from tl_dyck.models.hooked.installed import keeps_masks
 from tl_dyck.models.hooked.own.layers import empty, zeros
 
 
@@ -45,7 +46,8 @@ class Attention(nn.Module):
         self.b_V = zeros(heads, size, dtype=dtype)
         self.attn_scale = cfg.attn_scale if cfg.use_attn_scale else 1.0
         # these two are in TransformerLens' state dicts, so that ours load there and theirs here
-        self.register_buffer("mask", torch.empty(0, 0, dtype=torch.bool))
+        kept = cfg.n_ctx if keeps_masks() else 0
+        self.register_buffer("mask", torch.ones(kept, kept, dtype=torch.bool).tril())
         self.register_buffer("IGNORE", torch.tensor(-torch.inf))
         self.hook_k = HookPoint()
         self.hook_q = HookPoint()

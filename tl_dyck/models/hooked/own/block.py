@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from transformer_lens.hook_points import HookPoint
 
 from tl_dyck.models.hooked.own.attention import Attention
-from tl_dyck.models.hooked.own.layers import MLP, norm
+from tl_dyck.models.hooked.own.layers import MLP, UnitNorm, norm
 
 
 class TransformerBlock(nn.Module):
@@ -18,6 +18,15 @@ class TransformerBlock(nn.Module):
     return, before it is added. Hook points: `hook_resid_pre`, `hook_attn_out`, `hook_resid_mid`,
     `hook_mlp_out`, `hook_resid_post`, and inputs of attention and MLP that must be asked for.
 
+    A configuration of ours may ask for a block of Wen et al. 2023 instead (``cfg.block``):
+
+    - "eq6" (Eq. 6): LN_C acts on the attention output *before* it is added, as `ln1_post`, so
+      `hook_attn_out` is what is added; the projection g is ``x + MLP(x)``.
+    - "eq49" (Eq. 49, App. C.7): LN_C acts on the *sum*. With y = LN_C(resid_mid), which is
+      `ln2.hook_normalized`, ``resid_post = g(y) = y + mlp(y)``: what is normalised is handed on.
+    - "bare" (App. D.1): attention and nothing else, ``resid_post = attn(resid_pre)``, without
+      residual link, MLP, LayerNorm and `hook_resid_mid`.
+
     Args:
         cfg: of the model.
         block_index: which block it is.
@@ -25,15 +34,15 @@ class TransformerBlock(nn.Module):
 
     def __init__(self, cfg: Any, block_index: int) -> None:
         super().__init__()
-        self.cfg = cfg
+        self.cfg, self.kind = cfg, getattr(cfg, "block", "gpt")
         both = cfg.use_normalization_before_and_after
         self.ln1 = norm(cfg)
         if both:
-            self.ln1_post: nn.Module = nn.Identity()
+            self.ln1_post = UnitNorm(cfg.ln_c) if self.kind == "eq6" else nn.Identity()
         if not cfg.attn_only:
-            self.ln2 = norm(cfg)
+            self.ln2 = UnitNorm(cfg.ln_c) if self.kind == "eq49" else norm(cfg)
             if both:
-                self.ln2_post: nn.Module = nn.Identity()
+                self.ln2_post = nn.Identity()
         self.attn = Attention(cfg, "global", block_index)
         if not cfg.attn_only:
             self.mlp = MLP(cfg)
@@ -66,7 +75,7 @@ class TransformerBlock(nn.Module):
             The residual stream after it, of the same shape.
         """
         resid_pre = self.hook_resid_pre(resid_pre)
-        query, key, value = attention_inputs(self, resid_pre)
+        query, key, value = self._attention_inputs(resid_pre)
         attn_out = self.attn(
             query_input=self.ln1(query),
             key_input=self.ln1(key),
@@ -76,12 +85,17 @@ class TransformerBlock(nn.Module):
         )
         if self.cfg.use_normalization_before_and_after:
             attn_out = self.ln1_post(attn_out)
-        resid_mid = resid_pre + self.hook_attn_out(attn_out)
+        attn_out = self.hook_attn_out(attn_out)
+        resid_mid = attn_out if self.kind == "bare" else resid_pre + attn_out
         if self.cfg.attn_only:
             return self.hook_resid_post(resid_mid)  # type: ignore[no-any-return]
         resid_mid = self.hook_resid_mid(resid_mid)
-        read = self.hook_mlp_in(resid_mid.clone()) if self.cfg.use_hook_mlp_in else resid_mid
-        resid_post: Tensor = self.hook_resid_post(resid_mid + self.apply_mlp(self.ln2(read)))
+        kept = read = self.ln2(resid_mid) if self.kind == "eq49" else resid_mid
+        if self.cfg.use_hook_mlp_in:
+            read = self.ln2(self.hook_mlp_in(resid_mid.clone()))
+        elif self.kind != "eq49":
+            read = self.ln2(resid_mid)
+        resid_post: Tensor = self.hook_resid_post(kept + self.apply_mlp(read))
         return resid_post
 
     def apply_mlp(self, normalized_resid: Tensor) -> Tensor:
@@ -92,17 +106,14 @@ class TransformerBlock(nn.Module):
         mlp_out: Tensor = self.hook_mlp_out(out)
         return mlp_out
 
+    def _attention_inputs(self, resid_pre: Tensor) -> list[Tensor]:
+        """What query, key and value read; for each head where that was asked for."""
 
-def attention_inputs(block: Any, resid_pre: Tensor) -> list[Tensor]:
-    """What query, key and value read; for each head where that was asked for."""
+        def by_head() -> Tensor:
+            return resid_pre[:, :, None].repeat(1, 1, self.cfg.n_heads, 1)
 
-    def by_head() -> Tensor:
-        return resid_pre[:, :, None].repeat(1, 1, block.cfg.n_heads, 1)
-
-    inputs = [resid_pre] * 3
-    if block.cfg.use_attn_in:
-        inputs = [block.hook_attn_in(by_head())] * 3
-    if block.cfg.use_split_qkv_input:
-        hooks = (block.hook_q_input, block.hook_k_input, block.hook_v_input)
-        inputs = [hook(by_head()) for hook in hooks]
-    return inputs
+        inputs = [self.hook_attn_in(by_head()) if self.cfg.use_attn_in else resid_pre] * 3
+        if self.cfg.use_split_qkv_input:
+            hooks = (self.hook_q_input, self.hook_k_input, self.hook_v_input)
+            inputs = [hook(by_head()) for hook in hooks]
+        return inputs

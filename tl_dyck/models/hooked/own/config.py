@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import random
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -12,6 +12,7 @@ from transformer_lens.config import TransformerLensConfig
 from transformer_lens.utilities import get_device
 from transformer_lens.utilities.activation_functions import SUPPORTED_ACTIVATIONS
 
+from tl_dyck.decoder import odd_options
 from tl_dyck.errors import DyckError
 from tl_dyck.registry import unknown_name
 
@@ -94,13 +95,11 @@ class HookedTransformerConfig(TransformerLensConfig):
     use_normalization_before_and_after: bool = False
 
     def __post_init__(self) -> None:
-        inherited = (each for each in fields(TransformerLensConfig) if each.name not in _READ)
-        only = {each.name: (each.default,) for each in inherited}
-        for name, known in {**only, "normalization_type": ("LN", "LNPre", None)}.items():
-            if getattr(self, name) not in known:
+        for name, value, _ in odd_options(self, TransformerLensConfig, _READ):
+            if name != "normalization_type" or value not in ("LNPre", None):
                 raise UnsupportedOptionError(
-                    f"{name}={getattr(self, name)!r} is not supported: {_COMPUTED}; other models "
-                    "are for transformer_lens<4, or for its TransformerBridge"
+                    f"{name}={value!r} is not supported: {_COMPUTED}; other models are for "
+                    "transformer_lens<4, or for its TransformerBridge"
                 )
         for name, choices in {
             "act_fn": tuple(SUPPORTED_ACTIVATIONS),

@@ -67,6 +67,36 @@ class LayerNorm(LayerNormPre):
         return x * self.w + self.b
 
 
+class UnitNorm(nn.Module):
+    """The LayerNorm of Wen et al. 2023, Eq. 7: ``LN_C(x) = P⊥x / max(‖P⊥x‖₂, C)``.
+
+    Here P⊥x = x − mean(x).
+
+    It differs from the usual one: unit norm, not unit variance, no trained scale or shift, and C
+    instead of an epsilon under the root, so that it is *exactly* invariant to scaling as long as
+    ‖P⊥x‖₂ ≥ C.
+
+    Hook points as in TransformerLens: `hook_scale` ``[batch, pos, 1]`` and `hook_normalized`
+    ``[batch, pos, d_model]``.
+    """
+
+    def __init__(self, c: float) -> None:
+        super().__init__()
+        self.c = c
+        self.hook_scale = HookPoint()
+        self.hook_normalized = HookPoint()
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Normalise each position."""
+        centred = x - x.mean(-1, keepdim=True)
+        # vector_norm has a NaN-free subgradient at zero, clamp passes none below C
+        scale = self.hook_scale(
+            torch.linalg.vector_norm(centred, dim=-1, keepdim=True).clamp_min(self.c)
+        )
+        normalized: Tensor = self.hook_normalized(centred / scale)
+        return normalized
+
+
 def norm(cfg: Any) -> nn.Module:
     """What `normalization_type` names; the identity for None."""
     kinds = {"LN": LayerNorm, "LNPre": LayerNormPre}

@@ -16,7 +16,8 @@ from transformer_lens.utilities import (
     move_to_and_update_config,
 )
 
-from tl_dyck.models.hooked.installed import HookedRootModule
+from tl_dyck.models.caches import UnsummedCache
+from tl_dyck.models.hooked.installed import Base, HookedRootModule
 from tl_dyck.models.hooked.own.block import TransformerBlock
 from tl_dyck.models.hooked.own.config import HookedTransformerConfig
 from tl_dyck.models.hooked.own.layers import Embed, PosEmbed, Unembed, norm
@@ -35,7 +36,7 @@ _ASKED_FOR = {
 }
 
 
-class HookedTransformer(TextMethods, WeightMethods, HookedRootModule):
+class HookedTransformer(TextMethods, WeightMethods, Base):
     """A decoder that embeds tokens and positions, runs its blocks, and unembeds.
 
     Names of parameters and hook points, their order, options and methods are those of
@@ -53,11 +54,11 @@ class HookedTransformer(TextMethods, WeightMethods, HookedRootModule):
 
     def __init__(
         self,
-        cfg: HookedTransformerConfig | dict[str, Any],
+        cfg: Any,
         tokenizer: Any = None,
         move_to_device: bool = True,
     ) -> None:
-        super().__init__()
+        HookedRootModule.__init__(self)
         cfg = HookedTransformerConfig(**cfg) if isinstance(cfg, dict) else cfg
         self.cfg, self.tokenizer = cfg, None
         if tokenizer is not None:
@@ -174,6 +175,7 @@ class HookedTransformer(TextMethods, WeightMethods, HookedRootModule):
             )
             tokens = self.to_tokens(input, prepend_bos=prepend_bos, padding_side=padding_side)
         tokens = (tokens if tokens.ndim > 1 else tokens[None]).to(self.cfg.device)
+        attention_mask = self._checked(tokens, attention_mask, past_kv_cache)
         on_the_left = self.tokenizer is not None and self.tokenizer.padding_side == "left"
         if attention_mask is None and (on_the_left or past_kv_cache is not None):
             if self.tokenizer is None:
@@ -199,6 +201,12 @@ class HookedTransformer(TextMethods, WeightMethods, HookedRootModule):
         positions = self.hook_pos_embed(self.pos_embed(tokens, n_past, attention_mask))
         return embed + positions, tokens, None, attention_mask
 
+    def _checked(
+        self, tokens: Tensor, attention_mask: Tensor | None, past_kv_cache: Any
+    ) -> Tensor | None:
+        """The attention mask, after a check that the model reads such input."""
+        return attention_mask
+
     def loss_fn(
         self,
         logits: Tensor,
@@ -221,15 +229,19 @@ class HookedTransformer(TextMethods, WeightMethods, HookedRootModule):
         Args:
             *model_args: as for `forward`.
             return_cache_object: whether the activations are an `ActivationCache` or a dictionary.
+                Of blocks "eq49" and "bare", whose residual stream is no plain sum, its
+                `decompose_resid` and `logit_attrs` warn.
             remove_batch_dim: whether to leave out the batch dimension, of size one.
             **kwargs: as for `forward` and `HookedRootModule.run_with_cache`.
         """
-        out, found = super().run_with_cache(
-            *model_args, remove_batch_dim=remove_batch_dim, **kwargs
+        out, found = HookedRootModule.run_with_cache(
+            self, *model_args, remove_batch_dim=remove_batch_dim, **kwargs
         )
         if not return_cache_object:
             return out, found
-        return out, ActivationCache(found, self, has_batch_dim=not remove_batch_dim)
+        unsummed = getattr(self.cfg, "block", None) in ("eq49", "bare")
+        kind = UnsummedCache if unsummed else ActivationCache
+        return out, kind(found, self, has_batch_dim=not remove_batch_dim)
 
     # --- settings ---------------------------------------------------------------------------------
 

@@ -1,0 +1,88 @@
+"""From texts to tokens and back, where the text of each token is known.
+
+Knows: how a text is cut at white space or into the symbols that fit, and how tokens are written.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import final
+
+from tl_dyck.language.checks import DyckStringError
+from tl_dyck.registry import unknown_name
+
+
+@final
+@dataclass(frozen=True)
+class Symbols:
+    """The text of each token, and what stands between two of them.
+
+    By default tokens are written as numbers.
+
+    Attributes:
+        alphabet: the text of token 0, 1, …; tokens beyond it are written as numbers.
+        separator: "" between characters, " " between words.
+        silent: the token that is not written, BOS; None if all are.
+        names_logits: whether logits are of tokens too, so that a target can be written.
+        unknown: the token of what is not in the alphabet; None if that is an error.
+    """
+
+    alphabet: tuple[str, ...] = ()
+    separator: str = " "
+    silent: int | None = None
+    names_logits: bool = False
+    unknown: int | None = None
+
+    @cached_property
+    def _tokens(self) -> dict[str, int]:
+        return {symbol: token for token, symbol in enumerate(self.alphabet)}
+
+    def read(self, text: str) -> list[int]:
+        """Tokens of a text.
+
+        With separator "" the longest symbol that fits is read, again and again, white space between
+        symbols being ignored; with " " the text is split at white space.
+
+        Raises:
+            DyckStringError: a symbol or word is not in the alphabet, and there is no unknown token.
+        """
+        words = text.split()
+        if not self.separator:
+            symbols = sorted(filter(None, self.alphabet), key=len, reverse=True)
+            words = re.findall("|".join([*map(re.escape, symbols), r"\S"]), text)
+        ids = []
+        for place, word in enumerate(words, start=1):
+            token = self._tokens.get(word, self.unknown)
+            if token is None:
+                where = f"{word!r}, symbol {place} of the text"
+                raise DyckStringError(f"{where}, is not in the alphabet.")
+            ids.append(token)
+        return ids
+
+    def words(self, tokens: Iterable[int]) -> list[str]:
+        """The text of each token that is written."""
+        known = len(self.alphabet)
+        return [self.alphabet[t] if t < known else str(t) for t in tokens if t != self.silent]
+
+    def text(self, tokens: Iterable[int]) -> str:
+        """A string of tokens as one text."""
+        return self.separator.join(self.words(tokens))
+
+    def logit(self, target: int) -> str:
+        """The text of a logit: its token's, or its number."""
+        known = self.names_logits and target < len(self.alphabet)
+        return self.alphabet[target] if known else str(target)
+
+    def index(self, text: str) -> int:
+        """The logit of a token's text.
+
+        Raises:
+            UnknownNameError: no logit is called so.
+        """
+        names = self.alphabet if self.names_logits else ()
+        if text not in names:
+            raise unknown_name("target", text, names)
+        return names.index(text)
