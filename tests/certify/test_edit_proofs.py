@@ -36,7 +36,7 @@ from tl_dyck.certify import (
     check_edits,
     check_proof,
 )
-from tl_dyck.certify.check_edits import Group, Linear, Network, Space, gelu
+from tl_dyck.certify.check_edits import SameEnd, Affine, OneLayer, Space, gelu
 from tl_dyck.certify.check_proof import Enclosure, ProofError, check_file, read
 from tl_dyck.certify.proving import NoProofError, pack
 from tl_dyck.certify.proving_edits import _facts, prove_edits
@@ -60,7 +60,7 @@ class Case:
     def __init__(self, rnn: TwoLayerRNN, space: PerturbationSpace, string: tuple[int, ...]) -> None:
         weights = {name: weight.numpy() for name, weight in rnn.weights.items()}
         facts = _facts(rnn.config, string, space, 0)
-        self.net = Network(facts["config"], weights, range(rnn.config.d_vocab))
+        self.net = OneLayer(facts["config"], weights, range(rnn.config.d_vocab))
         self.space = Space(facts, self.net)
         self.net.tabulate(*self.space.symbols)
         rows = {tuple(row): i for i, row in enumerate(self.space.symbols.T.tolist())}
@@ -80,12 +80,12 @@ class Case:
     def ends(self) -> list[int]:
         return sorted({path[-1] for path in self.paths})
 
-    def group(self, last: int) -> tuple[Group, list[tuple[int, ...]]]:
-        group = Group(self.space, self.net, last)
+    def group(self, last: int) -> tuple[SameEnd, list[tuple[int, ...]]]:
+        group = SameEnd(self.space, self.net, last)
         group.settled(0, self.space.all, [])
         return group, [path for path in self.paths if path[-1] == last]
 
-    def outputs(self, group: Group, paths: list[tuple[int, ...]]) -> np.ndarray:
+    def outputs(self, group: SameEnd, paths: list[tuple[int, ...]]) -> np.ndarray:
         """o, [strings, heads, d_head], by a softmax of its own."""
         found = []
         for path in paths:
@@ -106,7 +106,7 @@ def case(recipe: RNNRecipe, problem: Problem) -> Case:
     return found
 
 
-def holds(y: Linear, o: np.ndarray, true: np.ndarray) -> bool:
+def holds(y: Affine, o: np.ndarray, true: np.ndarray) -> bool:
     """Numbers that are known hold what they are on each string; whether some are."""
     middle = np.einsum("kne,bne->bk", y.slope.mid, o) + y.rest.mid
     slack = y.rest.rad + 1e-9 * (1 + abs(middle) + abs(y.rest.mid))
@@ -153,7 +153,7 @@ def test_every_stage_holds_what_it_is_on_every_string(drawn):
         o = made.outputs(group, paths)
         w_o = made.net.w["W_O"]
         moved = Enclosure(np.moveaxis(w_o.mid, 2, 0))
-        x = Linear(moved, made.net.w["b_O"] + group.r)
+        x = Affine(moved, made.net.w["b_O"] + group.r)
         true = np.einsum("dne,bne->bd", moved.mid, o) + x.rest.mid
         low, high, _ = group.range(x)
         assert (low <= true.min(0)).all()
@@ -340,7 +340,7 @@ def test_trees_of_no_group_are_refused(proof):
 def test_nothing_follows_from_numbers_that_are_not_known(monkeypatch):
     """Costs beyond what floats hold, and weights that may all be 0, though the target wins."""
     made = Case(shifted(random_rnn(0), 0, 100.0), SPACE, STRING)
-    group = Group(made.space, made.net, made.ends()[0])
+    group = SameEnd(made.space, made.net, made.ends()[0])
     assert group.settled(0, made.space.all, [])
     for cost in (1e245, -1e245, np.inf, np.nan):
         costs = np.full((len(made.space.symbols[0]), 1), cost)

@@ -92,7 +92,7 @@ def gelu(x):
     return [Enclosure(y, 2 * U * abs(np.array(y)) + error) for y in (value, slope)]
 
 
-class Network:
+class OneLayer:
     """A network of the kind above, checked."""
 
     def __init__(self, config, weights, tokens):
@@ -284,29 +284,29 @@ class Space:
         return found
 
 
-class Linear:
+class Affine:
     """Numbers linear in the heads' outputs: ``slope``, [n, heads, d_head], and ``rest``, [n]."""
 
     def __init__(self, slope, rest):
         self.slope, self.rest = slope, rest
 
     def __add__(self, other):
-        return Linear(self.slope + other.slope, self.rest + other.rest)
+        return Affine(self.slope + other.slope, self.rest + other.rest)
 
     def plus(self, rest):
         """The numbers plus others that are known up to a radius."""
-        return Linear(self.slope, self.rest + rest)
+        return Affine(self.slope, self.rest + rest)
 
     def times(self, factors):
         """Each number times one of its own."""
-        return Linear(self.slope * factors[:, None, None], self.rest * factors)
+        return Affine(self.slope * factors[:, None, None], self.rest * factors)
 
     def into(self, weights):
         """The numbers, as a row, times a matrix."""
-        return Linear(dot("dne,dk->kne", self.slope, weights), dot("d,dk->k", self.rest, weights))
+        return Affine(dot("dne,dk->kne", self.slope, weights), dot("d,dk->k", self.rest, weights))
 
 
-class Group:
+class SameEnd:
     """The strings that end with one symbol, and bounds on a part of them."""
 
     def __init__(self, space, net, last):
@@ -408,9 +408,8 @@ class Group:
     def margins(self, target):
         """The target's logit minus each other, times a positive number."""
         c, w, n = self.net.c, self.net.w, len(self.r.mid)
-        x = Linear(
-            Enclosure(*(np.moveaxis(y, 2, 0) for y in (w["W_O"].mid, w["W_O"].rad))), w["b_O"]
-        )
+        w_o = (np.moveaxis(side, 2, 0) for side in (w["W_O"].mid, w["W_O"].rad))
+        x = Affine(Enclosure(*w_o), w["b_O"])
         wide = root(Enclosure(float(n))) * Enclosure(np.ones(n))
         x = self.divided(x, 0.0, c["ln_c"]) if c["ln_c"] else x
         x = x.plus(self.r) if c["residual"] else x
@@ -454,14 +453,14 @@ def says(facts, space):
 def check(facts, arrays):
     """Check a proof; what it proves, as a sentence. Raises ProofError if it proves nothing."""
     trees, weights = arrays.pop("trees"), arrays
-    net, target = Network(facts["config"], weights, facts["tokens"]), facts["target"]
+    net, target = OneLayer(facts["config"], weights, facts["tokens"]), facts["target"]
     space = Space(facts, net)
     if type(target) is not int or not 0 <= target < net.n_logits:
         raise ProofError("its target is no logit")
     net.tabulate(*space.symbols)
     nodes = iter(trees.ravel().tolist())
     for last in space.ends():
-        group, todo = Group(space, net, last), [space.all]
+        group, todo = SameEnd(space, net, last), [space.all]
         while todo:
             allowed, step = todo.pop(), next(nodes)
             if step == BOUND:

@@ -15,9 +15,9 @@ from tl_dyck.certify.check_edits import (
     BOUND,
     CONFIG,
     FORMAT,
-    Group,
-    Linear,
-    Network,
+    SameEnd,
+    Affine,
+    OneLayer,
     Space,
     says,
 )
@@ -76,7 +76,7 @@ def prove_edits(
     facts = _facts(c, string, question.space, asker.target(string, target))
     weights = _weights(asker, facts["tokens"])
     try:
-        search = _Search(facts, weights, asker, deadline)
+        search = _Trees(facts, weights, asker, deadline)
         with np.errstate(all="ignore"):
             trees = [node for last in search.space.ends() for node in search.tree(last)]
             said = says(facts, search.space)
@@ -166,20 +166,20 @@ class _Paths(Space):
         return cost, came
 
 
-class _Search:
+class _Trees:
     """The trees of one question."""
 
     def __init__(
         self, facts: dict[str, Any], weights: dict[str, Array], asker: Asker, deadline: Deadline
     ) -> None:
         self.asker, self.target, self.deadline = asker, facts["target"], deadline
-        self.network = Network(facts["config"], weights, facts["tokens"])
+        self.network = OneLayer(facts["config"], weights, facts["tokens"])
         self.space = _Paths(facts, self.network)
         self.network.tabulate(*self.space.symbols)
 
     def tree(self, last: int) -> list[int]:
         """The tree of the strings that end with a symbol, in preorder."""
-        group, found, todo = Group(self.space, self.network, last), [], [self.space.all]
+        group, found, todo = SameEnd(self.space, self.network, last), [], [self.space.all]
         while todo:
             self.deadline.check()
             node, parts = self._node(group, todo.pop())
@@ -198,7 +198,7 @@ class _Search:
                 return [BOUND, len(near), *near], []
             margins = group.margins(self.target)
             worst = np.nan_to_num(group.below(margins), nan=-np.inf).argmin()
-            group.below(Linear(margins.slope[[worst]], margins.rest[[worst]]))
+            group.below(Affine(margins.slope[[worst]], margins.rest[[worst]]))
             costs, near = self.space.walked[0], self.space.cheapest()
             self._run(near)
         cut = self._cut(allowed, costs.mean(1))
