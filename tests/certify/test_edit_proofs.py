@@ -36,7 +36,7 @@ from tl_dyck.certify import (
     check_edits,
     check_proof,
 )
-from tl_dyck.certify.check_edits import SameEnd, Affine, OneLayer, Space, gelu
+from tl_dyck.certify.check_edits import Affine, OneLayer, SameEnd, Space, gelu
 from tl_dyck.certify.check_proof import Enclosure, ProofError, check_file, read
 from tl_dyck.certify.proving import NoProofError, pack
 from tl_dyck.certify.proving_edits import _facts, prove_edits

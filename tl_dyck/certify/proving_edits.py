@@ -15,9 +15,9 @@ from tl_dyck.certify.check_edits import (
     BOUND,
     CONFIG,
     FORMAT,
-    SameEnd,
     Affine,
     OneLayer,
+    SameEnd,
     Space,
     says,
 )
