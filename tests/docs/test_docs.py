@@ -160,6 +160,18 @@ def test_getting_started_runs_from_top_to_bottom(tmp_path, monkeypatch, capsys):
     assert (tmp_path / "attention.html").stat().st_size > 10_000
 
 
+def test_the_first_snippet_prints_what_readme_shows(capsys):
+    """In words and shape; the last digits are a CPU's own."""
+    first = {"end": "## Two commands"}
+    run_all(blocks_of(ROOT / "README.md", 1, **first), "README.md")
+    (shown,) = blocks_of(ROOT / "README.md", 1, "text", **first)
+    number = re.compile(r"\d+\.\d+")
+    printed = capsys.readouterr().out
+    assert number.sub("#", printed) == number.sub("#", shown)
+    figures = [[float(each) for each in number.findall(text)] for text in (printed, shown)]
+    assert figures[0] == pytest.approx(figures[1], abs=1e-5)
+
+
 @pytest.mark.global_rng
 @pytest.mark.parametrize(("page", "n_blocks"), [("own_language.md", 3), ("bring_your_own.md", 1)])
 def test_the_guides_to_what_is_your_own_run(page, n_blocks, tmp_path, monkeypatch, capsys):

@@ -308,6 +308,8 @@ def place(tiny_study: Study, tmp_path_factory: pytest.TempPathFactory) -> Path:
     (path / "corpus").mkdir()
     (path / "corpus" / "train.tsv").write_text("good film\t1\nbad film\t0\n" * 5)
     (path / "corpus" / "dev.tsv").write_text("good\t1\nbad\t0\n")
+    (path / "sentences.txt").write_text("good film\n")
+    (path / "synonyms.json").write_text('{"good": ["bad"]}')
     (path / "corpus" / "synonyms.json").write_text('{"good": ["bad"]}')
     uniform = construct.uniform_attention(study.task.language)
     prove_language(uniform, study.task, 8).save(path / "dyck.proof")
