@@ -35,6 +35,7 @@ from tl_dyck.certify.protocol import register_certifier as register_certifier
 from tl_dyck.certify.proving import prove_language as prove_language
 from tl_dyck.certify.proving_edits import prove_edits as prove_edits
 from tl_dyck.errors import DyckError as DyckError
+from tl_dyck.judge import head_truths as head_truths
 from tl_dyck.judge.protocol import register_method as register_method
 from tl_dyck.language import DyckDistribution as DyckDistribution
 from tl_dyck.language import DyckLanguage as DyckLanguage

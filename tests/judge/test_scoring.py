@@ -366,8 +366,12 @@ def test_a_run_is_kept_and_has_a_page(tmp_path: Any) -> None:
     assert f"not asked of {1 - len(asked) / 6:.0%} of the models" in text
 
 
-def test_the_pages_example_runs(capsys: Any) -> None:
+def test_the_pages_examples_run(capsys: Any) -> None:
+    """And there is one for every kind of question."""
     text = (ROOT / "docs" / "judge.md").read_text(encoding="utf-8")
+    said = ""
     for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL):
         exec(compile(block, "judge.md", "exec"), {"__name__": "page"})
-        assert "auroc" in capsys.readouterr().out
+        said += capsys.readouterr().out
+        assert re.search("auroc|^yes: hide the top of the stack from it, and 13.92%", said)
+    assert {line.split()[0] for line in said.splitlines() if line} >= {*KINDS}

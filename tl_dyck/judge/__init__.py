@@ -39,6 +39,7 @@ from tl_dyck.judge.protocol import (
 from tl_dyck.judge.run import Judgement, judge_methods, load_judgement
 from tl_dyck.judge.scoring import judge, score_table
 from tl_dyck.judge.suites import SUITES, Suite
+from tl_dyck.judge.truths import HeadTruths, head_truths
 
 __all__ = [
     "ABOUT_HEADS",
@@ -48,6 +49,7 @@ __all__ = [
     "SUITES",
     "Case",
     "Fact",
+    "HeadTruths",
     "JudgeError",
     "Judgement",
     "Method",
@@ -58,6 +60,7 @@ __all__ = [
     "about_brackets",
     "about_heads",
     "either",
+    "head_truths",
     "judge",
     "judge_methods",
     "kinds",

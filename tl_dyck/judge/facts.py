@@ -24,7 +24,7 @@ from tl_dyck.language import DyckLanguage
 from tl_dyck.models.lean import LeanTail, lean_logits
 
 #: Logits that differ by less are equal: rounding of the sums here is below 1e-10.
-_TIE = 1e-9
+TIE = 1e-9
 _UNCLEAR = 1e-7
 
 
@@ -78,12 +78,21 @@ class Enumeration:
         self._weight = distribution.log_prob(self.tokens, mode="prefix").exp().double()[:, None]
         with torch.no_grad():
             self.logits: Tensor = model(self.tokens)
-        self.intact = margins(self.logits, self.right) > _TIE
+        self.intact = margins(self.logits, self.right) > TIE
         self.accuracy = 1 - self.share(~self.intact)
 
-    def share(self, wrong: Bool[Tensor, "n pos"]) -> float:
-        """Share of all predictions of a closing bracket, by their probability, that are marked."""
+    def share(
+        self, wrong: Bool[Tensor, "n pos"], among: Bool[Tensor, "n pos"] | None = None
+    ) -> float:
+        """Share of predictions of a closing bracket, by their probability, that are marked.
+
+        Args:
+            wrong: marked.
+            among: those that count; None for all. NaN if there is none.
+        """
         asked = (self.right >= 0).double() * self._weight
+        if among is not None:
+            asked = asked * among
         return float((asked * wrong).sum() / asked.sum())
 
     def breaks(self, question: Question, logits: Float[Tensor, "n pos d_vocab"]) -> Fact | None:
@@ -97,8 +106,8 @@ class Enumeration:
             The fact; None if it hangs on a margin that is too small to be told from a tie.
         """
         margin = margins(logits, self.right)
-        wrong = self.intact & (margin <= _TIE)
-        unclear = self.intact & (margin.abs() < _UNCLEAR) & (margin.abs() > _TIE)
+        wrong = self.intact & (margin <= TIE)
+        unclear = self.intact & (margin.abs() < _UNCLEAR) & (margin.abs() > TIE)
         if bool(unclear.any()) and not bool((wrong & ~unclear).any()):
             return None
         return Fact(question, bool(wrong.any()), "enumerated", self.share(wrong))
@@ -156,9 +165,9 @@ def token_facts(world: Enumeration, rows: Sequence[int]) -> list[Fact]:
         hidden = key_of_one(last, torch.tensor([place]), len(tokens))
         hooks = hide_keys(hidden, range(world.model.cfg.n_layers))
         margin = margins(run(world.model, tokens[None], hooks), world.right[rows[row]][None])[0, -1]
-        if abs(margin) <= _TIE or abs(margin) >= _UNCLEAR:
+        if abs(margin) <= TIE or abs(margin) >= _UNCLEAR:
             question = Question("token", (tuple(tokens.tolist()), place))
-            facts.append(Fact(question, bool(margin <= _TIE), "enumerated"))
+            facts.append(Fact(question, bool(margin <= TIE), "enumerated"))
     return facts
 
 

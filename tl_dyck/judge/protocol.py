@@ -16,6 +16,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, final
 
+import torch
+from jaxtyping import Float
 from torch import Tensor
 
 from tl_dyck.errors import DyckError
@@ -114,6 +116,16 @@ class Case:
     tokens: Tensor
     other: Any = None
     name: str = "0"
+
+    def forward(self, embeddings: Float[Tensor, "n pos d_model"]) -> Float[Tensor, "n pos d_vocab"]:
+        """Logits if these stood where tokens are looked up (`hook_embed`); gradients flow.
+
+        What attributes to embeddings by hand takes it for its function.
+        """
+        tokens = torch.full(embeddings.shape[:2], self.task.language.bos_token)
+        hooks = [("hook_embed", lambda found, hook: embeddings)]
+        logits: Tensor = self.model.run_with_hooks(tokens, fwd_hooks=hooks)
+        return logits
 
 
 Scores = Sequence[float | None] | None

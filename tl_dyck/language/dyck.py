@@ -213,6 +213,14 @@ class DyckLanguage(Language):
         sorted_top = torch.where(found, order.gather(-1, opened.clamp(min=0)), -1)
         return torch.empty_like(order).scatter_(-1, order, sorted_top)
 
+    def others_of_type(self, tokens: Int[Tensor, "*batch pos"]) -> Bool[Tensor, "*batch pos key"]:
+        """Of each position the opening brackets up to it of its top's type, but not the top."""
+        here, top = torch.arange(tokens.shape[-1], device=tokens.device), self.top_of_stack(tokens)
+        same = tokens[..., None, :] == tokens.gather(-1, top.clamp_min(0))[..., None]
+        others = self.is_open(tokens)[..., None, :] & same & (here <= here[:, None])
+        found: Tensor = others & (here != top[..., None]) & (top >= 0)[..., None]
+        return found
+
     def right_bracket(self, tokens: Int[Tensor, "*batch pos"]) -> Int[Tensor, "*batch pos"]:
         """The bracket that closes the top of the stack after each token; -1 if nothing is open.
 

@@ -76,10 +76,7 @@ def far_answers(task: DyckTask, n: int, generator: torch.Generator) -> FarAnswer
         language.depth(tokens),
         language.is_open(tokens),
     )
-    # others[n, query, key]: opening brackets up to the query, of the top's type, but not the top
-    same = tokens[:, None, :] == tokens.gather(1, top.clamp_min(0))[:, :, None]
-    others = opens[:, None, :] & same & (here <= here[:, None]) & (here != top[..., None])
-    others &= (top >= 0)[..., None]
+    others = language.others_of_type(tokens)  # [n, query, key]
     far = torch.zeros_like(opens)  # by query
     far[:, :-1] = (language.is_close(tokens) & (here - language.matching(tokens) > FAR))[:, 1:]
     answerable = far & others.any(-1)

@@ -1,0 +1,168 @@
+"""What each head of a model of one's own does, exactly: every prefix is run, nothing is sampled.
+
+Knows: what an answer about one head is made of, and from when on it "reads the top of the stack".
+"""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, final
+
+import pandas as pd
+import torch
+from torch import Tensor
+
+from tl_dyck.ablation.compare import Answer
+from tl_dyck.check import check_instance, check_length
+from tl_dyck.interventions import hide_keys, key_of_each, run
+from tl_dyck.judge.facts import TIE, Enumeration, head_facts, margins
+from tl_dyck.judge.protocol import ABOUT_HEADS, JudgeError
+from tl_dyck.recipes import as_figure, dots
+from tl_dyck.tasks import DyckTask
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
+_MOST = 20_000  # prefixes that are listed
+_HIDDEN = ("top", "twin")
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class HeadTruths:
+    """What the heads of a model do, `print` shows it.
+
+    Attributes:
+        table: a row per head: layer, head, and five exact shares of closing brackets, weighted by
+            their probability, that are right and no longer so if the head's output is zero
+            ("needed"), is that of the string with all types exchanged ("carries"), if it attends
+            to all positions alike ("pattern"), if no query of it sees the top of the stack ("top"),
+            or sees a twin of it ("twin"), which is another opening bracket of its type and depth,
+            closed since: a counter needs that as much. Of several twins one is hidden at a time,
+            which gives a mean. The last two are shares of where there is a twin. NaN: it hangs on a
+            tie up to rounding.
+        accuracy: exact share of closing brackets that the model has right.
+        task: name of the task.
+        length: every prefix of so many brackets, and so every shorter one, was run.
+    """
+
+    table: pd.DataFrame
+    accuracy: float
+    task: str
+    length: int
+
+    def __str__(self) -> str:
+        heads = [f"L{row.layer}H{row.head}" for row in self.table.itertuples()]
+        shown = self.table[[*ABOUT_HEADS, *_HIDDEN]].map("{:.2%}".format).set_axis(heads)
+        return (
+            f"{self.task}, every prefix of at most {self.length} brackets; {self.accuracy:.2%} are "
+            f"closed right. Share that no longer is, if of a head:\n{shown.to_string()}\n"
+            "needed: the output is zero; carries: it is that of the types exchanged; pattern: it "
+            "attends to all alike;\ntop: the top of the stack is hidden; twin: another bracket of "
+            "its type and depth is, where there is one."
+        )
+
+    def plot(self) -> go.Figure:
+        """The table: a row per head, a dot for each share."""
+        values = {name: name for name in (*ABOUT_HEADS, *_HIDDEN)}
+        unit = "share of closing brackets that break"
+        return as_figure(
+            [dots(self.table, values, rows="L{layer}H{head}", unit=unit)], str(self.task)
+        )
+
+    def reads_top(self, layer: int, head: int) -> Answer:
+        """Does this head read the top of the stack?
+
+        The verdict is "yes" if hiding the top from it breaks predictions, and hiding a twin of the
+        top none; "no" if hiding the top breaks none, or no more than hiding a twin; else "mixed".
+
+        Args:
+            layer: of the model.
+            head: of the layer.
+
+        Raises:
+            JudgeError: there is no such head.
+        """
+        found = self.table[self.table["layer"].eq(layer) & self.table["head"].eq(head)]
+        if found.empty:
+            raise JudgeError(f"there is no head L{layer}H{head} in this model")
+        top, twin = (float(found[name].item()) for name in _HIDDEN)
+        verdict = "no" if top <= twin + 1e-12 else "mixed" if twin else "yes"
+        return Answer(
+            question=f"Does L{layer}H{head} read the top of the stack?",
+            group=self.task,
+            verdict=verdict,
+            text=f"{verdict}: hide the top of the stack from it, and {top:.2%} of closing brackets "
+            f"break; hide another bracket of that type and depth, and {twin:.2%} do.",
+        )
+
+
+def head_truths(model: Any, task: DyckTask, length: int) -> HeadTruths:
+    """What every head of a model does on every prefix of at most `length` brackets, exactly.
+
+    A copy of the model is run in float64, so that ties are told from rounding.
+
+    >>> from tl_dyck import construct, load_task
+    >>> task = load_task("dyck-2-4")
+    >>> truths = head_truths(construct.stack(task.language), task, 7)
+    >>> truths.reads_top(0, 0).verdict
+    'yes'
+
+    Args:
+        model: any `DyckTransformer`, or what `tl_dyck.adopt` returned; of any layers.
+        task: of brackets.
+        length: N. All prefixes of that many brackets are listed: 20,000 at most.
+
+    Raises:
+        WrongTypeError: the task is not one of brackets, or the length no integer.
+        WrongValueError: the length is below 3, where no top has a twin, or more than it reads.
+        JudgeError: there are too many prefixes, or the model closes none of them right, or looks
+            ahead.
+    """
+    check_instance("task", task, DyckTask, "a task of brackets, such as load_task('dyck-2-4')")
+    if model.cfg.attention_dir != "causal":
+        raise JudgeError("a model that looks ahead sees the bracket that it is asked for")
+    length = check_length(length, least=3, most=model.cfg.n_ctx - 1)
+    n = task.language.count(length, "prefix")
+    if n > _MOST:
+        raise JudgeError(
+            f"{task.language} has {n:,} prefixes of {length} brackets, too many to run "
+            f"all ({_MOST:,}): ask about shorter ones"
+        )
+    exact = copy.deepcopy(model).to("cpu", print_details=False)
+    exact = exact.to(torch.float64, print_details=False)
+    world = Enumeration(exact, task.language, length, task.distribution)
+    if not world.accuracy:
+        raise JudgeError("the model closes no prefix right, so that nothing can break")
+    effects = {
+        (fact.question.target, fact.question.kind): fact.effect for fact in head_facts(world)
+    }
+    rows = []
+    for layer in range(exact.cfg.n_layers):
+        for head in range(exact.cfg.n_heads):
+            row = {kind: effects.get(((layer, head), kind), float("nan")) for kind in ABOUT_HEADS}
+            rows.append({"layer": layer, "head": head, **row, **_hidden(world, layer, head)})
+    return HeadTruths(
+        table=pd.DataFrame(rows), accuracy=world.accuracy, task=task.name, length=length
+    )
+
+
+def _hidden(world: Enumeration, layer: int, head: int) -> dict[str, float]:
+    """What it costs to hide the top from all queries of a head, or a twin of it."""
+    language, tokens = world.language, world.tokens
+    top, depth = language.top_of_stack(tokens), language.depth(tokens)
+    twins = language.others_of_type(tokens)
+    twins &= depth[:, None, :] == depth.gather(1, top.clamp(min=0))[..., None]
+    number = twins.sum(-1)
+    rank = twins.flip(-1).cumsum(-1).flip(-1)  # 1 is the nearest
+
+    def cost(key: Tensor) -> float:
+        logits = run(world.model, tokens, hide_keys(key_of_each(key), [layer], [head]))
+        return world.share(world.intact & (margins(logits, world.right) <= TIE), number > 0)
+
+    each = []
+    for turn in range(int(number.max())):
+        chosen = twins & (rank == (turn % number.clamp(min=1) + 1)[..., None])
+        each.append(cost(torch.where(number > 0, chosen.int().argmax(-1), -1)))
+    return {"top": cost(top), "twin": sum(each) / len(each)}
