@@ -11,6 +11,7 @@ import torch
 from tests.certify.language.test_deciding import TASK, random_model
 from tl_dyck.certify.language import certify_language
 from tl_dyck.models import DyckTransformer, construct
+from tl_dyck.tasks import DyckTask
 
 LENGTH = 6
 
@@ -101,3 +102,12 @@ def test_the_pattern_of_a_head_without_values_does_not_matter_and_another_s_does
         assert row.wrong == (~same).sum()
     assert found.status == "refuted"
     assert np.isfinite(found.margin.high)
+
+
+def test_a_claim_about_no_prefix_is_proved_however_few_are_run() -> None:
+    """One type has no closing bracket that could rival; run whole, in part, or decided."""
+    task = DyckTask(name="one", n_types=1, max_depth=3, train_lengths=(4,), long_lengths=(8, 8))
+    for family, layers, most in (("gpt", 2, 10_000), ("gpt", 2, 5), ("minimal-onehot", 1, 0)):
+        model = random_model(family, task, 0, n_layers=layers)
+        found = certify_language(model, task, LENGTH, "closing_only", most_run=most)
+        assert (found.status, found.prefixes, found.margin.low) == ("proved", 0, np.inf)

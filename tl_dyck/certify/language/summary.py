@@ -56,7 +56,7 @@ def summarise(
         lengths=lengths,
         proved_to=max((n for n in lengths if not fails or n < min(fails)), default=-1),
         margin=Bounds(
-            tally.proved if bool(tally.complete[list(lengths)].all()) else -math.inf,
+            tally.proved if tally.complete[[row.length for row in rows]].all() else -math.inf,
             math.inf if tally.tightest is None else tally.tightest.margin,
         ),
         likeliest=likeliest,
