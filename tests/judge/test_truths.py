@@ -16,7 +16,7 @@ from tl_dyck.language import DyckLanguage, Vocabulary
 from tl_dyck.models.hooked import HookedTransformer, HookedTransformerConfig
 from tl_dyck.tasks import DyckTask
 
-N = 6
+N = 5
 
 
 def somebodys(task: DyckTask) -> Any:

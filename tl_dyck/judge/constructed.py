@@ -29,7 +29,7 @@ from tl_dyck.tasks import DyckTask
 LONGEST = 100
 _MOST = 700  # prefixes that are enumerated
 _N_TOKENS = 64
-_N_ROWS = 4
+_N_ROWS = 8
 _SHARE = 0.999  # least accuracy of a case
 
 CONSTRUCTED = {
@@ -139,8 +139,15 @@ def pose(
     asked &= world.intact[:, -1] & rivals(task.language, world.tokens).any(1)
     rows = asked.nonzero()[:, 0]
     chosen = rows[torch.randperm(len(rows), generator=generator)[:_N_ROWS]].tolist()
-    facts = [*head_facts(world), *weight_facts(world), *token_facts(world, chosen)]
+    facts = [*head_facts(world), *weight_facts(world), *_evened(token_facts(world, chosen))]
     return Case(model, task, length, tokens), facts
+
+
+def _evened(facts: Sequence[Fact]) -> list[Fact]:
+    """As many yes as no, so that no model says what is true of its brackets; one if all are alike."""
+    sides = [[fact for fact in facts if fact.answer == answer] for answer in (True, False)]
+    each = max(1, min(map(len, sides)))
+    return [fact for side in sides for fact in side[:each]]
 
 
 def small_task(n_types: int, max_depth: int, length: int | None = None) -> DyckTask:
@@ -175,11 +182,12 @@ def _uniform(generator: torch.Generator, low: float = 0.0, high: float = 1.0) ->
     return low + (high - low) * float(torch.rand(1, generator=generator, dtype=torch.float64))
 
 
-#: Where heads of the first circuit look, by kind; None for any of `_ANY`, as those of the second.
+#: Where heads of the first circuit look, by kind: the first head at the first, others at any. None
+#: for one of `_ANY`, as those of the second; in "stack" where they look tells no circuit.
 _LOOKS = {
-    "uniform": "uniform",
-    "balanced": "balanced",
-    "stack": "top",
+    "uniform": ("uniform",),
+    "balanced": ("balanced",),
+    "stack": ("top", "balanced"),
     "backup": None,
     "alone": None,
 }
@@ -219,12 +227,12 @@ def _drawn(given: Mapping[str, Any], generator: torch.Generator, kind: str) -> K
 def _model(kind: str, knobs: Knobs, generator: torch.Generator) -> tuple[Any, bool]:
     """A model, and whether it is proved to be right at any length."""
     language = DyckLanguage(knobs.n_types, knobs.max_depth)
-    looks = (_LOOKS[kind] or _choice(generator, _ANY), _choice(generator, _ANY))
+    looks = [_LOOKS[kind] or (_choice(generator, _ANY),), (_choice(generator, _ANY),)]
     n = knobs.n_layers * knobs.n_heads
     works = min(1 + int(knobs.true_share * (n - 1)), max(1, n - 1))  # any number is as likely
-    if works == n:
-        looks = (looks[0], looks[0])
-    shop = Workshop(language, generator, positions="top" in looks)
+    if works == n or kind == "stack":
+        looks[1] = looks[0]
+    shop = Workshop(language, generator, positions=any("top" in each for each in looks))
     heads: list[Head] = []
     for circuit, size in enumerate((works, n - works)):
         heads += _circuit(kind, shop, knobs, generator, looks[circuit], circuit, size)
@@ -238,28 +246,30 @@ def _circuit(
     shop: Workshop,
     knobs: Knobs,
     generator: torch.Generator,
-    looks: str,
+    looks: Sequence[str],
     circuit: int,
     n: int,
 ) -> list[Head]:
     """Heads that share a stack; of both circuits by the same law."""
 
-    def head(slots: Sequence[tuple[int, int]], size: float = 1.0) -> Head:
-        if looks == "top":  # e^-12 is nothing to either reader
-            seen = shop.top(_uniform(generator, 12.0, 25.0))
+    def head(slots: Sequence[tuple[int, int]], at: str, size: float = 1.0) -> Head:
+        if at == "top":  # e^-20 is nothing to either reader, also where LN_C makes it larger
+            seen = shop.top(_uniform(generator, 20.0, 30.0))
         else:
-            shift = 0.7 if looks == "balanced" else 0.0
-            seen = shop.balanced(_uniform(generator, 0.3, 1.0), shift)
-        return shop.head(seen, slots, circuit, pairs=looks != "top", size=size, left=knobs.drift)
+            seen = shop.balanced(_uniform(generator, 0.3, 1.0), 0.7 if at == "balanced" else 0.0)
+        return shop.head(seen, slots, circuit, pairs=at != "top", size=size, left=knobs.drift)
 
     slots = shop.slots()
     order = torch.randperm(len(slots), generator=generator).tolist()
     backups = kind == "backup" and n > 1
     writers = max(n - backups, 1)
     shares = [order[part::writers] or [order[part % len(order)]] for part in range(n - backups)]
-    heads = [head([slots[index] for index in share]) for share in shares]
+    heads = [
+        head([slots[index] for index in share], _choice(generator, looks) if part else looks[0])
+        for part, share in enumerate(shares)
+    ]
     if backups:
-        heads.append(head(slots, math.exp(_uniform(generator, math.log(0.02), 0.0))))
+        heads.append(head(slots, looks[0], math.exp(_uniform(generator, math.log(0.02), 0.0))))
     return heads
 
 
