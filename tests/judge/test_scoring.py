@@ -185,11 +185,6 @@ def test_who_has_not_the_salt_has_other_cases() -> None:
     assert f"{mine.first_seed - HELD_OUT:x}"[:8] not in mine.name  # the name gives no seed away
 
 
-#: What cheats reach of judge-2 beyond the limits that it was made for, AUROC and upper end; said in
-#: docs/judge.md. The second is told by how often each kind says yes, which no method is.
-ABOVE = {("forest", "carries"): (0.76, 0.81), ("kind-constant", "token"): (0.81, 0.85)}
-
-
 def test_controls_score_what_they_must_on_the_whole_suite() -> None:
     path = ROOT / "docs" / "results" / "judge.json"
     if not path.exists():
@@ -207,9 +202,8 @@ def test_controls_score_what_they_must_on_the_whole_suite() -> None:
     for kind in (*ABOUT_HEADS, "token"):
         for name in CHEATS:
             if kind in scores[name]:
-                found, (most, high) = scores[name][kind], ABOVE.get((name, kind), (0.75, 0.80))
-                assert found["auroc"] <= most, (name, kind)
-                assert found["auroc_high"] <= high, (name, kind)
+                assert scores[name][kind]["auroc"] <= 0.75, (name, kind)
+                assert scores[name][kind]["auroc_high"] <= 0.80, (name, kind)
     assert scores["resample-ablation"]["carries"]["auroc"] >= 0.95
 
 

@@ -24,8 +24,8 @@ class TextMethods:
     tokenizer: Any
     W_U: Tensor
 
-    def set_tokenizer(self, tokenizer: Any) -> None:
-        """Use a tokenizer from Hugging Face's `transformers`.
+    def set_tokenizer(self, tokenizer: Any, default_padding_side: str | None = None) -> None:
+        """Use a tokenizer from Hugging Face's `transformers`, which pads on its own side or this.
 
         Raises:
             TypeError: it is no such tokenizer.
@@ -35,6 +35,8 @@ class TextMethods:
                 f"a tokenizer is a PreTrainedTokenizerBase, not {type(tokenizer).__name__}"
             )
         self.tokenizer = get_tokenizer_with_bos(tokenizer)
+        if default_padding_side is not None:
+            self.tokenizer.padding_side = default_padding_side
         # of the empty text, which is BOS alone if the tokenizer puts one there
         self.cfg.tokenizer_prepends_bos = len(self.tokenizer.encode("")) > 0
         if self.tokenizer.eos_token is None:

@@ -97,6 +97,7 @@ class HookedTransformer(TextMethods, WeightMethods, Base):
         padding_side: Any = USE_DEFAULT_VALUE,
         start_at_layer: int | None = None,
         tokens: Tensor | None = None,
+        shortformer_pos_embed: None = None,
         attention_mask: Tensor | None = None,
         stop_at_layer: int | None = None,
         past_kv_cache: Any = None,
@@ -113,6 +114,7 @@ class HookedTransformer(TextMethods, WeightMethods, Base):
             padding_side: for strings; the default is the tokenizer's.
             start_at_layer: first block to run; negative counts from the last.
             tokens: for the loss, if `start_at_layer` is given.
+            shortformer_pos_embed: TransformerLens' tools give it; these models have none.
             attention_mask: 1 where a token is no padding ``[batch, pos]``; by default padding is
                 looked for where it matters, on the left.
             stop_at_layer: block before which to stop, and to return the residual stream.
