@@ -144,7 +144,7 @@ def pose(
 
 
 def _evened(facts: Sequence[Fact]) -> list[Fact]:
-    """As many yes as no, so that no model says what is true of its brackets; one if all are alike."""
+    """As many yes as no, so that no model tells what is true of its brackets; one if all agree."""
     sides = [[fact for fact in facts if fact.answer == answer] for answer in (True, False)]
     each = max(1, min(map(len, sides)))
     return [fact for side in sides for fact in side[:each]]

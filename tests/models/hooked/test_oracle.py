@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import operator
 from collections.abc import Callable
 from typing import Any
@@ -29,6 +30,8 @@ pytestmark = [
     ),
 ]
 
+Theirs = getattr(transformer_lens, "HookedTransformer", object)
+NOT_TAKEN = {"generate": ("generation_kwargs",)}
 #: TransformerLens has no block that hands on what it normalised, nor one without a residual link.
 LACKING = ("eq49", "bare")
 NAMES = [c.name for c in CASES if getattr(c.build(n_ctx=2).cfg, "block", "") not in LACKING]
@@ -121,6 +124,18 @@ def test_ours_is_theirs_to_isinstance_and_computes_nothing_by_it() -> None:
     assert isinstance(model.cfg, transformer_lens.HookedTransformerConfig)
     kinds = {type(module).__module__ for module in model.modules()}
     assert not any(where.startswith("transformer_lens.components") for where in kinds)
+
+
+@pytest.mark.parametrize(
+    "name", [n for n, each in inspect.getmembers(Theirs, callable) if not n.startswith("_")]
+)
+def test_what_theirs_is_called_with_ours_takes_in_the_same_order(name: str) -> None:
+    """So that tools that are written for theirs can call ours."""
+    own = list(inspect.signature(getattr(DyckTransformer, name)).parameters)
+    if "kwargs" not in own:  # which are handed on
+        wanted = list(inspect.signature(getattr(Theirs, name)).parameters)
+        given = [each for each in wanted if each not in NOT_TAKEN.get(name, ())]
+        assert [each for each in own if each in given] == given
 
 
 @pytest.mark.parametrize("kind", KINDS)
