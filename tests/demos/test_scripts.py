@@ -46,6 +46,18 @@ def test_train_and_look(run, tmp_path):
     assert 'src="http' not in page
 
 
+def test_edges_behind_a_norm(run):
+    """A sum of edges is what the model does where no norm is behind the heads, and only there."""
+    lines = [line.split(" | ") for line in run("edges_behind_a_norm.py", 1).splitlines()]
+    tools = [cell.strip("| ") for cell in lines[0]]
+    rows = {cells[0].strip("| "): dict(zip(tools, cells, strict=True)) for cells in lines[2:]}
+    assert len(rows) == 6
+    for name, row in rows.items():
+        assert row["head's output"] == row["what the norm hands on"] == "exact"
+        assert (row["sum of edges"] == "exact") == (not name.startswith("norm behind")), name
+        assert "exact" not in row["edge attribution (EAP)"]
+
+
 def test_cumulative_sum(run):
     printed = run("cumulative_sum.py", "--steps", 20, "--length", 3, "--bits", 8)
     assert "1,331 sequences, least margin" in printed

@@ -1,0 +1,101 @@
+"""Is what tools say of edges true? Where a norm stands behind the heads, and where none does.
+
+Run it: ``python demos/edges_behind_a_norm.py`` (two minutes on 2 CPU cores).
+
+Every head gets what it puts out on the string with all bracket types exchanged. The truth is how
+far that moves the mean logit difference. Tools say the same by what they patch: the head's output;
+what the norm hands on; or edges, by adding the change of `hook_result` to what later readers read,
+which is what the stream becomes if it is a sum. Gemma-2, OLMo-2 and Eq. 6 have a norm in between.
+"""
+
+# %% What each tool says of the head, beside the truth.
+import copy
+import sys
+
+import pandas as pd
+import torch
+
+from tl_dyck import intervals
+from tl_dyck.interventions import at
+from tl_dyck.judge import Case, make_case
+from tl_dyck.judge.facts import exchange_types
+from tl_dyck_hooks.methods.shared import activations, logit_difference
+
+n_cases = int(sys.argv[1]) if len(sys.argv) > 1 else 12
+
+
+def moved(case: Case, layer: int, head: int) -> dict[str, float]:
+    """The change of the mean logit difference, and what tools say that it is."""
+    model, tokens = case.model, case.tokens
+    right = case.task.language.right_bracket(tokens)
+    z, added = f"blocks.{layer}.attn.hook_z", f"blocks.{layer}.hook_attn_out"
+    clean_z, clean_added = activations(model, tokens, [z, added])
+    other = activations(model, exchange_types(case.task.language, tokens), [z])[0]
+    new = clean_z.clone()
+    new[:, :, head] = other[:, :, head]
+    change = (new - clean_z)[:, :, head] @ model.blocks[layer].attn.W_O[head].detach()
+
+    def answer(hooks: list, grad: bool = False) -> torch.Tensor:
+        with torch.set_grad_enabled(grad):
+            logits = model.run_with_hooks(tokens, fwd_hooks=hooks)
+        return logit_difference(case.task.language, logits, right).sum() / (right >= 0).sum()
+
+    def slope(name: str, value: torch.Tensor) -> torch.Tensor:
+        """The gradient of the answer by an activation."""
+        leaf = value.clone().requires_grad_()
+        (found,) = torch.autograd.grad(answer(at(name, lambda _: leaf), grad=True), leaf)
+        return found
+
+    with torch.no_grad():
+        hooks = [(z, lambda _, hook: new)]
+        with model.hooks(fwd_hooks=hooks):
+            _, after = model.run_with_cache(tokens)
+    base = answer([])
+    return {
+        "true": float(answer(hooks) - base),
+        "head's output": float(answer(at(z, lambda _: new)) - base),
+        "what the norm hands on": float(answer(at(added, lambda _: after[added])) - base),
+        "sum of edges": float(answer(at(added, lambda x: x + change)) - base),
+        "attribution (first order)": float((slope(z, clean_z) * (new - clean_z)).sum()),
+        "edge attribution (EAP)": float((slope(added, clean_added) * change).sum()),
+    }
+
+
+def without_norm(case: Case) -> Case:
+    """The same weights, but what heads write goes into the stream as it is."""
+    model = copy.deepcopy(case.model)
+    for block in model.blocks:
+        block.ln1_post = torch.nn.Identity()
+    return Case(model, case.task, case.length, case.tokens)
+
+
+# %% Models with a norm behind the heads, and without: the same readers, and trained ones.
+rows = []
+for index in range(n_cases):
+    posed = {}
+    for reader in ("linear", "step"):
+        kind = ("uniform", "balanced", "stack", "backup")[index % 4]
+        case, _ = make_case(kind, index, reader=reader, drift=0.0)
+        posed[f"norm behind heads, {reader} reader"] = case
+        posed[f"no norm behind heads, {reader} reader"] = without_norm(case)
+    for block, name in (("eq6", "norm behind heads, trained"), ("gpt", "pre-norm, trained")):
+        posed[name], _ = make_case("trained", index, block=block)
+    for name, case in posed.items():
+        cfg = case.model.cfg
+        heads = [moved(case, i, j) for i in range(cfg.n_layers) for j in range(cfg.n_heads)]
+        found = pd.DataFrame(heads)
+        wrong = found.drop(columns="true").sub(found["true"], axis=0).abs().sum()
+        rows.append({"models": name, **(wrong / found["true"].abs().sum())})
+
+# %% How far from the truth, as a share of it, with a 95 % interval over models.
+table = pd.DataFrame(rows)
+tools = [name for name in table if name != "models"]
+print("| models | " + " | ".join(tools) + " |")
+print("|---" * (1 + len(tools)) + "|")
+for name, group in table.groupby("models", sort=True):
+    cells = []
+    for tool in tools:
+        found = intervals.mean(group[tool].to_numpy(), 2000)
+        exact = group[tool].max() < 1e-9
+        cells.append("exact" if exact else f"{found.value:.0%} [{found.low:.0%}, {found.high:.0%}]")
+    print(f"| {name} | " + " | ".join(cells) + " |")
