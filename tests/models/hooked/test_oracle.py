@@ -30,7 +30,7 @@ pytestmark = [
     ),
 ]
 
-Theirs = getattr(transformer_lens, "HookedTransformer", object)
+Theirs = transformer_lens.HookedTransformer if installed.MAJOR < 4 else object
 NOT_TAKEN = {"generate": ("generation_kwargs",)}
 #: TransformerLens has no block that hands on what it normalised, nor one without a residual link.
 LACKING = ("eq49", "bare")
