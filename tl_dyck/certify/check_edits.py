@@ -53,7 +53,7 @@ Enclosure, ProofError, dot, GROW, U = base.Enclosure, base.ProofError, base.dot,
 FORMAT, BOUND, MOST = "tl_dyck.edits/1", 2**16 - 1, 2**22
 AXES = {"W_O": "ned", "b_O": "d", "W_U": "do", "b_U": "o"}
 AXES |= {f"W_{x}": "nde" for x in "QKV"} | {f"b_{x}": "ne" for x in "QKV"}
-NORMS = ("ln1", "ln2", "ln_final")
+NORMS, HEADS, ACTIVATIONS = ("ln1", "ln2", "ln_final"), 4, (None, "relu", "gelu")
 CONFIG = ("state", "act_fn", "ln_c", "ln_mid", "residual", "attn_scale", "eps", "n_types")
 CONFIG += ("max_depth", "bos_token", "n_ctx", "separator", *NORMS)
 NUMBERS = dict.fromkeys(("attn_scale", "ln_c", "ln_mid"), (1e-300, (int, float)))
@@ -110,12 +110,17 @@ class OneLayer:
         fits = all(weights[y].shape == tuple(sizes[x] for x in axes[y]) for y in axes)
         depths = sizes.get("l", 1) == (config["max_depth"] or 0) + 1
         fits &= sizes["t"] == len(self.rows) == len(tokens)
-        if not fits or not depths or sizes["n"] > 4 or max(sizes[x] for x in "de") > base.LARGEST:
+        if (
+            not fits
+            or not depths
+            or sizes["n"] > HEADS
+            or max(sizes[x] for x in "de") > base.LARGEST
+        ):
             raise ProofError("its weights do not fit together, or are too many")
         depth = "depth" in config["state"]
         known = config["state"] in ("none", "position", "depth", "position+depth")
         known &= all(config[name] in (None, "ln", "lnpre") for name in NORMS)
-        known &= config["act_fn"] in (None, "relu", "gelu") and type(config["residual"]) is bool
+        known &= config["act_fn"] in ACTIVATIONS and type(config["residual"]) is bool
         known &= depth == bool(config["n_types"]) == bool(config["max_depth"])
         for name, (least, kinds) in NUMBERS.items():
             value = config[name]
@@ -141,7 +146,6 @@ class OneLayer:
             x = x * w["ln1_w"] + w["ln1_b"] if self.c["ln1"] == "ln" else x
         q, self.k, self.v = (dot("sd,nde->sne", x, w[f"W_{y}"]) + w[f"b_{y}"] for y in "QKV")
         self.q = q * inverse(Enclosure(self.c["attn_scale"]))
-        return self
 
 
 class Space:
@@ -155,12 +159,11 @@ class Space:
         self.all = np.ones(len(self.options), dtype=bool)
         self.additions = 4 * sum(len(emits) + 1 for *_, emits in self.options)
         # position and depth in x; how far from there each option moves, and all together can
-        self.at = [[count(self.x[:i]) for i in range(len(self.x) + 1)] for count in self.counts()]
+        counts = self.places, self.depths
+        self.at = [[count(self.x[:i]) for i in range(len(self.x) + 1)] for count in counts]
+        pairs = list(zip(counts, self.at, strict=True))
         self.moves = [
-            [
-                count(emits) - at[end // 2] + at[start // 2]
-                for count, at in zip(self.counts(), self.at, strict=True)
-            ]
+            [count(emits) - at[end // 2] + at[start // 2] for count, at in pairs]
             for start, end, _, emits in self.options
         ]
         self.zero, shape = [], [budget + 1 for budget in self.budgets]
@@ -177,6 +180,7 @@ class Space:
             raise ProofError("its space is too large, or its strings are too long")
         rows = {}
         self.index = [self.symbols_of(option, rows) for option in self.options]
+        self.slices = [self.slices_of(*each) for each in zip(self.options, self.moves, strict=True)]
         bos = self.c["bos_token"]
         self.start = None if bos is None else rows.setdefault((bos, 0, 0), len(rows))
         self.symbols = np.array(list(rows), dtype=int).reshape(-1, 3).T
@@ -198,42 +202,39 @@ class Space:
                 raise ProofError("a rewriting is of no kind or place")
             yield 2 * start + (span > 0), 2 * (start + span) + (span == 0), kind, (*emits,)
 
-    def counts(self):
-        """What each token adds to position and depth, as far as the network counts them."""
-        brackets = 2 * (self.c["n_types"] or 0) * ("depth" in self.c["state"])
-        yield lambda tokens: len(tokens) * ("position" in self.c["state"])
-        yield lambda tokens: sum(1 - 2 * (token % 2) for token in tokens if token < brackets)
+    def places(self, tokens):
+        """What tokens add to the position, if the network counts it."""
+        return len(tokens) * ("position" in self.c["state"])
+
+    def depths(self, tokens):
+        """What tokens add to the depth, if the network counts it."""
+        brackets = 2 * (self.c["n_types"] or 0)
+        return sum(1 - 2 * (token % 2) for token in tokens if token < brackets)
 
     def symbols_of(self, option, rows):
         """Rows of an option's symbols, [tokens, moved positions, moved depths]."""
         source, _, _, emits = option
-        _, depths = self.counts()
         before, index = int(self.c["bos_token"] is not None), []
-        p, q = (
-            np.arange(size) - zero for size, zero in zip(self.shape[-3:-1], self.zero, strict=True)
-        )
+        p, q = (np.arange(n) - z for n, z in zip(self.shape[-3:-1], self.zero, strict=True))
         for j, token in enumerate(emits):
             place, depth = self.at[0][source // 2] + j + before + p, 0 * q
             place = np.clip(place, 0, self.c["n_ctx"] - 1)  # what is clipped no string reaches
-            if depths([token]):  # of an opening bracket from 1 to D on, of a closing one one less
-                depth = self.at[1][source // 2] + depths(emits[: j + 1]) + q
+            if self.depths(
+                [token]
+            ):  # of an opening bracket from 1 to D on, of a closing one one less
+                depth = self.at[1][source // 2] + self.depths(emits[: j + 1]) + q
                 depth = np.clip(depth, 1 - token % 2, self.c["max_depth"] - token % 2)
             place = place if "position" in self.c["state"] else 0 * p
             pairs = itertools.product(place.tolist(), depth.tolist())
             index.append([rows.setdefault((token, *pair), len(rows)) for pair in pairs])
         return np.array(index, dtype=int).reshape(len(emits), len(p), len(q))
 
-    def slices(self, option):
+    def slices_of(self, option, moves):
         """Where in the table of a level an option starts, and where it leads to in the next."""
-        kind, moves = self.options[option][2], self.moves[option]
-        shifts = [int(i == kind) for i in range(len(self.budgets))] + moves
-        start = tuple(
-            slice(max(0, -s), n - max(0, s)) for s, n in zip(shifts, self.shape[:-1], strict=True)
-        )
-        end = tuple(
-            slice(max(0, s), n + min(0, s)) for s, n in zip(shifts, self.shape[:-1], strict=True)
-        )
-        return start, end
+        shifts = [int(i == option[2]) for i in range(len(self.budgets))] + moves
+        pairs = list(zip(shifts, self.shape[:-1], strict=True))
+        start = tuple(slice(max(0, -s), n - max(0, s)) for s, n in pairs)
+        return start, tuple(slice(max(0, s), n + min(0, s)) for s, n in pairs)
 
     def walk(self, costs, last, allowed, join=np.minimum, zero=0.0, none=math.inf):
         """The least sum of costs, ``[S, n]``, on a path whose end has ``last`` 0, not ∞."""
@@ -246,7 +247,7 @@ class Space:
             origin[0] += costs[self.start]
             origin[1] = origin[0] + last[self.start]
         for i in np.flatnonzero(allowed):
-            (source, target, _, emits), (start, end) = self.options[i], self.slices(i)
+            (source, target, _, emits), (start, end) = self.options[i], self.slices[i]
             new = levels[source][start]
             if emits:
                 at = self.index[i][:, start[-2], start[-1]]
@@ -277,10 +278,8 @@ class Space:
             here = np.flatnonzero(self.source == level)
             i = next((i for i in here if i in edits), here[0])
             found += [index[tuple(moved)] for index in self.index[i]]
-            level, moved = (
-                self.target[i],
-                [a + b for a, b in zip(moved, self.moves[i], strict=True)],
-            )
+            level = self.target[i]
+            moved = [a + b for a, b in zip(moved, self.moves[i], strict=True)]
         return found
 
 
@@ -334,7 +333,8 @@ class SameEnd:
             return True  # there is no string
         ends = np.transpose([(1 - 4 * U) / high, (1 + 4 * U) / np.where(low > 0, low, math.nan)])
         self.ends = np.array(list(itertools.product(*ends)))  # [2^heads, heads] of 1 / Z
-        return bool((self.below(self.margins(target), sign=True) > 0).all())
+        self.wanted = self.margins(target)
+        return bool((self.below(self.wanted, sign=True) > 0).all())
 
     def least(self, mid, rad):
         """No more than the least sum of costs on a path, ``[n]``; -∞ if a cost is not known."""

@@ -12,9 +12,11 @@ import numpy as np
 
 from tl_dyck.certify.asker import Asker
 from tl_dyck.certify.check_edits import (
+    ACTIVATIONS,
     BOUND,
     CONFIG,
     FORMAT,
+    HEADS,
     Affine,
     OneLayer,
     SameEnd,
@@ -29,8 +31,6 @@ from tl_dyck.certify.proving import NoProofError, Proof, pack
 from tl_dyck.certify.spaces import PerturbationSpace, Tokens
 from tl_dyck.environment import one_thread
 from tl_dyck.rnn import RNNConfig
-
-_MOST_HEADS = 4
 
 
 @one_thread()
@@ -68,10 +68,10 @@ def prove_edits(
     question = asker.question(space, time_limit=time_limit)
     deadline = Deadline.after(question.time_limit)
     c, string = asker.rnn.config, asker.without_bos(tokens)
-    if c.n_heads > _MOST_HEADS or c.act_fn not in (None, "relu", "gelu"):
+    if c.n_heads > HEADS or c.act_fn not in ACTIVATIONS:
         raise NoProofError(
             f"{c.model_name} has {c.n_heads} heads and {c.act_fn}; proofs are of up to "
-            f"{_MOST_HEADS} heads, with relu, gelu or no MLP; certify decides others"
+            f"{HEADS} heads, with relu, gelu or no MLP; certify decides others"
         )
     facts = _facts(c, string, question.space, asker.target(string, target))
     weights = _weights(asker, facts["tokens"])
@@ -152,7 +152,7 @@ class _Paths(Space):
         self, i: int, state: tuple[int, ...], costs: Array, last: Array, column: int
     ) -> tuple[float, tuple[int, ...]]:
         """The cost of coming to a state by an option, and from which state that is."""
-        start, end = self.slices(i)
+        start, end = self.slices[i]
         place = tuple(at - e.start + s.start for at, s, e in zip(state, start, end, strict=False))
         if any(not s.start <= at < s.stop for at, s in zip(place, start, strict=True)):
             return np.inf, state
@@ -196,7 +196,7 @@ class _Trees:
         for _ in range(2):  # near some string, then near the worst one by the bound
             if group.settled(self.target, allowed, near):
                 return [BOUND, len(near), *near], []
-            margins = group.margins(self.target)
+            margins = group.wanted
             worst = np.nan_to_num(group.below(margins), nan=-np.inf).argmin()
             group.below(Affine(margins.slope[[worst]], margins.rest[[worst]]))
             costs, near = self.space.walked[0], self.space.cheapest()
