@@ -113,6 +113,13 @@ def strings_of(
     )
 
 
+def favouring(rnn: TwoLayerRNN, target: int, by: float) -> TwoLayerRNN:
+    """The same network with a bias for one logit."""
+    weights = {name: weight.clone() for name, weight in rnn.weights.items()}
+    weights["b_U"][target] += by
+    return TwoLayerRNN(rnn.config, weights)
+
+
 def random_rnn(
     seed: int,
     *,

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import mpmath
 import numpy as np
@@ -20,6 +21,7 @@ from tests.certify.oracles import (
     Problem,
     RNNRecipe,
     brute_force,
+    favouring,
     margins,
     problems,
     random_rnn,
@@ -33,6 +35,7 @@ from tl_dyck.certify import (
     PerturbationSpace,
     Substitute,
     SwapAdjacent,
+    Transformation,
     check_edits,
     check_proof,
 )
@@ -45,13 +48,6 @@ from tl_dyck.language import DyckLanguage
 from tl_dyck.rnn import RNNConfig, TwoLayerRNN, export_rnn, save_rnn
 
 PROVABLE = [each for each in READOUTS if each.get("act_fn") in (None, "relu", "gelu")]
-
-
-def shifted(rnn: TwoLayerRNN, target: int, shift: float) -> TwoLayerRNN:
-    """With another bias of the target."""
-    weights = {name: weight.clone() for name, weight in rnn.weights.items()}
-    weights["b_U"][target] += shift
-    return TwoLayerRNN(rnn.config, weights)
 
 
 class Case:
@@ -204,7 +200,7 @@ def proof(tmp_path_factory) -> tuple[Path, Path]:
     folder = tmp_path_factory.mktemp("proof")
     rnn = random_rnn(2, act_fn="relu", n_heads=2, bos_token=6, state="position", ln2="ln")
     least = margins(rnn, strings_of(rnn, SPACE, STRING), 1).min()
-    rnn = shifted(rnn, 1, 0.01 - least)
+    rnn = favouring(rnn, 1, 0.01 - least)
     save_rnn(rnn, folder / "rnn")
     return prove_edits(rnn, STRING, 1, SPACE).save(folder / "a.proof"), folder / "rnn"
 
@@ -261,28 +257,28 @@ def _changed(path: Path, rng: np.random.Generator) -> bytes:
     return pack(facts, arrays)
 
 
+class Listed(Transformation):
+    """What a file lists: of a kind, from a place, so many tokens, what they become."""
+
+    name = "listed"
+
+    def __init__(self, rows: list[list[Any]]) -> None:
+        self.rows = rows
+
+    def rewrites(self, tokens: tuple[int, ...], position: int) -> list[tuple[int, tuple[int, ...]]]:
+        return [(span, tuple(emits)) for _, at, span, emits in self.rows if at == position]
+
+
 def true(path: Path, rnn: TwoLayerRNN) -> bool:
     """Whether what a file claims holds, by its own words and enumeration."""
     facts, arrays = read(path)
     weights = {n: torch.tensor(a, dtype=torch.float64) for n, a in arrays.items() if n != "trees"}
-    table: dict[int, list[tuple[int, tuple[int, ...], int]]] = {}
-    for kind, start, span, emits in facts["rewrites"]:
-        table.setdefault(start, []).append((span, tuple(emits), kind))
     embedded = torch.zeros((rnn.config.d_vocab, *weights["W_E"].shape[1:]), dtype=torch.float64)
     embedded[facts["tokens"]], weights["W_E"] = weights["W_E"], embedded
     fields = {**rnn.config.to_dict(), **facts["config"], "separator": None}
     model = TwoLayerRNN(RNNConfig(**fields), weights)
-
-    def strings(i: int, left: int, gap: bool) -> set[tuple[int, ...]]:
-        found = {()} if i == 5 else {(facts["string"][i], *r) for r in strings(i + 1, left, True)}
-        for span, emits, _ in table.get(i, ()) if left else ():
-            if span:
-                found |= {(*emits, *r) for r in strings(i + span, left - 1, True)}
-            elif gap:
-                found |= {(*emits, *r) for r in strings(i, left - 1, False)}
-        return found
-
-    every = sorted(strings(0, facts["budgets"][0], True))
+    space = PerturbationSpace([(Listed(facts["rewrites"]), facts["budgets"][0])])
+    every = strings_of(model, space, tuple(facts["string"]))
     return bool(margins(model, every, facts["target"]).min() > 0)
 
 
@@ -329,6 +325,16 @@ def test_hostile_words_are_refused_as_such(proof, reason):
             check_edits.check(facts | change, dict(arrays))
 
 
+@pytest.mark.parametrize("change", [{"names": ["sub\nb.proof: proved"]}, {"model": "\x1b[2J"}])
+def test_a_sentence_is_one_line_of_text(proof, tmp_path, change):
+    """Whatever a file calls its edits and its model: nothing is said in another's name."""
+    facts, arrays = read(proof[0])
+    del facts["arrays"]
+    (tmp_path / "x").write_bytes(pack(facts | change, arrays))
+    with pytest.raises(ProofError, match="names that are no text"):
+        check_file(tmp_path / "x")
+
+
 def test_trees_of_no_group_are_refused(proof):
     facts, arrays = read(proof[0])
     more = np.concatenate([arrays["trees"], np.array([check_edits.BOUND, 0], dtype="<u2")])
@@ -339,7 +345,7 @@ def test_trees_of_no_group_are_refused(proof):
 @np.errstate(all="ignore")
 def test_nothing_follows_from_numbers_that_are_not_known(monkeypatch):
     """Costs beyond what floats hold, and weights that may all be 0, though the target wins."""
-    made = Case(shifted(random_rnn(0), 0, 100.0), SPACE, STRING)
+    made = Case(favouring(random_rnn(0), 0, 100.0), SPACE, STRING)
     group = SameEnd(made.space, made.net, made.ends()[0])
     assert group.settled(0, made.space.all, [])
     for cost in (1e245, -1e245, np.inf, np.nan):
@@ -368,9 +374,9 @@ def test_every_network_is_settled_by_one_in_ten_million(fields):
     for seed in range(3):
         rnn = random_rnn(seed, n_heads=2, **options)
         least = margins(rnn, strings_of(rnn, space, string), 0).min()
-        prove_edits(shifted(rnn, 0, 1e-7 - least), string, 0, space)
+        prove_edits(favouring(rnn, 0, 1e-7 - least), string, 0, space)
         with pytest.raises(NoProofError):
-            prove_edits(shifted(rnn, 0, -1e-7 - least), string, 0, space)
+            prove_edits(favouring(rnn, 0, -1e-7 - least), string, 0, space)
 
 
 @given(
@@ -388,7 +394,7 @@ def test_what_holds_is_proved_and_what_does_not_is_not(
     strings = strings_of(rnn, space, string)
     assume(len(strings) < 60)
     before = margins(rnn, strings, 0).min()
-    rnn = shifted(rnn, 0, least - before)
+    rnn = favouring(rnn, 0, least - before)
     if least < 0:
         with pytest.raises(NoProofError):
             prove_edits(rnn, string, 0, space)
@@ -403,7 +409,7 @@ def test_one_head_and_a_linear_readout_need_no_parts(problem, seed, state):
     """There the bound has the sign of the least margin, however near to a tie."""
     (space, string), rnn = problem.build(), random_rnn(seed, state=state, bos_token=6)
     least = margins(rnn, strings_of(rnn, space, string), 0).min()
-    content = prove_edits(shifted(rnn, 0, 1e-7 - least), string, 0, space).content
+    content = prove_edits(favouring(rnn, 0, 1e-7 - least), string, 0, space).content
     _, arrays = unpacked(content)
     ends = len(Case(rnn, space, string).ends())
     assert (arrays["trees"] == check_edits.BOUND).sum() == ends
@@ -415,10 +421,10 @@ def test_the_string_of_which_all_is_deleted_counts(state):
     space, rnn = PerturbationSpace([(Delete(None), 2)]), random_rnn(2, bos_token=6, state=state)
     alone = margins(rnn, [()], 0)[0]
     others = margins(rnn, [(0,), (1,), (0, 1)], 0).min()
-    rnn = shifted(rnn, 0, -others + 1e-3)
+    rnn = favouring(rnn, 0, -others + 1e-3)
     with pytest.raises(NoProofError, match="on \\(\\) another"):
         prove_edits(rnn, (0, 1), 0, space)
-    rnn = shifted(rnn, 0, others - alone)
+    rnn = favouring(rnn, 0, others - alone)
     assert "after each of 4 ways" in prove_edits(rnn, (0, 1), 0, space).says
 
 
@@ -428,7 +434,7 @@ def test_what_cannot_be_proved_is_said(proof):
             prove_edits(random_rnn(0, **fields), STRING, 1, SPACE)
     with pytest.raises(NoProofError, match="none was found in 1e-09"):
         prove_edits(random_rnn(0), STRING, None, SPACE, time_limit=1e-9)
-    wrong = shifted(random_rnn(0), 1, -100)
+    wrong = favouring(random_rnn(0), 1, -100)
     with pytest.raises(NoProofError, match="another logit is larger"):
         prove_edits(wrong, STRING, 1, SPACE)
 

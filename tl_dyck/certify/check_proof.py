@@ -382,19 +382,23 @@ def check_file(path, folder=None):
             said = check(facts, arrays)
             if folder is not None:
                 compare(facts, arrays, folder)
+            named = ("weights", facts["model"]) if facts.get("model") else ("weights",)
+            how = "compared with the model" if folder else "as the file has them"
+            said = f"proved: {said}; {' '.join((*named, how))}"
+            if not said.isprintable():  # nor can it be two lines, the second of another's words
+                raise ProofError("it has names that are no text")
+            return said
     except ProofError:
         raise
     except OSError as error:
         raise ProofError(f"{error.filename} cannot be read: {error.strerror}") from None
     except Exception as error:  # whatever a file can do wrong, it proves nothing
         raise ProofError(f"damaged ({type(error).__name__})") from None
-    how = "compared with the model" if folder else "as the file has them"
-    return f"proved: {said}; weights {facts.get('model') or ''} {how}".replace("  ", " ")
 
 
 def main(arguments=None):
     """The command line."""
-    parser = argparse.ArgumentParser(description="Check a proof about every prefix of a language.")
+    parser = argparse.ArgumentParser(description="Check proofs.")
     parser.add_argument("files", nargs="+", metavar="FILE")
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--model", metavar="FOLDER", help="compare with the model saved there")

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.certify.oracles import free, margins, random_rnn
+from tests.certify.oracles import favouring, free, margins, random_rnn
 from tl_dyck.certify import PerturbationSpace, Substitute, certify
 from tl_dyck.certify.deadline import Deadline
 from tl_dyck.certify.exact.attention import AttentionWeights
@@ -35,13 +35,6 @@ def attacked(rnn: TwoLayerRNN, string: tuple[int, ...], target: int, words: int)
         if found.min() < best:
             best, string = found.min(), texts[int(found.argmin())]
     return float(best)
-
-
-def favouring(rnn: TwoLayerRNN, target: int, by: float) -> TwoLayerRNN:
-    """The same network with a bias for one logit."""
-    weights = {name: weight.clone() for name, weight in rnn.weights.items()}
-    weights["b_U"][target] += by
-    return TwoLayerRNN(rnn.config, weights)
 
 
 @pytest.mark.parametrize(
