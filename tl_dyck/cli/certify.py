@@ -20,13 +20,14 @@ from tl_dyck.cli.options import (
     folder_to_write,
     option,
     out_file,
+    out_folder,
     whole,
 )
 from tl_dyck.cli.saved import MODEL
 from tl_dyck.cli.terminal import console
 
 if TYPE_CHECKING:
-    from tl_dyck.certify import Certificate
+    from tl_dyck.certify import Asker, Certificate, PerturbationSpace
 
 
 def export(
@@ -99,7 +100,9 @@ def certify(
     out: Annotated[Path | None, out_file("Certificates as JSON.")] = None,
     proofs: Annotated[
         Path | None,
-        option("FOLDER", "Proofs of what is certified, for tl-dyck check: N.proof of string N."),
+        out_folder(
+            "Proofs of what is certified, for tl-dyck check: N.proof of string N.", "--proofs"
+        ),
     ] = None,
 ) -> Answer:
     """Does a prediction survive every edit of a string? Prove it, or show where it breaks.
@@ -118,7 +121,7 @@ def certify(
     existing(file, edits.synonyms)
     from rich.progress import track
 
-    from tl_dyck.certify import certify_each
+    from tl_dyck.certify import Asker, certify_each
     from tl_dyck.cli import certificates as asked
     from tl_dyck.files import as_json, write_output
 
@@ -127,7 +130,8 @@ def certify(
     rows += asked.read_lines(file, target) if file else []
     strings, targets = asked.read_rows(config, rows)
     space = asked.read_space(edits, config, language)
-    certificates = certify_each(network, strings, targets, space, tight=tight, **certifying.how)
+    asker = Asker(network)
+    certificates = certify_each(asker, strings, targets, space, tight=tight, **certifying.how)
     shown: dict[str, Any] = {"total": len(rows), "transient": True, "disable": len(rows) == 1}
     done, stopped = [], False
     try:
@@ -141,7 +145,7 @@ def certify(
         write_output(out, as_json(found))
         yield Saved("File", out)
     if proofs is not None:
-        yield from _proofs(network, strings, done, space, proofs, certifying.time_limit)
+        yield from _proofs(asker, strings, done, space, proofs, certifying.time_limit)
     if stopped:
         yield f"stopped after {len(done)} of {len(rows)} strings"
         raise typer.Exit(130)
@@ -150,25 +154,23 @@ def certify(
 
 
 def _proofs(
-    network: Any,
+    asker: Asker,
     strings: Sequence[Any],
     done: Sequence[Certificate],
-    space: Any,
+    space: PerturbationSpace,
     folder: Path,
     time_limit: float | None,
 ) -> Answer:
     """Write a proof of each string that is certified."""
-    from tl_dyck.certify.asker import Asker
     from tl_dyck.certify.proving import NoProofError
     from tl_dyck.certify.proving_edits import prove_edits
     from tl_dyck.files import ensure_folder
 
-    asker = Asker(network)
     for number, (string, certificate) in enumerate(zip(strings, done, strict=False), start=1):
         if certificate.status == "certified":
-            how = {"time_limit": time_limit}
+            target = certificate.target
             try:
-                proof = prove_edits(asker, string, certificate.target, space, **how)
+                proof = prove_edits(asker, string, target, space, time_limit=time_limit)
             except NoProofError as error:
                 yield f"string {number} has no proof: {error}"
             else:

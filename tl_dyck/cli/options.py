@@ -58,10 +58,10 @@ def out_file(what: str, *names: str) -> Any:
     return option("FILE", what, *(names or ("--out", "-o")), check=check)
 
 
-def out_folder(what: str, **options: Any) -> Any:
-    """The option ``--out`` of a command that writes a folder."""
+def out_folder(what: str, *names: str, **more: Any) -> Any:
+    """The option ``--out`` (or of other names) of a command that writes a folder."""
     check = _checking(lambda _, value: writable_folder(value))
-    return typer.Option("--out", "-o", metavar="FOLDER", help=what, callback=check, **options)
+    return option("FOLDER", what, *(names or ("--out", "-o")), check=check, **more)
 
 
 def folder_to_write(metavar: str, what: str) -> Any:
