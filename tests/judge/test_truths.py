@@ -9,11 +9,11 @@ import pytest
 import torch
 from torch import Tensor
 
+from tests.foreign import foreign
 from tl_dyck import adopt, construct, head_truths, load_task
 from tl_dyck.check import WrongTypeError, WrongValueError
 from tl_dyck.judge import JudgeError, make_case
 from tl_dyck.language import DyckLanguage, Vocabulary
-from tl_dyck.models.hooked import HookedTransformer, HookedTransformerConfig
 from tl_dyck.tasks import DyckTask
 
 N = 5
@@ -21,19 +21,8 @@ N = 5
 
 def somebodys(task: DyckTask) -> Any:
     """Two layers with norms and positions, in float32, not trained, other ids: right by chance."""
-    cfg = HookedTransformerConfig(
-        n_layers=2,
-        d_model=8,
-        n_ctx=16,
-        d_head=4,
-        n_heads=2,
-        d_mlp=8,
-        d_vocab=6,
-        act_fn="gelu",
-        normalization_type="LN",
-        init_weights=False,
-    )
-    model = HookedTransformer(cfg)
+    sizes = {"d_model": 8, "n_ctx": 16, "d_head": 4, "n_heads": 2, "d_mlp": 8, "d_vocab": 6}
+    model = foreign("gpt2", **sizes, act_fn="gelu")
     with torch.no_grad():
         for name, weight in model.named_parameters():
             generator = torch.Generator().manual_seed(len(name))

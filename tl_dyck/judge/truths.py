@@ -138,31 +138,42 @@ def head_truths(model: Any, task: DyckTask, length: int) -> HeadTruths:
     effects = {
         (fact.question.target, fact.question.kind): fact.effect for fact in head_facts(world)
     }
-    rows = []
+    rows, (among, keys) = [], _keys(world)
     for layer in range(exact.cfg.n_layers):
         for head in range(exact.cfg.n_heads):
             row = {kind: effects.get(((layer, head), kind), float("nan")) for kind in ABOUT_HEADS}
-            rows.append({"layer": layer, "head": head, **row, **_hidden(world, layer, head)})
+            row |= _cost(world, among, keys, layer, head)
+            rows.append({"layer": layer, "head": head, **row})
     return HeadTruths(
         table=pd.DataFrame(rows), accuracy=world.accuracy, task=task.name, length=length
     )
 
 
-def _hidden(world: Enumeration, layer: int, head: int) -> dict[str, float]:
-    """What it costs to hide the top from all queries of a head, or a twin of it."""
+def _keys(world: Enumeration) -> tuple[Tensor, list[Tensor]]:
+    """Where the top has a twin; keys to hide: the top, then one twin after the other, -1 for none.
+
+    All are ``[n, pos]``.
+    """
     language, tokens = world.language, world.tokens
     top, depth = language.top_of_stack(tokens), language.depth(tokens)
     twins = language.others_of_type(tokens)
     twins &= depth[:, None, :] == depth.gather(1, top.clamp(min=0))[..., None]
     number = twins.sum(-1)
     rank = twins.flip(-1).cumsum(-1).flip(-1)  # 1 is the nearest
-
-    def cost(key: Tensor) -> float:
-        logits = run(world.model, tokens, hide_keys(key_of_each(key), [layer], [head]))
-        return world.share(world.intact & (margins(logits, world.right) <= TIE), number > 0)
-
-    each = []
+    keys = [top]
     for turn in range(int(number.max())):
         chosen = twins & (rank == (turn % number.clamp(min=1) + 1)[..., None])
-        each.append(cost(torch.where(number > 0, chosen.int().argmax(-1), -1)))
-    return {"top": cost(top), "twin": sum(each) / len(each)}
+        keys.append(torch.where(number > 0, chosen.int().argmax(-1), -1))
+    return number > 0, keys
+
+
+def _cost(
+    world: Enumeration, among: Tensor, keys: list[Tensor], layer: int, head: int
+) -> dict[str, float]:
+    """What it costs to hide keys from all queries of a head: the top, and the mean of twins."""
+    lost = []
+    for key in keys:
+        logits = run(world.model, world.tokens, hide_keys(key_of_each(key), [layer], [head]))
+        lost.append(world.share(world.intact & (margins(logits, world.right) <= TIE), among))
+    top, *twins = lost
+    return {"top": top, "twin": sum(twins) / len(twins)}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, final
 
 import torch
@@ -128,7 +128,7 @@ class RNNConfig(Configuration):
         """Whether an embedding depends on the depth."""
         return self.state in ("depth", "position+depth")
 
-    @property
+    @cached_property
     def symbols(self) -> Symbols:
         """How its tokens are written: by the alphabet, or as numbers if it has none."""
         if self.alphabet is None:
