@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 
-from tl_dyck.report.markup import Html, element, percent, table
+from tl_dyck.report.markup import Html, decimals, element, percent, table
 from tl_dyck.studies import Study
 from tl_dyck.studies.findings import learned
 from tl_dyck.studies.results import RECALLED_VARIATION
@@ -57,7 +57,7 @@ def exact_table(study: Study, decided: pd.DataFrame) -> Html:
         rows.append(
             (
                 f"{row.family} seed\u00a0{row.seed}",
-                f"{row.accuracy:.2%}",
+                percent(row.accuracy, 2),
                 _exact(row.accuracy_low, row.accuracy_high) if known else "–",
                 f"{row.proved_to}",
                 element("code", row.likeliest) if found else "none",
@@ -79,11 +79,11 @@ def exact_table(study: Study, decided: pd.DataFrame) -> Html:
 
 
 def _exact(low: float, high: float) -> str:
-    """One minus the error, in as many digits as tell it from 1."""
+    """A share, or bounds of it, in as many digits as tell it from 1."""
     if high - low > 1e-6:
-        return f"{low:.4%} to {high:.4%}"
-    error = 1 - (low + high) / 2
-    return f"1 − {error:.1e}" if 0 < error < 1e-4 else f"{1 - error:.4%}"
+        return f"{percent(low, 4)} to {percent(high, 4)}"
+    share = (low + high) / 2
+    return percent(share, max(4, decimals(share)))
 
 
 def run_table(study: Study) -> list[Html | None]:
