@@ -214,6 +214,18 @@ def live_playground() -> str:
         return page.read_text(encoding="utf-8")
 
 
+def live_widgets() -> list[str]:
+    """The pages of the widgets that the blocks of their page make, one each."""
+    text = (ROOT / "docs" / "api" / "widgets.md").read_text(encoding="utf-8")
+    names: dict[str, Any] = {}
+    made = []
+    for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL):
+        *before, last = block.strip().splitlines()
+        exec("\n".join(before), names)
+        made.append(eval(last, names).html)
+    return made
+
+
 def on_config(config: Any) -> Any:
     """Say of which version the pages are, and let readers choose another if it is published."""
     from tl_dyck import __version__
@@ -229,6 +241,8 @@ def on_files(files: Any, config: Any) -> Any:
     from mkdocs.structure.files import File
 
     files.append(File.generated(config, "live_playground.html", content=live_playground()))
+    for index, page in enumerate(live_widgets()):
+        files.append(File.generated(config, f"live_widget_{index}.html", content=page))
     outputs: dict[str, str] | None = {} if os.environ.get("EXECUTE_NOTEBOOKS") == "1" else None
     repository = config.repo_url or ""
 

@@ -369,6 +369,15 @@ def test_pages_are_edited_where_they_are_made(address):
         assert source is None or (ROOT / source).exists()
 
 
+def test_the_page_of_widgets_shows_what_its_blocks_make():
+    made = load(DOCS / "site.py").live_widgets()
+    page = (DOCS / "api" / "widgets.md").read_text(encoding="utf-8")
+    assert re.findall(r"live_widget_(\d)", page) == [str(index) for index in range(len(made))]
+    titles = [html.unescape(re.findall("<title>(.*?)</title>", each)[0]) for each in made]
+    assert [title.partition(" ")[0] for title in titles] == ["Attention", "Tokens,", "Attention"]
+    assert ["(circuitsvis)" in title for title in titles] == [True, True, False]
+
+
 def test_a_plot_shares_the_script_of_all_plots():
     site = load(DOCS / "site.py")
     files: dict[str, str] = {}
