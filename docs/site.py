@@ -178,7 +178,7 @@ def demos_index() -> str:
     for name, page in sorted(pages_of_demos().items(), key=lambda each: (each[1] != _FIRST, *each)):
         path = ROOT / "demos" / name
         link = os.path.relpath(page, "demos").replace(os.sep, "/")
-        lines.append(f"- [{parts(path)[0]}]({link}): `{name}`, a {_KINDS[path.suffix]}")
+        lines.append(f"- [{parts(path)[0]}]({link}) (`{name}`, a {_KINDS[path.suffix]})")
     return "\n".join(lines) + "\n"
 
 
