@@ -12,6 +12,7 @@ GUIDES = ("getting_started", "bring_your_own", "own_language", "playground", "co
 GUIDES += ("reading_the_report", "sweeps", "certify_language", "judge")
 PAGES = [ROOT / "README.md", *(ROOT / "docs" / f"{name}.md" for name in GUIDES)]
 PAGES += sorted((ROOT / "docs" / "theory").glob("*.md"))
+PAGES.append(ROOT / "docs" / "what_we_got_wrong.md")
 LONGEST = 30  # words
 #: Code, formulas, tables that commands wrote, and comments: no sentences.
 NO_PROSE = r"(?ms)^(`{3,}).*?^\1`*$|<!-- table.*?<!-- /table -->|<!--.*?-->|^    .*?$"
