@@ -45,10 +45,24 @@ class Objectives:
             np.concatenate([c, none]), np.concatenate([none, c]), np.concatenate([-logits, logits])
         )
 
+    def take(self, which: NDArray[np.int64]) -> Objectives:
+        """Some of them, in the order given."""
+        return Objectives(self.plus[which], self.minus[which], self.offsets[which])
+
+    def renumbered(self) -> tuple[NDArray[np.int64], Objectives]:
+        """The indices of the logits that occur, sorted, and the functions of these alone."""
+        both = np.stack([self.plus, self.minus])
+        used, index = np.unique(both[both >= 0], return_inverse=True)
+        both[both >= 0] = index
+        return used, Objectives(both[0], both[1], self.offsets)
+
     def terms(self, values: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Return the terms added and subtracted, [..., K] each, given logits, [..., logits]."""
         plus, minus = (
-            np.where(index >= 0, values[..., index], 0.0) for index in (self.plus, self.minus)
+            values[..., index]
+            if (index >= 0).all()
+            else np.where(index >= 0, values[..., index], 0.0)
+            for index in (self.plus, self.minus)
         )
         return plus, minus
 
