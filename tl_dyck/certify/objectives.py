@@ -57,20 +57,26 @@ class Objectives:
         return used, Objectives(both[0], both[1], self.offsets)
 
     def terms(self, values: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return the terms added and subtracted, [..., K] each, given logits, [..., logits]."""
-        plus, minus = (
+        """Return the terms added and subtracted, [..., K] each, given logits, [..., logits].
+
+        The one added is [..., 1] where it is the same for all, as a target's is.
+        """
+        plus, minus = self.plus, self.minus
+        if len(plus) > 1 and (plus == plus[0]).all() and (minus != minus[0]).any():
+            plus = plus[:1]
+        added, subtracted = (
             values[..., index]
             if (index >= 0).all()
             else np.where(index >= 0, values[..., index], 0.0)
-            for index in (self.plus, self.minus)
+            for index in (plus, minus)
         )
-        return plus, minus
+        return added, subtracted
 
     def values(self, logits: NDArray[np.float64]) -> NDArray[np.float64]:
         """The functions of some logits, ``[..., logits]`` to ``[..., K]``, rounded."""
         plus, minus = self.terms(logits)
-        found: NDArray[np.float64] = plus - minus + self.offsets
-        return found
+        found: NDArray[np.float64] = plus - minus
+        return found + self.offsets if self.offsets.any() else found
 
     def least(self, logits: NDArray[np.float64]) -> float:
         """The least objective for some logits, rounded; the margin, for `margins`."""

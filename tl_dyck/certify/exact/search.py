@@ -31,9 +31,10 @@ from tl_dyck.certify.exact.work import to_minimise, to_range, to_run
 from tl_dyck.certify.lattice import KEEP
 
 _BATCH = 16
-_GUESSES = 3
+_GUESSES = 1
 _NEAREST = 8
 _ROUNDS = 3
+_FEW_STRINGS = 64
 _MOST_RUN = 20_000
 """Parts with more strings than this are split before they are run."""
 
@@ -54,8 +55,8 @@ class Search:
         most_listed: parts with fewer candidates than this are listed and run instead of being
             split.
         always_listed: parts with at most this many strings are run without being bounded first;
-            None: those that it takes less work to run (`work`), and all that are left once bounding
-            has taken a third of the work that running them takes.
+            None: those that it takes less work to run (`work`), and all that are left once bounds
+            have taken as much work as running them takes, or a third if no part was settled by one.
         most_parts: after so many it ends, whatever is still open; None for no limit.
 
     Attributes:
@@ -84,7 +85,7 @@ class Search:
         self.closed = math.inf
         self.open: list[Part] = []
         self.stats = {"parts": 0, "listed": 0}
-        self.spent = 0
+        self.spent, self.useful = 0, False
         self._numbers = itertools.count()
 
     # ------------------------------------------------------------------ the loop
@@ -201,7 +202,7 @@ class Search:
         sound = np.flatnonzero(region.even)
         # where denominators may vanish a ratio cannot be bounded: split until they do not
         for index in np.flatnonzero(~region.even):
-            self._split(parts[index], paths[index], self._impact(region, int(index)))
+            self._split(parts[index], paths[index], region.impact(int(index)))
         if len(sound):
             for chosen, viewed in region.take(sound).views():
                 if len(chosen):
@@ -214,15 +215,17 @@ class Search:
         if self._spent_enough(parts):
             return _MOST_RUN
         asked = len(parts[0].rivals)
-        bound = to_range(self.network, self.graph)
-        bound += to_minimise(self.network, self.graph, min(asked, MANY))
-        return min(max(64, bound / self._to_run(asked)), _MOST_RUN)
+        if asked <= MANY:
+            return _FEW_STRINGS
+        bound = to_range(self.network, self.graph) + to_minimise(self.network, self.graph, MANY)
+        return min(max(_FEW_STRINGS, bound / self._to_run(asked)), _MOST_RUN)
 
     def _spent_enough(self, parts: list[Part]) -> bool:
-        """Whether bounds took a third of what it takes to run all that is open."""
+        """Whether bounds took as much work as running all that is open; if useless, a third."""
         left = sum(part.count for part in itertools.chain(self.open, parts))
         run = self._to_run(len(parts[0].rivals))
-        return self.always_listed is None and left * run <= 3 * self.spent
+        patience = 1 if self.useful else 3
+        return self.always_listed is None and left * run <= patience * self.spent
 
     def _to_run(self, n_objectives: int) -> int:
         length = len(self.graph.lattice.tokens) + len(self.network.prefix)
@@ -257,6 +260,7 @@ class Search:
         for index, part in enumerate(parts):
             if part.bound >= self.threshold():
                 self._close(part.bound)
+                self.useful = True
             elif self.finished:
                 self._keep(part)
             else:
@@ -264,7 +268,7 @@ class Search:
                 whole = np.isin(part.rivals, rivals[asked]).all()
                 if not (whole and self._list(least, index, threshold, part.rivals)):
                     path = least.worst_paths(np.array([index]))[0]
-                    self._split(part, path, self._impact(region, index))
+                    self._split(part, path, region.impact(index))
 
     def _rounds(
         self,
@@ -390,13 +394,3 @@ class Search:
     def _residual(self, items: Items) -> Ball:
         """The residual stream of each item's last symbol."""
         return self.graph.symbols.r.at(self.graph.groups[items.groups])
-
-    def _impact(self, region: Region, item: int) -> Array:
-        """[E] how far an emission moves the attention's output, roughly."""
-        # a symbol of weight E / Z moves o by about E / Z |x - o|; the last entry is that of padding
-        low = np.maximum(region.low[item], 1e-290)
-        weight = self.attention.weights[region.items.groups[item]] / low  # [S, H]
-        away = np.linalg.norm(region.view.x.mid - region.centre[item], axis=-1)  # [S, H]
-        symbols = np.append((weight * (away + away.mean(0))).sum(1), 0.0)
-        impact: Array = symbols[self.graph.emits].sum(1)
-        return impact

@@ -77,13 +77,18 @@ class Unembedding:
         return weights, constants.plus(Ball.exact(self.objectives.offsets))
 
     @cached_property
-    def _logits(self) -> tuple[Array, Array, Array, Objectives]:
-        """W_U, its columns' lengths and b_U of the logits asked for; the objectives of these."""
+    def _logits(self) -> tuple[Array, Array, Objectives, Array, Array]:
+        """W_U and b_U of the logits asked for, the objectives of these, and what errors grow with.
+
+        That is |w| of both logits, and |b| of both and |offset|, [K] each.
+        """
         used, objectives = self.objectives.renumbered()
         every = len(used) == len(self.bias)
         weight = self.weight if every else np.ascontiguousarray(self.weight[:, used])
-        lengths = np.sqrt((weight**2).sum(0)) * (1 + 1e-9)
-        return weight, lengths, self.bias[used], objectives
+        bias = self.bias[used]
+        lengths = sum(objectives.terms(np.sqrt((weight**2).sum(0)) * (1 + 1e-9)))
+        constants = sum(objectives.terms(abs(bias))) + abs(objectives.offsets)
+        return weight, bias, objectives, np.asarray(lengths), np.asarray(constants)
 
     def values(self, n: Ball) -> Ball:
         """The objectives of what the unembedding reads, [B, d_model] to [B, K].
@@ -91,7 +96,9 @@ class Unembedding:
         Where something overflowed on the way nothing is known: the ball is 0 ± inf, and never NaN.
         """
         values = self._few(n) if len(self) <= MANY else self._many(n)
-        known = np.isfinite(values.mid) & np.isfinite(values.rad)
+        known = np.isfinite(values.mid + values.rad)
+        if known.all():
+            return values
         return Ball(np.where(known, values.mid, 0.0), np.where(known, values.rad, np.inf))
 
     def _few(self, n: Ball) -> Ball:
@@ -100,18 +107,16 @@ class Unembedding:
         return n.matmul(weight).plus(constants)
 
     def _many(self, n: Ball) -> Ball:
-        """By the logits: with one product of matrices."""
-        weight, lengths, bias, objectives = self._logits
-        logits = n.mid @ weight + bias
+        """By the logits: with one product of matrices, and few passes over what comes of it."""
+        weight, bias, objectives, lengths, constants = self._logits
+        logits = n.mid @ weight
+        logits += bias
         mid = objectives.values(logits)
-        # |n · w - its value| ≤ |δn + γ n| |w| (Cauchy-Schwarz)
-        off = n.rad + gamma(n.mid.shape[-1] + 2) * abs(n.mid)
-        error = np.sqrt((off**2).sum(-1, keepdims=True)) * (1 + 1e-9) * lengths
-        error += 2 * UNIT * (abs(logits) + abs(bias))
-        # and one addition each for the difference and the offset
-        plus, minus = objectives.terms(error)
-        size = sum(map(abs, objectives.terms(logits)), abs(objectives.offsets))
-        return Ball(mid, (plus + minus + 3 * UNIT * size) * (1 + 1e-9) + 1e-300)
+        # |n · w - its value| ≤ |δn + γ n| |w| (Cauchy-Schwarz); then two additions of numbers no
+        # larger than |n| |w| + |b|, and the offset
+        relative = gamma(n.mid.shape[-1] + 2)
+        error = _length(n.rad + relative * abs(n.mid)) + 4 * UNIT * _length(n.mid)
+        return Ball(mid, error * lengths + ((relative + 4 * UNIT) * constants + 1e-300))
 
     def least(self, n: Ball) -> Least:
         """The least objective for each row of what the unembedding reads, [B, d_model]."""
@@ -124,3 +129,9 @@ class Unembedding:
             least.upper[piece] = (values.mid + values.rad).min(1)
             least.rounding[piece] = 2 * values.rad.max(1)
         return least
+
+
+def _length(rows: Array) -> Array:
+    """|row|, from above, [B, d] to [B, 1]."""
+    length: Array = np.sqrt((rows**2).sum(-1, keepdims=True)) * (1 + 1e-9)
+    return length
