@@ -134,7 +134,7 @@ def test_every_edge_is_as_in_a_pass_of_our_own(block: str) -> None:
         assert table.loc[at, "effect"] == pytest.approx(lost[at] / asked, abs=1e-12), str(edge)
         assert table.loc[at, "answer"] == (lost[at] > 0)
     assert table["answer"].nunique() == 2
-    assert (table["moved"].abs() > 1e-3).all(), "nothing to tell apart"
+    assert (table["moved"].abs() > 1e-5).all(), "nothing to tell apart"  # beside 1e-9 above
 
 
 def test_all_of_a_first_layers_input_is_what_its_head_puts_out() -> None:
