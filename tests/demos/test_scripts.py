@@ -14,6 +14,7 @@ import torch
 
 from tl_dyck import build_model, construct, get_config, load_task
 from tl_dyck.ablation import FinetuneConfig
+from tl_dyck.judge import Suite, methods
 from tl_dyck.studies import Measurement, StudyConfig
 from tl_dyck.training import TrainConfig
 
@@ -56,6 +57,48 @@ def test_edges_behind_a_norm(run):
         assert row["head's output"] == row["what the norm hands on"] == "exact"
         assert (row["sum of edges"] == "exact") == (not name.startswith("norm behind")), name
         assert "exact" not in row["edge attribution (EAP)"]
+
+
+def _tables(printed):
+    """Tables of Markdown: of each its rows, cells by the names above, by the first cells."""
+    found = []
+    for block in printed.split("\n\n"):
+        lines = [line.strip("| ").split(" | ") for line in block.splitlines() if " | " in line]
+        if lines:
+            found.append([dict(zip(lines[0], cells, strict=True)) for cells in lines[1:]])
+    return found
+
+
+def test_does_faithfulness_rank(run, tmp_path, monkeypatch):
+    """All heads are perfectly faithful and find nothing; the oracle finds all."""
+    few = ["zero-ablation", "path-patching", "ov-norm", "sharpness", "copying", "parser", "sizes"]
+    monkeypatch.setattr("tl_dyck.judge.Suite", partial(Suite, first_seed=0))
+    monkeypatch.setattr(methods, "names", lambda: few)
+    printed = run("does_faithfulness_rank.py", 1, tmp_path)
+    assert (tmp_path / "table.md").read_text(encoding="utf-8") in printed
+    ranked, shown = _tables(printed)
+    assert [row["metric"] for row in ranked] == 7 * ["CPR"] + 7 * ["CMD"]
+    rows = {row.pop("circuits"): row for row in shown}
+    assert set(few) - {"parser", "sizes"} < set(rows)  # of brackets, and one that orders no heads
+    found = "heads that carry come first"
+    every, none = rows["all heads at every size"], rows["no head at any size"]
+    assert (every["CPR"], every["CMD"], every[found]) == ("1.00", "0.00", "0.50")
+    assert (none["CPR"], none["CMD"], none[found]) == ("0.00", "1.00", "0.50")
+    assert rows["oracle: by what each head carries"][found] == "1.00"
+    assert rows["worst: the oracle backwards"][found] == "0.00"
+    assert float(rows["greedy for the metric itself"]["CPR"]) >= float(rows["random order"]["CPR"])
+
+
+def test_which_edges_carry(run, tmp_path):
+    """A sum of edges is path patching where no norm is behind the heads, and only there."""
+    ranked, off = _tables(run("which_edges_carry.py", 1, tmp_path))
+    assert len(ranked) == 12
+    rows = {(row["off by"], row["tool"]): row["head → MLP"] for row in off}
+    for norm in ("no norm", "norm behind heads"):
+        exact, summed = (rows[norm, tool] for tool in ("path patching", "the same, a sum of edges"))
+        assert (exact == summed) == (norm == "no norm")
+        assert int(exact.split("%")[0]) < 15  # of 64 strings in place of all
+    assert rows["norm behind heads", "EAP"] != rows["norm behind heads", "EAP, through the norm"]
 
 
 def test_cumulative_sum(run):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache, wraps
 from typing import Any
 
@@ -32,11 +32,13 @@ class Declared:
         kinds: of question that it answers.
         yes: when it says yes, in words.
         paper: where it is from.
+        above: of heads, what was subtracted from its numbers to make scores.
     """
 
     kinds: tuple[str, ...]
     yes: str
     paper: str
+    above: float = 0.0
 
 
 def about(*kinds: str, yes: str, paper: str = "") -> Callable[[Method], Method]:
@@ -126,6 +128,7 @@ def about_heads(
             scores = [float(layers[layer][head]) - above for layer, head in _targets(questions)]
             return [None if math.isnan(score) else score for score in scores]
 
+        method.declared = replace(method.declared, above=above)  # type: ignore[attr-defined]
         return method
 
     return declare

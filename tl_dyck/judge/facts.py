@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import Any, final
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
 from tl_dyck.ablation.replay import Replay
@@ -54,6 +54,17 @@ def exchange_types(language: DyckLanguage, tokens: Int[Tensor, "*shape"]) -> Int
     return torch.where(tokens < language.n_brackets, (tokens + 2) % language.n_brackets, tokens)
 
 
+def difference(
+    language: DyckLanguage, logits: Float[Tensor, "n pos d_vocab"], right: Int[Tensor, "n pos"]
+) -> Float[Tensor, "n pos"]:
+    """Logit of the right bracket minus that of the exchanged one; 0 where none is asked for."""
+    mine, other = (
+        logits.gather(-1, answer.clamp(min=0)[..., None])[..., 0]
+        for answer in (right, exchange_types(language, right))
+    )
+    return torch.where(right >= 0, mine - other, 0.0)
+
+
 @final
 class Enumeration:
     """A model on every prefix of at most some length.
@@ -82,12 +93,12 @@ class Enumeration:
         self.accuracy = 1 - self.share(~self.intact)
 
     def share(
-        self, wrong: Bool[Tensor, "n pos"], among: Bool[Tensor, "n pos"] | None = None
+        self, wrong: Shaped[Tensor, "n pos"], among: Bool[Tensor, "n pos"] | None = None
     ) -> float:
         """Share of predictions of a closing bracket, by their probability, that are marked.
 
         Args:
-            wrong: marked.
+            wrong: marked; or a number for each, of which this is the mean.
             among: those that count; None for all. NaN if there is none.
         """
         asked = (self.right >= 0).double() * self._weight

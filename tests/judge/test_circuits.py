@@ -1,0 +1,175 @@
+"""Circuits, held to a walk through one string at a time, to every order and to every subset."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Collection
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from tl_dyck.judge import Case, make_case
+from tl_dyck.judge.cases import sealed_case
+from tl_dyck.judge.circuits import Circuits
+
+SMALL = {"n_types": 3, "max_depth": 2}
+
+
+def by_hand(
+    case: Case, circuit: Collection[tuple[int, int]]
+) -> tuple[dict[tuple[int, ...], float], float, bool]:
+    """Of each string the sum of logit differences, the share that is right, whether none is lost.
+
+    The right bracket is found by a stack, heads outside by hooks of our own.
+    """
+    cfg, n = case.model.cfg, case.task.language.n_brackets
+    sums, kept, asked_in_all, lost = {}, 0.0, 0.0, False
+    for string in case.task.language.enumerate(case.length, "prefix").tolist():
+        row = [case.task.language.bos_token, *string]
+        other = torch.tensor([[row[0], *((token + 2) % n for token in string)]])
+        with torch.no_grad():
+            _, cache = case.model.run_with_cache(other)
+            intact = case.model(torch.tensor([row]))[0]
+
+        def hook(z: Tensor, hook: Any, cache: Any = cache) -> Tensor:
+            for head in range(cfg.n_heads):
+                if (hook.layer(), head) not in circuit:
+                    z[:, :, head] = cache[hook.name][:, :, head]
+            return z
+
+        hooks = [(f"blocks.{layer}.attn.hook_z", hook) for layer in range(cfg.n_layers)]
+        with torch.no_grad():
+            logits = case.model.run_with_hooks(torch.tensor([row]), fwd_hooks=hooks)[0]
+        p = float(case.task.distribution.log_prob(torch.tensor([row]), mode="prefix").exp())
+        stack: list[int] = []
+        sums[tuple(row)] = 0.0
+        for place, token in enumerate(row):
+            if place and token % 2 == 0:
+                stack.append(token)
+            elif place:
+                stack.pop()
+            if not stack:
+                continue
+            answer = stack[-1] + 1
+            sums[tuple(row)] += float(logits[place, answer] - logits[place, (answer + 2) % n])
+            right, before = (
+                all(
+                    found[place, answer] > x + 1e-9
+                    for i, x in enumerate(found[place])
+                    if i != answer
+                )
+                for found in (logits, intact)
+            )
+            kept += p * right
+            asked_in_all += p
+            lost |= before and not right
+    return sums, kept / asked_in_all, not lost
+
+
+def closings(row: tuple[int, ...]) -> int:
+    """At how many places of a string something is open."""
+    depths = np.cumsum([1 if token % 2 == 0 else -1 for token in row[1:]])
+    return int((depths > 0).sum())
+
+
+@pytest.mark.parametrize("layers", [1, 2])
+def test_what_a_circuit_does_is_as_counted_by_hand(layers: int) -> None:
+    made, _ = make_case("balanced", 3, n_layers=layers, n_heads=2, true_share=0.99, **SMALL)
+    case = replace(made, length=5, tokens=made.tokens[:20, :6])
+    circuits = Circuits(case)
+    assert len(circuits.heads) == 2 * layers
+    none, whole = by_hand(case, ()), by_hand(case, circuits.heads)
+    probability = {
+        row: float(case.task.distribution.log_prob(torch.tensor([row]), mode="prefix").exp())
+        for row in none[0]
+    }
+    seen = [tuple(row) for row in case.tokens.tolist()]
+
+    def m(sums: dict[tuple[int, ...], float]) -> tuple[float, float]:
+        every = sum(p * sums[row] for row, p in probability.items())
+        every /= sum(p * closings(row) for row, p in probability.items())
+        return sum(sums[row] for row in seen) / sum(map(closings, seen)), every
+
+    low, high = m(none[0]), m(whole[0])
+    some = [circuits.heads[-1:], circuits.heads[:1], circuits.heads[1:]]
+    differ = set()
+    for circuit in some:
+        sums, kept, sound = by_hand(case, circuit)
+        found = circuits.outcome(circuit)
+        expected = [(a - b) / (c - b) for a, b, c in zip(m(sums), low, high, strict=True)]
+        assert found.faithfulness == pytest.approx(expected[0], abs=1e-9)
+        assert found.exact_faithfulness == pytest.approx(expected[1], abs=1e-9)
+        assert found.kept == pytest.approx(kept, abs=1e-9)
+        assert found.sound == sound
+        differ.add(round(expected[0], 6))
+    assert len(differ) > 1, "nothing to tell apart"
+
+
+@pytest.mark.parametrize(("kind", "seed"), [("balanced", 3), ("trained", 0), ("backup", 0)])
+def test_the_heads_that_carry_are_those_that_were_enumerated(kind: str, seed: int) -> None:
+    sealed = sealed_case(kind, seed)
+    facts = [fact for fact in sealed.facts if fact.question.kind == "carries"]
+    found = Circuits(sealed.copy()).carry()
+    assert len(found) == len(facts) > 1
+    for fact in facts:
+        assert (found[fact.question.target] != 0) == fact.answer
+        assert found[fact.question.target] == pytest.approx(fact.effect, abs=1e-12)
+
+
+def test_areas_over_every_order_and_every_subset() -> None:
+    case, _ = make_case("trained", 0)
+    before = case.model(case.tokens)
+    circuits = Circuits(case)
+    heads, carries = circuits.heads, circuits.carry()
+    assert 0 < sum(map(bool, carries.values())) < len(heads) == 4
+    areas = {}
+    for order in itertools.permutations(heads):
+        nested = circuits.nested(order)
+        assert [len(circuit) for circuit in nested] == [0, 1, 2, 3, 4]
+        found = areas[order] = circuits.areas(nested)
+        f = [circuits.outcome(circuit).faithfulness for circuit in nested]
+        assert found.cpr == pytest.approx(sum(f[1:4]) / 4 + 1 / 8)  # f of none is 0, of all 1
+        assert found.cmd == pytest.approx(sum(abs(1 - x) for x in f[1:4]) / 4 + 1 / 8)
+        pairs = [
+            (order.index(a) < order.index(b))
+            for a, b in itertools.product(heads, heads)
+            if carries[a] and not carries[b]
+        ]
+        assert found.found == pytest.approx(np.mean(pairs))
+        whole = [circuits.outcome(circuit).sound for circuit in nested]
+        assert found.sound == pytest.approx(np.mean(whole))
+    # over all orders each subset of a size is as likely
+    means = [
+        np.mean([circuits.outcome(some).kept for some in itertools.combinations(heads, size)])
+        for size in range(5)
+    ]
+    expected = sum(means[1:4]) / 4 + (means[0] + means[4]) / 8
+    assert np.mean([found.kept for found in areas.values()]) == pytest.approx(expected)
+    assert len({round(found.exact_cmd, 9) for found in areas.values()}) > 4
+    assert torch.equal(case.model(case.tokens), before), "the model was changed"
+
+
+def test_circuits_that_are_none() -> None:
+    """All heads at every size are as faithful as can be, and say nothing."""
+    case, _ = make_case("balanced", 0)
+    circuits = Circuits(case)
+    n = len(circuits.heads)
+    whole, none = (circuits.areas([heads] * (n + 1)) for heads in (circuits.heads, ()))
+    assert (whole.cpr, whole.cmd, whole.sound, whole.found) == pytest.approx((1, 0, 1, 0.5))
+    assert (none.cpr, none.cmd, none.sound, none.found) == pytest.approx((0, 1, 0, 0.5))
+    assert whole.kept > none.kept + 0.1
+
+
+def test_greedy_takes_the_best_head_each_time() -> None:
+    case, _ = make_case("trained", 0)
+    circuits = Circuits(case)
+    path = circuits.greedy(lambda found: -found.kept)
+    assert [len(circuit) for circuit in path] == list(range(len(circuits.heads) + 1))
+    for smaller, larger in itertools.pairwise(path):
+        assert smaller < larger
+        ways = [circuits.outcome({*smaller, head}).kept for head in {*circuits.heads} - smaller]
+        assert circuits.outcome(larger).kept == min(ways)

@@ -1,0 +1,194 @@
+"""Circuits of heads: how faithful they are, as MIB defines it, and what is true of the same ones.
+
+Mueller et al. 2025 (MIB, arXiv 2504.13151): m(C) is the mean logit difference between the right
+answer and the other string's, where all that is outside a circuit C puts out what it does on the
+other string. Faithfulness is f(C) = (m(C) − m(∅)) / (m(N) − m(∅)), N being all of the model. Of
+circuits C_k that hold a share k of it, CPR is the area under f(C_k), CMD that under |1 − f(C_k)|.
+
+Here parts are heads, all else stays; the other string has all types exchanged, as for "carries";
+and every number of heads from none to all is a size, where MIB has ten sizes by trapezoids.
+
+Knows: what a circuit is, and that what it does is told by every prefix or by a sample of strings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from typing import Any, final
+
+import numpy as np
+from torch import Tensor
+
+from tl_dyck.ablation.replay import Replay
+from tl_dyck.interventions import Hook
+from tl_dyck.judge.facts import TIE, Enumeration, difference, exchange_types, margins
+from tl_dyck.judge.protocol import Case
+from tl_dyck.judge.scoring import auroc
+
+#: (layer, head).
+Head = tuple[int, int]
+Circuit = frozenset[Head]
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """What one circuit does.
+
+    Attributes:
+        faithfulness: f(C) on the strings that a method sees.
+        exact_faithfulness: f(C) on every prefix, by its probability.
+        kept: exact share of closing brackets that the circuit has right, of every prefix.
+        sound: whether it has all right that the model has.
+    """
+
+    faithfulness: float
+    exact_faithfulness: float
+    kept: float
+    sound: bool
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Areas:
+    """What a circuit of each size does: two numbers of MIB's, and the truth about the same ones.
+
+    Attributes:
+        cpr: area under f(C_k) on the strings that a method sees; 1 is all of the model.
+        cmd: area under |1 − f(C_k)|; 0 is best.
+        exact_cpr: `cpr` on every prefix.
+        exact_cmd: `cmd` on every prefix.
+        kept: area under the exact share of closing brackets that C_k has right.
+        sound: share of sizes at which it has all right that the model has.
+        found: probability that a head that carries comes before one that does not, ties counted
+            half; NaN if all do, or none.
+    """
+
+    cpr: float
+    cmd: float
+    exact_cpr: float
+    exact_cmd: float
+    kept: float
+    sound: float
+    found: float
+
+
+@final
+class Circuits:
+    """The circuits of heads of a case; each is run once, however often it is asked about.
+
+    >>> from tl_dyck.judge import make_case
+    >>> circuits = Circuits(make_case("uniform", 0)[0])
+    >>> circuits.areas(circuits.nested(circuits.heads)).exact_cpr > 0
+    True
+
+    Args:
+        case: of one model; all its strings are of `Case.length` brackets.
+
+    Attributes:
+        heads: all of the model, by layer.
+    """
+
+    def __init__(self, case: Case) -> None:
+        cfg, language = case.model.cfg, case.task.language
+        self.heads: list[Head] = [(i, j) for i in range(cfg.n_layers) for j in range(cfg.n_heads)]
+        self._world = Enumeration(case.model, language, case.length, case.task.distribution)
+        place = {tuple(row): at for at, row in enumerate(self._world.tokens.tolist())}
+        self._seen = [place[tuple(row)] for row in case.tokens.tolist()]
+        self._model = case.model
+        self._whole = Replay(case.model, self._world.tokens)
+        self._other = Replay(case.model, exchange_types(language, self._world.tokens)).z
+        self._first = self._whole.change(0, range(cfg.n_heads), self._other[0])
+        self._outcomes: dict[Circuit, Outcome] = {}
+        ends = (self._logits(frozenset()), self._logits(frozenset(self.heads)))
+        self._ends = [self._differences(logits) for logits in ends]
+
+    def outcome(self, circuit: Collection[Head]) -> Outcome:
+        """What the model does if all heads outside a circuit read the other string."""
+        key = frozenset(circuit)
+        if key not in self._outcomes:
+            logits = self._logits(key)
+            low, high = self._ends
+            seen, every = (
+                (m - none) / (all_ - none)
+                for m, none, all_ in zip(self._differences(logits), low, high, strict=True)
+            )
+            wrong = margins(logits, self._world.right) <= TIE
+            self._outcomes[key] = Outcome(
+                faithfulness=seen,
+                exact_faithfulness=every,
+                kept=1 - self._world.share(wrong),
+                sound=not bool((wrong & self._world.intact).any()),
+            )
+        return self._outcomes[key]
+
+    def carry(self) -> dict[Head, float]:
+        """Of each head, the exact share of answers lost if it alone is outside; 0 if none breaks.
+
+        Where it is not 0, the answer to "carries" is yes.
+        """
+        whole = self.outcome(self.heads).kept
+        without = {head: self.outcome({*self.heads} - {head}) for head in self.heads}
+        return {head: 0.0 if found.sound else whole - found.kept for head, found in without.items()}
+
+    def nested(self, order: Sequence[Head]) -> list[Circuit]:
+        """The first heads of an order, from none to all."""
+        return [frozenset(order[:size]) for size in range(len(order) + 1)]
+
+    def greedy(self, worth: Callable[[Outcome], float]) -> list[Circuit]:
+        """From none to all, each time with the head that makes the next circuit worth most."""
+        found: list[Circuit] = [frozenset()]
+        while len(found) <= len(self.heads):
+            larger = [found[-1] | {head} for head in self.heads if head not in found[-1]]
+            found.append(max(larger, key=lambda circuit: worth(self.outcome(circuit))))
+        return found
+
+    def areas(self, circuits: Sequence[Collection[Head]]) -> Areas:
+        """What MIB says of a circuit for each size, and what is true of them.
+
+        Args:
+            circuits: one for each number of heads, from none to all; `nested`, or any.
+        """
+        outcomes = [self.outcome(circuit) for circuit in circuits]
+        seen = np.array([outcome.faithfulness for outcome in outcomes])
+        every = np.array([outcome.exact_faithfulness for outcome in outcomes])
+        carries = np.array([effect != 0 for effect in self.carry().values()])
+        early = [sum(head in circuit for circuit in circuits) for head in self.heads]
+        return Areas(
+            cpr=_area(seen),
+            cmd=_area(np.abs(1 - seen)),
+            exact_cpr=_area(every),
+            exact_cmd=_area(np.abs(1 - every)),
+            kept=_area(np.array([outcome.kept for outcome in outcomes])),
+            sound=float(np.mean([outcome.sound for outcome in outcomes])),
+            found=auroc(carries, np.array(early, dtype=float)),
+        )
+
+    def _logits(self, circuit: Circuit) -> Tensor:
+        hooks: list[Hook] = []
+        outside = [
+            [head for head in range(len(self._first)) if (layer, head) not in circuit]
+            for layer in range(len(self._other))
+        ]
+        for layer, out in enumerate(outside[1:], start=1):
+
+            def swap(z: Tensor, hook: Any, layer: int = layer, out: list[int] = out) -> Tensor:
+                z = z.clone()
+                z[:, :, out] = self._other[layer][:, :, out]
+                return z
+
+            hooks.append((f"blocks.{layer}.attn.hook_z", swap))
+        with self._model.hooks(fwd_hooks=hooks):  # the first layer's heads have read all they read
+            return self._whole.run(0, self._first[outside[0]].sum(0, keepdim=True))[0]
+
+    def _differences(self, logits: Tensor) -> tuple[float, float]:
+        """Mean differences, on the strings that are seen and on every prefix."""
+        found = difference(self._world.language, logits, self._world.right)
+        asked = self._world.right[self._seen] >= 0
+        return float(found[self._seen].sum() / asked.sum()), self._world.share(found)
+
+
+def _area(heights: np.ndarray) -> float:
+    """By trapezoids, over [0, 1]."""
+    return float((heights[1:] + heights[:-1]).mean() / 2)
