@@ -45,7 +45,7 @@ def load_any(source: str) -> tuple[Any, RNNConfig, DyckLanguage | None]:
         k, depth = rnn.config.n_types, rnn.config.max_depth
         language = None if k is None or depth is None else DyckLanguage(k, depth)
         return rnn, rnn.config, language
-    from tl_dyck.runs.pretrained import load_pretrained
+    from tl_dyck.runs.saved import load_pretrained
 
     model = load_pretrained(source, device="cpu")
     return model, export_rnn(model).config, model.cfg.language

@@ -45,7 +45,7 @@ def export(
     existing_models(model)
     from tl_dyck.files import ensure_folder
     from tl_dyck.rnn import export_rnn, save_rnn
-    from tl_dyck.runs.pretrained import load_pretrained
+    from tl_dyck.runs.saved import load_pretrained
 
     rnn = export_rnn(load_pretrained(model, device="cpu"))
     if onnx is not None:

@@ -298,7 +298,8 @@ def likeliest_errors(study: Study) -> Figure | None:
         reading=reading,
         data=study.languages,
         body=element("div", exact_table(study, merged), shown),
-        note="The likeliest error is the most probable prefix that the model continues wrongly. "
+        note="The likeliest error is the most probable prefix that the model continues wrongly; ≥ "
+        "marks one that is likely, where likelier ones are not ruled out. "
         "The pattern is of layer 0, the only one, the mean over heads. Rows are queries, columns "
         "keys; rings mark the top of the stack. A proof says that every prefix up to the length is "
         "right; tl-dyck check --beside runs/*/*/every-prefix.proof, in the study's folder, checks "
@@ -321,8 +322,8 @@ def _likeliest(study: Study, merged: pd.DataFrame) -> tuple[str, Html | None]:
     shown = _on(study, weights, text, f"seed {row['seed']}", name)
     right = language.alphabet[int(language.right_bracket(language.parse(text))[-1])]
     reading = (
-        f"{name} closes {percent(float(row['accuracy']))} of sampled brackets right. Its likeliest "
-        f"error is after {text}: there {right} closes, and {row['predicted']} has the largest "
-        "logit."
+        f"{name} closes {percent(float(row['accuracy']))} of sampled brackets right. "
+        f"{'Its likeliest' if row['is_likeliest'] else 'An'} error is after {text}: there {right} "
+        f"closes, and {row['predicted']} has the largest logit."
     )
     return reading, element("div", color_bar(), element("div", shown, class_="pair"))

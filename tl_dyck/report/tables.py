@@ -61,7 +61,7 @@ def exact_table(study: Study, decided: pd.DataFrame) -> Html:
                 _exact(row.accuracy_low, row.accuracy_high) if known else "–",
                 f"{row.proved_to}",
                 element("code", row.likeliest) if found else "none",
-                f"{row.probability:.1e}" if found else "–",
+                f"{'' if row.is_likeliest else '≥ '}{row.probability:.1e}" if found else "–",
                 element("span", "kept", title=proof.relative_to(study.folder).as_posix())
                 if proof is not None
                 else "–",

@@ -79,6 +79,7 @@ _COLUMNS: dict[str, list[str] | None] = {
         "accuracy_low",
         "accuracy_high",
         "likeliest",
+        "is_likeliest",
         "probability",
         "may_follow",
         "predicted",
@@ -115,9 +116,10 @@ class Study:
             worst_edits, logit_change_proved, logit_change_seen, most_changed_string, seconds.
         languages: one row per one-layer model without positions, decided on every prefix up to a
             length: family, seed, status, length, proved_to, accuracy_low and accuracy_high (the
-            exact closing accuracy in distribution, or bounds), likeliest (wrong prefix), its
-            probability, may_follow, predicted, seconds, proof (a file in the run's folder, of
-            every prefix up to proved_to, for ``tl-dyck check``; None if there is none).
+            exact closing accuracy in distribution, or bounds), likeliest (wrong prefix),
+            is_likeliest (whether it is proved that none is likelier), its probability, may_follow,
+            predicted, seconds, proof (a file in the run's folder, of every prefix up to proved_to,
+            for ``tl-dyck check``; None if there is none).
         history: the training curves: family, seed, step, loss, floor, accuracy, learning_rate.
         summary: further facts: interval per family, stack-likeness by chance, correlations,
             environment.
