@@ -8,6 +8,7 @@ are its own, and where it was run.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, final
 
@@ -136,6 +137,19 @@ class Study:
     languages: pd.DataFrame
     history: pd.DataFrame
     summary: dict[str, Any]
+
+    @cached_property
+    def learned(self) -> pd.Series[bool]:
+        """Which runs reached their target; without one, making all steps is enough."""
+        enough = (
+            ["reached"] if self.config.training.target is not None else ["reached", "not reached"]
+        )
+        return self.models["status"].isin(enough)
+
+    @cached_property
+    def long_lengths(self) -> str:
+        """The lengths that test length generalisation: ``400–500``."""
+        return "{}–{}".format(*self.task.long_lengths)
 
     def patterns(self, family: str, seed: int) -> Tensor:
         """Attention patterns of one model on the probe string, ``[layer, head, query, key]``."""
