@@ -14,7 +14,6 @@ from tl_dyck.ablation import (
     FinetuneConfig,
     finetuned_importance,
 )
-from tl_dyck.models.construct import decoy_head, uniform_attention
 from tl_dyck.models.digest import weights_digest
 from tl_dyck.tasks import load_task
 
@@ -66,28 +65,6 @@ def test_an_essential_head_survives_longest(seed):
     assert (
         found.path["metric"].iloc[-1] < -np.log(KINDS) < -0.1 < found.path["metric"].iloc[0]
     )  # worse than a guess
-
-
-def test_decoys_are_removed_first():
-    """An exact construction with a decoy that shows a perfect stack pattern."""
-    model = decoy_head(uniform_attention(TASK.language, n_ctx=40).to(torch.float32), "stack")
-    options = FinetuneConfig(
-        penalties=(0.01, 0.02),
-        steps=25,
-        batch_size=8,
-        n_eval=20,
-        learning_rate=1e-4,
-        gate_learning_rate=0.2,
-    )
-    found = tune(model, TASK, options=options, ignore=None)
-    assert found.removal_order == [(0, 1)]
-
-
-def test_without_a_price_nothing_is_removed():
-    found = tune(planted(), sample, metric, options=FinetuneConfig(penalties=(0.0,), steps=40))
-    assert found.removal_order == []
-    assert (found.removed_at == -1).all()
-    assert found.path["n_open"].tolist() == [4]
 
 
 # --- what is recorded -----------------------------------------------------------------------------

@@ -223,17 +223,6 @@ def test_a_decoy_has_importance_exactly_zero(mode, pattern):
     assert (found.per_example[:, :2] != 0).any(-1).all()
 
 
-@pytest.mark.parametrize("mode", MODES)
-def test_so_has_a_head_that_computes_something_but_writes_nothing(tokens_for, mode):
-    model = plain_model(dtype=torch.float32)
-    with torch.no_grad():
-        model.blocks[0].attn.W_O[1] = 0
-    tokens = tokens_for(model)
-    real = torch.ones_like(tokens, dtype=torch.bool)
-    found = frozen_importance(model, tokens, odd_metric, mode, where=real)
-    assert (found.per_example[0, 1] == 0).all()
-
-
 @pytest.mark.parametrize("n", [2, 3, 50])
 def test_nobody_is_resampled_from_itself(n):
     real = torch.ones(n, 1, dtype=torch.bool)

@@ -28,7 +28,6 @@ from tl_dyck.studies.stack_use import alignment as search_module
 from tl_dyck.studies.stack_use import evidence as evidence_module
 from tl_dyck.studies.stack_use.alignment import interchange_accuracy, mean_subspace, pairs_of
 from tl_dyck.studies.stack_use.directions import (
-    decodable,
     depth_code,
     depth_effects,
     reading_of,
@@ -163,29 +162,6 @@ def test_a_counter_that_nobody_knows():
     with pytest.raises(UnknownNameError, match="unknown way to read 'twce'"):
         counter(4, "twce")
     assert set(COUNTERS) == {"once", "spare", "twice"}
-
-
-def test_what_is_erased_cannot_be_decoded_by_anything_linear():
-    """No least-squares fit of any depth's indicator beats its mean; the change is low-rank."""
-    drawn = generator(3)
-    depth = torch.randint(4, (3000,), generator=drawn)
-    code = torch.randn(4, 7, generator=drawn, dtype=torch.float64)
-    mixed = torch.randn(3000, 7, generator=drawn, dtype=torch.float64) @ torch.randn(
-        7, 7, generator=drawn, dtype=torch.float64
-    )
-    stream = code[depth] + 0.3 * mixed
-    found = depth_code(stream, depth, 4)
-    erased = found.changes(drawn)["all"](stream).numpy()
-    onehot = np.eye(4)[depth.numpy()]
-    design = np.column_stack([np.ones(3000), erased])
-    fit = design @ np.linalg.lstsq(design, onehot, rcond=None)[0]
-    assert np.abs(fit - onehot.mean(0)).max() < 1e-8
-    assert np.linalg.matrix_rank(erased - stream.numpy(), tol=1e-8) == 3
-    before = decodable(stream, depth, stream, depth, found.ridge)
-    y = depth.double().numpy()
-    design = np.column_stack([np.ones(3000), stream.numpy()])
-    residual = y - design @ np.linalg.lstsq(design, y, rcond=None)[0]
-    assert before == pytest.approx(1 - residual.var() / y.var(), abs=1e-4)
 
 
 def test_ablations_of_a_direction_and_of_the_rest():
