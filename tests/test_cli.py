@@ -326,6 +326,7 @@ ablate | give saved models, or --experiment
 ablate . --experiment | or --experiment with none
 ablate nowhere | there is no file or folder 'nowhere'
 ablate --experiment --seeds x | seeds 'x'
+ablate gpt --seeds 3 | --seeds are those of --experiment
 ablate --experiment --task dyck-2-x | dyck-2-x
 report nowhere | there is no file or folder 'nowhere'
 report file | is not the folder of a finished study

@@ -20,12 +20,16 @@ def checkpoint(tiny_study: Study) -> Path:
     return tiny_study.run_folder("minimal-onehot", 0)
 
 
-def test_a_model_is_refuted_with_its_likeliest_error(checkpoint: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("family", ["minimal-onehot", "gpt"])  # of one layer, and of two
+def test_a_model_is_refuted_with_its_likeliest_error(
+    family: str, tiny_study: Study, tmp_path: Path
+) -> None:
+    checkpoint = tiny_study.run_folder(family, 0)
     result = call("certify-language", checkpoint, "-n", 6, "-o", tmp_path / "found.json")
     assert result.exit_code == 1, result.output
     found = certify_language(load_model(checkpoint, device="cpu"), "dyck-2-4", 6)
     assert found.likeliest is not None
-    assert f"likeliest error {found.likeliest.text}" in flat(result.output)
+    assert f"likeliest error {found.likeliest.text} " in flat(result.output)
     written = json.loads((tmp_path / "found.json").read_text())
     assert written | {"seconds": 0} == found.to_dict() | {"seconds": 0, "sampled": []}
 
@@ -52,15 +56,7 @@ def test_the_error_at_longer_lengths_is_sampled(checkpoint: Path, tmp_path: Path
 
 def test_two_models_are_compared(checkpoint: Path, tmp_path: Path) -> None:
     save_model(construct.balanced(load_task("dyck-2-4").language), tmp_path / "exact")
-    result = call(
-        "certify-language",
-        checkpoint,
-        "-n",
-        4,
-        "--property",
-        "agree",
-        "--other",
-        tmp_path / "exact",
-    )
+    claim = ("--property", "agree", "--other", tmp_path / "exact")
+    result = call("certify-language", checkpoint, "-n", 4, *claim)
     assert result.exit_code == 1, result.output
     assert "agree, Dyck(2, 4), lengths 0 to 4" in flat(result.output)

@@ -75,7 +75,7 @@ from tl_dyck.rnn import export_rnn as export_rnn
 from tl_dyck.rnn import load_rnn as load_rnn
 from tl_dyck.runs import run_sweep as run_sweep
 from tl_dyck.runs.experiments import register_experiment as register_experiment
-from tl_dyck.runs.pretrained import load_pretrained as load_pretrained
+from tl_dyck.runs.saved import load_pretrained as load_pretrained
 from tl_dyck.studies import StudyConfig as StudyConfig
 from tl_dyck.studies import run_study as run_study
 from tl_dyck.studies.reproduction import reproduce as reproduce

@@ -1,8 +1,8 @@
 """Plots from a table and format strings: a dot for each line of it, in rows or against another.
 
-Knows: how kinds of marks are told apart, how marks of one row stay apart, how far an axis goes, and
-how a plot becomes a figure for notebooks. A format string takes the columns of a line:
-``"{family} seed {seed}"``.
+Knows: how an array becomes a table, how kinds of marks are told apart, how marks of one row stay
+apart, how far an axis goes, and how a plot becomes a figure for notebooks. A format string takes
+the columns of a line: ``"{family} seed {seed}"``.
 """
 
 from __future__ import annotations
@@ -214,6 +214,19 @@ def marks(
     ]
 
 
+def frame(axes: Sequence[tuple[str, int]], columns: Mapping[str, Any]) -> pd.DataFrame:
+    """A row for every cell of an array.
+
+    Args:
+        axes: name of each axis and the number of its first place.
+        columns: an array with these axes each, or what can be broadcast to one.
+    """
+    values = np.broadcast_arrays(*(np.asarray(value) for value in columns.values()))
+    places = np.indices(values[0].shape).reshape(len(axes), -1)
+    named = {name: place + first for (name, first), place in zip(axes, places, strict=True)}
+    return pd.DataFrame(named | dict(zip(columns, (v.ravel() for v in values), strict=True)))
+
+
 def in_words(form: str, table: pd.DataFrame) -> list[str]:
     """Each line of a table in words, whose names are text to plotly."""
     return [
@@ -255,6 +268,27 @@ def as_figure(plots: Sequence[Plot], title: str) -> go.Figure:
         figure.update_layout(annotations=_light(plots[0].layout.get("annotations", [])))
         figure.update_layout(height=plots[0].layout["height"] + 60)
     return figure
+
+
+def dots_figure(
+    table: pd.DataFrame,
+    values: Mapping[str, str],
+    *,
+    title: str,
+    marked: Mapping[str, float],
+    **how: Any,
+) -> go.Figure:
+    """A figure for notebooks: `dots`, with a title.
+
+    Args:
+        table: a line for each row of the plot.
+        values: name in the legend -> column.
+        title: of the figure.
+        marked: text -> value at which a dashed line is drawn; what is no number is left out.
+        **how: rows, unit, bars.
+    """
+    lines = [Line(value, text) for text, value in marked.items()]
+    return as_figure([dots(table, values, marked=lines, **how)], title)
 
 
 def _light(value: Any) -> Any:

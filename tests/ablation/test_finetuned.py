@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from functools import partial
 
 import numpy as np
@@ -15,8 +14,6 @@ from tl_dyck.ablation import (
     FinetuneConfig,
     finetuned_importance,
 )
-from tl_dyck.ablation.tuning import Source, Tuner
-from tl_dyck.models.construct import decoy_head, uniform_attention
 from tl_dyck.models.digest import weights_digest
 from tl_dyck.tasks import load_task
 
@@ -68,28 +65,6 @@ def test_an_essential_head_survives_longest(seed):
     assert (
         found.path["metric"].iloc[-1] < -np.log(KINDS) < -0.1 < found.path["metric"].iloc[0]
     )  # worse than a guess
-
-
-def test_decoys_are_removed_first():
-    """An exact construction with a decoy that shows a perfect stack pattern."""
-    model = decoy_head(uniform_attention(TASK.language, n_ctx=40).to(torch.float32), "stack")
-    options = FinetuneConfig(
-        penalties=(0.01, 0.02),
-        steps=25,
-        batch_size=8,
-        n_eval=20,
-        learning_rate=1e-4,
-        gate_learning_rate=0.2,
-    )
-    found = tune(model, TASK, options=options, ignore=None)
-    assert found.removal_order == [(0, 1)]
-
-
-def test_without_a_price_nothing_is_removed():
-    found = tune(planted(), sample, metric, options=FinetuneConfig(penalties=(0.0,), steps=40))
-    assert found.removal_order == []
-    assert (found.removed_at == -1).all()
-    assert found.path["n_open"].tolist() == [4]
 
 
 # --- what is recorded -----------------------------------------------------------------------------
@@ -150,27 +125,6 @@ def test_frozen_weights_stay():
     )
     assert torch.equal(found.model.pos_embed.W_pos, model.pos_embed.W_pos)
     assert not torch.equal(found.model.embed.W_E, model.embed.W_E)
-
-
-def test_one_step_is_adam_on_the_metric():
-    """A plain loop with W_O scaled in place of z."""
-    model, data = planted(), sample(40, torch.Generator().manual_seed(0))
-    source = Source(model, data, None, (), FinetuneConfig(batch_size=8), 3)
-    tuner, plain = Tuner(model, metric, source), copy.deepcopy(model)
-    factors = torch.tensor([[[0.5, 1.0, 2.0, 0.3]]])
-    optimizer = torch.optim.Adam(plain.parameters(), lr=1e-3)
-    for step in range(3):
-        tuner.step("batch", step, factors)
-        tokens, _ = source.batch("batch", step)
-        assert all((row == data).all(-1).any() for row in tokens)
-        optimizer.zero_grad()
-        hooks = [
-            ("blocks.0.attn.hook_z", lambda z, hook: torch.einsum("bphd,h->bphd", z, factors[0, 0]))
-        ]
-        (-metric(plain.run_with_hooks(tokens, fwd_hooks=hooks), tokens).mean()).backward()
-        optimizer.step()
-    for name, value in plain.named_parameters():
-        torch.testing.assert_close(tuner.model.get_parameter(name), value)
 
 
 def test_labels_go_with_their_tokens():

@@ -223,39 +223,6 @@ def test_a_decoy_has_importance_exactly_zero(mode, pattern):
     assert (found.per_example[:, :2] != 0).any(-1).all()
 
 
-@pytest.mark.parametrize("mode", MODES)
-def test_so_has_a_head_that_computes_something_but_writes_nothing(tokens_for, mode):
-    model = plain_model(dtype=torch.float32)
-    with torch.no_grad():
-        model.blocks[0].attn.W_O[1] = 0
-    tokens = tokens_for(model)
-    real = torch.ones_like(tokens, dtype=torch.bool)
-    found = frozen_importance(model, tokens, odd_metric, mode, where=real)
-    assert (found.per_example[0, 1] == 0).all()
-
-
-def test_mean_can_leave_out_filling(tokens_for):
-    model = plain_model()
-    tokens = tokens_for(model)
-    where = torch.zeros_like(tokens, dtype=torch.bool)
-    where[:, 2:4] = where[1, 5] = True
-    found = frozen_importance(model, tokens, odd_metric, "mean", where=where, chunk=2)
-    _, cache = model.run_with_cache(tokens)
-    z = cache["z", 1][:, :, 2]
-    mean = sum(z[tuple(at)] for at in where.nonzero().tolist()) / int(where.sum())
-
-    def replace(activation, hook):
-        activation[:, :, 2] = mean
-        return activation
-
-    with torch.no_grad():
-        without = odd_metric(
-            model.run_with_hooks(tokens, fwd_hooks=[("blocks.1.attn.hook_z", replace)]), tokens
-        )
-        drop = odd_metric(model(tokens), tokens) - without
-    np.testing.assert_allclose(found.per_example[1, 2], drop, atol=EXACT)
-
-
 @pytest.mark.parametrize("n", [2, 3, 50])
 def test_nobody_is_resampled_from_itself(n):
     real = torch.ones(n, 1, dtype=torch.bool)

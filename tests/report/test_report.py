@@ -22,9 +22,8 @@ from tl_dyck.report import write_report
 from tl_dyck.report.heatmap import SHADES
 from tl_dyck.report.markup import percent
 from tl_dyck.report.page import asset
-from tl_dyck.report.patterns import worst_string
+from tl_dyck.report.patterns import _exact, likeliest_errors, worst_string
 from tl_dyck.report.study import _items
-from tl_dyck.report.tables import _exact
 from tl_dyck.runs.saved import find_models
 from tl_dyck.studies import Study, findings, load_study
 from tl_dyck.studies.ablation import AblateConfig, ablate_runs
@@ -301,6 +300,14 @@ def test_the_string_that_hurts_most_is_shown_before_and_after(page, tiny_study):
     assert sizes == [1 + len(worst["prefix"]), 1 + len(worst["worst_string"])]
     fewer = replace(tiny_study, certificates=rows.iloc[:0])
     assert worst_string(fewer) is None
+
+
+def test_an_error_is_called_the_likeliest_only_if_that_is_proved(tiny_study):
+    unsure = replace(tiny_study, languages=tiny_study.languages.assign(is_likeliest=False))
+    for study, said, sign in ((tiny_study, "Its likeliest", 0), (unsure, "An", 1)):
+        figure = likeliest_errors(study)
+        assert f" {said} error is after " in figure.reading
+        assert figure.body.count("≥ ") == sign * study.languages["likeliest"].notna().sum()
 
 
 def test_lines_mark_baselines(page, tiny_study):

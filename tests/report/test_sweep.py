@@ -12,8 +12,7 @@ import pytest
 from tests.report.pages import Node, data_block, read_page, whole_page
 from tests.test_cli import call
 from tl_dyck.report import write_report
-from tl_dyck.runs import aggregate, load_results, run_sweep, sweep_status
-from tl_dyck.runs.execute import SweepReport
+from tl_dyck.runs import SweepStatus, aggregate, load_results, run_sweep, sweep_status
 
 EVIL = "<img src=x onerror=alert(1)>"
 METRIC = "<img src=x onerror=alert(2)>"
@@ -26,14 +25,14 @@ def toy(point: dict[str, Any], seed: int, folder: Path) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def report(tmp_path_factory: pytest.TempPathFactory) -> SweepReport:
+def report(tmp_path_factory: pytest.TempPathFactory) -> SweepStatus:
     sweep = {"grid": {"x": [0, 1], EVIL: ["a", EVIL]}, "seeds": 3}
     folder = tmp_path_factory.mktemp("sweep") / "mine"
     return run_sweep(sweep, folder, experiment=toy, n_jobs=1, progress=False)
 
 
 @pytest.fixture(scope="module")
-def page(report: SweepReport) -> Node:
+def page(report: SweepStatus) -> Node:
     assert write_report(report) == report.folder / "sweep.html"
     return whole_page(report.folder / "sweep.html", n_scripts=2)
 

@@ -22,7 +22,7 @@ from joblib import cpu_count
 from tests.runs import toys
 from tl_dyck.environment import default_jobs
 from tl_dyck.processes import NotSentError
-from tl_dyck.runs import SweepReport, load_results, run_sweep, sweep_status
+from tl_dyck.runs import SweepStatus, load_results, run_sweep, sweep_status
 from tl_dyck.runs import execute as module
 from tl_dyck.runs.store import Store, run_id
 
@@ -31,7 +31,7 @@ ROOT = Path(__file__).resolve().parents[3]
 
 def go(
     sweep: dict[str, Any], folder: Path, experiment: Any = toys.count, **options: Any
-) -> SweepReport:
+) -> SweepStatus:
     return run_sweep(
         sweep, folder, experiment=experiment, **{"n_jobs": 1, "progress": False, **options}
     )
@@ -334,7 +334,7 @@ run_sweep({sweep!r}, {str(folder)!r}, experiment=toys.slow, n_jobs=1, progress=F
         assert (left.total, left.done, left.elsewhere, left.made) == (2, 1, 1, 1)
         counts = sweep_status(folder).counts
         assert (counts["running"], counts["done"], counts["interrupted"]) == (1, 1, 0)
-        reports: list[SweepReport] = []
+        reports: list[SweepStatus] = []
         waiting = threading.Thread(target=lambda: reports.append(go(sweep, folder, toys.slow)))
         waiting.start()
         time.sleep(0.2)

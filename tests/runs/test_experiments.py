@@ -12,7 +12,6 @@ import torch
 
 from tests.runs import toys
 from tests.runs.test_execute import go
-from tl_dyck.files import CorruptFileError
 from tl_dyck.models import get_config
 from tl_dyck.registry import UnknownNameError
 from tl_dyck.runs import (
@@ -229,15 +228,6 @@ def test_bad_parameters_are_named_before_anything_runs(tmp_path, point, message)
     with pytest.raises((ValueError, TypeError), match=message):
         run_sweep({"list": [good, point]}, tmp_path / "sweep", progress=False)
     assert not (tmp_path / "sweep").exists()
-
-
-def test_records_only(tmp_path):
-    sweep = {"common": {**COMMON, "model": "minimal-onehot"}, "seeds": 1}
-    run_sweep(sweep, tmp_path, n_jobs=1, keep_files=False, progress=False)
-    assert not list(tmp_path.rglob("*.safetensors"))
-    assert load_results(tmp_path)["steps"].tolist() == [15]
-    with pytest.raises(CorruptFileError, match="kept no models"):
-        load_models(tmp_path)
 
 
 def test_a_half_trained_run_goes_on_from_its_checkpoint(tmp_path, monkeypatch):

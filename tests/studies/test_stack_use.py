@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from tests.report.pages import read_page
 from tl_dyck.cli import app
 from tl_dyck.files import CorruptFileError
-from tl_dyck.interventions import align, at, hide_keys, interchange, key_of_one, run
+from tl_dyck.interventions import align, hide_keys, key_of_one, run
 from tl_dyck.models import build_model, construct, get_config
 from tl_dyck.models.construct.counters import COUNTERS, counter
 from tl_dyck.registry import UnknownNameError
@@ -28,12 +28,10 @@ from tl_dyck.studies.stack_use import alignment as search_module
 from tl_dyck.studies.stack_use import evidence as evidence_module
 from tl_dyck.studies.stack_use.alignment import interchange_accuracy, mean_subspace, pairs_of
 from tl_dyck.studies.stack_use.directions import (
-    decodable,
     depth_code,
     depth_effects,
     reading_of,
     sequence_accuracy,
-    site_name,
 )
 from tl_dyck.studies.stack_use.evidence import measured
 from tl_dyck.studies.stack_use.known import KNOWN, counter_alignment
@@ -57,61 +55,7 @@ def far():
     return far_answers(TASK, 200, generator())
 
 
-@pytest.fixture(scope="module")
-def model():
-    config = get_config(
-        "gpt-learned", TASK, dtype=torch.float64, n_heads=2, initializer_range=0.2, n_ctx=32
-    )
-    return build_model(config, seed=1)
-
-
 # --- masks ----------------------------------------------------------------------------------------
-
-
-def by_hand(model, tokens, query, key, layers, head):
-    """Logits at one query of one string, in NumPy: that head's score for the key left out there."""
-    w = {name: each.detach().double().numpy() for name, each in model.state_dict().items()}
-    x = w["embed.W_E"][tokens] + w["pos_embed.W_pos"][: len(tokens)]
-
-    def norm(x, name):
-        centred = x - x.mean(-1, keepdims=True)
-        scale = np.sqrt((centred**2).mean(-1, keepdims=True) + model.cfg.eps)
-        return centred / scale * w[f"{name}.w"] + w[f"{name}.b"]
-
-    for layer in range(model.cfg.n_layers):
-        block = f"blocks.{layer}"
-        seen = norm(x, f"{block}.ln1")
-        added = w[f"{block}.attn.b_O"].copy()[None]
-        for h in range(model.cfg.n_heads):
-            q, k, v = (
-                seen @ w[f"{block}.attn.W_{n}"][h] + w[f"{block}.attn.b_{n}"][h] for n in "QKV"
-            )
-            out = np.zeros_like(v)
-            for i in range(len(tokens)):
-                keys = [
-                    j
-                    for j in range(i + 1)
-                    if not (layer in layers and h == head and (i, j) == (query, key))
-                ]
-                scores = np.array([q[i] @ k[j] for j in keys]) / np.sqrt(model.cfg.d_head)
-                weights = np.exp(scores - scores.max())
-                out[i] = weights @ v[keys] / weights.sum()
-            added = added + out @ w[f"{block}.attn.W_O"][h]
-        x = x + added
-        hidden = norm(x, f"{block}.ln2") @ w[f"{block}.mlp.W_in"] + w[f"{block}.mlp.b_in"]
-        x = x + np.maximum(hidden, 0) @ w[f"{block}.mlp.W_out"] + w[f"{block}.mlp.b_out"]
-    return norm(x, "ln_final")[query] @ w["unembed.W_U"] + w["unembed.b_U"]
-
-
-@pytest.mark.parametrize("layers", [(0,), (1,), (0, 1)])
-def test_a_hidden_key_is_a_score_left_out(model, far, layers):
-    query, key = int(far.query[0]), int(far.keys["top"][0])
-    hidden = key_of_one(far.query[:1], far.keys["top"][:1], far.tokens.shape[1])
-    found = run(model, far.tokens[:1], hide_keys(hidden, layers, heads=(1,)))[0, query]
-    wanted = by_hand(model, far.tokens[0, : query + 1].numpy(), query, key, layers, 1)
-    assert found.numpy() == pytest.approx(wanted, abs=1e-9)
-    whole = run(model, far.tokens[:1])[0, query].numpy()
-    assert np.abs(whole - wanted).max() > 1e-3  # and it does something
 
 
 def test_far_answers_and_their_controls(far):
@@ -220,29 +164,6 @@ def test_a_counter_that_nobody_knows():
     assert set(COUNTERS) == {"once", "spare", "twice"}
 
 
-def test_what_is_erased_cannot_be_decoded_by_anything_linear():
-    """No least-squares fit of any depth's indicator beats its mean; the change is low-rank."""
-    drawn = generator(3)
-    depth = torch.randint(4, (3000,), generator=drawn)
-    code = torch.randn(4, 7, generator=drawn, dtype=torch.float64)
-    mixed = torch.randn(3000, 7, generator=drawn, dtype=torch.float64) @ torch.randn(
-        7, 7, generator=drawn, dtype=torch.float64
-    )
-    stream = code[depth] + 0.3 * mixed
-    found = depth_code(stream, depth, 4)
-    erased = found.changes(drawn)["all"](stream).numpy()
-    onehot = np.eye(4)[depth.numpy()]
-    design = np.column_stack([np.ones(3000), erased])
-    fit = design @ np.linalg.lstsq(design, onehot, rcond=None)[0]
-    assert np.abs(fit - onehot.mean(0)).max() < 1e-8
-    assert np.linalg.matrix_rank(erased - stream.numpy(), tol=1e-8) == 3
-    before = decodable(stream, depth, stream, depth, found.ridge)
-    y = depth.double().numpy()
-    design = np.column_stack([np.ones(3000), stream.numpy()])
-    residual = y - design @ np.linalg.lstsq(design, y, rcond=None)[0]
-    assert before == pytest.approx(1 - residual.var() / y.var(), abs=1e-4)
-
-
 def test_ablations_of_a_direction_and_of_the_rest():
     drawn = generator(4)
     stream = torch.randn(500, 5, generator=drawn, dtype=torch.float64) + 2
@@ -312,26 +233,6 @@ def test_pairs_are_what_they_say_and_balanced():
     for task in (ONE_TYPE, DyckTask(name="flat", n_types=2, max_depth=3)):
         with pytest.raises(ValueError, match="distributed alignment needs"):
             pairs_of(task, 8, generator())
-
-
-def test_an_interchange_is_a_projection(model):
-    tokens = TASK.sample(6, generator=generator())[:, :12]
-    basis = torch.linalg.qr(torch.randn(50, 2, generator=generator(), dtype=torch.float64)).Q
-    source = torch.randn(6, 50, generator=generator(1), dtype=torch.float64)
-    position = torch.arange(6)
-    _, cache = model.run_with_cache(tokens)
-    stream = cache["blocks.1.hook_resid_pre"]
-    new = interchange(basis, source, position)(stream)
-    for row in range(6):
-        here, wanted = new[row, row], stream[row, row]
-        assert torch.allclose(basis.T @ here, basis.T @ source[row])
-        flat = torch.eye(50, dtype=torch.float64) - basis @ basis.T
-        assert torch.allclose(flat @ here, flat @ wanted)
-    kept = torch.ones(6, 12, dtype=torch.bool)
-    kept[position, position] = False
-    assert torch.equal(new[kept], stream[kept])
-    zero = interchange(torch.zeros(50, 1, dtype=torch.float64), source, position)
-    assert torch.equal(run(model, tokens, at(site_name(model, "middle"), zero)), run(model, tokens))
 
 
 def test_the_known_subspace_carries_the_depth():

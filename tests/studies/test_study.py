@@ -164,6 +164,7 @@ def test_decided_prefixes_are_those_of_the_saved_models(study):
         assert whole["proved_to"] == row.proved_to
         if wrong:
             likeliest = max(probability for probability, _ in wrong.values())
+            assert row.is_likeliest
             assert row.probability == pytest.approx(likeliest)
             assert wrong[row.likeliest][0] == pytest.approx(likeliest)
             _, cache = model.run_with_cache(row.likeliest)

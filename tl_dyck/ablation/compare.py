@@ -25,19 +25,6 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
 
 _MEASURES = (*FROZEN, *FINETUNED, *INTERPRETABILITY, "drift", "drift-control")
-_CORRELATIONS = (
-    "group",
-    "a",
-    "b",
-    "spearman",
-    "spearman_low",
-    "spearman_high",
-    "kendall",
-    "kendall_low",
-    "kendall_high",
-    "n_models",
-    "n_left_out",
-)
 
 
 @final
@@ -206,7 +193,7 @@ def compare_importance(
             rows.append({**row, "n_models": len(models), "n_left_out": len(models) - len(defined)})
     return ImportanceComparison(
         heads=table,
-        correlations=pd.DataFrame(rows, columns=list(_CORRELATIONS)),
+        correlations=pd.DataFrame(rows),
         level=level,
         n_bootstrap=n_bootstrap,
     )
@@ -252,15 +239,11 @@ def _answers(found: ImportanceComparison, group: str) -> list[Answer | None]:
     compared = {*found.correlations["a"], *found.correlations["b"]}
     frozen, tuned = ([name for name in names if name in compared] for names in (FROZEN, FINETUNED))
     answers: list[Answer | None] = []
-    if "stack-likeness" in compared:
-        for title, names in (("frozen", frozen), ("fine-tuned", tuned)):
-            question = f"Are stack-like heads more important when {_WHEN[title]}?"
-            answers.append(_tied(found, group, question, "stack-likeness", names))
-    for title, names in (
-        (("frozen", frozen), ("fine-tuned", tuned)) if "entropy" in compared else ()
-    ):
-        question = f"Are heads with spread-out attention more important when {_WHEN[title]}?"
-        answers.append(_tied(found, group, question, "entropy", names))
+    looks = {"stack-likeness": "stack-like heads", "entropy": "heads with spread-out attention"}
+    for look in (look for look in looks if look in compared):
+        for names, when in ((frozen, "the model is frozen"), (tuned, "the model may adapt")):
+            question = f"Are {looks[look]} more important when {when}?"
+            answers.append(_tied(found, group, question, look, names))
     if frozen:
         question = (
             "Are the heads that matter when frozen those that matter when the rest may adapt?"
@@ -273,9 +256,6 @@ def _answers(found: ImportanceComparison, group: str) -> list[Answer | None]:
         question = "Did stack-like heads move more than others while the model was pruned?"
         answers.append(_tied(found, group, question, "stack-likeness", ["drift"]))
     return answers
-
-
-_WHEN = {"frozen": "the model is frozen", "fine-tuned": "the model may adapt"}
 
 
 def _tied(

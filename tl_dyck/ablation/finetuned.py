@@ -15,13 +15,13 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from tl_dyck.ablation.figures import gate_curves
-from tl_dyck.ablation.frozen import scaling_hooks
+from tl_dyck.ablation.frozen import HEADS, scaling_hooks
 from tl_dyck.ablation.gates import closed_below, expected_gate, final_gate, p_open, sample_gate
 from tl_dyck.ablation.metrics import Metric
 from tl_dyck.ablation.patterns import pattern_drift
 from tl_dyck.ablation.positions import Ignored, default_metric
 from tl_dyck.ablation.tuning import Data, FinetuneConfig, Source, Tuner, check_options, stream
-from tl_dyck.recipes import as_figure
+from tl_dyck.recipes import as_figure, frame
 from tl_dyck.screen import progress_bar
 
 if TYPE_CHECKING:
@@ -224,16 +224,16 @@ class _GateRun:
     def _gates(self, penalty: float) -> pd.DataFrame:
         """The gates as they are now, a row per head."""
         log_alpha = self.log_alpha.detach().cpu()
-        layer, head = np.indices(log_alpha.shape).reshape(2, -1)
         values = {
             "log_alpha": log_alpha,
             "p_open": p_open(log_alpha),
             "expected_gate": expected_gate(log_alpha),
             "gate": final_gate(log_alpha),
         }
-        flat = {name: value.flatten().numpy() for name, value in values.items()}
-        now = {"step": self.done, "penalty": penalty, "layer": layer, "head": head}
-        return pd.DataFrame({**now, **flat})
+        gates = frame(HEADS, values)
+        gates.insert(0, "penalty", penalty)
+        gates.insert(0, "step", self.done)
+        return gates
 
     def note(self) -> str:
         """For the progress bar."""

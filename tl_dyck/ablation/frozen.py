@@ -22,8 +22,11 @@ from tl_dyck.ablation.positions import default_metric, real_positions
 from tl_dyck.ablation.replay import Replay
 from tl_dyck.check import check_seed
 from tl_dyck.models.lean import LeanTail
+from tl_dyck.recipes import frame
 from tl_dyck.registry import unknown_name
 
+#: Axes of what there is one number of for each head, see `frame`.
+HEADS = [("layer", 0), ("head", 0)]
 #: What a head is replaced by.
 MODES = ("zero", "mean", "resample", "uniform-pattern")
 
@@ -61,17 +64,8 @@ class HeadImportance:
 
     def to_frame(self) -> pd.DataFrame:
         """One row per head: layer, head, importance, standard_error, mode."""
-        layer, head = np.indices(self.values.shape).reshape(2, -1)
-        values, error = self.values.ravel(), self.standard_error.ravel()
-        return pd.DataFrame(
-            {
-                "layer": layer,
-                "head": head,
-                "importance": values,
-                "standard_error": error,
-                "mode": self.mode,
-            }
-        )
+        columns = {"importance": self.values, "standard_error": self.standard_error}
+        return frame(HEADS, {**columns, "mode": self.mode})
 
     def __repr__(self) -> str:
         rows = "; ".join(" ".join(f"{value:.3g}" for value in layer) for layer in self.values)

@@ -12,11 +12,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from tl_dyck.ablation.frozen import scaling_hooks
+from tl_dyck.ablation.frozen import HEADS, scaling_hooks
 from tl_dyck.ablation.metrics import Metric
 from tl_dyck.ablation.patterns import pattern_drift
 from tl_dyck.ablation.positions import Ignored, default_metric
 from tl_dyck.ablation.tuning import Data, FinetuneConfig, Source, Tuner, check_options
+from tl_dyck.recipes import frame
 from tl_dyck.screen import progress_bar
 
 
@@ -43,19 +44,8 @@ class LeaveOneOutImportance:
 
     def to_frame(self) -> pd.DataFrame:
         """One row per head: layer, head, importance, drift (of the others), control_drift."""
-        layer, head = np.indices(self.values.shape).reshape(2, -1)
-        columns = {
-            "importance": self.values,
-            "drift": self.drift,
-            "control_drift": self.control_drift,
-        }
-        return pd.DataFrame(
-            {
-                "layer": layer,
-                "head": head,
-                **{name: value.ravel() for name, value in columns.items()},
-            }
-        )
+        columns = {"importance": self.values, "drift": self.drift}
+        return frame(HEADS, {**columns, "control_drift": self.control_drift})
 
     def __repr__(self) -> str:
         rows = "; ".join(" ".join(f"{value:.3g}" for value in layer) for layer in self.values)

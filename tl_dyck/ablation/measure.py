@@ -12,7 +12,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from tl_dyck.ablation.finetuned import FinetunedImportance, finetuned_importance
-from tl_dyck.ablation.frozen import frozen_importance, gradient_importance
+from tl_dyck.ablation.frozen import HEADS, frozen_importance, gradient_importance
 from tl_dyck.ablation.leave_one_out import leave_one_out_importance
 from tl_dyck.ablation.metrics import Metric
 from tl_dyck.ablation.patterns import attention_entropy
@@ -22,6 +22,7 @@ from tl_dyck.attention import random_row_variation
 from tl_dyck.check import WrongTypeError, check_draws, check_instance
 from tl_dyck.language import DyckLanguage, Language
 from tl_dyck.probes import stack_likeness
+from tl_dyck.recipes import frame
 from tl_dyck.registry import unknown_name
 
 #: Columns of the table: importance of heads of a frozen model, …
@@ -113,10 +114,9 @@ def measure_heads(
     if leave_one_out is not None:
         left = leave_one_out_importance(model, data, metric, options=leave_one_out, **rest)
         table["leave-one-out"], table["drift-control"] = left.values, left.control_drift
-    table["drift-random"] = np.full(table["entropy"].shape, random_drift(tokens, where))
-    layer, head = np.indices(table["entropy"].shape).reshape(2, -1)
-    columns = {name: np.asarray(values, dtype=float).ravel() for name, values in table.items()}
-    return pd.DataFrame({"layer": layer, "head": head, **columns}), swept
+    table["drift-random"] = np.array(random_drift(tokens, where))
+    columns = {name: np.asarray(values, dtype=float) for name, values in table.items()}
+    return frame(HEADS, columns), swept
 
 
 def random_drift(tokens: Int[Tensor, "batch pos"], where: Tensor | None) -> float:

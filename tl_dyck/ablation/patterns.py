@@ -13,6 +13,7 @@ from torch import Tensor
 from tl_dyck.ablation.metrics import check_model, check_tokens, rows_per_pass
 from tl_dyck.ablation.positions import real_positions
 from tl_dyck.check import WrongTypeError
+from tl_dyck.hook_points import attention_patterns
 
 _Hooks = Sequence[tuple[str, Any]]
 
@@ -37,9 +38,8 @@ def attention_entropy(
     marked = real_positions(model, data, where)
     total = torch.zeros(model.cfg.n_layers, model.cfg.n_heads, dtype=torch.float64)
     for batch in torch.arange(len(data)).split(rows_per_pass(model, data.shape[1], chunk)):
-        patterns = _patterns(model, data[batch], ())
-        for layer, pattern in enumerate(patterns):
-            entropy = torch.special.entr(pattern.double()).sum(-1).cpu()  # batch head query
+        for layer, pattern in enumerate(attention_patterns(model, data[batch])):
+            entropy = torch.special.entr(pattern.double()).sum(-1)  # batch head query
             total[layer] += (entropy * marked[batch][:, None]).sum((0, 2))
     found: np.ndarray = (total / int(marked.sum())).numpy()
     return found
@@ -79,30 +79,11 @@ def pattern_drift(
     marked = real_positions(before, data, where)
     total = torch.zeros(before.cfg.n_layers, before.cfg.n_heads, dtype=torch.float64)
     for batch in torch.arange(len(data)).split(rows_per_pass(before, data.shape[1], chunk)):
-        both = zip(
-            _patterns(before, data[batch], ()), _patterns(after, data[batch], hooks), strict=True
+        old, new = (
+            attention_patterns(before, data[batch]),
+            attention_patterns(after, data[batch], hooks),
         )
-        for layer, (old, new) in enumerate(both):
-            moved = (old - new).double().square().sum(-1).cpu()  # batch head query
-            total[layer] += (moved * marked[batch][:, None]).sum((0, 2))
+        moved = (old - new).double().square().sum(-1)  # layer batch head query
+        total += (moved * marked[batch][:, None]).sum((1, 3))
     found: np.ndarray = (total / len(data)).numpy()
-    return found
-
-
-def _patterns(
-    model: Any, tokens: Tensor, hooks: _Hooks
-) -> list[Float[Tensor, "batch head query key"]]:
-    """The patterns of all layers."""
-    found: list[Tensor] = []
-
-    def keep(pattern: Tensor, hook: Any) -> None:
-        found.append(pattern)
-
-    names = [f"blocks.{layer}.attn.hook_pattern" for layer in range(model.cfg.n_layers)]
-    with torch.no_grad():
-        model.run_with_hooks(
-            tokens.to(model.cfg.device),
-            return_type=None,
-            fwd_hooks=[*hooks, *((name, keep) for name in names)],
-        )
     return found

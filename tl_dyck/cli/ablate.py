@@ -54,7 +54,7 @@ def ablate(
         bool,
         flag("--experiment", "Train 2- and 3-layer models with 4 heads first, and ablate those."),
     ] = False,
-    seeds: Annotated[str, option("LIST", "Seeds of the experiment.")] = "10",
+    seeds: Annotated[str | None, option("LIST", "Seeds of the experiment. \\[default: 10]")] = None,
     settings: Settings = None,
     device: Device = None,
 ) -> Answer:
@@ -70,9 +70,11 @@ def ablate(
     from tl_dyck.studies.ablation import AblateConfig, ablate_runs, ablate_trained
 
     device = usable_device(device)
-    chosen = parse_seeds(seeds) if experiment else None
     if bool(models) == experiment:
         raise ValueError("give saved models, or --experiment with none")
+    if seeds is not None and not experiment:
+        raise ValueError("--seeds are those of --experiment; saved models have theirs")
+    chosen = parse_seeds(seeds or "10")
     config = AblateConfig()
     if steps is not None:
         tuned = config.finetune and replace(config.finetune, steps=steps) if steps else None
@@ -83,7 +85,7 @@ def ablate(
         studies = [place for place in places if (place / "results.json").exists()]
         one = len(places) == len(studies) == 1
         out = studies[0] / "ablation" if one else Path("results", "ablation")
-    if chosen is not None:
+    if experiment:
         tasks = ("dyck-2-4", "dyck-2-4-prefix") if task is None else (task,)
         found = ablate_trained(out, seeds=chosen, tasks=tasks, config=config, **runs.how)
     else:

@@ -17,7 +17,7 @@ from tl_dyck.certify import (
 )
 from tl_dyck.files import read_text
 from tl_dyck.language import DyckLanguage, DyckStringError
-from tl_dyck.rnn import RNNConfig, export_rnn, load_rnn
+from tl_dyck.rnn import RNNConfig, TwoLayerRNN, export_rnn, load_rnn
 from tl_dyck.rnn.artefact import FILES
 
 if TYPE_CHECKING:
@@ -38,17 +38,22 @@ _NEEDS = {
 }
 
 
-def load_any(source: str) -> tuple[Any, RNNConfig, DyckLanguage | None]:
-    """A model or an RNN, its description, and the bracket language if it says which."""
+def load_any(source: str) -> tuple[Any, DyckLanguage | None]:
+    """A model or an RNN, and the bracket language if it says which."""
     if (Path(source) / FILES[0]).exists():
         rnn = load_rnn(source)
         k, depth = rnn.config.n_types, rnn.config.max_depth
-        language = None if k is None or depth is None else DyckLanguage(k, depth)
-        return rnn, rnn.config, language
-    from tl_dyck.runs.pretrained import load_pretrained
+        return rnn, None if k is None or depth is None else DyckLanguage(k, depth)
+    from tl_dyck.runs.saved import load_pretrained
 
     model = load_pretrained(source, device="cpu")
-    return model, export_rnn(model).config, model.cfg.language
+    return model, model.cfg.language
+
+
+def description(network: Any) -> RNNConfig:
+    """What a model reads and puts out, as the RNN that it is."""
+    rnn = network if isinstance(network, TwoLayerRNN) else export_rnn(network, verify=False)
+    return rnn.config
 
 
 def read_lines(file: Path, target: str | None) -> list[tuple[str, str | None]]:

@@ -45,7 +45,7 @@ def export(
     existing_models(model)
     from tl_dyck.files import ensure_folder
     from tl_dyck.rnn import export_rnn, save_rnn
-    from tl_dyck.runs.pretrained import load_pretrained
+    from tl_dyck.runs.saved import load_pretrained
 
     rnn = export_rnn(load_pretrained(model, device="cpu"))
     if onnx is not None:
@@ -125,7 +125,8 @@ def certify(
     from tl_dyck.cli import certificates as asked
     from tl_dyck.files import as_json, write_output
 
-    network, config, language = asked.load_any(model)
+    network, language = asked.load_any(model)
+    config = asked.description(network)
     rows = [(each, target) for each in text or []]
     rows += asked.read_lines(file, target) if file else []
     strings, targets = asked.read_rows(config, rows)

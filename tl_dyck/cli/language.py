@@ -69,12 +69,12 @@ def certify_language(
     from tl_dyck.files import as_json, write_output
     from tl_dyck.screen import share_bar
 
-    network, config, language = load_any(model)
+    network, language = load_any(model)
     claim, limit = claimed.claim, {"time_limit": time_limit}
     about: dict[str, Any] = {"epsilon": claimed.epsilon, "head": claimed.head, **limit}
     if claimed.other is not None:
         about["other"] = load_any(claimed.other)[0]
-    asked = _asked(task, language, config.model_name)
+    asked = _asked(task, language, model)
     # first, since it is quick: what it refuses is refused before the long part
     sampled = sample_error(network, asked, sample, claim, **about) if sample else ()
     how: dict[str, Any] = {**about, "until": until, "n_jobs": jobs}
@@ -97,7 +97,7 @@ def certify_language(
     end_with(found.status == "refuted", found.status == "open")
 
 
-def _asked(task: str | None, language: Any, model_name: str) -> Any:
+def _asked(task: str | None, language: Any, model: str) -> Any:
     """The task of that name, or the complete strings of the model's language."""
     from tl_dyck.language.symbols import needs_stack
     from tl_dyck.tasks import load_task
@@ -106,5 +106,5 @@ def _asked(task: str | None, language: Any, model_name: str) -> Any:
     if task is not None:
         return load_task(task)
     if language is None:
-        raise ValueError(f"{model_name} does not say what its language is; give --task")
+        raise ValueError(f"{model!r} does not say what its language is; give --task")
     return complete_strings(needs_stack(language, "certify_language is"))

@@ -6,13 +6,12 @@ Knows: what a dotted name leads to, and what a text means where a value of a typ
 from __future__ import annotations
 
 import contextlib
-import difflib
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from tl_dyck.check import WrongTypeError, WrongValueError
 from tl_dyck.cli.options import option
-from tl_dyck.registry import UnknownNameError
+from tl_dyck.registry import unknown_name
 
 if TYPE_CHECKING:
     from tl_dyck.configuration import Configuration
@@ -59,11 +58,7 @@ def changed(values: Mapping[str, Any], settings: Iterable[str] | None) -> dict[s
         for part in path:
             inner = inner.get(part) if isinstance(inner, dict) else None
         if not isinstance(inner, dict) or last not in inner:
-            near = difflib.get_close_matches(name, _names(found), n=6, cutoff=0.0)
-            raise UnknownNameError(
-                f"unknown setting {name!r}. Did you mean {near[0]!r}? Near it are "
-                f"{', '.join(near[1:]) or 'no others'}."
-            )
+            raise unknown_name("setting", name, _names(found))
         inner[last] = _read(text, inner[last], f"--set {name}")
     return found
 

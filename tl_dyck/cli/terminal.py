@@ -18,29 +18,23 @@ from tl_dyck.screen import console, visible
 __all__ = ["Command", "Group", "console", "say_note", "table"]
 
 
-def _without_types_of_flags(command: Any, ctx: Any) -> None:
-    """A flag takes no value; late releases of typer show one, ``<bool>``."""
-    for parameter in command.get_params(ctx):
-        if getattr(parameter, "is_flag", False):
-            parameter.metavar = ""
+class _Flags:
+    """A flag takes no value in a help; late releases of typer show one, ``<bool>``."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        found: list[Any] = super().get_params(ctx)  # type: ignore[misc]
+        for parameter in found:
+            if getattr(parameter, "is_flag", False):
+                parameter.metavar = ""
+        return found
 
 
-class Command(typer.core.TyperCommand):
+class Command(_Flags, typer.core.TyperCommand):
     """A command whose help shows flags as flags."""
 
-    def format_help(self, ctx: Any, formatter: Any) -> None:
-        """Write the help."""
-        _without_types_of_flags(self, ctx)
-        super().format_help(ctx, formatter)
 
-
-class Group(typer.core.TyperGroup):
+class Group(_Flags, typer.core.TyperGroup):
     """The same for a group of commands."""
-
-    def format_help(self, ctx: Any, formatter: Any) -> None:
-        """Write the help."""
-        _without_types_of_flags(self, ctx)
-        super().format_help(ctx, formatter)
 
 
 class _Table(Table):

@@ -15,14 +15,9 @@ __all__ = ["widgets", "write_playground", "write_report"]
 
 def __getattr__(name: str) -> Any:
     """Load the report when asked for: commands without plots or TransformerLens start at once."""
-    if name == "write_report":
-        from tl_dyck.report.write import write_report
-
-        return write_report
-    if name == "write_playground":
-        from tl_dyck.report.playground import write_playground
-
-        return write_playground
     if name == "widgets":
         return import_module("tl_dyck.report.widgets")
+    if name in __all__:
+        room = {"write_report": "write", "write_playground": "playground"}[name]
+        return getattr(import_module(f"tl_dyck.report.{room}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -11,7 +11,6 @@ from tl_dyck.recipes import dots
 from tl_dyck.report.markup import percent
 from tl_dyck.report.page import Figure
 from tl_dyck.studies import Study
-from tl_dyck.studies.findings import long_lengths, reading_of
 
 #: What a mark is that stands for a model.
 NAME = "{family} seed {seed} ({status})"
@@ -40,7 +39,6 @@ def _after_close(study: Study) -> Figure | None:
     return Figure(
         name="after-close",
         title="Accuracy where it takes a stack, in distribution and at length",
-        reading=reading_of(study, "after-close"),
         data=_accuracies(study, "accuracy_after_close"),
         plots=[
             _near_and_far(
@@ -65,12 +63,12 @@ def _all(study: Study) -> Figure:
         name="accuracy",
         title="Accuracy on all closing brackets, which flatters",
         reading=f"In distribution the families are {means[0]} accurate on average; at lengths "
-        f"{long_lengths(study)} it is {means[1]}.",
+        f"{study.long_lengths} it is {means[1]}.",
         data=_accuracies(study, "accuracy"),
         plots=[_near_and_far(study, "accuracy", "accuracy on closing brackets (%)", *marked)],
         note="Each model predicts every closing bracket of strings of its own: "
         f"{study.config.measurement.n_accuracy:,} from the training distribution, "
-        f"{study.config.measurement.n_long:,} at lengths {long_lengths(study)}. It is right if the "
+        f"{study.config.measurement.n_long:,} at lengths {study.long_lengths}. It is right if the "
         "right bracket has the largest logit of all tokens. Most closing brackets come after an "
         "opening one, whose partner is right: a copier that knows only the last token gets "
         f"{percent(near.copier)} in distribution and {percent(far.copier)} at length (exact). "
@@ -86,7 +84,7 @@ def _accuracies(study: Study, measure: str) -> pd.DataFrame:
 
 def _near_and_far(study: Study, measure: str, unit: str, *marked: Line) -> Plot:
     """A row per family, a mark per model: one measure in distribution, and one at length."""
-    at_length = f"lengths {long_lengths(study)}"
+    at_length = f"lengths {study.long_lengths}"
     return dots(
         study.models,
         {"in distribution": measure, at_length: f"long_{measure}"},
@@ -108,7 +106,7 @@ def _by_depth(study: Study) -> Figure | None:
         return None
     values = table.groupby(["lengths", "family", "depth"])["accuracy"].mean()
     plots = []
-    for lengths, words in (("training", "in distribution"), ("long", long_lengths(study))):
+    for lengths, words in (("training", "in distribution"), ("long", study.long_lengths)):
         series = [
             Series(
                 name=family,

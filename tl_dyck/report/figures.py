@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import pandas as pd
 
@@ -14,13 +16,21 @@ from tl_dyck.report.page import Figure
 from tl_dyck.report.patterns import likeliest_errors
 from tl_dyck.report.tables import is_one_layer
 from tl_dyck.studies import Study
-from tl_dyck.studies.findings import learned, long_lengths, reading_of, tie
+from tl_dyck.studies.findings import Finding, tie
 
 
-def figures(study: Study) -> list[Figure]:
-    """The plots of a study, in the report's order, except those without data."""
-    made = [draw(study) for draw in FIGURES]
-    return [figure for figure in made if figure is not None]
+def figures(study: Study, found: Sequence[Finding]) -> list[Figure]:
+    """The plots of a study, in the report's order, except those without data.
+
+    Args:
+        study: whose.
+        found: is the reading of those that have none of their own.
+    """
+    said: dict[str, list[str]] = defaultdict(list)
+    for finding in found:
+        said[finding.figure].append(finding.text)
+    made = [figure for draw in FIGURES if (figure := draw(study)) is not None]
+    return [replace(each, reading=each.reading or " ".join(said[each.name])) for each in made]
 
 
 # --- attention ------------------------------------------------------------------------------------
@@ -41,7 +51,6 @@ def _variation(study: Study) -> Figure | None:
     return Figure(
         name="variation",
         title="Attention variation between seeds",
-        reading=reading_of(study, "variation"),
         data=data,
         command=probe_command(study, str(table["family"].iloc[0]), "attention_variation"),
         plots=[
@@ -78,7 +87,6 @@ def _stack(study: Study) -> Figure | None:
     return Figure(
         name="stack",
         title="Is attention stack-like?",
-        reading=reading_of(study, "stack"),
         data=heads,
         command=probe_command(study, str(heads["family"].iloc[0]), "stack_likeness"),
         plots=[
@@ -138,7 +146,7 @@ _CHANGE = ("logit_change", "largest change of a logit (exact, over all insertion
 
 
 def _at_length(study: Study) -> tuple[str, str]:
-    name = f"accuracy after a closing bracket, lengths {long_lengths(study)} (%)"
+    name = f"accuracy after a closing bracket, lengths {study.long_lengths} (%)"
     return "long_accuracy_after_close", name
 
 
@@ -149,8 +157,9 @@ def _balance(study: Study) -> Figure | None:
     return Figure(
         name="balance",
         title="Balance violation and accuracy at length",
-        reading=reading_of(study, "balance")
-        or "These seeds do not tell whether balance violation and accuracy at length are tied.",
+        reading=""
+        if study.summary["balance_and_length"]
+        else "These seeds do not tell whether balance violation and accuracy at length are tied.",
         data=table[["family", "seed", "balance_violation", "long_accuracy_after_close"]],
         command=probe_command(study, str(table["family"].iloc[0]), "balance_violation"),
         plots=[_by_family(study, _BETA, _at_length(study), 100.0)],
@@ -166,7 +175,8 @@ def _certificates(study: Study) -> Figure | None:
         return None
     counts = study.certificates["status"].value_counts()
     verdicts = ", ".join(f"{count} {status}" for status, count in counts.items())
-    change, length = "the largest change of a logit", f"accuracy after a close at {_at(study)}"
+    change = "the largest change of a logit"
+    length = f"accuracy after a close at lengths {study.long_lengths}"
     ties = [
         tie(family, facts, first, second, sign=sign)
         for fact, first, second, sign in (
@@ -180,7 +190,6 @@ def _certificates(study: Study) -> Figure | None:
     return Figure(
         name="certificates",
         title="Certified against inserted pairs",
-        reading=reading_of(study, "certificates"),
         data=study.certificates,
         plots=[
             _by_family(study, x, y, scale, height=360)
@@ -196,10 +205,6 @@ def _certificates(study: Study) -> Figure | None:
     )
 
 
-def _at(study: Study) -> str:
-    return f"lengths {long_lengths(study)}"
-
-
 def _languages(study: Study) -> Figure | None:
     """How far each model is proved; nothing if no model can be decided."""
     decided = study.languages
@@ -210,7 +215,6 @@ def _languages(study: Study) -> Figure | None:
     return Figure(
         name="languages",
         title="Every prefix decided",
-        reading=reading_of(study, "languages"),
         data=decided,
         plots=[
             dots(
@@ -271,7 +275,7 @@ def _training(study: Study) -> Figure:
     pad = 0.12 * (top - floor)
     good, status = (
         dict(zip(zip(models["family"], models["seed"], strict=True), values, strict=True))
-        for values in (learned(study), models["status"])
+        for values in (study.learned, models["status"])
     )
 
     def curve(run: tuple[str, int], steps: pd.DataFrame) -> Series:

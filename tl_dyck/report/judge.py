@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from tl_dyck.hook_points import attention_patterns
 from tl_dyck.judge import ABOUT_HEADS, CHEATS, CONTROLS, KINDS, make_case
 from tl_dyck.judge.facts import all_prefixes
 from tl_dyck.judge.protocol import Case
@@ -246,9 +247,7 @@ def _picture(case: Case, row: Any) -> Html:
     elif row.question == "token":
         numbers = str(row.target)[1:].partition(")")[0]
         chosen = torch.tensor([int(word) for word in numbers.split(",") if word.strip()])
-    with torch.no_grad():
-        _, cache = case.model.run_with_cache(chosen[None])
-    weights = cache[f"blocks.{layer}.attn.hook_pattern"][0, heads].mean(0).float().numpy()
+    weights = attention_patterns(case.model, chosen[None])[layer, 0, heads].mean(0).float().numpy()
     return heat_map(text_of(chosen.tolist(), None, language), weights)
 
 

@@ -35,8 +35,8 @@ class Figure:
     Attributes:
         name: its anchor, and the name of its data file.
         title: of its section.
-        reading: what one sees, in a sentence or a few.
         data: what it shows, one row per mark.
+        reading: what one sees, in a sentence or a few.
         command: shell command that makes it, or its numbers, again; empty for that of its page.
         plots: the plots, if it is made of these.
         body: or else its markup.
@@ -45,8 +45,8 @@ class Figure:
 
     name: str
     title: str
-    reading: str
     data: pd.DataFrame
+    reading: str = ""
     command: str = ""
     plots: list[Plot] = field(default_factory=list)
     body: Html | None = None

@@ -13,11 +13,9 @@ from torch import Tensor
 
 from tl_dyck.files import CorruptFileError
 from tl_dyck.report.heatmap import Text, color_bar, described_map, heat_map, text_in, thousandths
-from tl_dyck.report.markup import Html, element, percent
+from tl_dyck.report.markup import Html, decimals, element, percent, table
 from tl_dyck.report.page import Figure
-from tl_dyck.report.tables import exact_table
 from tl_dyck.studies import Study
-from tl_dyck.studies.findings import learned
 
 
 @final
@@ -167,7 +165,7 @@ def example(study: Study, patterns: Patterns) -> Html | None:
 
     Only models that learned count.
     """
-    models = study.models[learned(study)]
+    models = study.models[study.learned]
     good = set(zip(models["family"], models["seed"], strict=True))
     pairs = [
         (float(np.square(group.weights[first] - group.weights[second]).sum()), index, first, second)
@@ -297,8 +295,9 @@ def likeliest_errors(study: Study) -> Figure | None:
         title="Exact accuracy, and the likeliest error",
         reading=reading,
         data=study.languages,
-        body=element("div", exact_table(study, merged), shown),
-        note="The likeliest error is the most probable prefix that the model continues wrongly. "
+        body=element("div", _exact_table(study, merged), shown),
+        note="The likeliest error is the most probable prefix that the model continues wrongly; ≥ "
+        "marks one that is likely, where likelier ones are not ruled out. "
         "The pattern is of layer 0, the only one, the mean over heads. Rows are queries, columns "
         "keys; rings mark the top of the stack. A proof says that every prefix up to the length is "
         "right; tl-dyck check --beside runs/*/*/every-prefix.proof, in the study's folder, checks "
@@ -321,8 +320,47 @@ def _likeliest(study: Study, merged: pd.DataFrame) -> tuple[str, Html | None]:
     shown = _on(study, weights, text, f"seed {row['seed']}", name)
     right = language.alphabet[int(language.right_bracket(language.parse(text))[-1])]
     reading = (
-        f"{name} closes {percent(float(row['accuracy']))} of sampled brackets right. Its likeliest "
-        f"error is after {text}: there {right} closes, and {row['predicted']} has the largest "
-        "logit."
+        f"{name} closes {percent(float(row['accuracy']))} of sampled brackets right. "
+        f"{'Its likeliest' if row['is_likeliest'] else 'An'} error is after {text}: there {right} "
+        f"closes, and {row['predicted']} has the largest logit."
     )
     return reading, element("div", color_bar(), element("div", shown, class_="pair"))
+
+
+def _exact_table(study: Study, decided: pd.DataFrame) -> Html:
+    """Accuracy sampled and counted, likeliest error and proof of every model that was decided."""
+    rows, proofs = [], study.proofs()
+    for row in decided.itertuples():
+        known = row.accuracy_low == row.accuracy_low
+        found = isinstance(row.likeliest, str)
+        proof = proofs.get((row.family, row.seed))
+        rows.append(
+            (
+                f"{row.family} seed\u00a0{row.seed}",
+                percent(row.accuracy, 2),
+                _exact(row.accuracy_low, row.accuracy_high) if known else "–",
+                f"{row.proved_to}",
+                element("code", row.likeliest) if found else "none",
+                f"{'' if row.is_likeliest else '≥ '}{row.probability:.1e}" if found else "–",
+                element("span", "kept", title=proof.relative_to(study.folder).as_posix())
+                if proof is not None
+                else "–",
+            )
+        )
+    return table(
+        "Accuracy on closing brackets in distribution, sampled and counted",
+        (
+            *("model", "sampled", "exact", "proved to length", "likeliest error"),
+            *("its probability", "proof"),
+        ),
+        rows,
+        numeric=(1, 2, 3, 5),
+    )
+
+
+def _exact(low: float, high: float) -> str:
+    """A share, or bounds of it, in as many digits as tell it from 1."""
+    if high - low > 1e-6:
+        return f"{percent(low, 4)} to {percent(high, 4)}"
+    share = (low + high) / 2
+    return percent(share, max(4, decimals(share)))

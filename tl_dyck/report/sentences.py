@@ -13,6 +13,7 @@ import torch
 
 from tl_dyck.certify import Certificate, Edit
 from tl_dyck.certify.spaces import placed
+from tl_dyck.hook_points import attention_patterns
 from tl_dyck.models.text import TextTransformer
 from tl_dyck.report.heatmap import SHADES
 from tl_dyck.report.markup import Html, element, table
@@ -129,15 +130,11 @@ def _places(edits: Sequence[Edit]) -> list[tuple[int, int]]:
     return [(at, len(edit.inserted)) for edit, at in placed(edits)]
 
 
-@torch.no_grad()
 def _words(
     model: TextTransformer, tokens: Sequence[int], marked: Sequence[tuple[int, int]], mark: str
 ) -> list[Any]:
     """Words with their attention as background; some are marked."""
-    _, cache = model.run_with_cache(
-        torch.tensor([list(tokens)]), names_filter=lambda name: name.endswith("hook_pattern")
-    )
-    weights = cache["blocks.0.attn.hook_pattern"][0, :, -1].mean(0).tolist()
+    weights = attention_patterns(model, torch.tensor([list(tokens)]))[0, 0, :, -1].mean(0).tolist()
     special = {place for start, count in marked for place in range(start, start + count)}
     parts: list[Any] = []
     for place, (token, weight) in enumerate(zip(tokens, weights, strict=True)):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from tl_dyck.report.commands import play_command, report_command, seed_text, study_command
@@ -13,7 +13,7 @@ from tl_dyck.report.page import Page, Section, again, made_with, whole_configura
 from tl_dyck.report.patterns import Patterns, example, pattern_figure, read_patterns, worst_string
 from tl_dyck.report.tables import recalled_table, run_table
 from tl_dyck.studies import Study, findings
-from tl_dyck.studies.findings import Finding, learned
+from tl_dyck.studies.findings import Finding
 
 _TEXT_LIMIT = 450  # characters of a finding, and how many are shown of a longer one
 _TEXT_BEGINNING = 230
@@ -25,15 +25,15 @@ def study_page(study: Study) -> Html:
     Raises:
         CorruptFileError: a run's attention patterns are missing or damaged.
     """
-    config, patterns = study.config, read_patterns(study)
+    config, patterns, found = study.config, read_patterns(study), findings(study)
     return Page(
         title=f"tl_dyck study: {config.task}",
         lead=_lead(study),
         parts=[
-            Section("summary", "What was found", _summary(study, patterns)),
+            Section("summary", "What was found", _summary(study, found, patterns)),
             worst_string(study),
             pattern_figure(study, patterns),
-            *figures(study),
+            *figures(study, found),
             *ablation_figures(study.folder / "ablation"),
             Section("recalled", "Reported and measured", recalled_table(study)),
             Section("runs", "All runs", run_table(study)),
@@ -78,15 +78,14 @@ def _lead(study: Study) -> list[Any]:
         f"each) learned to predict strings of balanced brackets with {language.n_types} types and "
         f"depth at most {language.max_depth}, such as ",
         element("code", study.summary["probe_string"]),
-        f". {int(learned(study).sum())} of {len(models)} {ended}. Here the right answer is known: "
+        f". {int(study.learned.sum())} of {len(models)} {ended}. Here the right answer is known: "
         "only one closing bracket can follow a prefix, the partner of the bracket on top of the "
         "stack. So it can be checked what attention patterns tell about what a model does.",
     ]
 
 
-def _summary(study: Study, patterns: Patterns) -> list[Html | None]:
+def _summary(study: Study, every: Sequence[Finding], patterns: Patterns) -> list[Html | None]:
     """The findings in words, the three most interesting first; notes on them; one example."""
-    every = findings(study)
     found = [finding for finding in every if not finding.is_note]
     notes = [
         element("p", element("em", f"{finding.title}. "), finding.text, class_="note")

@@ -9,7 +9,7 @@ import pandas as pd
 from tl_dyck.recipes import dots
 from tl_dyck.report.markup import Html, csv_link, element, table
 from tl_dyck.report.page import Figure, Page, Section, again
-from tl_dyck.runs import SweepReport, SweepStatus, aggregate, load_results, sweep_status
+from tl_dyck.runs import SweepStatus, aggregate, load_results, sweep_status
 
 _MOST_ROWS = 40  # of a figure; the table has all
 _MOST_METRICS = 12
@@ -17,7 +17,7 @@ _MOST_ERRORS = 30
 _MOST_MEANS = 1000  # rows of the table; the CSV file has all
 
 
-def sweep_page(sweep: SweepStatus | SweepReport) -> Html:
+def sweep_page(sweep: SweepStatus) -> Html:
     """The page of a sweep, as its folder is now.
 
     Raises:

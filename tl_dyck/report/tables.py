@@ -1,12 +1,11 @@
-"""The tables of a study's page: reported beside measured, counted beside sampled, every run."""
+"""The tables of a study's page: reported beside measured, and every run."""
 
 from __future__ import annotations
 
 import pandas as pd
 
-from tl_dyck.report.markup import Html, decimals, element, percent, table
+from tl_dyck.report.markup import Html, element, percent, table
 from tl_dyck.studies import Study
-from tl_dyck.studies.findings import learned
 from tl_dyck.studies.results import RECALLED_VARIATION
 
 
@@ -47,48 +46,9 @@ def recalled_table(study: Study) -> Html:
     return table(caption, ("quantity", "reported (recalled)", "measured"), rows, numeric=(1, 2))
 
 
-def exact_table(study: Study, decided: pd.DataFrame) -> Html:
-    """Accuracy sampled and counted, likeliest error and proof of every model that was decided."""
-    rows, proofs = [], study.proofs()
-    for row in decided.itertuples():
-        known = row.accuracy_low == row.accuracy_low
-        found = isinstance(row.likeliest, str)
-        proof = proofs.get((row.family, row.seed))
-        rows.append(
-            (
-                f"{row.family} seed\u00a0{row.seed}",
-                percent(row.accuracy, 2),
-                _exact(row.accuracy_low, row.accuracy_high) if known else "–",
-                f"{row.proved_to}",
-                element("code", row.likeliest) if found else "none",
-                f"{row.probability:.1e}" if found else "–",
-                element("span", "kept", title=proof.relative_to(study.folder).as_posix())
-                if proof is not None
-                else "–",
-            )
-        )
-    return table(
-        "Accuracy on closing brackets in distribution, sampled and counted",
-        (
-            *("model", "sampled", "exact", "proved to length", "likeliest error"),
-            *("its probability", "proof"),
-        ),
-        rows,
-        numeric=(1, 2, 3, 5),
-    )
-
-
-def _exact(low: float, high: float) -> str:
-    """A share, or bounds of it, in as many digits as tell it from 1."""
-    if high - low > 1e-6:
-        return f"{percent(low, 4)} to {percent(high, 4)}"
-    share = (low + high) / 2
-    return percent(share, max(4, decimals(share)))
-
-
 def run_table(study: Study) -> list[Html | None]:
     """Every run, those that failed to learn included and marked."""
-    models, good = study.models, learned(study)
+    models, good = study.models, study.learned
     failed = int((~good).sum())
     note = element(
         "p",

@@ -16,7 +16,7 @@ from tl_dyck.report.paper import claims_markdown, paper_page
 from tl_dyck.report.sentences import CertifiedSentences, sentences_page
 from tl_dyck.report.study import study_page
 from tl_dyck.report.sweep import sweep_page
-from tl_dyck.runs import SweepReport, SweepStatus
+from tl_dyck.runs import SweepStatus
 from tl_dyck.studies import Study
 from tl_dyck.studies.ablation import Ablation
 from tl_dyck.studies.reproduction import Reproduction
@@ -28,19 +28,12 @@ _PAGES: dict[type, tuple[Callable[[Any], Html], str]] = {
     Ablation: (ablation_page, "ablation.html"),
     CertifiedSentences: (sentences_page, "sentences.html"),
     Judgement: (judge_page, "judge.html"),
-    SweepReport: (sweep_page, "sweep.html"),
     SweepStatus: (sweep_page, "sweep.html"),
 }
 
 
 def write_report(
-    results: Study
-    | Reproduction
-    | Ablation
-    | CertifiedSentences
-    | Judgement
-    | SweepReport
-    | SweepStatus,
+    results: Study | Reproduction | Ablation | CertifiedSentences | Judgement | SweepStatus,
     path: str | Path | None = None,
 ) -> Path:
     """Write a page about results as one self-contained HTML file: no network, scripts inlined once.

@@ -1,7 +1,7 @@
 """Thousands of runs: points of a grid or list, many seeds, one machine or many, whatever dies."""
 
 from tl_dyck.runs.aggregate import aggregate
-from tl_dyck.runs.execute import RunOptions, SweepReport, run_sweep
+from tl_dyck.runs.execute import RunOptions, run_sweep
 from tl_dyck.runs.experiments import Experiment, PackedExperiment, experiments
 from tl_dyck.runs.merge import MergeReport, merge_sweeps
 from tl_dyck.runs.results import FailedRunsError, load_results
@@ -18,7 +18,6 @@ __all__ = [
     "RunOptions",
     "Sweep",
     "SweepError",
-    "SweepReport",
     "SweepStatus",
     "aggregate",
     "experiments",

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypedDict, final
 
@@ -17,6 +16,7 @@ from tl_dyck.runs.backends import BACKENDS, open_workers
 from tl_dyck.runs.experiments import Experiment, PackedExperiment, as_experiment
 from tl_dyck.runs.progress import SweepProgress
 from tl_dyck.runs.spec import Point, Sweep, SweepError
+from tl_dyck.runs.status import SweepStatus, sweep_status
 from tl_dyck.runs.store import RESERVED, Store, point_id, run_id
 from tl_dyck.runs.worker import Assignment, Outcome, Parcel, Worker, row_of
 from tl_dyck.runs.yaml_files import load_sweep
@@ -26,30 +26,6 @@ _POLL = 1.0  # seconds between two looks at what other processes are doing
 _TRIES = 3  # of a run that was lost, alone, by a cluster that does not say that its worker died
 #: What loky, dask and ray raise for a worker that died.
 _DEATHS = {"BrokenProcessPool", "TerminatedWorkerError", "KilledWorker", "WorkerCrashedError"}
-
-
-@final
-@dataclass(frozen=True, kw_only=True)
-class SweepReport:
-    """Counts of a sweep's runs after `run_sweep`, with the errors.
-
-    Attributes:
-        folder: where it is.
-        total: runs of the sweep.
-        done: with a record.
-        failed: that raised, and were not tried again.
-        elsewhere: left to other processes that had them at the time.
-        made: runs that were carried out by this call, failed ones included.
-        seconds: that this call took.
-    """
-
-    folder: Path
-    total: int
-    done: int
-    failed: int
-    elsewhere: int
-    made: int
-    seconds: float
 
 
 class RunOptions(TypedDict, total=False):
@@ -79,7 +55,7 @@ def run_sweep(
     device: str | None = None,
     on_result: Callable[[dict[str, Any]], None] | None = None,
     progress: bool = True,
-) -> SweepReport:
+) -> SweepStatus:
     """Carry out every run of a sweep that is not done yet.
 
     It may be started again after any interruption, and in any number of processes on one folder at
@@ -106,7 +82,7 @@ def run_sweep(
         progress: whether to show a progress bar.
 
     Returns:
-        How the sweep stands.
+        How the sweep stands after it, with what was made, and in how many seconds.
 
     Raises:
         SweepError: the sweep, or one of its points, is not valid: nothing was run. Or a cluster is
@@ -149,30 +125,22 @@ def run_sweep(
                 break
             time.sleep(_POLL)
             parcels = [(task,) for task in elsewhere]
-    return SweepReport(
-        folder=store.folder,
-        total=total,
-        done=tally.counts["done"],
-        failed=tally.counts["failed"],
-        elsewhere=len(elsewhere),
-        made=tally.counts["made"],
-        seconds=time.perf_counter() - started,
-    )
+    seconds = time.perf_counter() - started
+    return replace(sweep_status(store.folder), made=tally.made, seconds=seconds)
 
 
 @final
 class _Tally:
-    """Counts what comes of the runs, and tells who wants to know."""
+    """Counts the runs that were made, and tells who wants to know."""
 
     def __init__(
         self, bar: SweepProgress, on_result: Callable[[dict[str, Any]], None] | None
     ) -> None:
-        self.counts: Counter[str] = Counter()
+        self.made = 0
         self._bar, self._on_result = bar, on_result
 
     def say(self, outcome: Outcome) -> None:
-        self.counts[outcome.status] += 1
-        self.counts["made"] += outcome.made
+        self.made += outcome.made
         self._bar.add(outcome.status, outcome.run, outcome.error)
         if outcome.made and self._on_result is not None and outcome.row is not None:
             self._on_result(outcome.row)

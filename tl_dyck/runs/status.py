@@ -26,6 +26,8 @@ class SweepStatus:
         errors: first lines of failures, most frequent first, with how often they occur.
         corrupt: files that were set aside because their digest did not match.
         others: runs in the folder that are not of this sweep, but of others before it.
+        made: runs that `run_sweep`, which returned this, carried out, failed ones included.
+        seconds: that it took.
     """
 
     folder: Path
@@ -35,6 +37,23 @@ class SweepStatus:
     errors: list[tuple[str, int]]
     corrupt: int
     others: int
+    made: int = 0
+    seconds: float = 0.0
+
+    @property
+    def done(self) -> int:
+        """Runs with a record."""
+        return self.counts["done"]
+
+    @property
+    def failed(self) -> int:
+        """Runs that raised, and were not tried again."""
+        return self.counts["failed"]
+
+    @property
+    def elsewhere(self) -> int:
+        """Runs that have not ended: what `run_sweep` leaves, other processes had at the time."""
+        return self.total - self.done - self.failed
 
 
 def sweep_status(folder: str | Path) -> SweepStatus:

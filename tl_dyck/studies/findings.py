@@ -49,11 +49,6 @@ def findings(study: Study) -> list[Finding]:
     return sorted(found, key=lambda finding: (finding.is_note, -finding.interest))
 
 
-def reading_of(study: Study, figure: str) -> str:
-    """All that was found in one figure of the report."""
-    return " ".join(found.text for found in findings(study) if found.figure == figure)
-
-
 def is_clear(facts: Mapping[str, float]) -> bool:
     """Whether a correlation over seeds is one: its interval leaves out 0, and seeds are enough."""
     return facts["n"] >= FEWEST_FOR_A_TIE and (facts["low"] > 0 or facts["high"] < 0)
@@ -69,21 +64,9 @@ def against_theory(facts: Mapping[str, float], *, sign: int) -> bool:
     return sign * facts["high"] < 0 and sign * facts["low"] < 0
 
 
-def learned(study: Study) -> pd.Series[bool]:
-    """Which runs reached their target; without one, making all steps is enough."""
-    good = ["reached"] if study.config.training.target is not None else ["reached", "not reached"]
-    return study.models["status"].isin(good)
-
-
-def long_lengths(study: Study) -> str:
-    """The lengths that test length generalisation: ``400–500``."""
-    shortest, longest = study.task.long_lengths
-    return f"{shortest}–{longest}"
-
-
 def _failures(study: Study) -> list[Finding]:
     models = study.models
-    failed = models[~learned(study)]
+    failed = models[~study.learned]
     if failed.empty:
         return []
     return [
@@ -208,7 +191,7 @@ def _length(study: Study) -> list[Finding]:
 
     chance = study.task.closing_chance(long=True)
     text = (
-        f"From the training lengths to lengths {long_lengths(study)}, accuracy on closing brackets "
+        f"From the training lengths to lengths {study.long_lengths}, accuracy on closing brackets "
         f"after a closing one (a guess is right {chance.constant:.0%} of the time) falls most for "
         f"{said(worst)}"
     )
@@ -230,7 +213,7 @@ def _length(study: Study) -> list[Finding]:
 
 def _balance(study: Study) -> list[Finding]:
     """Is balance tied to length generalisation?"""
-    at_length = f"accuracy after a closing bracket at lengths {long_lengths(study)}"
+    at_length = f"accuracy after a closing bracket at lengths {study.long_lengths}"
     return [
         Finding(
             figure="balance",

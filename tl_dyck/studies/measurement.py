@@ -22,6 +22,7 @@ from tl_dyck.certify.proving import NoProofError, prove_language
 from tl_dyck.check import not_finite
 from tl_dyck.configuration import Configuration, whole
 from tl_dyck.files import write_bytes, write_tensors
+from tl_dyck.hook_points import attention_patterns
 from tl_dyck.intervals import ratio_of_sums
 from tl_dyck.models import DyckTransformer, lean_logits
 from tl_dyck.probes import balance_violation, stack_likeness
@@ -221,12 +222,13 @@ class Measurement(Measures):
                     "status": found.status,
                     "length": self.decided_length,
                     "proved_to": found.proved_to,
-                    "accuracy_low": None if exact is None else exact.low,
-                    "accuracy_high": None if exact is None else exact.high,
-                    "likeliest": None if wrong is None else wrong.text,
-                    "probability": None if wrong is None else wrong.probability,
-                    "may_follow": None if wrong is None else " ".join(wrong.may_follow),
-                    "predicted": None if wrong is None else wrong.predicted,
+                    "accuracy_low": exact and exact.low,
+                    "accuracy_high": exact and exact.high,
+                    "likeliest": wrong and wrong.text,
+                    "is_likeliest": wrong and found.is_likeliest,
+                    "probability": wrong and wrong.probability,
+                    "may_follow": wrong and " ".join(wrong.may_follow),
+                    "predicted": wrong and wrong.predicted,
                     "seconds": found.seconds,
                     "proof": proved,
                 }
@@ -331,11 +333,7 @@ def cross_entropy(model: DyckTransformer, task: Task, *, n: int, seed: int) -> t
 
 def attention_on(model: DyckTransformer, text: str) -> Tensor:
     """Attention patterns on one string, ``[layer, head, query, key]``."""
-    with torch.no_grad():
-        _, cache = model.run_with_cache(
-            text, names_filter=lambda name: name.endswith("hook_pattern")
-        )
-    return torch.stack([cache["pattern", layer][0] for layer in range(model.cfg.n_layers)]).cpu()
+    return attention_patterns(model, model.to_tokens(text))[:, 0]
 
 
 def has_balance(model: DyckTransformer) -> bool:

@@ -8,6 +8,7 @@ are its own, and where it was run.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, final
 
@@ -79,6 +80,7 @@ _COLUMNS: dict[str, list[str] | None] = {
         "accuracy_low",
         "accuracy_high",
         "likeliest",
+        "is_likeliest",
         "probability",
         "may_follow",
         "predicted",
@@ -115,9 +117,10 @@ class Study:
             worst_edits, logit_change_proved, logit_change_seen, most_changed_string, seconds.
         languages: one row per one-layer model without positions, decided on every prefix up to a
             length: family, seed, status, length, proved_to, accuracy_low and accuracy_high (the
-            exact closing accuracy in distribution, or bounds), likeliest (wrong prefix), its
-            probability, may_follow, predicted, seconds, proof (a file in the run's folder, of
-            every prefix up to proved_to, for ``tl-dyck check``; None if there is none).
+            exact closing accuracy in distribution, or bounds), likeliest (wrong prefix),
+            is_likeliest (whether it is proved that none is likelier), its probability, may_follow,
+            predicted, seconds, proof (a file in the run's folder, of every prefix up to proved_to,
+            for ``tl-dyck check``; None if there is none).
         history: the training curves: family, seed, step, loss, floor, accuracy, learning_rate.
         summary: further facts: interval per family, stack-likeness by chance, correlations,
             environment.
@@ -134,6 +137,19 @@ class Study:
     languages: pd.DataFrame
     history: pd.DataFrame
     summary: dict[str, Any]
+
+    @cached_property
+    def learned(self) -> pd.Series[bool]:
+        """Which runs reached their target; without one, making all steps is enough."""
+        enough = (
+            ["reached"] if self.config.training.target is not None else ["reached", "not reached"]
+        )
+        return self.models["status"].isin(enough)
+
+    @cached_property
+    def long_lengths(self) -> str:
+        """The lengths that test length generalisation: ``400–500``."""
+        return "{}–{}".format(*self.task.long_lengths)
 
     def patterns(self, family: str, seed: int) -> Tensor:
         """Attention patterns of one model on the probe string, ``[layer, head, query, key]``."""

@@ -43,6 +43,21 @@ def readout(
     return logits
 
 
+def word_terms(model: TextTransformer, known: Tensor) -> tuple[Tensor, Tensor]:
+    """For each word its attention weight [words, head] and value [words, head, d_head].
+
+    The weight is exp(score - largest).
+    """
+    block: Any = model.blocks[0]
+    attn, x = block.attn, block.ln1(model.W_E[known][:, None])[:, 0]
+    cls = block.ln1(model.W_E[model.text.cls_token][None, None])[0, 0]
+    query = torch.einsum("m,hme->he", cls, attn.W_Q) + attn.b_Q
+    key = torch.einsum("wm,hme->whe", x, attn.W_K) + attn.b_K
+    score = torch.einsum("whe,he->wh", key, query) / attn.attn_scale
+    weight = (score - score.max(0).values.detach()).exp()
+    return weight, torch.einsum("wm,hme->whe", x, attn.W_V) + attn.b_V
+
+
 @final
 @dataclass(frozen=True)
 class Attack:
@@ -87,7 +102,7 @@ class Attack:
         A margin is the logit of the label less the largest other one.
         """
         known, index = self._vocabulary(tokens)
-        weight, value = self._words(known)
+        weight, value = word_terms(self.model, known)
         current = [row[:n] for row, n in zip(tokens.tolist(), lengths.tolist(), strict=True)]
         worst, least = current, torch.full((len(labels),), torch.inf, dtype=weight.dtype)
         for turn in range(self.rounds + 1):
@@ -115,20 +130,6 @@ class Attack:
         index = np.zeros(len(self.model.text.words), dtype=np.int64)
         index[found] = np.arange(len(found))
         return torch.from_numpy(found), index
-
-    def _words(self, known: Tensor) -> tuple[Tensor, Tensor]:
-        """For each word its attention weight [words, head] and value [words, head, d_head].
-
-        The weight is exp(score - largest).
-        """
-        block: Any = self.model.blocks[0]
-        attn, x = block.attn, block.ln1(self.model.W_E[known][:, None])[:, 0]
-        cls = block.ln1(self.model.W_E[self.model.text.cls_token][None, None])[0, 0]
-        query = torch.einsum("m,hme->he", cls, attn.W_Q) + attn.b_Q
-        key = torch.einsum("wm,hme->whe", x, attn.W_K) + attn.b_K
-        score = torch.einsum("whe,he->wh", key, query) / attn.attn_scale
-        weight = (score - score.max(0).values).exp()
-        return weight, torch.einsum("wm,hme->whe", x, attn.W_V) + attn.b_V
 
     def _attend(
         self, strings: list[list[int]], index: np.ndarray, weight: Tensor, value: Tensor

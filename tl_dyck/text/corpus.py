@@ -5,7 +5,7 @@ Nothing is skipped in silence: a `Corpus` counts the rows that could not be used
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -70,7 +70,7 @@ def load_folder(folder: str | Path) -> Corpus:
         MissingFileError: a file is not there.
         CorruptFileError: a file is no ordinary one, or too large.
     """
-    path, problems = Path(folder), _Problems()
+    path, problems = Path(folder), _Problems(list)
     train, test = (tuple(_rows(path / name, problems)) for name in ("train.tsv", "dev.tsv"))
     return _checked(train, test, problems, str(path))
 
@@ -85,7 +85,7 @@ def load_sst2() -> Corpus:
     """
     from datasets import load_dataset
 
-    data, problems = load_dataset("stanfordnlp/sst2"), _Problems()
+    data, problems = load_dataset("stanfordnlp/sst2"), _Problems(list)
     train, test = (
         tuple(
             _sentences(
@@ -110,25 +110,8 @@ def build_words(sentences: Iterable[Sentence], *, least: int = 1) -> tuple[str, 
     return (UNKNOWN, CLS, *(word for word in words if word not in (UNKNOWN, CLS)))
 
 
-class _Problems:
-    """Counts what is left out, and remembers where it was first seen."""
-
-    def __init__(self) -> None:
-        self.places: dict[str, list[str]] = {}
-
-    def add(self, reason: str, place: str) -> None:
-        self.places.setdefault(reason, []).append(place)
-
-    def said(self) -> dict[str, str]:
-        return {
-            reason: f"{len(places):,} "
-            f"({', '.join(places[:_SHOWN])}{', …' if len(places) > _SHOWN else ''})"
-            for reason, places in self.places.items()
-        }
-
-    @property
-    def total(self) -> int:
-        return sum(len(places) for reason, places in self.places.items() if reason != "empty lines")
+#: Why rows are left out, and where they were seen.
+_Problems = defaultdict[str, list[str]]
 
 
 def _rows(file: Path, problems: _Problems) -> Iterator[Sentence]:
@@ -137,9 +120,9 @@ def _rows(file: Path, problems: _Problems) -> Iterator[Sentence]:
     for number, line in enumerate(whole.splitlines(), start=1):
         text, tab, label = line.rpartition("\t")
         if not line.strip():
-            problems.add("empty lines", f"{file.name} line {number}")
+            problems["empty lines"].append(f"{file.name} line {number}")
         elif not tab:
-            problems.add("lines without a tab", f"{file.name} line {number}")
+            problems["lines without a tab"].append(f"{file.name} line {number}")
         elif not (number == 1 and label.strip().lower() == "label"):
             pairs.append((text, label))
     return _sentences(pairs, file.name, problems)
@@ -151,11 +134,11 @@ def _sentences(
     for number, (text, label) in enumerate(pairs, start=1):
         words, place = text.split(), f"{source} row {number}"
         if not words:
-            problems.add("sentences without a word", place)
+            problems["sentences without a word"].append(place)
         elif not (
             label.strip().isascii() and label.strip().isdigit() and len(label.strip()) <= _DIGITS
         ):
-            problems.add("labels that are no class number", f"{place}: {label.strip()!r:.40}")
+            problems["labels that are no class number"].append(f"{place}: {label.strip()!r:.40}")
         else:
             yield Sentence(" ".join(words), int(label))
 
@@ -163,11 +146,16 @@ def _sentences(
 def _checked(
     train: tuple[Sentence, ...], test: tuple[Sentence, ...], problems: _Problems, source: str
 ) -> Corpus:
-    said = "; ".join(f"{reason}: {count}" for reason, count in problems.said().items())
+    counted = {
+        reason: f"{len(places):,} ({', '.join(places[:_SHOWN])}{', …' * (len(places) > _SHOWN)})"
+        for reason, places in problems.items()
+    }
+    said = "; ".join(f"{reason}: {count}" for reason, count in counted.items())
     for name, rows in (("train", train), ("dev", test)):
         if not rows:
             raise CorpusError(f"{source!r} has no usable {name} rows (sentence<TAB>label). {said}")
-    if problems.total > len(train) + len(test):
+    unusable = sum(len(places) for why, places in problems.items() if why != "empty lines")
+    if unusable > len(train) + len(test):
         raise CorpusError(f"most of {source!r} cannot be used; is it sentence<TAB>label? {said}")
     if len({sentence.label for sentence in train}) < 2:
         raise CorpusError(f"{source!r} has a single class to learn, {train[0].label}")
@@ -178,4 +166,4 @@ def _checked(
             f"the labels of {source!r} must be 0, 1, … without a gap: {max(labels)} is there and "
             f"{missing} is not; number the classes from 0"
         )
-    return Corpus(train=train, test=test, problems=problems.said())
+    return Corpus(train=train, test=test, problems=counted)

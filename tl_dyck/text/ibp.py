@@ -17,7 +17,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from tl_dyck.models.text import TextTransformer
-from tl_dyck.text.attack import UnsupportedTextModelError
+from tl_dyck.text.attack import UnsupportedTextModelError, word_terms
 from tl_dyck.text.edits import BatchEdits
 
 
@@ -126,16 +126,9 @@ class IntervalBound:
         known, place = torch.unique(
             torch.cat([here, synonyms.flatten().clamp(min=0)]), return_inverse=True
         )
-        block: Any = self.model.blocks[0]
-        attn, embedding = block.attn, self.model.W_E[known]
-        last = self.model.W_E[self.model.text.cls_token]
-        query = torch.einsum("m,hme->he", last, attn.W_Q) + attn.b_Q
-        both = torch.cat([last[None], embedding])
-        key = torch.einsum("wm,hme->whe", both, attn.W_K) + attn.b_K
-        score = torch.einsum("whe,he->wh", key, query) / attn.attn_scale
-        weight = (score - score.max(0).values.detach()).exp()[..., None]
-        value = torch.einsum("wm,hme->whe", both, attn.W_V) + attn.b_V
-        terms = torch.cat([weight, weight * value], dim=-1)
+        cls = torch.tensor([self.model.text.cls_token])
+        weight, value = word_terms(self.model, torch.cat([cls, known]))
+        terms = torch.cat([weight[..., None], weight[..., None] * value], dim=-1)
         own, replaced = terms[1:][place].split([len(here), synonyms.numel()])
         replaced = replaced.view(*synonyms.shape, *own.shape[1:])
         missing = (synonyms < 0)[..., None, None]

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import torch
 from einops import einsum
-from jaxtyping import Float
 from torch import Tensor
 
 from tl_dyck.ablation import attention_entropy
 from tl_dyck.attention import random_row_variation
+from tl_dyck.hook_points import attention_patterns
 from tl_dyck.judge import Case, Question, Scores, about, about_brackets, about_heads
 from tl_dyck.probes import stack_likeness
 from tl_dyck_hooks.methods.shared import activations
@@ -50,7 +50,7 @@ def attention_weight(case: Case, tokens: Tensor, answers: Tensor) -> Tensor:
 
     The oldest reading: the model looks at what it uses.
     """
-    return _patterns(case.model, tokens)[-1][:, :, -1].mean(1)
+    return attention_patterns(case.model, tokens)[-1][:, :, -1].mean(1)
 
 
 @about_brackets(paper="Abnar and Zuidema 2020")
@@ -61,7 +61,7 @@ def rollout(case: Case, tokens: Tensor, answers: Tensor) -> Tensor:
     """
     n = tokens.shape[1]
     flow = torch.eye(n, dtype=torch.float64).expand(len(tokens), n, n)
-    for pattern in _patterns(case.model, tokens):
+    for pattern in attention_patterns(case.model, tokens):
         flow = (pattern.mean(1).double() + torch.eye(n)) / 2 @ flow
     return flow[:, -1]
 
@@ -92,14 +92,9 @@ def attention_distance(case: Case, questions: Sequence[Question]) -> Scores:
     if case.other.cfg.n_layers != case.model.cfg.n_layers:
         return None
     ours, theirs = (
-        [pattern.mean(1) for pattern in _patterns(model, case.tokens)]
+        [pattern.mean(1) for pattern in attention_patterns(model, case.tokens)]
         for model in (case.model, case.other)
     )
     moved = [float((a - b).square().sum((1, 2)).mean()) for a, b in zip(ours, theirs, strict=True)]
     random = float(random_row_variation(case.tokens.shape[1]).sum())
     return [0.5 - sum(moved) / len(moved) / random] * len(questions)
-
-
-def _patterns(model: Any, tokens: Tensor) -> list[Float[Tensor, "batch head query key"]]:
-    names = [f"blocks.{layer}.attn.hook_pattern" for layer in range(model.cfg.n_layers)]
-    return activations(model, tokens, names)

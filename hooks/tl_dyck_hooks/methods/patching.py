@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from tl_dyck.interventions import Hook, at, run
 from tl_dyck.judge import Case, about_heads
 from tl_dyck.judge.facts import exchange_types
 from tl_dyck_hooks.methods.shared import activations, logit_difference, z_names
@@ -25,10 +27,10 @@ def activation_patching(case: Case) -> Any:
     names = z_names(case)
     put = activations(case.model, clean, names)
     values = [
-        [_mean(case, corrupted, [(name, _replace(head, z))]) for head in _heads(case)]
+        [_mean(case, corrupted, _put(name, z, head)) for head in _heads(case)]
         for name, z in zip(names, put, strict=True)
     ]
-    low, high = _mean(case, corrupted, []), _mean(case, clean, [])
+    low, high = _mean(case, corrupted), _mean(case, clean)
     return (np.array(values) - low) / max(high - low, 1e-12)
 
 
@@ -42,16 +44,12 @@ def path_patching(case: Case) -> Any:
     clean, corrupted = case.tokens, exchange_types(case.task.language, case.tokens)
     names = z_names(case)
     kept, instead = (activations(case.model, tokens, names) for tokens in (clean, corrupted))
-    values = []
-    for layer, z in enumerate(instead):
-        row = []
-        for head in _heads(case):
-            held = [value.clone() for value in kept]
-            held[layer][:, :, head] = z[:, :, head]
-            hooks = [(name, _whole(value)) for name, value in zip(names, held, strict=True)]
-            row.append(_mean(case, clean, hooks))
-        values.append(row)
-    low, high = _mean(case, corrupted, []), _mean(case, clean, [])
+    held = [hook for name, z in zip(names, kept, strict=True) for hook in _put(name, z)]
+    values = [
+        [_mean(case, clean, [*held, *_put(name, z, head)]) for head in _heads(case)]
+        for name, z in zip(names, instead, strict=True)
+    ]
+    low, high = _mean(case, corrupted), _mean(case, clean)
     return (high - np.array(values)) / max(high - low, 1e-12)
 
 
@@ -90,25 +88,12 @@ def _heads(case: Case) -> range:
     return range(case.model.cfg.n_heads)
 
 
-def _replace(head: int, value: Tensor) -> Any:
-    def hook(z: Tensor, hook: Any) -> Tensor:
-        z = z.clone()
-        z[:, :, head] = value[:, :, head]
-        return z
-
-    return hook
+def _put(name: str, value: Tensor, head: int | None = None) -> list[Hook]:
+    """What heads put out, or one does, is that of `value`."""
+    return at(name, lambda _: value if head is None else value[:, :, head], head)
 
 
-def _whole(value: Tensor) -> Any:
-    def hook(z: Tensor, hook: Any) -> Tensor:
-        return value
-
-    return hook
-
-
-def _mean(case: Case, tokens: Tensor, hooks: list[tuple[str, Any]]) -> float:
+def _mean(case: Case, tokens: Tensor, hooks: Sequence[Hook] = ()) -> float:
     """Logit difference of the brackets that are right on the clean strings."""
     right = case.task.language.right_bracket(case.tokens)
-    with torch.no_grad():
-        logits = case.model.run_with_hooks(tokens, fwd_hooks=hooks)
-    return float(logit_difference(case.task.language, logits, right).mean())
+    return float(logit_difference(case.task.language, run(case.model, tokens, hooks), right).mean())

@@ -10,9 +10,9 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from tl_dyck.ablation.metrics import Metric
+from tl_dyck.hook_points import record
 from tl_dyck.judge import Case
 from tl_dyck.language import DyckLanguage
-from tl_dyck_hooks.probes.activations import record
 
 
 def z_names(case: Case) -> list[str]:

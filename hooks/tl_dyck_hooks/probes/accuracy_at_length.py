@@ -30,15 +30,15 @@ from torch import Tensor
 
 from tl_dyck.check import check_draws, check_lengths, check_seed
 from tl_dyck.environment import one_thread
+from tl_dyck.hook_points import record
 from tl_dyck.language import DyckDistribution, DyckLanguage
 from tl_dyck.language.pairs import PairCounts, pair_counts
 from tl_dyck.reading import language_with_stack, one_model
+from tl_dyck.recipes import dots_figure, frame
 from tl_dyck.registry import unknown_name
 from tl_dyck.states import StateIndex
-from tl_dyck_hooks.probes.activations import record
 from tl_dyck_hooks.probes.balance_violation import check_minimal, visit_all
 from tl_dyck_hooks.probes.pair_drift import distribution_for
-from tl_dyck_hooks.probes.shown import dots, frame
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -96,7 +96,7 @@ class AccuracyAtLength:
 
     def plot(self) -> go.Figure:
         """The accuracy after each closing bracket; the line is their mean."""
-        return dots(
+        return dots_figure(
             self.to_frame(),
             {"accuracy": "accuracy"},
             rows="type {type} at depth {depth}",

@@ -19,11 +19,11 @@ from torch import Tensor
 from tl_dyck.attention import random_row_variation
 from tl_dyck.check import check_draws, check_level, check_seed
 from tl_dyck.environment import one_thread
+from tl_dyck.hook_points import attention_patterns
 from tl_dyck.intervals import mean_over_pairs
 from tl_dyck.language import VocabularyError
 from tl_dyck.reading import as_tokens, language_of, one_model, token_texts
-from tl_dyck_hooks.probes.activations import attention_patterns
-from tl_dyck_hooks.probes.shown import dots, frame
+from tl_dyck.recipes import dots_figure, frame
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -76,7 +76,7 @@ class AttentionVariation:
 
     def plot(self) -> go.Figure:
         """The variation of each head, with its interval and what random patterns differ by."""
-        return dots(
+        return dots_figure(
             self.to_frame(),
             {"variation": "variation"},
             rows="layer {layer}, head {head}",

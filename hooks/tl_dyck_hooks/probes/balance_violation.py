@@ -42,15 +42,15 @@ from torch import Tensor
 from tl_dyck.check import WrongTypeError, check_draws, check_instance, check_integer, check_seed
 from tl_dyck.decoder import odd_scores
 from tl_dyck.environment import one_thread
+from tl_dyck.hook_points import record
 from tl_dyck.language import DyckLanguage, Language
 from tl_dyck.reading import as_tokens, check_reads, language_of, language_with_stack, one_model
+from tl_dyck.recipes import dots_figure, frame
 from tl_dyck.registry import unknown_name
 from tl_dyck.states import StateIndex, contributions
 from tl_dyck.tasks import Task
 from tl_dyck.tasks.protocol import is_task
-from tl_dyck_hooks.probes.activations import record
 from tl_dyck_hooks.probes.shortest_sum import second_smallest_norm
-from tl_dyck_hooks.probes.shown import dots, frame
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -91,7 +91,7 @@ class BalanceViolation:
 
     def plot(self) -> go.Figure:
         """What each matched pair adds, as a share of P; 0 is balanced, the line is β."""
-        return dots(
+        return dots_figure(
             self.to_frame(),
             {"S/P": "ratio"},
             rows="query {query_type} at {depth}, pair {pair_type} at {pair_depth}",

@@ -29,9 +29,9 @@ from tl_dyck.check import check_instance, check_number
 from tl_dyck.environment import one_thread
 from tl_dyck.language import DyckDistribution, DyckLanguage
 from tl_dyck.reading import language_with_stack
+from tl_dyck.recipes import dots_figure, frame
 from tl_dyck.states import StateIndex, displacement
 from tl_dyck_hooks.probes.balance_violation import state_contributions
-from tl_dyck_hooks.probes.shown import dots, frame
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -98,7 +98,7 @@ class PairDrift:
     def plot(self) -> go.Figure:
         """How far a bracket moves each query, as a share of the way between two answers."""
         table = self.to_frame()
-        return dots(
+        return dots_figure(
             table.assign(share=table["drift"].abs() / (2 * table["half"])),
             {"|μ| / 2h": "share"},
             rows="type {type} at depth {depth}, pair {pair}",

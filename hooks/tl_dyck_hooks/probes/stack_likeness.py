@@ -17,13 +17,13 @@ from torch import Tensor
 from tl_dyck.attention import share_of_largest
 from tl_dyck.check import check_draws, check_instance, check_seed
 from tl_dyck.environment import one_thread
+from tl_dyck.hook_points import attention_patterns
 from tl_dyck.language import DyckLanguage, Language
 from tl_dyck.reading import as_tokens, check_reads, language_of, language_with_stack, one_model
+from tl_dyck.recipes import dots_figure, frame
 from tl_dyck.tasks import Task
 from tl_dyck.tasks.dyck import complete_strings
 from tl_dyck.tasks.protocol import is_task
-from tl_dyck_hooks.probes.activations import attention_patterns
-from tl_dyck_hooks.probes.shown import dots, frame
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -71,7 +71,7 @@ class StackLikeness:
 
     def plot(self) -> go.Figure:
         """Attention of each head on the top of the stack, beside chance."""
-        return dots(
+        return dots_figure(
             self.to_frame(),
             {"all queries": "mass", "closing brackets": "mass_at_closing"},
             rows="layer {layer}, head {head}",

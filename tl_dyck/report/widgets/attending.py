@@ -7,11 +7,11 @@ from itertools import product
 from typing import Any, SupportsIndex
 
 import numpy as np
-import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from tl_dyck.check import check_integer
+from tl_dyck.hook_points import attention_patterns
 from tl_dyck.language import Language
 from tl_dyck.reading import as_tokens, language_of, one_model, token_texts
 from tl_dyck.report.heatmap import Text, color_bar, heat_map, text_of, thousandths
@@ -200,14 +200,7 @@ def read_attention(
         )
     tokens, string = read_text(model, text, language)
     check_readable(string)
-    with torch.no_grad():
-        _, cache = model.run_with_cache(
-            tokens, names_filter=lambda name: name.endswith("hook_pattern")
-        )
-    layers = [
-        cache["pattern", layer][0].double().cpu().numpy() for layer in range(model.cfg.n_layers)
-    ]
-    return string, np.stack(layers)
+    return string, attention_patterns(model, tokens)[:, 0].double().numpy()
 
 
 def chosen(

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, final
 
 import torch
-from einops import rearrange
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from tl_dyck.attention import share_of_largest
 from tl_dyck.configuration import whole
 from tl_dyck.files import write_json, write_tensors
+from tl_dyck.hook_points import attention_patterns
+from tl_dyck.interventions import run
 from tl_dyck.language import DyckLanguage
 from tl_dyck.models import DyckTransformer
 from tl_dyck.probes import accuracy_at_length, balance_violation, pair_drift
@@ -199,8 +200,7 @@ def heads_of(model: DyckTransformer, task: DyckTask, *, n: int, seed: int) -> li
             for kind, pattern in patterns.items()
         }
 
-    with torch.no_grad():
-        usual = _accuracy(model(seen.to(model.cfg.device)), right, last)
+    usual = _accuracy(run(model, seen), right, last)
     heads = [
         (layer, head) for layer in range(model.cfg.n_layers) for head in range(model.cfg.n_heads)
     ]
@@ -236,19 +236,14 @@ def _looks(
     model: DyckTransformer, tokens: Int[Tensor, "n pos"], language: DyckLanguage
 ) -> dict[str, Float[Tensor, "layer head"]]:
     """How often the largest weight at a close is on a place, and the mean weight there."""
-    with torch.no_grad():
-        _, cache = model.run_with_cache(
-            tokens.to(model.cfg.device), names_filter=lambda hook: hook.endswith("hook_pattern")
-        )
     top = language.top_of_stack(tokens)
     where = language.is_close(tokens) & (top >= 0)
     here = torch.arange(tokens.shape[1]).expand(tokens.shape)
     places = dict(zip(NAMED, (top.clamp_min(0), here, here - 1, here * 0), strict=True))
     like = _like_the_top(tokens, top.clamp_min(0), language)[where]
     found: dict[str, list[Tensor]] = {}
-    for layer in range(model.cfg.n_layers):
-        pattern = rearrange(cache["pattern", layer].cpu(), "n head query key -> n query head key")
-        rows = pattern[where]  # [close, head, key]
+    for pattern in attention_patterns(model, tokens):
+        rows = pattern.transpose(1, 2)[where]  # [close, head, key]
         for name, place in places.items():
             at = place[where].clamp_min(0)[:, None]
             share = share_of_largest(rows, at.expand(rows.shape[:2]))
@@ -277,18 +272,13 @@ def share_at_depth(model: DyckTransformer, task: DyckTask, *, n: int, seed: int)
     """
     language = task.language
     tokens, _ = task.sample_closing(n, generator=torch.Generator().manual_seed(seed))
-    with torch.no_grad():
-        _, cache = model.run_with_cache(tokens.to(model.cfg.device), names_filter=_PATTERN)
-    pattern = cache[_PATTERN][:, 0].cpu()
+    pattern = attention_patterns(model, tokens)[0, :, 0]
     depth, opening = language.depth(tokens), ~language.is_close(tokens)
     opening &= tokens != language.bos_token
     like = opening[:, None] & (depth[:, None] == depth[:, :, None])
     found = pattern.masked_fill(~like.tril(), -1).amax(-1) >= pattern.amax(-1) * (1 - 1e-5)
     where = language.is_close(tokens) & (language.top_of_stack(tokens) >= 0)
     return float(found[where].double().mean())
-
-
-_PATTERN = "blocks.0.attn.hook_pattern"
 
 
 def _like_the_top(
@@ -315,12 +305,8 @@ def _replaced(
         found[:, head] = pattern.to(found)
         return found
 
-    hooks: list[tuple[str | Callable[..., Any], Callable[..., Any]]] = [
-        (f"blocks.{layer}.attn.hook_pattern", partial(hook_fn, head=head)) for layer, head in heads
-    ]
-    with torch.no_grad():
-        logits: Tensor = model.run_with_hooks(tokens.to(model.cfg.device), fwd_hooks=hooks)
-    return logits
+    places = [(f"blocks.{layer}.attn.hook_pattern", head) for layer, head in heads]
+    return run(model, tokens, [(name, partial(hook_fn, head=head)) for name, head in places])
 
 
 def _accuracy(logits: Tensor, right: Int[Tensor, " n"], last: Int[Tensor, " n"]) -> float:

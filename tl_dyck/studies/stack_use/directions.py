@@ -23,6 +23,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from tl_dyck.hook_points import record
 from tl_dyck.interventions import Change, Eraser, at, run
 from tl_dyck.models import DyckTransformer
 from tl_dyck.studies.stack_use.masking import FarAnswers, hit
@@ -163,14 +164,8 @@ def streams(
     model: DyckTransformer, tokens: Int[Tensor, "n pos"], site: str
 ) -> Float[Tensor, "n pos d_model"]:
     """The residual stream at a site."""
-    kept: list[Tensor] = []
-
-    def keep(stream: Tensor) -> Tensor:
-        kept.append(stream.detach().cpu())
-        return stream
-
-    run(model, tokens, at(site_name(model, site), keep))
-    return kept[0]
+    name = site_name(model, site)
+    return record(model, tokens, [name])[name].cpu()
 
 
 def depth_effects(
