@@ -22,19 +22,21 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from tl_dyck import construct
-from tl_dyck.certify import check_proof, proving
-from tl_dyck.certify.check_proof import (
+from tl_dyck.certify import check_edits, check_languages, check_proof, proving
+from tl_dyck.certify.check_languages import (
+    LEAF,
     Enclosure,
-    Model,
-    Prefixes,
+    Form,
+    Network,
     ProofError,
     check,
-    check_file,
     dot,
-    read,
+    endings,
+    losers,
 )
+from tl_dyck.certify.check_proof import check_file, compare_language, read
 from tl_dyck.certify.language.counting import NetworkSymbols
-from tl_dyck.certify.language.forms import Form
+from tl_dyck.certify.language.forms import Form as PlainForm
 from tl_dyck.certify.language.profiles import Ending
 from tl_dyck.certify.objectives import Objectives
 from tl_dyck.certify.proving import NoProofError, Proof, pack, prove_language
@@ -86,11 +88,6 @@ def with_bias(rnn: TwoLayerRNN, shift: float, language: DyckLanguage) -> TwoLaye
     weights = {name: weight.clone() for name, weight in rnn.weights.items()}
     weights["b_U"][1 : language.bos_token : 2] += shift
     return TwoLayerRNN(rnn.config, weights)
-
-
-def proof_model(rnn: TwoLayerRNN) -> Model:
-    facts, weights = proving.facts_and_weights(rnn, SMALL.language, "any_token", 40)
-    return Model(facts, weights)
 
 
 def unpacked(data: bytes) -> tuple[dict, dict]:
@@ -160,7 +157,7 @@ def _sealed_again(path: Path, rng: np.random.Generator) -> bytes:
         else:
             arrays[name] = np.zeros(3)
     elif kind == 1:
-        trees[rng.integers(len(trees))] = rng.integers(256)
+        trees[rng.integers(len(trees))] = rng.integers(LEAF + 8)
     elif kind == 2:
         at = np.sort(rng.integers(len(trees) + 1, size=3))
         trees = np.concatenate([np.split(trees, at)[k] for k in (0, 2, 1, 3)])
@@ -239,12 +236,13 @@ def test_a_weight_that_is_not_finite_is_refused_as_such(little):
         check(facts, {**arrays, "b_U": arrays["b_U"] * np.nan})
 
 
-@pytest.mark.parametrize("claim", sorted(check_proof.CLAIMS))
+@pytest.mark.parametrize("claim", sorted(check_languages.CLAIMS))
 def test_every_prefix_is_in_the_box_of_its_ending(claim):
     """And what may win after it, and what must not, is as the claim says; by a walk of brackets."""
     language, d_vocab = SMALL.language, SMALL.language.d_vocab
     facts, weights = proving.facts_and_weights(rnn_of("eq6", 0), language, claim, N)
-    endings = {(each.stack, each.closes): each for each in Model(facts, weights).endings()}
+    network = Network(facts, weights)
+    found = {(each.stack, each.closes): each for each in endings(facts)}
     asked = set()
     for n in range(N + 1):
         for row in language.enumerate(n, "prefix").tolist():
@@ -260,15 +258,21 @@ def test_every_prefix_is_in_the_box_of_its_ending(claim):
                 may |= {0, 2} if len(stack) < 2 else set()
             elif not stack:
                 continue
-            found = endings[tuple(stack), closes]
-            asked.add((tuple(stack), closes))
-            assert set(found.winners) == may
+            ending = tuple(stack), closes
+            asked.add(ending)
             rivals = {1, 3} if claim == "closing_only" else set(range(d_vocab))
-            assert set(found.losers) == rivals - may
-            low, high = found.box
+            for token in range(d_vocab + 1):
+                if token in may:
+                    assert set(losers(facts, ending[0], token, network.n_logits)) == rivals - may
+                else:
+                    with pytest.raises(ProofError, match=f"token {token} cannot win"):
+                        losers(facts, ending[0], token, network.n_logits)
+            if closes is not None:
+                pairs[2 * len(stack) + closes] -= 1  # the last one is known
+            low, high = found[ending].box
             assert (low <= pairs).all()
             assert (pairs <= high).all()
-    assert asked == set(endings)
+    assert asked == set(found)
 
 
 OPTIONS = {
@@ -280,6 +284,7 @@ OPTIONS = {
     "position": "learned",
     "block": "eq49",
     "embedding": "onehot",
+    "act_fn": "gelu",
 }
 
 
@@ -301,22 +306,22 @@ def test_a_saved_model_is_compared_with_its_proof(family, tmp_path):
     save_model(model, tmp_path)
     facts, weights = proving.facts_and_weights(export_rnn(model), SMALL.language, "any_token", 4)
     facts["model"] = json.loads((tmp_path / "config.json").read_text())["sha256"]
-    check_proof.compare(facts, weights, tmp_path)
+    compare_language(facts, weights, tmp_path)
     for name, weight in weights.items():
         if weight.size:
             other = weight.copy()
             other.flat[0] += 1e-5
             with pytest.raises(ProofError, match=f"{name} is not that of the model"):
-                check_proof.compare(facts, {**weights, name: other}, tmp_path)
+                compare_language(facts, {**weights, name: other}, tmp_path)
 
 
-BOUND = np.uint8(check_proof.BOUND)
+OTHER = np.uint16(LEAF + 1)
 CHANGES = {
     "longer": lambda facts, arrays: facts.update(length=21),
     "a length that is no number": lambda facts, arrays: facts.update(length="20"),
     "a length that is no integer": lambda facts, arrays: facts.update(length=20.0),
     "a depth that is no integer": lambda facts, arrays: facts.update(max_depth=3.0),
-    "another format": lambda facts, arrays: facts.update(format="tl_dyck.proof/1"),
+    "another format": lambda facts, arrays: facts.update(format="tl_dyck.proof/2"),
     "a huge length": lambda facts, arrays: facts.update(length=10**9),
     "a huge language": lambda facts, arrays: facts.update(n_types=10**6),
     "more types": lambda facts, arrays: facts.update(n_types=3),
@@ -332,10 +337,11 @@ CHANGES = {
     "no trees": lambda facts, arrays: arrays.pop("trees"),
     "empty trees": lambda facts, arrays: arrays.update(trees=arrays["trees"][:0]),
     "a tree too few": lambda facts, arrays: arrays.update(trees=arrays["trees"][:-1]),
-    "a tree too many": lambda f, arrays: arrays.update(trees=np.append(arrays["trees"], BOUND)),
-    "one bound for each ending": lambda f, a: a.update(trees=np.full(60, 255, np.uint8)),
+    "a tree too many": lambda f, arrays: arrays.update(trees=np.append(arrays["trees"], OTHER)),
+    "one bound for each ending": lambda f, a: a.update(trees=a["trees"][a["trees"] >= LEAF]),
+    "other winners": lambda f, a: a.update(trees=a["trees"] ^ (2 * (a["trees"] >= LEAF))),
+    "winners that are no tokens": lambda f, a: a.update(trees=np.full(60, 254, np.uint8)),
     "an axis that is not there": lambda f, a: a.update(trees=np.full(600, 63, np.uint8)),
-    "nodes of no kind": lambda f, a: a.update(trees=np.full(60, 254, np.uint8)),
     "a weight too few": lambda facts, arrays: arrays.pop("b_O"),
     "a weight too many": lambda facts, arrays: arrays.update(b_X=arrays["b_O"]),
     "a weight of another shape": lambda f, arrays: arrays.update(b_O=arrays["b_O"][:-1]),
@@ -371,21 +377,32 @@ def test_what_is_no_proof_is_refused_in_a_line(tmp_path, content, capsys):
     assert "cannot be read" in capsys.readouterr().out
 
 
-def test_the_checker_is_one_file_that_needs_numpy_alone(proof, tmp_path):
-    source = Path(check_proof.__file__).read_text(encoding="utf-8")
+def run_copied_out(folder: Path, *arguments: object) -> str:
+    """What the checkers print, copied out, where the library cannot be imported."""
+    for module in (check_proof, check_languages, check_edits):
+        shutil.copy(module.__file__, folder)
+    (folder / "tl_dyck.py").write_text("raise SystemExit('imported')", encoding="utf-8")
+    command = [sys.executable, "-E", folder / "check_proof.py", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout
+
+
+@pytest.mark.parametrize("module", [check_proof, check_languages, check_edits])
+def test_the_checkers_import_numpy_and_each_other_alone(module):
     names = {
         alias.name.partition(".")[0]
-        for node in ast.walk(ast.parse(source))
+        for node in ast.walk(ast.parse(Path(module.__file__).read_text(encoding="utf-8")))
         if isinstance(node, (ast.Import, ast.ImportFrom))
         for alias in (node.names if isinstance(node, ast.Import) else [ast.alias(node.module)])
     }
-    assert names - sys.stdlib_module_names == {"numpy"}
-    copied = tmp_path / "check_proof.py"
-    copied.write_text(source, encoding="utf-8")
-    command = [sys.executable, "-I", copied, proof[0], "--model", proof[1]]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert "proved: the bracket that closes" in done.stdout
+    each_other = {"tl_dyck", "check_languages", "check_edits"}
+    assert names - sys.stdlib_module_names - each_other == {"numpy"}
+
+
+def test_the_checkers_stand_by_themselves(proof, tmp_path):
+    said = run_copied_out(tmp_path, proof[0], "--model", proof[1])
+    assert "proved: the bracket that closes" in said
 
 
 numbers = st.floats(-1e3, 1e3).filter(lambda x: x == 0 or abs(x) > 1e-6)
@@ -415,13 +432,13 @@ def test_balls_hold_the_exact_result(rows):
             inside(dot("i,i->", x, y), [total])
             inside(x - y, [p - q for p, q in zip(u, v, strict=True)])
         mean = sum(u, Fraction(0)) / len(u)
-        inside(check_proof.centred(Enclosure(x.mid[None], x.rad[None])), [p - mean for p in u])
+        inside(check_languages.centred(Enclosure(x.mid[None], x.rad[None])), [p - mean for p in u])
 
 
 @given(st.lists(st.tuples(st.floats(-30, 30), st.floats(0, 9e-4)), min_size=1, max_size=6))
 def test_exponentials_hold_the_exact_ones(rows):
     mid, rad = (np.array(column) for column in zip(*rows, strict=True))
-    found = check_proof.exponential(Enclosure(mid, rad))
+    found = check_languages.exponential(Enclosure(mid, rad))
     with localcontext() as context:
         context.prec = 60
         for m, r, (value, size) in zip(
@@ -487,7 +504,7 @@ def test_a_proof_goes_into_a_pipe_and_the_pipe_stays(proof, tmp_path):
 @given(
     family=st.sampled_from(FAMILIES),
     seed=st.integers(0, 1000),
-    claim=st.sampled_from(sorted(check_proof.CLAIMS)),
+    claim=st.sampled_from(sorted(check_languages.CLAIMS)),
     shift=st.sampled_from([0.0, 2.0, 8.0]),
 )
 def test_what_is_proved_holds_on_every_prefix(family, seed, claim, shift):
@@ -500,7 +517,7 @@ def test_what_is_proved_holds_on_every_prefix(family, seed, claim, shift):
     floor=st.sampled_from([1e-5, 0.5, 1.0, 2.0]),  # LN_C's C: never larger than |u| / Z, to often
     noise=st.sampled_from([0.0, 0.01, 0.03, 0.1]),
     seed=st.integers(0, 1000),
-    claim=st.sampled_from(sorted(check_proof.CLAIMS)),
+    claim=st.sampled_from(sorted(check_languages.CLAIMS)),
 )
 def test_what_is_proved_of_damaged_solutions_holds(make, floor, noise, seed, claim):
     """Some are right on every prefix, some are wrong on few."""
@@ -523,7 +540,7 @@ def held_to_enumeration(rnn: TwoLayerRNN, claim: str) -> None:
     else:
         assert margin > 0
         facts, arrays = unpacked(data)
-        assert check_proof.CLAIMS[claim] in check(facts, arrays)
+        assert check_languages.CLAIMS[claim] in check(facts, arrays)
 
 
 @pytest.mark.parametrize(
@@ -540,35 +557,47 @@ def test_a_box_with_a_wrong_point_is_never_settled(family, seed, crossed):
     """
     language, rng = SMALL.language, np.random.default_rng(seed)
     rnn = rnn_of(family, seed, ln_c=1e-5)
-    for ending in list(proof_model(rnn).endings())[::3]:
-        named = Ending(ending.stack, ending.closes)
-        objectives = Objectives.margins(ending.winners[0], language.d_vocab)
-        plain = Form(NetworkSymbols(rnn, language), named, objectives)
+    facts, _ = proving.facts_and_weights(rnn, language, "any_token", 40)
+    for ending in list(endings(facts))[::3]:
+        named, winner = Ending(ending.stack, ending.closes), 2 * ending.stack[-1] + 1
+        objectives = Objectives.margins(winner, language.d_vocab)
+        plain = PlainForm(NetworkSymbols(rnn, language), named, objectives)
+        last = np.zeros(5)  # the pair that is closed last is no coordinate of the checker's
+        if ending.closes is not None:
+            last[1 + 2 * len(ending.stack) + ending.closes] = 1
+
+        def form(rnn, ending=ending, winner=winner):
+            facts, weights = proving.facts_and_weights(rnn, language, "any_token", 40)
+            network = Network(facts, weights)
+            return Form(network, ending, winner, losers(facts, ending.stack, winner, 5))
+
         for _ in range(6):
-            low = np.maximum(rng.integers(0, 3, (1, 4)), ending.box[0]).astype(float)
+            low = rng.integers(0, 3, (1, 4)).astype(float)
             high = low + rng.integers(0, 3, (1, 4))
             points = rng.integers(low, high + 1, (200, 4))
             rows = np.concatenate([np.ones((200, 1)), np.vstack([low, high, points])[:200]], axis=1)
-            floor = (plain.values(rows)[2][:, 0] / (rows @ plain.z))[0] if crossed else 1e-5
+            floor = 1e-5
+            if crossed:
+                floor = float((plain.values(rows + last)[2][:, 0] / ((rows + last) @ plain.z))[0])
             shifted = with_bias(rnn, 0.0, language)
             if rnn.config.ln_c is not None:
-                shifted = TwoLayerRNN(replace(rnn.config, ln_c=float(floor)), shifted.weights)
-            values, _, rho = Form(NetworkSymbols(shifted, language), named, objectives).values(rows)
+                shifted = TwoLayerRNN(replace(rnn.config, ln_c=floor), shifted.weights)
+            there = PlainForm(NetworkSymbols(shifted, language), named, objectives)
+            values, _, rho = there.values(rows + last)
             margins = (values / rho).min(1)
-            shifted.b_U[ending.winners[0]] -= margins.min() + 1e-6
-            moved = Prefixes(proof_model(shifted), ending.stack, ending.closes).compute()
-            assert not moved.bounds(low, high)[0][0]
+            shifted.b_U[winner] -= margins.min() + 1e-6
+            moved = form(shifted)
+            assert not moved.settles(low, high)[0][0]
             x, r = (np.pad(end, ((0, 0), (1, 1))) for end in ((low + high) / 2, (high - low) / 2))
             x[0, 0] = 1
             with np.errstate(all="ignore"):
-                divisor, theta = moved.divisor(x, r)
+                divisor, theta = moved.divisor(Enclosure(x, r))
             line = rows @ divisor.mid[0, :-1]
             assert (line <= rho[:, 0] * (1 + 1e-9)).all()
             assert (rho[:, 0] <= (line + theta[0]) * (1 + 1e-9)).all()
-            shifted.b_U[ending.winners[0]] += 3 * np.ptp(margins) + 1e-5
-            moved = Prefixes(proof_model(shifted), ending.stack, ending.closes).compute()
+            shifted.b_U[winner] += 3 * np.ptp(margins) + 1e-5
             points = np.unique(rows[:, 1:], axis=0)
-            assert moved.bounds(points, points)[0].all()
+            assert form(shifted).settles(points, points)[0].all()
 
 
 @pytest.mark.parametrize("gap", [1e-6, 1e-9, -1e-9, -1e-6])

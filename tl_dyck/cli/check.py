@@ -23,14 +23,13 @@ def check(
 
     For example: [bold]tl-dyck check dyck.proof[/bold]
 
-    Exit status: 0 if all are proved, 1 if one is not. The files tl_dyck/certify/check_proof.py and,
-    for edits, check_edits.py do the same by themselves, with numpy alone. Edits are of an exported
-    RNN, which is the folder to compare with.
+    Exit status: 0 if all are proved, 1 if one is not. The files tl_dyck/certify/check_*.py do the
+    same by themselves, with numpy alone. Edits are of an exported RNN, which is the folder to
+    compare with.
     """
     existing(*files, model)
     from rich.text import Text
 
-    from tl_dyck.certify import check_edits  # noqa: F401 - so that its files can be checked
     from tl_dyck.certify.check_proof import ProofError, check_file
 
     said: dict[str, str] = {}
