@@ -9,6 +9,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from decimal import Decimal, localcontext
 from fractions import Fraction
@@ -42,33 +43,68 @@ from tl_dyck.certify.objectives import Objectives
 from tl_dyck.certify.proving import NoProofError, Proof, pack, prove_language
 from tl_dyck.cli import app
 from tl_dyck.language import DyckLanguage
-from tl_dyck.models import build_model, get_config, save_model
+from tl_dyck.models import build_model, get_config, load_model, save_model
 from tl_dyck.rnn import TwoLayerRNN, export_rnn
 from tl_dyck.tasks import DyckTask
 
 SMALL = DyckTask(name="small", n_types=2, max_depth=2, train_lengths=(4,), long_lengths=(8, 8))
 FAMILIES = ("minimal-onehot", "minimal-split", "minimal-yao", "figure2-onehot", "eq6", "eq49")
 N = 6
+TWO_MODELS = ("agree", "head")
+ONE_MODEL = sorted(check_languages.CLAIMS.keys() - {*TWO_MODELS})
 
 
-def enumerated(rnn: TwoLayerRNN, language: DyckLanguage, claim: str, length: int = N) -> float:
-    """The least margin over all prefixes, each run through the RNN in float64."""
-    rnn, worst = rnn.to(torch.float64), np.inf
+def every_prefix(
+    rnn: TwoLayerRNN, language: DyckLanguage, length: int = N
+) -> Iterator[tuple[int, int, np.ndarray]]:
+    """Depth, the bracket that closes, and the logits in float64, after each."""
+    rnn = rnn.to(torch.float64)
     for n in range(length + 1):
         strings = language.enumerate(n, "prefix")
         tokens = torch.nn.functional.pad(strings, (1, 0), value=language.bos_token)
         logits = rnn(tokens)[:, -1].detach().numpy()
         depth = language.depth(tokens)[:, -1].tolist()
-        closing = language.right_bracket(tokens)[:, -1].tolist()
-        for row, d, right in zip(logits, depth, closing, strict=True):
-            may = [right] if d else []
-            if claim == "valid_token":
-                may += range(0, 2 * language.n_types, 2) if d < language.max_depth else []
-            rivals = range(len(row)) if claim != "closing_only" else range(1, language.bos_token, 2)
-            must_not = [token for token in rivals if token not in may]
-            if may and must_not:
-                worst = min(worst, max(row[may]) - max(row[must_not]))
+        yield from zip(depth, language.right_bracket(tokens)[:, -1].tolist(), logits, strict=True)
+
+
+def enumerated(rnn: TwoLayerRNN, language: DyckLanguage, claim: str, length: int = N) -> float:
+    """The least margin over all prefixes, each run through the RNN."""
+    worst = np.inf
+    for d, right, row in every_prefix(rnn, language, length):
+        may = [right] if d else []
+        if claim == "valid_token":
+            may += range(0, 2 * language.n_types, 2) if d < language.max_depth else []
+        rivals = range(len(row)) if claim != "closing_only" else range(1, language.bos_token, 2)
+        must_not = [token for token in rivals if token not in may]
+        if may and must_not:
+            worst = min(worst, max(row[may]) - max(row[must_not]))
     return worst
+
+
+def agreement(rnn: TwoLayerRNN, other: TwoLayerRNN, language: DyckLanguage) -> float:
+    """The least gap, in either, of the largest logit to the second; negative if they disagree."""
+    worst = np.inf
+    both = (every_prefix(each, language) for each in (rnn, other))
+    for rows in zip(*both, strict=True):
+        gap = min(np.diff(np.sort(row)[-2:])[0] for *_, row in rows)
+        same = len({row.argmax() for *_, row in rows}) == 1
+        worst = min(worst, gap if same else -gap)
+    return worst
+
+
+def pair_of(rnn: TwoLayerRNN, claim: str, noise: float, seed: int) -> tuple[TwoLayerRNN, dict]:
+    """Another model, of other weights and another scale, or without queries; how to ask."""
+    weights = {name: weight.clone() for name, weight in rnn.weights.items()}
+    if claim == "head":
+        weights["W_Q"].zero_()
+        weights["b_Q"].zero_()
+        return TwoLayerRNN(rnn.config, weights), {"head": 0}
+    generator = torch.Generator().manual_seed(seed)
+    for weight in weights.values():
+        weight += noise * torch.randn(weight.shape, generator=generator, dtype=weight.dtype)
+    config = replace(rnn.config, attn_scale=2 * rnn.config.attn_scale)
+    other = TwoLayerRNN(config, weights)
+    return other, {"other": other}
 
 
 def rnn_of(family: str, seed: int, task: DyckTask = SMALL, **options: object) -> TwoLayerRNN:
@@ -256,6 +292,8 @@ def test_every_prefix_is_in_the_box_of_its_ending(claim):
             may = {2 * stack[-1] + 1} if stack else set()
             if claim == "valid_token":
                 may |= {0, 2} if len(stack) < 2 else set()
+            elif claim in ("agree", "head"):
+                may = set(range(d_vocab))  # each against all others
             elif not stack:
                 continue
             ending = tuple(stack), closes
@@ -263,10 +301,12 @@ def test_every_prefix_is_in_the_box_of_its_ending(claim):
             rivals = {1, 3} if claim == "closing_only" else set(range(d_vocab))
             for token in range(d_vocab + 1):
                 if token in may:
-                    assert set(losers(facts, ending[0], token, network.n_logits)) == rivals - may
+                    must_not = losers(facts, found[ending], token, network)
+                    others = rivals - ({token} if claim in ("agree", "head") else may)
+                    assert set(must_not) == others
                 else:
                     with pytest.raises(ProofError, match=f"token {token} cannot win"):
-                        losers(facts, ending[0], token, network.n_logits)
+                        losers(facts, found[ending], token, network)
             if closes is not None:
                 pairs[2 * len(stack) + closes] -= 1  # the last one is known
             low, high = found[ending].box
@@ -473,6 +513,9 @@ def test_from_the_command_line(proof, tmp_path, monkeypatch):
     [
         ("gpt", {}, "only one-layer models are supported"),
         ("minimal-onehot", {"property": "kl"}, "unknown property that can be proved"),
+        ("minimal-onehot", {"property": "agree"}, "is about 2 model"),
+        ("minimal-onehot", {"head": 0}, "is about 1 model"),
+        ("minimal-onehot", {"property": "head", "head": 1}, "head must be 0, not 1"),
         ("minimal-onehot", {"length": -1}, "length must be at least 0"),
         ("minimal-onehot", {"time_limit": float("nan")}, "time_limit must be"),
         ("minimal-onehot", {}, "is wrong, or within rounding"),
@@ -497,6 +540,101 @@ def test_a_proof_goes_into_a_pipe_and_the_pipe_stays(proof, tmp_path):
     assert (tmp_path / "pipe").is_fifo()
 
 
+PAIR = DyckTask(name="d", n_types=1, max_depth=2, train_lengths=(4,), long_lengths=(8, 8))
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory) -> tuple[Path, Path, Path]:
+    """A proof that two models agree, and the models."""
+    folder, models = tmp_path_factory.mktemp("pair"), []
+    options = {"dtype": torch.float64, "d_mlp": 4, "initializer_range": 0.7}
+    for name in ("one", "two"):
+        model = build_model(get_config("minimal-split", PAIR, **options), 21)
+        with torch.no_grad():
+            model.unembed.b_U[0] += 0.01 * (name == "two")
+        models.append(model)
+        save_model(model, folder / name)
+    proof = prove_language(models[0], PAIR, 6, "agree", other=models[1])
+    return proof.save(folder / "a.proof"), folder / "one", folder / "two"
+
+
+def test_two_models_are_compared_each_with_its_own(pair, tmp_path):
+    path, one, two = pair
+    assert check_file(*pair).endswith("compared with the models")
+    assert check_file(path).endswith("as the file has them")
+    digests = [json.loads((each / "config.json").read_text())["sha256"] for each in (one, two)]
+    assert f"weights {digests[0]} {digests[1]} " in check_file(*pair)
+    for folders in ((two, one), (one, one), (two, two), (one,), (one, two, two)):
+        with pytest.raises(ProofError):
+            check_file(path, *folders)
+    runner, words = CliRunner(), ["check", str(path), "--model", str(one), "--model", str(two)]
+    assert runner.invoke(app, words).exit_code == 0
+    assert runner.invoke(app, words[:-2]).exit_code == 1
+    assert check_proof.main(words[1:]) == 0
+    out = tmp_path / "x.proof"
+    words = ["certify-language", str(one), "-n", "6", "--property", "agree"]
+    assert runner.invoke(app, [*words, "--other", str(two), "--proof", str(out)]).exit_code == 0
+    assert check_file(out, one, two) == check_file(*pair)
+
+
+def test_a_proof_about_a_head_is_about_one_model(pair, tmp_path):
+    path = prove_language(load_model(pair[1]), PAIR, 6, "head", head=0).save(tmp_path / "a")
+    said = check_file(path, pair[1])
+    assert "the prediction stays the same when the head attends uniformly, after each of" in said
+    assert said.endswith("compared with the model")
+    with pytest.raises(ProofError, match=r"about 1 model\(s\), not 2"):
+        check_file(path, *pair[1:])
+
+
+def changed_other(**facts: object):
+    return lambda f, arrays: f["other"].update(facts)
+
+
+PAIR_CHANGES = {
+    "longer": lambda facts, arrays: facts.update(length=200),
+    "a stronger claim": lambda facts, arrays: facts.update(claim="any_token"),
+    "another claim": lambda facts, arrays: facts.update(claim="head"),
+    "no other": lambda facts, arrays: facts.pop("other"),
+    "an other that is none": lambda facts, arrays: facts.update(other=[]),
+    "no weights of the other": lambda f, arrays: arrays.pop("other.W_E"),
+    "a weight too many": lambda f, arrays: arrays.update({"other.b_X": arrays["b_O"]}),
+    "a weight of the other": lambda f, a: a.update({"other.W_U": a["other.W_U"] * 1.000001}),
+    "both are one": lambda f, a: a.update({n: a[n.removeprefix("other.")] for n in a}),
+    "the other's scale": changed_other(attn_scale=2.0),
+    "the other's scale that is none": changed_other(attn_scale=0),
+    "the other's norm": changed_other(norm=False),
+    "the other's stream": changed_other(added="never"),
+    "the other's digest": changed_other(model="0" * 64),
+    "a language of the other's own": lambda f, arrays: (
+        f.update(max_depth=1),
+        f["other"].update(max_depth=2),
+    ),
+    "other winners": lambda f, a: a.update(trees=np.where(a["trees"] < LEAF, a["trees"], LEAF + 2)),
+    "winners that are no tokens": lambda f, a: a.update(trees=a["trees"] + np.uint16(3)),
+}
+
+
+@pytest.mark.parametrize("change", PAIR_CHANGES)
+def test_what_is_changed_about_two_models_is_refused(pair, tmp_path, change):
+    facts, arrays = read(pair[0])
+    del facts["arrays"]
+    PAIR_CHANGES[change](facts, arrays)
+    arrays = {name: np.ascontiguousarray(value) for name, value in arrays.items()}
+    (tmp_path / "x").write_bytes(pack(facts, arrays))
+    with pytest.raises(ProofError) as caught:
+        check_file(tmp_path / "x", *pair[1:])
+    assert len(str(caught.value).splitlines()) == 1
+    assert len(str(caught.value)) < 200
+
+
+@pytest.mark.parametrize("change", ["other winners", "longer", "no weights of the other"])
+def test_it_is_refused_without_the_models_too(pair, change):
+    facts, arrays = read(pair[0])
+    PAIR_CHANGES[change](facts, arrays)
+    with pytest.raises((ProofError, KeyError)):
+        check(facts, arrays)
+
+
 # --- against enumeration: slow, so last
 
 
@@ -504,7 +642,7 @@ def test_a_proof_goes_into_a_pipe_and_the_pipe_stays(proof, tmp_path):
 @given(
     family=st.sampled_from(FAMILIES),
     seed=st.integers(0, 1000),
-    claim=st.sampled_from(sorted(check_languages.CLAIMS)),
+    claim=st.sampled_from(ONE_MODEL),
     shift=st.sampled_from([0.0, 2.0, 8.0]),
 )
 def test_what_is_proved_holds_on_every_prefix(family, seed, claim, shift):
@@ -517,7 +655,7 @@ def test_what_is_proved_holds_on_every_prefix(family, seed, claim, shift):
     floor=st.sampled_from([1e-5, 0.5, 1.0, 2.0]),  # LN_C's C: never larger than |u| / Z, to often
     noise=st.sampled_from([0.0, 0.01, 0.03, 0.1]),
     seed=st.integers(0, 1000),
-    claim=st.sampled_from(sorted(check_languages.CLAIMS)),
+    claim=st.sampled_from(ONE_MODEL),
 )
 def test_what_is_proved_of_damaged_solutions_holds(make, floor, noise, seed, claim):
     """Some are right on every prefix, some are wrong on few."""
@@ -569,7 +707,7 @@ def test_a_box_with_a_wrong_point_is_never_settled(family, seed, crossed):
         def form(rnn, ending=ending, winner=winner):
             facts, weights = proving.facts_and_weights(rnn, language, "any_token", 40)
             network = Network(facts, weights)
-            return Form(network, ending, winner, losers(facts, ending.stack, winner, 5))
+            return Form(network, ending, winner, losers(facts, ending, winner, network))
 
         for _ in range(6):
             low = rng.integers(0, 3, (1, 4)).astype(float)
@@ -616,3 +754,58 @@ def test_near_ties_are_never_proved_wrongly(seed, gap):
             prove_language(shifted, SMALL, N)
     elif within_closing > 5e-7:
         prove_language(shifted, SMALL, N)
+
+
+@settings(max_examples=40)
+@given(
+    family=st.sampled_from(FAMILIES),
+    seed=st.integers(0, 1000),
+    claim=st.sampled_from(TWO_MODELS),
+    queries=st.sampled_from([0.0, 1e-3, 0.1, 1.0]),
+    noise=st.sampled_from([1e-4, 1e-2]),
+)
+def test_what_is_proved_of_two_models_holds(family, seed, claim, queries, noise):
+    rnn = rnn_of(family, seed)
+    rnn.W_Q.mul_(queries)
+    rnn.b_Q.mul_(queries)
+    other, how = pair_of(rnn, claim, noise, seed)
+    margin = agreement(rnn, other, SMALL.language)
+    try:
+        data = prove_language(rnn, SMALL, N, claim, **how).content
+    except NoProofError:
+        assert margin < 1e-6
+    else:
+        assert margin > 0
+        assert check_languages.CLAIMS[claim] in check(*unpacked(data))
+
+
+@pytest.mark.parametrize("gap", [1e-6, 1e-9, -1e-9, -1e-6])
+@pytest.mark.parametrize("claim", TWO_MODELS)
+@pytest.mark.parametrize("seed", range(3))
+def test_models_that_nearly_disagree_are_told_from_those_that_do(seed, claim, gap):
+    """A token is made likelier in both until it is about to win after the first prefix in one."""
+    language, asked = SMALL.language, 0
+    rnn = rnn_of(("minimal-onehot", "eq6", "eq49")[seed], seed)
+    rnn.W_Q.mul_(1e-3)
+    other, _ = pair_of(rnn, claim, 1e-4, seed)
+    if agreement(rnn, other, language) < 0:
+        rnn.b_U[0] += 20  # one token wins everywhere
+        other.b_U[0] += 20
+    for token in range(1, language.d_vocab):
+        lead = min(
+            np.delete(row, token).max() - row[token]
+            for each in (rnn, other)
+            for *_, row in every_prefix(each, language)
+        )
+        moved = [with_bias(each, 0.0, language) for each in (rnn, other)]
+        for each in moved:
+            each.b_U[token] += lead - gap
+        how = {"head": 0} if claim == "head" else {"other": moved[1]}
+        if agreement(*moved, language) > 0:
+            assert gap > 0
+            prove_language(moved[0], SMALL, N, claim, **how)
+        else:
+            with pytest.raises(NoProofError):
+                prove_language(moved[0], SMALL, N, claim, **how)
+            asked += gap < 0
+    assert gap > 0 or asked

@@ -1,10 +1,10 @@
-"""Check that one-layer transformers do as claimed on every prefix of a bounded Dyck language.
+"""Check what is claimed of a one-layer transformer on every prefix of a bounded Dyck language.
 
-Numpy and the standard library only; nothing is searched. `check_proof` beside it reads the files.
+With numpy and the standard library; nothing is searched. `check_proof` beside it reads the files.
 
 *What is proved.* Dyck(k, D) has brackets 2a (opens) and 2a + 1 (closes) of types a < k, nested at
 most D deep; BOS is token 2k. One of `CLAIMS` holds after every prefix of up to N brackets that it
-speaks of: some token that may win has a larger logit than all tokens that must not.
+speaks of: a token that may win has a larger logit than all that must not; the same in both models.
 
 *The model.* One layer, one head, no positions, no norm but LN_C. A symbol is a bracket with the
 depth after it. With n_s how often symbol s occurs, E_s = exp(q·k_s) up to a common factor, q of the
@@ -24,14 +24,13 @@ pairs without a bracket around them) is cut off by one rule. So each prefix is i
 *Bound.* For any vector a and R ≥ |a|, |u| is at least a·u / R, and at most (|u|² + R²) / 2R, which
 is a·u / R + (|u - a|² + R² - |a|²) / 2R; take for a what u is about at the centre of a box. So ρ is
 T + θ there with T linear and θ in [0, e], one more axis. A ReLU whose sign is not settled is
-replaced by 0 or its argument where V_j > 0 (from below), by its chord where V_j < 0. What is left
-is linear in x = (1, m, θ).
+replaced by 0 or its argument where V_j > 0, by its chord where V_j < 0. The rest is linear in x =
+(1, m, θ).
 
 *Arithmetic.* Numbers are enclosed: a float64 and a radius; a box is its centre and radii. Sums,
 products and roots are rounded correctly (IEEE 754); a sum of n products, in any order, fused or
 not, is off by at most n u / (1 - n u) times the sum of their sizes, u = 2^-53. Exponentials are
-`decimal`'s, which rounds correctly. Radii grow by 1e-9 for their own rounding, and by 1e-300 for
-what underflows.
+`decimal`'s, rounded correctly. Radii grow by 1e-9 for their rounding, by 1e-300 for underflow.
 """
 
 import itertools
@@ -46,11 +45,13 @@ CLAIMS = {
     "any_token": "the bracket that closes the top of the stack has the largest logit of all tokens",
     "closing_only": "that bracket has the largest logit of all closing brackets",
     "valid_token": "the largest logit is that of a token that may follow",
+    "agree": "two models predict the same token",
+    "head": "the prediction stays the same when the head attends uniformly",
 }
 OPEN = ("any_token", "closing_only")  # speak of prefixes that leave a bracket open
 RANGES = {"n_types": (1, 63), "max_depth": (1, 63), "length": (0, 10**4), "floor": (0, 1e9)}
 RANGES["attn_scale"] = (1e-9, 1e9)
-# axes of weights: symbols (see `symbols`), d_model, head, MLP, output
+# axes of weights: symbols (BOS, two of each level and type), d_model, head, MLP, output
 AXES = {"W_E": "sd", "W_O": "ed", "b_O": "d", "W_in": "dh", "b_in": "h", "W_out": "hd"}
 AXES |= {"b_out": "d", "W_U": "do", "b_U": "o"}
 AXES |= {f"W_{x}": "de" for x in "QKV"} | {f"b_{x}": "e" for x in "QKV"}
@@ -113,12 +114,6 @@ def exponential(x, top=None):
     return Enclosure(mid, mid * (1.002 * x.rad + 4 * U) * GROW + TINY)
 
 
-def symbols(k, depth):
-    """Token and depth of each: BOS, then an opening and a closing bracket of each level, type."""
-    brackets = itertools.product(range(depth), range(k), (0, 1))
-    return [(2 * k, 0), *((2 * a + closes, level + 1 - closes) for level, a, closes in brackets)]
-
-
 class Network:
     """A model of the kind above: checked, and tabulated by symbol."""
 
@@ -129,7 +124,7 @@ class Network:
         k, depth, scale = facts["n_types"], facts["max_depth"], facts["attn_scale"]
         if facts["claim"] not in CLAIMS or k * depth >= LEAF or k**depth > LARGEST:
             raise ProofError("its claim is unknown, or its language too large")
-        sizes = {"s": len(symbols(k, depth))}
+        sizes = {"s": 1 + 2 * k * depth}
         if weights.keys() != AXES.keys() or not all(
             sizes.setdefault(x, n) == n <= LARGEST
             for name, axes in AXES.items()
@@ -146,16 +141,24 @@ class Network:
         self.adds = dot("ie,ed->id", v, w["W_O"]) + w["b_O"]
 
 
+def networks(facts, arrays):
+    """The network of a proof, and the one that it is said to agree with, if there is one."""
+    own = {name: array for name, array in arrays.items() if name != "trees"}
+    if facts["claim"] == "agree":
+        other = {name[6:]: own.pop(name) for name in list(own) if name[:6] == "other."}
+        its = {name: facts["other"][name] for name in ("attn_scale", "norm", "floor", "added")}
+        yield Network(facts | its, other)
+    if facts["claim"] == "head":  # which attends uniformly without queries
+        yield Network(facts, own | {name: 0 * own[name] for name in ("W_Q", "b_Q")})
+    yield Network(facts, own)
+
+
 class Ending:
     """All prefixes of an ending, as integer points of a box."""
 
     def __init__(self, facts, stack, closes):
-        self.k, self.depth, self.stack, self.closes = (
-            facts["n_types"],
-            facts["max_depth"],
-            stack,
-            closes,
-        )
+        self.k, self.depth = facts["n_types"], facts["max_depth"]
+        self.stack, self.closes = stack, closes
         opens = [1 + 2 * (level * self.k + a) for level, a in enumerate(stack)]
         pair = 1 + 2 * (len(stack) * self.k + (closes or 0))
         self.symbols = [0, *opens, *((pair, pair + 1) if closes is not None else ())]  # of all
@@ -191,14 +194,15 @@ def endings(facts):
                     yield ending
 
 
-def losers(facts, stack, winner, n_logits):
-    """The tokens that must not win after a stack; refuses a winner that may not."""
-    claim, brackets = facts["claim"], 2 * facts["n_types"]
-    may = [2 * a + 1 for a in stack[-1:]]
-    if claim == "valid_token" and len(stack) < facts["max_depth"]:
+def losers(facts, ending, winner, network):
+    """The tokens that must not win; refuses a winner that may not."""
+    claim, brackets, n_logits = facts["claim"], 2 * ending.k, network.n_logits
+    may = [2 * a + 1 for a in ending.stack[-1:]]
+    if claim == "valid_token" and len(ending.stack) < ending.depth:
         may += range(0, brackets, 2)
-    if winner not in may or n_logits <= brackets:
-        raise ProofError(f"token {winner} cannot win after the stack {stack}")
+    may = [winner] if claim in ("agree", "head") else may
+    if winner not in may or max(winner, brackets) >= n_logits:
+        raise ProofError(f"token {winner} cannot win after the stack {ending.stack}")
     rivals = range(1, brackets, 2) if claim == "closing_only" else range(n_logits)
     return [token for token in rivals if token not in may]
 
@@ -274,8 +278,7 @@ def says(facts):
 
 def check(facts, arrays):
     """Check a proof; what it proves, as a sentence. Raises ProofError if it proves nothing."""
-    network = Network(facts, {name: array for name, array in arrays.items() if name != "trees"})
-    nodes = iter(arrays["trees"].ravel().tolist())
+    models, nodes = list(networks(facts, arrays)), iter(arrays["trees"].ravel().tolist())
     for ending in endings(facts):
         leaves, todo = {}, [ending.box]
         while todo:
@@ -286,9 +289,8 @@ def check(facts, arrays):
                 todo += ending.halves(low, high, node)[::-1]
             else:
                 raise ProofError(f"node {node} cannot stand where it does")
-        for winner, boxes in leaves.items():
-            against = losers(facts, ending.stack, winner, network.n_logits)
-            form = Form(network, ending, winner, against)
+        for (winner, boxes), network in itertools.product(leaves.items(), models):
+            form = Form(network, ending, winner, losers(facts, ending, winner, network))
             n_parts = 1 + len(boxes) * sum(form.v.shape) // 2**16
             for part in np.array_split(np.array(boxes, dtype=float), n_parts):
                 if not form.settles(part[:, 0], part[:, 1])[0].all():

@@ -2,7 +2,8 @@
 
 Numpy and the standard library only; nothing is searched. Copy this file out with `check_languages`
 and `check_edits`, which know what proves what, and run it: ``python check_proof.py FILE [--model
-FOLDER | --beside]``. Exit status 0: all are proved; 1: not.
+FOLDER | --beside]``, of a proof about two models ``--model FOLDER --model OTHER``. Exit status 0:
+all are proved; 1: not.
 
 *A file* has the SHA-256 of all the rest in its first line, facts as JSON in its second, then
 arrays. The weights are among them, and what is proved is proved of these. Whether a saved model, or
@@ -11,6 +12,7 @@ the RNN it was exported to, has the same weights and options is what `--model` a
 
 import argparse
 import hashlib
+import itertools
 import json
 import math
 import sys
@@ -54,15 +56,21 @@ def tensors(data):
     return found
 
 
+def symbols(k, depth):
+    """Token and depth of each: BOS, then an opening and a closing bracket of each level, type."""
+    brackets = itertools.product(range(depth), range(k), (0, 1))
+    return [(2 * k, 0), *((2 * a + closes, level + 1 - closes) for level, a, closes in brackets)]
+
+
 def embedded(options, saved, width):
     """The embedding of each symbol, ``[s, width]``, as a model was saved with it."""
     kind, k, levels = options["embedding"], options["n_types"], options["max_depth"]
-    symbols = check_languages.symbols(k, levels)
+    rows = symbols(k, levels)
     if kind == "token":
-        return saved["embed.W_E"][[token for token, _ in symbols]]
-    table = np.zeros((len(symbols), width))  # Wen et al. 2023, Eq. 19-21; no saved model repeats it
+        return saved["embed.W_E"][[token for token, _ in rows]]
+    table = np.zeros((len(rows), width))  # Wen et al. 2023, Eq. 19-21; no saved model repeats it
     table[0, {"onehot": 2 * k * levels, "split": 2 * k + levels + 1, "yao": 2 * k + 2}[kind]] = 1
-    for row, (token, depth) in zip(table[1:], symbols[1:], strict=True):
+    for row, (token, depth) in zip(table[1:], rows[1:], strict=True):
         angle, level = math.atan2(depth, levels + 2 - depth), depth - 1 + token % 2
         at = {"onehot": {token * levels + level: 1}, "split": {token: 1, 2 * k + depth: 1}}
         at["yao"] = {token: 1, 2 * k: math.cos(angle), 2 * k + 1: math.sin(angle)}
@@ -70,8 +78,12 @@ def embedded(options, saved, width):
     return table
 
 
-def compare_language(facts, arrays, folder):
-    """Raise ProofError unless a saved model has the options and the weights of a proof."""
+def compare_language(facts, arrays, folder, other=None):
+    """Raise ProofError unless saved models have the options and the weights of a proof."""
+    if other is not None:
+        language = {name: facts[name] for name in ("n_types", "max_depth")}
+        its = {name[6:]: array for name, array in arrays.items() if name[:6] == "other."}
+        compare_language(facts["other"] | language, its, other)
     options = json.loads((Path(folder) / "config.json").read_bytes())["config"]
     data = (Path(folder) / "model.safetensors").read_bytes()
     block, scale, saved = options["block"], math.sqrt(options["d_head"]), tensors(data)
@@ -126,8 +138,12 @@ KINDS = {
 }
 
 
-def check_file(path, folder=None):
-    """What the proof in a file proves, as a sentence; raises ProofError if that is nothing."""
+def check_file(path, *folders):
+    """What the proof in a file proves, as a sentence; raises ProofError if that is nothing.
+
+    The weights are compared with those of the models in the folders, if there are any: one for each
+    model that the proof is about.
+    """
     try:
         with np.errstate(all="ignore"):
             facts, arrays = read(path)
@@ -136,11 +152,15 @@ def check_file(path, folder=None):
                 raise ProofError(f"of format {str(facts['format'])[:40]!r}, not of {known}")
             check, compare = KINDS[facts["format"]]
             said = check(facts, arrays)
-            if folder is not None:
-                compare(facts, arrays, folder)
-            named = ("weights", facts["model"]) if facts.get("model") else ("weights",)
-            how = "compared with the model" if folder else "as the file has them"
-            said = f"proved: {said}; {' '.join((*named, how))}"
+            models = [facts, facts["other"]] if facts.get("claim") == "agree" else [facts]
+            if len(folders) not in (0, len(models)):
+                raise ProofError(f"it is about {len(models)} model(s), not {len(folders)}")
+            if folders:
+                compare(facts, arrays, *folders)
+            named = [each["model"] for each in models if each.get("model")]
+            how = f"compared with the model{'s'[: len(models) - 1]}"
+            how = how if folders else "as the file has them"
+            said = f"proved: {said}; {' '.join(('weights', *named, how))}"
             if not said.isprintable():  # nor can it be two lines, the second of another's words
                 raise ProofError("it has names that are no text")
             return said
@@ -157,13 +177,19 @@ def main(arguments=None):
     parser = argparse.ArgumentParser(description="Check proofs.")
     parser.add_argument("files", nargs="+", metavar="FILE")
     which = parser.add_mutually_exclusive_group()
-    which.add_argument("--model", metavar="FOLDER", help="compare with the model saved there")
+    which.add_argument(
+        "--model",
+        metavar="FOLDER",
+        action="append",
+        default=[],
+        help="compare with the model there; once for each model",
+    )
     which.add_argument("--beside", action="store_true", help="with the one in each file's folder")
     options, failed = parser.parse_args(arguments), 0
     for file in options.files:
-        folder = Path(file).parent if options.beside else options.model
+        folders = [Path(file).parent] if options.beside else options.model
         try:
-            print(f"{file}: {check_file(file, folder)}")
+            print(f"{file}: {check_file(file, *folders)}")
         except ProofError as error:
             print(f"{file}: not proved: {error}")
             failed = 1

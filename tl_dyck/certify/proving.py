@@ -26,14 +26,16 @@ from tl_dyck.certify.check_languages import (
     Network,
     endings,
     losers,
+    networks,
     says,
-    symbols,
 )
+from tl_dyck.certify.check_proof import symbols
 from tl_dyck.certify.deadline import Deadline, OutOfTime
 from tl_dyck.certify.exact.balls import Array
+from tl_dyck.certify.language.claims import read_claim
 from tl_dyck.certify.language.forms import has_form
 from tl_dyck.certify.protocol import CertifyError
-from tl_dyck.check import check_length, check_time_limit
+from tl_dyck.check import check_integer, check_length, check_time_limit
 from tl_dyck.environment import one_thread
 from tl_dyck.files import tensors_digest, write_output
 from tl_dyck.language import DyckLanguage
@@ -83,6 +85,8 @@ def prove_language(
     length: SupportsIndex,
     property: str = "any_token",
     *,
+    other: Any = None,
+    head: SupportsIndex | None = None,
     time_limit: float | None = None,
 ) -> Proof:
     """Prove a claim about every prefix, so that anyone can check it without this library.
@@ -101,7 +105,9 @@ def prove_language(
             layer, one head, no positions, no norm but at most one LN_C, a ReLU or no MLP.
         task: a task or its name.
         length: of the longest prefixes, in brackets.
-        property: "any_token", "closing_only" or "valid_token".
+        property: "any_token", "closing_only", "valid_token", "agree" or "head".
+        other: for "agree": the other model.
+        head: for "head": index of the head whose attention is made uniform, which is 0.
         time_limit: seconds; None for no limit.
 
     Raises:
@@ -112,27 +118,43 @@ def prove_language(
     task = load_task(task) if isinstance(task, str) else task
     if property not in CLAIMS:
         raise unknown_name("property that can be proved", property, CLAIMS)
-    deadline, asker = Deadline.after(check_time_limit(time_limit)), Asker.of(model_or_rnn)
-    rnn, language = asker.rnn, needs_stack(task.language, "prove_language is")
+    language = needs_stack(task.language, "prove_language is")
+    n_models = 1 + (other is not None) + (head is not None)
+    read_claim(property, task.distribution, None, n_models)
+    deadline = Deadline.after(check_time_limit(time_limit))
+    facts, arrays = _asked(model_or_rnn, language, property, length)
+    if head is not None and check_integer("head", head) != 0:
+        raise CertifyError(f"head must be 0, not {head}: models that have proofs have one")
+    if other is not None:
+        facts["other"], weights = _asked(other, language, property, length)
+        arrays |= {f"other.{name}": weight for name, weight in weights.items()}
+    models, trees = list(networks(facts, arrays)), []
+    try:
+        with np.errstate(all="ignore"):
+            for ending in endings(facts):
+                trees += _Tree(facts, models, ending).grow(deadline)
+    except OutOfTime:
+        raise NoProofError(f"none was found in {time_limit} s") from None
+    arrays["trees"] = np.array(trees, dtype="<u2")
+    return Proof(pack(facts, arrays), says(facts))
+
+
+def _asked(
+    model_or_rnn: Any, language: DyckLanguage, property: str, length: SupportsIndex
+) -> tuple[dict[str, Any], dict[str, Array]]:
+    """The same, with the digest of the model."""
+    asker = Asker.of(model_or_rnn)
     check_reads(asker.asked, language)
-    c = rnn.config
+    c = asker.rnn.config
     if not has_form(c) or c.ln1 or c.has_position or c.bos_token != language.bos_token:
         raise NoProofError(
             f"{c.model_name} is not of one layer and head without positions, with BOS, at most one "
             "LN_C and no other norm, and a ReLU or no MLP; certify_language decides others"
         )
-    digest = None if asker.model is None else tensors_digest(dict(asker.model.named_parameters()))
-    facts, weights = facts_and_weights(rnn, language, property, length)
-    facts["model"] = digest
-    network, trees = Network(facts, weights), []
-    try:
-        with np.errstate(all="ignore"):
-            for ending in endings(facts):
-                trees += _Tree(facts, network, ending).grow(deadline)
-    except OutOfTime:
-        raise NoProofError(f"none was found in {time_limit} s") from None
-    arrays = {**weights, "trees": np.array(trees, dtype="<u2")}
-    return Proof(pack(facts, arrays), says(facts))
+    facts, weights = facts_and_weights(asker.rnn, language, property, length)
+    model = asker.model
+    facts["model"] = None if model is None else tensors_digest(dict(model.named_parameters()))
+    return facts, weights
 
 
 def facts_and_weights(
@@ -174,14 +196,16 @@ def pack(facts: dict[str, Any], arrays: dict[str, Any]) -> bytes:
 class _Tree:
     """The tree of an ending."""
 
-    def __init__(self, facts: dict[str, Any], network: Network, ending: Ending) -> None:
-        self.facts, self.network, self.ending = facts, network, ending
-        self.forms: dict[int, Form] = {}
-        closing = [2 * a + 1 for a in ending.stack[-1:]]
-        if facts["claim"] not in OPEN and len(ending.stack) < facts["max_depth"]:
-            closing += range(0, 2 * facts["n_types"], 2)
-        self.may = np.array(closing)
-        self.first = Form(network, ending, closing[0], closing)
+    def __init__(self, facts: dict[str, Any], models: list[Network], ending: Ending) -> None:
+        self.facts, self.models, self.ending = facts, models, ending
+        self.forms: dict[int, list[Form]] = {}
+        may = [2 * a + 1 for a in ending.stack[-1:]]
+        if facts["claim"] == "valid_token" and len(ending.stack) < facts["max_depth"]:
+            may += range(0, 2 * facts["n_types"], 2)
+        elif facts["claim"] not in OPEN:
+            may = list(range(min(each.n_logits for each in models)))
+        self.may = np.array(may)
+        self.first = Form(models[0], ending, may[0], may)
 
     def grow(self, deadline: Deadline) -> list[int]:
         """Its nodes, in preorder."""
@@ -214,26 +238,32 @@ class _Tree:
         axes: list[int | None] = [None] * len(low)
         for winner in np.unique(winners).tolist():
             at = np.flatnonzero(winners == winner)
-            settled, width = self._form(winner).settles(low[at], high[at])
+            settled, width = np.ones(len(at), dtype=bool), np.zeros(low[at].shape)
+            for form in self._forms(winner):
+                here, wide = form.settles(low[at], high[at])
+                settled &= here
+                width += np.where(here[:, None], 0.0, wide / wide.sum(1, keepdims=True))
             for i, wide in zip(at[~settled].tolist(), width[~settled], strict=True):
                 sizes = high[i] - low[i]
                 if not sizes.any():
                     raise NoProofError(
-                        f"a prefix that ends with the stack {self.ending.stack} and has pairs "
+                        f"a prefix with the stack {self.ending.stack} and, but for the last, pairs "
                         f"{low[i].astype(int).tolist()} is wrong, or within rounding"
                     )
                 wide = np.where(sizes > 0, np.nan_to_num(wide) + 1e-12 * sizes, -1.0)
                 axes[i] = int(wide.argmax())
         return winners.tolist(), axes
 
-    def _form(self, winner: int) -> Form:
+    def _forms(self, winner: int) -> list[Form]:
         if winner not in self.forms:
-            against = losers(self.facts, self.ending.stack, winner, self.network.n_logits)
-            self.forms[winner] = Form(self.network, self.ending, winner, against)
+            self.forms[winner] = [
+                Form(each, self.ending, winner, losers(self.facts, self.ending, winner, each))
+                for each in self.models
+            ]
         return self.forms[winner]
 
     def _best(self, pairs: Array) -> Array:
-        """Of the tokens that may win the one with the largest logit, at points."""
+        """Of the tokens that may win the one that does, at points, in one of the models."""
         x, form = np.pad(pairs, ((0, 0), (1, 1))), self.first
         x[:, 0] = 1
         size = np.sqrt(((x @ form.u.mid) ** 2).sum(1))

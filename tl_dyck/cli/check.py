@@ -13,7 +13,8 @@ from tl_dyck.cli.options import argument, option
 def check(
     files: Annotated[list[Path], argument("FILE", "Proofs.")],
     model: Annotated[
-        Path | None, option("FOLDER", "Compare options and weights with the model saved there.")
+        list[Path] | None,
+        option("FOLDER", "Compare options and weights with the model saved there; once for each."),
     ] = None,
     beside: Annotated[
         bool, option("", "Compare with the model in the folder of each file, as a study has them.")
@@ -27,7 +28,7 @@ def check(
     same by themselves, with numpy alone. Edits are of an exported RNN, which is the folder to
     compare with.
     """
-    existing(*files, model)
+    existing(*files, *(model or ()))
     from rich.text import Text
 
     from tl_dyck.certify.check_proof import ProofError, check_file
@@ -36,7 +37,7 @@ def check(
     failed = False
     for file in files:
         try:
-            said[str(file)] = check_file(file, file.parent if beside else model)
+            said[str(file)] = check_file(file, *([file.parent] if beside else model or ()))
         except ProofError as error:
             said[str(file)], failed = f"not proved: {error}", True
         style = "green" if said[str(file)].startswith("proved") else "red"
