@@ -66,7 +66,7 @@ class Enclosure:
 
     def __init__(self, mid, rad=0.0):
         self.mid = np.asarray(mid, dtype=np.float64)
-        self.rad = np.broadcast_to(np.asarray(rad, dtype=np.float64), self.mid.shape)
+        self.rad = np.zeros(self.mid.shape) + rad  # of the same shape
         self.size = (abs(self.mid) + self.rad) * GROW  # an upper bound of the absolute value
         self.low = self.mid - self.rad * GROW - 2 * U * self.size - TINY
         self.high = self.mid + self.rad * GROW + 2 * U * self.size + TINY

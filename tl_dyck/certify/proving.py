@@ -205,7 +205,8 @@ class _Tree:
         elif facts["claim"] not in OPEN:
             may = list(range(min(each.n_logits for each in models)))
         self.may = np.array(may)
-        self.first = Form(models[0], ending, may[0], may)
+        if len(may) > 1:
+            self.first = Form(models[0], ending, may[0], may)
 
     def grow(self, deadline: Deadline) -> list[int]:
         """Its nodes, in preorder."""
@@ -264,6 +265,8 @@ class _Tree:
 
     def _best(self, pairs: Array) -> Array:
         """Of the tokens that may win the one that does, at points, in one of the models."""
+        if len(self.may) == 1:
+            return np.repeat(self.may, len(pairs))
         x, form = np.pad(pairs, ((0, 0), (1, 1))), self.first
         x[:, 0] = 1
         size = np.sqrt(((x @ form.u.mid) ** 2).sum(1))
