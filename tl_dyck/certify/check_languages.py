@@ -291,7 +291,7 @@ def check(facts, arrays):
                 raise ProofError(f"node {node} cannot stand where it does")
         for (winner, boxes), network in itertools.product(leaves.items(), models):
             form = Form(network, ending, winner, losers(facts, ending, winner, network))
-            n_parts = 1 + len(boxes) * sum(form.v.shape) // 2**16
+            n_parts = 1 + len(boxes) * (sum(form.v.shape) + form.v.size) // 2**20
             for part in np.array_split(np.array(boxes, dtype=float), n_parts):
                 if not form.settles(part[:, 0], part[:, 1])[0].all():
                     raise ProofError(f"not settled: stack {ending.stack}, {ending.closes} closed")
