@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -28,7 +26,7 @@ from tests.certify.oracles import (
     rnns,
     strings_of,
 )
-from tests.certify.test_proofs import unpacked
+from tests.certify.test_proofs import run_copied_out, unpacked
 from tl_dyck import construct
 from tl_dyck.certify import (
     Delete,
@@ -37,10 +35,10 @@ from tl_dyck.certify import (
     SwapAdjacent,
     Transformation,
     check_edits,
-    check_proof,
 )
 from tl_dyck.certify.check_edits import Affine, OneLayer, SameEnd, Space, gelu
-from tl_dyck.certify.check_proof import Enclosure, ProofError, check_file, read
+from tl_dyck.certify.check_languages import Enclosure, ProofError
+from tl_dyck.certify.check_proof import check_file, compare_edits, read
 from tl_dyck.certify.proving import NoProofError, pack
 from tl_dyck.certify.proving_edits import _facts, prove_edits
 from tl_dyck.cli import app
@@ -212,15 +210,13 @@ def test_a_proof_is_compared_with_the_exported_rnn(proof, tmp_path):
     for name in set(arrays) - {"trees"}:
         other = {**arrays, name: arrays[name] + 1e-6}
         with pytest.raises(ProofError, match=f"{name} is not that of the model"):
-            check_edits.compare(facts, other, proof[1])
+            compare_edits(facts, other, proof[1])
     for name, value in {"eps": 1e-4, "n_ctx": 23, "residual": False}.items():
         with pytest.raises(ProofError, match=name):
-            check_edits.compare(
-                {**facts, "config": facts["config"] | {name: value}}, arrays, proof[1]
-            )
+            compare_edits({**facts, "config": facts["config"] | {name: value}}, arrays, proof[1])
     for name, value in {"texts": ["a"] * len(facts["tokens"]), "names_logits": True}.items():
         with pytest.raises(ProofError, match=name):
-            check_edits.compare({**facts, name: value}, arrays, proof[1])
+            compare_edits({**facts, name: value}, arrays, proof[1])
     with pytest.raises(ProofError, match="export"):
         check_file(proof[0], tmp_path)
 
@@ -356,14 +352,8 @@ def test_nothing_follows_from_numbers_that_are_not_known(monkeypatch):
 
 
 def test_the_checker_stands_by_itself(proof, tmp_path):
-    for module in (check_proof, check_edits):
-        source = Path(module.__file__).read_text(encoding="utf-8")
-        (tmp_path / Path(module.__file__).name).write_text(source, encoding="utf-8")
-    (tmp_path / "tl_dyck.py").write_text("raise SystemExit('imported')", encoding="utf-8")
-    command = [sys.executable, tmp_path / "check_edits.py", proof[0], "--model", proof[1]]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert "after each of 14 ways of editing '0 3 0 5 1' (sub 2 of 5 at most)" in done.stdout
+    said = run_copied_out(tmp_path, proof[0], "--model", proof[1])
+    assert "after each of 14 ways of editing '0 3 0 5 1' (sub 2 of 5 at most)" in said
 
 
 @pytest.mark.parametrize("fields", PROVABLE)

@@ -1,7 +1,7 @@
 """Check a proof that a one-layer decoder keeps its prediction on every edit of a string.
 
-Numpy, the standard library and `check_proof` beside it; nothing is searched. Copy both files out,
-read them, run it: ``python check_edits.py FILE [--model FOLDER]``, FOLDER of the exported RNN.
+Numpy, the standard library and `check_languages` beside it; nothing is searched. `check_proof`
+reads the files.
 
 *What is proved.* The file has a string x, a list of rewritings (what becomes of the ``span`` tokens
 at a place; span 0 inserts there) of some kinds, and how many of each kind are allowed. Of disjoint
@@ -31,23 +31,20 @@ part at a is kept, the rest bounded: δδ' by m m'; |u| by what lies between w·
 |δ|² / 2R for w = u(a) / R, |w| ≤ 1; 1 / σ by tangents; GELU by m² max |GELU''| / 2; ReLU by its
 chord. Before the unembedding a norm's divisor is not divided by: logits compare as they do times σ.
 
-*Arithmetic.* As in `check_proof`: every number is a float64 and a radius. Costs are lowered by what
-sums of so many of them can be off by.
+*Arithmetic.* As in `check_languages`: every number is a float64 and a radius. Costs are lowered by
+what sums of so many of them can be off by.
 """
 
 import itertools
-import json
 import math
-import sys
 from decimal import Decimal, localcontext
-from pathlib import Path
 
 import numpy as np
 
 if __package__:
-    from tl_dyck.certify import check_proof as base
+    from tl_dyck.certify import check_languages as base
 else:  # copied out
-    import check_proof as base
+    import check_languages as base
 
 Enclosure, ProofError, dot, GROW, U = base.Enclosure, base.ProofError, base.dot, base.GROW, base.U
 FORMAT, BOUND, MOST = "tl_dyck.edits/1", 2**16 - 1, 2**22
@@ -472,29 +469,3 @@ def check(facts, arrays):
     if next(nodes, None) is not None:
         raise ProofError("it has trees of no group")
     return says(facts, space)
-
-
-def compare(facts, arrays, folder):
-    """Raise ProofError unless an exported RNN has the configuration and weights of a proof."""
-    file = Path(folder) / "rnn.json"
-    if not file.exists():
-        raise ProofError(f"{folder} has no rnn.json; export the model (tl-dyck export)")
-    theirs, tokens = json.loads(file.read_bytes())["config"], facts["tokens"]
-    alphabet, same = theirs["alphabet"], theirs["d_vocab"] == theirs["d_vocab_out"]
-    theirs["texts"] = alphabet and [alphabet[token] for token in tokens]
-    theirs["names_logits"] = same
-    mine = {**facts["config"], "texts": facts["texts"], "names_logits": facts["names_logits"]}
-    for name, value in mine.items():
-        if theirs[name] != value:
-            raise ProofError(f"{name} is {str(theirs[name])[:40]} in the model")
-    saved = base.tensors((Path(folder) / "rnn.safetensors").read_bytes())
-    saved["W_E"] = saved["W_E"][tokens]
-    for name, array in arrays.items():
-        if name != "trees" and not np.array_equal(saved[name], array):
-            raise ProofError(f"{name} is not that of the model")
-
-
-base.KINDS[FORMAT] = (check, compare)
-
-if __name__ == "__main__":
-    sys.exit(base.main())

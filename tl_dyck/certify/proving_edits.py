@@ -23,7 +23,7 @@ from tl_dyck.certify.check_edits import (
     Space,
     says,
 )
-from tl_dyck.certify.check_proof import ProofError
+from tl_dyck.certify.check_languages import ProofError
 from tl_dyck.certify.deadline import Deadline, OutOfTime
 from tl_dyck.certify.exact.balls import Array
 from tl_dyck.certify.lattice import KEEP

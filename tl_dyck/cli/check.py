@@ -13,7 +13,8 @@ from tl_dyck.cli.options import argument, option
 def check(
     files: Annotated[list[Path], argument("FILE", "Proofs.")],
     model: Annotated[
-        Path | None, option("FOLDER", "Compare options and weights with the model saved there.")
+        list[Path] | None,
+        option("FOLDER", "Compare options and weights with the model saved there; once for each."),
     ] = None,
     beside: Annotated[
         bool, option("", "Compare with the model in the folder of each file, as a study has them.")
@@ -23,21 +24,20 @@ def check(
 
     For example: [bold]tl-dyck check dyck.proof[/bold]
 
-    Exit status: 0 if all are proved, 1 if one is not. The files tl_dyck/certify/check_proof.py and,
-    for edits, check_edits.py do the same by themselves, with numpy alone. Edits are of an exported
-    RNN, which is the folder to compare with.
+    Exit status: 0 if all are proved, 1 if one is not. The files tl_dyck/certify/check_*.py do the
+    same by themselves, with numpy alone. Edits are of an exported RNN, which is the folder to
+    compare with.
     """
-    existing(*files, model)
+    existing(*files, *(model or ()))
     from rich.text import Text
 
-    from tl_dyck.certify import check_edits  # noqa: F401 - so that its files can be checked
     from tl_dyck.certify.check_proof import ProofError, check_file
 
     said: dict[str, str] = {}
     failed = False
     for file in files:
         try:
-            said[str(file)] = check_file(file, file.parent if beside else model)
+            said[str(file)] = check_file(file, *([file.parent] if beside else model or ()))
         except ProofError as error:
             said[str(file)], failed = f"not proved: {error}", True
         style = "green" if said[str(file)].startswith("proved") else "red"

@@ -91,7 +91,8 @@ def certify_language(
     if proof is not None and found.status == "proved":
         from tl_dyck.certify.proving import prove_language
 
-        proved = prove_language(network, asked, length, claim, **limit)
+        pair = {"other": about.get("other"), "head": claimed.head}
+        proved = prove_language(network, asked, length, claim, **pair, time_limit=time_limit)
         yield Saved("Proof", proved.save(proof))
         yield f"To check it: tl-dyck check {proof}"
     end_with(found.status == "refuted", found.status == "open")
