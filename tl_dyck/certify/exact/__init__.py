@@ -9,6 +9,7 @@ returns.
   computed.
 - `network`: the RNN's functions in balls: symbols, scores, values, the readout, objectives on
   strings.
+- `below`: a layer without positions below the network, as the state machine that it then has.
 - `graph`: all strings of a space as paths, with the states of the RNN's first layer.
 - `layout`: how that graph comes about: lattice times state machine, closing arcs, order.
 - `walks`: the same of an automaton: all its strings of a length.

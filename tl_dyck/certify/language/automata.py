@@ -1,7 +1,8 @@
-"""What a model of one layer answers to every string of an automaton: the least margin, the wrong.
+"""What a model answers to every string of an automaton: the least margin, the wrong.
 
 Of an automaton's strings of one length, those whose state asks for the same answer are the paths of
-a graph (`tl_dyck.certify.exact.walks`), positions included, and the exact certifier finds the least
+a graph (`tl_dyck.certify.exact.walks`), positions included, or the profiles that a first layer
+without positions reads (`tl_dyck.certify.exact.below`), and the exact certifier finds the least
 margin on them, by shortest paths.
 
 Knows: which answer a state asks for, and what margins that makes.
@@ -29,7 +30,6 @@ from tl_dyck.certify.exact.walks import Walks
 from tl_dyck.certify.objectives import Objectives
 from tl_dyck.certify.protocol import CertifyError
 from tl_dyck.language import DyckLanguage
-from tl_dyck.rnn import TwoLayerRNN
 from tl_dyck.tasks import AutomatonTask
 from tl_dyck.tasks.tables import Table
 
@@ -132,20 +132,20 @@ class Least:
 @final
 @dataclass
 class Margins:
-    """The margins that a network of one layer gives to an automaton's strings.
+    """The margins that a network gives to an automaton's strings.
 
     Attributes:
-        rnn: the network, in float64.
+        network: of one layer, or of one above a layer without positions.
         answers: the automaton.
         objectives: what must be positive, of an answer.
     """
 
-    rnn: TwoLayerRNN
+    network: Network
     answers: Answers
     objectives: Callable[[int], Objectives]
 
     def __post_init__(self) -> None:
-        self._walks = Walks.begin(Network(self.rnn), self.answers.after)
+        self._walks = Walks.begin(self.network, self.answers.after)
 
     @np.errstate(over="ignore", invalid="ignore", divide="ignore")
     def least(self, length: int, deadline: Deadline, *, decide: bool) -> Least:
@@ -202,9 +202,8 @@ class Margins:
     def _asked(
         self, graph: StringGraph, answer: int, deadline: Deadline
     ) -> tuple[AttentionWeights, Incumbent]:
-        network = self._walks.network
-        attention = AttentionWeights(network, graph, deadline)
-        return attention, Incumbent(network, graph, self.objectives(answer))
+        attention = AttentionWeights(self.network, graph, deadline)
+        return attention, Incumbent(self.network, graph, self.objectives(answer))
 
 
 def _some_string(graph: StringGraph) -> tuple[int, ...]:

@@ -3,8 +3,8 @@
 With positions or several layers a prediction does not follow from how often each symbol occurs.
 What is left is to run the model itself, as far as that is feasible. A claim that holds on every
 prefix that was run is proved for the logits as this machine computes them, not for the weights as
-real numbers. Longer prefixes of one layer with positions, and all strings of other automata, are
-paths of a graph (`automata`).
+real numbers. Longer prefixes of one layer with positions or two without, and all strings of other
+automata, are paths of a graph (`automata`).
 """
 
 from __future__ import annotations
@@ -70,7 +70,8 @@ def certify_language(
 
     Of one layer without positions, by profiles: that is exact, and feasible for long prefixes. Any
     other model is run on every prefix while there are few, see `most_run`, and on some of the rest;
-    of one layer with positions, longer ones are decided as paths of a graph.
+    of one layer with positions or two without, longer ones are decided as paths of a graph, length
+    by length as far as that comes to something.
 
     Of an `AutomatonTask`, a model of one layer is decided as paths of a graph at every length. What
     is claimed is that the largest logit is the task's `answer` to the state that a string leaves,
@@ -250,7 +251,7 @@ def run_all(
 
 
 def walk(asked: Asked, length: int, tally: Tally, deadline: Deadline) -> bool:
-    """Decide all prefixes of a length at once, along paths; of one layer with positions.
+    """Decide all prefixes of a length at once, along paths.
 
     Returns:
         Whether it came to something: proved, or a wrong one found.
