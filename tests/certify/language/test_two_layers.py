@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,8 +17,12 @@ from hypothesis import strategies as st
 from tests.certify.language.test_deciding import margins, random_model, task_of
 from tl_dyck.certify.deadline import Deadline
 from tl_dyck.certify.exact.below import Below
+from tl_dyck.certify.exact.branching import Brancher
+from tl_dyck.certify.exact.minimise import lower_bound
 from tl_dyck.certify.exact.network import Network
-from tl_dyck.certify.language import certify_language
+from tl_dyck.certify.exact.paths import count_paths, emission_costs, live_emissions, sweep
+from tl_dyck.certify.exact.walks import Walks
+from tl_dyck.certify.language import automata, certify_language
 from tl_dyck.certify.language.asked import ask
 from tl_dyck.certify.language.automata import NOTHING, Answers, Margins
 from tl_dyck.models import DyckTransformer, build_model, construct, get_config
@@ -209,6 +214,58 @@ def test_norms_mlps_and_heads_are_decided_by_bounds_as_by_brute_force(
             assert found.high >= least - 1e-9
             decided += found.low > 0 or found.high < 0
     assert decided >= 15  # of 18; the others are ties
+
+
+def test_parts_are_split_by_profiles_until_each_string_is_alone() -> None:
+    """Whatever the strings are split by, each is on exactly one side."""
+    task, n = task_of(2, 3), 6
+    paths = asked(random_model("gpt", task, 0, **LINEAR), task, n)
+    walks = Walks.begin(paths.network, paths.answers.after)
+    graph = walks.graph(paths.answers.answer == 1, n)
+    assert graph is not None
+    brancher, rng = Brancher(graph), np.random.default_rng(0)
+    strings = []
+    for group in range(len(graph.groups)):
+        waiting = [live_emissions(graph, group, None)]
+        while waiting:
+            part = waiting.pop()
+            halves = brancher.halves(part, rng.normal(size=(len(part), 3)))
+            if halves is None:
+                nothing = np.zeros((len(graph.symbols.tokens), 1))
+                costs = emission_costs(graph, nothing, np.array([group]), part[:, None])
+                strings.append(graph.string_of(sweep(graph, costs).paths(np.zeros(1, int))[0]))
+                continue
+            numbers = [count_paths(graph, np.array([group]), each[:, None]) for each in halves]
+            assert min(numbers) > 0
+            waiting += [live_emissions(graph, group, each) for each in halves]
+    every = task.language.enumerate(n, "prefix")
+    top = task.language.top_of_stack(every)[:, -1]
+    mine = every[(top >= 0) & (every.gather(1, top.clamp(min=0)[:, None])[:, 0] == 0)]
+    assert sorted(strings) == sorted(map(tuple, mine.tolist()))
+
+
+def test_where_bounds_do_not_settle_a_profile_it_is_split(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is listed, so that every string is in a part with a bound, or alone in one."""
+    task, longest, splits = task_of(2, 3), 7, 0
+    halves = Brancher.halves
+
+    def counted(self: Brancher, *args: Any) -> Any:
+        nonlocal splits
+        splits += 1
+        return halves(self, *args)
+
+    bounded = partial(lower_bound, most_listed=0, always_listed=0)
+    monkeypatch.setattr(automata, "lower_bound", bounded)
+    monkeypatch.setattr(Brancher, "halves", counted)
+    fields = {"n_layers": 2, "d_model": 8, "d_mlp": 6, "n_heads": 2}
+    for seed in range(2):
+        model = tied(random_model("gpt", task, seed, 2.0, **fields), task, longest, by=1e-3)
+        least = margins(model, task, longest, "any_token")[1].min()
+        found = asked(model, task, longest).least(longest, Deadline(), decide=False)
+        assert found.low <= least + 1e-9
+        assert found.high == pytest.approx(least, abs=1e-3)
+        assert found.high - found.low < 1e-3
+    assert splits > 20
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

@@ -26,6 +26,7 @@ returns.
 - `columns`: the least value of a linear bound on any string, by shortest paths.
 - `incumbent`: the strings that were run, and the worst of them.
 - `linear`: one head and a linear readout: the minimum by Dinkelbach's method, without search.
+- `branching`: how a part of the strings is split in two.
 - `search`: branch and bound, for everything else.
 - `losing`: how many strings lose, counted along paths.
 - `minimise`: the driver: which of the two, and what is known when time runs out.
@@ -64,7 +65,7 @@ string; K objectives are K columns of one sweep.
 5. If the bound is still below what is wanted, the strings on which the *linear bound* is below it
    are listed, if there are few (they are the only candidates), and run. Otherwise the part is
    *split* (`Brancher`): some step of x is rewritten by one set of options in one half and by the
-   rest in the other.
+   rest in the other; or, of an automaton's strings, passed by one set of symbols.
 
 With one head and LN_C (Eq. 6 models) a projective view of o is used as well: where |P x| ≥ C only
 the direction of Σ E P(W_O v + b_O) counts, to which a balanced pair adds nothing (Wen et al. 2023,

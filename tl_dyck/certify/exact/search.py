@@ -15,14 +15,22 @@ from dataclasses import dataclass, field
 from typing import final
 
 import numpy as np
+from einops import rearrange
 
 from tl_dyck.certify.deadline import OutOfTime
 from tl_dyck.certify.exact.attention import AttentionWeights, Items
 from tl_dyck.certify.exact.balls import Array, Ball, BoolArray, IntArray
+from tl_dyck.certify.exact.branching import Brancher
 from tl_dyck.certify.exact.columns import BoundMinimum, minimise_bound
-from tl_dyck.certify.exact.graph import PREFIX, StringGraph
+from tl_dyck.certify.exact.graph import PREFIX
 from tl_dyck.certify.exact.incumbent import Incumbent
-from tl_dyck.certify.exact.paths import count_paths, emission_costs, enumerate_below, sweep
+from tl_dyck.certify.exact.paths import (
+    count_paths,
+    emission_costs,
+    enumerate_below,
+    live_emissions,
+    sweep,
+)
 from tl_dyck.certify.exact.readout import Readout
 from tl_dyck.certify.exact.region import Region
 from tl_dyck.certify.lattice import KEEP
@@ -197,7 +205,7 @@ class Search:
         sound = np.flatnonzero(region.even)
         # where denominators may vanish a ratio cannot be bounded: split until they do not
         for index in np.flatnonzero(~region.even):
-            self._split(parts[index], paths[index], self._impact(region, int(index)))
+            self._split(parts[index], paths[index], region, int(index))
         if len(sound):
             for chosen, viewed in region.take(sound).views():
                 if len(chosen):
@@ -235,7 +243,7 @@ class Search:
                 self._keep(part)
             elif not (bound.finite[index] and self._list(least, index, threshold)):
                 path = least.worst_paths(np.array([index]))[0]
-                self._split(part, path, self._impact(region, index))
+                self._split(part, path, region, index)
 
     def _list(self, least: BoundMinimum, item: int, threshold: float) -> bool:
         """Run every string of an item on which the linear bound is negative, unless too many."""
@@ -261,8 +269,12 @@ class Search:
         assert paths is not None
         self._close(float(self.incumbent.run(paths).min()))
 
-    def _split(self, part: Part, path: IntArray, impact: Array) -> None:
-        halves = self.brancher.split(part.allowed, path, impact)
+    def _split(self, part: Part, path: IntArray, region: Region, item: int) -> None:
+        live = live_emissions(self.graph, part.group, part.allowed)
+        if self.brancher.rewrites:
+            halves = self.brancher.split(live, path, self._impact(region, item))
+        else:
+            halves = self.brancher.halves(live, self._pull(region, item))
         if halves is None:
             self._list_all(self._items([part]))
             return
@@ -299,76 +311,24 @@ class Search:
         """The residual stream of each item's last symbol."""
         return self.graph.symbols.r.at(self.graph.groups[items.groups])
 
+    def _moves(self, region: Region, item: int) -> tuple[Array, Array]:
+        """A symbol of weight E / Z moves o by about E / Z (x - o): [S, H], [S, H, width]."""
+        low = np.maximum(region.low[item], 1e-290)
+        weight: Array = self.attention.weights[region.items.groups[item]] / low
+        return weight, region.view.x.mid - region.centre[item]
+
     def _impact(self, region: Region, item: int) -> Array:
         """[E] how far an emission moves the attention's output, roughly."""
-        # a symbol of weight E / Z moves o by about E / Z |x - o|; the last entry is that of padding
-        low = np.maximum(region.low[item], 1e-290)
-        weight = self.attention.weights[region.items.groups[item]] / low  # [S, H]
-        away = np.linalg.norm(region.view.x.mid - region.centre[item], axis=-1)  # [S, H]
-        symbols = np.append((weight * (away + away.mean(0))).sum(1), 0.0)
+        weight, moved = self._moves(region, item)
+        away = np.linalg.norm(moved, axis=-1)  # [S, H]
+        symbols = np.append((weight * (away + away.mean(0))).sum(1), 0.0)  # the last is padding
         impact: Array = symbols[self.graph.emits].sum(1)
         return impact
 
-
-@final
-class Brancher:
-    """Splits parts of a space in two, so that every string falls on exactly one side.
-
-    Every path passes each level step of the lattice inside exactly one option (see
-    `tl_dyck.certify.lattice`). So the options that cover one step, split into two sets, split the
-    strings; forbidding either set gives the two halves.
-    """
-
-    def __init__(self, graph: StringGraph) -> None:
-        self.graph = graph
-        options = graph.lattice.options
-        steps = np.arange(graph.lattice.last_level)
-        source = np.array([o.source for o in options])
-        target = np.array([o.target for o in options])
-        self.covers = (source[:, None] <= steps) & (steps < target[:, None])  # [options, steps]
-        self.keeps = np.array([o.kind == KEEP for o in options])
-
-    def split(
-        self, allowed: BoolArray | None, path: IntArray, impact: Array
-    ) -> tuple[BoolArray, BoolArray] | None:
-        """Split a part.
-
-        Args:
-            allowed: [E] its allowed emissions; None for all.
-            path: emissions of a string of the part that the split should isolate.
-            impact: [E] how much difference an emission makes.
-
-        Returns:
-            The allowed emissions of the two halves; None if the part has a single path.
-        """
-        graph = self.graph
-        if allowed is None:
-            allowed = np.ones(len(graph.option), dtype=bool)
-        # options with an allowed emission, and how much difference each can make
-        live = np.zeros(len(self.keeps), dtype=bool)
-        real = allowed & (graph.option != PREFIX)
-        live[graph.option[real]] = True
-        weight = np.zeros(len(self.keeps))
-        np.maximum.at(weight, graph.option[real], impact[real])
-        choices = self.covers & live[:, None]  # [options, steps]
-        open_steps = choices.sum(0) > 1
-        if not open_steps.any():
-            return None
-        # a step that the path edits, if one is open; of those the one at which the most is at stake
-        used = np.unique(graph.option[path[(path >= 0)]])
-        used = used[used != PREFIX]
-        edited = (self.covers[used] & ~self.keeps[used, None]).any(0) & open_steps
-        steps = np.flatnonzero(edited if edited.any() else open_steps)
-        step = steps[(choices[:, steps] * weight[:, None]).max(0).argmax()]
-        here = np.flatnonzero(choices[:, step])
-        side = here[self.keeps[here]]
-        if not 0 < len(side) < len(here):  # no longer "edit here or not", but which edit
-            side = here[np.isin(here, used)]
-            if not 0 < len(side) < len(here):
-                side = here[:1]
-        first = np.zeros(len(self.keeps) + 1, dtype=bool)
-        first[side] = True
-        second = np.zeros(len(self.keeps) + 1, dtype=bool)
-        second[np.setdiff1d(here, side)] = True
-        # option PREFIX = -1 indexes the extra last entry, which is on neither side
-        return allowed & ~second[graph.option], allowed & ~first[graph.option]
+    def _pull(self, region: Region, item: int) -> Array:
+        """[E, H width] where to it does."""
+        weight, moved = self._moves(region, item)
+        symbols = rearrange(weight[..., None] * moved, "symbol head e -> symbol (head e)")
+        padded = np.append(symbols, np.zeros((1, symbols.shape[1])), axis=0)
+        pull: Array = padded[self.graph.emits].sum(1)
+        return pull

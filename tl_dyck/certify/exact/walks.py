@@ -139,26 +139,25 @@ def _laid_out(network: Network, classes: list[tuple[IntArray, ...]]) -> StringGr
     if len(prefix):
         row = emits[0][:, None], zero, (zero + end + 1, zero, zero)
         draft.add(zero + PREFIX, *row, None if length else emits[0])
-    n_tokens = classes[0][0].shape[1] if length else 0
-    for at, (level, emit) in enumerate(zip(levels, emits[1:], strict=True)):
+    for at, (level, emit, end_before) in enumerate(zip(levels, emits[1:], ends, strict=False)):
         last = at == length - 1
         bundle, symbol = np.nonzero(level.members)
         target = np.full(len(level.source), end) if last else level.target + first[at + 1]
         arcs = level.source + first[at], target, level.bundle
-        option = at * n_tokens + level.symbol[0, symbol]
+        option = end_before - ends[0] + symbol
         draft.add(option, emit[symbol][:, None], bundle, arcs, emit[symbol] if last else None)
     rank = [np.full(len(after), at) for at, (after, _) in enumerate(classes)]
     nodes = np.concatenate([*rank, [length], np.full(len(prefix), -1)]).astype(np.int64)
     root = end + 1 if len(prefix) else 0
-    lattice = _lattice(length, n_tokens)
+    lattice = _lattice([level.symbol[0] for level in levels])
     return ordered(network, lattice, symbols, draft, nodes, root, zero + end)
 
 
-def _lattice(length: int, n_tokens: int) -> Lattice:
-    """Every token at every position."""
+def _lattice(tokens: list[IntArray]) -> Lattice:
+    """Every symbol that may stand at a position."""
     options = tuple(
         Option(level, level + 1, KEEP, level, level + 1, (token,))
-        for level in range(length)
-        for token in range(n_tokens)
+        for level, symbols in enumerate(tokens)
+        for token in symbols.tolist()
     )
-    return Lattice((), (), length, options)
+    return Lattice((), (), len(tokens), options)

@@ -38,6 +38,9 @@ _TOLERANCE = 1e-10
 _MOST_PARTS = 1_000
 """Into so many parts the strings of an answer are split; what is not decided then stays open."""
 
+_PARTS_OF_GROUP = 100
+"""Or into so many on average for each last symbol, of which there are many with profiles."""
+
 NOTHING = -1
 """The answer of a state that asks for none."""
 
@@ -168,7 +171,8 @@ class Margins:
             if incumbent.string is not None:
                 if incumbent.upper > max(found.high, 0.0):  # only what is less is looked for
                     incumbent.upper, incumbent.string = max(found.high, 0.0), None
-                how = {"decide": decide, "tolerance": _TOLERANCE, "most_parts": _MOST_PARTS}
+                parts = max(_MOST_PARTS, _PARTS_OF_GROUP * len(graph.groups))
+                how = {"decide": decide, "tolerance": _TOLERANCE, "most_parts": parts}
                 low, _ = lower_bound(attention, incumbent, output, **how)
             if incumbent.string is not None and incumbent.upper < 0:
                 lost = Least(low, incumbent.upper, incumbent.string, int(answer))

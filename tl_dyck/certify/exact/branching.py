@@ -1,0 +1,117 @@
+"""Parts of a space, split in two.
+
+Every path passes each level step of the lattice inside exactly one option (see
+`tl_dyck.certify.lattice`). So the options that cover one step, split into two sets, split the
+strings; forbidding either set gives the two halves. An option stands for a rewriting of the
+original string, or, of an automaton's strings, for a symbol at a position.
+"""
+
+from __future__ import annotations
+
+from typing import final
+
+import numpy as np
+
+from tl_dyck.certify.exact.balls import Array, BoolArray, IntArray
+from tl_dyck.certify.exact.graph import PREFIX, StringGraph
+from tl_dyck.certify.lattice import KEEP
+
+
+@final
+class Brancher:
+    """Splits parts of a space in two, so that every string falls on exactly one side.
+
+    Args:
+        graph: the strings.
+    """
+
+    def __init__(self, graph: StringGraph) -> None:
+        self.graph = graph
+        options = graph.lattice.options
+        steps = np.arange(graph.lattice.last_level)
+        source = np.array([o.source for o in options])
+        target = np.array([o.target for o in options])
+        self.covers = (source[:, None] <= steps) & (steps < target[:, None])  # [options, steps]
+        self.keeps = np.array([o.kind == KEEP for o in options])
+
+    @property
+    def rewrites(self) -> bool:
+        """Whether strings are rewritings of one; else they are an automaton's."""
+        return not self.keeps.all()
+
+    def split(
+        self, allowed: BoolArray, path: IntArray, impact: Array
+    ) -> tuple[BoolArray, BoolArray] | None:
+        """Split a part: rewritten at some place, or not; or by which way.
+
+        Args:
+            allowed: [E] its emissions that are on some path.
+            path: emissions of a string of the part that the split should isolate.
+            impact: [E] how much difference an emission makes.
+
+        Returns:
+            The allowed emissions of the two halves; None if the part has a single path.
+        """
+        graph = self.graph
+        real, choices, open_steps = self._choices(allowed)
+        if not open_steps.any():
+            return None
+        weight = np.zeros(len(self.keeps))  # how much difference an option can make
+        np.maximum.at(weight, graph.option[real], impact[real])
+        # a step that the path edits, if one is open; of those the one at which the most is at stake
+        used = np.unique(graph.option[path[(path >= 0)]])
+        used = used[used != PREFIX]
+        edited = (self.covers[used] & ~self.keeps[used, None]).any(0) & open_steps
+        steps = np.flatnonzero(edited if edited.any() else open_steps)
+        step = steps[(choices[:, steps] * weight[:, None]).max(0).argmax()]
+        here = np.flatnonzero(choices[:, step])
+        side = here[self.keeps[here]]
+        if not 0 < len(side) < len(here):  # no longer "edit here or not", but which edit
+            side = here[np.isin(here, used)]
+            if not 0 < len(side) < len(here):
+                side = here[:1]
+        return self._parted(allowed, here, side)
+
+    def halves(self, allowed: BoolArray, pull: Array) -> tuple[BoolArray, BoolArray] | None:
+        """Split a part of an automaton's strings where symbols differ most, in the middle.
+
+        Args:
+            allowed: [E] its emissions that are on some path.
+            pull: [E, d] where to each moves what the strings are judged by.
+
+        Returns:
+            The allowed emissions of the two halves; None if the part has a single path.
+        """
+        real, choices, open_steps = self._choices(allowed)
+        if not open_steps.any():
+            return None
+        vectors = np.zeros((len(self.keeps), pull.shape[1]))
+        vectors[self.graph.option[real]] = pull[real]
+        number = np.maximum(choices.sum(0), 1)
+        mean = choices.T.astype(np.float64) @ vectors / number[:, None]
+        spread = choices.T @ (vectors**2).sum(1) / number - (mean**2).sum(1)
+        step = int(np.where(open_steps, spread, -np.inf).argmax())
+        here = np.flatnonzero(choices[:, step])
+        along = np.linalg.svd(vectors[here] - mean[step], full_matrices=False)[0][:, 0]
+        side = along > (along.min() + along.max()) / 2
+        if not 0 < side.sum() < len(here):  # they differ in nothing, or in no number
+            side = np.arange(len(here)) == 0
+        return self._parted(allowed, here, here[side])
+
+    def _choices(self, allowed: BoolArray) -> tuple[BoolArray, BoolArray, BoolArray]:
+        """Emissions that are options', which options cover a step, [options, steps]; is it open."""
+        live = np.zeros(len(self.keeps), dtype=bool)
+        real = allowed & (self.graph.option != PREFIX)
+        live[self.graph.option[real]] = True
+        choices = self.covers & live[:, None]
+        return real, choices, np.asarray(choices.sum(0) > 1)
+
+    def _parted(
+        self, allowed: BoolArray, here: IntArray, side: IntArray
+    ) -> tuple[BoolArray, BoolArray]:
+        """Without the options of a step that are on one side, and without the others."""
+        option = self.graph.option
+        # option PREFIX = -1 indexes the extra last entry, which is on neither side
+        out = np.zeros((2, len(self.keeps) + 1), dtype=bool)
+        out[0, side], out[1, np.setdiff1d(here, side)] = True, True
+        return allowed & ~out[1, option], allowed & ~out[0, option]
