@@ -299,7 +299,8 @@ def likeliest_errors(study: Study) -> Figure | None:
         data=study.languages,
         body=element("div", exact_table(study, merged), shown),
         note="The likeliest error is the most probable prefix that the model continues wrongly. "
-        "The pattern is of layer 0, the only one, the mean over heads. Rows are queries, columns "
+        "Of two layers it is the likeliest that was found. "
+        "The pattern is of layer 0, the mean over heads. Rows are queries, columns "
         "keys; rings mark the top of the stack. A proof says that every prefix up to the length is "
         "right; tl-dyck check --beside runs/*/*/every-prefix.proof, in the study's folder, checks "
         "all of them, without trusting what found them.",
@@ -322,7 +323,7 @@ def _likeliest(study: Study, merged: pd.DataFrame) -> tuple[str, Html | None]:
     right = language.alphabet[int(language.right_bracket(language.parse(text))[-1])]
     reading = (
         f"{name} closes {percent(float(row['accuracy']))} of sampled brackets right. Its likeliest "
-        f"error is after {text}: there {right} closes, and {row['predicted']} has the largest "
-        "logit."
+        f"error that was found is after {text}: there {right} closes, and {row['predicted']} has "
+        "the largest logit."
     )
     return reading, element("div", color_bar(), element("div", shown, class_="pair"))

@@ -135,7 +135,7 @@ def certify_language(
     tally = Tally(wanted[-1], asked.profiles.deepest)
     left = ""
     if asked.evaluator is None:
-        left = run_all(asked, wanted, most_run, tally, deadline, tell)
+        left = run_all(asked, wanted, most_run, tally, deadline, until, tell)
     else:
         count_all(asked, wanted, tally, deadline, until, workers, tell)
     return summarise(asked, tally, wanted, left=left, started=started)
@@ -152,15 +152,11 @@ def count_all(
 ) -> None:
     """Decide one shell after the other, short prefixes first, `n_jobs` at a time, in time."""
     profiles, waiting = asked.profiles, shells(asked.profiles, asked.claim, lengths)
+    enough = partial(_is_enough, asked, lengths, tally, until)
     left = np.zeros(tally.complete.shape, dtype=int)
     for shell in waiting:
         left[list(shell.lengths), shell.depth] += 1
     tally.complete[list(lengths)] = left[list(lengths)] == 0
-
-    def enough() -> bool:
-        if until == "counted" or tally.wrong.likeliest is None:
-            return False
-        return until == "refuted" or tally.is_likeliest(profiles, lengths)
 
     if waiting and max(waiting[-1].lengths) > _SOUGHT:
         with contextlib.suppress(OutOfTime):
@@ -178,6 +174,13 @@ def count_all(
         if deadline.passed or enough():
             break
     answers.close()
+
+
+def _is_enough(asked: Asked, lengths: Sequence[int], tally: Tally, until: str) -> bool:
+    """Whether what was asked for is known."""
+    if until == "counted" or tally.wrong.likeliest is None:
+        return False
+    return until == "refuted" or tally.is_likeliest(asked.profiles, lengths)
 
 
 def _answers(
@@ -208,6 +211,7 @@ def run_all(
     most: int,
     tally: Tally,
     deadline: Deadline,
+    until: str,
     tell: Callable[[float], None],
 ) -> str:
     """Run the models on all prefixes, the shortest first, while they are few; then on drawn ones.
@@ -218,12 +222,14 @@ def run_all(
         most: how many prefixes may be run in all; of the lengths beyond that some are drawn.
         tally: of what is found.
         deadline: when to stop.
+        until: what is asked for; with that known, it stops.
         tell: is told the share of the work done.
 
     Returns:
         Why not all were run; empty if they were, or if time ran out.
     """
     language, left, reason = asked.profiles.language, most, ""
+    enough = partial(_is_enough, asked, lengths, tally, until)
     with contextlib.suppress(OutOfTime):
         for length in lengths:
             number = language.count(length, "prefix")
@@ -238,10 +244,13 @@ def run_all(
                     tally.take(judged)
             tally.complete[length] = True
             tell(1 - left / max(most, 1))
+            if enough():
+                break
         rest = [n for n in lengths if not tally.complete[n].all()]
-        seek(asked, rest, tally, deadline)
+        if not enough():
+            seek(asked, rest, tally, deadline)
         for length in rest if asked.paths is not None else []:
-            if not walk(asked, length, tally, deadline):
+            if enough() or not walk(asked, length, tally, deadline):
                 break
         rest = [n for n in lengths if not tally.complete[n].all()]
         if reason:
