@@ -230,7 +230,8 @@ def _languages(study: Study) -> Figure | None:
         ],
         note="A one-layer model without positions sees of a prefix its last bracket and how "
         "often each bracket occurs at each depth, so that all prefixes up to a length can be "
-        "decided, where a sample only finds some.",
+        "decided, where a sample only finds some. Of two layers, every prefix of up to about 11 "
+        "brackets is run, and longer ones are decided as long as there is time.",
     )
 
 

@@ -10,12 +10,14 @@ The model is read by attribute: this module does not import TransformerLens.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from tl_dyck.activations import canonical_activation
+from tl_dyck.rnn.attention import attend_causal
 from tl_dyck.rnn.config import RNNConfig
 from tl_dyck.rnn.machine import TwoLayerRNN
 from tl_dyck.rnn.unsupported import (
@@ -65,15 +67,57 @@ def export_rnn(
     refuse_unsupported(model)
     text = _text(model, bos_token, alphabet, separator, unknown_token)
     with torch.no_grad():
-        weights = _weights(model)
-        rnn = TwoLayerRNN(_configuration(model, weights, text), weights)
+        weights = _weights(model, 0)
+        rnn = TwoLayerRNN(_configuration(model, 0, weights, text), weights)
         if verify:
             _verify(model, rnn)
     return rnn
 
 
-def _configuration(model: Any, weights: dict[str, Tensor], text: dict[str, Any]) -> RNNConfig:
-    cfg, block = model.cfg, model.blocks[0]
+def export_layers(model: nn.Module) -> tuple[TwoLayerRNN, TwoLayerRNN]:
+    """Export the layers of a two-layer model without positions, each as an RNN.
+
+    The first reads tokens, and its logits are the residual stream behind the layer (its unembedding
+    is the identity). The second's logits are the model's; it reads that residual stream in place of
+    an embedding, so that its own is 0.
+
+    Args:
+        model: otherwise as `export_rnn` takes it; it is not changed.
+
+    Returns:
+        Both, on the model's device and in its floating-point type, with copies of its weights.
+
+    Raises:
+        UnsupportedModelError: another number of layers, positions, or what no RNN is known of.
+        ExportMismatchError: the model computes something else than its parts say.
+    """
+    refuse_unsupported(model, n_layers=2)
+    text = _text(model, None, None, None, None)
+    with torch.no_grad():
+        layers = []
+        for index in (0, 1):
+            weights = _weights(model, index)
+            if "W_pos" in weights:
+                raise UnsupportedModelError(
+                    "pos_embed: the model has positions, so that what its first layer hands on "
+                    "does not follow from how often each symbol occurs."
+                )
+            layers.append(TwoLayerRNN(_configuration(model, index, weights, text), weights))
+        first, second = layers
+
+        def both(tokens: Tensor) -> Tensor:
+            r = first(tokens)
+            z = attend_causal(second.query(r), second.key(r), second.value(r))
+            return second.readout(r, z)
+
+        _verify(model, both)
+    return first, second
+
+
+def _configuration(
+    model: Any, index: int, weights: dict[str, Tensor], text: dict[str, Any]
+) -> RNNConfig:
+    cfg, block = model.cfg, model.blocks[index]
     has_mlp, has_depth = hasattr(block, "mlp"), weights["W_E"].ndim == 3
     return RNNConfig(
         model_name=str(getattr(cfg, "model_name", None) or "custom"),
@@ -81,7 +125,7 @@ def _configuration(model: Any, weights: dict[str, Tensor], text: dict[str, Any])
         n_heads=cfg.n_heads,
         d_head=cfg.d_head,
         d_vocab=cfg.d_vocab,
-        d_vocab_out=cfg.d_vocab_out,
+        d_vocab_out=weights["W_U"].shape[1],
         n_ctx=cfg.n_ctx,
         state=_STATE_NAMES[has_depth, "W_pos" in weights],
         n_types=model.embed.language.n_types if has_depth else None,
@@ -92,7 +136,7 @@ def _configuration(model: Any, weights: dict[str, Tensor], text: dict[str, Any])
         ln_c=ln_c_of(block),
         ln_mid=ln_c_of(block, "ln2"),
         ln2=_norm_kind(block, "ln2") if has_mlp else None,
-        ln_final=_norm_kind(model, "ln_final"),
+        ln_final=_norm_kind(model, "ln_final") if _is_last(model, index) else None,
         residual=getattr(cfg, "block", None) != "bare",
         attn_scale=float(block.attn.attn_scale),
         eps=float(cfg.eps),
@@ -108,9 +152,14 @@ _STATE_NAMES: dict[tuple[bool, bool], str] = {
 }
 
 
-def _weights(model: Any) -> dict[str, Tensor]:
-    block = model.blocks[0]
-    found = {"W_E": _embedding(model)}
+def _is_last(model: Any, index: int) -> bool:
+    return bool(index == len(model.blocks) - 1)
+
+
+def _weights(model: Any, index: int) -> dict[str, Tensor]:
+    block, embedding = model.blocks[index], _embedding(model)
+    nothing = embedding.new_zeros(model.cfg.d_vocab, model.cfg.d_model)
+    found = {"W_E": nothing if index else embedding}
     if bool(
         model.pos_embed.W_pos.any()
     ):  # zeros are no positions: the state machine has nothing to count
@@ -119,11 +168,17 @@ def _weights(model: Any) -> dict[str, Tensor]:
         found[name] = getattr(block.attn, name)
     if hasattr(block, "mlp"):
         found |= {name: getattr(block.mlp, name) for name in ("W_in", "b_in", "W_out", "b_out")}
-    for name, owner in (("ln1", block), ("ln2", block), ("ln_final", model)):
+    owners = {"ln1": block, "ln2": block}
+    if _is_last(model, index):
+        owners["ln_final"] = model
+        found |= {"W_U": model.unembed.W_U, "b_U": model.unembed.b_U}
+    else:
+        identity = torch.eye(model.cfg.d_model).to(embedding)
+        found |= {"W_U": identity, "b_U": torch.zeros_like(identity[0])}
+    for name, owner in owners.items():
         if _norm_kind(owner, name) == "ln":
             norm = getattr(owner, name)
             found |= {f"{name}_w": norm.w, f"{name}_b": norm.b}
-    found |= {"W_U": model.unembed.W_U, "b_U": model.unembed.b_U}
     device = found["W_E"].device  # a model may be spread over several
     return {name: weight.detach().to(device) for name, weight in found.items()}
 
@@ -175,7 +230,12 @@ def _text(
 
 
 def _verify(
-    model: Any, rnn: TwoLayerRNN, *, strings: int = 4, length: int = 12, tolerance: float = 1e-3
+    model: Any,
+    rnn: Callable[[Tensor], Tensor],
+    *,
+    strings: int = 4,
+    length: int = 12,
+    tolerance: float = 1e-3,
 ) -> None:
     """Compare logits on random strings.
 
@@ -184,21 +244,22 @@ def _verify(
     """
     generator = torch.Generator().manual_seed(0)
     shape = (strings, min(length, model.cfg.n_ctx))
-    tokens = torch.randint(model.cfg.d_vocab, shape, generator=generator).to(rnn.device)
+    weight = next(iter(model.parameters()))
+    tokens = torch.randint(model.cfg.d_vocab, shape, generator=generator).to(weight.device)
     # The RNN reads strings, not padding; with padding on the left the model would take leading
     # tokens for padding.
     padded_left = getattr(getattr(model, "tokenizer", None), "padding_side", "right") == "left"
     masks = {"attention_mask": torch.ones_like(tokens)} if padded_left else {}
     try:
-        expected = model(tokens, **masks).to(rnn.device)
+        expected = model(tokens, **masks).to(weight.device)
     except RuntimeError as failure:  # torch's, of operands that do not go together
         line = (str(failure).splitlines() or ["it fails"])[0]
         raise UnsupportedModelError(
             f"{type(model).__name__}: the model cannot be run ({line}); its weights are "
-            f"{rnn.dtype}, and cfg.dtype is {model.cfg.dtype}: use model.to({rnn.dtype})."
+            f"{weight.dtype}, and cfg.dtype is {model.cfg.dtype}: use model.to({weight.dtype})."
         ) from failure
     error, scale = float((rnn(tokens) - expected).abs().max()), float(expected.abs().max())
-    if not error <= tolerance * scale + torch.finfo(rnn.dtype).tiny:
+    if not error <= tolerance * scale + torch.finfo(weight.dtype).tiny:
         raise ExportMismatchError(
             f"{type(model).__name__} computes something else than its parts say: its logits differ "
             f"from the exported RNN's by up to {error:.3g} (largest logit {scale:.3g}) on random "

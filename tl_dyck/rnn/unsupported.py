@@ -22,14 +22,20 @@ class ExportMismatchError(UnsupportedModelError):
     """The model computes something else than its parts say, so their RNN is not equivalent."""
 
 
-def refuse_unsupported(model: Any) -> None:
+def refuse_unsupported(model: Any, n_layers: int = 1) -> None:
     """Check, before anything is built, that the model has an RNN that `export_rnn` can make.
+
+    Args:
+        model: the model.
+        n_layers: how many layers it must have.
 
     Raises:
         UnsupportedModelError: it has none; the message names the layer or field and the reason.
     """
     refuse_foreign(model)
-    if model.cfg.n_layers != 1:
+    if model.cfg.n_layers != n_layers:
+        if n_layers != 1:
+            _refuse("blocks", f"the model has {model.cfg.n_layers} layers, not {n_layers}.")
         raise UnsupportedModelError(
             f"blocks.1: the model has {model.cfg.n_layers} layers, only one-layer models are "
             "supported; from the second layer on, a key has looked at other tokens and is no "

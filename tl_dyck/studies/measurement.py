@@ -82,8 +82,8 @@ class Measurement(Measures):
         n_certified: prefixes on which one-layer models are certified against inserted matched
             pairs; 0 for none.
         n_inserted: blocks of nested pairs inserted into each at most.
-        decided_length: one-layer models without positions are decided on every prefix up to this
-            length (`certify_language`); 0 for none.
+        decided_length: models of one layer or two, without positions, are decided on every prefix
+            up to this length (`certify_language`), in time; 0 for none.
         data_seed: of everything that is measured. Strings are fresh for every purpose and every
             model's seed, so that intervals over seeds hold the error of the test sets as well;
             only prefixes that are certified are the same for all.
@@ -101,7 +101,7 @@ class Measurement(Measures):
     data_seed: int = 1_000_003
 
     #: Another number where the same fields give other metrics: then runs are done again.
-    code: ClassVar[int] = 2
+    code: ClassVar[int] = 3
 
     def to_dict(self) -> dict[str, Any]:
         """The fields as JSON values."""
@@ -200,8 +200,8 @@ class Measurement(Measures):
         The proof says that every prefix is right up to the length up to which that was decided.
         """
         cfg = model.cfg
-        counted = cfg.n_layers == 1 and cfg.position == "none" and _is_finite(model)
-        if not counted or self.decided_length == 0:
+        decided = cfg.n_layers <= 2 and cfg.position == "none" and _is_finite(model)
+        if not decided or self.decided_length == 0:
             return []
         found = certify_language(model, task, self.decided_length, time_limit=3 * _SECONDS)
         wrong, exact = found.likeliest, found.accuracy
@@ -209,8 +209,8 @@ class Measurement(Measures):
             patterns = {"likeliest": attention_on(model, wrong.text)[0]}
             write_tensors(folder / _LANGUAGE, patterns)
         try:
-            if found.proved_to < 0:
-                raise NoProofError("nothing is proved")
+            if found.proved_to < 0 or cfg.n_layers > 1:
+                raise NoProofError("nothing is proved, or in a form that proofs do not have")
             proof = prove_language(model, task, found.proved_to, time_limit=_SECONDS)
             proof.save(folder / PROOF)
             proved = PROOF

@@ -115,12 +115,12 @@ class Study:
         certificates: one row per prefix and one-layer model, against inserted matched pairs:
             family, seed, prefix, target, status, margin_proved, margin_seen (logits), worst_string,
             worst_edits, logit_change_proved, logit_change_seen, most_changed_string, seconds.
-        languages: one row per one-layer model without positions, decided on every prefix up to a
-            length: family, seed, status, length, proved_to, accuracy_low and accuracy_high (the
-            exact closing accuracy in distribution, or bounds), likeliest (wrong prefix),
-            is_likeliest (whether it is proved that none is likelier), its probability, may_follow,
-            predicted, seconds, proof (a file in the run's folder, of every prefix up to proved_to,
-            for ``tl-dyck check``; None if there is none).
+        languages: one row per model of one layer or two, without positions, decided on every
+            prefix up to a length, as far as there was time: family, seed, status, length,
+            proved_to, accuracy_low and accuracy_high (the exact closing accuracy in distribution,
+            or bounds), likeliest (wrong prefix), is_likeliest (whether it is proved that none is
+            likelier), its probability, may_follow, predicted, seconds, proof (a file in the run's
+            folder, of every prefix up to proved_to, for ``tl-dyck check``; None if there is none).
         history: the training curves: family, seed, step, loss, floor, accuracy, learning_rate.
         summary: further facts: interval per family, stack-likeness by chance, correlations,
             environment.
@@ -312,7 +312,10 @@ def _family_intervals(models: pd.DataFrame, config: StudyConfig) -> dict[str, di
                 continue
             values = group[name].dropna().to_numpy(float)
             if len(values):
-                found = mean(values, config.n_bootstrap, generator)
+                # not all families have it: it leaves the draws of the others as they are
+                apart = np.random.default_rng(config.measurement.data_seed)
+                draws = apart if name == "proved_to" else generator
+                found = mean(values, config.n_bootstrap, draws)
                 ends = (
                     (found.low, found.high) if found.n > 1 else (found.value,) * 2
                 )  # one seed has no interval

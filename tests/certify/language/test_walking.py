@@ -103,3 +103,12 @@ def test_long_prefixes_are_refuted_before_they_are_counted() -> None:
     assert found.likeliest is not None
     assert 400 <= len(found.likeliest.tokens) <= 500
     assert TASK.language.is_prefix(torch.tensor(found.likeliest.tokens))
+
+
+@pytest.mark.parametrize("until", ["counted", "likeliest", "refuted"])
+def test_models_that_are_run_are_run_until_that_is_known_which_is_asked_for(until: str) -> None:
+    model = random_model("gpt", TASK, seed=1, n_layers=2)
+    found = certify_language(model, TASK, 8, until=until)
+    decided = [row.length for row in found.by_length if row.decided]
+    assert decided == list(range(1, {"counted": 9, "likeliest": 2, "refuted": 2}[until]))
+    assert found.status == "refuted"

@@ -10,6 +10,7 @@ returns.
 - `unembedding`: objectives of the vector that the unembedding reads, for some or all of them.
 - `network`: the RNN's functions in balls: symbols, scores, values, the readout, objectives on
   strings.
+- `below`: a layer without positions below the network, as the state machine that it then has.
 - `graph`: all strings of a space as paths, with the states of the RNN's first layer.
 - `layout`: how that graph comes about: lattice times state machine, closing arcs, order.
 - `walks`: the same of an automaton: all its strings of a length.
@@ -27,7 +28,7 @@ returns.
 - `incumbent`: the strings that were run, and the worst of them.
 - `linear`: one head and a linear readout: the minimum by Dinkelbach's method, without search.
 - `parts`: what a search remembers of the strings that it has not settled.
-- `branching`: how a part of a space is split in two.
+- `branching`: how a part of the strings is split in two.
 - `work`: what running a string takes, and bounding a part.
 - `search`: branch and bound, for everything else.
 - `losing`: how many strings lose, counted along paths.
@@ -67,7 +68,7 @@ string; K objectives are K columns of one sweep.
 5. If the bound is still below what is wanted, the strings on which the *linear bound* is below it
    are listed, if there are few (they are the only candidates), and run. Otherwise the part is
    *split* (`Brancher`): some step of x is rewritten by one set of options in one half and by the
-   rest in the other.
+   rest in the other; or, of an automaton's strings, passed by one set of symbols.
 
 With one head and LN_C (Eq. 6 models) a projective view of o is used as well: where |P x| ≥ C only
 the direction of Σ E P(W_O v + b_O) counts, to which a balanced pair adds nothing (Wen et al. 2023,

@@ -1,6 +1,9 @@
-"""How a part of a space is split in two.
+"""Parts of a space, split in two.
 
-Knows: which options of a lattice exclude one another.
+Every path passes each level step of the lattice inside exactly one option (see
+`tl_dyck.certify.lattice`). So the options that cover one step, split into two sets, split the
+strings; forbidding either set gives the two halves. An option stands for a rewriting of the
+original string, or, of an automaton's strings, for a symbol at a position.
 """
 
 from __future__ import annotations
@@ -18,9 +21,8 @@ from tl_dyck.certify.lattice import KEEP
 class Brancher:
     """Splits parts of a space in two, so that every string falls on exactly one side.
 
-    Every path passes each level step of the lattice inside exactly one option (see
-    `tl_dyck.certify.lattice`). So the options that cover one step, split into two sets, split the
-    strings; forbidding either set gives the two halves.
+    Args:
+        graph: the strings.
     """
 
     def __init__(self, graph: StringGraph) -> None:
@@ -32,13 +34,18 @@ class Brancher:
         self.covers = (source[:, None] <= steps) & (steps < target[:, None])  # [options, steps]
         self.keeps = np.array([o.kind == KEEP for o in options])
 
+    @property
+    def rewrites(self) -> bool:
+        """Whether strings are rewritings of one; else they are an automaton's."""
+        return not self.keeps.all()
+
     def split(
-        self, allowed: BoolArray | None, path: IntArray, impact: Array
+        self, allowed: BoolArray, path: IntArray, impact: Array
     ) -> tuple[BoolArray, BoolArray] | None:
-        """Split a part.
+        """Split a part: rewritten at some place, or not; or by which way.
 
         Args:
-            allowed: [E] its allowed emissions; None for all.
+            allowed: [E] its emissions that are on some path.
             path: emissions of a string of the part that the split should isolate.
             impact: [E] how much difference an emission makes.
 
@@ -46,18 +53,11 @@ class Brancher:
             The allowed emissions of the two halves; None if the part has a single path.
         """
         graph = self.graph
-        if allowed is None:
-            allowed = np.ones(len(graph.option), dtype=bool)
-        # options with an allowed emission, and how much difference each can make
-        live = np.zeros(len(self.keeps), dtype=bool)
-        real = allowed & (graph.option != PREFIX)
-        live[graph.option[real]] = True
-        weight = np.zeros(len(self.keeps))
-        np.maximum.at(weight, graph.option[real], impact[real])
-        choices = self.covers & live[:, None]  # [options, steps]
-        open_steps = choices.sum(0) > 1
+        real, choices, open_steps = self._choices(allowed)
         if not open_steps.any():
             return None
+        weight = np.zeros(len(self.keeps))  # how much difference an option can make
+        np.maximum.at(weight, graph.option[real], impact[real])
         # a step that the path edits, if one is open; of those the one at which the most is at stake
         used = np.unique(graph.option[path[(path >= 0)]])
         used = used[used != PREFIX]
@@ -70,9 +70,48 @@ class Brancher:
             side = here[np.isin(here, used)]
             if not 0 < len(side) < len(here):
                 side = here[:1]
-        first = np.zeros(len(self.keeps) + 1, dtype=bool)
-        first[side] = True
-        second = np.zeros(len(self.keeps) + 1, dtype=bool)
-        second[np.setdiff1d(here, side)] = True
+        return self._parted(allowed, here, side)
+
+    def halves(self, allowed: BoolArray, pull: Array) -> tuple[BoolArray, BoolArray] | None:
+        """Split a part of an automaton's strings where symbols differ most, in the middle.
+
+        Args:
+            allowed: [E] its emissions that are on some path.
+            pull: [E, d] where to each moves what the strings are judged by.
+
+        Returns:
+            The allowed emissions of the two halves; None if the part has a single path.
+        """
+        real, choices, open_steps = self._choices(allowed)
+        if not open_steps.any():
+            return None
+        vectors = np.zeros((len(self.keeps), pull.shape[1]))
+        vectors[self.graph.option[real]] = pull[real]
+        number = np.maximum(choices.sum(0), 1)
+        mean = choices.T.astype(np.float64) @ vectors / number[:, None]
+        spread = choices.T @ (vectors**2).sum(1) / number - (mean**2).sum(1)
+        step = int(np.where(open_steps, spread, -np.inf).argmax())
+        here = np.flatnonzero(choices[:, step])
+        along = np.linalg.svd(vectors[here] - mean[step], full_matrices=False)[0][:, 0]
+        side = along > (along.min() + along.max()) / 2
+        if not 0 < side.sum() < len(here):  # they differ in nothing, or in no number
+            side = np.arange(len(here)) == 0
+        return self._parted(allowed, here, here[side])
+
+    def _choices(self, allowed: BoolArray) -> tuple[BoolArray, BoolArray, BoolArray]:
+        """Emissions that are options', which options cover a step, [options, steps]; is it open."""
+        live = np.zeros(len(self.keeps), dtype=bool)
+        real = allowed & (self.graph.option != PREFIX)
+        live[self.graph.option[real]] = True
+        choices = self.covers & live[:, None]
+        return real, choices, np.asarray(choices.sum(0) > 1)
+
+    def _parted(
+        self, allowed: BoolArray, here: IntArray, side: IntArray
+    ) -> tuple[BoolArray, BoolArray]:
+        """Without the options of a step that are on one side, and without the others."""
+        option = self.graph.option
         # option PREFIX = -1 indexes the extra last entry, which is on neither side
-        return allowed & ~second[graph.option], allowed & ~first[graph.option]
+        out = np.zeros((2, len(self.keeps) + 1), dtype=bool)
+        out[0, side], out[1, np.setdiff1d(here, side)] = True, True
+        return allowed & ~out[1, option], allowed & ~out[0, option]

@@ -41,7 +41,7 @@ class Incumbent:
     def run_string(self, string: tuple[int, ...]) -> Array:
         """Run one string; returns the attention's output, [H, d_head]."""
         tokens = np.array([(*self.network.prefix, *string)])
-        states = self.network.rnn.states(torch.from_numpy(tokens)).numpy()
+        states = self.network.machine.states(torch.from_numpy(tokens)).numpy()
         table = self.network.symbols(tokens[0], states[0])
         index = np.arange(tokens.shape[1])[None]
         z = self.network.attend(table, index)

@@ -74,7 +74,7 @@ class _Product:
             self.emits[rows, j] = [options[i].emits[j] for i in rows]
 
     def run(self) -> _Parts:
-        stateless = self.network.config.state == "none"
+        stateless = self.network.below is None and self.network.config.state == "none"
         return self._stateless() if stateless else self._stateful()
 
     def _stateless(self) -> _Parts:
@@ -169,9 +169,9 @@ class _Product:
         return _Parts(level_of, code, option, tokens, states, row_bundle, source, found, arc_bundle)
 
     def _start_state(self) -> int:
-        state = self.network.rnn.start_state
+        state = self.network.machine.start_state
         for token in self.network.prefix:
-            state = int(self.network.rnn.next_state(state, token))
+            state = int(self.network.machine.next_state(state, token))
         return state
 
     def _read(
@@ -192,7 +192,7 @@ class _Product:
         length = np.tile(self.length[options], len(here))
         for j in range(int(length.max(initial=0))):
             rows = np.flatnonzero(length > j)
-            new = self.network.rnn.next_state(
+            new = self.network.machine.next_state(
                 torch.from_numpy(state[rows]), torch.from_numpy(tokens[rows, j])
             )
             state = state.copy()
@@ -245,7 +245,7 @@ class Draft:
 def _assemble(network: Network, lattice: Lattice, parts: _Parts, deadline: Deadline) -> StringGraph:
     """Tabulate the symbols, add the prefix and the closing arcs, and put everything in order."""
     before = torch.tensor(network.prefix, dtype=torch.int64)  # stands before every string
-    prefix_tokens, prefix_states = before.numpy(), network.rnn.states(before[None])[0].numpy()
+    prefix_tokens, prefix_states = before.numpy(), network.machine.states(before[None])[0].numpy()
     # symbols are the distinct (token, state) pairs; emissions become rows of their indices, padded
     used = parts.tokens >= 0
     tokens = np.concatenate([parts.tokens[used], prefix_tokens])

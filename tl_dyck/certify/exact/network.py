@@ -11,11 +11,12 @@ import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import final
+from typing import Protocol, final
 
 import numpy as np
 import torch
 from einops import rearrange
+from torch import Tensor
 
 from tl_dyck.certify.exact.balls import (
     UNIT,
@@ -33,6 +34,27 @@ from tl_dyck.rnn import TwoLayerRNN
 
 _MOST_NUMBERS = 4_000_000
 """Arrays of values are kept below this many numbers (32 MB) by working in pieces."""
+
+
+class Machine(Protocol):
+    """A layer below: opaque integers after each token, and what it hands on there."""
+
+    @property
+    def start_state(self) -> int:
+        """The state before the first token."""
+        ...
+
+    def next_state(self, state: Tensor | int, token: Tensor | int) -> Tensor:
+        """The state after a token, given the one before it."""
+        ...
+
+    def states(self, tokens: Tensor) -> Tensor:
+        """The state after each token of whole strings."""
+        ...
+
+    def residual(self, tokens: IntArray, states: IntArray) -> Ball:
+        """What it hands on, [S, d_model]."""
+        ...
 
 
 @final
@@ -99,14 +121,26 @@ class SymbolTable:
 
 @final
 class Network:
-    """The network's functions, batched."""
+    """The network's functions, batched.
 
-    def __init__(self, rnn: TwoLayerRNN) -> None:
+    Args:
+        rnn: the network; with a layer below, what comes after its embedding.
+        below: the layer below, which makes what is read, and carries the states; None if there is
+            none.
+    """
+
+    def __init__(self, rnn: TwoLayerRNN, below: Machine | None = None) -> None:
         if rnn.dtype != torch.float64 or rnn.device.type != "cpu":
             rnn = copy.deepcopy(rnn).to(device="cpu", dtype=torch.float64)
         self.rnn = rnn
         self.config = rnn.config
+        self.below = below
         self._balls: dict[str, Ball] = {}
+
+    @property
+    def machine(self) -> TwoLayerRNN | Machine:
+        """What carries the states of strings."""
+        return self.rnn if self.below is None else self.below
 
     @property
     def prefix(self) -> tuple[int, ...]:
@@ -161,6 +195,9 @@ class Network:
 
     def symbols(self, tokens: IntArray, states: IntArray) -> SymbolTable:
         """Tabulate embeddings, keys, values and queries."""
+        if self.below is not None:
+            r = self.below.residual(tokens, states)
+            return SymbolTable(self, tokens, states, r, self.norm("ln1", r))
         with torch.no_grad():
             embedded = self.rnn.embed(torch.from_numpy(tokens), torch.from_numpy(states)).numpy()
         r = Ball(
@@ -230,7 +267,7 @@ class Network:
             by_length.setdefault(len(string), []).append(index)
         for indices in by_length.values():
             tokens = np.array([(*self.prefix, *strings[i]) for i in indices], dtype=np.int64)
-            states = self.rnn.states(torch.from_numpy(tokens)).numpy()
+            states = self.machine.states(torch.from_numpy(tokens)).numpy()
             unique, inverse = np.unique(
                 np.stack([tokens.ravel(), states.ravel()]), axis=1, return_inverse=True
             )
@@ -256,12 +293,22 @@ class Network:
             pieces.append(self.readout(table.r.at(piece[:, -1]), self.attend(table, piece)))
         return Ball(*(np.concatenate(part) for part in zip(*pieces, strict=True)))
 
-    def attend(self, table: SymbolTable, index: IntArray) -> Ball:
-        """The attention's output at the last of L symbols, [B, L] to [B, H * d_head]."""
+    def attend(self, table: SymbolTable, index: IntArray, times: Array | None = None) -> Ball:
+        """The attention's output at the last of L symbols, [B, L] to [B, H * d_head].
+
+        Args:
+            table: the symbols.
+            index: [B, L] which of them are read.
+            times: [B, L] how often each, the last at least once; once each if not given.
+        """
         last, which = np.unique(index[:, -1], return_inverse=True)
         scores, score_error = table.scores(last)
         a = scores[which[:, None], index]  # [B, L, H]
+        if times is not None:  # what does not occur must not be the largest, or all may underflow
+            a = np.where(times[..., None] > 0, a, -np.inf)
         weight = np.exp(a - a.max(1, keepdims=True))
+        if times is not None:
+            weight *= times[..., None]
         z = np.einsum("blh,blhe->bhe", weight, table.value.mid[index], optimize=True)
         z /= weight.sum(1)[..., None]
         # exp(a) is off by a relative ε, which moves a weighted mean by at most 2ε/(1-ε) times the

@@ -304,3 +304,26 @@ def _close(graph: StringGraph, bundles: Array, groups: IntArray, forbidden: floa
     closing = np.flatnonzero(graph.bundle_group != NO_GROUP)
     other = graph.bundle_group[closing][:, None] != groups
     bundles[closing] = np.where(other, forbidden, bundles[closing])
+
+
+def live_emissions(graph: StringGraph, group: int, allowed: BoolArray | None) -> BoolArray:
+    """[E]: which of the allowed emissions (all if not given) are on some path of a group."""
+    if allowed is None:
+        allowed = np.ones(len(graph.option), dtype=bool)
+    closed = (graph.bundle_group != NO_GROUP) & (graph.bundle_group != group)
+    bundles = np.logical_or.reduceat(allowed, graph.bundle_start[:-1]) & ~closed
+    ends, begun = np.zeros((2, graph.n_nodes), dtype=bool)
+    ends[graph.finals], begun[graph.root] = True, True
+    for first, last in reversed(graph.level_nodes):
+        start, end = graph.arc_start[first], graph.arc_start[last]
+        through = ends[graph.arc_target[start:end]] & bundles[graph.arc_bundle[start:end]]
+        ends[first:last] = np.logical_or.reduceat(through, graph.arc_start[first:last] - start)
+    used = ends[graph.arc_target] & bundles[graph.arc_bundle]
+    for first, last in graph.level_nodes:
+        arcs = slice(graph.arc_start[first], graph.arc_start[last])
+        used[arcs] &= begun[graph.arc_source[arcs]]
+        begun[graph.arc_target[arcs][used[arcs]]] = True
+    live = np.zeros(graph.n_bundles, dtype=bool)
+    live[graph.arc_bundle[used]] = True
+    on_path: BoolArray = allowed & np.repeat(live, np.diff(graph.bundle_start))
+    return on_path

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import final
 
 import numpy as np
-from einops import einsum
+from einops import einsum, rearrange
 
 from tl_dyck.certify.exact.attention import AttentionWeights, Items, View
 from tl_dyck.certify.exact.balls import UNIT, Array, Ball, BoolArray, IntArray
@@ -159,15 +159,27 @@ class Region:
         size: Array = self.view.largest * (self.total_high / self.low)[..., None]
         return size
 
+    def _moves(self, item: int) -> tuple[Array, Array]:
+        """A symbol of weight E / Z moves o by about E / Z (x - o): [S, H], [S, H, width]."""
+        low = np.maximum(self.low[item], 1e-290)
+        weight: Array = self.attention.weights[self.items.groups[item]] / low
+        return weight, self.view.x.mid - self.centre[item]
+
     def impact(self, item: int) -> Array:
         """[E] how far an emission moves an item's output, roughly."""
-        # a symbol of weight E / Z moves o by about E / Z |x - o|; the last entry is that of padding
-        low = np.maximum(self.low[item], 1e-290)
-        weight = self.attention.weights[self.items.groups[item]] / low  # [S, H]
-        away = np.linalg.norm(self.view.x.mid - self.centre[item], axis=-1)  # [S, H]
-        symbols = np.append((weight * (away + away.mean(0))).sum(1), 0.0)
+        weight, moved = self._moves(item)
+        away = np.linalg.norm(moved, axis=-1)  # [S, H]
+        symbols = np.append((weight * (away + away.mean(0))).sum(1), 0.0)  # the last is padding
         impact: Array = symbols[self.attention.graph.emits].sum(1)
         return impact
+
+    def pull(self, item: int) -> Array:
+        """[E, H width] where to it does."""
+        weight, moved = self._moves(item)
+        symbols = rearrange(weight[..., None] * moved, "symbol head e -> symbol (head e)")
+        padded = np.append(symbols, np.zeros((1, symbols.shape[1])), axis=0)
+        pull: Array = padded[self.attention.graph.emits].sum(1)
+        return pull
 
     def at_centre(self, directions: Array) -> Array:
         """Σ_h D^h · o^h at the centre, [I, K]."""

@@ -23,7 +23,13 @@ from tl_dyck.certify.exact.columns import BoundMinimum, minimise_bound
 from tl_dyck.certify.exact.graph import PREFIX
 from tl_dyck.certify.exact.incumbent import Incumbent
 from tl_dyck.certify.exact.parts import Part, improve, union
-from tl_dyck.certify.exact.paths import count_paths, emission_costs, enumerate_below, sweep
+from tl_dyck.certify.exact.paths import (
+    count_paths,
+    emission_costs,
+    enumerate_below,
+    live_emissions,
+    sweep,
+)
 from tl_dyck.certify.exact.readout import Readout
 from tl_dyck.certify.exact.region import Region
 from tl_dyck.certify.exact.unembedding import MANY, Unembedding
@@ -87,8 +93,6 @@ class Search:
         self.stats = {"parts": 0, "listed": 0}
         self.spent, self.useful = 0, False
         self._numbers = itertools.count()
-
-    # ------------------------------------------------------------------ the loop
 
     def run(self) -> None:
         """Search until done or out of time."""
@@ -202,7 +206,7 @@ class Search:
         sound = np.flatnonzero(region.even)
         # where denominators may vanish a ratio cannot be bounded: split until they do not
         for index in np.flatnonzero(~region.even):
-            self._split(parts[index], paths[index], region.impact(int(index)))
+            self._split(parts[index], paths[index], region, int(index))
         if len(sound):
             for chosen, viewed in region.take(sound).views():
                 if len(chosen):
@@ -218,18 +222,14 @@ class Search:
         if asked <= MANY:
             return _FEW_STRINGS
         bound = to_range(self.network, self.graph) + to_minimise(self.network, self.graph, MANY)
-        return min(max(_FEW_STRINGS, bound / self._to_run(asked)), _MOST_RUN)
+        return min(max(_FEW_STRINGS, bound / to_run(self.network, self.graph, asked)), _MOST_RUN)
 
     def _spent_enough(self, parts: list[Part]) -> bool:
         """Whether bounds took as much work as running all that is open; if useless, a third."""
         left = sum(part.count for part in itertools.chain(self.open, parts))
-        run = self._to_run(len(parts[0].rivals))
+        run = to_run(self.network, self.graph, len(parts[0].rivals))
         patience = 1 if self.useful else 3
         return self.always_listed is None and left * run <= patience * self.spent
-
-    def _to_run(self, n_objectives: int) -> int:
-        length = len(self.graph.lattice.tokens) + len(self.network.prefix)
-        return to_run(self.network, length, n_objectives)
 
     def _bound(self, parts: list[Part], region: Region) -> None:
         """Bound parts with linear bounds of the readout; list or split the unresolved ones."""
@@ -268,7 +268,7 @@ class Search:
                 whole = np.isin(part.rivals, rivals[asked]).all()
                 if not (whole and self._list(least, index, threshold, part.rivals)):
                     path = least.worst_paths(np.array([index]))[0]
-                    self._split(part, path, region.impact(index))
+                    self._split(part, path, region, index)
 
     def _rounds(
         self,
@@ -337,7 +337,7 @@ class Search:
     def _run_all(self, paths: IntArray, asked: Unembedding) -> float:
         """Run paths, some at a time; a lower bound of some objectives on them."""
         lower = math.inf
-        step = max(1, _RUN // self._to_run(len(asked)))
+        step = max(1, _RUN // to_run(self.network, self.graph, len(asked)))
         for start in range(0, len(paths), step):
             self.attention.deadline.check()
             lower = min(lower, float(self.incumbent.run(paths[start : start + step], asked).min()))
@@ -353,8 +353,12 @@ class Search:
         assert paths is not None
         self._close(self._run_all(paths, self.unembedding.take(part.rivals)))
 
-    def _split(self, part: Part, path: IntArray, impact: Array) -> None:
-        halves = self.brancher.split(part.allowed, path, impact)
+    def _split(self, part: Part, path: IntArray, region: Region, item: int) -> None:
+        live = live_emissions(self.graph, part.group, part.allowed)
+        if self.brancher.rewrites:
+            halves = self.brancher.split(live, path, region.impact(item))
+        else:
+            halves = self.brancher.halves(live, region.pull(item))
         if halves is None:
             self._list_all(part)
             return

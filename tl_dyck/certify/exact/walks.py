@@ -47,23 +47,22 @@ class Walks:
     @classmethod
     def begin(cls, network: Network, after: IntArray) -> Walks:
         """The empty string, in state 0."""
-        rnn, state = network.rnn, network.rnn.start_state
+        machine, state = network.machine, network.machine.start_state
         for token in network.prefix:
-            state = int(rnn.next_state(state, token))
+            state = int(machine.next_state(state, token))
         return cls(network, after, [np.array([[0], [state]])], [])
 
     def extend(self, length: int) -> None:
         """Follow the automaton until strings have this length."""
-        tokens = torch.arange(self.after.shape[1])
         while len(self.then) < length:
             state, carried = self.levels[-1]
             target = self.after[state]
-            before = torch.from_numpy(carried)[:, None].expand(target.shape)
-            moved = self.network.rnn.next_state(before, tokens.expand(target.shape)).numpy()
-            alive = target != _NONE
-            reached, which = unique_columns(np.stack([target[alive], moved[alive]]))
+            here, token = np.nonzero(target != _NONE)
+            before, read = torch.from_numpy(carried[here]), torch.from_numpy(token)
+            moved = self.network.machine.next_state(before, read).numpy()
+            reached, which = unique_columns(np.stack([target[here, token], moved]))
             then = np.full(target.shape, _NONE)
-            then[alive] = which
+            then[here, token] = which
             self.then.append(then)
             self.levels.append(reached)
 
@@ -129,7 +128,7 @@ def _laid_out(network: Network, classes: list[tuple[IntArray, ...]]) -> StringGr
     """The graph of levels, [classes, tokens] twice: the class after each token, the RNN's state."""
     prefix, length = torch.tensor(network.prefix, dtype=torch.int64), len(classes)
     levels = [_Level.of(*each, last=at == length - 1) for at, each in enumerate(classes)]
-    before = np.stack([prefix.numpy(), network.rnn.states(prefix[None])[0].numpy()])
+    before = np.stack([prefix.numpy(), network.machine.states(prefix[None])[0].numpy()])
     symbols, index = unique_columns(np.concatenate([before, *(each.symbol for each in levels)], 1))
     ends = np.cumsum([before.shape[1], *(each.symbol.shape[1] for each in levels)])
     emits = np.split(index, ends[:-1])
@@ -140,26 +139,25 @@ def _laid_out(network: Network, classes: list[tuple[IntArray, ...]]) -> StringGr
     if len(prefix):
         row = emits[0][:, None], zero, (zero + end + 1, zero, zero)
         draft.add(zero + PREFIX, *row, None if length else emits[0])
-    n_tokens = classes[0][0].shape[1] if length else 0
-    for at, (level, emit) in enumerate(zip(levels, emits[1:], strict=True)):
+    for at, (level, emit, end_before) in enumerate(zip(levels, emits[1:], ends, strict=False)):
         last = at == length - 1
         bundle, symbol = np.nonzero(level.members)
         target = np.full(len(level.source), end) if last else level.target + first[at + 1]
         arcs = level.source + first[at], target, level.bundle
-        option = at * n_tokens + level.symbol[0, symbol]
+        option = end_before - ends[0] + symbol
         draft.add(option, emit[symbol][:, None], bundle, arcs, emit[symbol] if last else None)
     rank = [np.full(len(after), at) for at, (after, _) in enumerate(classes)]
     nodes = np.concatenate([*rank, [length], np.full(len(prefix), -1)]).astype(np.int64)
     root = end + 1 if len(prefix) else 0
-    lattice = _lattice(length, n_tokens)
+    lattice = _lattice([level.symbol[0] for level in levels])
     return ordered(network, lattice, symbols, draft, nodes, root, zero + end)
 
 
-def _lattice(length: int, n_tokens: int) -> Lattice:
-    """Every token at every position."""
+def _lattice(tokens: list[IntArray]) -> Lattice:
+    """Every symbol that may stand at a position."""
     options = tuple(
         Option(level, level + 1, KEEP, level, level + 1, (token,))
-        for level in range(length)
-        for token in range(n_tokens)
+        for level, symbols in enumerate(tokens)
+        for token in symbols.tolist()
     )
-    return Lattice((), (), length, options)
+    return Lattice((), (), len(tokens), options)

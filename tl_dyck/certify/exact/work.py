@@ -15,12 +15,12 @@ _SWEPT = 4
 """and what is added and compared along arcs so many times as long, as measured."""
 
 
-def to_run(network: Network, length: int, n_objectives: int) -> int:
+def to_run(network: Network, graph: StringGraph, n_objectives: int) -> int:
     """One string: attention, products with W_O, W_in, W_out and with their sizes, and W_U."""
     config = network.config
     inner, hidden = config.n_heads * config.d_head, _hidden(network)
     products = config.d_model * (2 * inner + 4 * hidden + n_objectives)
-    return 3 * length * inner + products + 40 * (config.d_model + hidden)
+    return 3 * len(graph.level_nodes) * inner + products + 40 * (config.d_model + hidden)
 
 
 def to_range(network: Network, graph: StringGraph) -> int:

@@ -17,6 +17,7 @@ import torch
 from tl_dyck.certify.asker import Asker
 from tl_dyck.certify.deadline import Deadline
 from tl_dyck.certify.exact.losing import Losing
+from tl_dyck.certify.exact.network import Network
 from tl_dyck.certify.language.asked import Runner
 from tl_dyck.certify.language.automata import NOTHING, Answers, Least, Margins
 from tl_dyck.certify.language.profiles import Ending
@@ -63,7 +64,8 @@ def decide_automaton(
         raise CertifyError(
             f"{task.name} asks for answer {most}, but the model has {rnn.config.d_vocab_out} logits"
         )
-    margins = Margins(rnn, answers, lambda each: Objectives.margins(each, rnn.config.d_vocab_out))
+    network, d_vocab_out = Network(rnn), rnn.config.d_vocab_out
+    margins = Margins(network, answers, lambda each: Objectives.margins(each, d_vocab_out))
     exact = until != "refuted"
     rows: list[LengthResult] = []
     least: dict[int, Least] = {}

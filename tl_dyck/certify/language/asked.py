@@ -15,6 +15,8 @@ from numpy.typing import NDArray
 
 from tl_dyck.certify.asker import Asker
 from tl_dyck.certify.exact.balls import Array, IntArray
+from tl_dyck.certify.exact.below import Below
+from tl_dyck.certify.exact.network import Network
 from tl_dyck.certify.language.automata import Answers, Margins
 from tl_dyck.certify.language.claims import PrefixClaim, plain_margins, read_claim, valid_tokens
 from tl_dyck.certify.language.counting import NetworkSymbols
@@ -28,6 +30,8 @@ from tl_dyck.language import DyckLanguage
 from tl_dyck.language.symbols import needs_stack
 from tl_dyck.reading import check_reads
 from tl_dyck.rnn import TwoLayerRNN, UnsupportedModelError
+from tl_dyck.rnn.config import RNNWeightError
+from tl_dyck.rnn.export import export_layers
 from tl_dyck.rnn.unsupported import refuse_foreign, refuse_weights
 from tl_dyck.tasks import DyckTask, load_task
 
@@ -94,7 +98,8 @@ class Asked:
         profiles: of the language.
         readers: the models themselves, which a wrong prefix is run through.
         evaluator: judges profiles; None if the models are run on each prefix.
-        paths: decides longer prefixes than can be run, of one layer with positions; or None.
+        paths: decides longer prefixes than can be run, of one layer with positions or two layers
+            without; or None.
         epsilon: of the claim, if it has one.
         how: how they are run: in which precision; empty if they are counted.
         why: why they are run; empty if they are counted.
@@ -255,20 +260,32 @@ def _paths(
 ) -> Margins | None:
     """What decides prefixes of any length, if the claim is that one bracket wins."""
     n_stacks = sum(language.n_types**depth for depth in range(language.max_depth + 1))
-    if not claim.closing or n_stacks > _MOST_STACKS:
+    if not claim.closing or not claim.speaks_of(1) or n_stacks > _MOST_STACKS:
         return None
     try:
-        rnn = Asker.of(models[0]).rnn
+        network = _network(models[0])
         answers = Answers.of_brackets(language, longest)
-    except UnsupportedModelError:
+    except (UnsupportedModelError, RNNWeightError):
         return None
 
     def objectives(bracket: int) -> Objectives:
-        found = claim.objectives(Ending((bracket // 2,), None), rnn.config.d_vocab_out)
+        found = claim.objectives(Ending((bracket // 2,), None), network.config.d_vocab_out)
         assert found is not None
         return found
 
-    return Margins(rnn, answers, objectives)
+    return Margins(network, answers, objectives)
+
+
+def _network(model: Any) -> Network:
+    """Of one layer, or of two without positions.
+
+    Raises:
+        UnsupportedModelError: of neither.
+    """
+    if isinstance(model, TwoLayerRNN | Asker) or model.cfg.n_layers != 2:
+        return Network(Asker.of(model).rnn)
+    first, second = export_layers(model)
+    return Network(second, Below(Network(first)))
 
 
 def _runner(model: Any, language: DyckLanguage) -> Runner:

@@ -1,7 +1,8 @@
-"""What a model of one layer answers to every string of an automaton: the least margin, the wrong.
+"""What a model answers to every string of an automaton: the least margin, the wrong.
 
 Of an automaton's strings of one length, those whose state asks for the same answer are the paths of
-a graph (`tl_dyck.certify.exact.walks`), positions included, and the exact certifier finds the least
+a graph (`tl_dyck.certify.exact.walks`), positions included, or the profiles that a first layer
+without positions reads (`tl_dyck.certify.exact.below`), and the exact certifier finds the least
 margin on them, by shortest paths.
 
 Knows: which answer a state asks for, and what margins that makes.
@@ -29,7 +30,6 @@ from tl_dyck.certify.exact.walks import Walks
 from tl_dyck.certify.objectives import Objectives
 from tl_dyck.certify.protocol import CertifyError
 from tl_dyck.language import DyckLanguage
-from tl_dyck.rnn import TwoLayerRNN
 from tl_dyck.tasks import AutomatonTask
 from tl_dyck.tasks.tables import Table
 
@@ -37,6 +37,9 @@ _TOLERANCE = 1e-10
 
 _MOST_PARTS = 1_000
 """Into so many parts the strings of an answer are split; what is not decided then stays open."""
+
+_PARTS_OF_GROUP = 100
+"""Or into so many on average for each last symbol, of which there are many with profiles."""
 
 NOTHING = -1
 """The answer of a state that asks for none."""
@@ -132,20 +135,20 @@ class Least:
 @final
 @dataclass
 class Margins:
-    """The margins that a network of one layer gives to an automaton's strings.
+    """The margins that a network gives to an automaton's strings.
 
     Attributes:
-        rnn: the network, in float64.
+        network: of one layer, or of one above a layer without positions.
         answers: the automaton.
         objectives: what must be positive, of an answer.
     """
 
-    rnn: TwoLayerRNN
+    network: Network
     answers: Answers
     objectives: Callable[[int], Objectives]
 
     def __post_init__(self) -> None:
-        self._walks = Walks.begin(Network(self.rnn), self.answers.after)
+        self._walks = Walks.begin(self.network, self.answers.after)
 
     @np.errstate(over="ignore", invalid="ignore", divide="ignore")
     def least(self, length: int, deadline: Deadline, *, decide: bool) -> Least:
@@ -168,7 +171,8 @@ class Margins:
             if incumbent.string is not None:
                 if incumbent.upper > max(found.high, 0.0):  # only what is less is looked for
                     incumbent.upper, incumbent.string = max(found.high, 0.0), None
-                how = {"decide": decide, "tolerance": _TOLERANCE, "most_parts": _MOST_PARTS}
+                parts = max(_MOST_PARTS, _PARTS_OF_GROUP * len(graph.groups))
+                how = {"decide": decide, "tolerance": _TOLERANCE, "most_parts": parts}
                 low, _ = lower_bound(attention, incumbent, output, **how)
             if incumbent.string is not None and incumbent.upper < 0:
                 lost = Least(low, incumbent.upper, incumbent.string, int(answer))
@@ -202,9 +206,8 @@ class Margins:
     def _asked(
         self, graph: StringGraph, answer: int, deadline: Deadline
     ) -> tuple[AttentionWeights, Incumbent]:
-        network = self._walks.network
-        attention = AttentionWeights(network, graph, deadline)
-        return attention, Incumbent(network, graph, self.objectives(answer))
+        attention = AttentionWeights(self.network, graph, deadline)
+        return attention, Incumbent(self.network, graph, self.objectives(answer))
 
 
 def _some_string(graph: StringGraph) -> tuple[int, ...]:

@@ -3,8 +3,8 @@
 With positions or several layers a prediction does not follow from how often each symbol occurs.
 What is left is to run the model itself, as far as that is feasible. A claim that holds on every
 prefix that was run is proved for the logits as this machine computes them, not for the weights as
-real numbers. Longer prefixes of one layer with positions, and all strings of other automata, are
-paths of a graph (`automata`).
+real numbers. Longer prefixes of one layer with positions or two without, and all strings of other
+automata, are paths of a graph (`automata`).
 """
 
 from __future__ import annotations
@@ -70,7 +70,8 @@ def certify_language(
 
     Of one layer without positions, by profiles: that is exact, and feasible for long prefixes. Any
     other model is run on every prefix while there are few, see `most_run`, and on some of the rest;
-    of one layer with positions, longer ones are decided as paths of a graph.
+    of one layer with positions or two without, longer ones are decided as paths of a graph, length
+    by length as far as that comes to something.
 
     Of an `AutomatonTask`, a model of one layer is decided as paths of a graph at every length. What
     is claimed is that the largest logit is the task's `answer` to the state that a string leaves,
@@ -134,7 +135,7 @@ def certify_language(
     tally = Tally(wanted[-1], asked.profiles.deepest)
     left = ""
     if asked.evaluator is None:
-        left = run_all(asked, wanted, most_run, tally, deadline, tell)
+        left = run_all(asked, wanted, most_run, tally, deadline, until, tell)
     else:
         count_all(asked, wanted, tally, deadline, until, workers, tell)
     return summarise(asked, tally, wanted, left=left, started=started)
@@ -151,15 +152,11 @@ def count_all(
 ) -> None:
     """Decide one shell after the other, short prefixes first, `n_jobs` at a time, in time."""
     profiles, waiting = asked.profiles, shells(asked.profiles, asked.claim, lengths)
+    enough = partial(_is_enough, asked, lengths, tally, until)
     left = np.zeros(tally.complete.shape, dtype=int)
     for shell in waiting:
         left[list(shell.lengths), shell.depth] += 1
     tally.complete[list(lengths)] = left[list(lengths)] == 0
-
-    def enough() -> bool:
-        if until == "counted" or tally.wrong.likeliest is None:
-            return False
-        return until == "refuted" or tally.is_likeliest(profiles, lengths)
 
     if waiting and max(waiting[-1].lengths) > _SOUGHT:
         with contextlib.suppress(OutOfTime):
@@ -177,6 +174,13 @@ def count_all(
         if deadline.passed or enough():
             break
     answers.close()
+
+
+def _is_enough(asked: Asked, lengths: Sequence[int], tally: Tally, until: str) -> bool:
+    """Whether what was asked for is known."""
+    if until == "counted" or tally.wrong.likeliest is None:
+        return False
+    return until == "refuted" or tally.is_likeliest(asked.profiles, lengths)
 
 
 def _answers(
@@ -207,6 +211,7 @@ def run_all(
     most: int,
     tally: Tally,
     deadline: Deadline,
+    until: str,
     tell: Callable[[float], None],
 ) -> str:
     """Run the models on all prefixes, the shortest first, while they are few; then on drawn ones.
@@ -217,12 +222,14 @@ def run_all(
         most: how many prefixes may be run in all; of the lengths beyond that some are drawn.
         tally: of what is found.
         deadline: when to stop.
+        until: what is asked for; with that known, it stops.
         tell: is told the share of the work done.
 
     Returns:
         Why not all were run; empty if they were, or if time ran out.
     """
     language, left, reason = asked.profiles.language, most, ""
+    enough = partial(_is_enough, asked, lengths, tally, until)
     with contextlib.suppress(OutOfTime):
         for length in lengths:
             number = language.count(length, "prefix")
@@ -237,10 +244,13 @@ def run_all(
                     tally.take(judged)
             tally.complete[length] = True
             tell(1 - left / max(most, 1))
+            if enough():
+                break
         rest = [n for n in lengths if not tally.complete[n].all()]
-        seek(asked, rest, tally, deadline)
+        if not enough():
+            seek(asked, rest, tally, deadline)
         for length in rest if asked.paths is not None else []:
-            if not walk(asked, length, tally, deadline):
+            if enough() or not walk(asked, length, tally, deadline):
                 break
         rest = [n for n in lengths if not tally.complete[n].all()]
         if reason:
@@ -250,7 +260,7 @@ def run_all(
 
 
 def walk(asked: Asked, length: int, tally: Tally, deadline: Deadline) -> bool:
-    """Decide all prefixes of a length at once, along paths; of one layer with positions.
+    """Decide all prefixes of a length at once, along paths.
 
     Returns:
         Whether it came to something: proved, or a wrong one found.

@@ -1,0 +1,339 @@
+"""Two layers without positions: every profile's least margin, against every prefix run."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.certify.language.test_deciding import margins, random_model, task_of
+from tl_dyck.certify.deadline import Deadline
+from tl_dyck.certify.exact.below import Below
+from tl_dyck.certify.exact.branching import Brancher
+from tl_dyck.certify.exact.minimise import lower_bound
+from tl_dyck.certify.exact.network import Network
+from tl_dyck.certify.exact.paths import count_paths, emission_costs, live_emissions, sweep
+from tl_dyck.certify.exact.walks import Walks
+from tl_dyck.certify.language import automata, certify_language
+from tl_dyck.certify.language.asked import ask
+from tl_dyck.certify.language.automata import NOTHING, Answers, Margins
+from tl_dyck.models import DyckTransformer, build_model, construct, get_config
+from tl_dyck.rnn import UnsupportedModelError
+from tl_dyck.rnn.export import export_layers
+from tl_dyck.tasks import DyckTask, load_task
+
+TASK = load_task("dyck-2-4")
+
+LINEAR: dict[str, Any] = {"mlp": False, "layer_norm": False, "d_model": 8, "n_layers": 2}
+
+
+def tied(model: DyckTransformer, task: DyckTask, longest: int, by: float = 0.0) -> DyckTransformer:
+    """Closing brackets gain what makes the least margin over openings and BOS that of `by`."""
+    least = min(margins(model, task, n, "any_token")[1].min() for n in lengths_of(task, longest))
+    with torch.no_grad():
+        model.unembed.b_U[1 : 2 * task.language.n_types : 2] += by - least
+    return model
+
+
+def lengths_of(task: DyckTask, longest: int) -> list[int]:
+    return [n for n in range(1, longest + 1) if task.language.max_depth > 1 or n % 2]
+
+
+def profile(string: list[int]) -> tuple[Any, ...]:
+    """How often each token occurs, and the last."""
+    return tuple(sorted(Counter(string).items())), string[-1]
+
+
+def by_profile(model: DyckTransformer, task: DyckTask, n: int) -> dict[Any, float]:
+    """The least margin of every final profile and closing bracket, of every prefix run."""
+    strings, margin, *_ = margins(model, task, n, "any_token")
+    top = task.language.top_of_stack(strings)[:, -1]
+    least: dict[Any, float] = {}
+    for string, at, value in zip(strings.tolist(), top.tolist(), margin.tolist(), strict=True):
+        key = *profile(string), string[at] + 1
+        least[key] = min(least.get(key, np.inf), value)
+    return least
+
+
+def final_profiles(task: DyckTask, n: int) -> Iterator[tuple[Any, Answers]]:
+    """An automaton for each final profile and bracket, which asks for nothing elsewhere."""
+    language = task.language
+    states: dict[Any, int] = {((), (), NOTHING): 0}
+    moves, waiting = {}, [((), (), NOTHING)]
+    for stack, counts, last in waiting:
+        if sum(number for _, number in counts) == n:
+            continue
+        opens = range(0, 2 * language.n_types, 2) if len(stack) < language.max_depth else ()
+        for token in [*opens, *(each + 1 for each in stack[-1:])]:
+            more = tuple(sorted((Counter(dict(counts)) + Counter([token])).items()))
+            after = (*stack, token) if token % 2 == 0 else stack[:-1], more, token
+            if after not in states:
+                states[after] = len(states)
+                waiting.append(after)
+            moves[states[stack, counts, last], token] = states[after]
+    after = np.full((len(states), 2 * language.n_types), -1)
+    for place, state in moves.items():
+        after[place] = state
+    ends: dict[Any, list[int]] = {}
+    for (stack, counts, last), state in states.items():
+        if stack and sum(number for _, number in counts) == n:
+            ends.setdefault((counts, last, stack[-1] + 1), []).append(state)
+    for key, accepted in ends.items():
+        answer = np.full(len(states), NOTHING)
+        answer[accepted] = key[-1]
+        yield key, Answers(after, answer)
+
+
+def asked(model: DyckTransformer, task: DyckTask, longest: int, name: str = "any_token") -> Margins:
+    paths = ask(model, task, name, longest).paths
+    assert paths is not None
+    return paths
+
+
+@settings(max_examples=8)
+@given(
+    k=st.integers(1, 3),
+    deepest=st.integers(1, 4),
+    heads=st.integers(1, 2),
+    seed=st.integers(0, 99),
+    scale=st.sampled_from([1.0, 2.0]),
+    by=st.sampled_from([0.0, 1e-6, -1e-6, 1.0]),
+)
+def test_every_profile_has_the_least_margin_of_its_strings(
+    k: int, deepest: int, heads: int, seed: int, scale: float, by: float
+) -> None:
+    """With several heads in the first layer only, so that shortest paths are all there is."""
+    task, longest = task_of(k, deepest), 7 - k
+    model = random_model("gpt", task, seed, scale, **LINEAR, n_heads=heads)
+    with torch.no_grad():
+        model.blocks[1].attn.W_O[1:] = 0.0
+    if heads == 1:
+        tied(model, task, longest, by)
+    for n in lengths_of(task, longest)[-2:]:
+        expected = by_profile(model, task, n)
+        paths = asked(model, task, n)
+        for key, answers in final_profiles(task, n):
+            margin = Margins(paths.network, answers, paths.objectives)
+            least = margin.least(n, Deadline(), decide=heads > 1)
+            value = expected.pop(key)
+            assert least.low <= value + 1e-9
+            assert least.high >= value - 1e-9
+            if heads == 1:
+                assert least.high - least.low < 1e-7
+        assert not expected
+
+
+@pytest.mark.parametrize("embedding", ["token", "onehot", "yao"])
+def test_what_the_first_layer_hands_on_follows_from_the_profile(embedding: str) -> None:
+    fields = {"embedding": embedding, "n_layers": 2, "n_heads": 2, "d_model": 32, "d_mlp": 9}
+    model = random_model("eq6", TASK, seed=0, scale=2.0, **fields)
+    first, second = export_layers(model)
+    below = Below(Network(first))
+    strings = TASK.language.enumerate(6, "prefix")
+    tokens = torch.cat([torch.full((len(strings), 1), TASK.language.bos_token), strings], 1)
+    states = below.states(tokens)
+    with torch.no_grad():
+        _, cache = model.run_with_cache(tokens)
+        expected = cache["blocks.0.hook_resid_post"].numpy()
+        r = first(tokens)
+        own = second.readout(r, attend(second, r))
+        assert torch.allclose(own, model(tokens), atol=1e-10)
+    for position in (0, 1, 4, 6):
+        found = below.residual(tokens[:, position].numpy(), states[:, position].numpy())
+        assert found.rad.max() < 1e-9
+        assert (abs(found.mid - expected[:, position]) <= found.rad + 1e-12).all()
+    numbers: dict[Any, set[int]] = {}
+    depths = TASK.language.depth(strings)
+    for row, (string, depth) in enumerate(zip(strings.tolist(), depths.tolist(), strict=True)):
+        symbols = zip(string, depth if embedding != "token" else [0] * 6, strict=True)
+        numbers.setdefault(tuple(sorted(symbols)), set()).add(int(states[row, -1]))
+    assert all(len(each) == 1 for each in numbers.values())
+    assert len(numbers) == len({state for each in numbers.values() for state in each})
+
+
+def attend(layer: Any, r: torch.Tensor) -> torch.Tensor:
+    """Causal attention, position by position."""
+    q, k, v = layer.query(r), layer.key(r), layer.value(r)
+    score = torch.einsum("bihe,bjhe->bhij", q, k)
+    score = score.masked_fill(torch.ones(score.shape[-2:]).triu(1).bool(), -torch.inf)
+    return torch.einsum("bhij,bjhe->bihe", score.softmax(-1), v)
+
+
+def test_the_radius_covers_what_float64_loses() -> None:
+    """Against 80-bit floats, with scores so large that rounding shows."""
+    model = random_model("gpt", TASK, seed=3, scale=5.0, **LINEAR)
+    first = export_layers(model)[0]
+    below = Below(Network(first))
+    tokens = torch.tensor([[4, 0, 2, 3, 0, 1, 1, 2, 2, 3, 3, 0, 0, 1, 0]])
+    states = below.states(tokens)
+    found = below.residual(tokens[0].numpy(), states[0].numpy())
+    w = {name: weight.numpy().astype(np.longdouble) for name, weight in first.weights.items()}
+    r = w["W_E"][tokens[0].numpy()]
+    q, k, v = (r @ w[f"W_{name}"][0] + w[f"b_{name}"][0] for name in "QKV")
+    for at in range(len(r)):
+        score = k[: at + 1] @ q[at] / np.longdouble(first.config.attn_scale)
+        weight = np.exp(score - score.max())
+        exact = r[at] + weight @ v[: at + 1] / weight.sum() @ w["W_O"][0] + w["b_O"]
+        off = abs(found.mid[at].astype(np.longdouble) - exact)
+        assert (off <= found.rad[at]).all()
+        assert found.rad[at].max() < 1e-9
+
+
+@pytest.mark.parametrize(
+    ("family", "options"),
+    [
+        ("gpt", {}),
+        ("gpt", {"mlp": False}),
+        ("gpt", {"mlp": False, "layer_norm": False, "n_heads": 2}),
+        ("eq6", {}),
+        ("eq49", {"n_heads": 2}),
+        ("minimal-onehot", {"d_model": 50}),
+    ],
+)
+def test_norms_mlps_and_heads_are_decided_by_bounds_as_by_brute_force(
+    family: str, options: dict[str, Any]
+) -> None:
+    task, longest, decided = task_of(2, 3), 6, 0
+    fields = {"n_layers": 2, "d_model": 8, "d_mlp": 6, **options}
+    for seed in range(3):
+        model = tied(random_model(family, task, seed, 1.0, **fields), task, longest, by=0.0)
+        name = ("any_token", "closing_only")[seed % 2]
+        paths = asked(model, task, longest, name)
+        for n in lengths_of(task, longest):
+            least = margins(model, task, n, name)[1].min()
+            found = paths.least(n, Deadline(), decide=False)
+            assert found.low <= least + 1e-9
+            assert found.high >= least - 1e-9
+            decided += found.low > 0 or found.high < 0
+    assert decided >= 15  # of 18; the others are ties
+
+
+def test_parts_are_split_by_profiles_until_each_string_is_alone() -> None:
+    """Whatever the strings are split by, each is on exactly one side."""
+    task, n = task_of(2, 3), 6
+    paths = asked(random_model("gpt", task, 0, **LINEAR), task, n)
+    walks = Walks.begin(paths.network, paths.answers.after)
+    graph = walks.graph(paths.answers.answer == 1, n)
+    assert graph is not None
+    brancher, rng = Brancher(graph), np.random.default_rng(0)
+    strings = []
+    for group in range(len(graph.groups)):
+        waiting = [live_emissions(graph, group, None)]
+        while waiting:
+            part = waiting.pop()
+            halves = brancher.halves(part, rng.normal(size=(len(part), 3)))
+            if halves is None:
+                nothing = np.zeros((len(graph.symbols.tokens), 1))
+                costs = emission_costs(graph, nothing, np.array([group]), part[:, None])
+                strings.append(graph.string_of(sweep(graph, costs).paths(np.zeros(1, int))[0]))
+                continue
+            numbers = [count_paths(graph, np.array([group]), each[:, None]) for each in halves]
+            assert min(numbers) > 0
+            waiting += [live_emissions(graph, group, each) for each in halves]
+    every = task.language.enumerate(n, "prefix")
+    top = task.language.top_of_stack(every)[:, -1]
+    mine = every[(top >= 0) & (every.gather(1, top.clamp(min=0)[:, None])[:, 0] == 0)]
+    assert sorted(strings) == sorted(map(tuple, mine.tolist()))
+
+
+def test_where_bounds_do_not_settle_a_profile_it_is_split(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is listed, so that every string is in a part with a bound, or alone in one."""
+    task, longest, splits = task_of(2, 3), 7, 0
+    halves = Brancher.halves
+
+    def counted(self: Brancher, *args: Any) -> Any:
+        nonlocal splits
+        splits += 1
+        return halves(self, *args)
+
+    bounded = partial(lower_bound, most_listed=0, always_listed=0)
+    monkeypatch.setattr(automata, "lower_bound", bounded)
+    monkeypatch.setattr(Brancher, "halves", counted)
+    fields = {"n_layers": 2, "d_model": 8, "d_mlp": 6, "n_heads": 2}
+    for seed in range(2):
+        model = tied(random_model("gpt", task, seed, 2.0, **fields), task, longest, by=1e-3)
+        least = margins(model, task, longest, "any_token")[1].min()
+        found = asked(model, task, longest).least(longest, Deadline(), decide=False)
+        assert found.low <= least + 1e-9
+        assert found.high == pytest.approx(least, abs=1e-3)
+        assert found.high - found.low < 1e-3
+    assert splits > 20
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_near_ties_are_never_decided_wrongly(dtype: torch.dtype) -> None:
+    """One type of bracket, so that a bias moves all margins; 3 brackets, as many profiles."""
+    task = task_of(1, 3)
+    for seed in range(3):
+        for by in (0.0, 1e-15, -1e-15, 1e-9, -1e-9, 1e-5, -1e-5):
+            model = random_model("gpt", task, seed, 2.0, **LINEAR).to(dtype)
+            exact = random_model("gpt", task, seed, 2.0, **LINEAR).to(dtype).double()
+            with torch.no_grad():
+                model.unembed.b_U += tied(exact, task, 8, by).unembed.b_U
+                exact.load_state_dict({n: w.double() for n, w in model.state_dict().items()})
+            paths = asked(model, task, 8)
+            for n in lengths_of(task, 8):
+                least = margins(exact, task, n, "any_token")[1].min()
+                found = paths.least(n, Deadline(), decide=True)
+                assert not (found.low > 0 and least < -1e-14)
+                assert not (found.high < 0 and least > 1e-14)
+                if abs(least) > 1e-7:
+                    assert (found.low > 0, found.high < 0) == (least > 0, least < 0)
+
+
+def test_longer_prefixes_than_are_run_are_proved() -> None:
+    model = construct.uniform_attention(TASK.language, first_layer="attention")
+    ran = certify_language(model, TASK, 8)
+    assert (ran.status, ran.proved_to, ran.method[:8]) == ("proved", 8, "prefixes")
+    found = certify_language(model, TASK, 14, most_run=1_000)
+    assert (found.status, found.proved_to) == ("proved", 14)
+    assert found.complete
+    assert "longer ones as paths of a graph" in found.method
+    assert found.margin.high == pytest.approx(ran.margin.high)
+    with torch.no_grad():  # its second layer takes one bracket for the other, deep down
+        model.blocks[1].attn.W_V[..., 1] *= -1
+    broken = certify_language(model, TASK, 14, most_run=1_000)
+    assert broken.status == "refuted"
+
+
+def test_a_first_wrong_length_beyond_those_that_are_run_is_found() -> None:
+    """A margin that shrinks with length, and the exact length from which on it is negative."""
+    task, longest = task_of(1, 2), 12
+    model = random_model("gpt", task, 0, 2.0, **LINEAR)
+    least = [margins(model, task, n, "any_token")[1].min() for n in range(1, longest + 1)]
+    for turn in range(2, longest):
+        if min(least[:turn]) > min(least[turn:]) + 1e-6:
+            with torch.no_grad():
+                shift = -(min(least[:turn]) + min(least[turn:])) / 2
+                shifted = random_model("gpt", task, 0, 2.0, **LINEAR)
+                shifted.unembed.b_U[1] += shift
+            wrong = [n for n in range(1, longest + 1) if least[n - 1] + shift < 0]
+            found = certify_language(shifted, task, longest, most_run=10)
+            assert found.status == "refuted"
+            assert found.proved_to == min(wrong) - 1
+            assert found.shortest is not None
+            break
+    else:
+        raise AssertionError("the margin of this model never shrinks")
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"n_layers": 3}, "3 layers, not 2"),
+        ({"n_layers": 1}, "1 layers, not 2"),
+        ({"n_layers": 2, "position": "learned"}, "positions"),
+    ],
+)
+def test_other_models_are_refused(fields: dict[str, Any], message: str) -> None:
+    config = dataclasses.replace(get_config("gpt", TASK, device="cpu"), **fields)
+    with pytest.raises(UnsupportedModelError, match=message):
+        export_layers(build_model(config, 0))
