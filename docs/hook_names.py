@@ -1,4 +1,4 @@
-"""Write docs/hook_names.md: which TransformerLens hook names each family has, read off the models.
+"""Write docs/api/hook_names.md: the TransformerLens hook names of each family, read off the models.
 
 Run it: ``python docs/hook_names.py``. A test compares the page with the models.
 """
@@ -11,7 +11,7 @@ from pathlib import Path
 from tl_dyck import build_model, get_config, list_models, load_task
 from tl_dyck.models import models
 
-PAGE = Path(__file__).with_name("hook_names.md")
+PAGE = Path(__file__).parent / "api" / "hook_names.md"
 
 # sizes that differ from each other, so that a shape tells what each dimension is (five tokens: four
 # brackets and BOS)

@@ -1,4 +1,4 @@
-"""Pages of the documentation made from files elsewhere: README, CONTRIBUTING, CHANGELOG, demos."""
+"""Pages and parts of pages made from files elsewhere: README, CONTRIBUTING, CHANGELOG, demos."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import html
 import json
 import os
 import re
+import textwrap
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -14,6 +15,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 _KINDS = {".ipynb": "notebook", ".py": "script", ".yaml": "sweep"}
 _FIRST = "demos/myopic.md"  # to begin with
+_MARK = re.compile(r"<!-- demo: (\S+) -->")  # in a page: a demo is shown here, folded
 _PUBLISHED = "gh-pages/latest"  # branch and folder that .github/workflows/docs.yml writes
 
 
@@ -21,7 +23,19 @@ def from_root(name: str) -> str:
     """A page of the repository's root, with links as they are from a page in docs/."""
     text = (ROOT / name).read_text(encoding="utf-8")
     text = text.replace("](docs/", "](").replace("](CONTRIBUTING.md)", "](contributing.md)")
-    return re.sub(r"\]\((demos/\w+)\.(?:py|ipynb|yaml)\)", r"](\1.md)", text)
+    for demo, page in pages_of_demos().items():
+        text = text.replace(f"](demos/{demo})", f"]({page})")
+    return text
+
+
+def pages_of_demos() -> dict[str, str]:
+    """File in demos/ -> its page: one of its own for a notebook, else the page with its mark."""
+    notebooks = {path.name: f"demos/{path.stem}.md" for path in (ROOT / "demos").glob("*.ipynb")}
+    return notebooks | {
+        name: path.relative_to(ROOT / "docs").as_posix()
+        for path in sorted((ROOT / "docs").rglob("*.md"))
+        for name in _MARK.findall(path.read_text(encoding="utf-8"))
+    }
 
 
 def executed(path: Path) -> Any:
@@ -124,42 +138,47 @@ def downloadable(path: Path, repository: str, *, run: bool) -> str:
     return json.dumps(found, indent=1, ensure_ascii=False) + "\n"
 
 
-def script(path: Path) -> str:
-    """A script as a page: its docstring, and its code."""
-    _, docstring, code = path.read_text(encoding="utf-8").split('"""', 2)
-    title, _, rest = docstring.strip().partition("\n")
-    return (
-        f"# {title.rstrip('.')}\n\n*This page is `demos/{path.name}`.*\n{rest}\n\n```python\n"
-        f"{code.strip()}\n```\n"
-    )
-
-
-def sweep(path: Path) -> str:
-    """A sweep as a page: the first comment is its title."""
+def parts(path: Path) -> tuple[str, str, str]:
+    """Title, what it says of itself, and code; of a script, a sweep or a notebook."""
     text = path.read_text(encoding="utf-8")
-    title = text.partition("\n")[0].lstrip("# ").partition(":")[0].partition(".")[0].partition("?")
-    return (
-        f"# {title[0]}{title[1]}\n\n*This page is `demos/{path.name}`.*\n\n```yaml\n"
-        f"{text.strip()}\n```\n"
-    )
+    if path.suffix == ".ipynb":
+        title, _, rest = "".join(json.loads(text)["cells"][0]["source"]).partition("\n")
+        return title.removeprefix("# "), rest, ""
+    if path.suffix == ".py":
+        _, docstring, code = text.split('"""', 2)
+        title, _, rest = docstring.strip().partition("\n")
+        return title.rstrip("."), rest.strip(), code.strip()
+    before, mark, _ = text.partition("\n")[0].lstrip("# ").partition("?")
+    return before + mark, "", text.strip()
 
 
-def demos_index(made: dict[str, str]) -> str:
+def folded(path: Path) -> str:
+    """A script or a sweep as a block that opens."""
+    title, about, code = parts(path)
+    kind = {".py": "python", ".yaml": "yaml"}[path.suffix]
+    text = f"*The file `demos/{path.name}`.*\n\n{about}\n\n```{kind}\n{code}\n```"
+    return f'??? example "{title}"\n\n' + textwrap.indent(text, "    ")
+
+
+def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
+    """Show demos where pages have their marks; README is the first page of the site."""
+    markdown = re.sub(r"\]\((?:\.\./)*\.\./README\.md", "](../index.md", markdown)
+    return _MARK.sub(lambda mark: folded(ROOT / "demos" / mark[1]), markdown)
+
+
+def demos_index() -> str:
     """A list of all demos, from their titles."""
     lines = [
         "# Demos",
         "",
-        "Short, one question each, run by the tests. "
-        "The pages here are made from the files in `demos/`.",
+        "Each asks one question and is short. The tests run them all. "
+        "Notebooks have a page each; scripts stand in the page that they belong to.",
         "",
     ]
-    for path, text in sorted(made.items(), key=lambda entry: (entry[0] != _FIRST, entry[0])):
-        name = path.removeprefix("demos/")
-        kind = next(
-            kind for ending, kind in _KINDS.items() if (ROOT / path).with_suffix(ending).exists()
-        )
-        title = text.partition("\n")[0].removeprefix("# ")
-        lines.append(f"- [{title}]({name}), a {kind}")
+    for name, page in sorted(pages_of_demos().items(), key=lambda each: (each[1] != _FIRST, *each)):
+        path = ROOT / "demos" / name
+        link = os.path.relpath(page, "demos").replace(os.sep, "/")
+        lines.append(f"- [{parts(path)[0]}]({link}) (`{name}`, a {_KINDS[path.suffix]})")
     return "\n".join(lines) + "\n"
 
 
@@ -175,9 +194,7 @@ def pages(files: dict[str, str] | None = None, repository: str = "") -> dict[str
         f"demos/{path.stem}.md": notebook(path, files, repository)
         for path in folder.glob("*.ipynb")
     }
-    demos |= {f"demos/{path.stem}.md": script(path) for path in folder.glob("*.py")}
-    demos |= {f"demos/{path.stem}.md": sweep(path) for path in folder.glob("*.yaml")}
-    return made | demos | {"demos/index.md": demos_index(demos)}
+    return made | demos | {"demos/index.md": demos_index()}
 
 
 def live_playground() -> str:
@@ -197,6 +214,18 @@ def live_playground() -> str:
         return page.read_text(encoding="utf-8")
 
 
+def live_widgets() -> list[str]:
+    """The pages of the widgets that the blocks of their page make, one each."""
+    text = (ROOT / "docs" / "api" / "widgets.md").read_text(encoding="utf-8")
+    names: dict[str, Any] = {}
+    made = []
+    for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL):
+        *before, last = block.strip().splitlines()
+        exec("\n".join(before), names)
+        made.append(eval(last, names).html)
+    return made
+
+
 def on_config(config: Any) -> Any:
     """Say of which version the pages are, and let readers choose another if it is published."""
     from tl_dyck import __version__
@@ -212,6 +241,8 @@ def on_files(files: Any, config: Any) -> Any:
     from mkdocs.structure.files import File
 
     files.append(File.generated(config, "live_playground.html", content=live_playground()))
+    for index, page in enumerate(live_widgets()):
+        files.append(File.generated(config, f"live_widget_{index}.html", content=page))
     outputs: dict[str, str] | None = {} if os.environ.get("EXECUTE_NOTEBOOKS") == "1" else None
     repository = config.repo_url or ""
 
@@ -236,8 +267,8 @@ def source_of(page: str) -> str | None:
     named["changelog.md"] = "CHANGELOG.md"
     if not page.startswith("demos/"):
         return named.get(page, f"docs/{page}")
-    found = [Path(page).with_suffix(ending) for ending in _KINDS]
-    return next((path.as_posix() for path in found if (ROOT / path).exists()), None)
+    found = Path(page).with_suffix(".ipynb")
+    return found.as_posix() if (ROOT / found).exists() else None
 
 
 def on_pre_page(page: Any, config: Any, files: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Write docs/tools.md: what TransformerLens' own tools do with our models, on each release.
+"""Write docs/api/tools.md: what TransformerLens' own tools do with our models, on each release.
 
 Run it with each release: ``python docs/tools.py`` measures with the one that is installed, keeps
 what was found in docs/tools/3.json or 4.json, and writes the page from both. A tool "works" if it
@@ -23,7 +23,7 @@ from tl_dyck import as_bridge, build_model, get_config, load_task
 from tl_dyck.models.bridge import NoBridgeError
 from tl_dyck.models.hooked.installed import MAJOR
 
-PAGE = Path(__file__).with_name("tools.md")
+PAGE = Path(__file__).parent / "api" / "tools.md"
 RESULTS = Path(__file__).parent / "tools"
 FAMILIES = ("gpt", "gpt-linear", "eq6", "eq49", "minimal-onehot", "figure2-onehot")
 _TEXTS = ("[(())]([", "(())[]([")

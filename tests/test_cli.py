@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import shlex
@@ -236,6 +237,14 @@ def test_play(runs, tiny_study, tmp_path):
     assert all(f'"name":"gpt/seed-{seed}"' in text for seed in tiny_study.config.seeds)
     assert '"string":"[("' in text
     assert "<h1>Playground: gpt, dyck-2-4</h1>" in text
+
+
+def test_play_says_how_far_it_is(runs, tmp_path, monkeypatch):
+    done = []
+    bar = contextlib.contextmanager(lambda what, **how: iter([done.append]))
+    monkeypatch.setattr("tl_dyck.screen.share_bar", bar)
+    assert call("play", runs["gpt", 0], runs["gpt", 4], "-o", tmp_path / "x.html").exit_code == 0
+    assert done == [0.5, 1.0]
 
 
 def test_probe_one_string(runs):

@@ -13,6 +13,7 @@ nbclient = pytest.importorskip("nbclient")
 nbformat = pytest.importorskip("nbformat")
 
 NOTEBOOKS = Path(__file__).parents[2] / "demos"
+VIEWS = [["AttentionHeads"], ["ColoredTokensMulti"]]  # of circuitsvis
 
 
 def text_of(cell: Any) -> str:
@@ -75,9 +76,10 @@ def test_outputs_are_stripped_from_the_file(path: Path) -> None:
 
 @pytest.mark.filterwarnings("ignore")  # Jupyter's own
 def test_myopic(tmp_path: Path) -> None:
-    start, same, widget, probes, many, broken, honest, twins = execute_in_jupyter(
+    start, same, widget, *circuits, probes, many, broken, honest, twins = execute_in_jupyter(
         "myopic.ipynb", tmp_path
     )
+    assert [re.findall(r"&quot;view&quot;:&quot;(\w+)&quot;", view) for view in circuits] == VIEWS
     assert "5.0000e-01" in start
     errors = [float(value) for value in re.findall(r"<td>(\d\.\d+e-\d+)</td>", same)]
     assert len(errors) == 4
@@ -153,11 +155,12 @@ def test_stack_like(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    accuracy, seeds, measured, variation, decoy = execute(
+    accuracy, seeds, *circuits, measured, variation, decoy = execute(
         "stack_like.ipynb", capsys, {"range(3)": "range(2)"}
     )
     assert all(float(value) > 0.9 for value in re.findall(r"(\d\.\d+)$", accuracy, re.M))
     assert "<iframe" in seeds
+    assert [re.findall(r"&quot;view&quot;:&quot;(\w+)&quot;", view) for view in circuits] == VIEWS
     *trained, parser = numbers(measured)
     assert parser[1:3] == [1.0, 1.0]  # layer, mass, argmax, chance
     assert len(trained) == 4  # two layers of two models

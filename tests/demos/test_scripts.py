@@ -64,6 +64,17 @@ def test_cumulative_sum(run):
     assert printed.count("cumulative sum, lengths 1 to 3") == 2
 
 
+def test_next_words(run, tmp_path):
+    line = "the {} king sees the {} queen and says: I am the {} of all."
+    words = ["old", "new", "good", "bad", "first", "last", "one", "true", "false", "best"]
+    lines = [line.format(a, b, c) for a in words for b in words for c in words[:4]]
+    (tmp_path / "text.txt").write_text("\n".join(lines), encoding="utf-8")
+    few = ["--steps", 3, "--vocabulary", 290, "--width", 16, "--prompts", 2, "--words", 6]
+    printed = run("next_words.py", "text.txt", *few)
+    assert printed.count(" certified, ") == 5
+    assert "1 word mistyped" in printed
+
+
 def test_repair_max(run):
     few = ["--numbers", 3, "--values", 4, "--width", 8, "--steps", 60, "--rounds", 3]
     printed = run("repair_max.py", *few)

@@ -173,10 +173,12 @@ def test_the_first_snippet_prints_what_readme_shows(capsys):
 
 
 @pytest.mark.global_rng
-@pytest.mark.parametrize(("page", "n_blocks"), [("own_language.md", 3), ("bring_your_own.md", 1)])
-def test_the_guides_to_what_is_your_own_run(page, n_blocks, tmp_path, monkeypatch, capsys):
+@pytest.mark.parametrize(
+    ("page", "n_blocks", "end"), [("own_language.md", 3, ""), ("bring_your_own.md", 1, "## ARENA")]
+)
+def test_the_guides_to_what_is_your_own_run(page, n_blocks, end, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    blocks = blocks_of(DOCS / page, n_blocks)
+    blocks = blocks_of(DOCS / page, n_blocks, end=end)
     try:
         names = run_all(blocks, page)
     finally:
@@ -244,12 +246,13 @@ def test_the_tree_names_every_room():
 
 def test_the_guide_to_sweeps_runs_from_top_to_bottom(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    run_all(blocks_of(DOCS / "sweeps.md", 3), "sweeps.md")
+    sweeps = {"end": "## Trained models by name"}
+    run_all(blocks_of(DOCS / "sweeps.md", 3, **sweeps), "sweeps.md")
     tl_dyck.runs.experiments.unregister("coin")
     printed = capsys.readouterr().out
     assert printed.count("long_accuracy") == 2  # of two families
     assert "AttentionVariation(layer 0" in printed
-    (sweep,) = blocks_of(DOCS / "sweeps.md", 1, "yaml")
+    (sweep,) = blocks_of(DOCS / "sweeps.md", 1, "yaml", **sweeps)
     Path("depth.yaml").write_text(sweep, encoding="utf-8")
     assert load_sweep("depth.yaml").n_points == 8
     assert load_sweep(ROOT / "demos" / "sweep.yaml").n_points == 8
@@ -271,12 +274,31 @@ def test_paths_that_the_pages_name_exist():
     assert not [(page, path) for page, path in named if not (ROOT / path).exists()]
 
 
-def test_every_demo_is_a_page_of_the_site():
-    demos = {path.stem for path in (ROOT / "demos").glob("*.*")}
-    pages = load(DOCS / "site.py").pages()
-    assert {f"demos/{name}.md" for name in demos} <= set(pages)
-    assert all(pages[f"demos/{name}.md"].startswith("# ") for name in demos)
-    assert not [name for name in demos if f"({name}.md)" not in pages["demos/index.md"]]
+def test_every_demo_stands_in_one_page_of_the_site():
+    site = load(DOCS / "site.py")
+    made = site.pages()
+    texts = {path.relative_to(DOCS).as_posix(): path.read_text() for path in DOCS.rglob("*.md")}
+    shown = {
+        page: site.on_page_markdown(text, None, None, None) for page, text in (texts | made).items()
+    }
+    assert {path.name for path in (ROOT / "demos").glob("*.*")} == set(site.pages_of_demos())
+    for name, page in site.pages_of_demos().items():
+        title = site.parts(ROOT / "demos" / name)[0]
+        assert f"[{title}](" in made["demos/index.md"]
+        if name.endswith(".ipynb"):
+            assert shown[page].startswith(f"# {title}\n")
+        else:
+            assert [at for at, text in shown.items() if f'??? example "{title}"' in text] == [page]
+            last = (ROOT / "demos" / name).read_text(encoding="utf-8").strip().splitlines()[-1]
+            assert f"\n    {last}\n" in shown[page]
+
+
+def test_there_are_at_most_thirty_pages_besides_the_reference():
+    nav = (ROOT / "mkdocs.yml").read_text(encoding="utf-8").partition("\nnav:\n")[2]
+    named = re.findall(r"([\w/]+\.md)$", nav, re.M)
+    made = {path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md")}
+    assert sorted(named) == sorted(made | set(load(DOCS / "site.py").pages()))
+    assert len([page for page in named if not page.startswith("api/")]) <= 30
 
 
 def test_what_a_cell_put_out_is_on_the_page():
@@ -336,7 +358,6 @@ def test_pages_are_edited_where_they_are_made(address):
     sources = {
         "index.md": "README.md",
         "demos/myopic.md": "demos/myopic.ipynb",
-        "demos/ablate_any_model.md": "demos/ablate_any_model.py",
         "glossary.md": "docs/glossary.md",
         "demos/index.md": None,
     }
@@ -346,6 +367,15 @@ def test_pages_are_edited_where_they_are_made(address):
         wanted = f"{REPOSITORY}/edit/main/{source}" if source else None
         assert made.edit_url == (wanted if address else "as it was")
         assert source is None or (ROOT / source).exists()
+
+
+def test_the_page_of_widgets_shows_what_its_blocks_make():
+    made = load(DOCS / "site.py").live_widgets()
+    page = (DOCS / "api" / "widgets.md").read_text(encoding="utf-8")
+    assert re.findall(r"live_widget_(\d)", page) == [str(index) for index in range(len(made))]
+    titles = [html.unescape(re.findall("<title>(.*?)</title>", each)[0]) for each in made]
+    assert [title.partition(" ")[0] for title in titles] == ["Attention", "Tokens,", "Attention"]
+    assert ["(circuitsvis)" in title for title in titles] == [True, True, False]
 
 
 def test_a_plot_shares_the_script_of_all_plots():
@@ -464,12 +494,12 @@ def test_the_site_is_searched_from_disk(site):
         page.locator(".md-search-result__link").first.wait_for(timeout=PATIENCE)
         found = page.locator(".md-search-result__link").evaluate_all("all => all.map(a => a.href)")
         browser.close()
-    assert any("theory/theorem-2.html" in link for link in found)
+    assert any("theory/balance.html" in link for link in found)
 
 
 def test_the_site_fetches_nothing_and_has_formulas(site):
     pages = {path.relative_to(site).as_posix(): path for path in site.rglob("*.html")}
-    assert {"index.html", "theory/theorem-1.html", "demos/certify.html", "api/certify.html"} <= set(
+    assert {"index.html", "theory/balance.html", "demos/certify.html", "api/certify.html"} <= set(
         pages
     )
     for name, path in pages.items():  # nothing is fetched when a page is read
@@ -477,7 +507,7 @@ def test_the_site_fetches_nothing_and_has_formulas(site):
         assert not re.findall(r"<(?:script|link|img|iframe)[^>]+(?:src|href)=\"?https?:", text), (
             name
         )
-    assert "<math" in pages["theory/theorem-1.html"].read_text(encoding="utf-8")
+    assert "<math" in pages["theory/balance.html"].read_text(encoding="utf-8")
     assert (site / "search" / "search_index.js").stat().st_size > 1e5
     assert not [name for name, path in pages.items() if "colab.research" in path.read_text("utf-8")]
     assert "md-source" not in pages["index.html"].read_text(encoding="utf-8")  # no repository yet

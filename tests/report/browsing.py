@@ -32,12 +32,16 @@ def browser_arguments() -> list[str]:
 class Visit:
     """A page with a record of what it complained about and asked for."""
 
-    def __init__(self, browser: Any, path: Path, width: int, scheme: str) -> None:
+    def __init__(
+        self, browser: Any, path: Path, width: int, scheme: str, *, touch: bool = False
+    ) -> None:
         self.context = browser.new_context(
             viewport={"width": width, "height": 900},
             color_scheme=scheme,
             offline=True,
             reduced_motion="reduce",
+            has_touch=touch,
+            is_mobile=touch,
         )
         self.page = self.context.new_page()
         self.page.set_default_timeout(PATIENCE)

@@ -95,8 +95,10 @@ def opened(browser: Any) -> Iterator[Any]:
     """Opens a page, of which nothing is asked for and nothing complained about."""
     visits: list[Visit] = []
 
-    def open_page(path: Path, width: int = 1000, scheme: str = "light") -> Visit:
-        visits.append(Visit(browser, path, width, scheme))
+    def open_page(
+        path: Path, width: int = 1000, scheme: str = "light", *, touch: bool = False
+    ) -> Visit:
+        visits.append(Visit(browser, path, width, scheme, touch=touch))
         return visits[-1]
 
     yield open_page

@@ -48,7 +48,7 @@ def toy(point: dict[str, Any], seed: int, folder: Path) -> dict[str, float]:
 
 @pytest.fixture
 def visit(opened: Any, reports: dict[str, Path]) -> Any:
-    return lambda name, *how: opened(reports[name], *how)
+    return lambda name, *how, **more: opened(reports[name], *how, **more)
 
 
 @pytest.fixture(scope="module")
@@ -119,6 +119,26 @@ def test_names_of_lines_do_not_cover_each_other(visit):
             first, second = sorted((one, other), key=lambda box: box["x"])
             beside = first["x"] + first["width"] <= second["x"]
             assert beside or abs(one["y"] - other["y"]) >= 12
+
+
+@pytest.mark.parametrize(("width", "touch"), [(390, True), (1000, False), (1600, False)])
+def test_titles_of_axes_are_within_their_plot(visit, width, touch):
+    page = visit("tiny", width, "light", touch=touch).page
+    titles = 0
+    for plot in page.locator(".plot").all():
+        box = plot.bounding_box()
+        for title in plot.locator(".xtitle, .ytitle").all():
+            found, titles = title.bounding_box(), titles + 1
+            for at, size in (("x", "width"), ("y", "height")):
+                assert found[at] >= box[at] - 1, title.text_content()
+                assert found[at] + found[size] <= box[at] + box[size] + 1, title.text_content()
+    assert titles == 20
+
+
+def test_no_buttons_lie_over_a_legend_where_nothing_hovers(visit):
+    assert visit("tiny", 390, "light", touch=True).page.locator(".modebar-btn").count() == 0
+    mouse = visit("tiny", 1000, "light").page
+    assert mouse.locator("[data-plot=stack-0] .modebar--hover .modebar-btn").count() > 3
 
 
 def test_hover_over_a_plot(page):

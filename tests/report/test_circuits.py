@@ -93,3 +93,13 @@ def test_a_model_of_words_without_a_language():
         )
     )
     assert shown["tokens"] == ["3", "1", "2"]
+
+
+@pytest.mark.parametrize("direction", ["causal", "bidirectional"])
+def test_a_model_that_looks_ahead_is_drawn_whole(direction):
+    model = plain_model("circuits", torch.float32, 8, attention_dir=direction)
+    shown = props(widgets.circuitsvis_attention(model, torch.tensor([3, 1, 2])))
+    assert shown["maskUpperTri"] == (direction == "causal")
+    first = np.array(shown["attention"])[:, 0, 1:]  # of the first token on what follows it
+    assert (first > 0).all() == (direction == "bidirectional")
+    assert (first == 0).all() == (direction == "causal")

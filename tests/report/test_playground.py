@@ -131,7 +131,10 @@ def test_weights_are_there_in_the_bits_that_they_take(model, bits):
 
 def test_eight_seeds_of_a_gpt_are_less_than_three_megabytes(tmp_path):
     models = [model_of("gpt-learned", seed=seed) for seed in range(8)]
-    page = write_playground(models, tmp_path / "new" / "play.html", task="dyck-2-4")
+    done: list[float] = []
+    path = tmp_path / "new" / "play.html"
+    page = write_playground(models, path, task="dyck-2-4", progress=done.append)
+    assert done == [n / 8 for n in range(1, 9)]
     assert 1e5 < page.stat().st_size < 3e6
     assert [each["name"] for each in data_block(read_page(page))["models"]] == [
         f"seed {i}" for i in range(8)

@@ -222,13 +222,33 @@ def test_cards_say_what_torch_says(visit):
         fine = closes[1] > closes[0]
         right += fine
         verdict = "✓ closes right: “)”" if fine else "✗ closes wrong: “]”"
-        share = f"{100 * max(closes) / sum(closes):.1f} %"
+        share = (
+            f"has {100 * max(closes) / sum(closes):.1f} % of the probability on closing brackets"
+        )
         assert card.locator(".verdict").inner_text() == f"{verdict} {share}"
+        assert card.locator(".what").inner_text() == "probability of each next token"
         top = 100 * cache["pattern", 0][0, 0, 4, 2].item()
         assert card.locator(".tells").inner_text() == f"{top:.1f} % on the top of the stack"
         scores = cache["attn_scores", 0][0, 0, 4].logsumexp(-1).item()
         assert f"state: depth 2; log of the running sum {scores:.2f}" in card.inner_text()
     assert page.inner_text("#glance").startswith(f"{right} of 3 would close with “)”")
+
+
+def test_only_what_is_all_is_100_percent(visit):
+    page = visit("seeds").page
+    shares = [0, 1e-10, 1e-7, 0.0123, 0.9994, 0.9999938, 1 - 1e-10, 1]
+    said = page.evaluate("shares => shares.map((x) => [view.percent(x), view.exactly(x)])", shares)
+    assert [short for short, _ in said] == [
+        *("0 %", "0 %", "< 0.1 %", "1.2 %", "99.9 %", "> 99.9 %", "100 %", "100 %")
+    ]
+    assert [long for _, long in said] == [
+        *("0 %", "0 %", "< 0.1 %", "1.2 %", "99.9 %", "99.99938 %", "100 %", "100 %")
+    ]
+
+
+def test_on_a_telephone_the_first_model_is_on_the_first_screen(visit):
+    page = visit("seeds", 390).page
+    assert page.locator(".card .chances").first.bounding_box()["y"] < 844
 
 
 def test_blocks_taken_out_and_pairs_put_in(visit):

@@ -20,9 +20,11 @@ from tests.report.pages import Node, csv, data_block, read_page, whole_page
 from tl_dyck.files import CorruptFileError
 from tl_dyck.report import write_report
 from tl_dyck.report.heatmap import SHADES
+from tl_dyck.report.markup import percent
 from tl_dyck.report.page import asset
 from tl_dyck.report.patterns import likeliest_errors, worst_string
 from tl_dyck.report.study import _items
+from tl_dyck.report.tables import _exact
 from tl_dyck.runs.saved import find_models
 from tl_dyck.studies import Study, findings, load_study
 from tl_dyck.studies.ablation import AblateConfig, ablate_runs
@@ -549,3 +551,25 @@ def test_a_finding_that_lists_a_lot_is_cut_and_can_be_unfolded(tmp_path):
     assert shown.text.endswith("%), …")
     (folded,) = page.find("details")
     assert failure.text in folded.text
+
+
+@pytest.mark.parametrize(
+    ("share", "digits", "said"),
+    [
+        *((0.5, 1, "50.0%"), (0.9949, 0, "99%"), (0.9999938, 1, "99.99938%"), (1, 1, "100%")),
+        *(
+            (1 - 9e-10, 2, "99.999999910%"),
+            (0.99951, 1, "99.951%"),
+            (float("nan"), 1, "not a number"),
+        ),
+    ],
+)
+def test_only_what_is_all_is_100_percent(share, digits, said):
+    assert percent(share, digits) == said
+
+
+def test_exact_accuracy_shows_two_digits_of_what_it_lacks():
+    assert _exact(0.99999380, 0.99999380) == "99.99938%"
+    assert _exact(0.99719962, 0.99719964) == "99.7200%"
+    assert _exact(1.0, 1.0) == "100%"
+    assert _exact(0.99, 0.9999998) == "99.0000% to 99.999980%"

@@ -17,7 +17,7 @@ from tl_dyck.models import load_model
 from tl_dyck.runs.saved import find_models
 from tl_dyck.studies import Study
 
-RECIPE = Path(__file__).parents[2] / "docs" / "zoo.md"
+RECIPE = Path(__file__).parents[2] / "docs" / "sweeps.md"
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +71,7 @@ def test_the_recipe_for_a_hub(tiny_study, tmp_path, monkeypatch):
     monkeypatch.setattr(huggingface_hub, "HfApi", Hub)
     monkeypatch.setattr(huggingface_hub, "snapshot_download", lambda name: str(hub / name))
     monkeypatch.chdir(tmp_path)
-    text = RECIPE.read_text(encoding="utf-8")
+    text = RECIPE.read_text(encoding="utf-8").partition("## Trained models by name")[2]
     (card,) = re.findall(r"````markdown\n(.*?)````", text, re.DOTALL)
     assert huggingface_hub.ModelCard(card).data.library_name == "tl_dyck"
     Path("card.md").write_text(card, encoding="utf-8")
@@ -79,7 +79,7 @@ def test_the_recipe_for_a_hub(tiny_study, tmp_path, monkeypatch):
     Path("results/study").symlink_to(tiny_study.folder)
     names: dict[str, Any] = {}
     for block in re.findall(r"^```python\n(.*?)^```", text.replace(card, ""), re.DOTALL | re.M):
-        exec(compile(block.replace("seed-3", "seed-4"), "zoo.md", "exec"), names)
+        exec(compile(block.replace("seed-3", "seed-4"), "sweeps.md", "exec"), names)
     wanted = load_model(tiny_study.run_folder("gpt", 4), device="cpu")
     assert same(names["model"].to("cpu"), wanted)
     assert (hub / "me" / "dyck" / "README.md").exists()

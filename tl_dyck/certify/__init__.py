@@ -36,6 +36,7 @@ from tl_dyck.certify.transformations import (
     Transformation,
     substitution_table,
 )
+from tl_dyck.certify.wording import WordSpace, word_space
 from tl_dyck.language.alphabet import Symbols
 
 __all__ = [
@@ -64,6 +65,7 @@ __all__ = [
     "Symbols",
     "Transformation",
     "Witness",
+    "WordSpace",
     "certifiers",
     "certify",
     "certify_dyck",
@@ -77,5 +79,6 @@ __all__ = [
     "passages",
     "substitution_table",
     "transformations",
+    "word_space",
     "worst_logit_change",
 ]

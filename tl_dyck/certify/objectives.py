@@ -45,18 +45,38 @@ class Objectives:
             np.concatenate([c, none]), np.concatenate([none, c]), np.concatenate([-logits, logits])
         )
 
+    def take(self, which: NDArray[np.int64]) -> Objectives:
+        """Some of them, in the order given."""
+        return Objectives(self.plus[which], self.minus[which], self.offsets[which])
+
+    def renumbered(self) -> tuple[NDArray[np.int64], Objectives]:
+        """The indices of the logits that occur, sorted, and the functions of these alone."""
+        both = np.stack([self.plus, self.minus])
+        used, index = np.unique(both[both >= 0], return_inverse=True)
+        both[both >= 0] = index
+        return used, Objectives(both[0], both[1], self.offsets)
+
     def terms(self, values: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return the terms added and subtracted, [..., K] each, given logits, [..., logits]."""
-        plus, minus = (
-            np.where(index >= 0, values[..., index], 0.0) for index in (self.plus, self.minus)
+        """Return the terms added and subtracted, [..., K] each, given logits, [..., logits].
+
+        The one added is [..., 1] where it is the same for all, as a target's is.
+        """
+        plus, minus = self.plus, self.minus
+        if len(plus) > 1 and (plus == plus[0]).all() and (minus != minus[0]).any():
+            plus = plus[:1]
+        added, subtracted = (
+            values[..., index]
+            if (index >= 0).all()
+            else np.where(index >= 0, values[..., index], 0.0)
+            for index in (plus, minus)
         )
-        return plus, minus
+        return added, subtracted
 
     def values(self, logits: NDArray[np.float64]) -> NDArray[np.float64]:
         """The functions of some logits, ``[..., logits]`` to ``[..., K]``, rounded."""
         plus, minus = self.terms(logits)
-        found: NDArray[np.float64] = plus - minus + self.offsets
-        return found
+        found: NDArray[np.float64] = plus - minus
+        return found + self.offsets if self.offsets.any() else found
 
     def least(self, logits: NDArray[np.float64]) -> float:
         """The least objective for some logits, rounded; the margin, for `margins`."""

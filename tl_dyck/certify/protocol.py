@@ -128,8 +128,7 @@ def conclude(
     network = Network(rnn)
     string = tokens if string is None else string
     wanted = Objectives.wanted(objectives, target, rnn.config.d_vocab_out)
-    values = network.values_of([string], wanted)
-    upper = float((values.mid + values.rad).min())
+    upper = float(network.least_of([string], wanted).upper[0])
     lower = (
         min(lower, upper) if upper < np.inf else -np.inf
     )  # the network itself overflows: nothing is known

@@ -30,6 +30,7 @@ def play(
     existing_models(*models)
     known("task", task)
     from tl_dyck.report import write_playground
+    from tl_dyck.screen import share_bar
 
     found = load_models(models, only, "cpu")
     names = [saved.name for saved in found]
@@ -44,6 +45,8 @@ def play(
         )
     target = out or split_address(models[0])[0] / "playground.html"
     shown = {name: saved.model for name, saved in zip(names, found, strict=True)}
-    page = write_playground(shown, target, task=task or tasks[0], string=string)
+    asked = task or tasks[0]
+    with share_bar(f"writing {len(shown)} models", transient=True) as progress:
+        page = write_playground(shown, target, task=asked, string=string, progress=progress)
     yield Saved("Playground", page)
     yield f"Open it in a browser: {shlex.quote(page.resolve().as_uri())}"

@@ -80,8 +80,18 @@ def json_block(name: str, value: Any) -> Html:
 
 
 def percent(share: float, digits: int = 1) -> str:
-    """A share as text: ``99.3%``."""
-    return f"{100 * share:.{digits}f}%" if math.isfinite(share) else "not a number"
+    """A share as text: ``99.3%``; nothing but 1 is ``100%``: other shares get more digits."""
+    if not math.isfinite(share):
+        return "not a number"
+    text = f"{100 * share:.{digits}f}"
+    if share < 1 and float(text) == 100:
+        text = f"{100 * share:.{decimals(share)}f}"
+    return "100%" if share == 1 else f"{text}%"
+
+
+def decimals(share: float) -> int:
+    """How many a percentage needs to show two digits of what it lacks to 100: ``99.99938%``."""
+    return 1 - math.floor(math.log10(100 * (1 - share))) if share < 1 else 0
 
 
 def csv_link(frame: pd.DataFrame, name: str) -> Html:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from tl_dyck.files import CorruptFileError
 from tl_dyck.report.heatmap import Text, color_bar, described_map, heat_map, text_in, thousandths
-from tl_dyck.report.markup import Html, element, percent, table
+from tl_dyck.report.markup import Html, decimals, element, percent, table
 from tl_dyck.report.page import Figure
 from tl_dyck.studies import Study
 
@@ -337,7 +337,7 @@ def _exact_table(study: Study, decided: pd.DataFrame) -> Html:
         rows.append(
             (
                 f"{row.family} seed\u00a0{row.seed}",
-                f"{row.accuracy:.2%}",
+                percent(row.accuracy, 2),
                 _exact(row.accuracy_low, row.accuracy_high) if known else "–",
                 f"{row.proved_to}",
                 element("code", row.likeliest) if found else "none",
@@ -359,8 +359,8 @@ def _exact_table(study: Study, decided: pd.DataFrame) -> Html:
 
 
 def _exact(low: float, high: float) -> str:
-    """One minus the error, in as many digits as tell it from 1."""
+    """A share, or bounds of it, in as many digits as tell it from 1."""
     if high - low > 1e-6:
-        return f"{low:.4%} to {high:.4%}"
-    error = 1 - (low + high) / 2
-    return f"1 − {error:.1e}" if 0 < error < 1e-4 else f"{1 - error:.4%}"
+        return f"{percent(low, 4)} to {percent(high, 4)}"
+    share = (low + high) / 2
+    return percent(share, max(4, decimals(share)))

@@ -17,9 +17,19 @@
   const axis = { gridcolor: "@grid", linecolor: "@rule", zerolinecolor: "@rule", automargin: true };
   const labels = (texts, narrow) => (narrow && texts ? texts.map((text) => text.replace(", ", ",<br>")) : texts);
   const scale = (own) => ({ ...axis, ...own, title: { font: { size: 13 }, ...own.title } });
-  const halves = (text) => (text.length > 44 ? text.replace(/^(.{20,40}) /, "$1<br>") : text);
-  const broken = (text) => (text.includes(" (") ? text.replace(" (", "<br>(") : halves(text));
-  const wrap = (title, narrow) => (narrow && title ? { ...title, text: broken(title.text) } : title);
+  // a title in lines of so many pixels; what is in brackets has a line of its own if that is enough
+  const inLines = (text, pixels) => {
+    const fits = (line) => 7 * line.length <= Math.max(84, pixels);
+    const filled = (lines, word) => (fits(`${lines.at(-1)} ${word}`) ? [...lines.slice(0, -1), `${lines.at(-1)} ${word}`] : [...lines, word]);
+    const [parts, [first, ...words]] = [text.split(/ (?=\()/), text.split(" ")];
+    return fits(text) ? text : (parts.every(fits) ? parts : words.reduce(filled, [first])).join("<br>");
+  };
+  const wrap = (title, pixels) => (title ? { ...title, text: inLines(title.text, pixels) } : title);
+  // what the names of rows leave of a width
+  const beside = ({ margin, yaxis }, width) => {
+    const names = (yaxis.ticktext ?? []).flatMap((text) => text.split("<br>"));
+    return width - Math.max(margin?.l ?? 16, 7 * Math.max(0, ...names.map((name) => name.length))) - 16;
+  };
   // of a row's label only if there is room for two lines
   const roomy = ({ height, margin, yaxis }) => (height - margin.t - margin.b) / (yaxis.ticktext?.length ?? 1) >= 36;
   // the names of vertical lines, one above the other where there is no room beside each other
@@ -44,22 +54,27 @@
     const layout = stagger(asked, narrow);
     box.style.height = `${layout.height}px`;
     const style = getComputedStyle(root);
+    const yaxis = { ...layout.yaxis, ticktext: labels(layout.yaxis.ticktext, narrow && roomy(layout)) };
+    const across = beside({ ...layout, yaxis }, width || box.clientWidth);
+    const down = layout.height - (layout.margin?.t ?? 24) - (layout.margin?.b ?? 56);
+    const touched = matchMedia("(pointer: coarse)").matches;
     const full = {
       paper_bgcolor: "rgba(0,0,0,0)",
       plot_bgcolor: "rgba(0,0,0,0)",
       hovermode: "closest",
       margin: { t: 24, r: 16, b: 56, l: 16 },
-      dragmode: matchMedia("(pointer: coarse)").matches ? false : "zoom", // a finger scrolls the page
+      dragmode: touched ? false : "zoom", // a finger scrolls the page
       hoverlabel: { bgcolor: "@ink", bordercolor: "@ink", font: { color: "@page" }, align: "left" },
       ...layout,
       width,
       font: { family: getComputedStyle(document.body).fontFamily, size: 13, color: "@ink" },
-      xaxis: scale({ ...layout.xaxis, title: wrap(layout.xaxis.title, narrow) }),
-      yaxis: scale({ ...layout.yaxis, ticktext: labels(layout.yaxis.ticktext, narrow && roomy(layout)) }),
+      xaxis: scale({ ...layout.xaxis, title: wrap(layout.xaxis.title, across) }),
+      yaxis: scale({ ...yaxis, title: wrap(yaxis.title, down) }),
     };
     const config = {
       responsive: true,
       displaylogo: false,
+      displayModeBar: touched ? false : "hover", // where nothing hovers, plotly leaves it over the legend
       modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"],
       toImageButtonOptions: { format: "svg", filename: box.dataset.plot },
     };

@@ -27,7 +27,7 @@ def exact(
     tight: bool = False,
     tolerance: float = 1e-9,
     max_listed: int = 2048,
-    always_listed: int = 64,
+    always_listed: int | None = None,
 ) -> Certificate:
     """Decide exactly, by shortest paths and branch and bound; see `tl_dyck.certify.exact`.
 
@@ -42,7 +42,8 @@ def exact(
         tolerance: how far apart, relative to max(1, |margin|), the proved and the seen margin may
             stay if `tight`.
         max_listed: parts with fewer candidates than this are listed and run instead of being split.
-        always_listed: parts with at most this many strings are run without being bounded first.
+        always_listed: parts with at most this many strings are run without being bounded first;
+            None for as many as it takes less work to run.
 
     Returns:
         A certificate whose `lower` is proved and whose `upper` was seen; `stats` counts nodes,

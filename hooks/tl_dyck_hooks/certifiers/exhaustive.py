@@ -55,12 +55,10 @@ def exhaustive(
     try:
         strings = space.enumerate(tokens, limit=max_strings, deadline=deadline)
         while batch := list(itertools.islice(strings, _BATCH)):
-            values = network.values_of(batch, wanted)
-            lower = min(lower, float((values.mid - values.rad).min()))
-            least = (values.mid + values.rad).min(1)
-            best = int(np.argmin(least))
-            if least[best] < upper:
-                upper, worst = float(least[best]), batch[best]
+            least = network.least_of(batch, wanted)
+            lower, best = min(lower, float(least.lower.min())), int(np.argmin(least.upper))
+            if least.upper[best] < upper:
+                upper, worst = float(least.upper[best]), batch[best]
             done += len(batch)
     except OutOfTime:
         lower, reason = (

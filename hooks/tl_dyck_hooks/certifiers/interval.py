@@ -86,7 +86,7 @@ def interval(
 def _bound(network: Network, graph: StringGraph, wanted: Objectives, deadline: Deadline) -> float:
     """A lower bound of the objectives on all strings; -inf where something overflows."""
     attention = AttentionWeights(network, graph, deadline)
-    weights, bias = network.unembed(wanted)
+    weights, bias = network.unembedding(wanted).differences
     groups = np.arange(len(graph.groups))
     lower = [math.inf]
     for group in groups[count_paths(graph, groups) > 0].tolist():

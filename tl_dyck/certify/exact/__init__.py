@@ -7,6 +7,7 @@ returns.
 
 - `balls`: numbers with a proved error; every inequality below holds for numbers as they are
   computed.
+- `unembedding`: objectives of the vector that the unembedding reads, for some or all of them.
 - `network`: the RNN's functions in balls: symbols, scores, values, the readout, objectives on
   strings.
 - `graph`: all strings of a space as paths, with the states of the RNN's first layer.
@@ -25,6 +26,9 @@ returns.
 - `columns`: the least value of a linear bound on any string, by shortest paths.
 - `incumbent`: the strings that were run, and the worst of them.
 - `linear`: one head and a linear readout: the minimum by Dinkelbach's method, without search.
+- `parts`: what a search remembers of the strings that it has not settled.
+- `branching`: how a part of a space is split in two.
+- `work`: what running a string takes, and bounding a part.
 - `search`: branch and bound, for everything else.
 - `losing`: how many strings lose, counted along paths.
 - `minimise`: the driver: which of the two, and what is known when time runs out.

@@ -108,7 +108,10 @@ class Ball(NamedTuple):
         mid = self.mid @ other.mid
         size = abs(other.mid)
         n = self.mid.shape[-1]
-        rad = self.rad @ (size + other.rad) + abs(self.mid) @ (other.rad + gamma(n + 1) * size)
+        if other.rad.any():
+            rad = self.rad @ (size + other.rad) + abs(self.mid) @ (other.rad + gamma(n + 1) * size)
+        else:
+            rad = (self.rad + gamma(n + 2) * abs(self.mid)) @ size
         return Ball(mid, _outward(rad))
 
     def affine(self, weight: Array, absolute: Array, bias: Array) -> Ball:

@@ -22,7 +22,7 @@ from typing import final
 import numpy as np
 from einops import einsum, rearrange, reduce
 
-from tl_dyck.certify.exact.balls import UNIT, Array, IntArray
+from tl_dyck.certify.exact.balls import UNIT, Array, BoolArray, IntArray
 from tl_dyck.certify.exact.paths import ShortestPaths
 from tl_dyck.certify.exact.readout import LinearBound
 from tl_dyck.certify.exact.region import Region
@@ -84,12 +84,14 @@ class BoundMinimum:
         threshold: [B] what a column must reach for the linear bound to be non-negative.
         least: [B] the least it is on any string.
         values: [I, K] lower bounds of the linear bound itself (not of the objective).
+        finite: [I] as in `LinearBound`.
     """
 
     columns: Columns
     threshold: Array
     least: Array
     values: Array
+    finite: BoolArray
 
     def negative(self, item: int) -> IntArray:
         """The columns of an item that are somewhere below what they must reach."""
@@ -139,7 +141,8 @@ def minimise_bound(region: Region, bound: LinearBound, reference: Array) -> Boun
     else:
         values = worst - penalty
     values = np.where(bound.finite[:, None], values, -np.inf)
-    return BoundMinimum(columns, np.repeat(penalty.ravel(), patterns), least, values)
+    threshold = np.repeat(penalty.ravel(), patterns)
+    return BoundMinimum(columns, threshold, least, values, bound.finite)
 
 
 def _patterns(region: Region, bound: LinearBound, reference: Array) -> tuple[Array, Array, Array]:

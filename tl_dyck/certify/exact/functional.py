@@ -44,6 +44,13 @@ class Functional:
         zero = np.zeros(coef.shape[:2])
         return cls(coef, zero, zero)
 
+    @classmethod
+    def outputs(cls, weight: Ball, bias: Ball, size: Array) -> Functional:
+        """The coordinates of v @ weight + bias, one by one; |v| ≤ size [I or 1, 1, d]."""
+        coef = np.ascontiguousarray(weight.mid.T)[None]
+        slack = (weight.rad.T[None] * size).sum(-1) + bias.rad
+        return cls(coef, np.broadcast_to(bias.mid, slack.shape), slack)
+
     def through(self, weight: Ball, bias: Ball, size: Array) -> Functional:
         """As functionals of v', where v = v' @ weight + bias and |v'| ≤ size [I or 1, 1, d']."""
         # coef · v = (coef Wᵀ) · v' + coef · b; each entry of coef Wᵀ is off by |coef| (δW + γ |W|)ᵀ
@@ -61,6 +68,10 @@ class Functional:
             abs(self.coef) @ abs(bias)
         )
         return Functional(coef, self.const + const, self.slack + error + ulp(const, self.const))
+
+    def negated(self) -> Functional:
+        """Minus each."""
+        return Functional(-self.coef, -self.const, self.slack)
 
     def centred(self, size: Array) -> Functional:
         """As functionals of v', where v = P v' (P subtracts the mean) and |v'| ≤ size."""

@@ -8,9 +8,10 @@ from typing import final
 import numpy as np
 import torch
 
-from tl_dyck.certify.exact.balls import Array, Ball, IntArray
+from tl_dyck.certify.exact.balls import Array, IntArray
 from tl_dyck.certify.exact.graph import StringGraph
 from tl_dyck.certify.exact.network import Network
+from tl_dyck.certify.exact.unembedding import Least, Unembedding
 from tl_dyck.certify.objectives import Objectives
 
 
@@ -31,7 +32,7 @@ class Incumbent:
         self.upper = math.inf
         self.string: tuple[int, ...] | None = None
         self.rounding = 0.0
-        self.unembed = network.unembed(objectives)
+        self.unembedding = network.unembedding(objectives)
         self.strings_run = 0
         padding = len(graph.symbols.tokens)
         # the last row is that of "emission" -1, which pads paths
@@ -44,39 +45,43 @@ class Incumbent:
         table = self.network.symbols(tokens[0], states[0])
         index = np.arange(tokens.shape[1])[None]
         z = self.network.attend(table, index)
-        self._remember(
-            self.network.values_at(table, index, self.unembed), np.array([string], dtype=np.int64)
-        )
+        read = self.network.inputs_at(table, index)
+        self._remember(self.unembedding.least(read), np.array([string], dtype=np.int64))
         config = self.network.config
         return z.mid.reshape(config.n_heads, config.d_head)
 
-    def _remember(self, values: Ball, strings: IntArray) -> None:
+    def _remember(self, least: Least, strings: IntArray) -> None:
         """Note the worst of some strings (one row each)."""
-        upper = (values.mid + values.rad).min(1)
-        best = int(upper.argmin())
-        if upper[best] < self.upper:
-            self.upper, self.rounding = float(upper[best]), float(2 * values.rad[best].max())
+        best = int(least.upper.argmin())
+        if least.upper[best] < self.upper:
+            self.upper, self.rounding = float(least.upper[best]), float(least.rounding[best])
             self.string = tuple(strings[best].tolist())
-        self.strings_run += len(upper)
+        self.strings_run += len(strings)
 
-    def run(self, paths: IntArray) -> Array:
+    def run(self, paths: IntArray, unembedding: Unembedding | None = None) -> Array:
         """Run the network on some paths ([n, steps] emissions, -1 pads), and remember the worst.
+
+        Args:
+            paths: the paths.
+            unembedding: some of the objectives; all if not given.
 
         Returns:
             [n] a proved lower bound of the least objective on each.
         """
-        return self.values(paths)[0]
+        return self.values(paths, unembedding)[0]
 
-    def values(self, paths: IntArray) -> tuple[Array, Array]:
+    def values(
+        self, paths: IntArray, unembedding: Unembedding | None = None
+    ) -> tuple[Array, Array]:
         """The same, and a proved upper bound of the least objective on each, [n] twice."""
         lower, upper = np.empty((2, len(paths)))
         for rows, symbols in self._by_length(paths):
             distinct, which = np.unique(symbols, axis=0, return_inverse=True)
-            values = self.network.values_at(self.graph.symbols, distinct, self.unembed)
-            lower[rows] = (values.mid - values.rad).min(1)[which.ravel()]
-            upper[rows] = (values.mid + values.rad).min(1)[which.ravel()]
+            read = self.network.inputs_at(self.graph.symbols, distinct)
+            least = (unembedding or self.unembedding).least(read)
+            lower[rows], upper[rows] = least.lower[which.ravel()], least.upper[which.ravel()]
             self._remember(
-                values, self.graph.symbols.tokens[distinct[:, len(self.network.prefix) :]]
+                least, self.graph.symbols.tokens[distinct[:, len(self.network.prefix) :]]
             )
         return lower, upper
 

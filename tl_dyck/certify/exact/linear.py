@@ -22,8 +22,9 @@ from tl_dyck.certify.exact.graph import StringGraph
 from tl_dyck.certify.exact.incumbent import Incumbent
 from tl_dyck.certify.exact.network import Network
 from tl_dyck.certify.exact.paths import count_paths
-from tl_dyck.certify.exact.readout import Readout
+from tl_dyck.certify.exact.readout import LinearBound, Readout
 from tl_dyck.certify.exact.region import Region
+from tl_dyck.certify.exact.unembedding import MANY
 
 _STEPS = 60
 
@@ -56,7 +57,11 @@ def linear_minimum(
     if not region.sound.all():
         return None
     r = graph.symbols.r.at(graph.groups[items.groups])
-    bound = Readout(network, incumbent.unembed, region, r).lower(0.0)
+    readout, asked = Readout(network, region, r), incumbent.unembedding
+    if len(asked) > MANY:  # what is nowhere below the least seen cannot improve on it
+        below = readout.screen(asked) <= incumbent.upper
+        asked = asked.take(np.flatnonzero(below.any(0)))
+    bound = LinearBound.joined([readout.lower(piece, 0.0) for piece in asked.pieces()])
     if not bound.finite.all():
         return None
     n, k = bound.constant.shape

@@ -230,7 +230,7 @@ def _lower(
     if not len(region.items):
         return None
     r = graph.symbols.r.at(graph.groups[region.items.groups])
-    bound = Readout(network, network.unembed(objectives), region, r).lower(0.0)
+    bound = Readout(network, region, r).lower(network.unembedding(objectives), 0.0)
     return minimise_bound(region, bound, region.centre) if bound.finite.all() else None
 
 

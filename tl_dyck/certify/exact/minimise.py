@@ -54,7 +54,7 @@ def minimise(
     time_limit: float | None = None,
     tolerance: float = 1e-9,
     max_listed: int = 2048,
-    always_listed: int = 64,
+    always_listed: int | None = None,
 ) -> Minimum:
     """Find, and prove, the least value of any objective on any string of a lattice.
 
@@ -69,7 +69,8 @@ def minimise(
             stay.
         max_listed: a part of the space with at most this many candidates is listed instead of being
             split.
-        always_listed: a part with at most this many strings is run without being bounded first.
+        always_listed: a part with at most this many strings is run without being bounded first;
+            None for as many as it takes less work to run.
     """
     deadline = Deadline.after(time_limit)
     try:

@@ -11,9 +11,12 @@ from tl_dyck.certify.exact.balls import UNIT, Array, Ball, apply_activation, gam
 from tl_dyck.certify.exact.functional import Functional, Linear, ulp
 from tl_dyck.certify.exact.network import Network
 from tl_dyck.certify.exact.region import Region
-from tl_dyck.certify.exact.stages import Stage, identity, projected
+from tl_dyck.certify.exact.stages import Stage
 
 _POINTS = 9
+_NARROW = 2.0
+"""Where ranges of pre-activations are wider on average, lines say less of the output than a box."""
+
 # max |φ''|: GELU √(2/π) (both forms), SiLU 1/2, each attained at 0
 _CURVATURE = {"relu": 0.0, "gelu": 0.8, "gelu_new": 0.8, "silu": 0.51}
 
@@ -97,16 +100,20 @@ class Mlp(Stage):
         shift: Ball | None,
     ) -> None:
         self.region, self.m, self.n, self.scale, self.shift = region, m, n, scale, shift
+        self.exact = m.exact
         self.w_in, self.b_in = network.weight("W_in"), network.weight("b_in")
         self.w_out, self.b_out = network.weight("W_out"), network.weight("b_out")
         name = network.config.act_fn
         assert name is not None
-        hidden = Functional.of(np.eye(len(self.b_in.mid))[None])
-        # [I, m] each: pre-activations p lie in [low, high], and φ(p) between the lines
-        self.low, self.high = n.ranges(self._of_n(hidden))
         # any centre will do: it only chooses between lines that are sound
         normed = n.centre if scale is None or shift is None else n.centre * scale.mid + shift.mid
         p0 = normed @ self.w_in.mid + self.b_in.mid
+        # [I, m] each: pre-activations p lie in [low, high], and φ(p) between the lines
+        if self.exact:
+            hidden = Functional.outputs(self.w_in, self.b_in, self._normed_size)
+            self.low, self.high = n.ranges(self._scaled(hidden))
+        else:
+            self.low = self.high = p0
         self.lines = activation_lines(name, self.low, self.high, p0)
         self.centre = m.centre + apply_activation(name, p0) @ self.w_out.mid + self.b_out.mid
         hidden_size = np.maximum(abs(self.lines.low), abs(self.lines.high))
@@ -114,30 +121,43 @@ class Mlp(Stage):
         # |out| ≤ |m| + |φ| |W_out| + |b_out|
         self.size = m.size + (hidden_size @ self.w_out.size + self.b_out.size)[:, None]
 
-    def _of_n(self, f: Functional) -> Functional:
-        """Functionals of n, given those of the pre-activations."""
+    @property
+    def _normed_size(self) -> Array:
+        """The largest |n * scale + shift|."""
         if self.scale is None or self.shift is None:
-            return f.through(self.w_in, self.b_in, self.n.size)
-        size = self.n.size * self.scale.size + self.shift.size
-        # p = (n * scale + shift) W_in + b_in: back through W_in first, then through scale and shift
-        return f.through(self.w_in, self.b_in, size).scaled(
-            self.scale.mid, self.shift.mid, self.n.size
-        )
+            return self.n.size
+        return self.n.size * self.scale.size + self.shift.size
 
-    def _coordinates(self) -> tuple[Array, Array]:
-        # each coordinate of P out is one of P m plus one of P (φ W_out + b_out), ranged over
-        # separately
-        low, high = self._hidden_part(projected(self, identity(self)))
-        m_low, m_high = self.m.coordinates
-        slack = ulp(low, m_low) + ulp(high, m_high)
-        return low + m_low - slack, high + m_high + slack
+    def _scaled(self, f: Functional) -> Functional:
+        """Functionals of n, given those of n * scale + shift."""
+        if self.scale is None or self.shift is None:
+            return f
+        return f.scaled(self.scale.mid, self.shift.mid, self.n.size)
+
+    def _of_n(self, f: Functional) -> Functional:
+        """Functionals of n, given those of the pre-activations p = (n * scale + shift) W_in + b_in.
+
+        Back through W_in first, then through scale and shift.
+        """
+        return self._scaled(f.through(self.w_in, self.b_in, self._normed_size))
 
     def ranges(self, f: Functional) -> tuple[Array, Array]:
         """See `Stage`."""
         low, high = self._hidden_part(f)
         m_low, m_high = self.m.ranges(Functional.of(f.coef))
         slack = ulp(low, m_low) + ulp(high, m_high)
-        return low + m_low - slack, high + m_high + slack
+        low, high = low + m_low - slack, high + m_high + slack
+        if self.exact and (self.high - self.low).mean() < _NARROW:  # by lines, both parts at once
+            low = np.maximum(low, self._by_lines(f))
+            high = np.minimum(high, -self._by_lines(f.negated()))
+        return low, high
+
+    def _by_lines(self, f: Functional) -> Array:
+        """[I, K]: a lower bound of f(out) by a linear one; -inf where something overflowed."""
+        linear = self.lower(f)
+        low, _ = self.region.ranges(linear.directions)
+        low = low + linear.const - linear.slack - ulp(low, linear.const)
+        return np.where(np.isfinite(low), low, -np.inf)
 
     def _hidden_part(self, f: Functional) -> tuple[Array, Array]:
         """Ranges of f(act(…) W_out + b_out), with the hidden layer taken as a box."""

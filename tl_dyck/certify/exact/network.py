@@ -27,6 +27,7 @@ from tl_dyck.certify.exact.balls import (
     layer_norm,
     unit_norm,
 )
+from tl_dyck.certify.exact.unembedding import Least, Unembedding
 from tl_dyck.certify.objectives import Objectives
 from tl_dyck.rnn import TwoLayerRNN
 
@@ -189,19 +190,41 @@ class Network:
             resid = resid.plus(hidden.matmul(self.weight("W_out")).plus(self.weight("b_out")))
         return self.norm("ln_final", resid)
 
-    def unembed(self, objectives: Objectives) -> tuple[Ball, Ball]:
-        """The objectives of what the unembedding reads: weights [d_model, K], constants [K]."""
-        weights, bias = (
-            Ball.exact(plus).minus(Ball.exact(minus))
-            for plus, minus in (objectives.terms(self.weight(name).mid) for name in ("W_U", "b_U"))
-        )
-        return weights, bias.plus(Ball.exact(objectives.offsets))
+    def largest_read(self, table: SymbolTable, last: IntArray) -> Ball:
+        """All that the unembedding can read after any string of some symbols, [1, d_model].
+
+        Args:
+            table: the symbols.
+            last: those that strings may end with.
+        """
+        config, width = self.config, self.config.d_model
+        if config.ln_final is None:
+            r, z = table.r.at(last), table.largest_value.reshape(1, -1)
+            r = Ball.between(r.low.min(0), r.high.max(0)).reshape(1, -1)
+            return self.readout(r, Ball(0 * z, z))
+        # |P v / σ| ≤ √d
+        read = Ball(np.zeros((1, width)), np.full((1, width), width**0.5 * (1 + 1e-12)))
+        if config.ln_final == "lnpre":
+            return read
+        return read.times(self.weight("ln_final_w")).plus(self.weight("ln_final_b"))
+
+    def unembedding(self, objectives: Objectives) -> Unembedding:
+        """Objectives as functions of what the unembedding reads."""
+        return Unembedding(self.rnn.W_U.numpy(), self.rnn.b_U.numpy(), objectives)
 
     @np.errstate(over="ignore", invalid="ignore", divide="ignore")
     def values_of(self, strings: Sequence[tuple[int, ...]], objectives: Objectives) -> Ball:
         """The objectives on concrete strings (without BOS), [B, K], with proved rounding errors."""
-        mid = np.empty((len(strings), len(objectives.offsets)))
-        rad = np.empty_like(mid)
+        return self.unembedding(objectives).values(self._inputs_of(strings))
+
+    @np.errstate(over="ignore", invalid="ignore", divide="ignore")
+    def least_of(self, strings: Sequence[tuple[int, ...]], objectives: Objectives) -> Least:
+        """The least of the objectives on each; without B times K numbers at once."""
+        return self.unembedding(objectives).least(self._inputs_of(strings))
+
+    def _inputs_of(self, strings: Sequence[tuple[int, ...]]) -> Ball:
+        """What the unembedding reads after concrete strings, [B, d_model]."""
+        mid, rad = np.empty((2, len(strings), self.config.d_model))
         by_length: dict[int, list[int]] = {}
         for index, string in enumerate(strings):
             by_length.setdefault(len(string), []).append(index)
@@ -212,31 +235,26 @@ class Network:
                 np.stack([tokens.ravel(), states.ravel()]), axis=1, return_inverse=True
             )
             table = self.symbols(unique[0].copy(), unique[1].copy())
-            result = self.values_at(table, inverse.reshape(tokens.shape), self.unembed(objectives))
+            result = self.inputs_at(table, inverse.reshape(tokens.shape))
             mid[indices], rad[indices] = result.mid, result.rad
         return Ball(mid, rad)
 
-    def values_at(self, table: SymbolTable, index: IntArray, unembed: tuple[Ball, Ball]) -> Ball:
-        """Objectives (see `unembed`) on strings of one length, as symbols, [B, L], BOS included.
+    def inputs_at(self, table: SymbolTable, index: IntArray) -> Ball:
+        """What the unembedding reads, [B, d_model].
 
-        Where something overflows on the way nothing is known: the ball is 0 ± inf, and never NaN.
+        Args:
+            table: of the symbols.
+            index: strings of one length, as symbols, [B, L], BOS included.
         """
-        weights, bias = unembed
-        step = max(1, _MOST_NUMBERS // (index.shape[1] * self.config.n_heads * self.config.d_head))
+        config = self.config
+        hidden = 0 if config.act_fn is None else self.rnn.W_in.shape[1]
+        width = max(index.shape[1] * config.n_heads * config.d_head, hidden)
+        step = max(1, _MOST_NUMBERS // width)
         pieces = []
-        for start in range(0, len(index), step):
+        for start in range(0, max(1, len(index)), step):
             piece = index[start : start + step]
-            z = self.attend(table, piece)
-            values = self.readout(table.r.at(piece[:, -1]), z).matmul(weights).plus(bias)
-            known = np.isfinite(values.mid) & np.isfinite(values.rad)
-            pieces.append(
-                Ball(np.where(known, values.mid, 0.0), np.where(known, values.rad, np.inf))
-            )
-        return (
-            pieces[0]
-            if len(pieces) == 1
-            else Ball(*(np.concatenate(part) for part in zip(*pieces, strict=True)))
-        )
+            pieces.append(self.readout(table.r.at(piece[:, -1]), self.attend(table, piece)))
+        return Ball(*(np.concatenate(part) for part in zip(*pieces, strict=True)))
 
     def attend(self, table: SymbolTable, index: IntArray) -> Ball:
         """The attention's output at the last of L symbols, [B, L] to [B, H * d_head]."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import final
 
@@ -12,7 +13,16 @@ from tl_dyck.certify.exact.functional import Functional, Linear
 from tl_dyck.certify.exact.mlp import Mlp
 from tl_dyck.certify.exact.network import Network
 from tl_dyck.certify.exact.region import Region
-from tl_dyck.certify.exact.stages import Lifted, Normed, Shifted, SquareRange, Stage, projected
+from tl_dyck.certify.exact.stages import (
+    Lifted,
+    Normed,
+    Shifted,
+    SquareRange,
+    Stage,
+    identity,
+    projected,
+)
+from tl_dyck.certify.exact.unembedding import Unembedding
 
 
 @final
@@ -35,6 +45,20 @@ class LinearBound:
     scale_high: Array
     finite: BoolArray
 
+    @classmethod
+    def joined(cls, bounds: Sequence[LinearBound]) -> LinearBound:
+        """Bounds of other objectives side by side."""
+        first, *rest = bounds
+        if not rest:
+            return first
+        return cls(
+            np.concatenate([bound.directions for bound in bounds], axis=1),
+            np.concatenate([bound.constant for bound in bounds], axis=1),
+            first.scale_low,
+            first.scale_high,
+            np.all([bound.finite for bound in bounds], axis=0),
+        )
+
 
 @final
 class Readout:
@@ -42,7 +66,6 @@ class Readout:
 
     Args:
         network: the network.
-        unembed: what `Network.unembed` returns for the objectives: [d, K] and [K].
         region: the items; all of them sound. In the projective view (unit 0), x is shown up to a
             factor only.
         r: [I, d] the residual stream of each item's last symbol.
@@ -53,14 +76,13 @@ class Readout:
     def __init__(
         self,
         network: Network,
-        unembed: tuple[Ball, Ball],
         region: Region,
         r: Ball,
         *,
         exact: bool = True,
     ) -> None:
         config = network.config
-        self.config, self.n_items = config, len(region.items)
+        self.network, self.config, self.region = network, config, region
         lift = (network.w_o, network.weight("b_O")) if region.unit else None
         # x = Σ_h o^h W_O^h + b_O; LN_C(x); m = r + x; LN_C(m); m + MLP(norm(m)): what the
         # configuration has of these
@@ -80,25 +102,65 @@ class Readout:
                 scale, shift = network.weight("ln2_w"), network.weight("ln2_b")
             stage = Mlp(network, region, stage, normed, scale, shift)
         self.stage = stage
-        weight, bias = unembed
-        if config.ln_final == "ln":
-            # (n * gain + shift) W_U + b_U = n (gain * W_U) + (shift W_U + b_U)
-            gain, shift = network.weight("ln_final_w"), network.weight("ln_final_b")
-            bias = bias.plus(shift.matmul(weight))
-            weight = Ball(gain.mid[:, None], gain.rad[:, None]).times(weight)
-        self.weight, self.bias = weight, bias
         self.square = SquareRange(stage) if config.ln_final is not None else None
 
-    def lower(self, threshold: float) -> LinearBound:
+    def _weights(self, unembedding: Unembedding) -> tuple[Ball, Ball]:
+        """The objectives of P v / σ, or of v: weights [d, K] and constants [K]."""
+        weight, bias = unembedding.differences
+        if self.config.ln_final == "ln":
+            # (n * gain + shift) W_U + b_U = n (gain * W_U) + (shift W_U + b_U)
+            gain, shift = self.network.weight("ln_final_w"), self.network.weight("ln_final_b")
+            bias = bias.plus(shift.matmul(weight))
+            weight = Ball(gain.mid[:, None], gain.rad[:, None]).times(weight)
+        return weight, bias
+
+    def at_centre(self, unembedding: Unembedding) -> Array:
+        """[I, K]: the objectives at the centre of each item, rounded."""
+        n, q = self.stage.centre, self.square
+        if q is not None:
+            n = q.centre / np.sqrt(q.square / self.config.d_model + self.config.eps)[:, None]
+        if self.config.ln_final == "ln":
+            n = n * self.network.weight("ln_final_w").mid + self.network.weight("ln_final_b").mid
+        return unembedding.values(Ball.exact(n)).mid
+
+    def screen(self, unembedding: Unembedding) -> Array:
+        """A lower bound of each objective on each item, [I, K], of the ranges of coordinates alone.
+
+        Cheap, and loose; -inf where something overflows.
+        """
+        stage, q = self.stage, self.square
+        low, high = stage.ranges(identity(stage)) if q is None else stage.coordinates
+        middle = (low + high) / 2
+        reach = np.maximum(high - middle, middle - low)
+        size = np.maximum(abs(low), abs(high))
+        bounds = []
+        for piece in unembedding.pieces():
+            self.region.attention.deadline.check()
+            weight, bias = self._weights(piece)
+            w, error = weight.mid, weight.rad + gamma(len(weight.mid) + 20) * abs(weight.mid)
+            if q is not None:  # w · P v = (P w) · P v
+                w = w - w.mean(0)
+                error = error + error.mean(0)
+            value = middle @ w - (reach * (1 + 1e-9)) @ abs(w) - (size * (1 + 1e-9)) @ error
+            if q is not None:  # divided by σ, at whichever end is worse
+                square = np.where(value < 0, q.low[:, None], q.high[:, None])
+                value /= np.sqrt(square / self.config.d_model + self.config.eps)
+            value += bias.mid
+            value -= bias.rad + 16 * UNIT * (abs(value) + 2 * abs(bias.mid))
+            bounds.append(np.where(np.isfinite(value), value, -np.inf))
+        return np.concatenate(bounds, axis=1)
+
+    def lower(self, unembedding: Unembedding, threshold: float) -> LinearBound:
         """Bound the objectives minus a threshold from below."""
-        n, stage = self.n_items, self.stage
+        n, stage = len(self.region.items), self.stage
         one = np.ones(n)
-        f = Functional.of(np.ascontiguousarray(self.weight.mid.T)[None])
+        weight, bias = self._weights(unembedding)
+        f = Functional.of(np.ascontiguousarray(weight.mid.T)[None])
         size = stage.size + stage.size.mean(-1, keepdims=True)
-        beta = self.bias.mid - threshold
+        beta = bias.mid - threshold
         # the coefficients stand for weights that are off by up to weight.rad, on a vector
         # |v| ≤ size
-        lost = (size @ self.weight.rad)[:, 0] + self.bias.rad + UNIT * abs(beta)
+        lost = (size @ weight.rad)[:, 0] + bias.rad + UNIT * abs(beta)
         if self.square is None:
             return _bound(stage.lower(Functional(f.coef, f.const + beta, f.slack + lost)), one, one)
         # objective - threshold = w · P v / σ + β, with σ = √(q / d + eps) and q = |P v|².

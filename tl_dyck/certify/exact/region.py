@@ -159,6 +159,16 @@ class Region:
         size: Array = self.view.largest * (self.total_high / self.low)[..., None]
         return size
 
+    def impact(self, item: int) -> Array:
+        """[E] how far an emission moves an item's output, roughly."""
+        # a symbol of weight E / Z moves o by about E / Z |x - o|; the last entry is that of padding
+        low = np.maximum(self.low[item], 1e-290)
+        weight = self.attention.weights[self.items.groups[item]] / low  # [S, H]
+        away = np.linalg.norm(self.view.x.mid - self.centre[item], axis=-1)  # [S, H]
+        symbols = np.append((weight * (away + away.mean(0))).sum(1), 0.0)
+        impact: Array = symbols[self.attention.graph.emits].sum(1)
+        return impact
+
     def at_centre(self, directions: Array) -> Array:
         """Σ_h D^h · o^h at the centre, [I, K]."""
         every = np.broadcast_to(directions, (len(self.items), *directions.shape[1:]))

@@ -1,8 +1,8 @@
 """Branch and bound over parts of a perturbation space: the least value of some objectives.
 
 `Search.run` takes the most promising parts, `_examine` and `_bound` bound them, and what stays
-unresolved is listed (`_list`, `_list_all`) or split (`Brancher`). The invariant that makes it sound
-is in the package's docstring.
+unresolved is listed (`_list`, `_list_all`) or split (`branching`). The invariant that makes it
+sound is in the package's docstring.
 """
 
 from __future__ import annotations
@@ -11,42 +11,35 @@ import heapq
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import final
 
 import numpy as np
 
 from tl_dyck.certify.deadline import OutOfTime
 from tl_dyck.certify.exact.attention import AttentionWeights, Items
-from tl_dyck.certify.exact.balls import Array, Ball, BoolArray, IntArray
+from tl_dyck.certify.exact.balls import Array, Ball, IntArray
+from tl_dyck.certify.exact.branching import Brancher
 from tl_dyck.certify.exact.columns import BoundMinimum, minimise_bound
-from tl_dyck.certify.exact.graph import PREFIX, StringGraph
+from tl_dyck.certify.exact.graph import PREFIX
 from tl_dyck.certify.exact.incumbent import Incumbent
+from tl_dyck.certify.exact.parts import Part, improve, union
 from tl_dyck.certify.exact.paths import count_paths, emission_costs, enumerate_below, sweep
 from tl_dyck.certify.exact.readout import Readout
 from tl_dyck.certify.exact.region import Region
+from tl_dyck.certify.exact.unembedding import MANY, Unembedding
+from tl_dyck.certify.exact.work import to_minimise, to_range, to_run
 from tl_dyck.certify.lattice import KEEP
 
 _BATCH = 16
+_GUESSES = 1
+_NEAREST = 8
 _ROUNDS = 3
+_FEW_STRINGS = 64
+_MOST_RUN = 20_000
+"""Parts with more strings than this are split before they are run."""
 
-
-@final
-@dataclass(order=True)
-class Part:
-    """Some of the strings: those of a group that use allowed emissions only.
-
-    Attributes:
-        bound: a proved lower bound of the objectives on its strings.
-        order: breaks ties.
-        group: index of its last symbol.
-        allowed: [E]; None for all.
-    """
-
-    bound: float
-    order: int
-    group: int = field(compare=False)
-    allowed: BoolArray | None = field(compare=False)
+_RUN = 1_000_000_000
+"""Multiplications between two looks at the clock."""
 
 
 @final
@@ -61,7 +54,9 @@ class Search:
             seen are done.
         most_listed: parts with fewer candidates than this are listed and run instead of being
             split.
-        always_listed: parts with at most this many strings are run without being bounded first.
+        always_listed: parts with at most this many strings are run without being bounded first;
+            None: those that it takes less work to run (`work`), and all that are left once bounds
+            have taken as much work as running them takes, or a third if no part was settled by one.
         most_parts: after so many it ends, whatever is still open; None for no limit.
 
     Attributes:
@@ -77,15 +72,12 @@ class Search:
         decide: bool,
         tolerance: float,
         most_listed: int = 2048,
-        always_listed: int = 64,
+        always_listed: int | None = None,
         most_parts: int | None = None,
     ) -> None:
         self.attention, self.incumbent = attention, incumbent
-        self.network, self.graph, self.unembed = (
-            attention.network,
-            attention.graph,
-            incumbent.unembed,
-        )
+        self.network, self.graph = attention.network, attention.graph
+        self.unembedding = incumbent.unembedding
         self.brancher = Brancher(self.graph)
         self.decide, self.tolerance = decide, tolerance
         self.most_listed, self.always_listed = most_listed, always_listed
@@ -93,6 +85,7 @@ class Search:
         self.closed = math.inf
         self.open: list[Part] = []
         self.stats = {"parts": 0, "listed": 0}
+        self.spent, self.useful = 0, False
         self._numbers = itertools.count()
 
     # ------------------------------------------------------------------ the loop
@@ -100,10 +93,13 @@ class Search:
     def run(self) -> None:
         """Search until done or out of time."""
         groups = np.arange(len(self.graph.groups))
-        alive = (
-            count_paths(self.graph, groups) > 0
-        )  # a group may have lost all its strings to the budgets
-        self.open = [self._part(-math.inf, int(group), None) for group in groups[alive]]
+        every, bound = np.arange(len(self.unembedding)), self._at_once()
+        # a group may have lost all its strings to the budgets
+        self.open = [
+            Part(bound, next(self._numbers), group, None, every, count)
+            for group, count in enumerate(count_paths(self.graph, groups).tolist())
+            if count
+        ]
         heapq.heapify(self.open)
         batch: list[Part] = []
         try:
@@ -115,6 +111,12 @@ class Search:
         except OutOfTime:
             for part in batch:  # some may be closed or split already: then they are covered twice
                 self._keep(part)
+
+    def _at_once(self) -> float:
+        """A lower bound on all strings, from the sizes of what occurs."""
+        read = self.network.largest_read(self.graph.symbols, self.graph.groups)
+        bound = float(self.unembedding.least(read).lower[0])
+        return -math.inf if math.isnan(bound) else bound
 
     def _next_batch(self) -> list[Part]:
         """The most promising parts; those that need no attention are closed on the way."""
@@ -148,9 +150,6 @@ class Search:
             else upper - self.tolerance * max(1.0, abs(upper))
         )
 
-    def _part(self, bound: float, group: int, allowed: BoolArray | None) -> Part:
-        return Part(bound, next(self._numbers), group, allowed)
-
     def _close(self, bound: float) -> None:
         self.closed = min(self.closed, bound)
 
@@ -164,110 +163,207 @@ class Search:
         for parts in (self.open[i : i + 4 * _BATCH] for i in range(0, len(self.open), 4 * _BATCH)):
             items = self._items(parts)
             paths = self._centres(items)
+            for _ in range(_GUESSES):  # the worst seen from the centre; from there; and so on
+                seen = self.incumbent.upper
+                self.incumbent.run(paths)
+                region = Region.of_values(self.attention, items, self.incumbent.outputs(paths))
+                sound = np.flatnonzero(region.even)
+                if self.finished or not len(sound) or not self.incumbent.upper <= seen:
+                    return
+                items, region = items.take(sound), region.take(sound)
+                paths = self._guessed(region)
             self.incumbent.run(paths)
-            if self.finished:
-                return
-            region = Region.of_values(self.attention, items, self.incumbent.outputs(paths))
-            sound = np.flatnonzero(region.even)
-            if len(sound):
-                region = region.take(sound)
-                readout = Readout(
-                    self.network, self.unembed, region, self._residual(region.items), exact=False
-                )
-                least = minimise_bound(region, readout.lower(self.incumbent.upper), region.centre)
-                self.incumbent.run(least.worst_paths(np.arange(len(sound))))
+
+    def _guessed(self, region: Region) -> IntArray:
+        """The strings on which the objectives are least, as seen from each item's centre."""
+        readout = Readout(self.network, region, self._residual(region.items), exact=False)
+        near = readout.at_centre(self.unembedding).min(0).argsort()[:_NEAREST]
+        bound = readout.lower(self.unembedding.take(near), self.incumbent.upper)
+        least = minimise_bound(region, bound, region.centre)
+        return least.worst_paths(np.arange(len(region.items)))
 
     def _examine(self, parts: list[Part]) -> None:
         """Bound some parts; close, list or split each."""
         self.stats["parts"] += len(parts)
-        items = self._items(parts)
-        count = count_paths(self.graph, items.groups, items.allowed)
-        # small parts are run whole; empty ones need nothing, and are dropped
-        for index in np.flatnonzero((count > 0) & (count <= self.always_listed)):
-            self._list_all(items.take(np.array([index])))
-        rest = np.flatnonzero(count > self.always_listed)
-        if not len(rest) or self.finished:
-            for index in rest:
-                self._keep(parts[index])
+        most = self._worth_running(parts)
+        for part in parts:
+            if part.count <= most:
+                self._list_all(part)
+        parts = [part for part in parts if part.count > most]
+        if not parts or self.finished:
+            for part in parts:
+                self._keep(part)
             return
-        parts, items = [parts[i] for i in rest], items.take(rest)
+        items = self._items(parts)
+        self.spent += len(parts) * to_range(self.network, self.graph)
         paths = self._centres(items)
         self.incumbent.run(paths)
         region = Region.of_values(self.attention, items, self.incumbent.outputs(paths))
         sound = np.flatnonzero(region.even)
         # where denominators may vanish a ratio cannot be bounded: split until they do not
         for index in np.flatnonzero(~region.even):
-            self._split(parts[index], paths[index], self._impact(region, int(index)))
+            self._split(parts[index], paths[index], region.impact(int(index)))
         if len(sound):
             for chosen, viewed in region.take(sound).views():
                 if len(chosen):
                     self._bound([parts[i] for i in sound[chosen]], viewed)
 
+    def _worth_running(self, parts: list[Part]) -> float:
+        """Parts with at most this many strings are run at once."""
+        if self.always_listed is not None:
+            return self.always_listed
+        if self._spent_enough(parts):
+            return _MOST_RUN
+        asked = len(parts[0].rivals)
+        if asked <= MANY:
+            return _FEW_STRINGS
+        bound = to_range(self.network, self.graph) + to_minimise(self.network, self.graph, MANY)
+        return min(max(_FEW_STRINGS, bound / self._to_run(asked)), _MOST_RUN)
+
+    def _spent_enough(self, parts: list[Part]) -> bool:
+        """Whether bounds took as much work as running all that is open; if useless, a third."""
+        left = sum(part.count for part in itertools.chain(self.open, parts))
+        run = self._to_run(len(parts[0].rivals))
+        patience = 1 if self.useful else 3
+        return self.always_listed is None and left * run <= patience * self.spent
+
+    def _to_run(self, n_objectives: int) -> int:
+        length = len(self.graph.lattice.tokens) + len(self.network.prefix)
+        return to_run(self.network, length, n_objectives)
+
     def _bound(self, parts: list[Part], region: Region) -> None:
         """Bound parts with linear bounds of the readout; list or split the unresolved ones."""
-        readout = Readout(self.network, self.unembed, region, self._residual(region.items))
+        readout = Readout(self.network, region, self._residual(region.items))
+        rivals, mine = union([part.rivals for part in parts])
+        # [I, K]: what is proved of each objective, as far as it is asked about
+        values = np.where(mine, -np.inf, np.inf)
+        if len(rivals) > MANY:
+            values = np.maximum(values, readout.screen(self.unembedding.take(rivals)))
+            improve(parts, values)
+            order = readout.at_centre(self.unembedding.take(rivals)).min(0).argsort()
+        else:
+            order = np.arange(len(rivals))
+        some = MANY if len(rivals) <= MANY else _NEAREST
+        while True:
+            # those first that are least at some centre
+            asked = order[(values < self.threshold())[:, order].any(0)][:some]
+            if not len(asked) or self.finished:
+                break
+            least, threshold = self._rounds(parts, readout, rivals, asked, values)
+            if (values[:, asked] < self.threshold()).any(1).all():
+                break  # what else there is does not help: all are to be split
+            if self._spent_enough(parts):
+                for part in parts:
+                    self._keep(part)
+                return
+            order, some = order[~np.isin(order, asked)], MANY
+        for index, part in enumerate(parts):
+            if part.bound >= self.threshold():
+                self._close(part.bound)
+                self.useful = True
+            elif self.finished:
+                self._keep(part)
+            else:
+                self._narrow(part, rivals[mine[index]], values[index, mine[index]])
+                whole = np.isin(part.rivals, rivals[asked]).all()
+                if not (whole and self._list(least, index, threshold, part.rivals)):
+                    path = least.worst_paths(np.array([index]))[0]
+                    self._split(part, path, region.impact(index))
+
+    def _rounds(
+        self,
+        parts: list[Part],
+        readout: Readout,
+        rivals: IntArray,
+        asked: IntArray,
+        values: Array,
+    ) -> tuple[BoundMinimum, float]:
+        """Bound the objectives rivals[asked], a few times; see `values` and bounds of parts raised.
+
+        Returns:
+            The last minima, and the threshold that they were made for.
+        """
+        region, unembedding = readout.region, self.unembedding.take(rivals[asked])
         reference = region.centre.copy()
         # first aim high; whatever the linear bound is made for, it is a bound, and the best one is
         # kept
+        work = len(parts) * to_minimise(self.network, self.graph, len(asked))
         for fraction in (0.5, *[1 / 16] * (_ROUNDS - 1)):
-            threshold = self.threshold(fraction)
-            bound = readout.lower(threshold)
+            threshold, self.spent = self.threshold(fraction), self.spent + work
+            bound = readout.lower(unembedding, threshold)
             least = minimise_bound(region, bound, reference)
             # scale · (objective - threshold) ≥ least.values, divided by the end of the scale that
             # is worse
             scale = np.where(least.values < 0, bound.scale_low[:, None], bound.scale_high[:, None])
-            values = threshold + least.values / scale  # [I, K]
-            for part, value in zip(parts, values.min(1).tolist(), strict=True):
-                part.bound = max(part.bound, value - 4e-16 * (abs(value) + abs(threshold)))
-            unresolved = np.flatnonzero([part.bound < self.threshold() for part in parts])
+            found = threshold + least.values / scale
+            found -= 4e-16 * (abs(found) + abs(threshold))
+            values[:, asked] = np.maximum(values[:, asked], found)
+            improve(parts, values)
+            unresolved = np.flatnonzero((values[:, asked] < self.threshold()).any(1))
             if not len(unresolved) or self.finished:
                 break
             paths = least.worst_paths(unresolved)
-            self.incumbent.run(paths)
+            self.incumbent.run(paths, self.unembedding.take(rivals))
             if self.finished:
                 break
             if region.unit:  # the linear bound is least there: make the next one tight there
                 reference[unresolved] = self.incumbent.outputs(paths)
-        for index, part in enumerate(parts):
-            if part.bound >= self.threshold():
-                self._close(part.bound)
-            elif self.finished:
-                self._keep(part)
-            elif not (bound.finite[index] and self._list(least, index, threshold)):
-                path = least.worst_paths(np.array([index]))[0]
-                self._split(part, path, self._impact(region, index))
+        return least, threshold
 
-    def _list(self, least: BoundMinimum, item: int, threshold: float) -> bool:
+    def _narrow(self, part: Part, rivals: IntArray, values: Array) -> None:
+        """Ask no more about objectives that are large enough on all of a part's strings."""
+        settled = values >= self.threshold()
+        if settled.any():
+            self._close(float(values[settled].min()))
+            part.rivals = rivals[~settled]
+
+    def _list(self, least: BoundMinimum, item: int, threshold: float, rivals: IntArray) -> bool:
         """Run every string of an item on which the linear bound is negative, unless too many."""
+        if not least.finite[item]:
+            return False
         negative = least.negative(item)
         swept = least.columns.take(negative).swept()
-        lower = threshold
+        lower, asked = threshold, self.unembedding.take(rivals)
         for index, column in enumerate(negative):
             paths = enumerate_below(swept, index, float(least.threshold[column]), self.most_listed)
             if paths is None:
                 return False
             if len(paths):
                 self.stats["listed"] += len(paths)
-                lower = min(lower, float(self.incumbent.run(paths).min()))
+                lower = min(lower, self._run_all(paths, asked))
         self._close(lower)
         return True
 
-    def _list_all(self, items: Items) -> None:
-        """Run every string of one item."""
+    def _run_all(self, paths: IntArray, asked: Unembedding) -> float:
+        """Run paths, some at a time; a lower bound of some objectives on them."""
+        lower = math.inf
+        step = max(1, _RUN // self._to_run(len(asked)))
+        for start in range(0, len(paths), step):
+            self.attention.deadline.check()
+            lower = min(lower, float(self.incumbent.run(paths[start : start + step], asked).min()))
+        return lower
+
+    def _list_all(self, part: Part) -> None:
+        """Run every string of a part."""
+        items = self._items([part])
         costs = emission_costs(
             self.graph, np.zeros((len(self.graph.symbols.tokens), 1)), items.groups, items.allowed
         )
         paths = enumerate_below(sweep(self.graph, costs), 0, math.inf, 10**9)
         assert paths is not None
-        self._close(float(self.incumbent.run(paths).min()))
+        self._close(self._run_all(paths, self.unembedding.take(part.rivals)))
 
     def _split(self, part: Part, path: IntArray, impact: Array) -> None:
         halves = self.brancher.split(part.allowed, path, impact)
         if halves is None:
-            self._list_all(self._items([part]))
+            self._list_all(part)
             return
-        for allowed in halves:
-            self._keep(self._part(part.bound, part.group, allowed))
+        groups = np.full(2, part.group)
+        counts = count_paths(self.graph, groups, np.stack(halves, axis=1))
+        for allowed, count in zip(halves, counts.tolist(), strict=True):
+            if count:  # empty ones need nothing
+                number = next(self._numbers)
+                self._keep(Part(part.bound, number, part.group, allowed, part.rivals, count))
 
     # ------------------------------------------------------------------ what a batch is made of
 
@@ -298,77 +394,3 @@ class Search:
     def _residual(self, items: Items) -> Ball:
         """The residual stream of each item's last symbol."""
         return self.graph.symbols.r.at(self.graph.groups[items.groups])
-
-    def _impact(self, region: Region, item: int) -> Array:
-        """[E] how far an emission moves the attention's output, roughly."""
-        # a symbol of weight E / Z moves o by about E / Z |x - o|; the last entry is that of padding
-        low = np.maximum(region.low[item], 1e-290)
-        weight = self.attention.weights[region.items.groups[item]] / low  # [S, H]
-        away = np.linalg.norm(region.view.x.mid - region.centre[item], axis=-1)  # [S, H]
-        symbols = np.append((weight * (away + away.mean(0))).sum(1), 0.0)
-        impact: Array = symbols[self.graph.emits].sum(1)
-        return impact
-
-
-@final
-class Brancher:
-    """Splits parts of a space in two, so that every string falls on exactly one side.
-
-    Every path passes each level step of the lattice inside exactly one option (see
-    `tl_dyck.certify.lattice`). So the options that cover one step, split into two sets, split the
-    strings; forbidding either set gives the two halves.
-    """
-
-    def __init__(self, graph: StringGraph) -> None:
-        self.graph = graph
-        options = graph.lattice.options
-        steps = np.arange(graph.lattice.last_level)
-        source = np.array([o.source for o in options])
-        target = np.array([o.target for o in options])
-        self.covers = (source[:, None] <= steps) & (steps < target[:, None])  # [options, steps]
-        self.keeps = np.array([o.kind == KEEP for o in options])
-
-    def split(
-        self, allowed: BoolArray | None, path: IntArray, impact: Array
-    ) -> tuple[BoolArray, BoolArray] | None:
-        """Split a part.
-
-        Args:
-            allowed: [E] its allowed emissions; None for all.
-            path: emissions of a string of the part that the split should isolate.
-            impact: [E] how much difference an emission makes.
-
-        Returns:
-            The allowed emissions of the two halves; None if the part has a single path.
-        """
-        graph = self.graph
-        if allowed is None:
-            allowed = np.ones(len(graph.option), dtype=bool)
-        # options with an allowed emission, and how much difference each can make
-        live = np.zeros(len(self.keeps), dtype=bool)
-        real = allowed & (graph.option != PREFIX)
-        live[graph.option[real]] = True
-        weight = np.zeros(len(self.keeps))
-        np.maximum.at(weight, graph.option[real], impact[real])
-        choices = self.covers & live[:, None]  # [options, steps]
-        open_steps = choices.sum(0) > 1
-        if not open_steps.any():
-            return None
-        # a step that the path edits, if one is open; of those the one at which the most is at stake
-        used = np.unique(graph.option[path[(path >= 0)]])
-        used = used[used != PREFIX]
-        edited = (self.covers[used] & ~self.keeps[used, None]).any(0) & open_steps
-        steps = np.flatnonzero(edited if edited.any() else open_steps)
-        step = steps[(choices[:, steps] * weight[:, None]).max(0).argmax()]
-        here = np.flatnonzero(choices[:, step])
-        side = here[self.keeps[here]]
-        if not 0 < len(side) < len(here):  # no longer "edit here or not", but which edit
-            side = here[np.isin(here, used)]
-            if not 0 < len(side) < len(here):
-                side = here[:1]
-        first = np.zeros(len(self.keeps) + 1, dtype=bool)
-        first[side] = True
-        second = np.zeros(len(self.keeps) + 1, dtype=bool)
-        second[np.setdiff1d(here, side)] = True
-        # option PREFIX = -1 indexes the extra last entry, which is on neither side
-        return allowed & ~second[graph.option], allowed & ~first[graph.option]

@@ -37,19 +37,22 @@ class Stage(abc.ABC):
         centre: [I, d] its value for one string of each item (or near it: nothing depends on that).
         size: [I or 1, 1, d] the largest absolute values; crude, for rounding only.
         is_centred: whether its mean is 0 already.
+        exact: False where every range is taken to be the centre alone: first-order guesses instead
+            of bounds.
     """
 
     centre: Array
     size: Array
     is_centred: bool
+    exact: bool
 
     @cached_property
     def coordinates(self) -> tuple[Array, Array]:
         """[I, d] twice: each coordinate of P v lies between them (P subtracts the mean)."""
-        return self._coordinates()
-
-    def _coordinates(self) -> tuple[Array, Array]:
-        return self.ranges(projected(self, identity(self)))
+        if self.exact:
+            return self.ranges(projected(self, identity(self)))
+        mean = 0.0 if self.is_centred else self.centre.mean(-1, keepdims=True)
+        return self.centre - mean, self.centre - mean
 
     @abc.abstractmethod
     def ranges(self, f: Functional) -> tuple[Array, Array]:
@@ -67,8 +70,7 @@ class Lifted(Stage):
     Args:
         region: the strings.
         lift: (W_O [H, d_head, d], b_O), or None for the projective view.
-        exact: False takes every range to be the centre alone: first-order guesses instead of
-            bounds.
+        exact: as of `Stage`.
     """
 
     def __init__(self, region: Region, lift: tuple[Ball, Ball] | None, *, exact: bool) -> None:
@@ -129,7 +131,7 @@ class Shifted(Stage):
     is_centred = False
 
     def __init__(self, inner: Stage, r: Ball) -> None:
-        self.inner, self.r = inner, r
+        self.inner, self.r, self.exact = inner, r, inner.exact
         self.centre = r.mid + inner.centre
         self.size = r.size[:, None] + inner.size
 
@@ -221,7 +223,7 @@ class Normed(Stage):
     is_centred = True
 
     def __init__(self, inner: Stage, *, factor: float, eps: float, floor: float) -> None:
-        self.inner = inner
+        self.inner, self.exact = inner, inner.exact
         q = self.q = SquareRange(inner)
 
         def s(square: Array) -> Array:

@@ -127,7 +127,7 @@ class Counted:
         self._counts = symbols.of_ending(ending)
         self._value, self._r = table.value, table.r.at(slice(query, query + 1))
         self._largest, self._value_error = table.largest_value, table.value_error
-        self._unembed = self._network.unembed(objectives)
+        self._unembedding = self._network.unembedding(objectives)
 
     def values(self, rows: Array) -> tuple[Array, Array, Array]:
         """Evaluate profiles.
@@ -154,8 +154,5 @@ class Counted:
             out = Ball(z, rad * (1 + 1e-9) + 1e-300).reshape(len(n), -1)
             shape = (len(n), self._r.mid.shape[1])
             r = Ball(*(np.broadcast_to(part, shape) for part in self._r))
-            directions, bias = self._unembed
-            result = self._network.readout(r, out).matmul(directions).plus(bias)
-        known = np.isfinite(result.mid) & np.isfinite(result.rad)
-        mid, rad = np.where(known, result.mid, 0.0), np.where(known, result.rad, np.inf)
+            mid, rad = self._unembedding.values(self._network.readout(r, out))
         return mid, rad, np.ones((len(n), 1))

@@ -183,7 +183,7 @@ def _parts(symbols: NetworkSymbols, ending: Ending, objectives: Objectives) -> _
     if config.ln_c is not None or config.ln_mid is not None:
         seen = centre(seen)
     u = counts.matmul(seen.times(weight))
-    directions, bias = network.unembed(objectives)
+    directions, bias = network.unembedding(objectives).differences
     if config.act_fn is None:
         beta, s = Ball.exact(np.zeros((len(u.mid), 0))), Ball.exact(np.zeros(0))
         v = Ball.exact(np.zeros((0, bias.mid.shape[0])))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,7 @@ def write_playground(
     *,
     task: DyckTask | str | None = None,
     string: str | None = None,
+    progress: Callable[[float], None] | None = None,
 ) -> Path:
     """Write one self-contained page on which models read what one types, all side by side.
 
@@ -50,6 +51,7 @@ def write_playground(
         task: what they were trained on, or its name, for the exact law; None for complete strings
             of the lengths in `DyckTask`.
         string: what the page opens with; None for the language's probe string.
+        progress: told the share of the models, in 0..1, that are in the page; None for nobody.
 
     Returns:
         The path.
@@ -68,7 +70,7 @@ def write_playground(
         raise UnplayableModelError(
             f"the task {found.name!r} is of {found.language}, the models are of {language}"
         )
-    page = _page(named, found, language.probe_string if string is None else string)
+    page = _page(named, found, language.probe_string if string is None else string, progress)
     write_output(target, page.encode())
     return target
 
@@ -106,12 +108,22 @@ def _language(named: Mapping[str, Any]) -> Any:
     return found
 
 
-def _page(named: Mapping[str, Any], task: DyckTask, string: str) -> Html:
+def _page(
+    named: Mapping[str, Any],
+    task: DyckTask,
+    string: str,
+    progress: Callable[[float], None] | None,
+) -> Html:
     language = task.language
     n_ctx = min(model.cfg.n_ctx for model in named.values())
     most = min(_MOST_BRACKETS, n_ctx - 1)
     opening = language.parse(string)[:most]
     checked = _strings(task, most + 1)
+    packed = []
+    for name, model in named.items():
+        packed.append({"name": name, **pack(model, most + 1, checked)})
+        if progress is not None:
+            progress(len(packed) / len(named))
     data = {
         "language": {
             "n_types": language.n_types,
@@ -125,9 +137,7 @@ def _page(named: Mapping[str, Any], task: DyckTask, string: str) -> Html:
         "most": most,
         "most_blocks": _MOST_BLOCKS,
         "most_tried": _MOST_TRIED,
-        "models": [
-            {"name": name, **pack(model, most + 1, checked)} for name, model in named.items()
-        ],
+        "models": packed,
     }
     families = {str(model.cfg.model_name) for model in named.values()}
     several = len(named) > 1

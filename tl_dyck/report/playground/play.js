@@ -1,6 +1,6 @@
 // The page: what is typed, which position is looked at, and all that follows from them.
 (() => {
-  const { make, percent } = view;
+  const { make, percent, exactly } = view;
   const { showTip, hideTip, cellAt, mark, unmark } = shared;
   const data = JSON.parse(document.getElementById("data").textContent);
   const language = grammar(data.language, data.law);
@@ -26,7 +26,7 @@
         maps.push({ layer, head, title, svg, box, told });
       }
     }
-    const card = make("article", { class: "card", "aria-label": model.name }, make("h3", {}, model.name), verdict, chances, figures, rnn);
+    const card = make("article", { class: "card", "aria-label": model.name }, make("h3", {}, model.name), verdict, make("p", { class: "what" }, "probability of each next token"), chances, figures, rnn);
     document.getElementById("cards").append(card);
     return { index, verdict, chances, rnn, maps };
   });
@@ -90,8 +90,8 @@
     const [said, wanted] = [search.closing(language, chances), search.right(string, at)];
     const fine = wanted === null ? null : said.token === wanted;
     card.verdict.className = "verdict " + (fine === null ? "" : fine ? "good" : "bad");
-    if (fine === null) card.verdict.textContent = law ? `nothing to close; ${percent(said.total)} on closing brackets` : "no right answer";
-    else card.verdict.textContent = `${fine ? "✓ closes right" : "✗ closes wrong"}: “${name(said.token)}” ${percent(said.share)}`;
+    if (fine === null) card.verdict.textContent = law ? `nothing to close; ${percent(said.total)} of the probability is on closing brackets` : "no right answer";
+    else card.verdict.textContent = `${fine ? "✓ closes right" : "✗ closes wrong"}: “${name(said.token)}” has ${exactly(said.share)} of the probability on closing brackets`;
     card.verdict.title = wanted === null ? "" : "the likeliest of the closing brackets, and its share of their probability";
     card.chances.replaceChildren(...view.bars(language, chances, law));
     const shown = results[card.index].layers;
@@ -175,7 +175,7 @@
     const shown = found.ids.slice(1).map((token, i) => make(found.added.includes(i + 1) ? "ins" : "span", {}, name(token)));
     const load = () => (set(found.ids.slice(1)), caret(), document.getElementById("string").scrollIntoView({ block: "start" }));
     const count = `${found.pairs} ${found.pairs === 1 ? "pair" : "pairs"}`;
-    const words = ` with ${count} says “${name(found.token)}” (${percent(found.share)}) after `;
+    const words = ` with ${count} says “${name(found.token)}” (${exactly(found.share)} of the probability on closing brackets) after `;
     return make("li", {}, make("strong", {}, model.name), words, make("code", { class: "found" }, ...shown), " ", make("button", { type: "button", class: "small", onclick: load }, "Look"));
   };
 

@@ -11,7 +11,13 @@ const view = (() => {
     made.append(...children.filter((child) => child !== null && child !== undefined));
     return made;
   };
-  const percent = (value) => (value > 0.9995 || value < 0.0005 ? Math.round(100 * value) : (100 * value).toFixed(1)) + " %";
+  // nothing but 0 and 1, and what rounding leaves of them, is written as such
+  const percent = (value) => {
+    if (Math.min(Math.abs(value), Math.abs(1 - value)) < 1e-9) return `${100 * Math.round(value)} %`;
+    return value < 0.0005 ? "< 0.1 %" : value > 0.9995 ? "> 99.9 %" : `${(100 * value).toFixed(1)} %`;
+  };
+  // near 1 with two digits of what it lacks: 99.99938 %
+  const exactly = (value) => (value > 0.9995 && 1 - value > 1e-9 ? `${(100 * value).toFixed(1 - Math.floor(Math.log10(100 * (1 - value))))} %` : percent(value));
   const label = (text) => (text.length > 5 ? text.slice(0, 4) + "…" : text);
   // colour of a bracket, shared with its partner; none for BOS
   const tone = (language, string, i) => {
@@ -99,5 +105,5 @@ const view = (() => {
     });
     return rows.filter(Boolean);
   };
-  return { make, percent, label, tone, nameOf, strip, drawMap, bars, readShades };
+  return { make, percent, exactly, label, tone, nameOf, strip, drawMap, bars, readShades };
 })();

@@ -189,11 +189,11 @@ def read_text(
 
 
 def read_attention(
-    model: Any, text: String, language: Language | None
+    model: Any, text: String, language: Language | None, *, ahead: bool = False
 ) -> tuple[Text, Float[np.ndarray, "layer head query key"]]:
-    """A string and all patterns on it, from one forward pass."""
+    """A string and all patterns on it, from one forward pass; `ahead`: of any direction."""
     one_model(model, "a picture of attention")
-    if getattr(model.cfg, "attention_dir", "causal") != "causal":
+    if not ahead and getattr(model.cfg, "attention_dir", "causal") != "causal":
         raise ValueError(
             "this widget draws causal attention, which never looks ahead; "
             "this model's is bidirectional"

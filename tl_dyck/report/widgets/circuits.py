@@ -32,7 +32,7 @@ def circuitsvis_attention(
     """The attention patterns of one model, as circuitsvis draws them: small maps and a large one.
 
     Args:
-        model: a Dyck model, or any causal HookedTransformer.
+        model: a Dyck model, or any HookedTransformer, also one that looks ahead.
         text: the string, to which the model's tokenizer adds BOS; or tokens as they are.
         layer: only this one; negative counts from the last. None for all.
         head: likewise.
@@ -40,16 +40,15 @@ def circuitsvis_attention(
 
     Raises:
         UnreadableTextError: too long a string.
-        ValueError: no such layer or head, attention that also looks ahead, or weights that are not
-            finite.
+        ValueError: no such layer or head, or weights that are not finite.
     """
-    string, patterns = read_attention(model, text, language)
+    string, patterns = read_attention(model, text, language, ahead=True)
     heads = chosen(patterns, layer, head)
     props = {
         "tokens": string.tokens,
         "attention": _finite(np.stack([patterns[place] for place in heads])),
         "attentionHeadNames": [f"L{at}H{which}" for at, which in heads],
-        "maskUpperTri": True,
+        "maskUpperTri": getattr(model.cfg, "attention_dir", "causal") == "causal",
     }
     return _widget(
         f"Attention of {name_of(model)} (circuitsvis)", "AttentionHeads", props, height=700
@@ -67,7 +66,8 @@ def circuitsvis_tokens(
     """The tokens of a string, coloured by values of your choice, as circuitsvis draws them.
 
     Args:
-        model: a Dyck model, or any causal HookedTransformer whose outputs are tokens.
+        model: a Dyck model, or any HookedTransformer; without `values` a causal one that predicts
+            tokens.
         text: the string, to which the model's tokenizer adds BOS; or tokens as they are.
         values: for every token, BOS included, numbers of one or several kinds, between which a
             button changes. None for the model's probability of each token after those before it,

@@ -1,0 +1,63 @@
+"""README, the first steps, the guides and the theory have short sentences."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+GUIDES = ("getting_started", "bring_your_own", "own_language", "playground", "command_line")
+GUIDES += ("reading_the_report", "sweeps", "certify_language", "judge")
+PAGES = [ROOT / "README.md", *(ROOT / "docs" / f"{name}.md" for name in GUIDES)]
+PAGES += sorted((ROOT / "docs" / "theory").glob("*.md"))
+PAGES.append(ROOT / "docs" / "what_we_got_wrong.md")
+LONGEST = 30  # words
+#: Code, formulas, tables that commands wrote, and comments: no sentences.
+NO_PROSE = r"(?ms)^(`{3,}).*?^\1`*$|<!-- table.*?<!-- /table -->|<!--.*?-->|^    .*?$"
+
+
+def sentences(text: str) -> list[str]:
+    """The sentences of a page, a cell of a table at a time; code in a line counts as a word."""
+    text = re.sub(r"`[^`]*`", "`", re.sub(NO_PROSE, "\n\n", text))
+    text = re.sub(r"(?m)^(\||- |#+ )", r"\n\n\1", text)
+    blocks = [" ".join(block.split()) for block in re.split(r"\n\s*\n", text)]
+    cells = [
+        cell for block in blocks for cell in (block.split("|") if block[:1] == "|" else [block])
+    ]
+    return [
+        sentence
+        for cell in cells
+        for sentence in re.split(
+            r"(?<=[.?!])[*\")]*\s+(?=[*\"(A-Z`0-9$\[])", re.sub(r"\bEq\.", "Eq", cell)
+        )
+    ]
+
+
+def words(sentence: str) -> int:
+    """How many words a reader reads: of a link, its text."""
+    read = re.sub(r"\](?:\([^)]*\)|\[[^\]]*\])", "", sentence)
+    return sum(bool(re.search(r"[`\w]", word)) for word in read.split())
+
+
+def test_what_a_sentence_is() -> None:
+    page = "# A b\n\nOne, of `x y` (Eq. 6). Two\nis [a link](b c.md)!\n"
+    page += "\n```sh\nno\n```\n| a | b c |\n- d\n"
+    found = [sentence for sentence in sentences(page) if words(sentence)]
+    assert found == [
+        "# A b",
+        "One, of ` (Eq 6).",
+        "Two is [a link](b c.md)!",
+        " a ",
+        " b c ",
+        "- d",
+    ]
+    assert [words(sentence) for sentence in found] == [2, 5, 4, 1, 2, 1]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_no_sentence_is_long(page: Path) -> None:
+    found = sentences(page.read_text(encoding="utf-8"))
+    assert len(found) > 15
+    assert [sentence for sentence in found if words(sentence) > LONGEST] == []

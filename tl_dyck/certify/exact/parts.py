@@ -1,0 +1,49 @@
+"""Parts of a space, and what is proved of each.
+
+Knows: what a search remembers of the strings that it has not settled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import final
+
+import numpy as np
+
+from tl_dyck.certify.exact.balls import Array, BoolArray, IntArray
+
+
+@final
+@dataclass(order=True)
+class Part:
+    """Some of the strings: those of a group that use allowed emissions only.
+
+    Attributes:
+        bound: a proved lower bound of the objectives on its strings.
+        order: breaks ties.
+        group: index of its last symbol.
+        allowed: [E]; None for all.
+        rivals: indices of the objectives that are still asked about: the others are known to be at
+            least `Search.closed` on its strings.
+        count: how many paths it has; exactly min(number of paths, `MOST_COUNTED`).
+    """
+
+    bound: float
+    order: int
+    group: int = field(compare=False)
+    allowed: BoolArray | None = field(compare=False)
+    rivals: IntArray = field(compare=False)
+    count: float = field(compare=False)
+
+
+def union(rivals: Sequence[IntArray]) -> tuple[IntArray, BoolArray]:
+    """The union of I sets of indices, [K], sorted; and which of them are in each set, [I, K]."""
+    union = np.unique(np.concatenate(rivals)) if len(rivals) > 1 else rivals[0]
+    return union, np.stack([np.isin(union, each) for each in rivals])
+
+
+def improve(parts: Sequence[Part], values: Array) -> None:
+    """Raise the bounds of parts to what is proved of all objectives, [I, K]."""
+    for part, value in zip(parts, values.min(1).tolist(), strict=True):
+        part.bound = max(part.bound, value)

@@ -1,0 +1,137 @@
+"""The unembedding: objectives of the vector that it reads, for some or all of them.
+
+A model of 50,000 tokens has 50,000 objectives, nearly all of which no string makes the least. So
+some can be taken out (`Unembedding.take`), and what is computed for all is computed in pieces.
+
+Knows: how objectives come of the unembedding's input.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cached_property
+from typing import NamedTuple, final
+
+import numpy as np
+
+from tl_dyck.certify.exact.balls import UNIT, Array, Ball, IntArray, gamma
+from tl_dyck.certify.objectives import Objectives
+
+MANY = 64
+"""More objectives than this are looked through for those that matter, before one is bounded."""
+
+_MOST_NUMBERS = 4_000_000
+"""Arrays of logits, or of weights, are kept below this many numbers (32 MB) by taking some strings,
+or some objectives, at a time."""
+
+
+class Least(NamedTuple):
+    """The least objective on each of B strings, [B] each.
+
+    Attributes:
+        lower: a proved lower bound.
+        upper: a proved upper bound; inf where nothing is known of any objective.
+        rounding: twice the largest error of any objective.
+    """
+
+    lower: Array
+    upper: Array
+    rounding: Array
+
+
+@final
+class Unembedding:
+    """K objectives as functions of what the unembedding reads.
+
+    Args:
+        weight: W_U, [d_model, logits], exactly.
+        bias: b_U, [logits].
+        objectives: the functions of the logits.
+    """
+
+    def __init__(self, weight: Array, bias: Array, objectives: Objectives) -> None:
+        self.weight, self.bias, self.objectives = weight, bias, objectives
+
+    def __len__(self) -> int:
+        return len(self.objectives.offsets)
+
+    def take(self, which: IntArray) -> Unembedding:
+        """Some of the objectives, in order; itself for all of them."""
+        if len(which) == len(self):
+            return self
+        return Unembedding(self.weight, self.bias, self.objectives.take(which))
+
+    def pieces(self) -> Iterator[Unembedding]:
+        """The objectives, so many at a time that their weights are few."""
+        step = max(1, _MOST_NUMBERS // len(self.weight))
+        for start in range(0, len(self), step):
+            yield self.take(np.arange(start, min(start + step, len(self))))
+
+    @cached_property
+    def differences(self) -> tuple[Ball, Ball]:
+        """The objectives as weights, [d_model, K], and constants, [K]."""
+        weights, constants = (
+            Ball.exact(plus).minus(Ball.exact(minus))
+            for plus, minus in map(self.objectives.terms, (self.weight, self.bias))
+        )
+        return weights, constants.plus(Ball.exact(self.objectives.offsets))
+
+    @cached_property
+    def _logits(self) -> tuple[Array, Array, Objectives, Array, Array]:
+        """W_U and b_U of the logits asked for, the objectives of these, and what errors grow with.
+
+        That is |w| of both logits, and |b| of both and |offset|, [K] each.
+        """
+        used, objectives = self.objectives.renumbered()
+        every = len(used) == len(self.bias)
+        weight = self.weight if every else np.ascontiguousarray(self.weight[:, used])
+        bias = self.bias[used]
+        lengths = sum(objectives.terms(np.sqrt((weight**2).sum(0)) * (1 + 1e-9)))
+        constants = sum(objectives.terms(abs(bias))) + abs(objectives.offsets)
+        return weight, bias, objectives, np.asarray(lengths), np.asarray(constants)
+
+    def values(self, n: Ball) -> Ball:
+        """The objectives of what the unembedding reads, [B, d_model] to [B, K].
+
+        Where something overflowed on the way nothing is known: the ball is 0 ± inf, and never NaN.
+        """
+        values = self._few(n) if len(self) <= MANY else self._many(n)
+        known = np.isfinite(values.mid + values.rad)
+        if known.all():
+            return values
+        return Ball(np.where(known, values.mid, 0.0), np.where(known, values.rad, np.inf))
+
+    def _few(self, n: Ball) -> Ball:
+        """By their own weights: with the least error."""
+        weight, constants = self.differences
+        return n.matmul(weight).plus(constants)
+
+    def _many(self, n: Ball) -> Ball:
+        """By the logits: with one product of matrices, and few passes over what comes of it."""
+        weight, bias, objectives, lengths, constants = self._logits
+        logits = n.mid @ weight
+        logits += bias
+        mid = objectives.values(logits)
+        # |n · w - its value| ≤ |δn + γ n| |w| (Cauchy-Schwarz); then two additions of numbers no
+        # larger than |n| |w| + |b|, and the offset
+        relative = gamma(n.mid.shape[-1] + 2)
+        error = _length(n.rad + relative * abs(n.mid)) + 4 * UNIT * _length(n.mid)
+        return Ball(mid, error * lengths + ((relative + 4 * UNIT) * constants + 1e-300))
+
+    def least(self, n: Ball) -> Least:
+        """The least objective for each row of what the unembedding reads, [B, d_model]."""
+        least = Least(*np.empty((3, len(n.mid))))
+        step = max(1, _MOST_NUMBERS // (len(self) + 1))
+        for start in range(0, len(n.mid), step):
+            piece = slice(start, start + step)
+            values = self.values(n.at(piece))
+            least.lower[piece] = (values.mid - values.rad).min(1)
+            least.upper[piece] = (values.mid + values.rad).min(1)
+            least.rounding[piece] = 2 * values.rad.max(1)
+        return least
+
+
+def _length(rows: Array) -> Array:
+    """|row|, from above, [B, d] to [B, 1]."""
+    length: Array = np.sqrt((rows**2).sum(-1, keepdims=True)) * (1 + 1e-9)
+    return length

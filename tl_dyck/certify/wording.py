@@ -1,0 +1,187 @@
+"""Perturbation spaces over words of text, for a tokenizer that cuts words into several tokens.
+
+Knows: which tokens of a text are a word, and what another word in its place is in tokens.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple, final
+
+from tl_dyck.certify.certificate import Certificate
+from tl_dyck.certify.spaces import PerturbationSpace, SpaceError
+from tl_dyck.certify.transformations import Rewrite, Transformation
+from tl_dyck.language.alphabet import Symbols
+
+_PIECE = re.compile(r"\s*(?:\w+(?:['’]\w+)*|[^\w\s]+)|\s+$")
+"""A word or a run of punctuation, with the white space before it."""
+
+
+@dataclass(frozen=True)
+class _OfWords(Transformation):
+    """Rewritings of words of one text, written out place by place."""
+
+    tokens: tuple[int, ...]
+    at: tuple[tuple[Rewrite, ...], ...]
+
+    def rewrites(self, tokens: tuple[int, ...], position: int) -> Iterator[Rewrite]:
+        """Yield what was listed for a position."""
+        if tokens != self.tokens:
+            raise SpaceError(
+                "this space is of the words of another text; make one for each with word_space."
+            )
+        if position < len(self.at):
+            yield from self.at[position]
+
+
+@final
+@dataclass(frozen=True)
+class SubstituteWord(_OfWords):
+    """Replace a word by another, as a unit."""
+
+    name: ClassVar[str] = "sub"
+
+
+@final
+@dataclass(frozen=True)
+class DoubleWord(_OfWords):
+    """Repeat a word."""
+
+    name: ClassVar[str] = "dup"
+
+
+@final
+@dataclass(frozen=True)
+class DropWord(_OfWords):
+    """Leave a word out."""
+
+    name: ClassVar[str] = "del"
+
+
+@final
+@dataclass(frozen=True)
+class Mistype(_OfWords):
+    """Exchange two neighbouring letters of a word."""
+
+    name: ClassVar[str] = "typo"
+
+
+class WordSpace(NamedTuple):
+    """A text as tokens, and the texts around it.
+
+    Attributes:
+        tokens: the text's tokens, what was asked to stand before it included.
+        space: the perturbation space, of this text alone.
+        symbols: how tokens are written.
+    """
+
+    tokens: tuple[int, ...]
+    space: PerturbationSpace
+    symbols: Symbols
+
+    def written(self, certificate: Certificate) -> Certificate:
+        """A certificate that shows text, not numbers."""
+        return certificate.written(self.symbols)
+
+
+def word_space(
+    tokenizer: Any,
+    text: str,
+    *,
+    words: Mapping[str, Sequence[str]] | None = None,
+    k: int | None = None,
+    sub: int = 0,
+    dup: int = 0,
+    drop: int = 0,
+    typo: int = 0,
+    before: Sequence[int] = (),
+) -> WordSpace:
+    """The texts that come about when words of a text are replaced, doubled, dropped or mistyped.
+
+    A word is a run of letters and digits, such as ``don't``, with the white space before it. It may
+    be several tokens, and is edited as a unit. Each budget is the most words to which that may
+    happen. Every text with one edit is tokenized as a whole and compared, so that the strings of
+    the space are what the tokenizer makes of the edited texts.
+
+    Args:
+        tokenizer: of Hugging Face: ``tokenizer.encode(text, add_special_tokens=False)`` and
+            ``tokenizer.decode(ids)`` are used.
+        text: the text.
+        words: word -> words that may stand in its place, best first, as `load_synonyms` reads them.
+            A word with a capital is also looked up without, and its substitutes get one.
+        k: use only the first k.
+        sub: most words replaced.
+        dup: most words doubled.
+        drop: most words dropped.
+        typo: most words in which two neighbouring letters are exchanged.
+        before: tokens that stand before the text and are never edited, such as BOS where the model
+            does not add it.
+
+    Raises:
+        SpaceError: the tokens of an edited text are not those of its words side by side.
+    """
+
+    def encode(piece: str) -> tuple[int, ...]:
+        return tuple(tokenizer.encode(piece, add_special_tokens=False))
+
+    pieces = _PIECE.findall(text)
+    cut = [encode(piece) for piece in pieces]
+    tokens = (*before, *(token for part in cut for token in part))
+    if "".join(pieces) != text or tokens[len(before) :] != encode(text):
+        raise SpaceError(f"the tokenizer does not cut {text!r:.60} between its words.")
+    kinds: tuple[tuple[type[_OfWords], int, Callable[[str], list[str]]], ...] = (
+        (SubstituteWord, sub, lambda piece: _substitutes(piece, words or {}, k)),
+        (DoubleWord, dup, lambda piece: [piece + (piece if piece[0].isspace() else f" {piece}")]),
+        (DropWord, drop, lambda piece: [""]),
+        (Mistype, typo, _mistyped),
+    )
+    pairs: list[tuple[Transformation, int]] = []
+    for kind, budget, edits in kinds:
+        if budget:
+            at: list[tuple[Rewrite, ...]] = [()] * len(tokens)
+            place = len(before)
+            for i, piece in enumerate(pieces):
+                new = edits(piece) if piece.strip()[:1].isalnum() else []
+                at[place] = tuple((len(cut[i]), encode(other)) for other in new)
+                for other, (_, emits) in zip(new, at[place], strict=True):
+                    _check(encode, pieces, cut, i, other, emits)
+                place += len(cut[i])
+            pairs.append((kind(tokens, tuple(at)), budget))
+    alphabet = tuple(tokenizer.decode([token]) for token in range(len(tokenizer)))
+    symbols = Symbols(alphabet, "", before[0] if len(before) == 1 else None, names_logits=True)
+    return WordSpace(tokens, PerturbationSpace(pairs), symbols)
+
+
+def _check(
+    encode: Callable[[str], tuple[int, ...]],
+    pieces: list[str],
+    cut: list[tuple[int, ...]],
+    i: int,
+    other: str,
+    emits: tuple[int, ...],
+) -> None:
+    """The text with piece i replaced is cut as its pieces are."""
+    edited = "".join([*pieces[:i], other, *pieces[i + 1 :]])
+    flat = [token for part in (*cut[:i], emits, *cut[i + 1 :]) for token in part]
+    if list(encode(edited)) != flat:
+        raise SpaceError(f"the tokenizer does not cut {edited!r:.60} between its words.")
+
+
+def _substitutes(piece: str, words: Mapping[str, Sequence[str]], k: int | None) -> list[str]:
+    word = piece.strip()
+    space, lower = piece[: len(piece) - len(piece.lstrip())], word[:1].lower() + word[1:]
+    if word in words:
+        return [space + other for other in words[word][:k]]
+    return [space + other[:1].upper() + other[1:] for other in words.get(lower, ())[:k]]
+
+
+def _mistyped(piece: str) -> list[str]:
+    start = len(piece) - len(piece.lstrip())
+    swapped = (
+        piece[:i] + piece[i + 1] + piece[i] + piece[i + 2 :]
+        for i in range(start, len(piece) - 1)
+        if piece[i : i + 2].isalpha()
+    )
+    return [other for other in dict.fromkeys(swapped) if other != piece]
