@@ -22,9 +22,8 @@ from tl_dyck.report import write_report
 from tl_dyck.report.heatmap import SHADES
 from tl_dyck.report.markup import percent
 from tl_dyck.report.page import asset
-from tl_dyck.report.patterns import likeliest_errors, worst_string
+from tl_dyck.report.patterns import _exact, likeliest_errors, worst_string
 from tl_dyck.report.study import _items
-from tl_dyck.report.tables import _exact
 from tl_dyck.runs.saved import find_models
 from tl_dyck.studies import Study, findings, load_study
 from tl_dyck.studies.ablation import AblateConfig, ablate_runs
