@@ -7,6 +7,7 @@ sound is in the package's docstring.
 
 from __future__ import annotations
 
+import contextlib
 import heapq
 import itertools
 import math
@@ -33,19 +34,13 @@ from tl_dyck.certify.exact.paths import (
 from tl_dyck.certify.exact.readout import Readout
 from tl_dyck.certify.exact.region import Region
 from tl_dyck.certify.exact.unembedding import MANY, Unembedding
-from tl_dyck.certify.exact.work import to_minimise, to_range, to_run
+from tl_dyck.certify.exact.work import Work
 from tl_dyck.certify.lattice import KEEP
 
 _BATCH = 16
 _GUESSES = 1
 _NEAREST = 8
 _ROUNDS = 3
-_FEW_STRINGS = 64
-_MOST_RUN = 20_000
-"""Parts with more strings than this are split before they are run."""
-
-_RUN = 1_000_000_000
-"""Multiplications between two looks at the clock."""
 
 
 @final
@@ -86,28 +81,30 @@ class Search:
         self.unembedding = incumbent.unembedding
         self.brancher = Brancher(self.graph)
         self.decide, self.tolerance = decide, tolerance
-        self.most_listed, self.always_listed = most_listed, always_listed
+        self.most_listed = most_listed
         self.most_parts = math.inf if most_parts is None else most_parts
         self.closed = math.inf
         self.open: list[Part] = []
         self.stats = {"parts": 0, "listed": 0}
-        self.spent, self.useful = 0, False
+        self.work = Work(self.network, self.graph, always_listed)
         self._numbers = itertools.count()
 
     def run(self) -> None:
         """Search until done or out of time."""
         groups = np.arange(len(self.graph.groups))
-        every, bound = np.arange(len(self.unembedding)), self._at_once()
+        every = np.arange(len(self.unembedding))
         # a group may have lost all its strings to the budgets
         self.open = [
-            Part(bound, next(self._numbers), group, None, every, count)
+            Part(-math.inf, next(self._numbers), group, None, every, count)
             for group, count in enumerate(count_paths(self.graph, groups).tolist())
             if count
         ]
-        heapq.heapify(self.open)
         batch: list[Part] = []
-        try:
+        with contextlib.suppress(OutOfTime):
             self._guess()
+        if not self._known:
+            self._bound_at_once()
+        try:
             while self.open and not self.finished:
                 batch = self._next_batch()
                 if batch:
@@ -116,11 +113,12 @@ class Search:
             for part in batch:  # some may be closed or split already: then they are covered twice
                 self._keep(part)
 
-    def _at_once(self) -> float:
+    def _bound_at_once(self) -> None:
         """A lower bound on all strings, from the sizes of what occurs."""
         read = self.network.largest_read(self.graph.symbols, self.graph.groups)
         bound = float(self.unembedding.least(read).lower[0])
-        return -math.inf if math.isnan(bound) else bound
+        for part in self.open:
+            part.bound = -math.inf if math.isnan(bound) else bound
 
     def _next_batch(self) -> list[Part]:
         """The most promising parts; those that need no attention are closed on the way."""
@@ -141,9 +139,12 @@ class Search:
     @property
     def finished(self) -> bool:
         """Whether to stop: the sign is known, time is up, or some string is beyond all bounds."""
-        known = (self.decide and self.incumbent.upper < 0) or self.closed == -math.inf
         spent = self.stats["parts"] > self.most_parts
-        return known or spent or self.attention.deadline.passed
+        return self._known or spent or self.attention.deadline.passed
+
+    @property
+    def _known(self) -> bool:
+        return (self.decide and self.incumbent.upper < 0) or self.closed == -math.inf
 
     def threshold(self, fraction: float = 1 / 16) -> float:
         """Value that a part's bound must reach to be of no further interest."""
@@ -189,7 +190,7 @@ class Search:
     def _examine(self, parts: list[Part]) -> None:
         """Bound some parts; close, list or split each."""
         self.stats["parts"] += len(parts)
-        most = self._worth_running(parts)
+        most = self.work.most_run(parts, self.open)
         for part in parts:
             if part.count <= most:
                 self._list_all(part)
@@ -199,7 +200,7 @@ class Search:
                 self._keep(part)
             return
         items = self._items(parts)
-        self.spent += len(parts) * to_range(self.network, self.graph)
+        self.work.spent += len(parts) * self.work.to_range()
         paths = self._centres(items)
         self.incumbent.run(paths)
         region = Region.of_values(self.attention, items, self.incumbent.outputs(paths))
@@ -211,25 +212,6 @@ class Search:
             for chosen, viewed in region.take(sound).views():
                 if len(chosen):
                     self._bound([parts[i] for i in sound[chosen]], viewed)
-
-    def _worth_running(self, parts: list[Part]) -> float:
-        """Parts with at most this many strings are run at once."""
-        if self.always_listed is not None:
-            return self.always_listed
-        if self._spent_enough(parts):
-            return _MOST_RUN
-        asked = len(parts[0].rivals)
-        if asked <= MANY:
-            return _FEW_STRINGS
-        bound = to_range(self.network, self.graph) + to_minimise(self.network, self.graph, MANY)
-        return min(max(_FEW_STRINGS, bound / to_run(self.network, self.graph, asked)), _MOST_RUN)
-
-    def _spent_enough(self, parts: list[Part]) -> bool:
-        """Whether bounds took as much work as running all that is open; if useless, a third."""
-        left = sum(part.count for part in itertools.chain(self.open, parts))
-        run = to_run(self.network, self.graph, len(parts[0].rivals))
-        patience = 1 if self.useful else 3
-        return self.always_listed is None and left * run <= patience * self.spent
 
     def _bound(self, parts: list[Part], region: Region) -> None:
         """Bound parts with linear bounds of the readout; list or split the unresolved ones."""
@@ -252,7 +234,7 @@ class Search:
             least, threshold = self._rounds(parts, readout, rivals, asked, values)
             if (values[:, asked] < self.threshold()).any(1).all():
                 break  # what else there is does not help: all are to be split
-            if self._spent_enough(parts):
+            if self.work.enough(parts, self.open):
                 for part in parts:
                     self._keep(part)
                 return
@@ -260,7 +242,7 @@ class Search:
         for index, part in enumerate(parts):
             if part.bound >= self.threshold():
                 self._close(part.bound)
-                self.useful = True
+                self.work.useful = True
             elif self.finished:
                 self._keep(part)
             else:
@@ -287,9 +269,10 @@ class Search:
         reference = region.centre.copy()
         # first aim high; whatever the linear bound is made for, it is a bound, and the best one is
         # kept
-        work = len(parts) * to_minimise(self.network, self.graph, len(asked))
+        work = len(parts) * self.work.to_minimise(len(asked))
         for fraction in (0.5, *[1 / 16] * (_ROUNDS - 1)):
-            threshold, self.spent = self.threshold(fraction), self.spent + work
+            threshold = self.threshold(fraction)
+            self.work.spent += work
             bound = readout.lower(unembedding, threshold)
             least = minimise_bound(region, bound, reference)
             # scale · (objective - threshold) ≥ least.values, divided by the end of the scale that
@@ -337,7 +320,7 @@ class Search:
     def _run_all(self, paths: IntArray, asked: Unembedding) -> float:
         """Run paths, some at a time; a lower bound of some objectives on them."""
         lower = math.inf
-        step = max(1, _RUN // to_run(self.network, self.graph, len(asked)))
+        step = self.work.strings_at_once(len(asked))
         for start in range(0, len(paths), step):
             self.attention.deadline.check()
             lower = min(lower, float(self.incumbent.run(paths[start : start + step], asked).min()))

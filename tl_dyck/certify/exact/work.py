@@ -6,45 +6,96 @@ takes the same course.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import final
+
 from tl_dyck.certify.exact.graph import StringGraph
 from tl_dyck.certify.exact.network import Network
+from tl_dyck.certify.exact.parts import Part
+from tl_dyck.certify.exact.unembedding import MANY
 
 _CALLS = 3_000_000
 """The calls of numpy for one part take as long as so many multiplications,"""
 _SWEPT = 4
 """and what is added and compared along arcs so many times as long, as measured."""
+_FEW_STRINGS = 64
+_MOST_STRINGS = 20_000
+"""Parts with more strings than this are split before they are run."""
+_AT_ONCE = 1_000_000_000
+"""Multiplications between two looks at the clock."""
 
 
-def to_run(network: Network, graph: StringGraph, n_objectives: int) -> int:
-    """One string: attention, products with W_O, W_in, W_out and with their sizes, and W_U."""
-    config = network.config
-    inner, hidden = config.n_heads * config.d_head, _hidden(network)
-    products = config.d_model * (2 * inner + 4 * hidden + n_objectives)
-    return 3 * len(graph.level_nodes) * inner + products + 40 * (config.d_model + hidden)
+@final
+class Work:
+    """What the work of one search comes to.
 
+    Args:
+        network: what is bounded.
+        graph: its strings.
+        always_listed: as of `Search`.
 
-def to_range(network: Network, graph: StringGraph) -> int:
-    """The ranges of one part: of each coordinate that a norm or an activation sees, by head."""
-    config, hidden = network.config, _hidden(network)
-    norms = (config.ln_c, config.ln_mid, config.ln2, config.ln_final)
-    coordinates = config.d_model * sum(norm is not None for norm in norms) + hidden
-    swept = len(graph.symbols.tokens) * config.d_head + _costs(graph)
-    return _CALLS + _SWEPT * coordinates * config.n_heads * swept
+    Attributes:
+        spent: on bounds, so far.
+        useful: whether a bound has settled a part.
+    """
 
+    def __init__(self, network: Network, graph: StringGraph, always_listed: int | None) -> None:
+        self.network, self.graph, self.always_listed = network, graph, always_listed
+        self.spent, self.useful = 0, False
 
-def to_minimise(network: Network, graph: StringGraph, n_objectives: int) -> int:
-    """The linear bounds of some objectives on one part, and their columns."""
-    config = network.config
-    inner = config.n_heads * config.d_head
-    patterns = 2 ** min(config.n_heads, 4) if config.n_heads > 1 else 1
-    swept = len(graph.symbols.tokens) * inner + _costs(graph)
-    products = config.d_model * (_hidden(network) + inner)
-    return _SWEPT * n_objectives * (products + patterns * swept)
+    def most_run(self, parts: Sequence[Part], waiting: Sequence[Part]) -> float:
+        """Parts with at most this many strings are run at once."""
+        if self.always_listed is not None:
+            return self.always_listed
+        if self.enough(parts, waiting):
+            return _MOST_STRINGS
+        asked = len(parts[0].rivals)
+        if asked <= MANY:
+            return _FEW_STRINGS
+        bound = self.to_range() + self.to_minimise(MANY)
+        return min(max(_FEW_STRINGS, bound / self.to_run(asked)), _MOST_STRINGS)
 
+    def enough(self, parts: Sequence[Part], waiting: Sequence[Part]) -> bool:
+        """Whether bounds took as much as running all that is open takes; if useless, a third."""
+        left = sum(part.count for some in (parts, waiting) for part in some)
+        patience = 1 if self.useful else 3
+        work = left * self.to_run(len(parts[0].rivals))
+        return self.always_listed is None and work <= patience * self.spent
 
-def _costs(graph: StringGraph) -> int:
-    return 3 * len(graph.option) + 4 * len(graph.arc_source)
+    def strings_at_once(self, n_objectives: int) -> int:
+        """Strings that are run between two looks at the clock."""
+        return max(1, _AT_ONCE // self.to_run(n_objectives))
 
+    def to_run(self, n_objectives: int) -> int:
+        """One string: attention, products with W_O, W_in, W_out and with their sizes, and W_U."""
+        config, hidden = self.network.config, self._hidden
+        inner = config.n_heads * config.d_head
+        products = config.d_model * (2 * inner + 4 * hidden + n_objectives)
+        length = len(self.graph.level_nodes)
+        return 3 * length * inner + products + 40 * (config.d_model + hidden)
 
-def _hidden(network: Network) -> int:
-    return 0 if network.config.act_fn is None else len(network.weight("b_in").mid)
+    def to_range(self) -> int:
+        """The ranges of one part: of each coordinate that a norm or an activation sees, by head."""
+        config = self.network.config
+        norms = (config.ln_c, config.ln_mid, config.ln2, config.ln_final)
+        coordinates = config.d_model * sum(norm is not None for norm in norms) + self._hidden
+        swept = len(self.graph.symbols.tokens) * config.d_head + self._costs
+        return _CALLS + _SWEPT * coordinates * config.n_heads * swept
+
+    def to_minimise(self, n_objectives: int) -> int:
+        """The linear bounds of some objectives on one part, and their columns."""
+        config = self.network.config
+        inner = config.n_heads * config.d_head
+        patterns = 2 ** min(config.n_heads, 4) if config.n_heads > 1 else 1
+        swept = len(self.graph.symbols.tokens) * inner + self._costs
+        products = config.d_model * (self._hidden + inner)
+        return _SWEPT * n_objectives * (products + patterns * swept)
+
+    @property
+    def _costs(self) -> int:
+        return 3 * len(self.graph.option) + 4 * len(self.graph.arc_source)
+
+    @property
+    def _hidden(self) -> int:
+        network = self.network
+        return 0 if network.config.act_fn is None else len(network.weight("b_in").mid)
