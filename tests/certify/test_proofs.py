@@ -272,6 +272,22 @@ def test_a_weight_that_is_not_finite_is_refused_as_such(little):
         check(facts, {**arrays, "b_U": arrays["b_U"] * np.nan})
 
 
+@pytest.mark.parametrize("unknown", [np.nan, np.inf])
+@np.errstate(all="ignore")
+def test_nothing_follows_from_a_divisor_that_is_not_known(monkeypatch, unknown):
+    """Though the winner's bias is beyond doubt."""
+    rnn, language = rnn_of("eq6", 0), SMALL.language
+    facts, weights = proving.facts_and_weights(rnn, language, "closing_only", N)
+    network = Network(facts, {**weights, "b_U": np.array([0.0, 100, 0, 0, 0])})
+    ending = next(each for each in endings(facts) if each.stack == (0,))
+    form = Form(network, ending, 1, losers(facts, ending, 1, network))
+    low = high = np.ones((1, 4))
+    assert form.settles(low, high)[0].all()
+    rho, e = form.divisor(Enclosure(np.array([[1.0, 1, 1, 1, 1, 0]])))
+    monkeypatch.setattr(form, "divisor", lambda box: (rho, e + unknown))
+    assert not form.settles(low, high)[0].any()
+
+
 @pytest.mark.parametrize("claim", sorted(check_languages.CLAIMS))
 def test_every_prefix_is_in_the_box_of_its_ending(claim):
     """And what may win after it, and what must not, is as the claim says; by a walk of brackets."""
