@@ -593,6 +593,14 @@ def test_two_models_are_compared_each_with_its_own(pair, tmp_path):
     assert check_file(out, one, two) == check_file(*pair)
 
 
+@pytest.mark.parametrize("name", ["b_U", "other.b_U"])
+def test_both_models_are_checked(pair, name):
+    facts, arrays = read(pair[0])
+    check(facts, arrays)
+    with pytest.raises(ProofError, match="not settled"):
+        check(facts, {**arrays, name: arrays[name] + 100 * (np.arange(3) == 2)})
+
+
 def test_a_proof_about_a_head_is_about_one_model(pair, tmp_path):
     path = prove_language(load_model(pair[1]), PAIR, 6, "head", head=0).save(tmp_path / "a")
     said = check_file(path, pair[1])
