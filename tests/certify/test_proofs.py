@@ -593,6 +593,30 @@ def test_two_models_are_compared_each_with_its_own(pair, tmp_path):
     assert check_file(out, one, two) == check_file(*pair)
 
 
+def with_options(folder: Path, copy: Path, **options: object) -> Path:
+    shutil.copytree(folder, copy)
+    saved = json.loads((copy / "config.json").read_text())
+    saved["config"] |= options
+    (copy / "config.json").write_text(json.dumps(saved))
+    return copy
+
+
+def test_a_block_that_has_norms_of_its_own_is_refused(little, tmp_path):
+    facts, arrays = read(little[0])
+    model = with_options(little[1], tmp_path / "gpt", block="gpt")
+    facts |= {"norm": False, "floor": 0.0, "added": "before"}
+    with pytest.raises(ProofError, match="layer_norm is True"):
+        compare_language(facts, arrays, model)
+
+
+def test_the_other_model_is_of_the_same_language(pair, tmp_path):
+    facts, arrays = read(pair[0])
+    facts["other"]["max_depth"] = 3
+    other = with_options(pair[2], tmp_path / "two", max_depth=3)
+    with pytest.raises(ProofError, match="max_depth is 3 in the model"):
+        compare_language(facts, arrays, pair[1], other)
+
+
 @pytest.mark.parametrize("name", ["b_U", "other.b_U"])
 def test_both_models_are_checked(pair, name):
     facts, arrays = read(pair[0])
