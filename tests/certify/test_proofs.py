@@ -221,7 +221,7 @@ def test_a_thousand_changes_are_refused_in_a_line_or_prove_the_same(little, tmp_
         if changed == data:
             continue
         try:  # changed bytes do not have the digest, whatever they say
-            said = check_file(tmp_path / "x", None if number % 2 else model)
+            said = check_file(tmp_path / "x", *([] if number % 2 else [model]))
         except ProofError as error:
             said, refused = str(error), refused + 1
         else:
@@ -270,6 +270,22 @@ def test_a_weight_that_is_not_finite_is_refused_as_such(little):
     facts, arrays = read(little[0])
     with pytest.raises(ProofError, match="a weight is not finite"):
         check(facts, {**arrays, "b_U": arrays["b_U"] * np.nan})
+
+
+@pytest.mark.parametrize("unknown", [np.nan, np.inf])
+@np.errstate(all="ignore")
+def test_nothing_follows_from_a_divisor_that_is_not_known(monkeypatch, unknown):
+    """Though the winner's bias is beyond doubt."""
+    rnn, language = rnn_of("eq6", 0), SMALL.language
+    facts, weights = proving.facts_and_weights(rnn, language, "closing_only", N)
+    network = Network(facts, {**weights, "b_U": np.array([0.0, 100, 0, 0, 0])})
+    ending = next(each for each in endings(facts) if each.stack == (0,))
+    form = Form(network, ending, 1, losers(facts, ending, 1, network))
+    low = high = np.ones((1, 4))
+    assert form.settles(low, high)[0].all()
+    rho, e = form.divisor(Enclosure(np.array([[1.0, 1, 1, 1, 1, 0]])))
+    monkeypatch.setattr(form, "divisor", lambda box: (rho, e + unknown))
+    assert not form.settles(low, high)[0].any()
 
 
 @pytest.mark.parametrize("claim", sorted(check_languages.CLAIMS))
@@ -575,6 +591,38 @@ def test_two_models_are_compared_each_with_its_own(pair, tmp_path):
     words = ["certify-language", str(one), "-n", "6", "--property", "agree"]
     assert runner.invoke(app, [*words, "--other", str(two), "--proof", str(out)]).exit_code == 0
     assert check_file(out, one, two) == check_file(*pair)
+
+
+def with_options(folder: Path, copy: Path, **options: object) -> Path:
+    shutil.copytree(folder, copy)
+    saved = json.loads((copy / "config.json").read_text())
+    saved["config"] |= options
+    (copy / "config.json").write_text(json.dumps(saved))
+    return copy
+
+
+def test_a_block_that_has_norms_of_its_own_is_refused(little, tmp_path):
+    facts, arrays = read(little[0])
+    model = with_options(little[1], tmp_path / "gpt", block="gpt")
+    facts |= {"norm": False, "floor": 0.0, "added": "before"}
+    with pytest.raises(ProofError, match="layer_norm is True"):
+        compare_language(facts, arrays, model)
+
+
+def test_the_other_model_is_of_the_same_language(pair, tmp_path):
+    facts, arrays = read(pair[0])
+    facts["other"]["max_depth"] = 3
+    other = with_options(pair[2], tmp_path / "two", max_depth=3)
+    with pytest.raises(ProofError, match="max_depth is 3 in the model"):
+        compare_language(facts, arrays, pair[1], other)
+
+
+@pytest.mark.parametrize("name", ["b_U", "other.b_U"])
+def test_both_models_are_checked(pair, name):
+    facts, arrays = read(pair[0])
+    check(facts, arrays)
+    with pytest.raises(ProofError, match="not settled"):
+        check(facts, {**arrays, name: arrays[name] + 100 * (np.arange(3) == 2)})
 
 
 def test_a_proof_about_a_head_is_about_one_model(pair, tmp_path):
