@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from tests.certify.language.test_deciding import margins, random_model, task_of
 from tl_dyck.certify.deadline import Deadline
+from tl_dyck.certify.exact import walks
 from tl_dyck.certify.exact.below import Below
 from tl_dyck.certify.exact.branching import Brancher
 from tl_dyck.certify.exact.minimise import lower_bound
@@ -220,8 +221,7 @@ def test_parts_are_split_by_profiles_until_each_string_is_alone() -> None:
     """Whatever the strings are split by, each is on exactly one side."""
     task, n = task_of(2, 3), 6
     paths = asked(random_model("gpt", task, 0, **LINEAR), task, n)
-    walks = Walks.begin(paths.network, paths.answers.after)
-    graph = walks.graph(paths.answers.answer == 1, n)
+    graph = Walks.begin(paths.network, paths.answers.after).graph(paths.answers.answer == 1, n)
     assert graph is not None
     brancher, rng = Brancher(graph), np.random.default_rng(0)
     strings = []
@@ -302,6 +302,17 @@ def test_longer_prefixes_than_are_run_are_proved() -> None:
         model.blocks[1].attn.W_V[..., 1] *= -1
     broken = certify_language(model, TASK, 14, most_run=1_000)
     assert broken.status == "refuted"
+
+
+@pytest.mark.parametrize("limit", ["walks._MOST_PAIRS", "automata._MOST_WEIGHTS"])
+def test_what_memory_cannot_hold_is_left_open(limit: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    where = {"walks": walks, "automata": automata}[limit.split(".")[0]]
+    monkeypatch.setattr(where, limit.split(".")[1], 1_000)
+    model = construct.uniform_attention(TASK.language, first_layer="attention")
+    found = certify_language(model, TASK, 20, most_run=100)
+    assert found.status == "open"
+    assert 3 < found.proved_to < 20
+    assert "too many prefixes" in found.reason
 
 
 def test_a_first_wrong_length_beyond_those_that_are_run_is_found() -> None:

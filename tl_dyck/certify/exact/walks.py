@@ -21,9 +21,12 @@ from tl_dyck.certify.exact.balls import BoolArray, IntArray
 from tl_dyck.certify.exact.graph import PREFIX, StringGraph, unique_columns
 from tl_dyck.certify.exact.layout import Draft, ordered
 from tl_dyck.certify.exact.network import Network
-from tl_dyck.certify.lattice import KEEP, Lattice, Option
+from tl_dyck.certify.lattice import KEEP, MOST_NODES, Lattice, Option, SpaceTooLargeError
 
 _NONE = -1
+
+_MOST_PAIRS = 2 * MOST_NODES
+"""Of states, of all levels: profiles with depths soon have more than memory can hold."""
 
 
 @final
@@ -53,9 +56,18 @@ class Walks:
         return cls(network, after, [np.array([[0], [state]])], [])
 
     def extend(self, length: int) -> None:
-        """Follow the automaton until strings have this length."""
+        """Follow the automaton until strings have this length.
+
+        Raises:
+            SpaceTooLargeError: there are too many pairs of states.
+        """
         while len(self.then) < length:
             state, carried = self.levels[-1]
+            if sum(level.shape[1] for level in self.levels) > _MOST_PAIRS:
+                raise SpaceTooLargeError(
+                    f"after {len(self.then)} tokens there are more than {_MOST_PAIRS:,} states; "
+                    "ask for shorter strings"
+                )
             target = self.after[state]
             here, token = np.nonzero(target != _NONE)
             before, read = torch.from_numpy(carried[here]), torch.from_numpy(token)
@@ -75,6 +87,9 @@ class Walks:
 
         Returns:
             The graph; None if there is no such string.
+
+        Raises:
+            SpaceTooLargeError: see `extend`.
         """
         self.extend(length)
         final = accepts[self.levels[length][0]]

@@ -27,6 +27,7 @@ from tl_dyck.certify.exact.minimise import lower_bound
 from tl_dyck.certify.exact.network import Network
 from tl_dyck.certify.exact.paths import emission_costs, sweep
 from tl_dyck.certify.exact.walks import Walks
+from tl_dyck.certify.lattice import SpaceTooLargeError
 from tl_dyck.certify.objectives import Objectives
 from tl_dyck.certify.protocol import CertifyError
 from tl_dyck.language import DyckLanguage
@@ -40,6 +41,9 @@ _MOST_PARTS = 1_000
 
 _PARTS_OF_GROUP = 100
 """Or into so many on average for each last symbol, of which there are many with profiles."""
+
+_MOST_WEIGHTS = 200_000_000
+"""Of symbols for last symbols, and heads (1.6 GB); of longer strings nothing is known."""
 
 NOTHING = -1
 """The answer of a state that asks for none."""
@@ -161,9 +165,15 @@ class Margins:
         """
         found = Least()
         for answer in np.unique(self.answers.answer):
-            graph = self._walks.graph(self.answers.answer == answer, length)
+            try:
+                graph = self._walks.graph(self.answers.answer == answer, length)
+            except SpaceTooLargeError:
+                return Least(low=-math.inf)
             if answer == NOTHING or graph is None:
                 continue
+            heads = self.network.config.n_heads
+            if len(graph.groups) * len(graph.symbols.tokens) * heads > _MOST_WEIGHTS:
+                return Least(low=-math.inf)
             attention, incumbent = self._asked(graph, int(answer), deadline)
             string = _some_string(graph)
             output = incumbent.run_string(string)
