@@ -75,11 +75,14 @@ class WordSpace(NamedTuple):
         tokens: the text's tokens, what was asked to stand before it included.
         space: the perturbation space, of this text alone.
         symbols: how tokens are written.
+        left_out: texts with one edit that the tokenizer cuts otherwise than word by word, as where
+            two marks meet once the word between them is dropped; they are not in the space.
     """
 
     tokens: tuple[int, ...]
     space: PerturbationSpace
     symbols: Symbols
+    left_out: tuple[str, ...]
 
     def written(self, certificate: Certificate) -> Certificate:
         """A certificate that shows text, not numbers."""
@@ -103,7 +106,8 @@ def word_space(
     A word is a run of letters and digits, such as ``don't``, with the white space before it. It may
     be several tokens, and is edited as a unit. Each budget is the most words to which that may
     happen. Every text with one edit is tokenized as a whole and compared, so that the strings of
-    the space are what the tokenizer makes of the edited texts.
+    the space are what the tokenizer makes of the edited texts; where they are not, the edit is left
+    out, and told.
 
     Args:
         tokenizer: of Hugging Face: ``tokenizer.encode(text, add_special_tokens=False)`` and
@@ -120,7 +124,7 @@ def word_space(
             does not add it.
 
     Raises:
-        SpaceError: the tokens of an edited text are not those of its words side by side.
+        SpaceError: the tokens of the text are not those of its words side by side.
     """
 
     def encode(piece: str) -> tuple[int, ...]:
@@ -128,7 +132,7 @@ def word_space(
 
     pieces = _PIECE.findall(text)
     cut = [encode(piece) for piece in pieces]
-    tokens = (*before, *(token for part in cut for token in part))
+    tokens = (*before, *_joined(cut))
     if "".join(pieces) != text or tokens[len(before) :] != encode(text):
         raise SpaceError(f"the tokenizer does not cut {text!r:.60} between its words.")
     kinds: tuple[tuple[type[_OfWords], int, Callable[[str], list[str]]], ...] = (
@@ -138,35 +142,29 @@ def word_space(
         (Mistype, typo, _mistyped),
     )
     pairs: list[tuple[Transformation, int]] = []
+    left_out: list[str] = []
     for kind, budget, edits in kinds:
         if budget:
             at: list[tuple[Rewrite, ...]] = [()] * len(tokens)
             place = len(before)
             for i, piece in enumerate(pieces):
-                new = edits(piece) if piece.strip()[:1].isalnum() else []
-                at[place] = tuple((len(cut[i]), encode(other)) for other in new)
-                for other, (_, emits) in zip(new, at[place], strict=True):
-                    _check(encode, pieces, cut, i, other, emits)
+                new = []
+                for other in edits(piece) if piece.strip()[:1].isalnum() else []:
+                    emits, edited = encode(other), "".join((*pieces[:i], other, *pieces[i + 1 :]))
+                    if encode(edited) == _joined((*cut[:i], emits, *cut[i + 1 :])):
+                        new.append((len(cut[i]), emits))
+                    else:
+                        left_out.append(edited)
+                at[place] = tuple(new)
                 place += len(cut[i])
             pairs.append((kind(tokens, tuple(at)), budget))
     alphabet = tuple(tokenizer.decode([token]) for token in range(len(tokenizer)))
     symbols = Symbols(alphabet, "", before[0] if len(before) == 1 else None, names_logits=True)
-    return WordSpace(tokens, PerturbationSpace(pairs), symbols)
+    return WordSpace(tokens, PerturbationSpace(pairs), symbols, tuple(left_out))
 
 
-def _check(
-    encode: Callable[[str], tuple[int, ...]],
-    pieces: list[str],
-    cut: list[tuple[int, ...]],
-    i: int,
-    other: str,
-    emits: tuple[int, ...],
-) -> None:
-    """The text with piece i replaced is cut as its pieces are."""
-    edited = "".join([*pieces[:i], other, *pieces[i + 1 :]])
-    flat = [token for part in (*cut[:i], emits, *cut[i + 1 :]) for token in part]
-    if list(encode(edited)) != flat:
-        raise SpaceError(f"the tokenizer does not cut {edited!r:.60} between its words.")
+def _joined(parts: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
+    return tuple(token for part in parts for token in part)
 
 
 def _substitutes(piece: str, words: Mapping[str, Sequence[str]], k: int | None) -> list[str]:
