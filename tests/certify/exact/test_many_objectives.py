@@ -14,6 +14,7 @@ from transformer_lens import HookedTransformer, HookedTransformerConfig
 
 from tests.certify.oracles import favouring, margins, random_rnn, strings_of
 from tl_dyck.certify import Asker, Delete, Duplicate, PerturbationSpace, Substitute, certify
+from tl_dyck.certify.exact import work
 from tl_dyck.certify.exact.attention import AttentionWeights, Items
 from tl_dyck.certify.exact.layout import build_graph
 from tl_dyck.certify.exact.network import Network
@@ -186,3 +187,16 @@ def test_a_language_model_is_decided_as_its_logits_say(fields: dict[str, Any]) -
 def test_solu_is_refused_by_name() -> None:
     with pytest.raises(UnsupportedModelError, match="solu"):
         Asker(language_model(act_fn="solu_ln"))
+
+
+def test_a_space_that_is_too_large_to_be_run_at_once_is_split(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Where bounds have had their share, parts become small enough, and all is run."""
+    monkeypatch.setattr(work, "_MOST_STRINGS", 20)
+    rnn = many(3, n_heads=3, sharpness=6.0, act_fn="gelu", ln2="ln")
+    space = PerturbationSpace([(Substitute({w: range(6) for w in range(6)}), 3)])
+    string = (0, 3, 1, 5, 2)
+    strings = strings_of(rnn, space, string)
+    rnn = favouring(rnn, 0, 0.01 - margins(rnn, strings, 0).min())
+    assert certify(rnn, string, 0, space).status == "certified"

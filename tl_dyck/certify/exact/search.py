@@ -38,7 +38,6 @@ from tl_dyck.certify.exact.work import Work
 from tl_dyck.certify.lattice import KEEP
 
 _BATCH = 16
-_GUESSES = 1
 _NEAREST = 8
 _ROUNDS = 3
 
@@ -168,24 +167,19 @@ class Search:
         for parts in (self.open[i : i + 4 * _BATCH] for i in range(0, len(self.open), 4 * _BATCH)):
             items = self._items(parts)
             paths = self._centres(items)
-            for _ in range(_GUESSES):  # the worst seen from the centre; from there; and so on
-                seen = self.incumbent.upper
-                self.incumbent.run(paths)
-                region = Region.of_values(self.attention, items, self.incumbent.outputs(paths))
-                sound = np.flatnonzero(region.even)
-                if self.finished or not len(sound) or not self.incumbent.upper <= seen:
-                    return
-                items, region = items.take(sound), region.take(sound)
-                paths = self._guessed(region)
             self.incumbent.run(paths)
-
-    def _guessed(self, region: Region) -> IntArray:
-        """The strings on which the objectives are least, as seen from each item's centre."""
-        readout = Readout(self.network, region, self._residual(region.items), exact=False)
-        near = readout.at_centre(self.unembedding).min(0).argsort()[:_NEAREST]
-        bound = readout.lower(self.unembedding.take(near), self.incumbent.upper)
-        least = minimise_bound(region, bound, region.centre)
-        return least.worst_paths(np.arange(len(region.items)))
+            if self.finished:
+                return
+            region = Region.of_values(self.attention, items, self.incumbent.outputs(paths))
+            sound = np.flatnonzero(region.even)
+            if len(sound):
+                region = region.take(sound)
+                residual = self._residual(region.items)
+                readout = Readout(self.network, region, residual, exact=False)
+                near = readout.at_centre(self.unembedding).min(0).argsort()[:_NEAREST]
+                bound = readout.lower(self.unembedding.take(near), self.incumbent.upper)
+                least = minimise_bound(region, bound, region.centre)
+                self.incumbent.run(least.worst_paths(np.arange(len(sound))))
 
     def _examine(self, parts: list[Part]) -> None:
         """Bound some parts; close, list or split each."""
@@ -232,12 +226,9 @@ class Search:
             if not len(asked) or self.finished:
                 break
             least, threshold = self._rounds(parts, readout, rivals, asked, values)
-            if (values[:, asked] < self.threshold()).any(1).all():
+            lost = (values[:, asked] < self.threshold()).any(1).all()
+            if lost or self.work.enough(parts, self.open):
                 break  # what else there is does not help: all are to be split
-            if self.work.enough(parts, self.open):
-                for part in parts:
-                    self._keep(part)
-                return
             order, some = order[~np.isin(order, asked)], MANY
         for index, part in enumerate(parts):
             if part.bound >= self.threshold():
