@@ -5,6 +5,7 @@ Knows: which tokens of a text are a word, and what another word in its place is 
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -144,23 +145,43 @@ def word_space(
     pairs: list[tuple[Transformation, int]] = []
     left_out: list[str] = []
     for kind, budget, edits in kinds:
-        if budget:
-            at: list[tuple[Rewrite, ...]] = [()] * len(tokens)
-            place = len(before)
-            for i, piece in enumerate(pieces):
-                new = []
-                for other in edits(piece) if piece.strip()[:1].isalnum() else []:
-                    emits, edited = encode(other), "".join((*pieces[:i], other, *pieces[i + 1 :]))
-                    if encode(edited) == _joined((*cut[:i], emits, *cut[i + 1 :])):
-                        new.append((len(cut[i]), emits))
-                    else:
-                        left_out.append(edited)
-                at[place] = tuple(new)
-                place += len(cut[i])
-            pairs.append((kind(tokens, tuple(at)), budget))
-    alphabet = tuple(tokenizer.decode([token]) for token in range(len(tokenizer)))
-    symbols = Symbols(alphabet, "", before[0] if len(before) == 1 else None, names_logits=True)
+        if not budget:
+            continue
+        at: list[tuple[Rewrite, ...]] = [()] * len(tokens)
+        place = len(before)
+        for i, piece in enumerate(pieces):
+            others = edits(piece) if piece.strip()[:1].isalnum() else []
+            at[place], odd = _rewrites(encode, pieces, cut, i, others)
+            left_out += odd
+            place += len(cut[i])
+        pairs.append((kind(tokens, tuple(at)), budget))
+    silent = before[0] if len(before) == 1 else None
+    symbols = Symbols(_alphabet(tokenizer, len(tokenizer)), "", silent, names_logits=True)
     return WordSpace(tokens, PerturbationSpace(pairs), symbols, tuple(left_out))
+
+
+@functools.lru_cache(maxsize=2)
+def _alphabet(tokenizer: Any, size: int) -> tuple[str, ...]:
+    """The text of each token; it is the same for every text."""
+    return tuple(tokenizer.decode([token]) for token in range(size))
+
+
+def _rewrites(
+    encode: Callable[[str], tuple[int, ...]],
+    pieces: Sequence[str],
+    cut: Sequence[tuple[int, ...]],
+    i: int,
+    others: Sequence[str],
+) -> tuple[tuple[Rewrite, ...], list[str]]:
+    """Piece i replaced by each of some others: rewritings, and texts that are cut otherwise."""
+    found, odd = [], []
+    for other in others:
+        emits, edited = encode(other), "".join((*pieces[:i], other, *pieces[i + 1 :]))
+        if encode(edited) == _joined((*cut[:i], emits, *cut[i + 1 :])):
+            found.append((len(cut[i]), emits))
+        else:
+            odd.append(edited)
+    return tuple(found), odd
 
 
 def _joined(parts: Sequence[tuple[int, ...]]) -> tuple[int, ...]:

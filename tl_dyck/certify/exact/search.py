@@ -211,21 +211,21 @@ class Search:
         """Bound parts with linear bounds of the readout; list or split the unresolved ones."""
         readout = Readout(self.network, region, self._residual(region.items))
         rivals, mine = union([part.rivals for part in parts])
+        among = self.unembedding.take(rivals)
         # [I, K]: what is proved of each objective, as far as it is asked about
         values = np.where(mine, -np.inf, np.inf)
         if len(rivals) > MANY:
-            values = np.maximum(values, readout.screen(self.unembedding.take(rivals)))
+            values = np.maximum(values, readout.screen(among))
             improve(parts, values)
-            order = readout.at_centre(self.unembedding.take(rivals)).min(0).argsort()
+            order, some = readout.at_centre(among).min(0).argsort(), _NEAREST
         else:
-            order = np.arange(len(rivals))
-        some = MANY if len(rivals) <= MANY else _NEAREST
+            order, some = np.arange(len(rivals)), MANY
         while True:
             # those first that are least at some centre
             asked = order[(values < self.threshold())[:, order].any(0)][:some]
             if not len(asked) or self.finished:
                 break
-            least, threshold = self._rounds(parts, readout, rivals, asked, values)
+            least, threshold = self._rounds(parts, readout, among, asked, values)
             lost = (values[:, asked] < self.threshold()).any(1).all()
             if lost or self.work.enough(parts, self.open):
                 break  # what else there is does not help: all are to be split
@@ -247,16 +247,16 @@ class Search:
         self,
         parts: list[Part],
         readout: Readout,
-        rivals: IntArray,
+        among: Unembedding,
         asked: IntArray,
         values: Array,
     ) -> tuple[BoundMinimum, float]:
-        """Bound the objectives rivals[asked], a few times; see `values` and bounds of parts raised.
+        """Bound some objectives among others, a few times; `values` and bounds of parts are raised.
 
         Returns:
             The last minima, and the threshold that they were made for.
         """
-        region, unembedding = readout.region, self.unembedding.take(rivals[asked])
+        region, unembedding = readout.region, among.take(asked)
         reference = region.centre.copy()
         # first aim high; whatever the linear bound is made for, it is a bound, and the best one is
         # kept
@@ -277,7 +277,7 @@ class Search:
             if not len(unresolved) or self.finished:
                 break
             paths = least.worst_paths(unresolved)
-            self.incumbent.run(paths, self.unembedding.take(rivals))
+            self.incumbent.run(paths, among)
             if self.finished:
                 break
             if region.unit:  # the linear bound is least there: make the next one tight there
