@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from tl_dyck.tasks import DyckTask
@@ -95,3 +96,15 @@ def closing_prefixes(task: DyckTask, *, long: bool) -> dict[tuple[int, ...], flo
         for string, p in found.items():
             mixture[string] += p / len(each)
     return mixture
+
+
+def tops(row: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Of a string that starts with BOS: each place after which a bracket is open, and the last."""
+    stack: list[int] = []
+    for place, token in enumerate(row):
+        if place and token % 2 == 0:
+            stack.append(token)
+        elif place:
+            stack.pop()
+        if stack:
+            yield place, stack[-1]

@@ -27,8 +27,8 @@ from tl_dyck.certify import check_edits, check_languages, check_proof, proving
 from tl_dyck.certify.check_languages import (
     LEAF,
     Enclosure,
-    Form,
-    Network,
+    Margin,
+    Model,
     ProofError,
     check,
     dot,
@@ -37,7 +37,7 @@ from tl_dyck.certify.check_languages import (
 )
 from tl_dyck.certify.check_proof import check_file, compare_language, read
 from tl_dyck.certify.language.counting import NetworkSymbols
-from tl_dyck.certify.language.forms import Form as PlainForm
+from tl_dyck.certify.language.forms import Form
 from tl_dyck.certify.language.profiles import Ending
 from tl_dyck.certify.objectives import Objectives
 from tl_dyck.certify.proving import NoProofError, Proof, pack, prove_language
@@ -278,9 +278,9 @@ def test_nothing_follows_from_a_divisor_that_is_not_known(monkeypatch, unknown):
     """Though the winner's bias is beyond doubt."""
     rnn, language = rnn_of("eq6", 0), SMALL.language
     facts, weights = proving.facts_and_weights(rnn, language, "closing_only", N)
-    network = Network(facts, {**weights, "b_U": np.array([0.0, 100, 0, 0, 0])})
+    network = Model(facts, {**weights, "b_U": np.array([0.0, 100, 0, 0, 0])})
     ending = next(each for each in endings(facts) if each.stack == (0,))
-    form = Form(network, ending, 1, losers(facts, ending, 1, network))
+    form = Margin(network, ending, 1, losers(facts, ending, 1, network))
     low = high = np.ones((1, 4))
     assert form.settles(low, high)[0].all()
     rho, e = form.divisor(Enclosure(np.array([[1.0, 1, 1, 1, 1, 0]])))
@@ -293,7 +293,7 @@ def test_every_prefix_is_in_the_box_of_its_ending(claim):
     """And what may win after it, and what must not, is as the claim says; by a walk of brackets."""
     language, d_vocab = SMALL.language, SMALL.language.d_vocab
     facts, weights = proving.facts_and_weights(rnn_of("eq6", 0), language, claim, N)
-    network = Network(facts, weights)
+    network = Model(facts, weights)
     found = {(each.stack, each.closes): each for each in endings(facts)}
     asked = set()
     for n in range(N + 1):
@@ -747,15 +747,15 @@ def test_a_box_with_a_wrong_point_is_never_settled(family, seed, crossed):
     for ending in list(endings(facts))[::3]:
         named, winner = Ending(ending.stack, ending.closes), 2 * ending.stack[-1] + 1
         objectives = Objectives.margins(winner, language.d_vocab)
-        plain = PlainForm(NetworkSymbols(rnn, language), named, objectives)
+        plain = Form(NetworkSymbols(rnn, language), named, objectives)
         last = np.zeros(5)  # the pair that is closed last is no coordinate of the checker's
         if ending.closes is not None:
             last[1 + 2 * len(ending.stack) + ending.closes] = 1
 
         def form(rnn, ending=ending, winner=winner):
             facts, weights = proving.facts_and_weights(rnn, language, "any_token", 40)
-            network = Network(facts, weights)
-            return Form(network, ending, winner, losers(facts, ending, winner, network))
+            network = Model(facts, weights)
+            return Margin(network, ending, winner, losers(facts, ending, winner, network))
 
         for _ in range(6):
             low = rng.integers(0, 3, (1, 4)).astype(float)
@@ -768,7 +768,7 @@ def test_a_box_with_a_wrong_point_is_never_settled(family, seed, crossed):
             shifted = with_bias(rnn, 0.0, language)
             if rnn.config.ln_c is not None:
                 shifted = TwoLayerRNN(replace(rnn.config, ln_c=floor), shifted.weights)
-            there = PlainForm(NetworkSymbols(shifted, language), named, objectives)
+            there = Form(NetworkSymbols(shifted, language), named, objectives)
             values, _, rho = there.values(rows + last)
             margins = (values / rho).min(1)
             shifted.b_U[winner] -= margins.min() + 1e-6

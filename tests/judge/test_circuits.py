@@ -12,6 +12,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from tests.enumerated import tops
 from tl_dyck.judge import Case, make_case
 from tl_dyck.judge.cases import sealed_case
 from tl_dyck.judge.circuits import Circuits
@@ -45,16 +46,9 @@ def by_hand(
         with torch.no_grad():
             logits = case.model.run_with_hooks(torch.tensor([row]), fwd_hooks=hooks)[0]
         p = float(case.task.distribution.log_prob(torch.tensor([row]), mode="prefix").exp())
-        stack: list[int] = []
         sums[tuple(row)] = 0.0
-        for place, token in enumerate(row):
-            if place and token % 2 == 0:
-                stack.append(token)
-            elif place:
-                stack.pop()
-            if not stack:
-                continue
-            answer = stack[-1] + 1
+        for place, top in tops(row):
+            answer = top + 1
             sums[tuple(row)] += float(logits[place, answer] - logits[place, (answer + 2) % n])
             right, before = (
                 all(

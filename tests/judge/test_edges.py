@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from tests.enumerated import tops
 from tl_dyck.judge import Case, JudgeError, make_case
 from tl_dyck.judge.constructed import small_task
 from tl_dyck.judge.edges import Edge, Edges, edge_truths
@@ -114,16 +115,9 @@ def test_every_edge_is_as_in_a_pass_of_our_own(block: str) -> None:
         torch.testing.assert_close(intact, case.model(torch.tensor([row]))[0])
         p = float(case.task.distribution.log_prob(torch.tensor([row]), mode="prefix").exp())
         after = {at: passed(case.model, row, other, edge)[0] for at, edge in table["edge"].items()}
-        stack: list[int] = []
-        for place, token in enumerate(row):
-            if place and token % 2 == 0:
-                stack.append(token)
-            elif place:
-                stack.pop()
-            if not stack:
-                continue
+        for place, top in tops(row):
             asked += p
-            right = stack[-1] + 1
+            right = top + 1
             wrong = (right + 2) % n
             for at, logits in after.items():
                 before, now = intact[place], logits[place]

@@ -114,7 +114,7 @@ def exponential(x, top=None):
     return Enclosure(mid, mid * (1.002 * x.rad + 4 * U) * GROW + TINY)
 
 
-class Network:
+class Model:
     """A model of the kind above: checked, and tabulated by symbol."""
 
     def __init__(self, facts, weights):
@@ -147,13 +147,13 @@ def networks(facts, arrays):
     if facts["claim"] == "agree":
         other = {name[6:]: own.pop(name) for name in list(own) if name[:6] == "other."}
         its = {name: facts["other"][name] for name in ("attn_scale", "norm", "floor", "added")}
-        yield Network(facts | its, other)
+        yield Model(facts | its, other)
     if facts["claim"] == "head":  # which attends uniformly without queries
-        yield Network(facts, own | {name: 0 * own[name] for name in ("W_Q", "b_Q")})
-    yield Network(facts, own)
+        yield Model(facts, own | {name: 0 * own[name] for name in ("W_Q", "b_Q")})
+    yield Model(facts, own)
 
 
-class Ending:
+class Prefixes:
     """All prefixes of an ending, as integer points of a box."""
 
     def __init__(self, facts, stack, closes):
@@ -189,7 +189,7 @@ def endings(facts):
     for d in range(facts["claim"] in OPEN, depth + 1):
         for stack in itertools.product(range(k), repeat=d):
             for closes in (None, *(range(k) if d < depth else ())):
-                ending = Ending(facts, stack, closes)
+                ending = Prefixes(facts, stack, closes)
                 if ending.box is not None:
                     yield ending
 
@@ -207,7 +207,7 @@ def losers(facts, ending, winner, network):
     return [token for token in rivals if token not in may]
 
 
-class Form:
+class Margin:
     """F after the prefixes of an ending, for a winner and each loser, k; x is (1, m, θ)."""
 
     def __init__(self, network, ending, winner, losers):
@@ -290,7 +290,7 @@ def check(facts, arrays):
             else:
                 raise ProofError(f"node {node} cannot stand where it does")
         for (winner, boxes), network in itertools.product(leaves.items(), models):
-            form = Form(network, ending, winner, losers(facts, ending, winner, network))
+            form = Margin(network, ending, winner, losers(facts, ending, winner, network))
             n_parts = 1 + len(boxes) * (sum(form.v.shape) + form.v.size) // 2**20
             for part in np.array_split(np.array(boxes, dtype=float), n_parts):
                 if not form.settles(part[:, 0], part[:, 1])[0].all():

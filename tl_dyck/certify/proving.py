@@ -21,9 +21,9 @@ from tl_dyck.certify.check_languages import (
     LEAF,
     OPEN,
     RANGES,
-    Ending,
-    Form,
-    Network,
+    Margin,
+    Model,
+    Prefixes,
     endings,
     losers,
     networks,
@@ -160,7 +160,7 @@ def _asked(
 def facts_and_weights(
     rnn: TwoLayerRNN, language: DyckLanguage, property: str, length: SupportsIndex
 ) -> tuple[dict[str, Any], dict[str, Array]]:
-    """What `Network` takes: embeddings by symbol, no axis of the head, an empty MLP for none."""
+    """What `Model` takes: embeddings by symbol, no axis of the head, an empty MLP for none."""
     c = rnn.config
     when = "before" if c.ln_c is None else "after"
     facts = {
@@ -196,9 +196,9 @@ def pack(facts: dict[str, Any], arrays: dict[str, Any]) -> bytes:
 class _Tree:
     """The tree of an ending."""
 
-    def __init__(self, facts: dict[str, Any], models: list[Network], ending: Ending) -> None:
+    def __init__(self, facts: dict[str, Any], models: list[Model], ending: Prefixes) -> None:
         self.facts, self.models, self.ending = facts, models, ending
-        self.forms: dict[int, list[Form]] = {}
+        self.forms: dict[int, list[Margin]] = {}
         may = [2 * a + 1 for a in ending.stack[-1:]]
         if facts["claim"] == "valid_token" and len(ending.stack) < facts["max_depth"]:
             may += range(0, 2 * facts["n_types"], 2)
@@ -206,7 +206,7 @@ class _Tree:
             may = list(range(min(each.n_logits for each in models)))
         self.may = np.array(may)
         if len(may) > 1:
-            self.first = Form(models[0], ending, may[0], may)
+            self.first = Margin(models[0], ending, may[0], may)
 
     def grow(self, deadline: Deadline) -> list[int]:
         """Its nodes, in preorder."""
@@ -255,10 +255,10 @@ class _Tree:
                 axes[i] = int(wide.argmax())
         return winners.tolist(), axes
 
-    def _forms(self, winner: int) -> list[Form]:
+    def _forms(self, winner: int) -> list[Margin]:
         if winner not in self.forms:
             self.forms[winner] = [
-                Form(each, self.ending, winner, losers(self.facts, self.ending, winner, each))
+                Margin(each, self.ending, winner, losers(self.facts, self.ending, winner, each))
                 for each in self.models
             ]
         return self.forms[winner]

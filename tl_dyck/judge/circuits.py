@@ -33,7 +33,7 @@ Circuit = frozenset[Head]
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Outcome:
+class CircuitEffect:
     """What one circuit does.
 
     Attributes:
@@ -100,11 +100,11 @@ class Circuits:
         self._whole = Replay(case.model, self._world.tokens)
         self._other = Replay(case.model, exchange_types(language, self._world.tokens)).z
         self._first = self._whole.change(0, range(cfg.n_heads), self._other[0])
-        self._outcomes: dict[Circuit, Outcome] = {}
+        self._outcomes: dict[Circuit, CircuitEffect] = {}
         ends = (self._logits(frozenset()), self._logits(frozenset(self.heads)))
         self._ends = [self._differences(logits) for logits in ends]
 
-    def outcome(self, circuit: Collection[Head]) -> Outcome:
+    def outcome(self, circuit: Collection[Head]) -> CircuitEffect:
         """What the model does if all heads outside a circuit read the other string."""
         key = frozenset(circuit)
         if key not in self._outcomes:
@@ -115,7 +115,7 @@ class Circuits:
                 for m, none, all_ in zip(self._differences(logits), low, high, strict=True)
             )
             wrong = margins(logits, self._world.right) <= TIE
-            self._outcomes[key] = Outcome(
+            self._outcomes[key] = CircuitEffect(
                 faithfulness=seen,
                 exact_faithfulness=every,
                 kept=1 - self._world.share(wrong),
@@ -136,7 +136,7 @@ class Circuits:
         """The first heads of an order, from none to all."""
         return [frozenset(order[:size]) for size in range(len(order) + 1)]
 
-    def greedy(self, worth: Callable[[Outcome], float]) -> list[Circuit]:
+    def greedy(self, worth: Callable[[CircuitEffect], float]) -> list[Circuit]:
         """From none to all, each time with the head that makes the next circuit worth most."""
         found: list[Circuit] = [frozenset()]
         while len(found) <= len(self.heads):

@@ -11,7 +11,7 @@ import torch
 from tl_dyck.certify.exact.balls import Array, IntArray
 from tl_dyck.certify.exact.graph import StringGraph
 from tl_dyck.certify.exact.network import Network
-from tl_dyck.certify.exact.unembedding import Least, Unembedding
+from tl_dyck.certify.exact.unembedding import LeastValues, Unembedding
 from tl_dyck.certify.objectives import Objectives
 
 
@@ -50,7 +50,7 @@ class Incumbent:
         config = self.network.config
         return z.mid.reshape(config.n_heads, config.d_head)
 
-    def _remember(self, least: Least, strings: IntArray) -> None:
+    def _remember(self, least: LeastValues, strings: IntArray) -> None:
         """Note the worst of some strings (one row each)."""
         best = int(least.upper.argmin())
         if least.upper[best] < self.upper:

@@ -28,7 +28,7 @@ from tl_dyck.certify.exact.balls import (
     layer_norm,
     unit_norm,
 )
-from tl_dyck.certify.exact.unembedding import Least, Unembedding
+from tl_dyck.certify.exact.unembedding import LeastValues, Unembedding
 from tl_dyck.certify.objectives import Objectives
 from tl_dyck.rnn import TwoLayerRNN
 
@@ -255,7 +255,7 @@ class Network:
         return self.unembedding(objectives).values(self._inputs_of(strings))
 
     @np.errstate(over="ignore", invalid="ignore", divide="ignore")
-    def least_of(self, strings: Sequence[tuple[int, ...]], objectives: Objectives) -> Least:
+    def least_of(self, strings: Sequence[tuple[int, ...]], objectives: Objectives) -> LeastValues:
         """The least of the objectives on each; without B times K numbers at once."""
         return self.unembedding(objectives).least(self._inputs_of(strings))
 

@@ -25,7 +25,7 @@ _MOST_NUMBERS = 4_000_000
 or some objectives, at a time."""
 
 
-class Least(NamedTuple):
+class LeastValues(NamedTuple):
     """The least objective on each of B strings, [B] each.
 
     Attributes:
@@ -118,9 +118,9 @@ class Unembedding:
         error = _length(n.rad + relative * abs(n.mid)) + 4 * UNIT * _length(n.mid)
         return Ball(mid, error * lengths + ((relative + 4 * UNIT) * constants + 1e-300))
 
-    def least(self, n: Ball) -> Least:
+    def least(self, n: Ball) -> LeastValues:
         """The least objective for each row of what the unembedding reads, [B, d_model]."""
-        least = Least(*np.empty((3, len(n.mid))))
+        least = LeastValues(*np.empty((3, len(n.mid))))
         step = max(1, _MOST_NUMBERS // (len(self) + 1))
         for start in range(0, len(n.mid), step):
             piece = slice(start, start + step)
