@@ -64,13 +64,14 @@ const network = (() => {
     silu: (x) => x / (1 + Math.exp(-x)),
   };
 
-  // patterns: of each head a lower triangle in an n × n matrix; logz: of each head log Σ exp(score), by query
+  // scores and patterns: of each head a lower triangle in an n × n matrix; logz: of each head log Σ exp(score), by query
   const attention = (x, n, part, { n_heads, d_head, attn_scale }) => {
     const width = n_heads * d_head;
     const [q, k, v] = ["Q", "K", "V"].map((name) => part["W_" + name] && affine(x, n, part["W_" + name], part["b_" + name]));
     const z = new Float64Array(n * width);
-    const [patterns, logz] = [[], []];
+    const [all, patterns, logz] = [[], [], []];
     for (let head = 0; head < n_heads; head++) {
+      const scores = new Float64Array(n * n);
       const pattern = new Float64Array(n * n);
       const sums = new Float64Array(n);
       for (let i = 0; i < n; i++) {
@@ -78,21 +79,22 @@ const network = (() => {
         for (let j = 0; j <= i; j++) {
           let score = 0;
           if (q) for (let e = head * d_head; e < (head + 1) * d_head; e++) score += q[i * width + e] * k[j * width + e];
-          pattern[i * n + j] = score /= attn_scale;
+          scores[i * n + j] = score /= attn_scale;
           most = Math.max(most, score);
         }
         let total = 0;
-        for (let j = 0; j <= i; j++) total += pattern[i * n + j] = Math.exp(pattern[i * n + j] - most);
+        for (let j = 0; j <= i; j++) total += pattern[i * n + j] = Math.exp(scores[i * n + j] - most);
         sums[i] = most + Math.log(total);
         for (let j = 0; j <= i; j++) {
           const weight = (pattern[i * n + j] /= total);
           for (let e = head * d_head; e < (head + 1) * d_head; e++) z[i * width + e] += weight * v[j * width + e];
         }
       }
+      all.push(scores);
       patterns.push(pattern);
       logz.push(sums);
     }
-    return { out: affine(z, n, part.W_O, part.b_O), patterns, logz };
+    return { out: affine(z, n, part.W_O, part.b_O), scores: all, patterns, logz };
   };
 
   // packed: of Python's `pack`; gives a function of tokens (BOS first) and their depths, clipped
@@ -116,8 +118,9 @@ const network = (() => {
       }
       const seen = [];
       for (const part of layers) {
-        const { out, patterns, logz } = attention(norm(x, n, part, "ln1"), n, part, config);
-        seen.push({ patterns, logz });
+        const made = attention(norm(x, n, part, "ln1"), n, part, config);
+        const { out } = made;
+        seen.push({ ...made, read: x });
         if (block === "bare") {
           x = out;
           continue;
@@ -128,6 +131,7 @@ const network = (() => {
         const hidden = affine(norm(x, n, part, "ln2"), n, part.W_in, part.b_in).map(activations[act]);
         x = sum(x, affine(hidden, n, part.W_out, part.b_out));
       }
+      const last = x;
       x = norm(x, n, weights, "ln_final");
       const logits = affine(x, n, weights.W_U, weights.b_U);
       const width = shapes.b_U[1];
@@ -138,7 +142,7 @@ const network = (() => {
         const total = odds.reduce((a, b) => a + b, 0);
         return odds.map((value) => value / total);
       };
-      return { n, layers: seen, logits: row, chances };
+      return { n, layers: seen, last, logits: row, chances };
     };
   };
 })();

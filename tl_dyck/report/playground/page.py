@@ -25,7 +25,7 @@ _MOST_MODELS = 32
 _MOST_BRACKETS = 100  # beyond, a map has cells of two pixels
 _MOST_BLOCKS = 16  # columns of the table of matched pairs
 _MOST_TRIED = 600  # strings near by, for each model
-_SCRIPTS = ("network", "grammar", "view", "search", "play")
+_SCRIPTS = ("network", "grammar", "view", "search", "path", "play")
 
 
 def write_playground(
@@ -121,7 +121,8 @@ def _page(
     checked = _strings(task, most + 1)
     packed = []
     for name, model in named.items():
-        packed.append({"name": name, **pack(model, most + 1, checked)})
+        family = str(model.cfg.model_name)
+        packed.append({"name": name, "family": family, **pack(model, most + 1, checked)})
         if progress is not None:
             progress(len(packed) / len(named))
     data = {

@@ -116,6 +116,8 @@ def _config(model: Any) -> dict[str, Any]:
     return {
         "block": cfg.block,
         "depth_embedding": cfg.embedding != "token",
+        "positions": cfg.position != "none",
+        "uniform": cfg.attention == "uniform",
         "n_layers": cfg.n_layers,
         "n_heads": cfg.n_heads,
         "d_model": cfg.d_model,
