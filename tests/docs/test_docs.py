@@ -247,11 +247,14 @@ def test_the_tree_names_every_room():
 def test_the_guide_to_sweeps_runs_from_top_to_bottom(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     sweeps = {"end": "## Trained models by name"}
-    run_all(blocks_of(DOCS / "sweeps.md", 3, **sweeps), "sweeps.md")
+    names = run_all(blocks_of(DOCS / "sweeps.md", 4, **sweeps), "sweeps.md")
     tl_dyck.runs.experiments.unregister("coin")
     printed = capsys.readouterr().out
     assert printed.count("long_accuracy") == 2  # of two families
     assert "AttentionVariation(layer 0" in printed
+    assert "3 points tried, best: 0.0" in printed
+    gaps = names["load_results"]("search").groupby("training.learning_rate")["entropy_gap"].mean()
+    assert names["search"].best_params["learning_rate"] == gaps.idxmin()
     (sweep,) = blocks_of(DOCS / "sweeps.md", 1, "yaml", **sweeps)
     Path("depth.yaml").write_text(sweep, encoding="utf-8")
     assert load_sweep("depth.yaml").n_points == 8

@@ -104,6 +104,10 @@ RUN = {
     "tl-dyck report results/study": AS_IT_IS,
     "tl-dyck sweep depth.yaml": Run("--jobs 1"),
     "tl-dyck sweep FILE.yaml": Run("--jobs 1"),
+    "tl-dyck sweep depth.yaml --set training.steps=900 --seeds 0-15": Run("--dry-run"),
+    "tl-dyck sweep depth.yaml --set model=gpt,gpt-linear --limit 4 --out results/try": Run(
+        "--dry-run"
+    ),
     "tl-dyck sweep depth.yaml --out /shared/depth": Run("--jobs 1"),
     "tl-dyck sweep depth.yaml --out /shared/depth --jobs 8 --no-wait": Run("--jobs 1"),
     "tl-dyck sweep demos/sweep.yaml --dry-run": AS_IT_IS,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, final
 
@@ -21,7 +22,9 @@ from tl_dyck.cli.options import (
     option,
     out_file,
     out_folder,
+    parse_seeds,
     usable_device,
+    whole,
 )
 from tl_dyck.cli.terminal import Command, Group
 
@@ -31,6 +34,7 @@ if TYPE_CHECKING:
     from tl_dyck.runs import RunOptions
 
 _ROWS = 12  # values of a parameter, or kinds of errors, that are shown
+_ESTIMATED = 20_000  # runs of a sweep of which it is said how long the rest will take
 _POINTS = 40  # groups of the table of results
 _SHOWN = (
     "accuracy",
@@ -77,6 +81,9 @@ class _Carried:
     device: Annotated[
         str | None, option("NAME", '"cpu", "cuda", … for experiments with models.')
     ] = None
+    limit: Annotated[
+        int | None, option("N", "Begin at most so many runs; the others later.", check=whole(1))
+    ] = None
 
 
 def _carry_out(load: Callable[[], Any], folder: Path, runs: Runs, more: _Carried) -> Answer:
@@ -84,13 +91,19 @@ def _carry_out(load: Callable[[], Any], folder: Path, runs: Runs, more: _Carried
     from tl_dyck.runs import run_sweep
 
     usable_device(more.device)
-    how: RunOptions = {**runs.how, "keep_files": not more.records_only, "wait": not more.no_wait}
+    how: RunOptions = {
+        **runs.how,
+        "keep_files": not more.records_only,
+        "wait": not more.no_wait,
+        "limit": more.limit,
+    }
     done = run_sweep(load(), folder, device=more.device, **how)
     counts = ("total", "done", "failed", "elsewhere", "made", "seconds")
     yield {name: getattr(done, name) for name in counts}
     parts = [f"{done.done:,} of {done.total:,} runs done"]
     parts += [f"{done.failed:,} failed"] * bool(done.failed)
-    parts += [f"{done.elsewhere:,} left to other processes"] * bool(done.elsewhere)
+    rest = "left" if more.limit else "left to other processes"
+    parts += [f"{done.elsewhere:,} {rest}"] * bool(done.elsewhere)
     yield Text(f"{', '.join(parts)}; {done.made:,} of them now, in {done.seconds:.0f} s.")
     if done.failed:
         yield (
@@ -113,6 +126,17 @@ def run(
     dry_run: Annotated[
         bool, flag("--dry-run", "Check every point, say what would be run.")
     ] = False,
+    settings: Annotated[
+        list[str] | None,
+        option(
+            "NAME=VALUE[,VALUE…]",
+            "Set a parameter of all points; several values are an axis. May be repeated.",
+            "--set",
+        ),
+    ] = None,
+    seeds: Annotated[
+        str | None, option("SEEDS", "8, 0-7 or 0,3,5. \\[default: the file's]")
+    ] = None,
 ) -> Answer:
     """Carry out every run that is not done yet.
 
@@ -125,13 +149,14 @@ def run(
     from tl_dyck.runs import load_sweep
     from tl_dyck.runs.execute import check_points
     from tl_dyck.runs.experiments import as_experiment
+    from tl_dyck.runs.yaml_files import read_setting
 
+    changes = dict(map(read_setting, settings or ())), seeds and parse_seeds(seeds)
     if not dry_run:
-        yield from _carry_out(
-            lambda: load_sweep(file), out or Path("results") / file.stem, runs, more
-        )
+        folder = out or Path("results") / file.stem
+        yield from _carry_out(lambda: load_sweep(file).changed(*changes), folder, runs, more)
         return
-    sweep = load_sweep(file)
+    sweep = load_sweep(file).changed(*changes)
     check_points(sweep, *as_experiment(sweep.experiment))
     facts = {"size": sweep.size, "experiment": sweep.experiment}
     yield {**facts, "common": sweep.common, "axes": sweep.axes}
@@ -182,6 +207,7 @@ def status(folder: _Folder) -> Answer:
         yield text_table((name, *kinds), cells[:_ROWS])
         if len(cells) > _ROWS:
             yield f"… and {len(cells) - _ROWS:,} more values"
+    yield from _left(folder) if found.done and found.elsewhere and found.total <= _ESTIMATED else ()
     if found.errors:
         cells = [[f"{number:,}", error] for error, number in found.errors]
         yield Text()
@@ -196,6 +222,23 @@ def status(folder: _Folder) -> Answer:
         )
     if found.others:
         yield f"{found.others:,} further runs are of other sweeps in this folder."
+
+
+def _left(folder: Path) -> Answer:
+    """How long what is left will take, by point."""
+    from tl_dyck.runs import time_left
+
+    left = time_left(folder)
+    spans = {
+        name: [str(timedelta(seconds=round(each))) for each in left[name]]
+        for name in ("seconds", "total")
+    }
+    heads = ("left", "a run", "of one worker")
+    cells = [[str(cell) for cell in row] for row in left.assign(**spans).itertuples(index=False)]
+    yield {"left": left}
+    yield Text()
+    yield text_table((*left.columns[:-3], *heads), cells[:_ROWS])
+    yield f"About {timedelta(seconds=round(left['total'].sum()))} of one worker is left."
 
 
 @sweep_app.command(cls=Command)

@@ -112,6 +112,7 @@ def table(
     rows: Iterable[Iterable[Child]],
     *,
     numeric: Iterable[int] = (),
+    sortable: bool = False,
 ) -> Html:
     """A table with caption and column headers, in a box that scrolls sideways on narrow pages.
 
@@ -120,6 +121,7 @@ def table(
         columns: the headers.
         rows: the cells; the first of each row is its header.
         numeric: the columns that hold numbers, to be aligned to the right.
+        sortable: whether the page's script lets readers sort its rows by a column, and filter them.
     """
     right = set(numeric)
 
@@ -142,6 +144,7 @@ def table(
         element("caption", element("span", caption)),
         element("thead", head),
         element("tbody", body),
+        class_="sortable" if sortable else None,
     )
     return scrolling(inner)
 

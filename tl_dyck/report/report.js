@@ -93,6 +93,48 @@
     drawAll().then(() => boxes.forEach((box) => Plotly.Plots.resize(box)));
   });
 
+  // ---- tables that readers sort by a column, and filter ----
+  for (const sorted of document.querySelectorAll("table.sortable")) {
+    const [body, heads] = [sorted.tBodies[0], [...sorted.tHead.rows[0].cells]];
+    const text = (row, column) => row.cells[column].textContent;
+    const number = (words) => (words.trim() === "" ? NaN : Number(words.replace(/,/g, "")));
+    const compare = (column) => (one, other) => {
+      const [a, b] = [text(one, column), text(other, column)];
+      const [x, y] = [number(a), number(b)];
+      if (Number.isNaN(x) || Number.isNaN(y)) return Number.isNaN(x) - Number.isNaN(y) || a.localeCompare(b);
+      return x - y;
+    };
+    heads.forEach((head, column) => {
+      const button = document.createElement("button");
+      button.type = "button";
+      button.append(...head.childNodes);
+      head.append(button);
+      button.addEventListener("click", () => {
+        const up = head.ariaSort !== "ascending";
+        heads.forEach((other) => other.removeAttribute("aria-sort"));
+        head.ariaSort = up ? "ascending" : "descending";
+        const rows = [...body.rows].sort(compare(column));
+        body.append(...(up ? rows : rows.reverse()));
+      });
+    });
+    const [label, field, count] = ["label", "input", "span"].map((name) => document.createElement(name));
+    field.type = "search";
+    label.className = "filter";
+    const words = () => field.value.toLowerCase().split(/\s+/).filter(Boolean);
+    const filter = () => {
+      const wanted = words();
+      for (const row of body.rows) {
+        const cells = [...row.cells].map((cell) => cell.textContent.toLowerCase());
+        row.hidden = !wanted.every((word) => cells.some((cell) => cell.includes(word)));
+      }
+      count.textContent = ` ${[...body.rows].filter((row) => !row.hidden).length} of ${body.rows.length} rows`;
+    };
+    field.addEventListener("input", filter);
+    label.append("Show rows with ", field, count);
+    sorted.parentElement.before(label);
+    filter();
+  }
+
   // ---- attention patterns ----
   const { tokens, depth, top, groups } = read("data-patterns");
   const weightAt = (group, map, q, k) => groups[group].weights[map][(q * (q + 1)) / 2 + k];

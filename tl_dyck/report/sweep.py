@@ -1,20 +1,29 @@
-"""The page of a sweep: how it stands, means over seeds by point, figures by metric, and errors."""
+"""The page of a sweep: how it stands, its runs, means over seeds, curves, figures, errors."""
 
 from __future__ import annotations
 
+import contextlib
 import shlex
+from datetime import timedelta
+from pathlib import Path
 
 import pandas as pd
 
+from tl_dyck.files import CorruptFileError, read_tensors
+from tl_dyck.plots import Series, curves
 from tl_dyck.recipes import dots
 from tl_dyck.report.markup import Html, csv_link, element, table
 from tl_dyck.report.page import Figure, Page, Section, again
-from tl_dyck.runs import SweepStatus, aggregate, load_results, sweep_status
+from tl_dyck.runs import SweepStatus, aggregate, load_results, sweep_status, time_left
+from tl_dyck.runs.results import columns_of
+from tl_dyck.runs.store import Store
 
 _MOST_ROWS = 40  # of a figure; the table has all
 _MOST_METRICS = 12
 _MOST_ERRORS = 30
 _MOST_MEANS = 1000  # rows of the table; the CSV file has all
+_MOST_CURVES = 200  # runs whose curves are drawn
+_MOST_PANELS = 12  # points whose curves are drawn
 
 
 def sweep_page(sweep: SweepStatus) -> Html:
@@ -49,6 +58,9 @@ def sweep_page(sweep: SweepStatus) -> Html:
         lead=lead,
         parts=[
             Section("status", "How it stands", _status(status)),
+            Section("runs", "Runs", _runs(results)),
+            _curves(sweep.folder, results),
+            _variation(sweep.folder, results),
             Section("means", "Means over seeds", _means(means, groups)),
             *(
                 _metric(folder, index, metric, groups, means[means["metric"] == metric])
@@ -65,9 +77,11 @@ def sweep_page(sweep: SweepStatus) -> Html:
 
 
 def _names(means: pd.DataFrame, groups: list[str]) -> list[str]:
-    """A point in words: the parameters that vary."""
+    """A point in words: the parameters that vary, by the last part of their names if that tells."""
+    short = [name.rpartition(".")[2] for name in groups]
+    said = short if len(set(short)) == len(groups) else groups
     return [
-        ", ".join(f"{name} {value}" for name, value in zip(groups, row, strict=True))
+        ", ".join(f"{name} {value}" for name, value in zip(said, row, strict=True))
         for row in means[groups].values
     ]
 
@@ -118,7 +132,167 @@ def _status(status: SweepStatus) -> list[Html | None]:
         element("p", f"{status.corrupt:,} damaged records were set aside.", class_="warning")
         if status.corrupt
         else None,
+        _left(status) if status.done and status.elsewhere else None,
     ]
+
+
+def _left(status: SweepStatus) -> Html:
+    """How long what is left will take, by point."""
+    left = time_left(status.folder)
+    rows = [
+        [*(str(cell) for cell in row[:-2]), *(_span(seconds) for seconds in row[-2:])]
+        for row in left.itertuples(index=False)
+    ]
+    columns = (*left.columns[:-3], "runs left", "a run", "of one worker")
+    caption = f"What is left, about {_span(left['total'].sum())} of one worker"
+    return table(
+        caption, columns, rows[:_MOST_MEANS], numeric=range(len(columns) - 3, len(columns))
+    )
+
+
+def _span(seconds: float) -> str:
+    return str(timedelta(seconds=round(seconds)))
+
+
+def _varying(results: pd.DataFrame) -> list[str]:
+    """The parameters that differ between runs."""
+    return [name for name in columns_of(results)[0] if results[name].astype(str).nunique() > 1]
+
+
+def _runs(results: pd.DataFrame) -> list[Html]:
+    """All runs, which readers sort and filter."""
+    if results.empty:
+        return [element("p", "No run has ended yet.")]
+    columns = [*_varying(results), "seed", "status", *columns_of(results)[1], "seconds"]
+    shown = results[columns][:_MOST_MEANS]
+    numeric = [index for index, name in enumerate(columns) if shown[name].dtype.kind in "iuf"]
+    rows = [
+        ["–" if value is None or value != value else _number(value) for value in row]
+        for row in shown.itertuples(index=False)
+    ]
+    more = (
+        f"; {len(results) - len(shown):,} more are in the data" if len(results) > len(shown) else ""
+    )
+    caption = f"A row a run{more}. Press the name of a column to sort by it"
+    heads = [name.replace("_", " ") for name in columns]
+    link = element("div", csv_link(results, "runs"), class_="tools")
+    return [table(caption, heads, rows, numeric=numeric, sortable=True), link]
+
+
+def _number(value: object) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def _kept(folder: Path, results: pd.DataFrame, name: str) -> pd.DataFrame:
+    """The runs that left a file of that name, with a column "point" in words, and their folders."""
+    store, varying = Store(folder), _varying(results) if len(results) else []
+    words = _names(results, varying) if varying else ["all runs"] * len(results)
+    found = results.assign(words=words, folder=[store.path(run) for run in results["id"]])
+    there = pd.Series([(place / name).is_file() for place in found["folder"]], found.index, bool)
+    return found[there]
+
+
+def _curves(folder: Path, results: pd.DataFrame) -> Figure | None:
+    """The curves of all training runs, those of a point in one panel."""
+    runs = _kept(folder, results, "result.json")[:_MOST_CURVES]
+    if runs.empty:
+        return None
+    from tl_dyck.training.checkpoint import load_history
+
+    found = []
+    for run in runs.itertuples():
+        with contextlib.suppress(CorruptFileError):  # a run that is being done again
+            found.append(load_history(str(run.folder)).assign(point=run.words, seed=run.seed))
+    history = pd.concat(found, ignore_index=True)[["point", "seed", "step", "loss", "accuracy"]]
+    losses = history["loss"].astype(float)
+    limits = {"y": [0.0, 1.05 * float(losses.max())]} if losses.notna().any() else {}
+    last = losses.groupby([history["point"], history["seed"]]).last()
+    panels = list(history.groupby("point", sort=False))
+
+    def curve(seed: int, steps: pd.DataFrame, index: int) -> Series:
+        return Series(
+            name=f"seed {seed}",
+            x=steps["step"],
+            y=steps["loss"],
+            color=f"@c{index % 6}",
+            size=[0] * (len(steps) - 1) + [6],
+            said=[f"seed {seed}"] * len(steps),
+            hover="step %{x}, loss %{y:.4f}",
+            legend=False,
+            line={},
+        )
+
+    left_out = len(panels) - _MOST_PANELS
+    return Figure(
+        name="curves",
+        title="Training curves",
+        reading=f"The last losses lie between {last.min():.4g} and {last.max():.4g}.",
+        data=history,
+        command=shlex.join(["tl-dyck", "sweep", "report", folder.as_posix()]),
+        plots=[
+            curves(
+                str(point),
+                "step",
+                "loss (nats per token)",
+                [
+                    curve(int(str(seed)), steps, index)
+                    for index, (seed, steps) in enumerate(rows.groupby("seed"))
+                ],
+                height=300,
+                limits=limits,
+            )
+            for point, rows in panels[:_MOST_PANELS]
+        ],
+        note="Mean training loss since the measurement before, a line per seed, on one scale."
+        + (f" {left_out} more points are in the data." if left_out > 0 else ""),
+    )
+
+
+def _variation(folder: Path, results: pd.DataFrame) -> Figure | None:
+    """How much attention differs between the seeds of a point, by layer."""
+    rows = []
+    for words, runs in _kept(folder, results, "patterns.safetensors").groupby("words", sort=False):
+        patterns = [
+            read_tensors(place / "patterns.safetensors")["patterns"] for place in runs["folder"]
+        ]
+        if len(patterns) < 2 or len({each.shape for each in patterns}) > 1:
+            continue
+        import torch
+
+        from tl_dyck.probes import variation_of_patterns
+
+        varied = variation_of_patterns(torch.stack(patterns))
+        for layer, (mean, (low, high)) in enumerate(
+            zip(varied.matched, varied.matched_interval, strict=True)
+        ):
+            random = varied.random_baseline
+            named = {"point": words, "layer": layer, "seeds": len(patterns)}
+            numbers = {"variation": float(mean), "low": float(low), "high": float(high)}
+            rows.append({**named, **numbers, "random_baseline": random})
+    if not rows:
+        return None
+    data = pd.DataFrame(rows)
+    most = data.loc[data["variation"].idxmax()]
+    return Figure(
+        name="variation",
+        title="Attention variation",
+        reading=f"Seeds differ most at {most['point']}, in layer {most['layer']}: by "
+        f"{most['variation']:.3g}, where random patterns differ by {most['random_baseline']:.3g}.",
+        data=data,
+        command=shlex.join(["tl-dyck", "sweep", "report", folder.as_posix()]),
+        plots=[
+            dots(
+                data[:_MOST_ROWS],
+                {"mean over pairs of seeds, 95% interval": "variation"},
+                rows="{point}, layer {layer}",
+                said="{point}, layer {layer}<br>{variation:.4g} [{low:.4g}, {high:.4g}]",
+                hover="",
+                unit="attention variation ‖A₁ − A₂‖²",
+                bars=("low", "high"),
+            )
+        ],
+        note="On one string, heads matched, as attention_variation does; bootstrap over seeds.",
+    )
 
 
 def _means(means: pd.DataFrame, groups: list[str]) -> list[Html]:
@@ -141,7 +315,7 @@ def _means(means: pd.DataFrame, groups: list[str]) -> list[Html]:
     caption = f"Means over seeds, with 95% bootstrap intervals{left_out}"
     columns = ("point", "metric", "seeds", "mean", "95% interval")
     link = element("div", csv_link(means, "means"), class_="tools")
-    return [table(caption, columns, rows, numeric=(2, 3, 4)), link]
+    return [table(caption, columns, rows, numeric=(2, 3, 4), sortable=True), link]
 
 
 def _errors(status: SweepStatus) -> list[Html]:

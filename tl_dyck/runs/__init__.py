@@ -7,7 +7,7 @@ from tl_dyck.runs.merge import MergeReport, merge_sweeps
 from tl_dyck.runs.results import FailedRunsError, load_results
 from tl_dyck.runs.saved import load_models
 from tl_dyck.runs.spec import Sweep, SweepError
-from tl_dyck.runs.status import SweepStatus, sweep_status
+from tl_dyck.runs.status import SweepStatus, sweep_status, time_left
 from tl_dyck.runs.yaml_files import load_sweep
 
 __all__ = [
@@ -27,4 +27,5 @@ __all__ = [
     "merge_sweeps",
     "run_sweep",
     "sweep_status",
+    "time_left",
 ]

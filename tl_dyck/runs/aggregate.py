@@ -11,6 +11,8 @@ from tl_dyck.intervals import mean
 from tl_dyck.runs.results import columns_of
 from tl_dyck.runs.spec import SweepError
 
+#: What an experiment returns of its cost, not of its outcome: asked for by name only.
+COSTS = ("steps", "train_seconds")
 _MEANS = ("metric", "n", "seeds", "failed", "mean", "low", "high", "std", "pooled")
 
 
@@ -30,7 +32,8 @@ def aggregate(
 
     Args:
         results: from `load_results`.
-        metrics: columns of numbers or booleans; None for all that the experiment returned.
+        metrics: columns of numbers or booleans; None for all that the experiment returned, but what
+            it cost (`COSTS`).
         by: columns that name a group, none for one group of all; None for the point, that is for
             all parameters.
         n_bootstrap: resamples.
@@ -48,7 +51,8 @@ def aggregate(
     parameters, measured = columns_of(results)
     groups = ["point"] if by is None else list(by)
     if metrics is None:
-        metrics = [name for name in measured if name not in groups and _is_number(results[name])]
+        outcomes = [name for name in measured if name not in (*groups, *COSTS)]
+        metrics = [name for name in outcomes if _is_number(results[name])]
     for name in (*groups, *metrics):
         if name not in results:
             raise SweepError(

@@ -37,6 +37,7 @@ class RunOptions(TypedDict, total=False):
     retry_failed: bool
     keep_files: bool
     wait: bool
+    limit: int | None
     on_result: Callable[[dict[str, Any]], None] | None
     progress: bool
 
@@ -52,6 +53,7 @@ def run_sweep(
     retry_failed: bool = False,
     keep_files: bool = True,
     wait: bool = True,
+    limit: int | None = None,
     device: str | None = None,
     on_result: Callable[[dict[str, Any]], None] | None = None,
     progress: bool = True,
@@ -77,6 +79,8 @@ def run_sweep(
             records only.
         wait: whether to wait for runs that other processes are doing (and to take them over if
             those die), or return.
+        limit: how many runs this call begins at most; None for all that are left. It does not wait
+            for others then.
         device: of the models, for experiments that have some.
         on_result: called here with a row of the table of results for every run that this call did.
         progress: whether to show a progress bar.
@@ -99,6 +103,8 @@ def run_sweep(
         raise SweepError(f"backend must be one of {', '.join(BACKENDS)}, not {backend!r}")
     if n_jobs is not None:  # of a cluster, more than this machine has
         n_jobs = check_integer("n_jobs", n_jobs, 1) if address else check_jobs(n_jobs)
+    if limit is not None:
+        limit = check_integer("limit", limit, 1)
     name, what = as_experiment(experiment or sweep.experiment, device)
     if n_jobs is None and backend == "loky" and hasattr(what, "device"):
         n_jobs = default_jobs(what.device)
@@ -119,6 +125,8 @@ def run_sweep(
             1, total // workers.size
         )  # no worker goes without, however many runs an experiment does together
         parcels: Iterable[Parcel] = _todo(worker, points, most, tally.say)
+        if limit is not None:
+            parcels, wait = _first(parcels, limit), False
         while True:
             elsewhere = _carry_out(worker, workers, parcels, tally.say)
             if not elsewhere or not wait:
@@ -190,6 +198,15 @@ def _todo(
             yield parcel
     for task in begun:
         yield (task,)
+
+
+def _first(parcels: Iterable[Parcel], limit: int) -> Iterator[Parcel]:
+    """Parcels of so many runs in all."""
+    for parcel in parcels:
+        yield parcel[:limit]
+        limit -= len(parcel)
+        if limit <= 0:
+            return
 
 
 def _fresh(

@@ -131,6 +131,31 @@ class Sweep:
                 point = {**self.common, **listed, **dict(zip(self.grid, values, strict=True))}
                 yield point, item.get("seeds", self.all_seeds)
 
+    def changed(self, settings: Mapping[str, Sequence[Any]], seeds: Any = None) -> Sweep:
+        """The sweep with some parameters set, wherever they stood, and with other seeds.
+
+        Args:
+            settings: parameter to its values: one is shared by all points, several are an axis of
+                the grid.
+            seeds: as in a sweep's file; None for those that it has.
+
+        Raises:
+            SweepError: points become the same, or anything that `Sweep` refuses.
+        """
+        kept = [
+            {name: value for name, value in part.items() if name not in settings}
+            for part in (self.grid, self.common, *self.list)
+        ]
+        one = {name: values[0] for name, values in settings.items() if len(values) == 1}
+        several = {name: values for name, values in settings.items() if len(values) != 1}
+        return Sweep(
+            grid={**kept[0], **several},
+            common={**kept[1], **one},
+            list=kept[2:],
+            seeds=self.seeds if seeds is None else seeds,
+            experiment=self.experiment,
+        )
+
     def to_dict(self) -> dict[str, Any]:
         """As JSON values, which `from_dict` reads; runs of seeds as their start and number."""
         return {

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import dataclass
 from pathlib import Path
 from typing import final
 
+import pandas as pd
+
 from tl_dyck.files import CorruptFileError
-from tl_dyck.runs.results import text_of_value
+from tl_dyck.runs.results import load_results, text_of_value
 from tl_dyck.runs.store import Store, run_id
 
 
@@ -98,6 +100,35 @@ def sweep_status(folder: str | Path) -> SweepStatus:
         corrupt=sum(1 for _ in (store.folder / "runs").glob("*/*.corrupt")),
         others=len(names) - mine,
     )
+
+
+def time_left(folder: str | Path) -> pd.DataFrame:
+    """What is left of a sweep, by point, and how long it will take by what its runs have taken.
+
+    Returns:
+        One row for each point with runs that have not ended: the parameters that vary, left (runs),
+        seconds (a run: the mean of the point's own that are done, or else of all), total (seconds
+        of one worker for all that are left; NaN while no run is done).
+
+    Raises:
+        CorruptFileError: the folder holds no sweep, or one of another version.
+    """
+    store = Store.open(folder)
+    sweep, points = store.plan()
+    results = load_results(folder)
+    ended, took = set(results["id"]), defaultdict(list)
+    done = results[results["status"] == "done"]
+    for point, seconds in zip(done["point"], done["seconds"], strict=True):
+        took[point].append(float(seconds))
+    overall = [seconds for found in took.values() for seconds in found]
+    rows = []
+    for point, (parameters, seeds) in zip(points, sweep.points_and_seeds(), strict=True):
+        left = sum(run_id(point, seed) not in ended for seed in seeds)
+        known = took[point] or overall
+        each = sum(known) / len(known) if known else float("nan")
+        named = {name: text_of_value(parameters.get(name)) for name in sweep.axes}
+        rows += [{**named, "left": left, "seconds": each, "total": left * each}] * bool(left)
+    return pd.DataFrame(rows, columns=[*sweep.axes, "left", "seconds", "total"])
 
 
 def _error(store: Store, run: str) -> str:

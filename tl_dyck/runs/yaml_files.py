@@ -61,6 +61,27 @@ def read_values(path: Path, what: str, refusal: type[ValueError]) -> Any:
         raise refusal(f"{str(path)!r} is not valid {kind}: {one_line(error)}") from error
 
 
+def read_setting(text: str) -> tuple[str, list[Any]]:
+    """A parameter and its values from a text such as ``training.learning_rate=3e-3,6e-3``.
+
+    Values are read as in a sweep's file; a value that is a list has brackets: ``lengths=[2,4]``.
+
+    Raises:
+        SweepError: it has no equals sign or no value, or cannot be read.
+    """
+    name, equals, values = (part.strip() for part in text.partition("="))
+    try:
+        found = yaml.load(f"[{values}]", Loader=_Loader) if name and equals else []
+    except (yaml.YAMLError, ValueError, TypeError, RecursionError) as error:
+        raise SweepError(f"{text!r}: {one_line(error)}") from error
+    if not found or any(isinstance(value, dict) for value in found):
+        raise SweepError(
+            f"{text!r}: give a parameter and its value, or several with commas between, such as "
+            "training.learning_rate=3e-3,6e-3"
+        )
+    return name, found
+
+
 class _Loader(yaml.SafeLoader):  # type: ignore[misc]  # yaml comes without types
     """YAML in which a value means the same in YAML 1.1, which PyYAML reads, and in YAML 1.2.
 

@@ -131,6 +131,19 @@ def has_result(folder: Path) -> bool:
     return (folder / "result.json").exists()
 
 
+def load_history(folder: str | Path) -> pd.DataFrame:
+    """The history of a run that has ended, as in `TrainResult`, without its model.
+
+    Raises:
+        CheckpointError: there is none, or it is corrupt.
+    """
+    path = Path(folder) / "result.json"
+    try:
+        return pd.DataFrame(_from_json(_read(path, None)).history, columns=list(HISTORY))
+    except (KeyError, TypeError, ValueError) as error:
+        raise CheckpointError(f"{str(path)!r} does not describe a run: {error!r}") from error
+
+
 def load_result(
     folder: str | Path,
     identity: dict[str, Any] | None = None,
