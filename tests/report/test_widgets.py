@@ -209,9 +209,18 @@ def test_tokens_have_the_names_that_the_model_gives_them(gpt):
     assert token_texts(SimpleNamespace(), ids, None) == ["4", "0", "2", "3"]
 
 
-def test_attention_that_looks_ahead_is_refused():
-    with pytest.raises(ValueError, match="bidirectional"):
-        widgets.attention(SimpleNamespace(cfg=SimpleNamespace(attention_dir="bidirectional")), TEXT)
+@pytest.mark.parametrize("direction", ["causal", "bidirectional"])
+def test_attention_that_looks_ahead_is_drawn_whole(direction):
+    model = plain_model("ahead", torch.float32, 8, attention_dir=direction)
+    tokens = torch.tensor([3, 1, 2, 0, 1])
+    widget = widgets.attention(model, tokens, layer=0, head=0)
+    with torch.no_grad():
+        pattern = model.run_with_cache(tokens[None])[1]["pattern", 0][0, 0].double().numpy()
+    rows = [range(5 if direction == "bidirectional" else q + 1) for q in range(5)]
+    wanted = [round(1000 * pattern[q, k]) for q, keys in enumerate(rows) for k in keys]
+    assert widget.data["maps"][0]["weights"] == wanted
+    ground = "".join(f"M0 {q}h{len(keys)}v1h-{len(keys)}z" for q, keys in enumerate(rows))
+    assert f'<path class="h0" d="{ground}"/>' in widget.html
 
 
 def test_too_much_to_read_is_refused(gpt):

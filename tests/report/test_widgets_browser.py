@@ -6,7 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
+from tests.cases import plain_model
 from tests.report.browsing import CHROMIUM, Visit
 from tests.report.conftest import EVIL_BRACKETS
 from tl_dyck import DyckTask, balance_violation, build_model, construct, get_config, load_task
@@ -37,6 +39,24 @@ def make_widgets(task: DyckTask, text: str) -> dict[str, Widget]:
         ),
         "rnn": widgets.rnn_steps(first, text),
     }
+
+
+def test_a_map_that_looks_ahead_is_read_above_the_diagonal(opened, tmp_path):
+    model = plain_model("ahead", torch.float32, 8, attention_dir="bidirectional")
+    tokens = torch.tensor([3, 1, 2, 0, 1])
+    page = opened(widgets.attention(model, tokens, layer=0, head=1).save(tmp_path / "w.html")).page
+    with torch.no_grad():
+        pattern = model.run_with_cache(tokens[None])[1]["pattern", 0][0, 1].double()
+    page.mouse.move(*at_cell(page, 0, 1, 4))
+    assert (
+        page.inner_text("#tip").splitlines()[0] == f"weight {pattern[1, 4]:.3f} (layer 0, head 1)"
+    )
+    most = int(pattern[1].argmax())
+    said = f"at 1 attends most to “{tokens[most]}” at {most}: {pattern[1].max():.3f}"
+    assert said in page.locator(".tells").inner_text()
+    late = [cell.get_attribute("class").split() for cell in page.locator(".cell").all()]
+    assert not any("late" in names for names in late)  # every position is seen
+    assert float(page.locator("rect.row").get_attribute("width")) == 5
 
 
 @pytest.fixture(scope="module")

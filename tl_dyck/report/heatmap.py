@@ -99,10 +99,18 @@ def text_in(language: DyckLanguage, brackets: str) -> Text:
     return text_of([language.bos_token, *language.tokenize(brackets).tolist()], None, language)
 
 
+def looks_ahead(weights: Weights) -> bool:
+    """Whether a query attends to a later key, as in a bidirectional model."""
+    return bool((np.triu(weights, 1) > 0).any())
+
+
 def thousandths(weights: Weights) -> list[int | None]:
-    """The lower triangle in thousandths, row by row, for a script; None for what is not finite."""
-    below = weights[np.tril_indices(len(weights))].tolist()
-    return [round(1000 * weight) if np.isfinite(weight) else None for weight in below]
+    """Weights in thousandths, row by row, for a script; None for what is not finite.
+
+    The lower triangle, or all of a pattern that looks ahead.
+    """
+    seen = weights.ravel() if looks_ahead(weights) else weights[np.tril_indices(len(weights))]
+    return [round(1000 * weight) if np.isfinite(weight) else None for weight in seen.tolist()]
 
 
 def color_bar(
@@ -138,14 +146,16 @@ def heat_map(text: Text, weights: Weights, lines: tuple[str, ...] = ()) -> Html:
 
     Args:
         text: whose tokens label rows and columns.
-        weights: a causal pattern.
+        weights: a pattern; its lower triangle is drawn, or all of one that looks ahead.
         lines: short texts for the empty corner above the diagonal.
     """
     n = len(text.tokens)
-    parts = [f'<path class="h0" d="{"".join(f"M0 {q}h{q + 1}v1h-{q + 1}z" for q in range(n))}"/>']
+    widths = [n if looks_ahead(weights) else query + 1 for query in range(n)]
+    ground = "".join(f"M0 {query}h{width}v1h-{width}z" for query, width in enumerate(widths))
+    parts = [f'<path class="h0" d="{ground}"/>']
     parts += [
         f'<path class="h{shade}" d="{path}"/>'
-        for shade, path in sorted(_shade_paths(weights).items())
+        for shade, path in sorted(_shade_paths(weights, widths).items())
     ]
     rings = "".join(
         f"M{top + 0.15} {q + 0.5}a.35 .35 0 1 0 .7 0a.35 .35 0 1 0-.7 0z"
@@ -171,13 +181,13 @@ def heat_map(text: Text, weights: Weights, lines: tuple[str, ...] = ()) -> Html:
     )
 
 
-def _shade_paths(weights: Weights) -> dict[int, str]:
-    """Per shade but the lightest one path of horizontal runs."""
+def _shade_paths(weights: Weights, widths: Sequence[int]) -> dict[int, str]:
+    """Per shade but the lightest one path of horizontal runs, of so many keys a query."""
     paths: dict[int, str] = {}
     # the square root spreads the small weights, of which there are most
     levels = np.rint(np.sqrt(np.clip(weights, 0, 1)) * (SHADES - 1)).astype(int)
     for query, row in enumerate(levels):
-        for start, length, level in _runs(row[: query + 1].tolist()):
+        for start, length, level in _runs(row[: widths[query]].tolist()):
             if level:
                 paths[level] = paths.get(level, "") + f"M{start} {query}h{length}v1h-{length}z"
     return paths

@@ -12,11 +12,11 @@ const shared = (() => {
     tip.style.top = Math.max(4, below ? event.clientY + 20 : event.clientY - height - 14) + "px";
   };
   const hideTip = () => (tip.hidden = true);
-  // query and key of the cell of an n × n map, null above the diagonal and outside
-  const cellAt = (svg, event, n) => {
+  // query and key of the cell of an n × n map, null outside, and above the diagonal where no query looks ahead
+  const cellAt = (svg, event, n, ahead = false) => {
     const at = new DOMPoint(event.clientX, event.clientY).matrixTransform(svg.getScreenCTM().inverse());
     const [q, k] = [Math.floor(at.y), Math.floor(at.x)];
-    return q >= 0 && q < n && k >= 0 && k <= q ? [q, k] : null;
+    return q >= 0 && q < n && k >= 0 && k < (ahead ? n : q + 1) ? [q, k] : null;
   };
   const mark = (svg, name, q, k, width = 1) => {
     let box = svg.querySelector("." + name);

@@ -45,7 +45,7 @@ def attention(
     """The attention patterns of one model on a string.
 
     Args:
-        model: a Dyck model, or any causal HookedTransformer.
+        model: a Dyck model, or any HookedTransformer, also one that looks ahead.
         text: the string, to which the model's tokenizer adds BOS; or tokens as they are, ``[pos]``
             or ``[1, pos]``.
         layer: only this one; negative counts from the last. None for all.
@@ -56,7 +56,7 @@ def attention(
         TypeError: not one HookedTransformer.
         VocabularyError: a text, and a model that cannot read it; or a language of other tokens.
         UnreadableTextError: too long a string, several, or too many patterns.
-        ValueError: no such layer or head, or attention that also looks ahead.
+        ValueError: no such layer or head.
     """
     string, patterns = read_attention(model, text, language)
     several = patterns.shape[1] > 1
@@ -189,15 +189,10 @@ def read_text(
 
 
 def read_attention(
-    model: Any, text: String, language: Language | None, *, ahead: bool = False
+    model: Any, text: String, language: Language | None
 ) -> tuple[Text, Float[np.ndarray, "layer head query key"]]:
-    """A string and all patterns on it, from one forward pass; `ahead`: of any direction."""
+    """A string and all patterns on it, from one forward pass."""
     one_model(model, "a picture of attention")
-    if not ahead and getattr(model.cfg, "attention_dir", "causal") != "causal":
-        raise ValueError(
-            "this widget draws causal attention, which never looks ahead; "
-            "this model's is bidirectional"
-        )
     tokens, string = read_text(model, text, language)
     check_readable(string)
     return string, attention_patterns(model, tokens)[:, 0].double().numpy()

@@ -42,7 +42,7 @@ def circuitsvis_attention(
         UnreadableTextError: too long a string.
         ValueError: no such layer or head, or weights that are not finite.
     """
-    string, patterns = read_attention(model, text, language, ahead=True)
+    string, patterns = read_attention(model, text, language)
     heads = chosen(patterns, layer, head)
     props = {
         "tokens": string.tokens,

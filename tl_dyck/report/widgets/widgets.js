@@ -1,7 +1,11 @@
 (() => {
   const { share, showTip, hideTip, cellAt, mark, unmark } = shared;
   const { strings, maps, steps } = JSON.parse(document.getElementById("data").textContent);
-  const weightAt = (map, q, k) => maps[map].weights[(q * (q + 1)) / 2 + k];
+  const size = (map) => strings[maps[map].string].tokens.length;
+  // all weights are there only of a pattern that looks ahead
+  const ahead = (map) => size(map) > 1 && maps[map].weights.length === size(map) ** 2;
+  const seen = (map, q) => (map >= 0 && ahead(map) ? size(map) : q + 1); // how many keys a query sees
+  const weightAt = (map, q, k) => maps[map].weights[ahead(map) ? q * size(map) + k : (q * (q + 1)) / 2 + k];
   const token = (string, i) => {
     const depth = strings[string].depth;
     return `“${strings[string].tokens[i]}” at position ${i}` + (depth ? `, depth ${depth[i]}` : "");
@@ -27,7 +31,7 @@
   const tell = (map, q) => {
     const { tokens, top } = strings[maps[map].string];
     let most = 0;
-    for (let k = 1; k <= q; k++) if (weightAt(map, q, k) > weightAt(map, q, most)) most = k;
+    for (let k = 1; k < seen(map, q); k++) if (weightAt(map, q, k) > weightAt(map, q, most)) most = k;
     const at = top[q];
     const stack = at >= 0 ? `; on the top of the stack, “${tokens[at]}” at ${at}: ${share(weightAt(map, q, at))}` : "";
     return `“${tokens[q]}” at ${q} attends most to “${tokens[most]}” at ${most}: ${share(weightAt(map, q, most))}${stack}`;
@@ -38,12 +42,12 @@
     const strip = strips[index];
     const map = active[index];
     let largest = 1;
-    for (let k = 0; map >= 0 && k <= q; k++) largest = Math.max(largest, weightAt(map, q, k) || 0);
+    for (let k = 0; map >= 0 && k < seen(map, q); k++) largest = Math.max(largest, weightAt(map, q, k) || 0);
     strip.querySelectorAll(".cell").forEach((cell, i) => {
       cell.classList.toggle("now", i === q);
-      cell.classList.toggle("late", i > q);
+      cell.classList.toggle("late", i >= seen(map, q));
       cell.classList.toggle("top", i === string.top[q]);
-      const weight = map >= 0 && i <= q ? weightAt(map, q, i) : 0;
+      const weight = map >= 0 && i < seen(map, q) ? weightAt(map, q, i) : 0;
       cell.querySelector(".weight span").style.height = (100 * (weight || 0)) / largest + "%";
     });
     strip.querySelectorAll(".arc").forEach((arc) => {
@@ -59,7 +63,7 @@
     slider.setAttribute("aria-valuetext", token(index, q));
     for (const figure of figures) {
       if (+figure.dataset.string !== index) continue;
-      mark(figure.querySelector(".map"), "row", q, 0, q + 1);
+      mark(figure.querySelector(".map"), "row", q, 0, seen(+figure.dataset.map, q));
       figure.querySelector(".tells").textContent = tell(+figure.dataset.map, q);
     }
     if (steps) drawStep(q);
@@ -99,7 +103,7 @@
     const lines = [`weight ${share(weightAt(map, q, k))} (${name})`, `query ${token(string, q)}`];
     lines.push(`key ${token(string, k)}${strings[string].top[q] === k ? ", the top of the stack" : ""}`);
     if (maps.length > 1) {
-      const all = maps.map((_, each) => weightAt(each, q, k)).filter((weight) => weight !== null);
+      const all = maps.map((_, each) => (k < seen(each, q) ? weightAt(each, q, k) : 0)).filter((weight) => weight !== null);
       lines.push(`all patterns: ${share(Math.min(...all))} to ${share(Math.max(...all))}`);
     }
     return lines.join("\n");
@@ -108,7 +112,7 @@
     const [map, string] = [+figure.dataset.map, +figure.dataset.string];
     const svg = figure.querySelector(".map");
     const point = (event) => {
-      const cell = cellAt(svg, event, strings[string].tokens.length);
+      const cell = cellAt(svg, event, size(map), ahead(map));
       if (!cell) return leave();
       const [q, k] = cell;
       if (active[string] !== map || chosen[string] !== q) (active[string] = map), choose(string, q);
