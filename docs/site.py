@@ -16,6 +16,7 @@ ROOT = Path(__file__).resolve().parent.parent
 _KINDS = {".ipynb": "notebook", ".py": "script", ".yaml": "sweep"}
 _FIRST = "demos/myopic.md"  # to begin with
 _MARK = re.compile(r"<!-- demo: (\S+) -->")  # in a page: a demo is shown here, folded
+_CHECKERS = "tl_dyck/certify"  # files check_*.py, which strangers take from the site, too
 _PUBLISHED = "gh-pages/latest"  # branch and folder that .github/workflows/docs.yml writes
 
 
@@ -23,6 +24,7 @@ def from_root(name: str) -> str:
     """A page of the repository's root, with links as they are from a page in docs/."""
     text = (ROOT / name).read_text(encoding="utf-8")
     text = text.replace("](docs/", "](").replace("](CONTRIBUTING.md)", "](contributing.md)")
+    text = text.replace(f"]({_CHECKERS}/", "](checkers/")
     for demo, page in pages_of_demos().items():
         text = text.replace(f"](demos/{demo})", f"]({page})")
     return text
@@ -238,11 +240,15 @@ def on_config(config: Any) -> Any:
 
 def on_files(files: Any, config: Any) -> Any:
     """Add the pages when mkdocs lists its files."""
-    from mkdocs.structure.files import File
+    from mkdocs.structure.files import File, InclusionLevel
 
     files.append(File.generated(config, "live_playground.html", content=live_playground()))
     for index, page in enumerate(live_widgets()):
         files.append(File.generated(config, f"live_widget_{index}.html", content=page))
+    for source in (ROOT / _CHECKERS).glob("check_*.py"):
+        text = source.read_text(encoding="utf-8")
+        name, level = f"checkers/{source.name}", InclusionLevel.INCLUDED  # docs/*.py are not
+        files.append(File.generated(config, name, content=text, inclusion=level))
     outputs: dict[str, str] | None = {} if os.environ.get("EXECUTE_NOTEBOOKS") == "1" else None
     repository = config.repo_url or ""
 

@@ -244,6 +244,20 @@ def test_the_tree_names_every_room():
     assert named == package | {"hooks/tl_dyck_hooks/", "tests/", "demos/", "docs/"}
 
 
+def test_pages_of_the_root_link_to_what_the_site_has():
+    site = load(DOCS / "site.py")
+    there = {path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*") if path.is_file()}
+    there |= set(site.pages()) | {"live_playground.html"}
+    there |= {f"checkers/{path.name}" for path in (ROOT / "tl_dyck/certify").glob("check_*.py")}
+    linked = {
+        (page, link)
+        for page in ("index.md", "contributing.md", "changelog.md")
+        for link in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", site.pages()[page])
+    }
+    assert len(linked) > 20
+    assert not [(page, link) for page, link in linked if link not in there]
+
+
 def test_the_guide_to_sweeps_runs_from_top_to_bottom(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     sweeps = {"end": "## Trained models by name"}
