@@ -291,10 +291,6 @@ def partners(
     At each position the examples that are real there follow each other in one cycle, in an order
     that is drawn once. Where only one is, it takes from the nearest position that another has.
 
-    Args:
-        real: the real positions.
-        seed: of the order.
-
     Raises:
         ValueError: fewer than two examples have a real position.
     """

@@ -120,11 +120,6 @@ def measure_heads(
 
 
 def random_drift(tokens: Int[Tensor, "batch pos"], where: Tensor | None) -> float:
-    """The drift of two causal patterns whose rows are uniform on the simplex, on these strings.
-
-    Args:
-        tokens: the strings.
-        where: which queries count; None for all.
-    """
+    """The drift of two causal patterns whose rows are uniform on the simplex, on these strings."""
     marked = torch.ones(tokens.shape, dtype=torch.bool) if where is None else where.cpu()
     return float((marked * random_row_variation(tokens.shape[1])).sum(-1).mean())

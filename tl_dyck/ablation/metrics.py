@@ -61,12 +61,7 @@ def log_likelihood(
 
 
 def ignored(ignore: SupportsIndex | Sequence[SupportsIndex]) -> tuple[int, ...]:
-    """One token or several as plain integers.
-
-    Raises:
-        TypeError: no integers.
-        ValueError: a negative one.
-    """
+    """One token or several as plain integers."""
     several = isinstance(ignore, Sequence) and not isinstance(ignore, (str, bytes))
     given: Any = ignore if several else [ignore]
     return tuple(
@@ -184,14 +179,6 @@ def evaluate(
 ) -> Tensor:
     """Call a user's metric and check what it returns.
 
-    Args:
-        metric: see `Metric`.
-        logits: of the model on `tokens`.
-        tokens: the batch.
-        labels: of the batch, if there are any.
-        what: whose logits these are, for messages.
-        differentiable: whether the result must have a gradient.
-
     Returns:
         ``[batch]``, in float64.
 
@@ -225,12 +212,7 @@ def evaluate(
 
 
 def rows_per_pass(model: Any, length: int, chunk: SupportsIndex | None) -> int:
-    """Return the number of strings per forward pass: `chunk`, or one that needs little memory.
-
-    Raises:
-        TypeError: `chunk` is no integer.
-        ValueError: it is less than one.
-    """
+    """Return the number of strings per forward pass: `chunk`, or one that needs little memory."""
     if chunk is not None:
         return min(check_integer("chunk", chunk, least=1), _LARGEST)
     cfg = model.cfg

@@ -30,12 +30,6 @@ def ignored_tokens(
 ) -> tuple[int, ...]:
     """The tokens that are no symbols of a string: BOS, and what fills up short ones.
 
-    Args:
-        model: whose vocabulary or tokenizer says so, if nothing else does.
-        ignore: the tokens.
-        data: a task, whose language says so.
-        instead: what a refusal tells the caller to pass.
-
     Raises:
         VocabularyError: nobody says.
         TypeError: `ignore` is no token.
@@ -63,11 +57,6 @@ def real_positions(
 ) -> Bool[Tensor, "batch pos"]:
     """Mark the real positions of some strings, on the CPU.
 
-    Args:
-        model: any.
-        data: token ids.
-        where: the answer, if the caller knows it.
-
     Raises:
         TypeError: `where` is no tensor of booleans.
         ValueError: nobody says, or no position is real.
@@ -82,12 +71,7 @@ def real_positions(
 
 
 def default_metric(model: Any, metric: Metric | None, ignore: Ignored = None) -> Metric:
-    """The metric that was given; None for `log_likelihood` of real tokens.
-
-    Raises:
-        TypeError: it cannot be called.
-        VocabularyError: None, and nobody says which tokens are real.
-    """
+    """The metric that was given; None for `log_likelihood` of real tokens."""
     if metric is None:
         known = ignored_tokens(
             model, ignore, instead="metric=log_likelihood to count all, or one of your own"
