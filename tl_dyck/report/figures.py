@@ -20,12 +20,7 @@ from tl_dyck.studies.findings import Finding, tie
 
 
 def figures(study: Study, found: Sequence[Finding]) -> list[Figure]:
-    """The plots of a study, in the report's order, except those without data.
-
-    Args:
-        study: whose.
-        found: is the reading of those that have none of their own.
-    """
+    """The plots of a study, in the report's order, except those without data."""
     said: dict[str, list[str]] = defaultdict(list)
     for finding in found:
         said[finding.figure].append(finding.text)
@@ -116,15 +111,7 @@ def _stack(study: Study) -> Figure | None:
 def _by_family(
     study: Study, x: tuple[str, str], y: tuple[str, str], scale: float = 1.0, height: int = 400
 ) -> Plot:
-    """A mark per model in the colour of its family.
-
-    Args:
-        study: whose models.
-        x: column, and title of the axis.
-        y: likewise.
-        scale: what y is multiplied by.
-        height: of the plot, in pixels.
-    """
+    """A mark per model in the colour of its family."""
     table = study.models.dropna(subset=[x[0], y[0]])
     names = {axis: title.partition(" (")[0] for axis, (_, title) in (("x", x), ("y", y))}
     series = marks(

@@ -21,11 +21,7 @@ _MOST = 6  # groups that are drawn; all are in the tables
 
 
 def ablation_figures(source: Ablation | Path) -> list[Figure]:
-    """The figures of an ablation, for a report; none if the folder does not exist.
-
-    Raises:
-        CorruptFileError: the folder holds something else, or a damaged one.
-    """
+    """The figures of an ablation, for a report; none if the folder does not exist."""
     if isinstance(source, Path):
         if not source.exists():
             return []

@@ -69,13 +69,7 @@ class Text:
 
 
 def text_of(ids: Sequence[int], tokens: Sequence[str] | None, language: Language | None) -> Text:
-    """A string, with depths and pairs if its language is known and has them.
-
-    Args:
-        ids: the tokens as numbers.
-        tokens: as text; None for what the language calls them.
-        language: of the string, None if nobody knows.
-    """
+    """A string, with depths and pairs if its language is known and has them."""
     names = list(tokens or ())
     if tokens is None and language is not None:
         names = [(*language.alphabet, BOS_STRING)[token] for token in ids]
@@ -111,13 +105,7 @@ def color_bar(
     *,
     ring: bool = True,
 ) -> Html:
-    """The scale that all maps share.
-
-    Args:
-        label: of what it is.
-        last: what its end is called.
-        ring: whether to say what a ring is.
-    """
+    """The scale that all maps share."""
     shades = element(
         "span", [element("span", class_=f"b{shade}") for shade in range(SHADES)], class_="shades"
     )
@@ -134,13 +122,7 @@ def color_bar(
 
 
 def heat_map(text: Text, weights: Weights, lines: tuple[str, ...] = ()) -> Html:
-    """One pattern as SVG, hidden from screen readers (what it is in has a label).
-
-    Args:
-        text: whose tokens label rows and columns.
-        weights: a causal pattern.
-        lines: short texts for the empty corner above the diagonal.
-    """
+    """One pattern as SVG, hidden from screen readers (what it is in has a label)."""
     n = len(text.tokens)
     parts = [f'<path class="h0" d="{"".join(f"M0 {q}h{q + 1}v1h-{q + 1}z" for q in range(n))}"/>']
     parts += [
@@ -199,13 +181,6 @@ def token_label(token: str) -> tuple[Html, float | None]:
 
 
 def described_map(text: Text, weights: Weights, corner: Sequence[str], what: str) -> Html:
-    """A heat map with its text alternative.
-
-    Args:
-        text: the string.
-        weights: of one head.
-        corner: what stands in its corner.
-        what: whose pattern it is, after "Attention pattern".
-    """
+    """A heat map with its text alternative."""
     said = f"Attention pattern {what}; {text.in_words(weights)}."
     return element("div", heat_map(text, weights, tuple(corner)), role="img", aria_label=said)

@@ -91,24 +91,12 @@ def _variations(evidence: Evidence) -> pd.DataFrame:
     """A row per group and layer, but for those groups that are of interest for their balance."""
     rows = []
     for group in evidence.groups():
-        if group.training.contrastive_weight or group.longest:
-            continue
-        for layer in range(evidence.patterns(group.name).shape[1]):
-            found = evidence.variation(group.name, layer=layer)
-            e, last = found.estimate, layer == evidence.patterns(group.name).shape[1] - 1
-            rows.append(
-                {
-                    "group": group.name,
-                    "task": group.task,
-                    "layer": layer,
-                    "variation": e.value,
-                    "low": e.low,
-                    "high": e.high,
-                    "random_baseline": found.baseline,
-                    "n_models": e.n,
-                    "recalled_share": _RECALLED.get(group.name, np.nan) if last else np.nan,
-                }
-            )
+        if not group["training.contrastive_weight"] and "task.train_lengths" not in group:
+            name = group["group"]
+            layers, shown = evidence.layers(name), {"group": name, "task": group["task"]}
+            recalled = {len(layers) - 1: _RECALLED.get(name, np.nan)}  # of the last
+            for layer, row in enumerate(layers):
+                rows.append({**shown, **row, "recalled_share": recalled.get(layer, np.nan)})
     return pd.DataFrame(rows)
 
 

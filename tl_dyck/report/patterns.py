@@ -86,11 +86,7 @@ class Patterns:
 
 
 def read_patterns(study: Study) -> Patterns:
-    """Read the patterns that a study saved.
-
-    Raises:
-        CorruptFileError: a run's file is missing or damaged.
-    """
+    """Read the patterns that a study saved."""
     groups = []
     for family in study.config.families:
         weights = [study.patterns(family, seed).float().numpy() for seed in study.config.seeds]

@@ -37,12 +37,6 @@ class MissingBackendError(DyckError, ImportError):
 def open_workers(backend: str, n_jobs: int | None, address: str | None) -> Iterator[Workers]:
     """Workers of this machine or of a cluster.
 
-    Args:
-        backend: one of `BACKENDS`.
-        n_jobs: how many; of a cluster that is there already, how many calls it gets at a time.
-        address: of the cluster's scheduler; None for a cluster that is made here and ends with
-            this.
-
     Raises:
         MissingBackendError: its library is not installed.
         SweepError: it cannot be reached, or has no workers, within a minute.
@@ -81,12 +75,7 @@ class _Library(Protocol):
 
 
 class _Cluster:
-    """Workers that may come, go, and be lost.
-
-    Args:
-        library: has the cluster.
-        most: how many calls to make at a time; None for as many as there are cores.
-    """
+    """Workers that may come, go, and be lost."""
 
     def __init__(self, library: _Library, most: int | None) -> None:
         self._library, self._most = library, most

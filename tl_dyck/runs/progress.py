@@ -22,12 +22,7 @@ _SHOWN = 5  # kinds of errors that are printed; the rest is in the table
 
 @final
 class SweepProgress:
-    """A bar with counts; an error is printed the first time that one of its kind appears.
-
-    Args:
-        total: number of runs.
-        enabled: whether to show anything.
-    """
+    """A bar with counts; an error is printed the first time that one of its kind appears."""
 
     def __init__(self, total: int, *, enabled: bool = True) -> None:
         columns = (

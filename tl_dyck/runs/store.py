@@ -111,11 +111,6 @@ class Store:
     def create(cls, folder: str | Path, sweep: Sweep, points: Sequence[str]) -> Store:
         """Take a folder into use, or go on with one; what it holds of another sweep stays.
 
-        Args:
-            folder: where.
-            sweep: what is to be done.
-            points: ids of its points, in their order.
-
         Raises:
             CorruptFileError: the folder holds a sweep of another version.
             OSError: it cannot be written.

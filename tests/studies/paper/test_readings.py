@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import math
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -355,8 +354,8 @@ def test_first_layers_near_uniform_are_counted():
     uniform = np.tril(np.ones((length, length))) / np.arange(1, length + 1)[:, None]
     eye = np.eye(length)
     patterns = np.stack([uniform, uniform, eye])[:, None, None].repeat(3, axis=1)
-    group = SimpleNamespace(name="g", overrides={"n_layers": 3})
-    many = SimpleNamespace(name="h", overrides={"n_layers": 3, "n_heads": 4})
+    group = {"group": "g", "model.n_layers": 3}
+    many = {"group": "h", "model.n_layers": 3, "model.n_heads": 4}
     evidence = with_patterns({"g": patterns}, groups=lambda: [group, many])
     found = pattern_readings.first_layer_uniform(evidence)
     assert found.estimate.value == pytest.approx(2 / 3)

@@ -258,9 +258,9 @@ def first_layer_uniform(evidence: Evidence) -> Measured:
     """Share of three-layer models whose first layer is at most half as far from uniform."""
     away: list[float] = []
     for group in evidence.groups():
-        if group.overrides.get("n_layers") != 3 or group.overrides.get("n_heads", 1) > 1:
+        if group.get("model.n_layers") != 3 or group.get("model.n_heads", 1) > 1:
             continue
-        patterns = evidence.patterns(group.name)[:, 0, 0]
+        patterns = evidence.patterns(group["group"])[:, 0, 0]
         length = patterns.shape[-1]
         uniform = np.tril(np.ones((length, length))) / np.arange(1, length + 1)[:, None]
         # two random patterns differ by twice the variance, a random and the uniform one by the
@@ -279,7 +279,7 @@ def first_layer_uniform(evidence: Evidence) -> Measured:
 
 def clear_higher_layers(evidence: Evidence) -> Measured:
     """Share of three-layer models with a head above the first layer that looks interpretable."""
-    groups = [g.name for g in evidence.groups() if g.overrides.get("n_layers") == 3]
+    groups = [g["group"] for g in evidence.groups() if g.get("model.n_layers") == 3]
     heads = evidence.heads
     heads = heads[heads["group"].isin(groups) & (heads["layer"] > 0)]
     if heads.empty:

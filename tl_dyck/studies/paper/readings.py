@@ -15,6 +15,7 @@ from tl_dyck.studies.paper.measure import LEARNED, REPLACEABLE
 from tl_dyck.studies.paper.pattern_readings import PATTERN_READINGS
 from tl_dyck.studies.paper.scales import DECAYS, contrastive_name, decay_name, length_name
 from tl_dyck.studies.rules import Measured
+from tl_dyck.tasks import load_task
 
 #: What length generalisation is measured by.
 LONG = "long_accuracy_after_close"
@@ -184,7 +185,7 @@ def _mean_tie(points: list[_Point], seeds: np.ndarray) -> float:
 
 def length_points(evidence: Evidence) -> list[tuple[int, str]]:
     """Longest training strings, and the groups trained on them, alike otherwise."""
-    own = max(evidence.groups()[0].load_task().train_lengths)
+    own = max(load_task("dyck-2-4").train_lengths)
     points = [(longest, length_name(longest)) for longest in evidence.scale.lengths]
     return sorted([*points, (own, contrastive_name("complete", 0.0))])
 
