@@ -20,7 +20,7 @@ from tl_dyck.studies.reproduction import PAPERS, load_paper
 from tl_dyck.studies.rules import KINDS, ClaimError, Measured, holm
 from tl_dyck.studies.stack_use import CLAIMS as OF_STACK_USE
 from tl_dyck.studies.stack_use import STACK_USE_2026
-from tl_dyck.studies.stack_use.scales import GROUPS
+from tl_dyck.studies.stack_use.measure import GROUPS
 from tl_dyck.tasks import load_task
 
 RESULTS = Path(__file__).parents[2] / "docs" / "results"

@@ -17,8 +17,15 @@ from einops import rearrange
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from tl_dyck.ablation.metrics import Metric, check_model, check_tokens, evaluate, rows_per_pass
-from tl_dyck.ablation.positions import default_metric, real_positions
+from tl_dyck.ablation.metrics import (
+    Metric,
+    check_model,
+    check_tokens,
+    default_metric,
+    evaluate,
+    real_positions,
+    rows_per_pass,
+)
 from tl_dyck.ablation.replay import Replay
 from tl_dyck.check import check_seed
 from tl_dyck.models.lean import LeanTail
@@ -95,7 +102,7 @@ def frozen_importance(
       positions it may attend to: what the head *reads*, without where it looks.
 
     A position is real if its token is a symbol of the string: neither BOS, which is no part of any
-    string, nor what fills up short ones (`tl_dyck.ablation.positions`). Both are known of models of
+    string, nor what fills up short ones (`tl_dyck.ablation.metrics`). Both are known of models of
     a language and of models with a tokenizer; of others say it with `where`.
 
     All else follows from that in one more forward pass, of which only what comes after the head's

@@ -14,9 +14,8 @@ from torch import Tensor
 from tl_dyck.ablation.finetuned import FinetunedImportance, finetuned_importance
 from tl_dyck.ablation.frozen import HEADS, frozen_importance, gradient_importance
 from tl_dyck.ablation.leave_one_out import leave_one_out_importance
-from tl_dyck.ablation.metrics import Metric
+from tl_dyck.ablation.metrics import Ignored, Metric, default_metric
 from tl_dyck.ablation.patterns import attention_entropy
-from tl_dyck.ablation.positions import Ignored, default_metric
 from tl_dyck.ablation.tuning import Data, FinetuneConfig, Source, check_options
 from tl_dyck.attention import random_row_variation
 from tl_dyck.check import WrongTypeError, check_draws, check_instance

@@ -14,9 +14,17 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from tl_dyck.ablation.frozen import scaling_hooks
-from tl_dyck.ablation.metrics import Metric, check_model, check_tokens, evaluate, rows_per_pass
+from tl_dyck.ablation.metrics import (
+    Ignored,
+    Metric,
+    check_model,
+    check_tokens,
+    evaluate,
+    ignored_tokens,
+    real_positions,
+    rows_per_pass,
+)
 from tl_dyck.ablation.patterns import pattern_drift
-from tl_dyck.ablation.positions import Ignored, ignored_tokens, real_positions
 from tl_dyck.check import (
     MOST_DRAWS,
     WrongTypeError,

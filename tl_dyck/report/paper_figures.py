@@ -15,8 +15,8 @@ from tl_dyck.report.markup import element, percent
 from tl_dyck.report.page import Figure
 from tl_dyck.studies.paper.evidence import Evidence
 from tl_dyck.studies.paper.measure import INTERPRETABLE, MASS, NAMED, REPLACEABLE
-from tl_dyck.studies.paper.readings import LONG, length_points
-from tl_dyck.studies.paper.scales import contrastive_name
+from tl_dyck.studies.paper.readings import LONG
+from tl_dyck.studies.paper.scales import contrastive_name, length_points
 from tl_dyck.studies.reproduction import Reproduction
 from tl_dyck.tasks import load_task
 
@@ -152,7 +152,7 @@ def _checkpoints(done: Reproduction) -> Figure | None:
     table = done.evidence.checkpoints.dropna(subset=["loss", "beta"])
     if table.empty:
         return None
-    lengths = {name: longest for longest, name in length_points(done.evidence)}
+    lengths = {name: longest for longest, name in length_points(done.scale)}
     known = sorted(set(table["group"]), key=lambda name: lengths.get(name, 0))
     series: list[Series] = []
     for (group, seed), run in table.groupby(["group", "seed"]):
@@ -194,7 +194,7 @@ def _checkpoints(done: Reproduction) -> Figure | None:
 
 def _lengths(done: Reproduction) -> Figure | None:
     evidence, rows = done.evidence, []
-    for longest, name in length_points(evidence):
+    for longest, name in length_points(done.scale):
         models = evidence.of(name).dropna(subset=["beta"])
         shown = ["longest", "seed", "beta", "largest_ratio", LONG, "loss"]
         rows.append(models.assign(longest=longest)[shown])

@@ -6,7 +6,9 @@ import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from inspect import isfunction
 from pathlib import Path
+from types import ModuleType
 from typing import Any, final
 
 import pandas as pd
@@ -15,7 +17,7 @@ from tl_dyck.intervals import Estimate
 from tl_dyck.runs.yaml_files import read_values
 from tl_dyck.studies.rules import VERDICTS, ClaimError, ClaimVerdict, Measured, Rule, judge_all
 
-__all__ = ["Claim", "Reading", "claims_table", "load_claims", "read_again", "tally"]
+__all__ = ["Claim", "Reading", "claims_table", "load_claims", "read_again", "readings_of", "tally"]
 
 #: From the evidence, and the arguments of a claim, to what was found.
 Reading = Callable[..., Measured]
@@ -66,6 +68,16 @@ class Claim:
             format(0.5, self.form)
         except ValueError as error:
             raise ClaimError(f"{self.form!r} is no format of a number") from error
+
+
+def readings_of(*modules: ModuleType) -> dict[str, Reading]:
+    """The public functions that modules define, by the names that claims read them by."""
+    return {
+        name: each
+        for module in modules
+        for name, each in vars(module).items()
+        if isfunction(each) and each.__module__ == module.__name__ and not name.startswith("_")
+    }
 
 
 # --- files ----------------------------------------------------------------------------------------

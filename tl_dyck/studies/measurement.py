@@ -14,7 +14,6 @@ from typing import Any, ClassVar, final
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float
 from torch import Tensor
 
 from tl_dyck.certify import certify_dyck
@@ -326,10 +325,11 @@ def attention_on(model: DyckTransformer, text: str) -> Tensor:
     return attention_patterns(model, model.to_tokens(text))[:, 0]
 
 
-def variation_by_layer(
-    patterns: Float[Tensor, "model layer head query key"], n_bootstrap: int, seed: int
-) -> list[dict[str, Any]]:
-    """Attention variation of matched heads, a row per layer; none for one model, which has none."""
+def variation_by_layer(patterns: Tensor, n_bootstrap: int, seed: int) -> list[dict[str, Any]]:
+    """Attention variation of patterns ``[model, layer, head, query, key]``, heads matched.
+
+    A row per layer; none for one model, which does not vary.
+    """
     if len(patterns) < 2:
         return []
     found = variation_of_patterns(patterns, n_bootstrap=n_bootstrap, seed=seed)

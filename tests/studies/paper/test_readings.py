@@ -306,14 +306,14 @@ def test_kinds_that_differ_are_told_from_seeds_that_differ():
     generator = np.random.default_rng(1)
     one, other = rows_of(generator, 8, 4, 4), rows_of(generator, 8, 4, 4)
     evidence = with_patterns({})
-    same = pattern_readings.kinds_apart(evidence, {"a": one, "b": other})
+    same = pattern_readings._kinds_apart(evidence, {"a": one, "b": other})
     assert same.estimate.low < 0.3
     eye = np.broadcast_to(np.eye(4), (8, 4, 4))
-    apart = pattern_readings.kinds_apart(evidence, {"a": one, "b": 0.9 * eye + 0.1 * other})
+    apart = pattern_readings._kinds_apart(evidence, {"a": one, "b": 0.9 * eye + 0.1 * other})
     assert apart.estimate.low > 0
     cross = np.mean([((a - b) ** 2).sum() for a in one for b in 0.9 * eye + 0.1 * other])
     assert f"Between the two kinds {cross:.2f}" in apart.reading
-    few = pattern_readings.kinds_apart(evidence, {"a": one, "b": other[:1]})
+    few = pattern_readings._kinds_apart(evidence, {"a": one, "b": other[:1]})
     assert math.isnan(few.estimate.value)
 
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, final
+from typing import Any, NamedTuple, final
 
 import numpy as np
 import pandas as pd
@@ -24,15 +24,8 @@ from tl_dyck.studies.paper.scales import Scale, groups_of
 from tl_dyck.studies.train import models_of
 
 
-@final
-@dataclass(frozen=True, kw_only=True)
-class Variation:
-    """Attention variation of a group in one layer, heads matched.
-
-    Attributes:
-        estimate: with its bootstrap interval over seeds.
-        baseline: of patterns drawn at random.
-    """
+class Variation(NamedTuple):
+    """Attention variation of a group in one layer, heads matched, and of random patterns."""
 
     estimate: Estimate
     baseline: float

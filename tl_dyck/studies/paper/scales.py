@@ -12,6 +12,7 @@ from tl_dyck.configuration import parameters_of
 from tl_dyck.runs.spec import Point, Sweep
 from tl_dyck.studies.paper.measure import PaperMeasurement
 from tl_dyck.studies.reproduction import Size
+from tl_dyck.tasks import load_task
 from tl_dyck.training import TrainConfig
 
 #: Models that see as many strings as those that are regularised.
@@ -102,13 +103,6 @@ SCALES = {
 }
 
 
-def table_name(n_types: int, depth: int, layers: int) -> str:
-    """The group of a cell of Table 1."""
-    return (
-        "gpt" if (n_types, depth, layers) == (2, 4, 2) else f"gpt-{n_types}-{depth}-layers-{layers}"
-    )
-
-
 def contrastive_name(mode: str, weight: float) -> str:
     """The group of models trained with a weight of the regularisation."""
     return f"minimal-onehot-{mode}-weight-{weight:g}"
@@ -131,9 +125,11 @@ def to_the_end(family: str) -> str:
     )
 
 
-def heads_name(layers: int) -> str:
-    """The group of models with four heads a layer."""
-    return f"gpt-heads-4-layers-{layers}"
+def length_points(scale: Scale) -> list[tuple[int, str]]:
+    """Longest training strings, and the groups trained on them, alike otherwise."""
+    own = max(load_task("dyck-2-4").train_lengths)
+    points = [(longest, length_name(longest)) for longest in scale.lengths]
+    return sorted([*points, (own, contrastive_name("complete", 0.0))])
 
 
 def groups_of(scale: Scale) -> list[Point]:
@@ -193,7 +189,7 @@ def _single(scale: Scale) -> Iterator[Point]:
         training = replace(long, learning_rate=rate)
         yield group(name=f"gpt-rate-{rate:g}", family="gpt", training=training)
     for layers in (2, 3):
-        yield group(name=heads_name(layers), family="gpt", n_layers=layers, n_heads=4)
+        yield group(name=f"gpt-heads-4-layers-{layers}", family="gpt", n_layers=layers, n_heads=4)
     for family, std in (("gpt", 0.02), ("minimal-onehot", 0.3)):
         yield group(name=f"{family}-init-{std:g}", family=family, initializer_range=std)
     for family in ("figure2-onehot", "figure2-split", "figure2-yao"):
@@ -208,9 +204,9 @@ def _table(scale: Scale) -> Iterator[Point]:
     """The cells of Table 1 that are not among the families as they are."""
     group = partial(_group, scale, family="gpt", seeds=scale.table_seeds)
     for n_types, depth, layers in itertools.product((2, 3), (4, 8), (2, 3)):
-        name, task = table_name(n_types, depth, layers), f"dyck-{n_types}-{depth}"
-        if name != "gpt":
-            yield group(name=name, task=task, n_layers=layers)
+        if (n_types, depth, layers) != (2, 4, 2):  # which is "gpt"
+            name = f"gpt-{n_types}-{depth}-layers-{layers}"
+            yield group(name=name, task=f"dyck-{n_types}-{depth}", n_layers=layers)
 
 
 def _contrastive(scale: Scale) -> Iterator[Point]:
