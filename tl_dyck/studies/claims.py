@@ -17,8 +17,6 @@ from tl_dyck.intervals import Estimate
 from tl_dyck.runs.yaml_files import read_values
 from tl_dyck.studies.rules import VERDICTS, ClaimError, ClaimVerdict, Measured, Rule, judge_all
 
-__all__ = ["Claim", "Reading", "claims_table", "load_claims", "read_again", "readings_of", "tally"]
-
 #: From the evidence, and the arguments of a claim, to what was found.
 Reading = Callable[..., Measured]
 
@@ -240,12 +238,7 @@ def _row(claim: Claim, found: Measured, judged: ClaimVerdict) -> dict[str, Any]:
         "upper": upper if math.isfinite(upper) else math.nan,
         "unit": math.nan if found.unit is None else found.unit,
         "correlation": found.correlation,
-        "verdict": judged.verdict,
-        "outcome": judged.outcome,
-        "why": judged.why,
-        "p": judged.p,
-        "p_holm": judged.p_holm,
-        "detectable": judged.detectable,
+        **vars(judged),
         "positive": found.positive,
         "negative": found.negative,
         "reading": found.reading,
