@@ -6,8 +6,8 @@ Everything else stays.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import product
 from typing import Any, SupportsIndex, final
 
 import numpy as np
@@ -157,7 +157,9 @@ def frozen_importance(
             other = _resampled(model, data, sources[0][batch], sources[1][batch], rows)
         before = evaluate(metric, replay.logits, tokens, told)
         baseline[batch] = before.cpu()
-        for layer, heads in _groups(n_layers, n_heads, max(1, rows // len(batch))):
+        size = max(1, rows // len(batch))
+        for layer, start in product(range(n_layers), range(0, n_heads, size)):
+            heads = list(range(start, min(start + size, n_heads)))
             if mode == "uniform-pattern":
                 z = replay.uniform_z[layer][:, :, heads]
             elif other is not None:
@@ -249,13 +251,6 @@ def scaling_hooks(factors: Float[Tensor, "layer #batch head"]) -> list[tuple[str
         return hook
 
     return [(f"blocks.{layer}.attn.hook_z", scale(layer)) for layer in range(len(factors))]
-
-
-def _groups(n_layers: int, n_heads: int, size: int) -> Iterator[tuple[int, list[int]]]:
-    """Layers with some of their heads, `size` at most."""
-    for layer in range(n_layers):
-        for start in range(0, n_heads, size):
-            yield layer, list(range(start, min(start + size, n_heads)))
 
 
 def _mean_z(

@@ -14,7 +14,6 @@ from tl_dyck.report.accuracy import ACCURACY_FIGURES, NAME, between
 from tl_dyck.report.commands import probe_command
 from tl_dyck.report.page import Figure
 from tl_dyck.report.patterns import likeliest_errors
-from tl_dyck.report.tables import is_one_layer
 from tl_dyck.studies import Study
 from tl_dyck.studies.findings import Finding, tie
 
@@ -66,6 +65,14 @@ def _variation(study: Study) -> Figure | None:
         "distributions over the allowed positions."
         + (f" The paper reports {said} (recalled); of which layer, it does not say." * bool(said)),
     )
+
+
+def is_one_layer(rows: pd.DataFrame) -> pd.Series[bool]:
+    """Whether a row is of a family with one layer, in a table with a row per family and layer.
+
+    Only such a row can be held beside a number of the paper, which names no layers.
+    """
+    return rows.groupby("family")["layer"].transform("size") == 1
 
 
 def _stack(study: Study) -> Figure | None:

@@ -7,8 +7,9 @@ can be read by mouse or keyboard: the page's script finds it by its coordinates 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any, final
 
 import numpy as np
@@ -159,18 +160,13 @@ def _shade_paths(weights: Weights) -> dict[int, str]:
     # the square root spreads the small weights, of which there are most
     levels = np.rint(np.sqrt(np.clip(weights, 0, 1)) * (SHADES - 1)).astype(int)
     for query, row in enumerate(levels):
-        for start, length, level in _runs(row[: query + 1].tolist()):
+        start = 0
+        for level, same in groupby(row[: query + 1].tolist()):
+            length = len(list(same))
             if level:
                 paths[level] = paths.get(level, "") + f"M{start} {query}h{length}v1h-{length}z"
+            start += length
     return paths
-
-
-def _runs(values: list[int]) -> Iterator[tuple[int, int, int]]:
-    start = 0
-    for end in range(1, len(values) + 1):
-        if end == len(values) or values[end] != values[start]:
-            yield start, end - start, values[start]
-            start = end
 
 
 def token_label(token: str) -> tuple[Html, float | None]:

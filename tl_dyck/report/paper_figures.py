@@ -18,10 +18,8 @@ from tl_dyck.studies.paper.measure import INTERPRETABLE, MASS, NAMED, REPLACEABL
 from tl_dyck.studies.paper.readings import LONG
 from tl_dyck.studies.paper.scales import contrastive_name, length_points
 from tl_dyck.studies.reproduction import Reproduction
+from tl_dyck.studies.results import RECALLED_VARIATION
 from tl_dyck.tasks import load_task
-
-#: Of the paper's recalled variations, as shares of its recalled baseline.
-_RECALLED = {"gpt": 2.27 / 2.85, "gpt-linear": 2.20 / 2.85, "minimal-onehot": 0.24 / 2.85}
 
 #: Groups whose two most different seeds are shown, and the figures of the paper that they stand
 #: beside.
@@ -89,12 +87,13 @@ def _variation(done: Reproduction) -> Figure:
 
 def _variations(evidence: Evidence) -> pd.DataFrame:
     """A row per group and layer, but for those groups that are of interest for their balance."""
+    share = {name: each / RECALLED_VARIATION["random"] for name, each in RECALLED_VARIATION.items()}
     rows = []
     for group in evidence.groups():
         if not group["training.contrastive_weight"] and "task.train_lengths" not in group:
             name = group["group"]
             layers, shown = evidence.layers(name), {"group": name, "task": group["task"]}
-            recalled = {len(layers) - 1: _RECALLED.get(name, np.nan)}  # of the last
+            recalled = {len(layers) - 1: share.get(name, np.nan)}  # of the last
             for layer, row in enumerate(layers):
                 rows.append({**shown, **row, "recalled_share": recalled.get(layer, np.nan)})
     return pd.DataFrame(rows)

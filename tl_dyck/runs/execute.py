@@ -176,31 +176,23 @@ def _todo(
     packed = worker.experiment if isinstance(worker.experiment, PackedExperiment) else None
     for point, (parameters, _, seeds) in points.items():
         size = 1 if packed is None else max(1, min(most, packed.pack(parameters)))
-        fresh = _fresh(worker, point, parameters, seeds, begun, say)
-        while parcel := tuple(itertools.islice(fresh, size)):
-            yield parcel
+        fresh: list[Assignment] = []
+        for seed in seeds:
+            task = Assignment(run_id(point, seed), point, parameters, seed)
+            ended = worker.store.ended(task.run)
+            if ended == "done" or (ended == "failed" and not worker.retry_failed):
+                say(Outcome(task.run, ended))
+            elif worker.store.is_started(task.run):
+                begun.append(task)
+            else:
+                fresh.append(task)
+            if len(fresh) == size:
+                yield tuple(fresh)
+                fresh = []
+        if fresh:
+            yield tuple(fresh)
     for task in begun:
         yield (task,)
-
-
-def _fresh(
-    worker: Worker,
-    point: str,
-    parameters: Point,
-    seeds: tuple[int, ...],
-    begun: list[Assignment],
-    say: Callable[[Outcome], None],
-) -> Iterator[Assignment]:
-    """The runs of a point that nobody has begun; says which ended, puts the others aside."""
-    for seed in seeds:
-        task = Assignment(run_id(point, seed), point, parameters, seed)
-        ended = worker.store.ended(task.run)
-        if ended == "done" or (ended == "failed" and not worker.retry_failed):
-            say(Outcome(task.run, ended))
-        elif worker.store.is_started(task.run):
-            begun.append(task)
-        else:
-            yield task
 
 
 # --- dispatching ----------------------------------------------------------------------------------

@@ -152,7 +152,6 @@ def aggregate(
     *,
     by: Sequence[str] | None = None,
     n_bootstrap: int = 2000,
-    seed: int = 0,
 ) -> pd.DataFrame:
     """Means over seeds with 95 % percentile bootstrap intervals.
 
@@ -166,7 +165,6 @@ def aggregate(
         by: columns that name a group, none for one group of all; None for the point, that is for
             all parameters.
         n_bootstrap: resamples.
-        seed: of the resampling.
 
     Returns:
         One row per group and metric: the columns of `by` (of all parameters that differ, if it is
@@ -189,7 +187,7 @@ def aggregate(
     shown = groups
     if by is None:
         shown = [name for name in parameters if results[name].astype(str).nunique() > 1] or groups
-    generator = np.random.default_rng(seed)
+    generator = np.random.default_rng(0)
     rows = []
     # to group by nothing, pandas wants a value that is the same for all
     for _, group in results.groupby(groups or (lambda _: 0), sort=False, dropna=False):

@@ -96,7 +96,13 @@ class TrainExperiment:
 
         def on_result(result: TrainResult, folder: Path | None) -> None:
             started = time.perf_counter()
-            metrics = _metrics(result, folders[result.seed], measures)
+            metrics = {
+                "outcome": result.status,
+                "learned": result.learned,
+                "steps": result.steps,
+                "train_seconds": result.seconds,
+                **measures.measure(result, folders[result.seed]),
+            }
             ended(result.seed, metrics, result.seconds + time.perf_counter() - started)
 
         seeds, places = list(folders), list(folders.values())
@@ -152,16 +158,6 @@ class TrainExperiment:
         parts = ("task.<field>", "model.<field>", "training.<field>")
         measured = (f"measure.{entry.name}" for entry in fields(self.measurement))
         return ("task", "model", "group", *parts, *measured)
-
-
-def _metrics(result: TrainResult, folder: Path, measures: Measures) -> dict[str, Any]:
-    trained = {
-        "outcome": result.status,
-        "learned": result.learned,
-        "steps": result.steps,
-        "train_seconds": result.seconds,
-    }
-    return {**trained, **measures.measure(result, folder)}
 
 
 def models_of(runs: pd.DataFrame, keys: Mapping[str, str]) -> pd.DataFrame:

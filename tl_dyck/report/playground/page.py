@@ -141,7 +141,7 @@ def _page(
         },
         "law": law_table(task),
         "law_note": f"Given that the string is one of those that the models learned from: "
-        f"{_lengths(task)} brackets, {_KIND[task.mode]}.",
+        f"{min(task.train_lengths)} to {max(task.train_lengths)} brackets, {_KIND[task.mode]}.",
         "string": language.to_string(opening),
         "most": most,
         "most_blocks": _MOST_BLOCKS,
@@ -180,10 +180,6 @@ def _page(
 
 
 _KIND = {"complete": "complete when they end", "prefix": "cut off anywhere"}
-
-
-def _lengths(task: DyckTask) -> str:
-    return f"{min(task.train_lengths)} to {max(task.train_lengths)}"
 
 
 def _strings(task: DyckTask, n_pos: int) -> Int[Tensor, "string pos"]:
