@@ -17,6 +17,8 @@ from tl_dyck.intervals import Estimate
 from tl_dyck.runs.yaml_files import read_values
 from tl_dyck.studies.rules import VERDICTS, ClaimError, ClaimVerdict, Measured, Rule, judge_all
 
+__all__ = ["Claim", "Reading", "claims_table", "load_claims", "read_again", "tally"]
+
 #: From the evidence, and the arguments of a claim, to what was found.
 Reading = Callable[..., Measured]
 

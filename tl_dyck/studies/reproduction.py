@@ -20,6 +20,16 @@ from tl_dyck.runs.spec import Sweep
 from tl_dyck.studies.claims import Claim, Reading, claims_table
 from tl_dyck.studies.train import TrainExperiment
 
+__all__ = [
+    "PAPERS",
+    "Paper",
+    "Reproduction",
+    "Size",
+    "load_paper",
+    "load_reproduction",
+    "reproduce",
+]
+
 REPRODUCTION = Analysis("claims.json", "tl_dyck.reproduction/5", "a reproduction")
 
 #: Ours, by name: where each `Paper` is.
