@@ -15,7 +15,7 @@ from tl_dyck.studies import Measurement, StudyConfig
 from tl_dyck.studies.heads import AblateConfig
 from tl_dyck.studies.paper import Scale
 from tl_dyck.studies.sentences import SentencesMeasurement
-from tl_dyck.studies.stack_use.scales import StackUseScale
+from tl_dyck.studies.stack_use.measure import StackUseScale
 from tl_dyck.text import TextTraining
 from tl_dyck.training import TrainConfig
 

@@ -44,7 +44,7 @@ def test_samples():
 def test_at_test_time():
     exact = [min(1.0, max(0.0, 1.2 / (1 + math.exp(-alpha)) - 0.1)) for alpha in ALPHAS.tolist()]
     np.testing.assert_allclose(gates.final_gate(ALPHAS), exact, atol=1e-12)
-    edge = torch.tensor(gates.closed_below(), dtype=torch.float64)
+    edge = torch.tensor(math.log(-gates.GAMMA / gates.ZETA), dtype=torch.float64)
     assert float(gates.final_gate(edge - 1e-9)) == 0 < float(gates.final_gate(edge + 1e-9))
 
 

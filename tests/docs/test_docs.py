@@ -25,6 +25,7 @@ import pytest
 import tl_dyck
 import tl_dyck_hooks
 from tests.report.browsing import CHROMIUM, PATIENCE, browser_arguments
+from tl_dyck.report.page import Page
 from tl_dyck.runs import load_sweep
 from tl_dyck.studies.paper import Scale
 from tl_dyck.studies.paper.evidence import Evidence
@@ -193,12 +194,12 @@ def test_the_guides_to_what_is_your_own_run(page, n_blocks, end, tmp_path, monke
 
 
 def test_the_changes_work_as_they_are_written(tiny_study, tmp_path, monkeypatch, capsys):
-    """An experiment, a probe, a figure, a space, a claim and a command, each in one place."""
+    """A thing of each kind that can be added, each in one place."""
     from tl_dyck.certify.parsing import transformations
     from tl_dyck.report.figures import FIGURES
 
     monkeypatch.chdir(tmp_path)
-    page, part = ROOT / "CONTRIBUTING.md", ("## Six changes", "## Rules")
+    page, part = ROOT / "CONTRIBUTING.md", ("## Seven changes", "## Rules")
     (rows,) = blocks_of(page, 1, "yaml", *part)
     Path("my-claims.yaml").write_text(rows, encoding="utf-8")
     study = dataclasses.replace(
@@ -211,7 +212,7 @@ def test_the_changes_work_as_they_are_written(tiny_study, tmp_path, monkeypatch,
     reproduction = SimpleNamespace(evidence=evidence)
     figures = list(FIGURES)
     try:
-        blocks = blocks_of(page, 6, "python", *part)
+        blocks = blocks_of(page, 7, "python", *part)
         names = run_all(blocks, page.name, study=study, reproduction=reproduction)
     finally:
         FIGURES[:] = figures
@@ -223,7 +224,11 @@ def test_the_changes_work_as_they_are_written(tiny_study, tmp_path, monkeypatch,
     assert len(names["table"]) == 8
     assert [head.shape for head in names["found"].values()] == [(1,), (1,)]
     assert "Steps until the target" in Path(names["page"]).read_text(encoding="utf-8")
+    own = Page(title="Steps", lead="How long.", parts=[names["steps"](study)]).html
+    assert "Steps until the target" in own
     assert names["space"].contains((0, 2, 1), (2, 0, 1))
+    assert (names["norms"] > 0).all()
+    assert len(names["norms"]) == 2
     (verdict,) = names["verdicts"].to_dict("records")
     assert verdict["measured"] == "98% [87%, 100%]"
     assert (verdict["rule"], verdict["verdict"]) == (

@@ -38,6 +38,7 @@ _LEFT_OUT = (
     "looks_like",
     "verdict",
     "proved_to",  # added since
+    "stack_likeness",
     "look_depth",
     "forecast_drift",
     "forecast_moments",
@@ -91,6 +92,8 @@ def of_reproduction(done: Any) -> dict[str, Any]:
     tables = {
         name: rows_of(getattr(done.evidence, name)) for name in ("models", "heads", "checkpoints")
     }
+    known = json.loads(FILE.read_text())["reproduction"]["models"][0]  # others were added since
+    tables["models"] = [{name: row[name] for name in known} for row in tables["models"]]
     return {**tables, "claims": rows_of(done.claims[list(_CLAIMED)])}
 
 

@@ -14,6 +14,7 @@ import tl_dyck.studies.reproduction
 from tests.report.pages import Node, csv, data_block, read_page, whole_page
 from tests.studies.jobs import TINY_PAPER
 from tl_dyck.cli import app
+from tl_dyck.configuration import parameters_of
 from tl_dyck.intervals import Estimate, regression
 from tl_dyck.report import write_report
 from tl_dyck.studies.claims import claims_table
@@ -41,10 +42,12 @@ SCALE = dataclasses.replace(TINY_PAPER, n_long=4)
 def few_groups(scale: Scale) -> list:
     made = []
     for group in groups_of(scale):
-        if group.name in GROUPS:
-            options = {"contrastive_weight": group.training.contrastive_weight, "target": None}
+        if group["group"] in GROUPS:
+            weight = group["training.contrastive_weight"]
+            options = {"contrastive_weight": weight, "target": None}
             training = TrainConfig(steps=9, batch_size=8, check_every=3, check_size=20, **options)
-            made.append(dataclasses.replace(group, training=training, forecast=False))
+            other = {**parameters_of("training", training), "measure.forecast": False}
+            made.append(group | other)
     return made
 
 

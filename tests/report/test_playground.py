@@ -26,7 +26,7 @@ from tl_dyck import (
     write_playground,
 )
 from tl_dyck.report.playground import UnplayableModelError
-from tl_dyck.report.playground.law import law_table, opening_law
+from tl_dyck.report.playground.page import law_table, opening_law
 from tl_dyck.report.playground.weights import pack
 
 TASK = load_task("dyck-2-4")

@@ -158,7 +158,7 @@ def test_record_there_and_back(store):
     store.write_record(RUN, RECORD, took=1.0)
     assert store.ended(RUN) == "done"
     assert store.read(store.path(RUN, ".json")) == RECORD
-    assert not store.has_failed(RUN)
+    assert not store.path(RUN, ".failed.json").exists()
     assert dict(store.names()) == {RUN: "done"}
 
 

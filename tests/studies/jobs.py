@@ -10,6 +10,7 @@ from typing import Any
 from unittest.mock import patch
 
 from tl_dyck.ablation import FinetuneConfig
+from tl_dyck.configuration import parameters_of
 from tl_dyck.files import ensure_folder, write_bytes
 from tl_dyck.runs import Sweep, run_sweep
 from tl_dyck.studies import Measurement, StudyConfig, run_study, sentences
@@ -110,9 +111,9 @@ STEPS = {
 
 def few_groups(scale: Scale) -> list[Any]:
     return [
-        replace(group, training=TRAINING)
+        group | parameters_of("training", TRAINING)
         for group in ALL_GROUPS(scale)
-        if group.name == "minimal-onehot"
+        if group["group"] == "minimal-onehot"
     ]
 
 

@@ -20,7 +20,8 @@ from tl_dyck.studies.reproduction import PAPERS, load_paper
 from tl_dyck.studies.rules import KINDS, ClaimError, Measured, holm
 from tl_dyck.studies.stack_use import CLAIMS as OF_STACK_USE
 from tl_dyck.studies.stack_use import STACK_USE_2026
-from tl_dyck.studies.stack_use.scales import GROUPS
+from tl_dyck.studies.stack_use.measure import GROUPS
+from tl_dyck.tasks import load_task
 
 RESULTS = Path(__file__).parents[2] / "docs" / "results"
 
@@ -193,7 +194,7 @@ def test_every_experiment_has_claims_and_every_claim_a_rule():
 def test_every_claim_can_be_read_and_no_number_is_read_twice(paper):
     assert load_paper(paper.name) is paper
     assert list(PAPERS) == [WEN_2023.name, STACK_USE_2026.name]
-    groups = {group.name for group in groups_of(SCALES["paper"])} | set(GROUPS)
+    groups = {group["group"] for group in groups_of(SCALES["paper"])} | set(GROUPS)
     for claim in paper.claims:
         assert claim.read in paper.readings, claim.name
         named = [claim.of.get(key) for key in ("group", "than", "stopped", "control")]
@@ -267,7 +268,7 @@ def test_recorded_units_are_what_they_are_called():
     """Random patterns by their formula, intervals by the row that they are of."""
     rows = json.loads((RESULTS / "claims.json").read_text(encoding="utf-8"))["rows"]
     known = {row["name"]: row for row in rows}
-    groups = {group.name: group for group in groups_of(SCALES["paper"])}
+    groups = {group["group"]: group for group in groups_of(SCALES["paper"])}
     low = {
         claim.of["group"]: known[claim.name]["low"] for claim in CLAIMS if claim.read == "variation"
     }
@@ -276,7 +277,7 @@ def test_recorded_units_are_what_they_are_called():
         unit = known[claim.name]["unit"]
         if claim.read in ("variation", "choices"):
             group = claim.of.get("group", "figure2-onehot-rate-0.01")
-            n = len(groups[group].load_task().language.probe_string) + 1
+            n = len(load_task(groups[group]["task"]).language.probe_string) + 1
             expected = float(random_row_variation(n).sum())
         elif claim.read == "less":
             expected = low[claim.of["than"]]

@@ -112,7 +112,7 @@ def test_a_counter_needs_twins_as_much(far):
 
 
 def test_a_decoy_needs_none(far):
-    model = KNOWN["decoy head"](TASK)
+    model = KNOWN["decoy head"](LANGUAGE)
     found = mask_effects(model, far, heads=(model.cfg.n_heads - 1,))
     assert {found[f"{k}_{w}"] for k in far.keys for w in ("all", "first", "last")} == {1.0}
 
@@ -284,7 +284,7 @@ def test_every_claim_has_a_rule_and_a_control():
 
 def test_a_reading_names_the_effect_that_the_seeds_see():
     values = np.array([0.1, 0.2, 0.4, 0.7])
-    models = pd.DataFrame({"a": [*values, np.nan], "b": 1.0, "group": "gpt", "outcome": "target"})
+    models = pd.DataFrame({"a": [*values, np.nan], "b": 1.0, "group": "gpt", "status": "target"})
     rows = [{"model": "passes", "a": 0.5, "b": 0.25}, {"model": "is not asked", "b": 1.0}]
     evidence = evidence_module.StackUseEvidence(
         folder=Path(), scale=SCALES["quick"], models=models, known=pd.DataFrame(rows)

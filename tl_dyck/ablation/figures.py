@@ -18,18 +18,7 @@ def importance_dots(
     color: str = "stack-likeness",
     brightest: float = 1.0,
 ) -> Plot:
-    """A dot per head: one importance against another, coloured by what it looks like.
-
-    Args:
-        heads: a row per head, with model, layer, head.
-        x: column of an importance.
-        y: likewise.
-        title: of the plot.
-        x_title: of the axis.
-        y_title: likewise.
-        color: column of the colour; if there is none, all dots are alike.
-        brightest: value of the last colour.
-    """
+    """A dot per head: one importance against another, coloured by what it looks like."""
     shade = {
         "color": numbers(heads[color]),
         "colorscale": "Cividis",
@@ -55,13 +44,7 @@ def importance_dots(
 
 
 def gate_curves(trajectories: pd.DataFrame, *, title: str, of: str) -> Plot:
-    """The gates of one model against the steps of fine-tuning, a curve per head.
-
-    Args:
-        trajectories: step, penalty, layer, head, expected_gate.
-        title: of the plot.
-        of: whose gates they are.
-    """
+    """The gates of one model against the steps of fine-tuning, a curve per head."""
     series = [
         Series(
             name=f"L{layer}H{head}",

@@ -15,11 +15,9 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from tl_dyck.ablation.figures import gate_curves
-from tl_dyck.ablation.frozen import HEADS, scaling_hooks
-from tl_dyck.ablation.gates import closed_below, expected_gate, final_gate, p_open, sample_gate
-from tl_dyck.ablation.metrics import Metric
-from tl_dyck.ablation.patterns import pattern_drift
-from tl_dyck.ablation.positions import Ignored, default_metric
+from tl_dyck.ablation.frozen import HEADS
+from tl_dyck.ablation.gates import expected_gate, final_gate, p_open, sample_gate
+from tl_dyck.ablation.metrics import Ignored, Metric, default_metric
 from tl_dyck.ablation.tuning import Data, FinetuneConfig, Source, Tuner, check_options, stream
 from tl_dyck.recipes import as_figure, frame
 from tl_dyck.screen import progress_bar
@@ -138,120 +136,84 @@ def finetuned_importance(
     """
     options = check_options("options", options) or FinetuneConfig()
     source = Source(model, data, labels, ignore, options, seed)
-    run = _GateRun(model, default_metric(model, metric, source.ignore), source)
+    shape, device = (model.cfg.n_layers, model.cfg.n_heads), model.cfg.device
+    # log α in float64: a few numbers, and gates must close exactly
+    log_alpha = torch.full(shape, float(options.log_alpha), dtype=torch.float64, device=device)
+    log_alpha.requires_grad_(True)
+    tuner = Tuner(model, default_metric(model, metric, source.ignore), source, log_alpha)
+    before = tuner.measure(torch.ones(shape[0], 1, shape[1], device=device))
+    area, last_open = torch.zeros(shape, dtype=torch.float64), torch.zeros(shape, dtype=torch.int64)
+    trajectories = [_gates(log_alpha, 0, options.penalties[0])]
+    path: list[dict[str, Any]] = []
+    heads: list[pd.DataFrame] = []
+    penalties, status, note = np.repeat(options.penalties, options.steps), "finished", ""
     with progress_bar(progress) as shown:
-        task = shown.add_task("gates", total=run.total, note="")
-        while not run.status:
-            run.advance()
-            shown.update(task, completed=run.done, note=run.note())
-        shown.update(task, completed=run.total)
-    return run.result()
+        task = shown.add_task("gates", total=len(penalties), note="")
+        for done, penalty in enumerate(penalties.tolist(), start=1):
+            gate = _step(tuner, log_alpha, done - 1, penalty)
+            area += expected_gate(log_alpha.detach()).cpu()
+            last_open[gate > 0] = done
+            n_open = int((gate > 0).sum())
+            ends = not n_open or done % options.steps == 0
+            if ends or done % options.log_every == 0:
+                trajectories.append(_gates(log_alpha, done, penalty))
+            if ends:
+                factors = gate.to(device, model.cfg.dtype)[:, None]
+                moved = tuner.drift(model, factors)
+                reached = tuner.measure(factors)
+                path.append({"step": done, "penalty": penalty, "metric": reached, "n_open": n_open})
+                heads.append(trajectories[-1][_HEADS].assign(drift=moved.ravel()))
+                note = f", metric {reached:.4g}"
+            said = f"penalty {penalty:g}: {n_open} of {gate.numel()} heads open{note}"
+            shown.update(task, completed=done, note=said)
+            if not n_open:
+                status = "all heads removed"
+                break
+        shown.update(task, completed=len(penalties))
+    return FinetunedImportance(
+        values=(area / len(penalties)).numpy(),  # once all heads are gone they stay so
+        removed_at=np.where(gate > 0, -1, last_open.numpy()),
+        gates=gate.numpy(),
+        path=pd.DataFrame(path),
+        heads=pd.concat(heads, ignore_index=True),
+        trajectories=pd.concat(trajectories, ignore_index=True),
+        metric=before,
+        status=status,
+        model=tuner.model,
+    )
 
 
-@final
-class _GateRun:
-    """The state of a pruning path between two steps."""
+def _step(
+    tuner: Tuner, log_alpha: Float[Tensor, "layer head"], index: int, penalty: float
+) -> Float[Tensor, "layer head"]:
+    """One update of weights and gates; returns the gates as they are at test time."""
+    options = tuner.source.options
+    uniform = torch.rand(
+        log_alpha.shape[0],
+        options.batch_size,
+        log_alpha.shape[1],
+        generator=stream(tuner.source.seed, "gates", index),
+        dtype=torch.float64,
+    )
+    with torch.enable_grad():
+        gates = sample_gate(log_alpha[:, None], uniform.to(log_alpha.device))
+        price = penalty * p_open(log_alpha).sum()
+    tuner.step(index, gates.to(tuner.model.cfg.dtype), price)
+    with torch.no_grad():  # or a gate that was long wanted would take long to close
+        log_alpha.clamp_(max=options.log_alpha)
+    return final_gate(log_alpha.detach()).cpu()
 
-    def __init__(self, model: Any, metric: Metric, source: Source) -> None:
-        self.options, self.source, self.before = source.options, source, model
-        shape = (model.cfg.n_layers, model.cfg.n_heads)
-        # log α in float64: a few numbers, and gates must close exactly
-        self.log_alpha = torch.full(
-            shape, float(self.options.log_alpha), dtype=torch.float64, device=model.cfg.device
-        )
-        self.log_alpha.requires_grad_(True)
-        self.tuner = Tuner(model, metric, source, self.log_alpha)
-        self.done, self.total = 0, self.options.steps * len(self.options.penalties)
-        self.status = ""
-        self.area = torch.zeros(shape, dtype=torch.float64)
-        self.last_open = torch.zeros(shape, dtype=torch.int64)
-        self.trajectories: list[pd.DataFrame] = []
-        self.path: list[dict[str, Any]] = []
-        self.heads: list[pd.DataFrame] = []
-        self.metric = self.tuner.measure(torch.ones(shape[0], 1, shape[1], device=model.cfg.device))
 
-    @property
-    def penalty(self) -> float:
-        """Of the step to come, or the last one."""
-        return self.options.penalties[min(self.done, self.total - 1) // self.options.steps]
-
-    def advance(self) -> None:
-        """Make one step, and note what there is to note."""
-        n_layers, n_heads = self.log_alpha.shape
-        penalty = self.penalty
-        if self.done == 0:
-            self.trajectories.append(self._gates(penalty))
-        uniform = torch.rand(
-            n_layers,
-            self.options.batch_size,
-            n_heads,
-            generator=stream(self.source.seed, "gates", self.done),
-            dtype=torch.float64,
-        )
-        with torch.enable_grad():
-            gates = sample_gate(self.log_alpha[:, None], uniform.to(self.log_alpha.device))
-            price = penalty * p_open(self.log_alpha).sum()
-        self.tuner.step("batch", self.done, gates.to(self.before.cfg.dtype), price)
-        self.done += 1
-        with torch.no_grad():  # or a gate that was long wanted would take long to close
-            self.log_alpha.clamp_(max=self.options.log_alpha)
-        log_alpha = self.log_alpha.detach()
-        gate = final_gate(log_alpha).cpu()
-        self.area += expected_gate(log_alpha).cpu()
-        self.last_open[gate > 0] = self.done
-        gone = not bool((gate > 0).any())
-        ends = self.done % self.options.steps == 0
-        if ends or gone or self.done % self.options.log_every == 0:
-            self.trajectories.append(self._gates(penalty))
-        if ends or gone:
-            self._stage(penalty, gate)
-        if gone:
-            self.status = "all heads removed"
-        elif self.done == self.total:
-            self.status = "finished"
-
-    def _stage(self, penalty: float, gate: Tensor) -> None:
-        """Append this stage's metric and the drift of its heads to `path` and `heads`."""
-        factors = gate.to(self.log_alpha.device, self.before.cfg.dtype)[:, None]
-        tokens, where = self.source.tokens, self.source.where
-        drift = pattern_drift(
-            self.before, self.tuner.model, tokens, where=where, hooks=scaling_hooks(factors)
-        )
-        facts = {"step": self.done, "penalty": penalty, "metric": self.tuner.measure(factors)}
-        self.path.append({**facts, "n_open": int((gate > 0).sum())})
-        self.heads.append(self.trajectories[-1][_HEADS].assign(drift=drift.ravel()))
-
-    def _gates(self, penalty: float) -> pd.DataFrame:
-        """The gates as they are now, a row per head."""
-        log_alpha = self.log_alpha.detach().cpu()
-        values = {
-            "log_alpha": log_alpha,
-            "p_open": p_open(log_alpha),
-            "expected_gate": expected_gate(log_alpha),
-            "gate": final_gate(log_alpha),
-        }
-        gates = frame(HEADS, values)
-        gates.insert(0, "penalty", penalty)
-        gates.insert(0, "step", self.done)
-        return gates
-
-    def note(self) -> str:
-        """For the progress bar."""
-        n_open = int((self.log_alpha.detach() > closed_below()).sum())
-        reached = f", metric {self.path[-1]['metric']:.4g}" if self.path else ""
-        return f"penalty {self.penalty:g}: {n_open} of {self.log_alpha.numel()} heads open{reached}"
-
-    def result(self) -> FinetunedImportance:
-        """Build the result; once all heads are gone they stay so."""
-        gate = final_gate(self.log_alpha.detach()).cpu().numpy()
-        return FinetunedImportance(
-            values=(self.area / self.total).numpy(),
-            removed_at=np.where(gate > 0, -1, self.last_open.numpy()),
-            gates=gate,
-            path=pd.DataFrame(self.path),
-            heads=pd.concat(self.heads, ignore_index=True),
-            trajectories=pd.concat(self.trajectories, ignore_index=True),
-            metric=self.metric,
-            status=self.status,
-            model=self.tuner.model,
-        )
+def _gates(log_alpha: Float[Tensor, "layer head"], step: int, penalty: float) -> pd.DataFrame:
+    """The gates as they are now, a row per head."""
+    now = log_alpha.detach().cpu()
+    values = {
+        "log_alpha": now,
+        "p_open": p_open(now),
+        "expected_gate": expected_gate(now),
+        "gate": final_gate(now),
+    }
+    gates = frame(HEADS, values)
+    gates.insert(0, "penalty", penalty)
+    gates.insert(0, "step", step)
+    return gates

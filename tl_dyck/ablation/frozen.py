@@ -6,8 +6,8 @@ Everything else stays.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import product
 from typing import Any, SupportsIndex, final
 
 import numpy as np
@@ -17,8 +17,15 @@ from einops import rearrange
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from tl_dyck.ablation.metrics import Metric, check_model, check_tokens, evaluate, rows_per_pass
-from tl_dyck.ablation.positions import default_metric, real_positions
+from tl_dyck.ablation.metrics import (
+    Metric,
+    check_model,
+    check_tokens,
+    default_metric,
+    evaluate,
+    real_positions,
+    rows_per_pass,
+)
 from tl_dyck.ablation.replay import Replay
 from tl_dyck.check import check_seed
 from tl_dyck.models.lean import LeanTail
@@ -95,7 +102,7 @@ def frozen_importance(
       positions it may attend to: what the head *reads*, without where it looks.
 
     A position is real if its token is a symbol of the string: neither BOS, which is no part of any
-    string, nor what fills up short ones (`tl_dyck.ablation.positions`). Both are known of models of
+    string, nor what fills up short ones (`tl_dyck.ablation.metrics`). Both are known of models of
     a language and of models with a tokenizer; of others say it with `where`.
 
     All else follows from that in one more forward pass, of which only what comes after the head's
@@ -150,7 +157,9 @@ def frozen_importance(
             other = _resampled(model, data, sources[0][batch], sources[1][batch], rows)
         before = evaluate(metric, replay.logits, tokens, told)
         baseline[batch] = before.cpu()
-        for layer, heads in _groups(n_layers, n_heads, max(1, rows // len(batch))):
+        size = max(1, rows // len(batch))
+        for layer, start in product(range(n_layers), range(0, n_heads, size)):
+            heads = list(range(start, min(start + size, n_heads)))
             if mode == "uniform-pattern":
                 z = replay.uniform_z[layer][:, :, heads]
             elif other is not None:
@@ -244,13 +253,6 @@ def scaling_hooks(factors: Float[Tensor, "layer #batch head"]) -> list[tuple[str
     return [(f"blocks.{layer}.attn.hook_z", scale(layer)) for layer in range(len(factors))]
 
 
-def _groups(n_layers: int, n_heads: int, size: int) -> Iterator[tuple[int, list[int]]]:
-    """Layers with some of their heads, `size` at most."""
-    for layer in range(n_layers):
-        for start in range(0, n_heads, size):
-            yield layer, list(range(start, min(start + size, n_heads)))
-
-
 def _mean_z(
     model: Any, data: Int[Tensor, "batch pos"], real: Bool[Tensor, "batch pos"], rows: int
 ) -> list[Float[Tensor, "head d_head"]]:
@@ -290,10 +292,6 @@ def partners(
 
     At each position the examples that are real there follow each other in one cycle, in an order
     that is drawn once. Where only one is, it takes from the nearest position that another has.
-
-    Args:
-        real: the real positions.
-        seed: of the order.
 
     Raises:
         ValueError: fewer than two examples have a real position.

@@ -23,12 +23,7 @@ _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(64)
 def sample_gate(
     log_alpha: Float[Tensor, "*shape"], uniform: Float[Tensor, "*more"]
 ) -> Float[Tensor, "*more"]:
-    """Gates from uniform numbers, Eq. 10 and 11; differentiable in log α.
-
-    Args:
-        log_alpha: one per gate.
-        uniform: in (0, 1); of a shape to which that of `log_alpha` can be broadcast.
-    """
+    """Gates from uniform numbers, Eq. 10 and 11; differentiable in log α."""
     tiny = torch.finfo(uniform.dtype).eps
     noise = torch.logit(uniform, eps=tiny)
     stretched = torch.sigmoid((noise + log_alpha) / BETA) * (ZETA - GAMMA) + GAMMA
@@ -54,8 +49,3 @@ def expected_gate(log_alpha: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]
     weights = torch.as_tensor(_WEIGHTS / 2, device=log_alpha.device)
     at = BETA * torch.logit((t - GAMMA) / (ZETA - GAMMA))
     return (torch.sigmoid(log_alpha.double()[..., None] - at) * weights).sum(-1)
-
-
-def closed_below() -> float:
-    """The log α up to which `final_gate` is exactly 0."""
-    return math.log(-GAMMA / ZETA)

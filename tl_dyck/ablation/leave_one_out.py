@@ -12,10 +12,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from tl_dyck.ablation.frozen import HEADS, scaling_hooks
-from tl_dyck.ablation.metrics import Metric
-from tl_dyck.ablation.patterns import pattern_drift
-from tl_dyck.ablation.positions import Ignored, default_metric
+from tl_dyck.ablation.frozen import HEADS
+from tl_dyck.ablation.metrics import Ignored, Metric, default_metric
 from tl_dyck.ablation.tuning import Data, FinetuneConfig, Source, Tuner, check_options
 from tl_dyck.recipes import frame
 from tl_dyck.screen import progress_bar
@@ -114,8 +112,5 @@ def _without(
         factors[head[0], 0, head[1]] = 0
     tuner = Tuner(model, metric, source)
     for step in range(source.options.steps):
-        tuner.step("batch", step, factors)
-    hooks = scaling_hooks(factors)
-    return tuner.measure(factors), pattern_drift(
-        model, tuner.model, source.tokens, where=source.where, hooks=hooks
-    )
+        tuner.step(step, factors)
+    return tuner.measure(factors), tuner.drift(model, factors)

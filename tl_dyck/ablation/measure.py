@@ -14,9 +14,8 @@ from torch import Tensor
 from tl_dyck.ablation.finetuned import FinetunedImportance, finetuned_importance
 from tl_dyck.ablation.frozen import HEADS, frozen_importance, gradient_importance
 from tl_dyck.ablation.leave_one_out import leave_one_out_importance
-from tl_dyck.ablation.metrics import Metric
+from tl_dyck.ablation.metrics import Ignored, Metric, default_metric
 from tl_dyck.ablation.patterns import attention_entropy
-from tl_dyck.ablation.positions import Ignored, default_metric
 from tl_dyck.ablation.tuning import Data, FinetuneConfig, Source, check_options
 from tl_dyck.attention import random_row_variation
 from tl_dyck.check import WrongTypeError, check_draws, check_instance
@@ -120,11 +119,6 @@ def measure_heads(
 
 
 def random_drift(tokens: Int[Tensor, "batch pos"], where: Tensor | None) -> float:
-    """The drift of two causal patterns whose rows are uniform on the simplex, on these strings.
-
-    Args:
-        tokens: the strings.
-        where: which queries count; None for all.
-    """
+    """The drift of two causal patterns whose rows are uniform on the simplex, on these strings."""
     marked = torch.ones(tokens.shape, dtype=torch.bool) if where is None else where.cpu()
     return float((marked * random_row_variation(tokens.shape[1])).sum(-1).mean())

@@ -10,8 +10,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from tl_dyck.ablation.metrics import check_model, check_tokens, rows_per_pass
-from tl_dyck.ablation.positions import real_positions
+from tl_dyck.ablation.metrics import check_model, check_tokens, real_positions, rows_per_pass
 from tl_dyck.check import WrongTypeError
 from tl_dyck.hook_points import attention_patterns
 

@@ -45,14 +45,7 @@ class Replay:
         uniform: bool = False,
         lean: LeanTail | None = None,
     ) -> None:
-        """Run the model once, with all hooks that it has.
-
-        Args:
-            model: any HookedTransformer, or a TransformerBridge, which runs from its tokens on.
-            tokens: the batch, on the model's device.
-            uniform: whether to compute `uniform_z`.
-            lean: of the model, if it fits.
-        """
+        """Run the model once, with all hooks that it has."""
         self.model, self.tokens = model, tokens
         n_layers = model.cfg.n_layers
         self.z: list[Tensor] = [torch.empty(0)] * n_layers
@@ -118,13 +111,7 @@ class Replay:
     def change(
         self, layer: int, heads: Sequence[int], z: Float[Tensor, "#batch #pos n d_head"]
     ) -> Float[Tensor, "n batch pos d_model"]:
-        """Return the change of a layer's attention output if one head at a time is replaced.
-
-        Args:
-            layer: index.
-            heads: n heads of it.
-            z: what each puts out instead.
-        """
+        """Return the change of a layer's attention output if one head at a time is replaced."""
         chosen = list(heads)
         difference = z - self.z[layer][:, :, chosen]
         weight = self.model.blocks[layer].attn.W_O[chosen].to(difference.dtype)

@@ -8,13 +8,23 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, SupportsIndex, final
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from tl_dyck.ablation.frozen import scaling_hooks
-from tl_dyck.ablation.metrics import Metric, check_model, check_tokens, evaluate, rows_per_pass
-from tl_dyck.ablation.positions import Ignored, ignored_tokens, real_positions
+from tl_dyck.ablation.metrics import (
+    Ignored,
+    Metric,
+    check_model,
+    check_tokens,
+    evaluate,
+    ignored_tokens,
+    real_positions,
+    rows_per_pass,
+)
+from tl_dyck.ablation.patterns import pattern_drift
 from tl_dyck.check import (
     MOST_DRAWS,
     WrongTypeError,
@@ -83,11 +93,7 @@ class FinetuneConfig(Configuration):
 
 
 def check_options(name: str, options: FinetuneConfig | None) -> FinetuneConfig | None:
-    """Options as they are.
-
-    Raises:
-        TypeError: they are something else.
-    """
+    """Options as they are."""
     if options is not None:
         check_instance(name, options, FinetuneConfig, "a FinetuneConfig")
     return options
@@ -130,29 +136,25 @@ class Source:
         if self._sample is not None and labels is not None:
             raise ValueError("labels belong to tokens; data that is drawn afresh has none")
         self._data, self._labels = data, labels
+        self.labels = None if labels is None else labels[: options.n_eval]
         if self._sample is not None:
-            self.tokens = self._draw(options.n_eval, "measure", 0)
-            self.labels = None
+            drawn = self._sample(options.n_eval, stream(self.seed, "measure", 0))
+            self.tokens = check_tokens(model, drawn)
         else:
             self.tokens = data[: options.n_eval]
-            self.labels = None if labels is None else labels[: options.n_eval]
         self.where: Bool[Tensor, "batch pos"] = real_positions(
             model, self.tokens, ~torch.isin(self.tokens, self.tokens.new_tensor(self.ignore))
         )
 
-    def batch(self, purpose: str, step: int) -> tuple[Int[Tensor, "batch pos"], Tensor | None]:
+    def batch(self, step: int) -> tuple[Int[Tensor, "batch pos"], Tensor | None]:
         """The strings of a training step, and their labels."""
         size, device = self.options.batch_size, self.model.cfg.device
+        generator = stream(self.seed, "batch", step)
         if self._sample is not None:
-            return self._draw(size, purpose, step).to(device), None
-        chosen = torch.randint(len(self._data), (size,), generator=stream(self.seed, purpose, step))
-        return self._data[chosen].to(device), None if self._labels is None else self._labels[
-            chosen
-        ].to(device)
-
-    def _draw(self, n: int, purpose: str, step: int) -> Tensor:
-        assert self._sample is not None
-        return check_tokens(self.model, self._sample(n, stream(self.seed, purpose, step)))
+            return check_tokens(self.model, self._sample(size, generator)).to(device), None
+        chosen = torch.randint(len(self._data), (size,), generator=generator)
+        told = None if self._labels is None else self._labels[chosen].to(device)
+        return self._data[chosen].to(device), told
 
 
 @final
@@ -167,14 +169,7 @@ class Tuner:
     def __init__(
         self, model: Any, metric: Metric, source: Source, extra: Tensor | None = None
     ) -> None:
-        """Copy the model.
-
-        Args:
-            model: left as it is.
-            metric: to be raised; differentiable.
-            source: of batches.
-            extra: another parameter, trained at `gate_learning_rate`.
-        """
+        """Copy the model."""
         options = source.options
         self.model, self.metric, self.source = copy.deepcopy(model), metric, source
         trained = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
@@ -185,20 +180,12 @@ class Tuner:
 
     def step(
         self,
-        purpose: str,
         index: int,
         factors: Float[Tensor, "layer #batch head"],
         penalty: Tensor | None = None,
     ) -> None:
-        """One update.
-
-        Args:
-            purpose: of the random numbers.
-            index: of the step.
-            factors: by which the heads' outputs are multiplied.
-            penalty: subtracted from the mean of the metric.
-        """
-        tokens, labels = self.source.batch(purpose, index)
+        """One update."""
+        tokens, labels = self.source.batch(index)
         with torch.enable_grad():
             logits = self.model.run_with_hooks(
                 tokens, return_type="logits", fwd_hooks=scaling_hooks(factors)
@@ -225,6 +212,13 @@ class Tuner:
             )
             total += float(evaluate(self.metric, logits, batch, told, "the fine-tuned model").sum())
         return total / len(tokens)
+
+    def drift(
+        self, before: Any, factors: Float[Tensor, "layer 1 head"]
+    ) -> Float[np.ndarray, "layer head"]:
+        """How far the patterns moved on the strings for measuring."""
+        tokens, where = self.source.tokens, self.source.where
+        return pattern_drift(before, self.model, tokens, where=where, hooks=scaling_hooks(factors))
 
 
 def stream(seed: int, purpose: str, index: int) -> torch.Generator:

@@ -182,8 +182,9 @@ def answers(command: Callable[..., Answer]) -> Callable[..., None]:
                 for part in command(**given):
                     _show(part)
                     if as_json:
-                        named = part if isinstance(part, Mapping) else _found(part)
-                        found |= {name: plain(value) for name, value in named.items()}
+                        named = part.found() if isinstance(part, Rows | Saved) else part
+                        if isinstance(named, Mapping):
+                            found |= {name: plain(value) for name, value in named.items()}
         except typer.Exit as end:
             status = end.exit_code
         if as_json:
@@ -209,10 +210,6 @@ def _show(part: Any) -> None:
         console().print(text_table(("", ""), rows))
     elif not isinstance(part, Mapping):
         console().print(part, soft_wrap=getattr(part, "no_wrap", None) is True)
-
-
-def _found(part: Any) -> dict[str, Any]:
-    return part.found() if isinstance(part, Rows | Saved) else {}
 
 
 def _options(bundle: Any) -> list[inspect.Parameter]:

@@ -39,31 +39,19 @@ class CannotWriteError(DyckError, OSError):
 
 
 def existing(*paths: Path | None) -> None:
-    """Insist that there is something at each path; None is passed over.
-
-    Raises:
-        NoSuchPathError: there is nothing.
-    """
+    """Insist that there is something at each path; None is passed over."""
     for path in paths:
         if path is not None and not path.exists():
             raise NoSuchPathError(f"there is no file or folder {str(path)!r}")
 
 
 def existing_models(*addresses: str | None) -> None:
-    """Insist that there is a folder where each address of a model begins; None is passed over.
-
-    Raises:
-        NoSuchPathError: there is none.
-    """
+    """Insist that there is a folder where each address of a model begins; None is passed over."""
     existing(*(split_address(address)[0] for address in addresses if address is not None))
 
 
 def study_folder(path: Path) -> Path:
-    """The folder of a finished study, from itself or from its ``results.json``.
-
-    Raises:
-        NoSuchPathError: it is none.
-    """
+    """The folder of a finished study, from itself or from its ``results.json``."""
     existing(path)
     folder = path.parent if path.name == "results.json" else path
     if not (folder / "results.json").exists():
@@ -75,11 +63,7 @@ def study_folder(path: Path) -> Path:
 
 
 def writable_folder(path: Path) -> Path:
-    """Insist that files can be made in a folder, which need not be there yet.
-
-    Raises:
-        CannotWriteError: something else is in the way, or it is read-only.
-    """
+    """Insist that files can be made in a folder, which need not be there yet."""
     _look(path)
     here = Path(os.path.realpath(path))
     if os.path.lexists(path) and not here.exists():
@@ -94,11 +78,7 @@ def writable_folder(path: Path) -> Path:
 
 
 def writable_file(path: Path) -> Path:
-    """Insist that a file can be written, as `tl_dyck.files.write_output` writes it.
-
-    Raises:
-        CannotWriteError: it is a folder, a socket or a disk, or its folder cannot be written to.
-    """
+    """Insist that a file can be written, as `tl_dyck.files.write_output` writes it."""
     found = _look(path)
     if found is None or stat.S_ISREG(found.st_mode):
         writable_folder(Path(os.path.realpath(path)).parent)
@@ -112,11 +92,7 @@ def writable_file(path: Path) -> Path:
 
 
 def _look(path: Path) -> os.stat_result | None:
-    """What is at a path; None if there is nothing.
-
-    Raises:
-        CannotWriteError: it can be no path.
-    """
+    """What is at a path; None if there is nothing."""
     try:
         return os.stat(path)
     except ValueError as error:

@@ -12,12 +12,10 @@ from rich.text import Text
 
 from tl_dyck.cli.ablate import ablate
 from tl_dyck.cli.answers import answers
-from tl_dyck.cli.certify import certify, export
-from tl_dyck.cli.check import check
+from tl_dyck.cli.certify import certify, check, export
 from tl_dyck.cli.judge import judge
 from tl_dyck.cli.language import certify_language
-from tl_dyck.cli.play import play
-from tl_dyck.cli.probe import probe
+from tl_dyck.cli.probe import play, probe
 from tl_dyck.cli.reproduce import reproduce
 from tl_dyck.cli.runs import sweep_app
 from tl_dyck.cli.study import report, study

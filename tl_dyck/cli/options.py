@@ -157,11 +157,7 @@ def names(text: str) -> tuple[str, ...]:
 
 
 def chosen_values(only: Iterable[str] | None) -> dict[str, str]:
-    """Parameters and their values, from texts such as ``"model=gpt"``.
-
-    Raises:
-        ValueError: a text without an equals sign.
-    """
+    """Parameters and their values, from texts such as ``"model=gpt"``."""
     parts = [text.partition("=") for text in only or ()]
     for name, equals, _ in parts:
         if not equals:
@@ -194,11 +190,7 @@ def parse_seeds(text: str) -> tuple[int, ...]:
 
 
 def usable_device(name: str | None) -> str | None:
-    """Check a device before anything is done on it.
-
-    Raises:
-        ValueError: it cannot be used here.
-    """
+    """Check a device before anything is done on it."""
     from tl_dyck.environment import check_device
 
     return check_device(name)

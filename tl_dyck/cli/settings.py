@@ -80,11 +80,7 @@ def _names(values: Mapping[str, Any], before: str = "") -> list[str]:
 
 
 def _read(text: str, now: Any, what: str) -> Any:
-    """A text as a value like another.
-
-    Raises:
-        WrongTypeError: it is none.
-    """
+    """A text as a value like another."""
     if text.lower() == "none":
         return None
     if text.lower() in ("true", "false") and isinstance(now, bool | None):

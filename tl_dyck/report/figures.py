@@ -14,18 +14,12 @@ from tl_dyck.report.accuracy import ACCURACY_FIGURES, NAME, between
 from tl_dyck.report.commands import probe_command
 from tl_dyck.report.page import Figure
 from tl_dyck.report.patterns import likeliest_errors
-from tl_dyck.report.tables import is_one_layer
 from tl_dyck.studies import Study
 from tl_dyck.studies.findings import Finding, tie
 
 
 def figures(study: Study, found: Sequence[Finding]) -> list[Figure]:
-    """The plots of a study, in the report's order, except those without data.
-
-    Args:
-        study: whose.
-        found: is the reading of those that have none of their own.
-    """
+    """The plots of a study, in the report's order, except those without data."""
     said: dict[str, list[str]] = defaultdict(list)
     for finding in found:
         said[finding.figure].append(finding.text)
@@ -73,6 +67,14 @@ def _variation(study: Study) -> Figure | None:
     )
 
 
+def is_one_layer(rows: pd.DataFrame) -> pd.Series[bool]:
+    """Whether a row is of a family with one layer, in a table with a row per family and layer.
+
+    Only such a row can be held beside a number of the paper, which names no layers.
+    """
+    return rows.groupby("family")["layer"].transform("size") == 1
+
+
 def _stack(study: Study) -> Figure | None:
     heads = study.heads[study.heads["mass_at_closing"].notna()]
     if heads.empty:
@@ -116,15 +118,7 @@ def _stack(study: Study) -> Figure | None:
 def _by_family(
     study: Study, x: tuple[str, str], y: tuple[str, str], scale: float = 1.0, height: int = 400
 ) -> Plot:
-    """A mark per model in the colour of its family.
-
-    Args:
-        study: whose models.
-        x: column, and title of the axis.
-        y: likewise.
-        scale: what y is multiplied by.
-        height: of the plot, in pixels.
-    """
+    """A mark per model in the colour of its family."""
     table = study.models.dropna(subset=[x[0], y[0]])
     names = {axis: title.partition(" (")[0] for axis, (_, title) in (("x", x), ("y", y))}
     series = marks(

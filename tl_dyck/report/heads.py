@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,11 +22,7 @@ _MOST = 6  # groups that are drawn; all are in the tables
 
 
 def ablation_figures(source: Ablation | Path) -> list[Figure]:
-    """The figures of an ablation, for a report; none if the folder does not exist.
-
-    Raises:
-        CorruptFileError: the folder holds something else, or a damaged one.
-    """
+    """The figures of an ablation, for a report; none if the folder does not exist."""
     if isinstance(source, Path):
         if not source.exists():
             return []
@@ -59,10 +56,7 @@ def _answers(ablation: Ablation) -> Figure:
         ]
         blocks.append([element("h3", question), element("ul", items)])
     first = answers[0].question if answers else ""
-    count = {
-        verdict: sum(a.question == first and a.verdict == verdict for a in answers)
-        for verdict in _VERDICTS
-    }
+    count = Counter(answer.verdict for answer in answers if answer.question == first)
     tally = ", ".join(
         f"{text} for {count[verdict]}" for verdict, text in _VERDICTS.items() if count[verdict]
     )

@@ -7,8 +7,9 @@ can be read by mouse or keyboard: the page's script finds it by its coordinates 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any, final
 
 import numpy as np
@@ -69,13 +70,7 @@ class Text:
 
 
 def text_of(ids: Sequence[int], tokens: Sequence[str] | None, language: Language | None) -> Text:
-    """A string, with depths and pairs if its language is known and has them.
-
-    Args:
-        ids: the tokens as numbers.
-        tokens: as text; None for what the language calls them.
-        language: of the string, None if nobody knows.
-    """
+    """A string, with depths and pairs if its language is known and has them."""
     names = list(tokens or ())
     if tokens is None and language is not None:
         names = [(*language.alphabet, BOS_STRING)[token] for token in ids]
@@ -119,13 +114,7 @@ def color_bar(
     *,
     ring: bool = True,
 ) -> Html:
-    """The scale that all maps share.
-
-    Args:
-        label: of what it is.
-        last: what its end is called.
-        ring: whether to say what a ring is.
-    """
+    """The scale that all maps share."""
     shades = element(
         "span", [element("span", class_=f"b{shade}") for shade in range(SHADES)], class_="shades"
     )
@@ -144,10 +133,7 @@ def color_bar(
 def heat_map(text: Text, weights: Weights, lines: tuple[str, ...] = ()) -> Html:
     """One pattern as SVG, hidden from screen readers (what it is in has a label).
 
-    Args:
-        text: whose tokens label rows and columns.
-        weights: a pattern; its lower triangle is drawn, or all of one that looks ahead.
-        lines: short texts for the empty corner above the diagonal.
+    Its lower triangle is drawn, or all of one that looks ahead.
     """
     n = len(text.tokens)
     widths = [n if looks_ahead(weights) else query + 1 for query in range(n)]
@@ -187,18 +173,13 @@ def _shade_paths(weights: Weights, widths: Sequence[int]) -> dict[int, str]:
     # the square root spreads the small weights, of which there are most
     levels = np.rint(np.sqrt(np.clip(weights, 0, 1)) * (SHADES - 1)).astype(int)
     for query, row in enumerate(levels):
-        for start, length, level in _runs(row[: widths[query]].tolist()):
+        start = 0
+        for level, same in groupby(row[: widths[query]].tolist()):
+            length = len(list(same))
             if level:
                 paths[level] = paths.get(level, "") + f"M{start} {query}h{length}v1h-{length}z"
+            start += length
     return paths
-
-
-def _runs(values: list[int]) -> Iterator[tuple[int, int, int]]:
-    start = 0
-    for end in range(1, len(values) + 1):
-        if end == len(values) or values[end] != values[start]:
-            yield start, end - start, values[start]
-            start = end
 
 
 def token_label(token: str) -> tuple[Html, float | None]:
@@ -209,13 +190,6 @@ def token_label(token: str) -> tuple[Html, float | None]:
 
 
 def described_map(text: Text, weights: Weights, corner: Sequence[str], what: str) -> Html:
-    """A heat map with its text alternative.
-
-    Args:
-        text: the string.
-        weights: of one head.
-        corner: what stands in its corner.
-        what: whose pattern it is, after "Attention pattern".
-    """
+    """A heat map with its text alternative."""
     said = f"Attention pattern {what}; {text.in_words(weights)}."
     return element("div", heat_map(text, weights, tuple(corner)), role="img", aria_label=said)

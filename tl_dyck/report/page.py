@@ -126,10 +126,6 @@ class Page:
 def page_file(path: str | Path, name: str) -> Path:
     """The file that a page is written to.
 
-    Args:
-        path: what was asked for.
-        name: such as a page is called.
-
     Raises:
         IsADirectoryError: `path` is a folder.
     """
@@ -145,12 +141,6 @@ def shell(title: str, body: Html, scripts: Sequence[str] = (), style: str = "") 
     """A complete page around a body, with the report's style.
 
     Its policy runs these scripts and fetches nothing.
-
-    Args:
-        title: of the page.
-        body: the element.
-        scripts: those that are in it.
-        style: more CSS, after the report's.
     """
     head = element(
         "head",

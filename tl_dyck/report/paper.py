@@ -32,11 +32,7 @@ OURS = " (our check)"
 
 
 def paper_page(done: Reproduction) -> Html:
-    """The page of a reproduction.
-
-    Raises:
-        CorruptFileError: a model's patterns are missing or damaged.
-    """
+    """The page of a reproduction."""
     paper, models = done.paper, done.evidence.models
     # what is in the folder is kept
     command = f"{done.command} --out {shlex.quote(done.folder.as_posix())}"

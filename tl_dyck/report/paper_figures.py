@@ -15,13 +15,11 @@ from tl_dyck.report.markup import element, percent
 from tl_dyck.report.page import Figure
 from tl_dyck.studies.paper.evidence import Evidence
 from tl_dyck.studies.paper.measure import INTERPRETABLE, MASS, NAMED, REPLACEABLE
-from tl_dyck.studies.paper.readings import LONG, length_points
-from tl_dyck.studies.paper.scales import contrastive_name
+from tl_dyck.studies.paper.readings import LONG
+from tl_dyck.studies.paper.scales import contrastive_name, length_points
 from tl_dyck.studies.reproduction import Reproduction
+from tl_dyck.studies.results import RECALLED_VARIATION
 from tl_dyck.tasks import load_task
-
-#: Of the paper's recalled variations, as shares of its recalled baseline.
-_RECALLED = {"gpt": 2.27 / 2.85, "gpt-linear": 2.20 / 2.85, "minimal-onehot": 0.24 / 2.85}
 
 #: Groups whose two most different seeds are shown, and the figures of the paper that they stand
 #: beside.
@@ -89,26 +87,15 @@ def _variation(done: Reproduction) -> Figure:
 
 def _variations(evidence: Evidence) -> pd.DataFrame:
     """A row per group and layer, but for those groups that are of interest for their balance."""
+    share = {name: each / RECALLED_VARIATION["random"] for name, each in RECALLED_VARIATION.items()}
     rows = []
     for group in evidence.groups():
-        if group.training.contrastive_weight or group.longest:
-            continue
-        for layer in range(evidence.patterns(group.name).shape[1]):
-            found = evidence.variation(group.name, layer=layer)
-            e, last = found.estimate, layer == evidence.patterns(group.name).shape[1] - 1
-            rows.append(
-                {
-                    "group": group.name,
-                    "task": group.task,
-                    "layer": layer,
-                    "variation": e.value,
-                    "low": e.low,
-                    "high": e.high,
-                    "random_baseline": found.baseline,
-                    "n_models": e.n,
-                    "recalled_share": _RECALLED.get(group.name, np.nan) if last else np.nan,
-                }
-            )
+        if not group["training.contrastive_weight"] and "task.train_lengths" not in group:
+            name = group["group"]
+            layers, shown = evidence.layers(name), {"group": name, "task": group["task"]}
+            recalled = {len(layers) - 1: share.get(name, np.nan)}  # of the last
+            for layer, row in enumerate(layers):
+                rows.append({**shown, **row, "recalled_share": recalled.get(layer, np.nan)})
     return pd.DataFrame(rows)
 
 
@@ -164,7 +151,7 @@ def _checkpoints(done: Reproduction) -> Figure | None:
     table = done.evidence.checkpoints.dropna(subset=["loss", "beta"])
     if table.empty:
         return None
-    lengths = {name: longest for longest, name in length_points(done.evidence)}
+    lengths = {name: longest for longest, name in length_points(done.scale)}
     known = sorted(set(table["group"]), key=lambda name: lengths.get(name, 0))
     series: list[Series] = []
     for (group, seed), run in table.groupby(["group", "seed"]):
@@ -206,7 +193,7 @@ def _checkpoints(done: Reproduction) -> Figure | None:
 
 def _lengths(done: Reproduction) -> Figure | None:
     evidence, rows = done.evidence, []
-    for longest, name in length_points(evidence):
+    for longest, name in length_points(done.scale):
         models = evidence.of(name).dropna(subset=["beta"])
         shown = ["longest", "seed", "beta", "largest_ratio", LONG, "loss"]
         rows.append(models.assign(longest=longest)[shown])

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import combinations
-from typing import Any, final
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -18,18 +17,8 @@ from tl_dyck.report.page import Figure
 from tl_dyck.studies import Study
 
 
-@final
-@dataclass(frozen=True, kw_only=True)
-class HeadPatterns:
-    """One head of one family: the maps that are compared.
-
-    Attributes:
-        name: for readers.
-        family: of the models.
-        layer: from 0.
-        head: from 0.
-        weights: a pattern per seed, ``[seed, query, key]``.
-    """
+class HeadPatterns(NamedTuple):
+    """One head of one family: the maps that are compared, one per seed."""
 
     name: str
     family: str
@@ -38,16 +27,8 @@ class HeadPatterns:
     weights: Float[np.ndarray, "seed query key"]
 
 
-@final
-@dataclass(frozen=True, kw_only=True)
-class Patterns:
-    """The attention patterns of a study on its probe string.
-
-    Attributes:
-        text: the string.
-        seeds: of the models of each family.
-        groups: the patterns, in the order of the study's families.
-    """
+class Patterns(NamedTuple):
+    """The attention patterns of a study on its probe string, in the order of its families."""
 
     text: Text
     seeds: list[int]
@@ -86,11 +67,7 @@ class Patterns:
 
 
 def read_patterns(study: Study) -> Patterns:
-    """Read the patterns that a study saved.
-
-    Raises:
-        CorruptFileError: a run's file is missing or damaged.
-    """
+    """Read the patterns that a study saved."""
     groups = []
     for family in study.config.families:
         weights = [study.patterns(family, seed).float().numpy() for seed in study.config.seeds]

@@ -12,12 +12,12 @@ import numpy as np
 import torch
 
 from tl_dyck.certify import Certificate, Edit
-from tl_dyck.certify.spaces import placed
 from tl_dyck.hook_points import attention_patterns
 from tl_dyck.models.text import TextTransformer
 from tl_dyck.report.heatmap import SHADES
 from tl_dyck.report.markup import Html, element, table
 from tl_dyck.report.page import Page, Section, asset
+from tl_dyck.report.widgets.certificates import marks
 from tl_dyck.text import Sentence
 from tl_dyck.text.training import text_logits
 
@@ -88,13 +88,12 @@ def sentences_page(results: CertifiedSentences) -> Html:
 def _picture(model: TextTransformer, certificate: Certificate) -> Html:
     """One sentence before and after its worst edits, with the readout's attention to words."""
     worst = certificate.worst
-    edits = [_visible(edit) for edit in worst.edits] if worst is not None else []
-    before = _words(
-        model, certificate.tokens, [(edit.start, len(edit.removed)) for edit in edits], "gone"
-    )
+    edits = tuple(map(_visible, worst.edits)) if worst is not None else ()
+    taken, put = marks(edits)
+    before = _words(model, certificate.tokens, taken, "gone")
     rows = [element("p", element("b", "as it was: "), before, class_="words")]
     if worst is not None and edits:
-        after = _words(model, worst.tokens, _places(edits), "new")
+        after = _words(model, worst.tokens, put, "new")
         rows.append(element("p", element("b", "worst edits: "), after, class_="words"))
     logits = (
         ""
@@ -125,24 +124,16 @@ def _visible(edit: Edit) -> Edit:
     return replace(edit, start=edit.start + same, removed=(), inserted=edit.inserted[same:])
 
 
-def _places(edits: Sequence[Edit]) -> list[tuple[int, int]]:
-    """Return the places of the inserted tokens in the edited string: (start, number)."""
-    return [(at, len(edit.inserted)) for edit, at in placed(edits)]
-
-
-def _words(
-    model: TextTransformer, tokens: Sequence[int], marked: Sequence[tuple[int, int]], mark: str
-) -> list[Any]:
+def _words(model: TextTransformer, tokens: Sequence[int], marked: set[int], mark: str) -> list[Any]:
     """Words with their attention as background; some are marked."""
     weights = attention_patterns(model, torch.tensor([list(tokens)]))[0, 0, :, -1].mean(0).tolist()
-    special = {place for start, count in marked for place in range(start, start + count)}
     parts: list[Any] = []
     for place, (token, weight) in enumerate(zip(tokens, weights, strict=True)):
         shade = round((min(max(weight, 0.0), 1.0) ** 0.5) * (SHADES - 1))
         classes = (
             f"word b{shade}"
             + (" light" if shade > SHADES // 2 else "")
-            + (f" {mark}" if place in special else "")
+            + (f" {mark}" if place in marked else "")
         )
         word = model.text.words[token]
         parts += [

@@ -11,7 +11,7 @@ from tl_dyck.plots import Line
 from tl_dyck.recipes import dots
 from tl_dyck.report.page import Figure
 from tl_dyck.studies.reproduction import Reproduction
-from tl_dyck.studies.stack_use.scales import GROUPS
+from tl_dyck.studies.stack_use.measure import GROUPS
 
 _MASKS = {
     "no mask": "mask_far",
@@ -128,25 +128,13 @@ def _figure(
 
 
 def _means(done: Reproduction, measures: dict[str, str]) -> pd.DataFrame:
-    rows = []
+    scale, rows = done.scale, []
     for group in GROUPS:
         models = done.evidence.of(group)
         for label, column in measures.items():
-            if column not in models:
-                continue
-            found = mean(
-                models[column].dropna().to_numpy(float),
-                done.scale.n_bootstrap,
-                done.scale.measurement.data_seed,
-            )
-            rows.append(
-                {
-                    "group": group,
-                    "intervention": label,
-                    "mean": found.value,
-                    "low": found.low,
-                    "high": found.high,
-                    "n_seeds": found.n,
-                }
-            )
-    return pd.DataFrame(rows)
+            if column in models:
+                values = models[column].dropna().to_numpy(float)
+                found = mean(values, scale.n_bootstrap, scale.measurement.data_seed)
+                rows.append((group, label, found.value, found.low, found.high, found.n))
+    columns = ["group", "intervention", "mean", "low", "high", "n_seeds"]
+    return pd.DataFrame(rows, columns=columns)

@@ -6,14 +6,14 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from tl_dyck.report.commands import play_command, report_command, seed_text, study_command
-from tl_dyck.report.figures import figures
+from tl_dyck.report.figures import figures, is_one_layer
 from tl_dyck.report.heads import ablation_figures
-from tl_dyck.report.markup import Html, element, percent
+from tl_dyck.report.markup import Html, element, percent, table
 from tl_dyck.report.page import Page, Section, again, made_with, whole_configuration
 from tl_dyck.report.patterns import Patterns, example, pattern_figure, read_patterns, worst_string
-from tl_dyck.report.tables import recalled_table, run_table
 from tl_dyck.studies import Study, findings
 from tl_dyck.studies.findings import Finding
+from tl_dyck.studies.results import RECALLED_VARIATION
 
 _TEXT_LIMIT = 450  # characters of a finding, and how many are shown of a longer one
 _TEXT_BEGINNING = 230
@@ -128,3 +128,83 @@ def _text(text: str) -> list[Html]:
         element("p", f"{beginning} …"),
         element("details", element("summary", "All of it"), element("p", text)),
     ]
+
+
+# --- tables ---------------------------------------------------------------------------------------
+
+
+def recalled_table(study: Study) -> Html:
+    """The numbers that Wen et al. 2023 report, as remembered, beside those measured here."""
+    rows = []
+    known = study.variation[study.variation["recalled"].notna()]
+    comparable = is_one_layer(known)
+    for row in known[comparable].itertuples():
+        measured = f"{row.variation:.2f} [{row.low:.2f}, {row.high:.2f}]"
+        what = f"attention variation, {row.family}, layer {row.layer}"
+        rows.append((what, f"{row.recalled:.2f}", measured))
+    for row in known[~comparable].drop_duplicates("family").itertuples():
+        what = f"attention variation, {row.family}, of a layer that is not named"
+        rows.append((what, f"{row.recalled:.2f}", "not comparable"))
+    if not study.variation.empty:
+        measured = f"{study.variation['random_baseline'].iloc[0]:.2f} (exact)"
+        recalled = f"{RECALLED_VARIATION['random']:.2f}"
+        rows.append(("attention variation, random patterns", recalled, measured))
+    for family in study.config.families:
+        facts = study.summary["families"][family].get("accuracy")
+        mean, low, high = (percent(facts[key]) if facts else "" for key in ("mean", "low", "high"))
+        recalled = "> 99%" if family.endswith("uniform") else "97%" if family == "gpt" else "> 97%"
+        measured = f"{mean} [{low}, {high}]" if facts else "–"
+        rows.append((f"accuracy in distribution, {family}", recalled, measured))
+    caption = (
+        "Reported by Wen et al. 2023 (recalled, not checked) and measured here, "
+        f"with 95% intervals ({len(study.config.seeds)} seeds per family; there 40)"
+    )
+    return table(caption, ("quantity", "reported (recalled)", "measured"), rows, numeric=(1, 2))
+
+
+def run_table(study: Study) -> list[Html | None]:
+    """Every run, those that failed to learn included and marked."""
+    models, good = study.models, study.learned
+    failed = int((~good).sum())
+    note = element(
+        "p",
+        f"{failed} of {len(models)} runs did not reach their target. They are part of every number "
+        "above."
+        if failed
+        else f"All {len(models)} runs ended well.",
+        class_="warning" if failed else None,
+    )
+    rows = [
+        (
+            f"{row.family} seed\u00a0{row.seed}",
+            row.status if good[row.Index] else element("strong", row.status, class_="failed"),
+            f"{row.steps:,}",
+            f"{row.seconds:.1f}",
+            percent(row.accuracy),
+            percent(row.accuracy_after_close),
+            percent(row.long_accuracy),
+            percent(row.long_accuracy_after_close),
+            f"{row.entropy_gap:.4f}",
+            "–"
+            if row.balance_violation != row.balance_violation
+            else f"{row.balance_violation:.3f}",
+        )
+        for row in models.itertuples()
+    ]
+    columns = (
+        "run",
+        "status",
+        "steps",
+        "time (s)",
+        "accuracy",
+        "after a close",
+        "accuracy, long",
+        "after a close, long",
+        "entropy gap (nats)",
+        "balance violation",
+    )
+    caption = (
+        "Every run: accuracy on all closing brackets, and on those after a closing one, where it "
+        "takes a stack; – where a measure is not defined"
+    )
+    return [note, table(caption, columns, rows, numeric=range(2, 10))]

@@ -27,11 +27,7 @@ _MOST_PANELS = 12  # points whose curves are drawn
 
 
 def sweep_page(sweep: SweepStatus) -> Html:
-    """The page of a sweep, as its folder is now.
-
-    Raises:
-        CorruptFileError: the folder holds no sweep, or one of another version.
-    """
+    """The page of a sweep, as its folder is now."""
     status = sweep_status(sweep.folder)
     results = load_results(sweep.folder)
     means = aggregate(results) if len(results) else pd.DataFrame()

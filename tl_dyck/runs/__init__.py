@@ -1,10 +1,9 @@
 """Thousands of runs: points of a grid or list, many seeds, one machine or many, whatever dies."""
 
-from tl_dyck.runs.aggregate import aggregate
 from tl_dyck.runs.execute import RunOptions, run_sweep
 from tl_dyck.runs.experiments import Experiment, PackedExperiment, experiments
 from tl_dyck.runs.merge import MergeReport, merge_sweeps
-from tl_dyck.runs.results import FailedRunsError, load_results
+from tl_dyck.runs.results import FailedRunsError, aggregate, load_results
 from tl_dyck.runs.saved import load_models
 from tl_dyck.runs.spec import Sweep, SweepError
 from tl_dyck.runs.status import SweepStatus, sweep_status, time_left

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from tl_dyck.check import check_integer
 from tl_dyck.errors import DyckError
@@ -37,12 +37,6 @@ class MissingBackendError(DyckError, ImportError):
 def open_workers(backend: str, n_jobs: int | None, address: str | None) -> Iterator[Workers]:
     """Workers of this machine or of a cluster.
 
-    Args:
-        backend: one of `BACKENDS`.
-        n_jobs: how many; of a cluster that is there already, how many calls it gets at a time.
-        address: of the cluster's scheduler; None for a cluster that is made here and ends with
-            this.
-
     Raises:
         MissingBackendError: its library is not installed.
         SweepError: it cannot be reached, or has no workers, within a minute.
@@ -57,7 +51,7 @@ def open_workers(backend: str, n_jobs: int | None, address: str | None) -> Itera
             n_jobs = check_jobs(n_jobs)
         elif n_jobs is not None:
             most = check_integer("n_jobs", n_jobs, 1)
-        library: _Library
+        library: _Dask | _Ray
         if backend == "dask":
             library = stack.enter_context(_dask(address, n_jobs))
         else:
@@ -65,30 +59,10 @@ def open_workers(backend: str, n_jobs: int | None, address: str | None) -> Itera
         yield _Cluster(library, most)
 
 
-class _Library(Protocol):
-    """What is asked of dask and of ray."""
-
-    name: str
-
-    def cores(self) -> int:
-        """How many calls can be made at a time now; raises if nobody knows."""
-
-    def is_closed(self) -> bool:
-        """Whether the library itself has given the cluster up."""
-
-    def submit(self, task: bytes, future: Future[Any]) -> None:
-        """Have `_run` called with a task, and the future told what comes of it."""
-
-
 class _Cluster:
-    """Workers that may come, go, and be lost.
+    """Workers that may come, go, and be lost."""
 
-    Args:
-        library: has the cluster.
-        most: how many calls to make at a time; None for as many as there are cores.
-    """
-
-    def __init__(self, library: _Library, most: int | None) -> None:
+    def __init__(self, library: _Dask | _Ray, most: int | None) -> None:
         self._library, self._most = library, most
         self._cores, self._next, self._seen = 0, 0.0, time.monotonic()
         self.look()

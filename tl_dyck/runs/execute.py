@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypedDict, final
+from typing import Any, TypedDict
 
 from tl_dyck.check import check_integer
 from tl_dyck.environment import default_jobs
@@ -120,38 +120,29 @@ def run_sweep(
         open_workers(backend, n_jobs, address) as workers,
         SweepProgress(total, enabled=progress) as bar,
     ):
-        tally = _Tally(bar, on_result)
+        made = 0
+
+        def say(outcome: Outcome) -> None:
+            nonlocal made
+            made += outcome.made
+            bar.add(outcome.status, outcome.run, outcome.error)
+            if outcome.made and on_result is not None and outcome.row is not None:
+                on_result(outcome.row)
+
         most = max(
             1, total // workers.size
         )  # no worker goes without, however many runs an experiment does together
-        parcels: Iterable[Parcel] = _todo(worker, points, most, tally.say)
+        parcels: Iterable[Parcel] = _todo(worker, points, most, say)
         if limit is not None:
             parcels, wait = _first(parcels, limit), False
         while True:
-            elsewhere = _carry_out(worker, workers, parcels, tally.say)
+            elsewhere = _carry_out(worker, workers, parcels, say)
             if not elsewhere or not wait:
                 break
             time.sleep(_POLL)
             parcels = [(task,) for task in elsewhere]
     seconds = time.perf_counter() - started
-    return replace(sweep_status(store.folder), made=tally.made, seconds=seconds)
-
-
-@final
-class _Tally:
-    """Counts the runs that were made, and tells who wants to know."""
-
-    def __init__(
-        self, bar: SweepProgress, on_result: Callable[[dict[str, Any]], None] | None
-    ) -> None:
-        self.made = 0
-        self._bar, self._on_result = bar, on_result
-
-    def say(self, outcome: Outcome) -> None:
-        self.made += outcome.made
-        self._bar.add(outcome.status, outcome.run, outcome.error)
-        if outcome.made and self._on_result is not None and outcome.row is not None:
-            self._on_result(outcome.row)
+    return replace(sweep_status(store.folder), made=made, seconds=seconds)
 
 
 #: Parameters, identity and seeds of a point.
@@ -193,9 +184,21 @@ def _todo(
     packed = worker.experiment if isinstance(worker.experiment, PackedExperiment) else None
     for point, (parameters, _, seeds) in points.items():
         size = 1 if packed is None else max(1, min(most, packed.pack(parameters)))
-        fresh = _fresh(worker, point, parameters, seeds, begun, say)
-        while parcel := tuple(itertools.islice(fresh, size)):
-            yield parcel
+        fresh: list[Assignment] = []
+        for seed in seeds:
+            task = Assignment(run_id(point, seed), point, parameters, seed)
+            ended = worker.store.ended(task.run)
+            if ended == "done" or (ended == "failed" and not worker.retry_failed):
+                say(Outcome(task.run, ended))
+            elif worker.store.is_started(task.run):
+                begun.append(task)
+            else:
+                fresh.append(task)
+            if len(fresh) == size:
+                yield tuple(fresh)
+                fresh = []
+        if fresh:
+            yield tuple(fresh)
     for task in begun:
         yield (task,)
 
@@ -207,26 +210,6 @@ def _first(parcels: Iterable[Parcel], limit: int) -> Iterator[Parcel]:
         limit -= len(parcel)
         if limit <= 0:
             return
-
-
-def _fresh(
-    worker: Worker,
-    point: str,
-    parameters: Point,
-    seeds: tuple[int, ...],
-    begun: list[Assignment],
-    say: Callable[[Outcome], None],
-) -> Iterator[Assignment]:
-    """The runs of a point that nobody has begun; says which ended, puts the others aside."""
-    for seed in seeds:
-        task = Assignment(run_id(point, seed), point, parameters, seed)
-        ended = worker.store.ended(task.run)
-        if ended == "done" or (ended == "failed" and not worker.retry_failed):
-            say(Outcome(task.run, ended))
-        elif worker.store.is_started(task.run):
-            begun.append(task)
-        else:
-            yield task
 
 
 # --- dispatching ----------------------------------------------------------------------------------

@@ -45,9 +45,6 @@ class SavedModel:
 def find_model(address: str | Path) -> SavedModel:
     """The one model of an address.
 
-    Args:
-        address: the model's own folder; ``folder:name``; or a folder that holds one model.
-
     Raises:
         UnknownNameError: there is no model of that name, or several; the message lists names, the
             nearest first.

@@ -111,11 +111,6 @@ class Store:
     def create(cls, folder: str | Path, sweep: Sweep, points: Sequence[str]) -> Store:
         """Take a folder into use, or go on with one; what it holds of another sweep stays.
 
-        Args:
-            folder: where.
-            sweep: what is to be done.
-            points: ids of its points, in their order.
-
         Raises:
             CorruptFileError: the folder holds a sweep of another version.
             OSError: it cannot be written.
@@ -192,10 +187,6 @@ class Store:
         """Whether a run is done: its record is on disk."""
         return os.path.exists(f"{self.folder}/runs/{run[:2]}/{run}.json")
 
-    def has_failed(self, run: str) -> bool:
-        """Whether a run raised, and no later attempt succeeded."""
-        return os.path.exists(f"{self.folder}/runs/{run[:2]}/{run}.failed.json")
-
     def is_started(self, run: str) -> bool:
         """Whether someone began it, who may be at it still."""
         return os.path.exists(f"{self.folder}/runs/{run[:2]}/{run}")
@@ -236,8 +227,7 @@ class Store:
         The failure before it, if any, is forgotten.
         """
         write_bytes(self.path(run, ".json"), sealed(record, run), flush=took > _FLUSH)
-        if self.has_failed(run):
-            self.path(run, ".failed.json").unlink(missing_ok=True)
+        self.forget_failure(run)
 
     def write_failure(
         self, run: str, record: Mapping[str, Any], error: str, trace: str, *, took: float

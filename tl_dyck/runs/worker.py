@@ -156,11 +156,7 @@ class Worker:
         if isinstance(found, BaseException):
             if isinstance(found, OSError) and found.errno in STOPPERS:
                 raise found
-            line, trace = describe(found)
-            self.store.write_failure(task.run, record, line, trace, took=seconds)
-            return Outcome(
-                task.run, "failed", True, line, row=row_of({**record, "error": line}, "failed")
-            )
+            return self._failed(task, record, *describe(found), took=seconds)
         record["metrics"] = metrics
         self.store.write_record(task.run, record, took=seconds)
         if not self.keep_files:
@@ -191,10 +187,14 @@ class Worker:
                 return Outcome(task.run, "elsewhere")
             if self.store.is_done(task.run):
                 return Outcome(task.run, "done")
-            self.store.write_failure(task.run, record, line, f"{line}\n{error}", took=math.inf)
-        return Outcome(
-            task.run, "failed", True, line, row=row_of({**record, "error": line}, "failed")
-        )
+            return self._failed(task, record, line, f"{line}\n{error}", took=math.inf)
+
+    def _failed(
+        self, task: Assignment, record: dict[str, Any], line: str, trace: str, *, took: float
+    ) -> Outcome:
+        self.store.write_failure(task.run, record, line, trace, took=took)
+        row = row_of({**record, "error": line}, "failed")
+        return Outcome(task.run, "failed", True, line, row=row)
 
 
 def _plain(metrics: Any, parameters: Point) -> dict[str, Any]:

@@ -37,14 +37,7 @@ def load_sweep(source: Sweep | Mapping[str, Any] | str | Path) -> Sweep:
 
 
 def read_values(path: Path, what: str, refusal: type[ValueError]) -> Any:
-    """The values in a YAML file (JSON by its suffix).
-
-    Args:
-        path: of the file.
-        what: it holds, with its article, for messages.
-        refusal: is raised, with a message that names the file, if it is not there or cannot be
-            read.
-    """
+    """The values in a YAML file (JSON by its suffix)."""
     kind = "JSON" if path.suffix == ".json" else "YAML"
     try:
         data = read_regular(path, LARGEST_JSON if kind == "JSON" else LARGEST_YAML)

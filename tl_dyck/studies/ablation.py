@@ -121,7 +121,6 @@ def ablate_trained(
     layers: Sequence[int] = (2, 3),
     n_heads: int = 4,
     tasks: Sequence[str] = ("dyck-2-4", "dyck-2-4-prefix"),
-    family: str = "gpt",
     d_model: int = 48,
     training: TrainConfig | None = None,
     config: AblateConfig | None = None,
@@ -136,7 +135,6 @@ def ablate_trained(
         layers: depths.
         n_heads: in each layer.
         tasks: names of tasks.
-        family: of the models.
         d_model: their width, a multiple of `n_heads`.
         training: how to train.
         config: how closely to look.
@@ -147,7 +145,7 @@ def ablate_trained(
     sweep = Sweep(
         grid={"task": list(tasks), "model.n_layers": list(layers)},
         common={
-            "model": family,
+            "model": "gpt",
             "model.n_heads": n_heads,
             "model.d_model": d_model,
             **parameters_of("training", training),

@@ -6,7 +6,9 @@ import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from inspect import isfunction
 from pathlib import Path
+from types import ModuleType
 from typing import Any, final
 
 import pandas as pd
@@ -66,6 +68,16 @@ class Claim:
             format(0.5, self.form)
         except ValueError as error:
             raise ClaimError(f"{self.form!r} is no format of a number") from error
+
+
+def readings_of(*modules: ModuleType) -> dict[str, Reading]:
+    """The public functions that modules define, by the names that claims read them by."""
+    return {
+        name: each
+        for module in modules
+        for name, each in vars(module).items()
+        if isfunction(each) and each.__module__ == module.__name__ and not name.startswith("_")
+    }
 
 
 # --- files ----------------------------------------------------------------------------------------
@@ -228,12 +240,7 @@ def _row(claim: Claim, found: Measured, judged: ClaimVerdict) -> dict[str, Any]:
         "upper": upper if math.isfinite(upper) else math.nan,
         "unit": math.nan if found.unit is None else found.unit,
         "correlation": found.correlation,
-        "verdict": judged.verdict,
-        "outcome": judged.outcome,
-        "why": judged.why,
-        "p": judged.p,
-        "p_holm": judged.p_holm,
-        "detectable": judged.detectable,
+        **vars(judged),
         "positive": found.positive,
         "negative": found.negative,
         "reading": found.reading,

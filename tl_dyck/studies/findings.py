@@ -227,15 +227,7 @@ def _balance(study: Study) -> list[Finding]:
 
 
 def tie(family: str, facts: Mapping[str, float], first: str, second: str, *, sign: int) -> str:
-    """A rank correlation over the seeds of a family in words, with its interval.
-
-    Args:
-        family: whose seeds.
-        facts: of the correlation, see `is_clear`.
-        first: what is held beside `second`.
-        second: likewise.
-        sign: the sign that theory expects; an interval on the other side is remarked.
-    """
+    """A rank correlation over the seeds of a family in words, with its interval."""
     how = "show no clear tie"
     if is_clear(facts):
         how = "rise together" if facts["spearman"] > 0 else "go against each other"

@@ -25,7 +25,7 @@ from tl_dyck.files import write_bytes, write_tensors
 from tl_dyck.hook_points import attention_patterns
 from tl_dyck.intervals import ratio_of_sums
 from tl_dyck.models import DyckTransformer, lean_logits
-from tl_dyck.probes import balance_violation, stack_likeness
+from tl_dyck.probes import balance_violation, stack_likeness, variation_of_patterns
 from tl_dyck.records import finite_rows, read_sealed, sealed
 from tl_dyck.tasks import DyckTask, Task, counted_accuracy
 from tl_dyck.training import TrainResult
@@ -258,11 +258,7 @@ def behaviour(
 ) -> tuple[dict[str, float | None], list[dict[str, Any]]]:
     """Measure a model from outside: its accuracy and cross-entropy on fresh strings.
 
-    Args:
-        model: of the task's language.
-        task: gives the strings.
-        counts: how many, and their seed: n_accuracy, n_long, n_strings, data_seed.
-        seed: of the model: each has test strings of its own.
+    How many, and their seed, is said by `counts`: n_accuracy, n_long, n_strings, data_seed.
 
     Returns:
         Metrics: accuracy and long_accuracy, at the tokens that the task counts (each also _error,
@@ -305,14 +301,7 @@ def behaviour(
 
 
 def cross_entropy(model: DyckTransformer, task: Task, *, n: int, seed: int) -> tuple[float, float]:
-    """Cross-entropy on fresh training strings, nats per token, and its standard error over strings.
-
-    Args:
-        model: run without gradients.
-        task: gives the strings.
-        n: number of strings.
-        seed: of the strings.
-    """
+    """Cross-entropy on fresh training strings, in nats per token, and its error over strings."""
     tokens = task.sample(n, generator=torch.Generator().manual_seed(seed))
     losses = []
     with torch.no_grad():
@@ -334,6 +323,22 @@ def cross_entropy(model: DyckTransformer, task: Task, *, n: int, seed: int) -> t
 def attention_on(model: DyckTransformer, text: str) -> Tensor:
     """Attention patterns on one string, ``[layer, head, query, key]``."""
     return attention_patterns(model, model.to_tokens(text))[:, 0]
+
+
+def variation_by_layer(patterns: Tensor, n_bootstrap: int, seed: int) -> list[dict[str, Any]]:
+    """Attention variation of patterns ``[model, layer, head, query, key]``, heads matched.
+
+    A row per layer; none for one model, which does not vary.
+    """
+    if len(patterns) < 2:
+        return []
+    found = variation_of_patterns(patterns, n_bootstrap=n_bootstrap, seed=seed)
+    shared = {"random_baseline": found.random_baseline, "n_models": found.n_models}
+    ends = zip(found.matched.tolist(), found.matched_interval.tolist(), strict=True)
+    return [
+        {"layer": layer, "variation": value, "low": low, "high": high, **shared}
+        for layer, (value, (low, high)) in enumerate(ends)
+    ]
 
 
 def has_balance(model: DyckTransformer) -> bool:

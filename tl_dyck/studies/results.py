@@ -1,8 +1,8 @@
 """A study as its folder holds it: the records of its runs, read as tables, and what compares seeds.
 
-Knows: which metrics are columns of the table of models, and what is averaged over seeds. The folder
-is that of a sweep; ``results.json`` adds what a sweep does not know: that it is a study, which runs
-are its own, and where it was run.
+Knows: what is averaged over seeds; what is measured has a column of its own in the table of models.
+The folder is that of a sweep; ``results.json`` adds what a sweep does not know: that it is a study,
+which runs are its own, and where it was run.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from torch import Tensor
 from tl_dyck.files import CorruptFileError, read_tensors
 from tl_dyck.intervals import correlation, mean
 from tl_dyck.language.checks import BOS_STRING
-from tl_dyck.probes import variation_of_patterns
 from tl_dyck.runs.analysis import Analysis, of_each
 from tl_dyck.runs.store import Store
 from tl_dyck.studies.config import StudyConfig
-from tl_dyck.studies.measurement import ACCURACIES, read_measures
+from tl_dyck.studies.measurement import ACCURACIES, read_measures, variation_by_layer
+from tl_dyck.studies.train import models_of, with_numbers
 from tl_dyck.tasks import DyckTask
 from tl_dyck.training import TrainResult, load_result
 
@@ -41,8 +41,6 @@ _CERTIFIED = (
     "logit_change",
     "proved_to",
 )
-#: What the experiment measures that the table of models shows, and of that what is averaged.
-_MEASURED = (*ACCURACIES, "loss", "loss_error", "entropy_floor", "entropy_gap", *_CERTIFIED)
 _AVERAGED = (*ACCURACIES, "entropy_gap", *_CERTIFIED, "seconds", "steps")
 #: Length generalisation, measured where it takes a stack.
 _AT_LENGTH = "long_accuracy_after_close"
@@ -52,9 +50,21 @@ _TIES = {
     "change_and_length": ("logit_change", _AT_LENGTH),
 }
 
-#: Of the tables that a measurement leaves; None for those that are never empty.
+#: The tables that a measurement leaves.
+_LEFT = ("heads", "closings", "certificates", "languages")
+#: Of tables; None for those that are never empty.
 _COLUMNS: dict[str, list[str] | None] = {
     "heads": None,
+    "variation": [
+        "family",
+        "layer",
+        "variation",
+        "low",
+        "high",
+        "random_baseline",
+        "n_models",
+        "recalled",
+    ],
     "closings": ["family", "seed", "lengths", "depth", "accuracy"],
     "certificates": [
         "family",
@@ -103,8 +113,8 @@ class Study:
             steps, seconds, accuracy and long_accuracy (each also _error, _closing_only,
             _after_open, _after_close, _after_close_error, see `ClosingAccuracy`), loss, loss_error,
             entropy_floor, entropy_gap (nats per token), balance_violation (NaN where it is not
-            defined), certified_share, falsified_share, logit_change, proved_to (NaN where there is
-            no certificate).
+            defined), stack_likeness, certified_share, falsified_share, logit_change, proved_to (NaN
+            where there is no certificate): whatever `Measurement.measure` returns.
         heads: one row per head of every model: family, seed, layer, head, and the stack-likeness
             measures.
         closings: accuracy after a closing bracket, where the answer takes a stack, one row per
@@ -213,8 +223,7 @@ def _study(
     environment: dict[str, Any],
 ) -> Study:
     """The study whose records these are."""
-    rows: list[dict[str, Any]] = []
-    tables: dict[str, list[dict[str, Any]]] = {name: [] for name in _COLUMNS}
+    tables: dict[str, list[dict[str, Any]]] = {name: [] for name in _LEFT}
     history, chances = [], []
     patterns: dict[str, list[Tensor]] = {family: [] for family in config.families}
     language = task.language
@@ -225,16 +234,13 @@ def _study(
         measured, result = read_measures(place), load_result(place)
         if row["outcome"] != "diverged":  # weights that are not finite give no patterns
             patterns[row["model"]].append(_tensor(place / "patterns.safetensors", "patterns"))
-        facts = {"status": row["outcome"], "seconds": row["train_seconds"]}
-        facts |= {name: row[name] for name in ("id", "steps", *_MEASURED) if name in row}
-        rows.append({**key, **facts})
         for name, table in tables.items():
             table += [{**key, **found} for found in measured[name]]
         chances.append(measured["stack_chance"])
         history.append(result.history.assign(**key))
 
     of_each(runs, read)
-    models = _as_table("models", rows)
+    models = models_of(runs, {"model": "family", "seed": "seed"})
     summary = {
         "probe_string": language.probe_string,
         "probe_tokens": [BOS_STRING, *(language.alphabet[token] for token in probe.tolist())],
@@ -248,7 +254,10 @@ def _study(
         config=config,
         task=task,
         models=models,
-        **{name: _as_table(name, table) for name, table in tables.items()},
+        **{
+            name: with_numbers(pd.DataFrame(rows, columns=_COLUMNS[name]))
+            for name, rows in tables.items()
+        },
         variation=_variation(patterns, config),
         history=pd.concat(history, ignore_index=True),
         summary=summary,
@@ -263,39 +272,15 @@ def _tensor(path: Path, name: str) -> Tensor:
     return found[name]
 
 
-def _as_table(name: str, rows: list[dict[str, Any]]) -> pd.DataFrame:
-    """One of the tables of a study from its rows, in which None is for missing numbers."""
-    table = pd.DataFrame(rows, columns=_COLUMNS.get(name))
-    empty = [column for column in table if table[column].isna().all()]
-    return table.astype(dict.fromkeys(empty, float))  # a column of nulls only: they were numbers
-
-
 def _variation(patterns: dict[str, list[Tensor]], config: StudyConfig) -> pd.DataFrame:
-    rows: list[dict[str, Any]] = []
-    for family, found in patterns.items():
-        if len(found) < 2:
-            continue  # one model does not vary
-        seed = config.measurement.data_seed
-        varied = variation_of_patterns(
-            torch.stack(found), n_bootstrap=config.n_bootstrap, seed=seed
-        )
-        for layer, (value, (low, high)) in enumerate(
-            zip(varied.matched, varied.matched_interval, strict=True)
-        ):
-            rows.append(
-                {
-                    "family": family,
-                    "layer": layer,
-                    "variation": float(value),
-                    "low": float(low),
-                    "high": float(high),
-                    "random_baseline": varied.random_baseline,
-                    "n_models": varied.n_models,
-                    "recalled": RECALLED_VARIATION.get(family),
-                }
-            )
-    columns = ["family", "layer", "variation", "low", "high", "random_baseline", "n_models"]
-    return pd.DataFrame(rows, columns=[*columns, "recalled"]).astype({"recalled": float})
+    seed, n_bootstrap = config.measurement.data_seed, config.n_bootstrap
+    rows = [
+        {"family": family, **row, "recalled": RECALLED_VARIATION.get(family)}
+        for family, found in patterns.items()
+        if found
+        for row in variation_by_layer(torch.stack(found), n_bootstrap, seed)
+    ]
+    return pd.DataFrame(rows, columns=_COLUMNS["variation"]).astype({"recalled": float})
 
 
 def _family_intervals(models: pd.DataFrame, config: StudyConfig) -> dict[str, dict[str, Any]]:

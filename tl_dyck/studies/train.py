@@ -12,9 +12,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any, final
 
+import pandas as pd
+
 from tl_dyck.configuration import nested
 from tl_dyck.models import DyckTransformer, DyckTransformerConfig, get_config, models
 from tl_dyck.registry import Registry, UnknownNameError, unknown_name
+from tl_dyck.runs.results import columns_of
 from tl_dyck.runs.spec import Point, SweepError
 from tl_dyck.studies.measurement import Measurement, Measures
 from tl_dyck.tasks import Task, tasks
@@ -93,7 +96,13 @@ class TrainExperiment:
 
         def on_result(result: TrainResult, folder: Path | None) -> None:
             started = time.perf_counter()
-            metrics = _metrics(result, folders[result.seed], measures)
+            metrics = {
+                "outcome": result.status,
+                "learned": result.learned,
+                "steps": result.steps,
+                "train_seconds": result.seconds,
+                **measures.measure(result, folders[result.seed]),
+            }
             ended(result.seed, metrics, result.seconds + time.perf_counter() - started)
 
         seeds, places = list(folders), list(folders.values())
@@ -151,25 +160,24 @@ class TrainExperiment:
         return ("task", "model", "group", *parts, *measured)
 
 
-def _metrics(result: TrainResult, folder: Path, measures: Measures) -> dict[str, Any]:
-    trained = {
-        "outcome": result.status,
-        "learned": result.learned,
-        "steps": result.steps,
-        "train_seconds": result.seconds,
-    }
-    return {**trained, **measures.measure(result, folder)}
+def models_of(runs: pd.DataFrame, keys: Mapping[str, str]) -> pd.DataFrame:
+    """A row for each trained model: its keys, id, status, steps, seconds, and what was measured."""
+    known = (*keys, "outcome", "learned", "train_seconds")
+    measured = {name: name for name in columns_of(runs)[1] if name not in known}
+    names = {**keys, "id": "id", "outcome": "status", "train_seconds": "seconds", **measured}
+    return with_numbers(runs[[*names]].set_axis([*names.values()], axis=1))
+
+
+def with_numbers(table: pd.DataFrame) -> pd.DataFrame:
+    """A table whose columns of nulls only are of numbers, as they were before JSON had them."""
+    numbers = table.astype({name: float for name in table if table[name].isna().all()})
+    return numbers.copy()  # in one piece: columns may be added
 
 
 def plugged(registry: Registry[Any], name: str, plugs: dict[tuple[str, str], Any]) -> Any:
     """Return the plug with that name here, or in the process that sent the work.
 
     The latter if this is a worker that does not know it.
-
-    Args:
-        registry: of tasks, or families.
-        name: in it.
-        plugs: what is sent along, by kind and name; what is known here is added.
     """
     key = (registry.kind, name)
     try:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import math
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -307,14 +306,14 @@ def test_kinds_that_differ_are_told_from_seeds_that_differ():
     generator = np.random.default_rng(1)
     one, other = rows_of(generator, 8, 4, 4), rows_of(generator, 8, 4, 4)
     evidence = with_patterns({})
-    same = pattern_readings.kinds_apart(evidence, {"a": one, "b": other})
+    same = pattern_readings._kinds_apart(evidence, {"a": one, "b": other})
     assert same.estimate.low < 0.3
     eye = np.broadcast_to(np.eye(4), (8, 4, 4))
-    apart = pattern_readings.kinds_apart(evidence, {"a": one, "b": 0.9 * eye + 0.1 * other})
+    apart = pattern_readings._kinds_apart(evidence, {"a": one, "b": 0.9 * eye + 0.1 * other})
     assert apart.estimate.low > 0
     cross = np.mean([((a - b) ** 2).sum() for a in one for b in 0.9 * eye + 0.1 * other])
     assert f"Between the two kinds {cross:.2f}" in apart.reading
-    few = pattern_readings.kinds_apart(evidence, {"a": one, "b": other[:1]})
+    few = pattern_readings._kinds_apart(evidence, {"a": one, "b": other[:1]})
     assert math.isnan(few.estimate.value)
 
 
@@ -355,8 +354,8 @@ def test_first_layers_near_uniform_are_counted():
     uniform = np.tril(np.ones((length, length))) / np.arange(1, length + 1)[:, None]
     eye = np.eye(length)
     patterns = np.stack([uniform, uniform, eye])[:, None, None].repeat(3, axis=1)
-    group = SimpleNamespace(name="g", overrides={"n_layers": 3})
-    many = SimpleNamespace(name="h", overrides={"n_layers": 3, "n_heads": 4})
+    group = {"group": "g", "model.n_layers": 3}
+    many = {"group": "h", "model.n_layers": 3, "model.n_heads": 4}
     evidence = with_patterns({"g": patterns}, groups=lambda: [group, many])
     found = pattern_readings.first_layer_uniform(evidence)
     assert found.estimate.value == pytest.approx(2 / 3)

@@ -12,6 +12,7 @@ import pytest
 
 from tests.recorded import numbers as recorded
 from tests.studies.jobs import TINY_PAPER
+from tl_dyck.configuration import parameters_of
 from tl_dyck.files import CorruptFileError
 from tl_dyck.intervals import distances
 from tl_dyck.registry import UnknownNameError
@@ -43,8 +44,8 @@ FEW = (
 
 def few_groups(scale):
     for group in groups_of(scale):
-        if group.name in FEW:
-            weight = group.training.contrastive_weight
+        if group["group"] in FEW:
+            weight = group["training.contrastive_weight"]
             training = TrainConfig(
                 steps=8,
                 batch_size=8,
@@ -53,7 +54,7 @@ def few_groups(scale):
                 target=None,
                 contrastive_weight=weight,
             )
-            yield dataclasses.replace(group, training=training, forecast=False)
+            yield group | parameters_of("training", training) | {"measure.forecast": False}
 
 
 THREE = ("variation-minimal", "contrastive-beta-complete", "theorem-2-loss")
@@ -171,8 +172,8 @@ def test_what_is_wrong_is_said(tmp_path):
 
 
 def test_lengths_of_a_task_can_be_changed():
-    group = next(group for group in groups_of(SCALES["quick"]) if group.longest == 12)
-    task = group.load_task()
+    group = next(each for each in groups_of(SCALES["quick"]) if each["group"].endswith("-to-12"))
+    task = WEN_2023.experiment.read({k: v for k, v in group.items() if k != "seeds"})[1]
     assert isinstance(task, DyckTask)
     assert task.train_lengths == (2, 4, 6, 8, 10, 12)
     assert (task.name, task.long_lengths) == ("dyck-2-4-to-12", load_task("dyck-2-4").long_lengths)

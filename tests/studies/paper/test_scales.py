@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tl_dyck.studies.paper import SCALES, Scale
+from tl_dyck.studies.paper.run import PAPER
 from tl_dyck.studies.paper.scales import groups_of
 
 
@@ -14,14 +15,18 @@ def test_scales_are_complete_and_survive_json(name):
     assert Scale.from_dict(scale.to_dict()) == scale
     assert 0.0 in scale.weights
     groups = groups_of(scale)
-    assert len({group.name for group in groups}) == len(groups)
-    assert {group.seeds for group in groups} == {
+    assert len({group["group"] for group in groups}) == len(groups)
+    assert {group["seeds"] for group in groups} == {
         scale.seeds,
         scale.table_seeds,
         scale.contrastive_seeds,
     }
-    assert name != "paper" or min(group.seeds for group in groups) == 40
+    assert name != "paper" or min(group["seeds"] for group in groups) == 40
+    watched = set()
     for group in groups:
-        assert group.config().language == group.load_task().language
-        assert group.longest in (None, max(group.load_task().train_lengths))
-    assert {max(g.load_task().train_lengths) for g in groups if g.watched} == {26, *scale.lengths}
+        config, task, *_ = PAPER.read({k: v for k, v in group.items() if k != "seeds"})
+        assert config.language == task.language
+        assert (f"-to-{max(task.train_lengths)}" in task.name) == ("task.name" in group)
+        if group["measure.watched"]:
+            watched.add(max(task.train_lengths))
+    assert watched == {26, *scale.lengths}

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from jaxtyping import Int
 from torch import Tensor
@@ -16,10 +17,9 @@ from tl_dyck.language.symbols import needs_stack
 from tl_dyck.report.heatmap import color_bar
 from tl_dyck.report.markup import Html, element, filled, json_block
 from tl_dyck.report.page import asset, page_file, shell
-from tl_dyck.report.playground.law import law_table
 from tl_dyck.report.playground.weights import UnplayableModelError, pack
 from tl_dyck.tasks import DyckTask, load_task
-from tl_dyck.tasks.dyck import complete_strings
+from tl_dyck.tasks.dyck import complete_strings, opening_law
 
 _MOST_MODELS = 32
 _MOST_BRACKETS = 100  # beyond, a map has cells of two pixels
@@ -73,6 +73,15 @@ def write_playground(
     page = _page(named, found, language.probe_string if string is None else string, progress)
     write_output(target, page.encode())
     return target
+
+
+def law_table(task: DyckTask) -> dict[str, Any]:
+    """The law of the next token, by position and depth: of strings, and of prefixes beyond."""
+    rows = [
+        [None if np.isnan(value) else round(float(value), 5) for value in row]
+        for row in opening_law(task)
+    ]
+    return {"open": rows, "free": [float(value) for value in task.distribution.open_probability()]}
 
 
 def _named(models: Sequence[Any] | Mapping[str, Any]) -> dict[str, Any]:
@@ -133,7 +142,7 @@ def _page(
         },
         "law": law_table(task),
         "law_note": f"Given that the string is one of those that the models learned from: "
-        f"{_lengths(task)} brackets, {_KIND[task.mode]}.",
+        f"{min(task.train_lengths)} to {max(task.train_lengths)} brackets, {_KIND[task.mode]}.",
         "string": language.to_string(opening),
         "most": most,
         "most_blocks": _MOST_BLOCKS,
@@ -172,10 +181,6 @@ def _page(
 
 
 _KIND = {"complete": "complete when they end", "prefix": "cut off anywhere"}
-
-
-def _lengths(task: DyckTask) -> str:
-    return f"{min(task.train_lengths)} to {max(task.train_lengths)}"
 
 
 def _strings(task: DyckTask, n_pos: int) -> Int[Tensor, "string pos"]:

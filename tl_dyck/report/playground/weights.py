@@ -33,11 +33,6 @@ class UnplayableModelError(DyckError, ValueError):
 def pack(model: Any, n_pos: int, strings: Int[Tensor, "string pos"]) -> dict[str, Any]:
     """A model as JSON values.
 
-    Args:
-        model: a `DyckTransformer`, or an adopted model of which it could be one.
-        n_pos: positions that the page reads at most, BOS included.
-        strings: tokens on which 16 bits are held to the model, no longer than `n_pos`.
-
     Returns:
         "config", numbers and names; "shapes", of each weight as a matrix, in the order in which
         they follow; "bits", of a weight; "data", the bytes, little-endian, in base64: for 16 bits
@@ -65,11 +60,7 @@ def pack(model: Any, n_pos: int, strings: Int[Tensor, "string pos"]) -> dict[str
 
 
 def _described(model: Any) -> DyckTransformerConfig:
-    """What a model is, in the words of a Dyck model's configuration; an adopted one's too.
-
-    Raises:
-        UnplayableModelError: the page cannot run such a model.
-    """
+    """What a model is, in the words of a Dyck model's configuration; an adopted one's too."""
     cfg: Any = getattr(model, "cfg", None)
     if isinstance(model, DyckTransformer):
         return model.cfg

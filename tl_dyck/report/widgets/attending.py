@@ -132,12 +132,7 @@ def _widget(title: str, string: Text, maps: Sequence[tuple[str, Pattern]]) -> Wi
 
 
 def drawn(string: Text, maps: Sequence[tuple[str, Pattern]]) -> tuple[Html, dict[str, Any]]:
-    """Heat maps of one string beside each other, and what the script reads of them.
-
-    Args:
-        string: of which they are.
-        maps: name and pattern of each.
-    """
+    """Heat maps of one string beside each other, and what the script reads of them."""
     figures = [figure_of(name, string, index, each) for index, (name, each) in enumerate(maps)]
     size = {1: "one", 2: "two"}.get(len(maps), "many")
     weights = [
@@ -203,11 +198,7 @@ def chosen(
     layer: SupportsIndex | None,
     head: SupportsIndex | None,
 ) -> list[tuple[int, int]]:
-    """The layers and heads that are meant; None for all.
-
-    Raises:
-        ValueError: there is no such one.
-    """
+    """The layers and heads that are meant; None for all."""
     places = []
     for what, number, n in zip(("layer", "head"), (layer, head), patterns.shape[:2], strict=True):
         if number is None:

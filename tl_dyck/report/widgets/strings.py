@@ -18,11 +18,7 @@ class UnreadableTextError(DyckError, ValueError):
 
 
 def check_readable(text: Text) -> Text:
-    """Refuse a string of which no picture could be read.
-
-    Raises:
-        UnreadableTextError: it is empty, or too long.
-    """
+    """Refuse a string of which no picture could be read."""
     if not 0 < len(text.ids) <= _LARGEST:
         raise UnreadableTextError(
             f"a string of {len(text.ids)} tokens cannot be drawn so that one can read it; "

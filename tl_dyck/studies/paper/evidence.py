@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, final
+from typing import Any, NamedTuple, final
 
 import numpy as np
 import pandas as pd
@@ -14,23 +15,17 @@ from jaxtyping import Float
 
 from tl_dyck.files import read_json, read_tensors
 from tl_dyck.intervals import Estimate, mean
-from tl_dyck.probes import variation_of_patterns
 from tl_dyck.runs.analysis import of_each
+from tl_dyck.runs.spec import Point
 from tl_dyck.runs.store import Store
-from tl_dyck.studies.measurement import read_measures
+from tl_dyck.studies.measurement import read_measures, variation_by_layer
 from tl_dyck.studies.paper.measure import LEARNED, PATTERNS
-from tl_dyck.studies.paper.scales import ModelGroup, Scale, groups_of
+from tl_dyck.studies.paper.scales import Scale, groups_of
+from tl_dyck.studies.train import models_of
 
 
-@final
-@dataclass(frozen=True, kw_only=True)
-class Variation:
-    """Attention variation of a group in one layer, heads matched.
-
-    Attributes:
-        estimate: with its bootstrap interval over seeds.
-        baseline: of patterns drawn at random.
-    """
+class Variation(NamedTuple):
+    """Attention variation of a group in one layer, heads matched, and of random patterns."""
 
     estimate: Estimate
     baseline: float
@@ -44,7 +39,7 @@ class Evidence:
     Attributes:
         folder: where the models are.
         scale: how many and how closely.
-        models: one row per model: group, family, task, seed, id, status, steps, seconds, and what
+        models: one row per model: group, seed, family, task, id, status, steps, seconds, and what
             `PaperMeasurement` measures: accuracy, long_accuracy, loss, entropy_floor, beta, …
         heads: one row per head of every model, see `heads_of`.
         checkpoints: one row per model on its way: group, seed, step, loss, beta, largest_ratio.
@@ -55,7 +50,7 @@ class Evidence:
     models: pd.DataFrame
     heads: pd.DataFrame
     checkpoints: pd.DataFrame
-    _variations: dict[tuple[str, str], list[Variation]] = field(default_factory=dict)
+    _layers: dict[tuple[str, str], list[dict[str, Any]]] = field(default_factory=dict)
 
     def of(self, *groups: str) -> pd.DataFrame:
         """The models of some groups."""
@@ -88,17 +83,20 @@ class Evidence:
         return Store(self.folder).path(str(rows.loc[rows["seed"] == seed, "id"].iloc[0]))
 
     def variation(self, group: str, string: str = "paper", layer: int = -1) -> Variation:
-        """Attention variation between the models of a group.
+        """Attention variation between the models of a group."""
+        rows = self.layers(group, string)
+        row = rows[layer] if rows else _NO_VARIATION
+        ends = {name: row[name] for name in ("low", "high")}
+        found = Estimate(value=row["variation"], **ends, n=row["n_models"])
+        return Variation(estimate=found, baseline=row["random_baseline"])
 
-        Args:
-            group: of the models.
-            string: a key of `probe_strings`.
-            layer: from 0, or from the end.
-        """
-        key = (group, string)
-        if key not in self._variations:
-            self._variations[key] = _variations(self.patterns(group, string), self.scale)
-        return self._variations[key][layer]
+    def layers(self, group: str, string: str = "paper") -> list[dict[str, Any]]:
+        """Attention variation between the models of a group, see `variation_by_layer`."""
+        key, scale = (group, string), self.scale
+        if key not in self._layers:
+            patterns = torch.from_numpy(self.patterns(group, string))
+            self._layers[key] = variation_by_layer(patterns, scale.n_bootstrap, scale.data_seed)
+        return self._layers[key]
 
     def patterns(
         self, group: str, string: str = "paper", seeds: Sequence[int] | None = None
@@ -109,46 +107,24 @@ class Evidence:
         empty = np.zeros((0, 0, 0, 0, 0))
         return np.stack([pattern.double().numpy() for pattern in found]) if found else empty
 
-    def groups(self) -> list[ModelGroup]:
-        """The groups of the scale."""
+    def groups(self) -> list[Point]:
+        """The groups of the scale, as points of a sweep."""
         return groups_of(self.scale)
 
 
-def _variations(
-    patterns: Float[np.ndarray, "seed layer head query key"], scale: Scale
-) -> list[Variation]:
-    if len(patterns) < 2:
-        nothing = Estimate(value=float("nan"), low=float("nan"), high=float("nan"), n=len(patterns))
-        return [Variation(estimate=nothing, baseline=float("nan"))] * 9
-    found = variation_of_patterns(
-        torch.from_numpy(patterns), n_bootstrap=scale.n_bootstrap, seed=scale.data_seed
-    )
-    return [
-        Variation(
-            estimate=Estimate(
-                value=float(value), low=float(low), high=float(high), n=found.n_models
-            ),
-            baseline=float(found.random_baseline),
-        )
-        for value, (low, high) in zip(found.matched, found.matched_interval, strict=True)
-    ]
+_NO_VARIATION: dict[str, Any] = {
+    **dict.fromkeys(("variation", "low", "high", "random_baseline"), math.nan),
+    "n_models": 0,
+}
 
 
 def read_evidence(folder: Path, runs: pd.DataFrame, scale: Scale) -> Evidence:
-    """Read what was measured on every model of a scale.
-
-    Raises:
-        CorruptFileError: a file is missing or damaged.
-    """
-    models: list[dict[str, Any]] = []
+    """Read what was measured on every model of a scale."""
     heads: list[dict[str, Any]] = []
     checkpoints: list[dict[str, Any]] = []
 
     def read(row: dict[str, Any], place: Path) -> None:
         key = {"group": row["group"], "seed": row["seed"]}
-        what = {"family": row["model"], "task": row["task"], "id": row["id"]}
-        facts = {"status": row["outcome"], "steps": row["steps"], "seconds": row["train_seconds"]}
-        models.append({**key, **what, **facts, **{name: row[name] for name in _MEASURED}})
         heads.extend({**key, **head} for head in read_measures(place)["heads"])
         if row["measure.watched"]:
             files = sorted(
@@ -161,23 +137,12 @@ def read_evidence(folder: Path, runs: pd.DataFrame, scale: Scale) -> Evidence:
     return Evidence(
         folder=folder,
         scale=scale,
-        models=pd.DataFrame(models).astype(dict.fromkeys(_MEASURED, float)),
+        models=models_of(
+            runs, {"group": "group", "seed": "seed", "model": "family", "task": "task"}
+        ),
         heads=pd.DataFrame(heads),
         checkpoints=pd.DataFrame(checkpoints, columns=_CHECKPOINT).astype(numbers),
     )
 
 
-_MEASURED = (
-    "accuracy",
-    "accuracy_after_close",
-    "long_accuracy",
-    "long_accuracy_after_close",
-    "loss",
-    "entropy_floor",
-    "beta",
-    "largest_ratio",
-    "look_depth",
-    "forecast_drift",
-    "forecast_moments",
-)
 _CHECKPOINT = ["group", "seed", "step", "loss", "entropy_floor", "beta", "largest_ratio"]

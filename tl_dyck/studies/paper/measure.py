@@ -169,12 +169,6 @@ def heads_of(model: DyckTransformer, task: DyckTask, *, n: int, seed: int) -> li
     simplex, anew for every string: in one head at a time, and in all heads together that can be
     replaced one at a time.
 
-    Args:
-        model: any, of the task's language.
-        task: gives the prefixes, which end with a closing bracket.
-        n: number of prefixes.
-        seed: of prefixes and random patterns.
-
     Returns:
         One row per head.
     """
@@ -263,12 +257,6 @@ def share_at_depth(model: DyckTransformer, task: DyckTask, *, n: int, seed: int)
     At closing brackets with something left on the stack. That is the most that can be asked of a
     head without positions on minimal embeddings: its scores are functions of two states, and the
     type of the top is in neither.
-
-    Args:
-        model: with one layer and one head.
-        task: gives the prefixes, which end with a closing bracket.
-        n: number of prefixes.
-        seed: of them.
     """
     language = task.language
     tokens, _ = task.sample_closing(n, generator=torch.Generator().manual_seed(seed))

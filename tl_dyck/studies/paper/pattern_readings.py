@@ -178,7 +178,7 @@ def _bootstrapped(
     return estimate(value, np.array(drawn if n > 2 else [np.nan]), n)
 
 
-def kinds_apart(evidence: Evidence, patterns: Mapping[str, Patterns]) -> Measured:
+def _kinds_apart(evidence: Evidence, patterns: Mapping[str, Patterns]) -> Measured:
     """Distance between models of two kinds, less the mean distance within either."""
     (a, left), (b, right) = patterns.items()
     if min(len(left), len(right)) < 2:
@@ -204,7 +204,7 @@ def kinds_apart(evidence: Evidence, patterns: Mapping[str, Patterns]) -> Measure
 
 def positions_matter(evidence: Evidence, groups: Sequence[str]) -> Measured:
     """Models with and without positions."""
-    return kinds_apart(evidence, {name: evidence.patterns(name)[:, -1, 0] for name in groups})
+    return _kinds_apart(evidence, {name: evidence.patterns(name)[:, -1, 0] for name in groups})
 
 
 def itself_or_start(evidence: Evidence, group: str) -> Measured:
@@ -213,7 +213,7 @@ def itself_or_start(evidence: Evidence, group: str) -> Measured:
     itself = np.einsum("mqq->mq", patterns)[:, 1:].mean(-1)
     present = itself > patterns[:, 1:, 0].mean(-1)
     kinds = {"present bracket": patterns[present], "start": patterns[~present]}
-    return kinds_apart(evidence, kinds)
+    return _kinds_apart(evidence, kinds)
 
 
 # --- what they look like --------------------------------------------------------------------------
@@ -258,9 +258,9 @@ def first_layer_uniform(evidence: Evidence) -> Measured:
     """Share of three-layer models whose first layer is at most half as far from uniform."""
     away: list[float] = []
     for group in evidence.groups():
-        if group.overrides.get("n_layers") != 3 or group.overrides.get("n_heads", 1) > 1:
+        if group.get("model.n_layers") != 3 or group.get("model.n_heads", 1) > 1:
             continue
-        patterns = evidence.patterns(group.name)[:, 0, 0]
+        patterns = evidence.patterns(group["group"])[:, 0, 0]
         length = patterns.shape[-1]
         uniform = np.tril(np.ones((length, length))) / np.arange(1, length + 1)[:, None]
         # two random patterns differ by twice the variance, a random and the uniform one by the
@@ -279,7 +279,7 @@ def first_layer_uniform(evidence: Evidence) -> Measured:
 
 def clear_higher_layers(evidence: Evidence) -> Measured:
     """Share of three-layer models with a head above the first layer that looks interpretable."""
-    groups = [g.name for g in evidence.groups() if g.overrides.get("n_layers") == 3]
+    groups = [g["group"] for g in evidence.groups() if g.get("model.n_layers") == 3]
     heads = evidence.heads
     heads = heads[heads["group"].isin(groups) & (heads["layer"] > 0)]
     if heads.empty:
@@ -289,24 +289,3 @@ def clear_higher_layers(evidence: Evidence) -> Measured:
     kinds = ", ".join(f"{kind} {count}" for kind, count in looks.items()) or "none"
     reading = f"{int(clear.sum())} of {len(clear)} models; heads by what they look at: {kinds}."
     return Measured(estimate=share(int(clear.sum()), len(clear)), reading=reading)
-
-
-#: By the name that a claim reads them by.
-PATTERN_READINGS = {
-    reading.__name__: reading
-    for reading in (
-        variation,
-        over_layers,
-        less,
-        random_baseline,
-        other_strings,
-        longer_string,
-        choices,
-        positions_matter,
-        itself_or_start,
-        stack_like,
-        depth_like,
-        first_layer_uniform,
-        clear_higher_layers,
-    )
-}

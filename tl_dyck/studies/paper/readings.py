@@ -12,8 +12,7 @@ import numpy as np
 from tl_dyck.intervals import Estimate, correlation, estimate, mean, share, spearman
 from tl_dyck.studies.paper.evidence import Evidence
 from tl_dyck.studies.paper.measure import LEARNED, REPLACEABLE
-from tl_dyck.studies.paper.pattern_readings import PATTERN_READINGS
-from tl_dyck.studies.paper.scales import DECAYS, contrastive_name, decay_name, length_name
+from tl_dyck.studies.paper.scales import DECAYS, contrastive_name, decay_name, length_points
 from tl_dyck.studies.rules import Measured
 
 #: What length generalisation is measured by.
@@ -182,16 +181,9 @@ def _mean_tie(points: list[_Point], seeds: np.ndarray) -> float:
     return float(np.mean(ties)) if ties else float("nan")
 
 
-def length_points(evidence: Evidence) -> list[tuple[int, str]]:
-    """Longest training strings, and the groups trained on them, alike otherwise."""
-    own = max(evidence.groups()[0].load_task().train_lengths)
-    points = [(longest, length_name(longest)) for longest in evidence.scale.lengths]
-    return sorted([*points, (own, contrastive_name("complete", 0.0))])
-
-
 def violation_and_length(evidence: Evidence, column: str) -> Measured:
     """Rank correlation of N with β, or with the largest S/P times N, which is to be bounded."""
-    points = length_points(evidence)
+    points = length_points(evidence.scale)
     rows = [
         (longest, seed, value * (longest if column == "largest_ratio" else 1))
         for longest, name in points
@@ -257,23 +249,3 @@ def together(evidence: Evidence, groups: Sequence[str]) -> Measured:
         f"cost of at most {REPLACEABLE:.0%} each."
     )
     return Measured(estimate=found, reading=reading)
-
-
-#: By the name that a claim reads them by.
-READINGS = PATTERN_READINGS | {
-    reading.__name__: reading
-    for reading in (
-        accuracy,
-        all_learn,
-        at_length,
-        regularised,
-        against_control,
-        tied,
-        predicted,
-        violation_and_loss,
-        violation_and_length,
-        violation_and_decay,
-        misleading,
-        together,
-    )
-}

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tl_dyck.studies.claims import load_claims
+from tl_dyck.studies.claims import load_claims, readings_of
+from tl_dyck.studies.paper import pattern_readings, readings
 from tl_dyck.studies.paper.evidence import read_evidence
 from tl_dyck.studies.paper.measure import (
     INTERPRETABLE,
@@ -13,7 +14,6 @@ from tl_dyck.studies.paper.measure import (
     REPLACEABLE,
     PaperMeasurement,
 )
-from tl_dyck.studies.paper.readings import READINGS
 from tl_dyck.studies.paper.scales import DECAYS, READ, SCALES
 from tl_dyck.studies.reproduction import Paper
 from tl_dyck.studies.train import TrainExperiment
@@ -49,6 +49,6 @@ WEN_2023 = Paper(
     scales=SCALES,
     experiment=PAPER,
     claims=CLAIMS,
-    readings=READINGS,
+    readings=readings_of(pattern_readings, readings),
     read=read_evidence,
 )

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, final
 
 from tl_dyck.configuration import parameters_of
-from tl_dyck.models import DyckTransformerConfig, get_config
-from tl_dyck.runs.spec import Sweep
+from tl_dyck.runs.spec import Point, Sweep
 from tl_dyck.studies.paper.measure import PaperMeasurement
 from tl_dyck.studies.reproduction import Size
-from tl_dyck.tasks import DyckTask, load_task
+from tl_dyck.tasks import load_task
 from tl_dyck.training import TrainConfig
 
 #: Models that see as many strings as those that are regularised.
@@ -67,10 +66,7 @@ class Scale(Size):
 
     def sweep(self) -> Sweep:
         """The runs: a point for each group of models, with as many seeds as the group has."""
-        points = [
-            {**group.point(self.measurement), "seeds": group.seeds} for group in groups_of(self)
-        ]
-        return Sweep(list=points, experiment="paper")
+        return Sweep(list=groups_of(self), experiment="paper")
 
     def with_seeds(self, seeds: int) -> Scale:
         """The same with as many models in each group."""
@@ -107,73 +103,6 @@ SCALES = {
 }
 
 
-@final
-@dataclass(frozen=True, kw_only=True)
-class ModelGroup:
-    """Models that differ in their seed alone.
-
-    Attributes:
-        name: of the group.
-        family: of the models.
-        seeds: how many.
-        task: name of a registered task.
-        overrides: fields of the model's configuration.
-        training: how to train.
-        longest: longest training strings, or None for those of the task.
-        watched: whether the models are also measured on the way.
-        forecast: whether the accuracy at length is also predicted from their weights.
-    """
-
-    name: str
-    family: str
-    seeds: int
-    task: str = "dyck-2-4"
-    overrides: dict[str, Any] = field(default_factory=dict)
-    training: TrainConfig = field(default_factory=lambda: TrainConfig(min_steps=500))
-    longest: int | None = None
-    watched: bool = False
-    forecast: bool = False
-
-    def load_task(self) -> DyckTask:
-        """The task, with its training lengths cut or extended."""
-        task: DyckTask = load_task(self.task)
-        if self.longest is None:
-            return task
-        lengths = tuple(range(2, self.longest + 1, 2))
-        return replace(task, name=f"{task.name}-to-{self.longest}", train_lengths=lengths)
-
-    def config(self, device: str | None = None) -> DyckTransformerConfig:
-        """The configuration of the models."""
-        return get_config(self.family, self.load_task(), device=device, **self.overrides)
-
-    def point(self, measurement: PaperMeasurement) -> dict[str, Any]:
-        """The parameters of their runs."""
-        task = self.load_task()
-        other = (
-            {"task.name": task.name, "task.train_lengths": list(task.train_lengths)}
-            if self.longest
-            else {}
-        )
-        return {
-            "group": self.name,
-            "model": self.family,
-            "task": self.task,
-            **other,
-            **{f"model.{name}": value for name, value in self.overrides.items()},
-            **parameters_of("training", self.training),
-            **parameters_of(
-                "measure", replace(measurement, watched=self.watched, forecast=self.forecast)
-            ),
-        }
-
-
-def table_name(n_types: int, depth: int, layers: int) -> str:
-    """The group of a cell of Table 1."""
-    return (
-        "gpt" if (n_types, depth, layers) == (2, 4, 2) else f"gpt-{n_types}-{depth}-layers-{layers}"
-    )
-
-
 def contrastive_name(mode: str, weight: float) -> str:
     """The group of models trained with a weight of the regularisation."""
     return f"minimal-onehot-{mode}-weight-{weight:g}"
@@ -196,13 +125,18 @@ def to_the_end(family: str) -> str:
     )
 
 
-def heads_name(layers: int) -> str:
-    """The group of models with four heads a layer."""
-    return f"gpt-heads-4-layers-{layers}"
+def length_points(scale: Scale) -> list[tuple[int, str]]:
+    """Longest training strings, and the groups trained on them, alike otherwise."""
+    own = max(load_task("dyck-2-4").train_lengths)
+    points = [(longest, length_name(longest)) for longest in scale.lengths]
+    return sorted([*points, (own, contrastive_name("complete", 0.0))])
 
 
-def groups_of(scale: Scale) -> list[ModelGroup]:
-    """Every group of models that a scale asks for."""
+def groups_of(scale: Scale) -> list[Point]:
+    """Every group of models that a scale asks for: points of a sweep, with their numbers of seeds.
+
+    The models of a group differ in their seed alone.
+    """
     return [
         *_single(scale),
         *_table(scale),
@@ -212,9 +146,36 @@ def groups_of(scale: Scale) -> list[ModelGroup]:
     ]
 
 
-def _single(scale: Scale) -> Iterator[ModelGroup]:
+def _group(
+    scale: Scale,
+    *,
+    name: str,
+    family: str,
+    seeds: int,
+    task: str = "dyck-2-4",
+    training: TrainConfig | None = None,
+    longest: int | None = None,
+    watched: bool = False,
+    forecast: bool = False,
+    **overrides: Any,
+) -> Point:
+    """A group: of a family with other fields, on a task that is cut or extended to `longest`."""
+    other: Point = {}
+    if longest is not None:
+        lengths = list(range(2, longest + 1, 2))
+        other = {"task.name": f"{task}-to-{longest}", "task.train_lengths": lengths}
+    measured = replace(scale.measurement, watched=watched, forecast=forecast)
+    return {
+        **{"group": name, "model": family, "task": task, "seeds": seeds, **other},
+        **{f"model.{field}": value for field, value in overrides.items()},
+        **parameters_of("training", training or TrainConfig(min_steps=500)),
+        **parameters_of("measure", measured),
+    }
+
+
+def _single(scale: Scale) -> Iterator[Point]:
     """Families as they are, and with one thing changed."""
-    group = partial(ModelGroup, seeds=scale.seeds)
+    group = partial(_group, scale, seeds=scale.seeds)
     for name in _AS_THEY_ARE:
         yield group(name=name, family=name)
     end = _to_the_end(scale)
@@ -228,35 +189,29 @@ def _single(scale: Scale) -> Iterator[ModelGroup]:
         training = replace(long, learning_rate=rate)
         yield group(name=f"gpt-rate-{rate:g}", family="gpt", training=training)
     for layers in (2, 3):
-        overrides = {"n_layers": layers, "n_heads": 4}
-        yield group(name=heads_name(layers), family="gpt", overrides=overrides)
+        yield group(name=f"gpt-heads-4-layers-{layers}", family="gpt", n_layers=layers, n_heads=4)
     for family, std in (("gpt", 0.02), ("minimal-onehot", 0.3)):
-        yield group(
-            name=f"{family}-init-{std:g}", family=family, overrides={"initializer_range": std}
-        )
+        yield group(name=f"{family}-init-{std:g}", family=family, initializer_range=std)
     for family in ("figure2-onehot", "figure2-split", "figure2-yao"):
         for rate in (1e-2, 3e-3):
-            yield group(
-                name=f"{family}-rate-{rate:g}",
-                family=family,
-                training=TrainConfig(learning_rate=rate, min_steps=500),
-            )
+            training = TrainConfig(learning_rate=rate, min_steps=500)
+            yield group(name=f"{family}-rate-{rate:g}", family=family, training=training)
     for family in ("gpt", "gpt-linear"):
         yield group(name=f"{family}-prefix", family=family, task="dyck-2-4-prefix")
 
 
-def _table(scale: Scale) -> Iterator[ModelGroup]:
+def _table(scale: Scale) -> Iterator[Point]:
     """The cells of Table 1 that are not among the families as they are."""
-    group = partial(ModelGroup, family="gpt", seeds=scale.table_seeds)
+    group = partial(_group, scale, family="gpt", seeds=scale.table_seeds)
     for n_types, depth, layers in itertools.product((2, 3), (4, 8), (2, 3)):
-        name, task = table_name(n_types, depth, layers), f"dyck-{n_types}-{depth}"
-        if name != "gpt":
-            yield group(name=name, task=task, overrides={"n_layers": layers})
+        if (n_types, depth, layers) != (2, 4, 2):  # which is "gpt"
+            name = f"gpt-{n_types}-{depth}-layers-{layers}"
+            yield group(name=name, task=f"dyck-{n_types}-{depth}", n_layers=layers)
 
 
-def _contrastive(scale: Scale) -> Iterator[ModelGroup]:
+def _contrastive(scale: Scale) -> Iterator[Point]:
     """Weights of the contrastive regularisation, on complete strings and on prefixes."""
-    group = partial(ModelGroup, family="minimal-onehot", seeds=scale.contrastive_seeds)
+    group = partial(_group, scale, family="minimal-onehot", seeds=scale.contrastive_seeds)
     for mode, task in (("complete", "dyck-2-4"), ("prefix", "dyck-2-4-prefix")):
         for weight in scale.weights:
             training = replace(_to_the_end(scale), contrastive_weight=weight)
@@ -271,16 +226,16 @@ def _contrastive(scale: Scale) -> Iterator[ModelGroup]:
     yield group(name=DOUBLED, training=twice)
 
 
-def _lengths(scale: Scale) -> Iterator[ModelGroup]:
+def _lengths(scale: Scale) -> Iterator[Point]:
     """Longest training strings, for Theorem 2."""
-    group = partial(ModelGroup, family="minimal-onehot", seeds=scale.seeds, watched=True)
+    group = partial(_group, scale, family="minimal-onehot", seeds=scale.seeds, watched=True)
     for longest in scale.lengths:
         yield group(name=length_name(longest), training=_to_the_end(scale), longest=longest)
 
 
-def _decays(scale: Scale) -> Iterator[ModelGroup]:
+def _decays(scale: Scale) -> Iterator[Point]:
     """Strengths of weight decay, for Corollary 2."""
-    group = partial(ModelGroup, family="minimal-onehot", seeds=scale.seeds)
+    group = partial(_group, scale, family="minimal-onehot", seeds=scale.seeds)
     for strength in DECAYS:
         training = replace(_to_the_end(scale), weight_decay=strength)
         yield group(name=decay_name(strength), training=training)

@@ -1,6 +1,6 @@
 """What 2026 claims about the use of a stack by two-layer models, held to measurement."""
 
+from tl_dyck.studies.stack_use.measure import SCALES, StackUseScale
 from tl_dyck.studies.stack_use.run import CLAIMS, STACK_USE_2026
-from tl_dyck.studies.stack_use.scales import SCALES, StackUseScale
 
 __all__ = ["CLAIMS", "SCALES", "STACK_USE_2026", "StackUseScale"]

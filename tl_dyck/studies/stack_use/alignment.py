@@ -14,8 +14,8 @@ depth 2 if the source's depth is 1, and at depth 1 if it is 2. No model looks th
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import final
 
 import torch
@@ -127,36 +127,36 @@ def _at(model: DyckTransformer, tokens: Tensor, position: Tensor) -> Float[Tenso
     return streams(model, tokens, "middle")[torch.arange(len(position)), position]
 
 
-def _answers(
-    model: DyckTransformer, pairs: Pairs, stream: Tensor, source: Tensor, basis: Tensor
-) -> Float[Tensor, "n type"]:
-    """Logits of the closing brackets, from the last layer on, after the interchange."""
-    change = interchange(basis, source, pairs.position)
-    logits: Tensor = model.run_with_hooks(
-        stream,
-        start_at_layer=model.cfg.n_layers - 1,
-        fwd_hooks=list(at(site_name(model, "middle"), change)),
-        return_type="logits",
-    )
-    there = logits[torch.arange(len(pairs.position)), pairs.position]
-    return there[:, 1 : 2 * model.cfg.n_types : 2]
+def _interchanged(
+    model: DyckTransformer, pairs: Pairs
+) -> Callable[[Tensor], Float[Tensor, "n type"]]:
+    """From a basis to the logits of the closing brackets, after the interchange.
+
+    They are computed from the last layer on.
+    """
+    stream = streams(model, pairs.base, "middle")
+    source = _at(model, pairs.source, pairs.source_position)
+
+    def answers(basis: Tensor) -> Tensor:
+        change = interchange(basis.to(stream), source, pairs.position)
+        logits: Tensor = model.run_with_hooks(
+            stream,
+            start_at_layer=model.cfg.n_layers - 1,
+            fwd_hooks=list(at(site_name(model, "middle"), change)),
+            return_type="logits",
+        )
+        there = logits[torch.arange(len(pairs.position)), pairs.position]
+        return there[:, 1 : 2 * model.cfg.n_types : 2]
+
+    return answers
 
 
 def interchange_accuracy(
     model: DyckTransformer, pairs: Pairs, basis: Float[Tensor, "d_model rank"], *, target: str
 ) -> float:
-    """Share of pairs with the answer that the interchange ought to give.
-
-    Args:
-        model: any, of the pairs' language.
-        pairs: held-out ones.
-        basis: of the subspace, orthonormal columns.
-        target: "answer" or "relabelled".
-    """
-    stream = streams(model, pairs.base, "middle")
-    source = _at(model, pairs.source, pairs.source_position)
+    """Share of pairs with the answer that the interchange ought to give."""
     with torch.no_grad():
-        logits = _answers(model, pairs, stream, source, basis.to(stream))
+        logits = _interchanged(model, pairs)(basis)
     return float((2 * logits.argmax(-1) + 1 == getattr(pairs, target)).double().mean())
 
 
@@ -164,15 +164,11 @@ def mean_subspace(model: DyckTransformer, pairs: Pairs) -> Float[Tensor, "d_mode
     """The span of the differences between the mean streams of the three depths; no search."""
     base = _at(model, pairs.base, pairs.position)
     source = _at(model, pairs.source, pairs.source_position)
-    level = _levels(model, pairs)
+    level = model.language.depth(pairs.source)
+    level = level[torch.arange(len(level)), pairs.source_position]
     means = torch.stack([source[level == depth].mean(0) for depth in (1, 2)])
     basis: Tensor = torch.linalg.qr((means - base.mean(0)).T).Q
     return basis
-
-
-def _levels(model: DyckTransformer, pairs: Pairs) -> Int[Tensor, " n"]:
-    depth: Tensor = model.language.depth(pairs.source)
-    return depth[torch.arange(len(pairs.source_position)), pairs.source_position]
 
 
 def search(
@@ -185,18 +181,9 @@ def search(
     """Learn a subspace from pairs by `align`.
 
     The answers are the closing brackets, at the base's closing bracket.
-
-    Args:
-        model: not changed.
-        pairs: to learn from.
-        start: where the search begins.
-        target: "answer" or "relabelled".
     """
-    stream = streams(model, pairs.base, "middle")
-    source = _at(model, pairs.source, pairs.source_position)
     wanted = getattr(pairs, target) // 2
-    answers = partial(_answers, model, pairs, stream, source)
-    return align(answers, wanted, start.to(stream))
+    return align(_interchanged(model, pairs), wanted, start.to(model.cfg.dtype))
 
 
 def alignment(
@@ -207,13 +194,6 @@ def alignment(
     untrained: DyckTransformer | None = None,
 ) -> dict[str, float]:
     """Interchange accuracies on held-out pairs.
-
-    Args:
-        model: any, of the task's language.
-        task: gives the strings.
-        n: pairs to learn from, and as many to test.
-        generator: of pairs and starts.
-        untrained: the same model before training.
 
     Returns:
         ``none`` (nothing interchanged), ``whole`` (the whole stream), ``random`` (a subspace as the

@@ -181,14 +181,6 @@ def depth_effects(
     The probe is fitted on n strings, tested on n others; ablated are n more, at all positions, and
     the far answers.
 
-    Args:
-        model: any, of the task's language.
-        task: gives the strings.
-        far: answers far from their opening brackets, or None.
-        n: number of strings.
-        generator: of strings and random directions.
-        untrained: the same model before training, whose decodability is measured, too.
-
     Returns:
         ``sequence`` without ablation; for each site ``r2_<site>``, ``untrained_r2_<site>``,
         ``rank_<site>`` (dimensions of the eraser), and for each ablation

@@ -16,7 +16,8 @@ from tl_dyck.studies.reproduction import REPRODUCTION
 from tl_dyck.studies.rules import Measured
 from tl_dyck.studies.stack_use.directions import reading_of
 from tl_dyck.studies.stack_use.known import known_models
-from tl_dyck.studies.stack_use.scales import StackUseScale
+from tl_dyck.studies.stack_use.measure import StackUseScale
+from tl_dyck.studies.train import models_of
 
 #: What counts as an effect: ten points of accuracy.
 EFFECT = 0.1
@@ -35,7 +36,7 @@ class StackUseEvidence:
     Attributes:
         folder: where the models are.
         scale: how many and how closely.
-        models: one row per model: group, seed, outcome, seconds, its metrics, and
+        models: one row per model: group, seed, status, seconds, its metrics, and
             ``reading_middle`` and ``reading_end``: what the ablations say of the direction of the
             probe, see `reading_of`.
         known: one row per construction, with the same metrics.
@@ -49,7 +50,7 @@ class StackUseEvidence:
     def of(self, group: str) -> pd.DataFrame:
         """The models of a group that did not diverge."""
         rows = self.models
-        return rows[(rows["group"] == group) & (rows["outcome"] != "diverged")]
+        return rows[(rows["group"] == group) & (rows["status"] != "diverged")]
 
     def said(self) -> list[str]:
         """What is to be told beside the claims: how many models each reading is of."""
@@ -69,11 +70,7 @@ class StackUseEvidence:
 
 def read_evidence(folder: Path, runs: pd.DataFrame, scale: StackUseScale) -> StackUseEvidence:
     """Read what was measured on every model of a scale, and measure the constructions once."""
-    names = ["group", "seed", "outcome", "train_seconds", "accuracy", "accuracy_after_close"]
-    names += [name for name in runs if name.startswith(("mask_", "depth_", "das_"))]
-    models = runs[[name for name in names if name in runs]].rename(
-        columns={"train_seconds": "seconds"}
-    )
+    models = models_of(runs, {"group": "group", "seed": "seed"})
     for site in ("middle", "end"):
         models[f"reading_{site}"] = [_reading(row, site) for row in models.to_dict("records")]
     known = REPRODUCTION.kept(folder, "known", lambda: known_models(scale.measurement))
@@ -100,17 +97,7 @@ def measured(
     positive: str = "",
     negative: str = "",
 ) -> Measured:
-    """The mean over the seeds of a group, means of what belongs beside it, and constructions.
-
-    Args:
-        evidence: what was measured.
-        group: of the models.
-        value: the quantity that the rule is about.
-        form: format of it.
-        beside: more, by their names.
-        positive: the construction that ought to pass the rule, or "".
-        negative: the one that ought to fail it, or "".
-    """
+    """The mean over the seeds of a group, means of what belongs beside it, and constructions."""
     rows = evidence.of(group).to_dict("records")
     found = _numbers(rows, value)
     words = [

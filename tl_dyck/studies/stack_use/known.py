@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from tl_dyck.interventions import align, at, interchange
+from tl_dyck.language import DyckLanguage
 from tl_dyck.models import DyckTransformer, construct
 from tl_dyck.models.construct.counters import COUNTERS, counter
 from tl_dyck.studies.stack_use.alignment import alignment
@@ -24,28 +25,14 @@ _N_CTX = 64
 _STARTS = 5
 
 
-def _uniform(task: DyckTask) -> DyckTransformer:
-    return construct.uniform_attention(task.language, n_ctx=_N_CTX)
-
-
-def _decoy(task: DyckTask) -> DyckTransformer:
-    return construct.decoy_head(_uniform(task), "stack")
-
-
-def _stack(task: DyckTask) -> DyckTransformer:
-    return construct.stack(task.language, n_ctx=_N_CTX)
-
-
-def _two_layers(task: DyckTask) -> DyckTransformer:
-    return construct.uniform_attention(task.language, first_layer="attention", n_ctx=_N_CTX)
-
+_uniform = partial(construct.uniform_attention, n_ctx=_N_CTX)
 
 #: Constructions by name: what is masked in them is masked in all heads, but for the decoy's.
-KNOWN: dict[str, Callable[[DyckTask], DyckTransformer]] = {
-    "stack attention": _stack,
+KNOWN: dict[str, Callable[[DyckLanguage], DyckTransformer]] = {
+    "stack attention": partial(construct.stack, n_ctx=_N_CTX),
     "uniform attention": _uniform,
-    "uniform attention, two layers": _two_layers,
-    "decoy head": _decoy,
+    "uniform attention, two layers": partial(_uniform, first_layer="attention"),
+    "decoy head": lambda language: construct.decoy_head(_uniform(language), "stack"),
 }
 
 
@@ -60,16 +47,15 @@ def known_models(measurement: StackUseMeasurement) -> pd.DataFrame:
     seed = measurement.data_seed
     rows: list[dict[str, Any]] = []
     for name, make in KNOWN.items():
-        model = make(task)
+        model = make(task.language)
         generator = torch.Generator().manual_seed(seed)
         far = far_answers(task, measurement.n_far, generator)
         heads = (model.cfg.n_heads - 1,) if name == "decoy head" else None
         row = {"model": name, **prefixed("mask", mask_effects(model, far, heads))}
         if name != "decoy head":
             effects = depth_effects(model, task, far, measurement.n_depth, generator)
-            found = [alignment(model, task, measurement.n_pairs, generator) for _ in range(_STARTS)]
-            means = {key: float(np.mean([each[key] for each in found])) for key in found[0]}
-            row |= {**prefixed("depth", effects), **prefixed("das", means)}
+            means = _means(alignment, model, task, measurement.n_pairs, generator)
+            row |= {**prefixed("depth", effects), **means}
         rows.append(row)
     for reads in COUNTERS:
         generator = torch.Generator().manual_seed(seed)
@@ -78,19 +64,16 @@ def known_models(measurement: StackUseMeasurement) -> pd.DataFrame:
         ends = {
             name.replace("end", "middle"): each for name, each in effects.items() if "end" in name
         }
-        found = [
-            counter_alignment(model, one_type, measurement.n_pairs, generator)
-            for _ in range(_STARTS)
-        ]
-        means = {key: float(np.mean([each[key] for each in found])) for key in found[0]}
-        rows.append(
-            {
-                "model": f"counter, {reads}",
-                **prefixed("depth", {**effects, **ends}),
-                **prefixed("das", means),
-            }
-        )
+        means = _means(counter_alignment, model, one_type, measurement.n_pairs, generator)
+        depths = prefixed("depth", {**effects, **ends})
+        rows.append({"model": f"counter, {reads}", **depths, **means})
     return pd.DataFrame(rows)
+
+
+def _means(search: Callable[..., dict[str, float]], *arguments: Any) -> dict[str, float]:
+    """Means of what a search finds from several starts."""
+    found = [search(*arguments) for _ in range(_STARTS)]
+    return prefixed("das", {key: float(np.mean([each[key] for each in found])) for key in found[0]})
 
 
 def counter_alignment(

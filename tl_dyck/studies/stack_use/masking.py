@@ -60,13 +60,7 @@ def random_key(
 
 
 def far_answers(task: DyckTask, n: int, generator: torch.Generator) -> FarAnswers:
-    """Draw training strings, and of each one far answer that has another opening bracket.
-
-    Args:
-        task: gives the strings.
-        n: how many strings are drawn; about a third of them have a far answer.
-        generator: of strings, answers and masked keys.
-    """
+    """Draw training strings, and of each one far answer that has another opening bracket."""
     language = task.language
     tokens = task.sample(n, generator=generator)
     length = tokens.shape[1]
@@ -118,11 +112,6 @@ def mask_effects(
     model: DyckTransformer, far: FarAnswers, heads: Sequence[int] | None = None
 ) -> dict[str, float | None]:
     """Accuracy on far answers, whole and with each key masked, in both layers and in each alone.
-
-    Args:
-        model: any, of the answers' language.
-        far: the answers.
-        heads: in which keys are masked; None for all.
 
     Returns:
         ``far`` and ``far_type`` (among closing brackets) without a mask; ``<kind>_<where>`` and

@@ -7,8 +7,7 @@ from pathlib import Path
 from tl_dyck.studies.claims import load_claims
 from tl_dyck.studies.reproduction import Paper
 from tl_dyck.studies.stack_use.evidence import EFFECT, measured, read_evidence
-from tl_dyck.studies.stack_use.measure import StackUseMeasurement
-from tl_dyck.studies.stack_use.scales import SCALES
+from tl_dyck.studies.stack_use.measure import SCALES, StackUseMeasurement
 from tl_dyck.studies.train import TrainExperiment
 
 #: Train, and intervene.
