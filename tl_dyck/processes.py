@@ -102,11 +102,7 @@ class Told:
             return cls(None, str(error), summary, replace)
 
     def load(self) -> Any:
-        """The object, in the process that it came to.
-
-        Raises:
-            NotSentError: it was not sent, or cannot be loaded here.
-        """
+        """The object, in the process that it came to; a NotSentError says why it is not there."""
         if self.pickled is None:
             raise NotSentError(
                 f"{self.why}, and only the process that started this worker has registered it; "
@@ -151,11 +147,7 @@ class Sent:
 
     @property
     def value(self) -> Any:
-        """What was sent; the same object until something else is asked for.
-
-        Raises:
-            NotSentError: this process cannot load it.
-        """
+        """What was sent; the same object until something else is asked for."""
         last = _received.get("last")  # read once: another thread may receive something else
         if last is None or last[0] != self._key:
             if self._from != _THIS:

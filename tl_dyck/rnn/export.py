@@ -79,17 +79,7 @@ def export_layers(model: nn.Module) -> tuple[TwoLayerRNN, TwoLayerRNN]:
 
     The first reads tokens, and its logits are the residual stream behind the layer (its unembedding
     is the identity). The second's logits are the model's; it reads that residual stream in place of
-    an embedding, so that its own is 0.
-
-    Args:
-        model: otherwise as `export_rnn` takes it; it is not changed.
-
-    Returns:
-        Both, on the model's device and in its floating-point type, with copies of its weights.
-
-    Raises:
-        UnsupportedModelError: another number of layers, positions, or what no RNN is known of.
-        ExportMismatchError: the model computes something else than its parts say.
+    an embedding, so that its own is 0. Otherwise as `export_rnn`.
     """
     refuse_unsupported(model, n_layers=2)
     text = _text(model, None, None, None, None)

@@ -14,12 +14,11 @@ are.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor, nn
 from torch.optim.adamw import adamw
 
@@ -34,34 +33,12 @@ from tl_dyck.training.operations import (
     look_up,
     unit_norm,
 )
-from tl_dyck.training.packing import IGNORED
+from tl_dyck.training.packing import IGNORED, Batch
 
 #: What Adam remembers of each parameter, by name: its means of gradients and of their squares.
 Moments = dict[str, tuple[Tensor, Tensor]]
 
 _FUSED = ("Q", "K", "V")
-
-
-@dataclass(frozen=True)
-class Batch:
-    """Input of one step for some models of a stack: for each, rows of slots (see `Packed`).
-
-    Attributes:
-        members: which models: some that are neighbours, or all.
-        tokens: ``[model, row, slot]``.
-        depth: ``[model, row, slot]``.
-        first: ``[model, row, slot]``.
-        targets: ``[model, row, slot]``.
-        pairs: slots, counted through a model's rows, whose logits the contrastive regularisation
-            compares, ``[2, model, pair]``; two zeros are no pair; None without the regularisation.
-    """
-
-    members: slice
-    tokens: Int[Tensor, "model row slot"]
-    depth: Int[Tensor, "model row slot"]
-    first: Int[Tensor, "model row slot"]
-    targets: Int[Tensor, "model row slot"]
-    pairs: Int[Tensor, "two model pair"] | None = None
 
 
 class Stack:

@@ -36,8 +36,8 @@ from tl_dyck.language.pairs import PairCounts, pair_counts
 from tl_dyck.reading import language_with_stack, one_model
 from tl_dyck.recipes import dots_figure, frame
 from tl_dyck.registry import unknown_name
-from tl_dyck.states import StateIndex
-from tl_dyck_hooks.probes.balance_violation import check_minimal, visit_all
+from tl_dyck.states import StateIndex, visit_all
+from tl_dyck_hooks.probes.balance_violation import check_minimal
 from tl_dyck_hooks.probes.pair_drift import distribution_for
 
 if TYPE_CHECKING:
@@ -208,7 +208,7 @@ def _states(model: Any, language: DyckLanguage) -> _States:
     index, tokens = StateIndex(language), visit_all(language)
     names = [f"blocks.0.attn.hook_{name}" for name in "qkv"]
     found = record(model, tokens.to(model.cfg.device), names)
-    states = (tokens * index.depths + language.depth(tokens)).flatten().tolist()
+    states = index.of(tokens, language.depth(tokens)).flatten().tolist()
     rows = index.reachable()
     first = [states.index(row) for row in rows]
     parts = (found[name].flatten(0, 1)[first].transpose(0, 1).double().cpu() for name in names)

@@ -21,6 +21,7 @@ from tl_dyck.hook_points import attention_patterns
 from tl_dyck.language import DyckLanguage, Language
 from tl_dyck.reading import as_tokens, check_reads, language_of, language_with_stack, one_model
 from tl_dyck.recipes import dots_figure, frame
+from tl_dyck.states import StateIndex
 from tl_dyck.tasks import Task
 from tl_dyck.tasks.dyck import complete_strings
 from tl_dyck.tasks.protocol import is_task
@@ -177,7 +178,7 @@ def _like_the_top(
     allowed: Float[Tensor, "batch pos"],
 ) -> Float[Tensor, "batch pos"]:
     """How many keys that a query may look at are the same bracket at the same depth as its top."""
-    states = tokens * (language.max_depth + 1) + language.clipped_depth(tokens)
+    states = StateIndex(language).of(tokens, language.clipped_depth(tokens))
     wanted = states.gather(1, top.clamp_min(0))
     seen = torch.arange(tokens.shape[1]) < allowed[:, :, None]
     same: Tensor = ((states[:, None] == wanted[:, :, None]) & seen).sum(-1)

@@ -69,11 +69,11 @@ def write_first_layer(model: Any, states: States, at: CountCoordinates) -> None:
     closed = slope + 1  # y <= slope + 1/2 where the gate is open
     unit = 0
     for token, coordinate in enumerate(at.tokens):
-        shallowest, *deeper = states.of_token(token)
+        shallowest = token * states.depths
         mlp.W_in[coordinate, unit] = mlp.W_out[unit, shallowest] = 1
         unit += 1
         for depth, (previous, state) in enumerate(
-            pairwise([shallowest, *deeper]), start=2 - token % 2
+            pairwise(range(shallowest, shallowest + states.depths)), start=2 - token % 2
         ):
             for offset, sign in ((0, 1.0), (1, -1.0)):
                 mlp.W_in[at.depth, unit], mlp.W_in[at.bos, unit] = slope, -slope * (depth - 0.5)

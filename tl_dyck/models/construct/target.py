@@ -182,8 +182,5 @@ def propagate(
 
 
 def spectral_norm(matrix: Float[Tensor, "row column"]) -> float:
-    """The largest singular value.
-
-    Of a matrix of bounds of magnitudes: a bound of that of what they bound.
-    """
+    """The largest singular value; of bounds of magnitudes, a bound of that of what they bound."""
     return float(torch.linalg.matrix_norm(matrix, 2)) if matrix.numel() else 0.0
