@@ -5,6 +5,8 @@ from __future__ import annotations
 import dis
 from importlib import metadata
 
+__all__ = ["DyckError", "is_refusal"]
+
 
 class DyckError(Exception):
     """Base of tl_dyck's own errors; each is a built-in one as well, most of them a ValueError."""

@@ -17,6 +17,19 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+__all__ = [
+    "Change",
+    "Eraser",
+    "Hook",
+    "align",
+    "at",
+    "hide_keys",
+    "interchange",
+    "key_of_each",
+    "key_of_one",
+    "run",
+]
+
 Hook = tuple[str, Callable[[Tensor, Any], Tensor]]
 #: A change of activations, ``[..., d]`` to the same.
 Change = Callable[[Tensor], Tensor]

@@ -26,6 +26,8 @@ from typing import Any, Generic, TypeVar, final
 from tl_dyck.errors import DyckError
 from tl_dyck.processes import NotSentError, Told, told_here, told_to
 
+__all__ = ["Registry", "RegistryError", "UnknownNameError"]
+
 T = TypeVar("T")
 Item = TypeVar("Item")
 

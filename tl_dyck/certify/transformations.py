@@ -108,7 +108,7 @@ class Substitute(Transformation):
 
     def __post_init__(self) -> None:
         if self.k is not None:
-            check_integer("k (the most substitutes of a token; None for all)", self.k, least=1)
+            check_integer("k", self.k, least=1)
         keys = as_tokens(self.table)
         values = (as_tokens(value)[: self.k] for value in self.table.values())
         object.__setattr__(self, "table", _FrozenTable(zip(keys, values, strict=True)))
@@ -211,7 +211,7 @@ class InsertMatchedPairs(Transformation):
 
     def __post_init__(self) -> None:
         if self.r is not None:
-            check_integer("r (the most pairs in a block)", self.r, least=1)
+            check_integer("r", self.r, least=1)
 
     def rewrites(self, tokens: tuple[int, ...], position: int) -> Iterator[Rewrite]:
         """Yield one rewriting per type and number of pairs."""

@@ -78,7 +78,8 @@ def write_second_layer(block: Any, states: States, to: StackCoordinates) -> floa
     language = states.language
     k, deepest = language.n_types, language.max_depth
     score = closing_scores(block.attn, states)
-    opening, closing = (torch.tensor(rows.T) for rows in states.pairs())  # [type, level - 1]
+    # [type, level - 1]; in this order in memory, which decides the last bits of means
+    opening, closing = (torch.tensor(rows.T.copy()) for rows in states.pairs())
     shift = torch.zeros(opening.shape, dtype=torch.float64)
     if deepest > 1:
         shift = (score[:, opening] - score[:, closing]).mean(0)  # c, [type, depth]
