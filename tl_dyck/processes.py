@@ -44,9 +44,8 @@ class FolderLock:
             descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                with contextlib.suppress(
-                    FileNotFoundError
-                ):  # who had it has removed the file between the two steps
+                # who had it has removed the file between the two steps
+                with contextlib.suppress(FileNotFoundError):
                     if os.path.samestat(os.fstat(descriptor), os.stat(self._path)):
                         self._descriptor = descriptor
             except OSError as error:

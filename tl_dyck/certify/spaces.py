@@ -207,9 +207,8 @@ def edited(tokens: Tokens, edits: Iterable[Edit]) -> tuple[int, ...]:
 def placed(edits: Iterable[Edit]) -> list[tuple[Edit, int]]:
     """Edits from left to right, each with where its insertion begins *in the edited string*."""
     places, shift = [], 0
-    for edit in sorted(
-        edits, key=lambda edit: (edit.start, len(edit.removed))
-    ):  # a gap comes before what follows it
+    # a gap comes before what follows it
+    for edit in sorted(edits, key=lambda edit: (edit.start, len(edit.removed))):
         places.append((edit, edit.start + shift))
         shift += len(edit.inserted) - len(edit.removed)
     return places

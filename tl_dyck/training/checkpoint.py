@@ -199,9 +199,8 @@ def _from_json(saved: dict[str, Any]) -> Progress:
     step, status, seconds = saved["step"], saved["status"], saved["seconds"]
     if type(step) is not int or step < 0:
         raise TypeError(f"step {step!r}")
-    if (
-        type(seconds) not in (int, float) or not 0 <= seconds < math.inf
-    ):  # NaN is not JSON, but Python reads it
+    # NaN is not JSON, but Python reads it
+    if type(seconds) not in (int, float) or not 0 <= seconds < math.inf:
         raise ValueError(f"seconds {seconds!r}")
     if status is not None and status not in STATUSES:
         raise ValueError(f"status {status!r}")

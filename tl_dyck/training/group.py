@@ -104,9 +104,8 @@ class SeedGroup:
         language: Any = task.language
         bos = language.bos_token
         drawn = torch.stack([run.strings(block) for run in self.runs])
-        tokens = (
-            drawn.view(len(self.runs), POOL, options.batch_size, -1).transpose(0, 1).flatten(0, 1)
-        )
+        drawn = drawn.view(len(self.runs), POOL, options.batch_size, -1)
+        tokens = drawn.transpose(0, 1).flatten(0, 1)
         lengths = (tokens != bos).sum(-1)  # without BOS, or without the last bracket
         targets, shift = tokens[..., 1:], None
         if options.contrastive_weight:
@@ -141,9 +140,7 @@ class SeedGroup:
         language: Any = self.runs[0].task.language
         regularizer, n_runs = ContrastiveRegularizer(language), len(self.runs)
         longest = tokens.shape[2] + 2 * regularizer.most
-        both = tokens.new_full(
-            (len(tokens), 2 * tokens.shape[1], longest), regularizer.language.bos_token
-        )
+        both = tokens.new_full((len(tokens), 2 * tokens.shape[1], longest), language.bos_token)
         both[:, : tokens.shape[1], : tokens.shape[2]] = tokens
         shift = torch.empty_like(lengths)
         for index in range(POOL):
@@ -174,9 +171,8 @@ def _layout(task: Any, options: TrainConfig) -> tuple[int, int]:
         copies, pairs = 2, task.language.max_depth
         longest += 1 + 2 * pairs
         lengths = np.concatenate([2 * lengths + 2 + 2 * r for r in range(1, pairs + 1)])
-    total = options.batch_size * float(lengths.mean()) + 2 * math.sqrt(options.batch_size) * float(
-        lengths.std()
-    )
+    spread = math.sqrt(options.batch_size) * float(lengths.std())
+    total = options.batch_size * float(lengths.mean()) + 2 * spread
 
     def enough(width: int) -> int:
         grain = _grain(width)

@@ -149,9 +149,8 @@ def train_together(
                             continue
                         if isinstance(run, TrainResult):
                             heard.ended(run, folder)
-                        elif (
-                            run.status is not None
-                        ):  # interrupted when nothing but its result was missing
+                        # interrupted when nothing but its result was missing
+                        elif run.status is not None:
                             heard.ended(run.finish(), folder)
                         else:
                             opened.setdefault(run.step, []).append(run)

@@ -121,9 +121,8 @@ class _Linear(torch.autograd.Function):
         V, c = W, b
         if scale is not None and shift is not None:
             V = torch.mul(W, scale[:, :, None], out=aligned(len(W), W.shape[1:], like=W))
-            moved = (shift[:, :, None] * W).sum(
-                1
-            )  # a product with one row would be rounded by how W is aligned
+            # a product with one row would be rounded by how W is aligned
+            moved = (shift[:, :, None] * W).sum(1)
             c = torch.add(b, moved, out=aligned(len(b), b.shape[1:], like=b))
         ctx.save_for_backward(x, W, V, scale, shift)
         return _product(x, V, c)

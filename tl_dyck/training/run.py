@@ -84,13 +84,8 @@ class RunState(Progress):
         self._losses.append(loss)
         if not math.isfinite(total):
             self.status = "diverged"
-        if (
-            self.status
-            or self.step % self.options.check_every == 0
-            or self.step == self.options.steps
-        ):
-            return self._check(rate)
-        return None
+        due = self.step % self.options.check_every == 0 or self.step == self.options.steps
+        return self._check(rate) if self.status or due else None
 
     def _check(self, rate: float) -> dict[str, Any]:
         # fresh prefixes at every measurement, never those of a training step
@@ -106,16 +101,12 @@ class RunState(Progress):
         }
         self.history.append(row)
         self._losses = []
-        target = self.options.target
-        if (
-            self.status is None
-            and target is not None
-            and self.step >= self.options.min_steps
-            and row["accuracy"] >= target
-        ):
-            self.status = "reached"
-        elif self.status is None and self.step == self.options.steps:
-            self.status = "not reached"
+        target, least = self.options.target, self.options.min_steps
+        if self.status is None:
+            if target is not None and self.step >= least and row["accuracy"] >= target:
+                self.status = "reached"
+            elif self.step == self.options.steps:
+                self.status = "not reached"
         return row
 
     def accuracy(self, n: int, seed: int) -> Accuracy:

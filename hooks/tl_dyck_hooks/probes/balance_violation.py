@@ -241,18 +241,24 @@ def _strings(
             f"balance violation is not defined for {what}; what a pair of brackets adds there does "
             "not follow from their queries, keys and values"
         )
-    strings: Any = data
-    if is_task(strings):
-        language = language or strings.language
-        check_reads(model, language)
-        strings = strings.sample(n, generator=torch.Generator().manual_seed(seed))
-    if strings is None:
+    if data is None:
         raise ValueError('first_layer="means" looks states up in strings: give a task, or tokens')
-    language = _check_language(language_of(model, language))
-    tokens = as_tokens(model, strings)
+    tokens, read = tokens_of(model, data, language, n, seed)
+    language = _check_language(read)
     if not language.is_prefix(tokens).all():
         raise ValueError(f"the strings are not all prefixes of {language}")
     return language, tokens
+
+
+def tokens_of(
+    model: Any, data: Any, language: Language | None, n: int, seed: int
+) -> tuple[Int[Tensor, "batch pos"], Any]:
+    """Tokens, or strings that a task draws, and the language that they are of."""
+    if is_task(data):
+        language = language or data.language
+        check_reads(model, language)
+        data = data.sample(n, generator=torch.Generator().manual_seed(seed))
+    return as_tokens(model, data), language_of(model, language)
 
 
 def _check_head(model: Any, head: SupportsIndex | None) -> int:

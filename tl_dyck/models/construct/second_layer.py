@@ -99,9 +99,8 @@ def write_second_layer(block: Any, states: States, to: StackCoordinates) -> floa
     of_queries = (
         "(kind depth) ... -> kind depth ..."  # a query closes a bracket of a kind, at a depth
     )
-    weight = rearrange(
-        (relative[:, opening] * relative[:, closing]).sqrt(), of_queries, kind=k
-    )  # of f(t, d)
+    # of f(t, d)
+    weight = rearrange((relative[:, opening] * relative[:, closing]).sqrt(), of_queries, kind=k)
     bos = rearrange(relative[:, states.bos], of_queries, kind=k)
     unit, weakest = 0, 1.0
     for depth in range(1, deepest):

@@ -85,9 +85,8 @@ def read_target(
                     )
                 )
                 value = W_V @ attn.W_O[head].detach().double().cpu()
-                if (
-                    head == 0
-                ):  # the weights of a pattern sum to one, so the output's bias may join a value's
+                # the weights of a pattern sum to one, so the output's bias may join a value's
+                if head == 0:
                     value[-1] += attn.b_O.detach().double().cpu()
                 scores[head][torch.tensor(rows)[:, None], torch.tensor(rows)] = (
                     W_Q @ W_K.T / float(attn.attn_scale)
