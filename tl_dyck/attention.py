@@ -27,10 +27,6 @@ def share_of_largest(
 
     Without positions equal tokens of equal depth get equal weights, up to rounding: 1e-5 of the
     weight counts as that.
-
-    Args:
-        pattern: attention weights.
-        key: a position for every query; it is broadcast.
     """
     largest = pattern >= pattern.max(-1, keepdim=True).values * (1 - 1e-5)
     index = key[..., None].expand(*pattern.shape[:-1], 1)

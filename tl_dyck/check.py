@@ -31,13 +31,7 @@ class WrongTypeError(DyckError, TypeError):
 def check_integer(
     name: str, value: object, least: int | None = None, most: int | None = None
 ) -> int:
-    """An integer as a plain int, whatever its type (`numpy.int64` too).
-
-    Args:
-        name: what a message calls it.
-        value: what was passed.
-        least: the smallest that is allowed; None for any.
-        most: the largest that is allowed; None for any.
+    """An integer of a range as a plain int, whatever its type (`numpy.int64` too).
 
     Raises:
         WrongTypeError: it is no integer; booleans are none, nor is 2.0.
@@ -57,12 +51,7 @@ def check_integer(
 
 
 def check_integer_fields(owner: object, **least: int) -> None:
-    """Check fields of a (frozen) dataclass by `check_integer`, and store them as plain ints.
-
-    Args:
-        owner: the dataclass, in its ``__post_init__``.
-        least: the smallest value of each field.
-    """
+    """Check fields of a (frozen) dataclass by `check_integer`, and store them as plain ints."""
     for name, low in least.items():
         object.__setattr__(owner, name, check_integer(name, getattr(owner, name), low))
 
@@ -70,14 +59,7 @@ def check_integer_fields(owner: object, **least: int) -> None:
 def check_number(
     name: str, value: object, least: float = -math.inf, most: float = math.inf, above: bool = False
 ) -> float:
-    """A finite number as a float.
-
-    Args:
-        name: what a message calls it.
-        value: what was passed.
-        least: the smallest that is allowed.
-        most: the largest that is allowed.
-        above: whether it must be larger than `least`.
+    """A finite number of a range as a float; with `above` it must be larger than `least`.
 
     Raises:
         WrongTypeError: it is no number.
@@ -96,12 +78,7 @@ def check_number(
 
 
 def check_time_limit(value: object, name: str = "time_limit") -> float | None:
-    """A time limit in seconds: a finite number above 0, or None for no limit.
-
-    Raises:
-        WrongTypeError: it is no number.
-        WrongValueError: it is NaN, infinite, 0 or negative.
-    """
+    """A time limit in seconds: a finite number above 0, or None for no limit."""
     if value is None:
         return None
     seconds = _real(name, value)
@@ -114,32 +91,17 @@ def check_time_limit(value: object, name: str = "time_limit") -> float | None:
 
 
 def check_seed(value: object, name: str = "seed") -> int:
-    """A seed: an integer from 0 below 2**63.
-
-    Raises:
-        WrongTypeError: it is no integer.
-        WrongValueError: it is negative or too large.
-    """
+    """A seed: an integer from 0 below 2**63."""
     return check_integer(name, value, least=0, most=MOST_SEEDS - 1)
 
 
 def check_draws(value: object, name: str = "n") -> int:
-    """How many strings, resamples or the like are to be drawn: 1 to `MOST_DRAWS`.
-
-    Raises:
-        WrongTypeError: it is no integer.
-        WrongValueError: it is too small or too large.
-    """
+    """How many strings, resamples or the like are to be drawn: 1 to `MOST_DRAWS`."""
     return check_integer(name, value, least=1, most=MOST_DRAWS)
 
 
 def check_level(value: object) -> float:
-    """The level of an interval, between 0 and 1.
-
-    Raises:
-        WrongTypeError: it is no number.
-        WrongValueError: it is not between 0 and 1.
-    """
+    """The level of an interval, between 0 and 1."""
     level = _real("level", value)
     if not 0 < level < 1:
         raise WrongValueError(f"level must be between 0 and 1, not {level}")
@@ -147,44 +109,20 @@ def check_level(value: object) -> float:
 
 
 def check_instance(name: str, value: object, kind: type, what: str) -> None:
-    """Refuse a value of another class.
-
-    Args:
-        name: what a message calls it.
-        value: what was passed.
-        kind: its class.
-        what: the class in words, with an article.
-
-    Raises:
-        WrongTypeError: it is something else.
-    """
+    """Raise `WrongTypeError` for a value of another class, which is `what` in words."""
     if not isinstance(value, kind):
         raise WrongTypeError(f"{name} must be {what}, got {shown(value)}")
 
 
 def check_length(value: object, name: str = "length", least: int = 0, most: int = LONGEST) -> int:
-    """The length of a string, in tokens.
-
-    Raises:
-        WrongTypeError: it is no integer.
-        WrongValueError: it is too small, or longer than `LONGEST`.
-    """
+    """The length of a string, in tokens."""
     return check_integer(name, value, least, most)
 
 
 def check_lengths(
     value: object, name: str = "lengths", least: int = 0, most: int = LONGEST
 ) -> tuple[int, ...]:
-    """Lengths of strings, checked before they are expanded.
-
-    Args:
-        value: one integer, a range, or any iterable of integers.
-        name: what a message calls them.
-        least: the smallest that is allowed.
-        most: the largest that is allowed.
-
-    Returns:
-        The lengths, in the order given.
+    """Lengths of strings: an integer, a range or an iterable, checked before they are expanded.
 
     Raises:
         WrongTypeError: they are no integers.
@@ -204,11 +142,7 @@ def check_lengths(
 
 
 def check_distinct(name: str, values: Iterable[Any]) -> tuple[Any, ...]:
-    """Values, at least one and none of them twice.
-
-    Raises:
-        WrongValueError: there are none, or one is there twice.
-    """
+    """Values, at least one and none of them twice."""
     given = tuple(values)
     if not given or len(set(given)) < len(given):
         raise WrongValueError(
@@ -218,11 +152,7 @@ def check_distinct(name: str, values: Iterable[Any]) -> tuple[Any, ...]:
 
 
 def not_finite(weights: Mapping[str, Any]) -> str | None:
-    """What is wrong with weights that are no finite numbers, in words; None if all are.
-
-    Args:
-        weights: tensors by name.
-    """
+    """What is wrong with tensors that are no finite numbers, in words; None if all are."""
     for name, weight in weights.items():
         if not bool(weight.isfinite().all()):
             return f"weight {name} holds nan or infinite values"

@@ -81,13 +81,7 @@ class Configuration:
     def from_dict(cls, values: Any, called: str = "") -> Self:
         """The inverse of `to_dict`; fields that are left out have their default.
 
-        Args:
-            values: the fields.
-            called: what stands before their names in a message: "training.".
-
-        Raises:
-            WrongTypeError: it is no mapping.
-            UnknownNameError: there is no such field.
+        Messages have `called`, such as "training.", before the fields' names.
         """
         if not isinstance(values, Mapping):
             raise WrongTypeError(f"{cls.__name__} must be an object, got {values!r:.80}")

@@ -29,11 +29,7 @@ def environment() -> dict[str, Any]:
 
 
 def cpu_name(cpuinfo: str | Path = "/proc/cpuinfo") -> str:
-    """The model of the CPU, as it calls itself; its architecture where it does not say.
-
-    Args:
-        cpuinfo: where Linux describes the CPU.
-    """
+    """The model of the CPU, as it calls itself; its architecture where it does not say."""
     with contextlib.suppress(OSError):
         for line in Path(cpuinfo).read_text(encoding="utf-8", errors="replace").splitlines():
             name, _, value = line.partition(":")
@@ -43,11 +39,7 @@ def cpu_name(cpuinfo: str | Path = "/proc/cpuinfo") -> str:
 
 
 def check_device(name: str | None) -> str | None:
-    """Compute something on a device; returns its name.
-
-    Raises:
-        ValueError: it cannot be used; says why.
-    """
+    """Compute something on a device; a ValueError says why it cannot be used."""
     if name is None:
         return None
     try:
@@ -70,11 +62,7 @@ def check_device(name: str | None) -> str | None:
 
 
 def default_jobs(device: str | torch.device | None) -> int:
-    """Worker processes, where nobody says how many: one per core, but one on a GPU.
-
-    Args:
-        device: of the models; None for TransformerLens' default, a GPU if there is one.
-    """
+    """Worker processes, where nobody says how many: one per core, but one on a GPU."""
     on_gpu = torch.cuda.is_available() if device is None else str(device).startswith("cuda")
     return 1 if on_gpu else cpu_count()
 

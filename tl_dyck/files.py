@@ -69,9 +69,7 @@ def one_line(error: BaseException) -> str:
 
 
 def read_regular(path: str | Path, most: int = LARGEST_JSON) -> bytes:
-    """Read an ordinary file whole.
-
-    Pipes, devices and whatever is too large are refused before they are read.
+    """Read an ordinary file whole; pipes, devices and what is too large are refused before.
 
     What is asked for kind and size is the open file itself, so that nobody can put another in its
     place in between.
@@ -116,12 +114,7 @@ def read_regular(path: str | Path, most: int = LARGEST_JSON) -> bytes:
 
 
 def read_text(path: str | Path, most: int = LARGEST_TEXT) -> str:
-    """Read an ordinary file of UTF-8.
-
-    Raises:
-        CorruptFileError: as `read_regular`, or not UTF-8.
-        OSError: it cannot be read.
-    """
+    """Read an ordinary file of UTF-8; errors are those of `read_regular`."""
     try:
         return read_regular(path, most).decode()
     except UnicodeDecodeError as error:
@@ -129,12 +122,7 @@ def read_text(path: str | Path, most: int = LARGEST_TEXT) -> str:
 
 
 def read_table(path: str | Path) -> pd.DataFrame:
-    """Read a Parquet file.
-
-    Raises:
-        CorruptFileError: as `read_regular`, or not Parquet.
-        OSError: it cannot be read.
-    """
+    """Read a Parquet file; errors are those of `read_regular`."""
     import pyarrow as pa  # an RNN is read without these
     import pyarrow.parquet as pq
 
@@ -179,10 +167,8 @@ def ensure_folder(folder: str | Path) -> Path:
 def remove_leftovers(folder: str | Path, older: float = 0.0) -> None:
     """Remove the unfinished files of processes that were killed, as far as that is possible.
 
-    Args:
-        folder: where they are.
-        older: seconds since they were last written to. 0 is for folders in which one process at a
-            time writes; otherwise longer than it takes to write a file.
+    Files written to in the last `older` seconds stay: 0 is for folders in which one process at a
+    time writes; otherwise longer than it takes to write a file.
     """
     for path in Path(folder).glob(f"{_TEMPORARY}*.tmp"):
         with contextlib.suppress(OSError):  # untidy, but no reason to stop
@@ -194,13 +180,8 @@ def write_bytes(path: str | Path, data: bytes, *, flush: bool = True) -> None:
     """Write `data` so that `path` holds its old content or all of the new, whatever happens.
 
     The bytes go to a temporary name in the same folder, are flushed to disk, and are renamed onto
-    `path`.
-
-    Args:
-        path: of the file.
-        data: its new content.
-        flush: False saves the milliseconds that flushing takes; what happens half-way may then be
-            anything that happens to a process, but not to the machine.
+    `path`. Not to `flush` saves milliseconds; what happens half-way may then be anything that
+    happens to a process, but not to the machine.
 
     Raises:
         OSError: no space, no permission, …; it names the file, and `path` is as it was.
@@ -236,8 +217,7 @@ def write_output(path: str | Path, data: bytes) -> None:
 def copy_file(source: str | Path, target: str | Path) -> None:
     """Copy a file of any size so that `target` holds either its old content or all of the new.
 
-    Raises:
-        OSError: `source` is a link or cannot be read, no space, …; `target` is as it was.
+    A `source` that is a link is refused, as an OSError.
     """
     flags = _AT_ONCE | getattr(os, "O_NOFOLLOW", 0)
     with (
@@ -278,12 +258,7 @@ def as_json(value: Any) -> bytes:
 
 
 def read_json(path: str | Path, most: int = LARGEST_JSON) -> Any:
-    """Read a JSON file.
-
-    Raises:
-        CorruptFileError: it is missing, no ordinary file, larger than `most` bytes, or not JSON.
-        OSError: it cannot be read.
-    """
+    """Read a JSON file of at most so many bytes; errors are those of `read_regular`."""
     data = read_regular(path, most)
     try:
         return json.loads(data)
@@ -292,11 +267,7 @@ def read_json(path: str | Path, most: int = LARGEST_JSON) -> Any:
 
 
 def write_tensors(path: str | Path, tensors: Mapping[str, torch.Tensor]) -> str:
-    """Write tensors as safetensors, atomically.
-
-    Returns:
-        The SHA-256 of the file, in hexadecimal, for the JSON file beside it.
-    """
+    """Write tensors as safetensors, atomically; returns the file's SHA-256, in hexadecimal."""
     data = _dumped(tensors)
     write_bytes(path, data)
     return hashlib.sha256(data).hexdigest()
@@ -321,17 +292,9 @@ def _dumped(tensors: Mapping[str, torch.Tensor]) -> bytes:
 def read_tensors(
     path: str | Path, sha256: str | None = None, most: int = LARGEST_TENSORS
 ) -> dict[str, torch.Tensor]:
-    """Read a safetensors file, onto the CPU.
+    """Read a safetensors file, onto the CPU; errors are those of `read_regular`.
 
-    Args:
-        path: the file.
-        sha256: the digest it must have; not checked if None.
-        most: its largest size in bytes.
-
-    Raises:
-        CorruptFileError: it is missing, no ordinary file, too large, not safetensors, or has
-            another digest.
-        OSError: it cannot be read.
+    It must have the digest `sha256`, if one is given.
     """
     data = read_regular(path, most)
     digest = hashlib.sha256(data).hexdigest()

@@ -57,13 +57,7 @@ def attention_patterns(
     tokens: Int[Tensor, "batch pos"],
     hooks: Sequence[tuple[str, Callable[..., Any]]] = (),
 ) -> Float[Tensor, "layer batch head query key"]:
-    """The attention patterns of every layer and head of any HookedTransformer, on the CPU.
-
-    Args:
-        model: not changed.
-        tokens: that it reads.
-        hooks: with which it runs.
-    """
+    """The attention patterns of every layer and head of any HookedTransformer, on the CPU."""
     names = [f"blocks.{layer}.attn.hook_pattern" for layer in range(model.cfg.n_layers)]
     found = record(model, tokens, names, hooks)
     return torch.stack([found[name].cpu() for name in names])

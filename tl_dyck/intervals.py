@@ -76,9 +76,8 @@ def mean(
     if n < 2:
         value = float(sample.mean()) if len(sample) else float("nan")
         return Estimate(value=value, low=float("nan"), high=float("nan"), n=n)
-    from scipy import (
-        stats,
-    )  # takes half a second, and what is imported with this module seldom needs it
+    # takes half a second, and what is imported with this module seldom needs it
+    from scipy import stats
 
     data: tuple[Any, ...] = (sample,)
     statistic: Callable[..., Any] = np.mean

@@ -167,11 +167,11 @@ def scatter(
         y: likewise.
         series: marks or curves.
         alt: see `Plot`; empty for what the axes say.
-        height: in pixels.
-        top: margin above, where the legend is.
+        height: in pixels, as are the margins `top` and `left`.
+        top: where the legend is.
         left: margin.
         from_zero: the axes that begin at 0: "x", "xy" or "".
-        logarithmic: the axes that are logarithmic.
+        logarithmic: likewise.
     """
     layout = {
         "height": height,

@@ -19,11 +19,14 @@ from tl_dyck.errors import DyckError
 from tl_dyck.registry import Registry, RegistryError
 
 if TYPE_CHECKING:
-    from tl_dyck_hooks.probes.accuracy_at_length import accuracy_at_length
-    from tl_dyck_hooks.probes.attention_variation import attention_variation, variation_of_patterns
-    from tl_dyck_hooks.probes.balance_violation import balance_violation
-    from tl_dyck_hooks.probes.pair_drift import pair_drift
-    from tl_dyck_hooks.probes.stack_likeness import stack_likeness
+    from tl_dyck_hooks.probes import (
+        accuracy_at_length,
+        attention_variation,
+        balance_violation,
+        pair_drift,
+        stack_likeness,
+        variation_of_patterns,
+    )
 
 __all__ = [
     "Probe",
@@ -42,16 +45,6 @@ __all__ = [
 ]
 
 Probe = Callable[..., Any]
-
-#: Ours.
-OWN = (
-    "accuracy_at_length",
-    "attention_variation",
-    "balance_violation",
-    "pair_drift",
-    "stack_likeness",
-    "variation_of_patterns",
-)
 
 
 class ProbeError(DyckError, RuntimeError):
@@ -110,15 +103,7 @@ def load_probe(name: str) -> Probe:
 
 
 def call_probe(name: str, models: Sequence[Any]) -> Any:
-    """Call a probe with one model, or with all if it takes ``models``.
-
-    Args:
-        name: of the probe.
-        models: one of them, for a probe of one model.
-
-    Raises:
-        ProbeError: the probe raised something.
-    """
+    """Call a probe with one model, or with all if it takes them; what it raises is a ProbeError."""
     probe = load_probe(name)
     try:
         if takes_many(probe):
@@ -134,7 +119,7 @@ def call_probe(name: str, models: Sequence[Any]) -> Any:
 
 def __getattr__(name: str) -> Any:
     """Load our own probes when asked for: they bring torch, which a list of names does not need."""
-    if name in OWN:
+    if name in __all__:  # the others are here
         import tl_dyck_hooks.probes
 
         return getattr(tl_dyck_hooks.probes, name)

@@ -44,9 +44,8 @@ class FolderLock:
             descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                with contextlib.suppress(
-                    FileNotFoundError
-                ):  # who had it has removed the file between the two steps
+                # who had it has removed the file between the two steps
+                with contextlib.suppress(FileNotFoundError):
                     if os.path.samestat(os.fstat(descriptor), os.stat(self._path)):
                         self._descriptor = descriptor
             except OSError as error:
@@ -102,11 +101,7 @@ class Told:
             return cls(None, str(error), summary, replace)
 
     def load(self) -> Any:
-        """The object, in the process that it came to.
-
-        Raises:
-            NotSentError: it was not sent, or cannot be loaded here.
-        """
+        """The object, in the process that it came to; a NotSentError says why it is not there."""
         if self.pickled is None:
             raise NotSentError(
                 f"{self.why}, and only the process that started this worker has registered it; "
@@ -151,11 +146,7 @@ class Sent:
 
     @property
     def value(self) -> Any:
-        """What was sent; the same object until something else is asked for.
-
-        Raises:
-            NotSentError: this process cannot load it.
-        """
+        """What was sent; the same object until something else is asked for."""
         last = _received.get("last")  # read once: another thread may receive something else
         if last is None or last[0] != self._key:
             if self._from != _THIS:

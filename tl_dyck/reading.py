@@ -42,11 +42,7 @@ def unwrapped(model: Any) -> Any:
 
 
 def check_placed(model: Any) -> None:
-    """Refuse a model that has no numbers, or that cannot be run as it was converted.
-
-    Raises:
-        ValueError: its weights are on the meta device, or of a type in which it cannot run.
-    """
+    """Raise ValueError for weights on the meta device, or of a type that cannot be run."""
     types = set()
     for name, weight in model.named_parameters() if isinstance(model, nn.Module) else ():
         if weight.is_meta:
@@ -108,11 +104,7 @@ def warn_of_first(model: Any, language: Language, may_come: Bool[Tensor, " symbo
 
 
 def one_model(model: Any, what: str) -> None:
-    """Refuse a list, and what has no configuration, where one model is measured.
-
-    Raises:
-        TypeError: naming `what` is done with one model.
-    """
+    """Raise TypeError for a list, and for what has no configuration; one model is measured."""
     if isinstance(model, list | tuple | dict):
         raise TypeError(
             f"{what} takes one model, not a {type(model).__name__} of {len(model)}; "
@@ -186,15 +178,10 @@ def language_of(model: Any, language: Language | None = None) -> Any:
 
 
 def language_with_stack(model: Any, what: str, *given: Any) -> None:
-    """Refuse a language without a stack, where one is measured.
+    """Refuse a language without a stack, where one is measured, with its name in the message.
 
-    Args:
-        model: whose language counts if nothing else is known.
-        what: takes a stack, with its verb: "stack_likeness is".
-        *given: a language, or data that may have one; the first that is known counts.
-
-    Raises:
-        NoStackError: its message has the language's name.
+    The first that is known counts: of what is given, languages or data, or else the model's own.
+    For `what`, with its verb, see `needs_stack`.
     """
     languages = (getattr(each, "language", each) for each in (*given, getattr(model, "cfg", None)))
     known = next((each for each in languages if isinstance(each, Language)), None)

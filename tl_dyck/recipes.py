@@ -215,12 +215,7 @@ def marks(
 
 
 def frame(axes: Sequence[tuple[str, int]], columns: Mapping[str, Any]) -> pd.DataFrame:
-    """A row for every cell of an array.
-
-    Args:
-        axes: name of each axis and the number of its first place.
-        columns: an array with these axes each, or what can be broadcast to one.
-    """
+    """A row for every cell of arrays whose axes are (name, number of the first place) each."""
     values = np.broadcast_arrays(*(np.asarray(value) for value in columns.values()))
     places = np.indices(values[0].shape).reshape(len(axes), -1)
     named = {name: place + first for (name, first), place in zip(axes, places, strict=True)}
@@ -241,12 +236,7 @@ def in_words(form: str, table: pd.DataFrame) -> list[str]:
 
 
 def as_figure(plots: Sequence[Plot], title: str) -> go.Figure:
-    """Plots as one figure for notebooks, two beside each other, with the colours of a light page.
-
-    Args:
-        plots: at least one, each with a title of its own if there are several.
-        title: of the figure.
-    """
+    """Plots as one figure for notebooks, two beside each other, in the colours of a light page."""
     from plotly.subplots import make_subplots
 
     wide = min(2, len(plots))
@@ -278,15 +268,7 @@ def dots_figure(
     marked: Mapping[str, float],
     **how: Any,
 ) -> go.Figure:
-    """A figure for notebooks: `dots`, with a title.
-
-    Args:
-        table: a line for each row of the plot.
-        values: name in the legend -> column.
-        title: of the figure.
-        marked: text -> value at which a dashed line is drawn; what is no number is left out.
-        **how: rows, unit, bars.
-    """
+    """`dots` as a figure for notebooks, titled; dashed lines mark values, by their text."""
     lines = [Line(value, text) for text, value in marked.items()]
     return as_figure([dots(table, values, marked=lines, **how)], title)
 

@@ -46,13 +46,7 @@ def write_tables(folder: str | Path, tables: Mapping[str, pd.DataFrame]) -> None
 def read_object(
     path: Path, forms: Collection[str], what: str, most: int = LARGEST_JSON
 ) -> dict[str, Any]:
-    """Read a JSON object whose "format" says that it is of this version.
-
-    Args:
-        path: of the file.
-        forms: the formats that will do.
-        what: its folder holds, with its article, for the message.
-        most: the file's largest size in bytes.
+    """Read a JSON object whose "format" is one of `forms`; `what` is what its folder holds.
 
     Raises:
         CorruptFileError: it is missing, damaged, or of another format.
@@ -84,11 +78,7 @@ def sealed(values: Mapping[str, Any], of: str) -> bytes:
 
 
 def read_sealed(path: str | Path, of: str) -> dict[str, Any]:
-    """Read a file that holds what `sealed` made.
-
-    Raises:
-        CorruptFileError: it is missing, truncated, altered, or of another run.
-    """
+    """Read a file that holds what `sealed` made; a CorruptFileError if it is of another run."""
     saved = read_json(path)
     digest = saved.pop("digest", None) if isinstance(saved, dict) else None
     try:
@@ -109,24 +99,16 @@ def _digest(values: Mapping[str, Any], of: str) -> str:
 def write_with_tensors(
     path: Path, values: Mapping[str, Any], tensors: Mapping[str, torch.Tensor], file: str
 ) -> None:
-    """Write a JSON object and a file of tensors that it names; whatever happens, they fit together.
+    """Write a JSON object and a file of tensors beside it; whatever happens, they fit together.
 
-    Args:
-        path: of the JSON file, which is written last.
-        values: it gets "tensors" (the name) and "sha256" as well.
-        tensors: go beside it.
-        file: their name.
+    The object gets "tensors" (the file's name) and "sha256" as well, and is written last.
     """
     digest = write_tensors(path.parent / file, tensors)
     write_json(path, {**values, "tensors": file, "sha256": digest})
 
 
 def read_named(path: Path, saved: Mapping[str, Any], file: str) -> dict[str, torch.Tensor]:
-    """The tensors that a JSON object of `write_with_tensors`, which was read, names.
-
-    Raises:
-        CorruptFileError: it names others, or they are missing or altered.
-    """
+    """The tensors that a JSON object of `write_with_tensors`, which was read, names."""
     if saved.get("tensors") != file or not isinstance(saved.get("sha256"), str):
         raise CorruptFileError(
             f"{str(path)!r} names tensors {saved.get('tensors')!r:.80}, not {file!r}, or has no "
@@ -145,17 +127,11 @@ def write_weights(
     """Write weights, and then the JSON object of their format and config that names them.
 
     Args:
-        folder: made if need be.
+        folder: made if need be; returned.
         form: the format.
         config: whatever `read_weights` is to give back, as JSON values.
         weights: tensors by name.
         files: the names of the JSON file and of that of the weights.
-
-    Returns:
-        The folder.
-
-    Raises:
-        OSError: the folder cannot be written.
     """
     path, values = ensure_folder(folder), {"format": form, "config": dict(config)}
     write_with_tensors(path / files[0], values, weights, files[1])
@@ -206,11 +182,7 @@ def read_weights(
 
 @contextlib.contextmanager
 def described(path: Path, what: str) -> Iterator[None]:
-    """Say which file it is whose values describe nothing.
-
-    Raises:
-        CorruptFileError: a value is missing or is not what it should be.
-    """
+    """A CorruptFileError that says which file it is whose values describe nothing."""
     try:
         yield
     except KeyError as error:

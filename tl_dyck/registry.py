@@ -45,15 +45,9 @@ class UnknownNameError(DyckError, ValueError):
 
 
 def unknown_name(kind: str, name: object, known: Iterable[str]) -> UnknownNameError:
-    """Build the error for an unknown name.
+    """The error for a name that is none of those known, with the nearest one in its message.
 
-    Args:
-        kind: what is looked up, in the singular ("task", "model", "option of family 'gpt'").
-        name: the offending name.
-        known: the names that would have been right.
-
-    Returns:
-        The error, with the nearest known name in its message if one is near.
+    What is looked up is of a `kind`, in the singular: "task", "model", "option of family 'gpt'".
     """
     names = sorted(known)
     near = difflib.get_close_matches(str(name), names, n=1, cutoff=0.5)

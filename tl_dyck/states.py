@@ -41,37 +41,50 @@ from torch import Tensor
 from tl_dyck.language import DyckDistribution, DyckLanguage
 
 
-@final
 class StateIndex:
-    """Rows of states in a table of all tokens and depths, token · (D + 1) + depth."""
+    """Rows of states in a table of all tokens and depths, token · (D + 1) + depth.
 
-    def __init__(self, language: DyckLanguage) -> None:
+    Or, if `packed`, in the order of Eq. 19, which has no rows that no string reaches: 2kD brackets,
+    then BOS.
+    """
+
+    def __init__(self, language: DyckLanguage, *, packed: bool = False) -> None:
         self.language = language
-        self.depths = language.max_depth + 1
-        self.bos = self.of(language.bos_token, 0)
+        self.depths = language.max_depth + (not packed)
+        self._lowest = int(packed)  # depth of an opening bracket's first row
+        self.bos = language.bos_token * self.depths
 
-    def of(self, token: Any, depth: Any) -> Any:
-        """Row of a token that leads to this depth, or of many."""
-        return token * self.depths + depth
+    def open(self, t: Any, depth: Any) -> Any:
+        """Row of the opening bracket of type t that leads to this depth, or of many."""
+        return 2 * t * self.depths + depth - self._lowest
 
-    def open(self, t: int, depth: int) -> int:
-        """Row of the opening bracket of type t that leads to this depth."""
-        return int(self.of(2 * t, depth))
-
-    def close(self, t: int, depth: int) -> int:
-        """Row of the closing bracket of type t that leads to this depth."""
-        return int(self.of(2 * t + 1, depth))
+    def close(self, t: Any, depth: Any) -> Any:
+        """Row of the closing bracket of type t that leads to this depth, or of many."""
+        return (2 * t + 1) * self.depths + depth
 
     def pairs(self) -> tuple[Int[np.ndarray, "level n_types"], Int[np.ndarray, "level n_types"]]:
         """Rows of the two brackets of a matched pair, by its level 1..D and type."""
-        first = 2 * np.arange(self.language.n_types) * self.depths
+        types = np.arange(self.language.n_types)
         levels = np.arange(1, self.language.max_depth + 1)[:, None]
-        return first + levels, first + self.depths + levels - 1
+        return self.open(types, levels), self.close(types, levels - 1)
+
+    def of(self, token: Any, depth: Any) -> Any:
+        """Row of a token that leads to this depth, or of many; if not packed."""
+        return token * self.depths + depth
 
     def reachable(self) -> list[int]:
         """Rows of the states that strings reach: BOS, opening and closing brackets."""
         opens, closes = self.pairs()
         return [self.bos, *opens.ravel().tolist(), *closes.ravel().tolist()]
+
+
+def visit_all(language: DyckLanguage) -> Int[Tensor, "batch pos"]:
+    """Strings that visit every state: for each type BOS, then D openings and D closings."""
+    steps = torch.arange(2 * language.max_depth)
+    tokens = torch.full((language.n_types, 2 * language.max_depth + 1), language.bos_token)
+    for t in range(language.n_types):
+        tokens[t, 1:] = 2 * t + (steps >= language.max_depth).long()
+    return tokens
 
 
 def contributions(
@@ -80,14 +93,7 @@ def contributions(
     value: Float[Tensor, "state d_model"],
     attn_scale: float,
 ) -> Float[Tensor, "query key d_model"]:
-    """u(query, key) for all pairs of some states, each query times exp(−its largest score).
-
-    Args:
-        q: queries.
-        k: keys.
-        value: ``W_O v + b_O``.
-        attn_scale: scores are divided by it.
-    """
+    """u(query, key) for all pairs of some states, each query times exp(−its largest score)."""
     value = value - value.mean(-1, keepdim=True)
     score = q @ k.T / attn_scale
     weight = torch.exp(score - score.max(-1, keepdim=True).values)
@@ -140,8 +146,8 @@ def displacement(
 
     Args:
         u: contributions, float64.
-        opens: row of ``open(t, l)`` at ``[l - 1, t]``.
-        closes: row of ``close(t, l - 1)`` there.
+        opens: row of ``open(t, l)`` at ``[l - 1, t]``; of ``close(t, l - 1)``, `closes`.
+        closes: likewise.
         distribution: of the strings, at least two types and depth 2.
     """
     k, depth = distribution.language.n_types, distribution.language.max_depth

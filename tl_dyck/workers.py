@@ -42,15 +42,7 @@ class WorkerDiedError(DyckError, RuntimeError):
 
 
 def check_jobs(n_jobs: object) -> int:
-    """How many worker processes are wanted.
-
-    Args:
-        n_jobs: at least 1, and at most eight for each core; None for one per core.
-
-    Raises:
-        WrongTypeError: it is no integer.
-        WrongValueError: it is too small or too large.
-    """
+    """How many workers are wanted: 1 to eight for each core; None for one per core."""
     from joblib import cpu_count
 
     cores = int(cpu_count())
@@ -153,11 +145,7 @@ def _call(function: Callable[..., Any], numbered: tuple[int, tuple[Any, ...]]) -
 
 
 def workers_here(n_jobs: int) -> contextlib.AbstractContextManager[Workers]:
-    """Worker processes of one thread each, which end when this one does; with 1, this one itself.
-
-    Args:
-        n_jobs: from `check_jobs`.
-    """
+    """Worker processes of one thread each, which end when this one does; with 1, itself."""
     if n_jobs == 1 or multiprocessing.current_process().daemon:  # which may have no children
         return contextlib.nullcontext(_ThisProcess())
     return _Processes(n_jobs)
@@ -269,9 +257,6 @@ def end_with(parent: int) -> None:
     Whoever is killed without warning cannot stop its workers, and they would go on beside those of
     the next attempt. Files are written whole or not at all, so nothing is lost that a checkpoint
     does not have.
-
-    Args:
-        parent: the process that started this one, by number; it may be gone already.
     """
 
     def watch() -> None:

@@ -26,7 +26,7 @@ from tl_dyck.certify import (
     Transformation,
     edited,
 )
-from tl_dyck.certify.spaces import as_tokens
+from tl_dyck.certify.transformations import as_tokens
 
 
 @settings(max_examples=150)

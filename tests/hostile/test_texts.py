@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.hostile.tools import refusal
-from tl_dyck.certify.spaces import SpaceError
+from tl_dyck.certify import SpaceError
 from tl_dyck.cli import app
 from tl_dyck.models.text import TextConfig, build_text_model
 from tl_dyck.text import (

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tl_dyck.models import build_model, get_config, list_models
 from tl_dyck.tasks import load_task
 from tl_dyck.training.packing import IGNORED, pack, place
-from tl_dyck.training.stack import Batch, Stack
+from tl_dyck.training.stack import Stack
 
 TASK = load_task("dyck-2-4")
 BOS = TASK.language.bos_token
@@ -57,11 +57,14 @@ def test_the_longest_are_placed_first():
 
 
 def packed(tokens, extra=0, width=26):
-    """Batches ``[model, string, pos]`` as `SeedGroup` packs them; `extra` slots to spare a row."""
+    """Batches ``[model, string, pos]`` as `SeedGroup` packs them, and the slots of each token.
+
+    `extra` slots are to spare in a row.
+    """
     language = TASK.language
     lengths = (tokens != BOS).sum(-1)
     depth = language.clipped_depth(tokens)
-    found = pack(
+    batch, _, slots = pack(
         tokens[..., :-1],
         lengths,
         depth=depth[..., :-1],
@@ -69,9 +72,7 @@ def packed(tokens, extra=0, width=26):
         width=width + extra,
         filling=BOS,
     )
-    return Batch(
-        slice(0, len(tokens)), found.tokens, found.depth, found.first, found.targets
-    ), found
+    return batch, slots
 
 
 def random_models(family, n_models, seed, **overrides):
@@ -212,9 +213,9 @@ def test_what_is_not_finite_stays_where_it_is():
 
 def test_nothing_is_predicted_where_nothing_is():
     tokens = TASK.sample(5, generator=torch.Generator().manual_seed(0))[None]
-    batch, found = packed(tokens)
+    batch, all_slots = packed(tokens)
     assert int((batch.targets != IGNORED).sum()) == int((tokens != BOS).sum())
-    for string, slots in zip(tokens[0], found.slots[0], strict=True):
+    for string, slots in zip(tokens[0], all_slots[0], strict=True):
         length = int((string != BOS).sum())
         assert batch.tokens.flatten()[slots[:length]].tolist() == string[:length].tolist()
         assert batch.targets.flatten()[slots[:length]].tolist() == string[1 : length + 1].tolist()

@@ -20,17 +20,19 @@ from tl_dyck.certify.asking import certify, certify_each, certify_many
 from tl_dyck.certify.certificate import Certificate, Witness
 from tl_dyck.certify.change import LogitChange, worst_logit_change
 from tl_dyck.certify.dyck import DyckCertificate, DyckCertificates, certify_dyck
+from tl_dyck.certify.lattice import SpaceTooLargeError
 from tl_dyck.certify.marking import Passage, passages
 from tl_dyck.certify.objectives import Objectives
 from tl_dyck.certify.parsing import Resources, load_synonyms, parse_space, transformations
 from tl_dyck.certify.protocol import Certifier, CertifyError, certifiers, conclude, list_certifiers
-from tl_dyck.certify.spaces import Edit, PerturbationSpace, SpaceError, SpaceTooLargeError, edited
+from tl_dyck.certify.spaces import Edit, PerturbationSpace, edited
 from tl_dyck.certify.transformations import (
     STOP_WORDS,
     Delete,
     Duplicate,
     Insert,
     InsertMatchedPairs,
+    SpaceError,
     Substitute,
     SwapAdjacent,
     Transformation,

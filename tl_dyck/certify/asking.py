@@ -10,10 +10,9 @@ from typing import Any
 from tl_dyck.certify.asker import Asker
 from tl_dyck.certify.certificate import Certificate
 from tl_dyck.certify.protocol import Certifier, CertifyError
-from tl_dyck.certify.spaces import PerturbationSpace, Tokens
+from tl_dyck.certify.spaces import PerturbationSpace
+from tl_dyck.certify.transformations import Tokens
 from tl_dyck.workers import check_jobs, spread
-
-__all__ = ["Asker", "certify", "certify_each", "certify_many"]
 
 
 def certify(

@@ -44,11 +44,7 @@ class StringAutomaton:
         return self._count(self._start)
 
     def has_more_than(self, limit: int, deadline: Deadline | None = None) -> bool:
-        """Whether there are more than `limit` distinct strings; sooner known than their number.
-
-        Raises:
-            OutOfTime: the deadline has passed.
-        """
+        """Whether there are more than `limit` distinct strings; sooner known than their number."""
         return self._count(self._start, limit, deadline) > limit
 
     def __iter__(self) -> Iterator[tuple[int, ...]]:
@@ -56,11 +52,7 @@ class StringAutomaton:
         return self.strings()
 
     def strings(self, deadline: Deadline | None = None) -> Iterator[tuple[int, ...]]:
-        """The same, for as long as there is time.
-
-        Raises:
-            OutOfTime: the deadline has passed.
-        """
+        """The same, for as long as there is time; then `OutOfTime`."""
         deadline = deadline or Deadline()
         stack: list[tuple[tuple[int, ...], _State]] = [((), self._start)]
         while stack:

@@ -12,7 +12,8 @@ from tl_dyck.certify.asker import Asker
 from tl_dyck.certify.certificate import Witness
 from tl_dyck.certify.objectives import Objectives
 from tl_dyck.certify.protocol import Certifier, CertifyError
-from tl_dyck.certify.spaces import PerturbationSpace, Tokens
+from tl_dyck.certify.spaces import PerturbationSpace
+from tl_dyck.certify.transformations import Tokens
 
 
 @final

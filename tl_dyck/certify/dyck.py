@@ -146,10 +146,8 @@ def closing_prefixes(
     """Draw distinct prefixes whose last bracket closes and whose next bracket may close, too.
 
     These are the ones that the theorem speaks about: the query is a closing bracket, and some open
-    bracket is left for the model to get right. They are drawn from D(1/2, k, D), given that.
-
-    Raises:
-        CertifyError: there are fewer such prefixes than wanted (or they are too rare to be found).
+    bracket is left for the model to get right. They are drawn from D(1/2, k, D), given that. If
+    there are fewer, or they are too rare to be found, it is a CertifyError.
     """
     distribution = DyckDistribution(language)
     found: dict[tuple[int, ...], None] = {}

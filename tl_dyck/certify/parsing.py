@@ -18,12 +18,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
 
-from tl_dyck.certify.spaces import PerturbationSpace, SpaceError
+from tl_dyck.certify.spaces import PerturbationSpace
 from tl_dyck.certify.transformations import (
     Delete,
     Duplicate,
     Insert,
     InsertMatchedPairs,
+    SpaceError,
     Substitute,
     SwapAdjacent,
     Transformation,
@@ -80,35 +81,21 @@ register_transformation = transformations.register
 """Decorator that registers a transformation of your own: see `Registry.register`."""
 
 
-@transformations.register("dup", "Repeat a word.")
-def _dup(resources: Resources) -> Transformation:
-    return Duplicate(but=resources.protected)
-
-
-@transformations.register("sub", "Replace a word by a synonym.")
-def _sub(resources: Resources) -> Transformation:
-    return Substitute(resources.need("substitutes", "sub"))
-
-
-@transformations.register("del", "Drop a stop word.")
-def _del(resources: Resources) -> Transformation:
-    return Delete(resources.need("deletable", "del"))
-
-
-@transformations.register("ins", "Insert a string at a gap.")
-def _ins(resources: Resources) -> Transformation:
-    return Insert(resources.need("insertions", "ins"))
-
-
-@transformations.register("swap", "Exchange two neighbours.")
-def _swap(_: Resources) -> Transformation:
-    return SwapAdjacent()
-
-
-@transformations.register("pairs", "Insert nested matched brackets at a gap.")
 def _pairs(resources: Resources) -> Transformation:
     language = needs_stack(resources.need("language", "pairs"), "the space 'pairs' is")
     return InsertMatchedPairs(language)
+
+
+_BUILT_IN: dict[str, tuple[str, TransformationFactory]] = {
+    "dup": ("Repeat a word.", lambda given: Duplicate(but=given.protected)),
+    "sub": ("Replace a word by a synonym.", lambda g: Substitute(g.need("substitutes", "sub"))),
+    "del": ("Drop a stop word.", lambda given: Delete(given.need("deletable", "del"))),
+    "ins": ("Insert a string at a gap.", lambda given: Insert(given.need("insertions", "ins"))),
+    "swap": ("Exchange two neighbours.", lambda given: SwapAdjacent()),
+    "pairs": ("Insert nested matched brackets at a gap.", _pairs),
+}
+for _name, (_summary, _make) in _BUILT_IN.items():
+    transformations.register(_name, _summary)(_make)
 
 
 def load_synonyms(file: str | Path) -> dict[str, tuple[str, ...]]:

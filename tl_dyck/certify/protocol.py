@@ -129,9 +129,8 @@ def conclude(
     string = tokens if string is None else string
     wanted = Objectives.wanted(objectives, target, rnn.config.d_vocab_out)
     upper = float(network.least_of([string], wanted).upper[0])
-    lower = (
-        min(lower, upper) if upper < np.inf else -np.inf
-    )  # the network itself overflows: nothing is known
+    # the network itself overflows: nothing is known
+    lower = min(lower, upper) if upper < np.inf else -np.inf
     status: Status = "certified" if lower > 0 else "falsified" if upper < 0 else "unknown"
     if status == "unknown" and not reason:
         reason = (

@@ -13,7 +13,7 @@ from typing import Any, SupportsIndex, final
 
 import numpy as np
 
-from tl_dyck.certify.asking import Asker
+from tl_dyck.certify.asker import Asker
 from tl_dyck.certify.check_languages import (
     AXES,
     CLAIMS,

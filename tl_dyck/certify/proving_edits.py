@@ -28,7 +28,8 @@ from tl_dyck.certify.deadline import Deadline, OutOfTime
 from tl_dyck.certify.exact.balls import Array
 from tl_dyck.certify.lattice import KEEP
 from tl_dyck.certify.proving import NoProofError, Proof, pack
-from tl_dyck.certify.spaces import PerturbationSpace, Tokens
+from tl_dyck.certify.spaces import PerturbationSpace
+from tl_dyck.certify.transformations import Tokens
 from tl_dyck.environment import one_thread
 from tl_dyck.rnn import RNNConfig
 

@@ -18,38 +18,17 @@ the rewritings.
 
 from __future__ import annotations
 
-import operator
 import random
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias, final
+from typing import Any, final
 
 import torch
-from jaxtyping import Int
-from torch import Tensor
 
 from tl_dyck.certify.automaton import StringAutomaton
 from tl_dyck.certify.deadline import Deadline
 from tl_dyck.certify.lattice import KEEP, Lattice, Option, SpaceTooLargeError
-from tl_dyck.certify.transformations import Transformation
-from tl_dyck.errors import DyckError
-
-__all__ = [
-    "Edit",
-    "PerturbationSpace",
-    "SpaceError",
-    "SpaceTooLargeError",
-    "Tokens",
-    "as_tokens",
-    "edited",
-    "placed",
-]
-
-Tokens: TypeAlias = "Sequence[int] | Int[Tensor, ' _pos']"
-
-
-class SpaceError(DyckError, ValueError):
-    """A perturbation space that makes no sense: a bad budget, a rewriting past the string's end."""
+from tl_dyck.certify.transformations import SpaceError, Tokens, Transformation, as_tokens
 
 
 @final
@@ -228,34 +207,11 @@ def edited(tokens: Tokens, edits: Iterable[Edit]) -> tuple[int, ...]:
 def placed(edits: Iterable[Edit]) -> list[tuple[Edit, int]]:
     """Edits from left to right, each with where its insertion begins *in the edited string*."""
     places, shift = [], 0
-    for edit in sorted(
-        edits, key=lambda edit: (edit.start, len(edit.removed))
-    ):  # a gap comes before what follows it
+    # a gap comes before what follows it
+    for edit in sorted(edits, key=lambda edit: (edit.start, len(edit.removed))):
         places.append((edit, edit.start + shift))
         shift += len(edit.inserted) - len(edit.removed)
     return places
-
-
-def as_tokens(tokens: Tokens) -> tuple[int, ...]:
-    """A string as a tuple of plain integers.
-
-    Raises:
-        TypeError: not a 1-dimensional sequence of integers.
-        SpaceError: a negative token.
-    """
-    if isinstance(tokens, Tensor):
-        tokens = tokens.tolist()
-    if isinstance(tokens, (str, bytes)):
-        raise TypeError(f"expected token ids, not the text {tokens!r}; tokenize it first.")
-    try:
-        plain = tuple(map(operator.index, tokens))
-    except TypeError as error:
-        raise TypeError(
-            f"a string is a 1-dimensional sequence of token ids, not {tokens!r}."
-        ) from error
-    if any(token < 0 for token in plain):
-        raise SpaceError(f"a token cannot be negative: {min(plain)}.")
-    return plain
 
 
 def _checked_pair(pair: tuple[Transformation, int]) -> tuple[Transformation, int]:

@@ -24,17 +24,27 @@ import functools
 import operator
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, final
+from typing import TypeAlias, final
 
 import torch
+from jaxtyping import Int
+from torch import Tensor
 
+from tl_dyck.check import check_integer
+from tl_dyck.errors import DyckError
 from tl_dyck.language import DyckLanguage
 
 STOP_WORDS = ("a", "and", "the", "of", "to")
 """What ARC's T_DelStop deletes (Zhang et al., arXiv 2102.07818)."""
 
+Tokens: TypeAlias = "Iterable[int] | Int[Tensor, ' _pos']"
+
 Rewrite = tuple[int, tuple[int, ...]]
 """(number of tokens replaced, the tokens put in their place)."""
+
+
+class SpaceError(DyckError, ValueError):
+    """A perturbation space that makes no sense: a bad budget, a rewriting past the string's end."""
 
 
 class Transformation(abc.ABC):
@@ -44,7 +54,7 @@ class Transformation(abc.ABC):
         name: short name, used in texts, edits and error messages.
     """
 
-    name: ClassVar[str]
+    name: str
 
     @abc.abstractmethod
     def rewrites(self, tokens: tuple[int, ...], position: int) -> Iterable[Rewrite]:
@@ -69,11 +79,11 @@ class Duplicate(Transformation):
         but: tokens that are never repeated, such as a mark at the end of every string.
     """
 
-    name: ClassVar[str] = "dup"
+    name = "dup"
     but: Iterable[int] = ()
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "but", frozenset(_tokens(self.but)))
+        object.__setattr__(self, "but", frozenset(as_tokens(self.but)))
 
     def rewrites(self, tokens: tuple[int, ...], position: int) -> Iterator[Rewrite]:
         """Yield the doubled token."""
@@ -92,15 +102,16 @@ class Substitute(Transformation):
         k: use only the first k substitutes of each token; None for all.
     """
 
-    name: ClassVar[str] = "sub"
+    name = "sub"
     table: Mapping[int, Sequence[int]]
     k: int | None = None
 
     def __post_init__(self) -> None:
-        if self.k is not None and _integer("k", self.k) < 1:
-            raise ValueError(f"k must be at least 1 (or None for every substitute), not {self.k}.")
-        items = ((_token(key), _tokens(value)[: self.k]) for key, value in self.table.items())
-        object.__setattr__(self, "table", _FrozenTable(items))
+        if self.k is not None:
+            check_integer("k", self.k, least=1)
+        keys = as_tokens(self.table)
+        values = (as_tokens(value)[: self.k] for value in self.table.values())
+        object.__setattr__(self, "table", _FrozenTable(zip(keys, values, strict=True)))
 
     def rewrites(self, tokens: tuple[int, ...], position: int) -> Iterator[Rewrite]:
         """Yield one rewriting per substitute."""
@@ -118,12 +129,12 @@ class Delete(Transformation):
         words: the tokens that may be dropped; None for every token.
     """
 
-    name: ClassVar[str] = "del"
+    name = "del"
     words: Iterable[int] | None
 
     def __post_init__(self) -> None:
         if self.words is not None:
-            object.__setattr__(self, "words", frozenset(_tokens(self.words)))
+            object.__setattr__(self, "words", frozenset(as_tokens(self.words)))
 
     def rewrites(self, tokens: tuple[int, ...], position: int) -> Iterator[Rewrite]:
         """Yield the empty replacement."""
@@ -144,12 +155,12 @@ class Insert(Transformation):
             with it the query of the readout.
     """
 
-    name: ClassVar[str] = "ins"
+    name = "ins"
     strings: Iterable[Sequence[int]]
     at_end: bool = True
 
     def __post_init__(self) -> None:
-        strings = tuple(dict.fromkeys(_tokens(string) for string in self.strings))
+        strings = tuple(dict.fromkeys(as_tokens(string) for string in self.strings))
         if () in strings:
             raise ValueError(
                 "Insert was given an empty string, which would change nothing; leave it out."
@@ -168,7 +179,7 @@ class Insert(Transformation):
 class SwapAdjacent(Transformation):
     """Exchange two neighbours: x_i x_{i+1} becomes x_{i+1} x_i."""
 
-    name: ClassVar[str] = "swap"
+    name = "swap"
 
     def rewrites(self, tokens: tuple[int, ...], position: int) -> Iterator[Rewrite]:
         """Yield the exchanged pair."""
@@ -193,14 +204,14 @@ class InsertMatchedPairs(Transformation):
             last token, whose successor is predicted, stays last.
     """
 
-    name: ClassVar[str] = "pairs"
+    name = "pairs"
     language: DyckLanguage
     r: int | None = None
     at_end: bool = False
 
     def __post_init__(self) -> None:
-        if self.r is not None and _integer("r", self.r) < 1:
-            raise ValueError(f"r, the most pairs in a block, must be at least 1, not {self.r}.")
+        if self.r is not None:
+            check_integer("r", self.r, least=1)
 
     def rewrites(self, tokens: tuple[int, ...], position: int) -> Iterator[Rewrite]:
         """Yield one rewriting per type and number of pairs."""
@@ -265,20 +276,23 @@ class _FrozenTable(Mapping[int, tuple[int, ...]]):
         return repr(self._items)
 
 
-def _integer(name: str, value: object) -> int:
-    if isinstance(value, bool) or not hasattr(value, "__index__"):
-        raise TypeError(f"{name} must be an integer, not {value!r}.")
-    return operator.index(value)
+def as_tokens(tokens: Tokens) -> tuple[int, ...]:
+    """A string as a tuple of plain integers.
 
-
-def _token(value: object) -> int:
-    token = _integer("a token", value)
-    if token < 0:
-        raise ValueError(f"a token cannot be negative: {token}.")
-    return token
-
-
-def _tokens(values: Iterable[object]) -> tuple[int, ...]:
-    if isinstance(values, (str, bytes)):
-        raise TypeError(f"expected token ids, not the text {values!r}; tokenize it first.")
-    return tuple(_token(value) for value in values)
+    Raises:
+        TypeError: not a 1-dimensional sequence of integers.
+        SpaceError: a negative token.
+    """
+    if isinstance(tokens, Tensor):
+        tokens = tokens.tolist()
+    if isinstance(tokens, (str, bytes)):
+        raise TypeError(f"expected token ids, not the text {tokens!r}; tokenize it first.")
+    try:
+        plain = tuple(map(operator.index, tokens))
+    except TypeError as error:
+        raise TypeError(
+            f"a string is a 1-dimensional sequence of token ids, not {tokens!r}."
+        ) from error
+    if any(token < 0 for token in plain):
+        raise SpaceError(f"a token cannot be negative: {min(plain)}.")
+    return plain

@@ -9,21 +9,23 @@ import functools
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple, final
+from typing import Any, NamedTuple, final
 
 from tl_dyck.certify.certificate import Certificate
-from tl_dyck.certify.spaces import PerturbationSpace, SpaceError
-from tl_dyck.certify.transformations import Rewrite, Transformation
+from tl_dyck.certify.spaces import PerturbationSpace
+from tl_dyck.certify.transformations import Rewrite, SpaceError, Transformation
 from tl_dyck.language.alphabet import Symbols
 
 _PIECE = re.compile(r"\s*(?:\w+(?:['’]\w+)*|[^\w\s]+)|\s+$")
 """A word or a run of punctuation, with the white space before it."""
 
 
+@final
 @dataclass(frozen=True)
-class _OfWords(Transformation):
+class OfWords(Transformation):
     """Rewritings of words of one text, written out place by place."""
 
+    name: str
     tokens: tuple[int, ...]
     at: tuple[tuple[Rewrite, ...], ...]
 
@@ -35,38 +37,6 @@ class _OfWords(Transformation):
             )
         if position < len(self.at):
             yield from self.at[position]
-
-
-@final
-@dataclass(frozen=True)
-class SubstituteWord(_OfWords):
-    """Replace a word by another, as a unit."""
-
-    name: ClassVar[str] = "sub"
-
-
-@final
-@dataclass(frozen=True)
-class DoubleWord(_OfWords):
-    """Repeat a word."""
-
-    name: ClassVar[str] = "dup"
-
-
-@final
-@dataclass(frozen=True)
-class DropWord(_OfWords):
-    """Leave a word out."""
-
-    name: ClassVar[str] = "del"
-
-
-@final
-@dataclass(frozen=True)
-class Mistype(_OfWords):
-    """Exchange two neighbouring letters of a word."""
-
-    name: ClassVar[str] = "typo"
 
 
 class WordSpace(NamedTuple):
@@ -136,15 +106,15 @@ def word_space(
     tokens = (*before, *_joined(cut))
     if "".join(pieces) != text or tokens[len(before) :] != encode(text):
         raise SpaceError(f"the tokenizer does not cut {text!r:.60} between its words.")
-    kinds: tuple[tuple[type[_OfWords], int, Callable[[str], list[str]]], ...] = (
-        (SubstituteWord, sub, lambda piece: _substitutes(piece, words or {}, k)),
-        (DoubleWord, dup, lambda piece: [piece + (piece if piece[0].isspace() else f" {piece}")]),
-        (DropWord, drop, lambda piece: [""]),
-        (Mistype, typo, _mistyped),
-    )
+    kinds: dict[str, tuple[int, Callable[[str], list[str]]]] = {
+        "sub": (sub, lambda piece: _substitutes(piece, words or {}, k)),
+        "dup": (dup, lambda piece: [piece + (piece if piece[0].isspace() else f" {piece}")]),
+        "del": (drop, lambda piece: [""]),
+        "typo": (typo, _mistyped),
+    }
     pairs: list[tuple[Transformation, int]] = []
     left_out: list[str] = []
-    for kind, budget, edits in kinds:
+    for name, (budget, edits) in kinds.items():
         if not budget:
             continue
         at: list[tuple[Rewrite, ...]] = [()] * len(tokens)
@@ -154,7 +124,7 @@ def word_space(
             at[place], odd = _rewrites(encode, pieces, cut, i, others)
             left_out += odd
             place += len(cut[i])
-        pairs.append((kind(tokens, tuple(at)), budget))
+        pairs.append((OfWords(name, tokens, tuple(at)), budget))
     silent = before[0] if len(before) == 1 else None
     symbols = Symbols(_alphabet(tokenizer, len(tokenizer)), "", silent, names_logits=True)
     return WordSpace(tokens, PerturbationSpace(pairs), symbols, tuple(left_out))

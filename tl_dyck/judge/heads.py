@@ -80,12 +80,12 @@ class Workshop:
         self.language, self.generator, self.n_ctx = language, generator, n_ctx
         self.gains = gains
         coordinates = Coordinates()
-        self.states = States(language, coordinates.take(States.size(language)))
+        self.states = States(language, coordinates)
         self.circuits = [StackCoordinates.take(language, coordinates) for _ in range(2)]
-        self.written = range(States.size(language), coordinates.size)
+        self.written = range(self.states.size, coordinates.size)
         self.position = coordinates.take(1)[0] if positions else None
         self.d_model = coordinates.size
-        self.n_states = States.size(language)
+        self.n_states = self.states.size
 
     def _draw(self, *shape: int) -> Tensor:
         return torch.randn(*shape, generator=self.generator, dtype=torch.float64)

@@ -123,11 +123,8 @@ class Chain:
             lengths: that walks can have; one given twice counts twice.
             of_symbols: what each symbol costs besides.
         """
-        arrived, before, nats = (
-            np.eye(1, len(self.after) + 1)[0],
-            np.zeros(len(self.after) + 1),
-            0.0,
-        )
+        arrived, before = np.eye(1, len(self.after) + 1)[0], np.zeros(len(self.after) + 1)
+        nats = 0.0
         for ahead, odds in self.log_odds(lengths):
             mass = arrived[:-1, None] * np.exp(odds - before[:-1, None])
             nats += float(choice_nats(mass).sum() + (mass * of_symbols).sum())

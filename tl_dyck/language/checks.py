@@ -60,8 +60,7 @@ def default_brackets(n_types: int) -> tuple[str, ...]:
 def in_order(name: str, values: object, most: int) -> tuple[Any, ...]:
     """Values as a tuple, of what has an order, and of no more than one beyond `most`.
 
-    Raises:
-        WrongTypeError: a set, a text, or nothing that holds values.
+    A WrongTypeError refuses sets, texts, and what holds no values.
     """
     if isinstance(values, Set | str | bytes) or not isinstance(values, Iterable):
         raise WrongTypeError(

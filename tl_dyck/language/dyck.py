@@ -303,9 +303,8 @@ class DyckLanguage(Language):
             )
         vocab = torch.arange(self.n_brackets)
         tokens = torch.zeros(1 if number else 0, 0, dtype=torch.int64)
-        stack = torch.full(
-            (tokens.shape[0], min(self.max_depth, length) + 1), -1
-        )  # entry d: type open at depth d
+        # entry d: type open at depth d
+        stack = torch.full((tokens.shape[0], min(self.max_depth, length) + 1), -1)
         depth = torch.zeros(tokens.shape[0], dtype=torch.int64)
         for position in range(length):
             deepest = self.max_depth

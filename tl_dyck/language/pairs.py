@@ -42,15 +42,7 @@ class PairCounts:
 
 
 def pair_counts(distribution: DyckDistribution, lengths: Sequence[int]) -> PairCounts:
-    """Moments of the numbers of matched pairs in prefixes, exact up to rounding.
-
-    Args:
-        distribution: of the prefixes.
-        lengths: in brackets, at least 1 each. Takes time that grows with the longest.
-
-    Raises:
-        ValueError: a length below 1, or none.
-    """
+    """Moments of the numbers of matched pairs in prefixes of so many brackets, up to rounding."""
     if not len(lengths):
         raise ValueError("lengths is empty; give at least one length")
     for length in lengths:

@@ -114,9 +114,8 @@ def _cells(q: float, max_depth: int, length: int, end: End) -> Floats:
     0, which does no harm.
     """
     table = open_probability(q, max_depth, length, end)[:0:-1]  # row i: position i
-    steps = (
-        length if length <= _ONE_PIECE else 2 * math.ceil(math.sqrt(length) / 2)
-    )  # even, so pieces begin alike
+    # even, so pieces begin alike
+    steps = length if length <= _ONE_PIECE else 2 * math.ceil(math.sqrt(length) / 2)
     pieces = -(-length // steps)
     cells = np.zeros((pieces * steps, table.shape[1] // 2 + 1))
     for parity in (0, 1):

@@ -171,12 +171,8 @@ class SymbolLanguage(Language):
 def needs_stack(language: Any, what: str) -> Any:
     """The language, where it is a bounded Dyck language, a `DyckLanguage`.
 
-    Args:
-        language: of a model or a task.
-        what: takes a stack, with its verb: "stack_likeness is".
-
-    Raises:
-        NoStackError: it is another; the message has its name.
+    If not, it is a NoStackError, with the language's name, that `what` takes a stack: a phrase with
+    its verb, "stack_likeness is".
     """
     if getattr(language, "has_stack", False):
         return language

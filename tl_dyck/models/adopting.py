@@ -179,9 +179,7 @@ _LONGEST_ROTARY = 8192  # TransformerLens makes a mask of n_ctx² for each layer
 def to_saved(model: Any) -> dict[str, Any]:
     """Options, language and vocabulary of an adopted model, as JSON values.
 
-    Raises:
-        TypeError: a language that is neither bounded Dyck nor a `SymbolLanguage`.
-        ValueError: an option that cannot be saved; the message names it.
+    A ValueError names an option that cannot be saved.
     """
     kept = _kept(model.cfg.positional_embedding_type)
     known = [field.name for field in fields(HookedTransformerConfig)]
@@ -199,12 +197,7 @@ def to_saved(model: Any) -> dict[str, Any]:
 
 
 def saved_shapes(config: Mapping[str, Any]) -> Iterator[tuple[str, list[int]]]:
-    """The shapes of weights that `to_saved`'s sizes ask for.
-
-    Raises:
-        KeyError: a size is missing.
-        ValueError: one is no positive integer.
-    """
+    """The shapes of weights that `to_saved`'s sizes ask for."""
     options = config["options"]
     size = {name: options[name] for name in _SIZES}
     for name in _SIZES:
@@ -229,10 +222,7 @@ def layer_shapes(size: Mapping[str, Any], mlp: bool) -> Iterator[tuple[str, list
 def from_saved(config: Mapping[str, Any], device: str | None = None) -> Any:
     """An adopted model as `to_saved` described it, without its weights.
 
-    Raises:
-        KeyError: something is missing.
-        TypeError: a value of a wrong type.
-        ValueError: something is unknown or impossible.
+    KeyError, TypeError and ValueError say that it describes none.
     """
     _check_keys("config", config, {"options", "language", "vocabulary"})
     positions = config["options"]["positional_embedding_type"]

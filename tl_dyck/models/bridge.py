@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -163,7 +164,7 @@ class _Block(nn.Module):
         self.kind = kind
         self.ln1, self.attn = layer.ln1, layer.attn
         if kind == "eq6":  # in the attention, so that what it returns is what is added
-            self.attn.register_forward_hook(_Normalised(block.ln1_post.c))
+            self.attn.register_forward_hook(partial(_normalised, UnitNorm(block.ln1_post.c)))
         if kind != "bare":
             self.ln2 = UnitNorm(block.ln2.c) if kind == "eq49" else layer.ln2
             self.mlp = layer.mlp
@@ -188,16 +189,9 @@ class _Block(nn.Module):
         return (hidden_states + self.mlp(self.ln2(hidden_states)),)
 
 
-class _Normalised:
+def _normalised(norm: UnitNorm, module: nn.Module, args: Any, out: Any) -> tuple[Tensor, Tensor]:
     """A forward hook that puts LN_C on what attention returns."""
-
-    def __init__(self, c: float) -> None:
-        self.norm = UnitNorm(c)
-
-    def __call__(
-        self, module: nn.Module, args: Any, out: tuple[Tensor, Tensor]
-    ) -> tuple[Tensor, Tensor]:
-        return (self.norm(out[0]), out[1])
+    return norm(out[0]), out[1]
 
 
 class _DepthTable(nn.Module):

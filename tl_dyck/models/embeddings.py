@@ -60,11 +60,8 @@ def depth_embedding_table(
                 row[token] = row[n_brackets + depth] = 1
             else:
                 angle = math.atan2(depth, max_depth + 2 - depth)
-                row[token], row[n_brackets], row[n_brackets + 1] = (
-                    1,
-                    math.cos(angle),
-                    math.sin(angle),
-                )
+                row[token] = 1
+                row[n_brackets], row[n_brackets + 1] = math.cos(angle), math.sin(angle)
     table[n_brackets, 0, size - 1] = 1
     return table
 

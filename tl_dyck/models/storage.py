@@ -104,11 +104,7 @@ def load_model(folder: str | Path, device: str | None = None, *, diverged: bool 
 
 
 def config_of(model: Any) -> dict[str, Any]:
-    """What `save_model` writes of a model besides its weights, as JSON values.
-
-    Raises:
-        ValueError: of an adopted model, an option that cannot be saved.
-    """
+    """What `save_model` writes of a model besides its weights, as JSON values."""
     if isinstance(model, DyckTransformer):
         return model.cfg.to_saved()
     return adopting.to_saved(model)
@@ -118,12 +114,7 @@ def config_of(model: Any) -> dict[str, Any]:
 
 
 def load_weights(model: nn.Module, weights: dict[str, torch.Tensor], source: str) -> None:
-    """Copy `weights` into the model's parameters.
-
-    Args:
-        model: changed in place.
-        weights: a tensor per parameter name.
-        source: where they come from, for messages.
+    """Copy `weights`, which `source` names in messages, into the model's parameters.
 
     Raises:
         CorruptFileError: names, shapes or types differ from the model's.
@@ -147,11 +138,7 @@ def load_weights(model: nn.Module, weights: dict[str, torch.Tensor], source: str
 
 
 def check_finite(weights: Mapping[str, torch.Tensor], source: str) -> None:
-    """Refuse weights that are NaN or infinite.
-
-    Raises:
-        NotFiniteError: its message names the first.
-    """
+    """Raise `NotFiniteError`, which names the first, for weights that are NaN or infinite."""
     wrong = not_finite(weights)
     if wrong is not None:
         raise NotFiniteError(f"the model in {source!r} computes nothing: {wrong}")

@@ -250,9 +250,8 @@ def build_model(config: DyckTransformerConfig, seed: SupportsIndex = 0) -> DyckT
             "build_model needs a DyckTransformerConfig (see get_config), "
             f"not {type(config).__name__}"
         )
-    model = DyckTransformer(
-        copy.deepcopy(config)
-    )  # TransformerLens changes a model's cfg, for example in to(device)
+    # TransformerLens changes a model's cfg, for example in to(device)
+    model = DyckTransformer(copy.deepcopy(config))
     generator = torch.Generator().manual_seed(check_integer("seed", seed, -(2**63), 2**64 - 1))
     with torch.no_grad():
         for name, parameter in model.named_parameters():

@@ -191,11 +191,7 @@ def weight_shapes(config: RNNConfig) -> dict[str, tuple[int, ...]]:
 
 
 def check_weights(config: RNNConfig, weights: Mapping[str, Tensor]) -> None:
-    """Check that `weights` are as `weight_shapes` names them, finite, all float32 or all float64.
-
-    Raises:
-        RNNWeightError: they are not; the message names the weight.
-    """
+    """Refuse weights that `weight_shapes` does not name so, or not finite, or of mixed types."""
     shapes = weight_shapes(config)
     missing, unknown = (
         sorted(shapes.keys() - weights.keys()),

@@ -65,7 +65,13 @@ def export_rnn(
         ExportMismatchError: the model computes something else than its parts say.
     """
     refuse_unsupported(model)
-    text = _text(model, bos_token, alphabet, separator, unknown_token)
+    text = _text(
+        model,
+        bos_token=bos_token,
+        alphabet=alphabet,
+        separator=separator,
+        unknown_token=unknown_token,
+    )
     with torch.no_grad():
         weights = _weights(model, 0)
         rnn = TwoLayerRNN(_configuration(model, 0, weights, text), weights)
@@ -79,20 +85,10 @@ def export_layers(model: nn.Module) -> tuple[TwoLayerRNN, TwoLayerRNN]:
 
     The first reads tokens, and its logits are the residual stream behind the layer (its unembedding
     is the identity). The second's logits are the model's; it reads that residual stream in place of
-    an embedding, so that its own is 0.
-
-    Args:
-        model: otherwise as `export_rnn` takes it; it is not changed.
-
-    Returns:
-        Both, on the model's device and in its floating-point type, with copies of its weights.
-
-    Raises:
-        UnsupportedModelError: another number of layers, positions, or what no RNN is known of.
-        ExportMismatchError: the model computes something else than its parts say.
+    an embedding, so that its own is 0. Otherwise as `export_rnn`.
     """
     refuse_unsupported(model, n_layers=2)
-    text = _text(model, None, None, None, None)
+    text = _text(model)
     with torch.no_grad():
         layers = []
         for index in (0, 1):
@@ -127,7 +123,7 @@ def _configuration(
         d_vocab=cfg.d_vocab,
         d_vocab_out=weights["W_U"].shape[1],
         n_ctx=cfg.n_ctx,
-        state=_STATE_NAMES[has_depth, "W_pos" in weights],
+        state="+".join(["position"] * ("W_pos" in weights) + ["depth"] * has_depth) or "none",
         n_types=model.embed.language.n_types if has_depth else None,
         max_depth=model.embed.language.max_depth if has_depth else None,
         d_mlp=cfg.d_mlp if has_mlp else None,
@@ -144,14 +140,6 @@ def _configuration(
     )
 
 
-_STATE_NAMES: dict[tuple[bool, bool], str] = {
-    (False, False): "none",
-    (False, True): "position",
-    (True, False): "depth",
-    (True, True): "position+depth",
-}
-
-
 def _is_last(model: Any, index: int) -> bool:
     return bool(index == len(model.blocks) - 1)
 
@@ -160,9 +148,8 @@ def _weights(model: Any, index: int) -> dict[str, Tensor]:
     block, embedding = model.blocks[index], _embedding(model)
     nothing = embedding.new_zeros(model.cfg.d_vocab, model.cfg.d_model)
     found = {"W_E": nothing if index else embedding}
-    if bool(
-        model.pos_embed.W_pos.any()
-    ):  # zeros are no positions: the state machine has nothing to count
+    # zeros are no positions: the state machine has nothing to count
+    if bool(model.pos_embed.W_pos.any()):
         found["W_pos"] = model.pos_embed.W_pos
     for name in ("W_Q", "W_K", "W_V", "W_O", "b_Q", "b_K", "b_V", "b_O"):
         found[name] = getattr(block.attn, name)
@@ -187,9 +174,8 @@ def _embedding(model: Any) -> Tensor:
     """[d_vocab, d_model], or [d_vocab, max_depth + 1, d_model] for one of (token, depth)."""
     embed = model.embed
     table: Tensor = embed.table if hasattr(embed, "table") else embed.W_E
-    if getattr(
-        model.cfg, "post_embedding_ln", False
-    ):  # acts on each token alone, so it is part of the table
+    # it acts on each token alone, so it is part of the table
+    if getattr(model.cfg, "post_embedding_ln", False):
         table = embed.ln(table[None])[0]
     return table
 
@@ -201,48 +187,36 @@ def _norm_kind(owner: Any, name: str) -> str | None:
     return "ln" if hasattr(norm, "w") else "lnpre"
 
 
-def _text(
-    model: Any,
-    bos_token: int | None,
-    alphabet: tuple[str, ...] | None,
-    separator: str | None,
-    unknown_token: int | None,
-) -> dict[str, Any]:
+def _text(model: Any, **told: Any) -> dict[str, Any]:
     """The fields of `RNNConfig` about texts, from the tokenizer where the caller does not say."""
     cfg, tokenizer = model.cfg, getattr(model, "tokenizer", None)
-    if tokenizer is not None:
-        if bos_token is None and cfg.default_prepend_bos:
-            bos_token = tokenizer.bos_token_id
-        if alphabet is None:
-            texts = tokenizer.convert_ids_to_tokens(list(range(cfg.d_vocab)))
-            # a vocabulary may be padded beyond the tokenizer's
-            alphabet = tuple(
-                f"<{token}>" if text is None else text for token, text in enumerate(texts)
-            )
-            if separator is None and hasattr(cfg, "language"):
-                separator = ""
-    return {
-        "bos_token": bos_token,
-        "alphabet": alphabet,
-        "separator": separator,
-        "unknown_token": unknown_token,
-    }
+    if tokenizer is None:
+        return told
+    if told.get("bos_token") is None and cfg.default_prepend_bos:
+        told["bos_token"] = tokenizer.bos_token_id
+    if told.get("alphabet") is None:
+        texts = tokenizer.convert_ids_to_tokens(list(range(cfg.d_vocab)))
+        # a vocabulary may be padded beyond the tokenizer's
+        told["alphabet"] = tuple(
+            f"<{token}>" if text is None else text for token, text in enumerate(texts)
+        )
+        if told.get("separator") is None and hasattr(cfg, "language"):
+            told["separator"] = ""
+    return told
 
 
-def _verify(
-    model: Any,
-    rnn: Callable[[Tensor], Tensor],
-    *,
-    strings: int = 4,
-    length: int = 12,
-    tolerance: float = 1e-3,
-) -> None:
+_COMPARED = 4, 12  # strings, tokens
+_TOLERANCE = 1e-3  # of the largest logit
+
+
+def _verify(model: Any, rnn: Callable[[Tensor], Tensor]) -> None:
     """Compare logits on random strings.
 
     The tolerance is that of a different *function* (a missing term changes logits by about their
     own size), not of rounding; the tests hold the exporter to 1e-5 in float32 and 1e-10 in float64.
     """
     generator = torch.Generator().manual_seed(0)
+    strings, length = _COMPARED
     shape = (strings, min(length, model.cfg.n_ctx))
     weight = next(iter(model.parameters()))
     tokens = torch.randint(model.cfg.d_vocab, shape, generator=generator).to(weight.device)
@@ -259,7 +233,7 @@ def _verify(
             f"{weight.dtype}, and cfg.dtype is {model.cfg.dtype}: use model.to({weight.dtype})."
         ) from failure
     error, scale = float((rnn(tokens) - expected).abs().max()), float(expected.abs().max())
-    if not error <= tolerance * scale + torch.finfo(weight.dtype).tiny:
+    if not error <= _TOLERANCE * scale + torch.finfo(weight.dtype).tiny:
         raise ExportMismatchError(
             f"{type(model).__name__} computes something else than its parts say: its logits differ "
             f"from the exported RNN's by up to {error:.3g} (largest logit {scale:.3g}) on random "

@@ -23,15 +23,7 @@ class ExportMismatchError(UnsupportedModelError):
 
 
 def refuse_unsupported(model: Any, n_layers: int = 1) -> None:
-    """Check, before anything is built, that the model has an RNN that `export_rnn` can make.
-
-    Args:
-        model: the model.
-        n_layers: how many layers it must have.
-
-    Raises:
-        UnsupportedModelError: it has none; the message names the layer or field and the reason.
-    """
+    """Refuse a model of which `export_rnn` makes no RNN, or of another number of layers."""
     refuse_foreign(model)
     if model.cfg.n_layers != n_layers:
         if n_layers != 1:
@@ -61,11 +53,7 @@ def refuse_unsupported(model: Any, n_layers: int = 1) -> None:
 
 
 def refuse_foreign(model: Any) -> None:
-    """Refuse what is no HookedTransformer: it lacks the parts that are read.
-
-    Raises:
-        UnsupportedModelError: says what it is.
-    """
+    """Refuse what is no HookedTransformer: it lacks the parts that are read."""
     if any(not hasattr(model, name) for name in ("cfg", "blocks", "embed", "unembed")):
         inside = "; give the model that it wraps, its .module" if hasattr(model, "module") else ""
         raise UnsupportedModelError(

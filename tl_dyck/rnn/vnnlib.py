@@ -31,11 +31,7 @@ def embedding_box(
     """The smallest box around the embeddings of a length-preserving set of strings, by position.
 
     The states that layer 1 can be in are followed along the string, so depths are only those that
-    occur.
-
-    Args:
-        rnn: the RNN.
-        allowed: for each position, the tokens that may stand there.
+    occur. `allowed` has, for each position, the tokens that may stand there.
 
     Returns:
         (lower, upper).

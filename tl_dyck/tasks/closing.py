@@ -110,13 +110,6 @@ def closing_strings(
     expectation the sum over the brackets of all strings is that over as many such prefixes, with a
     smaller variance, as a string's brackets are averaged and not drawn (Rao and Blackwell).
 
-    Args:
-        distribution: of the strings.
-        lengths: of complete strings, or of prefixes that end with a closing bracket.
-        mode: "complete" or "prefix".
-        n: number of strings.
-        generator: source of randomness, on the CPU.
-
     Returns:
         Tokens, BOS first and as filling; and the weight of each as an example, 0 for all but
         closing brackets.

@@ -15,15 +15,7 @@ from tl_dyck.check import LONGEST, check_integer, check_lengths, check_seed
 def check_task_lengths(task: Any, most: int = LONGEST) -> None:
     """Store a task's lengths as tuples of plain integers, if they are lengths that one can have.
 
-    Args:
-        task: a frozen dataclass in its ``__post_init__``; `train_lengths` and `long_lengths` may be
-            anything.
-        most: the longest string of such a task.
-
-    Raises:
-        TypeError: a length is no integer.
-        ValueError: one is below 1 or too long, there is none to train on, or too many, or the long
-            ones are no range.
+    The task is a frozen dataclass in its ``__post_init__``; `most` is its longest string.
     """
     for name in ("train_lengths", "long_lengths"):
         lengths = check_lengths(getattr(task, name), name, least=1, most=most)
@@ -61,11 +53,7 @@ def of_mixed_lengths(
 
 
 def seeded(generator: torch.Generator | None, seed: SupportsIndex | None) -> torch.Generator:
-    """The generator, or a new one of that seed.
-
-    Raises:
-        ValueError: both a generator and a seed are given, or neither.
-    """
+    """The generator, or a new one of that seed; a ValueError unless one of the two is given."""
     if (generator is None) == (seed is None):
         raise ValueError("give a generator or a seed, one of the two: task.sample(3, seed=0)")
     if generator is not None:

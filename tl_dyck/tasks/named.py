@@ -105,10 +105,7 @@ def list_tasks() -> list[str]:
 def task_of(language: Language) -> Any:
     """A task for a model that does not say what it was trained on.
 
-    Of brackets, complete strings; of another language, the task that is registered by its name.
-
-    Raises:
-        RegistryError: none is.
+    Of brackets, complete strings; else the task that is registered by the language's name.
     """
     if isinstance(language, DyckLanguage):
         return complete_strings(language)
@@ -134,15 +131,12 @@ def task_fields(task: Any) -> list[str]:
 def task_from_dict(values: Mapping[str, Any], known: Task | None = None) -> Any:
     """The task that ``to_dict`` described: a `DyckTask`, or the one registered by its name.
 
-    Args:
-        values: of the task.
-        known: a task that may be the one; then it need not be registered.
+    If it is `known`, it need not be registered.
 
     Raises:
         RegistryError: no task of that name is registered here, or one that differs in more than its
             lengths.
-        TypeError: it describes no task.
-        ValueError: likewise.
+        TypeError, ValueError: it describes no task.
     """
     if "n_types" in values:
         return DyckTask(**values)

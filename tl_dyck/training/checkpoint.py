@@ -11,7 +11,7 @@ there is whole.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -43,21 +43,21 @@ class CheckpointError(CorruptFileError):
     """A checkpoint is corrupt, or belongs to another run."""
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)  # a run is itself, whatever another's progress
 class Progress:
     """Progress of a run, apart from its tensors.
 
     Attributes:
         step: updates made.
         status: a key of `STATUSES` if the run has ended, else None.
-        seconds: training time.
-        history: rows of the history.
+        seconds: training time; of steps made together with other runs, an equal share.
+        history: rows so far.
     """
 
-    step: int
-    status: str | None
-    seconds: float
-    history: list[dict[str, Any]]
+    step: int = 0
+    status: str | None = None
+    seconds: float = 0.0
+    history: list[dict[str, Any]] = field(default_factory=list)
 
 
 def write_checkpoint(
@@ -76,8 +76,7 @@ def read_checkpoint(
     """The last saved progress and tensors, or None if there is no checkpoint.
 
     Raises:
-        CheckpointError: the checkpoint is corrupt, or of a run that differs in task, model, options
-            or seed.
+        CheckpointError: it is corrupt, or of another run than `identity`.
     """
     path = folder / "checkpoint.json"
     if not path.exists():
@@ -204,7 +203,8 @@ def load_result(
 
 
 def _to_json(progress: Progress) -> dict[str, Any]:
-    return {**vars(progress), "history": finite_rows(progress.history)}
+    values = {each.name: getattr(progress, each.name) for each in fields(Progress)}
+    return {**values, "history": finite_rows(progress.history)}
 
 
 def _from_json(saved: dict[str, Any]) -> Progress:
@@ -212,9 +212,8 @@ def _from_json(saved: dict[str, Any]) -> Progress:
     step, status, seconds = saved["step"], saved["status"], saved["seconds"]
     if type(step) is not int or step < 0:
         raise TypeError(f"step {step!r}")
-    if (
-        type(seconds) not in (int, float) or not 0 <= seconds < math.inf
-    ):  # NaN is not JSON, but Python reads it
+    # NaN is not JSON, but Python reads it
+    if type(seconds) not in (int, float) or not 0 <= seconds < math.inf:
         raise ValueError(f"seconds {seconds!r}")
     if status is not None and status not in STATUSES:
         raise ValueError(f"status {status!r}")

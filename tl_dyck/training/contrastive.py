@@ -91,7 +91,6 @@ class ContrastiveRegularizer:
         tokens: Int[Tensor, "batch pos"],
         *,
         generator: torch.Generator,
-        logits: Float[Tensor, "batch pos d_vocab"] | None = None,
     ) -> Float[Tensor, ""]:
         """R on a batch, to be added to the loss with a weight of your choice.
 
@@ -100,7 +99,6 @@ class ContrastiveRegularizer:
                 It must be able to read 2 · max_pairs tokens more than there are.
             tokens: strings on the model's device, BOS first; BOS at the end is filling.
             generator: of the prefixes, on the CPU.
-            logits: ``model(tokens)``, if it is known already.
 
         Raises:
             ValueError: the tokens do not begin with BOS, or hold nothing else.
@@ -112,8 +110,7 @@ class ContrastiveRegularizer:
                 "and brackets must follow"
             )
         longer, shift = self.prefixed(tokens, generator=generator)
-        logits = model(tokens) if logits is None else logits
-        after = model(longer)
+        logits, after = model(tokens), model(longer)
         where = torch.arange(1, tokens.shape[1], device=tokens.device) + shift[:, None]
         after = after.gather(1, where[:, :, None].expand(-1, -1, after.shape[-1]))
         return (after - logits[:, 1:]).square()[brackets].mean()

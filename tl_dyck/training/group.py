@@ -6,6 +6,7 @@ import itertools
 import math
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,9 +17,9 @@ from tl_dyck.training.config import TrainConfig
 from tl_dyck.training.contrastive import ContrastiveRegularizer
 from tl_dyck.training.drift import DriftRegularizer
 from tl_dyck.training.operations import GRAIN
-from tl_dyck.training.packing import Packed, pack
+from tl_dyck.training.packing import Batch, pack
 from tl_dyck.training.run import POOL, RunState, stream
-from tl_dyck.training.stack import Batch, Stack
+from tl_dyck.training.stack import Stack
 
 
 class SeedGroup:
@@ -35,7 +36,7 @@ class SeedGroup:
 
     def __init__(self, runs: Sequence[RunState]) -> None:
         self.runs: list[RunState] = []
-        self._pool: tuple[int, Packed, Tensor | None] | None = None
+        self._pool: tuple[int, Batch, Tensor] | None = None
         self._join(list(runs))
 
     def advance(self) -> list[dict[str, Any] | None]:
@@ -85,36 +86,26 @@ class SeedGroup:
         block, index = divmod(step, POOL)
         if self._pool is None or self._pool[0] != block:
             self._pool = (block, *self._packed(block))
-        _, packed, pairs = self._pool
+        _, packed, used = self._pool
         first = index * len(self.runs)
-        needed = packed.rows[first : first + len(self.runs)]
+        needed = used[first : first + len(self.runs)]
         grain = _grain(self._width)
         rows = (-(-needed // grain) * grain).clamp_min(self._usual_rows).tolist()
         batches, begin = [], 0
         for most, same in itertools.groupby(rows):
             members = slice(begin, begin := begin + len(list(same)))
             mine = slice(first + members.start, first + members.stop)
-            batches.append(
-                Batch(
-                    members=members,
-                    tokens=packed.tokens[mine, :most],
-                    depth=packed.depth[mine, :most],
-                    first=packed.first[mine, :most],
-                    targets=packed.targets[mine, :most],
-                    pairs=None if pairs is None else pairs[:, mine],
-                )
-            )
+            batches.append(packed.part(mine, most, members))
         return batches
 
-    def _packed(self, block: int) -> tuple[Packed, Tensor | None]:
-        """The batches of `POOL` steps, step by step, run by run, and the slots to compare."""
+    def _packed(self, block: int) -> tuple[Batch, Tensor]:
+        """The batches of `POOL` steps, step by step, run by run, and how many rows each uses."""
         task, options, cfg = self.runs[0].task, self.runs[0].options, self.runs[0].model.cfg
         language: Any = task.language
         bos = language.bos_token
         drawn = torch.stack([run.strings(block) for run in self.runs])
-        tokens = (
-            drawn.view(len(self.runs), POOL, options.batch_size, -1).transpose(0, 1).flatten(0, 1)
-        )
+        drawn = drawn.view(len(self.runs), POOL, options.batch_size, -1)
+        tokens = drawn.transpose(0, 1).flatten(0, 1)
         lengths = (tokens != bos).sum(-1)  # without BOS, or without the last bracket
         targets, shift = tokens[..., 1:], None
         if options.contrastive_weight:
@@ -127,7 +118,7 @@ class SeedGroup:
             depth = torch.zeros((), dtype=torch.int64).expand_as(tokens)
         else:
             depth = language.clipped_depth(tokens)
-        packed = pack(
+        packed, used, slots = pack(
             tokens,
             lengths,
             depth=depth,
@@ -137,9 +128,10 @@ class SeedGroup:
             grain=_grain(self._width),
             filling=bos,
         )
-        longest = max(task.train_lengths) + 1
-        pairs = None if shift is None else _pairs(packed.slots, lengths, shift, longest)
-        return packed.to(cfg.device), None if pairs is None else pairs.to(cfg.device)
+        if shift is not None:
+            pairs = _pairs(slots, lengths, shift, max(task.train_lengths) + 1)
+            packed = replace(packed, pairs=pairs)
+        return packed.to(cfg.device), used
 
     def _with_prefixed(
         self, block: int, tokens: Tensor, lengths: Tensor
@@ -148,9 +140,7 @@ class SeedGroup:
         language: Any = self.runs[0].task.language
         regularizer, n_runs = ContrastiveRegularizer(language), len(self.runs)
         longest = tokens.shape[2] + 2 * regularizer.most
-        both = tokens.new_full(
-            (len(tokens), 2 * tokens.shape[1], longest), regularizer.language.bos_token
-        )
+        both = tokens.new_full((len(tokens), 2 * tokens.shape[1], longest), language.bos_token)
         both[:, : tokens.shape[1], : tokens.shape[2]] = tokens
         shift = torch.empty_like(lengths)
         for index in range(POOL):
@@ -181,9 +171,8 @@ def _layout(task: Any, options: TrainConfig) -> tuple[int, int]:
         copies, pairs = 2, task.language.max_depth
         longest += 1 + 2 * pairs
         lengths = np.concatenate([2 * lengths + 2 + 2 * r for r in range(1, pairs + 1)])
-    total = options.batch_size * float(lengths.mean()) + 2 * math.sqrt(options.batch_size) * float(
-        lengths.std()
-    )
+    spread = math.sqrt(options.batch_size) * float(lengths.std())
+    total = options.batch_size * float(lengths.mean()) + 2 * spread
 
     def enough(width: int) -> int:
         grain = _grain(width)

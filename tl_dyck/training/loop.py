@@ -127,16 +127,11 @@ def train_together(
         folders: one for each seed; None keeps nothing.
         on_step: called with each run as it begins or goes on, and after every step.
         on_check: called with each row of a history.
-        on_model: called with step, model as it is then, and folder (maybe None), after each row; it
-            must not change the model.
-        on_result: called with result and folder (maybe None) when a run has ended, also if it had
-            before.
+        on_model: as `train` calls it.
+        on_result: called with result and folder when a run has ended, also if it had before.
 
     Returns:
         For each seed, its result, or what its folder or a callback raised.
-
-    Raises:
-        KeyboardInterrupt: Ctrl-C, after the step at hand and a checkpoint of each run.
     """
     heard = _Listener(on_step, on_check, on_model, on_result)
     with one_thread(), interrupt_waits() as interrupted:
@@ -154,9 +149,8 @@ def train_together(
                             continue
                         if isinstance(run, TrainResult):
                             heard.ended(run, folder)
-                        elif (
-                            run.status is not None
-                        ):  # interrupted when nothing but its result was missing
+                        # interrupted when nothing but its result was missing
+                        elif run.status is not None:
                             heard.ended(run.finish(), folder)
                         else:
                             opened.setdefault(run.step, []).append(run)
@@ -236,11 +230,7 @@ def _train(group: SeedGroup, heard: _Listener, interrupted: Callable[[], bool]) 
 
 
 def wait_a_moment(interrupted: Callable[[], bool]) -> None:
-    """For a process that is at work in a folder to end.
-
-    Raises:
-        KeyboardInterrupt: Ctrl-C.
-    """
+    """For a process that is at work in a folder to end; Ctrl-C is a KeyboardInterrupt."""
     if interrupted():
         raise KeyboardInterrupt
     time.sleep(0.2)
@@ -248,12 +238,9 @@ def wait_a_moment(interrupted: Callable[[], bool]) -> None:
 
 @contextlib.contextmanager
 def interrupt_waits() -> Iterator[Callable[[], bool]]:
-    """Let Ctrl-C wait until it is asked for, since half a step cannot be resumed.
+    """Let Ctrl-C wait until it is asked whether it was pressed: half a step cannot be resumed.
 
     The second Ctrl-C does not wait.
-
-    Yields:
-        Whether Ctrl-C was pressed.
     """
     pressed: list[int] = []
 

@@ -121,9 +121,8 @@ class _Linear(torch.autograd.Function):
         V, c = W, b
         if scale is not None and shift is not None:
             V = torch.mul(W, scale[:, :, None], out=aligned(len(W), W.shape[1:], like=W))
-            moved = (shift[:, :, None] * W).sum(
-                1
-            )  # a product with one row would be rounded by how W is aligned
+            # a product with one row would be rounded by how W is aligned
+            moved = (shift[:, :, None] * W).sum(1)
             c = torch.add(b, moved, out=aligned(len(b), b.shape[1:], like=b))
         ctx.save_for_backward(x, W, V, scale, shift)
         return _product(x, V, c)
@@ -147,17 +146,9 @@ class _Linear(torch.autograd.Function):
 def linear(
     x: Tensor, W: Tensor, b: Tensor, scale: Tensor | None = None, shift: Tensor | None = None
 ) -> Tensor:
-    """The linear map of x, or of x scaled and shifted, by the weights of each model.
+    """The linear map of x, ``[model, slot, in]``, by each model's weights, ``[model, in, out]``.
 
-    Args:
-        x: ``[model, slot, in]``.
-        W: ``[model, in, out]``.
-        b: ``[model, out]``.
-        scale: of x, as a LayerNorm has it, ``[model, in]``; None for none.
-        shift: likewise.
-
-    Returns:
-        ``[model, slot, out]``.
+    Or of x scaled and shifted, as a LayerNorm has it, both ``[model, in]``.
     """
     out: Tensor = _Linear.apply(x, W, b, scale, shift)
     return out
@@ -189,15 +180,7 @@ class _LookUp(torch.autograd.Function):
 
 
 def look_up(table: Tensor, index: Tensor) -> Tensor:
-    """Of each model's vectors those that `index` names.
-
-    Args:
-        table: ``[model, number, size]``.
-        index: ``[model, slot]``.
-
-    Returns:
-        ``[model, slot, size]``.
-    """
+    """Of each model's vectors, ``[model, number, size]``, those that ``[model, slot]`` names."""
     out: Tensor = _LookUp.apply(table, index)
     return out
 
@@ -264,15 +247,9 @@ class _Attention(torch.autograd.Function):
 
 
 def attend(qkv: Tensor, mask: Tensor, scale: float) -> Tensor:
-    """Softmax attention of packed rows.
+    """Softmax attention of packed rows, ``[model, row, slot, 3, head, d_head]``, without the 3.
 
-    Args:
-        qkv: ``[model, row, slot, 3, head, d_head]``.
-        mask: added to the scores, 0 or -inf, ``[model, row, slot, slot]``.
-        scale: of the scores.
-
-    Returns:
-        ``[model, row, slot, head, d_head]``.
+    The mask, 0 or -inf, ``[model, row, slot, slot]``, is added to the scores.
     """
     out: Tensor = _Attention.apply(qkv, mask, scale)
     return out
@@ -294,11 +271,6 @@ class _UniformAttention(torch.autograd.Function):
 
 
 def attend_uniformly(v: Tensor, pattern: Tensor) -> Tensor:
-    """Attention whose pattern is given.
-
-    Args:
-        v: values of all heads, ``[model, row, slot, size]``.
-        pattern: ``[model, row, slot, slot]``.
-    """
+    """Values of all heads by a pattern: ``[model, row, slot, size]`` by ``[…, slot, slot]``."""
     out: Tensor = _UniformAttention.apply(v, pattern)
     return out

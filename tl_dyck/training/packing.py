@@ -7,7 +7,10 @@ mask. The rows of a batch are then almost full, fewer, and every layer works on 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,31 +23,43 @@ IGNORED = -100
 
 
 @dataclass(frozen=True)
-class Packed:
-    """The batches of many groups, one for every step and seed, in rows of `width` slots.
+class Batch:
+    """What some models of a stack read in a step, or all of them in many: rows of slots.
 
     Attributes:
-        tokens: ``[group, row, slot]``; BOS where nothing is.
-        depth: of the brackets, as the embedding wants it, ``[group, row, slot]``.
-        first: the slot at which a slot's string begins, ``[group, row, slot]``; where nothing is,
+        tokens: ``[model, row, slot]``; BOS where nothing is.
+        depth: of the brackets, as the embedding wants it, ``[model, row, slot]``.
+        first: the slot at which a slot's string begins, ``[model, row, slot]``; where nothing is,
             the slot itself.
-        targets: the next token, ``[group, row, slot]``, `IGNORED` where nothing is to be predicted.
-        rows: number of rows in use, ``[group]``.
-        slots: of every token of every string in its group's rows, ``[group, string, pos]``; 0
-            beyond its end.
+        targets: the next token, ``[model, row, slot]``, `IGNORED` where nothing is to be predicted.
+        pairs: slots, counted through a model's rows, whose logits the contrastive regularisation
+            compares, ``[2, model, pair]``; two zeros are no pair; None without the regularisation.
+        members: which models: some that are neighbours, or all.
     """
 
-    tokens: Int[Tensor, "group row slot"]
-    depth: Int[Tensor, "group row slot"]
-    first: Int[Tensor, "group row slot"]
-    targets: Int[Tensor, "group row slot"]
-    rows: Int[Tensor, " group"]
-    slots: Int[Tensor, "group string pos"]
+    tokens: Int[Tensor, "model row slot"]
+    depth: Int[Tensor, "model row slot"]
+    first: Int[Tensor, "model row slot"]
+    targets: Int[Tensor, "model row slot"]
+    pairs: Int[Tensor, "two model pair"] | None = None
+    members: slice = field(default_factory=partial(slice, None))
 
-    def to(self, device: str | torch.device | None) -> Packed:
-        """The same elsewhere, but for `rows`, which stay where they can be read at once."""
-        moved = {name: value.to(device) for name, value in vars(self).items() if name != "rows"}
-        return replace(self, **moved)
+    def each(self, change: Callable[[Tensor], Tensor]) -> dict[str, Any]:
+        """The tensors by name, but for `pairs`, each changed in the same way."""
+        return {
+            name: change(getattr(self, name)) for name in ("tokens", "depth", "first", "targets")
+        }
+
+    def to(self, device: str | torch.device | None) -> Batch:
+        """The same elsewhere."""
+        pairs = None if self.pairs is None else self.pairs.to(device)
+        return replace(self, **self.each(lambda values: values.to(device)), pairs=pairs)
+
+    def part(self, groups: slice, rows: int, members: slice) -> Batch:
+        """The first rows of some models."""
+        pairs = None if self.pairs is None else self.pairs[:, groups]
+        kept = self.each(lambda values: values[groups, :rows])
+        return replace(self, **kept, pairs=pairs, members=members)
 
 
 def place(lengths: NDArray[np.int64], width: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -84,18 +99,22 @@ def pack(
     least: int = 1,
     grain: int = 1,
     filling: int,
-) -> Packed:
+) -> tuple[Batch, Int[Tensor, " group"], Int[Tensor, "group string pos"]]:
     """Lay the first `lengths` tokens of each string, with what belongs to them, into rows.
 
     Args:
         tokens: on the CPU, like the rest.
         lengths: between 1 and `width`.
-        depth: see `Packed`.
-        targets: see `Packed`; `filling` stands for `IGNORED`.
+        depth: see `Batch`.
+        targets: likewise; `filling`, the token of slots where nothing is, stands for `IGNORED`.
         width: of a row.
         least: number of rows, used or not.
         grain: the number of rows is a multiple of it.
-        filling: the token of slots where nothing is.
+        filling: see `targets`.
+
+    Returns:
+        The rows; how many of them each group uses; and the slot of every token of every string in
+        its group's rows, 0 beyond its end.
     """
     groups = len(tokens)
     starts, rows = (torch.from_numpy(array) for array in place(lengths.numpy(), width))
@@ -106,19 +125,14 @@ def pack(
     where = (slots + torch.arange(groups)[:, None, None] * size)[used]
 
     def laid(values: Tensor, default: Tensor) -> Tensor:
-        out = (
-            default.repeat(groups, size // width, 1)
-            if default.ndim
-            else default.repeat(groups, size // width, width)
-        )
+        out = default.expand(width).repeat(groups, size // width, 1)
         out.view(-1)[where] = values.expand_as(slots)[used]
         return out
 
-    return Packed(
+    batch = Batch(
         tokens=laid(tokens, torch.tensor(filling)),
         depth=laid(depth, torch.tensor(0)),
         first=laid(starts[:, :, None] % width, torch.arange(width)),
         targets=laid(targets.masked_fill(targets == filling, IGNORED), torch.tensor(IGNORED)),
-        rows=rows,
-        slots=slots,
     )
+    return batch, rows, slots

@@ -37,16 +37,12 @@ from tl_dyck.training.stack import Moments
 POOL = 32
 
 
-class RunState:
-    """The state of a run between two steps.
+class RunState(Progress):
+    """The state of a run between two steps: its progress, and what has come of it.
 
     Attributes:
         model: with its present weights; they may be part of a `Stack`.
         moments: what Adam remembers, likewise.
-        step: updates made.
-        status: a key of `STATUSES` if the run has ended, else None.
-        seconds: training time; of steps made together with other runs, an equal share.
-        history: rows so far.
     """
 
     def __init__(
@@ -58,13 +54,9 @@ class RunState:
         folder: Path | None = None,
         lock: FolderLock | None = None,
     ) -> None:
-        self.task, self.options, self.seed, self.folder, self._lock = (
-            task,
-            options,
-            seed,
-            folder,
-            lock,
-        )
+        super().__init__()
+        self.task, self.options, self.seed = task, options, seed
+        self.folder, self._lock = folder, lock
         self.identity = run_identity(config.to_saved(), task, options, seed)
         self.model = build_model(config, seed)
         self.trained = {name: p for name, p in self.model.named_parameters() if p.requires_grad}
@@ -72,10 +64,6 @@ class RunState:
             name: (torch.zeros_like(p.data), torch.zeros_like(p.data))
             for name, p in self.trained.items()
         }
-        self.step = 0
-        self.status: str | None = None
-        self.seconds = 0.0
-        self.history: list[dict[str, Any]] = []
         self._floor = task.entropy_floor
         self._losses: list[float] = []
 
@@ -88,27 +76,16 @@ class RunState:
         return self.task.sample(POOL * self.options.batch_size, generator=generator)
 
     def record(self, total: float, loss: float, rate: float) -> dict[str, Any] | None:
-        """Take note of a step that was made; measure if it is time to.
+        """Take note of a step: what was descended, the cross-entropy in it, and the learning rate.
 
-        Args:
-            total: what was descended.
-            loss: the cross-entropy in it.
-            rate: the learning rate.
-
-        Returns:
-            The new row of the history, if any.
+        Returns the new row of the history, if it is time to measure.
         """
         self.step += 1
         self._losses.append(loss)
         if not math.isfinite(total):
             self.status = "diverged"
-        if (
-            self.status
-            or self.step % self.options.check_every == 0
-            or self.step == self.options.steps
-        ):
-            return self._check(rate)
-        return None
+        due = self.step % self.options.check_every == 0 or self.step == self.options.steps
+        return self._check(rate) if self.status or due else None
 
     def _check(self, rate: float) -> dict[str, Any]:
         # fresh prefixes at every measurement, never those of a training step
@@ -124,16 +101,12 @@ class RunState:
         }
         self.history.append(row)
         self._losses = []
-        target = self.options.target
-        if (
-            self.status is None
-            and target is not None
-            and self.step >= self.options.min_steps
-            and row["accuracy"] >= target
-        ):
-            self.status = "reached"
-        elif self.status is None and self.step == self.options.steps:
-            self.status = "not reached"
+        target, least = self.options.target, self.options.min_steps
+        if self.status is None:
+            if target is not None and self.step >= least and row["accuracy"] >= target:
+                self.status = "reached"
+            elif self.step == self.options.steps:
+                self.status = "not reached"
         return row
 
     def accuracy(self, n: int, seed: int) -> Accuracy:
@@ -155,11 +128,10 @@ class RunState:
         }
         for index, name in enumerate(self.trained):
             tensors[f"adam.{index}.step"] = torch.tensor(float(self.step))
-            tensors[f"adam.{index}.exp_avg"], tensors[f"adam.{index}.exp_avg_sq"] = self.moments[
-                name
-            ]
+            mean, square = self.moments[name]
+            tensors[f"adam.{index}.exp_avg"], tensors[f"adam.{index}.exp_avg_sq"] = mean, square
         tensors["losses"] = torch.tensor(self._losses, dtype=torch.float64)
-        return Progress(self.step, self.status, self.seconds, self.history), tensors
+        return self, tensors
 
     def restore(self, progress: Progress, tensors: dict[str, Tensor]) -> None:
         """Take up a checkpoint."""
@@ -180,8 +152,7 @@ class RunState:
             self._losses = [float(loss) for loss in tensors["losses"]]
         except (KeyError, TypeError, ValueError) as error:
             raise CheckpointError(f"the checkpoint does not fit its run: {error!r}") from error
-        self.step, self.status = progress.step, progress.status
-        self.seconds, self.history = progress.seconds, list(progress.history)
+        vars(self).update(vars(progress))
 
     def release(self) -> None:
         """Leave the folder to others."""
@@ -220,7 +191,6 @@ def open_run(
     Raises:
         FolderBusyError: another process trains in `folder`.
         CheckpointError: `folder` holds another run, or a corrupt one.
-        OSError: `folder` cannot be written.
         ValueError: model and task are of different languages, or the model cannot read strings as
             long as the task's.
     """
@@ -242,17 +212,17 @@ def open_run(
             f"{longest}"
         )
     path = None if folder is None else ensure_folder(folder)
-    identity = run_identity(config.to_saved(), task, options, seed)
     if path is None:
         return RunState(config, task, options, seed)
     lock = FolderLock(path)
     try:
         if has_result(path):
+            identity = run_identity(config.to_saved(), task, options, seed)
             result = load_result(path, identity, config.device, task)
             lock.release()
             return result
         run = RunState(config, task, options, seed, path, lock)
-        if (saved := read_checkpoint(path, identity)) is not None:
+        if (saved := read_checkpoint(path, run.identity)) is not None:
             run.restore(*saved)
         remove_leftovers(path)
     except BaseException:

@@ -101,15 +101,13 @@ def train_seeds(
     jobs = default_jobs(config.device) if n_jobs is None else check_jobs(n_jobs)
     with tempfile.TemporaryDirectory(prefix="tl_dyck-") as temporary:
         root = Path(temporary) if folder is None else ensure_folder(folder)
-        shared = {
-            "config": config,
-            "task": task,
-            "options": options,
-            "on_model": on_model,
-            "on_result": on_result,
-        }
+        train = partial(
+            train_together, config, task, options=options, on_model=on_model, on_result=on_result
+        )
         groups = seed_groups(config, wanted, jobs, together)
-        errors = _train_groups(root, groups, shared, n_jobs=jobs, progress=progress)
+        errors = _train_groups(
+            partial(_train_group, root, config.model_name, train), groups, jobs, progress
+        )
         if errors:
             failed = TrainingFailedError(
                 f"{len(errors)} of {len(wanted)} runs failed:\n" + "\n".join(errors)
@@ -139,7 +137,10 @@ def _place(root: Path, seed: int) -> Path:
 
 
 def _train_groups(
-    root: Path, groups: list[list[int]], shared: dict[str, Any], *, n_jobs: int, progress: bool
+    work: Callable[[list[int]], list[tuple[str, str]]],
+    groups: list[list[int]],
+    n_jobs: int,
+    progress: bool,
 ) -> list[str]:
     """Train groups of seeds in workers; returns the tracebacks of those that raised."""
     errors = []
@@ -152,7 +153,6 @@ def _train_groups(
     with Bars(*columns, disable=not progress) as bar:
         shown = bar.add_task("training", total=sum(map(len, groups)))
         calls = ((seeds,) for seeds in groups)
-        work = partial(_train_group, root, shared)
         try:
             for lines in spread(work, calls, max(1, min(n_jobs, len(groups))), ordered=False):
                 for line, error in lines:
@@ -171,15 +171,7 @@ def _train_groups(
 def seed_groups(
     config: DyckTransformerConfig, seeds: list[int], n_jobs: int, together: bool | None = None
 ) -> list[list[int]]:
-    """Divide seeds into groups that are trained together; see `train_seeds` for the rule.
-
-    Args:
-        config: of the models.
-        seeds: in any order.
-        n_jobs: among so many workers they are shared out, whatever the size of a group.
-        together: True for groups whatever the size of the model, False for none, None for the
-            measured rule.
-    """
+    """Divide seeds into groups that are trained together; see `train_seeds` for the rule."""
     number = max(-(-len(seeds) // most_together(config, together)), min(n_jobs, len(seeds)))
     return [seeds[i::number] for i in range(number)]
 
@@ -193,16 +185,15 @@ def most_together(config: DyckTransformerConfig, together: bool | None = None) -
     return _ON_CPU if together or config.d_model <= _WIDEST else 1
 
 
-def _train_group(root: Path, shared: dict[str, Any], seeds: list[int]) -> list[tuple[str, str]]:
+def _train_group(
+    root: Path, model_name: str, train: Callable[..., Any], seeds: list[int]
+) -> list[tuple[str, str]]:
     """Train a group here; for each run a line about it, and the traceback if something raised."""
-    outcomes = train_together(seeds=seeds, folders=[_place(root, seed) for seed in seeds], **shared)
-    return [_line(shared["config"], seed, outcome) for seed, outcome in outcomes.items()]
+    outcomes = train(seeds, folders=[_place(root, seed) for seed in seeds])
+    return [_line(f"{model_name} seed {seed}", outcome) for seed, outcome in outcomes.items()]
 
 
-def _line(
-    config: DyckTransformerConfig, seed: int, outcome: TrainResult | Exception
-) -> tuple[str, str]:
-    name = f"{config.model_name} seed {seed}"
+def _line(name: str, outcome: TrainResult | Exception) -> tuple[str, str]:
     if isinstance(outcome, Exception):
         return name, "".join(traceback.format_exception(outcome))
     return f"{name}: {outcome.status}, accuracy {outcome.accuracy.any_token:.1%}", ""

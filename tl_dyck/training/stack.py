@@ -14,12 +14,11 @@ are.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor, nn
 from torch.optim.adamw import adamw
 
@@ -34,34 +33,12 @@ from tl_dyck.training.operations import (
     look_up,
     unit_norm,
 )
-from tl_dyck.training.packing import IGNORED
+from tl_dyck.training.packing import IGNORED, Batch
 
 #: What Adam remembers of each parameter, by name: its means of gradients and of their squares.
 Moments = dict[str, tuple[Tensor, Tensor]]
 
 _FUSED = ("Q", "K", "V")
-
-
-@dataclass(frozen=True)
-class Batch:
-    """Input of one step for some models of a stack: for each, rows of slots (see `Packed`).
-
-    Attributes:
-        members: which models: some that are neighbours, or all.
-        tokens: ``[model, row, slot]``.
-        depth: ``[model, row, slot]``.
-        first: ``[model, row, slot]``.
-        targets: ``[model, row, slot]``.
-        pairs: slots, counted through a model's rows, whose logits the contrastive regularisation
-            compares, ``[2, model, pair]``; two zeros are no pair; None without the regularisation.
-    """
-
-    members: slice
-    tokens: Int[Tensor, "model row slot"]
-    depth: Int[Tensor, "model row slot"]
-    first: Int[Tensor, "model row slot"]
-    targets: Int[Tensor, "model row slot"]
-    pairs: Int[Tensor, "two model pair"] | None = None
 
 
 class Stack:
@@ -253,25 +230,17 @@ class Stack:
         Without positions there are few different vectors, fewer than slots, so they are projected
         and then looked up.
         """
-        cfg, model, n_models, width = (
-            self.cfg,
-            self.models[0],
-            len(batch.tokens),
-            batch.tokens.shape[2],
-        )
+        model, (n_models, _, width) = self.models[0], batch.tokens.shape
         vectors, index = self._vectors(batch)
-        if cfg.position == "none":
+        if self.cfg.position == "none":
             projected = self._linear(
                 vectors, "blocks.0.attn.W_QKV", "blocks.0.attn.b_QKV", "blocks.0.ln1"
             )
             return look_up(vectors, index), look_up(projected, index)
-        x, position = (
-            look_up(vectors, index),
-            (torch.arange(width, device=index.device) - batch.first).flatten(1),
-        )
-        table: Any = self._active.get(
-            "pos_embed.W_pos", model.pos_embed.W_pos.expand(n_models, -1, -1)
-        )
+        x = look_up(vectors, index)
+        position = (torch.arange(width, device=index.device) - batch.first).flatten(1)
+        fixed = model.pos_embed.W_pos.expand(n_models, -1, -1)
+        table: Any = self._active.get("pos_embed.W_pos", fixed)
         return x + look_up(filled_up(table[:, :width]), position), None
 
     def _vectors(self, batch: Batch) -> tuple[Tensor, Tensor]:
@@ -311,12 +280,8 @@ class Stack:
 
     def _linear(self, x: Tensor, weight: str, bias: str, norm: str) -> Tensor:
         """The linear map of x, or of its LayerNorm."""
-        W, b, scale, shift = (
-            self._active[weight].flatten(2),
-            self._active[bias].flatten(1),
-            None,
-            None,
-        )
+        W, b = self._active[weight].flatten(2), self._active[bias].flatten(1)
+        scale = shift = None
         if f"{norm}.w" in self._active:
             x = F.layer_norm(x, x.shape[-1:], eps=self.cfg.eps)
             scale, shift = self._active[f"{norm}.w"], self._active[f"{norm}.b"]
@@ -339,16 +304,15 @@ class Stack:
         hidden = self._linear(x, f"{name}.W_in", f"{name}.b_in", f"blocks.{layer}.ln2")
         if isinstance(mlp.act_fn, nn.Module):  # may have parameters
             names = [key for key, _ in mlp.act_fn.named_parameters()]
-            own = [
-                {key: self._active[f"{name}.act_fn.{key}"][i] for key in names}
-                for i in range(len(x))
+            values = [
+                torch.func.functional_call(
+                    mlp.act_fn,
+                    {key: self._active[f"{name}.act_fn.{key}"][i] for key in names},
+                    (h,),
+                )
+                for i, h in enumerate(hidden)
             ]
-            hidden = torch.stack(
-                [
-                    torch.func.functional_call(mlp.act_fn, w, (h,))
-                    for w, h in zip(own, hidden, strict=True)
-                ]
-            )
+            hidden = torch.stack(values)
         else:
             hidden = mlp.act_fn(hidden)
         if self.cfg.is_layer_norm_activation() and f"{name}.ln.w" not in self._active:

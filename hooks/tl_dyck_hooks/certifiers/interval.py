@@ -91,9 +91,8 @@ def _bound(network: Network, graph: StringGraph, wanted: Objectives, deadline: D
     lower = [math.inf]
     for group in groups[count_paths(graph, groups) > 0].tolist():
         r = graph.symbols.r.at(graph.groups[group : group + 1])
-        lower.append(
-            float(_margins(network, r, _attention_box(attention, group), weights, bias).low.min())
-        )
+        found = _margins(network, r, _attention_box(attention, group), weights, bias)
+        lower.append(float(found.low.min()))
     return -math.inf if np.isnan(lower).any() else min(lower)
 
 
@@ -127,10 +126,8 @@ def _attention_box(attention: AttentionWeights, group: int) -> Ball:
         attention.deadline.check()
         weight = attention.weights[group, :, head, None]
         lost = float(attention.relative_error(np.array([group]), head)[0])
-        v_low, v_high = (
-            value.mid[:, head] - value.rad[:, head],
-            value.mid[:, head] + value.rad[:, head],
-        )
+        middle, radius = value.mid[:, head], value.rad[:, head]
+        v_low, v_high = middle - radius, middle + radius
         n_low, _ = extremes(graph, weight * (v_low - lost * abs(v_low)), group)
         _, n_high = extremes(graph, weight * (v_high + lost * abs(v_high)), group)
         (least,), (most,) = extremes(graph, weight, group)

@@ -36,8 +36,8 @@ from tl_dyck.language.pairs import PairCounts, pair_counts
 from tl_dyck.reading import language_with_stack, one_model
 from tl_dyck.recipes import dots_figure, frame
 from tl_dyck.registry import unknown_name
-from tl_dyck.states import StateIndex
-from tl_dyck_hooks.probes.balance_violation import check_minimal, visit_all
+from tl_dyck.states import StateIndex, visit_all
+from tl_dyck_hooks.probes.balance_violation import check_minimal
 from tl_dyck_hooks.probes.pair_drift import distribution_for
 
 if TYPE_CHECKING:
@@ -194,25 +194,14 @@ def _share(
     return share
 
 
-@dataclass(frozen=True)
-class _States:
-    """Queries, keys and values of the states that strings reach, ``[head, row, d_head]``."""
-
-    rows: list[int]
-    q: Float[Tensor, "head state d_head"]
-    k: Float[Tensor, "head state d_head"]
-    v: Float[Tensor, "head state d_head"]
-
-
-def _states(model: Any, language: DyckLanguage) -> _States:
+def _states(model: Any, language: DyckLanguage) -> list[Float[Tensor, "head reached d_head"]]:
+    """Queries, keys and values of the states that strings reach."""
     index, tokens = StateIndex(language), visit_all(language)
     names = [f"blocks.0.attn.hook_{name}" for name in "qkv"]
     found = record(model, tokens.to(model.cfg.device), names)
-    states = (tokens * index.depths + language.depth(tokens)).flatten().tolist()
-    rows = index.reachable()
-    first = [states.index(row) for row in rows]
-    parts = (found[name].flatten(0, 1)[first].transpose(0, 1).double().cpu() for name in names)
-    return _States(rows, *parts)
+    states = index.of(tokens, language.depth(tokens)).flatten().tolist()
+    first = [states.index(row) for row in index.reachable()]
+    return [found[name].flatten(0, 1)[first].transpose(0, 1).double().cpu() for name in names]
 
 
 def _draw(
@@ -252,7 +241,7 @@ def _draw(
 def _right(
     model: Any,
     language: DyckLanguage,
-    states: _States,
+    states: Sequence[Float[Tensor, "head reached d_head"]],
     held: Float[np.ndarray, "n state"],
     top: Int[np.ndarray, " n"],
     d: int,
@@ -262,15 +251,13 @@ def _right(
 
     Of all tokens, and of closing brackets.
     """
-    query = states.rows.index(StateIndex(language).close(j, d))
-    score = (
-        torch.einsum("hd,hsd->hs", states.q[:, query], states.k) / model.blocks[0].attn.attn_scale
-    )
-    weight = (
-        torch.from_numpy(held[:, states.rows])[:, None]
-        * (score - score.max(-1, keepdim=True).values).exp()
-    )
-    z = torch.einsum("nhs,hsd->nhd", weight / weight.sum(-1, keepdim=True), states.v)
+    index, (q, k, v) = StateIndex(language), states
+    rows = index.reachable()
+    query = q[:, rows.index(index.close(j, d))]
+    score = torch.einsum("hd,hsd->hs", query, k) / model.blocks[0].attn.attn_scale
+    number = torch.from_numpy(held[:, rows])[:, None]
+    weight = number * (score - score.max(-1, keepdim=True).values).exp()
+    z = torch.einsum("nhs,hsd->nhd", weight / weight.sum(-1, keepdim=True), v)
 
     def put(hook_z: Tensor, hook: Any) -> Tensor:
         hook_z[:, -1] = z.to(hook_z)

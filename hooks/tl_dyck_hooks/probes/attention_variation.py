@@ -215,9 +215,8 @@ def _distances(
     same = np.zeros((n_models, n_models, n_layers, n_heads))
     matched = np.zeros((n_models, n_models, n_layers))
     for a, b in combinations(range(n_models), 2):
-        cost = (
-            (patterns[a][:, :, None] - patterns[b][:, None]).square().sum((-1, -2)).numpy()
-        )  # layer, head a, head b
+        # layer, head a, head b
+        cost = (patterns[a][:, :, None] - patterns[b][:, None]).square().sum((-1, -2)).numpy()
         same[a, b] = same[b, a] = np.diagonal(cost, axis1=1, axis2=2)
         for layer in range(n_layers):
             pairing = linear_sum_assignment(cost[layer])

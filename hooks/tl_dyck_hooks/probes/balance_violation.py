@@ -47,7 +47,7 @@ from tl_dyck.language import DyckLanguage, Language
 from tl_dyck.reading import as_tokens, check_reads, language_of, language_with_stack, one_model
 from tl_dyck.recipes import dots_figure, frame
 from tl_dyck.registry import unknown_name
-from tl_dyck.states import StateIndex, contributions
+from tl_dyck.states import StateIndex, contributions, visit_all
 from tl_dyck.tasks import Task
 from tl_dyck.tasks.protocol import is_task
 from tl_dyck_hooks.probes.shortest_sum import second_smallest_norm
@@ -163,14 +163,10 @@ def balance_violation(
 
 
 def state_contributions(model: Any) -> Float[Tensor, "query key d_model"]:
-    """u(query, key) of Eq. 12 for all pairs of states, float64.
+    """u(query, key) of Eq. 12 for all pairs of states, rows of a `StateIndex`, float64.
 
-    Each query is scaled by exp(−its largest score).
-
-    States are ordered as token · (D + 1) + depth; those that no string reaches are zero.
-
-    Args:
-        model: with a minimal first layer, see `balance_violation`.
+    Each query is scaled by exp(−its largest score); states that no string reaches are zero. The
+    model has a minimal first layer, see `balance_violation`.
     """
     return _contributions(model, None, "exact", None, None, 1, 0)[0]
 
@@ -191,27 +187,24 @@ def _contributions(
     if language is not None:
         check_instance("language", language, Language, "a language")
     language, tokens = _strings(model, data, first_layer, language, n, seed)
-    depths = language.depth(tokens)
     filling = tokens == language.bos_token
     filling[:, 0] = False
-    states = (tokens * (language.max_depth + 1) + depths)[~filling]
+    state = StateIndex(language)
+    states = state.of(tokens, language.depth(tokens))[~filling]
     attn = model.blocks[-1].attn
     names = [f"blocks.{model.cfg.n_layers - 1}.attn.hook_{name}" for name in "qkv"]
     found = record(model, tokens.to(model.cfg.device), names)
-    vectors = torch.cat([found[name][:, :, head].double().cpu() for name in names], dim=-1)[
-        ~filling
-    ]
+    vectors = torch.cat([found[name][:, :, head].double().cpu() for name in names], dim=-1)
+    vectors = vectors[~filling]
     known, index, count = states.unique(return_inverse=True, return_counts=True)
-    missing = set(StateIndex(language).reachable()) - set(known.tolist())
+    missing = set(state.reachable()) - set(known.tolist())
     if missing:
-        token, deep = divmod(min(missing), language.max_depth + 1)
+        token, deep = divmod(min(missing), state.depths)
         raise ValueError(
             f"the strings never visit {language.alphabet[token]!r} at depth {deep} ({len(missing)} "
             "states in all are not visited); give more strings, or longer ones"
         )
-    means = torch.zeros(len(known), vectors.shape[1], dtype=torch.float64).index_add_(
-        0, index, vectors
-    )
+    means = vectors.new_zeros(len(known), vectors.shape[1]).index_add_(0, index, vectors)
     means /= count[:, None]
     within = None
     if first_layer == "means":
@@ -221,7 +214,7 @@ def _contributions(
     value = v @ attn.W_O[head].detach().double().cpu()
     if model.cfg.n_heads == 1:
         value = value + attn.b_O.detach().double().cpu()
-    n_states = language.d_vocab * (language.max_depth + 1)
+    n_states = language.d_vocab * state.depths
     u = torch.zeros(n_states, n_states, value.shape[-1], dtype=torch.float64)
     u[known[:, None], known] = contributions(q, key, value, attn.attn_scale)
     return u, language, within
@@ -248,27 +241,24 @@ def _strings(
             f"balance violation is not defined for {what}; what a pair of brackets adds there does "
             "not follow from their queries, keys and values"
         )
-    strings: Any = data
-    if is_task(strings):
-        language = language or strings.language
-        check_reads(model, language)
-        strings = strings.sample(n, generator=torch.Generator().manual_seed(seed))
-    if strings is None:
+    if data is None:
         raise ValueError('first_layer="means" looks states up in strings: give a task, or tokens')
-    language = _check_language(language_of(model, language))
-    tokens = as_tokens(model, strings)
+    tokens, read = tokens_of(model, data, language, n, seed)
+    language = _check_language(read)
     if not language.is_prefix(tokens).all():
         raise ValueError(f"the strings are not all prefixes of {language}")
     return language, tokens
 
 
-def visit_all(language: DyckLanguage) -> Int[Tensor, "batch pos"]:
-    """Strings that visit every state: for each type BOS, then D openings and D closings."""
-    steps = torch.arange(2 * language.max_depth)
-    tokens = torch.full((language.n_types, 2 * language.max_depth + 1), language.bos_token)
-    for t in range(language.n_types):
-        tokens[t, 1:] = 2 * t + (steps >= language.max_depth).long()
-    return tokens
+def tokens_of(
+    model: Any, data: Any, language: Language | None, n: int, seed: int
+) -> tuple[Int[Tensor, "batch pos"], Any]:
+    """Tokens, or strings that a task draws, and the language that they are of."""
+    if is_task(data):
+        language = language or data.language
+        check_reads(model, language)
+        data = data.sample(n, generator=torch.Generator().manual_seed(seed))
+    return as_tokens(model, data), language_of(model, language)
 
 
 def _check_head(model: Any, head: SupportsIndex | None) -> int:
@@ -285,11 +275,7 @@ def _check_head(model: Any, head: SupportsIndex | None) -> int:
 
 
 def check_minimal(model: Any) -> DyckLanguage:
-    """The language of a model of one layer whose queries, keys and values are of states.
-
-    Raises:
-        ValueError: another kind of model.
-    """
+    """The language of a model of one layer whose queries, keys and values are of states."""
     cfg = model.cfg
     if getattr(cfg, "embedding", "token") == "token" or cfg.n_layers != 1:
         raise ValueError(

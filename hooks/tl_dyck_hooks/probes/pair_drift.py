@@ -149,11 +149,7 @@ def pair_drift(model: Any, distribution: DyckDistribution | None = None) -> Pair
 def distribution_for(
     language: DyckLanguage, distribution: DyckDistribution | None
 ) -> DyckDistribution:
-    """The distribution that was given; None for the language's with q = 1/2.
-
-    Raises:
-        ValueError: it is of another language.
-    """
+    """The distribution that was given, if of this language; None for q = 1/2."""
     if distribution is None:
         distribution = DyckDistribution(language)
     check_instance("distribution", distribution, DyckDistribution, "a DyckDistribution")

@@ -19,11 +19,12 @@ from tl_dyck.check import check_draws, check_instance, check_seed
 from tl_dyck.environment import one_thread
 from tl_dyck.hook_points import attention_patterns
 from tl_dyck.language import DyckLanguage, Language
-from tl_dyck.reading import as_tokens, check_reads, language_of, language_with_stack, one_model
+from tl_dyck.reading import language_of, language_with_stack, one_model
 from tl_dyck.recipes import dots_figure, frame
+from tl_dyck.states import StateIndex
 from tl_dyck.tasks import Task
 from tl_dyck.tasks.dyck import complete_strings
-from tl_dyck.tasks.protocol import is_task
+from tl_dyck_hooks.probes.balance_violation import tokens_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -123,12 +124,8 @@ def stack_likeness(
     if language is not None:
         check_instance("language", language, Language, "a language")
     language_with_stack(model, "stack_likeness is", language, data)
-    strings: Any = complete_strings(language_of(model, language)) if data is None else data
-    if is_task(strings):
-        language = language or strings.language
-        check_reads(model, language)
-        strings = strings.sample(n, generator=torch.Generator().manual_seed(seed))
-    return _of_strings(model, as_tokens(model, strings), language_of(model, language))
+    data = complete_strings(language_of(model, language)) if data is None else data
+    return _of_strings(model, *tokens_of(model, data, language, n, seed))
 
 
 def _of_strings(
@@ -177,7 +174,7 @@ def _like_the_top(
     allowed: Float[Tensor, "batch pos"],
 ) -> Float[Tensor, "batch pos"]:
     """How many keys that a query may look at are the same bracket at the same depth as its top."""
-    states = tokens * (language.max_depth + 1) + language.clipped_depth(tokens)
+    states = StateIndex(language).of(tokens, language.clipped_depth(tokens))
     wanted = states.gather(1, top.clamp_min(0))
     seen = torch.arange(tokens.shape[1]) < allowed[:, :, None]
     same: Tensor = ((states[:, None] == wanted[:, :, None]) & seen).sum(-1)

@@ -179,7 +179,7 @@ def test_other_ways_of_running(prefix: Any) -> None:
     twin = copy.deepcopy(decoy)
     decoy(tokens[:, :4])  # what another model reads is no concern of the copy
     assert torch.equal(twin(tokens), decoy(tokens))
-    assert twin.blocks[1].attn.shown[1].tape is not decoy.blocks[1].attn.shown[1].tape
+    assert twin.blocks[1].attn.shown[1] is not decoy.blocks[1].attn.shown[1]
 
     for use_cache in (True, False):
         options = {

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
-from einops import rearrange
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from tl_dyck.hook_points import record
 from tl_dyck.language import DyckDistribution, DyckLanguage
 from tl_dyck.models.transformer import DyckTransformer
-from tl_dyck.states import StateIndex
+from tl_dyck.states import StateIndex, visit_all
 
 
 def satisfies_balance(model: DyckTransformer, tolerance: float = 1e-6) -> bool:
@@ -84,32 +82,15 @@ def _queries_and_keys(
 ) -> tuple[Float[Tensor, "state head d_head"], Float[Tensor, "state head d_head"]]:
     """Query and key of every state, float64, read as the model runs on strings that visit all."""
     language, last = model.cfg.language, model.cfg.n_layers - 1
-    found: dict[str, Tensor] = {}
-
-    def keep(activation: Tensor, hook: Any) -> None:
-        found[hook.name] = rearrange(
-            activation.double().cpu(), "string pos ... -> (string pos) ..."
-        )
-
-    names = [
-        f"blocks.{last}.hook_resid_pre",
-        f"blocks.{last}.attn.hook_q",
-        f"blocks.{last}.attn.hook_k",
-    ]
+    places = [f"blocks.{last}.{name}" for name in ("hook_resid_pre", "attn.hook_q", "attn.hook_k")]
     tokens = _strings(language, model.cfg.n_ctx)
-    with torch.no_grad():
-        model.run_with_hooks(
-            tokens.to(model.cfg.device),
-            return_type=None,
-            fwd_hooks=[(name, keep) for name in names],
-        )
+    found = record(model, tokens, places)
+    stream, q, k = (found[name].flatten(0, 1).double().cpu() for name in places)
     state = StateIndex(language).of(tokens, language.depth(tokens)).flatten()
     here = torch.arange(len(state))
     n_states = language.d_vocab * (language.max_depth + 1)
-    first = torch.full((n_states,), len(state)).scatter_reduce(
-        0, state, here, "amin"
-    )  # where it is seen first
-    stream, q, k = (found[name] for name in names)
+    # where it is seen first
+    first = torch.full((n_states,), len(state)).scatter_reduce(0, state, here, "amin")
     off = (stream - stream[first[state]]).abs().max() / stream.abs().max()
     if off > (1e-4 if model.cfg.dtype == torch.float32 else 1e-8):
         raise ValueError(
@@ -123,16 +104,14 @@ def _queries_and_keys(
 
 def _strings(language: DyckLanguage, n_ctx: int) -> Int[Tensor, "batch pos"]:
     """Strings that visit every state, over and over, and random prefixes for other contexts."""
-    k, deepest = language.n_types, language.max_depth
+    deepest = language.max_depth
     if n_ctx <= 2 * deepest:
         raise ValueError(
             f"strings that visit every depth have {2 * deepest + 1} tokens, "
             f"but the model's n_ctx is {n_ctx}"
         )
     length = min(8 * deepest, n_ctx - 1)
-    nested = torch.tensor([([2 * t] * deepest + [2 * t + 1] * deepest) * 4 for t in range(k)])[
-        :, :length
-    ]
+    nested = visit_all(language)[:, 1:].repeat(1, 4)[:, :length]
     generator = torch.Generator().manual_seed(0)
     random = DyckDistribution(language).sample(8, length, mode="prefix", generator=generator)
     strings = torch.cat([nested, random])

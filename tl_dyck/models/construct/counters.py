@@ -56,8 +56,7 @@ def counter(
         raise unknown_name("way to read", reads, COUNTERS)
     language = DyckLanguage(1, max_depth)
     coordinates = Coordinates()
-    # the embedding decides where the states are: in the first coordinates
-    states = States(language, coordinates.take(States.size(language)))
+    states = States(language, coordinates)
     depth, sign = coordinates.take(2)
     depths = {states.bos: 0} | {states.open(0, d): d for d in range(1, max_depth + 1)}
     depths |= {states.close(0, d): d for d in range(max_depth)}

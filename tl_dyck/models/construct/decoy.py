@@ -72,16 +72,15 @@ def decoy_head(model: Model, pattern: str | PatternFunction | Tensor, *, layer: 
         raise ValueError(f"layer must be between {-n_layers} and {n_layers - 1}, got {layer}")
     shown = _resolve(model, pattern)
     clone = copy.deepcopy(model)
-    clone.reset_hooks(
-        including_permanent=True
-    )  # those on attention layers would be lost, so none are kept
+    # those on attention layers would be lost, so none are kept
+    clone.reset_hooks(including_permanent=True)
     clone.cfg.n_heads += 1
     added = n_layers * 4 * clone.cfg.d_model * clone.cfg.d_head
     clone.cfg.n_params = (clone.cfg.n_params or 0) + added
     for index, block in enumerate(clone.blocks):
         block.attn = _widen(block.attn, clone.cfg, shown if index == layer % n_layers else None)
     if isinstance(shown, _FromTokens):
-        shown.tape.attach(clone)
+        shown.attach(clone)
     clone.setup()  # names the new hook points
     return clone
 
@@ -105,25 +104,10 @@ class _Matrix:
 
 @final
 class _FromTokens:
-    """A pattern that depends on the tokens."""
+    """A pattern that depends on the tokens being read, which attention layers do not see."""
 
     def __init__(self, function: PatternFunction) -> None:
         self.function = function
-        self.tape = _Tape()
-
-    def rows(self, n_query: int, n_key: int) -> Float[Tensor, "batch query key"]:
-        """As for a matrix."""
-        tokens = self.tape.tokens(n_key)
-        found = self.function(tokens)
-        _check_pattern(found, tuple(tokens.shape), "the decoy's pattern")
-        return found[:, n_key - n_query :]
-
-
-@final
-class _Tape:
-    """The tokens that the model is reading: attention layers do not see them."""
-
-    def __init__(self) -> None:
         self.now: Tensor | None = None
 
     def attach(self, model: HookedTransformer) -> None:
@@ -131,14 +115,16 @@ class _Tape:
         model.embed.register_forward_pre_hook(self._record)
         model.register_forward_hook(self._forget)
 
-    def tokens(self, n_key: int) -> Int[Tensor, "batch key"]:
-        """All tokens up to now."""
+    def rows(self, n_query: int, n_key: int) -> Float[Tensor, "batch query key"]:
+        """As for a matrix."""
         if self.now is None or self.now.shape[1] != n_key:
             raise ValueError(
                 "this decoy head draws its pattern from the tokens, so the model must be run from "
                 "its tokens on (not from a later layer), without a key-value cache"
             )
-        return self.now
+        found = self.function(self.now)
+        _check_pattern(found, tuple(self.now.shape), "the decoy's pattern")
+        return found[:, n_key - n_query :]
 
     def _record(self, module: nn.Module, arguments: tuple[Any, ...]) -> None:
         self.now = arguments[0]

@@ -31,12 +31,8 @@ class CountCoordinates:
     @staticmethod
     def take(language: DyckLanguage, coordinates: Coordinates) -> CountCoordinates:
         """Reserve them."""
-        tokens, (depth, bos), sinks = (
-            coordinates.take(language.n_brackets),
-            coordinates.take(2),
-            coordinates.take(2),
-        )
-        return CountCoordinates(tokens, depth, bos, sinks)
+        tokens, (depth, bos) = coordinates.take(language.n_brackets), coordinates.take(2)
+        return CountCoordinates(tokens, depth, bos, coordinates.take(2))
 
 
 def write_first_layer(model: Any, states: States, at: CountCoordinates) -> None:
@@ -63,23 +59,20 @@ def write_first_layer(model: Any, states: States, at: CountCoordinates) -> None:
     for head_dim, (coordinate, sink) in enumerate(zip((at.depth, at.bos), at.sinks, strict=True)):
         attn.W_O[0, head_dim, coordinate], attn.W_O[0, head_dim, sink] = 1, -1
 
-    slope = 2 * math.sqrt(
-        2 * language.max_depth**2 + 2
-    )  # y <= 0 or y >= 1, that is, on one side of the step
+    # y <= 0 or y >= 1, that is, on one side of the step
+    slope = 2 * math.sqrt(2 * language.max_depth**2 + 2)
     closed = slope + 1  # y <= slope + 1/2 where the gate is open
     unit = 0
     for token, coordinate in enumerate(at.tokens):
-        shallowest, *deeper = states.of_token(token)
+        shallowest = token * states.depths
         mlp.W_in[coordinate, unit] = mlp.W_out[unit, shallowest] = 1
         unit += 1
         for depth, (previous, state) in enumerate(
-            pairwise([shallowest, *deeper]), start=2 - token % 2
+            pairwise(range(shallowest, shallowest + states.depths)), start=2 - token % 2
         ):
             for offset, sign in ((0, 1.0), (1, -1.0)):
                 mlp.W_in[at.depth, unit], mlp.W_in[at.bos, unit] = slope, -slope * (depth - 0.5)
                 mlp.W_in[coordinate, unit], mlp.b_in[unit] = closed, 0.5 - closed - offset
-                mlp.W_out[unit, state], mlp.W_out[unit, previous] = (
-                    sign,
-                    -sign,
-                )  # deeper than `previous` says
+                # deeper than `previous` says
+                mlp.W_out[unit, state], mlp.W_out[unit, previous] = sign, -sign
                 unit += 1

@@ -17,6 +17,7 @@ from torch import Tensor
 from tl_dyck.language import DyckLanguage
 from tl_dyck.models.config import DyckTransformerConfig
 from tl_dyck.models.transformer import DyckTransformer, build_model
+from tl_dyck.states import StateIndex
 
 #: The logit of a token that cannot follow: its probability is e^-40 = 4e-18.
 NEVER = -40.0
@@ -39,45 +40,14 @@ class Coordinates:
         return list(range(first, self.size))
 
 
-@final
-class States:
-    """The coordinate of every state: 2kD brackets with depth, in the order of Eq. 19, then BOS.
+class States(StateIndex):
+    """The coordinate of every state: the first ones of the residual stream, as Eq. 19 has them."""
 
-    Opening brackets have depth 1..D and closing ones 0..D−1, since a bracket's depth is counted
-    after it.
-    """
-
-    def __init__(self, language: DyckLanguage, coordinates: list[int]) -> None:
-        if len(coordinates) != self.size(language):
-            raise ValueError(
-                f"{self.size(language)} states need as many coordinates, not {len(coordinates)}"
-            )
-        self.language = language
-        self._coordinates = coordinates
-
-    @staticmethod
-    def size(language: DyckLanguage) -> int:
-        """Number of states, 2kD + 1."""
-        return language.n_brackets * language.max_depth + 1
-
-    def open(self, bracket_type: int, depth: int) -> int:
-        """Of an opening bracket, depth 1..D."""
-        return self._coordinates[2 * bracket_type * self.language.max_depth + depth - 1]
-
-    def close(self, bracket_type: int, depth: int) -> int:
-        """Of a closing bracket, depth 0..D−1."""
-        return self._coordinates[(2 * bracket_type + 1) * self.language.max_depth + depth]
-
-    @property
-    def bos(self) -> int:
-        """Of BOS."""
-        return self._coordinates[-1]
-
-    def of_token(self, token: int) -> list[int]:
-        """Of a bracket token at each of its depths, ascending."""
-        return self._coordinates[
-            token * self.language.max_depth : (token + 1) * self.language.max_depth
-        ]
+    def __init__(self, language: DyckLanguage, coordinates: Coordinates) -> None:
+        super().__init__(language, packed=True)
+        self.size = len(coordinates.take(self.bos + 1))
+        if coordinates.size > self.size:
+            raise ValueError("states have the first coordinates; take others after them")
 
     @property
     def closing(self) -> list[int]:
@@ -85,14 +55,14 @@ class States:
 
         They have depth 1..D−1, in the order of (type, depth).
         """
-        k, deepest = self.language.n_types, self.language.max_depth
-        return [self.close(t, d) for t in range(k) for d in range(1, deepest)]
+        found: list[int] = self.pairs()[1][1:].T.ravel().tolist()
+        return found
 
     def at_depth(self, depth: int, *, opening: bool = True) -> list[int]:
         """Of all brackets at a depth; without the opening ones if asked."""
-        k, deepest = self.language.n_types, self.language.max_depth
-        found = [self.close(t, depth) for t in range(k) if depth < deepest]
-        return found + [self.open(t, depth) for t in range(k) if opening and depth > 0]
+        types, deepest = range(self.language.n_types), self.language.max_depth
+        found = [self.close(t, depth) for t in types if depth < deepest]
+        return found + [self.open(t, depth) for t in types if opening and depth > 0]
 
 
 def empty_model(language: DyckLanguage, *, ln_c: float = LN_C, **fields: Any) -> DyckTransformer:
@@ -132,15 +102,12 @@ def write_decoder(
 
     Args:
         mlp: changed in place.
-        unit: first of the two hidden units.
+        unit: first of the two hidden units; the one after them is returned.
         read: coordinate of x, between −1 and 1 (an output of LN_C).
         gate: coordinates of which at most one is 1 and all others are 0; the gate is open where one
             is.
         write: coordinate that receives 0 or 1.
         margin: positive.
-
-    Returns:
-        The next free hidden unit.
     """
     slope = 2 / margin
     closed = slope + 2  # y <= 1.5 + slope for x >= -1, so y < 0 where the gate is shut
@@ -162,14 +129,8 @@ def write_unembed(
 ) -> None:
     """Write the unembedding, so that logits are log-probabilities of the distribution D(q, k, D).
 
-    Args:
-        model: changed in place.
-        states: where the state of a position stands, 0 or 1 each.
-        excluded: per type, the coordinate that is 1 if brackets of this type must not be closed
-            next.
-        q: probability of an opening bracket where both are possible.
-        opening_knows_type: take the type of the top of the stack from the state where the last
-            token is an opening bracket; if not, `excluded` is valid there too.
+    States are 0 or 1 each. Of each type, `excluded` is 1 if it must not be closed next; it is valid
+    after opening brackets too, unless the state there `opening_knows_type` of the top of the stack.
     """
     language = states.language
     k, deepest = language.n_types, language.max_depth

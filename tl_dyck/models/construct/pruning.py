@@ -131,6 +131,14 @@ def check_epsilon(epsilon: float) -> None:
         raise ValueError(f"epsilon must be positive and finite, got {epsilon}")
 
 
+def check_alike(what: str, one: DyckTransformer, other: DyckTransformer, hint: str) -> None:
+    """Refuse models of different languages, embeddings or C of LN_C."""
+    for field in ("n_types", "max_depth", "embedding", "ln_c"):
+        ours, theirs = getattr(one.cfg, field), getattr(other.cfg, field)
+        if ours != theirs:
+            raise ValueError(f"{what} differ in {field}: {ours!r} and {theirs!r}; {hint}")
+
+
 def check_bound(pruning: Pruning, plan: Plan, epsilon: float) -> None:
     """Insist on ε, or say what it takes."""
     if pruning.bound <= epsilon:
@@ -321,13 +329,7 @@ def _check(target: DyckTransformer, network: DyckTransformer, plan: Plan) -> int
             "the random network must have attention='softmax': "
             "uniform attention has no random queries and keys"
         )
-    for field in ("n_types", "max_depth", "embedding", "ln_c"):
-        ours, theirs = getattr(target.cfg, field), getattr(network.cfg, field)
-        if ours != theirs:
-            raise ValueError(
-                f"target and random network differ in {field}: {ours!r} and {theirs!r}; "
-                "take the target's"
-            )
+    check_alike("target and random network", target, network, "take the target's")
     cfg = network.cfg
     needed: dict[str, Any] = {
         "n_layers": plan.depth,

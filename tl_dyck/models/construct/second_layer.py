@@ -24,8 +24,7 @@ class StackCoordinates:
 
     Attributes:
         stack: ``stack[t][d − 1]`` is positive while a bracket of type t is open at depth d.
-        bos: positive everywhere; keeps the attention output away from zero where all brackets are
-            closed.
+        bos: positive everywhere, so that the attention output is not zero where all are closed.
         sink: minus the sum of the others, so that the attention output has mean zero and P⊥ changes
             nothing.
         excluded: ``excluded[t]`` is 1 after a closing bracket at depth 1 or more, unless the top of
@@ -79,10 +78,8 @@ def write_second_layer(block: Any, states: States, to: StackCoordinates) -> floa
     language = states.language
     k, deepest = language.n_types, language.max_depth
     score = closing_scores(block.attn, states)
-    opening = torch.tensor([[states.open(t, d) for d in range(1, deepest + 1)] for t in range(k)])
-    closing = torch.tensor(
-        [[states.close(t, d - 1) for d in range(1, deepest + 1)] for t in range(k)]
-    )
+    # [type, level - 1]; in this order in memory, which decides the last bits of means
+    opening, closing = (torch.tensor(rows.T.copy()) for rows in states.pairs())
     shift = torch.zeros(opening.shape, dtype=torch.float64)
     if deepest > 1:
         shift = (score[:, opening] - score[:, closing]).mean(0)  # c, [type, depth]
@@ -102,9 +99,8 @@ def write_second_layer(block: Any, states: States, to: StackCoordinates) -> floa
     of_queries = (
         "(kind depth) ... -> kind depth ..."  # a query closes a bracket of a kind, at a depth
     )
-    weight = rearrange(
-        (relative[:, opening] * relative[:, closing]).sqrt(), of_queries, kind=k
-    )  # of f(t, d)
+    # of f(t, d)
+    weight = rearrange((relative[:, opening] * relative[:, closing]).sqrt(), of_queries, kind=k)
     bos = rearrange(relative[:, states.bos], of_queries, kind=k)
     unit, weakest = 0, 1.0
     for depth in range(1, deepest):

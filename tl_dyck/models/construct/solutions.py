@@ -89,7 +89,7 @@ def uniform_attention(
     if first_layer not in ("minimal", "attention"):
         raise unknown_name("first_layer", first_layer, ("minimal", "attention"))
     coordinates = Coordinates()
-    states = States(language, coordinates.take(States.size(language)))
+    states = States(language, coordinates)
     to = StackCoordinates.take(language, coordinates)
     k, deepest = language.n_types, language.max_depth
     shape: dict[str, Any] = {"embedding": "onehot", "n_layers": 1, "d_mlp": 2 * k * (deepest - 1)}
@@ -161,16 +161,15 @@ def balanced(
             f"spread is a standard deviation, so it must be finite and not negative, got {spread}"
         )
     coordinates = Coordinates()
-    states = States(language, coordinates.take(States.size(language)))
+    states = States(language, coordinates)
     to = StackCoordinates.take(language, coordinates)
-    n_states = States.size(language)
     model = empty_model(
         language,
         model_name="balanced",
         embedding="onehot",
         n_layers=1,
         d_model=coordinates.size,
-        d_head=n_states,
+        d_head=states.size,
         d_mlp=2 * language.n_types * (language.max_depth - 1),
         n_ctx=n_ctx,
         dtype=dtype,
@@ -180,7 +179,7 @@ def balanced(
     for weight, drawn in zip(
         (attn.W_Q, attn.W_K), _balanced_weights(states, seed, spread), strict=True
     ):
-        weight[0, :n_states].copy_(drawn)
+        weight[0, : states.size].copy_(drawn)
     weakest = write_second_layer(model.blocks[0], states, to)
     # Rounding errors of n terms that ought to cancel, each at most the largest weight
     if n_ctx * torch.finfo(dtype).eps > weakest:
@@ -202,7 +201,7 @@ def _balanced_weights(
 
     d_head is the number of states.
     """
-    language, n_states = states.language, States.size(states.language)
+    language, n_states = states.language, states.size
     generator = torch.Generator().manual_seed(seed)
     drawn = torch.randn(
         2, n_states, n_states, generator=generator, dtype=torch.float64
@@ -268,7 +267,7 @@ def stack(
         raise ValueError(f"gap must be positive and finite, got {gap}")
     k, deepest = language.n_types, language.max_depth
     coordinates = Coordinates()
-    states = States(language, coordinates.take(States.size(language)))
+    states = States(language, coordinates)
     types, (bos, sink), excluded = coordinates.take(k), coordinates.take(2), coordinates.take(k)
     position = coordinates.take(1)[0]  # linear positions are in the last coordinate
     model = empty_model(

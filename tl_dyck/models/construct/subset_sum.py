@@ -22,19 +22,12 @@ _CHUNK = 2**21  # sums held at a time
 def nearest_subsets(
     items: Float[Tensor, "problem item"], targets: Float[Tensor, " problem"]
 ) -> Bool[Tensor, "problem item"]:
-    """The subset of each row whose sum is nearest to its target.
+    """The subset of each row whose sum is nearest to its target; zeros are never chosen.
 
     Exact by meet in the middle, for up to `EXACT_ITEMS` items: all sums of one half are sorted, and
     for each sum of the other half the nearest complement is looked up, 2^(n/2) log 2^(n/2) steps
     instead of 2^n. Of a longer row, the first `EXACT_ITEMS` items are kept for that; the others are
     taken, largest first, while the target is out of their reach.
-
-    Args:
-        items: zeros stand for absent items and are never chosen.
-        targets: one per row.
-
-    Returns:
-        True for what is in the subset.
     """
     chosen = torch.zeros(items.shape, dtype=torch.bool)
     rest = targets.clone()

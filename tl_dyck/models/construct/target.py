@@ -85,9 +85,8 @@ def read_target(
                     )
                 )
                 value = W_V @ attn.W_O[head].detach().double().cpu()
-                if (
-                    head == 0
-                ):  # the weights of a pattern sum to one, so the output's bias may join a value's
+                # the weights of a pattern sum to one, so the output's bias may join a value's
+                if head == 0:
                     value[-1] += attn.b_O.detach().double().cpu()
                 scores[head][torch.tensor(rows)[:, None], torch.tensor(rows)] = (
                     W_Q @ W_K.T / float(attn.attn_scale)
@@ -182,8 +181,5 @@ def propagate(
 
 
 def spectral_norm(matrix: Float[Tensor, "row column"]) -> float:
-    """The largest singular value.
-
-    Of a matrix of bounds of magnitudes: a bound of that of what they bound.
-    """
+    """The largest singular value; of bounds of magnitudes, a bound of that of what they bound."""
     return float(torch.linalg.matrix_norm(matrix, 2)) if matrix.numel() else 0.0

@@ -10,7 +10,7 @@ import torch
 
 from tl_dyck.models.construct import plan as planning
 from tl_dyck.models.construct.plan import Plan
-from tl_dyck.models.construct.pruning import Pruning, check_bound, check_epsilon, prune
+from tl_dyck.models.construct.pruning import Pruning, check_alike, check_bound, check_epsilon, prune
 from tl_dyck.models.transformer import DyckTransformer
 
 _BLOCK = re.compile(r"blocks\.(\d+)\.(attn\.(?:W_[QKVO]|b_[QKV])|mlp\.(?:W_in|b_in|W_out))")
@@ -73,13 +73,7 @@ def twins(
         NetworkTooNarrowError: see `prune_to`.
     """
     check_epsilon(epsilon)
-    for field in ("n_types", "max_depth", "embedding", "ln_c"):
-        ours, theirs = getattr(target_a.cfg, field), getattr(target_b.cfg, field)
-        if ours != theirs:
-            raise ValueError(
-                f"the targets differ in {field}: {ours!r} and {theirs!r}; "
-                "twins come from one random network"
-            )
+    check_alike("the targets", target_a, target_b, "twins come from one random network")
     plan, in_use = _plan(shared, target_a, target_b)
     network = random_network
     if network is None:

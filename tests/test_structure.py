@@ -1,0 +1,74 @@
+"""The shape of the source: no circles of imports, one class a name, small functions and modules."""
+
+from __future__ import annotations
+
+import ast
+import functools
+from collections import Counter, defaultdict
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+LONGEST_MODULE, LONGEST_FUNCTION = 400, 60  # lines; of a function without its docstring
+#: One file that is copied out alone, so that whoever doubts us can read what decides.
+WHOLE = {"tl_dyck.certify.check_edits"}
+
+
+@functools.cache
+def parsed() -> dict[str, tuple[ast.Module, int]]:
+    """Each module of both packages by its dotted name, and how many lines it has."""
+    found = {}
+    for root in (ROOT, ROOT / "hooks"):
+        for path in sorted((root / ("tl_dyck" if root == ROOT else "tl_dyck_hooks")).rglob("*.py")):
+            name = ".".join(path.relative_to(root).with_suffix("").parts).removesuffix(".__init__")
+            text = path.read_text(encoding="utf-8")
+            found[name] = ast.parse(text), len(text.splitlines())
+    return found
+
+
+def imported(tree: ast.AST) -> set[str]:
+    """What is imported when code runs, in functions too; not what type checkers alone read."""
+    if isinstance(tree, ast.If) and ast.unparse(tree.test) == "TYPE_CHECKING":
+        return set().union(*map(imported, tree.orelse))
+    if isinstance(tree, ast.Import):
+        return {alias.name for alias in tree.names}
+    if isinstance(tree, ast.ImportFrom):
+        assert tree.level == 0, "imports are absolute"
+        names = {f"{tree.module}.{alias.name}" for alias in tree.names}
+        return {name if name in parsed() else str(tree.module) for name in names}
+    return set().union(*map(imported, ast.iter_child_nodes(tree)))
+
+
+def test_no_circle_of_imports() -> None:
+    imports = {name: imported(tree) - {name} for name, (tree, _) in parsed().items()}
+    assert parsed().keys() <= set(TopologicalSorter(imports).static_order())
+    with pytest.raises(CycleError):
+        TopologicalSorter({**imports, "tl_dyck.errors": {"tl_dyck.certify.asking"}}).prepare()
+
+
+def test_no_two_classes_of_one_name() -> None:
+    places = defaultdict(list)
+    for name, (tree, _) in parsed().items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ClassDef):
+                places[node.name].append(name)
+    assert {name: where for name, where in places.items() if len(where) > 1} == {}
+    assert len(places) > 100
+
+
+def test_modules_and_functions_are_small() -> None:
+    long = {name for name, (_, lines) in parsed().items() if lines > LONGEST_MODULE}
+    assert long <= WHOLE
+    sizes: Counter[str] = Counter()
+    for name, (tree, _) in parsed().items():
+        for node in ast.walk(tree):
+            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                first = node.body[0]
+                said = ast.get_docstring(node) is not None
+                docstring = (first.end_lineno or 0) - first.lineno + 1 if said else 0
+                lines = (node.end_lineno or 0) - node.lineno + 1
+                sizes[f"{name}.{node.name}"] = max(sizes[f"{name}.{node.name}"], lines - docstring)
+    assert {name: n for name, n in sizes.items() if n > LONGEST_FUNCTION} == {}
+    assert max(sizes.values()) > LONGEST_FUNCTION // 2
