@@ -13,7 +13,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner, Result
+from click.testing import CliRunner, Result
+from typer.main import get_command
 
 import tl_dyck
 import tl_dyck.studies
@@ -32,10 +33,18 @@ COMMANDS += ["export", "certify", "certify-language", "judge", "check", "sweep",
 UNDER = [f"sweep {name}" for name in ("run", "resume", "status", "results", "report", "merge")]
 
 
+#: Built once: that takes longer than most commands.
+COMMAND = get_command(app)
+
+
 def call(first: object, *words: object) -> Result:
     """Run a command in this process, in a terminal of 80 columns; `first` may be several words."""
-    given = [*shlex.split(str(first)), *map(str, words)]
-    return CliRunner(env={"COLUMNS": "80", "TERM": "dumb"}).invoke(app, given)
+    return typed([*shlex.split(str(first)), *map(str, words)])
+
+
+def typed(words: list[str], columns: int = 80) -> Result:
+    """Run a command by its words."""
+    return CliRunner(env={"COLUMNS": f"{columns}", "TERM": "dumb"}).invoke(COMMAND, words)
 
 
 def flat(text: str) -> str:

@@ -8,11 +8,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner, Result
+from click.testing import Result
 
 from tests.hostile.conftest import RECORD
 from tests.hostile.tools import alter
-from tl_dyck.cli import app
+from tests.test_cli import typed
 from tl_dyck.records import sealed
 from tl_dyck.runs import Sweep, load_results
 from tl_dyck.runs.store import Store, point_id, run_id
@@ -22,7 +22,7 @@ Make = Callable[[str], Path]
 
 
 def call(*words: object) -> Result:
-    return CliRunner().invoke(app, list(map(str, words)), env={"COLUMNS": "200", "TERM": "dumb"})
+    return typed(list(map(str, words)), columns=200)
 
 
 #: Escapes, markup, devices and pipes; numbers and names that cannot be are test_options'.
