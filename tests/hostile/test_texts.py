@@ -9,7 +9,6 @@ import pytest
 
 from tests.hostile.tools import refusal
 from tests.test_cli import typed
-from tl_dyck.certify.spaces import SpaceError
 from tl_dyck.models.text import TextConfig, build_text_model
 from tl_dyck.text import (
     TextTraining,
@@ -92,9 +91,3 @@ def test_the_command_line_makes_room_for_long_sentences(original: Make):
     absurd = typed([*words, "--out", "n"])
     assert absurd.stderr.startswith("Error: a sentence has 5000 words")
     assert len(absurd.stderr.splitlines()) == 1
-
-
-@pytest.mark.parametrize("k", [0, -1])
-def test_no_synonyms_at_all_is_no_number_of_synonyms(k: int):
-    with pytest.raises(SpaceError, match=f"at least 1, not {k}"):
-        text_space("sub:1", TextConfig(words=("<unk>", "<cls>", "good")), {"good": ("fine",)}, k)
