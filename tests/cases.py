@@ -29,6 +29,7 @@ __all__ = [
     "SATURATED_CASES",
     "Case",
     "case",
+    "draw_normal",
     "hooked_config",
     "plain_model",
 ]
@@ -91,6 +92,17 @@ def randomise(model: HookedTransformer, generator: torch.Generator, spread: floa
             elif kind not in ("W_E", "W_pos"):
                 draw = draw * spread / parameter.shape[-2] ** 0.5
             parameter.copy_(draw)
+
+
+def draw_normal(model: Any, seed: int, size: float) -> Any:
+    """Draw every trained weight from a normal distribution of that size; what is frozen stays."""
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.requires_grad:
+                draw = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
+                parameter.copy_(draw * size)
+    return model
 
 
 def scale_scores(model: HookedTransformer, largest: float) -> None:

@@ -25,11 +25,10 @@ else:
 import tl_dyck
 import tl_dyck.models.families
 import tl_dyck.tasks
-from tests.test_cli import call, flat, runs  # noqa: F401
+from tests.test_cli import COMMAND, call, flat, runs  # noqa: F401
 from tl_dyck import construct, load_task, save_model
 from tl_dyck.cli import early
 from tl_dyck.cli.answers import end_with
-from tl_dyck.cli.entry import app
 from tl_dyck.errors import DyckError, is_refusal
 from tl_dyck.models.hooked import installed
 from tl_dyck.plain import plain
@@ -74,14 +73,12 @@ def test_what_values_are_in_json():
 
 
 def test_every_command_has_it():
-    from typer.main import get_command
-
     def leaves(command: Any) -> list[Any]:
         return [
             leaf for each in getattr(command, "commands", {}).values() for leaf in leaves(each)
         ] or [command]
 
-    found = leaves(get_command(app))
+    found = leaves(COMMAND)
     assert len(found) == 22
     for command in found:
         assert "--json" in [name for each in command.params for name in each.opts], command.name

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.cases import hooked_config
+from tests.cases import draw_normal, hooked_config
 from tl_dyck.ablation import FinetuneConfig
 from tl_dyck.models import build_model, get_config
 from tl_dyck.models.hooked import HookedTransformer
@@ -45,18 +45,6 @@ DYCK: dict[str, dict[str, Any]] = {
 }
 
 
-def randomise(model: Any, seed: int) -> Any:
-    """Draw every trained weight from a normal distribution."""
-    generator = torch.Generator().manual_seed(seed)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            if parameter.requires_grad:
-                parameter.copy_(
-                    torch.randn(parameter.shape, generator=generator, dtype=torch.float64) * 0.4
-                )
-    return model
-
-
 def plain_model(*, seed: int = 0, **options: Any) -> Any:
     """A HookedTransformer that is none of ours."""
     values = {
@@ -77,7 +65,7 @@ def plain_model(*, seed: int = 0, **options: Any) -> Any:
     }
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "HookedTransformer is deprecated", DeprecationWarning)
-        return randomise(HookedTransformer(hooked_config(device="cpu", **values)), seed)
+        return draw_normal(HookedTransformer(hooked_config(device="cpu", **values)), seed, 0.4)
 
 
 def dyck_model(
@@ -85,7 +73,7 @@ def dyck_model(
 ) -> Any:
     """One of ours."""
     values = {"dtype": torch.float64, "n_ctx": 40, "d_model": 24, "device": "cpu", **options}
-    return randomise(build_model(get_config(family, task, **values)), seed)
+    return draw_normal(build_model(get_config(family, task, **values)), seed, 0.4)
 
 
 def make_any(name: str) -> Any:

@@ -12,13 +12,12 @@ from typing import Any
 import pytest
 import torch
 
-from tests.ablation.conftest import dyck_model, plain_model
+from tests.ablation.conftest import plain_model
 from tests.ablation.planted import metric, planted, sample
 from tests.ablation.test_compare import table
 from tl_dyck.ablation import (
     FinetuneConfig,
     MetricError,
-    closing_accuracy,
     compare_importance,
     finetuned_importance,
     frozen_importance,
@@ -26,9 +25,7 @@ from tl_dyck.ablation import (
     log_likelihood,
 )
 from tl_dyck.registry import UnknownNameError
-from tl_dyck.tasks import load_task
 
-TASK = load_task("dyck-2-4")
 TOKENS, NONE = torch.arange(6).reshape(2, 3), torch.zeros(2, 3, dtype=torch.bool)
 FEW = FinetuneConfig(penalties=(0.1,), steps=2, n_eval=4)
 WILD = FinetuneConfig(penalties=(0.1,), steps=9, learning_rate=1e30, n_eval=4)
@@ -80,8 +77,6 @@ REFUSED: list[tuple[Callable[[], Any], type[Exception], str]] = [
     (lambda: gradient_importance(without_a_hook(), TOKENS), ValueError,
      "layer 1 has no hook point"),
     # metrics
-    (lambda: tune(dyck_model(n_layers=1), TASK, closing_accuracy(TASK.language)), MetricError,
-     "no gradient"),
     (lambda: tune(planted(), sample, lambda logits, tokens: logits.mean()), MetricError, "shape"),
     (lambda: tune(planted(), sample, log_likelihood, options=WILD), MetricError,
      "after 1 steps of fine-tuning the metric returned nan"),

@@ -112,6 +112,7 @@ def test_which_heads_matter(
     smaller = {
         "TrainConfig(steps=300)": "TrainConfig(steps=60)",
         "n=100, finetune": "n=30, finetune",
+        "task.sample(200": "task.sample(50",
     }
     _, decoy, frozen, path, tables, answers = execute("which_heads_matter.ipynb", capsys, smaller)
     rows = [
@@ -156,7 +157,7 @@ def test_stack_like(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     accuracy, seeds, *circuits, measured, variation, decoy = execute(
-        "stack_like.ipynb", capsys, {"range(3)": "range(2)"}
+        "stack_like.ipynb", capsys, {"range(3)": "range(2)", "n=500": "n=100"}
     )
     assert all(float(value) > 0.9 for value in re.findall(r"(\d\.\d+)$", accuracy, re.M))
     assert "<iframe" in seeds
@@ -175,7 +176,9 @@ def test_balance_and_length(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    _, table, plain, regularised, piling = execute("balance_and_length.ipynb", capsys)
+    _, table, plain, regularised, piling = execute(
+        "balance_and_length.ipynb", capsys, {"n=300": "n=100", "n=60, long": "n=20, long"}
+    )
     *trained, balanced = numbers(table)
     betas = [row[0] for row in trained]
     assert max(betas[2:]) < min(betas[:2])  # regularisation lowers it, whichever the seed

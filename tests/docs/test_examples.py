@@ -17,11 +17,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-import typer.main
 
-from tests.test_cli import call
+from tests.test_cli import COMMAND, call
 from tl_dyck import construct, prove_language
-from tl_dyck.cli import app
 from tl_dyck.cli.reproduce import _PAPERS
 from tl_dyck.cli.terminal import Command
 from tl_dyck.judge import SUITES
@@ -199,7 +197,7 @@ def commands(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[s
         yield from commands(each, (*path, name))
 
 
-COMMANDS = dict(commands(typer.main.get_command(app)))
+COMMANDS = dict(commands(COMMAND))
 
 
 def example(line: str) -> str:

@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer.main
 
+import tl_dyck.judge.run
 import tl_dyck.studies.reproduction
 import tl_dyck.text
 from tests.hostile.test_command_line import call
-from tl_dyck.cli import app
+from tests.test_cli import COMMAND
 from tl_dyck.runs import SweepError, execute
 from tl_dyck.screen import visible
 
@@ -74,8 +74,7 @@ def options(command: Any, path: str = "") -> Iterator[tuple[str, Any]]:
 
 
 OPTIONS = {
-    f"{path} {max(each.opts, key=len)}".strip(): (path, each)
-    for path, each in options(typer.main.get_command(app))
+    f"{path} {max(each.opts, key=len)}".strip(): (path, each) for path, each in options(COMMAND)
 }
 
 
@@ -95,7 +94,8 @@ def test_no_value_ends_in_a_traceback(
         (tmp_path / each.name).symlink_to(each)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(execute, "open_workers", begin)
-    monkeypatch.setattr(tl_dyck.studies.reproduction, "run_sweep", begin)  # it checks for seconds
+    for checks_for_seconds in (tl_dyck.studies.reproduction, tl_dyck.judge.run):
+        monkeypatch.setattr(checks_for_seconds, "run_sweep", begin)
     monkeypatch.setattr(tl_dyck.text, "train_text", begin)
     path, option = OPTIONS[name]
     arguments, small = CALLS[path]

@@ -6,11 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
 from tests.hostile.tools import refusal
-from tl_dyck.certify import SpaceError
-from tl_dyck.cli import app
+from tests.test_cli import typed
 from tl_dyck.models.text import TextConfig, build_text_model
 from tl_dyck.text import (
     TextTraining,
@@ -82,20 +80,14 @@ def test_the_command_line_makes_room_for_long_sentences(original: Make):
         file.write(f"{LONG}\t1\n")
     words = ["text", "train", "--data", str(folder), "--space", "dup:1"]
     words += ["--set", "training.steps=2", "--set", "model.d_model=4"]
-    done = CliRunner().invoke(app, [*words, "--out", "m"])
+    done = typed([*words, "--out", "m"])
     assert (done.exit_code, done.stderr) == (0, "")
-    short = CliRunner().invoke(app, [*words, "--out", "n", "--set", "model.n_ctx=80"])
+    short = typed([*words, "--out", "n", "--set", "model.n_ctx=80"])
     assert short.exit_code == 2
     assert short.stderr.startswith("Error: sentence 13 ('good good")
     assert len(short.stderr.splitlines()) == 1
     assert not Path("n").exists()
     (folder / "dev.tsv").write_text(f"{'good ' * 5000}\t1\n")
-    absurd = CliRunner().invoke(app, [*words, "--out", "n"])
+    absurd = typed([*words, "--out", "n"])
     assert absurd.stderr.startswith("Error: a sentence has 5000 words")
     assert len(absurd.stderr.splitlines()) == 1
-
-
-@pytest.mark.parametrize("k", [0, -1])
-def test_no_synonyms_at_all_is_no_number_of_synonyms(k: int):
-    with pytest.raises(SpaceError, match=f"at least 1, not {k}"):
-        text_space("sub:1", TextConfig(words=("<unk>", "<cls>", "good")), {"good": ("fine",)}, k)

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.enumerated import grown
-from tl_dyck.language import DyckDistribution, DyckLanguage, DyckStringError
+from tl_dyck.language import DyckDistribution, DyckLanguage
 
 all_strings = functools.cache(grown)
 
@@ -223,71 +223,3 @@ def test_completion_table_against_fractions_of_a_large_depth():
 
 
 # --- errors ---------------------------------------------------------------------------------------
-
-D = DyckDistribution(DyckLanguage(2, 2))
-
-
-@pytest.mark.parametrize("q", [0.0, 1.0, -0.1, 1.5, math.nan, math.inf])
-def test_q_outside_the_open_interval(q):
-    with pytest.raises(ValueError, match="q must be strictly between 0 and 1, got"):
-        DyckDistribution(DyckLanguage(2, 4), q)
-
-
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (
-            lambda: D.entropy_floor(7, "complete"),
-            r"even length, got 7; choose 6 or 8, or mode='prefix'",
-        ),
-        (lambda: D.entropy_floor((2, 3), "complete"), r"even length, got 3"),
-        (lambda: D.entropy_floor(0, "prefix"), r"length must be at least 1, got 0"),
-        (lambda: D.entropy_floor((), "prefix"), r"lengths is empty"),
-        (
-            lambda: D.entropy_floor(4, "complte"),
-            r"unknown mode 'complte'. Did you mean 'complete'\?",
-        ),
-        (lambda: D.log_prob(torch.tensor([0]), mode="x"), r"unknown mode 'x'"),
-        (lambda: D.next_token_probs(torch.tensor([0]), mode="x"), r"unknown mode 'x'"),
-        (lambda: D.next_token_probs(torch.tensor([0]), remaining=1), r"mode 'complete' only"),
-        (
-            lambda: D.next_token_probs(torch.tensor([0, 1]), mode="complete", remaining=-2),
-            r"at least 0, got -2",
-        ),
-    ],
-)
-def test_bad_arguments(call, message):
-    with pytest.raises(ValueError, match=message):
-        call()
-
-
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (
-            lambda: D.next_token_probs(torch.tensor([0, 3])),
-            r"position 1 makes it no prefix of Dyck\(2, 2\): '\[\)'",
-        ),
-        (
-            lambda: D.next_token_probs(torch.tensor([[0, 1], [1, 0]])),
-            r"position 0 of string 1 makes it no prefix",
-        ),
-        (
-            lambda: D.next_token_probs(torch.tensor([[[0, 0, 0]]])),
-            r"position 2 of string \(0, 0\) makes it no prefix",
-        ),
-        (
-            lambda: D.next_token_probs(torch.tensor([0, 0]), mode="complete"),
-            r"depth 2 cannot be completed in 0 more",
-        ),
-        (
-            lambda: D.next_token_probs(
-                torch.tensor([[0, 1], [0, 0]]), mode="complete", remaining=torch.tensor([2, 3])
-            ),
-            r"depth 2 cannot be completed in 3 more",
-        ),
-    ],
-)
-def test_strings_outside_the_language(call, message):
-    with pytest.raises(DyckStringError, match=message):
-        call()

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 import tl_dyck.language
 from tl_dyck.language import DyckLanguage, DyckStringError
-from tl_dyck.registry import UnknownNameError
 
 
 def stack_machine(language, tokens):
@@ -159,13 +158,6 @@ def test_count_against_closed_forms():
     assert DyckLanguage(1, 30).count(30, "prefix") == math.comb(30, 15)
 
 
-def test_enumerate_refuses_absurd_sizes():
-    language = DyckLanguage(2, 4)
-    with pytest.raises(ValueError, match=r"strings of length 60: too many to enumerate"):
-        language.enumerate(60)
-    assert language.enumerate(5).shape == (0, 5)
-
-
 # --- text -----------------------------------------------------------------------------------------
 
 
@@ -183,41 +175,6 @@ def test_text_round_trip(case):
             else:
                 with pytest.raises(DyckStringError):
                     language.parse(text, prefix=prefix)
-
-
-@pytest.mark.parametrize(
-    ("text", "prefix", "message"),
-    [
-        (
-            "[a]",
-            True,
-            r"unknown bracket 'a' at character 1 of '\[a\]'; the brackets are \[ \] \( \)",
-        ),
-        ("[ ]", True, r"unknown bracket ' ' at character 1"),
-        ("<bos>[]", True, r"unknown bracket '<' at character 0"),
-        ("[]]", True, r"unbalanced: '\]', bracket 2 of '\[\]\]', closes nothing"),
-        (
-            "[(])",
-            True,
-            r"unbalanced: '\]', bracket 2 .* cannot close '\(', bracket 1; expected '\)'",
-        ),
-        (
-            "[[[]]]",
-            True,
-            r"too deep: '\[', bracket 2 .* reaches depth 3, but max_depth is 2"
-            r".*DyckLanguage\(2, 3\)",
-        ),
-        (
-            "[()",
-            False,
-            r"unfinished: '\[', bracket 0 .* is never closed; 1 bracket\(s\) are left open",
-        ),
-        ("[]" * 500 + ")", True, r"bracket 1000 of '(\[\]){39}\[…', closes nothing"),
-    ],
-)
-def test_parse_says_what_is_wrong(text, prefix, message):
-    with pytest.raises(DyckStringError, match=message):
-        DyckLanguage(2, 2).parse(text, prefix=prefix)
 
 
 def test_empty_text_is_the_empty_string():
@@ -259,60 +216,8 @@ def test_equal_languages_are_equal_and_hashable():
     assert pickle.loads(pickle.dumps(language)) == language
 
 
-@pytest.mark.parametrize(
-    ("arguments", "error", "message"),
-    [
-        ((0, 4), ValueError, r"n_types must be at least 1, got 0"),
-        ((2, 0), ValueError, r"max_depth must be at least 1, got 0"),
-        ((True, 4), TypeError, r"n_types must be an integer, got True"),
-        ((1, 4, ("a", "a")), ValueError, r"bracket 'a' is given twice"),
-        ((1, 4, ("a", "")), ValueError, r"a bracket is the empty string"),
-        ((2, 4, ("a", "b")), ValueError, r"2 bracket type\(s\) need 4 brackets .* got 2"),
-        (
-            (2, 4, ("<", "<script>", "a", "b")),
-            ValueError,
-            r"ambiguous brackets: '<' is the beginning of '<script>'",
-        ),
-        ((1, 4, ("x<bos>", "y")), ValueError, r"can spell '<bos>'"),
-        ((1, 4, ("x<b", "os>y")), ValueError, r"can spell '<bos>'"),
-        ((2, 4, ("x<", "b", "os", ">>")), ValueError, r"can spell '<bos>'"),
-    ],
-)
-def test_construction_says_what_is_wrong(arguments, error, message):
-    with pytest.raises(error, match=message):
-        DyckLanguage(*arguments)
-
-
 def test_brackets_that_share_letters_with_bos_are_fine():
     assert DyckLanguage(2, 4, ("<body>", "</body>", "<s>", "</s>")).n_brackets == 4
-
-
-@pytest.mark.parametrize(
-    "method", ["depth", "matching", "top_of_stack", "is_prefix", "is_complete", "to_string"]
-)
-def test_tokens_out_of_range_are_refused(method):
-    for wrong in (5, -1):
-        with pytest.raises(
-            ValueError,
-            match=rf"token {wrong} is outside 0..4; 2 bracket type\(s\) have tokens 0..3",
-        ):
-            getattr(DyckLanguage(2, 4), method)(torch.tensor([0, wrong]))
-
-
-@pytest.mark.parametrize(
-    "call",
-    [lambda language: language.count(4, "complet"), lambda language: language.enumerate(4, "x")],
-)
-def test_unknown_mode(call):
-    with pytest.raises(UnknownNameError, match=r"unknown mode .* Known: complete, prefix"):
-        call(DyckLanguage(2, 4))
-
-
-def test_nearest_mode_is_suggested_and_negative_length_refused():
-    with pytest.raises(ValueError, match="Did you mean 'prefix'"):
-        DyckLanguage(2, 4).count(4, "prefixes")
-    with pytest.raises(ValueError, match="length must be at least 0, got -2"):
-        DyckLanguage(2, 4).count(-2)
 
 
 def test_an_unknown_name():

@@ -71,9 +71,3 @@ def test_moments_of_long_prefixes_are_those_of_drawn_ones():
     spread = np.sqrt(np.diag(found.covariance[0, 1]))
     off = np.cov(counts.T) - found.covariance[0, 1]
     assert (abs(off) < 5 * np.outer(spread, spread) * np.sqrt(2 / len(counts))).all()
-
-
-@pytest.mark.parametrize(("lengths", "message"), [([], "at least one"), ([3, 0], "at least 1")])
-def test_lengths_that_have_no_prefix(lengths, message):
-    with pytest.raises(ValueError, match=message):
-        pair_counts(DyckDistribution(DyckLanguage(2, 3)), lengths)

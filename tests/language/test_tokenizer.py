@@ -139,14 +139,6 @@ def test_unknown_brackets_are_named_wherever_text_comes_in(language, model, call
         functions[call](long + "é" + long)
 
 
-def test_error_names_no_start_token_among_the_brackets():
-    with pytest.raises(
-        DyckStringError,
-        match=r"unknown bracket 'x' at character 1 of '\[x\]'; the brackets are \[ \] \( \)$",
-    ):
-        build_tokenizer(DyckLanguage(2, 4)).encode("[x]")
-
-
 def test_start_token_may_be_written_out():
     """What `model.to_string` gives can be read again."""
     tokenizer = build_tokenizer(DyckLanguage(2, 4))

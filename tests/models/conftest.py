@@ -8,21 +8,10 @@ from typing import Any
 import pytest
 import torch
 
+from tests.cases import draw_normal
 from tl_dyck.models import DyckTransformer, build_model, get_config
 
 TASK = "dyck-2-4"
-
-
-def randomise(model: DyckTransformer, seed: int) -> DyckTransformer:
-    """Draw every trained weight from a normal distribution; what is frozen stays."""
-    generator = torch.Generator().manual_seed(seed)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            if parameter.requires_grad:
-                parameter.copy_(
-                    torch.randn(parameter.shape, generator=generator, dtype=torch.float64) * 0.5
-                )
-    return model
 
 
 @pytest.fixture(scope="session")
@@ -31,6 +20,6 @@ def random_model() -> Callable[..., DyckTransformer]:
 
     def make(family: str, *, seed: int = 0, task: Any = TASK, **overrides: Any) -> DyckTransformer:
         overrides = {"dtype": torch.float64, "n_ctx": 40, **overrides}
-        return randomise(build_model(get_config(family, task, **overrides)), seed)
+        return draw_normal(build_model(get_config(family, task, **overrides)), seed, 0.5)
 
     return make

@@ -7,7 +7,7 @@ certifiers' arithmetic. A new account is a function here; a new model is a case 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -86,6 +86,7 @@ def bridge(model: Any, tokens: Tensor) -> Tensor:
     return as_bridge(model)(tokens)
 
 
+@lru_cache(2)
 def exported(model: Any) -> TwoLayerRNN:
     only(model.cfg.n_layers == 1, "a two-layer RNN is a model of one layer")
     return export_rnn(model)
@@ -149,11 +150,15 @@ LOGITS = (the_model, lean, lean_tail, in_lockstep, bridge, rnn, rnn_step_by_step
 BALLS = (balls, counted)
 
 
-@cache
+@lru_cache(2)
+def built(name: str, dtype: torch.dtype) -> Any:
+    return case(name).build(dtype, n_ctx=32)
+
+
+@lru_cache(len(SHAPES))
 def expected(name: str, shape: tuple[int, int], dtype: torch.dtype) -> tuple[Any, Tensor, Any]:
     """Model, strings and the reference's logits for the weights as they are in that precision."""
-    model = case(name).build(dtype, n_ctx=max(32, shape[1]))
-    batch, length = shape
+    model, (batch, length) = built(name, dtype), shape
     if isinstance(model, DyckTransformer):  # prefixes of the language, with what follows BOS
         law = DyckDistribution(DyckLanguage(model.cfg.n_types, model.cfg.max_depth))
         tokens = law.sample(batch, length - 1, mode="prefix", generator=seeded())

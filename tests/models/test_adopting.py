@@ -166,6 +166,11 @@ def test_what_cannot_be_adopted():
         adopt(torch.nn.Identity(), VOCABULARY)
     with pytest.raises(TypeError, match="a Vocabulary or a DyckLanguage, not dict"):
         adopt(foreign("attn-only"), {"[": 1})
+    broken = foreign("three-layers")
+    with torch.no_grad():
+        broken.blocks[1].mlp.W_in[0, 3] = math.nan
+    with pytest.raises(ValueError, match=r"weight blocks.1.mlp.W_in holds nan or infinite"):
+        adopt(broken, VOCABULARY)
 
 
 def test_a_classifier_keeps_its_classes():
@@ -195,12 +200,6 @@ def test_every_short_prefix_is_run(shape):
         wrong += last != {"[": 1, "(": 3}[stack[-1]]
     assert found.status == ("refuted" if wrong else "proved")
     assert found.likeliest.predicted in ("[", "]", "(", ")", "BOS", "token 5", "token 6", "token 7")
-
-
-def test_limits_in_one_line():
-    mine = adopt(foreign("attn-only"), VOCABULARY)
-    with pytest.raises(ValueError, match=r"500 tokens .* exceed this model's n_ctx=40"):
-        TASK.closing_accuracy(mine, n=2, long=True)
 
 
 # --- ids that are named wrongly -------------------------------------------------------------------

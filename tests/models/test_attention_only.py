@@ -35,19 +35,13 @@ def plain(**fields):
     return HookedTransformerConfig(**{**values, "attn_only": True, "device": "cpu", **fields})
 
 
-def trained(options, **others):
-    config = get_config("gpt", TASK, attn_only=True, dtype=torch.float64, **options)
-    return train(config, TASK, options=SHORT, progress=False, **others)
-
-
 @pytest.mark.parametrize("options", SHAPES)
 def test_saved_and_loaded(options, tmp_path):
-    result = trained(options, folder=tmp_path / "run")
-    model, tokens = result.model, TASK.sample(4, seed=0)
-    save_model(model, tmp_path / "model")
-    for other in (load_model(tmp_path / "model"), load_result(tmp_path / "run").model):
-        assert torch.equal(other(tokens), model(tokens))
-        assert not any("mlp" in name for name in other.state_dict())
+    config = get_config("gpt", TASK, attn_only=True, dtype=torch.float64, **options)
+    model, tokens = build_model(config), TASK.sample(4, seed=0)
+    other = load_model(save_model(model, tmp_path))
+    assert torch.equal(other(tokens), model(tokens))
+    assert not any("mlp" in name for name in other.state_dict())
     if model.cfg.n_layers == 1:
         rnn = export_rnn(model)
         assert not rnn.config.mlp
@@ -80,6 +74,7 @@ def test_a_plain_configuration_is_the_same_architecture(tmp_path):
     }
     again = train(plain(), TASK, options=SHORT, progress=False, folder=tmp_path / "plain")
     assert torch.equal(again.model.W_E, model.W_E)  # loaded, not trained anew
+    assert torch.equal(load_result(tmp_path / "plain").model.W_E, model.W_E)
     with_mlp = config_for(plain(attn_only=False, act_fn="gelu", d_mlp=24), TASK)
     assert (with_mlp.mlp, with_mlp.d_mlp, with_mlp.act_fn) == (True, 24, "gelu")
 

@@ -16,19 +16,24 @@ DEPTH_FAMILIES = [name for name in list_models() if name.startswith(("minimal", 
 TOKEN_FAMILIES = [name for name in list_models() if name not in DEPTH_FAMILIES]
 
 
-def greedy(model, prompt: str, steps: int, *, stop: bool = False) -> list[int]:
+def greedy(model, prompt: str, steps: int) -> list[int]:
     tokens = [BOS, *("[]()".index(bracket) for bracket in prompt)]
     for _ in range(steps):
         tokens.append(int(model(torch.tensor([tokens]))[0, -1].argmax()))
-        if stop and tokens[-1] == BOS:
-            break
     return tokens
+
+
+def until_bos(tokens: list[int], prompt: str) -> list[int]:
+    """What is left of a continuation that ends with the first BOS after its prompt."""
+    start = len(prompt) + 1
+    return tokens[: tokens.index(BOS, start) + 1] if BOS in tokens[start:] else tokens
 
 
 def text(tokens: list[int]) -> str:
     return "".join("[]()"[token] for token in tokens if token != BOS)
 
 
+@torch.no_grad()
 @pytest.mark.parametrize("family", list_models())
 def test_greedy_continuation(random_model, family):
     model = random_model(family, seed=5)
@@ -37,7 +42,7 @@ def test_greedy_continuation(random_model, family):
         assert model.generate(prompt, 9, do_sample=False, stop_at_eos=False) == text(expected)
         tokens = torch.tensor([greedy(model, prompt, 0)])
         assert model.generate(tokens, 9, do_sample=False, stop_at_eos=False).tolist() == [expected]
-        ended = greedy(model, prompt, 9, stop=True)
+        ended = until_bos(expected, prompt)
         assert model.generate(prompt, 9, do_sample=False, return_type="tokens").tolist() == [ended]
 
 
@@ -156,7 +161,7 @@ def test_a_depth_embedding_refuses_a_cache(random_model, family):
         streamed = model.generate_stream(
             "[", 3, verbose=False, do_sample=False, use_past_kv_cache=False
         )
-        assert torch.cat(list(streamed), dim=1).tolist() == [greedy(model, "[", 3, stop=True)]
+        assert torch.cat(list(streamed), dim=1).tolist() == [until_bos(greedy(model, "[", 3), "[")]
 
 
 @pytest.mark.parametrize("family", TOKEN_FAMILIES)

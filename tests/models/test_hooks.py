@@ -192,12 +192,6 @@ def test_what_a_hook_writes_is_what_the_model_goes_on_with(model, name):
         close(after, before + push @ model.W_U)
 
 
-def test_stopping_at_and_starting_from_a_layer(model):
-    for layer in range(model.cfg.n_layers + 1):
-        residual = model(TEXTS, stop_at_layer=layer)
-        close(model(residual, start_at_layer=layer), model(TEXTS))
-
-
 def test_use_attn_result(model, family):
     before = model(TEXTS)
     model.set_use_attn_result(True)
@@ -344,14 +338,6 @@ def test_a_batch_is_its_rows_and_padding_is_never_seen(model):
     for row, text in enumerate(texts):
         close(batch[row, : len(text) + 1], model(text)[0])
         close(left[row, len(left[row]) - len(text) - 1 :], model(text)[0])
-
-
-def test_loss_is_the_mean_cross_entropy_of_the_next_token(model):
-    tokens = model.to_tokens("[()][]")
-    logits = model(tokens).detach()
-    nats = [float(logits[0, i].logsumexp(0) - logits[0, i, tokens[0, i + 1]]) for i in range(6)]
-    assert model(tokens, return_type="loss").item() == pytest.approx(sum(nats) / 6)
-    close(model.loss_fn(logits, tokens, per_token=True)[0], torch.tensor(nats, dtype=torch.float64))
 
 
 def test_vmap_over_models_with_one_function(random_model):

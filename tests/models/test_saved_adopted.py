@@ -25,7 +25,6 @@ from tl_dyck import (
 )
 from tl_dyck.files import CorruptFileError
 from tl_dyck.models.hooked.own import LayerNormPre
-from tl_dyck.models.storage import NotFiniteError
 
 TEXT = "[(())]()"
 TASK = load_task("dyck-2-4")
@@ -132,31 +131,23 @@ HUGE = 10**15
         ("options.tokenizer_name", "gpt2", "in options: \\['tokenizer_name'\\]"),
         ("options.seed", 5, "in options: \\['seed'\\]"),
         ("options.act_fn", ..., "in options: \\['act_fn'\\]"),
-        ("options.act_fn", "os.system", "does not describe"),
         ("options.positional_embedding_type", "nowhere", "does not describe"),
         ("options.dtype", "int8", "unknown dtype 'int8'"),
         ("options.dtype", "float64", "but the model has torch.float64"),
         ("options.n_layers", HUGE, "by its sizes blocks.999999999999999.attn.W_O"),
         ("options.n_layers", 2, "missing or unknown blocks.2"),
-        ("options.n_layers", 0, "n_layers must be at least 1"),
-        ("options.n_layers", 3.0, "n_layers must be an integer"),
         ("options.n_ctx", HUGE, "by its sizes pos_embed.W_pos"),
-        ("options.n_ctx", -1, "n_ctx must be at least 1"),
         ("options.d_model", HUGE, "by its sizes embed.W_E"),
         ("options.d_mlp", HUGE, "by its sizes blocks.2.mlp.W_in"),
         ("options.d_mlp", None, "d_mlp must be an integer"),
-        ("options.d_vocab", HUGE, "by its sizes embed.W_E"),
         ("options.d_vocab_out", HUGE, "by its sizes unembed.W_U"),
         ("options.d_head", HUGE, "by its sizes blocks.2.attn.W_O"),
         ("options.attn_only", True, "missing or unknown blocks.0.ln2.b, .*blocks.0.mlp"),
         ("options.attn_only", "no", "attn_only must be true or false"),
-        ("options.eps", "nan", "eps must be a number"),
-        ("options.eps", -1.0, "eps must be above 0"),
         ("options.attn_scale", 0.0, "attn_scale must be"),
         ("options.model_name", 5, "model_name must be a text"),
         ("language.n_types", 3, "ids are given|brackets"),
         ("language.n_types", 10**9, "n_types must be at most"),
-        ("language.max_depth", -1, "max_depth must be at least 1"),
         ("language.brackets", ["a", "b"], "need 4 brackets"),
         (
             "language.brackets",
@@ -164,9 +155,6 @@ HUGE = 10**15
             "brackets must be strings|Type-check error",
         ),
         ("vocabulary.bos", 10**30, "the id of bos must be at most"),
-        ("vocabulary.bos", 8, "d_vocab=8"),
-        ("vocabulary.bos", 2, "ids must be distinct"),
-        ("vocabulary.brackets", [4, 5, 2], "3 ids are given"),
         ("vocabulary.brackets", [4, 5, 2, 3.0], "must be an integer|Type-check error"),
         ("vocabulary.extra", 1, "in vocabulary: \\['extra'\\]"),
     ],
@@ -215,17 +203,3 @@ def test_layers_are_counted_before_they_are_built(folder: Path) -> None:
     path.write_text(json.dumps(saved))
     with pytest.raises(CorruptFileError, match=r"by its sizes blocks.1.attn.W_O"):
         load_model(folder)
-
-
-@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
-def test_weights_that_are_no_numbers(value: float, tmp_path: Path) -> None:
-    model = foreign("three-layers")
-    mine = adopt(model, VOCABULARY)
-    with torch.no_grad():
-        model.blocks[1].mlp.W_in[0, 3] = mine.blocks[1].mlp.W_in[0, 3] = value
-    with pytest.raises(ValueError, match=r"weight blocks.1.mlp.W_in holds nan or infinite"):
-        adopt(model, VOCABULARY)
-    save_model(mine, tmp_path)
-    with pytest.raises(NotFiniteError, match=r"weight blocks.1.mlp.W_in holds nan or infinite"):
-        load_model(tmp_path)
-    assert not load_model(tmp_path, diverged=True).W_in.isfinite().all()

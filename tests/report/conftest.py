@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 
 from tests.report.browsing import CHROMIUM, Visit, browser_arguments
+from tests.report.pages import Node, read_page
+from tl_dyck.report import write_report
 from tl_dyck.studies import Study
 from tl_dyck.tasks import DyckTask, tasks
 
@@ -106,3 +108,15 @@ def opened(browser: Any) -> Iterator[Any]:
         assert each.said == []
         assert [url.partition("#")[0] for url in each.asked] == [each.asked[0]]
         each.context.close()
+
+
+@pytest.fixture(scope="module")
+def report(tiny_study: Study, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The report of the tiny study."""
+    return write_report(tiny_study, tmp_path_factory.mktemp("report") / "report.html")
+
+
+@pytest.fixture(scope="module")
+def page(report: Path) -> Node:
+    """The same, read."""
+    return read_page(report)

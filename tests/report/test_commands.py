@@ -9,10 +9,9 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from typer.testing import CliRunner
 
 import tl_dyck.studies
-from tl_dyck.cli import app
+from tests.test_cli import typed
 from tl_dyck.cli.options import parse_seeds
 from tl_dyck.report.commands import (
     probe_command,
@@ -86,7 +85,7 @@ def test_the_command_for_a_study_runs_that_study(config, folder, tiny_study, mon
     monkeypatch.setattr(tl_dyck.studies, "run_study", run_study)
     command, *words = shlex.split(study_command(done))
     assert command == "tl-dyck"
-    CliRunner().invoke(app, words)
+    typed(words)
     assert asked == [
         (
             config,
@@ -105,7 +104,7 @@ def test_the_command_for_a_study_runs_that_study(config, folder, tiny_study, mon
 def test_the_command_for_a_probe_probes_the_models_of_a_family(tiny_study: Study):
     command, *words = shlex.split(probe_command(tiny_study, "minimal-onehot", "balance_violation"))
     assert command == "tl-dyck"
-    result = CliRunner().invoke(app, words)
+    result = typed(words)
     assert result.exit_code == 0, result.output
     found = [line.split()[0] for line in result.output.splitlines() if "seed-" in line]
     assert found == [f"minimal-onehot/seed-{seed}" for seed in tiny_study.config.seeds]

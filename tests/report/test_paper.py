@@ -8,12 +8,11 @@ from pathlib import Path
 import numpy as np
 import plotly.graph_objects as go
 import pytest
-from typer.testing import CliRunner
 
 import tl_dyck.studies.reproduction
 from tests.report.pages import Node, csv, data_block, read_page, whole_page
 from tests.studies.jobs import TINY_PAPER
-from tl_dyck.cli import app
+from tests.test_cli import call, typed
 from tl_dyck.configuration import parameters_of
 from tl_dyck.intervals import Estimate, regression
 from tl_dyck.report import write_report
@@ -188,7 +187,7 @@ def test_the_command(done, monkeypatch):
     monkeypatch.setattr(tl_dyck.studies.reproduction, "reproduce", run)
     (done.folder / "reproduce.html").unlink(missing_ok=True)
     words = ["reproduce", "--scale", "full", "--out", "there", "--jobs", "3", "--device", "cpu"]
-    result = CliRunner(env={"COLUMNS": "80"}).invoke(app, words)
+    result = typed(words)
     assert result.exit_code == 0, result.output
     how = {"n_jobs": 3, "backend": "loky", "address": None, "retry_failed": False, "seeds": None}
     assert asked == {
@@ -209,7 +208,7 @@ def test_the_command(done, monkeypatch):
     assert f"{len(NAMES) - ours} claims: " in result.output
     assert f"; {ours} checks of ours: " in " ".join(result.output.split())
     monkeypatch.undo()
-    result = CliRunner().invoke(app, ["reproduce", "--scale", "papre"])
+    result = call("reproduce --scale papre")
     assert result.exit_code == 2
     assert "unknown scale 'papre'. Did you mean 'paper'" in result.output
 

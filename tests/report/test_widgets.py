@@ -129,14 +129,6 @@ def test_in_a_notebook_it_stands_in_a_frame_of_fixed_height(gpt):
     assert repr(widget) == "Widget('Attention of gpt', 0.04 MB)"
 
 
-def test_save_makes_folders_and_refuses_them(gpt, tmp_path):
-    widget = widgets.attention(gpt, TEXT)
-    path = widget.save(tmp_path / "new" / "x.html")
-    assert path.read_text(encoding="utf-8") == widget.html
-    with pytest.raises(IsADirectoryError, match="name a file"):
-        widget.save(tmp_path)
-
-
 # --- attention ------------------------------------------------------------------------------------
 
 

@@ -77,7 +77,7 @@ def test_the_box_is_the_smallest_around_all_strings(name: str, data: st.DataObje
     assert torch.equal(upper, r.amax(0))
 
 
-@settings(max_examples=100)
+@settings(max_examples=50)
 @given(st.lists(st.floats(-3e38, 3e38), min_size=1, max_size=4), st.floats(0, 1e3))
 def test_bounds_are_rounded_outwards_and_written_exactly(values: list[float], width: float) -> None:
     lower = torch.tensor([values], dtype=torch.float64)

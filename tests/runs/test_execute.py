@@ -163,8 +163,6 @@ def test_order_of_what_was_begun(sweep, folder, log):
     ("options", "message"),
     [
         ({"backend": "slurm"}, "one of loky, dask, ray"),
-        ({"n_jobs": 0}, "at least 1"),
-        ({"n_jobs": -1}, "at least 1"),
         ({"n_jobs": 99999}, f"at most {8 * cpu_count()}, 8 for each of the {cpu_count()} cores"),
         ({"n_jobs": 0, "backend": "dask", "address": "tcp://there:1"}, "at least 1"),
         ({"n_jobs": 99999, "backend": "ray"}, "at most"),

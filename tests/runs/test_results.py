@@ -30,19 +30,8 @@ from tl_dyck.runs import (
 from tl_dyck.runs.store import Store, run_id
 
 FIRST = ["id", "point", "experiment"]
-LAST = [
-    "error",
-    "seconds",
-    "started",
-    "host",
-    "cpu_cores",
-    "gpu",
-    "python",
-    "platform",
-    "tl_dyck",
-    "torch",
-]
-LAST += ["transformer_lens"]
+LAST = ["error", "seconds", "started", "host", "cpu_cores", "gpu", "python", "platform"]
+LAST += ["tl_dyck", "torch", "transformer_lens"]
 
 
 def table_of(point: dict[str, Any], seed: int, folder: Path) -> dict[str, Any]:
@@ -76,22 +65,22 @@ def test_columns_and_order(folder, metrics):
         metrics[key, seed] = {"m": seed / 2, "n_steps": seed, "ok": key == "a", "word": key}
     metrics["a", 3] = ValueError("no")
     go(sweep, folder, table_of)
-    for table in (load_results(folder),):
-        metrics_first = ["x", "y", "key", "seed", "status", "m", "n_steps", "ok", "word"]
-        assert list(table) == [*FIRST, *metrics_first, *LAST]
-        assert list(zip(table["x"], table["key"], table["seed"], strict=True)) == [
-            (x, key, seed) for x in (1, 2) for key in "ba" for seed in (3, 5)
-        ]
-        assert list(table.index) == list(range(8))
-        assert [
-            table[name].dtype.kind for name in ("x", "seed", "seconds", "cpu_cores", "m", "n_steps")
-        ] == list("iififf")
-        assert list(table["ok"]) == [False, False, None, True] * 2
-        assert list(table["y"]) == [None] * 4 + [True] * 4
-        assert list(table["status"]) == ["done", "done", "failed", "done"] * 2
-        assert list(table["error"].dropna()) == ["ValueError: no"] * 2
-        assert len(load_results(folder, failures=False)) == 6
-        assert set(load_results(folder, failures=False)["status"]) == {"done"}
+    table = load_results(folder)
+    metrics_first = ["x", "y", "key", "seed", "status", "m", "n_steps", "ok", "word"]
+    assert list(table) == [*FIRST, *metrics_first, *LAST]
+    assert list(zip(table["x"], table["key"], table["seed"], strict=True)) == [
+        (x, key, seed) for x in (1, 2) for key in "ba" for seed in (3, 5)
+    ]
+    assert list(table.index) == list(range(8))
+    assert [
+        table[name].dtype.kind for name in ("x", "seed", "seconds", "cpu_cores", "m", "n_steps")
+    ] == list("iififf")
+    assert list(table["ok"]) == [False, False, None, True] * 2
+    assert list(table["y"]) == [None] * 4 + [True] * 4
+    assert list(table["status"]) == ["done", "done", "failed", "done"] * 2
+    assert list(table["error"].dropna()) == ["ValueError: no"] * 2
+    assert len(load_results(folder, failures=False)) == 6
+    assert set(load_results(folder, failures=False)["status"]) == {"done"}
 
 
 def test_no_runs_yet(folder):

@@ -162,7 +162,7 @@ def test_record_there_and_back(store):
     assert dict(store.names()) == {RUN: "done"}
 
 
-@settings(max_examples=300)
+@settings(max_examples=60)
 @given(data=st.data())
 def test_no_altered_record_is_read(tmp_path_factory, data):
     """Any change of any byte that changes the content is noticed; so is any truncation."""

@@ -13,7 +13,7 @@ SMALL = StudyConfig(
     families=("gpt",),
     seeds=(0,),
     training=TrainConfig(steps=3, check_every=2, check_size=20),
-    measurement=Measurement(n_accuracy=20, n_long=2, n_strings=20),
+    measurement=Measurement(n_accuracy=20, n_long=2, n_strings=20, decided_length=4),
     n_bootstrap=20,
 )
 

@@ -11,10 +11,9 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from typer.testing import CliRunner
 
 from tests.report.pages import read_page
-from tl_dyck.cli import app
+from tests.test_cli import call
 from tl_dyck.files import CorruptFileError
 from tl_dyck.interventions import align, hide_keys, key_of_one, run
 from tl_dyck.models import build_model, construct, get_config
@@ -361,14 +360,13 @@ def test_the_command_takes_a_paper(done, monkeypatch):
         return done
 
     monkeypatch.setattr(reproduction, "reproduce", fake)
-    words = ["reproduce", "--paper", "stack-use-2026", "--device", "cpu"]
-    result = CliRunner(env={"COLUMNS": "80"}).invoke(app, words)
+    result = call("reproduce --paper stack-use-2026 --device cpu")
     assert result.exit_code == 0, result.output
     assert asked == {"paper": "stack-use-2026", "scale": "quick", "folder": None}
     ours = sum(claim.ours for claim in CLAIMS)
     assert f"{len(CLAIMS) - ours} claims: " in result.output
     assert f"; {ours} checks of ours: " in " ".join(result.output.split())
-    result = CliRunner().invoke(app, ["reproduce", "--paper", "wen-2032"])
+    result = call("reproduce --paper wen-2032")
     assert result.exit_code == 2
     assert "unknown paper 'wen-2032'. Did you mean 'wen-2023'" in result.output
     assert dataclasses.is_dataclass(done)

@@ -237,16 +237,3 @@ def test_results_of_another_study_are_not_mixed_in(study, tmp_path):
     pd.testing.assert_frame_equal(
         back.models.drop(columns="seconds"), study.models.drop(columns="seconds")
     )
-
-
-def test_configurations_that_make_no_sense_are_refused():
-    with pytest.raises(ValueError, match="seeds must be different"):
-        StudyConfig(seeds=(0, 0))
-    with pytest.raises(ValueError, match="families must be different"):
-        StudyConfig(families=())
-    with pytest.raises(ValueError, match="n_long"):
-        Measurement(n_long=0)
-    with pytest.raises(ValueError, match="n_certified must be at least 0"):
-        Measurement(n_certified=-1)
-    with pytest.raises(ValueError, match="Did you mean 'gpt'"):
-        run_study(StudyConfig(families=("gptt",)), "never-written", progress=False)

@@ -6,8 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from tl_dyck.certify import load_synonyms
-from tl_dyck.files import CorruptFileError
 from tl_dyck.text import CorpusError, Sentence, build_words, load_folder, load_sst2
 
 
@@ -58,28 +56,10 @@ def test_data_that_cannot_be_learned_from(
         load_folder(write(tmp_path, train, dev))
 
 
-def test_bytes_that_are_no_text_are_not_fatal(tmp_path: Path) -> None:
-    write(tmp_path, "good\t1\nbad\t0\n")
-    (tmp_path / "train.tsv").write_bytes(b"caf\xe9 good\t1\nbad\t0\n")
-    assert load_folder(tmp_path).train[0].text == "caf� good"
-
-
-def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(OSError, match=r"train\.tsv"):
-        load_folder(tmp_path)
-
-
 def test_the_vocabulary_is_that_of_the_training_sentences() -> None:
     rows = [Sentence("b a b", 0), Sentence("a c <cls>", 1)]
     assert build_words(rows) == ("<unk>", "<cls>", "a", "b", "c")
     assert build_words(rows, least=2) == ("<unk>", "<cls>", "a", "b")
-
-
-@pytest.mark.parametrize("content", ["[]", '{"good": "fine"}', '{"good": [1]}', "{"])
-def test_synonyms_must_be_lists_of_words(tmp_path: Path, content: str) -> None:
-    (tmp_path / "synonyms.json").write_text(content)
-    with pytest.raises(CorruptFileError, match=r"synonyms\.json"):
-        load_synonyms(tmp_path / "synonyms.json")
 
 
 def test_sst2_from_the_hub(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -205,6 +205,8 @@ def test_what_cannot_be() -> None:
     config = TextConfig(words=WORDS)
     with pytest.raises(SpaceError, match="is none of dup:N, del:N, sub:N"):
         text_space("swap:1", config, SYNONYMS)
+    with pytest.raises(SpaceError, match="at least 1, not 0"):
+        text_space("sub:1", config, SYNONYMS, 0)
     with pytest.raises(SpaceError, match="is not one of dup, del"):
         BatchEdits.of(PerturbationSpace([(Insert([(2,)]), 1)]), config)
     edits = BatchEdits.of(text_space("dup:1", config, SYNONYMS), config)

@@ -170,21 +170,6 @@ def test_a_finished_run_is_loaded_not_made_again(tiny, done, uninterrupted, same
     assert names(done) == RESULT_FILES
 
 
-def test_unfinished_files_of_a_killed_process_are_removed(tiny, folder):
-    (folder / ".tl_dyck-abc.tmp").write_text("half")
-    (folder / "notes.tmp").write_text("mine")
-    (folder / ".hidden").write_text("mine")
-    tiny.train(seed=1, folder=folder)
-    assert names(folder) == sorted([*RESULT_FILES, "notes.tmp", ".hidden"])
-
-
-def test_unwritable_folders(tiny, tmp_path):
-    (tmp_path / "file").write_text("x")
-    for folder in (tmp_path / "file", tmp_path / "file" / "below", Path("/proc/nowhere")):
-        with pytest.raises(OSError, match=r"cannot write to the folder .* choose another one"):
-            tiny.train(folder=folder)
-
-
 # --- folders of other runs ------------------------------------------------------------------------
 
 

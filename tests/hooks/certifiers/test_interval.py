@@ -30,7 +30,7 @@ SPACE = PerturbationSpace(
 )
 
 
-@settings(max_examples=80)
+@settings(max_examples=40)
 @given(recipe=rnns(), space_recipe=spaces(), string=tokens(), target=st.integers(0, 1))
 def test_no_string_is_below_the_bound(
     recipe: RNNRecipe, space_recipe: SpaceRecipe, string: tuple[int, ...], target: int

@@ -146,31 +146,6 @@ def test_its_error_is_that_of_its_draws():
     assert float(again) == float(drawn[7])
 
 
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda: accuracy_at_length(build_model(get_config("gpt", TASK))), "minimal first layer"),
-        (
-            lambda: accuracy_at_length(
-                make_model("minimal-onehot", 2, 3, seed=0), 9, DyckDistribution(DyckLanguage(2, 4))
-            ),
-            r"the model reads Dyck.*3.*but the strings are of",
-        ),
-        (lambda: accuracy_at_length(make_model("minimal-onehot", 2, 1, seed=0)), "no prefix of"),
-        (lambda: accuracy_at_length(make_model("minimal-onehot", 2, 2, seed=0), 5), "lengths.*: 5"),
-        (
-            lambda: accuracy_at_length(unbalanced(0.1), (450, 1)),
-            "lengths must be at least 2, got 1",
-        ),
-        (lambda: accuracy_at_length(unbalanced(0.1), 3), "no prefix of .*: 3"),
-        (lambda: accuracy_at_length(unbalanced(0.1), ()), "lengths must be one to .*, got none"),
-    ],
-)
-def test_what_has_no_such_accuracy(make, message):
-    with pytest.raises(ValueError, match=message):
-        make()
-
-
 @pytest.mark.parametrize("weights", ["lengths", "answers"])
 @pytest.mark.parametrize("q", [0.4, 0.7])
 def test_what_counts_how_often_by_enumeration(weights, q):

@@ -117,14 +117,3 @@ def test_two_models_have_no_interval():
     assert np.isnan(found.matched_interval).all()
     assert "[" not in repr(found)
     assert found.mean.min() > 0
-
-
-def test_bad_input_is_refused():
-    with pytest.raises(ValueError, match="at least two, not 1"):
-        attention_variation([wide_model(0)])
-    with pytest.raises(ValueError, match="different shapes"):
-        attention_variation([wide_model(0), wide_model(0, n_layers=1)])
-    with pytest.raises(ValueError, match="between 0 and 1"):
-        attention_variation([wide_model(0), wide_model(1)], level=95.0)
-    with pytest.raises(ValueError, match="one input at a time"):
-        attention_variation([wide_model(0), wide_model(1)], torch.zeros(2, 3, dtype=torch.long))

@@ -192,20 +192,6 @@ def test_saturated_scores_stay_finite():
     assert found.ratio == pytest.approx(expected, rel=1e-9)
 
 
-@pytest.mark.parametrize(
-    ("family", "overrides", "message"),
-    [
-        ("gpt", {}, "needs a minimal first layer"),
-        ("minimal-onehot", {"n_heads": 2}, "one head; this model has 2"),
-        ("minimal-onehot", {"position": "linear"}, "without positions"),
-        ("minimal-onehot", {"n_layers": 2}, "needs a minimal first layer"),
-    ],
-)
-def test_other_models_are_refused(family, overrides, message):
-    with pytest.raises(ValueError, match=message):
-        balance_violation(build_model(get_config(family, "dyck-2-4", **overrides)))
-
-
 # --- any model, by means over the occurrences of a state ------------------------------------------
 
 
@@ -283,27 +269,3 @@ def test_means_are_exact_where_there_is_nothing_to_average():
     assert found.ratio == pytest.approx(exact.ratio, rel=1e-9)
     assert exact.within is None
     assert found.within == pytest.approx(0, abs=1e-20)
-
-
-def test_means_need_strings_that_visit_every_state():
-    task = DyckTask(name="test", n_types=2, max_depth=3)
-    model = build_model(get_config("gpt", task))
-    with pytest.raises(ValueError, match="give a task, or tokens"):
-        balance_violation(model, first_layer="means")
-    tokens = torch.tensor([[4, 0, 2, 3, 1]])
-    with pytest.raises(ValueError, match=r"never visit '\[' at depth 2 \(8 states"):
-        balance_violation(model, tokens, first_layer="means")
-    with pytest.raises(ValueError, match="not all prefixes"):
-        balance_violation(model, torch.tensor([[4, 1]]), first_layer="means")
-    with pytest.raises(ValueError, match=r"unknown first_layer 'mean'.*means"):
-        balance_violation(model, tokens, first_layer="mean")
-    with pytest.raises(ValueError, match="no head 2"):
-        balance_violation(
-            build_model(get_config("gpt", task, n_heads=2)), task, first_layer="means", head=2
-        )
-
-
-def test_languages_without_a_choice_are_refused():
-    for n_types, max_depth in ((1, 4), (2, 1)):
-        with pytest.raises(ValueError, match="two types and depth 2"):
-            balance_violation(make_model("minimal-onehot", n_types, max_depth, 0))

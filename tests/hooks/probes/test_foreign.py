@@ -7,12 +7,10 @@ import torch
 from tests.foreign import LANGUAGE, SHAPES, VOCABULARY, foreign, theirs
 from tl_dyck import (
     VocabularyError,
-    accuracy_at_length,
     adopt,
     attention_variation,
     balance_violation,
     load_task,
-    pair_drift,
     stack_likeness,
 )
 from tl_dyck.certify import certify_dyck
@@ -91,33 +89,6 @@ def test_balance_violation(shape):
     found = balance_violation(model, TASK, **asked)
     assert 0 < found.beta < np.inf
     assert 0 < found.within < 1
-
-
-@pytest.mark.parametrize("shape", SHAPES)
-def test_what_takes_a_minimal_first_layer_says_so(shape):
-    model = adopt(foreign(shape), VOCABULARY)
-    with pytest.raises(ValueError, match=r"minimal first layer|defined for one head"):
-        pair_drift(model)
-    with pytest.raises(ValueError, match="minimal first layer"):
-        accuracy_at_length(model)
-    with pytest.raises(ValueError, match="minimal first layer"):
-        balance_violation(model, head=0)
-
-
-@pytest.mark.parametrize("shape", SHAPES)
-def test_widgets(shape):
-    model = foreign(shape)
-    mine = adopt(model, VOCABULARY)
-    if shape == "bidirectional":
-        with pytest.raises(ValueError, match="bidirectional"):
-            widgets.attention(mine, TEXT)
-        return
-    raw = widgets.attention(model, torch.tensor([theirs(TEXT)]))  # [1, pos], no tokenizer
-    named = widgets.attention(mine, TEXT)
-    assert raw.data["maps"] == named.data["maps"]
-    assert raw.data["strings"][0]["tokens"] == [str(token) for token in theirs(TEXT)]
-    assert named.data["strings"][0]["tokens"] == ["<bos>", *TEXT]
-    widgets.attention_seeds([mine, mine], TEXT)
 
 
 def test_a_certificate_of_one_layer():

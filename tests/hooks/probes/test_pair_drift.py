@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 import torch
 
+from tests.hooks.probes.test_accuracy_at_length import unbalanced
 from tests.hooks.probes.test_balance_violation import make_model
-from tl_dyck.language import DyckDistribution, DyckLanguage, NoStackError
-from tl_dyck.models import build_model, construct, get_config
+from tl_dyck.language import DyckDistribution, NoStackError
+from tl_dyck.models import construct, get_config
 from tl_dyck.states import StateIndex
 from tl_dyck.tasks import load_task
 from tl_dyck_hooks.probes import pair_drift
@@ -69,14 +70,6 @@ def test_where_pairs_cancel_nothing_drifts(make):
     assert found.length_at(0.75) > 1e9
 
 
-def unbalanced(by, seed=2):
-    """A solution of Dyck whose key of one bracket is off."""
-    model = construct.balanced(load_task("dyck-2-4").language, seed=seed)
-    with torch.no_grad():
-        model.blocks[0].attn.W_K[0, 1] *= 1 + by
-    return model
-
-
 def test_more_damage_drifts_more_and_fails_sooner():
     found = [pair_drift(unbalanced(by)) for by in (0.01, 0.05, 0.25)]
     assert sorted(map(float, found)) == list(map(float, found))
@@ -117,28 +110,6 @@ def test_it_predicts_the_accuracy_of_trained_models_at_length():
         measured = task.closing_accuracy(result.model, n=40, long=True).after_close
         predicted = pair_drift(result.model).accuracy(450)
         assert abs(predicted - measured) < min(measured - 0.5, 1 - measured)
-
-
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda: pair_drift(build_model(get_config("gpt", load_task("dyck-2-4")))), "minimal"),
-        (
-            lambda: pair_drift(make_model("minimal-onehot", 1, 3, seed=0)),
-            "two types|one type|n_types",
-        ),
-        (
-            lambda: pair_drift(
-                make_model("minimal-onehot", 2, 3, seed=0), DyckDistribution(DyckLanguage(2, 4))
-            ),
-            r"the model reads Dyck.*3.*but the strings are of",
-        ),
-        (lambda: pair_drift(unbalanced(0.1)).length_at(0.5), "between 0.5 .* and 1, not 0.5"),
-    ],
-)
-def test_what_has_no_drift(make, message):
-    with pytest.raises(ValueError, match=message):
-        make()
 
 
 @pytest.mark.parametrize("q", [0.3, 0.7])

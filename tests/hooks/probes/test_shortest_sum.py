@@ -77,7 +77,7 @@ def try_all(base, choices):
 
 
 @given(integer_cases(), st.sampled_from([2, 512]), st.sampled_from([0, 0, -1000, -500, 480, 960]))
-@settings(max_examples=400)
+@settings(max_examples=150)
 def test_it_is_the_second_smallest_of_all(case, tile, exponent):
     """Squares of norms are exact in integers.
 
@@ -161,13 +161,3 @@ def test_eight_types_and_seven_levels_in_few_dimensions(kind):
     tracemalloc.stop()
     assert found == pytest.approx(by_neighbours(base, choices), rel=1e-9)
     assert peak < 2**24  # all sums are 2²⁷ bytes, or more
-
-
-def test_what_makes_no_sense_is_refused():
-    for base, choices in ((np.zeros(2), np.zeros((3, 1, 2))), (np.zeros(2), np.zeros((0, 3, 2)))):
-        with pytest.raises(ValueError, match="needs a level and two choices"):
-            second_smallest_norm(base, choices)
-    with pytest.raises(ValueError, match="not finite"):
-        second_smallest_norm(np.zeros(2), np.full((3, 2, 2), np.nan))
-    with pytest.raises(ValueError, match=r"shortest of 8\^13 sums .* a smaller depth"):
-        second_smallest_norm(np.zeros(2), np.zeros((13, 8, 2)))

@@ -81,12 +81,6 @@ def test_uniform_attention_has_the_mass_of_chance():
     assert found.argmax == pytest.approx(np.full((2, 1), found.chance), rel=1e-5)  # all weights tie
 
 
-def test_strings_without_a_stack_are_refused():
-    model = build_model(get_config("gpt", "dyck-2-4"))
-    with pytest.raises(ValueError, match="unmatched opening bracket"):
-        stack_likeness(model, model.to_tokens(""))
-
-
 def test_the_ceiling_of_heads_that_cannot_tell_equal_brackets_apart():
     """Counted string by string; and no head without positions is above it."""
     task = load_task("dyck-2-4")

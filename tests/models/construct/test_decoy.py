@@ -12,7 +12,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.cases import hooked_config
+from tests.cases import draw_normal, hooked_config
 from tl_dyck import (
     UnknownNameError,
     build_model,
@@ -44,14 +44,7 @@ def plain(seed: int = 0, **fields: Any) -> HookedTransformer:
         config = hooked_config(
             d_vocab=7, device="cpu", dtype=torch.float64, init_weights=False, **fields
         )
-        model = HookedTransformer(config)
-    generator = torch.Generator().manual_seed(seed)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.copy_(
-                torch.randn(parameter.shape, generator=generator, dtype=torch.float64) * 0.5
-            )
-    return model
+        return draw_normal(HookedTransformer(config), seed, 0.5)
 
 
 PLAIN: dict[str, dict[str, Any]] = {

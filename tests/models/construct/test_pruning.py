@@ -12,6 +12,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.cases import draw_normal
 from tl_dyck import (
     DyckDistribution,
     DyckLanguage,
@@ -41,14 +42,9 @@ def small(seed: int = 0, size: float = 0.2, **fields: Any) -> DyckTransformer:
     }
     if fields.get("embedding") == "onehot":
         fields["d_model"] = 6
-    model = build_model(get_config("eq6", TASK, dtype=torch.float64, **fields))
-    generator = torch.Generator().manual_seed(seed)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            if parameter.requires_grad:
-                draw = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
-                parameter.copy_(size * draw)
-    return model
+    return draw_normal(
+        build_model(get_config("eq6", TASK, dtype=torch.float64, **fields)), seed, size
+    )
 
 
 def some_tokens(n: int = 40, length: int = 12, seed: int = 0) -> torch.Tensor:

@@ -16,9 +16,7 @@ from tl_dyck import (
     attention_variation,
     balance_violation,
     construct,
-    load_model,
     load_task,
-    save_model,
     stack_likeness,
 )
 
@@ -55,7 +53,7 @@ def test_exact_on_any_prefix(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize(("k", "deepest"), [(4, 6), (2, 4), (3, 5)])
+@pytest.mark.parametrize(("k", "deepest"), [(4, 6), (2, 4)])
 def test_exact_at_length_2000(kind: str, k: int, deepest: int, exact: Any, prefix: Any) -> None:
     language = DyckLanguage(k, deepest)
     model = build(kind, language, seed=7, q=0.4)
@@ -82,16 +80,6 @@ def test_float32_is_enough_at_length_2000(kind: str, exact: Any, prefix: Any) ->
     model = build(kind, language, dtype=torch.float32)
     assert model(torch.tensor([[8, 0]])).dtype == torch.float32
     exact(model, language, prefix(language, 2000, seed=5), 0.5, tolerance=2e-6)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_saved_and_loaded(kind: str, tmp_path: Any, prefix: Any) -> None:
-    language = DyckLanguage(2, 3, ("a", "b", "c", "d"))
-    model = build(kind, language, seed=2, n_ctx=41)
-    again = load_model(save_model(model, tmp_path / kind))
-    tokens = torch.tensor([prefix(language, 40)])
-    assert torch.equal(again(tokens), model(tokens))
-    assert again.cfg.language == language
 
 
 @pytest.mark.parametrize("first_layer", ["minimal", "attention"])

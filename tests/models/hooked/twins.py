@@ -10,6 +10,8 @@ import torch
 from torch import Tensor
 from transformer_lens import FactoredMatrix
 
+from tests.cases import draw_normal
+
 
 def plain(hooked: Any, tokenizer: Any = None, **fields: Any) -> Any:
     """A plain decoder of two layers of `hooked`'s class, random in every weight."""
@@ -27,12 +29,7 @@ def plain(hooked: Any, tokenizer: Any = None, **fields: Any) -> Any:
         **fields,
     }
     model = hooked.HookedTransformer(hooked.HookedTransformerConfig(**values), tokenizer)
-    generator = torch.Generator().manual_seed(0)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            draw = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
-            parameter.copy_(draw / 2)
-    return model
+    return draw_normal(model, 0, 0.5)
 
 
 def same(a: Any, b: Any) -> bool:

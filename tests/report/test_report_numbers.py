@@ -1,0 +1,389 @@
+"""The report's numbers are the study's; odd studies and bad input."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import plotly.graph_objects as go
+import pytest
+
+from tests.report.pages import Node, csv, data_block, read_page
+from tl_dyck.files import CorruptFileError
+from tl_dyck.report import write_report
+from tl_dyck.report.heatmap import SHADES
+from tl_dyck.report.markup import percent
+from tl_dyck.report.patterns import _exact, likeliest_errors, worst_string
+from tl_dyck.report.study import _items
+from tl_dyck.studies import Study, findings
+from tl_dyck.studies.findings import Finding
+
+
+@pytest.mark.parametrize(
+    ("name", "table"),
+    [
+        ("accuracy", "models"),
+        ("after-close", "models"),
+        ("depth", "closings"),
+        ("entropy-gap", "models"),
+        ("balance", "models"),
+        ("stack", "heads"),
+        ("variation", "variation"),
+        ("certificates", "certificates"),
+        ("languages", "languages"),
+        ("training", "history"),
+    ],
+)
+def test_downloads_hold_the_tables(page, tiny_study, name, table):
+    saved = csv(page, name)
+    expected = getattr(tiny_study, table)
+    if name == "balance":
+        expected = expected[expected["family"] == "minimal-onehot"]
+    if name == "variation":  # the paper's number is held beside families with one layer only
+        assert saved["recalled"].isna().tolist() == [True, True, False]
+        expected = expected.assign(recalled=[np.nan, np.nan, expected["recalled"].iloc[-1]])
+    expected = expected[list(saved.columns)].reset_index(drop=True)
+    pd.testing.assert_frame_equal(saved, expected, check_dtype=False)
+
+
+def marks(page: Node, name: str) -> list[dict]:
+    return data_block(page, "data-plots")[name]["data"]
+
+
+def test_plots_show_the_tables(page, tiny_study):
+    models, heads, variation = tiny_study.models, tiny_study.heads, tiny_study.variation
+    for name, column in (("accuracy", "accuracy"), ("after-close", "accuracy_after_close")):
+        near, _, far, _ = marks(page, f"{name}-0")
+        np.testing.assert_allclose(near["x"], 100 * models[column])
+        np.testing.assert_allclose(far["x"], 100 * models[f"long_{column}"])
+    for plot, lengths in enumerate(("training", "long")):
+        closings = tiny_study.closings[tiny_study.closings["lengths"] == lengths]
+        means = closings.groupby(["family", "depth"])["accuracy"].mean()
+        for curve in marks(page, f"depth-{plot}"):
+            np.testing.assert_allclose(curve["y"], 100 * means[curve["name"]])
+    order = list(tiny_study.config.families)
+    assert [round(y) for y in near["y"]] == [order.index(family) for family in models["family"]]
+    np.testing.assert_allclose(marks(page, "stack-0")[0]["x"], heads["mass_at_closing"])
+    measured, recalled = marks(page, "variation-0")
+    np.testing.assert_allclose(measured["x"], variation["variation"])
+    np.testing.assert_allclose(
+        np.add(measured["x"], measured["error_x"]["array"]), variation["high"]
+    )
+    np.testing.assert_allclose(
+        np.subtract(measured["x"], measured["error_x"]["arrayminus"]), variation["low"]
+    )
+    assert recalled["x"] == [None, None, 0.24]  # the paper names no layer of the others
+    gap, means = marks(page, "entropy-gap-0")
+    np.testing.assert_allclose(gap["x"], models["entropy_gap"])
+    np.testing.assert_allclose(
+        means["x"], models.groupby("family", sort=False)["entropy_gap"].mean()
+    )
+    (balance,) = marks(page, "balance-0")
+    minimal = models[models["family"] == "minimal-onehot"]
+    np.testing.assert_allclose(balance["x"], minimal["balance_violation"])
+    np.testing.assert_allclose(balance["y"], 100 * minimal["long_accuracy_after_close"])
+    (against_balance,), (against_length,) = (
+        marks(page, "certificates-0"),
+        marks(page, "certificates-1"),
+    )
+    np.testing.assert_allclose(against_balance["x"], minimal["balance_violation"])
+    np.testing.assert_allclose(against_balance["y"], minimal["logit_change"])
+    np.testing.assert_allclose(against_length["x"], minimal["logit_change"])
+    np.testing.assert_allclose(against_length["y"], 100 * minimal["long_accuracy_after_close"])
+    losses = {
+        key: list(rows["loss"]) for key, rows in tiny_study.history.groupby(["family", "seed"])
+    }
+    for index, family in enumerate(order):
+        curves = marks(page, f"training-{index}")
+        assert [curve["y"] for curve in curves] == [
+            losses[family, seed] for seed in tiny_study.config.seeds
+        ]
+
+
+def test_the_string_that_hurts_most_is_shown_before_and_after(page, tiny_study):
+    rows = tiny_study.certificates
+    worst = rows.loc[rows["margin_seen"].idxmin()]
+    (section,) = page.find("section", id="worst-string")
+    assert str(worst["worst_edits"]) in [code.text for code in section.find("code")]
+    reading = section.find("p", class_="reading")[0].text
+    assert str(worst["prefix"]) in reading
+    assert str(worst["worst_string"]) in reading
+    sizes = [len(svg.find("text", class_="k")) for svg in section.find("svg")]
+    assert sizes == [1 + len(worst["prefix"]), 1 + len(worst["worst_string"])]
+    fewer = replace(tiny_study, certificates=rows.iloc[:0])
+    assert worst_string(fewer) is None
+
+
+def test_an_error_is_called_the_likeliest_only_if_that_is_proved(tiny_study):
+    unsure = replace(tiny_study, languages=tiny_study.languages.assign(is_likeliest=False))
+    for study, said, sign in ((tiny_study, "Its likeliest", 0), (unsure, "An", 1)):
+        figure = likeliest_errors(study)
+        assert f" {said} error is after " in figure.reading
+        assert figure.body.count("≥ ") == sign * study.languages["likeliest"].notna().sum()
+
+
+def test_lines_mark_baselines(page, tiny_study):
+    plots = data_block(page, "data-plots")
+
+    def at(name):
+        return [shape["x0"] for shape in plots[name]["layout"]["shapes"]]
+
+    assert at("variation-0") == [pytest.approx(tiny_study.variation["random_baseline"][0])]
+    assert at("stack-0") == [
+        pytest.approx(tiny_study.summary["stack_chance"]["chance_at_closing"]),
+        pytest.approx(tiny_study.summary["stack_chance"]["ceiling_at_closing"]),
+        1.0,
+    ]
+    chance = tiny_study.task.closing_chance(long=True)
+    assert at("after-close-0") == [50.0]
+    assert at("accuracy-0") == [pytest.approx(100 * chance.copier), 1.0]
+    assert plots["training-0"]["layout"]["shapes"][0]["y0"] == tiny_study.history["floor"][0]
+
+
+def test_plotly_accepts_every_plot(page):
+    for plot in data_block(page, "data-plots").values():
+        text = re.sub(
+            r'"@[a-z0-9]+"', '"#123456"', json.dumps(plot)
+        )  # names of CSS variables stand for colours
+        go.Figure(json.loads(text))
+
+
+def drawn(svg: Node) -> np.ndarray:
+    """The shade of each cell of a heat map, painted again from its paths; -1 above the diagonal."""
+    n = len(svg.find("text", class_="q"))
+    shades = np.full((n, n), -1)
+    for path in svg.find("path"):
+        if path.attributes["class"].startswith("h"):
+            for x, y, width in re.findall(r"M(\d+) (\d+)h(\d+)v1h-\3z", path.attributes["d"]):
+                shades[int(y), int(x) : int(x) + int(width)] = int(path.attributes["class"][1:])
+    return shades
+
+
+def test_maps_show_the_saved_patterns(page, tiny_study):
+    data = data_block(page, "data-patterns")
+    buttons = page.find("button", class_="open")
+    shown = {(int(b.attributes["data-group"]), int(b.attributes["data-map"])): b for b in buttons}
+    expected = [
+        (family, layer) for family, n in (("gpt", 2), ("minimal-onehot", 1)) for layer in range(n)
+    ]
+    assert [group["name"] for group in data["groups"]] == [
+        f"{family}, layer {layer}" for family, layer in expected
+    ]
+    assert len(shown) == 3 * len(expected)
+    for index, (family, layer) in enumerate(expected):
+        assert data["groups"][index]["seeds"] == [0, 1, 4]
+        for position, seed in enumerate((0, 1, 4)):
+            weights = tiny_study.patterns(family, seed)[layer, 0].double().numpy()
+            lower = [weights[q, k] for q in range(17) for k in range(q + 1)]
+            np.testing.assert_allclose(
+                np.array(data["groups"][index]["weights"][position]) / 1000, lower, atol=6e-4
+            )
+            shades = drawn(shown[index, position].find("svg")[0])
+            assert (shades[np.triu_indices(17, 1)] == -1).all()
+            tril = np.tril_indices(17)
+            np.testing.assert_allclose((shades[tril] / (SHADES - 1)) ** 2, weights[tril], atol=0.05)
+            assert f"seed {seed}" in shown[index, position].text
+    frame = csv(page, "patterns")
+    assert len(frame) == 9 * 17 * 18 // 2
+    np.testing.assert_allclose(
+        frame.groupby(["family", "seed", "layer", "head", "query"])["weight"].sum(), 1, atol=1e-3
+    )
+
+
+def test_rings_mark_the_top_of_the_stack(page):
+    data = data_block(page, "data-patterns")
+    tokens, stack, tops = data["tokens"], [], []
+    for position, token in enumerate(tokens):
+        if token in "[(":
+            stack.append(position)
+        elif token in "])":
+            stack.pop()
+        tops.append(stack[-1] if stack else -1)
+    assert data["top"] == tops
+    assert data["depth"] == [0, *2 * (1, 2, 3, 4, 3, 2, 1, 0)]
+    rings = page.find("svg")[0].find("path", class_="stack")[0].attributes["d"]
+    found = [
+        (float(y) - 0.5, round(float(x) - 0.15))
+        for x, y in re.findall(r"M([\d.]+) ([\d.]+)a", rings)
+    ]
+    assert found == [(query, top) for query, top in enumerate(tops) if top >= 0]
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "n", "tie"),
+    [
+        (-0.9, -0.3, 40, "go against each other"),
+        (0.3, 0.9, 20, "rise together"),
+        (-0.1, 0.9, 40, "no clear tie"),
+        (0.3, 0.9, 8, "no clear tie"),  # so few seeds have misled
+    ],
+)
+def test_a_correlation_is_called_clear_only_if_its_interval_says_so(
+    low, high, n, tie, tiny_study, tmp_path
+):
+    facts = {"spearman": (low + high) / 2, "low": low, "high": high, "n": n}
+    summary = {**tiny_study.summary, "balance_and_length": {"minimal-onehot": facts}}
+    study = replace(tiny_study, summary=summary)
+    page = read_page(write_report(study, tmp_path / "r.html"))
+    (reading,) = page.find("section", id="balance")[0].find("p", class_="reading")
+    clear, against = tie != "no clear tie", low > 0
+    assert f"[{low:+.2f}, {high:+.2f}])." in reading.text
+    assert f"{n} seeds of minimal-onehot" in reading.text
+    assert tie in reading.text
+    assert ("Theory expects the opposite sign." in reading.text) == against
+    (finding,) = [each for each in findings(study) if each.title.endswith("balance and length")]
+    assert finding.text == reading.text
+    assert finding.is_note == (against and not clear)
+    notes = [each.text for each in page.find("section", id="summary")[0].find("p", class_="note")]
+    assert any(finding.text in each for each in notes) == finding.is_note
+
+
+def test_runs_that_failed_are_marked(page, tiny_study, tmp_path):
+    assert set(tiny_study.models["status"]) == {"reached"}
+    assert page.find("p", class_="warning") == page.find("strong", class_="failed") == []
+    statuses = ["reached", "not reached", "reached", "reached", "diverged", "reached"]
+    study = replace(tiny_study, models=tiny_study.models.assign(status=statuses))
+    other = read_page(write_report(study, tmp_path / "r.html"))
+    (section,) = other.find("section", id="runs")
+    rows = section.find("tbody")[0].find("tr")
+    assert [row.children[1].text for row in rows] == statuses
+    assert [bool(row.find("strong", class_="failed")) for row in rows] == [
+        s != "reached" for s in statuses
+    ]
+    (summary,) = other.find("section", id="summary")
+    (first,) = summary.find("ol", class_="findings")
+    assert "target" not in first.text
+    assert any("2 of 6 runs stayed below it" in p.text for p in summary.find("p", class_="note"))
+    assert "2 of 6 runs did not reach their target" in section.find("p", class_="warning")[0].text
+    assert "4 of 6 reached" in other.find("p", class_="lead")[0].text
+    assert [curve["marker"]["symbol"] for curve in marks(other, "training-0")] == [
+        "circle",
+        "x",
+        "circle",
+    ]
+
+
+def test_without_a_target_all_steps_are_enough(tiny_study, tmp_path):
+    training = replace(tiny_study.config.training, target=None)
+    models = tiny_study.models.assign(status="not reached")
+    study = replace(tiny_study, models=models, config=replace(tiny_study.config, training=training))
+    page = read_page(write_report(study, tmp_path / "r.html"))
+    assert page.find("p", class_="warning") == page.find("strong", class_="failed") == []
+    assert (
+        len(data_block(page, "data-plots")["accuracy-0"]["layout"]["shapes"]) == 1
+    )  # guessing, but no target
+
+
+def test_recalled_numbers_stand_beside_measured_ones_with_intervals(page, tiny_study):
+    rows = [
+        [cell.text for cell in row.children]
+        for row in page.find("section", id="recalled")[0].find("tr")
+    ]
+    assert rows[0] == ["quantity", "reported (recalled)", "measured"]
+    facts = tiny_study.variation.set_index(["family", "layer"]).loc[("minimal-onehot", 0)]
+    measured = f"{facts['variation']:.2f} [{facts['low']:.2f}, {facts['high']:.2f}]"
+    assert rows[1] == ["attention variation, minimal-onehot, layer 0", "0.24", measured]
+    unnamed = "attention variation, gpt, of a layer that is not named"
+    assert rows[2] == [unnamed, "2.27", "not comparable"]
+    (variation,) = page.find("section", id="variation")
+    assert "The paper reports 2.27 for gpt (recalled)" in variation.find("p", class_="note")[0].text
+    assert rows[3] == ["attention variation, random patterns", "2.85", "3.10 (exact)"]
+    assert rows[4][:2] == ["accuracy in distribution, gpt", "97%"]
+
+
+def test_footer_names_versions_machine_and_seeds(page, tiny_study):
+    (footer,) = page.find("footer")
+    for name, version in tiny_study.summary["environment"]["versions"].items():
+        assert f"{name} {version}" in footer.text
+    assert "models 0-1,4; measurements 1000003" in footer.text
+
+
+# --- odd studies, bad input -----------------------------------------------------------------------
+
+
+def test_weights_that_are_not_finite_are_said_not_drawn(tiny_study, tmp_path, monkeypatch):
+    whole = Study.patterns
+
+    def patterns(study, family, seed):
+        found = whole(study, family, seed)
+        return found * float("nan") if seed == 4 else found
+
+    monkeypatch.setattr(Study, "patterns", patterns)
+    models = tiny_study.models.copy()
+    models.loc[models["seed"] == 4, ["loss", "entropy_gap", "balance_violation"]] = float("nan")
+    models.loc[models["seed"] == 4, "status"] = "diverged"
+    page = read_page(write_report(replace(tiny_study, models=models), tmp_path / "r.html"))
+    assert [note.text for note in page.find("p", class_="nomap")] == [
+        "seed 4: no pattern, the weights are not finite"
+    ] * 3
+    assert data_block(page, "data-patterns")["groups"][0]["weights"][2] == [None] * 153
+    assert marks(page, "entropy-gap-0")[0]["x"].count(None) == 2
+
+
+def test_one_seed_and_no_balance(tiny_study, tmp_path):
+    """No pairs, no balance: those figures are left out, the others are there."""
+    few = {
+        name: getattr(tiny_study, name)
+        for name in ("models", "heads", "certificates", "languages", "history")
+    }
+    few = {
+        name: table[(table["family"] == "gpt") & (table["seed"] == 0)]
+        for name, table in few.items()
+    }
+    config = replace(tiny_study.config, families=("gpt",), seeds=(0,))
+    study = replace(tiny_study, config=config, variation=tiny_study.variation.iloc[:0], **few)
+    page = read_page(write_report(study, tmp_path / "r.html"))
+    sections = {section.attributes["id"] for section in page.find("section")}
+    assert {"variation", "balance"} & sections == set()
+    assert {"patterns", "accuracy", "stack", "training"} <= sections
+    assert page.find("figure") == []  # no pair to show
+
+
+def test_missing_pattern_and_bad_targets(tiny_study, tmp_path):
+    with pytest.raises(CorruptFileError, match="there is no file"):
+        write_report(replace(tiny_study, folder=tmp_path))
+    with pytest.raises(
+        IsADirectoryError, match=r"is a folder; name a file, such as .*report\.html"
+    ):
+        write_report(tiny_study, tmp_path)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OSError, match="cannot write to the folder"):
+        write_report(tiny_study, tmp_path / "file" / "report.html")
+
+
+def test_a_finding_that_lists_a_lot_is_cut_and_can_be_unfolded(tmp_path):
+    """Otherwise a list of forty runs would push everything else off the first screen."""
+    text = "Some runs: " + ", ".join(f"gpt seed {seed} (97.0%)" for seed in range(60)) + "."
+    failure = Finding(figure="training", title="A list", text=text, interest=1.0)
+    (tmp_path / "items.html").write_text("".join(_items([failure])), encoding="utf-8")
+    page = read_page(tmp_path / "items.html")
+    (shown,) = [p for p in page.find("p") if p.parent is not None and p.parent.name == "li"]
+    assert len(shown.text) < 240
+    assert shown.text.endswith("%), …")
+    (folded,) = page.find("details")
+    assert failure.text in folded.text
+
+
+@pytest.mark.parametrize(
+    ("share", "digits", "said"),
+    [
+        *((0.5, 1, "50.0%"), (0.9949, 0, "99%"), (0.9999938, 1, "99.99938%"), (1, 1, "100%")),
+        *(
+            (1 - 9e-10, 2, "99.999999910%"),
+            (0.99951, 1, "99.951%"),
+            (float("nan"), 1, "not a number"),
+        ),
+    ],
+)
+def test_only_what_is_all_is_100_percent(share, digits, said):
+    assert percent(share, digits) == said
+
+
+def test_exact_accuracy_shows_two_digits_of_what_it_lacks():
+    assert _exact(0.99999380, 0.99999380) == "99.99938%"
+    assert _exact(0.99719962, 0.99719964) == "99.7200%"
+    assert _exact(1.0, 1.0) == "100%"
+    assert _exact(0.99, 0.9999998) == "99.0000% to 99.999980%"
