@@ -268,9 +268,9 @@ class Network:
         for indices in by_length.values():
             tokens = np.array([(*self.prefix, *strings[i]) for i in indices], dtype=np.int64)
             states = self.machine.states(torch.from_numpy(tokens)).numpy()
-            unique, inverse = np.unique(
-                np.stack([tokens.ravel(), states.ravel()]), axis=1, return_inverse=True
-            )
+            unique, inverse = np.stack([tokens.ravel(), states.ravel()]), np.arange(tokens.size)
+            if len(indices) > 1:
+                unique, inverse = np.unique(unique, axis=1, return_inverse=True)
             table = self.symbols(unique[0].copy(), unique[1].copy())
             result = self.inputs_at(table, inverse.reshape(tokens.shape))
             mid[indices], rad[indices] = result.mid, result.rad
@@ -309,7 +309,7 @@ class Network:
         weight = np.exp(a - a.max(1, keepdims=True))
         if times is not None:
             weight *= times[..., None]
-        z = np.einsum("blh,blhe->bhe", weight, table.value.mid[index], optimize=True)
+        z = np.einsum("blh,blhe->bhe", weight, table.value.mid[index])
         z /= weight.sum(1)[..., None]
         # exp(a) is off by a relative ε, which moves a weighted mean by at most 2ε/(1-ε) times the
         # largest |v|
