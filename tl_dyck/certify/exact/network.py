@@ -28,7 +28,7 @@ from tl_dyck.certify.exact.balls import (
     layer_norm,
     unit_norm,
 )
-from tl_dyck.certify.exact.unembedding import LeastValues, Unembedding
+from tl_dyck.certify.exact.unembedding import LeastValues, Unembedding, Weights
 from tl_dyck.certify.objectives import Objectives
 from tl_dyck.rnn import TwoLayerRNN
 
@@ -247,7 +247,11 @@ class Network:
 
     def unembedding(self, objectives: Objectives) -> Unembedding:
         """Objectives as functions of what the unembedding reads."""
-        return Unembedding(self.rnn.W_U.numpy(), self.rnn.b_U.numpy(), objectives)
+        return Unembedding(self._read_out, objectives)
+
+    @cached_property
+    def _read_out(self) -> Weights:
+        return Weights(self.rnn.W_U.numpy(), self.rnn.b_U.numpy())
 
     @np.errstate(over="ignore", invalid="ignore", divide="ignore")
     def values_of(self, strings: Sequence[tuple[int, ...]], objectives: Objectives) -> Ball:
