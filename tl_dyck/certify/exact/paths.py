@@ -108,7 +108,8 @@ class ShortestPaths:
         emission, missing = graph.padded_emissions
         bundle = graph.arc_bundle[arcs]
         cheapest = (self.costs.emissions[:, column][emission[bundle]] + missing[bundle]).argmin(1)
-        return emission[bundle, cheapest][None]
+        path: IntArray = emission[bundle, cheapest]
+        return path[None]
 
 
 def emission_costs(
@@ -187,9 +188,9 @@ def _to_go(graph: StringGraph, bundles: Array) -> Array:
                 _improve(here, rows, through, np.minimum)
         return to_go
     cost = bundles.take(graph.arc_bundle, axis=0)
-    for nodes, arcs, target, begin in graph.levels_up:
+    for nodes, leaving, target, begin in graph.levels_up:
         through = to_go.take(target, axis=0)
-        through += cost[arcs]
+        through += cost[leaving]
         np.minimum.reduceat(through, begin, axis=0, out=to_go[nodes])
     return to_go
 

@@ -173,7 +173,7 @@ class Unembedding:
             return self
         used, objectives, lengths, constants = self._logits
         with np.errstate(over="ignore", invalid="ignore"):
-            logits = n.mid.astype(np.float32) @ self._single
+            logits: NDArray[Any] = n.mid.astype(np.float32) @ self._single
             logits += self.weights.bias[used].astype(np.float32)
             values = objectives.values(logits)
         # as in `_many`, of other rounding: n and w are rounded too, and may underflow
