@@ -288,20 +288,27 @@ def copied(folder: Path, command: str) -> str:
 
 
 def sentences(folder: Path) -> str:
-    """A row per number of synonyms and training of a sweep of sentences, a column per space."""
+    """A row per point of a sweep of sentences, a column per space."""
     from tl_dyck.runs import aggregate, load_results
     from tl_dyck.runs.results import load_runs
     from tl_dyck.studies.tables import markdown
 
     runs = load_results(folder)
     spaces = [name for name in runs if name.startswith("certified ")]
-    by = ["k", "training.objective"]
+    asked = json.loads((folder / "sweep.json").read_text(encoding="utf-8"))["sweep"]
+    by = list(asked["grid"])
+    several = len(asked["seeds"]) > 1
     rows = []
-    for asked, group in aggregate(runs, ["steps", "clean", *spaces], by=by).groupby(by, sort=False):
+    for point, group in aggregate(runs, ["steps", "clean", *spaces], by=by).groupby(by, sort=False):
         steps, *shares = group.to_dict("records")
-        said = (f"{x['mean']:.1%} [{100 * x['low']:.1f}, {100 * x['high']:.1f}]" for x in shares)
-        rows.append([*map(str, asked), f"{steps['mean']:,.0f}", *said])
-    heads = ["synonyms", "training", "steps", "clean", *spaces]
+        said = [f"{x['mean']:.1%}" for x in shares]
+        if several:
+            ends = (f" [{100 * x['low']:.1f}, {100 * x['high']:.1f}]" for x in shares)
+            said = [mean + interval for mean, interval in zip(said, ends, strict=True)]
+        rows.append([*map(str, point), f"{steps['mean']:,.0f}", *said])
+    words = {"k": "synonyms", "training.objective": "training"}
+    heads = [words.get(name, name.rpartition(".")[2]) for name in by]
+    heads += ["steps made" if "steps" in heads else "steps", "clean", *spaces]
     kept = load_runs(folder)["folder"].iloc[-1] / "training.json"
     made = json.loads(kept.read_text(encoding="utf-8"))["environment"]
     origin = _origin("tl-dyck sweep sentences.yaml", kept, made)
@@ -343,7 +350,12 @@ def main() -> None:
     options = parser.parse_args()
     texts = {}
     if options.folder is not None and options.table not in RECORDS:
-        special = {"performance": benchmarks, "text": sentences}
+        special = {
+            "performance": benchmarks,
+            "text": sentences,
+            "choice": sentences,
+            "chosen": sentences,
+        }
         made = special.get(options.table, functools.partial(copied, command=options.command))
         texts[options.table] = made(options.folder)
     elif options.folder is not None:

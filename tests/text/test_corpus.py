@@ -6,7 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from tl_dyck.text import CorpusError, Sentence, build_words, load_folder, load_sst2
+from tl_dyck.text import (
+    CorpusError,
+    Sentence,
+    TextRecipe,
+    build_words,
+    load_folder,
+    load_sst2,
+)
 
 
 def write(folder: Path, train: str, dev: str = "fine\t1\n") -> Path:
@@ -83,3 +90,16 @@ def test_sst2_from_the_hub(monkeypatch: pytest.MonkeyPatch) -> None:
     assert asked == ["stanfordnlp/sst2"]
     assert corpus.train == (Sentence("a fine film", 1), Sentence("dull", 0))
     assert corpus.test == (Sentence("a fine film", 1),)
+
+
+def test_sentences_kept_aside_stand_for_the_test_set(folder: Path) -> None:
+    whole = load_folder(folder)
+    read = TextRecipe(data=str(folder), space="dup:1", aside=0.1).read()
+    train, test = read.corpus.train, read.corpus.test
+    assert len(test) == 30
+    assert sorted((*train, *test), key=repr) == sorted(whole.train, key=repr)
+    assert read.config.words == build_words(train)
+    assert read.corpus == whole.set_aside(0.1)
+    assert [row.label for row in test].count(1) > 5  # not the first or last lines of a sorted file
+    with pytest.raises(CorpusError, match=r"0.001 of 300 training sentences cannot be set aside"):
+        whole.set_aside(0.001)

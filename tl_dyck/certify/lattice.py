@@ -164,10 +164,12 @@ class Lattice:
         It is as if every edit could be the one that changes most.
         """
         change = [[0, 0] for _ in self.budgets]
-        for option in self.options:
-            if option.kind != KEEP:
-                ends, more = change[option.kind], len(option.emits) - (option.end - option.start)
-                ends[:] = min(ends[0], more), max(ends[1], more)
+        longer = {
+            (kind, len(emits) + start - end) for _, _, kind, start, end, emits in self.options
+        }
+        for kind, more in longer:
+            if kind != KEEP:
+                change[kind][:] = min(change[kind][0], more), max(change[kind][1], more)
         low, high = (
             sum(b * ends[side] for b, ends in zip(self.budgets, change, strict=True))
             for side in (0, 1)
@@ -184,16 +186,16 @@ class Lattice:
         }
         front: list[set[tuple[int, int, int]]] = [set() for _ in range(self.last_level + 1)]
         front[0].add((0, 0, 0))
-        for index, option in enumerate(self.options):
-            for place in tuple(front[option.source]):
+        for index, (source, target, kind, _, _, emits) in enumerate(self.options):
+            for place in tuple(front[source]):
                 _, code, read = place
-                new, end = self.after(code, option.kind), read + len(option.emits)
-                if new is None or string[read:end] != option.emits:
+                end = read + len(emits)
+                if string[read:end] != emits or (new := self.after(code, kind)) is None:
                     continue
-                reached = (option.target, new, end)
+                reached = (target, new, end)
                 if reached not in parents:
                     parents[reached] = (place, index)
-                    front[option.target].add(reached)
+                    front[target].add(reached)
         ends = [place for place in front[-1] if place[2] == len(string)]
         if not ends:
             return None

@@ -101,6 +101,7 @@ def conclude(
     objectives: Objectives | None = None,
     reason: str = "",
     stats: Mapping[str, int] | None = None,
+    network: Network | None = None,
 ) -> Certificate:
     """Make a certificate of a proved bound and the worst string seen: what a certifier returns.
 
@@ -120,12 +121,13 @@ def conclude(
             margins.
         reason: why it had to stop early, if it had to.
         stats: anything worth counting.
+        network: the rnn in balls, if the certifier has made it.
 
     Returns:
         "certified" if `lower` is positive, "falsified" if the string's margin is negative by more
         than its rounding error, else "unknown".
     """
-    network = Network(rnn)
+    network = network or Network(rnn)
     string = tokens if string is None else string
     wanted = Objectives.wanted(objectives, target, rnn.config.d_vocab_out)
     upper = float(network.least_of([string], wanted).upper[0])

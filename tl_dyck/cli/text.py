@@ -87,6 +87,7 @@ def train(
 
     own = [each for each in fields(TextConfig) if each.name not in ("words", "n_classes")]
     values = {
+        "aside": 0.0,
         "training": TextTraining(objective=objective).to_dict(),
         "model": {each.name: each.default for each in own} | {"n_ctx": None},
     }

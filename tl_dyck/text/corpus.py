@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import final
+
+import numpy as np
 
 from tl_dyck.errors import DyckError
 from tl_dyck.files import LARGEST_TEXT, read_regular
@@ -56,6 +58,19 @@ class Corpus:
     def n_classes(self) -> int:
         """Number of classes."""
         return 1 + max(sentence.label for sentence in (*self.train, *self.test))
+
+    def set_aside(self, share: float) -> Corpus:
+        """Some training sentences, always the same ones, in place of those to test on.
+
+        Raises:
+            CorpusError: none would be left, on one side or the other.
+        """
+        order = np.random.default_rng(0).permutation(len(self.train)).tolist()
+        n = round(share * len(order))
+        if not 0 < n < len(order):
+            raise CorpusError(f"{share:g} of {len(order)} training sentences cannot be set aside")
+        rows = [self.train[i] for i in order]
+        return replace(self, train=tuple(rows[n:]), test=tuple(rows[:n]))
 
 
 def load_folder(folder: str | Path) -> Corpus:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, final
 
 from tl_dyck.certify import PerturbationSpace, load_synonyms
-from tl_dyck.configuration import Configuration, whole
+from tl_dyck.configuration import Configuration, number, whole
 from tl_dyck.models.text import TextConfig
 from tl_dyck.registry import unknown_name
 from tl_dyck.text.corpus import Corpus, CorpusError, build_words, load_folder, load_sst2
@@ -54,6 +54,8 @@ class TextRecipe(Configuration):
         synonyms: a JSON file from a word to a list of words, best first; "" for none.
         space: what the robust objectives defend against.
         k: synonyms a word, at most.
+        aside: share of the training sentences that is kept aside and stands for the test set, so
+            that steps, width and decay can be chosen without a look at that; 0 for none.
         training: how.
         model: fields of `TextConfig` but ``words`` and ``n_classes``; without ``n_ctx`` there is
             room for the longest sentence with its duplications.
@@ -67,6 +69,7 @@ class TextRecipe(Configuration):
     synonyms: str = ""
     space: str = "dup:2,del:2,sub:2"
     k: int = whole(1)
+    aside: float = number(0.0, most=0.9)
     training: TextTraining = field(default_factory=TextTraining)
     model: Mapping[str, Any] = field(default_factory=dict)
 
@@ -95,6 +98,8 @@ class TextRecipe(Configuration):
             ValueError: the model cannot be so, or a sentence is longer than ``n_ctx`` allows.
         """
         corpus = load_corpus(self.data)
+        if self.aside:
+            corpus = corpus.set_aside(self.aside)
         synonyms = load_synonyms(self.synonyms) if self.synonyms else {}
         model = {name: value for name, value in self.model.items() if value is not None}
         make = partial(TextConfig, words=build_words(corpus.train), n_classes=corpus.n_classes)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -16,12 +17,13 @@ from tests.certify.oracles import favouring, margins, random_rnn, strings_of
 from tl_dyck.certify import Asker, Delete, Duplicate, PerturbationSpace, Substitute, certify
 from tl_dyck.certify.exact import work
 from tl_dyck.certify.exact.attention import AttentionWeights, Items
+from tl_dyck.certify.exact.balls import Ball
 from tl_dyck.certify.exact.layout import build_graph
 from tl_dyck.certify.exact.network import Network
 from tl_dyck.certify.exact.paths import count_paths
 from tl_dyck.certify.exact.readout import Readout
 from tl_dyck.certify.exact.region import Region
-from tl_dyck.certify.exact.unembedding import MANY
+from tl_dyck.certify.exact.unembedding import MANY, Unembedding, Weights
 from tl_dyck.certify.objectives import Objectives
 from tl_dyck.rnn import TwoLayerRNN, UnsupportedModelError
 
@@ -60,8 +62,36 @@ def test_values_of_many_objectives_hold_those_of_few(readout: dict[str, Any]) ->
         assert (gap <= values.rad[:, which] + few.rad).all()
         assert (values.rad[:, which] <= 100 * few.rad + 1e-13).all()
     least = network.least_of(strings, objectives)
-    assert (least.lower == (values.mid - values.rad).min(1)).all()
-    assert (least.upper == (values.mid + values.rad).min(1)).all()
+    for bound, ends in ((least.lower, values.low), (least.upper, values.high)):
+        assert (abs(bound - ends.min(1)) <= 2 * values.rad.max(1)).all()
+    assert (least.lower <= values.high.min(1)).all()
+    assert (least.upper >= values.low.min(1)).all()
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e-42, 1e25, 1e45], ids=str)
+@pytest.mark.parametrize("apart", [1e-3, 1e-6, 1e-7, 0.0])
+def test_rivals_that_single_precision_cannot_tell_apart_are_all_looked_at(
+    apart: float, scale: float
+) -> None:
+    """Many rivals are nearly one; the least lies where exact fractions say, at every size."""
+    rng = np.random.default_rng(0)
+    weight = rng.normal(size=(8, LOGITS))
+    weight[:, 5:40] = weight[:, [5]] * 1.5 + apart * rng.normal(size=(8, 35))
+    bias = rng.normal(size=LOGITS)
+    bias[5:40] = bias[5]
+    weights = Weights(weight * scale, bias * scale)
+    reads = rng.normal(size=(60, 8)) * 0.1 + weight[:, 5]
+    unembedding = Unembedding(weights, Objectives.margins(0, LOGITS))
+    pairs = [unembedding.least(Ball.exact(reads[i : i + 2])) for i in range(0, 60, 2)]
+    lowers, uppers = (np.concatenate(ends) for ends in list(zip(*pairs, strict=True))[:2])
+    for row, lower, upper in zip(reads, lowers, uppers, strict=True):
+        logits = [
+            sum(Fraction(x) * Fraction(w) for x, w in zip(row, column, strict=True)) + Fraction(b)
+            for column, b in zip(weights.weight.T, weights.bias, strict=True)
+        ]
+        true = logits[0] - max(logits[1:])
+        assert Fraction(lower) <= true <= Fraction(upper)
+        assert upper - lower <= 1e-12 * scale + 1e-290
 
 
 @pytest.mark.parametrize("readout", READOUTS, ids=str)

@@ -154,6 +154,13 @@ def test_many_columns_are_computed_like_few(state: str) -> None:
         own = emission_costs(graph, costs[:, [b]], groups[[b]], allowed[:, [b]])
         assert many.costs.bundles[:, [b]].tolist() == own.bundles.tolist()
         assert many.to_go[:, [b]].tolist() == sweep(graph, own).to_go.tolist()
+    some = np.flatnonzero(np.isfinite(many.least))
+    for b, path in zip(some, many.paths(some), strict=True):
+        (own_path,) = many.paths(np.array([b]))  # by itself, another way
+        assert own_path.tolist() == path[: len(own_path)].tolist()
+        assert (path[len(own_path) :] == -1).all()
+        assert costs[symbols_of(graph, path), b].sum() == many.least[b]
+        assert allowed[own_path, b].all()
     low, high = extremes(graph, costs, 0, allowed[:, 0])
     ends = [extremes(graph, costs[:, [b]], 0, allowed[:, 0]) for b in range(40)]
     assert [(x, y) for x, y in zip(low, high, strict=True)] == [(x[0], y[0]) for x, y in ends]

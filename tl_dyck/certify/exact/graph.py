@@ -98,6 +98,20 @@ class StringGraph:
         return bundle, target, closed
 
     @cached_property
+    def levels_up(self) -> tuple[tuple[slice, slice, IntArray, IntArray], ...]:
+        """Of each level, last first: nodes, arcs, their targets, where each node's arcs begin."""
+        ends = self.arc_start.tolist()
+        return tuple(
+            (
+                slice(first, last),
+                slice(ends[first], ends[last]),
+                self.arc_target[ends[first] : ends[last]],
+                self.arc_start[first:last] - ends[first],
+            )
+            for first, last in reversed(self.level_nodes)
+        )
+
+    @cached_property
     def arc_slots(self) -> tuple[Slots, ...]:
         """For each level the first arcs of its nodes, then their second arcs, and so on."""
         return tuple(_slots(self.arc_start[first : last + 1]) for first, last in self.level_nodes)

@@ -39,15 +39,17 @@ class Incumbent:
         self._emits = np.concatenate([graph.emits, np.full((1, graph.emits.shape[1]), padding)])
 
     def run_string(self, string: tuple[int, ...]) -> Array:
-        """Run one string; returns the attention's output, [H, d_head]."""
-        tokens = np.array([(*self.network.prefix, *string)])
-        states = self.network.machine.states(torch.from_numpy(tokens)).numpy()
-        table = self.network.symbols(tokens[0], states[0])
-        index = np.arange(tokens.shape[1])[None]
-        z = self.network.attend(table, index)
-        read = self.network.inputs_at(table, index)
-        self._remember(self.unembedding.least(read), np.array([string], dtype=np.int64))
-        config = self.network.config
+        """Run one string of the graph; returns the attention's output, [H, d_head]."""
+        network, table = self.network, self.graph.symbols
+        tokens = torch.tensor([(*network.prefix, *string)])
+        read = zip(tokens[0].tolist(), network.machine.states(tokens)[0].tolist(), strict=True)
+        pairs = zip(table.tokens.tolist(), table.states.tolist(), strict=True)
+        number = {pair: index for index, pair in enumerate(pairs)}
+        index = np.array([[number[pair] for pair in read]])
+        z = network.attend(table, index)
+        least = self.unembedding.least(network.readout(table.r.at(index[:, -1]), z))
+        self._remember(least, np.array([string], dtype=np.int64))
+        config = network.config
         return z.mid.reshape(config.n_heads, config.d_head)
 
     def _remember(self, least: LeastValues, strings: IntArray) -> None:

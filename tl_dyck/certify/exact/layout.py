@@ -62,16 +62,15 @@ class _Product:
     def __init__(self, network: Network, lattice: Lattice, deadline: Deadline) -> None:
         self.network, self.lattice, self.deadline = network, lattice, deadline
         deadline.check()
-        self.longest = max(1, len(network.prefix), *(len(o.emits) for o in lattice.options))
         self.after = _codes_after(lattice)
-        options = lattice.options
-        self.kind = np.array([o.kind for o in options], dtype=np.int64)
-        self.target = np.array([o.target for o in options], dtype=np.int64)
-        self.length = np.array([len(o.emits) for o in options], dtype=np.int64)
-        self.emits = np.full((len(options), self.longest), -1, dtype=np.int64)
-        for j in range(self.longest):
-            rows = np.flatnonzero(self.length > j)
-            self.emits[rows, j] = [options[i].emits[j] for i in rows]
+        source, target, kind, _, _, emits = zip(*lattice.options, strict=True)
+        self.source, self.target, self.kind = map(np.array, (source, target, kind))
+        self.length = np.array([len(tokens) for tokens in emits])
+        self.longest = max(1, len(network.prefix), int(self.length.max()))
+        self.emits = np.full((len(emits), self.longest), -1, dtype=np.int64)
+        self.emits[np.arange(self.longest) < self.length[:, None]] = [
+            token for tokens in emits for token in tokens
+        ]
 
     def run(self) -> _Parts:
         stateless = self.network.below is None and self.network.config.state == "none"
@@ -80,11 +79,10 @@ class _Product:
     def _stateless(self) -> _Parts:
         """Without states nothing has to be followed: every level has a node for every code."""
         lattice, codes = self.lattice, self.lattice.n_codes
-        source_level = np.array([o.source for o in lattice.options], dtype=np.int64)
         kinds = self.after.shape[1]
         # options that differ in nothing but what they emit share a bundle: one number for (from,
         # to, kind)
-        key = (source_level * (lattice.last_level + 1) + self.target) * kinds + self.kind + 1
+        key = (self.source * (lattice.last_level + 1) + self.target) * kinds + self.kind + 1
         unique, bundle = np.unique(key, return_inverse=True)
         kind, levels = unique % kinds, unique // kinds
         bundle_source, bundle_target = (

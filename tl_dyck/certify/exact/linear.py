@@ -18,7 +18,6 @@ from einops import rearrange
 from tl_dyck.certify.exact.attention import AttentionWeights, Items
 from tl_dyck.certify.exact.balls import Array, IntArray
 from tl_dyck.certify.exact.columns import Columns
-from tl_dyck.certify.exact.graph import StringGraph
 from tl_dyck.certify.exact.incumbent import Incumbent
 from tl_dyck.certify.exact.network import Network
 from tl_dyck.certify.exact.paths import count_paths
@@ -51,11 +50,10 @@ def linear_minimum(
         nothing.
     """
     network, graph = attention.network, attention.graph
-    items = _alive(graph)
-    centre = np.repeat(original[None], len(items), axis=0)
-    region = Region.of_values(attention, items, centre)
+    region = _region(attention, original, len(incumbent.unembedding))
     if not region.sound.all():
         return None
+    items = region.items
     r = graph.symbols.r.at(graph.groups[items.groups])
     readout, asked = Readout(network, region, r), incumbent.unembedding
     if len(asked) > MANY:  # what is nowhere below the least seen cannot improve on it
@@ -117,6 +115,29 @@ def _descend(columns: Columns, t: float, scale: float) -> tuple[float, IntArray]
     return before, worst
 
 
-def _alive(graph: StringGraph) -> Items:
+def _region(attention: AttentionWeights, original: Array, n_objectives: int) -> Region:
+    """All strings, group by group.
+
+    Of few objectives the denominators need only be safely above 0, which is mostly seen at once.
+    """
+    graph = attention.graph
     groups = np.arange(len(graph.groups))
-    return Items(groups[count_paths(graph, groups) > 0])
+    low, high = denominators(attention)
+    if n_objectives > MANY or not (low > 1e-250).all():
+        groups = groups[count_paths(graph, groups) > 0]
+        centre = np.repeat(original[None], len(groups), axis=0)
+        return Region.of_values(attention, Items(groups), centre)
+    centre = np.repeat(original[None], len(groups), axis=0)
+    base = np.zeros_like(centre)
+    return Region(attention, attention.values, Items(groups), base, 1.0, centre, low, high, high)
+
+
+def denominators(attention: AttentionWeights) -> tuple[Array, Array]:
+    """Numbers between which Σ E lies on every string of each group, [G, H] twice, without a path.
+
+    It is at least the weight of the last symbol, which all of a group's strings have, and at most
+    the number of symbols, for no weight is above 1; with a factor of 2 for rounding.
+    """
+    graph = attention.graph
+    last = attention.weights[np.arange(len(graph.groups)), graph.groups] / 2
+    return last, np.full_like(last, 2 * graph.emits.shape[1] * len(graph.level_nodes))

@@ -28,7 +28,7 @@ from tl_dyck.certify.exact.balls import (
     layer_norm,
     unit_norm,
 )
-from tl_dyck.certify.exact.unembedding import LeastValues, Unembedding
+from tl_dyck.certify.exact.unembedding import LeastValues, Unembedding, Weights
 from tl_dyck.certify.objectives import Objectives
 from tl_dyck.rnn import TwoLayerRNN
 
@@ -247,7 +247,11 @@ class Network:
 
     def unembedding(self, objectives: Objectives) -> Unembedding:
         """Objectives as functions of what the unembedding reads."""
-        return Unembedding(self.rnn.W_U.numpy(), self.rnn.b_U.numpy(), objectives)
+        return Unembedding(self._read_out, objectives)
+
+    @cached_property
+    def _read_out(self) -> Weights:
+        return Weights(self.rnn.W_U.numpy(), self.rnn.b_U.numpy())
 
     @np.errstate(over="ignore", invalid="ignore", divide="ignore")
     def values_of(self, strings: Sequence[tuple[int, ...]], objectives: Objectives) -> Ball:
@@ -268,9 +272,9 @@ class Network:
         for indices in by_length.values():
             tokens = np.array([(*self.prefix, *strings[i]) for i in indices], dtype=np.int64)
             states = self.machine.states(torch.from_numpy(tokens)).numpy()
-            unique, inverse = np.unique(
-                np.stack([tokens.ravel(), states.ravel()]), axis=1, return_inverse=True
-            )
+            unique, inverse = np.stack([tokens.ravel(), states.ravel()]), np.arange(tokens.size)
+            if len(indices) > 1:
+                unique, inverse = np.unique(unique, axis=1, return_inverse=True)
             table = self.symbols(unique[0].copy(), unique[1].copy())
             result = self.inputs_at(table, inverse.reshape(tokens.shape))
             mid[indices], rad[indices] = result.mid, result.rad
@@ -309,7 +313,7 @@ class Network:
         weight = np.exp(a - a.max(1, keepdims=True))
         if times is not None:
             weight *= times[..., None]
-        z = np.einsum("blh,blhe->bhe", weight, table.value.mid[index], optimize=True)
+        z = np.einsum("blh,blhe->bhe", weight, table.value.mid[index])
         z /= weight.sum(1)[..., None]
         # exp(a) is off by a relative ε, which moves a weighted mean by at most 2ε/(1-ε) times the
         # largest |v|

@@ -68,6 +68,8 @@ class ShortestPaths:
 
         Every column must have a path.
         """
+        if len(columns) == 1:
+            return self._path(int(columns[0]))
         graph, n_columns = self.graph, self.to_go.shape[1]
         bundle_of, target_of, closed = graph.padded_arcs
         cost_of, to_go = self.costs.bundles.ravel(), self.to_go.ravel()
@@ -91,6 +93,23 @@ class ShortestPaths:
         )
         best = bundle * emission.shape[1] + (cost + missing[bundle]).argmin(2)
         return np.where(np.stack(nodes, axis=1) < graph.n_sinks, -1, emission.take(best))
+
+    def _path(self, column: int) -> IntArray:
+        """The same of one column: of every arc at once, then a list is followed."""
+        graph, to_go = self.graph, self.to_go[:, column]
+        cost = self.costs.bundles[:, column]
+        through = cost.take(graph.arc_bundle) + to_go.take(graph.arc_target)
+        best = np.flatnonzero(through == to_go.take(graph.arc_source))
+        first = best.take(np.searchsorted(best, graph.arc_start[:-1]), mode="clip").tolist()
+        node, arcs = graph.root, []
+        while node >= graph.n_sinks:
+            arcs.append(first[node])
+            node = int(graph.arc_target[arcs[-1]])
+        emission, missing = graph.padded_emissions
+        bundle = graph.arc_bundle[arcs]
+        cheapest = (self.costs.emissions[:, column][emission[bundle]] + missing[bundle]).argmin(1)
+        path: IntArray = emission[bundle, cheapest]
+        return path[None]
 
 
 def emission_costs(
@@ -168,13 +187,11 @@ def _to_go(graph: StringGraph, bundles: Array) -> Array:
                 through += bundles.take(graph.arc_bundle[arcs], axis=0)
                 _improve(here, rows, through, np.minimum)
         return to_go
-    for first, last in reversed(graph.level_nodes):
-        start, end = graph.arc_start[first], graph.arc_start[last]
-        through = to_go.take(graph.arc_target[start:end], axis=0)
-        through += bundles.take(graph.arc_bundle[start:end], axis=0)
-        np.minimum.reduceat(
-            through, graph.arc_start[first:last] - start, axis=0, out=to_go[first:last]
-        )
+    cost = bundles.take(graph.arc_bundle, axis=0)
+    for nodes, leaving, target, begin in graph.levels_up:
+        through = to_go.take(target, axis=0)
+        through += cost[leaving]
+        np.minimum.reduceat(through, begin, axis=0, out=to_go[nodes])
     return to_go
 
 
@@ -221,12 +238,10 @@ def count_paths(graph: StringGraph, groups: IntArray, allowed: BoolArray | None 
     _close(graph, bundles, groups, 0.0)
     to_go = np.zeros((graph.n_nodes, len(groups)))
     to_go[graph.finals] = 1.0
-    for first, last in reversed(graph.level_nodes):
-        start, end = graph.arc_start[first], graph.arc_start[last]
-        through = to_go.take(graph.arc_target[start:end], axis=0)
-        through *= bundles.take(graph.arc_bundle[start:end], axis=0)
-        ways = np.add.reduceat(through, graph.arc_start[first:last] - start, axis=0)
-        to_go[first:last] = np.minimum(ways, MOST_COUNTED)
+    for nodes, arcs, target, begin in graph.levels_up:
+        through = to_go.take(target, axis=0)
+        through *= bundles.take(graph.arc_bundle[arcs], axis=0)
+        to_go[nodes] = np.minimum(np.add.reduceat(through, begin, axis=0), MOST_COUNTED)
     counts: Array = to_go[graph.root]
     return counts
 

@@ -215,6 +215,7 @@ class Search:
         # [I, K]: what is proved of each objective, as far as it is asked about
         values = np.where(mine, -np.inf, np.inf)
         if len(rivals) > MANY:
+            self.work.spent += self.work.to_screen(len(rivals))
             values = np.maximum(values, readout.screen(among))
             improve(parts, values)
             order, some = readout.at_centre(among).min(0).argsort(), _NEAREST

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cached_property
-from typing import NamedTuple, final
+from typing import Any, NamedTuple, final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tl_dyck.certify.exact.balls import UNIT, Array, Ball, IntArray, gamma
 from tl_dyck.certify.objectives import Objectives
@@ -24,6 +25,8 @@ _MOST_NUMBERS = 4_000_000
 """Arrays of logits, or of weights, are kept below this many numbers (32 MB) by taking some strings,
 or some objectives, at a time."""
 
+_SINGLE = 2.0**-24
+
 
 class LeastValues(NamedTuple):
     """The least objective on each of B strings, [B] each.
@@ -31,7 +34,7 @@ class LeastValues(NamedTuple):
     Attributes:
         lower: a proved lower bound.
         upper: a proved upper bound; inf where nothing is known of any objective.
-        rounding: twice the largest error of any objective.
+        rounding: twice the largest error of any objective that may be the least.
     """
 
     lower: Array
@@ -40,17 +43,40 @@ class LeastValues(NamedTuple):
 
 
 @final
+class Weights:
+    """W_U and b_U, and what is computed once of all their columns.
+
+    Attributes:
+        weight: W_U, [d_model, logits], exactly.
+        bias: b_U, [logits].
+    """
+
+    def __init__(self, weight: Array, bias: Array) -> None:
+        self.weight, self.bias = weight, bias
+
+    @cached_property
+    def lengths(self) -> Array:
+        """[logits]: |w| of each column, from above."""
+        lengths: Array = np.sqrt((self.weight**2).sum(0)) * (1 + 1e-9)
+        return lengths
+
+    @cached_property
+    def single(self) -> NDArray[np.float32]:
+        """W_U in single precision."""
+        return self.weight.astype(np.float32)
+
+
+@final
 class Unembedding:
     """K objectives as functions of what the unembedding reads.
 
     Args:
-        weight: W_U, [d_model, logits], exactly.
-        bias: b_U, [logits].
+        weights: W_U and b_U.
         objectives: the functions of the logits.
     """
 
-    def __init__(self, weight: Array, bias: Array, objectives: Objectives) -> None:
-        self.weight, self.bias, self.objectives = weight, bias, objectives
+    def __init__(self, weights: Weights, objectives: Objectives) -> None:
+        self.weights, self.objectives = weights, objectives
 
     def __len__(self) -> int:
         return len(self.objectives.offsets)
@@ -59,11 +85,11 @@ class Unembedding:
         """Some of the objectives, in order; itself for all of them."""
         if len(which) == len(self):
             return self
-        return Unembedding(self.weight, self.bias, self.objectives.take(which))
+        return Unembedding(self.weights, self.objectives.take(which))
 
     def pieces(self) -> Iterator[Unembedding]:
         """The objectives, so many at a time that their weights are few."""
-        step = max(1, _MOST_NUMBERS // len(self.weight))
+        step = max(1, _MOST_NUMBERS // len(self.weights.weight))
         for start in range(0, len(self), step):
             yield self.take(np.arange(start, min(start + step, len(self))))
 
@@ -72,23 +98,30 @@ class Unembedding:
         """The objectives as weights, [d_model, K], and constants, [K]."""
         weights, constants = (
             Ball.exact(plus).minus(Ball.exact(minus))
-            for plus, minus in map(self.objectives.terms, (self.weight, self.bias))
+            for plus, minus in map(self.objectives.terms, (self.weights.weight, self.weights.bias))
         )
         return weights, constants.plus(Ball.exact(self.objectives.offsets))
 
     @cached_property
-    def _logits(self) -> tuple[Array, Array, Objectives, Array, Array]:
-        """W_U and b_U of the logits asked for, the objectives of these, and what errors grow with.
+    def _logits(self) -> tuple[IntArray, Objectives, Array, Array]:
+        """The logits asked for, the objectives of these alone, and what errors grow with.
 
         That is |w| of both logits, and |b| of both and |offset|, [K] each.
         """
         used, objectives = self.objectives.renumbered()
-        every = len(used) == len(self.bias)
-        weight = self.weight if every else np.ascontiguousarray(self.weight[:, used])
-        bias = self.bias[used]
-        lengths = sum(objectives.terms(np.sqrt((weight**2).sum(0)) * (1 + 1e-9)))
-        constants = sum(objectives.terms(abs(bias))) + abs(objectives.offsets)
-        return weight, bias, objectives, np.asarray(lengths), np.asarray(constants)
+        lengths = sum(objectives.terms(self.weights.lengths[used]))
+        constants = sum(objectives.terms(abs(self.weights.bias[used]))) + abs(objectives.offsets)
+        return used, objectives, np.asarray(lengths), np.asarray(constants)
+
+    @cached_property
+    def _double(self) -> Array:
+        """W_U of the logits asked for."""
+        return _columns(self.weights.weight, self._logits[0])
+
+    @cached_property
+    def _single(self) -> NDArray[np.float32]:
+        """The same in single precision."""
+        return _columns(self.weights.single, self._logits[0])
 
     def values(self, n: Ball) -> Ball:
         """The objectives of what the unembedding reads, [B, d_model] to [B, K].
@@ -108,9 +141,9 @@ class Unembedding:
 
     def _many(self, n: Ball) -> Ball:
         """By the logits: with one product of matrices, and few passes over what comes of it."""
-        weight, bias, objectives, lengths, constants = self._logits
-        logits = n.mid @ weight
-        logits += bias
+        used, objectives, lengths, constants = self._logits
+        logits = n.mid @ self._double
+        logits += self.weights.bias[used]
         mid = objectives.values(logits)
         # |n · w - its value| ≤ |δn + γ n| |w| (Cauchy-Schwarz); then two additions of numbers no
         # larger than |n| |w| + |b|, and the offset
@@ -124,11 +157,40 @@ class Unembedding:
         step = max(1, _MOST_NUMBERS // (len(self) + 1))
         for start in range(0, len(n.mid), step):
             piece = slice(start, start + step)
-            values = self.values(n.at(piece))
+            values = self._near(n.at(piece)).values(n.at(piece))
             least.lower[piece] = (values.mid - values.rad).min(1)
             least.upper[piece] = (values.mid + values.rad).min(1)
             least.rounding[piece] = 2 * values.rad.max(1)
         return least
+
+    def _near(self, n: Ball) -> Unembedding:
+        """The objectives that can be the least on some row; others are not, by single precision.
+
+        A product of matrices takes half the time in it. What it gives is off by no more than e, so
+        that an objective that is more than 2 e above the least is above another on every string.
+        """
+        if len(self) <= MANY or len(n.mid) == 1:
+            return self
+        used, objectives, lengths, constants = self._logits
+        with np.errstate(over="ignore", invalid="ignore"):
+            logits: NDArray[Any] = n.mid.astype(np.float32) @ self._single
+            logits += self.weights.bias[used].astype(np.float32)
+            values = objectives.values(logits)
+        # as in `_many`, of other rounding: n and w are rounded too, and may underflow
+        d, length, constant = n.mid.shape[1], lengths.max(), constants.max()
+        relative = (d + 8) * _SINGLE / (1 - (d + 8) * _SINGLE)
+        error = _length(n.rad + relative * abs(n.mid)) * length + relative * constant
+        error += 1e-36 * d * (1 + _length(n.mid) + length + constant)
+        least = values.min(1, keepdims=True)
+        near = (values <= least + 2.1 * error).any(0)
+        if not np.isfinite(least + error).all() or 2 * near.sum() > len(self):
+            return self
+        return self.take(np.flatnonzero(near))
+
+
+def _columns(weight: NDArray[Any], which: IntArray) -> NDArray[Any]:
+    """Some columns, or all."""
+    return weight if len(which) == weight.shape[1] else np.take(weight, which, axis=1)
 
 
 def _length(rows: Array) -> Array:

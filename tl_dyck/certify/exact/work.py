@@ -18,6 +18,10 @@ _CALLS = 3_000_000
 """The calls of numpy for one part take as long as so many multiplications,"""
 _SWEPT = 4
 """and what is added and compared along arcs so many times as long, as measured."""
+_SCREENED = 500
+"""and so does what is done to each weight of the unembedding to look through many objectives."""
+_PATIENCE = 3
+"""Bounds that settle nothing may take this share of what running takes: one third."""
 _FEW_STRINGS = 64
 _MOST_STRINGS = 20_000
 """Parts with more strings than this are split before they are run."""
@@ -52,13 +56,13 @@ class Work:
         asked = len(parts[0].rivals)
         if asked <= MANY:
             return _FEW_STRINGS
-        bound = self.to_range() + self.to_minimise(MANY)
-        return min(max(_FEW_STRINGS, bound / self.to_run(asked)), _MOST_STRINGS)
+        bound = self.to_range() + self.to_minimise(MANY) + self.to_screen(asked)
+        return min(max(_FEW_STRINGS, _PATIENCE * bound / self.to_run(asked)), _MOST_STRINGS)
 
     def enough(self, parts: Sequence[Part], waiting: Sequence[Part]) -> bool:
         """Whether bounds took as much as running all that is open takes; if useless, a third."""
         left = sum(part.count for some in (parts, waiting) for part in some)
-        patience = 1 if self.useful else 3
+        patience = 1 if self.useful else _PATIENCE
         work = left * self.to_run(len(parts[0].rivals))
         return self.always_listed is None and work <= patience * self.spent
 
@@ -70,7 +74,8 @@ class Work:
         """One string: attention, products with W_O, W_in, W_out and with their sizes, and W_U."""
         config, hidden = self.network.config, self._hidden
         inner = config.n_heads * config.d_head
-        products = config.d_model * (2 * inner + 4 * hidden + n_objectives)
+        # of many objectives in single precision, which takes half the time
+        products = config.d_model * (2 * inner + 4 * hidden + n_objectives // 2)
         length = len(self.graph.level_nodes)
         return 3 * length * inner + products + 40 * (config.d_model + hidden)
 
@@ -81,6 +86,10 @@ class Work:
         coordinates = config.d_model * sum(norm is not None for norm in norms) + self._hidden
         swept = len(self.graph.symbols.tokens) * config.d_head + self._costs
         return _CALLS + _SWEPT * coordinates * config.n_heads * swept
+
+    def to_screen(self, n_objectives: int) -> int:
+        """Looking through many objectives: some passes over as many columns of weights."""
+        return _SCREENED * self.network.config.d_model * n_objectives * (n_objectives > MANY)
 
     def to_minimise(self, n_objectives: int) -> int:
         """The linear bounds of some objectives on one part, and their columns."""
