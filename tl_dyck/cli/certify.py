@@ -163,7 +163,7 @@ def _proofs(
     time_limit: float | None,
 ) -> Answer:
     """Write a proof of each string that is certified."""
-    from tl_dyck.certify.proving import NoProofError
+    from tl_dyck.certify.proof import NoProofError
     from tl_dyck.certify.proving_edits import prove_edits
     from tl_dyck.files import ensure_folder
 
