@@ -236,6 +236,7 @@ HOSTILE = {
     "no such automaton": [
         *({"after": [[0, 0, 0], [0, 0, 3], [0, 0, 0]]}, {"after": [[0]] * 3}, {"answers": [0]}),
         *({"written": [0, 1, 99]}, {"lengths": [9999]}, {"lengths": [2**40]}, {"lengths": [-1]}),
+        *({"lengths": [1, 1, 2]}, {"lengths": [1, 3]}, {"written": [0, 1, 1]}),
     ],
     "its target is no logit": [{"answers": [0, -1, 0]}, {"answers": [0, 3, 0]}],
     "too large": [{"after": [[(i + j) % 3000 for j in range(3)] for i in range(3000)],

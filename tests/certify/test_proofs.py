@@ -687,6 +687,7 @@ def changed_other(**facts: object):
 
 PAIR_CHANGES = {
     "longer": lambda facts, arrays: facts.update(length=200),
+    "a huge length": lambda facts, arrays: facts.update(length=10**12),
     "a stronger claim": lambda facts, arrays: facts.update(claim="any_token"),
     "another claim": lambda facts, arrays: facts.update(claim="head"),
     "no other": lambda facts, arrays: facts.pop("other"),

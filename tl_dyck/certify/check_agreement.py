@@ -35,9 +35,9 @@ def models(facts, arrays):
 def check(facts, arrays):
     """Check a proof; what it proves, as a sentence. Raises ProofError if it proves nothing."""
     base.need(facts["format"] == FORMAT, f"not of format {FORMAT}")
-    said = f"{CLAIMS[facts['claim']]}, after {base.prefixes(facts)}"
     for each in models(facts, arrays):
-        base.check(*each)
+        base.check(*each)  # first: what a file says may be absurd
+    said = f"{CLAIMS[facts['claim']]}, after {base.prefixes(facts)}"
     other = facts["other"]["model"] if facts["claim"] == "agree" else None
     return said if other is None else f"{said} and {str(other)[:64]!a}"
 

@@ -37,13 +37,16 @@ class Automaton(paths.Paths):
         after, self.answers, written = facts["after"], facts["answers"], facts["written"]
         self.lengths, self.network, self.c = facts["lengths"], network, network.c
         states, longest = range(-1, len(after)), max(self.lengths)
+        base.need(longest < BOUND, "it has no such automaton: its strings are too long")
         known = all(type(y) is int and y in network.rows for y in written)
         known &= all(type(y) is int and y in states for row in after for y in row)
         known &= len(self.answers) == len(after) and {len(row) for row in after} == {len(written)}
         known &= all(type(y) is int and y >= 0 for y in self.lengths)
+        known &= self.lengths == [*range(self.lengths[0], longest + 1)]  # nor is one counted twice
+        known &= len({*written}) == len(written)
         room = self.c["n_ctx"] - (self.c["bos_token"] is not None)
         known &= "position" not in self.c["state"] or longest <= room
-        base.need(known and longest < BOUND, "it has no such automaton, or too long strings")
+        base.need(known, "it has no such automaton, or too long strings")
         self.reached, options, n = [[(0, 0)]], [], 0
         for level in range(longest):
             then = {}
@@ -78,7 +81,7 @@ class Automaton(paths.Paths):
     def says(self, facts):
         """What a proof proves, as a sentence."""
         lengths = f"{min(self.lengths)} to {max(self.lengths)}"
-        what = f"{self.ways():,} strings of {lengths} tokens of {str(facts['name'])!r}"
+        what = f"{self.ways():,} strings of {lengths} tokens of {str(facts['name'])[:80]!r}"
         states = f"an automaton of {len(self.answers)} states"
         return f"the logit that its state asks for is the largest after each of {what}, {states}"
 
