@@ -12,7 +12,7 @@ import warnings
 
 import torch
 
-from tl_dyck import AutomatonTask, certify_language
+from tl_dyck import AutomatonTask, certify_language, prove_language
 from tl_dyck.models.hooked import HookedTransformer, HookedTransformerConfig
 
 warnings.simplefilter("ignore", DeprecationWarning)
@@ -21,6 +21,7 @@ parser.add_argument("file", nargs="?", help="cumsum_model.pt")
 parser.add_argument("--steps", type=int, default=2000, help="of training, without a file")
 parser.add_argument("--length", type=int, default=20)
 parser.add_argument("--bits", type=int, nargs="*", default=[8, 7, 6])
+parser.add_argument("--proof", help="if it is right: a file for tl_dyck/certify/check_automaton.py")
 said = parser.parse_args()
 numbers = [*range(6), *range(-5, 0)]  # token v mod 11 is the number v
 task = AutomatonTask(
@@ -68,6 +69,10 @@ found = certify_language(model, task, range(1, said.length + 1), time_limit=60)
 print(found)
 for row in found.by_length:
     print(f"{row.length:>2} numbers: {row.prefixes:>24,} sequences, least margin {row.margin}")
+
+# %% A proof that anyone can check.
+if said.proof and found.status == "proved":
+    print("Proof:", prove_language(model, task, said.length).save(said.proof))
 
 # %% And if its weights are rounded?
 for bits in said.bits:

@@ -25,7 +25,7 @@ DEFINED = [
     for root in (Path(tl_dyck.__path__[0]), Path(tl_dyck_hooks.__path__[0]))
     for path in sorted(root.rglob("*.py"))
     for name in re.findall(r"^class (\w+Error)\(", path.read_text(encoding="utf-8"), re.M)
-    if path.name != "check_languages.py"  # stands for itself
+    if path.name != "check_language.py"  # stands for itself
 ]
 
 

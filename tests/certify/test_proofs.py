@@ -9,11 +9,12 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from decimal import Decimal, localcontext
 from fractions import Fraction
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 import pytest
@@ -23,8 +24,15 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from tl_dyck import construct
-from tl_dyck.certify import check_edits, check_languages, check_proof, proving
-from tl_dyck.certify.check_languages import (
+from tl_dyck.certify import (
+    check_agreement,
+    check_automaton,
+    check_edits,
+    check_language,
+    check_model,
+    proving,
+)
+from tl_dyck.certify.check_language import (
     LEAF,
     Enclosure,
     Margin,
@@ -33,14 +41,16 @@ from tl_dyck.certify.check_languages import (
     check,
     dot,
     endings,
-    losers,
+    read,
+    relu,
 )
-from tl_dyck.certify.check_proof import check_file, compare_language, read
+from tl_dyck.certify.check_model import compare_language
 from tl_dyck.certify.language.counting import NetworkSymbols
 from tl_dyck.certify.language.forms import Form
 from tl_dyck.certify.language.profiles import Ending
 from tl_dyck.certify.objectives import Objectives
-from tl_dyck.certify.proving import NoProofError, Proof, pack, prove_language
+from tl_dyck.certify.proof import NoProofError, Proof, pack
+from tl_dyck.certify.proving import prove_language
 from tl_dyck.cli import app
 from tl_dyck.language import DyckLanguage
 from tl_dyck.models import build_model, get_config, load_model, save_model
@@ -50,8 +60,17 @@ from tl_dyck.tasks import DyckTask
 SMALL = DyckTask(name="small", n_types=2, max_depth=2, train_lengths=(4,), long_lengths=(8, 8))
 FAMILIES = ("minimal-onehot", "minimal-split", "minimal-yao", "figure2-onehot", "eq6", "eq49")
 N = 6
-TWO_MODELS = ("agree", "head")
-ONE_MODEL = sorted(check_languages.CLAIMS.keys() - {*TWO_MODELS})
+TWO_MODELS = tuple(check_agreement.CLAIMS)
+ONE_MODEL = sorted(check_language.CLAIMS.keys() - {"named"})
+CLAIMS = check_language.CLAIMS | check_agreement.CLAIMS
+
+
+def check_file(path: Path, *folders: Path) -> str:
+    """What a proof proves; raises ProofError with what is said if that is nothing."""
+    proved, said = check_model.verdict(path, *folders)
+    if not proved:
+        raise ProofError(said)
+    return said
 
 
 def every_prefix(
@@ -245,13 +264,13 @@ def test_a_huge_array_is_refused_before_it_is_made(little, tmp_path):
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        *(("floor", -1.0), ("attn_scale", 0), ("length", -1), ("n_types", 64), ("length", 10**6)),
+        *(("floor", -1.0), ("attn_scale", -1), ("length", -1), ("n_types", 64), ("length", 10**6)),
         *(("length", "8"), ("n_types", True), ("max_depth", None), ("floor", float("nan"))),
     ],
 )
 def test_a_fact_beyond_its_range_is_named(little, name, value):
     facts, arrays = read(little[0])
-    with pytest.raises(ProofError, match=f"{name} must be in"):
+    with pytest.raises(ProofError, match=f"absurd {name}"):
         check({**facts, name: value}, arrays)
 
 
@@ -280,15 +299,15 @@ def test_nothing_follows_from_a_divisor_that_is_not_known(monkeypatch, unknown):
     facts, weights = proving.facts_and_weights(rnn, language, "closing_only", N)
     network = Model(facts, {**weights, "b_U": np.array([0.0, 100, 0, 0, 0])})
     ending = next(each for each in endings(facts) if each.stack == (0,))
-    form = Margin(network, ending, 1, losers(facts, ending, 1, network))
+    form = Margin(network, ending, 1, ending.may)
     low = high = np.ones((1, 4))
     assert form.settles(low, high)[0].all()
-    rho, e = form.divisor(Enclosure(np.array([[1.0, 1, 1, 1, 1, 0]])))
-    monkeypatch.setattr(form, "divisor", lambda box: (rho, e + unknown))
+    rho = form.divisor(Enclosure(np.ones((1, 5))))
+    monkeypatch.setattr(form, "divisor", lambda box: Enclosure(rho.mid, rho.rad + unknown))
     assert not form.settles(low, high)[0].any()
 
 
-@pytest.mark.parametrize("claim", sorted(check_languages.CLAIMS))
+@pytest.mark.parametrize("claim", sorted(check_language.CLAIMS))
 def test_every_prefix_is_in_the_box_of_its_ending(claim):
     """And what may win after it, and what must not, is as the claim says; by a walk of brackets."""
     language, d_vocab = SMALL.language, SMALL.language.d_vocab
@@ -308,27 +327,40 @@ def test_every_prefix_is_in_the_box_of_its_ending(claim):
             may = {2 * stack[-1] + 1} if stack else set()
             if claim == "valid_token":
                 may |= {0, 2} if len(stack) < 2 else set()
-            elif claim in ("agree", "head"):
-                may = set(range(d_vocab))  # each against all others
-            elif not stack:
+            elif not stack and claim != "named":
                 continue
-            ending = tuple(stack), closes
+            ending = tuple(stack), () if closes is None else (closes,)
             asked.add(ending)
-            rivals = {1, 3} if claim == "closing_only" else set(range(d_vocab))
-            for token in range(d_vocab + 1):
-                if token in may:
-                    must_not = losers(facts, found[ending], token, network)
-                    others = rivals - ({token} if claim in ("agree", "head") else may)
-                    assert set(must_not) == others
-                else:
-                    with pytest.raises(ProofError, match=f"token {token} cannot win"):
-                        losers(facts, found[ending], token, network)
+            if claim != "named":
+                assert set(found[ending].may) == may
             if closes is not None:
                 pairs[2 * len(stack) + closes] -= 1  # the last one is known
             low, high = found[ending].box
             assert (low <= pairs).all()
             assert (pairs <= high).all()
     assert asked == set(found)
+    rivals = {1, 3} if claim == "closing_only" else set(range(d_vocab))
+    assert set(network.rivals) == rivals
+
+
+def test_a_token_that_may_not_win_does_not(little):
+    """Though it has the largest logit, of one logit, or of no logit at all."""
+    facts, arrays = read(little[0])
+    check(facts, arrays)
+    for token in (0, 2, 3, 60):
+        leaves = arrays["trees"] >= LEAF
+        with pytest.raises(ProofError, match=f"token {token} cannot win"):
+            check(facts, arrays | {"trees": np.where(leaves, LEAF + token, arrays["trees"])})
+
+
+@given(st.floats(-9, 9), st.floats(-9, 9), st.floats(0, 1))
+def test_a_relu_lies_between_two_lines(one, two, share):
+    low, high = sorted((one, two))
+    p = low + share * (high - low)
+    with np.errstate(all="ignore"):
+        slope, lift = relu(np.array(low), np.array(high))
+    at = slope * p
+    assert at - 1e-14 <= max(p, 0.0) <= at + lift + 1e-14
 
 
 OPTIONS = {
@@ -377,7 +409,7 @@ CHANGES = {
     "a length that is no number": lambda facts, arrays: facts.update(length="20"),
     "a length that is no integer": lambda facts, arrays: facts.update(length=20.0),
     "a depth that is no integer": lambda facts, arrays: facts.update(max_depth=3.0),
-    "another format": lambda facts, arrays: facts.update(format="tl_dyck.proof/2"),
+    "another format": lambda facts, arrays: facts.update(format="tl_dyck.proof/3"),
     "a huge length": lambda facts, arrays: facts.update(length=10**9),
     "a huge language": lambda facts, arrays: facts.update(n_types=10**6),
     "more types": lambda facts, arrays: facts.update(n_types=3),
@@ -399,7 +431,6 @@ CHANGES = {
     "winners that are no tokens": lambda f, a: a.update(trees=np.full(60, 254, np.uint8)),
     "an axis that is not there": lambda f, a: a.update(trees=np.full(600, 63, np.uint8)),
     "a weight too few": lambda facts, arrays: arrays.pop("b_O"),
-    "a weight too many": lambda facts, arrays: arrays.update(b_X=arrays["b_O"]),
     "a weight of another shape": lambda f, arrays: arrays.update(b_O=arrays["b_O"][:-1]),
     "a weight that is not finite": lambda f, a: a.update(b_O=a["b_O"] * np.nan),
     "weights that are other ones": lambda f, a: a.update(W_U=a["W_U"] * 1.000001),
@@ -427,24 +458,28 @@ def test_what_is_changed_and_sealed_again_is_refused_by_what_it_says(proof, tmp_
 )
 def test_what_is_no_proof_is_refused_in_a_line(tmp_path, content, capsys):
     (tmp_path / "x").write_bytes(content)
-    assert check_proof.main([str(tmp_path / "x")]) == 1
-    assert "not proved" in capsys.readouterr().out
-    assert check_proof.main([str(tmp_path / "nothing")]) == 1
-    assert "cannot be read" in capsys.readouterr().out
+    for main in (check_model.main, check_language.main):
+        assert main([str(tmp_path / "x")]) == 1
+        assert "not proved" in capsys.readouterr().out
+        assert main([str(tmp_path / "nothing")]) == 1
+        assert "unreadable (FileNotFoundError)" in capsys.readouterr().out
 
 
-def run_copied_out(folder: Path, *arguments: object) -> str:
-    """What the checkers print, copied out, where the library cannot be imported."""
-    for module in (check_proof, check_languages, check_edits):
+CHECKERS = (check_model, check_agreement, check_automaton, check_edits, check_language)
+
+
+def run_copied_out(folder: Path, modules: Sequence[ModuleType], *arguments: object) -> str:
+    """What the first of some checkers prints, copied out, where there is no library."""
+    for module in modules:
         shutil.copy(module.__file__, folder)
     (folder / "tl_dyck.py").write_text("raise SystemExit('imported')", encoding="utf-8")
-    command = [sys.executable, "-E", folder / "check_proof.py", *arguments]
+    command = [sys.executable, "-E", folder / Path(modules[0].__file__).name, *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     return done.stdout
 
 
-@pytest.mark.parametrize("module", [check_proof, check_languages, check_edits])
+@pytest.mark.parametrize("module", CHECKERS)
 def test_the_checkers_import_numpy_and_each_other_alone(module):
     names = {
         alias.name.partition(".")[0]
@@ -452,13 +487,24 @@ def test_the_checkers_import_numpy_and_each_other_alone(module):
         if isinstance(node, (ast.Import, ast.ImportFrom))
         for alias in (node.names if isinstance(node, ast.Import) else [ast.alias(node.module)])
     }
-    each_other = {"tl_dyck", "check_languages", "check_edits"}
-    assert names - sys.stdlib_module_names - each_other == {"numpy"}
+    each_other = {"tl_dyck", *(Path(each.__file__).stem for each in CHECKERS)}
+    assert names - sys.stdlib_module_names - each_other <= {"numpy"}
+
+
+@pytest.mark.parametrize(("module", "most"), [(check_language, 300), (check_edits, 500)])
+def test_a_checker_stays_as_short_as_is_said(module, most):
+    assert len(Path(module.__file__).read_text(encoding="utf-8").splitlines()) <= most
 
 
 def test_the_checkers_stand_by_themselves(proof, tmp_path):
-    said = run_copied_out(tmp_path, proof[0], "--model", proof[1])
+    said = run_copied_out(tmp_path, CHECKERS, proof[0], "--model", proof[1])
     assert "proved: the bracket that closes" in said
+
+
+def test_one_file_checks_a_language(proof, tmp_path):
+    said = run_copied_out(tmp_path, [check_language], proof[0])
+    digest = json.loads((proof[1] / "config.json").read_text())["sha256"]
+    assert f"of Dyck(2, 3) of up to 20 brackets; weights '{digest}'" in said
 
 
 numbers = st.floats(-1e3, 1e3).filter(lambda x: x == 0 or abs(x) > 1e-6)
@@ -486,15 +532,14 @@ def test_balls_hold_the_exact_result(rows):
             inside(x * y, [p * q for p, q in zip(u, v, strict=True)])
             total = sum((p * q for p, q in zip(u, v, strict=True)), Fraction(0))
             inside(dot("i,i->", x, y), [total])
-            inside(x - y, [p - q for p, q in zip(u, v, strict=True)])
-        mean = sum(u, Fraction(0)) / len(u)
-        inside(check_languages.centred(Enclosure(x.mid[None], x.rad[None])), [p - mean for p in u])
+        mean, centre = sum(u, Fraction(0)) / len(u), check_edits.centre(len(u))
+        inside(dot("i,ij->j", x, centre), [p - mean for p in u])
 
 
 @given(st.lists(st.tuples(st.floats(-30, 30), st.floats(0, 9e-4)), min_size=1, max_size=6))
 def test_exponentials_hold_the_exact_ones(rows):
     mid, rad = (np.array(column) for column in zip(*rows, strict=True))
-    found = check_languages.exponential(Enclosure(mid, rad))
+    found = check_language.exponential(Enclosure(mid, rad))
     with localcontext() as context:
         context.prec = 60
         for m, r, (value, size) in zip(
@@ -514,7 +559,7 @@ def test_from_the_command_line(proof, tmp_path, monkeypatch):
     assert done.exit_code == 0
     assert "of up to 10 brackets" in done.stdout.replace("\n", " ")
     done = runner.invoke(app, ["check", "--beside", str(tmp_path / "x.proof")])
-    assert (done.exit_code, "cannot be read" in done.stdout) == (1, True)
+    assert (done.exit_code, "unreadable" in done.stdout) == (1, True)
     shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
     done = runner.invoke(app, ["check", "--beside", str(tmp_path / "x.proof")])
     assert (done.exit_code, "compared with the model" in done.stdout) == (0, True)
@@ -579,14 +624,16 @@ def test_two_models_are_compared_each_with_its_own(pair, tmp_path):
     assert check_file(*pair).endswith("compared with the models")
     assert check_file(path).endswith("as the file has them")
     digests = [json.loads((each / "config.json").read_text())["sha256"] for each in (one, two)]
-    assert f"weights {digests[0]} {digests[1]} " in check_file(*pair)
+    assert f"weights '{digests[0]}' and '{digests[1]}'" in check_file(*pair)
+    copied = run_copied_out(tmp_path, [check_agreement, check_language], path)
+    assert f"weights '{digests[0]}' and '{digests[1]}'" in copied
     for folders in ((two, one), (one, one), (two, two), (one,), (one, two, two)):
         with pytest.raises(ProofError):
             check_file(path, *folders)
     runner, words = CliRunner(), ["check", str(path), "--model", str(one), "--model", str(two)]
     assert runner.invoke(app, words).exit_code == 0
     assert runner.invoke(app, words[:-2]).exit_code == 1
-    assert check_proof.main(words[1:]) == 0
+    assert check_model.main(words[1:]) == 0
     out = tmp_path / "x.proof"
     words = ["certify-language", str(one), "-n", "6", "--property", "agree"]
     assert runner.invoke(app, [*words, "--other", str(two), "--proof", str(out)]).exit_code == 0
@@ -620,9 +667,9 @@ def test_the_other_model_is_of_the_same_language(pair, tmp_path):
 @pytest.mark.parametrize("name", ["b_U", "other.b_U"])
 def test_both_models_are_checked(pair, name):
     facts, arrays = read(pair[0])
-    check(facts, arrays)
+    check_agreement.check(facts, arrays)
     with pytest.raises(ProofError, match="not settled"):
-        check(facts, {**arrays, name: arrays[name] + 100 * (np.arange(3) == 2)})
+        check_agreement.check(facts, {**arrays, name: arrays[name] + 100 * (np.arange(3) == 2)})
 
 
 def test_a_proof_about_a_head_is_about_one_model(pair, tmp_path):
@@ -640,12 +687,12 @@ def changed_other(**facts: object):
 
 PAIR_CHANGES = {
     "longer": lambda facts, arrays: facts.update(length=200),
+    "a huge length": lambda facts, arrays: facts.update(length=10**12),
     "a stronger claim": lambda facts, arrays: facts.update(claim="any_token"),
     "another claim": lambda facts, arrays: facts.update(claim="head"),
     "no other": lambda facts, arrays: facts.pop("other"),
     "an other that is none": lambda facts, arrays: facts.update(other=[]),
     "no weights of the other": lambda f, arrays: arrays.pop("other.W_E"),
-    "a weight too many": lambda f, arrays: arrays.update({"other.b_X": arrays["b_O"]}),
     "a weight of the other": lambda f, a: a.update({"other.W_U": a["other.W_U"] * 1.000001}),
     "both are one": lambda f, a: a.update({n: a[n.removeprefix("other.")] for n in a}),
     "the other's scale": changed_other(attn_scale=2.0),
@@ -680,7 +727,7 @@ def test_it_is_refused_without_the_models_too(pair, change):
     facts, arrays = read(pair[0])
     PAIR_CHANGES[change](facts, arrays)
     with pytest.raises((ProofError, KeyError)):
-        check(facts, arrays)
+        check_agreement.check(facts, arrays)
 
 
 # --- against enumeration: slow, so last
@@ -726,7 +773,7 @@ def held_to_enumeration(rnn: TwoLayerRNN, claim: str) -> None:
     else:
         assert margin > 0
         facts, arrays = unpacked(data)
-        assert check_languages.CLAIMS[claim] in check(facts, arrays)
+        assert CLAIMS[claim] in check(facts, arrays)
 
 
 @pytest.mark.parametrize(
@@ -745,17 +792,18 @@ def test_a_box_with_a_wrong_point_is_never_settled(family, seed, crossed):
     rnn = rnn_of(family, seed, ln_c=1e-5)
     facts, _ = proving.facts_and_weights(rnn, language, "any_token", 40)
     for ending in list(endings(facts))[::3]:
-        named, winner = Ending(ending.stack, ending.closes), 2 * ending.stack[-1] + 1
+        closes, winner = (*ending.closes, None)[0], 2 * ending.stack[-1] + 1
+        named = Ending(ending.stack, closes)
         objectives = Objectives.margins(winner, language.d_vocab)
         plain = Form(NetworkSymbols(rnn, language), named, objectives)
         last = np.zeros(5)  # the pair that is closed last is no coordinate of the checker's
-        if ending.closes is not None:
-            last[1 + 2 * len(ending.stack) + ending.closes] = 1
+        if ending.closes:
+            last[1 + 2 * len(ending.stack) + ending.closes[0]] = 1
 
         def form(rnn, ending=ending, winner=winner):
             facts, weights = proving.facts_and_weights(rnn, language, "any_token", 40)
             network = Model(facts, weights)
-            return Margin(network, ending, winner, losers(facts, ending, winner, network))
+            return Margin(network, ending, winner, ending.may)
 
         for _ in range(6):
             low = rng.integers(0, 3, (1, 4)).astype(float)
@@ -774,13 +822,13 @@ def test_a_box_with_a_wrong_point_is_never_settled(family, seed, crossed):
             shifted.b_U[winner] -= margins.min() + 1e-6
             moved = form(shifted)
             assert not moved.settles(low, high)[0][0]
-            x, r = (np.pad(end, ((0, 0), (1, 1))) for end in ((low + high) / 2, (high - low) / 2))
-            x[0, 0] = 1
+            x = np.pad((low + high) / 2, ((0, 0), (1, 0)), constant_values=1)
+            box = Enclosure(x, np.pad((high - low) / 2, ((0, 0), (1, 0))))
             with np.errstate(all="ignore"):
-                divisor, theta = moved.divisor(Enclosure(x, r))
-            line = rows @ divisor.mid[0, :-1]
-            assert (line <= rho[:, 0] * (1 + 1e-9)).all()
-            assert (rho[:, 0] <= (line + theta[0]) * (1 + 1e-9)).all()
+                divisor = moved.divisor(box)
+            line, off = rows @ divisor.mid[0], divisor.rad[0, 0]
+            assert ((line - off) * (1 - 1e-9) <= rho[:, 0]).all()
+            assert (rho[:, 0] <= (line + off) * (1 + 1e-9)).all()
             shifted.b_U[winner] += 3 * np.ptp(margins) + 1e-5
             points = np.unique(rows[:, 1:], axis=0)
             assert form(shifted).settles(points, points)[0].all()
@@ -824,7 +872,7 @@ def test_what_is_proved_of_two_models_holds(family, seed, claim, queries, noise)
         assert margin < 1e-6
     else:
         assert margin > 0
-        assert check_languages.CLAIMS[claim] in check(*unpacked(data))
+        assert CLAIMS[claim] in check_agreement.check(*unpacked(data))
 
 
 @pytest.mark.parametrize("gap", [1e-6, 1e-9, -1e-9, -1e-6])

@@ -174,6 +174,8 @@ READ = {
     ),
     "tl-dyck check proofs/1.proof --model my-rnn": "there is one if the line before proves; "
     "tests/certify/test_edit_proofs.py has models of its own",
+    "tl-dyck check sums.proof": "a model that is not ours; "
+    "tests/certify/test_automaton_proofs.py has models of its own",
     "tl-dyck check agree.proof --model one --model two": "the models that the lines before load; "
     "tests/certify/test_proofs.py has two of its own",
     "tl-dyck check --beside results/study/runs/*/*/every-prefix.proof": "the shell's stars; "

@@ -10,8 +10,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from tests.certify.test_proofs import check_file
 from tests.recorded import numbers
-from tl_dyck.certify.check_proof import check_file
 from tl_dyck.files import CorruptFileError
 from tl_dyck.models import get_config
 from tl_dyck.runs import sweep_status

@@ -1,7 +1,7 @@
 """Check a proof that a one-layer decoder keeps its prediction on every edit of a string.
 
-Numpy, the standard library and `check_languages` beside it; nothing is searched. `check_proof`
-reads the files.
+Numpy, the standard library and `check_language` beside it; nothing is searched. Run it: ``python
+check_edits.py FILE …``. What it knows of paths `check_automaton` uses, too.
 
 *What is proved.* The file has a string x, a list of rewritings (what becomes of the ``span`` tokens
 at a place; span 0 inserts there) of some kinds, and how many of each kind are allowed. Of disjoint
@@ -15,11 +15,12 @@ Z_h = Σ E_hs, E_hs = exp(q_h(s')·k_hs) up to a common factor. Then W_O, LN_C (
 a norm or none, the unembedding.
 
 *Covering.* Cut x into levels, two a token: before its gap, behind it. An option (keep a token,
-leave a gap, rewrite) leads from a level to a later one. Strings are paths of options. Each passes
-every step from a level to the next inside exactly one option. So if the options over a step are
-parted in two, each path is in one part. The file has for each last symbol a tree in preorder: the
-pair (step, j) parts the options over that step into those before the j-th and the rest; a leaf says
-that the bound settles its part, and names the rewritings of a string near whose values it is taken.
+leave a gap, rewrite) leads from a level to a later one, and from states to states: what is spent,
+how far places and depths have moved. Strings are paths of options. Each passes every step from a
+level to the next inside exactly one option. So if the options over a step are parted in two, each
+path is in one part. The file has for each last symbol a tree in preorder: the pair (step, j) parts
+the options over that step into those before the j-th and the rest; a leaf says that the bound
+settles its part, and names options of a string near whose values it is taken.
 
 *Bound.* A sum of costs of symbols is least on some path, found by going through the levels. With t
 any number and D any vector, D·o_h = t + r / Z_h with r = Σ E_hs (D·v_hs - t), and r / Z is at least
@@ -31,23 +32,24 @@ part at a is kept, the rest bounded: δδ' by m m'; |u| by what lies between w·
 |δ|² / 2R for w = u(a) / R, |w| ≤ 1; 1 / σ by tangents; GELU by m² max |GELU''| / 2; ReLU by its
 chord. Before the unembedding a norm's divisor is not divided by: logits compare as they do times σ.
 
-*Arithmetic.* As in `check_languages`: every number is a float64 and a radius. Costs are lowered by
+*Arithmetic.* As in `check_language`: every number is a float64 and a radius. Costs are lowered by
 what sums of so many of them can be off by.
 """
 
 import itertools
 import math
+import sys
 from decimal import Decimal, localcontext
 
 import numpy as np
 
 if __package__:
-    from tl_dyck.certify import check_languages as base
+    from tl_dyck.certify import check_language as base
 else:  # copied out
-    import check_languages as base
+    import check_language as base
 
-Enclosure, ProofError, dot, GROW, U = base.Enclosure, base.ProofError, base.dot, base.GROW, base.U
-FORMAT, BOUND, MOST = "tl_dyck.edits/1", 2**16 - 1, 2**22
+Enclosure, need, dot, GROW, U = base.Enclosure, base.need, base.dot, base.GROW, base.U
+FORMAT, BOUND, MOST = "tl_dyck.edits/2", 2**16 - 1, 2**22
 AXES = {"W_O": "ned", "b_O": "d", "W_U": "do", "b_U": "o"}
 AXES |= {f"W_{x}": "nde" for x in "QKV"} | {f"b_{x}": "ne" for x in "QKV"}
 NORMS, HEADS, ACTIVATIONS = ("ln1", "ln2", "ln_final"), 4, (None, "relu", "gelu")
@@ -63,6 +65,11 @@ def root(x):
     """√x, where x is not negative."""
     low, high = np.sqrt(np.maximum(x.low, 0)), np.sqrt(x.high)
     return Enclosure((low + high) / 2, (high - low) / 2 * GROW + 4 * U * high)
+
+
+def centre(n):
+    """P: the mean taken away, ``[n, n]``."""
+    return Enclosure(np.eye(n) - 1 / n, 2 * U)
 
 
 def inverse(x):
@@ -101,19 +108,13 @@ class OneLayer:
             axes |= {"W_in": "dh", "b_in": "h", "W_out": "hd", "b_out": "d"}
         for name in NORMS:
             axes |= {f"{name}_w": "d", f"{name}_b": "d"} if config[name] == "ln" else {}
-        if axes.keys() != weights.keys():
-            raise ProofError("its weights are not those of its network")
+        need(axes.keys() == weights.keys(), "its weights are not those of its network")
         sizes = {x: n for y in axes for x, n in zip(axes[y], weights[y].shape, strict=True)}
         fits = all(weights[y].shape == tuple(sizes[x] for x in axes[y]) for y in axes)
-        depths = sizes.get("l", 1) == (config["max_depth"] or 0) + 1
-        fits &= sizes["t"] == len(self.rows) == len(tokens)
-        if (
-            not fits
-            or not depths
-            or sizes["n"] > HEADS
-            or max(sizes[x] for x in "de") > base.LARGEST
-        ):
-            raise ProofError("its weights do not fit together, or are too many")
+        fits &= sizes.get("l", 1) == (config["max_depth"] or 0) + 1
+        fits &= sizes["t"] == len(self.rows) == len(tokens) and sizes["n"] <= HEADS
+        fits &= max(sizes[x] for x in "de") <= base.LARGEST
+        need(fits, "its weights do not fit together, or are too many")
         depth = "depth" in config["state"]
         known = config["state"] in ("none", "position", "depth", "position+depth")
         known &= all(config[name] in (None, "ln", "lnpre") for name in NORMS)
@@ -122,10 +123,8 @@ class OneLayer:
         for name, (least, kinds) in NUMBERS.items():
             value = config[name]
             known &= value is None or (type(value) in kinds and least <= value < 1e9)
-        if not known:
-            raise ProofError("its network is of another kind")
-        if not all(np.isfinite(array).all() for array in weights.values()):
-            raise ProofError("a weight is not finite")
+        need(known, "its network is of another kind")
+        need(all(np.isfinite(x).all() for x in weights.values()), "a weight is not finite")
         self.w = {name: Enclosure(array) for name, array in weights.items()}
         self.n_logits = sizes["o"]
 
@@ -137,7 +136,7 @@ class OneLayer:
             self.r = self.r + w["W_pos"][positions]
         x = self.r
         if self.c["ln1"]:
-            x = base.centred(x)
+            x = dot("sd,de->se", x, centre(x.mid.shape[1]))
             square = dot("sd,sd->s", x, x) * inverse(Enclosure(float(x.mid.shape[1])))
             x = x * inverse(root(square + Enclosure(self.c["eps"])))[:, None]
             x = x * w["ln1_w"] + w["ln1_b"] if self.c["ln1"] == "ln" else x
@@ -145,122 +144,84 @@ class OneLayer:
         self.q = q * inverse(Enclosure(self.c["attn_scale"]))
 
 
-class Space:
-    """The strings, as paths of options, and their symbols."""
+class Option:
+    """What may be done from a level to a later one, and to which state it leads from which."""
 
-    def __init__(self, facts, network):
-        self.x, self.budgets = facts["string"], facts["budgets"]
-        self.network, self.c = network, network.c
-        self.options = sorted(self.listed(facts["rewrites"]), key=lambda option: option[0])
-        self.source, self.target = np.array([option[:2] for option in self.options]).T
-        self.all = np.ones(len(self.options), dtype=bool)
-        self.additions = 4 * sum(len(emits) + 1 for *_, emits in self.options)
-        # position and depth in x; how far from there each option moves, and all together can
-        counts = self.places, self.depths
-        self.at = [[count(self.x[:i]) for i in range(len(self.x) + 1)] for count in counts]
-        pairs = list(zip(counts, self.at, strict=True))
-        self.moves = [
-            [count(emits) - at[end // 2] + at[start // 2] for count, at in pairs]
-            for start, end, _, emits in self.options
-        ]
-        self.zero, shape = [], [budget + 1 for budget in self.budgets]
-        for moves in zip(*self.moves, strict=True):
-            most = np.zeros((2, len(self.budgets)), dtype=int)
-            for move, (_, _, kind, _) in zip(moves, self.options, strict=True):
-                most[int(move > 0), kind] = max(most[int(move > 0), kind], abs(move))
-            down, up = (sum(map(int.__mul__, each, self.budgets)) for each in most.tolist())
-            self.zero.append(down)
-            shape.append(down + up + 1)
-        self.shape, self.size = (*shape, 2), math.prod(shape) * 4 * (len(self.x) + 1)
-        longest = len(self.x) + (self.c["bos_token"] is not None) + shape[-2] - 1 - self.zero[0]
-        if self.size > MOST or ("position" in self.c["state"] and longest > self.c["n_ctx"]):
-            raise ProofError("its space is too large, or its strings are too long")
-        rows = {}
-        self.index = [self.symbols_of(option, rows) for option in self.options]
-        self.slices = [self.slices_of(*each) for each in zip(self.options, self.moves, strict=True)]
-        bos = self.c["bos_token"]
+    def __init__(self, source, target, emits, came, to, kind=-1):
+        self.source, self.target, self.emits, self.kind = source, target, emits, kind
+        order = np.argsort(to, kind="stable")
+        self.came, self.to = (np.array(each, dtype=int)[order] for each in (came, to))
+        self.goes, self.first = np.unique(self.to, return_index=True)
+
+
+class Paths:
+    """Strings as paths of options."""
+
+    def lay_out(self, options, size, origin):
+        """Number the symbols: token, position and depth."""
+        self.options, self.size, self.origin, rows = options, size, origin, {}
+        ends = [(each.source, each.target) for each in options]
+        self.source, self.target = np.array(ends, dtype=int).reshape(-1, 2).T
+        self.additions = 4 * sum(len(each.emits) + 1 for each in options)
+        bos, positions = self.c["bos_token"], "position" in self.c["state"]
         self.start = None if bos is None else rows.setdefault((bos, 0, 0), len(rows))
+        for option in options:
+            places, before = self.before(option)
+            option.index = np.zeros((len(option.emits), len(places)), dtype=int)
+            for j, token in enumerate(option.emits):
+                p, q = places + j + (bos is not None), 0 * places
+                if self.depth([token]):  # of opening brackets from 1 to D on, of others one less
+                    q, closes = before + self.depth(option.emits[: j + 1]), token % 2
+                    q = np.clip(q, 1 - closes, self.c["max_depth"] - closes)
+                p = np.clip(p, 0, self.c["n_ctx"] - 1) * positions  # no string is longer
+                seen = zip(p.tolist(), q.tolist(), strict=True)
+                option.index[j] = [rows.setdefault((token, *each), len(rows)) for each in seen]
         self.symbols = np.array(list(rows), dtype=int).reshape(-1, 3).T
 
-    def listed(self, rewrites):
-        """Options: the level that each starts from, the one it leads to, its kind, its tokens."""
-        n, kinds = len(self.x), range(len(self.budgets))
-        words = [*self.x, *itertools.chain(*(emits for *_, emits in rewrites))]
-        if max(n, len(rewrites), len(words)) > BOUND // 4 or len(self.budgets) > 8:
-            raise ProofError("it has too many rewritings")
-        if not all(type(y) is int and y in self.network.rows for y in words):
-            raise ProofError("a token is none of the network's")
-        if not all(type(y) is int and 0 <= y <= n + 1 for y in self.budgets):
-            raise ProofError("a budget is no number of edits")
-        yield from ((2 * i, 2 * i + 1, -1, ()) for i in range(n + 1))
-        yield from ((2 * i + 1, 2 * i + 2, -1, (token,)) for i, token in enumerate(self.x))
-        for kind, start, span, emits in rewrites:
-            if kind not in kinds or not 0 <= start <= start + span <= n:
-                raise ProofError("a rewriting is of no kind or place")
-            yield 2 * start + (span > 0), 2 * (start + span) + (span == 0), kind, (*emits,)
-
-    def places(self, tokens):
-        """What tokens add to the position, if the network counts it."""
-        return len(tokens) * ("position" in self.c["state"])
-
-    def depths(self, tokens):
+    def depth(self, tokens):
         """What tokens add to the depth, if the network counts it."""
         brackets = 2 * (self.c["n_types"] or 0)
         return sum(1 - 2 * (token % 2) for token in tokens if token < brackets)
 
-    def symbols_of(self, option, rows):
-        """Rows of an option's symbols, [tokens, moved positions, moved depths]."""
-        source, _, _, emits = option
-        before, index = int(self.c["bos_token"] is not None), []
-        p, q = (np.arange(n) - z for n, z in zip(self.shape[-3:-1], self.zero, strict=True))
-        for j, token in enumerate(emits):
-            place, depth = self.at[0][source // 2] + j + before + p, 0 * q
-            place = np.clip(place, 0, self.c["n_ctx"] - 1)  # what is clipped no string reaches
-            if self.depths(
-                [token]
-            ):  # of an opening bracket from 1 to D on, of a closing one one less
-                depth = self.at[1][source // 2] + self.depths(emits[: j + 1]) + q
-                depth = np.clip(depth, 1 - token % 2, self.c["max_depth"] - token % 2)
-            place = place if "position" in self.c["state"] else 0 * p
-            pairs = itertools.product(place.tolist(), depth.tolist())
-            index.append([rows.setdefault((token, *pair), len(rows)) for pair in pairs])
-        return np.array(index, dtype=int).reshape(len(emits), len(p), len(q))
-
-    def slices_of(self, option, moves):
-        """Where in the table of a level an option starts, and where it leads to in the next."""
-        shifts = [int(i == option[2]) for i in range(len(self.budgets))] + moves
-        pairs = list(zip(shifts, self.shape[:-1], strict=True))
-        start = tuple(slice(max(0, -s), n - max(0, s)) for s, n in pairs)
-        return start, tuple(slice(max(0, s), n + min(0, s)) for s, n in pairs)
-
     def walk(self, costs, last, allowed, join=np.minimum, zero=0.0, none=math.inf):
         """The least sum of costs, ``[S, n]``, on a path whose end has ``last`` 0, not ∞."""
-        shape = *self.shape, max(costs.shape[1], last.shape[1])
+        shape = self.size, 2, max(costs.shape[1], last.shape[1])
         kind = float if join is np.minimum else object  # numbers of strings can be large
-        levels = [np.full(shape, none, kind) for _ in range(2 * len(self.x) + 2)]
-        origin = levels[0][(*[0] * len(self.budgets), *self.zero)]
+        levels = [np.full(shape, none, kind) for _ in range(self.n_levels)]
+        origin = levels[0][self.origin]
         origin[0] = zero
         if self.start is not None:
             origin[0] += costs[self.start]
             origin[1] = origin[0] + last[self.start]
         for i in np.flatnonzero(allowed):
-            (source, target, _, emits), (start, end) = self.options[i], self.slices[i]
-            new = levels[source][start]
-            if emits:
-                at = self.index[i][:, start[-2], start[-1]]
-                going = new[..., 0, :] + costs[at].sum(0)
-                new = np.stack([going, going + last[at[-1]]], axis=-2)
-            levels[target][end] = join(levels[target][end], new)
+            option = self.options[i]
+            new, there = levels[option.source][option.came], levels[option.target]
+            if option.emits:
+                going = new[:, 0] + costs[option.index].sum(0)
+                new = np.stack([going, going + last[option.index[-1]]], axis=1)
+            new = join.reduceat(new, option.first)
+            there[option.goes] = join(there[option.goes], new)
         self.levels = levels
-        return join.reduce(levels[-1][..., 1, :].reshape(-1, shape[-1]), axis=0)
+        return join.reduce(levels[-1][self.finals, 1], axis=0)
 
     def ends(self):
         """Symbols that a string may end with."""
-        n, step = len(self.symbols[0]), max(1, MOST // self.size)
-        for first in range(0, n, step):
-            last = np.where(np.eye(n)[:, first : first + step], 0.0, math.inf)
-            found = self.walk(np.zeros((n, 1)), last, self.all)
-            yield from (first + np.flatnonzero(found < math.inf)).tolist()
+        live, found = np.zeros((self.n_levels, self.size), dtype=bool), set()
+        live[-1] = self.finals  # from where a string may go on without a token
+        for i in np.flatnonzero(self.all)[::-1]:
+            option = self.options[i]
+            ended = live[option.target, option.to]
+            if option.emits:
+                found.update(option.index[-1, ended].tolist())
+            else:
+                live[option.source, option.came[ended]] = True
+        alone = self.start is not None and live[0, self.origin]
+        return sorted(found | ({self.start} if alone else set()))
+
+    def ways(self):
+        """How many strings there are, as often as they are made."""
+        zero = np.zeros((len(self.symbols[0]), 1), dtype=object)
+        return sum(self.walk(zero, zero, self.all, np.add, 1, 0)[0] for _ in self.questions())
 
     def parted(self, allowed, step, j):
         """Allowed options in two: of those over a step the ones before the j-th, and the others."""
@@ -268,16 +229,94 @@ class Space:
         before = np.arange(len(over)) < j
         return [allowed & ~(over & ~before), allowed & ~(over & before)]
 
-    def path(self, edits):
-        """Symbols of the string that some options make, where others keep what there is."""
-        level, moved, found = 0, list(self.zero), [] if self.start is None else [self.start]
-        while level <= 2 * len(self.x):
+    def path(self, named):
+        """Symbols of a string of options that are named, or else first of their level."""
+        level, state, found = 0, self.origin, [] if self.start is None else [self.start]
+        while level < self.n_levels - 1:
             here = np.flatnonzero(self.source == level)
-            i = next((i for i in here if i in edits), here[0])
-            found += [index[tuple(moved)] for index in self.index[i]]
-            level = self.target[i]
-            moved = [a + b for a, b in zip(moved, self.moves[i], strict=True)]
+            option = self.options[next((i for i in here if i in named), here[0])]
+            (at,) = np.flatnonzero(option.came == state)
+            found += option.index[:, at].tolist()
+            level, state = option.target, option.to[at]
         return found
+
+
+class Edits(Paths):
+    """The edits of a string; a state is the budget spent, and how far places and depths moved."""
+
+    format = FORMAT
+
+    def __init__(self, facts, network):
+        self.x, self.budgets, kinds = facts["string"], facts["budgets"], len(facts["budgets"])
+        self.network, self.c, self.asked = network, network.c, facts["target"]
+        listed = sorted(self.listed(facts["rewrites"]), key=lambda option: option[0])
+        counted = np.array(["position" in self.c["state"], 1])
+        self.at = np.array([(i, self.depth(self.x[:i])) for i in range(len(self.x) + 1)]) * counted
+        moves = [
+            (len(emits), self.depth(emits)) * counted + self.at[start // 2] - self.at[end // 2]
+            for start, end, _, emits in listed
+        ]
+        most = np.zeros((2, kinds + 1, 2), dtype=int)  # down and up, by an edit of each kind
+        for move, (_, _, kind, _) in zip(moves, listed, strict=True):
+            most[:, kind] = np.maximum(most[:, kind], [-move, move])
+        down, up = np.einsum("wkm,k->wm", most, [*self.budgets, 0])
+        shape = (*(budget + 1 for budget in self.budgets), *(down + up + 1).tolist())
+        self.zero, size = (*[0] * kinds, *down.tolist()), math.prod(shape)
+        longest = len(self.x) + (self.c["bos_token"] is not None) + up[0]
+        fits = size * max(len(listed), 4 * (len(self.x) + 1)) <= MOST
+        fits &= not counted[0] or longest <= self.c["n_ctx"]
+        need(fits, "its space is too large, or its strings are too long")
+        self.states, options = np.indices(shape).reshape(len(shape), -1).T, []
+        for (source, target, kind, emits), move in zip(listed, moves, strict=True):
+            spent = [int(each == kind) for each in range(kinds)]
+            to = self.states + np.array([*spent, *move])
+            here = np.flatnonzero(((to >= 0) & (to < shape)).all(1))
+            to = np.ravel_multi_index(to[here].T, shape)
+            options.append(Option(source, target, emits, here, to, kind))
+        self.lay_out(options, size, int(np.ravel_multi_index(self.zero, shape)))
+        self.n_levels, self.finals = 2 * len(self.x) + 2, np.ones(size, dtype=bool)
+        self.all = np.ones(len(options), dtype=bool)
+
+    def questions(self):
+        """The target."""
+        yield self.asked
+
+    def before(self, option):
+        """How many tokens stand before an option, and the depth there, from each state."""
+        return (self.at[option.source // 2] + self.states[option.came, -2:] - self.zero[-2:]).T
+
+    def says(self, facts):
+        """What a proof proves, as a sentence."""
+        kinds = [kind for kind, *_ in facts["rewrites"]]
+        edits = ", ".join(
+            f"{name} {budget} of {kinds.count(kind)}"
+            for kind, (name, budget) in enumerate(zip(facts["names"], self.budgets, strict=True))
+        )
+        texts = dict(zip(facts["tokens"], facts["texts"] or map(str, facts["tokens"]), strict=True))
+        between = facts["config"]["separator"]
+        text = (" " if between is None else between).join(texts[token] for token in self.x)
+        logit = str(self.asked)
+        if facts["texts"] and facts["names_logits"]:
+            logit += f" ({texts[self.asked]!r})"
+        ways = f"{self.ways():,} ways of editing {text!r} ({edits} at most)"
+        return f"logit {logit} is the largest after each of {ways}"
+
+    def listed(self, rewrites):
+        """Options: the level that each starts from, the one it leads to, its kind, its tokens."""
+        n, kinds = len(self.x), range(len(self.budgets))
+        words = [*self.x, *itertools.chain(*(emits for *_, emits in rewrites))]
+        few = max(n, len(rewrites), len(words)) <= BOUND // 4 and len(self.budgets) <= 8
+        need(few, "it has too many rewritings")
+        known = all(type(y) is int and y in self.network.rows for y in words)
+        need(known, "a token is none of the network's")
+        numbers = all(type(y) is int and 0 <= y <= n + 1 for y in self.budgets)
+        need(numbers, "a budget is no number of edits")
+        yield from ((2 * i, 2 * i + 1, -1, ()) for i in range(n + 1))
+        yield from ((2 * i + 1, 2 * i + 2, -1, (token,)) for i, token in enumerate(self.x))
+        for kind, start, span, emits in rewrites:
+            stands = kind in kinds and 0 <= start <= start + span <= n
+            need(stands, "a rewriting is of no kind or place")
+            yield 2 * start + (span > 0), 2 * (start + span) + (span == 0), kind, (*emits,)
 
 
 class Affine:
@@ -314,7 +353,9 @@ class SameEnd:
         """E of every symbol, ``[S, heads]``, where the largest on a path is 1."""
         tops = tuple(self.scores.mid[:, path].max(1).tolist())
         if tops not in self.known:
-            found = [base.exponential(self.scores[h], top) for h, top in enumerate(tops)]
+            clipped = np.minimum(self.scores.mid, np.add(tops, 1000)[:, None])
+            scores = Enclosure(clipped, self.scores.rad)
+            found = [base.exponential(scores[h], top) for h, top in enumerate(tops)]
             sides = (np.stack([getattr(e, side) for e in found], 1) for side in ("mid", "rad"))
             self.known[tops] = Enclosure(*sides)
         return self.known[tops]
@@ -347,7 +388,8 @@ class SameEnd:
         if sign and at.shape[1] == 1:
             at = -y.rest.mid[:, None]
         (n_symbols, heads), found = self.e.mid.shape, []
-        step = max(1, MOST // (len(self.ends) * (n_symbols * heads + self.space.size)))
+        room = n_symbols * heads + 2 * self.space.size * self.space.n_levels
+        step = max(1, MOST // (len(self.ends) * room))
         for first in range(0, len(at), step):
             here = slice(first, first + step)
             r = dot("sne,kne->skn", self.net.v, y.slope[here]) + Enclosure(-at[here])
@@ -364,7 +406,7 @@ class SameEnd:
 
     def norm(self, x, more):
         """For u = P x: u, what it is near, how far from there it is at most; √(|u|² + more)."""
-        u = x.into(base.centred(Enclosure(np.eye(len(x.rest.mid)))))
+        u = x.into(centre(len(x.rest.mid)))
         low, high, at = self.range(u)
         moved, size = np.maximum(high - at, at - low), np.sqrt((at**2).sum() + more) * (1 + 1e-12)
         gap = ((moved**2).sum() + 1e-11 * size**2) / (2 * size) * GROW
@@ -390,8 +432,7 @@ class SameEnd:
         """ReLU or GELU of numbers."""
         low, high, at = self.range(p)
         if self.net.c["act_fn"] == "relu":
-            slope = np.where(low >= 0, 1.0, np.clip(high / (high - low), 0, 1) * (high > 0))
-            most = np.maximum(-slope * low, (1 - slope) * high) * (1 + 8 * U)
+            slope, most = base.relu(low, high)
             return p.times(Enclosure(slope)).plus(Enclosure(most / 2, most / 2 * GROW))
         at = np.nan_to_num(np.clip(at, low, high))
         nearest = np.where(low * high > 0, np.minimum(abs(low), abs(high)), 0.0)
@@ -416,9 +457,9 @@ class SameEnd:
             y = y.times(w["ln2_w"]).plus(w["ln2_b"]) if c["ln2"] == "ln" else y
             y = self.activated(y.into(w["W_in"]).plus(w["b_in"]))
             x = x + y.into(w["W_out"]).plus(w["b_out"])
-        others = np.arange(len(w["b_U"].mid)) != target
-        towards = w["W_U"][:, [target]] - w["W_U"][:, others]
-        bias = w["b_U"][[target]] - w["b_U"][others]
+        n_logits = len(w["b_U"].mid)
+        won = np.delete((np.arange(n_logits) == target) - np.eye(n_logits), target, axis=0)
+        towards, bias = dot("do,ko->dk", w["W_U"], won), dot("o,ko->k", w["b_U"], won)
         if not c["ln_final"]:
             return x.into(towards).plus(bias)
         u, _, _, size = self.norm(x, n * c["eps"])
@@ -428,44 +469,32 @@ class SameEnd:
         return u.into(towards) + size.into(bias[None])
 
 
-def says(facts, space):
-    """What a proof proves, as a sentence."""
-    zero = np.zeros((len(space.symbols[0]), 1), dtype=object)
-    (n,) = space.walk(zero, zero, space.all, np.add, 1, 0)
-    kinds = [kind for kind, *_ in facts["rewrites"]]
-    edits = ", ".join(
-        f"{name} {budget} of {kinds.count(kind)}"
-        for kind, (name, budget) in enumerate(zip(facts["names"], facts["budgets"], strict=True))
-    )
-    texts = dict(zip(facts["tokens"], facts["texts"] or map(str, facts["tokens"]), strict=True))
-    between = facts["config"]["separator"]
-    text = (" " if between is None else between).join(texts[token] for token in facts["string"])
-    logit = str(facts["target"])
-    if facts["texts"] and facts["names_logits"]:
-        logit += f" ({texts[facts['target']]!r})"
-    ways = f"{n:,} ways of editing {text!r} ({edits} at most)"
-    return f"logit {logit} is the largest after each of {ways}"
-
-
-def check(facts, arrays):
+def check(facts, arrays, kind=Edits):
     """Check a proof; what it proves, as a sentence. Raises ProofError if it proves nothing."""
-    trees, weights = arrays.pop("trees"), arrays
-    net, target = OneLayer(facts["config"], weights, facts["tokens"]), facts["target"]
-    space = Space(facts, net)
-    if type(target) is not int or not 0 <= target < net.n_logits:
-        raise ProofError("its target is no logit")
+    need(facts["format"] == kind.format, f"not of format {kind.format}")
+    weights = {name: array for name, array in arrays.items() if name != "trees"}
+    net, nodes = OneLayer(facts["config"], weights, facts["tokens"]), iter(arrays["trees"].tolist())
+    space, groups = kind(facts, net), {}
     net.tabulate(*space.symbols)
-    nodes = iter(trees.ravel().tolist())
-    for last in space.ends():
-        group, todo = SameEnd(space, net, last), [space.all]
-        while todo:
-            allowed, step = todo.pop(), next(nodes)
-            if step == BOUND:
-                edits = [next(nodes) for _ in range(next(nodes))]
-                if not group.settled(target, allowed, edits):
-                    raise ProofError(f"not settled: strings that end with symbol {last}")
-            else:
-                todo += space.parted(allowed, step, next(nodes))[::-1]
-    if next(nodes, None) is not None:
-        raise ProofError("it has trees of no group")
-    return says(facts, space)
+    for target in space.questions():
+        need(type(target) is int and 0 <= target < net.n_logits, "its target is no logit")
+        for last in space.ends():
+            if last not in groups:
+                groups[last] = SameEnd(space, net, last)
+            todo = [space.all]
+            while todo:
+                allowed, step = todo.pop(), next(nodes)
+                if step == BOUND:
+                    named = {next(nodes) for _ in range(next(nodes))}
+                    settled = groups[last].settled(target, allowed, named)
+                    need(settled, f"not settled: strings that end with symbol {last}")
+                else:
+                    todo += space.parted(allowed, step, next(nodes))[::-1]
+    need(next(nodes, None) is None, "it has trees of no group")
+    said = space.says(facts)
+    need(said.isprintable(), "it has names that are no text")  # nor can it be two lines
+    return said
+
+
+if __name__ == "__main__":
+    sys.exit(base.main(sys.argv[1:], check))

@@ -1,92 +1,62 @@
-"""Write proofs that `check_languages` checks: trees of boxes, found by halving what is not settled.
+"""Write proofs that `check_language` checks: trees of boxes, found by halving what is not settled.
 
 Knows: in which order boxes are tried. What settles a box only the checker knows.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, SupportsIndex, final
+from typing import Any, SupportsIndex
 
 import numpy as np
 
+from tl_dyck.certify import check_agreement
 from tl_dyck.certify.asker import Asker
-from tl_dyck.certify.check_languages import (
+from tl_dyck.certify.check_language import (
     AXES,
     CLAIMS,
     FORMAT,
     LEAF,
-    OPEN,
-    RANGES,
+    MOST,
     Margin,
     Model,
     Prefixes,
     endings,
-    losers,
-    networks,
-    says,
+    prefixes,
 )
-from tl_dyck.certify.check_proof import symbols
+from tl_dyck.certify.check_model import symbols
 from tl_dyck.certify.deadline import Deadline, OutOfTime
 from tl_dyck.certify.exact.balls import Array
 from tl_dyck.certify.language.claims import read_claim
 from tl_dyck.certify.language.forms import has_form
+from tl_dyck.certify.proof import NoProofError, Proof, pack
 from tl_dyck.certify.protocol import CertifyError
+from tl_dyck.certify.proving_automata import prove_brackets, prove_task
 from tl_dyck.check import check_integer, check_length, check_time_limit
 from tl_dyck.environment import one_thread
-from tl_dyck.files import tensors_digest, write_output
+from tl_dyck.files import tensors_digest
 from tl_dyck.language import DyckLanguage
 from tl_dyck.language.symbols import needs_stack
 from tl_dyck.reading import check_reads
 from tl_dyck.registry import unknown_name
-from tl_dyck.rnn import TwoLayerRNN
-from tl_dyck.tasks import DyckTask, load_task
+from tl_dyck.rnn import RNNConfig, TwoLayerRNN
+from tl_dyck.tasks import AutomatonTask, DyckTask, load_task
+
+_PROVABLE = {**CLAIMS, **check_agreement.CLAIMS}
+del _PROVABLE["named"]  # is what `check_agreement` makes of its claims
 
 _CHUNK = 2048  # boxes bounded at once
-
-
-class NoProofError(CertifyError):
-    """There is no proof, or none was found; the message says why."""
-
-
-@final
-@dataclass(frozen=True)
-class Proof:
-    """A proof that a claim holds on every prefix, for `tl_dyck.certify.check_proof` to check.
-
-    Attributes:
-        content: of the file.
-        says: what is proved, in a sentence.
-    """
-
-    content: bytes
-    says: str
-
-    def __repr__(self) -> str:
-        return f"Proof({self.says}; {len(self.content):,} bytes)"
-
-    def save(self, path: str | Path) -> Path:
-        """Write the file; see ``tl-dyck check``.
-
-        Raises:
-            OSError: it cannot be written.
-        """
-        write_output(path, self.content)
-        return Path(path)
 
 
 @one_thread()
 def prove_language(
     model_or_rnn: Any,
-    task: DyckTask | str,
+    task: DyckTask | AutomatonTask | str,
     length: SupportsIndex,
     property: str = "any_token",
     *,
     other: Any = None,
     head: SupportsIndex | None = None,
+    by: str | None = None,
     time_limit: float | None = None,
 ) -> Proof:
     """Prove a claim about every prefix, so that anyone can check it without this library.
@@ -100,35 +70,51 @@ def prove_language(
     >>> 20_000 < len(proof.content) < 40_000
     True
 
+    A model of one head without positions, with at most one LN_C, no other norm, and a ReLU or no
+    MLP has a proof of few boxes of prefixes, for `check_language`. For "any_token", other models of
+    one layer (positions, up to four heads, norms, GELU) have a proof length by length, by paths,
+    for `check_automaton`, and so have the languages of automata.
+
     Args:
-        model_or_rnn: a `TwoLayerRNN`, or a HookedTransformer whose tokens are the language's: one
-            layer, one head, no positions, no norm but at most one LN_C, a ReLU or no MLP.
+        model_or_rnn: a `TwoLayerRNN`, or a HookedTransformer whose tokens are the language's.
         task: a task or its name.
-        length: of the longest prefixes, in brackets.
+        length: of the longest prefixes, or strings of an automaton; shorter ones count.
         property: "any_token", "closing_only", "valid_token", "agree" or "head".
         other: for "agree": the other model.
         head: for "head": index of the head whose attention is made uniform, which is 0.
+        by: "boxes" or "paths"; None for boxes where the model allows them.
         time_limit: seconds; None for no limit.
 
     Raises:
         NoProofError: a prefix is wrong or within rounding, the time is over, or the model is of
             another kind.
-        UnknownNameError: no such property or task.
+        UnknownNameError: no such property, task or way.
     """
     task = load_task(task) if isinstance(task, str) else task
-    if property not in CLAIMS:
-        raise unknown_name("property that can be proved", property, CLAIMS)
+    if property not in _PROVABLE:
+        raise unknown_name("property that can be proved", property, _PROVABLE)
+    if by not in (None, "boxes", "paths"):
+        raise unknown_name("way to prove", by, ("boxes", "paths"))
+    longest = check_length(length, most=int(MOST["length"]))
+    if isinstance(task, AutomatonTask):
+        if property != "any_token" or (other, head) != (None, None):
+            raise CertifyError(f"{task.name} is an automaton's; only 'any_token' can be claimed")
+        return prove_task(model_or_rnn, task, longest, check_time_limit(time_limit))
     language = needs_stack(task.language, "prove_language is")
     n_models = 1 + (other is not None) + (head is not None)
     read_claim(property, task.distribution, None, n_models)
     deadline = Deadline.after(check_time_limit(time_limit))
-    facts, arrays = _asked(model_or_rnn, language, property, length)
+    asker = _asker(model_or_rnn, language)
+    boxes = by == "boxes" or (by is None and _has_boxes(asker.rnn.config, language))
+    if property == "any_token" and not boxes:
+        return prove_brackets(asker, language, longest, time_limit)
+    facts, arrays = _asked(asker, language, property, longest)
     if head is not None and check_integer("head", head) != 0:
         raise CertifyError(f"head must be 0, not {head}: models that have proofs have one")
     if other is not None:
-        facts["other"], weights = _asked(other, language, property, length)
+        facts["other"], weights = _asked(_asker(other, language), language, property, longest)
         arrays |= {f"other.{name}": weight for name, weight in weights.items()}
-    models, trees = list(networks(facts, arrays)), []
+    models, trees = _models(facts, arrays), []
     try:
         with np.errstate(all="ignore"):
             for ending in endings(facts):
@@ -136,20 +122,39 @@ def prove_language(
     except OutOfTime:
         raise NoProofError(f"none was found in {time_limit} s") from None
     arrays["trees"] = np.array(trees, dtype="<u2")
-    return Proof(pack(facts, arrays), says(facts))
+    return Proof(pack(facts, arrays), f"{_PROVABLE[property]}, after {prefixes(facts)}")
+
+
+def _models(facts: dict[str, Any], arrays: dict[str, Array]) -> list[Model]:
+    """Those that a winner must win in."""
+    if facts["claim"] in CLAIMS:
+        return [Model(facts, arrays)]
+    both = check_agreement.models(facts, arrays | {"trees": np.zeros(0)})
+    return [Model(*each) for each in both]
+
+
+def _asker(model_or_rnn: Any, language: DyckLanguage) -> Asker:
+    asker = Asker.of(model_or_rnn)
+    check_reads(asker.asked, language)
+    return asker
+
+
+def _has_boxes(config: RNNConfig, language: DyckLanguage) -> bool:
+    """Whether `check_language` knows such networks."""
+    plain = has_form(config) and not (config.ln1 or config.has_position)
+    return plain and config.bos_token == language.bos_token
 
 
 def _asked(
-    model_or_rnn: Any, language: DyckLanguage, property: str, length: SupportsIndex
+    asker: Asker, language: DyckLanguage, property: str, length: int
 ) -> tuple[dict[str, Any], dict[str, Array]]:
-    """The same, with the digest of the model."""
-    asker = Asker.of(model_or_rnn)
-    check_reads(asker.asked, language)
+    """Facts and weights, with the digest of the model."""
     c = asker.rnn.config
-    if not has_form(c) or c.ln1 or c.has_position or c.bos_token != language.bos_token:
+    if not _has_boxes(c, language):
         raise NoProofError(
             f"{c.model_name} is not of one layer and head without positions, with BOS, at most one "
-            "LN_C and no other norm, and a ReLU or no MLP; certify_language decides others"
+            f"LN_C and no other norm, and a ReLU or no MLP, so that {property} has no proof; "
+            "certify_language decides others"
         )
     facts, weights = facts_and_weights(asker.rnn, language, property, length)
     model = asker.model
@@ -158,15 +163,15 @@ def _asked(
 
 
 def facts_and_weights(
-    rnn: TwoLayerRNN, language: DyckLanguage, property: str, length: SupportsIndex
+    rnn: TwoLayerRNN, language: DyckLanguage, property: str, length: int
 ) -> tuple[dict[str, Any], dict[str, Array]]:
     """What `Model` takes: embeddings by symbol, no axis of the head, an empty MLP for none."""
     c = rnn.config
     when = "before" if c.ln_c is None else "after"
     facts = {
-        "format": FORMAT,
+        "format": FORMAT if property in CLAIMS else check_agreement.FORMAT,
         "claim": property,
-        "length": check_length(length, most=int(RANGES["length"][1])),
+        "length": length,
         "n_types": language.n_types,
         "max_depth": language.max_depth,
         "attn_scale": c.attn_scale,
@@ -186,27 +191,17 @@ def facts_and_weights(
     return facts, {name: np.ascontiguousarray(value) for name, value in found.items()}
 
 
-def pack(facts: dict[str, Any], arrays: dict[str, Any]) -> bytes:
-    """A proof's file: the digest of the rest, a line of JSON, numbers."""
-    facts = {**facts, "arrays": {name: [a.dtype.str, list(a.shape)] for name, a in arrays.items()}}
-    rest = json.dumps(facts).encode() + b"\n" + b"".join(a.tobytes() for a in arrays.values())
-    return hashlib.sha256(rest).hexdigest().encode() + b"\n" + rest
-
-
 class _Tree:
     """The tree of an ending."""
 
     def __init__(self, facts: dict[str, Any], models: list[Model], ending: Prefixes) -> None:
         self.facts, self.models, self.ending = facts, models, ending
         self.forms: dict[int, list[Margin]] = {}
-        may = [2 * a + 1 for a in ending.stack[-1:]]
-        if facts["claim"] == "valid_token" and len(ending.stack) < facts["max_depth"]:
-            may += range(0, 2 * facts["n_types"], 2)
-        elif facts["claim"] not in OPEN:
-            may = list(range(min(each.n_logits for each in models)))
+        tokens = range(min(each.n_logits for each in models))
+        may = sorted(ending.may) if facts["claim"] in CLAIMS else list(tokens)
         self.may = np.array(may)
         if len(may) > 1:
-            self.first = Margin(models[0], ending, may[0], may)
+            self.first = Margin(models[0], ending, may[0], {*tokens} - {*may})
 
     def grow(self, deadline: Deadline) -> list[int]:
         """Its nodes, in preorder."""
@@ -257,21 +252,18 @@ class _Tree:
 
     def _forms(self, winner: int) -> list[Margin]:
         if winner not in self.forms:
-            self.forms[winner] = [
-                Margin(each, self.ending, winner, losers(self.facts, self.ending, winner, each))
-                for each in self.models
-            ]
+            may = self.ending.may if self.facts["claim"] in CLAIMS else [winner]
+            self.forms[winner] = [Margin(each, self.ending, winner, may) for each in self.models]
         return self.forms[winner]
 
     def _best(self, pairs: Array) -> Array:
         """Of the tokens that may win the one that does, at points, in one of the models."""
         if len(self.may) == 1:
             return np.repeat(self.may, len(pairs))
-        x, form = np.pad(pairs, ((0, 0), (1, 1))), self.first
-        x[:, 0] = 1
+        x, form = np.pad(pairs, ((0, 0), (1, 0)), constant_values=1), self.first
         size = np.sqrt(((x @ form.u.mid) ** 2).sum(1))
         rho = np.maximum(size, x @ form.floor.mid)[:, None]
         hidden = np.maximum(x @ form.beta.mid.T + form.s.mid * rho, 0)
-        value = x @ form.alpha.mid.T + form.c.mid * rho + hidden @ form.v
+        value = x @ form.alpha.mid.T + form.c.mid * rho + hidden @ form.v.mid
         best: Array = self.may[value.argmin(1)]
         return best

@@ -163,7 +163,7 @@ def _proofs(
     time_limit: float | None,
 ) -> Answer:
     """Write a proof of each string that is certified."""
-    from tl_dyck.certify.proving import NoProofError
+    from tl_dyck.certify.proof import NoProofError
     from tl_dyck.certify.proving_edits import prove_edits
     from tl_dyck.files import ensure_folder
 
@@ -221,27 +221,25 @@ def check(
         bool, option("", "Compare with the model in the folder of each file, as a study has them.")
     ] = False,
 ) -> Answer:
-    """Check proofs, of whole languages or of edits. Nothing is searched, nothing believed.
+    """Check proofs, of whole languages, automata or edits. Nothing is searched, nothing believed.
 
     For example: [bold]tl-dyck check dyck.proof[/bold]
 
     Exit status: 0 if all are proved, 1 if one is not. The files tl_dyck/certify/check_*.py do the
-    same by themselves, with numpy alone. Edits are of an exported RNN, which is the folder to
-    compare with.
+    same by themselves, with numpy alone. Edits and automata are of an exported RNN, which is the
+    folder to compare with.
     """
     existing(*files, *(model or ()))
     from rich.text import Text
 
-    from tl_dyck.certify.check_proof import ProofError, check_file
+    from tl_dyck.certify.check_model import verdict
 
     said: dict[str, str] = {}
     failed = False
     for file in files:
-        try:
-            said[str(file)] = check_file(file, *([file.parent] if beside else model or ()))
-        except ProofError as error:
-            said[str(file)], failed = f"not proved: {error}", True
-        style = "green" if said[str(file)].startswith("proved") else "red"
+        proved, said[str(file)] = verdict(file, *([file.parent] if beside else model or ()))
+        failed |= not proved
+        style = "green" if proved else "red"
         yield Text.assemble(f"{file}: ", (said[str(file)], style), no_wrap=True)
     yield {"proofs": said}
     end_with(failed, False)

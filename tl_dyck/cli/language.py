@@ -91,7 +91,7 @@ def certify_language(
     if proof is not None and found.status == "proved":
         from tl_dyck.certify.proving import prove_language
 
-        pair = {"other": about.get("other"), "head": claimed.head}
+        pair: dict[str, Any] = {"other": about.get("other"), "head": claimed.head}
         proved = prove_language(network, asked, length, claim, **pair, time_limit=time_limit)
         yield Saved("Proof", proved.save(proof))
         yield f"To check it: tl-dyck check {proof}"

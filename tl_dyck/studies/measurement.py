@@ -18,7 +18,8 @@ from torch import Tensor
 
 from tl_dyck.certify import certify_dyck
 from tl_dyck.certify.language import certify_language
-from tl_dyck.certify.proving import NoProofError, prove_language
+from tl_dyck.certify.proof import NoProofError
+from tl_dyck.certify.proving import prove_language
 from tl_dyck.check import not_finite
 from tl_dyck.configuration import Configuration, whole
 from tl_dyck.files import write_bytes, write_tensors
@@ -211,7 +212,7 @@ class Measurement(Measures):
         try:
             if found.proved_to < 0 or cfg.n_layers > 1:
                 raise NoProofError("nothing is proved, or in a form that proofs do not have")
-            proof = prove_language(model, task, found.proved_to, time_limit=_SECONDS)
+            proof = prove_language(model, task, found.proved_to, by="boxes", time_limit=_SECONDS)
             proof.save(folder / PROOF)
             proved = PROOF
         except NoProofError:  # also of what is decided, and has no form that proofs have

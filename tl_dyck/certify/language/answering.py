@@ -57,7 +57,7 @@ def decide_automaton(
         UnsupportedModelError: no such model.
     """
     started = time.perf_counter()
-    rnn, runner = _read(model, task, lengths[-1])
+    rnn, runner = read_automaton(model, task, lengths[-1])
     answers = Answers.of(task, lengths[-1])
     most = int(answers.answer.max())
     if most >= rnn.config.d_vocab_out or rnn.config.d_vocab_out < 2:
@@ -156,7 +156,7 @@ def _verdict(
     return "open", f"{why}: at length {first.length} the least margin is in [{low:.3g}, {high:.3g}]"
 
 
-def _read(model: Any, task: AutomatonTask, longest: int) -> tuple[TwoLayerRNN, Runner]:
+def read_automaton(model: Any, task: AutomatonTask, longest: int) -> tuple[TwoLayerRNN, Runner]:
     """The RNN of a model, and the model itself, which starts with BOS or bare."""
     given = model.asked if isinstance(model, Asker) else model
     if not isinstance(given, TwoLayerRNN):

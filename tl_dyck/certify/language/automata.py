@@ -57,10 +57,12 @@ class Answers:
     Attributes:
         after: [states, tokens] the state after each token; -1 where there is none.
         answer: [states] the logit that should be the largest; `NOTHING` where nothing is asked.
+        states: what they are called.
     """
 
     after: IntArray
     answer: IntArray
+    states: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, task: AutomatonTask, longest: int) -> Answers:
@@ -71,14 +73,16 @@ class Answers:
         """
         table = Table.explore(task, longest + 1)  # what follows the longest counts, too
         after = np.where(table.chain.after < len(table.states), table.chain.after, NOTHING)
+        names = tuple(map(str, table.states))
         if task.answer is None:
             alone = table.counted.sum(1) == 1
-            return cls(after, np.where(alone, table.counted.argmax(1), NOTHING))
+            return cls(after, np.where(alone, table.counted.argmax(1), NOTHING), names)
         said = [task.answer(state) for state in table.states]
         wrong = [each for each in said if each is not None and not 0 <= int(each) == each]
         if wrong:
             raise CertifyError(f"an answer of {task.name} is {wrong[0]!r}, which is no logit")
-        return cls(after, np.array([NOTHING if each is None else int(each) for each in said]))
+        numbers = np.array([NOTHING if each is None else int(each) for each in said])
+        return cls(after, numbers, names)
 
     @classmethod
     def of_brackets(cls, language: DyckLanguage, longest: int) -> Answers:

@@ -1,13 +1,9 @@
-"""Check proofs about transformers, of files that anyone may have written.
+"""Check proofs of every kind, and whether the weights in them are those of saved models.
 
-Numpy and the standard library only; nothing is searched. Copy this file out with `check_languages`
-and `check_edits`, which know what proves what, and run it: ``python check_proof.py FILE [--model
-FOLDER | --beside]``, of a proof about two models ``--model FOLDER --model OTHER``. Exit status 0:
-all are proved; 1: not.
-
-*A file* has the SHA-256 of all the rest in its first line, facts as JSON in its second, then
-arrays. The weights are among them, and what is proved is proved of these. Whether a saved model, or
-the RNN it was exported to, has the same weights and options is what `--model` asks.
+Numpy and the checkers beside it; nothing is searched. Run it: ``python check_model.py FILE …
+[--model FOLDER | --beside]``, of a proof about two models ``--model FOLDER --model OTHER``. Exit
+status 0: all are proved; 1: not. Proofs of edits and of automata are of the RNN that a model was
+exported to.
 """
 
 import argparse
@@ -21,28 +17,14 @@ from pathlib import Path
 import numpy as np
 
 if __package__:
-    from tl_dyck.certify import check_edits, check_languages
+    from tl_dyck.certify import check_agreement, check_automaton, check_edits, check_language
 else:  # copied out
+    import check_agreement
+    import check_automaton
     import check_edits
-    import check_languages
+    import check_language
 
-ProofError, MOST_BYTES = check_languages.ProofError, 2**28
-
-
-def read(path):
-    """Facts and arrays of a proof's file, if it is whole."""
-    with Path(path).open("rb") as file:
-        sha256, _, rest = file.read(MOST_BYTES).partition(b"\n")
-    if sha256 != hashlib.sha256(rest).hexdigest().encode():
-        raise ProofError(f"altered, truncated or larger than {MOST_BYTES:,} bytes: not its digest")
-    line, _, numbers = rest.partition(b"\n")
-    facts, arrays, end = json.loads(line), {}, 0
-    for name, (kind, shape) in facts["arrays"].items():
-        if kind not in ("<f8", "<f4", "|u1", "<u2"):
-            raise ProofError(f"{name[:40]!r} is no array of numbers")
-        arrays[name] = np.frombuffer(numbers, kind, math.prod(shape), end).reshape(shape)
-        end += arrays[name].nbytes
-    return facts, arrays
+ProofError, need = check_language.ProofError, check_language.need
 
 
 def tensors(data):
@@ -94,82 +76,66 @@ def compare_language(facts, arrays, folder, other=None):
     whole = {"n_layers": 1, "n_heads": 1, "position": "none", "layer_norm": False}
     whole |= {"act_fn": "relu"} if arrays["W_in"].size else {}
     for name in ("n_types", "max_depth", "norm", "floor", "added", "attn_scale", *whole):
-        if theirs[name] != (mine := (facts | whole)[name]):
-            raise ProofError(
-                f"{name} is {theirs[name]} in the model, {str(mine)[:40]} in the proof"
-            )
-    if hashlib.sha256(data).hexdigest() != facts["model"]:
-        raise ProofError("the model's file is not the one that the proof names")
+        same = theirs[name] == (facts | whole)[name]
+        need(same, f"{name} is {theirs[name]} in the model, but not in the proof")
+    named = hashlib.sha256(data).hexdigest() == facts["model"]
+    need(named, "the model's file is not the one that the proof names")
     own = {"W_U": "unembed.W_U", "b_U": "unembed.b_U"}
-    for name in check_languages.AXES:
+    for name in check_language.AXES:
         mine, room = arrays[name], "mlp" if name[-2:] in ("in", "ut") else "attn"
         there = saved.get(own.get(name, f"blocks.0.{room}.{name}"), np.zeros(mine.shape))
         if name == "W_E":  # by libraries that round cosines differently
             same = np.allclose(embedded(options, saved, mine.shape[1]), mine, 0, 1e-6)
         else:
             same = np.array_equal(there.ravel(), mine.ravel())
-        if not same:
-            raise ProofError(f"{name} is not that of the model")
+        need(same, f"{name} is not that of the model")
 
 
-def compare_edits(facts, arrays, folder):
+def compare_exported(facts, arrays, folder):
     """Raise ProofError unless an exported RNN has the configuration and weights of a proof."""
     file = Path(folder) / "rnn.json"
-    if not file.exists():
-        raise ProofError(f"{folder} has no rnn.json; export the model (tl-dyck export)")
+    need(file.exists(), f"{folder} has no rnn.json; export the model (tl-dyck export)")
     theirs, tokens = json.loads(file.read_bytes())["config"], facts["tokens"]
     alphabet, same = theirs["alphabet"], theirs["d_vocab"] == theirs["d_vocab_out"]
     theirs["texts"] = alphabet and [alphabet[token] for token in tokens]
     theirs["names_logits"] = same
-    mine = {**facts["config"], "texts": facts["texts"], "names_logits": facts["names_logits"]}
+    mine = {**facts["config"], "texts": facts["texts"]}
+    mine |= {"names_logits": facts["names_logits"]} if "names_logits" in facts else {}
     for name, value in mine.items():
-        if theirs[name] != value:
-            raise ProofError(f"{name} is {str(theirs[name])[:40]} in the model")
+        need(theirs[name] == value, f"{name} is {str(theirs[name])[:40]} in the model")
     saved = tensors((Path(folder) / "rnn.safetensors").read_bytes())
     saved["W_E"] = saved["W_E"][tokens]
     for name, array in arrays.items():
-        if name != "trees" and not np.array_equal(saved[name], array):
-            raise ProofError(f"{name} is not that of the model")
+        same = name == "trees" or np.array_equal(saved[name], array)
+        need(same, f"{name} is not that of the model")
 
 
 KINDS = {
-    check_languages.FORMAT: (check_languages.check, compare_language),
-    check_edits.FORMAT: (check_edits.check, compare_edits),
+    check_language.FORMAT: (check_language.check, compare_language),
+    check_agreement.FORMAT: (check_agreement.check, compare_language),
+    check_edits.FORMAT: (check_edits.check, compare_exported),
+    check_automaton.FORMAT: (check_automaton.check, compare_exported),
 }
 
 
-def check_file(path, *folders):
-    """What the proof in a file proves, as a sentence; raises ProofError if that is nothing.
+def check(facts, arrays, *folders):
+    """What a proof proves, as a sentence, of the models in the folders if there are any.
 
-    The weights are compared with those of the models in the folders, if there are any: one for each
-    model that the proof is about.
+    Raises ProofError if it proves nothing, or if a model has other weights or options.
     """
-    try:
-        with np.errstate(all="ignore"):
-            facts, arrays = read(path)
-            if facts["format"] not in KINDS:
-                known = ", ".join(KINDS)
-                raise ProofError(f"of format {str(facts['format'])[:40]!r}, not of {known}")
-            check, compare = KINDS[facts["format"]]
-            said = check(facts, arrays)
-            models = [facts, facts["other"]] if facts.get("claim") == "agree" else [facts]
-            if len(folders) not in (0, len(models)):
-                raise ProofError(f"it is about {len(models)} model(s), not {len(folders)}")
-            if folders:
-                compare(facts, arrays, *folders)
-            named = [each["model"] for each in models if each.get("model")]
-            how = f"compared with the model{'s'[: len(models) - 1]}"
-            how = how if folders else "as the file has them"
-            said = f"proved: {said}; {' '.join(('weights', *named, how))}"
-            if not said.isprintable():  # nor can it be two lines, the second of another's words
-                raise ProofError("it has names that are no text")
-            return said
-    except ProofError:
-        raise
-    except OSError as error:
-        raise ProofError(f"{error.filename} cannot be read: {error.strerror}") from None
-    except Exception as error:  # whatever a file can do wrong, it proves nothing
-        raise ProofError(f"damaged ({type(error).__name__})") from None
+    need(facts["format"] in KINDS, f"of format {str(facts['format'])[:40]!r}")
+    check_kind, compare = KINDS[facts["format"]]
+    said, n_models = check_kind(facts, arrays), 1 + (facts.get("claim") == "agree")
+    if not folders:
+        return f"{said}, as the file has them"
+    need(len(folders) == n_models, f"it is about {n_models} model(s), not {len(folders)}")
+    compare(facts, arrays, *folders)
+    return f"{said}, compared with the model{'s'[: n_models - 1]}"
+
+
+def verdict(path, *folders):
+    """Whether the proof in a file proves something; what, or why not, in a line."""
+    return check_language.verdict(path, lambda *proof: check(*proof, *folders))
 
 
 def main(arguments=None):
@@ -185,14 +151,11 @@ def main(arguments=None):
         help="compare with the model there; once for each model",
     )
     which.add_argument("--beside", action="store_true", help="with the one in each file's folder")
-    options, failed = parser.parse_args(arguments), 0
+    options, failed = parser.parse_args(arguments), False
     for file in options.files:
-        folders = [Path(file).parent] if options.beside else options.model
-        try:
-            print(f"{file}: {check_file(file, *folders)}")
-        except ProofError as error:
-            print(f"{file}: not proved: {error}")
-            failed = 1
+        proved, said = verdict(file, *([Path(file).parent] if options.beside else options.model))
+        print(f"{file}: {said}")
+        failed |= not proved
     return failed
 
 

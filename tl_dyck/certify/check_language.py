@@ -1,10 +1,10 @@
 """Check what is claimed of a one-layer transformer on every prefix of a bounded Dyck language.
 
-With numpy and the standard library; nothing is searched. `check_proof` beside it reads the files.
+Numpy and the standard library; nothing is searched. Run it: ``python check_language.py FILE …``.
 
 *What is proved.* Dyck(k, D) has brackets 2a (opens) and 2a + 1 (closes) of types a < k, nested at
 most D deep; BOS is token 2k. One of `CLAIMS` holds after every prefix of up to N brackets that it
-speaks of: a token that may win has a larger logit than all that must not; the same in both models.
+speaks of: a token that may win has a larger logit than all that must not.
 
 *The model.* One layer, one head, no positions, no norm but LN_C. A symbol is a bracket with the
 depth after it. With n_s how often symbol s occurs, E_s = exp(q·k_s) up to a common factor, q of the
@@ -23,9 +23,7 @@ pairs without a bracket around them) is cut off by one rule. So each prefix is i
 
 *Bound.* For any vector a and R ≥ |a|, |u| is at least a·u / R, and at most (|u|² + R²) / 2R, which
 is a·u / R + (|u - a|² + R² - |a|²) / 2R; take for a what u is about at the centre of a box. So ρ is
-T + θ there with T linear and θ in [0, e], one more axis. A ReLU whose sign is not settled is
-replaced by 0 or its argument where V_j > 0, by its chord where V_j < 0. The rest is linear in x =
-(1, m, θ).
+linear but for a number in [0, e]. On [l, h] relu(p) is in s p + [0, t], s the slope of its chord.
 
 *Arithmetic.* Numbers are enclosed: a float64 and a radius; a box is its centre and radii. Sums,
 products and roots are rounded correctly (IEEE 754); a sum of n products, in any order, fused or
@@ -33,24 +31,25 @@ not, is off by at most n u / (1 - n u) times the sum of their sizes, u = 2^-53. 
 `decimal`'s, rounded correctly. Radii grow by 1e-9 for their rounding, by 1e-300 for underflow.
 """
 
+import hashlib
 import itertools
+import json
 import math
-from decimal import Decimal, localcontext
+import sys
+from decimal import Context, Decimal
 
 import numpy as np
 
-FORMAT, LEAF, LARGEST = "tl_dyck.proof/3", 64, 4096
-U, GROW, TINY = 2.0**-53, 1 + 1e-9, 1e-300
+FORMAT, LEAF, LARGEST, MOST_BYTES = "tl_dyck.proof/4", 64, 4096, 2**28
+U, GROW, TINY, DIGITS = 2.0**-53, 1 + 1e-9, 1e-300, Context(prec=40)
 CLAIMS = {
     "any_token": "the bracket that closes the top of the stack has the largest logit of all tokens",
     "closing_only": "that bracket has the largest logit of all closing brackets",
     "valid_token": "the largest logit is that of a token that may follow",
-    "agree": "two models predict the same token",
-    "head": "the prediction stays the same when the head attends uniformly",
+    "named": "the largest logit is that of the token that the proof names",
 }
 OPEN = ("any_token", "closing_only")  # speak of prefixes that leave a bracket open
-RANGES = {"n_types": (1, 63), "max_depth": (1, 63), "length": (0, 10**4), "floor": (0, 1e9)}
-RANGES["attn_scale"] = (1e-9, 1e9)
+MOST = {"n_types": 63, "max_depth": 63, "length": 1000, "floor": 1e9, "attn_scale": 1e9}
 # axes of weights: symbols (BOS, two of each level and type), d_model, head, MLP, output
 AXES = {"W_E": "sd", "W_O": "ed", "b_O": "d", "W_in": "dh", "b_in": "h", "W_out": "hd"}
 AXES |= {"b_out": "d", "W_U": "do", "b_U": "o"}
@@ -59,6 +58,12 @@ AXES |= {f"W_{x}": "de" for x in "QKV"} | {f"b_{x}": "e" for x in "QKV"}
 
 class ProofError(ValueError):
     """The file is no proof, or proves nothing; the message is one line and says why."""
+
+
+def need(true, why):
+    """Raise ProofError unless something is true."""
+    if not true:
+        raise ProofError(why)
 
 
 class Enclosure:
@@ -78,9 +83,6 @@ class Enclosure:
         mid = self.mid + other.mid
         return Enclosure(mid, (self.rad + other.rad + U * abs(mid)) * GROW + TINY)
 
-    def __sub__(self, other):
-        return self + Enclosure(-other.mid, other.rad)
-
     def __mul__(self, other):
         mid = self.mid * other.mid
         rad = abs(self.mid) * other.rad + self.rad * other.size + U * abs(mid)
@@ -97,20 +99,11 @@ def dot(how, a, b):
     return Enclosure(np.einsum(how, a.mid, b.mid), rad * GROW + TINY)
 
 
-def centred(x):
-    """P x along the last axis: the mean taken away."""
-    n = x.mid.shape[-1]
-    return x - dot("ij,jk->ik", x, Enclosure(np.full((n, n), 1 / n), U / n))
-
-
 def exponential(x, top=None):
     """exp(x - top), each correctly rounded; the top is the largest if it is not given."""
-    if not (x.rad < 1e-3).all():
-        raise ProofError("scores are too large to be known")
-    with localcontext() as context:
-        context.prec = 40
-        top = Decimal(float(x.mid.max() if top is None else top))
-        mid = [float(min(Decimal(each) - top, Decimal(1000)).exp()) for each in x.mid.tolist()]
+    need((x.rad < 1e-3).all(), "scores are too large to be known")
+    top = Decimal(float(x.mid.max() if top is None else top))
+    mid = [float(DIGITS.exp(DIGITS.subtract(Decimal(each), top))) for each in x.mid.tolist()]
     return Enclosure(mid, mid * (1.002 * x.rad + 4 * U) * GROW + TINY)
 
 
@@ -118,39 +111,23 @@ class Model:
     """A model of the kind above: checked, and tabulated by symbol."""
 
     def __init__(self, facts, weights):
-        for name, (least, most) in RANGES.items():  # a float for an integer cannot be counted with
-            if type(facts[name]) not in (int, float) or not least <= facts[name] <= most:
-                raise ProofError(f"{name} must be in {least}..{most}, not {str(facts[name])[:40]}")
+        for name, most in MOST.items():  # a float for an integer cannot be counted with
+            need(type(facts[name]) in (int, float) and 0 <= facts[name] <= most, f"absurd {name}")
         k, depth, scale = facts["n_types"], facts["max_depth"], facts["attn_scale"]
-        if facts["claim"] not in CLAIMS or k * depth >= LEAF or k**depth > LARGEST:
-            raise ProofError("its claim is unknown, or its language too large")
+        need(0 < k * depth < LEAF and k**depth <= LARGEST, "its language is none, or too large")
         sizes = {"s": 1 + 2 * k * depth}
-        if weights.keys() != AXES.keys() or not all(
-            sizes.setdefault(x, n) == n <= LARGEST
-            for name, axes in AXES.items()
-            for x, n in zip(axes, weights[name].shape, strict=True)
-        ):
-            raise ProofError("its weights do not fit together, or are too large")
-        if not all(np.isfinite(array).all() for array in weights.values()):
-            raise ProofError("a weight is not finite")
-        self.w = w = {name: Enclosure(array) for name, array in weights.items()}
-        self.norm, self.added, self.n_logits = facts["norm"], facts["added"], sizes["o"]
+        for name, axes in AXES.items():
+            for x, n in zip(axes, weights[name].shape, strict=True):
+                need(sizes.setdefault(x, n) == n <= LARGEST, f"{name} does not fit")
+            need(np.isfinite(weights[name]).all(), "a weight is not finite")
+        self.rivals = range(1, 2 * k, 2) if facts["claim"] == "closing_only" else range(sizes["o"])
+        self.w = w = {name: Enclosure(weights[name]) for name in AXES}
+        self.norm, self.added, self.n_logits = bool(facts["norm"]), facts["added"], sizes["o"]
         self.floor = Enclosure(facts["floor"] if self.norm else 1.0)
+        self.centre = Enclosure(np.eye(sizes["d"]) - self.norm / sizes["d"], 2 * U)  # P, if any
         q, self.key, v = (dot("ij,je->ie", w["W_E"], w[f"W_{y}"]) + w[f"b_{y}"] for y in "QKV")
         self.q = q * Enclosure(1 / scale, 2 * U / scale)
         self.adds = dot("ie,ed->id", v, w["W_O"]) + w["b_O"]
-
-
-def networks(facts, arrays):
-    """The network of a proof, and the one that it is said to agree with, if there is one."""
-    own = {name: array for name, array in arrays.items() if name != "trees"}
-    if facts["claim"] == "agree":
-        other = {name[6:]: own.pop(name) for name in list(own) if name[:6] == "other."}
-        its = {name: facts["other"][name] for name in ("attn_scale", "norm", "floor", "added")}
-        yield Model(facts | its, other)
-    if facts["claim"] == "head":  # which attends uniformly without queries
-        yield Model(facts, own | {name: 0 * own[name] for name in ("W_Q", "b_Q")})
-    yield Model(facts, own)
 
 
 class Prefixes:
@@ -158,10 +135,11 @@ class Prefixes:
 
     def __init__(self, facts, stack, closes):
         self.k, self.depth = facts["n_types"], facts["max_depth"]
-        self.stack, self.closes = stack, closes
-        opens = [1 + 2 * (level * self.k + a) for level, a in enumerate(stack)]
-        pair = 1 + 2 * (len(stack) * self.k + (closes or 0))
-        self.symbols = [0, *opens, *((pair, pair + 1) if closes is not None else ())]  # of all
+        self.stack, self.closes, self.may = stack, closes, [2 * a + 1 for a in stack[-1:]]
+        if facts["claim"] == "valid_token" and len(stack) < self.depth:
+            self.may += range(0, 2 * self.k, 2)
+        opens = [1 + 2 * (level * self.k + a) for level, a in enumerate((*stack, *closes))]
+        self.symbols = [0, *opens, *(opens[-1] + 1 for _ in closes)]  # of all
         n = len(self.symbols) - 1
         self.most = (facts["length"] - n) // 2 if n else 0  # M: where no bracket is, no pair was
         self.around = max(n, 1)  # levels of pairs that have a bracket around them in any case
@@ -184,117 +162,139 @@ class Prefixes:
 
 
 def endings(facts):
-    """All of which a claim speaks, by stack and the type of the last pair, if there is one."""
+    """All of which a claim speaks, by stack and the type of the last pair, () if there is none."""
     k, depth = facts["n_types"], facts["max_depth"]
     for d in range(facts["claim"] in OPEN, depth + 1):
         for stack in itertools.product(range(k), repeat=d):
-            for closes in (None, *(range(k) if d < depth else ())):
+            for closes in ((), *((a,) for a in range(k * (d < depth)))):
                 ending = Prefixes(facts, stack, closes)
                 if ending.box is not None:
                     yield ending
 
 
-def losers(facts, ending, winner, network):
-    """The tokens that must not win; refuses a winner that may not."""
-    claim, brackets, n_logits = facts["claim"], 2 * ending.k, network.n_logits
-    may = [2 * a + 1 for a in ending.stack[-1:]]
-    if claim == "valid_token" and len(ending.stack) < ending.depth:
-        may += range(0, brackets, 2)
-    may = [winner] if claim in ("agree", "head") else may
-    if winner not in may or max(winner, brackets) >= n_logits:
-        raise ProofError(f"token {winner} cannot win after the stack {ending.stack}")
-    rivals = range(1, brackets, 2) if claim == "closing_only" else range(n_logits)
-    return [token for token in rivals if token not in may]
+def relu(low, high):
+    """The slope s, and t, such that the ReLU of each p between two numbers is in s p + [0, t]."""
+    slope = np.where(low >= 0, 1.0, np.clip(high / (high - low), 0, 1) * (high > 0))
+    return slope, np.maximum(-slope * low, (1 - slope) * high) * (1 + 8 * U)
 
 
 class Margin:
-    """F after the prefixes of an ending, for a winner and each loser, k; x is (1, m, θ)."""
+    """F after the prefixes of an ending, for a winner and each loser, k; x is (1, m)."""
 
-    def __init__(self, network, ending, winner, losers):
+    def __init__(self, network, ending, winner, may):
         w, last = network.w, ending.symbols[-1]
-        counts = np.repeat(np.eye(ending.k * ending.depth), 2, axis=1)
-        counts = np.pad(counts, ((1, 1), (1, 0)))  # the row of θ stays 0
+        losers = [token for token in network.rivals if token not in may]
+        won = np.eye(network.n_logits)[[winner]] - np.eye(network.n_logits)[losers]  # [k, o]
+        counts = np.pad(np.repeat(np.eye(ending.k * ending.depth), 2, axis=1), ((1, 0), (1, 0)))
         counts[0, ending.symbols] = 1
         weight, own = exponential(dot("e,ie->i", network.q[last], network.key)), w["W_E"][last]
         adds = network.adds + own if network.added == "before" else network.adds
-        adds = centred(adds) if network.norm else adds
         after = own * Enclosure(float(network.added == "after"))
-        u = dot("xi,id->xd", counts, weight[:, None] * adds)
-        towards = w["W_U"][:, [winner]] - w["W_U"][:, losers]
-        bias = w["b_U"][[winner]] - w["b_U"][losers]
+        u = dot("xi,id->xd", counts, weight[:, None] * dot("id,de->ie", adds, network.centre))
+        towards, bias = dot("do,ko->dk", w["W_U"], won), dot("o,ko->k", w["b_U"], won)
         self.alpha = dot("xd,dk->kx", u, towards)
         self.c = dot("d,dk->k", after + w["b_out"], towards) + bias
         self.beta = dot("xd,dh->hx", u, w["W_in"])
         self.s = dot("d,dh->h", after, w["W_in"]) + w["b_in"]
-        self.v = dot("hd,dk->hk", w["W_out"], towards).low  # what relu gives is not negative
-        self.u = u * Enclosure(float(bool(network.norm)))  # ρ = max(|u|, floor)
+        self.v = dot("hd,dk->hk", w["W_out"], towards)
+        self.u = u * Enclosure(float(network.norm))  # ρ = max(|u|, floor)
         self.floor = dot("xi,i->x", counts, weight) * network.floor
 
     def settles(self, low, high):
         """Whether F > 0 on all of each box, ``[n]``; how much each axis widens it, ``[n, i]``."""
-        x, r = (np.pad(each, ((0, 0), (1, 1))) for each in ((low + high) / 2, (high - low) / 2))
-        x[:, 0] = 1
-        rho, e = self.divisor(Enclosure(x, r))
-        x[:, -1] = r[:, -1] = e / 2
-        box = Enclosure(x, r)
+        x = np.pad((low + high) / 2, ((0, 0), (1, 0)), constant_values=1)
+        box = Enclosure(x, np.pad((high - low) / 2, ((0, 0), (1, 0))))
+        rho = self.divisor(box)
         hidden = self.beta[None] + self.s[None, :, None] * rho[:, None]  # [n, h, x]
         p = dot("nx,nhx->nh", box, hidden)
-        unsure = (p.low < 0) & (p.high > 0)
-        below = np.where(unsure, p.high > -p.low, p.low >= 0).astype(float)
-        chord = np.minimum(p.high / (p.high - p.low) * (1 + 8 * U), 1.0)
-        above, lift = np.where(unsure, [chord, -chord * p.low * (1 + 8 * U)], [below, 0 * below])
-        up, down = Enclosure(np.maximum(self.v, 0)), Enclosure(np.minimum(self.v, 0))
-        slopes = Enclosure(below[:, :, None]) * up + Enclosure(above[:, :, None]) * down
-        linear = dot("nhk,nhx->nkx", slopes, hidden) + self.alpha[None]
+        slope, lift = relu(p.low, p.high)
+        linear = dot("nhk,nhx->nkx", self.v * Enclosure(slope[:, :, None]), hidden) + self.alpha
         linear = linear + self.c[None, :, None] * rho[:, None]
-        least = (dot("nx,nkx->nk", box, linear) + dot("nh,hk->nk", lift, down)).low
-        return (least > 0).all(1) & np.isfinite(e), linear.size.sum(1)[:, 1:-1] * r[:, 1:-1]
+        lifts = dot("nh,hk->nk", lift, np.minimum(self.v.low, 0))
+        least = (dot("nx,nkx->nk", box, linear) + lifts).low
+        return (least > 0).all(1), linear.size.sum(1)[:, 1:] * (high - low)
 
     def divisor(self, box):
-        """ρ on boxes: T as a linear function of x, plus θ, ``[n, x]``; the largest θ, ``[n]``."""
+        """ρ on boxes, linear in x but for θ, which is in the coefficient of 1, ``[n, x]``."""
         u = dot("nx,xd->nd", box, self.u)
         size = np.sqrt((u.mid**2).sum(1)) * (1 + 1e-12) + 1e-149  # R
         tangent = dot("nd,xd->nx", u.mid / size[:, None], self.u)
         e = (u.rad**2).sum(1) / size / 2 * GROW + 4e-12 * size + 1e-149
-        floor = Enclosure(np.ones((len(size), 1))) * self.floor
-        apart = tangent - floor
+        apart = tangent + self.floor * Enclosure(-1.0)
         gap = dot("nx,nx->n", box, apart)  # T is the larger at the centre; θ makes up for the other
         first = gap.mid >= 0
         e = np.where(first, np.maximum(e, -gap.low), np.maximum(e + gap.high, 0)) * GROW
-        theta = Enclosure(np.arange(len(self.floor.mid)) == len(self.floor.mid) - 1)
-        return floor + Enclosure(first[:, None]) * apart + theta, e
+        theta = e[:, None] / 2 * (np.arange(len(self.floor.mid)) == 0)
+        return self.floor + Enclosure(first[:, None]) * apart + Enclosure(theta, theta)
 
 
-def says(facts):
-    """What a proof proves, as a sentence."""
+def prefixes(facts):
+    """Of which prefixes a claim speaks, and how many they are, in words."""
     k, ways, n = facts["n_types"], [1] + [0] * facts["max_depth"], 0  # ways to get to each depth
     for _ in range(facts["length"] + 1):
         n += sum(ways[facts["claim"] in OPEN :])
         ways = [k * a + b for a, b in zip([0, *ways[:-1]], [*ways[1:], 0], strict=True)]
-    number = f"{n:,}" if n < 10**100 else f"{Decimal(n):.3e}"
-    where = f"Dyck({k}, {facts['max_depth']}) of up to {facts['length']} brackets"
-    return f"{CLAIMS[facts['claim']]}, after each of {number} prefixes of {where}"
+    where = f"of Dyck({k}, {facts['max_depth']}) of up to {facts['length']} brackets"
+    return f"each of {n:,} prefixes {where}; weights {str(facts['model'])[:64]!a}"
 
 
 def check(facts, arrays):
     """Check a proof; what it proves, as a sentence. Raises ProofError if it proves nothing."""
-    models, nodes = list(networks(facts, arrays)), iter(arrays["trees"].ravel().tolist())
+    need(facts["format"] == FORMAT, f"not of format {FORMAT}")
+    network, nodes = Model(facts, arrays), iter(arrays["trees"].ravel().tolist())
     for ending in endings(facts):
         leaves, todo = {}, [ending.box]
         while todo:
             (low, high), node = todo.pop(), next(nodes, -1)
             if node >= LEAF:
                 leaves.setdefault(node - LEAF, []).append((low, high))
-            elif 0 <= node < len(low) and low[node] < high[node]:
-                todo += ending.halves(low, high, node)[::-1]
             else:
-                raise ProofError(f"node {node} cannot stand where it does")
-        for (winner, boxes), network in itertools.product(leaves.items(), models):
-            form = Margin(network, ending, winner, losers(facts, ending, winner, network))
-            n_parts = 1 + len(boxes) * (sum(form.v.shape) + form.v.size) // 2**20
-            for part in np.array_split(np.array(boxes, dtype=float), n_parts):
-                if not form.settles(part[:, 0], part[:, 1])[0].all():
-                    raise ProofError(f"not settled: stack {ending.stack}, {ending.closes} closed")
-    if next(nodes, None) is not None:
-        raise ProofError("it has trees of no ending")
-    return says(facts)
+                need(0 <= node < len(low) and low[node] < high[node], f"node {node} cannot be here")
+                todo += ending.halves(low, high, node)[::-1]
+        for winner, boxes in leaves.items():
+            may = [winner] if facts["claim"] == "named" else ending.may
+            need(winner in may, f"token {winner} cannot win after the stack {ending.stack}")
+            form = Margin(network, ending, winner, may)
+            for first in range(0, len(boxes), 256):
+                low, high = np.array(boxes[first : first + 256], dtype=float).swapaxes(0, 1)
+                need(form.settles(low, high)[0].all(), f"not settled: after {ending.symbols}")
+    need(next(nodes, None) is None, "it has trees of no ending")
+    return f"{CLAIMS[facts['claim']]}, after {prefixes(facts)}"
+
+
+def read(path):
+    """What a file holds: the SHA-256 of the rest in a line, facts as JSON in a line, arrays."""
+    with open(path, "rb") as file:
+        digest, _, rest = file.read(MOST_BYTES).partition(b"\n")
+    need(digest == hashlib.sha256(rest).hexdigest().encode(), "altered: it has another digest")
+    line, _, numbers = rest.partition(b"\n")
+    facts, arrays, end = json.loads(line), {}, 0
+    for name, (kind, shape) in facts["arrays"].items():
+        need(kind in ("<f8", "<f4", "|u1", "<u2"), f"{name[:40]!r} is no array of numbers")
+        arrays[name] = np.frombuffer(numbers, kind, math.prod(shape), end).reshape(shape)
+        end += arrays[name].nbytes
+    return facts, arrays
+
+
+def verdict(path, how=check):
+    """Whether a file proves something; what, or why not, in a line."""
+    try:
+        with np.errstate(all="ignore"):
+            return True, f"proved: {how(*read(path))}"
+    except Exception as error:  # whatever a file can do wrong, it proves nothing
+        why = error if isinstance(error, ProofError) else f"unreadable ({type(error).__name__})"
+        return False, f"not proved: {why}"
+
+
+def main(files, how=check):
+    """Print what files prove; whether one proves nothing."""
+    failed = False
+    for file in files:
+        proved, said = verdict(file, how)
+        print(f"{file}: {said}")
+        failed |= not proved
+    return failed
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

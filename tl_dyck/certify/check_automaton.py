@@ -1,0 +1,95 @@
+"""Check a proof that a one-layer decoder answers every string of an automaton as it should.
+
+Numpy and `check_edits` and `check_language` beside it; nothing is searched. Run it: ``python
+check_automaton.py FILE …``.
+
+*What is proved.* The file has an automaton: to what state each token leads from each state (-1: to
+none), and what logit a state asks for, if any. State 0 is the first. After each string of some
+lengths that it writes, BOS before it if there is one, the logit that its state asks for is the
+largest.
+
+*Covering.* A level is a length, an option a token at a place. From a state (of the automaton, with
+the depth of brackets) it leads to one of the next level, so that strings are paths of options as
+`check_edits` has them. Each length and each logit that is asked for then has a tree for each last
+symbol; its paths end in the states that ask for that logit. The rest is the theorem there.
+"""
+
+import sys
+
+import numpy as np
+
+if __package__:
+    from tl_dyck.certify import check_edits as paths
+    from tl_dyck.certify import check_language as base
+else:  # copied out
+    import check_edits as paths
+    import check_language as base
+
+FORMAT, BOUND, MOST, Option = "tl_dyck.automaton/1", paths.BOUND, paths.MOST, paths.Option
+
+
+class Automaton(paths.Paths):
+    """What an automaton writes; a state is its state, and the depth."""
+
+    format = FORMAT
+
+    def __init__(self, facts, network):
+        after, self.answers, written = facts["after"], facts["answers"], facts["written"]
+        self.lengths, self.network, self.c = facts["lengths"], network, network.c
+        states, longest = range(-1, len(after)), max(self.lengths)
+        base.need(longest < BOUND, "it has no such automaton: its strings are too long")
+        known = all(type(y) is int and y in network.rows for y in written)
+        known &= all(type(y) is int and y in states for row in after for y in row)
+        known &= len(self.answers) == len(after) and {len(row) for row in after} == {len(written)}
+        known &= all(type(y) is int and y >= 0 for y in self.lengths)
+        known &= self.lengths == [*range(self.lengths[0], longest + 1)]  # nor is one counted twice
+        known &= len({*written}) == len(written)
+        room = self.c["n_ctx"] - (self.c["bos_token"] is not None)
+        known &= "position" not in self.c["state"] or longest <= room
+        base.need(known, "it has no such automaton, or too long strings")
+        self.reached, options, n = [[(0, 0)]], [], 0
+        for level in range(longest):
+            then = {}
+            for column, token in enumerate(written):
+                goes = [(after[state][column], depth) for state, depth in self.reached[-1]]
+                came = [i for i, (state, _) in enumerate(goes) if state >= 0]
+                to = ((goes[i][0], goes[i][1] + self.depth([token])) for i in came)
+                to = [then.setdefault(each, len(then)) for each in to]
+                if came:
+                    options.append(Option(level, level + 1, (token,), came, to))
+                n += 1 + len(came)
+                base.need(n <= MOST // 8, "its automaton is too large")
+            self.reached.append(list(then))
+        self.lay_out(options, max(map(len, self.reached)), 0)
+        base.need(self.size * len(self.reached) <= MOST, "its automaton is too large")
+
+    def questions(self):
+        """What is asked of the strings of each length, answer by answer."""
+        for length in self.lengths:
+            self.n_levels, self.all = length + 1, self.target <= length
+            asked = [self.answers[state] for state, _ in self.reached[length]]
+            for answer in sorted(set(asked) - {None}):
+                self.finals = np.arange(self.size) < 0
+                self.finals[: len(asked)] = [each == answer for each in asked]
+                yield answer
+
+    def before(self, option):
+        """How many tokens stand before an option, and the depth there, from each state."""
+        depths = np.array([depth for _, depth in self.reached[option.source]], dtype=int)
+        return 0 * option.came + option.source, depths[option.came]
+
+    def says(self, facts):
+        """What a proof proves, as a sentence."""
+        lengths = f"{min(self.lengths)} to {max(self.lengths)}"
+        what = f"{self.ways():,} strings of {lengths} tokens of {str(facts['name'])[:80]!r}"
+        states = f"an automaton of {len(self.answers)} states"
+        return f"the logit that its state asks for is the largest after each of {what}, {states}"
+
+
+def check(facts, arrays):
+    """Check a proof; what it proves, as a sentence. Raises ProofError if it proves nothing."""
+    return paths.check(facts, arrays, Automaton)
+
+
+if __name__ == "__main__":
+    sys.exit(base.main(sys.argv[1:], check))

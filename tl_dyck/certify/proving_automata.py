@@ -1,0 +1,76 @@
+"""Write proofs that `check_automaton` checks: the strings of an automaton, length by length.
+
+Knows: how an automaton is written down.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tl_dyck.certify.asker import Asker
+from tl_dyck.certify.check_automaton import FORMAT, Automaton
+from tl_dyck.certify.check_edits import CONFIG
+from tl_dyck.certify.language.answering import read_automaton
+from tl_dyck.certify.language.automata import NOTHING, Answers
+from tl_dyck.certify.proof import Proof
+from tl_dyck.certify.proving_paths import Recorded, prove_paths, refuse_others, weights_of
+from tl_dyck.language import DyckLanguage
+from tl_dyck.rnn import RNNConfig
+from tl_dyck.tasks import AutomatonTask
+
+
+class _Automaton(Recorded, Automaton):
+    """The strings of a question."""
+
+
+def prove_task(model: Any, task: AutomatonTask, longest: int, time_limit: float | None) -> Proof:
+    """A proof that a model answers every string of an automaton as its state asks.
+
+    Raises:
+        NoProofError: see `tl_dyck.certify.proving.prove_language`.
+        CertifyError: the model reads other tokens or shorter strings.
+    """
+    rnn, _ = read_automaton(model, task, longest)
+    return _prove(Asker(rnn), Answers.of(task, longest), task.name, longest, time_limit)
+
+
+def prove_brackets(
+    asker: Asker, language: DyckLanguage, longest: int, time_limit: float | None
+) -> Proof:
+    """A proof that the bracket that closes wins after every prefix, of models with positions, too.
+
+    Raises:
+        NoProofError: see `tl_dyck.certify.proving.prove_language`.
+    """
+    answers = Answers.of_brackets(language, longest)
+    return _prove(asker, answers, f"prefixes of {language}", longest, time_limit)
+
+
+def _prove(
+    asker: Asker, answers: Answers, name: str, longest: int, time_limit: float | None
+) -> Proof:
+    config = asker.rnn.config
+    refuse_others(config)
+    facts = _facts(config, answers, name, longest)
+    weights = weights_of(asker, facts["tokens"])
+    return prove_paths(facts, weights, asker, _Automaton, time_limit)
+
+
+def _facts(config: RNNConfig, answers: Answers, name: str, longest: int) -> dict[str, Any]:
+    """What `check_automaton` knows of a question."""
+    options, written = config.to_dict(), list(range(answers.after.shape[1]))
+    bos = [] if config.bos_token is None else [config.bos_token]
+    tokens = sorted({*written, *bos})
+    asked = [None if each == NOTHING else each for each in answers.answer.tolist()]
+    return {
+        "format": FORMAT,
+        "config": {name: options[name] for name in CONFIG},
+        "tokens": tokens,
+        "texts": config.alphabet and [config.alphabet[token] for token in tokens],
+        "name": name,
+        "written": written,
+        "states": list(answers.states),
+        "after": answers.after.tolist(),
+        "answers": asked,
+        "lengths": list(range(0 if bos else 1, longest + 1)),
+    }

@@ -1,0 +1,177 @@
+"""Write proofs that `check_edits` checks: strings as paths, parted until bounds settle each part.
+
+Knows: where a part is parted, and near which string its bound is taken.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tl_dyck.certify.asker import Asker
+from tl_dyck.certify.check_edits import ACTIVATIONS, BOUND, HEADS, Affine, OneLayer, SameEnd
+from tl_dyck.certify.check_language import ProofError
+from tl_dyck.certify.deadline import Deadline, OutOfTime
+from tl_dyck.certify.exact.balls import Array
+from tl_dyck.certify.lattice import KEEP
+from tl_dyck.certify.proof import NoProofError, Proof, pack
+from tl_dyck.rnn import RNNConfig
+
+
+def refuse_others(config: RNNConfig) -> None:
+    """Refuse networks that the checker does not know."""
+    if config.n_heads > HEADS or config.act_fn not in ACTIVATIONS:
+        raise NoProofError(
+            f"{config.model_name} has {config.n_heads} heads and {config.act_fn}; proofs are of up "
+            f"to {HEADS} heads, with relu, gelu or no MLP; others can be decided without a proof"
+        )
+
+
+def weights_of(asker: Asker, tokens: list[int]) -> dict[str, Array]:
+    """The weights, of those tokens alone, in float32 where that loses nothing."""
+    found = {}
+    for name, value in asker.rnn.weights.items():
+        array: Array = np.ascontiguousarray(value.numpy()[tokens if name == "W_E" else slice(None)])
+        small = array.astype("<f4")
+        found[name] = small if np.array_equal(small, array) else array.astype("<f8")
+    return found
+
+
+class Recorded:
+    """Added to `Paths`: the string of the last walk that costs least can be read off."""
+
+    def walk(self: Any, costs: Array, last: Array, allowed: Array, *how: Any) -> Array:
+        """As in `Paths`."""
+        self.walked = costs, last, allowed
+        found: Array = super().walk(costs, last, allowed, *how)  # type: ignore[misc]
+        return found
+
+    def cheapest(self: Any) -> list[int]:
+        """The options of that string, but for those that are first of their level."""
+        costs, last, allowed = self.walked
+        ends = np.where(self.finals[:, None], self.levels[-1][:, 1], np.inf)
+        state, column = map(int, np.unravel_index(ends.argmin(), ends.shape))
+        costs, last = costs[:, column % costs.shape[1]], last[:, column % last.shape[1]]
+        found, level, ended = [], len(self.levels) - 1, 1
+        while level:
+            value = self.levels[level][state, ended, column]
+            steps = []
+            for i in np.flatnonzero(allowed & (self.target == level)).tolist():
+                option = self.options[i]
+                for at in np.flatnonzero(option.to == state).tolist():
+                    came, was = int(option.came[at]), 0 if option.emits else ended
+                    symbols = option.index[:, at]
+                    cost = self.levels[option.source][came, was, column] + costs[symbols].sum()
+                    cost += last[symbols[-1]] if option.emits and ended else 0.0
+                    if np.isfinite(cost):
+                        steps.append((abs(cost - value), i, came, was))
+            _, i, state, ended = min(steps)
+            level = int(self.source[i])
+            if i != np.flatnonzero(self.source == level)[0]:
+                found.append(i)
+        return found[::-1]
+
+
+def prove_paths(
+    facts: dict[str, Any],
+    weights: dict[str, Array],
+    asker: Asker,
+    kind: Any,
+    time_limit: float | None,
+) -> Proof:
+    """A proof of what facts ask of the strings of a kind of `Paths`, made `Recorded`.
+
+    Raises:
+        NoProofError: see `tl_dyck.certify.proving_edits.prove_edits`.
+    """
+    try:
+        with np.errstate(all="ignore"):
+            search = _Trees(facts, weights, asker, kind, Deadline.after(time_limit))
+            trees = np.array(search.trees(), dtype="<u2")
+            said = search.space.says(facts)
+    except OutOfTime:
+        raise NoProofError(f"none was found in {time_limit} s") from None
+    except ProofError as error:
+        raise NoProofError(str(error)) from None
+    return Proof(pack(facts, {**weights, "trees": trees}), said)
+
+
+class _Trees:
+    """The trees of what is asked."""
+
+    def __init__(
+        self,
+        facts: dict[str, Any],
+        weights: dict[str, Array],
+        asker: Asker,
+        kind: Any,
+        deadline: Deadline,
+    ) -> None:
+        self.asker, self.deadline = asker, deadline
+        self.network = OneLayer(facts["config"], weights, facts["tokens"])
+        self.space = kind(facts, self.network)
+        self.network.tabulate(*self.space.symbols)
+        self.groups: dict[int, Any] = {}
+
+    def trees(self) -> list[int]:
+        """For each target and last symbol a tree, in preorder."""
+        found = []
+        for target in self.space.questions():
+            self.target = target
+            for last in self.space.ends():
+                if last not in self.groups:
+                    self.groups[last] = SameEnd(self.space, self.network, last)
+                todo = [self.space.all]
+                while todo:
+                    self.deadline.check()
+                    node, parts = self._node(self.groups[last], todo.pop())
+                    found += node
+                    todo += parts[::-1]
+        return found
+
+    def _node(self, group: Any, allowed: Array) -> tuple[list[int], list[Array]]:
+        """What is said of a part, and its own parts."""
+        nothing = np.zeros((len(self.space.symbols[0]), 1))
+        empty = self.space.walk(nothing, group.last, allowed)[0] == np.inf
+        if empty and self.space.walk(nothing, group.last, self.space.all)[0] == np.inf:
+            return [BOUND, 0], []
+        near: list[int] = self.space.cheapest()
+        if empty:
+            return [BOUND, len(near), *near], []
+        for _ in range(2):  # near some string, then near the worst one by the bound
+            if group.settled(self.target, allowed, {*near}):
+                return [BOUND, len(near), *near], []
+            margins = group.wanted
+            worst = np.nan_to_num(group.below(margins), nan=-np.inf).argmin()
+            group.below(Affine(margins.slope[[worst]], margins.rest[[worst]]))
+            costs, near = self.space.walked[0], self.space.cheapest()
+            self._run(near)
+        cut = self._cut(allowed, costs.mean(1))
+        if cut is None:
+            raise NoProofError(f"on {self._string(near)} the prediction is within rounding")
+        return cut, self.space.parted(allowed, *cut)
+
+    def _cut(self, allowed: Array, costs: Array) -> list[int] | None:
+        """Where options differ most in cost: over which step, from which option on."""
+        space = self.space
+        found: tuple[float, list[int] | None] = (-1.0, None)
+        for step in range(space.n_levels - 1):
+            over = np.flatnonzero(allowed & (space.source <= step) & (step < space.target))
+            if len(over) > 1:
+                options = [space.options[i] for i in over]
+                here = [costs[each.index].sum(0).mean() for each in options]
+                kept = options[0].kind == KEEP != options[-1].kind
+                cut = [step, int(over[1 if kept else len(over) // 2])]
+                found = max(found, (float(np.ptp(here)), cut), key=lambda each: each[0])
+        return found[1]
+
+    def _string(self, edits: list[int]) -> tuple[int, ...]:
+        path = self.space.path({*edits})[self.space.start is not None :]
+        return tuple(self.space.symbols[0][path].tolist())
+
+    def _run(self, edits: list[int]) -> None:
+        """Refuse to go on where a string is wrong."""
+        logits = np.array(self.asker.rnn_logits(self._string(edits)))
+        if logits[self.target] <= np.delete(logits, self.target).max(initial=-np.inf):
+            raise NoProofError(f"on {self._string(edits)} another logit is larger")
