@@ -77,7 +77,13 @@ def test_does_faithfulness_rank(run, tmp_path, monkeypatch):
     printed = run("does_faithfulness_rank.py", 1, tmp_path)
     assert (tmp_path / "table.md").read_text(encoding="utf-8") in printed
     ranked, shown = _tables(printed)
-    assert [row["metric"] for row in ranked] == 7 * ["CPR"] + 7 * ["CMD"]
+    metrics = dict.fromkeys(row["metric"] for row in ranked)
+    assert [*metrics] == [
+        metric + by
+        for metric in ("CPR", "CMD")
+        for by in ("", " by zeros", " by zeros, exchanged truth")
+    ]
+    assert len(ranked) == 7 * len(metrics)
     rows = {row.pop("circuits"): row for row in shown}
     assert set(few) - {"parser", "sizes"} < set(rows)  # of brackets, and one that orders no heads
     found = "heads that carry come first"
