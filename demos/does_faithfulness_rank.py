@@ -1,6 +1,6 @@
 """Does faithfulness rank circuits as truth does? Methods' circuits, by CPR and CMD, and exactly.
 
-Run it: ``python demos/does_faithfulness_rank.py`` (fifteen minutes on one CPU core; a number behind
+Run it: ``python demos/does_faithfulness_rank.py`` (ten minutes on one CPU core; a number behind
 it: so many models).
 
 A method orders the heads of a model, and its circuits are the first k of them. CPR and CMD (Mueller
@@ -31,7 +31,7 @@ from tl_dyck.judge.circuits import Circuits
 from tl_dyck.judge.suites import HELD_OUT
 from tl_dyck.studies.tables import markdown
 
-n_cases = int(sys.argv[1]) if len(sys.argv) > 1 else 200
+n_cases = int(sys.argv[1]) if len(sys.argv) > 1 else 100
 folder = Path(sys.argv[2] if len(sys.argv) > 2 else "results/faithfulness")
 FIRST = HELD_OUT + 10_000  # no model of judge-2, nor one that was looked at when rows were chosen
 KINDS = {"uniform": 0.1, "balanced": 0.18, "stack": 0.18, "backup": 0.18, "trained": 0.36}

@@ -79,7 +79,7 @@ def either(*several: Method) -> Method:
 
     kinds = tuple(dict.fromkeys(kind for each in declared for kind in each.kinds))
     yes = " or ".join(dict.fromkeys(each.yes for each in declared))
-    method.declared = Declared(kinds, yes, first.paper)  # type: ignore[attr-defined]
+    method.declared = replace(first, kinds=kinds, yes=yes)  # type: ignore[attr-defined]
     return method
 
 
