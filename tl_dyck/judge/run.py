@@ -109,7 +109,7 @@ class JudgeExperiment:
 
     name: ClassVar[str] = "judge"
     #: Another number where the same seed gives another case, or a method other scores.
-    code: ClassVar[int] = 4
+    code: ClassVar[int] = 5
 
     def identity(self, point: Point) -> Mapping[str, Any]:
         """Kind and methods, with their code, and what is between them and the answers."""
