@@ -95,18 +95,6 @@ def test_does_faithfulness_rank(run, tmp_path, monkeypatch):
     assert float(rows["greedy for the metric itself"]["CPR"]) >= float(rows["random order"]["CPR"])
 
 
-def test_which_edges_carry(run, tmp_path):
-    """A sum of edges is path patching where no norm is behind the heads, and only there."""
-    ranked, off = _tables(run("which_edges_carry.py", 1, tmp_path))
-    assert len(ranked) == 12
-    rows = {(row["off by"], row["tool"]): row["head → MLP"] for row in off}
-    for norm in ("no norm", "norm behind heads"):
-        exact, summed = (rows[norm, tool] for tool in ("path patching", "the same, a sum of edges"))
-        assert (exact == summed) == (norm == "no norm")
-        assert int(exact.split("%")[0]) < 15  # of 64 strings in place of all
-    assert rows["norm behind heads", "EAP"] != rows["norm behind heads", "EAP, through the norm"]
-
-
 def test_cumulative_sum(run):
     printed = run("cumulative_sum.py", "--steps", 20, "--length", 3, "--bits", 8)
     assert "1,331 sequences, least margin" in printed

@@ -205,7 +205,8 @@ def _measuring(method: Method, above: float, unit: str) -> Method:
 
 
 def _unit(vectors: Float[Tensor, "*n d"]) -> Float[Tensor, "*n d"]:
-    return vectors / vectors.norm(dim=-1, keepdim=True).clamp(min=1e-12)
+    found: Tensor = vectors / vectors.norm(dim=-1, keepdim=True).clamp(min=1e-12)
+    return found
 
 
 def about_brackets(paper: str = "") -> Callable[[Sizes], Method]:

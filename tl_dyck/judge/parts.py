@@ -193,15 +193,16 @@ def _written(case: Case, head: int) -> Tensor:
     table, language = case.model.embed.table, case.task.language
     values = table @ case.model.blocks[0].attn.W_V[head].detach()  # token, depth, d_head
     opening = values[0 : language.n_brackets : 2, 1:].flatten(0, 1)
-    told = opening[opening.norm(dim=-1) > TIE]
-    return told / told.norm(dim=-1, keepdim=True)
+    told: Tensor = opening[opening.norm(dim=-1) > TIE]
+    told = told / told.norm(dim=-1, keepdim=True)
+    return told
 
 
 def _turned(true: Float[Tensor, "n d"], generator: torch.Generator) -> Tensor:
     """As many orthonormal directions of the same span, none of them close to one of these."""
     for _ in range(_TRIES):
         drawn = torch.randn(len(true), len(true), generator=generator, dtype=true.dtype)
-        turned = torch.linalg.qr(drawn)[0] @ true
+        turned: Tensor = torch.linalg.qr(drawn)[0] @ true
         if float((turned @ true.T).abs().max()) < _CLOSE:
             return turned
     raise JudgeError("no rotation is far enough from the features")

@@ -66,8 +66,13 @@ class Judgement:
         return sha256(sorted(map(str, self.told[columns].itertuples(index=False, name=None))))[:16]
 
     def unasked(self) -> str:
-        """Of how many models nobody is asked whether they keep a stack, since it is not known."""
+        """Of how many models nobody is asked whether they keep a stack, since it is not known.
+
+        Nothing where that is not asked at all.
+        """
         known = self.told.loc[self.told["question"] == "stack", "case"].nunique()
+        if not known:
+            return ""
         return f"“stack” is not asked of {1 - known / self.sizes[0]:.0%} of the models."
 
     def wide(self) -> pd.DataFrame:

@@ -62,7 +62,7 @@ def trained_model(given: Mapping[str, Any], generator: torch.Generator) -> tuple
     Heads and units of the MLP are of one of two groups, which write to coordinates of their own and
     share all else, norms too. Each group has an unembedding, and both are trained, for the same;
     then that of the second is set to zero. Nothing but that tells the groups apart. Of several
-    layers, what the first read reaches the last readout through the heads of the others alone.
+    layers, weights let what the first ones read through to the readout by later heads alone.
 
     Args:
         given: any of n_types, max_depth, n_heads (of each layer), true_share (of heads that are in

@@ -19,7 +19,8 @@ def principal_components(case: Case, layer: int, head: int) -> Tensor:
     """Principal components of a head's output, at all positions."""
     (z,) = activations(case.model, case.tokens, [z_names(case)[layer]])
     x = z[:, :, head].flatten(0, 1)
-    return torch.linalg.svd(x - x.mean(0), full_matrices=False).Vh
+    components: Tensor = torch.linalg.svd(x - x.mean(0), full_matrices=False).Vh
+    return components
 
 
 @about_directions(paper="after Elhage et al. 2021")

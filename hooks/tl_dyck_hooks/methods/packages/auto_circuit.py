@@ -108,15 +108,16 @@ def _judged(
 @_judged(above=0.1, unit="logits", paper="Syed et al. 2023")
 def edge_attribution_patching(graph: Any, prompts: Any) -> dict[str, Tensor]:
     """auto-circuit's EAP: gradient of the logit difference along edges, or those out of a head."""
-    return mask_gradient_prune_scores(
+    found: dict[str, Tensor] = mask_gradient_prune_scores(
         graph, prompts, None, grad_function="logit", answer_function="avg_diff", mask_val=0.0
     )
+    return found
 
 
 @_judged(above=0.1, unit="logits", paper="Hanna et al. 2024")
 def edge_attribution_patching_ig(graph: Any, prompts: Any) -> dict[str, Tensor]:
     """auto-circuit's EAP with integrated gradients: the mean of it from clean to corrupted."""
-    return mask_gradient_prune_scores(
+    found: dict[str, Tensor] = mask_gradient_prune_scores(
         graph,
         prompts,
         None,
@@ -124,6 +125,7 @@ def edge_attribution_patching_ig(graph: Any, prompts: Any) -> dict[str, Tensor]:
         answer_function="avg_diff",
         integrated_grad_samples=10,
     )
+    return found
 
 
 @_judged(above=0.01, unit="nats", paper="Conmy et al. 2023", largest=True)

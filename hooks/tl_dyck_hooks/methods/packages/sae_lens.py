@@ -44,7 +44,9 @@ def _judged(kind: Any, config: Any, paper: str, said: str, **options: Any) -> Me
     def features(case: Case, layer: int, head: int) -> Tensor:
         (z,) = activations(case.model, case.tokens, [z_names(case)[layer]])
         sae, _ = _trained(z[:, 1:, head].flatten(0, 1), kind, config, options, _LONG)
-        return sae.W_dec
+        found: Tensor = sae.W_dec
+
+    return found
 
     of_heads = about_heads(above=0.9, unit="of a perfect one", paper=_after(paper))(heads)
     judged = either(of_heads, about_directions(paper=_after(paper))(features))
@@ -122,4 +124,5 @@ def rotated_features(case: Case, layer: int, head: int) -> Tensor:
     turned = x @ within.T @ turn @ within
     options = {"l1_coefficient": 0.1}
     sae, _ = _trained(turned, StandardTrainingSAE, StandardTrainingSAEConfig, options, _LONG)
-    return sae.W_dec
+    found: Tensor = sae.W_dec
+    return found
