@@ -45,11 +45,10 @@ def _judged(kind: Any, config: Any, paper: str, said: str, **options: Any) -> Me
         (z,) = activations(case.model, case.tokens, [z_names(case)[layer]])
         sae, _ = _trained(z[:, 1:, head].flatten(0, 1), kind, config, options, _LONG)
         found: Tensor = sae.W_dec
-
-    return found
+        return found
 
     of_heads = about_heads(above=0.9, unit="of a perfect one", paper=_after(paper))(heads)
-    judged = either(of_heads, about_directions(paper=_after(paper))(features))
+    judged: Method = either(of_heads, about_directions(paper=_after(paper))(features))
     judged.__doc__ = f"SAELens' {said}, of each head's output."
     return judged
 
