@@ -290,7 +290,7 @@ def copied(folder: Path, command: str) -> str:
 
 
 def parts(folder: Path) -> str:
-    """What ``tl-dyck judge --scale parts`` left: AUROC, and how far the sizes that are said are off.
+    """What ``tl-dyck judge --scale parts`` left: AUROC, and how far sizes are off.
 
     A row for each method that answers about edges or features, a column for each kind of model.
     """

@@ -25,7 +25,7 @@ from tl_dyck.runs.analysis import Analysis, of_each
 from tl_dyck.runs.execute import RunOptions, run_sweep
 from tl_dyck.runs.spec import Point, Sweep
 
-_JUDGEMENT = Analysis("scores.json", "tl_dyck.judgement/2", "a judgement")
+_JUDGEMENT = Analysis("scores.json", "tl_dyck.judgement/3", "a judgement")
 
 
 @final
