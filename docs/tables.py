@@ -29,6 +29,8 @@ PAGES = (README, ROOT / "docs" / "judge.md", *sorted((ROOT / "docs" / "findings"
 RESULTS = ROOT / "docs" / "results"
 #: What a record says about where it comes from; None only if there is a note.
 PROVENANCE = ("command", "date", "commit", "versions", "python", "cpu", "cpu_cores")
+#: What the suite "parts" asks.
+_OF_PARTS = ("edge", "depth", "feature")
 _SHOWN = ("tl-dyck", "torch", "transformer_lens")
 #: Of claims: what was measured, from which verdicts are read; and what they were, by which rule.
 _OF_CLAIMS = (
@@ -287,6 +289,45 @@ def copied(folder: Path, command: str) -> str:
     raise ValueError(f"{str(folder)!r} does not say where its table was made")
 
 
+def parts(folder: Path) -> str:
+    """What ``tl-dyck judge --scale parts`` left: AUROC, and how far sizes are off.
+
+    A row for each method that answers about edges or features, a column for each kind of model.
+    """
+    from tl_dyck.judge.run import in_order, load_judgement
+    from tl_dyck.judge.scoring import score_table
+    from tl_dyck.studies.tables import markdown
+
+    done = load_judgement(folder)
+    found = {
+        kind: score_table(rows).reset_index("question").query("question in @_OF_PARTS")
+        for kind, rows in done.answers.groupby("model", sort=False)
+    }
+
+    def cell(kind: str, method: str, what: str) -> str:
+        if method not in found[kind].index:
+            return ""
+        row = found[kind].loc[method]
+        if row[what] != row[what]:  # NaN
+            return ""
+        form = ".2f" if what == "auroc" else ".0%"
+        return f"{row[what]:{form}} [{row[f'{what}_low']:{form}}, {row[f'{what}_high']:{form}}]"
+
+    tables = []
+    for asked, what in ((["edge"], "auroc"), (["edge"], "off"), (["depth", "feature"], "auroc")):
+        kinds = [kind for kind, rows in found.items() if rows["question"].iloc[0] in asked]
+        wide = done.wide()[[each for each in asked if each in done.wide()]].dropna(how="all")
+        rows = [[name, *(cell(kind, name, what) for kind in kinds)] for name in in_order(wide)]
+        heads = [f"{kind} ({int(found[kind]['n'].max())})" for kind in kinds]
+        name = "off by" if what == "off" else f"AUROC, {' and '.join(asked)}"
+        tables.append(markdown([name, *heads], [row for row in rows if any(row[1:])]))
+    n_cases, n_facts = done.sizes
+    said = f"{done.suite}: {n_cases} models, {n_facts} questions, as many yes as no. "
+    said += f"Digest of what is true: {done.digest}."
+    origin = _origin("tl-dyck judge --scale parts", folder / "scores.json", done.environment)
+    return "\n".join([*tables, f"{said} {provenance(origin)}"])
+
+
 def sentences(folder: Path) -> str:
     """A row per point of a sweep of sentences, a column per space."""
     from tl_dyck.runs import aggregate, load_results
@@ -350,12 +391,8 @@ def main() -> None:
     options = parser.parse_args()
     texts = {}
     if options.folder is not None and options.table not in RECORDS:
-        special = {
-            "performance": benchmarks,
-            "text": sentences,
-            "choice": sentences,
-            "chosen": sentences,
-        }
+        special = {"performance": benchmarks, "parts": parts}
+        special |= dict.fromkeys(("text", "choice", "chosen"), sentences)
         made = special.get(options.table, functools.partial(copied, command=options.command))
         texts[options.table] = made(options.folder)
     elif options.folder is not None:

@@ -181,6 +181,7 @@ READ = {
     "tl-dyck check --beside results/study/runs/*/*/every-prefix.proof": "the shell's stars; "
     "tests/studies checks what a study kept",
     'tl-dyck judge --salt "a long secret"': "as below",
+    "tl-dyck judge --scale parts": "as the next line",
     "tl-dyck judge": "hundreds of models; tests/judge has suites of their own",
     "tl-dyck judge --methods zero-ablation,mean-ablation,my-method": "as above; my-method is yours",
     "tl-dyck sweep demos/sweep.yaml": "64 trainings; the dry run checks every point",

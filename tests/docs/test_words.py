@@ -9,7 +9,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 GUIDES = ("getting_started", "bring_your_own", "own_language", "playground", "command_line")
-GUIDES += ("reading_the_report", "sweeps", "certify_language", "judge")
+GUIDES += ("reading_the_report", "sweeps", "certify_language", "judge", "packages")
 PAGES = [ROOT / "README.md", *(ROOT / "docs" / f"{name}.md" for name in GUIDES)]
 PAGES += sorted((ROOT / "docs" / "theory").glob("*.md"))
 PAGES.append(ROOT / "docs" / "what_we_got_wrong.md")

@@ -21,7 +21,7 @@ SMALL = {"n_types": 3, "max_depth": 2}
 
 
 def by_hand(
-    case: Case, circuit: Collection[tuple[int, int]]
+    case: Case, circuit: Collection[tuple[int, int]], zeros: bool = False
 ) -> tuple[dict[tuple[int, ...], float], float, bool]:
     """Of each string the sum of logit differences, the share that is right, whether none is lost.
 
@@ -39,7 +39,7 @@ def by_hand(
         def hook(z: Tensor, hook: Any, cache: Any = cache) -> Tensor:
             for head in range(cfg.n_heads):
                 if (hook.layer(), head) not in circuit:
-                    z[:, :, head] = cache[hook.name][:, :, head]
+                    z[:, :, head] = 0 if zeros else cache[hook.name][:, :, head]
             return z
 
         hooks = [(f"blocks.{layer}.attn.hook_z", hook) for layer in range(cfg.n_layers)]
@@ -70,13 +70,13 @@ def closings(row: tuple[int, ...]) -> int:
     return int((depths > 0).sum())
 
 
-@pytest.mark.parametrize("layers", [1, 2])
-def test_what_a_circuit_does_is_as_counted_by_hand(layers: int) -> None:
+@pytest.mark.parametrize(("layers", "zeros"), [(1, False), (2, False), (2, True)])
+def test_what_a_circuit_does_is_as_counted_by_hand(layers: int, zeros: bool) -> None:
     made, _ = make_case("balanced", 3, n_layers=layers, n_heads=2, true_share=0.99, **SMALL)
     case = replace(made, length=5, tokens=made.tokens[:20, :6])
-    circuits = Circuits(case)
+    circuits = Circuits(case, zeros=zeros)
     assert len(circuits.heads) == 2 * layers
-    none, whole = by_hand(case, ()), by_hand(case, circuits.heads)
+    none, whole = by_hand(case, (), zeros), by_hand(case, circuits.heads)
     probability = {
         row: float(case.task.distribution.log_prob(torch.tensor([row]), mode="prefix").exp())
         for row in none[0]
@@ -92,7 +92,7 @@ def test_what_a_circuit_does_is_as_counted_by_hand(layers: int) -> None:
     some = [circuits.heads[-1:], circuits.heads[:1], circuits.heads[1:]]
     differ = set()
     for circuit in some:
-        sums, kept, sound = by_hand(case, circuit)
+        sums, kept, sound = by_hand(case, circuit, zeros)
         found = circuits.outcome(circuit)
         expected = [(a - b) / (c - b) for a, b, c in zip(m(sums), low, high, strict=True)]
         assert found.faithfulness == pytest.approx(expected[0], abs=1e-9)
@@ -106,12 +106,13 @@ def test_what_a_circuit_does_is_as_counted_by_hand(layers: int) -> None:
 @pytest.mark.parametrize(("kind", "seed"), [("balanced", 3), ("trained", 0), ("backup", 0)])
 def test_the_heads_that_carry_are_those_that_were_enumerated(kind: str, seed: int) -> None:
     sealed = sealed_case(kind, seed)
-    facts = [fact for fact in sealed.facts if fact.question.kind == "carries"]
-    found = Circuits(sealed.copy()).carry()
-    assert len(found) == len(facts) > 1
-    for fact in facts:
-        assert (found[fact.question.target] != 0) == fact.answer
-        assert found[fact.question.target] == pytest.approx(fact.effect, abs=1e-12)
+    for asked, zeros in (("carries", False), ("needed", True)):
+        facts = [fact for fact in sealed.facts if fact.question.kind == asked]
+        found = Circuits(sealed.copy(), zeros=zeros).carry()
+        assert len(found) == len(facts) > 1
+        for fact in facts:
+            assert (found[fact.question.target] != 0) == fact.answer
+            assert found[fact.question.target] == pytest.approx(fact.effect, abs=1e-12)
 
 
 def test_areas_over_every_order_and_every_subset() -> None:

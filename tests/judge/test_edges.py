@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -12,7 +13,8 @@ from torch import Tensor
 from tests.enumerated import tops
 from tl_dyck.judge import Case, JudgeError, make_case
 from tl_dyck.judge.constructed import small_task
-from tl_dyck.judge.edges import Edge, Edges, edge_truths
+from tl_dyck.judge.edges import Edge, Edges, edge_facts
+from tl_dyck.judge.facts import Enumeration, exchange_types
 from tl_dyck.models import DyckTransformerConfig, build_model
 
 N = 3
@@ -36,6 +38,10 @@ def somebodys(block: str) -> Case:
     rows = task.language.enumerate(N, "prefix")[:5]
     tokens = torch.cat([torch.full((5, 1), task.language.bos_token), rows], 1)
     return Case(model, task, N, tokens)
+
+
+def enumerated(case: Case) -> Enumeration:
+    return Enumeration(case.model, case.task.language, case.length, case.task.distribution)
 
 
 def heads_of(block: Any, read: Tensor) -> list[Tensor]:
@@ -101,47 +107,67 @@ def passed(model: Any, row: list[int], other: list[Tensor], edge: Edge | None) -
 @torch.no_grad()
 def test_every_edge_is_as_in_a_pass_of_our_own(block: str) -> None:
     case = somebodys(block)
-    table = edge_truths(case)
-    kinds = dict(table["kind"].value_counts())
-    assert kinds == {
+    facts = {Edge(*fact.question.target): fact for fact in edge_facts(enumerated(case))}
+    assert Counter(edge.kind for edge in facts) == {
         "embedding → head": 4, "head → head": 4, "head → MLP": 6, "head → logits": 4
     }  # fmt: skip
-    n = case.task.language.n_brackets
-    moved, lost, asked = dict.fromkeys(table.index, 0.0), dict.fromkeys(table.index, 0.0), 0.0
+    n, k = case.task.language.n_brackets, case.task.n_types
+    moved, lost = dict.fromkeys(facts, 0.0), dict.fromkeys(facts, 0.0)
+    asked, whole = 0.0, 0.0
+
+    def ahead(logits: Tensor, right: int) -> float:
+        return float(k * logits[right] - logits[1:n:2].sum()) / (k - 1)
+
     for string in case.task.language.enumerate(N, "prefix").tolist():
         row = [case.task.language.bos_token, *string]
-        _, other = passed(case.model, [row[0], *((t + 2) % n for t in string)], [], None)
+        far, other = passed(case.model, [row[0], *((t + 2) % n for t in string)], [], None)
         intact, _ = passed(case.model, row, other, None)
         torch.testing.assert_close(intact, case.model(torch.tensor([row]))[0])
         p = float(case.task.distribution.log_prob(torch.tensor([row]), mode="prefix").exp())
-        after = {at: passed(case.model, row, other, edge)[0] for at, edge in table["edge"].items()}
+        after = {edge: passed(case.model, row, other, edge)[0] for edge in facts}
         for place, top in tops(row):
             asked += p
             right = top + 1
-            wrong = (right + 2) % n
-            for at, logits in after.items():
+            whole += p * (ahead(far[place], right) - ahead(intact[place], right))
+            for edge, logits in after.items():
                 before, now = intact[place], logits[place]
-                moved[at] += p * float(now[right] - now[wrong] - before[right] + before[wrong])
-                lost[at] += p * (int(before.argmax()) == right != int(now.argmax()))
-    for at, edge in table["edge"].items():
-        assert table.loc[at, "moved"] == pytest.approx(moved[at] / asked, abs=1e-9), str(edge)
-        assert table.loc[at, "effect"] == pytest.approx(lost[at] / asked, abs=1e-12), str(edge)
-        assert table.loc[at, "answer"] == (lost[at] > 0)
-    assert table["answer"].nunique() == 2
-    assert (table["moved"].abs() > 1e-5).all(), "nothing to tell apart"  # beside 1e-9 above
+                moved[edge] += p * (ahead(now, right) - ahead(before, right))
+                lost[edge] += p * (int(before.argmax()) == right != int(now.argmax()))
+    for edge, fact in facts.items():
+        told = fact.sizes
+        assert told["logits"] == pytest.approx(abs(moved[edge]) / asked, abs=1e-9), str(edge)
+        assert told["of the difference"] == pytest.approx(abs(moved[edge] / whole), abs=1e-9)
+        assert fact.effect == pytest.approx(lost[edge] / asked, abs=1e-12), str(edge)
+        assert fact.answer == (lost[edge] > 0)
+    assert {fact.answer for fact in facts.values()} == {True, False}
+    assert min(fact.sizes["logits"] for fact in facts.values()) > 1e-5, "nothing to tell apart"
 
 
 def test_all_of_a_first_layers_input_is_what_its_head_puts_out() -> None:
     """So that an edge from the embedding carries if and only if its head does."""
     case, facts = make_case("trained", 0)
-    table = edge_truths(case)
-    of = {edge.reader: row for edge, row in zip(table["edge"], table.itertuples(), strict=True)
-          if edge.source is None}  # fmt: skip
+    of = {
+        fact.question.target[1]: fact
+        for fact in edge_facts(enumerated(case))
+        if fact.question.target[0] is None
+    }
     carries = [fact for fact in facts if fact.question.kind == "carries"]
     assert len(carries) == len(of) > 1
     for fact in carries:
         assert of[fact.question.target].answer == fact.answer
         assert of[fact.question.target].effect == pytest.approx(fact.effect, abs=1e-12)
+
+
+def test_what_a_reader_does_not_read_is_not_asked() -> None:
+    """Where weights between the two are zero; and all else is."""
+    case = somebodys("eq6")
+    with torch.no_grad():
+        case.model.blocks[1].mlp.W_in.zero_()
+    asked = {str(Edge(*fact.question.target)) for fact in edge_facts(enumerated(case))}
+    edges = Edges(case.model, case.tokens, exchange_types(case.task.language, case.tokens)).edges
+    assert {str(edge) for edge in edges} - asked == {
+        f"L{layer}H{head} → MLP1" for layer in (0, 1) for head in (0, 1)
+    }
 
 
 def test_a_sum_of_edges_is_what_is_handed_on_where_there_is_no_norm() -> None:
@@ -162,4 +188,4 @@ def test_names_and_refusals() -> None:
     assert str(Edge(None, (1, None))) == "embedding → MLP1"
     assert str(Edge((1, 0), None)) == "L1H0 → logits"
     with pytest.raises(JudgeError, match="not 'eq49'"):
-        edge_truths(somebodys("eq49"))
+        edge_facts(enumerated(somebodys("eq49")))

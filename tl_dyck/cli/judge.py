@@ -14,7 +14,8 @@ from tl_dyck.cli.settings import Settings, changed
 def judge(
     runs: Runs,
     scale: Annotated[
-        str, option("NAME", '"quick" (minutes) or "full" (five times the cases).')
+        str,
+        option("NAME", '"quick" (minutes), "full" (five times that) or "parts" (edges, features).'),
     ] = "quick",
     methods: Annotated[
         str | None, option("NAMES", "With commas between. \\[default: all that are installed]")

@@ -18,6 +18,8 @@ from tl_dyck.judge.cases import kinds, make_case
 from tl_dyck.judge.declared import (
     about,
     about_brackets,
+    about_directions,
+    about_edges,
     about_heads,
     either,
     table_of_methods,
@@ -58,6 +60,8 @@ __all__ = [
     "Suite",
     "about",
     "about_brackets",
+    "about_directions",
+    "about_edges",
     "about_heads",
     "either",
     "head_truths",

@@ -11,6 +11,7 @@ import numpy as np
 from tl_dyck.check import WrongTypeError, check_seed
 from tl_dyck.judge.apart import SealedCase
 from tl_dyck.judge.constructed import CONSTRUCTED, construct_case
+from tl_dyck.judge.parts import PARTS, parts_case
 from tl_dyck.judge.protocol import Case, Fact
 from tl_dyck.judge.pruned import PRUNED, prune_case
 from tl_dyck.judge.trained import TRAINED, train_case
@@ -22,6 +23,7 @@ _MAKERS: dict[str, Maker] = {
     **dict.fromkeys(CONSTRUCTED, construct_case),
     **dict.fromkeys(TRAINED, train_case),
     **dict.fromkeys(PRUNED, prune_case),
+    **dict.fromkeys(PARTS, parts_case),
 }
 
 

@@ -67,13 +67,19 @@ def bounds(told: pd.DataFrame, weights: pd.DataFrame) -> pd.DataFrame:
         Rows as those of `told`, of three methods. "kind-constant" says how often the answer is yes
         about that kind, these cases included; "forest" is a forest of random trees on `norms`,
         learnt on four fifths of the cases and asked about the rest; "forest-other-kinds" is learnt
-        on all kinds but the one that it is asked about. Both are asked about heads.
+        on all kinds but the one that it is asked about. Both are asked about heads, and about edges
+        by the head that is the source.
     """
     of_kind = told.assign(answer=told["answer"].astype(float)).groupby(["model", "question"])
     constant = of_kind["answer"].transform("mean") - 0.5
     found = [told.assign(method="kind-constant", score=constant)]
-    for kind in ABOUT_HEADS:
-        asked = told[told["question"] == kind].merge(weights, on=["case", "target"])
+    edges = told[told["question"] == "edge"]
+    named = edges["target"].str.extract(r"^\((\d+), (\d+)\)")  # NaN of the embedding
+    source = named[0] + " " + named[1]
+    for kind in (*ABOUT_HEADS, "edge"):
+        of = edges.assign(head=source) if kind == "edge" else told.assign(head=told["target"])
+        known = weights.rename(columns={"target": "head"})
+        asked = of[of["question"] == kind].merge(known, on=["case", "head"])
         fold = pd.factorize(asked["case"])[0] % _FOLDS
         for name, folds in (
             ("forest", fold),

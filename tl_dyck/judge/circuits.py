@@ -5,8 +5,9 @@ answer and the other string's, where all that is outside a circuit C puts out wh
 other string. Faithfulness is f(C) = (m(C) − m(∅)) / (m(N) − m(∅)), N being all of the model. Of
 circuits C_k that hold a share k of it, CPR is the area under f(C_k), CMD that under |1 − f(C_k)|.
 
-Here parts are heads, all else stays; the other string has all types exchanged, as for "carries";
-and every number of heads from none to all is a size, where MIB has ten sizes by trapezoids.
+Here parts are heads, all else stays; the other string has all types exchanged, as for "carries", or
+what is outside puts out zeros, as for "needed"; and every number of heads from none to all is a
+size, where MIB has ten sizes by trapezoids.
 
 Knows: what a circuit is, and that what it does is told by every prefix or by a sample of strings.
 """
@@ -18,6 +19,7 @@ from dataclasses import dataclass
 from typing import Any, final
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from tl_dyck.ablation.replay import Replay
@@ -61,8 +63,8 @@ class Areas:
         exact_cmd: `cmd` on every prefix.
         kept: area under the exact share of closing brackets that C_k has right.
         sound: share of sizes at which it has all right that the model has.
-        found: probability that a head that carries comes before one that does not, ties counted
-            half; NaN if all do, or none.
+        found: probability that a head that carries (with zeros: is needed) comes before one that
+            does not, ties counted half; NaN if all do, or none.
     """
 
     cpr: float
@@ -85,12 +87,14 @@ class Circuits:
 
     Args:
         case: of one model; all its strings are of `Case.length` brackets.
+        zeros: whether heads outside of a circuit put out zeros, and not what they do on the other
+            string.
 
     Attributes:
         heads: all of the model, by layer.
     """
 
-    def __init__(self, case: Case) -> None:
+    def __init__(self, case: Case, *, zeros: bool = False) -> None:
         cfg, language = case.model.cfg, case.task.language
         self.heads: list[Head] = [(i, j) for i in range(cfg.n_layers) for j in range(cfg.n_heads)]
         self._world = Enumeration(case.model, language, case.length, case.task.distribution)
@@ -99,13 +103,15 @@ class Circuits:
         self._model = case.model
         self._whole = Replay(case.model, self._world.tokens)
         self._other = Replay(case.model, exchange_types(language, self._world.tokens)).z
+        if zeros:
+            self._other = [torch.zeros_like(z) for z in self._other]
         self._first = self._whole.change(0, range(cfg.n_heads), self._other[0])
         self._outcomes: dict[Circuit, CircuitEffect] = {}
         ends = (self._logits(frozenset()), self._logits(frozenset(self.heads)))
         self._ends = [self._differences(logits) for logits in ends]
 
     def outcome(self, circuit: Collection[Head]) -> CircuitEffect:
-        """What the model does if all heads outside a circuit read the other string."""
+        """What the model does if all heads outside a circuit put out what they should not."""
         key = frozenset(circuit)
         if key not in self._outcomes:
             logits = self._logits(key)
@@ -126,7 +132,7 @@ class Circuits:
     def carry(self) -> dict[Head, float]:
         """Of each head, the exact share of answers lost if it alone is outside; 0 if none breaks.
 
-        Where it is not 0, the answer to "carries" is yes.
+        Where it is not 0, the answer to "carries" is yes, or with zeros that to "needed".
         """
         whole = self.outcome(self.heads).kept
         without = {head: self.outcome({*self.heads} - {head}) for head in self.heads}

@@ -7,7 +7,7 @@ computed once a case, of however many kinds the questions are.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, wraps
 from typing import Any
@@ -22,6 +22,8 @@ from tl_dyck.judge.protocol import ABOUT_HEADS, Case, Method, Question, Scores, 
 #: From tokens ``[n, pos]`` and the closing bracket that the model predicts after each, ``[n]``, to
 #: a size for each position, ``[n, pos]``.
 Sizes = Callable[[Case, Tensor, Tensor], Tensor]
+#: A number for each edge, by its source and its reader.
+Numbers = Mapping[tuple[Any, Any], float]
 
 
 @dataclass(frozen=True)
@@ -32,13 +34,15 @@ class Declared:
         kinds: of question that it answers.
         yes: when it says yes, in words.
         paper: where it is from.
-        above: of heads, what was subtracted from its numbers to make scores.
+        above: of heads, edges and directions, what was subtracted from numbers to make scores.
+        unit: of the numbers.
     """
 
     kinds: tuple[str, ...]
     yes: str
     paper: str
     above: float = 0.0
+    unit: str = ""
 
 
 def about(*kinds: str, yes: str, paper: str = "") -> Callable[[Method], Method]:
@@ -79,7 +83,7 @@ def either(*several: Method) -> Method:
 
     kinds = tuple(dict.fromkeys(kind for each in declared for kind in each.kinds))
     yes = " or ".join(dict.fromkeys(each.yes for each in declared))
-    method.declared = Declared(kinds, yes, first.paper)  # type: ignore[attr-defined]
+    method.declared = replace(first, kinds=kinds, yes=yes)  # type: ignore[attr-defined]
     return method
 
 
@@ -128,10 +132,81 @@ def about_heads(
             scores = [float(layers[layer][head]) - above for layer, head in _targets(questions)]
             return [None if math.isnan(score) else score for score in scores]
 
-        method.declared = replace(method.declared, above=above)  # type: ignore[attr-defined]
-        return method
+        return _measuring(method, above, unit)
 
     return declare
+
+
+def about_edges(
+    above: float, unit: str = "", paper: str = ""
+) -> Callable[[Callable[[Case], Numbers]], Method]:
+    """Declare a method by a function from a case to a number for each edge; the size counts.
+
+    The function returns numbers by (source, reader), see `tl_dyck.judge.edges.Edge`; nothing is
+    said of an edge that it leaves out.
+
+    Args:
+        above: the size from which on it says yes.
+        unit: of the numbers.
+        paper: where it is from.
+    """
+
+    def declare(values: Callable[[Case], Numbers]) -> Method:
+        @about("edge", yes=f"above {above:g} {unit}".rstrip(), paper=paper)
+        @wraps(values)
+        def method(case: Case, questions: Sequence[Question]) -> Scores:
+            found = values(case)
+            return [
+                abs(found[target]) - above if target in found else None
+                for target in _targets(questions)
+            ]
+
+        return _measuring(method, above, unit)
+
+    return declare
+
+
+def about_directions(
+    above: float = 0.9, paper: str = ""
+) -> Callable[[Callable[[Case, int, int], Tensor]], Method]:
+    """Declare a method by a function that finds features: directions, ``[n, d_head]``.
+
+    It is called with a case, a layer and a head. Yes where one of what it finds has a cosine, in
+    size, of more than `above` with the direction asked about.
+    """
+
+    def declare(features: Callable[[Case, int, int], Tensor]) -> Method:
+        @about("feature", yes=f"above {above:g}, the cosine", paper=paper)
+        @wraps(features)
+        def method(case: Case, questions: Sequence[Question]) -> Scores:
+            found: dict[tuple[int, int], Tensor] = {}
+            scores = []
+            for *head, index in _targets(questions):
+                layer, place = head
+                if (layer, place) not in found:
+                    found[layer, place] = _unit(features(case, layer, place).detach().double())
+                assert case.directions is not None  # or nobody is asked
+                cosines = found[layer, place] @ _unit(case.directions[index])
+                scores.append(float(cosines.abs().max()) - above)
+            return scores
+
+        return _measuring(method, above, "")
+
+    return declare
+
+
+def _measuring(method: Method, above: float, unit: str) -> Method:
+    method.declared = replace(  # type: ignore[attr-defined]
+        method.declared,  # type: ignore[attr-defined]
+        above=above,
+        unit=unit,
+    )
+    return method
+
+
+def _unit(vectors: Float[Tensor, "*n d"]) -> Float[Tensor, "*n d"]:
+    found: Tensor = vectors / vectors.norm(dim=-1, keepdim=True).clamp(min=1e-12)
+    return found
 
 
 def about_brackets(paper: str = "") -> Callable[[Sizes], Method]:

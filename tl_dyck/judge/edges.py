@@ -15,14 +15,15 @@ import copy
 from dataclasses import dataclass
 from typing import Any, final
 
-import pandas as pd
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from tl_dyck.interventions import Hook, run
-from tl_dyck.judge.facts import Enumeration, difference, exchange_types
-from tl_dyck.judge.protocol import Case, JudgeError, Question
+from tl_dyck.judge.facts import Enumeration, exchange_types
+from tl_dyck.judge.protocol import Fact, JudgeError, Question
+
+_READ = 1e-9  # what is less is rounding
 
 
 @final
@@ -52,6 +53,20 @@ class Edge:
             return f"{source} → logits"
         layer, head = self.reader
         return f"{source} → {f'MLP{layer}' if head is None else f'L{layer}H{head}'}"
+
+
+def reading(model: Any, edge: Edge) -> Float[Tensor, "d_model n"]:
+    """The weights by which the reader of an edge reads the stream."""
+    if edge.reader is None:
+        unembed: Tensor = model.unembed.W_U.detach()
+        return unembed
+    layer, head = edge.reader
+    block = model.blocks[layer]
+    if head is None:
+        units: Tensor = block.mlp.W_in.detach()
+        return units
+    attn = block.attn
+    return torch.cat([each[head].detach() for each in (attn.W_Q, attn.W_K, attn.W_V)], 1)
 
 
 @final
@@ -125,6 +140,11 @@ class Edges:
         layer, head = edge.reader
         return f"blocks.{layer}.hook_{'mlp' if head is None else 'attn'}_in", head
 
+    def is_read(self, edge: Edge) -> bool:
+        """Whether the reader's weights let anything of the change through."""
+        read = self.written(edge) @ reading(self.model, edge)
+        return bool(read.abs().max() > _READ)
+
     def logits(
         self, edge: Edge, change: Float[Tensor, "n pos d_model"]
     ) -> Float[Tensor, "n pos d_vocab"]:
@@ -142,37 +162,26 @@ class Edges:
         return run(self.model, self.tokens, hooks)
 
 
-def edge_truths(case: Case) -> pd.DataFrame:
-    """Of every edge, whether it carries, on every prefix of `Case.length` brackets.
+def edge_facts(world: Enumeration) -> list[Fact]:
+    """Of every edge whose reader reads something of what is exchanged, "edge", by enumeration.
+
+    Where weights between the two are zero nothing is asked: anybody sees that.
 
     >>> from tl_dyck.judge import make_case
-    >>> edge_truths(make_case("uniform", 0)[0])["answer"].any()
-    np.True_
-
-    Returns:
-        A row for each edge: edge (an `Edge`), kind, answer (whether the model breaks if the edge
-        is exchanged; None if that hangs on rounding), effect (exact share of closing brackets
-        that break), moved (exact change of the mean logit difference of the right bracket and the
-        exchanged one).
+    >>> case, _ = make_case("uniform", 0)
+    >>> facts = edge_facts(Enumeration(case.model, case.task.language, 4, case.task.distribution))
+    >>> {fact.question.kind for fact in facts}
+    {'edge'}
 
     Raises:
         JudgeError: as `Edges`.
     """
-    world = Enumeration(case.model, case.task.language, case.length, case.task.distribution)
-    language = case.task.language
-    edges = Edges(case.model, world.tokens, exchange_types(language, world.tokens))
-    before = difference(language, world.logits, world.right)
-    rows = []
-    for edge in edges.edges:
-        logits = edges.logits(edge, edges.handed(edge))
-        fact = world.breaks(Question("edge", (str(edge),)), logits)
-        rows.append(
-            {
-                "edge": edge,
-                "kind": edge.kind,
-                "answer": None if fact is None else fact.answer,
-                "effect": None if fact is None else fact.effect,
-                "moved": world.share(difference(language, logits, world.right) - before),
-            }
+    edges = Edges(world.model, world.tokens, exchange_types(world.language, world.tokens))
+    facts = [
+        world.breaks(
+            Question("edge", (edge.source, edge.reader)), edges.logits(edge, edges.handed(edge))
         )
-    return pd.DataFrame(rows)
+        for edge in edges.edges
+        if edges.is_read(edge)
+    ]
+    return [fact for fact in facts if fact is not None]

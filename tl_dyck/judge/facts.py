@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any, final
 
 import torch
@@ -63,6 +63,18 @@ def difference(
         for answer in (right, exchange_types(language, right))
     )
     return torch.where(right >= 0, mine - other, 0.0)
+
+
+def logit_difference(
+    language: DyckLanguage,
+    logits: Float[Tensor, "*batch d_vocab"],
+    right: Int[Tensor, "*batch"],
+) -> Float[Tensor, "*batch"]:
+    """Logit of the right closing bracket minus the mean of the others; 0 where none is asked."""
+    closing = logits[..., 1 : language.n_brackets : 2]
+    mine = logits.gather(-1, right.clamp(min=0)[..., None])[..., 0]
+    others = (closing.sum(-1) - mine) / (language.n_types - 1)
+    return torch.where(right >= 0, mine - others, 0.0)
 
 
 @final
@@ -121,7 +133,28 @@ class Enumeration:
         unclear = self.intact & (margin.abs() < _UNCLEAR) & (margin.abs() > TIE)
         if bool(unclear.any()) and not bool((wrong & ~unclear).any()):
             return None
-        return Fact(question, bool(wrong.any()), "enumerated", self.share(wrong))
+        return Fact(
+            question, bool(wrong.any()), "enumerated", self.share(wrong), self.sizes(logits)
+        )
+
+    def sizes(self, logits: Float[Tensor, "n pos d_vocab"]) -> dict[str, float]:
+        """How far an intervention moves the mean logit difference, see `Fact.sizes`."""
+        before, after = (
+            logit_difference(self.language, each, self.right) for each in (self.logits, logits)
+        )
+        moved = abs(self.share(after - before))
+        return {"logits": moved, "of the difference": moved / self._whole}
+
+    @cached_property
+    def _whole(self) -> float:
+        """How far the mean logit difference moves on the strings with all types exchanged."""
+        with torch.no_grad():
+            other = self.model(exchange_types(self.language, self.tokens))
+        before, after = (
+            self.share(logit_difference(self.language, each, self.right))
+            for each in (self.logits, other)
+        )
+        return abs(before - after)
 
 
 def head_facts(world: Enumeration) -> list[Fact]:
@@ -143,6 +176,30 @@ def head_facts(world: Enumeration) -> list[Fact]:
                 logits = replay.run(layer, change)[0]
                 facts.append(world.breaks(Question(kind, (layer, head)), logits))
     return [fact for fact in facts if fact is not None]
+
+
+def depth_facts(world: Enumeration) -> list[Fact]:
+    """Of every head, "depth", by enumeration; of models whose embedding is a table by depth."""
+    replay = Replay(world.model, world.tokens)
+    moved = world.model.embed.table[world.tokens, deeper(world.language, world.tokens)]
+    with world.model.hooks(fwd_hooks=[("hook_embed", lambda found, hook: moved)]):
+        other = Replay(world.model, world.tokens).z
+    facts = []
+    for layer, z in enumerate(other):
+        for head in range(z.shape[2]):
+            logits = replay.run(layer, replay.change(layer, [head], z[:, :, [head]]))[0]
+            facts.append(world.breaks(Question("depth", (layer, head)), logits))
+    return [fact for fact in facts if fact is not None]
+
+
+def deeper(language: DyckLanguage, tokens: Int[Tensor, "*batch pos"]) -> Int[Tensor, "*batch pos"]:
+    """Depth after each bracket, were 1 … D − 1 moved on by one, the last to 1; 0 and D stay.
+
+    So a bracket that is on top of the stack stays there, at another depth.
+    """
+    depth, most = language.depth(tokens), language.max_depth
+    inner = (depth > 0) & (depth < most)
+    return torch.where(inner, depth % max(most - 1, 1) + 1, depth)
 
 
 def weight_facts(world: Enumeration) -> list[Fact]:

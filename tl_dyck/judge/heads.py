@@ -162,6 +162,7 @@ class Workshop:
         pairs: bool = True,
         size: float = 1.0,
         left: float = 0.0,
+        levels: bool = True,
     ) -> Head:
         """Writes what is open at some (type, depth), and that there is a BOS.
 
@@ -173,6 +174,8 @@ class Workshop:
                 without that the pattern must be that of `top`.
             size: factor of what it writes of brackets.
             left: share of what closing brackets should take away and do not.
+            levels: whether what is open is told by depth; without that it writes the type at all
+                depths, so that its pattern must be that of `top`.
         """
         to, (query, key) = self.circuits[circuit], looks
         value = torch.zeros(self.d_model + 1, len(slots) + 1, dtype=torch.float64)
@@ -184,7 +187,10 @@ class Workshop:
             value[opening, index] = size * math.exp(-excess / 2)
             if pairs:
                 value[closing, index] = -size * math.exp(excess / 2) * (1 - left)
-            out[index, to.stack[t][depth - 1]], out[index, to.sink] = 1, -1
+            told = [depth - 1] if levels else range(self.language.max_depth)
+            for level in told:
+                out[index, to.stack[t][level]] = 1
+            out[index, to.sink] = -len(told)
         value[self.states.bos, -1] = self.gain(1.0)
         out[-1, to.bos], out[-1, to.sink] = 1, -1
         return Head(query, key, value, out)

@@ -12,8 +12,8 @@ Register one by decorator, ``@methods.register("mine")``, or by entry point in t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, final
 
 import torch
@@ -37,6 +37,18 @@ KINDS = {
         "Does it break if this head attends to all positions up to its own alike, all else as it "
         "is?"
     ),
+    "depth": (
+        "Does it break if this head's output is what it would be were depths from 1 to D - 1 moved "
+        "on by one, the last to the first, all else as it is?"
+    ),
+    "edge": (
+        "Does it break if this part reads what it would had that head, or the embedding, put out "
+        "what it does on the string with all types exchanged, all else as it is?"
+    ),
+    "feature": (
+        "Is what this head puts out, along this direction, positive where one type of bracket is "
+        "open at one depth, and zero everywhere else?"
+    ),
     "weight": "Does it break if this matrix of this head is set to zero, all else as it is?",
     "stack": "Does the model close every prefix right, up to the length that is named?",
     "same": "Do the two models close every prefix alike, up to the length that is named?",
@@ -45,12 +57,15 @@ KINDS = {
 
 
 #: Those that are about one head.
-ABOUT_HEADS = ("needed", "carries", "pattern")
+ABOUT_HEADS = ("needed", "carries", "pattern", "depth")
 
 #: What answers from a question or the weights, or from answers about other cases, and runs no
 #: model. A method that is no better than they are has shown nothing. The last three are no methods:
 #: see `tl_dyck.judge.cheats.bounds`.
-CHEATS = ("parser", "sizes", "ov-norm", "kind-constant", "forest", "forest-other-kinds")
+CHEATS = (
+    *("parser", "sizes", "ov-norm", "edge-norm"),
+    *("kind-constant", "forest", "forest-other-kinds"),
+)
 
 #: What no method should be: what knows all, what knows nothing, and the cheats.
 CONTROLS = ("oracle", "chance", *CHEATS)
@@ -67,7 +82,8 @@ class Question:
 
     Attributes:
         kind: a key of `KINDS`.
-        target: what it is about. Of "needed", "carries" and "pattern": (layer, head). Of
+        target: what it is about. Of `ABOUT_HEADS`: (layer, head). Of "edge": (source, reader), see
+            `tl_dyck.judge.edges.Edge`. Of "feature": (layer, head, index in `Case.directions`). Of
             "token": (tokens of the prefix with BOS, index of the bracket in them). Of "weight":
             (name of the parameter, head). Of "stack" and "same": (longest length, in brackets,).
     """
@@ -88,12 +104,17 @@ class Fact:
         effect: of what was enumerated, the exact share of closing brackets, weighted by their
             probability among prefixes of `Case.length` brackets, that are no longer right; else
             None.
+        sizes: of what was enumerated, how far the mean difference between the logits of the right
+            bracket and the other closing ones moves, exactly, by the unit in which a method may
+            say that: "logits", or "of the difference", as a share of how far it moves on the
+            string with all types exchanged.
     """
 
     question: Question
     answer: bool
     proof: str
     effect: float | None = None
+    sizes: Mapping[str, float] = field(default_factory=dict)
 
 
 @final
@@ -107,6 +128,7 @@ class Case:
         length: up to so many brackets, "every prefix" means every one.
         tokens: strings of the task to look at, ``[n, pos]``, BOS first; all of `length` brackets.
         other: a second model, for "same"; None where that is not asked.
+        directions: of heads' outputs, for "feature", ``[n, d_head]``; None where that is not asked.
         name: digits that tell cases apart, and tell nothing of them.
     """
 
@@ -116,6 +138,7 @@ class Case:
     tokens: Tensor
     other: Any = None
     name: str = "0"
+    directions: Tensor | None = None
 
     def forward(self, embeddings: Float[Tensor, "n pos d_model"]) -> Float[Tensor, "n pos d_vocab"]:
         """Logits if these stood where tokens are looked up (`hook_embed`); gradients flow.

@@ -25,7 +25,7 @@ from tl_dyck.runs.analysis import Analysis, of_each
 from tl_dyck.runs.execute import RunOptions, run_sweep
 from tl_dyck.runs.spec import Point, Sweep
 
-_JUDGEMENT = Analysis("scores.json", "tl_dyck.judgement/2", "a judgement")
+_JUDGEMENT = Analysis("scores.json", "tl_dyck.judgement/3", "a judgement")
 
 
 @final
@@ -66,8 +66,13 @@ class Judgement:
         return sha256(sorted(map(str, self.told[columns].itertuples(index=False, name=None))))[:16]
 
     def unasked(self) -> str:
-        """Of how many models nobody is asked whether they keep a stack, since it is not known."""
+        """Of how many models nobody is asked whether they keep a stack, since it is not known.
+
+        Nothing where that is not asked at all.
+        """
         known = self.told.loc[self.told["question"] == "stack", "case"].nunique()
+        if not known:
+            return ""
         return f"“stack” is not asked of {1 - known / self.sizes[0]:.0%} of the models."
 
     def wide(self) -> pd.DataFrame:
@@ -109,7 +114,7 @@ class JudgeExperiment:
 
     name: ClassVar[str] = "judge"
     #: Another number where the same seed gives another case, or a method other scores.
-    code: ClassVar[int] = 4
+    code: ClassVar[int] = 5
 
     def identity(self, point: Point) -> Mapping[str, Any]:
         """Kind and methods, with their code, and what is between them and the answers."""

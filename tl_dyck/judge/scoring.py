@@ -94,12 +94,16 @@ def ask(name: str, method: Method, sealed: SealedCase) -> list[dict[str, Any]]:
 
     Returns:
         A row for each question that it answers: case, model (its kind), question, target, answer,
-        score, effect; and, of the call, shared among its questions, seconds and passes.
+        score, effect; size and said, the exact size of the effect in the method's unit (see
+        `Fact.sizes`) and what it says that it is, NaN where it has another unit; and, of the call,
+        shared among its questions, seconds and passes.
 
     Raises:
         JudgeError: as `judge`.
     """
     rows = []
+    declared = getattr(method, "declared", None)
+    above, unit = getattr(declared, "above", 0.0), getattr(declared, "unit", "")
     case = sealed.copy()
     embedding = type(case.model.embed)
     with left_alone(f"method {name!r}, asked about {sealed.name},", sealed.classes):
@@ -119,7 +123,13 @@ def ask(name: str, method: Method, sealed: SealedCase) -> list[dict[str, Any]]:
                 seconds = (time.perf_counter() - started) / len(asked)
             cost = {"seconds": seconds, "passes": passes[0] / len(asked)}
             rows += [
-                {**_row(sealed, fact), "score": score, **cost}
+                {
+                    **_row(sealed, fact),
+                    "score": score,
+                    "size": fact.sizes.get(unit, math.nan),
+                    "said": abs(score + above),
+                    **cost,
+                }
                 for fact, score in zip(asked, scores, strict=True)
                 if score is not None
             ]
@@ -129,7 +139,14 @@ def ask(name: str, method: Method, sealed: SealedCase) -> list[dict[str, Any]]:
 def told(sealed: SealedCase) -> list[dict[str, Any]]:
     """What who knows all would say: as `ask`, a row for every fact."""
     return [
-        {**_row(sealed, fact), "score": 1.0 if fact.answer else -1.0, "seconds": 0.0, "passes": 0.0}
+        {
+            **_row(sealed, fact),
+            "score": 1.0 if fact.answer else -1.0,
+            "size": math.nan,
+            "said": math.nan,
+            "seconds": 0.0,
+            "passes": 0.0,
+        }
         for fact in sealed.facts
     ]
 
@@ -225,13 +242,17 @@ def auroc(answers: NDArray[np.bool_], scores: Floats) -> float:
     return float((ranks[answers].sum() - n_yes * (n_yes + 1) / 2) / (n_yes * n_no))
 
 
-def _rates(answers: NDArray[np.bool_], scores: Floats) -> dict[str, float]:
-    said = scores > 0
+def _rates(
+    answers: NDArray[np.bool_], scores: Floats, off: Floats, size: Floats
+) -> dict[str, float]:
+    said, known = scores > 0, ~np.isnan(size)
+    total = size[known].sum()
     return {
         "auroc": auroc(answers, scores),
         "accuracy": float((said == answers).mean()),
         "false_alarms": float(said[~answers].mean()) if (~answers).any() else math.nan,
         "misses": float((~said)[answers].mean()) if answers.any() else math.nan,
+        "off": float(off[known].sum() / total) if total else math.nan,
     }
 
 
@@ -241,7 +262,8 @@ def score_table(rows: pd.DataFrame, *, n_bootstrap: int = _BOOTSTRAP) -> pd.Data
     Returns:
         Indexed by method and kind of question: auroc, accuracy (at the method's own threshold),
         false_alarms (share of "no" that it calls yes), misses (share of "yes" that it calls no),
-        each with ``_low`` and ``_high``, the 95 % percentile bootstrap interval over cases; n
+        off (Σ |said − size| / Σ size, where it says how large effects are), each with ``_low`` and
+        ``_high``, the 95 % percentile bootstrap interval over cases; n
         (questions), yes (share), cases; seconds and passes through the model that the method takes
         for a case, all its questions together.
     """
@@ -270,17 +292,19 @@ def _with_intervals(group: pd.DataFrame, n_bootstrap: int) -> dict[str, Estimate
     """Rates and their intervals; resampled are cases, with all their questions."""
     answers = group["answer"].to_numpy(dtype=bool)
     scores = group["score"].to_numpy(dtype=float)
+    size = group["size"].to_numpy(dtype=float)
+    off = np.abs(group["said"].to_numpy(dtype=float) - size)
     cases = [np.flatnonzero(group["case"].to_numpy() == name) for name in group["case"].unique()]
     generator = np.random.default_rng(0)
     drawn: dict[str, list[float]] = {}
     for _ in range(n_bootstrap if len(cases) > 1 else 0):
         chosen = generator.integers(len(cases), size=len(cases))
         index = np.concatenate([cases[place] for place in chosen])
-        for name, value in _rates(answers[index], scores[index]).items():
+        for name, value in _rates(answers[index], scores[index], off[index], size[index]).items():
             drawn.setdefault(name, []).append(value)
     return {
         name: estimate(value, np.array(drawn.get(name, [])), len(cases))
-        for name, value in _rates(answers, scores).items()
+        for name, value in _rates(answers, scores, off, size).items()
     }
 
 

@@ -9,6 +9,7 @@ from typing import final
 from tl_dyck.check import WrongTypeError, check_integer, check_seed
 from tl_dyck.files import sha256
 from tl_dyck.judge.cases import kinds
+from tl_dyck.judge.parts import PARTS
 from tl_dyck.judge.protocol import JudgeError
 from tl_dyck.registry import unknown_name
 
@@ -79,7 +80,11 @@ class Suite:
 
 
 #: For trying a method out: other seeds than those that count.
-DEVELOPMENT = Suite(name="development", first_seed=0, sizes=dict.fromkeys(kinds(), 4))
+DEVELOPMENT = Suite(
+    name="development",
+    first_seed=0,
+    sizes=dict.fromkeys([kind for kind in kinds() if kind not in PARTS], 4),
+)
 
 _QUICK = {
     "uniform": 16,
@@ -91,8 +96,12 @@ _QUICK = {
     "twins": 8,
 }
 
-#: `judge-2` at its two scales: the first cases of "full" are those of "quick".
+_PARTS = {"built-edges": 16, "post-norm": 20, "pre-norm": 20, "levels": 20, "features": 16}
+
+#: `judge-2` at its two scales: the first cases of "full" are those of "quick". And "parts", which
+#: asks about edges, depth and features, and so about other models.
 SUITES = {
     "quick": Suite(name="judge-2/quick", sizes=_QUICK),
     "full": Suite(name="judge-2/full", sizes={kind: 5 * size for kind, size in _QUICK.items()}),
+    "parts": Suite(name="judge-2/parts", sizes=_PARTS),
 }

@@ -37,9 +37,10 @@ class _Sizes:
     n_heads: int
     true_share: float
     block: str
+    n_layers: int = 1
 
     def __post_init__(self) -> None:
-        check_integer_fields(self, n_types=2, max_depth=2, n_heads=2)
+        check_integer_fields(self, n_types=2, max_depth=2, n_heads=2, n_layers=1)
         check_number("true_share", self.true_share, 0, 1)
         if self.block not in ("eq6", "gpt"):
             raise unknown_name("block of a case", self.block, ("eq6", "gpt"))
@@ -47,19 +48,27 @@ class _Sizes:
 
 @one_thread()
 def train_case(kind: str, seed: int, given: Mapping[str, Any]) -> tuple[Case, list[Fact]]:
-    """A case of one of `TRAINED`, and its facts.
+    """A case of one of `TRAINED`, and its facts: of a `trained_model`."""
+    generator = generator_of(kind, seed)
+    model, task = trained_model(given, generator)
+    case, facts = pose(f"{kind}-{seed}", model, task, generator)
+    return with_length_facts(case, facts, exact=False)
+
+
+@one_thread()
+def trained_model(given: Mapping[str, Any], generator: torch.Generator) -> tuple[Any, DyckTask]:
+    """A model that was trained, and its task.
 
     Heads and units of the MLP are of one of two groups, which write to coordinates of their own and
     share all else, norms too. Each group has an unembedding, and both are trained, for the same;
-    then that of the second is set to zero. Nothing but that tells the groups apart.
+    then that of the second is set to zero. Nothing but that tells the groups apart. Of several
+    layers, weights let what the first ones read through to the readout by later heads alone.
 
     Args:
-        kind: of model.
-        seed: of everything that is drawn.
-        given: any of n_types, max_depth, n_heads, true_share (of heads that are in the first
-            group), block ("eq6" or "gpt"); else drawn.
+        given: any of n_types, max_depth, n_heads (of each layer), true_share (of heads that are in
+            the first group), block ("eq6" or "gpt"); else drawn. n_layers, else 1.
+        generator: of everything that is drawn.
     """
-    generator = generator_of(kind, seed)
     sizes = _drawn(given, generator)
     task = small_task(sizes.n_types, sizes.max_depth)
     states = 2 * sizes.n_types * sizes.max_depth + 1
@@ -69,7 +78,7 @@ def train_case(kind: str, seed: int, given: Mapping[str, Any]) -> tuple[Case, li
         model_name="judged",
         embedding="onehot",
         block=sizes.block,
-        n_layers=1,
+        n_layers=sizes.n_layers,
         n_heads=sizes.n_heads,
         d_model=3 * states,
         d_head=states,
@@ -82,8 +91,7 @@ def train_case(kind: str, seed: int, given: Mapping[str, Any]) -> tuple[Case, li
     first = 1 + int(sizes.true_share * (sizes.n_heads - 1))
     order = torch.randperm(sizes.n_heads, generator=generator).tolist()
     _train(model, task, generator, order[:first])
-    case, facts = pose(f"{kind}-{seed}", model, task, generator)
-    return with_length_facts(case, facts, exact=False)
+    return model, task
 
 
 def _drawn(given: Mapping[str, Any], generator: torch.Generator) -> _Sizes:
@@ -97,6 +105,7 @@ def _drawn(given: Mapping[str, Any], generator: torch.Generator) -> _Sizes:
         "n_heads": choice((2, 3, 4)),
         "true_share": float(torch.rand(1, generator=generator)) * 0.999,
         "block": choice(("eq6", "gpt")),
+        "n_layers": 1,
     }
     for name in given:
         if name not in drawn:
@@ -113,25 +122,30 @@ def _train(model: Any, task: DyckTask, generator: torch.Generator, first: list[i
     tokens = all_prefixes(task.language, max(task.train_lengths))
     law = task.distribution.next_token_probs(tokens)
     right = task.language.right_bracket(tokens)
-    attn, mlp, n_heads = model.blocks[0].attn, model.blocks[0].mlp, model.cfg.n_heads
-    held = {(attn, "W_O"): attn.W_O, (mlp, "W_in"): mlp.W_in, (mlp, "W_out"): mlp.W_out}
-    held[model.unembed, "W_U"] = model.unembed.W_U
+    n_layers, n_heads = model.cfg.n_layers, model.cfg.n_heads
+    held: dict[tuple[int, Any, str], Tensor] = {}  # by layer, module and name
+    for layer, block in enumerate(model.blocks):
+        for module, name in ((block.attn, "W_O"), (block.mlp, "W_in"), (block.mlp, "W_out")):
+            held[layer, module, name] = getattr(module, name)
+        if layer:
+            held[layer, block.attn, "W_V"] = block.attn.W_V
+    held[n_layers, model.unembed, "W_U"] = model.unembed.W_U
     group_of = torch.tensor([int(head not in first) for head in range(n_heads)])
     masks = _masks(model, group_of)
     optimiser = torch.optim.Adam(model.parameters(), lr=_RATE)
 
     def put(group: int, loud: Tensor) -> None:
-        for (module, name), weight in held.items():
-            used = weight * masks[group][name]
-            setattr(module, name, used * loud[:, None, None] if name == "W_O" else used)
+        for (layer, module, name), weight in held.items():
+            used = weight * masks[group][layer, name]
+            setattr(module, name, used * loud[layer, :, None, None] if name == "W_O" else used)
 
     def loss(group: int, rows: Tensor) -> Tensor:
-        drawn = 2 * torch.rand(n_heads, generator=generator, dtype=law.dtype)
+        drawn = 2 * torch.rand(n_layers, n_heads, generator=generator, dtype=law.dtype)
         put(group, torch.where(group_of == group, 1.0, drawn))
         told = lean_logits(model, tokens[rows]).log_softmax(-1)
         return -(law[rows] * told).sum(-1).mean()
 
-    for module, name in held:
+    for _, module, name in held:
         delattr(module, name)  # in its place stands what is read of it
     for attempt in range(1 + _MORE):
         for step in range(_STEPS):
@@ -142,29 +156,36 @@ def _train(model: Any, task: DyckTask, generator: torch.Generator, first: list[i
                 (loss(0, rows) + loss(1, rows)).backward()
             optimiser.step()
         with torch.no_grad():
-            put(0, torch.ones(n_heads, dtype=law.dtype))
+            put(0, torch.ones(n_layers, n_heads, dtype=law.dtype))
             if bool((margins(lean_logits(model, tokens), right) > 0.01).all()):
                 break
-    for (module, name), weight in held.items():
+    for (layer, module, name), weight in held.items():
         delattr(module, name)
         with torch.no_grad():
-            weight *= masks[0][name]
+            weight *= masks[0][layer, name]
         setattr(module, name, weight)
 
 
-def _masks(model: Any, group_of: Tensor) -> list[dict[str, Tensor]]:
-    """Where weights count, if the first group is heard and if the second is.
+def _masks(model: Any, group_of: Tensor) -> list[dict[tuple[int, str], Tensor]]:
+    """Where weights count, by layer and name, if the first group is heard and if the second is.
 
     A third of the stream is of states, which all read, and one of each group: none writes to, or
-    reads, the other's.
+    reads, the other's. Of several layers, heads of all but the last write to one half of their
+    group's, of which later heads have their values; the last, and MLPs, have the other half.
     """
-    units, part = model.cfg.d_mlp // 2, model.cfg.d_model // 3
-    thirds = torch.arange(model.cfg.d_model) // part  # 0: states, 1 and 2: the groups
+    n_layers, units, part = model.cfg.n_layers, model.cfg.d_mlp // 2, model.cfg.d_model // 3
+    coordinate = torch.arange(model.cfg.d_model)
+    thirds = coordinate // part  # 0: states, 1 and 2: the groups
+    early = (coordinate % part < part // 2) & (thirds > 0) & (n_layers > 1)
     of_unit = torch.arange(2 * units) // units
-    own = thirds == 1 + of_unit[:, None]  # unit, coordinate
-    shared = {
-        "W_O": (thirds == 1 + group_of[:, None])[:, None],
-        "W_in": (own | (thirds == 0)).T,
-        "W_out": own,
-    }
-    return [{**shared, "W_U": (thirds != 2 - group)[:, None]} for group in range(2)]
+    own = (thirds == 1 + of_unit[:, None]) & ~early  # unit, coordinate
+    of_head = thirds == 1 + group_of[:, None]  # head, coordinate
+    shared = {}
+    for layer in range(n_layers):
+        wrote = ~early if layer == n_layers - 1 else early
+        shared[layer, "W_O"] = (of_head & wrote)[:, None]
+        shared[layer, "W_V"] = (of_head & early)[..., None]
+        shared[layer, "W_in"] = (own | (thirds == 0)).T
+        shared[layer, "W_out"] = own
+    unheard = [(thirds != 2 - group)[:, None] & ~early[:, None] for group in range(2)]
+    return [{**shared, (n_layers, "W_U"): each} for each in unheard]

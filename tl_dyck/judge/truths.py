@@ -17,7 +17,7 @@ from tl_dyck.ablation.compare import Answer
 from tl_dyck.check import check_instance, check_length
 from tl_dyck.interventions import hide_keys, key_of_each, run
 from tl_dyck.judge.facts import TIE, Enumeration, head_facts, margins
-from tl_dyck.judge.protocol import ABOUT_HEADS, JudgeError
+from tl_dyck.judge.protocol import JudgeError
 from tl_dyck.recipes import as_figure, dots
 from tl_dyck.tasks import DyckTask
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
 
 _MOST = 20_000  # prefixes that are listed
+_CHANGED = ("needed", "carries", "pattern")
 _HIDDEN = ("top", "twin")
 
 
@@ -54,7 +55,7 @@ class HeadTruths:
 
     def __str__(self) -> str:
         heads = [f"L{row.layer}H{row.head}" for row in self.table.itertuples()]
-        shown = self.table[[*ABOUT_HEADS, *_HIDDEN]].map("{:.2%}".format).set_axis(heads)
+        shown = self.table[[*_CHANGED, *_HIDDEN]].map("{:.2%}".format).set_axis(heads)
         return (
             f"{self.task}, every prefix of at most {self.length} brackets; {self.accuracy:.2%} are "
             f"closed right. Share that no longer is, if of a head:\n{shown.to_string()}\n"
@@ -65,7 +66,7 @@ class HeadTruths:
 
     def plot(self) -> go.Figure:
         """The table: a row per head, a dot for each share."""
-        values = {name: name for name in (*ABOUT_HEADS, *_HIDDEN)}
+        values = {name: name for name in (*_CHANGED, *_HIDDEN)}
         unit = "share of closing brackets that break"
         return as_figure(
             [dots(self.table, values, rows="L{layer}H{head}", unit=unit)], str(self.task)
@@ -141,7 +142,7 @@ def head_truths(model: Any, task: DyckTask, length: int) -> HeadTruths:
     rows, (among, keys) = [], _keys(world)
     for layer in range(exact.cfg.n_layers):
         for head in range(exact.cfg.n_heads):
-            row = {kind: effects.get(((layer, head), kind), float("nan")) for kind in ABOUT_HEADS}
+            row = {kind: effects.get(((layer, head), kind), float("nan")) for kind in _CHANGED}
             row |= _cost(world, among, keys, layer, head)
             rows.append({"layer": layer, "head": head, **row})
     return HeadTruths(

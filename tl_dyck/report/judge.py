@@ -223,6 +223,11 @@ def _about_what(row: Any) -> str:
     if row.question in ABOUT_HEADS:
         layer, head = target.split()
         return f"layer {layer}, head {head}"
+    if row.question == "edge":
+        return f"from source to reader {target}"
+    if row.question == "feature":
+        layer, head, index = target.split()
+        return f"direction {index} of layer {layer}, head {head}"
     if row.question == "token":
         return f"bracket {target.rpartition(' ')[2]} of the string shown"
     if row.question == "weight":

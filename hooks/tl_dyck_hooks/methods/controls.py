@@ -1,4 +1,4 @@
-"""Controls: one that knows nothing, and three cheats that run no model.
+"""Controls: one that knows nothing, and four cheats that run no model.
 
 A cheat answers from what the question or the weights give away by how the cases are made. Where one
 scores high, so may a method that has understood nothing.
@@ -7,12 +7,23 @@ scores high, so may a method that has understood nothing.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from tl_dyck.files import sha256
-from tl_dyck.judge import ABOUT_HEADS, KINDS, Case, Question, Scores, about, about_heads
+from tl_dyck.judge import (
+    ABOUT_HEADS,
+    KINDS,
+    Case,
+    Question,
+    Scores,
+    about,
+    about_edges,
+    about_heads,
+)
+from tl_dyck.judge.edges import Edges, reading
 
 
 @about(*KINDS, yes="at random")
@@ -53,3 +64,20 @@ def ov_norm(case: Case) -> Tensor:
         [(block.attn.W_V @ block.attn.W_O).flatten(1).norm(dim=1) for block in case.model.blocks]
     )
     return norms / norms.max()
+
+
+@about_edges(above=0.5, unit="of the largest")
+@torch.no_grad()
+def edge_norm(case: Case) -> dict[tuple[Any, Any], float]:
+    """A cheat: ‖W_V W_O W‖ of a head and its reader's weights, beside the model's largest."""
+    model = case.model
+    edges = Edges(model, case.tokens[:1], case.tokens[:1]).edges
+    found = {}
+    for edge in edges:
+        moved = reading(model, edge)
+        if edge.source is not None:
+            attn = model.blocks[edge.source[0]].attn
+            moved = attn.W_V[edge.source[1]] @ attn.W_O[edge.source[1]] @ moved
+        found[edge.source, edge.reader] = float(moved.norm())
+    largest = max(found.values())
+    return {target: norm / largest for target, norm in found.items()}

@@ -34,14 +34,24 @@ def concept_erasure(case: Case) -> Any:
     "LEACE": fitted on the same strings, where a bracket is open, and erased there. Read as: does
     the head hand on the type?
     """
-    right = case.task.language.right_bracket(case.tokens)
-    asked = right >= 0
-    kinds = right[asked] // 2
+    return _erased(case, case.task.language.right_bracket(case.tokens) // 2, case.task.n_types)
+
+
+@about_heads(above=0.01, unit="nats", paper="Belrose et al. 2023")
+def depth_erasure(case: Case) -> Any:
+    """The same when all that tells the depth linearly is erased, where a bracket is open."""
+    depth = case.task.language.depth(case.tokens)
+    return _erased(case, depth, case.task.max_depth + 1)
+
+
+def _erased(case: Case, labels: Tensor, n_labels: int) -> list[list[float]]:
+    """What it costs to erase labels, where a bracket is open, from what each head puts out."""
+    asked = case.task.language.right_bracket(case.tokens) >= 0
     names = z_names(case)
     z = activations(case.model, case.tokens, names)
 
     def hooks(layer: int, head: int) -> list[Hook]:
-        erase = Eraser.fit(z[layer][:, :, head][asked], kinds, case.task.n_types)
+        erase = Eraser.fit(z[layer][:, :, head][asked], labels[asked], n_labels)
         return at(
             names[layer], lambda found: torch.where(asked[..., None], erase(found), found), head
         )

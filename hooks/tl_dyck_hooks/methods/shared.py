@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from tl_dyck.ablation.metrics import Metric
 from tl_dyck.hook_points import record
 from tl_dyck.judge import Case
+from tl_dyck.judge.facts import logit_difference
 from tl_dyck.language import DyckLanguage
+
+__all__ = ["activations", "closing_metric", "logit_difference", "z_names"]
 
 
 def z_names(case: Case) -> list[str]:
@@ -38,15 +40,3 @@ def closing_metric(language: DyckLanguage) -> Metric:
         return (found * asked).sum(-1) / asked.sum(-1).clamp(min=1)
 
     return metric
-
-
-def logit_difference(
-    language: DyckLanguage,
-    logits: Float[Tensor, "*batch d_vocab"],
-    right: Int[Tensor, "*batch"],
-) -> Float[Tensor, "*batch"]:
-    """Logit of the right closing bracket minus the mean of the others; 0 where none is asked."""
-    closing = logits[..., 1 : language.n_brackets : 2]
-    mine = logits.gather(-1, right.clamp(min=0)[..., None])[..., 0]
-    others = (closing.sum(-1) - mine) / (language.n_types - 1)
-    return torch.where(right >= 0, mine - others, 0.0)

@@ -24,13 +24,16 @@ _MADE = {
     "balanced": ("balanced", 8, {"n_types": 3, "max_depth": 2}),  # with a partner
     "trained": ("trained", 0, {"block": "gpt"}),  # LayerNorm before attention and at the end
     "twins": ("twins", 1, {}),  # four layers, with a partner
+    "post-norm": ("post-norm", 1, {"n_heads": 2}),  # two layers, as the next one
+    "pre-norm": ("pre-norm", 1, {"n_heads": 2}),
+    "features": ("features", 0, {}),
     "two heads": ("balanced", 0, {"n_heads": 2, "n_layers": 1, "n_types": 2, "max_depth": 2}),
     "exact": ("balanced", 0, {**_ALONE, "max_depth": 3, "drift": 0.0}),
     "drifting": ("uniform", 0, {**_ALONE, "max_depth": 3, "drift": 0.1}),
     "drifting, 3 types": ("balanced", 0, {**_ALONE, "n_types": 3, "drift": 0.1}),
 }
 
-HEADS = ("needed", "carries", "pattern")
+HEADS = ("needed", "carries", "pattern", "depth")
 
 
 @lru_cache

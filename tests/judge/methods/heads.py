@@ -130,13 +130,22 @@ def without_the_top(case: Case) -> Array:
 
 
 def type_erased(case: Case) -> Array:
-    """LEACE as Belrose et al. write it: whiten, project out what varies with the type, go back."""
-    z, right = run(case).z, rights(case)
-    asked = right >= 0
+    return erased(case, rights(case) // 2, case.task.n_types)
+
+
+def depth_erased(case: Case) -> Array:
+    depths = [[len(stack) for stack in stacks(row)] for row in case.tokens.tolist()]
+    return erased(case, np.array(depths), case.task.max_depth + 1)
+
+
+def erased(case: Case, labels: Array, n: int) -> Array:
+    """LEACE as Belrose et al. write it: whiten, project out what varies with a label, go back."""
+    z = run(case).z
+    asked = rights(case) >= 0
 
     def put(layer: int, head: int) -> dict[str, Edit]:
         x = z[layer][head][asked]
-        onehot = np.eye(case.task.n_types)[right[asked] // 2]
+        onehot = np.eye(n)[labels[asked]]
         centred = x - x.mean(0)
         values, vectors = np.linalg.eigh(centred.T @ centred / len(x))
         kept = values > 1e-9 * values.max()

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from importlib import metadata
 from typing import Any
 
-from tests.judge.methods import adapted, brackets, by_captum, heads, models
+from tests.judge.methods import adapted, brackets, by_captum, edges, heads, models
 from tests.judge.methods.cases import HEADS
 from tl_dyck.judge import Case, Question, methods
 from tl_dyck.models.hooked import HookedTransformer
@@ -93,6 +93,8 @@ SMOOTH: Any = {"cases": ("trained", "disturbed"), "atol": 1e-6}
 ALONE = ("exact", "drifting", "drifting, 3 types")
 DRAWN = ("balanced", "drifting", "disturbed")
 DEEP = ("disturbed", "disturbed again", "deep", "twins")
+EDGES = ("post-norm", "pre-norm")
+FEATURES = ("features",)
 PAIRS = ("disturbed", "deep", "balanced", "twins", "stack")
 
 
@@ -110,6 +112,19 @@ ORACLES: dict[str, tuple[Oracle, ...]] = {
     "uniform-pattern": _drop("uniform", heads.uniform),
     "attention-knockout": (of_heads(NUMPY, heads.without_the_top, NATS),),
     "concept-erasure": (of_heads("whitening in numpy", heads.type_erased, NATS, atol=1e-6),),
+    "depth-erasure": (of_heads("whitening in numpy", heads.depth_erased, NATS, atol=1e-6),),
+    "edge-path-patching": (Oracle(NUMPY, edges.patched(True), ("edge",), EDGES),),
+    "edge-sum-patching": (Oracle(NUMPY, edges.patched(False), ("edge",), EDGES),),
+    "edge-attribution": (Oracle("differences", edges.along([0.0]), ("edge",), EDGES, 1e-5),),
+    "edge-integrated-gradients": (
+        Oracle("differences", edges.along([0.1, 0.3, 0.5, 0.7, 0.9]), ("edge",), EDGES, 1e-5),
+    ),
+    "edge-change": (Oracle(NUMPY, edges.size, ("edge",), EDGES),),
+    "principal-components": (
+        Oracle("the covariance", edges.nearest(edges.components), ("feature",), FEATURES, 1e-6),
+    ),
+    "token-values": (Oracle(NUMPY, edges.nearest(edges.values), ("feature",), FEATURES),),
+    "zeros-along": (Oracle(NUMPY, edges.zeros, ("feature",), FEATURES),),
     "distributed-alignment": (
         of_heads("a search by differences", heads.aligned, SHARE, cases=("trained",)),
     ),

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from captum.attr import IntegratedGradients
+from scipy.stats import spearmanr
 
 from tests.judge.methods.cases import judged
 from tests.judge.methods.heads import (
@@ -178,3 +181,39 @@ def test_what_is_not_installed_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> 
             methods._entries["captum-shapley-values"] = entry
     assert "chance" not in methods.lacking()
     assert judge("chance", [("uniform", 0)]) is not None
+
+
+def test_edges_of_auto_circuit_are_those_of_ours_where_no_norm_is_behind_a_head() -> None:
+    """Both are gradients times changes; it looks at one position, at other strings than ours."""
+    name = "auto-circuit-edge-attribution-patching"
+    if name in methods.lacking():
+        pytest.skip("it is not installed")
+    case, questions = judged("pre-norm")
+    found = [methods.get(each)(case, questions["edge"]) for each in (name, "edge-attribution")]
+    mine, ours = (np.array(scores, dtype=float) for scores in found)
+    assert len(mine) > 2
+    assert spearmanr(mine, ours).statistic > 0.7
+
+
+@pytest.mark.parametrize("name", ["l1", "top-k", "batch-top-k", "rotated"])
+def test_a_direction_is_one_that_a_dictionary_has(name: str) -> None:
+    """What an autoencoder is shown lies in what a head puts out, and so does what it finds."""
+    full = f"sae-lens-{name}-features"
+    if full in methods.lacking():
+        pytest.skip("it is not installed")
+    case, questions = judged("features")
+    scores = methods.get(full)(case, questions["feature"])
+    assert scores is not None
+    found = np.array(scores, dtype=float) + 0.9
+    assert ((found >= 0) & (found <= 1 + 1e-6)).all()
+    assert len(set(found.round(6))) > 2
+
+
+def test_the_page_of_packages_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    if methods.lacking():
+        pytest.skip("a package is not installed")
+    page = Path(__file__).resolve().parents[3] / "docs" / "packages.md"
+    blocks = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+    assert len(blocks) == 6
+    exec(compile("\n".join(blocks), "packages.md", "exec"), {})
+    assert "A0.0->MLP 0" in capsys.readouterr().out

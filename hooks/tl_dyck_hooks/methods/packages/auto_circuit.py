@@ -11,13 +11,14 @@ from __future__ import annotations
 import sys
 import types
 from collections.abc import Callable
+from functools import wraps
 from typing import Any
 
 import torch
 import transformer_lens
 from torch import Tensor
 
-from tl_dyck.judge import Case, about_heads
+from tl_dyck.judge import Case, Method, about_edges, about_heads, either
 from tl_dyck.judge.facts import exchange_types
 from tl_dyck_hooks.methods.packages import named, quiet
 
@@ -54,63 +55,84 @@ def _prompts(case: Case) -> Any:
     return PromptDataLoader(data, seq_len=last + 1, diverge_idx=0, batch_size=len(rows))
 
 
-def _heads(
-    case: Case, score: Callable[[Any, Any], dict[str, Tensor]], largest: bool = False
-) -> Tensor:
-    """Scores of the edges out of each head, their sum in size or the largest, ``[layer, head]``."""
+def _edges(
+    case: Case, score: Callable[[Any, Any], dict[str, Tensor]]
+) -> dict[tuple[Any, Any], float]:
+    """Scores of the edges that we have too, by source and reader."""
     model = case.model
     for option in ("use_attn_result", "use_attn_in", "use_hook_mlp_in"):
         setattr(model.cfg, option, True)
     graph = patchable_model(model, factorized=True, slice_output="last_seq", separate_qkv=False)
     with quiet():
         scores = score(graph, _prompts(case))
-    found = torch.zeros(model.cfg.n_layers, model.cfg.n_heads, dtype=torch.float64)
-    for edge in graph.edges:
-        if edge.src.head_idx is not None:
-            layer = int(edge.src.module_name.split(".")[1])
-            value, place = float(edge.prune_score(scores)), (layer, edge.src.head_idx)
-            found[place] = max(float(found[place]), value) if largest else found[place] + value
-    return found.abs()
+    return {
+        (_part(edge.src), _part(edge.dest)): float(edge.prune_score(scores))
+        for edge in graph.edges
+        if not edge.src.name.startswith("MLP")
+    }
 
 
-@about_heads(above=0.1, unit="logits", paper=_after("Syed et al. 2023"))
-def edge_attribution_patching(case: Case) -> Tensor:
-    """auto-circuit's EAP: gradient of the logit difference along the edges out of a head."""
-    return _heads(
-        case,
-        lambda graph, prompts: mask_gradient_prune_scores(
-            graph, prompts, None, grad_function="logit", answer_function="avg_diff", mask_val=0.0
-        ),
+def _part(node: Any) -> tuple[int, int | None] | None:
+    """(layer, head), or (layer, None) for an MLP, or None for an end of the stream."""
+    if node.name.startswith("Resid"):
+        return None
+    return int(node.module_name.split(".")[1]), node.head_idx
+
+
+def _judged(
+    above: float, unit: str, paper: str, largest: bool = False
+) -> Callable[[Callable[[Any, Any], dict[str, Tensor]]], Method]:
+    """A method of edges; of heads it says what the edges out of one add up to, or the largest."""
+
+    def declare(score: Callable[[Any, Any], dict[str, Tensor]]) -> Method:
+        @wraps(score)
+        def heads(case: Case) -> Tensor:
+            cfg = case.model.cfg
+            found = torch.zeros(cfg.n_layers, cfg.n_heads, dtype=torch.float64)
+            for (source, _), value in _edges(case, score).items():
+                if source is not None:
+                    before = float(found[source])
+                    found[source] = max(before, value) if largest else before + value
+            return found.abs()
+
+        @wraps(score)
+        def edges(case: Case) -> dict[tuple[Any, Any], float]:
+            return _edges(case, score)
+
+        how: Any = {"above": above, "unit": unit, "paper": _after(paper)}
+        return either(about_heads(**how)(heads), about_edges(**how)(edges))
+
+    return declare
+
+
+@_judged(above=0.1, unit="logits", paper="Syed et al. 2023")
+def edge_attribution_patching(graph: Any, prompts: Any) -> dict[str, Tensor]:
+    """auto-circuit's EAP: gradient of the logit difference along edges, or those out of a head."""
+    found: dict[str, Tensor] = mask_gradient_prune_scores(
+        graph, prompts, None, grad_function="logit", answer_function="avg_diff", mask_val=0.0
     )
+    return found
 
 
-@about_heads(above=0.1, unit="logits", paper=_after("Hanna et al. 2024"))
-def edge_attribution_patching_ig(case: Case) -> Tensor:
+@_judged(above=0.1, unit="logits", paper="Hanna et al. 2024")
+def edge_attribution_patching_ig(graph: Any, prompts: Any) -> dict[str, Tensor]:
     """auto-circuit's EAP with integrated gradients: the mean of it from clean to corrupted."""
-    return _heads(
-        case,
-        lambda graph, prompts: mask_gradient_prune_scores(
-            graph,
-            prompts,
-            None,
-            grad_function="logit",
-            answer_function="avg_diff",
-            integrated_grad_samples=10,
-        ),
+    found: dict[str, Tensor] = mask_gradient_prune_scores(
+        graph,
+        prompts,
+        None,
+        grad_function="logit",
+        answer_function="avg_diff",
+        integrated_grad_samples=10,
     )
+    return found
 
 
-@about_heads(above=0.01, unit="nats", paper=_after("Conmy et al. 2023"))
-def acdc(case: Case) -> Tensor:
-    """auto-circuit's ACDC: up to which threshold an edge out of the head is kept.
+@_judged(above=0.01, unit="nats", paper="Conmy et al. 2023", largest=True)
+def acdc(graph: Any, prompts: Any) -> dict[str, Tensor]:
+    """auto-circuit's ACDC: up to which threshold an edge, or one out of the head, is kept.
 
     Thresholds are 0.0001 to 1; an edge that is kept at all of them counts as 10.
     """
-    found = _heads(
-        case,
-        lambda graph, prompts: acdc_prune_scores(
-            graph, prompts, None, tao_exps=list(range(-4, 1)), tao_bases=[1]
-        ),
-        largest=True,
-    )
-    return found.clamp(max=10)
+    found = acdc_prune_scores(graph, prompts, None, tao_exps=list(range(-4, 1)), tao_bases=[1])
+    return {name: scores.clamp(max=10) for name, scores in found.items()}

@@ -1,4 +1,4 @@
-"""Sparse autoencoders by SAELens: does a feature of what a head puts out tell the type on top?"""
+"""Sparse autoencoders by SAELens: does a feature tell the type on top? Is a direction one?"""
 
 from __future__ import annotations
 
@@ -20,28 +20,44 @@ from sae_lens import (
 from sae_lens.config import SAETrainerConfig
 from torch import Tensor
 
-from tl_dyck.judge import Case, about_heads
+from tl_dyck.judge import Case, Method, about_directions, about_heads, either
 from tl_dyck.judge.scoring import auroc
 from tl_dyck_hooks.methods.packages import named, quiet
 from tl_dyck_hooks.methods.shared import activations, z_names
 
 _after = named("sae-lens")
-_STEPS, _BATCH, _WIDER = 60, 256, 2  # features: so many times the head's dimensions
+_STEPS, _LONG, _BATCH = 60, 300, 256  # the longer to find features, the shorter to tell types
+_WIDER = 2  # features: so many times the head's dimensions
 
 
-def _tells(case: Case, kind: Any, config: Any, **options: Any) -> list[list[float]]:
-    """Of each head, how well its best feature tells a type on top, 0 to 1: |2 AUROC − 1|."""
-    language = case.task.language
-    right = language.right_bracket(case.tokens)
-    asked = right >= 0
-    found = []
-    for z in activations(case.model, case.tokens, z_names(case)):
-        heads = z[asked].float().unbind(1)
-        found.append([_best(x, right[asked] // 2, kind, config, options) for x in heads])
-    return found
+def _judged(kind: Any, config: Any, paper: str, said: str, **options: Any) -> Method:
+    """A method of heads, and of directions, by one kind of autoencoder."""
+
+    def heads(case: Case) -> list[list[float]]:
+        right = case.task.language.right_bracket(case.tokens)
+        asked = right >= 0
+        return [
+            [_best(x, right[asked] // 2, kind, config, options) for x in z[asked].unbind(1)]
+            for z in activations(case.model, case.tokens, z_names(case))
+        ]
+
+    def features(case: Case, layer: int, head: int) -> Tensor:
+        (z,) = activations(case.model, case.tokens, [z_names(case)[layer]])
+        sae, _ = _trained(z[:, 1:, head].flatten(0, 1), kind, config, options, _LONG)
+        found: Tensor = sae.W_dec
+        return found
+
+    of_heads = about_heads(above=0.9, unit="of a perfect one", paper=_after(paper))(heads)
+    judged: Method = either(of_heads, about_directions(paper=_after(paper))(features))
+    judged.__doc__ = f"SAELens' {said}, of each head's output."
+    return judged
 
 
-def _best(x: Tensor, types: Tensor, kind: Any, config: Any, options: dict[str, Any]) -> float:
+def _trained(
+    x: Tensor, kind: Any, config: Any, options: dict[str, Any], steps: int
+) -> tuple[Any, Tensor]:
+    """An autoencoder of activations ``[n, d]``, and what it was shown: these, scaled."""
+    x = x.float()
     x = x / x.pow(2).sum(-1).mean().sqrt().clamp(min=1e-12) * x.shape[1] ** 0.5
     sae = kind(config(d_in=x.shape[1], d_sae=_WIDER * x.shape[1], **options))
 
@@ -50,7 +66,7 @@ def _best(x: Tensor, types: Tensor, kind: Any, config: Any, options: dict[str, A
             yield x[torch.randint(len(x), (_BATCH,))]
 
     how = SAETrainerConfig(
-        total_training_samples=_STEPS * _BATCH,
+        total_training_samples=steps * _BATCH,
         train_batch_size_samples=_BATCH,
         lr=1e-2,
         lr_end=1e-3,
@@ -58,8 +74,14 @@ def _best(x: Tensor, types: Tensor, kind: Any, config: Any, options: dict[str, A
     )
     with torch.enable_grad(), quiet():
         SAETrainer(how, sae, batches()).fit()
+    return sae, x
+
+
+def _best(x: Tensor, types: Tensor, kind: Any, config: Any, options: dict[str, Any]) -> float:
+    """How well the best feature tells a type on top, 0 to 1: |2 AUROC − 1|."""
+    sae, shown = _trained(x, kind, config, options, _STEPS)
     with torch.no_grad():
-        features = sae.encode(x).double()
+        features = sae.encode(shown).double()
     return max(
         abs(2 * auroc(types.numpy() == kind, feature.numpy()) - 1)
         for kind in types.unique().tolist()
@@ -67,19 +89,39 @@ def _best(x: Tensor, types: Tensor, kind: Any, config: Any, options: dict[str, A
     )
 
 
-@about_heads(above=0.9, unit="of a perfect one", paper=_after("Bricken et al. 2023"))
-def l1_features(case: Case) -> list[list[float]]:
-    """SAELens' sparse autoencoder with an L1 penalty, of each head's output."""
-    return _tells(case, StandardTrainingSAE, StandardTrainingSAEConfig, l1_coefficient=0.1)
+l1_features = _judged(
+    StandardTrainingSAE,
+    StandardTrainingSAEConfig,
+    "Bricken et al. 2023",
+    "sparse autoencoder with an L1 penalty",
+    l1_coefficient=0.1,
+)
+top_k_features = _judged(
+    TopKTrainingSAE,
+    TopKTrainingSAEConfig,
+    "Gao et al. 2024",
+    "TopK sparse autoencoder",
+    k=2,
+)
+batch_top_k_features = _judged(
+    BatchTopKTrainingSAE,
+    BatchTopKTrainingSAEConfig,
+    "Bussmann et al. 2024",
+    "BatchTopK sparse autoencoder",
+    k=2,
+)
 
 
-@about_heads(above=0.9, unit="of a perfect one", paper=_after("Gao et al. 2024"))
-def top_k_features(case: Case) -> list[list[float]]:
-    """SAELens' TopK sparse autoencoder, of each head's output."""
-    return _tells(case, TopKTrainingSAE, TopKTrainingSAEConfig, k=2)
-
-
-@about_heads(above=0.9, unit="of a perfect one", paper=_after("Bussmann et al. 2024"))
-def batch_top_k_features(case: Case) -> list[list[float]]:
-    """SAELens' BatchTopK sparse autoencoder, of each head's output."""
-    return _tells(case, BatchTopKTrainingSAE, BatchTopKTrainingSAEConfig, k=2)
+@about_directions(paper="after Heap et al. 2025")
+def rotated_features(case: Case, layer: int, head: int) -> Tensor:
+    """A control: an L1 autoencoder of the head's output, turned at random before it is trained."""
+    (z,) = activations(case.model, case.tokens, [z_names(case)[layer]])
+    x = z[:, 1:, head].flatten(0, 1)
+    span = torch.linalg.svd(x, full_matrices=False)
+    within = span.Vh[1e-6 * span.S[0] < span.S]
+    turn = torch.linalg.qr(torch.randn(len(within), len(within), dtype=x.dtype))[0]
+    turned = x @ within.T @ turn @ within
+    options = {"l1_coefficient": 0.1}
+    sae, _ = _trained(turned, StandardTrainingSAE, StandardTrainingSAEConfig, options, _LONG)
+    found: Tensor = sae.W_dec
+    return found

@@ -1,0 +1,106 @@
+"""What tools say of edges: how far the logit difference moves if one reader reads another string.
+
+Sources put out what they do on the string with all types exchanged; answers are in logits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tl_dyck.interventions import run
+from tl_dyck.judge import Case, about_edges
+from tl_dyck.judge.edges import Edge, Edges
+from tl_dyck.judge.facts import exchange_types, logit_difference
+
+_STEPS = 5  # of the integral
+_Found = dict[tuple[Any, Any], float]
+
+
+@about_edges(above=0.1, unit="logits", paper="Goldowsky-Dill et al. 2023")
+def edge_path_patching(case: Case) -> _Found:
+    """Path patching of one edge: the norm behind the heads is passed, then one reader reads it."""
+    return _patched(case, lambda edges, edge: edges.handed(edge))
+
+
+@about_edges(above=0.1, unit="logits", paper="after Conmy et al. 2023")
+def edge_sum_patching(case: Case) -> _Found:
+    """The same as if the residual stream were a sum of what heads write: no norm is passed."""
+    return _patched(case, lambda edges, edge: edges.written(edge))
+
+
+@about_edges(above=0.1, unit="logits", paper="Syed et al. 2023")
+def edge_attribution(case: Case) -> _Found:
+    """EAP: the gradient by what a reader reads, times the change of what the source writes."""
+    edges = _edges(case)
+    return _along(edges, _slopes(case, edges, 0.0))
+
+
+@about_edges(above=0.1, unit="logits", paper="Hanna et al. 2024")
+def edge_integrated_gradients(case: Case) -> _Found:
+    """EAP with the gradient's mean while all embeddings go to the other string; 5 midpoints."""
+    edges = _edges(case)
+    steps = [_slopes(case, edges, (step + 0.5) / _STEPS) for step in range(_STEPS)]
+    mean = {name: torch.stack([step[name] for step in steps]).mean(0) for name in steps[0]}
+    return _along(edges, mean)
+
+
+@about_edges(above=1.0)
+def edge_change(case: Case) -> _Found:
+    """A baseline: by how much what the source writes changes, whoever reads it."""
+    edges = _edges(case)
+    return {
+        (edge.source, edge.reader): float(edges.written(edge).norm(dim=-1).mean())
+        for edge in edges.edges
+    }
+
+
+def _edges(case: Case) -> Edges:
+    return Edges(case.model, case.tokens, exchange_types(case.task.language, case.tokens))
+
+
+def _told(case: Case, logits: Tensor) -> Tensor:
+    """Mean logit difference, over positions that have one."""
+    right = case.task.language.right_bracket(case.tokens)
+    total = logit_difference(case.task.language, logits, right).sum()
+    return total / (right >= 0).sum()
+
+
+def _patched(case: Case, change: Callable[[Edges, Edge], Tensor]) -> _Found:
+    edges, base = _edges(case), _told(case, run(case.model, case.tokens))
+    return {
+        (edge.source, edge.reader): float(
+            _told(case, edges.logits(edge, change(edges, edge))) - base
+        )
+        for edge in edges.edges
+    }
+
+
+def _slopes(case: Case, edges: Edges, share: float) -> dict[str, Tensor]:
+    """Gradient by what is read, the embedding being that much on its way to the other string."""
+    change = share * edges.written(edges.edges[0])  # of the embedding
+    leaves: dict[str, Tensor] = {}
+
+    def leaf(found: Tensor, hook: Any) -> Tensor:
+        leaves[hook.name] = torch.zeros_like(found, requires_grad=True)
+        return found + leaves[hook.name]
+
+    names = {edges.reads(edge)[0] for edge in edges.edges}
+    hooks = [("hook_embed", lambda found, hook: found + change), *((name, leaf) for name in names)]
+    with torch.enable_grad():
+        told = _told(case, edges.model.run_with_hooks(case.tokens, fwd_hooks=hooks))
+        slopes = torch.autograd.grad(told, list(leaves.values()))
+    return dict(zip(leaves, slopes, strict=True))
+
+
+def _along(edges: Edges, slopes: Mapping[str, Tensor]) -> _Found:
+    """What the slopes say of the change of each edge."""
+    found = {}
+    for edge in edges.edges:
+        name, head = edges.reads(edge)
+        slope = slopes[name] if head is None else slopes[name][:, :, head]
+        found[edge.source, edge.reader] = float((slope * edges.written(edge)).sum())
+    return found

@@ -1,0 +1,208 @@
+"""Cases that ask about parts: edges, depth along a head, and directions as features.
+
+Knows: which models these are asked about, and that no answer is given away by its kind of edge or
+by its model, since of each there are as many yes as no.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from tl_dyck.judge.constructed import CONSTRUCTED, construct_case, generator_of, small_task
+from tl_dyck.judge.edges import Edge, edge_facts
+from tl_dyck.judge.facts import TIE, Enumeration, depth_facts
+from tl_dyck.judge.heads import Workshop
+from tl_dyck.judge.protocol import Case, Fact, JudgeError, Question
+from tl_dyck.judge.trained import trained_model
+from tl_dyck.language import DyckLanguage
+from tl_dyck.registry import unknown_name
+
+PARTS = {
+    "built-edges": "Built models with a norm behind their heads; only edges are asked about.",
+    "post-norm": "Trained, one layer or two, a norm behind the heads; only edges are asked about.",
+    "pre-norm": "Trained, one layer or two, no norm behind the heads; only edges are asked about.",
+    "levels": "Heads read the top of the stack; some hand on its depth too, which is asked.",
+    "features": "Heads hold what is open in directions of their own, which are asked about.",
+}
+
+_N_TOKENS = 64
+_CLOSE = 0.9  # a direction is another one if its cosine is less
+_TRIES = 1000
+_BLOCKS = {"post-norm": "eq6", "pre-norm": "gpt"}
+_BUILT = [kind for kind in CONSTRUCTED if kind != "alone"]
+
+
+def parts_case(kind: str, seed: int, given: Mapping[str, Any]) -> tuple[Case, list[Fact]]:
+    """A case of one of `PARTS`, and its facts.
+
+    Args:
+        kind: of model.
+        seed: of everything that is drawn.
+        given: fields of the models' own that are not drawn; of "levels" none.
+    """
+    generator = generator_of(kind, seed)
+    make: Callable[..., tuple[Case, list[Fact]]] = {
+        "built-edges": _built_edges, "levels": _levels, "features": _features
+    }.get(kind, _trained_edges)  # fmt: skip
+    return make(kind, seed, given, generator)
+
+
+def evened(
+    facts: Sequence[Fact], generator: torch.Generator, group: Callable[[Fact], Hashable]
+) -> list[Fact]:
+    """As many yes as no of each group, drawn; none of a group in which all agree."""
+    groups: dict[Hashable, tuple[list[Fact], list[Fact]]] = {}
+    for fact in facts:
+        groups.setdefault(group(fact), ([], []))[fact.answer].append(fact)
+    found = []
+    for sides in groups.values():
+        for side in sides:
+            order = torch.randperm(len(side), generator=generator).tolist()
+            found += [side[at] for at in order[: min(map(len, sides))]]
+    return found
+
+
+def _posed(
+    model: Any,
+    task: Any,
+    generator: torch.Generator,
+    facts: Callable[[Enumeration], list[Fact]],
+    group: Callable[[Fact], Hashable],
+) -> tuple[Case, list[Fact]]:
+    """A case of a model with facts of one kind, evened."""
+    length, language = max(task.train_lengths), task.language
+    world = Enumeration(model, language, length, task.distribution)
+    strings = task.distribution.sample(_N_TOKENS, length, mode="prefix", generator=generator)
+    begin = torch.full((len(strings), 1), language.bos_token)
+    case = Case(model, task, length, torch.cat([begin, strings], 1))
+    return case, evened(facts(world), generator, group)
+
+
+# --- edges ----------------------------------------------------------------------------------------
+
+
+def _of_edge(fact: Fact) -> str:
+    return Edge(*fact.question.target).kind
+
+
+def _built_edges(
+    kind: str, seed: int, given: Mapping[str, Any], generator: torch.Generator
+) -> tuple[Case, list[Fact]]:
+    case, _ = construct_case(_BUILT[seed % len(_BUILT)], seed, given)
+    return _posed(case.model, case.task, generator, edge_facts, _of_edge)
+
+
+def _trained_edges(
+    kind: str, seed: int, given: Mapping[str, Any], generator: torch.Generator
+) -> tuple[Case, list[Fact]]:
+    layers = {"n_layers": 1 + seed % 2}
+    model, task = trained_model({**layers, **given, "block": _BLOCKS[kind]}, generator)
+    return _posed(model, task, generator, edge_facts, _of_edge)
+
+
+# --- depth ----------------------------------------------------------------------------------------
+
+
+def _levels(
+    kind: str, seed: int, given: Mapping[str, Any], generator: torch.Generator
+) -> tuple[Case, list[Fact]]:
+    """Two circuits, see `Workshop`; of each some heads tell depths apart, and some do not.
+
+    All heads hold the depth. Of those that do not hand it on, W_O takes it away.
+    """
+    for name in given:
+        raise unknown_name("knob of a case", name, [])
+    language = DyckLanguage(*((2, 3), (2, 4), (3, 3))[seed % 3])
+    shop = Workshop(language, generator, positions=True)
+    heads = []
+    for circuit in range(2):
+        order = torch.randperm(language.n_types, generator=generator).tolist()
+        for place, t in enumerate(order):  # each reads one type
+            gap = 20.0 + 10.0 * float(torch.rand(1, generator=generator))
+            slots = [slot for slot in shop.slots() if slot[0] == t]
+            looks, levels = shop.top(gap), place % 2 == 0
+            heads.append(shop.head(looks, slots, circuit, pairs=False, levels=levels))
+    mixed = torch.randperm(len(heads), generator=generator).tolist()
+    model = shop.model([[heads[at] for at in mixed]])
+    task = small_task(language.n_types, language.max_depth)
+    return _posed(model, task, generator, depth_facts, lambda fact: fact.question.kind)
+
+
+# --- features -------------------------------------------------------------------------------------
+
+
+def _features(
+    kind: str, seed: int, given: Mapping[str, Any], generator: torch.Generator
+) -> tuple[Case, list[Fact]]:
+    """Of each head that adds up what is open: the directions that it does so in, and others.
+
+    The others are the same, turned at random within what they span.
+    """
+    built = {"n_layers": 1, "reader": "linear", "drift": 0.0, **given}
+    case, _ = construct_case(("uniform", "balanced", "backup")[seed % 3], seed, built)
+    world = Enumeration(case.model, case.task.language, case.length, case.task.distribution)
+    with torch.no_grad():
+        _, cache = case.model.run_with_cache(world.tokens)
+    held = open_brackets(world.language, world.tokens)
+    facts: list[Fact] = []
+    directions: list[Tensor] = []
+    for head in range(case.model.cfg.n_heads):
+        true, z = _written(case, head), cache["blocks.0.attn.hook_z"][:, :, head]
+        if len(true) < 2 or not all(is_feature(z @ direction, held) for direction in true):
+            continue  # as where only the top is seen
+        for direction in (*true, *_turned(true, generator)):
+            answer = is_feature(z @ direction, held)
+            question = Question("feature", (0, head, len(directions)))
+            facts.append(Fact(question, answer, "enumerated"))
+            directions.append(direction)
+    if not facts:
+        raise JudgeError("no head of this model holds two features")
+    chosen = evened(facts, generator, lambda fact: fact.question.target[:2])
+    return replace(case, directions=torch.stack(directions), other=None), chosen
+
+
+def open_brackets(
+    language: DyckLanguage, tokens: Int[Tensor, "n pos"]
+) -> Bool[Tensor, "slots n pos"]:
+    """Where a bracket of each type and depth is open, by (type, depth)."""
+    depth, pos = language.depth(tokens), torch.arange(tokens.shape[1])
+    found = []
+    for level in range(1, language.max_depth + 1):
+        opens = language.is_open(tokens) & (depth == level)
+        last = torch.where(opens, pos, -1).cummax(1).values
+        kind = tokens.gather(1, last.clamp(min=0)) // 2
+        there = (last >= 0) & (torch.where(depth < level, pos, -1).cummax(1).values < last)
+        found.append([there & (kind == t) for t in range(language.n_types)])
+    return torch.stack([by_type[t] for t in range(language.n_types) for by_type in found])
+
+
+def is_feature(part: Float[Tensor, "n pos"], held: Bool[Tensor, "slots n pos"]) -> bool:
+    """Whether a number is positive exactly where one of these holds, and zero elsewhere."""
+    positive = part > TIE
+    return bool((part >= -TIE).all()) and any(bool((positive == slot).all()) for slot in held)
+
+
+def _written(case: Case, head: int) -> Tensor:
+    """Directions in which a head's values of opening brackets lie, one for each, unit vectors."""
+    table, language = case.model.embed.table, case.task.language
+    values = table @ case.model.blocks[0].attn.W_V[head].detach()  # token, depth, d_head
+    opening = values[0 : language.n_brackets : 2, 1:].flatten(0, 1)
+    told: Tensor = opening[opening.norm(dim=-1) > TIE]
+    told = told / told.norm(dim=-1, keepdim=True)
+    return told
+
+
+def _turned(true: Float[Tensor, "n d"], generator: torch.Generator) -> Tensor:
+    """As many orthonormal directions of the same span, none of them close to one of these."""
+    for _ in range(_TRIES):
+        drawn = torch.randn(len(true), len(true), generator=generator, dtype=true.dtype)
+        turned: Tensor = torch.linalg.qr(drawn)[0] @ true
+        if float((turned @ true.T).abs().max()) < _CLOSE:
+            return turned
+    raise JudgeError("no rotation is far enough from the features")
