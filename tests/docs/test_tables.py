@@ -77,7 +77,7 @@ def test_a_study_leaves_its_table_and_a_page_gets_it(tables: ModuleType, tmp_pat
     assert f"| `minimal-onehot` | {mean:.1f} % [" in text
     assert f"| {study.variation['variation'].item():.2f} [" in text
     chance = study.task.closing_chance(long=True)
-    assert f"a copier of the last token 85% ({chance.copier:.0%})" in text
+    assert f"copying the last token is right 85% of the time ({chance.copier:.0%})" in text
     assert "Recorded: `tl-dyck study --steps 3`; " in text
     assert f"commit abc1234; tl-dyck {environment()['versions']['tl-dyck']}" in text
     page = tables.placed(PAGES, "study", text)

@@ -61,10 +61,10 @@ def study_markdown(study: Study) -> str:
     head += ["attention variation, last layer", "reported (recalled)", "two random patterns"]
     near, far = study.task.closing_chance(), study.task.closing_chance(long=True)
     said = (
-        f"After a closing bracket a guess is right {far.constant:.0%} of the time, and a count of "
-        f"open brackets by type at most {near.counter_after_close:.0%} "
-        f"({far.counter_after_close:.0%} at length); on all closing brackets, a copier of the last "
-        f"token {near.copier:.0%} ({far.copier:.0%})."
+        f"Without a stack: after a closing bracket, guessing is right {far.constant:.0%} of the "
+        f"time, and counting open brackets by type at most {near.counter_after_close:.0%} "
+        f"({far.counter_after_close:.0%} at length). On all closing brackets, copying the last "
+        f"token is right {near.copier:.0%} of the time ({far.copier:.0%})."
     )
     return f"{markdown(head, rows)}\n{said}\n"
 
