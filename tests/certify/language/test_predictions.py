@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 
 from tests.certify.language.test_deciding import TASK, random_model, task_of
 from tl_dyck.certify import CertifyError
+from tl_dyck.certify.deadline import Deadline
 from tl_dyck.certify.language import LanguageCertificate, certify_language
+from tl_dyck.certify.language.asked import ask
 from tl_dyck.models import DyckTransformer, construct
 from tl_dyck.tasks import DyckTask
 
@@ -131,6 +133,31 @@ def test_agreement_as_by_brute_force(
     check(
         certify_language(other, task, longest, "agree", other=model, most_run=0), wrong, torch.inf
     )
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_both_models_are_decided(which: int) -> None:
+    """One predicts one token always, the other on all prefixes but one, or on all."""
+    task, n = task_of(2, 3), 6
+    for seed in range(3):
+        model = two_layers(task, seed, 1.0, SHAPES[0])
+        always = copy.deepcopy(model)
+        logits = last(model, prefixes(task, n))
+        lead = logits[:, 0] - logits[:, 1:].max(1).values
+        with torch.no_grad():
+            always.unembed.b_U[0] += 1e3
+            model.unembed.b_U[0] -= lead.min() - 1e-6
+        models = [model, always] if which == 0 else [always, model]
+        paths = ask(models[0], task, "agree", n, other=models[1]).paths
+        assert paths is not None
+        assert paths.least(n, Deadline(), decide=True).low > 0
+        with torch.no_grad():
+            model.unembed.b_U[0] -= 2e-6
+        paths = ask(models[0], task, "agree", n, other=models[1]).paths
+        assert paths is not None
+        found = paths.least(n, Deadline(), decide=True)
+        assert found.high < 0
+        assert found.string == tuple(prefixes(task, n)[lead.argmin(), 1:].tolist())
 
 
 def test_models_of_other_kinds_agree_and_do_not() -> None:
