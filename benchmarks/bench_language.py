@@ -13,15 +13,13 @@ share against length, and with Chromium also ``FILE.png``. The picture in the do
 
 from __future__ import annotations
 
-import shutil
-import subprocess
 from pathlib import Path
 from time import perf_counter
 from typing import Any
 
 import numpy as np
 import torch
-from harness import heading, options, row
+from harness import heading, options, row, save_figure
 
 from tl_dyck import certify_language, construct, get_config, load_task, train_seeds
 from tl_dyck.models import lean_logits
@@ -49,8 +47,8 @@ def draw(shares: dict[str, list[float]], lengths: list[int], limit: float, file:
     """The decided share against length, a curve per group of models."""
     looks = zip(COLORS, SYMBOLS, ("solid", "dash", "dot", "dashdot"), strict=False)
     series = [
-        Series(name, lengths, [100 * share for share in found], color, symbol,
-               line={"width": 2, "dash": dash})
+        Series(name=name, x=lengths, y=[100 * share for share in found], color=color,
+               symbol=symbol, line={"width": 2, "dash": dash})
         for (name, found), (color, symbol, dash) in zip(shares.items(), looks, strict=False)
     ]  # fmt: skip
     title, x = f"Lengths decided in {limit:g} s", "every prefix up to this length (brackets)"
@@ -58,15 +56,7 @@ def draw(shares: dict[str, list[float]], lengths: list[int], limit: float, file:
     plot = curves(title, x, "lengths decided (%)", series, alt=title, limits=bounds)
     figure = as_figure([plot], title)
     figure.update_layout(width=760, height=400, legend={"orientation": "h", "y": -0.25})
-    figure.write_html(file, config={"displayModeBar": False})
-    browser = shutil.which("chromium") or shutil.which("google-chrome")
-    if browser:
-        shot = f"--screenshot={file.with_suffix('.png')}"
-        size = ["--window-size=776,416", "--hide-scrollbars", "--virtual-time-budget=5000"]
-        where = file.resolve().as_uri()
-        words = [browser, "--headless", "--no-sandbox", "--disable-gpu", *size, shot, where]
-        subprocess.run(words, check=True, capture_output=True)
-    print(f"drawn in {file}")
+    save_figure(figure, file)
 
 
 def trained(weight: float, n_seeds: int) -> list[Any]:

@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import argparse
 import os
+import shutil
+import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -67,6 +70,18 @@ def heading(*names: str) -> None:
 def row(*cells: Any) -> None:
     """A row of a table."""
     print(f"| {' | '.join(map(str, cells))} |", flush=True)
+
+
+def save_figure(figure: Any, file: Path) -> None:
+    """A page of 760 × 400 pixels; and with Chromium a picture of it beside it."""
+    figure.write_html(file, config={"displayModeBar": False})
+    browser = shutil.which("chromium") or shutil.which("google-chrome")
+    if browser:
+        shot = f"--screenshot={file.with_suffix('.png').resolve()}"
+        size = ["--window-size=776,416", "--hide-scrollbars", "--virtual-time-budget=5000"]
+        words = [browser, "--headless", "--no-sandbox", "--disable-gpu", *size, shot]
+        subprocess.run([*words, file.resolve().as_uri()], check=True, capture_output=True)
+    print(f"drawn in {file}")
 
 
 def spread(seconds: Sequence[float]) -> str:

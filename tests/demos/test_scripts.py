@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import runpy
 import sys
@@ -12,11 +13,11 @@ import numpy as np
 import pytest
 import torch
 
-from tl_dyck import build_model, construct, get_config, load_task
+from tl_dyck import build_model, certify_language, construct, get_config, load_task
 from tl_dyck.ablation import FinetuneConfig
 from tl_dyck.judge import Suite, methods
 from tl_dyck.studies import Measurement, StudyConfig
-from tl_dyck.training import TrainConfig
+from tl_dyck.training import TrainConfig, load_result
 
 DEMOS = Path(__file__).parents[2] / "demos"
 SHORT = TrainConfig(steps=20, min_steps=0, target=None)
@@ -179,6 +180,20 @@ def test_trained_and_proved(run, tmp_path, monkeypatch):
     assert printed.count("provable lengths:") == 2
     lines = (tmp_path / "minimal-onehot" / "table.md").read_text(encoding="utf-8").splitlines()
     assert [line.split(" | ")[0] for line in lines[2:]] == [f"| {name}" for name in trainings]
+
+
+def test_two_layers_proved(run, tmp_path):
+    """Decided beyond what is run as far as all are run; what is done is not done again."""
+    options = ("--seeds", 2, "--steps", 20, "--length", 4, "--jobs", 1, "--out", tmp_path)
+    first = run("two_layers_proved.py", *options, "--trainings", "99", "1000")
+    again = run("two_layers_proved.py", *options, "--trainings", "99", "1000")
+    assert (first.count(", seed "), again.count(", seed ")) == (4, 0)
+    lines = (tmp_path / "table.md").read_text(encoding="utf-8").splitlines()
+    assert [line.split(" | ")[1] for line in lines[2:]] == ["2", "2"]
+    for seed, found in json.loads((tmp_path / "99.json").read_text()).items():
+        model = load_result(tmp_path / "99" / f"seed-{seed}", device="cpu").model
+        assert found["proved_to"] == certify_language(model, "dyck-2-4", 4).proved_to
+        assert found["after"] == ("right" if found["proved_to"] == 4 else "wrong")
 
 
 def test_feed_back_counterexamples(run):

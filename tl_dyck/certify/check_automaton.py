@@ -25,7 +25,7 @@ else:  # copied out
     import check_edits as paths
     import check_language as base
 
-FORMAT, BOUND, MOST, Option = "tl_dyck.automaton/1", paths.BOUND, paths.MOST, paths.Option
+FORMAT, BOUND, MOST, Step = "tl_dyck.automaton/1", paths.BOUND, paths.MOST, paths.Step
 
 
 class Automaton(paths.Paths):
@@ -56,7 +56,7 @@ class Automaton(paths.Paths):
                 to = ((goes[i][0], goes[i][1] + self.depth([token])) for i in came)
                 to = [then.setdefault(each, len(then)) for each in to]
                 if came:
-                    options.append(Option(level, level + 1, (token,), came, to))
+                    options.append(Step(level, level + 1, (token,), came, to))
                 n += 1 + len(came)
                 base.need(n <= MOST // 8, "its automaton is too large")
             self.reached.append(list(then))

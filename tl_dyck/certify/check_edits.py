@@ -144,7 +144,7 @@ class OneLayer:
         self.q = q * inverse(Enclosure(self.c["attn_scale"]))
 
 
-class Option:
+class Step:
     """What may be done from a level to a later one, and to which state it leads from which."""
 
     def __init__(self, source, target, emits, came, to, kind=-1):
@@ -272,7 +272,7 @@ class Edits(Paths):
             to = self.states + np.array([*spent, *move])
             here = np.flatnonzero(((to >= 0) & (to < shape)).all(1))
             to = np.ravel_multi_index(to[here].T, shape)
-            options.append(Option(source, target, emits, here, to, kind))
+            options.append(Step(source, target, emits, here, to, kind))
         self.lay_out(options, size, int(np.ravel_multi_index(self.zero, shape)))
         self.n_levels, self.finals = 2 * len(self.x) + 2, np.ones(size, dtype=bool)
         self.all = np.ones(len(options), dtype=bool)

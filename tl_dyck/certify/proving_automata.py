@@ -12,7 +12,7 @@ from tl_dyck.certify.check_automaton import FORMAT, Automaton
 from tl_dyck.certify.check_edits import CONFIG
 from tl_dyck.certify.language.answering import read_automaton
 from tl_dyck.certify.language.automata import NOTHING, Answers
-from tl_dyck.certify.proof import Proof
+from tl_dyck.certify.proof import NoProofError, Proof
 from tl_dyck.certify.proving_paths import Recorded, prove_paths, refuse_others, weights_of
 from tl_dyck.language import DyckLanguage
 from tl_dyck.rnn import RNNConfig
@@ -30,8 +30,10 @@ def prove_task(model: Any, task: AutomatonTask, longest: int, time_limit: float 
         NoProofError: see `tl_dyck.certify.proving.prove_language`.
         CertifyError: the model reads other tokens or shorter strings.
     """
-    rnn, _ = read_automaton(model, task, longest)
-    return _prove(Asker(rnn), Answers.of(task, longest), task.name, longest, time_limit)
+    network, _ = read_automaton(model, task, longest)
+    if network.below is not None:
+        raise NoProofError("automata have proofs of one-layer models only; this one has two")
+    return _prove(Asker(network.rnn), Answers.of(task, longest), task.name, longest, time_limit)
 
 
 def prove_brackets(

@@ -21,7 +21,7 @@ from tl_dyck.rnn import RNNConfig, TwoLayerRNN, export_rnn, load_rnn
 from tl_dyck.rnn.artefact import FILES
 
 if TYPE_CHECKING:
-    from tl_dyck.cli.certify import Edits
+    from tl_dyck.cli.certify import EditOptions
 
 #: What a transformation needs, and what to do where it is missing.
 _NEEDS = {
@@ -98,7 +98,9 @@ def _logit(symbols: Symbols, target: str) -> int:
     )
 
 
-def read_space(edits: Edits, config: RNNConfig, language: DyckLanguage | None) -> PerturbationSpace:
+def read_space(
+    edits: EditOptions, config: RNNConfig, language: DyckLanguage | None
+) -> PerturbationSpace:
     """A space of edits, with what its text cannot say; only what it asks for is looked up.
 
     Raises:

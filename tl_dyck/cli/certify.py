@@ -68,7 +68,7 @@ def export(
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Edits:
+class EditOptions:
     """The options that say what may be done to a string."""
 
     space: Annotated[
@@ -87,7 +87,7 @@ class Edits:
 
 def certify(
     model: Annotated[str, argument("MODEL", f"{MODEL} Or the folder of an exported RNN.")],
-    edits: Edits,
+    edits: EditOptions,
     certifying: Certifying,
     text: Annotated[list[str] | None, option("TEXT", "A string; repeatable.", "--text")] = None,
     file: Annotated[

@@ -28,6 +28,9 @@ class Claimed:
     epsilon: Annotated[float | None, option("X", "Of total_variation and kl.", check=real())] = None
     other: Annotated[str | None, option("MODEL", "The other model, of agree.")] = None
     head: Annotated[int | None, option("N", "Of head.", check=whole())] = None
+    layer: Annotated[
+        int | None, option("N", "Of the head, from 0, in models of several.", check=whole())
+    ] = None
 
 
 def certify_language(
@@ -71,7 +74,8 @@ def certify_language(
 
     network, language = load_any(model)
     claim, limit = claimed.claim, {"time_limit": time_limit}
-    about: dict[str, Any] = {"epsilon": claimed.epsilon, "head": claimed.head, **limit}
+    head = claimed.head if claimed.layer is None else (claimed.layer, claimed.head)
+    about: dict[str, Any] = {"epsilon": claimed.epsilon, "head": head, **limit}
     if claimed.other is not None:
         about["other"] = load_any(claimed.other)[0]
     asked = _asked(task, language, model)

@@ -101,13 +101,10 @@ def run_sweep(
     sweep = load_sweep(sweep)
     if backend not in BACKENDS:
         raise SweepError(f"backend must be one of {', '.join(BACKENDS)}, not {backend!r}")
-    if n_jobs is not None:  # of a cluster, more than this machine has
-        n_jobs = check_integer("n_jobs", n_jobs, 1) if address else check_jobs(n_jobs)
     if limit is not None:
         limit = check_integer("limit", limit, 1)
     name, what = as_experiment(experiment or sweep.experiment, device)
-    if n_jobs is None and backend == "loky" and hasattr(what, "device"):
-        n_jobs = default_jobs(what.device)
+    n_jobs = _processes(n_jobs, backend, address, what)
     points = check_points(sweep, name, what)
     sweep = replace(sweep, experiment=name)
     store = Store.create(folder, sweep, tuple(points))
@@ -143,6 +140,17 @@ def run_sweep(
             parcels = [(task,) for task in elsewhere]
     seconds = time.perf_counter() - started
     return replace(sweep_status(store.folder), made=made, seconds=seconds)
+
+
+def _processes(
+    n_jobs: int | None, backend: str, address: str | None, what: Experiment
+) -> int | None:
+    """How many workers are asked for; None for as many as there may be."""
+    if n_jobs is not None:  # of a cluster, more than this machine has
+        return check_integer("n_jobs", n_jobs, 1) if address else check_jobs(n_jobs)
+    if backend == "loky" and hasattr(what, "device"):
+        return default_jobs(what.device)
+    return None
 
 
 #: Parameters, identity and seeds of a point.

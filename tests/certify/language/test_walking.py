@@ -67,7 +67,9 @@ def test_the_stack_construction_is_proved_beyond_what_is_run() -> None:
     assert more.complete
     assert "longer ones as paths of a graph" in more.method
     assert more.margin.high == pytest.approx(found.margin.high)
-    some = certify_language(model, TASK, 14, "valid_token", most_run=3_000)
+    valid = certify_language(model, TASK, 14, "valid_token", most_run=3_000)
+    assert (valid.status, valid.proved_to) == ("proved", 14)
+    some = certify_language(model, TASK, 14, "kl", epsilon=9.0, most_run=3_000)
     assert some.status == "open"
     assert 5 <= some.proved_to < 14
     assert "too many prefixes to run" in some.reason

@@ -8,7 +8,8 @@
 - `counting`: a network without positions as a function of profiles.
 - `claims`: what is claimed, as margins of profiles.
 - `forms`: one head and one norm, as piecewise linear functions: quick to evaluate and to bound.
-- `automata`: strings of an automaton as paths of a graph, with positions: their least margin.
+- `automata`: strings of an automaton as paths of a graph: their least margin, the wrong ones.
+- `predictions`: the same where the answer is what models themselves predict.
 - `tally`: what becomes of the claim, length by length.
 - `evaluator`: a claim on profiles.
 - `boxes`, `shells`: every profile of some lengths, listed or decided many at a time, by bounds.

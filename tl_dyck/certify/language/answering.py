@@ -18,7 +18,7 @@ from tl_dyck.certify.asker import Asker
 from tl_dyck.certify.deadline import Deadline
 from tl_dyck.certify.exact.losing import Losing
 from tl_dyck.certify.exact.network import Network
-from tl_dyck.certify.language.asked import Runner
+from tl_dyck.certify.language.asked import Runner, network_of
 from tl_dyck.certify.language.automata import NOTHING, Answers, Least, Margins
 from tl_dyck.certify.language.profiles import Ending
 from tl_dyck.certify.language.tally import PrefixFound
@@ -26,7 +26,7 @@ from tl_dyck.certify.language.verdict import Bounds, LanguageCertificate, Length
 from tl_dyck.certify.objectives import Objectives
 from tl_dyck.certify.protocol import CertifyError
 from tl_dyck.reading import check_reads
-from tl_dyck.rnn import TwoLayerRNN, export_rnn
+from tl_dyck.rnn import TwoLayerRNN
 from tl_dyck.rnn.unsupported import refuse_foreign
 from tl_dyck.tasks import AutomatonTask
 
@@ -43,8 +43,8 @@ def decide_automaton(
     """Decide whether a model gives every string of some lengths the answer that its state asks for.
 
     Args:
-        model: a model of one layer, or its RNN; it reads the symbols, and BOS if it has a token
-            more than there are symbols.
+        model: a model of one layer, or its RNN, or of two layers without positions; it reads the
+            symbols, and BOS if it has a token more than there are symbols.
         task: the automaton.
         lengths: in symbols, ascending.
         until: "counted", for the least margin and the number of wrong strings of every length;
@@ -57,14 +57,14 @@ def decide_automaton(
         UnsupportedModelError: no such model.
     """
     started = time.perf_counter()
-    rnn, runner = read_automaton(model, task, lengths[-1])
+    network, runner = read_automaton(model, task, lengths[-1])
     answers = Answers.of(task, lengths[-1])
     most = int(answers.answer.max())
-    if most >= rnn.config.d_vocab_out or rnn.config.d_vocab_out < 2:
+    d_vocab_out = network.config.d_vocab_out
+    if most >= d_vocab_out or d_vocab_out < 2:
         raise CertifyError(
-            f"{task.name} asks for answer {most}, but the model has {rnn.config.d_vocab_out} logits"
+            f"{task.name} asks for answer {most}, but the model has {d_vocab_out} logits"
         )
-    network, d_vocab_out = Network(rnn), rnn.config.d_vocab_out
     margins = Margins(network, answers, lambda each: Objectives.margins(each, d_vocab_out))
     exact = until != "refuted"
     rows: list[LengthResult] = []
@@ -77,8 +77,11 @@ def decide_automaton(
             least[length] = Least(low=-math.inf)
         else:
             least[length] = margins.least(length, deadline, decide=not exact)
-        doubtful = until == "counted" and least[length].high < 0
-        wrong = margins.wrong(length, least[length].doubtful, deadline) if doubtful else None
+        wrong = None
+        if until == "counted" and least[length].high < 0:
+            asking = np.flatnonzero(np.isin(answers.answer, least[length].doubtful))
+            each = [margins.wrong(length, state, deadline) for state in asking.tolist()]
+            wrong = Losing(*np.array(each, dtype=object).sum(0))
         rows.append(_row(length, prefixes, least[length], wrong))
         tell(len(rows) / len(lengths))
         if rows[-1].wrong and not exact:
@@ -156,8 +159,8 @@ def _verdict(
     return "open", f"{why}: at length {first.length} the least margin is in [{low:.3g}, {high:.3g}]"
 
 
-def read_automaton(model: Any, task: AutomatonTask, longest: int) -> tuple[TwoLayerRNN, Runner]:
-    """The RNN of a model, and the model itself, which starts with BOS or bare."""
+def read_automaton(model: Any, task: AutomatonTask, longest: int) -> tuple[Network, Runner]:
+    """The network of a model, and the model itself, which starts with BOS or bare."""
     given = model.asked if isinstance(model, Asker) else model
     if not isinstance(given, TwoLayerRNN):
         refuse_foreign(given)
@@ -167,16 +170,14 @@ def read_automaton(model: Any, task: AutomatonTask, longest: int) -> tuple[TwoLa
         bos = None
     else:
         check_reads(given, task.language, told=True)
-    rnn = given if isinstance(given, TwoLayerRNN) else export_rnn(given, bos_token=bos)
-    if rnn.config.bos_token != bos:
-        rnn = TwoLayerRNN(replace(rnn.config, bos_token=bos), rnn.weights)
-    tokens = longest + (bos is not None)
-    if tokens > cfg.n_ctx and (given is not rnn or rnn.config.has_position):
+    network = network_of(given, bos)
+    tokens, is_rnn = longest + (bos is not None), isinstance(given, TwoLayerRNN)
+    if tokens > cfg.n_ctx and not (is_rnn and not network.config.has_position):
         raise CertifyError(
             f"strings of {longest} symbols have {tokens} tokens, but the model reads {cfg.n_ctx} "
             "(n_ctx); ask for shorter ones"
         )
-    return rnn.to(device="cpu", dtype=torch.float64), Runner(given, bos)
+    return network, Runner(given, bos)
 
 
 def _row(length: int, prefixes: int, least: Least, wrong: Losing | None) -> LengthResult:

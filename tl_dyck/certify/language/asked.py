@@ -5,6 +5,7 @@ Knows: which models are counted, which are run, and why.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, SupportsIndex, final
@@ -18,20 +19,29 @@ from tl_dyck.certify.exact.balls import Array, IntArray
 from tl_dyck.certify.exact.below import Below
 from tl_dyck.certify.exact.network import Network
 from tl_dyck.certify.language.automata import Answers, Margins
-from tl_dyck.certify.language.claims import PrefixClaim, plain_margins, read_claim, valid_tokens
+from tl_dyck.certify.language.claims import (
+    NextToken,
+    PrefixClaim,
+    Signs,
+    plain_margins,
+    read_claim,
+    valid_tokens,
+)
 from tl_dyck.certify.language.counting import NetworkSymbols
 from tl_dyck.certify.language.evaluator import Evaluator
+from tl_dyck.certify.language.predictions import Predictions
 from tl_dyck.certify.language.profiles import Ending, Profiles
 from tl_dyck.certify.language.tally import JudgedPrefixes, PrefixFound
 from tl_dyck.certify.objectives import Objectives
 from tl_dyck.certify.protocol import CertifyError
 from tl_dyck.check import check_integer, check_length, check_lengths
+from tl_dyck.decoder import departures
 from tl_dyck.language import DyckLanguage
 from tl_dyck.language.symbols import needs_stack
 from tl_dyck.reading import check_reads
 from tl_dyck.rnn import TwoLayerRNN, UnsupportedModelError
 from tl_dyck.rnn.config import RNNWeightError
-from tl_dyck.rnn.export import export_layers
+from tl_dyck.rnn.export import export_layers, export_rnn
 from tl_dyck.rnn.unsupported import refuse_foreign, refuse_weights
 from tl_dyck.tasks import DyckTask, load_task
 
@@ -41,6 +51,9 @@ _MOST_STACKS = 10_000
 """Stacks are the states of a graph."""
 
 Tokens = NDArray[np.int64]
+
+Head = SupportsIndex | tuple[SupportsIndex, SupportsIndex]
+"""The index of a head of one layer; or layer and index."""
 
 
 @final
@@ -114,7 +127,7 @@ class Asked:
     epsilon: float | None
     how: str = ""
     why: str = ""
-    paths: Margins | None = None
+    paths: Margins | Predictions | None = None
 
     def judged(self, strings: Tokens) -> Iterator[JudgedPrefixes]:
         """What becomes of the claim on prefixes of one length, without BOS, in groups."""
@@ -202,7 +215,7 @@ def ask(
     *,
     epsilon: Any = None,
     other: Any = None,
-    head: SupportsIndex | None = None,
+    head: Head | None = None,
 ) -> Asked:
     """Settle who is asked and what; a model is exported once.
 
@@ -219,34 +232,33 @@ def ask(
         check_reads(each, language)
     claim = read_claim(name, task.distribution, epsilon, len(given) + (head is not None))
     profiles = Profiles(task.distribution)
-    askers, why = _exported(given, must=head is not None)
+    if head is not None:
+        models = [models[0], _flat(models[0], head)]
+        given = [given[0], models[1]]
+    askers, why = _exported(given)
     for each in models:
         _refuse_long(each, longest)
     if why:
         runners = [_runner(each, language) for each in models]
         kinds = sorted({str(each.dtype).removeprefix("torch.") for each in runners})
         how = f"as computed in {' and '.join(kinds)}"
-        paths = _paths(given, claim, language, longest)
+        paths = _paths(models, runners, claim, language, longest)
         return Asked(task, name, claim, profiles, runners, None, epsilon, how, why, paths)
-    if head is not None:
-        askers.append(Asker(_flat(askers[0].rnn, head)))
     symbols = [NetworkSymbols(asker.rnn, language) for asker in askers]
     evaluator = Evaluator(symbols, claim, profiles)
     return Asked(task, name, claim, profiles, askers, evaluator, epsilon)
 
 
-def _exported(models: Sequence[Any], *, must: bool) -> tuple[list[Asker], str]:
+def _exported(models: Sequence[Any]) -> tuple[list[Asker], str]:
     """The models, if all can be counted; or why one cannot."""
     askers = []
     for each in models:
         try:
             asker = Asker.of(each)
         except UnsupportedModelError as error:
-            if must:
-                raise
             return [], str(error).rstrip(".")
         config = asker.rnn.config
-        if config.has_position and not must:
+        if config.has_position:
             return [], (
                 f"{config.model_name} has positions, so its prediction does not follow from how "
                 "often each symbol occurs"
@@ -256,36 +268,54 @@ def _exported(models: Sequence[Any], *, must: bool) -> tuple[list[Asker], str]:
 
 
 def _paths(
-    models: Sequence[Any], claim: PrefixClaim, language: DyckLanguage, longest: int
-) -> Margins | None:
-    """What decides prefixes of any length, if the claim is that one bracket wins."""
+    models: Sequence[Any],
+    runners: Sequence[Runner],
+    claim: PrefixClaim,
+    language: DyckLanguage,
+    longest: int,
+) -> Margins | Predictions | None:
+    """What decides prefixes of any length, if the claim is about which logits are the largest."""
     n_stacks = sum(language.n_types**depth for depth in range(language.max_depth + 1))
-    if not claim.closing or not claim.speaks_of(1) or n_stacks > _MOST_STACKS:
+    if isinstance(claim, NextToken) or not claim.speaks_of(1) or n_stacks > _MOST_STACKS:
         return None
     try:
-        network = _network(models[0])
-        answers = Answers.of_brackets(language, longest)
+        networks = [network_of(each, language.bos_token) for each in models]
     except (UnsupportedModelError, RNNWeightError):
         return None
+    answers = Answers.of_brackets(language, longest)
+    if not claim.closing:
+        valid = isinstance(claim, Signs)
+        return Predictions(networks, [each.batch for each in runners], answers, valid)
 
     def objectives(bracket: int) -> Objectives:
-        found = claim.objectives(Ending((bracket // 2,), None), network.config.d_vocab_out)
+        found = claim.objectives(Ending((bracket // 2,), None), networks[0].config.d_vocab_out)
         assert found is not None
         return found
 
-    return Margins(network, answers, objectives)
+    return Margins(networks[0], answers, objectives)
 
 
-def _network(model: Any) -> Network:
+def network_of(model: Any, bos: int | None) -> Network:
     """Of one layer, or of two without positions.
+
+    Args:
+        model: a model or RNN.
+        bos: what strings start with; None if they start bare.
 
     Raises:
         UnsupportedModelError: of neither.
     """
-    if isinstance(model, TwoLayerRNN | Asker) or model.cfg.n_layers != 2:
-        return Network(Asker.of(model).rnn)
-    first, second = export_layers(model)
-    return Network(second, Below(Network(first)))
+    below = None
+    if isinstance(model, TwoLayerRNN):
+        rnn = model
+    elif model.cfg.n_layers == 2:
+        first, rnn = export_layers(model)
+        below = Below(Network(first))
+    else:
+        rnn = export_rnn(model, bos_token=bos)
+    if rnn.config.bos_token != bos:
+        rnn = TwoLayerRNN(replace(rnn.config, bos_token=bos), rnn.weights)
+    return Network(rnn, below)
 
 
 def _runner(model: Any, language: DyckLanguage) -> Runner:
@@ -297,14 +327,40 @@ def _runner(model: Any, language: DyckLanguage) -> Runner:
     return Runner(model, language.bos_token)
 
 
-def _flat(rnn: TwoLayerRNN, head: SupportsIndex) -> TwoLayerRNN:
-    """The same network, but the head attends uniformly: its queries are 0."""
-    head = check_integer("head", head)
-    if not 0 <= head < rnn.config.n_heads:
-        raise CertifyError(f"head must be one of 0..{rnn.config.n_heads - 1}, not {head}")
-    weights = {name: weight.clone() for name, weight in rnn.weights.items()}
-    weights["W_Q"][head], weights["b_Q"][head] = 0.0, 0.0
-    return TwoLayerRNN(rnn.config, weights)
+def _flat(model: Any, head: Any) -> Any:
+    """The same model, but a head attends uniformly: its queries are 0.
+
+    Args:
+        model: a model or RNN; it is not changed.
+        head: its index, of a model of one layer; or (layer, index).
+
+    Raises:
+        CertifyError: there is no such head.
+        UnsupportedModelError: its scores are not only of queries and keys.
+    """
+    is_rnn = isinstance(model, TwoLayerRNN)
+    n_layers, n_heads = (
+        (1, model.config.n_heads) if is_rnn else (model.cfg.n_layers, model.cfg.n_heads)
+    )
+    layer, index = head if isinstance(head, tuple) and len(head) == 2 else (0, head)
+    layer, index = check_integer("layer", layer), check_integer("head", index)
+    if not isinstance(head, tuple) and n_layers > 1:
+        raise CertifyError(f"the model has {n_layers} layers: give head=(layer, head), not {head}")
+    for name, given, most in (("layer", layer, n_layers - 1), ("head", index, n_heads - 1)):
+        if not 0 <= given <= most:
+            raise CertifyError(f"{name} must be one of 0..{most}, not {given}")
+    if is_rnn:
+        weights = {name: weight.clone() for name, weight in model.weights.items()}
+        weights["W_Q"][index], weights["b_Q"][index] = 0.0, 0.0
+        return TwoLayerRNN(model.config, weights)
+    odd = next(departures(model), None)
+    if odd is not None:
+        raise UnsupportedModelError(f"{odd.where}: {odd.what}; no head of it can be made uniform.")
+    flat = copy.deepcopy(model)
+    with torch.no_grad():
+        attn = flat.blocks[layer].attn
+        attn.W_Q[index], attn.b_Q[index] = 0.0, 0.0
+    return flat
 
 
 def _refuse_long(model: Any, longest: int) -> None:

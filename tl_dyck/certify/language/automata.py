@@ -11,7 +11,7 @@ Knows: which answer a state asks for, and what margins that makes.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, final
 
@@ -85,26 +85,46 @@ class Answers:
         return cls(after, numbers, names)
 
     @classmethod
-    def of_brackets(cls, language: DyckLanguage, longest: int) -> Answers:
-        """Of Dyck(k, D): its stacks, each of which asks for the bracket that closes its top."""
+    def of_brackets(cls, language: DyckLanguage, longest: int, *, alike: bool = False) -> Answers:
+        """Of Dyck(k, D): its stacks, each of which asks for the bracket that closes its top.
 
-        def moves(stack: tuple[int, ...]) -> dict[str, tuple[int, ...]]:
-            opens = range(language.n_types if len(stack) < language.max_depth else 0)
-            found = {language.alphabet[2 * kind]: (*stack, kind) for kind in opens}
+        Args:
+            language: the language.
+            longest: length of the longest strings.
+            alike: tell stacks apart by how often the string stood at depth 0 and at depth D, so
+                that all strings of a state and a length are as probable.
+        """
+        deepest = language.max_depth
+
+        def moves(state: tuple[tuple[int, ...], int, int]) -> dict[str, Any]:
+            stack, *visits = state
+            opens = range(language.n_types if len(stack) < deepest else 0)
+            after = {language.alphabet[2 * kind]: (*stack, kind) for kind in opens}
             if stack:
-                found[language.alphabet[2 * stack[-1] + 1]] = stack[:-1]
-            return found
+                after[language.alphabet[2 * stack[-1] + 1]] = stack[:-1]
+            if alike:
+                visits = [visits[0] + (not stack), visits[1] + (len(stack) == deepest)]
+            return {token: (each, *visits) for token, each in after.items()}
 
         task = AutomatonTask(
             name=str(language),
             symbols=language.alphabet,
-            start=(),
+            start=((), 0, 0),
             moves=moves,
-            answer=lambda stack: 2 * stack[-1] + 1 if stack else None,
+            answer=lambda state: 2 * state[0][-1] + 1 if state[0] else None,
             train_lengths=(1,),
             long_lengths=(1, 1),
         )
         return cls.of(task, longest)
+
+    def examples(self, length: int) -> tuple[IntArray, IntArray]:
+        """The states that strings of a length end in, [n], and a string for each, [n, length]."""
+        states, strings = np.zeros(1, dtype=np.int64), np.zeros((1, 0), dtype=np.int64)
+        for _ in range(length):
+            here, token = np.nonzero(self.after[states] != NOTHING)
+            states, first = np.unique(self.after[states[here], token], return_index=True)
+            strings = np.concatenate([strings[here[first]], token[first, None]], axis=1)
+        return states, strings
 
     def numbers(self, length: int) -> np.ndarray[Any, np.dtype[np.object_]]:
         """[states] how many strings of a length end in each, exactly."""
@@ -203,19 +223,15 @@ class Margins:
         return found
 
     @np.errstate(over="ignore", invalid="ignore", divide="ignore")
-    def wrong(self, length: int, among: Sequence[int], deadline: Deadline) -> Losing:
-        """On how many strings of a length, of those that ask for some answers, it is negative.
+    def wrong(self, length: int, state: int, deadline: Deadline) -> Losing:
+        """On how many strings of a length, of those that end in a state, it is negative.
 
-        State by state: the fewer strings are looked at together, the tighter are their bounds.
+        The fewer strings are looked at together, the tighter are their bounds.
         """
-        low = high = 0
-        for state, answer in enumerate(self.answers.answer.tolist()):
-            own = np.arange(len(self.answers.answer)) == state
-            graph = self._walks.graph(own, length) if answer in among else None
-            if graph is not None:
-                found = count_losing(*self._asked(graph, answer, deadline))
-                low, high = low + found.low, high + found.high
-        return Losing(low, high)
+        graph = self._walks.graph(np.arange(len(self.answers.answer)) == state, length)
+        if graph is None:
+            return Losing(0, 0)
+        return count_losing(*self._asked(graph, int(self.answers.answer[state]), deadline))
 
     def _asked(
         self, graph: StringGraph, answer: int, deadline: Deadline

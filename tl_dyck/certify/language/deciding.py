@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, SupportsIndex
 
@@ -19,8 +20,10 @@ import numpy as np
 import torch
 
 from tl_dyck.certify.deadline import Deadline, OutOfTime
+from tl_dyck.certify.exact.linear import is_linear
 from tl_dyck.certify.language.answering import decide_automaton
-from tl_dyck.certify.language.asked import Asked, Tokens, ask, lengths_up_to
+from tl_dyck.certify.language.asked import Asked, Head, Tokens, ask, lengths_up_to
+from tl_dyck.certify.language.automata import NOTHING, Answers, Least, Margins
 from tl_dyck.certify.language.evaluator import Evaluator
 from tl_dyck.certify.language.profiles import Profiles
 from tl_dyck.certify.language.shells import Shell, decide, shells
@@ -59,7 +62,7 @@ def certify_language(
     *,
     epsilon: float | None = None,
     other: Any = None,
-    head: SupportsIndex | None = None,
+    head: Head | None = None,
     until: str = "counted",
     most_run: SupportsIndex = 100_000,
     time_limit: float | None = None,
@@ -71,9 +74,11 @@ def certify_language(
     Of one layer without positions, by profiles: that is exact, and feasible for long prefixes. Any
     other model is run on every prefix while there are few, see `most_run`, and on some of the rest;
     of one layer with positions or two without, longer ones are decided as paths of a graph, length
-    by length as far as that comes to something.
+    by length as far as that comes to something, for all claims but "total_variation" and "kl".
+    Where the last layer is one head with a linear readout, "any_token" and "closing_only" count the
+    wrong ones, too.
 
-    Of an `AutomatonTask`, a model of one layer is decided as paths of a graph at every length. What
+    Of an `AutomatonTask`, such a model is decided as paths of a graph at every length. What
     is claimed is that the largest logit is the task's `answer` to the state that a string leaves,
     or the one symbol that `counted` asks for. The model starts with BOS if it has a token more than
     there are symbols.
@@ -91,11 +96,12 @@ def certify_language(
         property: name of the claim, see `tl_dyck.certify.language.CLAIMS`.
         epsilon: for "total_variation" and "kl": the largest distance that is allowed.
         other: for "agree": the other model.
-        head: for "head": index of the head whose attention is made uniform.
+        head: for "head": index of the head whose attention is made uniform, or (layer, index).
         until: when to stop: "counted", when every length is decided and so the probability of
             error exact; "likeliest", when the likeliest error is known, or of an automaton, when
             the least margin of every length is; "refuted", at any error.
-        most_run: how many prefixes to run a model on that has positions or several layers.
+        most_run: how many prefixes to run a model on that has positions or several layers; the
+            empty one always.
         time_limit: seconds, after which what is known is returned; None for no limit.
         n_jobs: worker processes; no more are started than there are cores, and none if less than
             ten seconds are left.
@@ -110,8 +116,8 @@ def certify_language(
         CertifyError: lengths that the model cannot read, other tokens than the language's, another
             claim of an automaton than "any_token", or arguments that do not go together.
         ValueError: a number is out of range: lengths above 1,000, a time limit that is not finite.
-        UnsupportedModelError: "head" of a model that cannot be exported; no model, or one that does
-            not compute in float32 or float64.
+        UnsupportedModelError: "head" of a model that is no plain decoder; no model, or one that
+            does not compute in float32 or float64.
         UnknownNameError: no such property or task.
     """
     started = time.perf_counter()
@@ -234,7 +240,7 @@ def run_all(
         for length in lengths:
             number = language.count(length, "prefix")
             left -= number
-            if left < 0 or number * length > MAX_ENUMERATED_TOKENS:
+            if length and (left < 0 or number * length > MAX_ENUMERATED_TOKENS):
                 reason = "too many prefixes to run"
                 break
             strings = language.enumerate(length, "prefix").numpy()
@@ -251,6 +257,9 @@ def run_all(
             seek(asked, rest, tally, deadline)
         for length in rest if asked.paths is not None else []:
             if enough() or not walk(asked, length, tally, deadline):
+                break
+        for length in sorted(tally.refuted) if until == "counted" else []:
+            if not tally.complete[length].all() and not count(asked, length, tally, deadline):
                 break
         rest = [n for n in lengths if not tally.complete[n].all()]
         if reason:
@@ -272,14 +281,55 @@ def walk(asked: Asked, length: int, tally: Tally, deadline: Deadline) -> bool:
     deadline.check()
     found = asked.paths.least(length, deadline, decide=True)
     tally.walked += 1
-    if found.string is not None:
-        for judged in asked.judged(np.array([found.string], dtype=np.int64)):
-            tally.see_wrong(judged)
-            tally.see(judged.found(0))
+    _see(asked, found, tally)
     if found.low > 0:
         tally.complete[length] = True
         tally.proved = min(tally.proved, found.low)
     return found.low > 0 or found.high < 0
+
+
+def _see(asked: Asked, found: Least, tally: Tally) -> None:
+    """Run the prefix on which a margin is the least, and note it."""
+    if found.string is not None:
+        for judged in asked.judged(np.array([found.string], dtype=np.int64)):
+            tally.see_wrong(judged)
+            tally.see(judged.found(0))
+
+
+def count(asked: Asked, length: int, tally: Tally, deadline: Deadline) -> bool:
+    """Count the wrong prefixes of a length along paths, those that are as probable together.
+
+    That is quick where margins are sums along a path, and done there alone: with norms, an MLP or
+    several heads in the last layer it takes longer than to run the prefixes.
+
+    Returns:
+        Whether their number is exact.
+
+    Raises:
+        OutOfTime: the deadline has passed.
+    """
+    if not isinstance(asked.paths, Margins) or not is_linear(asked.paths.network):
+        return False
+    least = asked.paths.least(length, deadline, decide=False)
+    _see(asked, least, tally)
+    answers = Answers.of_brackets(asked.profiles.language, length, alike=True)
+    alike = replace(asked.paths, answers=answers)
+    exact = True
+    for state, string in zip(*answers.examples(length), strict=True):
+        for judged in asked.judged(string[None]):
+            deadline.check()
+            low, high = alike.wrong(length, int(state), deadline)
+            tally.take_number(judged.found(0), low, high)
+            exact &= low == high
+            if low and not tally.knows_as_likely(judged.found(0)):
+                own = np.where(np.arange(len(answers.answer)) == state, answers.answer, NOTHING)
+                alone = replace(asked.paths, answers=replace(answers, answer=own))
+                _see(asked, alone.least(length, deadline, decide=False), tally)
+                if not tally.knows_as_likely(judged.found(0)):
+                    tally.doubtful.see(judged.found(0))
+    tally.complete[length] = True
+    tally.proved = min(tally.proved, least.low)
+    return exact
 
 
 def seek(asked: Asked, lengths: Sequence[int], tally: Tally, deadline: Deadline) -> None:

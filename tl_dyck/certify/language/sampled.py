@@ -9,7 +9,7 @@ from typing import Any, SupportsIndex, final
 import torch
 
 from tl_dyck.certify.deadline import Deadline, OutOfTime
-from tl_dyck.certify.language.asked import Asked, Tokens, ask, lengths_asked
+from tl_dyck.certify.language.asked import Asked, Head, Tokens, ask, lengths_asked
 from tl_dyck.certify.language.verdict import Bounds
 from tl_dyck.certify.protocol import CertifyError
 from tl_dyck.check import check_integer, check_number, check_seed, check_time_limit
@@ -72,7 +72,7 @@ def sample_error(
     seed: SupportsIndex = 0,
     epsilon: float | None = None,
     other: Any = None,
-    head: SupportsIndex | None = None,
+    head: Head | None = None,
     time_limit: float | None = None,
 ) -> tuple[SampledError, ...]:
     """Estimate how probable it is that a claim fails, with an interval at a stated level.

@@ -219,6 +219,22 @@ class Tally:
             self.wrong.see(found)
             self.refuted.add(found.length)
 
+    def take_number(self, alike: PrefixFound, low: int, high: int) -> None:
+        """Add how many prefixes are wrong, at least and at most, of those as probable as one."""
+        place = alike.length, alike.ending.depth
+        for gathered, number in ((self.wrong, low), (self.doubtful, high - low)):
+            if number:
+                mass = alike.log_probability + math.log(number)
+                gathered.log_mass[place] = np.logaddexp(gathered.log_mass[place], mass)
+                gathered.strings[place] += number
+        if high > low:
+            self.doubtful.see(alike)
+
+    def knows_as_likely(self, alike: PrefixFound) -> bool:
+        """Whether a prefix is known to be wrong that is as likely."""
+        best = self.wrong.likeliest
+        return best is not None and best.log_probability >= alike.log_probability - 1e-9
+
     def add(self, other: Tally) -> None:
         """Add what another has counted, of other profiles that are no longer."""
         self.wrong.add(other.wrong)

@@ -130,8 +130,7 @@ def _page(
     checked = _strings(task, most + 1)
     packed = []
     for name, model in named.items():
-        family = str(model.cfg.model_name)
-        packed.append({"name": name, "family": family, **pack(model, most + 1, checked)})
+        packed.append({"name": name, **pack(model, most + 1, checked)})
         if progress is not None:
             progress(len(packed) / len(named))
     data = {

@@ -34,9 +34,10 @@ def pack(model: Any, n_pos: int, strings: Int[Tensor, "string pos"]) -> dict[str
     """A model as JSON values.
 
     Returns:
-        "config", numbers and names; "shapes", of each weight as a matrix, in the order in which
-        they follow; "bits", of a weight; "data", the bytes, little-endian, in base64: for 16 bits
-        first the scales (float32) of all columns of all weights, then the whole numbers.
+        "family", a name; "config", numbers and names; "shapes", of each weight as a matrix, in the
+        order in which they follow; "bits", of a weight; "data", the bytes, little-endian, in
+        base64: for 16 bits first the scales (float32) of all columns of all weights, then the whole
+        numbers.
 
     Raises:
         UnplayableModelError: the page cannot run such a model.
@@ -44,6 +45,7 @@ def pack(model: Any, n_pos: int, strings: Int[Tensor, "string pos"]) -> dict[str
     _refuse(model)
     weights = _weights(model, n_pos)
     packed: dict[str, Any] = {
+        "family": str(model.cfg.model_name),
         "config": _config(model),
         "shapes": {name: list(matrix.shape) for name, matrix in weights.items()},
     }
