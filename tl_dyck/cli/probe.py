@@ -78,6 +78,7 @@ def _measured(
     name: str, models: Sequence[LoadedModel], string: str | None, head: int | None
 ) -> tuple[dict[str, Any], dict[str, Exception]]:
     """What a probe says of each model, or of all; and why it says nothing of some."""
+    from tl_dyck import probes
     from tl_dyck.probes import call_probe, load_probe, takes_many
 
     found: dict[str, Any] = {}
@@ -87,7 +88,7 @@ def _measured(
     for called, parcel in parcels.items():
         read = [each.model for each in parcel]
         try:
-            if load_probe(name).__module__.startswith("tl_dyck_hooks."):  # has our options
+            if name in probes.__all__:  # ours, with our options
                 options = _options(name, parcel, string, head)
                 found[called] = load_probe(name)(read if many else read[0], **options)
             else:
