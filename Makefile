@@ -57,7 +57,7 @@ fuzz: $(READY) ## kill sweeps at random moments; hold the exact certifier to enu
 	$(OFFLINE) $(ONE_THREAD) $(BIN)/python tests/fuzz_sweep.py
 	$(OFFLINE) $(ONE_THREAD) $(BIN)/python tests/fuzz_certify.py --jobs $(JOBS) $(ARGS)
 
-mutants: $(READY) ## break sixty formulas, one at a time, and see tests fail (an hour)
+mutants: $(READY) ## break formulas, one at a time, and see tests fail (hours for all; ARGS="--only NAME" for some)
 	$(OFFLINE) $(ONE_THREAD) $(BIN)/python -m tests.mutants.run --jobs $(JOBS) $(ARGS)
 
 lint: $(READY) ## check style and formatting
