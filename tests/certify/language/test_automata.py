@@ -158,7 +158,8 @@ def test_sums_are_decided_as_by_brute_force(shape: dict[str, Any]) -> None:
     task = cumulative_sum()
     for seed in range(3):
         model = random_model(task, seed, 0.5, d_vocab_out=3, **shape)
-        check(certify_language(model, task, range(1, 7)), model, task, range(1, 7))
+        lengths = range(1, 6 if seed or shape else 7)  # of six symbols there are 1.8 million
+        check(certify_language(model, task, lengths), model, task, lengths)
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
