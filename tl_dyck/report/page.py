@@ -189,7 +189,7 @@ def _figure(figure: Figure, command: str) -> list[Html | None]:
 
 def _data_table(figure: Figure) -> Html:
     data = figure.data
-    rows = [[_cell(value) for value in row] for row in data.itertuples(index=False)]
+    rows = [[cell(value) for value in row] for row in data.itertuples(index=False)]
     numeric = [
         index for index, column in enumerate(data.columns) if data[column].dtype.kind in "iuf"
     ]
@@ -201,7 +201,8 @@ def _data_table(figure: Figure) -> Html:
     )
 
 
-def _cell(value: Any) -> str:
+def cell(value: Any) -> str:
+    """A value in a table; a dash for one that is missing."""
     if value is None or value != value:
         return "–"
     return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -13,9 +13,9 @@ from tl_dyck.files import CorruptFileError, read_tensors
 from tl_dyck.plots import Series, curves
 from tl_dyck.recipes import dots
 from tl_dyck.report.markup import Html, csv_link, element, table
-from tl_dyck.report.page import Figure, Page, Section, again
+from tl_dyck.report.page import Figure, Page, Section, again, cell
 from tl_dyck.runs import SweepStatus, aggregate, load_results, sweep_status, time_left
-from tl_dyck.runs.results import columns_of
+from tl_dyck.runs.results import columns_of, varying
 from tl_dyck.runs.store import Store
 
 _MOST_ROWS = 40  # of a figure; the table has all
@@ -52,6 +52,7 @@ def sweep_page(sweep: SweepStatus) -> Html:
     return Page(
         title=f"tl_dyck sweep: {sweep.folder.name}",
         lead=lead,
+        command=report,
         parts=[
             Section("status", "How it stands", _status(status)),
             Section("runs", "Runs", _runs(results)),
@@ -150,22 +151,14 @@ def _span(seconds: float) -> str:
     return str(timedelta(seconds=round(seconds)))
 
 
-def _varying(results: pd.DataFrame) -> list[str]:
-    """The parameters that differ between runs."""
-    return [name for name in columns_of(results)[0] if results[name].astype(str).nunique() > 1]
-
-
 def _runs(results: pd.DataFrame) -> list[Html]:
     """All runs, which readers sort and filter."""
     if results.empty:
         return [element("p", "No run has ended yet.")]
-    columns = [*_varying(results), "seed", "status", *columns_of(results)[1], "seconds"]
+    columns = [*varying(results), "seed", "status", *columns_of(results)[1], "seconds"]
     shown = results[columns][:_MOST_MEANS]
     numeric = [index for index, name in enumerate(columns) if shown[name].dtype.kind in "iuf"]
-    rows = [
-        ["–" if value is None or value != value else _number(value) for value in row]
-        for row in shown.itertuples(index=False)
-    ]
+    rows = [[cell(value) for value in row] for row in shown.itertuples(index=False)]
     more = (
         f"; {len(results) - len(shown):,} more are in the data" if len(results) > len(shown) else ""
     )
@@ -175,14 +168,10 @@ def _runs(results: pd.DataFrame) -> list[Html]:
     return [table(caption, heads, rows, numeric=numeric, sortable=True), link]
 
 
-def _number(value: object) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
-
-
 def _kept(folder: Path, results: pd.DataFrame, name: str) -> pd.DataFrame:
-    """The runs that left a file of that name, with a column "point" in words, and their folders."""
-    store, varying = Store(folder), _varying(results) if len(results) else []
-    words = _names(results, varying) if varying else ["all runs"] * len(results)
+    """The runs that left a file of that name, with their points in words, and their folders."""
+    store, groups = Store(folder), varying(results)
+    words = _names(results, groups) if groups else ["all runs"] * len(results)
     found = results.assign(words=words, folder=[store.path(run) for run in results["id"]])
     there = pd.Series([(place / name).is_file() for place in found["folder"]], found.index, bool)
     return found[there]
@@ -199,6 +188,8 @@ def _curves(folder: Path, results: pd.DataFrame) -> Figure | None:
     for run in runs.itertuples():
         with contextlib.suppress(CorruptFileError):  # a run that is being done again
             found.append(load_history(str(run.folder)).assign(point=run.words, seed=run.seed))
+    if not found:
+        return None
     history = pd.concat(found, ignore_index=True)[["point", "seed", "step", "loss", "accuracy"]]
     losses = history["loss"].astype(float)
     limits = {"y": [0.0, 1.05 * float(losses.max())]} if losses.notna().any() else {}
@@ -224,7 +215,6 @@ def _curves(folder: Path, results: pd.DataFrame) -> Figure | None:
         title="Training curves",
         reading=f"The last losses lie between {last.min():.4g} and {last.max():.4g}.",
         data=history,
-        command=shlex.join(["tl-dyck", "sweep", "report", folder.as_posix()]),
         plots=[
             curves(
                 str(point),
@@ -251,20 +241,14 @@ def _variation(folder: Path, results: pd.DataFrame) -> Figure | None:
         patterns = [
             read_tensors(place / "patterns.safetensors")["patterns"] for place in runs["folder"]
         ]
-        if len(patterns) < 2 or len({each.shape for each in patterns}) > 1:
+        if len({each.shape for each in patterns}) > 1:
             continue
         import torch
 
-        from tl_dyck.probes import variation_of_patterns
+        from tl_dyck.studies.measurement import variation_by_layer
 
-        varied = variation_of_patterns(torch.stack(patterns))
-        for layer, (mean, (low, high)) in enumerate(
-            zip(varied.matched, varied.matched_interval, strict=True)
-        ):
-            random = varied.random_baseline
-            named = {"point": words, "layer": layer, "seeds": len(patterns)}
-            numbers = {"variation": float(mean), "low": float(low), "high": float(high)}
-            rows.append({**named, **numbers, "random_baseline": random})
+        for row in variation_by_layer(torch.stack(patterns), n_bootstrap=2000, seed=0):
+            rows.append({"point": words, "seeds": row.pop("n_models"), **row})
     if not rows:
         return None
     data = pd.DataFrame(rows)
@@ -275,7 +259,6 @@ def _variation(folder: Path, results: pd.DataFrame) -> Figure | None:
         reading=f"Seeds differ most at {most['point']}, in layer {most['layer']}: by "
         f"{most['variation']:.3g}, where random patterns differ by {most['random_baseline']:.3g}.",
         data=data,
-        command=shlex.join(["tl-dyck", "sweep", "report", folder.as_posix()]),
         plots=[
             dots(
                 data[:_MOST_ROWS],

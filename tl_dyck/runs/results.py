@@ -94,6 +94,11 @@ def columns_of(results: pd.DataFrame) -> tuple[list[str], list[str]]:
     ]
 
 
+def varying(results: pd.DataFrame) -> list[str]:
+    """Names of the parameters that differ between runs."""
+    return [name for name in columns_of(results)[0] if results[name].astype(str).nunique() > 1]
+
+
 def _missing(value: Any) -> bool:
     return value is None or (isinstance(value, float) and value != value)
 
@@ -190,7 +195,7 @@ def aggregate(
             )
     shown = groups
     if by is None:
-        shown = [name for name in parameters if results[name].astype(str).nunique() > 1] or groups
+        shown = varying(results) or groups
     generator = np.random.default_rng(0)
     rows = []
     # to group by nothing, pandas wants a value that is the same for all

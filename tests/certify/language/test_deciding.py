@@ -40,6 +40,16 @@ def random_model(
     return model
 
 
+def make_same(two: DyckTransformer, one: DyckTransformer) -> None:
+    """Give two layers the weights of one, and a second layer that does nothing."""
+    with torch.no_grad():
+        state = {n: w for n, w in one.state_dict().items() if n in two.state_dict()}
+        two.load_state_dict({**two.state_dict(), **state})
+        for name, weight in two.blocks[1].named_parameters():
+            if name.split(".")[-1] in ("W_O", "b_O", "W_out", "b_out"):
+                weight.zero_()
+
+
 def margins(model: DyckTransformer, task: DyckTask, length: int, name: str) -> Any:
     """Every prefix of a length that leaves a bracket open, its margin and its probability."""
     language = task.language

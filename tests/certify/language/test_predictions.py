@@ -10,7 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.certify.language.test_deciding import TASK, random_model, task_of
+from tests.certify.language.test_deciding import TASK, make_same, random_model, task_of
 from tl_dyck.certify import CertifyError
 from tl_dyck.certify.deadline import Deadline
 from tl_dyck.certify.language import LanguageCertificate, certify_language
@@ -164,12 +164,7 @@ def test_models_of_other_kinds_agree_and_do_not() -> None:
     """With one layer, and with a second one that does nothing."""
     one = random_model("eq6", TASK, seed=3, scale=1.0, n_layers=1)
     two = random_model("eq6", TASK, seed=3, scale=1.0, n_layers=2)
-    with torch.no_grad():
-        state = {n: w for n, w in one.state_dict().items() if n in two.state_dict()}
-        two.load_state_dict({**two.state_dict(), **state})
-        for name, weight in two.blocks[1].named_parameters():
-            if name.split(".")[-1] in ("W_O", "b_O", "W_out", "b_out"):
-                weight.zero_()
+    make_same(two, one)
     for a, b in ((one, two), (two, one)):
         found = certify_language(a, TASK, 6, "agree", other=b, most_run=50)
         assert found.status != "refuted"

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.certify.language.test_deciding import TASK, margins, random_model
+from tests.certify.language.test_deciding import TASK, make_same, margins, random_model
 from tl_dyck.certify.language import certify_language
 from tl_dyck.models import construct
 from tl_dyck.tasks import load_task
@@ -41,12 +41,7 @@ def test_a_run_agrees_with_profiles() -> None:
     task = load_task("dyck-2-4")
     one = random_model("eq6", task, seed=3, n_layers=1)
     two = random_model("eq6", task, seed=3, n_layers=2)
-    with torch.no_grad():
-        state = {n: w for n, w in one.state_dict().items() if n in two.state_dict()}
-        two.load_state_dict({**two.state_dict(), **state})
-        for name, weight in two.blocks[1].named_parameters():
-            if name.split(".")[-1] in ("W_O", "b_O", "W_out", "b_out"):
-                weight.zero_()
+    make_same(two, one)
     (a, b) = (certify_language(model, task, 6, "closing_only") for model in (one, two))
     assert (a.method, b.method) == (
         "every profile",
