@@ -25,9 +25,9 @@ from scipy import stats
 from tl_dyck.environment import environment, one_thread
 from tl_dyck.intervals import Estimate, estimate, mean, spearman
 from tl_dyck.judge import CONTROLS, Question, Suite, methods
-from tl_dyck.judge.apart import left_alone, seeded
 from tl_dyck.judge.cases import sealed_case
 from tl_dyck.judge.circuits import Circuits
+from tl_dyck.judge.isolation import left_alone, seeded
 from tl_dyck.judge.suites import HELD_OUT
 from tl_dyck.studies.tables import markdown
 

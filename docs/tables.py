@@ -295,7 +295,7 @@ def parts(folder: Path) -> str:
     A row for each method that answers about edges or features, a column for each kind of model.
     """
     from tl_dyck.judge.run import in_order, load_judgement
-    from tl_dyck.judge.scoring import score_table
+    from tl_dyck.judge.scores import score_table
     from tl_dyck.studies.tables import markdown
 
     done = load_judgement(folder)

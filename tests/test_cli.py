@@ -18,8 +18,8 @@ from typer.main import get_command
 import tl_dyck
 import tl_dyck.studies
 from tl_dyck.cli import app
+from tl_dyck.json_values import plain
 from tl_dyck.models import load_model, models
-from tl_dyck.plain import plain
 from tl_dyck.registry import Registry
 from tl_dyck.studies import Study, StudyConfig, findings
 from tl_dyck.tasks import list_tasks

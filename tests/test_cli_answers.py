@@ -30,8 +30,8 @@ from tl_dyck import construct, load_task, save_model
 from tl_dyck.cli import early
 from tl_dyck.cli.answers import end_with
 from tl_dyck.errors import DyckError, is_refusal
+from tl_dyck.json_values import plain
 from tl_dyck.models.hooked import installed
-from tl_dyck.plain import plain
 from tl_dyck.registry import UnknownNameError
 from tl_dyck.studies import Study
 

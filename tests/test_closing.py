@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.enumerated import SMALL, closing_prefixes
-from tl_dyck.measuring import NotCausalError
+from tl_dyck.predict import NotCausalError
 from tl_dyck.tasks import DyckTask, load_task
-from tl_dyck.tasks.closing import ClosingAccuracy, closing_strings
+from tl_dyck.tasks.closing_accuracy import ClosingAccuracy, closing_strings
 
 TALL = DyckTask(name="tall", n_types=3, max_depth=5, train_lengths=(8,), long_lengths=(6, 7))
 ENUMERATED = [*SMALL, TALL]

@@ -327,7 +327,7 @@ def test_the_command_line(tmp_path, monkeypatch) -> None:
 
 
 def test_a_saved_model_alone_finds_its_task(tmp_path) -> None:
-    from tl_dyck.tasks.named import task_of
+    from tl_dyck.tasks.names import task_of
 
     model = build_model(get_config("attn-only", "dyck-1", n_heads=2))
     assert load_model(save_model(model, tmp_path)).cfg.language == load_task("dyck-1").language

@@ -9,8 +9,8 @@ import pandas as pd
 import plotly.graph_objects as go
 import pytest
 
+from tl_dyck.plot_recipes import as_figure, dots, marks
 from tl_dyck.plots import LIGHT, Line, Series, curves, scatter
-from tl_dyck.recipes import as_figure, dots, marks
 
 EVIL = "<img src=x onerror=alert(1)>"
 

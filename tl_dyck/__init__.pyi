@@ -28,12 +28,12 @@ from tl_dyck.ablation import leave_one_out_importance as leave_one_out_importanc
 from tl_dyck.ablation import measure_heads as measure_heads
 from tl_dyck.certify import certify_dyck as certify_dyck
 from tl_dyck.certify import parse_space as parse_space
+from tl_dyck.certify.edit_proofs import prove_edits as prove_edits
 from tl_dyck.certify.language import certify_language as certify_language
 from tl_dyck.certify.language import sample_error as sample_error
-from tl_dyck.certify.parsing import register_transformation as register_transformation
+from tl_dyck.certify.language_proofs import prove_language as prove_language
 from tl_dyck.certify.protocol import register_certifier as register_certifier
-from tl_dyck.certify.proving import prove_language as prove_language
-from tl_dyck.certify.proving_edits import prove_edits as prove_edits
+from tl_dyck.certify.space_parser import register_transformation as register_transformation
 from tl_dyck.errors import DyckError as DyckError
 from tl_dyck.judge import head_truths as head_truths
 from tl_dyck.judge.protocol import register_method as register_method
@@ -86,7 +86,7 @@ from tl_dyck.tasks import counted_accuracy as counted_accuracy
 from tl_dyck.tasks import list_tasks as list_tasks
 from tl_dyck.tasks import load_task as load_task
 from tl_dyck.tasks import nats_over_law as nats_over_law
-from tl_dyck.tasks.named import register_task as register_task
+from tl_dyck.tasks.names import register_task as register_task
 from tl_dyck.training import ContrastiveRegularizer as ContrastiveRegularizer
 from tl_dyck.training import TrainConfig as TrainConfig
 from tl_dyck.training import TrainResult as TrainResult

@@ -15,7 +15,7 @@ from typing import Any, get_args, get_type_hints
 from typing_extensions import Self
 
 from tl_dyck.check import WrongTypeError, check_integer, check_number
-from tl_dyck.plain import plain
+from tl_dyck.json_values import plain
 from tl_dyck.registry import unknown_name
 
 

@@ -1,8 +1,8 @@
-"""What a plot is, and two kinds of it: scatter, and curves; `tl_dyck.recipes` has dots in rows.
+"""What a plot is, and two kinds: scatter and curves. `tl_dyck.plot_recipes` has dots in rows.
 
 A plot is what plotly.js takes. Colours are names of CSS variables of the page (``"@ink"``), so that
-one plot serves light, dark and print; `tl_dyck.recipes.as_figure` makes figures of them, and
-`tl_dyck.recipes.dots` makes one from a table.
+one plot serves light, dark and print; `tl_dyck.plot_recipes.as_figure` makes figures of them, and
+`tl_dyck.plot_recipes.dots` makes one from a table.
 """
 
 from __future__ import annotations

@@ -20,14 +20,14 @@ from tests.certify.test_edit_proofs import PROVABLE
 from tests.certify.test_proofs import check_file, enumerated, run_copied_out
 from tl_dyck import construct
 from tl_dyck.certify import CertifyError, check_automaton, check_edits, check_language
-from tl_dyck.certify.asker import Asker
+from tl_dyck.certify.automaton_proofs import _facts, _prove
 from tl_dyck.certify.check_automaton import Automaton
 from tl_dyck.certify.check_edits import OneLayer
 from tl_dyck.certify.check_language import ProofError, read
 from tl_dyck.certify.language.automata import NOTHING, Answers
+from tl_dyck.certify.language_proofs import prove_language
 from tl_dyck.certify.proof import NoProofError, pack
-from tl_dyck.certify.proving import prove_language
-from tl_dyck.certify.proving_automata import _facts, _prove
+from tl_dyck.certify.questions import Asker
 from tl_dyck.rnn import TwoLayerRNN, export_rnn, save_rnn
 from tl_dyck.tasks import DyckTask
 

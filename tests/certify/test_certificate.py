@@ -25,7 +25,7 @@ from tl_dyck.certify import (
     parse_space,
     passages,
 )
-from tl_dyck.certify.shown import plain
+from tl_dyck.certify.display import plain
 from tl_dyck.certify.spaces import placed
 from tl_dyck.language import DyckStringError
 from tl_dyck.models import construct

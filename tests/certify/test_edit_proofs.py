@@ -41,8 +41,8 @@ from tl_dyck.certify import (
 from tl_dyck.certify.check_edits import Affine, Edits, OneLayer, SameEnd, gelu
 from tl_dyck.certify.check_language import Enclosure, ProofError, read
 from tl_dyck.certify.check_model import compare_exported
+from tl_dyck.certify.edit_proofs import _facts, prove_edits
 from tl_dyck.certify.proof import NoProofError, pack
-from tl_dyck.certify.proving_edits import _facts, prove_edits
 from tl_dyck.cli import app
 from tl_dyck.language import DyckLanguage
 from tl_dyck.rnn import TwoLayerRNN, export_rnn, save_rnn

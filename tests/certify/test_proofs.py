@@ -30,7 +30,7 @@ from tl_dyck.certify import (
     check_edits,
     check_language,
     check_model,
-    proving,
+    language_proofs,
 )
 from tl_dyck.certify.check_language import (
     LEAF,
@@ -45,12 +45,12 @@ from tl_dyck.certify.check_language import (
     relu,
 )
 from tl_dyck.certify.check_model import compare_language
-from tl_dyck.certify.language.counting import NetworkSymbols
+from tl_dyck.certify.language.counted import NetworkSymbols
 from tl_dyck.certify.language.forms import Form
 from tl_dyck.certify.language.profiles import Ending
+from tl_dyck.certify.language_proofs import prove_language
 from tl_dyck.certify.objectives import Objectives
 from tl_dyck.certify.proof import NoProofError, Proof, pack
-from tl_dyck.certify.proving import prove_language
 from tl_dyck.cli import app
 from tl_dyck.language import DyckLanguage
 from tl_dyck.models import build_model, get_config, load_model, save_model
@@ -296,7 +296,7 @@ def test_a_weight_that_is_not_finite_is_refused_as_such(little):
 def test_nothing_follows_from_a_divisor_that_is_not_known(monkeypatch, unknown):
     """Though the winner's bias is beyond doubt."""
     rnn, language = rnn_of("eq6", 0), SMALL.language
-    facts, weights = proving.facts_and_weights(rnn, language, "closing_only", N)
+    facts, weights = language_proofs.facts_and_weights(rnn, language, "closing_only", N)
     network = Model(facts, {**weights, "b_U": np.array([0.0, 100, 0, 0, 0])})
     ending = next(each for each in endings(facts) if each.stack == (0,))
     form = Margin(network, ending, 1, ending.may)
@@ -311,7 +311,7 @@ def test_nothing_follows_from_a_divisor_that_is_not_known(monkeypatch, unknown):
 def test_every_prefix_is_in_the_box_of_its_ending(claim):
     """And what may win after it, and what must not, is as the claim says; by a walk of brackets."""
     language, d_vocab = SMALL.language, SMALL.language.d_vocab
-    facts, weights = proving.facts_and_weights(rnn_of("eq6", 0), language, claim, N)
+    facts, weights = language_proofs.facts_and_weights(rnn_of("eq6", 0), language, claim, N)
     network = Model(facts, weights)
     found = {(each.stack, each.closes): each for each in endings(facts)}
     asked = set()
@@ -392,7 +392,9 @@ def test_a_model_with_another_option_is_refused(little, tmp_path, name):
 def test_a_saved_model_is_compared_with_its_proof(family, tmp_path):
     model = build_model(get_config(family, SMALL, n_layers=1), 0)
     save_model(model, tmp_path)
-    facts, weights = proving.facts_and_weights(export_rnn(model), SMALL.language, "any_token", 4)
+    facts, weights = language_proofs.facts_and_weights(
+        export_rnn(model), SMALL.language, "any_token", 4
+    )
     facts["model"] = json.loads((tmp_path / "config.json").read_text())["sha256"]
     compare_language(facts, weights, tmp_path)
     for name, weight in weights.items():
@@ -790,7 +792,7 @@ def test_a_box_with_a_wrong_point_is_never_settled(family, seed, crossed):
     """
     language, rng = SMALL.language, np.random.default_rng(seed)
     rnn = rnn_of(family, seed, ln_c=1e-5)
-    facts, _ = proving.facts_and_weights(rnn, language, "any_token", 40)
+    facts, _ = language_proofs.facts_and_weights(rnn, language, "any_token", 40)
     for ending in list(endings(facts))[::3]:
         closes, winner = (*ending.closes, None)[0], 2 * ending.stack[-1] + 1
         named = Ending(ending.stack, closes)
@@ -801,7 +803,7 @@ def test_a_box_with_a_wrong_point_is_never_settled(family, seed, crossed):
             last[1 + 2 * len(ending.stack) + ending.closes[0]] = 1
 
         def form(rnn, ending=ending, winner=winner):
-            facts, weights = proving.facts_and_weights(rnn, language, "any_token", 40)
+            facts, weights = language_proofs.facts_and_weights(rnn, language, "any_token", 40)
             network = Model(facts, weights)
             return Margin(network, ending, winner, ending.may)
 

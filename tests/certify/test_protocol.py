@@ -137,7 +137,7 @@ class TestWhatUsersGet:
     ) -> None:
         exported = []
         monkeypatch.setattr(
-            "tl_dyck.certify.asker.export_rnn",
+            "tl_dyck.certify.questions.export_rnn",
             lambda model: exported.append(model) or export_rnn(model),
         )
         task = load_task("dyck-2-4")

@@ -191,7 +191,7 @@ def test_the_guides_to_what_is_your_own_run(page, n_blocks, end, tmp_path, monke
 
 def test_the_changes_work_as_they_are_written(tiny_study, tmp_path, monkeypatch, capsys):
     """A thing of each kind that can be added, each in one place."""
-    from tl_dyck.certify.parsing import transformations
+    from tl_dyck.certify.space_parser import transformations
     from tl_dyck.report.figures import FIGURES
 
     monkeypatch.chdir(tmp_path)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from tests.enumerated import tops
 from tl_dyck.judge import Case, JudgeError, make_case
-from tl_dyck.judge.constructed import small_task
+from tl_dyck.judge.built_cases import small_task
 from tl_dyck.judge.edges import Edge, Edges, edge_facts
 from tl_dyck.judge.facts import Enumeration, exchange_types
 from tl_dyck.models import DyckTransformerConfig, build_model

@@ -19,7 +19,7 @@ from tests.cases import CASES, DEEP_CASES, EXTREME, case
 from tests.reference import reference_logits
 from tl_dyck import as_bridge
 from tl_dyck.certify.exact.network import Network
-from tl_dyck.certify.language.counting import Counted, NetworkSymbols
+from tl_dyck.certify.language.counted import Counted, NetworkSymbols
 from tl_dyck.certify.language.profiles import Profiles
 from tl_dyck.certify.objectives import Objectives
 from tl_dyck.language import DyckDistribution, DyckLanguage

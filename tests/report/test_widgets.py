@@ -28,11 +28,11 @@ from tl_dyck import (
     load_task,
 )
 from tl_dyck.certify import Edit, Witness, certify, certify_dyck, edited, parse_space
-from tl_dyck.reading import token_texts
+from tl_dyck.inputs import token_texts
 from tl_dyck.report import widgets
 from tl_dyck.report.heatmap import text_of, thousandths
 from tl_dyck.report.widgets import Widget
-from tl_dyck.report.widgets.attending import figure_of
+from tl_dyck.report.widgets.attention import figure_of
 from tl_dyck.report.widgets.certificates import marks
 from tl_dyck.report.widgets.strings import UnreadableTextError
 

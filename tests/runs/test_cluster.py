@@ -183,7 +183,7 @@ SCRIPT = '''
 import json, os, sys
 import tl_dyck
 from tl_dyck.certify import certifiers
-from tl_dyck.certify.parsing import transformations
+from tl_dyck.certify.space_parser import transformations
 from tl_dyck.judge import methods
 from tl_dyck.models.families import models
 from tl_dyck.probes import probes

@@ -26,6 +26,7 @@ from tl_dyck.studies.stack_use import CLAIMS, SCALES, STACK_USE_2026, StackUseSc
 from tl_dyck.studies.stack_use import alignment as search_module
 from tl_dyck.studies.stack_use import evidence as evidence_module
 from tl_dyck.studies.stack_use.alignment import interchange_accuracy, mean_subspace, pairs_of
+from tl_dyck.studies.stack_use.controls import KNOWN, counter_alignment
 from tl_dyck.studies.stack_use.directions import (
     depth_code,
     depth_effects,
@@ -33,8 +34,7 @@ from tl_dyck.studies.stack_use.directions import (
     sequence_accuracy,
 )
 from tl_dyck.studies.stack_use.evidence import measured
-from tl_dyck.studies.stack_use.known import KNOWN, counter_alignment
-from tl_dyck.studies.stack_use.masking import FAR, far_answers, mask_effects, random_key
+from tl_dyck.studies.stack_use.masks import FAR, far_answers, mask_effects, random_key
 from tl_dyck.studies.stack_use.measure import StackUseMeasurement
 from tl_dyck.tasks import DyckTask, load_task
 

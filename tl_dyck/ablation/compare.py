@@ -19,7 +19,7 @@ from tl_dyck.ablation.figures import importance_dots
 from tl_dyck.ablation.measure import FINETUNED, FROZEN, INTERPRETABILITY
 from tl_dyck.check import WrongTypeError, check_draws, check_level, check_seed
 from tl_dyck.intervals import mean
-from tl_dyck.recipes import as_figure
+from tl_dyck.plot_recipes import as_figure
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go

@@ -19,7 +19,7 @@ from tl_dyck.ablation.frozen import HEADS
 from tl_dyck.ablation.gates import expected_gate, final_gate, p_open, sample_gate
 from tl_dyck.ablation.metrics import Ignored, Metric, default_metric
 from tl_dyck.ablation.tuning import Data, FinetuneConfig, Source, Tuner, check_options, stream
-from tl_dyck.recipes import as_figure, frame
+from tl_dyck.plot_recipes import as_figure, frame
 from tl_dyck.screen import progress_bar
 
 if TYPE_CHECKING:

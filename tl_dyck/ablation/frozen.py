@@ -29,7 +29,7 @@ from tl_dyck.ablation.metrics import (
 from tl_dyck.ablation.replay import Replay
 from tl_dyck.check import check_seed
 from tl_dyck.models.lean import LeanTail
-from tl_dyck.recipes import frame
+from tl_dyck.plot_recipes import frame
 from tl_dyck.registry import unknown_name
 
 #: Axes of what there is one number of for each head, see `frame`.

@@ -15,7 +15,7 @@ from torch import Tensor
 from tl_dyck.ablation.frozen import HEADS
 from tl_dyck.ablation.metrics import Ignored, Metric, default_metric
 from tl_dyck.ablation.tuning import Data, FinetuneConfig, Source, Tuner, check_options
-from tl_dyck.recipes import frame
+from tl_dyck.plot_recipes import frame
 from tl_dyck.screen import progress_bar
 
 

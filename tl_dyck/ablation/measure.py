@@ -20,8 +20,8 @@ from tl_dyck.ablation.tuning import Data, FinetuneConfig, Source, check_options
 from tl_dyck.attention import random_row_variation
 from tl_dyck.check import WrongTypeError, check_draws, check_instance
 from tl_dyck.language import DyckLanguage, Language
+from tl_dyck.plot_recipes import frame
 from tl_dyck.probes import stack_likeness
-from tl_dyck.recipes import frame
 from tl_dyck.registry import unknown_name
 
 #: Columns of the table: importance of heads of a frozen model, …

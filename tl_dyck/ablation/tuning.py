@@ -34,7 +34,7 @@ from tl_dyck.check import (
 )
 from tl_dyck.configuration import Configuration, number, whole
 from tl_dyck.files import sha256
-from tl_dyck.reading import check_reads
+from tl_dyck.inputs import check_reads
 from tl_dyck.tasks.protocol import is_task
 
 #: Tokens ``[batch, pos]``; a task, of which fresh strings are drawn; or

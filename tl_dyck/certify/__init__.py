@@ -15,16 +15,16 @@ Imports torch, numpy and einops, never TransformerLens. The certifiers themselve
 `tl_dyck_hooks.certifiers` and are found by entry point, as anyone else's are.
 """
 
-from tl_dyck.certify.asker import Asker, SpaceQuestion
-from tl_dyck.certify.asking import certify, certify_each, certify_many
 from tl_dyck.certify.certificate import Certificate, Witness
+from tl_dyck.certify.certify_edits import certify, certify_each, certify_many
 from tl_dyck.certify.change import LogitChange, worst_logit_change
 from tl_dyck.certify.dyck import DyckCertificate, DyckCertificates, certify_dyck
 from tl_dyck.certify.lattice import SpaceTooLargeError
-from tl_dyck.certify.marking import Passage, passages
+from tl_dyck.certify.marks import Passage, passages
 from tl_dyck.certify.objectives import Objectives
-from tl_dyck.certify.parsing import Resources, load_synonyms, parse_space, transformations
 from tl_dyck.certify.protocol import Certifier, CertifyError, certifiers, conclude, list_certifiers
+from tl_dyck.certify.questions import Asker, SpaceQuestion
+from tl_dyck.certify.space_parser import Resources, load_synonyms, parse_space, transformations
 from tl_dyck.certify.spaces import Edit, PerturbationSpace, edited
 from tl_dyck.certify.transformations import (
     STOP_WORDS,
@@ -38,7 +38,7 @@ from tl_dyck.certify.transformations import (
     Transformation,
     substitution_table,
 )
-from tl_dyck.certify.wording import WordSpace, word_space
+from tl_dyck.certify.word_spaces import WordSpace, word_space
 from tl_dyck.language.alphabet import Symbols
 
 __all__ = [

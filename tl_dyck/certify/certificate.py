@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Literal, final
 
-from tl_dyck.certify.marking import Passage, passages
-from tl_dyck.certify.shown import Shown
+from tl_dyck.certify.display import Shown
+from tl_dyck.certify.marks import Passage, passages
 from tl_dyck.certify.spaces import Edit
 from tl_dyck.language.alphabet import Symbols
 

@@ -17,19 +17,19 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from tl_dyck.certify.asker import Asker
-from tl_dyck.certify.asking import certify_each
 from tl_dyck.certify.certificate import STATUSES, Certificate
+from tl_dyck.certify.certify_edits import certify_each
 from tl_dyck.certify.change import LogitChange, worst_logit_change
+from tl_dyck.certify.display import Shown
 from tl_dyck.certify.protocol import Certifier, CertifyError
-from tl_dyck.certify.shown import Shown
+from tl_dyck.certify.questions import Asker
 from tl_dyck.certify.spaces import PerturbationSpace
 from tl_dyck.certify.transformations import InsertMatchedPairs
 from tl_dyck.environment import one_thread
+from tl_dyck.inputs import check_reads
 from tl_dyck.language import DyckDistribution, DyckLanguage
 from tl_dyck.language.alphabet import Symbols
 from tl_dyck.language.symbols import needs_stack
-from tl_dyck.reading import check_reads
 from tl_dyck.registry import unknown_name
 
 

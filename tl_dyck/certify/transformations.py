@@ -14,7 +14,7 @@ lines::
 
 It is then used like any other: ``PerturbationSpace([(Reverse(), 1)])``. Texts such as ``rev:1``
 know it once a function that makes it is registered, by ``@register_transformation("rev")`` or by
-entry point (see `tl_dyck.certify.parsing`).
+entry point (see `tl_dyck.certify.space_parser`).
 """
 
 from __future__ import annotations

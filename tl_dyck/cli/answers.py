@@ -31,7 +31,7 @@ from rich.text import Text
 
 from tl_dyck.cli.options import flag
 from tl_dyck.cli.terminal import console, say_note, table
-from tl_dyck.plain import plain
+from tl_dyck.json_values import plain
 
 #: Exit status of a verdict: nothing was refuted, and something could not be decided.
 UNDECIDED = 3

@@ -163,8 +163,8 @@ def _proofs(
     time_limit: float | None,
 ) -> Answer:
     """Write a proof of each string that is certified."""
+    from tl_dyck.certify.edit_proofs import prove_edits
     from tl_dyck.certify.proof import NoProofError
-    from tl_dyck.certify.proving_edits import prove_edits
     from tl_dyck.files import ensure_folder
 
     for number, (string, certificate) in enumerate(zip(strings, done, strict=False), start=1):

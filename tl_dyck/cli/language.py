@@ -93,7 +93,7 @@ def certify_language(
         write_output(out, as_json(content))
         yield Saved("Certificate", out)
     if proof is not None and found.status == "proved":
-        from tl_dyck.certify.proving import prove_language
+        from tl_dyck.certify.language_proofs import prove_language
 
         pair: dict[str, Any] = {"other": about.get("other"), "head": claimed.head}
         proved = prove_language(network, asked, length, claim, **pair, time_limit=time_limit)

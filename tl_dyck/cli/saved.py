@@ -60,7 +60,7 @@ def load_models(
 
 def trained_task(folder: Path, model: Any) -> Any:
     """The task that a run was trained on; for a model alone, complete strings of its language."""
-    from tl_dyck.tasks.named import task_of
+    from tl_dyck.tasks.names import task_of
     from tl_dyck.training import load_result
 
     if (folder / "result.json").exists():

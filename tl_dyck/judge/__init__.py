@@ -15,7 +15,7 @@ with all others by ``tl-dyck judge``.
 """
 
 from tl_dyck.judge.cases import kinds, make_case
-from tl_dyck.judge.declared import (
+from tl_dyck.judge.declarations import (
     about,
     about_brackets,
     about_directions,
@@ -39,7 +39,7 @@ from tl_dyck.judge.protocol import (
     register_method,
 )
 from tl_dyck.judge.run import Judgement, judge_methods, load_judgement
-from tl_dyck.judge.scoring import judge, score_table
+from tl_dyck.judge.scores import judge, score_table
 from tl_dyck.judge.suites import SUITES, Suite
 from tl_dyck.judge.truths import HeadTruths, head_truths
 

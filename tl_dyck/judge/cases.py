@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 
 from tl_dyck.check import WrongTypeError, check_seed
-from tl_dyck.judge.apart import SealedCase
-from tl_dyck.judge.constructed import CONSTRUCTED, construct_case
+from tl_dyck.judge.built_cases import CONSTRUCTED, construct_case
+from tl_dyck.judge.isolation import SealedCase
 from tl_dyck.judge.parts import PARTS, parts_case
 from tl_dyck.judge.protocol import Case, Fact
 from tl_dyck.judge.pruned import PRUNED, prune_case
-from tl_dyck.judge.trained import TRAINED, train_case
+from tl_dyck.judge.trained_cases import TRAINED, train_case
 from tl_dyck.registry import unknown_name
 
 Maker = Callable[[str, int, Mapping[str, Any]], tuple[Case, list[Fact]]]
@@ -53,7 +53,7 @@ def make_case(kind: str, seed: int, **knobs: Any) -> tuple[Case, tuple[Fact, ...
     Args:
         kind: one of `kinds`.
         seed: the same seed gives the same case.
-        **knobs: fields of `tl_dyck.judge.constructed.Knobs`; what is not given is drawn.
+        **knobs: fields of `tl_dyck.judge.built_cases.Knobs`; what is not given is drawn.
 
     Raises:
         UnknownNameError: no such kind, or knob.

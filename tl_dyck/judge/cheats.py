@@ -34,7 +34,7 @@ def norms(model: Any) -> pd.DataFrame:
     sizes of the model.
 
     Returns:
-        With ``target``, "layer head", as in `tl_dyck.judge.scoring.ask`.
+        With ``target``, "layer head", as in `tl_dyck.judge.scores.ask`.
     """
     cfg = model.cfg
     sizes = (cfg.n_layers * cfg.n_heads, cfg.d_head, cfg.d_mlp or 0, cfg.d_model)
@@ -60,7 +60,7 @@ def bounds(told: pd.DataFrame, weights: pd.DataFrame) -> pd.DataFrame:
     """What can be had without looking at how a model computes.
 
     Args:
-        told: all facts, as `tl_dyck.judge.scoring.told`.
+        told: all facts, as `tl_dyck.judge.scores.told`.
         weights: as `norms`, with ``case``.
 
     Returns:

@@ -26,7 +26,7 @@ from tl_dyck.ablation.replay import Replay
 from tl_dyck.interventions import Hook
 from tl_dyck.judge.facts import TIE, Enumeration, difference, exchange_types, margins
 from tl_dyck.judge.protocol import Case
-from tl_dyck.judge.scoring import auroc
+from tl_dyck.judge.scores import auroc
 
 #: (layer, head).
 Head = tuple[int, int]

@@ -14,12 +14,12 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from tl_dyck.judge.constructed import CONSTRUCTED, construct_case, generator_of, small_task
+from tl_dyck.judge.built_cases import CONSTRUCTED, construct_case, generator_of, small_task
 from tl_dyck.judge.edges import Edge, edge_facts
 from tl_dyck.judge.facts import TIE, Enumeration, depth_facts
 from tl_dyck.judge.heads import Workshop
 from tl_dyck.judge.protocol import Case, Fact, JudgeError, Question
-from tl_dyck.judge.trained import trained_model
+from tl_dyck.judge.trained_cases import trained_model
 from tl_dyck.language import DyckLanguage
 from tl_dyck.registry import unknown_name
 

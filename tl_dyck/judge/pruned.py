@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from tl_dyck.environment import one_thread
-from tl_dyck.judge.constructed import generator_of, pose, small_task
+from tl_dyck.judge.built_cases import generator_of, pose, small_task
 from tl_dyck.judge.facts import answers_alike
 from tl_dyck.judge.heads import Workshop
 from tl_dyck.judge.protocol import Case, Fact, Question

@@ -17,7 +17,7 @@ from tl_dyck.judge.cases import sealed_case
 from tl_dyck.judge.cheats import bounds, norms
 from tl_dyck.judge.code import code_digest
 from tl_dyck.judge.protocol import CONTROLS, KINDS, JudgeError, methods
-from tl_dyck.judge.scoring import ask, score_table, told
+from tl_dyck.judge.scores import ask, score_table, told
 from tl_dyck.judge.suites import SUITES, Suite
 from tl_dyck.records import write_tables
 from tl_dyck.registry import unknown_name
@@ -36,7 +36,7 @@ class Judgement:
     Attributes:
         folder: where everything is.
         suite: name of the suite.
-        answers: a row for each question that a method answered, see `tl_dyck.judge.scoring.ask`,
+        answers: a row for each question that a method answered, see `tl_dyck.judge.scores.ask`,
             and ``method``.
         scores: see `score_table`.
         environment: versions and hardware.

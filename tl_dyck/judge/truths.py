@@ -18,7 +18,7 @@ from tl_dyck.check import check_instance, check_length
 from tl_dyck.interventions import hide_keys, key_of_each, run
 from tl_dyck.judge.facts import TIE, Enumeration, head_facts, margins
 from tl_dyck.judge.protocol import JudgeError
-from tl_dyck.recipes import as_figure, dots
+from tl_dyck.plot_recipes import as_figure, dots
 from tl_dyck.tasks import DyckTask
 
 if TYPE_CHECKING:

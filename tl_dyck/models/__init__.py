@@ -9,7 +9,7 @@ import tl_dyck.models.hooked.installed  # noqa: F401
 
 # isort: split
 from tl_dyck.models import construct
-from tl_dyck.models.adopting import adopt
+from tl_dyck.models.adoption import adopt
 from tl_dyck.models.config import DyckTransformerConfig
 from tl_dyck.models.families import config_for, get_config, list_models, models
 from tl_dyck.models.lean import lean_logits

@@ -15,11 +15,11 @@ from torch import nn
 from tl_dyck.check import not_finite
 from tl_dyck.decoder import hooked_at
 from tl_dyck.files import CorruptFileError
-from tl_dyck.models import adopting
+from tl_dyck.inputs import check_placed, unwrapped
+from tl_dyck.models import adoption
 from tl_dyck.models.config import DyckTransformerConfig
 from tl_dyck.models.hooked import HookedTransformer
 from tl_dyck.models.transformer import DyckTransformer, build_model
-from tl_dyck.reading import check_placed, unwrapped
 from tl_dyck.records import Shapes, described, read_weights, write_weights
 
 
@@ -107,7 +107,7 @@ def config_of(model: Any) -> dict[str, Any]:
     """What `save_model` writes of a model besides its weights, as JSON values."""
     if isinstance(model, DyckTransformer):
         return model.cfg.to_saved()
-    return adopting.to_saved(model)
+    return adoption.to_saved(model)
 
 
 # --- for every format -----------------------------------------------------------------------------
@@ -156,7 +156,7 @@ def _dyck_shapes(config: dict[str, Any]) -> Shapes:
     n_symbols = 2 * config["n_types"] if symbols is None else len(symbols["symbols"])
     yield "pos_embed.W_pos", [config["n_ctx"], config["d_model"]]
     yield "unembed.W_U", [config["d_model"], 1 + n_symbols]
-    yield from adopting.layer_shapes(config, config["block"] != "bare" and config.get("mlp", True))
+    yield from adoption.layer_shapes(config, config["block"] != "bare" and config.get("mlp", True))
 
 
 def _build_dyck(config: dict[str, Any], device: str | None) -> DyckTransformer:
@@ -166,7 +166,7 @@ def _build_dyck(config: dict[str, Any], device: str | None) -> DyckTransformer:
 _DYCK, _ADOPTED = "tl_dyck.model/1", "tl_dyck.adopted/1"
 _KINDS = {
     _DYCK: _Kind(_dyck_shapes, _build_dyck),
-    _ADOPTED: _Kind(adopting.saved_shapes, adopting.from_saved),
+    _ADOPTED: _Kind(adoption.saved_shapes, adoption.from_saved),
 }
 
 

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pandas as pd
 
+from tl_dyck.plot_recipes import dots
 from tl_dyck.plots import COLORS, SYMBOLS, Line, Plot, Series, for_plotly, scatter
-from tl_dyck.recipes import dots
 from tl_dyck.report.markup import percent
 from tl_dyck.report.page import Figure
 from tl_dyck.studies import Study

@@ -12,8 +12,8 @@ import pandas as pd
 
 from tl_dyck.ablation import FINETUNED, FROZEN, INTERPRETABILITY
 from tl_dyck.ablation.figures import gate_curves, importance_dots
+from tl_dyck.plot_recipes import dots, marks
 from tl_dyck.plots import Line, scatter
-from tl_dyck.recipes import dots, marks
 from tl_dyck.report.markup import Html, element, percent, table
 from tl_dyck.report.page import Figure, Page, Section, again, whole_configuration
 from tl_dyck.studies.ablation import Ablation, load_ablation

@@ -12,7 +12,7 @@ from tl_dyck.judge import ABOUT_HEADS, CHEATS, CONTROLS, KINDS, make_case
 from tl_dyck.judge.facts import all_prefixes
 from tl_dyck.judge.protocol import Case
 from tl_dyck.judge.run import Judgement
-from tl_dyck.judge.scoring import most_misleading
+from tl_dyck.judge.scores import most_misleading
 from tl_dyck.report.heatmap import color_bar, heat_map, text_of
 from tl_dyck.report.markup import Html, csv_link, element, percent, table
 from tl_dyck.report.page import Page, Section, again, made_with

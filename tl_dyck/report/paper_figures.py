@@ -8,8 +8,8 @@ import numpy as np
 import pandas as pd
 
 from tl_dyck.intervals import distances, regression
+from tl_dyck.plot_recipes import dots, marks
 from tl_dyck.plots import COLORS, SYMBOLS, Line, Series, jitter, scatter
-from tl_dyck.recipes import dots, marks
 from tl_dyck.report.heatmap import color_bar, described_map, text_in
 from tl_dyck.report.markup import element, percent
 from tl_dyck.report.page import Figure

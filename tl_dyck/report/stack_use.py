@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import pandas as pd
 
 from tl_dyck.intervals import mean
+from tl_dyck.plot_recipes import dots
 from tl_dyck.plots import Line
-from tl_dyck.recipes import dots
 from tl_dyck.report.page import Figure
 from tl_dyck.studies.reproduction import Reproduction
 from tl_dyck.studies.stack_use.measure import GROUPS

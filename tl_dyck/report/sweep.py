@@ -10,8 +10,8 @@ from pathlib import Path
 import pandas as pd
 
 from tl_dyck.files import CorruptFileError, read_tensors
+from tl_dyck.plot_recipes import dots
 from tl_dyck.plots import Series, curves
-from tl_dyck.recipes import dots
 from tl_dyck.report.markup import Html, csv_link, element, table
 from tl_dyck.report.page import Figure, Page, Section, again, cell
 from tl_dyck.runs import SweepStatus, aggregate, load_results, sweep_status, time_left

@@ -18,7 +18,7 @@ from tl_dyck.runs.spec import Point, SweepError
 from tl_dyck.studies.measurement import Measures
 from tl_dyck.studies.train import TrainExperiment, identity_of, plugged
 from tl_dyck.tasks import Task, tasks
-from tl_dyck.tasks.named import task_from_dict, task_of
+from tl_dyck.tasks.names import task_from_dict, task_of
 from tl_dyck.training import TrainResult, load_result
 
 

@@ -18,8 +18,8 @@ from torch import Tensor
 
 from tl_dyck.certify import certify_dyck
 from tl_dyck.certify.language import certify_language
+from tl_dyck.certify.language_proofs import prove_language
 from tl_dyck.certify.proof import NoProofError
-from tl_dyck.certify.proving import prove_language
 from tl_dyck.check import not_finite
 from tl_dyck.configuration import Configuration, whole
 from tl_dyck.files import write_bytes, write_tensors

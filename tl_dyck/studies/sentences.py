@@ -22,7 +22,7 @@ from tl_dyck.runs.analysis import of_each
 from tl_dyck.runs.results import load_runs
 from tl_dyck.runs.spec import Point
 from tl_dyck.studies.measurement import read_measures, write_measures
-from tl_dyck.text.certifying import certify_sentences
+from tl_dyck.text.certificates import certify_sentences
 from tl_dyck.text.corpus import Sentence
 from tl_dyck.text.edits import text_space
 from tl_dyck.text.recipe import Ingredients, TextRecipe

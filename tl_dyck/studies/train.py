@@ -21,7 +21,7 @@ from tl_dyck.runs.results import columns_of
 from tl_dyck.runs.spec import Point, SweepError
 from tl_dyck.studies.measurement import Measurement, Measures
 from tl_dyck.tasks import Task, tasks
-from tl_dyck.tasks.named import task_fields
+from tl_dyck.tasks.names import task_fields
 from tl_dyck.training import TrainConfig, TrainResult
 from tl_dyck.training.config import run_identity
 from tl_dyck.training.loop import train_together

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tl_dyck.tasks.accuracy import counted_accuracy, nats_over_law
 from tl_dyck.tasks.automaton import AutomatonTask
 from tl_dyck.tasks.dyck import DyckTask
-from tl_dyck.tasks.named import list_tasks, load_task, tasks
+from tl_dyck.tasks.names import list_tasks, load_task, tasks
 from tl_dyck.tasks.protocol import Task
 
 __all__ = [

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from tl_dyck.files import sha256
 from tl_dyck.language import DyckStringError, SymbolLanguage
-from tl_dyck.tasks.drawing import check_task_lengths, of_mixed_lengths, seeded
+from tl_dyck.tasks.draws import check_task_lengths, of_mixed_lengths, seeded
 from tl_dyck.tasks.tables import Table
 
 _LONGEST = 100_000  # symbols: tables have a row for each length, made one after the other

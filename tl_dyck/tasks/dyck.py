@@ -17,14 +17,14 @@ from tl_dyck.check import check_integer, check_seed
 from tl_dyck.language import DyckDistribution, DyckLanguage
 from tl_dyck.language.chain import depth_chain
 from tl_dyck.language.checks import check_mode
-from tl_dyck.measuring import LanguageModel
-from tl_dyck.tasks.closing import (
+from tl_dyck.predict import LanguageModel
+from tl_dyck.tasks.closing_accuracy import (
     ClosingAccuracy,
     ClosingChance,
     closing_accuracy,
     closing_chance,
 )
-from tl_dyck.tasks.drawing import check_task_lengths, of_mixed_lengths, seeded
+from tl_dyck.tasks.draws import check_task_lengths, of_mixed_lengths, seeded
 
 
 @final

@@ -1,7 +1,7 @@
 """Robust one-layer classifiers of real sentences: data, training, the table of objectives."""
 
 from tl_dyck.text.attack import Attack, UnsupportedTextModelError
-from tl_dyck.text.certifying import certify_sentences
+from tl_dyck.text.certificates import certify_sentences
 from tl_dyck.text.corpus import Corpus, CorpusError, Sentence, build_words, load_folder, load_sst2
 from tl_dyck.text.edits import text_space
 from tl_dyck.text.ibp import IntervalBound

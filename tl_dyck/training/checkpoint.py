@@ -19,8 +19,8 @@ import pandas as pd
 import torch
 
 from tl_dyck.files import CorruptFileError, MissingFileError, write_json
-from tl_dyck.measuring import Accuracy
 from tl_dyck.models import load_model, save_model
+from tl_dyck.predict import Accuracy
 from tl_dyck.records import (
     finite_rows,
     read_named,
@@ -30,8 +30,8 @@ from tl_dyck.records import (
 )
 from tl_dyck.registry import RegistryError
 from tl_dyck.tasks import Task
-from tl_dyck.tasks.closing import ClosingAccuracy
-from tl_dyck.tasks.named import task_from_dict
+from tl_dyck.tasks.closing_accuracy import ClosingAccuracy
+from tl_dyck.tasks.names import task_from_dict
 from tl_dyck.training.config import HISTORY, STATUSES, TrainConfig, TrainResult
 
 _FORMAT = "tl_dyck.run/1"

@@ -15,9 +15,9 @@ from torch import Tensor
 
 from tl_dyck.files import ensure_folder, remove_leftovers
 from tl_dyck.language.symbols import needs_stack
-from tl_dyck.measuring import Accuracy
 from tl_dyck.models import DyckTransformerConfig, build_model, lean_logits
 from tl_dyck.models.storage import load_weights
+from tl_dyck.predict import Accuracy
 from tl_dyck.processes import FolderLock
 from tl_dyck.tasks import Task, counted_accuracy
 from tl_dyck.training.checkpoint import (

@@ -31,10 +31,10 @@ from torch import Tensor
 from tl_dyck.check import check_draws, check_lengths, check_seed
 from tl_dyck.environment import one_thread
 from tl_dyck.hook_points import record
+from tl_dyck.inputs import language_with_stack, one_model
 from tl_dyck.language import DyckDistribution, DyckLanguage
 from tl_dyck.language.pairs import PairCounts, pair_counts
-from tl_dyck.reading import language_with_stack, one_model
-from tl_dyck.recipes import dots_figure, frame
+from tl_dyck.plot_recipes import dots_figure, frame
 from tl_dyck.registry import unknown_name
 from tl_dyck.states import StateIndex, visit_all
 from tl_dyck_hooks.probes.balance_violation import check_minimal

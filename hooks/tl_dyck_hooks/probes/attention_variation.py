@@ -20,10 +20,10 @@ from tl_dyck.attention import random_row_variation
 from tl_dyck.check import check_draws, check_level, check_seed
 from tl_dyck.environment import one_thread
 from tl_dyck.hook_points import attention_patterns
+from tl_dyck.inputs import as_tokens, language_of, one_model, token_texts
 from tl_dyck.intervals import mean_over_pairs
 from tl_dyck.language import VocabularyError
-from tl_dyck.reading import as_tokens, language_of, one_model, token_texts
-from tl_dyck.recipes import dots_figure, frame
+from tl_dyck.plot_recipes import dots_figure, frame
 
 if TYPE_CHECKING:
     import pandas as pd

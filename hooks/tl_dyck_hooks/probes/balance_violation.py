@@ -43,9 +43,9 @@ from tl_dyck.check import WrongTypeError, check_draws, check_instance, check_int
 from tl_dyck.decoder import odd_scores
 from tl_dyck.environment import one_thread
 from tl_dyck.hook_points import record
+from tl_dyck.inputs import as_tokens, check_reads, language_of, language_with_stack, one_model
 from tl_dyck.language import DyckLanguage, Language
-from tl_dyck.reading import as_tokens, check_reads, language_of, language_with_stack, one_model
-from tl_dyck.recipes import dots_figure, frame
+from tl_dyck.plot_recipes import dots_figure, frame
 from tl_dyck.registry import unknown_name
 from tl_dyck.states import StateIndex, contributions, visit_all
 from tl_dyck.tasks import Task

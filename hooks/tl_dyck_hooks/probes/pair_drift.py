@@ -27,9 +27,9 @@ from scipy import optimize, stats
 
 from tl_dyck.check import check_instance, check_number
 from tl_dyck.environment import one_thread
+from tl_dyck.inputs import language_with_stack
 from tl_dyck.language import DyckDistribution, DyckLanguage
-from tl_dyck.reading import language_with_stack
-from tl_dyck.recipes import dots_figure, frame
+from tl_dyck.plot_recipes import dots_figure, frame
 from tl_dyck.states import StateIndex, displacement
 from tl_dyck_hooks.probes.balance_violation import state_contributions
 

@@ -18,9 +18,9 @@ from tl_dyck.attention import share_of_largest
 from tl_dyck.check import check_draws, check_instance, check_seed
 from tl_dyck.environment import one_thread
 from tl_dyck.hook_points import attention_patterns
+from tl_dyck.inputs import language_of, language_with_stack, one_model
 from tl_dyck.language import DyckLanguage, Language
-from tl_dyck.reading import language_of, language_with_stack, one_model
-from tl_dyck.recipes import dots_figure, frame
+from tl_dyck.plot_recipes import dots_figure, frame
 from tl_dyck.states import StateIndex
 from tl_dyck.tasks import Task
 from tl_dyck.tasks.dyck import complete_strings

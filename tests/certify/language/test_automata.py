@@ -281,7 +281,7 @@ def test_too_many_to_be_counted_are_bounded(
     monkeypatch: pytest.MonkeyPatch, seed: int, merged: int
 ) -> None:
     for name, value in (("_MOST", 1), ("_LISTED", 0), ("_MERGED", merged)):
-        monkeypatch.setattr(f"tl_dyck.certify.exact.losing.{name}", value)
+        monkeypatch.setattr(f"tl_dyck.certify.exact.loss_counts.{name}", value)
     task = cumulative_sum(2)
     model = random_model(task, seed, 0.5, d_vocab_out=3, attn_only=seed % 2 == 0)
     (row,) = certify_language(model, task, [6]).by_length

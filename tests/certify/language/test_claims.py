@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.certify.language.test_deciding import TASK, random_model
+from tests.certify.language.test_decide import TASK, random_model
 from tl_dyck.certify.language import certify_language
 from tl_dyck.models import DyckTransformer, construct
 from tl_dyck.tasks import DyckTask

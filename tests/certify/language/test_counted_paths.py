@@ -10,8 +10,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.certify.language.test_deciding import check, margins, random_model, task_of
-from tl_dyck.certify.exact.losing import Losing
+from tests.certify.language.test_decide import check, margins, random_model, task_of
+from tl_dyck.certify.exact.loss_counts import Losing
 from tl_dyck.certify.language import automata, certify_language
 from tl_dyck.certify.language.automata import Answers
 from tl_dyck.models import DyckTransformer

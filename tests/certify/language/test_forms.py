@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from tests.certify.oracles import random_rnn
-from tl_dyck.certify.language.counting import Counted, NetworkSymbols
+from tl_dyck.certify.language.counted import Counted, NetworkSymbols
 from tl_dyck.certify.language.forms import Form, has_form
 from tl_dyck.certify.language.profiles import Profiles, compositions
 from tl_dyck.certify.objectives import Objectives

@@ -10,11 +10,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.certify.language.test_deciding import TASK, make_same, random_model, task_of
+from tests.certify.language.test_decide import TASK, make_same, random_model, task_of
 from tl_dyck.certify import CertifyError
 from tl_dyck.certify.deadline import Deadline
 from tl_dyck.certify.language import LanguageCertificate, certify_language
-from tl_dyck.certify.language.asked import ask
+from tl_dyck.certify.language.questions import ask
 from tl_dyck.models import DyckTransformer, construct
 from tl_dyck.tasks import DyckTask
 

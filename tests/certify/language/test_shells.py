@@ -12,7 +12,7 @@ from tl_dyck.certify.deadline import Deadline
 from tl_dyck.certify.language import shells
 from tl_dyck.certify.language.boxes import Boxes, _apart
 from tl_dyck.certify.language.claims import Signs
-from tl_dyck.certify.language.counting import NetworkSymbols
+from tl_dyck.certify.language.counted import NetworkSymbols
 from tl_dyck.certify.language.evaluator import Evaluator
 from tl_dyck.certify.language.forms import Form
 from tl_dyck.certify.language.profiles import Profiles

@@ -14,18 +14,18 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.certify.language.test_deciding import margins, random_model, task_of
+from tests.certify.language.test_decide import margins, random_model, task_of
 from tl_dyck.certify.deadline import Deadline
 from tl_dyck.certify.exact import walks
-from tl_dyck.certify.exact.below import Below
-from tl_dyck.certify.exact.branching import Brancher
+from tl_dyck.certify.exact.lower_layer import Below
 from tl_dyck.certify.exact.minimise import lower_bound
 from tl_dyck.certify.exact.network import Network
 from tl_dyck.certify.exact.paths import count_paths, emission_costs, live_emissions, sweep
+from tl_dyck.certify.exact.splits import Brancher
 from tl_dyck.certify.exact.walks import Walks
 from tl_dyck.certify.language import automata, certify_language
-from tl_dyck.certify.language.asked import ask
 from tl_dyck.certify.language.automata import NOTHING, Answers, Margins
+from tl_dyck.certify.language.questions import ask
 from tl_dyck.models import DyckTransformer, build_model, construct, get_config
 from tl_dyck.rnn import UnsupportedModelError
 from tl_dyck.rnn.export import export_layers

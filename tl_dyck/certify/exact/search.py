@@ -19,7 +19,6 @@ import numpy as np
 from tl_dyck.certify.deadline import OutOfTime
 from tl_dyck.certify.exact.attention import AttentionWeights, Items
 from tl_dyck.certify.exact.balls import Array, Ball, IntArray
-from tl_dyck.certify.exact.branching import Brancher
 from tl_dyck.certify.exact.columns import BoundMinimum, minimise_bound
 from tl_dyck.certify.exact.graph import PREFIX
 from tl_dyck.certify.exact.incumbent import Incumbent
@@ -33,6 +32,7 @@ from tl_dyck.certify.exact.paths import (
 )
 from tl_dyck.certify.exact.readout import Readout
 from tl_dyck.certify.exact.region import Region
+from tl_dyck.certify.exact.splits import Brancher
 from tl_dyck.certify.exact.unembedding import MANY, Unembedding
 from tl_dyck.certify.exact.work import Work
 from tl_dyck.certify.lattice import KEEP

@@ -21,9 +21,9 @@
 """
 
 from tl_dyck.certify.language.claims import CLAIMS
-from tl_dyck.certify.language.deciding import certify_language
+from tl_dyck.certify.language.decide import certify_language
 from tl_dyck.certify.language.profiles import Ending, Profiles
-from tl_dyck.certify.language.sampled import SampledError, sample_error
+from tl_dyck.certify.language.sample import SampledError, sample_error
 from tl_dyck.certify.language.tally import PrefixFound
 from tl_dyck.certify.language.verdict import Bounds, LanguageCertificate, LengthResult
 

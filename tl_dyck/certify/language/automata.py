@@ -2,7 +2,7 @@
 
 Of an automaton's strings of one length, those whose state asks for the same answer are the paths of
 a graph (`tl_dyck.certify.exact.walks`), positions included, or the profiles that a first layer
-without positions reads (`tl_dyck.certify.exact.below`), and the exact certifier finds the least
+without positions reads (`tl_dyck.certify.exact.lower_layer`). The exact certifier finds the least
 margin on them, by shortest paths.
 
 Knows: which answer a state asks for, and what margins that makes.
@@ -22,7 +22,7 @@ from tl_dyck.certify.exact.attention import AttentionWeights
 from tl_dyck.certify.exact.balls import IntArray
 from tl_dyck.certify.exact.graph import StringGraph
 from tl_dyck.certify.exact.incumbent import Incumbent
-from tl_dyck.certify.exact.losing import Losing, count_losing
+from tl_dyck.certify.exact.loss_counts import Losing, count_losing
 from tl_dyck.certify.exact.minimise import lower_bound
 from tl_dyck.certify.exact.network import Network
 from tl_dyck.certify.exact.paths import emission_costs, sweep

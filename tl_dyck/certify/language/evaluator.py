@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from tl_dyck.certify.exact.balls import Array, IntArray
 from tl_dyck.certify.language.claims import PrefixClaim, known
-from tl_dyck.certify.language.counting import Counted, NetworkSymbols
+from tl_dyck.certify.language.counted import Counted, NetworkSymbols
 from tl_dyck.certify.language.forms import Form, has_form
 from tl_dyck.certify.language.profiles import Counts, Ending, Profiles
 from tl_dyck.certify.language.tally import JudgedPrefixes, PrefixFound

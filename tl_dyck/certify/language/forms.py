@@ -28,7 +28,7 @@ from typing import final
 import numpy as np
 
 from tl_dyck.certify.exact.balls import Array, Ball, centre, gamma
-from tl_dyck.certify.language.counting import NetworkSymbols
+from tl_dyck.certify.language.counted import NetworkSymbols
 from tl_dyck.certify.language.profiles import Ending
 from tl_dyck.certify.objectives import Objectives
 from tl_dyck.rnn import RNNConfig

@@ -16,9 +16,9 @@ from typing import Any, NamedTuple, final
 import numpy as np
 from numpy.typing import NDArray
 
+from tl_dyck.certify.display import Plain
 from tl_dyck.certify.exact.balls import Array, BoolArray, IntArray
 from tl_dyck.certify.language.profiles import Ending, Profiles
-from tl_dyck.certify.shown import Plain
 
 
 @final

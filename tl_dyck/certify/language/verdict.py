@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, final
 
+from tl_dyck.certify.display import Shown
 from tl_dyck.certify.language.tally import PrefixFound
-from tl_dyck.certify.shown import Shown
 
 Verdict = Literal["proved", "refuted", "open"]
 

@@ -20,7 +20,7 @@ Notation: k bracket types, depth at most D, n tokens in a string (BOS included).
 from tl_dyck.models.construct.balance import balance_residual, satisfies_balance
 from tl_dyck.models.construct.counters import counter
 from tl_dyck.models.construct.decoy import decoy_head
-from tl_dyck.models.construct.fitting import NetworkTooNarrowError
+from tl_dyck.models.construct.fit import NetworkTooNarrowError
 from tl_dyck.models.construct.plan import random_network
 from tl_dyck.models.construct.pruning import Pruning, prune_to
 from tl_dyck.models.construct.solutions import balanced, stack, uniform_attention

@@ -9,12 +9,12 @@ Each function returns a `Widget`. It shows itself in JupyterLab, VS Code, Colab 
 Widget('Attention of uniform-attention-minimal', 0.03 MB)
 """
 
-from tl_dyck.report.widgets.attending import attention, attention_seeds
+from tl_dyck.report.widgets.attention import attention, attention_seeds
 from tl_dyck.report.widgets.balance import balance_heatmap
 from tl_dyck.report.widgets.certificates import certificate
 from tl_dyck.report.widgets.circuits import circuitsvis_attention, circuitsvis_tokens
 from tl_dyck.report.widgets.frame import Widget
-from tl_dyck.report.widgets.stepping import rnn_steps
+from tl_dyck.report.widgets.rnn import rnn_steps
 
 __all__ = [
     "Widget",

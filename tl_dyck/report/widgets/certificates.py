@@ -9,9 +9,9 @@ import torch
 
 from tl_dyck.certify import Certificate, DyckCertificate, Edit, Passage, Symbols
 from tl_dyck.certify.spaces import placed
+from tl_dyck.inputs import check_reads, token_texts
 from tl_dyck.language import DyckLanguage
 from tl_dyck.language.checks import BOS_STRING
-from tl_dyck.reading import check_reads, token_texts
 from tl_dyck.report.heatmap import text_of
 from tl_dyck.report.markup import Html, element, table
 from tl_dyck.report.widgets.frame import Widget, note

@@ -17,7 +17,7 @@ from torch import Tensor
 from tl_dyck.language import DyckLanguage
 from tl_dyck.report.markup import element
 from tl_dyck.report.page import asset
-from tl_dyck.report.widgets.attending import String, chosen, name_of, read_attention, read_text
+from tl_dyck.report.widgets.attention import String, chosen, name_of, read_attention, read_text
 from tl_dyck.report.widgets.frame import Widget, note
 
 

@@ -26,7 +26,7 @@ from torch import Tensor
 from tl_dyck.hook_points import record
 from tl_dyck.interventions import Change, Eraser, at, run
 from tl_dyck.models import DyckTransformer
-from tl_dyck.studies.stack_use.masking import FarAnswers, hit
+from tl_dyck.studies.stack_use.masks import FarAnswers, hit
 from tl_dyck.tasks import DyckTask
 
 #: What is ablated.

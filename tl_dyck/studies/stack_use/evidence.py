@@ -14,8 +14,8 @@ import pandas as pd
 from tl_dyck.intervals import mean
 from tl_dyck.studies.reproduction import REPRODUCTION
 from tl_dyck.studies.rules import Measured
+from tl_dyck.studies.stack_use.controls import known_models
 from tl_dyck.studies.stack_use.directions import reading_of
-from tl_dyck.studies.stack_use.known import known_models
 from tl_dyck.studies.stack_use.measure import StackUseScale
 from tl_dyck.studies.train import models_of
 

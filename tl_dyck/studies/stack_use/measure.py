@@ -18,7 +18,7 @@ from tl_dyck.studies.measurement import Measures
 from tl_dyck.studies.reproduction import Size
 from tl_dyck.studies.stack_use.alignment import alignment
 from tl_dyck.studies.stack_use.directions import depth_effects
-from tl_dyck.studies.stack_use.masking import far_answers, mask_effects
+from tl_dyck.studies.stack_use.masks import far_answers, mask_effects
 from tl_dyck.training import TrainConfig, TrainResult
 from tl_dyck.training.run import stream
 

@@ -21,7 +21,7 @@ from sae_lens.config import SAETrainerConfig
 from torch import Tensor
 
 from tl_dyck.judge import Case, Method, about_directions, about_heads, either
-from tl_dyck.judge.scoring import auroc
+from tl_dyck.judge.scores import auroc
 from tl_dyck_hooks.methods.packages import named, quiet
 from tl_dyck_hooks.methods.shared import activations, z_names
 

@@ -7,9 +7,9 @@ from functools import partial
 from itertools import chain, starmap
 from typing import Any
 
-from tl_dyck.certify.asker import Asker
 from tl_dyck.certify.certificate import Certificate
 from tl_dyck.certify.protocol import Certifier, CertifyError
+from tl_dyck.certify.questions import Asker
 from tl_dyck.certify.spaces import PerturbationSpace
 from tl_dyck.certify.transformations import Tokens
 from tl_dyck.workers import check_jobs, spread

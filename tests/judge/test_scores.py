@@ -33,7 +33,7 @@ from tl_dyck.judge import (
 from tl_dyck.judge.cases import sealed_case
 from tl_dyck.judge.cheats import bounds, norms
 from tl_dyck.judge.run import load_judgement
-from tl_dyck.judge.scoring import auroc, most_misleading, score_table, told
+from tl_dyck.judge.scores import auroc, most_misleading, score_table, told
 from tl_dyck.judge.suites import DEVELOPMENT, HELD_OUT, SUITES
 from tl_dyck.registry import UnknownNameError
 from tl_dyck.report import write_report

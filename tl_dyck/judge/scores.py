@@ -18,8 +18,8 @@ from scipy import stats
 from tl_dyck.check import WrongTypeError, shown
 from tl_dyck.environment import one_thread
 from tl_dyck.intervals import Estimate, estimate
-from tl_dyck.judge.apart import SealedCase, left_alone, seeded
 from tl_dyck.judge.cases import sealed_case
+from tl_dyck.judge.isolation import SealedCase, left_alone, seeded
 from tl_dyck.judge.protocol import KINDS, Fact, JudgeError, Method, methods
 from tl_dyck.judge.suites import DEVELOPMENT, Suite
 from tl_dyck.runs.store import STOPPERS

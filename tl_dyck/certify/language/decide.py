@@ -21,11 +21,11 @@ import torch
 
 from tl_dyck.certify.deadline import Deadline, OutOfTime
 from tl_dyck.certify.exact.linear import is_linear
-from tl_dyck.certify.language.answering import decide_automaton
-from tl_dyck.certify.language.asked import Asked, Head, Tokens, ask, lengths_up_to
 from tl_dyck.certify.language.automata import NOTHING, Answers, Least, Margins
+from tl_dyck.certify.language.automaton_certificate import decide_automaton
 from tl_dyck.certify.language.evaluator import Evaluator
 from tl_dyck.certify.language.profiles import Profiles
+from tl_dyck.certify.language.questions import Asked, Head, Tokens, ask, lengths_up_to
 from tl_dyck.certify.language.shells import Shell, decide, shells
 from tl_dyck.certify.language.summary import summarise
 from tl_dyck.certify.language.tally import Tally

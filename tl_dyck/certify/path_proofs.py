@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from tl_dyck.certify.asker import Asker
 from tl_dyck.certify.check_edits import ACTIVATIONS, BOUND, HEADS, Affine, OneLayer, SameEnd
 from tl_dyck.certify.check_language import ProofError
 from tl_dyck.certify.deadline import Deadline, OutOfTime
 from tl_dyck.certify.exact.balls import Array
 from tl_dyck.certify.lattice import KEEP
 from tl_dyck.certify.proof import NoProofError, Proof, pack
+from tl_dyck.certify.questions import Asker
 from tl_dyck.rnn import RNNConfig
 
 
@@ -83,7 +83,7 @@ def prove_paths(
     """A proof of what facts ask of the strings of a kind of `Paths`, made `Recorded`.
 
     Raises:
-        NoProofError: see `tl_dyck.certify.proving_edits.prove_edits`.
+        NoProofError: see `tl_dyck.certify.edit_proofs.prove_edits`.
     """
     try:
         with np.errstate(all="ignore"):

@@ -12,10 +12,10 @@ import torch
 from torch.nn import functional
 
 from tl_dyck.judge import JudgeError, judge, make_case, methods
-from tl_dyck.judge.apart import left_alone
 from tl_dyck.judge.cases import sealed_case
 from tl_dyck.judge.facts import all_prefixes
-from tl_dyck.judge.scoring import ask
+from tl_dyck.judge.isolation import left_alone
+from tl_dyck.judge.scores import ask
 from tl_dyck.language import DyckLanguage
 
 #: The second has attention that is not uniform, so that broken patterns show.

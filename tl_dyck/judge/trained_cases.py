@@ -11,7 +11,7 @@ from torch import Tensor
 
 from tl_dyck.check import check_integer_fields, check_number
 from tl_dyck.environment import one_thread
-from tl_dyck.judge.constructed import generator_of, pose, small_task, with_length_facts
+from tl_dyck.judge.built_cases import generator_of, pose, small_task, with_length_facts
 from tl_dyck.judge.facts import all_prefixes, margins
 from tl_dyck.judge.protocol import Case, Fact
 from tl_dyck.models import DyckTransformerConfig, build_model

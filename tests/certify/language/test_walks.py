@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.certify.language.test_deciding import TASK, make_same, margins, random_model
+from tests.certify.language.test_decide import TASK, make_same, margins, random_model
 from tl_dyck.certify.language import certify_language
 from tl_dyck.models import construct
 from tl_dyck.tasks import load_task

@@ -17,7 +17,7 @@ from tl_dyck.models import DyckTransformer, construct
 from tl_dyck.models.construct.counters import COUNTERS, counter
 from tl_dyck.studies.stack_use.alignment import alignment
 from tl_dyck.studies.stack_use.directions import depth_effects, site_name, streams
-from tl_dyck.studies.stack_use.masking import far_answers, mask_effects
+from tl_dyck.studies.stack_use.masks import far_answers, mask_effects
 from tl_dyck.studies.stack_use.measure import StackUseMeasurement, prefixed
 from tl_dyck.tasks import DyckTask, load_task
 

@@ -10,11 +10,11 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from tl_dyck.inputs import token_texts
 from tl_dyck.language import DyckLanguage
-from tl_dyck.reading import token_texts
 from tl_dyck.report.heatmap import Text, color_bar, text_of
 from tl_dyck.report.markup import Html, element
-from tl_dyck.report.widgets.attending import drawn
+from tl_dyck.report.widgets.attention import drawn
 from tl_dyck.report.widgets.certificates import output_names, rnn_language, written_in
 from tl_dyck.report.widgets.frame import Widget, note
 from tl_dyck.report.widgets.strings import check_readable, strip

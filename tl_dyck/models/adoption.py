@@ -21,11 +21,11 @@ from tl_dyck.check import (
     not_finite,
 )
 from tl_dyck.decoder import odd_options
+from tl_dyck.inputs import check_placed, unwrapped, warn_of_first
 from tl_dyck.language import DyckLanguage, SymbolLanguage, build_tokenizer
 from tl_dyck.language.vocabulary import Vocabulary, VocabularyError
 from tl_dyck.models.config import DTYPES, RECORDING, DyckTransformerConfig
 from tl_dyck.models.hooked import HookedTransformer, HookedTransformerConfig
-from tl_dyck.reading import check_placed, unwrapped, warn_of_first
 from tl_dyck.registry import unknown_name
 
 
@@ -66,7 +66,7 @@ def adopt(model: Any, vocabulary: Vocabulary | DyckLanguage) -> Any:
     Warns:
         VocabularyWarning: of bounded Dyck languages, if after BOS the model clearly prefers some
             closing bracket to some opening one, as one does whose ids are named wrongly
-            (`tl_dyck.reading.warn_of_first`). No warning is no proof that they are right.
+            (`tl_dyck.inputs.warn_of_first`). No warning is no proof that they are right.
     """
     model = unwrapped(model)
     if not isinstance(model, HookedTransformer):

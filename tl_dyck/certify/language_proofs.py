@@ -10,7 +10,7 @@ from typing import Any, SupportsIndex
 import numpy as np
 
 from tl_dyck.certify import check_agreement
-from tl_dyck.certify.asker import Asker
+from tl_dyck.certify.automaton_proofs import prove_brackets, prove_task
 from tl_dyck.certify.check_language import (
     AXES,
     CLAIMS,
@@ -30,13 +30,13 @@ from tl_dyck.certify.language.claims import read_claim
 from tl_dyck.certify.language.forms import has_form
 from tl_dyck.certify.proof import NoProofError, Proof, pack
 from tl_dyck.certify.protocol import CertifyError
-from tl_dyck.certify.proving_automata import prove_brackets, prove_task
+from tl_dyck.certify.questions import Asker
 from tl_dyck.check import check_integer, check_length, check_time_limit
 from tl_dyck.environment import one_thread
 from tl_dyck.files import tensors_digest
+from tl_dyck.inputs import check_reads
 from tl_dyck.language import DyckLanguage
 from tl_dyck.language.symbols import needs_stack
-from tl_dyck.reading import check_reads
 from tl_dyck.registry import unknown_name
 from tl_dyck.rnn import RNNConfig, TwoLayerRNN
 from tl_dyck.tasks import AutomatonTask, DyckTask, load_task

@@ -14,18 +14,18 @@ from typing import Any
 import numpy as np
 import torch
 
-from tl_dyck.certify.asker import Asker
 from tl_dyck.certify.deadline import Deadline
-from tl_dyck.certify.exact.losing import Losing
+from tl_dyck.certify.exact.loss_counts import Losing
 from tl_dyck.certify.exact.network import Network
-from tl_dyck.certify.language.asked import Runner, network_of
 from tl_dyck.certify.language.automata import NOTHING, Answers, Least, Margins
 from tl_dyck.certify.language.profiles import Ending
+from tl_dyck.certify.language.questions import Runner, network_of
 from tl_dyck.certify.language.tally import PrefixFound
 from tl_dyck.certify.language.verdict import Bounds, LanguageCertificate, LengthResult, Verdict
 from tl_dyck.certify.objectives import Objectives
 from tl_dyck.certify.protocol import CertifyError
-from tl_dyck.reading import check_reads
+from tl_dyck.certify.questions import Asker
+from tl_dyck.inputs import check_reads
 from tl_dyck.rnn import TwoLayerRNN
 from tl_dyck.rnn.unsupported import refuse_foreign
 from tl_dyck.tasks import AutomatonTask

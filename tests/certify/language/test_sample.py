@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.certify.language.test_deciding import TASK, random_model, task_of
+from tests.certify.language.test_decide import TASK, random_model, task_of
 from tl_dyck.certify import CertifyError
 from tl_dyck.certify.language import SampledError, certify_language, sample_error
 from tl_dyck.intervals import share

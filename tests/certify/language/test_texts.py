@@ -11,15 +11,15 @@ import pytest
 import torch
 from torch import nn
 
-from tests.certify.language.test_deciding import TASK, margins, random_model, task_of
+from tests.certify.language.test_decide import TASK, margins, random_model, task_of
 from tl_dyck.certify import certify
 from tl_dyck.certify.deadline import Deadline
-from tl_dyck.certify.language import certify_language, deciding, profiles
-from tl_dyck.certify.language.asked import ask
+from tl_dyck.certify.language import certify_language, decide, profiles
 from tl_dyck.certify.language.claims import Agreement, NextToken, Signs
 from tl_dyck.certify.language.evaluator import Evaluator
 from tl_dyck.certify.language.forms import Form
 from tl_dyck.certify.language.profiles import Ending, Profiles, compositions, in_blocks
+from tl_dyck.certify.language.questions import ask
 from tl_dyck.certify.language.tally import JudgedPrefixes, PrefixFound, Tally
 from tl_dyck.language import DyckDistribution, DyckLanguage
 from tl_dyck.models import DyckTransformer, build_model, construct, get_config
@@ -334,7 +334,7 @@ def test_what_is_sought_is_wrong_for_certain() -> None:
     found = certify_language(model, task, range(29, 33), until="refuted", time_limit=5)
     assert (found.status, found.likeliest, found.wrong) == ("open", None, 0)
     asked, tally = ask(model, task, "any_token", 31), Tally(31, 3)
-    deciding.seek(asked, [30, 31], tally, Deadline())
+    decide.seek(asked, [30, 31], tally, Deadline())
     assert tally.wrong.likeliest is None
     assert tally.tightest is None
 

@@ -14,14 +14,14 @@ import torch
 
 from tl_dyck.certify.certificate import Certificate
 from tl_dyck.certify.objectives import Objectives
-from tl_dyck.certify.parsing import parse_space
 from tl_dyck.certify.protocol import Certifier, CertifyError, certifiers
+from tl_dyck.certify.space_parser import parse_space
 from tl_dyck.certify.spaces import Edit, PerturbationSpace
 from tl_dyck.certify.transformations import Tokens, as_tokens
 from tl_dyck.check import check_integer, check_time_limit
 from tl_dyck.environment import one_thread
+from tl_dyck.inputs import check_reads
 from tl_dyck.language import DyckLanguage
-from tl_dyck.reading import check_reads
 from tl_dyck.rnn import TwoLayerRNN, export_rnn
 from tl_dyck.rnn.unsupported import refuse_weights
 

@@ -16,7 +16,7 @@ from tl_dyck.certify.language import LanguageCertificate, certify_language, shel
 from tl_dyck.models import DyckTransformer, build_model, construct, get_config
 from tl_dyck.rnn import export_rnn
 from tl_dyck.tasks import DyckTask, load_task
-from tl_dyck.tasks.closing import closing_weights
+from tl_dyck.tasks.closing_accuracy import closing_weights
 
 TASK = load_task("dyck-2-4")
 

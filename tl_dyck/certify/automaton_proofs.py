@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from tl_dyck.certify.asker import Asker
 from tl_dyck.certify.check_automaton import FORMAT, Automaton
 from tl_dyck.certify.check_edits import CONFIG
-from tl_dyck.certify.language.answering import read_automaton
 from tl_dyck.certify.language.automata import NOTHING, Answers
+from tl_dyck.certify.language.automaton_certificate import read_automaton
+from tl_dyck.certify.path_proofs import Recorded, prove_paths, refuse_others, weights_of
 from tl_dyck.certify.proof import NoProofError, Proof
-from tl_dyck.certify.proving_paths import Recorded, prove_paths, refuse_others, weights_of
+from tl_dyck.certify.questions import Asker
 from tl_dyck.language import DyckLanguage
 from tl_dyck.rnn import RNNConfig
 from tl_dyck.tasks import AutomatonTask
@@ -27,7 +27,7 @@ def prove_task(model: Any, task: AutomatonTask, longest: int, time_limit: float 
     """A proof that a model answers every string of an automaton as its state asks.
 
     Raises:
-        NoProofError: see `tl_dyck.certify.proving.prove_language`.
+        NoProofError: see `tl_dyck.certify.language_proofs.prove_language`.
         CertifyError: the model reads other tokens or shorter strings.
     """
     network, _ = read_automaton(model, task, longest)
@@ -42,7 +42,7 @@ def prove_brackets(
     """A proof that the bracket that closes wins after every prefix, of models with positions, too.
 
     Raises:
-        NoProofError: see `tl_dyck.certify.proving.prove_language`.
+        NoProofError: see `tl_dyck.certify.language_proofs.prove_language`.
     """
     answers = Answers.of_brackets(language, longest)
     return _prove(asker, answers, f"prefixes of {language}", longest, time_limit)

@@ -8,11 +8,11 @@ from __future__ import annotations
 from itertools import chain
 from typing import Any
 
-from tl_dyck.certify.asker import Asker
 from tl_dyck.certify.check_edits import CONFIG, FORMAT, Edits
 from tl_dyck.certify.lattice import KEEP
+from tl_dyck.certify.path_proofs import Recorded, prove_paths, refuse_others, weights_of
 from tl_dyck.certify.proof import Proof
-from tl_dyck.certify.proving_paths import Recorded, prove_paths, refuse_others, weights_of
+from tl_dyck.certify.questions import Asker
 from tl_dyck.certify.spaces import PerturbationSpace
 from tl_dyck.certify.transformations import Tokens
 from tl_dyck.environment import one_thread

@@ -14,9 +14,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from tl_dyck.certify.asker import Asker
 from tl_dyck.certify.exact.balls import Array, IntArray
-from tl_dyck.certify.exact.below import Below
+from tl_dyck.certify.exact.lower_layer import Below
 from tl_dyck.certify.exact.network import Network
 from tl_dyck.certify.language.automata import Answers, Margins
 from tl_dyck.certify.language.claims import (
@@ -27,18 +26,19 @@ from tl_dyck.certify.language.claims import (
     read_claim,
     valid_tokens,
 )
-from tl_dyck.certify.language.counting import NetworkSymbols
+from tl_dyck.certify.language.counted import NetworkSymbols
 from tl_dyck.certify.language.evaluator import Evaluator
 from tl_dyck.certify.language.predictions import Predictions
 from tl_dyck.certify.language.profiles import Ending, Profiles
 from tl_dyck.certify.language.tally import JudgedPrefixes, PrefixFound
 from tl_dyck.certify.objectives import Objectives
 from tl_dyck.certify.protocol import CertifyError
+from tl_dyck.certify.questions import Asker
 from tl_dyck.check import check_integer, check_length, check_lengths
 from tl_dyck.decoder import departures
+from tl_dyck.inputs import check_reads
 from tl_dyck.language import DyckLanguage
 from tl_dyck.language.symbols import needs_stack
-from tl_dyck.reading import check_reads
 from tl_dyck.rnn import TwoLayerRNN, UnsupportedModelError
 from tl_dyck.rnn.config import RNNWeightError
 from tl_dyck.rnn.export import export_layers, export_rnn

@@ -19,11 +19,11 @@ import torch
 from jaxtyping import Float64, Int
 from torch import Tensor
 
+from tl_dyck.inputs import check_reads
 from tl_dyck.language import DyckDistribution
 from tl_dyck.language.chain import Floats, depth_chain
-from tl_dyck.measuring import Accuracy, LanguageModel, predictions, weighted_mean
-from tl_dyck.reading import check_reads
-from tl_dyck.tasks.drawing import of_mixed_lengths
+from tl_dyck.predict import Accuracy, LanguageModel, predictions, weighted_mean
+from tl_dyck.tasks.draws import of_mixed_lengths
 
 
 @final

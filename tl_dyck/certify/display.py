@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from dataclasses import fields
 from typing import Any, ClassVar
 
-from tl_dyck.plain import plain
+from tl_dyck.json_values import plain
 
 _GOOD, _BAD, _OPEN = "#1a7f37", "#cf222e", "#9a6700"
 _COLOURS = {

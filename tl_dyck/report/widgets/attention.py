@@ -12,8 +12,8 @@ from torch import Tensor
 
 from tl_dyck.check import check_integer
 from tl_dyck.hook_points import attention_patterns
+from tl_dyck.inputs import as_tokens, language_of, one_model, token_texts
 from tl_dyck.language import Language
-from tl_dyck.reading import as_tokens, language_of, one_model, token_texts
 from tl_dyck.report.heatmap import Text, color_bar, heat_map, text_of, thousandths
 from tl_dyck.report.markup import Html, element
 from tl_dyck.report.widgets.frame import Widget, note
