@@ -4,7 +4,7 @@ A *case* is a model, the task that it solves, and questions whose answers are kn
 a function ``(case, questions) -> scores``: one number for each question, larger for "yes", and
 positive where the method itself, with its own threshold subtracted, says yes. For questions that it
 has nothing to say about it gives None in place of a number, or of the list: it is then not asked.
-The decorators of `declared` make one of less.
+The decorators of `declarations` make one of less.
 
 Register one by decorator, ``@methods.register("mine")``, or by entry point in the group
 ``tl_dyck.methods``.

@@ -1,7 +1,7 @@
 """Branch and bound over parts of a perturbation space: the least value of some objectives.
 
 `Search.run` takes the most promising parts, `_examine` and `_bound` bound them, and what stays
-unresolved is listed (`_list`, `_list_all`) or split (`branching`). The invariant that makes it
+unresolved is listed (`_list`, `_list_all`) or split (`splits`). The invariant that makes it
 sound is in the package's docstring.
 """
 

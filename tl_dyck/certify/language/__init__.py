@@ -5,7 +5,7 @@
 **Reading order.** Each file uses only those above it.
 
 - `profiles`: prefixes sorted by how often each symbol occurs, their numbers and probabilities.
-- `counting`: a network without positions as a function of profiles.
+- `counted`: a network without positions as a function of profiles.
 - `claims`: what is claimed, as margins of profiles.
 - `forms`: one head and one norm, as piecewise linear functions: quick to evaluate and to bound.
 - `automata`: strings of an automaton as paths of a graph: their least margin, the wrong ones.
@@ -13,11 +13,11 @@
 - `tally`: what becomes of the claim, length by length.
 - `evaluator`: a claim on profiles.
 - `boxes`, `shells`: every profile of some lengths, listed or decided many at a time, by bounds.
-- `asked`: who is asked and what; which models are counted, and which are run.
+- `questions`: who is asked and what; which models are counted, and which are run.
 - `verdict`, `summary`: the certificate, and how it is made of a tally.
-- `answering`: the certificate of an automaton.
-- `deciding`: `certify_language`.
-- `sampled`: `sample_error`, where there are too many profiles.
+- `automaton_certificate`: the certificate of an automaton.
+- `decide`: `certify_language`.
+- `sample`: `sample_error`, where there are too many profiles.
 """
 
 from tl_dyck.certify.language.claims import CLAIMS
