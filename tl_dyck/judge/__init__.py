@@ -10,8 +10,8 @@
 
 A *case* is a model and its task, made from a seed (`make_case`); a *fact* is a question about it
 and the answer, which is proved, or computed on every prefix of a small language (`facts`). A
-*method* is one function (`protocol`) that says what it answers (`declarations`), scored by `judge`, or
-with all others by ``tl-dyck judge``.
+*method* is one function (`protocol`) that says what it answers (`declarations`), scored by `judge`,
+or with all others by ``tl-dyck judge``.
 """
 
 from tl_dyck.judge.cases import kinds, make_case
