@@ -11,7 +11,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from transformer_lens import HookedTransformer, HookedTransformerConfig
 
 from tests.certify.oracles import favouring, margins, random_rnn, strings_of
 from tl_dyck.certify import Asker, Delete, Duplicate, PerturbationSpace, Substitute, certify
@@ -25,6 +24,7 @@ from tl_dyck.certify.exact.readout import Readout
 from tl_dyck.certify.exact.region import Region
 from tl_dyck.certify.exact.unembedding import MANY, Unembedding, Weights
 from tl_dyck.certify.objectives import Objectives
+from tl_dyck.models.hooked import HookedTransformer, HookedTransformerConfig
 from tl_dyck.rnn import TwoLayerRNN, UnsupportedModelError
 
 LOGITS = 150
