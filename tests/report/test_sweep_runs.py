@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from tests.report.browsing import CHROMIUM
 from tests.report.pages import Node, data_block, whole_page
 from tl_dyck import attention_variation
 from tl_dyck.report import write_report
-from tl_dyck.runs import load_models, load_results, run_sweep
+from tl_dyck.runs import load_models, load_results, run_sweep, sweep_status
 from tl_dyck.training import load_result
 
 RATES = [3e-3, 6e-3]
@@ -90,6 +91,19 @@ def test_metrics_are_outcomes(page):
     titles = {each.text for each in page.find("h2")}
     assert {"accuracy", "learned", "Training curves", "Attention variation"} <= titles
     assert not {"steps", "train_seconds"} & titles
+
+
+@pytest.mark.parametrize("spoilt", [1, 7])
+def test_curves_are_of_the_histories_that_can_be_read(folder: Path, tmp_path: Path, spoilt: int):
+    copied = shutil.copytree(folder, tmp_path / "sweep")
+    for history in sorted(copied.glob("runs/*/*/result.json"))[:spoilt]:
+        history.write_text("{", encoding="utf-8")
+    page = whole_page(write_report(sweep_status(copied)), n_scripts=2)
+    assert len(cells(page, "runs")) == 1 + 7
+    curves = [name for name in data_block(page, "data-plots") if name.startswith("curves")]
+    lines = sum(len(data_block(page, "data-plots")[name]["data"]) for name in curves)
+    assert lines == 7 - spoilt
+    assert ("Training curves" in {each.text for each in page.find("h2")}) == (spoilt < 7)
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium: apt-get install chromium")
