@@ -16,7 +16,7 @@ import pandas as pd
 import torch
 
 from tl_dyck import intervals
-from tl_dyck.interventions import at
+from tl_dyck.interventions import change_activation
 from tl_dyck.judge import Case, make_case
 from tl_dyck.judge.facts import exchange_types
 from tl_dyck_hooks.methods.shared import activations, logit_difference
@@ -43,7 +43,9 @@ def moved(case: Case, layer: int, head: int) -> dict[str, float]:
     def slope(name: str, value: torch.Tensor) -> torch.Tensor:
         """The gradient of the answer by an activation."""
         leaf = value.clone().requires_grad_()
-        (found,) = torch.autograd.grad(answer(at(name, lambda _: leaf), grad=True), leaf)
+        (found,) = torch.autograd.grad(
+            answer(change_activation(name, lambda _: leaf), grad=True), leaf
+        )
         return found
 
     with torch.no_grad():
@@ -53,9 +55,11 @@ def moved(case: Case, layer: int, head: int) -> dict[str, float]:
     base = answer([])
     return {
         "true": float(answer(hooks) - base),
-        "head's output": float(answer(at(z, lambda _: new)) - base),
-        "what the norm hands on": float(answer(at(added, lambda _: after[added])) - base),
-        "sum of edges": float(answer(at(added, lambda x: x + change)) - base),
+        "head's output": float(answer(change_activation(z, lambda _: new)) - base),
+        "what the norm hands on": float(
+            answer(change_activation(added, lambda _: after[added])) - base
+        ),
+        "sum of edges": float(answer(change_activation(added, lambda x: x + change)) - base),
         "attribution (first order)": float((slope(z, clean_z) * (new - clean_z)).sum()),
         "edge attribution (EAP)": float((slope(added, clean_added) * change).sum()),
     }

@@ -143,7 +143,7 @@ for name, budgets in SPACES.items():
         began = time.perf_counter()
         verdict = certify(asker, of.tokens, None, of.space, time_limit=said.seconds)
         seconds.append(time.perf_counter() - began)
-        found.append(of.written(verdict))
+        found.append(of.translate(verdict))
     told = Counter(verdict.status for verdict in found)
     print(f"{name:28} {np.median(sizes):9,.0f} texts: {told['certified']:3} certified, "
           f"{told['falsified']:3} falsified, {told['unknown']:3} unknown; "

@@ -2,7 +2,8 @@
 
 Attention knockout (Geva et al. 2023, arXiv 2304.14767), LEACE (Belrose et al. 2023, arXiv
 2306.03819) and distributed alignment search (Geiger et al. 2023, arXiv 2303.02536), for any
-HookedTransformer. A change of activations becomes a list of hooks by `at`, for `run_with_hooks`.
+HookedTransformer. A change of activations becomes a list of hooks by `change_activation`,
+for `run_with_hooks`.
 
 Knows: what each of these does to scores and activations; nothing of tasks.
 """
@@ -22,7 +23,7 @@ __all__ = [
     "Eraser",
     "Hook",
     "align",
-    "at",
+    "change_activation",
     "hide_keys",
     "interchange",
     "key_of_each",
@@ -47,7 +48,7 @@ def run(model: Any, tokens: Int[Tensor, "batch pos"], hooks: Sequence[Hook] = ()
     return logits.cpu()
 
 
-def at(name: str, change: Change, head: int | None = None) -> list[Hook]:
+def change_activation(name: str, change: Change, head: int | None = None) -> list[Hook]:
     """Change an activation at all positions.
 
     Args:

@@ -101,11 +101,11 @@ def test_a_certificate_carries_its_text() -> None:
     made = certificate(tokens=(9, 2, 2, 1), worst=worst)
     assert made.words() == ["9", "2", "2", "1"]
     assert made.marked() == "9 ‹+3› ‹2→0 0› 2 ‹1→›"
-    words = made.written(Symbols(("bad", "film", "good", "very"), " ", silent=9))
+    words = made.with_symbols(Symbols(("bad", "film", "good", "very"), " ", silent=9))
     assert words.words() == ["good", "good", "film"]
     assert words.marked() == "‹+very› ‹good→bad bad› good ‹film→›"
     assert "sub@1: good → bad bad; del@3: film → ∅" in repr(words)
-    assert words.written(Symbols(("a", "b", "c", "d"), "")).marked() == "9‹+d›‹c→aa›c‹b→›"
+    assert words.with_symbols(Symbols(("a", "b", "c", "d"), "")).marked() == "9‹+d›‹c→aa›c‹b→›"
 
 
 @settings(max_examples=60)

@@ -24,13 +24,13 @@ from tl_dyck.certify import (
     Objectives,
     PerturbationSpace,
     Substitute,
+    apply_edits,
     certifiers,
     certify,
     certify_dyck,
     certify_each,
     certify_many,
     conclude,
-    edited,
     list_certifiers,
     worst_logit_change,
 )
@@ -106,8 +106,8 @@ class TestWhatUsersGet:
         assert with_bos.worst is not None
         assert without.worst.edits
         assert with_bos.worst.tokens == (6, *without.worst.tokens)
-        assert edited(STRING, without.worst.edits) == without.worst.tokens
-        assert edited((6, *STRING), with_bos.worst.edits) == with_bos.worst.tokens
+        assert apply_edits(STRING, without.worst.edits) == without.worst.tokens
+        assert apply_edits((6, *STRING), with_bos.worst.edits) == with_bos.worst.tokens
 
     def test_a_counterexample_carries_the_models_logits(self) -> None:
         model = case("gpt").build(torch.float32)  # not float64: the RNN's logits are others

@@ -24,7 +24,7 @@ from tl_dyck.certify import (
     Substitute,
     SwapAdjacent,
     Transformation,
-    edited,
+    apply_edits,
 )
 from tl_dyck.certify.transformations import as_tokens
 
@@ -63,7 +63,7 @@ def test_membership_and_the_fewest_edits(
             continue
         assert edits is not None
         assert len(edits) == fewest[candidate]
-        assert edited(string, edits) == candidate
+        assert apply_edits(string, edits) == candidate
         used = Counter(edit.transformation for edit in edits)
         assert all(used[t.name] <= budget for t, budget in space.transformations)
 
@@ -188,8 +188,8 @@ def test_tensors_are_strings_too() -> None:
 
 def test_edits_that_do_not_fit_are_refused() -> None:
     with pytest.raises(SpaceError, match="does not fit"):
-        edited((0, 1), [Edit("sub", 0, (1,), (2,))])
+        apply_edits((0, 1), [Edit("sub", 0, (1,), (2,))])
     with pytest.raises(SpaceError, match="does not fit"):
-        edited((0, 1), [Edit("swap", 0, (0, 1), (1, 0)), Edit("sub", 1, (1,), (2,))])
+        apply_edits((0, 1), [Edit("swap", 0, (0, 1), (1, 0)), Edit("sub", 1, (1,), (2,))])
     with pytest.raises(SpaceError, match="does not fit"):
-        edited((0, 1), [Edit("ins", 1, (), (7,)), Edit("ins", 1, (), (8,))])
+        apply_edits((0, 1), [Edit("ins", 1, (), (7,)), Edit("ins", 1, (), (8,))])

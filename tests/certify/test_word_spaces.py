@@ -116,7 +116,7 @@ def test_a_certificate_shows_words() -> None:
         model.unembed.W_U *= 10
     of = word_space(TOKENIZER, TEXT, words=WORDS, sub=1, before=[0])
     asker = Asker(model)
-    verdict = of.written(certify(asker, of.tokens, None, of.space))
+    verdict = of.translate(certify(asker, of.tokens, None, of.space))
     best = model(torch.tensor([of.tokens]))[0, -1].argmax()
     margins = []
     for string in of.space.enumerate(of.tokens):

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from tl_dyck import certify_language
-from tl_dyck.judge import kinds, make_case
+from tl_dyck.judge import list_kinds, make_case
 from tl_dyck.judge.facts import answers_alike, rivals
 from tl_dyck.judge.protocol import Case, Fact
 
@@ -147,7 +147,7 @@ def test_what_is_asked_of_brackets_is_not_what_the_string_says() -> None:
     assert found == set(asked)
 
 
-@pytest.mark.parametrize("kind", kinds())
+@pytest.mark.parametrize("kind", list_kinds())
 def test_what_is_said_of_long_strings(kind: str) -> None:
     """Yes: right on drawn strings and on hostile ones. No: wrong on the string that proves it."""
     for seed in (0, 1):

@@ -196,8 +196,11 @@ def test_a_method_sees_neither_kind_nor_seed() -> None:
 
 
 def test_who_has_not_the_salt_has_other_cases() -> None:
-    mine, yours = SUITES["quick"].salted("a long secret"), SUITES["quick"].salted("another one")
-    assert mine == SUITES["quick"].salted("a long secret")
+    mine, yours = (
+        SUITES["quick"].with_salt("a long secret"),
+        SUITES["quick"].with_salt("another one"),
+    )
+    assert mine == SUITES["quick"].with_salt("a long secret")
     assert mine.sizes == yours.sizes
     assert len({mine.name, yours.name, SUITES["quick"].name}) == 3
     for suite in (yours, DEVELOPMENT, SUITES["full"]):

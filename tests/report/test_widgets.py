@@ -27,7 +27,7 @@ from tl_dyck import (
     get_config,
     load_task,
 )
-from tl_dyck.certify import Edit, Witness, certify, certify_dyck, edited, parse_space
+from tl_dyck.certify import Edit, Witness, apply_edits, certify, certify_dyck, parse_space
 from tl_dyck.inputs import token_texts
 from tl_dyck.report import widgets
 from tl_dyck.report.heatmap import text_of, thousandths
@@ -344,7 +344,7 @@ def test_marks_are_where_the_edits_are():
         Edit("sub", 3, (3, 4), (9, 9, 9)),
     )
     taken, put = marks(edits)
-    worst = edited(string, edits)
+    worst = apply_edits(string, edits)
     assert taken == {2, 3, 4}
     assert [worst[index] for index in sorted(put)] == [7, 8, 9, 9, 9]
     assert [worst[index] for index in range(len(worst)) if index not in put] == [0, 1]

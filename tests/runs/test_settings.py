@@ -35,7 +35,7 @@ def points(sweep: Sweep) -> list[dict[str, Any]]:
     ],
 )
 def test_settings_replace_a_parameter_wherever_it_stood(settings, wanted):
-    found = points(SWEEP.changed(settings))
+    found = points(SWEEP.with_settings(settings))
     assert sorted(found, key=str) == sorted(
         ({name: point[name] for name in found[0]} for point in wanted), key=str
     )
@@ -43,9 +43,9 @@ def test_settings_replace_a_parameter_wherever_it_stood(settings, wanted):
 
 
 def test_seeds_and_what_becomes_the_same():
-    assert SWEEP.changed({}, (3, 4, 5)).n_runs == 4 * 3 + 4 * 1  # z = 2 has seeds of its own
+    assert SWEEP.with_settings({}, (3, 4, 5)).n_runs == 4 * 3 + 4 * 1  # z = 2 has seeds of its own
     with pytest.raises(SweepError, match="x has the value 1 twice"):
-        SWEEP.changed({"x": [1, 1]})
+        SWEEP.with_settings({"x": [1, 1]})
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ from tl_dyck.certify.objectives import Objectives
 from tl_dyck.certify.protocol import Certifier, CertifyError, certifiers, conclude, list_certifiers
 from tl_dyck.certify.questions import Asker, SpaceQuestion
 from tl_dyck.certify.space_parser import Resources, load_synonyms, parse_space, transformations
-from tl_dyck.certify.spaces import Edit, PerturbationSpace, edited
+from tl_dyck.certify.spaces import Edit, PerturbationSpace, apply_edits
 from tl_dyck.certify.transformations import (
     STOP_WORDS,
     Delete,
@@ -68,13 +68,13 @@ __all__ = [
     "Transformation",
     "Witness",
     "WordSpace",
+    "apply_edits",
     "certifiers",
     "certify",
     "certify_dyck",
     "certify_each",
     "certify_many",
     "conclude",
-    "edited",
     "list_certifiers",
     "load_synonyms",
     "parse_space",

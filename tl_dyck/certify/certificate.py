@@ -102,7 +102,7 @@ class Certificate(Shown):
         """The worst string, if it is a counterexample."""
         return self.worst if self.status == "falsified" else None
 
-    def written(self, symbols: Symbols) -> Certificate:
+    def with_symbols(self, symbols: Symbols) -> Certificate:
         """The same, with tokens written otherwise."""
         return replace(self, symbols=symbols)
 
@@ -141,7 +141,7 @@ class Certificate(Shown):
                 if self.worst.tokens == self.tokens
                 else "not confirmed yet"
             )
-            edits = (edit.written(self.symbols.text) for edit in self.worst.edits)
+            edits = (edit.to_text(self.symbols.text) for edit in self.worst.edits)
             rows.append(("edits", "; ".join(edits) or none))
         if self.reason:
             rows.append(("reason", self.reason))

@@ -209,7 +209,7 @@ def certify_dyck(
         DyckCertificate(
             prefix=brackets.text(tokens.tolist()),
             target=brackets.text([certificate.target]),
-            certificate=certificate.written(brackets),
+            certificate=certificate.with_symbols(brackets),
             change=worst_logit_change(asker, tokens, space, **how),
         )
         for tokens, certificate in zip(

@@ -49,9 +49,9 @@ class Edit:
     inserted: tuple[int, ...]
 
     def __str__(self) -> str:
-        return self.written(lambda tokens: " ".join(map(str, tokens)))
+        return self.to_text(lambda tokens: " ".join(map(str, tokens)))
 
-    def written(self, text: Callable[[tuple[int, ...]], str]) -> str:
+    def to_text(self, text: Callable[[tuple[int, ...]], str]) -> str:
         """In one line, with tokens as `text` writes them."""
         return (
             f"{self.transformation}@{self.start}: {text(self.removed) or '∅'} → "
@@ -184,7 +184,7 @@ class PerturbationSpace:
         return self._automata[string]
 
 
-def edited(tokens: Tokens, edits: Iterable[Edit]) -> tuple[int, ...]:
+def apply_edits(tokens: Tokens, edits: Iterable[Edit]) -> tuple[int, ...]:
     """Apply edits to the original string.
 
     Raises:

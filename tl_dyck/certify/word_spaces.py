@@ -55,9 +55,9 @@ class WordSpace(NamedTuple):
     symbols: Symbols
     left_out: tuple[str, ...]
 
-    def written(self, certificate: Certificate) -> Certificate:
+    def translate(self, certificate: Certificate) -> Certificate:
         """A certificate that shows text, not numbers."""
-        return certificate.written(self.symbols)
+        return certificate.with_symbols(self.symbols)
 
 
 def word_space(

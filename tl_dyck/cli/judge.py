@@ -39,7 +39,7 @@ def judge(
 
     if scale not in SUITES:
         raise unknown_name("scale", scale, SUITES)
-    suite = SUITES[scale] if salt is None else SUITES[scale].salted(salt)
+    suite = SUITES[scale] if salt is None else SUITES[scale].with_salt(salt)
     if settings:
         fields = {
             **changed(asdict(suite), settings),

@@ -154,9 +154,9 @@ def run(
     changes = dict(map(read_setting, settings or ())), seeds and parse_seeds(seeds)
     if not dry_run:
         folder = out or Path("results") / file.stem
-        yield from _carry_out(lambda: load_sweep(file).changed(*changes), folder, runs, more)
+        yield from _carry_out(lambda: load_sweep(file).with_settings(*changes), folder, runs, more)
         return
-    sweep = load_sweep(file).changed(*changes)
+    sweep = load_sweep(file).with_settings(*changes)
     check_points(sweep, *as_experiment(sweep.experiment))
     facts = {"size": sweep.size, "experiment": sweep.experiment}
     yield {**facts, "common": sweep.common, "axes": sweep.axes}

@@ -1,8 +1,8 @@
 """Methods of interpretability, judged by models of which the truth is known.
 
-    from tl_dyck.judge import about_heads, judge
+    from tl_dyck.judge import score_heads, judge
 
-    @about_heads(above=0.5)
+    @score_heads(above=0.5)
     def my_method(case):
         return [[score(case.model, layer, head) for head in heads] for layer, heads in ...]
 
@@ -14,14 +14,14 @@ and the answer, which is proved, or computed on every prefix of a small language
 or with all others by ``tl-dyck judge``.
 """
 
-from tl_dyck.judge.cases import kinds, make_case
+from tl_dyck.judge.cases import list_kinds, make_case
 from tl_dyck.judge.declarations import (
-    about,
-    about_brackets,
-    about_directions,
-    about_edges,
-    about_heads,
-    either,
+    combine_methods,
+    declare_method,
+    find_directions,
+    score_brackets,
+    score_edges,
+    score_heads,
     table_of_methods,
 )
 from tl_dyck.judge.protocol import (
@@ -58,20 +58,20 @@ __all__ = [
     "Question",
     "Scores",
     "Suite",
-    "about",
-    "about_brackets",
-    "about_directions",
-    "about_edges",
-    "about_heads",
-    "either",
+    "combine_methods",
+    "declare_method",
+    "find_directions",
     "head_truths",
     "judge",
     "judge_methods",
-    "kinds",
+    "list_kinds",
     "load_judgement",
     "make_case",
     "methods",
     "register_method",
+    "score_brackets",
+    "score_edges",
+    "score_heads",
     "score_table",
     "table_of_methods",
 ]

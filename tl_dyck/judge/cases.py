@@ -27,7 +27,7 @@ _MAKERS: dict[str, Maker] = {
 }
 
 
-def kinds() -> list[str]:
+def list_kinds() -> list[str]:
     """The kinds of model that there are."""
     return list(_MAKERS)
 
@@ -39,7 +39,7 @@ def _made(kind: str, seed: int, knobs: tuple[tuple[str, Any], ...]) -> SealedCas
 
 def sealed_case(kind: str, seed: int, **knobs: Any) -> SealedCase:
     """What `make_case` gives copies of."""
-    if kind not in kinds():
+    if kind not in list_kinds():
         raise unknown_name("kind of case", kind, _MAKERS)
     for name, value in knobs.items():
         if not isinstance(value, (str, int, float, np.number)):
@@ -51,7 +51,7 @@ def make_case(kind: str, seed: int, **knobs: Any) -> tuple[Case, tuple[Fact, ...
     """A case and all that is known of it. The case is yours: nobody else sees what you change.
 
     Args:
-        kind: one of `kinds`.
+        kind: one of `list_kinds`.
         seed: the same seed gives the same case.
         **knobs: fields of `tl_dyck.judge.built_cases.Knobs`; what is not given is drawn.
 

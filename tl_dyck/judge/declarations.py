@@ -45,7 +45,7 @@ class Declared:
     unit: str = ""
 
 
-def about(*kinds: str, yes: str, paper: str = "") -> Callable[[Method], Method]:
+def declare_method(*kinds: str, yes: str, paper: str = "") -> Callable[[Method], Method]:
     """Declare a method, which is then asked these kinds of question only.
 
     Args:
@@ -68,11 +68,11 @@ def about(*kinds: str, yes: str, paper: str = "") -> Callable[[Method], Method]:
     return declare
 
 
-def either(*several: Method) -> Method:
+def combine_methods(*several: Method) -> Method:
     """One method of several that answer different kinds of question; the first that answers does.
 
     Args:
-        *several: declared by `about`, `about_heads` or `about_brackets`.
+        *several: declared by `declare_method`, `score_heads` or `score_brackets`.
     """
     first, *_ = declared = [each.declared for each in several]  # type: ignore[attr-defined]
 
@@ -87,7 +87,7 @@ def either(*several: Method) -> Method:
     return method
 
 
-def about_heads(
+def score_heads(
     above: float,
     unit: str = "",
     paper: str = "",
@@ -100,8 +100,8 @@ def about_heads(
     The function returns ``[layer, head]``, NaN for a head that it says nothing about, or None. It
     is called once a case.
 
-    >>> from tl_dyck.judge import about_heads, judge
-    >>> @about_heads(above=0.5, unit="of the largest norm")
+    >>> from tl_dyck.judge import score_heads, judge
+    >>> @score_heads(above=0.5, unit="of the largest norm")
     ... def largest(case):
     ...     norms = [block.attn.W_O.norm(dim=(1, 2)).tolist() for block in case.model.blocks]
     ...     return [[norm / max(map(max, norms)) for norm in layer] for layer in norms]
@@ -120,7 +120,7 @@ def about_heads(
         once = lru_cache(maxsize=1)(values)
         kinds = ABOUT_HEADS if stack is None else (*ABOUT_HEADS, "stack")
 
-        @about(*kinds, yes=f"above {above:g} {unit}".rstrip(), paper=paper)
+        @declare_method(*kinds, yes=f"above {above:g} {unit}".rstrip(), paper=paper)
         @wraps(values)
         def method(case: Case, questions: Sequence[Question]) -> Scores:
             if stack is not None and questions[0].kind == "stack":
@@ -137,7 +137,7 @@ def about_heads(
     return declare
 
 
-def about_edges(
+def score_edges(
     above: float, unit: str = "", paper: str = ""
 ) -> Callable[[Callable[[Case], Numbers]], Method]:
     """Declare a method by a function from a case to a number for each edge; the size counts.
@@ -152,7 +152,7 @@ def about_edges(
     """
 
     def declare(values: Callable[[Case], Numbers]) -> Method:
-        @about("edge", yes=f"above {above:g} {unit}".rstrip(), paper=paper)
+        @declare_method("edge", yes=f"above {above:g} {unit}".rstrip(), paper=paper)
         @wraps(values)
         def method(case: Case, questions: Sequence[Question]) -> Scores:
             found = values(case)
@@ -166,7 +166,7 @@ def about_edges(
     return declare
 
 
-def about_directions(
+def find_directions(
     above: float = 0.9, paper: str = ""
 ) -> Callable[[Callable[[Case, int, int], Tensor]], Method]:
     """Declare a method by a function that finds features: directions, ``[n, d_head]``.
@@ -176,7 +176,7 @@ def about_directions(
     """
 
     def declare(features: Callable[[Case, int, int], Tensor]) -> Method:
-        @about("feature", yes=f"above {above:g}, the cosine", paper=paper)
+        @declare_method("feature", yes=f"above {above:g}, the cosine", paper=paper)
         @wraps(features)
         def method(case: Case, questions: Sequence[Question]) -> Scores:
             found: dict[tuple[int, int], Tensor] = {}
@@ -209,14 +209,14 @@ def _unit(vectors: Float[Tensor, "*n d"]) -> Float[Tensor, "*n d"]:
     return found
 
 
-def about_brackets(paper: str = "") -> Callable[[Sizes], Method]:
+def score_brackets(paper: str = "") -> Callable[[Sizes], Method]:
     """Declare a method by a function that gives each bracket a size; yes for the largest.
 
     The score of a bracket is how far it is ahead of all others of its prefix.
     """
 
     def declare(sizes: Sizes) -> Method:
-        @about("token", yes="for the largest", paper=paper)
+        @declare_method("token", yes="for the largest", paper=paper)
         @wraps(sizes)
         def method(case: Case, questions: Sequence[Question]) -> Scores:
             prefixes = dict.fromkeys(prefix for prefix, _ in _targets(questions))

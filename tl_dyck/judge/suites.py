@@ -8,7 +8,7 @@ from typing import final
 
 from tl_dyck.check import WrongTypeError, check_integer, check_seed
 from tl_dyck.files import sha256
-from tl_dyck.judge.cases import kinds
+from tl_dyck.judge.cases import list_kinds
 from tl_dyck.judge.parts import PARTS
 from tl_dyck.judge.protocol import JudgeError
 from tl_dyck.registry import unknown_name
@@ -51,8 +51,8 @@ class Suite:
         if not self.sizes:
             raise JudgeError(f'suite {self.name!r} has no cases; pass sizes={{"uniform": 4}}')
         for kind in self.sizes:
-            if kind not in kinds():
-                raise unknown_name("kind of case", kind, kinds())
+            if kind not in list_kinds():
+                raise unknown_name("kind of case", kind, list_kinds())
         sizes = {
             kind: check_integer(f"number of {kind} cases", size, 1, MOST_CASES)
             for kind, size in self.sizes.items()
@@ -62,7 +62,7 @@ class Suite:
         check_seed(first + max(sizes.values()) - 1, "the last seed")
         object.__setattr__(self, "first_seed", first)
 
-    def salted(self, salt: str) -> Suite:
+    def with_salt(self, salt: str) -> Suite:
         """As many cases from other seeds, a private test set: who has not the salt cannot make it.
 
         Args:
@@ -83,7 +83,7 @@ class Suite:
 DEVELOPMENT = Suite(
     name="development",
     first_seed=0,
-    sizes=dict.fromkeys([kind for kind in kinds() if kind not in PARTS], 4),
+    sizes=dict.fromkeys([kind for kind in list_kinds() if kind not in PARTS], 4),
 )
 
 _QUICK = {

@@ -150,16 +150,16 @@ class DyckLanguage(Language):
 
     def is_open(self, tokens: Int[Tensor, "*shape"]) -> Bool[Tensor, "*shape"]:
         """Whether each token is an opening bracket."""
-        tokens = self.checked(tokens)
+        tokens = self.check_tokens(tokens)
         return (tokens % 2 == 0) & (tokens < self.bos_token)
 
     def is_close(self, tokens: Int[Tensor, "*shape"]) -> Bool[Tensor, "*shape"]:
         """Whether each token is a closing bracket."""
-        return self.checked(tokens) % 2 == 1
+        return self.check_tokens(tokens) % 2 == 1
 
     def bracket_type(self, tokens: Int[Tensor, "*shape"]) -> Int[Tensor, "*shape"]:
         """The type ``0..k-1`` of each token, -1 for BOS."""
-        tokens = self.checked(tokens)
+        tokens = self.check_tokens(tokens)
         return torch.where(tokens < self.bos_token, tokens // 2, -1)
 
     # --- structure --------------------------------------------------------------------------------
@@ -329,4 +329,4 @@ class DyckLanguage(Language):
 
     def _steps(self, tokens: Tensor) -> Tensor:
         """+1 for an open, -1 for a close, 0 for BOS."""
-        return depth_steps(self.checked(tokens), self.n_types)
+        return depth_steps(self.check_tokens(tokens), self.n_types)

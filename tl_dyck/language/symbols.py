@@ -79,9 +79,9 @@ class Language(ABC):
             TypeError: `tokens` are no integers.
             ValueError: a token is outside ``0..bos_token``.
         """
-        return Symbols(self.alphabet, "", self.bos_token).text(self.checked(tokens).tolist())
+        return Symbols(self.alphabet, "", self.bos_token).text(self.check_tokens(tokens).tolist())
 
-    def checked(self, tokens: Int[Tensor, "*shape"]) -> Int[Tensor, "*shape"]:
+    def check_tokens(self, tokens: Int[Tensor, "*shape"]) -> Int[Tensor, "*shape"]:
         """The tokens as int64, after a check that they are tokens of the language.
 
         Raises:

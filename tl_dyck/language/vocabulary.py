@@ -152,7 +152,7 @@ class Vocabulary:
             ValueError: a token is none of the language.
         """
         bos = self.language.bos_token
-        self.language.checked(tokens)  # raises for what is no token
+        self.language.check_tokens(tokens)  # raises for what is no token
         found = torch.tensor(self.ids, device=tokens.device)[tokens.long()]
         if self.padding is None:
             return found

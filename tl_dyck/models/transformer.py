@@ -93,7 +93,7 @@ class DyckTransformer(HookedTransformer):
     def _checked(
         self, tokens: Tensor, attention_mask: Tensor | None, past_kv_cache: Any
     ) -> Tensor | None:
-        self.language.checked(tokens)  # an index of -1 would pass in silence
+        self.language.check_tokens(tokens)  # an index of -1 would pass in silence
         if past_kv_cache is not None:
             if isinstance(self.embed, DepthEmbed):
                 raise ValueError(

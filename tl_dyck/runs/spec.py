@@ -131,7 +131,7 @@ class Sweep:
                 point = {**self.common, **listed, **dict(zip(self.grid, values, strict=True))}
                 yield point, item.get("seeds", self.all_seeds)
 
-    def changed(self, settings: Mapping[str, Sequence[Any]], seeds: Any = None) -> Sweep:
+    def with_settings(self, settings: Mapping[str, Sequence[Any]], seeds: Any = None) -> Sweep:
         """The sweep with some parameters set, wherever they stood, and with other seeds.
 
         Args:

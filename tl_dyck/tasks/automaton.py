@@ -185,7 +185,7 @@ class AutomatonTask:
 
     def _walk(self, tokens: Int[Tensor, "n pos"]) -> tuple[Table, np.ndarray]:
         """The state after each token; BOS changes none."""
-        ids = self.language.checked(tokens).cpu().numpy()
+        ids = self.language.check_tokens(tokens).cpu().numpy()
         read = int((ids < self.language.bos_token).sum(-1).max(initial=0))
         table = self._short if read <= self._short.chain.longest else self._long
         longest = table.chain.longest

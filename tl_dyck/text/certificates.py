@@ -39,4 +39,4 @@ def certify_sentences(
         n_jobs=n_jobs,
         progress=progress,
     )
-    return [certificate.written(model.text.symbols) for certificate in found]
+    return [certificate.with_symbols(model.text.symbols) for certificate in found]

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from tl_dyck.ablation import frozen_importance
-from tl_dyck.judge import Case, about_brackets, about_heads
+from tl_dyck.judge import Case, score_brackets, score_heads
 from tl_dyck_hooks.methods.shared import closing_metric, logit_difference
 
 
@@ -17,7 +17,7 @@ def _drop(case: Case, mode: str) -> Any:
     return frozen_importance(case.model, case.tokens, metric, mode).values
 
 
-@about_heads(above=0.01, unit="nats", paper="Michel et al. 2019")
+@score_heads(above=0.01, unit="nats", paper="Michel et al. 2019")
 def zero_ablation(case: Case) -> Any:
     """Drop of the log-probability of the right bracket when a head's output is zero.
 
@@ -27,7 +27,7 @@ def zero_ablation(case: Case) -> Any:
     return _drop(case, "zero")
 
 
-@about_heads(above=0.01, unit="nats", paper="Wang et al. 2022")
+@score_heads(above=0.01, unit="nats", paper="Wang et al. 2022")
 def mean_ablation(case: Case) -> Any:
     """The same when its output is its mean over the data.
 
@@ -37,7 +37,7 @@ def mean_ablation(case: Case) -> Any:
     return _drop(case, "mean")
 
 
-@about_heads(above=0.01, unit="nats", paper="Chan et al. 2022")
+@score_heads(above=0.01, unit="nats", paper="Chan et al. 2022")
 def resample_ablation(case: Case) -> Any:
     """The same when its output is that on another string.
 
@@ -46,7 +46,7 @@ def resample_ablation(case: Case) -> Any:
     return _drop(case, "resample")
 
 
-@about_heads(above=0.01, unit="nats", paper="after Wen et al. 2023, Corollary 1")
+@score_heads(above=0.01, unit="nats", paper="after Wen et al. 2023, Corollary 1")
 def uniform_pattern(case: Case) -> Any:
     """The same when it attends to all positions alike.
 
@@ -55,7 +55,7 @@ def uniform_pattern(case: Case) -> Any:
     return _drop(case, "uniform-pattern")
 
 
-@about_brackets(paper="Li et al. 2016")
+@score_brackets(paper="Li et al. 2016")
 def erasure(case: Case, tokens: Tensor, answers: Tensor) -> Tensor:
     """Drop of the logit difference when one bracket's embedding is zero.
 

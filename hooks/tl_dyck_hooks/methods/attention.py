@@ -13,12 +13,12 @@ from torch import Tensor
 from tl_dyck.ablation import attention_entropy
 from tl_dyck.attention import random_row_variation
 from tl_dyck.hook_points import attention_patterns
-from tl_dyck.judge import Case, Question, Scores, about, about_brackets, about_heads
+from tl_dyck.judge import Case, Question, Scores, declare_method, score_brackets, score_heads
 from tl_dyck.probes import stack_likeness
 from tl_dyck_hooks.methods.shared import activations
 
 
-@about_heads(
+@score_heads(
     above=0.5,
     paper="Ebrahimi et al. 2020",
     stack=lambda case: float(stack_likeness(case.model, case.tokens).mass_at_closing.max()),
@@ -32,7 +32,7 @@ def stack_attention(case: Case) -> Any:
     return stack_likeness(case.model, case.tokens).mass_at_closing
 
 
-@about_heads(above=0.5, paper="Voita et al. 2019")
+@score_heads(above=0.5, paper="Voita et al. 2019")
 def sharpness(case: Case) -> Any:
     """One minus the entropy of a head's attention, as a share of that of uniform attention.
 
@@ -44,7 +44,7 @@ def sharpness(case: Case) -> Any:
     return 1 - attention_entropy(case.model, case.tokens) / flat
 
 
-@about_brackets(paper="Bahdanau et al. 2015")
+@score_brackets(paper="Bahdanau et al. 2015")
 def attention_weight(case: Case, tokens: Tensor, answers: Tensor) -> Tensor:
     """Attention of the last position in the last layer, mean over heads.
 
@@ -53,7 +53,7 @@ def attention_weight(case: Case, tokens: Tensor, answers: Tensor) -> Tensor:
     return attention_patterns(case.model, tokens)[-1][:, :, -1].mean(1)
 
 
-@about_brackets(paper="Abnar and Zuidema 2020")
+@score_brackets(paper="Abnar and Zuidema 2020")
 def rollout(case: Case, tokens: Tensor, answers: Tensor) -> Tensor:
     """Attention rollout: mean over heads, half of it for the residual link, layer after layer.
 
@@ -66,7 +66,7 @@ def rollout(case: Case, tokens: Tensor, answers: Tensor) -> Tensor:
     return flow[:, -1]
 
 
-@about_brackets(paper="Kobayashi et al. 2020")
+@score_brackets(paper="Kobayashi et al. 2020")
 def weighted_values(case: Case, tokens: Tensor, answers: Tensor) -> Tensor:
     """Norm of what the last position takes from a bracket in the last layer, over all heads.
 
@@ -81,7 +81,7 @@ def weighted_values(case: Case, tokens: Tensor, answers: Tensor) -> Tensor:
     return moved
 
 
-@about("same", yes="below half of random", paper="after Wen et al. 2023, Section 4.1")
+@declare_method("same", yes="below half of random", paper="after Wen et al. 2023, Section 4.1")
 def attention_distance(case: Case, questions: Sequence[Question]) -> Scores:
     """How far the patterns of two models are from each other, beside patterns drawn at random.
 

@@ -10,14 +10,14 @@ from torch import Tensor
 
 from tl_dyck.certify.language import certify_language
 from tl_dyck.certify.protocol import CertifyError
-from tl_dyck.judge import Case, Question, Scores, about
+from tl_dyck.judge import Case, Question, Scores, declare_method
 from tl_dyck.probes import balance_violation, pair_drift
 from tl_dyck.rnn import UnsupportedModelError
 
 _SECONDS = 2.0
 
 
-@about("stack", "same", yes="if there is no error")
+@declare_method("stack", "same", yes="if there is no error")
 def test_set(case: Case, questions: Sequence[Question]) -> Scores:
     """Accuracy, or agreement of two models, on 1,000 strings of the lengths of training.
 
@@ -27,7 +27,7 @@ def test_set(case: Case, questions: Sequence[Question]) -> Scores:
     return [_score(share)] * len(questions)
 
 
-@about("stack", "same", yes="if there is no error", paper="Wen et al. 2023, Section 4.2")
+@declare_method("stack", "same", yes="if there is no error", paper="Wen et al. 2023, Section 4.2")
 def length_test(case: Case, questions: Sequence[Question]) -> Scores:
     """The same on 100 strings as long as is asked about."""
     lengths = [question.target[0] for question in questions]
@@ -35,7 +35,7 @@ def length_test(case: Case, questions: Sequence[Question]) -> Scores:
     return [_score(shares[n]) for n in lengths]
 
 
-@about("stack", yes="below 0.01", paper="Wen et al. 2023, Eq. 15, Theorem 2")
+@declare_method("stack", yes="below 0.01", paper="Wen et al. 2023, Eq. 15, Theorem 2")
 def balance(case: Case, questions: Sequence[Question]) -> Scores:
     """Balance violation β of the weights: a model that keeps a stack has none.
 
@@ -48,7 +48,7 @@ def balance(case: Case, questions: Sequence[Question]) -> Scores:
     return [0.01 - value] * len(questions)
 
 
-@about("stack", yes="above 0.99")
+@declare_method("stack", yes="above 0.99")
 def drift(case: Case, questions: Sequence[Question]) -> Scores:
     """Accuracy at the length asked about, as the drift of matched pairs predicts it.
 
@@ -61,7 +61,7 @@ def drift(case: Case, questions: Sequence[Question]) -> Scores:
     return [float(found.accuracy(question.target[0])) - 0.99 for question in questions]
 
 
-@about("stack", "same", yes="if proved")
+@declare_method("stack", "same", yes="if proved")
 def certificate(case: Case, questions: Sequence[Question]) -> Scores:
     """Proof or refutation, on every prefix up to the length asked about, within 2 seconds a model.
 

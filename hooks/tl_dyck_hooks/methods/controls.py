@@ -19,14 +19,14 @@ from tl_dyck.judge import (
     Case,
     Question,
     Scores,
-    about,
-    about_edges,
-    about_heads,
+    declare_method,
+    score_edges,
+    score_heads,
 )
 from tl_dyck.judge.edges import Edges, reading
 
 
-@about(*KINDS, yes="at random")
+@declare_method(*KINDS, yes="at random")
 def chance(case: Case, questions: Sequence[Question]) -> list[float]:
     """A control: random numbers, which must score 0.5."""
     seed = int(sha256([case.name, questions[0].kind])[:8], 16)
@@ -34,7 +34,7 @@ def chance(case: Case, questions: Sequence[Question]) -> list[float]:
     return [float(value) for value in drawn]
 
 
-@about("token", yes="for the open bracket")
+@declare_method("token", yes="for the open bracket")
 def parser(case: Case, questions: Sequence[Question]) -> Scores:
     """A cheat: the language's answer to "token", of the string alone.
 
@@ -49,14 +49,14 @@ def parser(case: Case, questions: Sequence[Question]) -> Scores:
     return scores
 
 
-@about(*ABOUT_HEADS, yes="of an only head")
+@declare_method(*ABOUT_HEADS, yes="of an only head")
 def sizes(case: Case, questions: Sequence[Question]) -> Scores:
     """A cheat: the fewer heads a model has, the likelier each matters."""
     n_heads = case.model.cfg.n_layers * case.model.cfg.n_heads
     return [1.5 - n_heads] * len(questions)
 
 
-@about_heads(above=0.5, unit="of the largest")
+@score_heads(above=0.5, unit="of the largest")
 @torch.no_grad()
 def ov_norm(case: Case) -> Tensor:
     """A cheat: ‖W_V W_O‖ of a head, beside the model's largest."""
@@ -66,7 +66,7 @@ def ov_norm(case: Case) -> Tensor:
     return norms / norms.max()
 
 
-@about_edges(above=0.5, unit="of the largest")
+@score_edges(above=0.5, unit="of the largest")
 @torch.no_grad()
 def edge_norm(case: Case) -> dict[tuple[Any, Any], float]:
     """A cheat: ‖W_V W_O W‖ of a head and its reader's weights, beside the model's largest."""

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from tl_dyck.interventions import run
-from tl_dyck.judge import Case, about_edges
+from tl_dyck.judge import Case, score_edges
 from tl_dyck.judge.edges import Edge, Edges
 from tl_dyck.judge.facts import exchange_types, logit_difference
 
@@ -20,26 +20,26 @@ _STEPS = 5  # of the integral
 _Found = dict[tuple[Any, Any], float]
 
 
-@about_edges(above=0.1, unit="logits", paper="Goldowsky-Dill et al. 2023")
+@score_edges(above=0.1, unit="logits", paper="Goldowsky-Dill et al. 2023")
 def edge_path_patching(case: Case) -> _Found:
     """Path patching of one edge: the norm behind the heads is passed, then one reader reads it."""
     return _patched(case, lambda edges, edge: edges.handed(edge))
 
 
-@about_edges(above=0.1, unit="logits", paper="after Conmy et al. 2023")
+@score_edges(above=0.1, unit="logits", paper="after Conmy et al. 2023")
 def edge_sum_patching(case: Case) -> _Found:
     """The same as if the residual stream were a sum of what heads write: no norm is passed."""
     return _patched(case, lambda edges, edge: edges.written(edge))
 
 
-@about_edges(above=0.1, unit="logits", paper="Syed et al. 2023")
+@score_edges(above=0.1, unit="logits", paper="Syed et al. 2023")
 def edge_attribution(case: Case) -> _Found:
     """EAP: the gradient by what a reader reads, times the change of what the source writes."""
     edges = _edges(case)
     return _along(edges, _slopes(case, edges, 0.0))
 
 
-@about_edges(above=0.1, unit="logits", paper="Hanna et al. 2024")
+@score_edges(above=0.1, unit="logits", paper="Hanna et al. 2024")
 def edge_integrated_gradients(case: Case) -> _Found:
     """EAP with the gradient's mean while all embeddings go to the other string; 5 midpoints."""
     edges = _edges(case)
@@ -48,7 +48,7 @@ def edge_integrated_gradients(case: Case) -> _Found:
     return _along(edges, mean)
 
 
-@about_edges(above=1.0)
+@score_edges(above=1.0)
 def edge_change(case: Case) -> _Found:
     """A baseline: by how much what the source writes changes, whoever reads it."""
     edges = _edges(case)

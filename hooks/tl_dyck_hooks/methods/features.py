@@ -7,14 +7,14 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from tl_dyck.judge import Case, Question, Scores, about, about_directions
+from tl_dyck.judge import Case, Question, Scores, declare_method, find_directions
 from tl_dyck_hooks.methods.shared import activations, z_names
 
 _ZERO = 0.01  # of the largest
 _OFTEN = 0.2
 
 
-@about_directions(paper="Pearson 1901")
+@find_directions(paper="Pearson 1901")
 def principal_components(case: Case, layer: int, head: int) -> Tensor:
     """Principal components of a head's output, at all positions."""
     (z,) = activations(case.model, case.tokens, [z_names(case)[layer]])
@@ -23,14 +23,14 @@ def principal_components(case: Case, layer: int, head: int) -> Tensor:
     return components
 
 
-@about_directions(paper="after Elhage et al. 2021")
+@find_directions(paper="after Elhage et al. 2021")
 def token_values(case: Case, layer: int, head: int) -> Tensor:
     """W_V of what tokens are embedded as, at each depth: weights alone, of a first layer."""
     values: Tensor = case.model.embed.table @ case.model.blocks[layer].attn.W_V[head]
     return values.flatten(0, 1)
 
 
-@about("feature", yes="if it is zero at more than a fifth", paper="after Hoyer 2004")
+@declare_method("feature", yes="if it is zero at more than a fifth", paper="after Hoyer 2004")
 def zeros_along(case: Case, questions: Sequence[Question]) -> Scores:
     """How often a head's output has less than 1 % of its largest part along the direction."""
     assert case.directions is not None  # or nobody is asked

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from tl_dyck.ablation import gradient_importance
-from tl_dyck.judge import Case, Question, Scores, about, about_brackets, about_heads
+from tl_dyck.judge import Case, Question, Scores, declare_method, score_brackets, score_heads
 from tl_dyck.judge.facts import exchange_types
 from tl_dyck_hooks.methods.shared import (
     activations,
@@ -25,7 +25,7 @@ from tl_dyck_hooks.methods.shared import (
 _STEPS = 20  # of the integral
 
 
-@about_heads(above=0.01, unit="nats", paper="Michel et al. 2019, Eq. 4")
+@score_heads(above=0.01, unit="nats", paper="Michel et al. 2019, Eq. 4")
 def gradient(case: Case) -> Any:
     """Size of the derivative by a factor on the head's output: gradient times activation.
 
@@ -35,7 +35,7 @@ def gradient(case: Case) -> Any:
     return gradient_importance(case.model, case.tokens, metric).values
 
 
-@about_heads(above=0.05, unit="of the difference", paper="Nanda 2023; Syed et al. 2023")
+@score_heads(above=0.05, unit="of the difference", paper="Nanda 2023; Syed et al. 2023")
 def attribution_patching(case: Case) -> Any:
     """First-order estimate of activation patching, clean to types exchanged.
 
@@ -68,7 +68,7 @@ def attribution_patching(case: Case) -> Any:
     return (torch.stack(values) / way).detach()
 
 
-@about_brackets(paper="Shrikumar et al. 2016")
+@score_brackets(paper="Shrikumar et al. 2016")
 def gradient_times_input(case: Case, tokens: Tensor, answers: Tensor) -> Tensor:
     """Gradient of the logit difference by a bracket's embedding, times the embedding; in size.
 
@@ -78,7 +78,7 @@ def gradient_times_input(case: Case, tokens: Tensor, answers: Tensor) -> Tensor:
     return (embed * slope).sum(-1).abs()
 
 
-@about_brackets(paper="Sundararajan et al. 2017")
+@score_brackets(paper="Sundararajan et al. 2017")
 def integrated_gradients(case: Case, tokens: Tensor, answers: Tensor) -> Tensor:
     """The same, with the gradient's mean on the way from embeddings of zeros; 20 midpoints.
 
@@ -92,7 +92,7 @@ def integrated_gradients(case: Case, tokens: Tensor, answers: Tensor) -> Tensor:
     return found
 
 
-@about("weight", yes="above 0.01 nats", paper="Lee et al. 2019")
+@declare_method("weight", yes="above 0.01 nats", paper="Lee et al. 2019")
 def snip(case: Case, questions: Sequence[Question]) -> Scores:
     """Size of gradient times weight, summed over a matrix.
 

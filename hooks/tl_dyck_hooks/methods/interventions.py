@@ -8,15 +8,24 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tl_dyck.interventions import Eraser, Hook, align, at, hide_keys, interchange, key_of_each, run
-from tl_dyck.judge import Case, about_heads
+from tl_dyck.interventions import (
+    Eraser,
+    Hook,
+    align,
+    change_activation,
+    hide_keys,
+    interchange,
+    key_of_each,
+    run,
+)
+from tl_dyck.judge import Case, score_heads
 from tl_dyck.judge.facts import exchange_types
 from tl_dyck_hooks.methods.shared import activations, closing_metric, z_names
 
 _STEPS = 20
 
 
-@about_heads(above=0.01, unit="nats", paper="Geva et al. 2023")
+@score_heads(above=0.01, unit="nats", paper="Geva et al. 2023")
 def attention_knockout(case: Case) -> Any:
     """Drop of the log-probability of the right bracket when a head cannot see the top of the stack.
 
@@ -27,7 +36,7 @@ def attention_knockout(case: Case) -> Any:
     return _drops(case, lambda i, j: hide_keys(hidden, [i], [j]))
 
 
-@about_heads(above=0.01, unit="nats", paper="Belrose et al. 2023")
+@score_heads(above=0.01, unit="nats", paper="Belrose et al. 2023")
 def concept_erasure(case: Case) -> Any:
     """The same when all that tells the type on top linearly is erased from what the head puts out.
 
@@ -37,7 +46,7 @@ def concept_erasure(case: Case) -> Any:
     return _erased(case, case.task.language.right_bracket(case.tokens) // 2, case.task.n_types)
 
 
-@about_heads(above=0.01, unit="nats", paper="Belrose et al. 2023")
+@score_heads(above=0.01, unit="nats", paper="Belrose et al. 2023")
 def depth_erasure(case: Case) -> Any:
     """The same when all that tells the depth linearly is erased, where a bracket is open."""
     depth = case.task.language.depth(case.tokens)
@@ -52,14 +61,14 @@ def _erased(case: Case, labels: Tensor, n_labels: int) -> list[list[float]]:
 
     def hooks(layer: int, head: int) -> list[Hook]:
         erase = Eraser.fit(z[layer][:, :, head][asked], labels[asked], n_labels)
-        return at(
+        return change_activation(
             names[layer], lambda found: torch.where(asked[..., None], erase(found), found), head
         )
 
     return _drops(case, hooks)
 
 
-@about_heads(above=0.05, unit="of the answers", paper="Geiger et al. 2023")
+@score_heads(above=0.05, unit="of the answers", paper="Geiger et al. 2023")
 def distributed_alignment(case: Case) -> Any:
     """Interchange accuracy of the subspace of a head's output that carries the type on top best.
 
@@ -86,7 +95,7 @@ def _alignment(
     language, half, asked = case.task.language, len(case.tokens) // 2, wanted >= 0
 
     def answers(part: slice, basis: Tensor) -> Tensor:
-        hooks: list[Any] = at(name, interchange(basis, source[part]), head)
+        hooks: list[Any] = change_activation(name, interchange(basis, source[part]), head)
         logits: Tensor = case.model.run_with_hooks(case.tokens[part], fwd_hooks=hooks)
         return logits[asked[part]][:, 1 : language.n_brackets : 2]
 

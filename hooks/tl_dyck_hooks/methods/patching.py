@@ -9,13 +9,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tl_dyck.interventions import Hook, at, run
-from tl_dyck.judge import Case, about_heads
+from tl_dyck.interventions import Hook, change_activation, run
+from tl_dyck.judge import Case, score_heads
 from tl_dyck.judge.facts import exchange_types
 from tl_dyck_hooks.methods.shared import activations, logit_difference, z_names
 
 
-@about_heads(above=0.05, unit="of the difference", paper="Meng et al. 2022")
+@score_heads(above=0.05, unit="of the difference", paper="Meng et al. 2022")
 def activation_patching(case: Case) -> Any:
     """Share of the logit difference that a head's clean output restores where types are exchanged.
 
@@ -34,7 +34,7 @@ def activation_patching(case: Case) -> Any:
     return (np.array(values) - low) / max(high - low, 1e-12)
 
 
-@about_heads(above=0.05, unit="of the difference", paper="Wang et al. 2022")
+@score_heads(above=0.05, unit="of the difference", paper="Wang et al. 2022")
 def path_patching(case: Case) -> Any:
     """Share of it that is lost when a head's output is that with types exchanged; others stay.
 
@@ -53,7 +53,7 @@ def path_patching(case: Case) -> Any:
     return (high - np.array(values)) / max(high - low, 1e-12)
 
 
-@about_heads(above=0.1, unit="logits", paper="Elhage et al. 2021")
+@score_heads(above=0.1, unit="logits", paper="Elhage et al. 2021")
 def direct_logit_attribution(case: Case) -> Any:
     """What a head writes, times the unembedding's direction of the right bracket.
 
@@ -90,7 +90,7 @@ def _heads(case: Case) -> range:
 
 def _put(name: str, value: Tensor, head: int | None = None) -> list[Hook]:
     """What heads put out, or one does, is that of `value`."""
-    return at(name, lambda _: value if head is None else value[:, :, head], head)
+    return change_activation(name, lambda _: value if head is None else value[:, :, head], head)
 
 
 def _mean(case: Case, tokens: Tensor, hooks: Sequence[Hook] = ()) -> float:

@@ -8,13 +8,13 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from tl_dyck.judge import Case, about_heads
+from tl_dyck.judge import Case, score_heads
 from tl_dyck_hooks.methods.shared import activations, z_names
 
 _RIDGE = 1e-3
 
 
-@about_heads(
+@score_heads(
     above=0.9,
     unit="of what is probed",
     paper="Alain and Bengio 2017; Hewitt and Manning 2019",
@@ -30,7 +30,7 @@ def type_probe(case: Case) -> Any:
     return _of_heads(case, "type")
 
 
-@about_heads(
+@score_heads(
     above=0.9,
     unit="of what is probed",
     paper="Alain and Bengio 2017; Hewitt and Manning 2019",

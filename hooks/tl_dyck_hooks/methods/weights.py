@@ -9,10 +9,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from tl_dyck.judge import Case, Question, Scores, about, about_heads
+from tl_dyck.judge import Case, Question, Scores, declare_method, score_heads
 
 
-@about_heads(above=0.5, paper="Elhage et al. 2021")
+@score_heads(above=0.5, paper="Elhage et al. 2021")
 @torch.no_grad()
 def copying(case: Case) -> Any:
     """Copying score: how positive the eigenvalues of W_E W_V W_O W_U are.
@@ -28,7 +28,7 @@ def copying(case: Case) -> Any:
     ]
 
 
-@about_heads(above=0.0, unit="more than at random", paper="Elhage et al. 2021")
+@score_heads(above=0.0, unit="more than at random", paper="Elhage et al. 2021")
 @torch.no_grad()
 def composition(case: Case) -> Any:
     """Composition score of a head with the heads of later layers: the largest of Q, K and V.
@@ -51,7 +51,7 @@ def composition(case: Case) -> Any:
     return values.double() - cfg.d_model**-0.5
 
 
-@about("weight", yes="above half of the mean", paper="Han et al. 2015")
+@declare_method("weight", yes="above half of the mean", paper="Han et al. 2015")
 @torch.no_grad()
 def magnitude(case: Case, questions: Sequence[Question]) -> Scores:
     """Frobenius norm of a matrix, beside the mean of those of the same name in the model.
@@ -72,7 +72,7 @@ def magnitude(case: Case, questions: Sequence[Question]) -> Scores:
     return scores
 
 
-@about("same", yes="above 0.9")
+@declare_method("same", yes="above 0.9")
 @torch.no_grad()
 def weight_distance(case: Case, questions: Sequence[Question]) -> Scores:
     """Cosine of all weights of two models of one shape.

@@ -109,7 +109,7 @@ def _strings(cert: Certificate, rnn: TwoLayerRNN, language: DyckLanguage | None)
         )
         listed = [
             element("li", _edit(p, p.edit))
-            for p in cert.written(symbols).passages()
+            for p in cert.with_symbols(symbols).passages()
             if p.edit is not None
         ]
         parts += [

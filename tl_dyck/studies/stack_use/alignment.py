@@ -22,7 +22,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from tl_dyck.interventions import align, at, interchange
+from tl_dyck.interventions import align, change_activation, interchange
 from tl_dyck.models import DyckTransformer
 from tl_dyck.studies.stack_use.directions import site_name, streams
 from tl_dyck.tasks import DyckTask
@@ -142,7 +142,7 @@ def _interchanged(
         logits: Tensor = model.run_with_hooks(
             stream,
             start_at_layer=model.cfg.n_layers - 1,
-            fwd_hooks=list(at(site_name(model, "middle"), change)),
+            fwd_hooks=list(change_activation(site_name(model, "middle"), change)),
             return_type="logits",
         )
         there = logits[torch.arange(len(pairs.position)), pairs.position]

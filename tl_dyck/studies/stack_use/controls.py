@@ -11,7 +11,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from tl_dyck.interventions import align, at, interchange
+from tl_dyck.interventions import align, change_activation, interchange
 from tl_dyck.language import DyckLanguage
 from tl_dyck.models import DyckTransformer, construct
 from tl_dyck.models.construct.counters import COUNTERS, counter
@@ -109,7 +109,7 @@ def counter_alignment(
     def answers(base: Tensor, source: Tensor, basis: Tensor) -> Tensor:
         change = interchange(basis, source, torch.zeros(len(base), dtype=torch.int64))
         changed = change(base[:, None])
-        hooks: list[Any] = at(site_name(model, "end"), lambda _: changed)
+        hooks: list[Any] = change_activation(site_name(model, "end"), lambda _: changed)
         blank = torch.full((len(base), 1), task.language.bos_token)
         logits: Tensor = model.run_with_hooks(blank, fwd_hooks=hooks, return_type="logits")
         return logits[:, 0, :2]

@@ -24,7 +24,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from tl_dyck.hook_points import record
-from tl_dyck.interventions import Change, Eraser, at, run
+from tl_dyck.interventions import Change, Eraser, change_activation, run
 from tl_dyck.models import DyckTransformer
 from tl_dyck.studies.stack_use.masks import FarAnswers, hit
 from tl_dyck.tasks import DyckTask
@@ -206,7 +206,7 @@ def depth_effects(
                 raw, levels, raw_test[test_seen], test_levels, ridge
             )
         for kind, change in code.changes(generator).items():
-            hooks = at(site_name(model, site), change)
+            hooks = change_activation(site_name(model, site), change)
             name = f"{kind}_{site}"
             found[f"{name}_sequence"] = sequence_accuracy(run(model, ablated, hooks), ablated, task)
             found[f"{name}_r2"] = decodable(

@@ -18,7 +18,7 @@ import torch
 import transformer_lens
 from torch import Tensor
 
-from tl_dyck.judge import Case, Method, about_edges, about_heads, either
+from tl_dyck.judge import Case, Method, combine_methods, score_edges, score_heads
 from tl_dyck.judge.facts import exchange_types
 from tl_dyck_hooks.methods.packages import named, quiet
 
@@ -100,7 +100,7 @@ def _judged(
             return _edges(case, score)
 
         how: Any = {"above": above, "unit": unit, "paper": _after(paper)}
-        return either(about_heads(**how)(heads), about_edges(**how)(edges))
+        return combine_methods(score_heads(**how)(heads), score_edges(**how)(edges))
 
     return declare
 

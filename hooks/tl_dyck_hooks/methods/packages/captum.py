@@ -22,7 +22,7 @@ from captum.attr import (
 )
 from torch import Tensor
 
-from tl_dyck.judge import Case, Method, about_brackets, about_heads, either
+from tl_dyck.judge import Case, Method, combine_methods, score_brackets, score_heads
 from tl_dyck.judge.facts import exchange_types
 from tl_dyck_hooks.methods.packages import named
 from tl_dyck_hooks.methods.shared import activations, logit_difference, z_names
@@ -100,8 +100,8 @@ def from_captum(
         return attribute(case, "hook_embed", tokens, answers[:, None], unit=1).abs()
 
     after = _after(paper)
-    judged = either(
-        about_heads(above=0.1, unit="logits", paper=after)(heads), about_brackets(after)(brackets)
+    judged = combine_methods(
+        score_heads(above=0.1, unit="logits", paper=after)(heads), score_brackets(after)(brackets)
     )
     judged.__doc__ = f"captum's {method.__name__}, held against {_SAID[baseline]}."
     return judged

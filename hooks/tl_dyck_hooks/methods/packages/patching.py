@@ -12,7 +12,7 @@ from typing import Any
 import transformer_lens.patching as patching
 from torch import Tensor
 
-from tl_dyck.judge import Case, about_heads
+from tl_dyck.judge import Case, score_heads
 from tl_dyck.judge.facts import exchange_types
 from tl_dyck_hooks.methods.packages import named, quiet
 from tl_dyck_hooks.methods.shared import logit_difference
@@ -35,19 +35,19 @@ def _restored(case: Case, patch: Callable[..., Any]) -> Tensor:
     return (found - low) / (high - low).clamp(min=1e-12)
 
 
-@about_heads(above=0.05, unit="of the difference", paper=_after("Meng et al. 2022"))
+@score_heads(above=0.05, unit="of the difference", paper=_after("Meng et al. 2022"))
 def head_output(case: Case) -> Tensor:
     """TransformerLens' patching of a head's output, at all positions."""
     return _restored(case, patching.get_act_patch_attn_head_out_all_pos)
 
 
-@about_heads(above=0.05, unit="of the difference", paper=_after("Meng et al. 2022"))
+@score_heads(above=0.05, unit="of the difference", paper=_after("Meng et al. 2022"))
 def head_pattern(case: Case) -> Tensor:
     """TransformerLens' patching of a head's attention pattern."""
     return _restored(case, patching.get_act_patch_attn_head_pattern_all_pos)
 
 
-@about_heads(above=0.05, unit="of the difference", paper=_after("Meng et al. 2022"))
+@score_heads(above=0.05, unit="of the difference", paper=_after("Meng et al. 2022"))
 def head_value(case: Case) -> Tensor:
     """TransformerLens' patching of a head's values, at all positions."""
     return _restored(case, patching.get_act_patch_attn_head_v_all_pos)

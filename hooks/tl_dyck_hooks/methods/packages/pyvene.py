@@ -8,7 +8,7 @@ import pyvene
 import torch
 from torch import Tensor
 
-from tl_dyck.judge import Case, about_heads
+from tl_dyck.judge import Case, score_heads
 from tl_dyck.judge.facts import exchange_types
 from tl_dyck_hooks.methods.packages import named
 
@@ -29,7 +29,7 @@ class _OneHead(pyvene.LowRankRotatedSpaceIntervention):  # type: ignore[misc]
         return changed
 
 
-@about_heads(above=0.05, unit="of the answers", paper=_after("Wu et al. 2024"))
+@score_heads(above=0.05, unit="of the answers", paper=_after("Wu et al. 2024"))
 def distributed_alignment_search(case: Case) -> list[list[float]]:
     """DAS by pyvene: interchange accuracy of the subspace of a head that carries the type best.
 

@@ -20,7 +20,7 @@ from sae_lens import (
 from sae_lens.config import SAETrainerConfig
 from torch import Tensor
 
-from tl_dyck.judge import Case, Method, about_directions, about_heads, either
+from tl_dyck.judge import Case, Method, combine_methods, find_directions, score_heads
 from tl_dyck.judge.scores import auroc
 from tl_dyck_hooks.methods.packages import named, quiet
 from tl_dyck_hooks.methods.shared import activations, z_names
@@ -47,8 +47,8 @@ def _judged(kind: Any, config: Any, paper: str, said: str, **options: Any) -> Me
         found: Tensor = sae.W_dec
         return found
 
-    of_heads = about_heads(above=0.9, unit="of a perfect one", paper=_after(paper))(heads)
-    judged: Method = either(of_heads, about_directions(paper=_after(paper))(features))
+    of_heads = score_heads(above=0.9, unit="of a perfect one", paper=_after(paper))(heads)
+    judged: Method = combine_methods(of_heads, find_directions(paper=_after(paper))(features))
     judged.__doc__ = f"SAELens' {said}, of each head's output."
     return judged
 
@@ -112,7 +112,7 @@ batch_top_k_features = _judged(
 )
 
 
-@about_directions(paper="after Heap et al. 2025")
+@find_directions(paper="after Heap et al. 2025")
 def rotated_features(case: Case, layer: int, head: int) -> Tensor:
     """A control: an L1 autoencoder of the head's output, turned at random before it is trained."""
     (z,) = activations(case.model, case.tokens, [z_names(case)[layer]])
