@@ -6,6 +6,9 @@ Every head gets what it puts out on the string with all bracket types exchanged.
 far that moves the mean logit difference. Tools say the same by what they patch: the head's output;
 what the norm hands on; or edges, by adding the change of `hook_result` to what later readers read,
 which is what the stream becomes if it is a sum. Gemma-2, OLMo-2 and Eq. 6 have a norm in between.
+
+A second table holds the order in which tools put heads against what is enumerated: does the head
+carry the answer on any prefix?
 """
 
 # %% What each tool says of the head, beside the truth.
@@ -15,10 +18,10 @@ import sys
 import pandas as pd
 import torch
 
-from tl_dyck import intervals
 from tl_dyck.interventions import change_activation
 from tl_dyck.judge import Case, make_case
-from tl_dyck.judge.facts import exchange_types
+from tl_dyck.judge.facts import Enumeration, exchange_types, head_facts
+from tl_dyck.judge.scores import score_table
 from tl_dyck_hooks.methods.shared import activations, logit_difference
 
 n_cases = int(sys.argv[1]) if len(sys.argv) > 1 else 12
@@ -85,21 +88,31 @@ for index in range(n_cases):
     for block, name in (("eq6", "norm behind heads, trained"), ("gpt", "pre-norm, trained")):
         posed[name], _ = make_case("trained", index, block=block)
     for name, case in posed.items():
-        cfg = case.model.cfg
-        heads = [moved(case, i, j) for i in range(cfg.n_layers) for j in range(cfg.n_heads)]
-        found = pd.DataFrame(heads)
-        wrong = found.drop(columns="true").sub(found["true"], axis=0).abs().sum()
-        rows.append({"models": name, **(wrong / found["true"].abs().sum())})
+        world = Enumeration(case.model, case.task.language, case.length, case.task.distribution)
+        for fact in head_facts(world):
+            if fact.question.kind != "carries":
+                continue
+            found = moved(case, *fact.question.target)
+            true = found.pop("true")
+            for tool, said in found.items():
+                row = {"models": name, "method": tool, "case": index, "question": "carries"}
+                # of a size with the wrong sign all is wrong, and the size besides
+                sizes = {"size": abs(true), "said": said if true > 0 else -said}
+                rows.append({**row, "answer": fact.answer, "score": round(abs(said), 9), **sizes})
 
-# %% How far from the truth, as a share of it, with a 95 % interval over models.
-table = pd.DataFrame(rows)
-tools = [name for name in table if name != "models"]
-print("| models | " + " | ".join(tools) + " |")
-print("|---" * (1 + len(tools)) + "|")
-for name, group in table.groupby("models", sort=True):
-    cells = []
-    for tool in tools:
-        found = intervals.mean(group[tool].to_numpy(), 2000)
-        exact = group[tool].max() < 1e-9
-        cells.append("exact" if exact else f"{found.value:.0%} [{found.low:.0%}, {found.high:.0%}]")
-    print(f"| {name} | " + " | ".join(cells) + " |")
+# %% How far from the truth, as a share of it; and AUROC. With 95 % intervals over models.
+table = pd.DataFrame(rows).assign(seconds=0.0, passes=0.0)
+tools = list(table["method"].unique())
+groups = dict(list(table.groupby("models")))
+scores = {name: score_table(group).droplevel("question") for name, group in groups.items()}
+for what, form in (("off", ".0%"), ("auroc", ".2f")):
+    print("| models | " + " | ".join(tools) + " |")
+    print("|---" * (1 + len(tools)) + "|")
+    for name, found in scores.items():
+        cells = []
+        for _, row in found.loc[tools].iterrows():
+            value, low, high = (row[what + end] for end in ("", "_low", "_high"))
+            exact = what == "off" and value < 1e-9
+            cells.append("exact" if exact else f"{value:{form}} [{low:{form}}, {high:{form}}]")
+        print(f"| {name} | " + " | ".join(cells) + " |")
+    print()

@@ -101,14 +101,16 @@ def record_judge(folder: Path) -> Record:
         scores = done.scores.loc[method]
         known = scores[scores["auroc"].notna()]
         shown = [
-            name for name in known if name.startswith(("auroc", "accuracy", "false", "misses"))
+            name
+            for name in known
+            if name.startswith(("auroc", "accuracy", "false", "misses", "off"))
         ]
         rows[method] = {
             "method": method,
             "scores": {
-                kind: {name: round(float(row[name]), 4) for name in shown}
+                kind: {name: round(float(row[name]), 4) for name in shown if row.notna()[name]}
                 for kind, row in known[shown].iterrows()
-                if row.notna().all()
+                if row.filter(regex="^(?!off)").notna().all()
             },
             "seconds": round(float(scores["seconds"].iloc[0]), 4),
         }
@@ -168,7 +170,8 @@ def judge(record: Record) -> str:
             hidden.append(row["method"])
     reasons = "".join(f" “{kind}”: {why}." for kind, why in withdrawn.items())
     text = (
-        f"AUROC [95 % bootstrap interval over cases], 0.5 is chance; blank: not asked. "
+        f"AUROC [95 % bootstrap interval over cases], 0.5 is chance; blank: not asked. “Off by”: "
+        f"Σ |said − true| / Σ true effect of what is asked, where a method says how large it is. "
         f"{record['suite']}: {record['cases']:,} cases, {record['facts']:,} questions. "
     )
     if withdrawn:
@@ -177,7 +180,24 @@ def judge(record: Record) -> str:
         text += f"Digest of what is true: {record['digest']}. {record['unasked']}"
     if hidden:
         text += f" Asked nothing else, and so not shown: {', '.join(hidden)}."
-    return "\n".join([*lines, "", f"{text} {provenance(record)}"])
+    sizes = [] if withdrawn else _sizes(record)
+    return "\n".join([*lines, "", *sizes, f"{text} {provenance(record)}"])
+
+
+def _sizes(record: Record) -> list[str]:
+    """How far sizes are off: a row for each method that says how large effects are."""
+    rows, every = record["rows"], [row["scores"] for row in record["rows"]]
+    kinds = [kind for kind in record["questions"] if any("off" in of.get(kind, {}) for of in every)]
+    lines = [f"| off by | {' | '.join(kinds)} |", "|---|" + "---|" * len(kinds)]
+    for row in rows:
+        found = [row["scores"].get(kind, {}) for kind in kinds]
+        cells = [
+            f"{of['off']:.0%} [{of['off_low']:.0%}, {of['off_high']:.0%}]" if "off" in of else ""
+            for of in found
+        ]
+        if any(cells):
+            lines.append(f"| {row['method']} | {' | '.join(cells)} |")
+    return [*lines, ""]
 
 
 #: What is kept as a record: how it is read from a folder, and shown.

@@ -50,14 +50,16 @@ def test_train_and_look(run, tmp_path):
 
 def test_edges_behind_a_norm(run):
     """A sum of edges is what the model does where no norm is behind the heads, and only there."""
-    lines = [line.split(" | ") for line in run("edges_behind_a_norm.py", 1).splitlines()]
-    tools = [cell.strip("| ") for cell in lines[0]]
-    rows = {cells[0].strip("| "): dict(zip(tools, cells, strict=True)) for cells in lines[2:]}
-    assert len(rows) == 6
-    for name, row in rows.items():
+    off, order = _tables(run("edges_behind_a_norm.py", 1))
+    assert len(off) == 6
+    assert [row["models"] for row in off] == [row["models"] for row in order]
+    for row, ranked in zip(off, order, strict=True):
+        behind = row["models"].startswith("norm behind")
         assert row["head's output"] == row["what the norm hands on"] == "exact"
-        assert (row["sum of edges"] == "exact") == (not name.startswith("norm behind")), name
+        assert (row["sum of edges"] == "exact") == (not behind), row["models"]
         assert "exact" not in row["edge attribution (EAP)"]
+        assert behind or ranked["sum of edges"] == ranked["head's output"]
+        assert "exact" not in "".join(ranked.values())
 
 
 def _tables(printed):

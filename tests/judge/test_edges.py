@@ -112,7 +112,7 @@ def test_every_edge_is_as_in_a_pass_of_our_own(block: str) -> None:
         "embedding → head": 4, "head → head": 4, "head → MLP": 6, "head → logits": 4
     }  # fmt: skip
     n, k = case.task.language.n_brackets, case.task.n_types
-    moved, lost = dict.fromkeys(facts, 0.0), dict.fromkeys(facts, 0.0)
+    moved, lost, nats = (dict.fromkeys(facts, 0.0) for _ in range(3))
     asked, whole = 0.0, 0.0
 
     def ahead(logits: Tensor, right: int) -> float:
@@ -132,11 +132,14 @@ def test_every_edge_is_as_in_a_pass_of_our_own(block: str) -> None:
             for edge, logits in after.items():
                 before, now = intact[place], logits[place]
                 moved[edge] += p * (ahead(now, right) - ahead(before, right))
+                told = [float(each[right] - each.exp().sum().log()) for each in (now, before)]
+                nats[edge] += p * (told[0] - told[1])
                 lost[edge] += p * (int(before.argmax()) == right != int(now.argmax()))
     for edge, fact in facts.items():
         told = fact.sizes
         assert told["logits"] == pytest.approx(abs(moved[edge]) / asked, abs=1e-9), str(edge)
         assert told["of the difference"] == pytest.approx(abs(moved[edge] / whole), abs=1e-9)
+        assert told["nats"] == pytest.approx(abs(nats[edge]) / asked, abs=1e-9), str(edge)
         assert fact.effect == pytest.approx(lost[edge] / asked, abs=1e-12), str(edge)
         assert fact.answer == (lost[edge] > 0)
     assert {fact.answer for fact in facts.values()} == {True, False}

@@ -86,7 +86,7 @@ def test_how_far_a_size_is_off_is_of_all_that_was_to_be_said() -> None:
 def test_sizes_are_compared_in_the_unit_in_which_a_method_speaks() -> None:
     """Path patching does what is asked, on 64 strings; the baseline speaks of something else."""
     _, facts = make_case("pre-norm", 1)
-    assert {"logits", "of the difference"} == {*facts[0].sizes}
+    assert {"logits", "of the difference", "nats"} == {*facts[0].sizes}
     found = judge("edge-path-patching", [("pre-norm", 1)]).loc["edge"]
     assert 0 < found["off"] < 0.3
     assert np.isnan(judge("edge-change", [("pre-norm", 1)]).loc["edge", "off"])

@@ -9,8 +9,8 @@ margin that is neither clearly positive nor zero up to rounding, nothing is said
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
-from functools import cached_property, lru_cache
+from collections.abc import Callable, Sequence
+from functools import cached_property, lru_cache, partial
 from typing import Any, final
 
 import torch
@@ -77,6 +77,14 @@ def logit_difference(
     return torch.where(right >= 0, mine - others, 0.0)
 
 
+def log_probability(
+    logits: Float[Tensor, "*batch d_vocab"], right: Int[Tensor, "*batch"]
+) -> Float[Tensor, "*batch"]:
+    """Log-probability of the right bracket; 0 where none is asked."""
+    found = logits.log_softmax(-1).gather(-1, right.clamp(min=0)[..., None])[..., 0]
+    return torch.where(right >= 0, found, 0.0)
+
+
 @final
 class Enumeration:
     """A model on every prefix of at most some length.
@@ -138,12 +146,18 @@ class Enumeration:
         )
 
     def sizes(self, logits: Float[Tensor, "n pos d_vocab"]) -> dict[str, float]:
-        """How far an intervention moves the mean logit difference, see `Fact.sizes`."""
-        before, after = (
-            logit_difference(self.language, each, self.right) for each in (self.logits, logits)
-        )
-        moved = abs(self.share(after - before))
-        return {"logits": moved, "of the difference": moved / self._whole}
+        """How far an intervention moves means over closing brackets, see `Fact.sizes`."""
+
+        def moved(means: Callable[[Tensor, Tensor], Tensor]) -> float:
+            before, after = (means(each, self.right) for each in (self.logits, logits))
+            return abs(self.share(after - before))
+
+        difference = moved(partial(logit_difference, self.language))
+        return {
+            "logits": difference,
+            "of the difference": difference / self._whole,
+            "nats": moved(log_probability),
+        }
 
     @cached_property
     def _whole(self) -> float:

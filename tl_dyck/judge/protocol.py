@@ -104,10 +104,11 @@ class Fact:
         effect: of what was enumerated, the exact share of closing brackets, weighted by their
             probability among prefixes of `Case.length` brackets, that are no longer right; else
             None.
-        sizes: of what was enumerated, how far the mean difference between the logits of the right
-            bracket and the other closing ones moves, exactly, by the unit in which a method may
-            say that: "logits", or "of the difference", as a share of how far it moves on the
-            string with all types exchanged.
+        sizes: of what was enumerated, how large the effect is, exactly, by the unit in which a
+            method may say that: "logits", how far the mean difference between the logits of the
+            right bracket and the other closing ones moves; "of the difference", the same as a share
+            of how far it moves on the string with all types exchanged; "nats", how far the mean
+            log-probability of the right bracket moves.
     """
 
     question: Question

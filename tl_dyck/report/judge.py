@@ -32,6 +32,7 @@ def judge_page(done: Judgement) -> Html:
         parts=[
             Section("lessons", "What to take from it", _lessons(done)),
             Section("auroc", "Methods against questions", _auroc(done)),
+            Section("sizes", "How far from the true effect", _sizes(done)),
             Section("thresholds", "At each method's own threshold", _thresholds(done)),
             Section("misleading", "The most misleading case of each method", _gallery(done)),
             Section("questions", "The questions, exactly", _questions()),
@@ -141,6 +142,28 @@ def _auroc(done: Judgement) -> list[Html | None]:
                 table(caption.format(what), columns, rows, numeric=range(1, 1 + len(kinds)))
             )
     return [*tables, element("div", csv_link(done.scores.reset_index(), "scores"), class_="tools")]
+
+
+def _sizes(done: Judgement) -> list[Html | None]:
+    """A row for each method that says how large effects are."""
+    known = done.scores["off"].unstack("question").dropna(how="all").dropna(how="all", axis=1)
+    kinds = [kind for kind in KINDS if kind in known]
+    names = [method for method in done.order() if method in known.index]
+    rows = [[name, *(_off(done, name, kind) for kind in kinds)] for name in names]
+    caption = (
+        "Σ |said − true| / Σ true effect, where a method says in nats, in logits or as a share of "
+        "the difference how large an effect is. The effect is that of what is asked, on every "
+        "prefix, so that a method which does something else is far off. 95% bootstrap intervals "
+        "over cases."
+    )
+    return [table(caption, ("method", *kinds), rows, numeric=range(1, 1 + len(kinds)))]
+
+
+def _off(done: Judgement, method: str, kind: str) -> str:
+    row = done.scores.loc[(method, kind)] if (method, kind) in done.scores.index else {}
+    if not np.isfinite(row.get("off", np.nan)):
+        return "–"
+    return f"{row['off']:.0%} [{row['off_low']:.0%}, {row['off_high']:.0%}]"
 
 
 def _thresholds(done: Judgement) -> list[Html | None]:

@@ -13,7 +13,7 @@ from tl_dyck_hooks.methods.shared import closing_metric
 _EVERY = 10
 
 
-@score_heads(above=0.08, unit="nats", paper="Voita et al. 2019", every=_EVERY)
+@score_heads(above=0.08, unit="nats, its price", paper="Voita et al. 2019", every=_EVERY)
 def gates(case: Case) -> Any:
     """The price, in nats, at which a head's gate closes for good while all weights adapt.
 
@@ -28,7 +28,9 @@ def gates(case: Case) -> Any:
     return np.array([*options.penalties, 2 * options.penalties[-1]])[stage]
 
 
-@score_heads(above=0.05, unit="nats", paper="after Wen et al. 2023, App. B.2", every=_EVERY)
+@score_heads(
+    above=0.05, unit="nats after tuning", paper="after Wen et al. 2023, App. B.2", every=_EVERY
+)
 def leave_one_out(case: Case) -> Any:
     """What is lost without a head after 40 steps of fine-tuning, beside as many with it."""
     options = FinetuneConfig(steps=40, n_eval=64)

@@ -11,7 +11,7 @@ from torch import Tensor
 from tl_dyck.ablation.metrics import Metric
 from tl_dyck.hook_points import record
 from tl_dyck.judge import Case
-from tl_dyck.judge.facts import logit_difference
+from tl_dyck.judge.facts import log_probability, logit_difference
 from tl_dyck.language import DyckLanguage
 
 __all__ = ["activations", "closing_metric", "logit_difference", "z_names"]
@@ -35,8 +35,6 @@ def closing_metric(language: DyckLanguage) -> Metric:
         logits: Float[Tensor, "batch pos d_vocab"], tokens: Int[Tensor, "batch pos"]
     ) -> Float[Tensor, " batch"]:
         right = language.right_bracket(tokens)
-        asked = right >= 0
-        found = logits.log_softmax(-1).gather(-1, right.clamp(min=0)[..., None])[..., 0]
-        return (found * asked).sum(-1) / asked.sum(-1).clamp(min=1)
+        return log_probability(logits, right).sum(-1) / (right >= 0).sum(-1).clamp(min=1)
 
     return metric

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import functools
 import re
 import sys
 from pathlib import Path
@@ -11,7 +13,6 @@ import numpy as np
 import pytest
 import torch
 from captum.attr import IntegratedGradients
-from scipy.stats import spearmanr
 
 from tests.judge.methods.cases import judged
 from tests.judge.methods.heads import (
@@ -121,30 +122,30 @@ def test_transformer_lens_patches_outputs_and_patterns(at: str) -> None:
     held(values("transformer-lens-head-pattern", case), each_head(case, share))
 
 
+def slopes(case: Case) -> np.ndarray:
+    """Size of Δz · ∂/∂z of the mean logit difference, ``[layer, head]``."""
+    language, tokens = case.task.language, case.tokens
+    right = language.right_bracket(tokens)
+    other = exchange_types(language, tokens)
+    start, end = (case.model.run_with_cache(each)[1] for each in (tokens, other))
+    found = np.zeros((case.model.cfg.n_layers, case.model.cfg.n_heads))
+    for layer in range(case.model.cfg.n_layers):
+        name = f"blocks.{layer}.attn.hook_z"
+        factor = torch.zeros_like(start[name], requires_grad=True)
+        hooks = [(name, lambda z, hook, f=factor: z + f)]
+        logits = case.model.run_with_hooks(tokens, fwd_hooks=hooks)
+        closing = logits[..., 1 : language.n_brackets : 2]
+        mine = closing.gather(-1, right.clamp(min=0)[..., None] // 2)[..., 0]
+        gap = mine - (closing.sum(-1) - mine) / (language.n_types - 1)
+        (slope,) = torch.autograd.grad(gap[right >= 0].mean(), factor)
+        found[layer] = ((end[name] - start[name]) * slope).sum((0, 1, 3)).abs().numpy()
+    return found
+
+
 def test_edges_of_a_head_add_up_to_its_attribution_where_no_norm_is_behind_it() -> None:
     """Sum over edges of Δresult · ∂/∂(what is read) = Δz · ∂/∂z, if readers read the sum."""
     case, _ = judged("trained")
-    found = values("auto-circuit-edge-attribution-patching", case)
-    language = case.task.language
-    right = language.right_bracket(case.tokens)
-    last = int((right >= 0).sum(0).argmax())
-    rows = (right[:, last] >= 0).nonzero()[:32, 0]
-    tokens = case.tokens[rows, : last + 1]
-    wanted = np.zeros_like(found)
-    for layer in range(case.model.cfg.n_layers):
-        name = f"blocks.{layer}.attn.hook_z"
-        clean, other = (
-            case.model.run_with_cache(each)[1][name]
-            for each in (tokens, exchange_types(language, tokens))
-        )
-        at = clean.detach().requires_grad_()
-        logits = case.model.run_with_hooks(tokens, fwd_hooks=[(name, lambda z, hook, at=at: at)])
-        closing = logits[:, -1, 1 : language.n_brackets : 2]
-        mine = closing.gather(-1, right[rows, last][:, None] // 2)[:, 0]
-        gap = mine - (closing.sum(-1) - mine) / (language.n_types - 1)
-        (slope,) = torch.autograd.grad(gap.mean(), at)
-        wanted[layer] = ((other - clean) * slope).sum((0, 1, 3)).abs().detach().numpy()
-    held(found, wanted, atol=1e-4)
+    held(values("auto-circuit-edge-attribution-patching", case), slopes(case), atol=1e-4)
 
 
 @pytest.mark.parametrize("name", ["pyvene-distributed-alignment-search", "auto-circuit-acdc"])
@@ -183,16 +184,37 @@ def test_what_is_not_installed_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> 
     assert judge("chance", [("uniform", 0)]) is not None
 
 
-def test_edges_of_auto_circuit_are_those_of_ours_where_no_norm_is_behind_a_head() -> None:
-    """Both are gradients times changes; it looks at one position, at other strings than ours."""
+@pytest.mark.parametrize("at", ["pre-norm", "post-norm"])
+def test_edges_of_auto_circuit_are_those_of_ours(at: str) -> None:
+    """Both are gradients of one mean times changes, which add up what heads write, norm or not."""
     name = "auto-circuit-edge-attribution-patching"
     if name in methods.lacking():
         pytest.skip("it is not installed")
-    case, questions = judged("pre-norm")
+    case, questions = judged(at)
     found = [methods.get(each)(case, questions["edge"]) for each in (name, "edge-attribution")]
     mine, ours = (np.array(scores, dtype=float) for scores in found)
     assert len(mine) > 2
-    assert spearmanr(mine, ours).statistic > 0.7
+    np.testing.assert_allclose(mine, ours, rtol=1e-4, atol=1e-4)
+
+
+def test_auto_circuit_sees_heads_of_a_built_model() -> None:
+    """Which copies the bracket that it has just read, so that heads do nothing after the first."""
+    assert np.nanmax(values("auto-circuit-edge-attribution-patching", judged("backup")[0])) > 1
+
+
+def test_integrated_gradients_are_a_mean_of_gradients() -> None:
+    """Of eleven, each where that much of every edge is exchanged; auto-circuit adds them up."""
+    adapter = pytest.importorskip("tl_dyck_hooks.methods.packages.auto_circuit")
+    name = "auto-circuit-edge-attribution-patching-ig"
+    case, questions = judged("post-norm")
+    found: dict[Any, float] = {}
+    for step in range(11):
+        score = functools.partial(adapter._slopes, mask_val=step / 10)
+        for edge, value in adapter._edges(copy.deepcopy(case), score).items():
+            found[edge] = found.get(edge, 0.0) + value / 11
+    scores = methods.get(name)(case, questions["edge"])
+    wanted = [abs(found[question.target]) - 0.1 for question in questions["edge"]]
+    np.testing.assert_allclose(np.array(scores, dtype=float), wanted, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", ["l1", "top-k", "batch-top-k", "rotated"])

@@ -37,34 +37,38 @@ from auto_circuit.prune_algos.mask_gradient import mask_gradient_prune_scores  #
 from auto_circuit.utils.graph_utils import patchable_model  # noqa: E402
 
 _after = named("auto-circuit")
-_STRINGS = 32
+_SAMPLES = 10  # of the way, and its beginning
 
 
-def _prompts(case: Case) -> Any:
-    """Strings up to the position where most have a closing bracket to predict, and exchanged."""
+def _prompts(case: Case) -> tuple[Any, float]:
+    """All strings, and exchanged, with answers after each bracket; and how often one is asked for.
+
+    Where no bracket is to be closed the right answer is the wrong one too: no difference. A single
+    position will not do. After the first bracket alone all strings ask for one, and there a model
+    may copy what it reads, so that its heads do nothing.
+    """
     language = case.task.language
     right = language.right_bracket(case.tokens)
-    last = int((right >= 0).sum(0).argmax())
-    rows = (right[:, last] >= 0).nonzero()[:_STRINGS, 0]
-    clean, answers = case.tokens[rows, : last + 1], right[rows, last]
-    closing = torch.arange(1, language.n_brackets, 2)
-    wrong = [closing[closing != answer] for answer in answers]
+    asked, answers = (right >= 0)[..., None], right.clamp(min=0)[..., None]
+    others = (answers + torch.arange(2, language.n_brackets, 2)) % language.n_brackets
+    wrong = torch.where(asked, others, answers)
     data = PromptDataset(
-        list(clean), list(exchange_types(language, clean)), list(answers[:, None]), wrong
+        list(case.tokens), list(exchange_types(language, case.tokens)), list(answers), list(wrong)
     )
-    return PromptDataLoader(data, seq_len=last + 1, diverge_idx=0, batch_size=len(rows))
+    prompts = PromptDataLoader(data, seq_len=None, diverge_idx=0, batch_size=len(right))
+    return prompts, float(asked.double().mean())
 
 
 def _edges(
-    case: Case, score: Callable[[Any, Any], dict[str, Tensor]]
+    case: Case, score: Callable[[Any, Any, float], dict[str, Tensor]]
 ) -> dict[tuple[Any, Any], float]:
     """Scores of the edges that we have too, by source and reader."""
     model = case.model
     for option in ("use_attn_result", "use_attn_in", "use_hook_mlp_in"):
         setattr(model.cfg, option, True)
-    graph = patchable_model(model, factorized=True, slice_output="last_seq", separate_qkv=False)
+    graph = patchable_model(model, factorized=True, separate_qkv=False)
     with quiet():
-        scores = score(graph, _prompts(case))
+        scores = score(graph, *_prompts(case))
     return {
         (_part(edge.src), _part(edge.dest)): float(edge.prune_score(scores))
         for edge in graph.edges
@@ -81,10 +85,10 @@ def _part(node: Any) -> tuple[int, int | None] | None:
 
 def _judged(
     above: float, unit: str, paper: str, largest: bool = False
-) -> Callable[[Callable[[Any, Any], dict[str, Tensor]]], Method]:
+) -> Callable[[Callable[[Any, Any, float], dict[str, Tensor]]], Method]:
     """A method of edges; of heads it says what the edges out of one add up to, or the largest."""
 
-    def declare(score: Callable[[Any, Any], dict[str, Tensor]]) -> Method:
+    def declare(score: Callable[[Any, Any, float], dict[str, Tensor]]) -> Method:
         @wraps(score)
         def heads(case: Case) -> Tensor:
             cfg = case.model.cfg
@@ -106,30 +110,31 @@ def _judged(
 
 
 @_judged(above=0.1, unit="logits", paper="Syed et al. 2023")
-def edge_attribution_patching(graph: Any, prompts: Any) -> dict[str, Tensor]:
+def edge_attribution_patching(graph: Any, prompts: Any, asked: float) -> dict[str, Tensor]:
     """auto-circuit's EAP: gradient of the logit difference along edges, or those out of a head."""
-    found: dict[str, Tensor] = mask_gradient_prune_scores(
-        graph, prompts, None, grad_function="logit", answer_function="avg_diff", mask_val=0.0
-    )
-    return found
+    return _slopes(graph, prompts, asked, mask_val=0.0)
 
 
 @_judged(above=0.1, unit="logits", paper="Hanna et al. 2024")
-def edge_attribution_patching_ig(graph: Any, prompts: Any) -> dict[str, Tensor]:
-    """auto-circuit's EAP with integrated gradients: the mean of it from clean to corrupted."""
-    found: dict[str, Tensor] = mask_gradient_prune_scores(
-        graph,
-        prompts,
-        None,
-        grad_function="logit",
-        answer_function="avg_diff",
-        integrated_grad_samples=10,
+def edge_attribution_patching_ig(graph: Any, prompts: Any, asked: float) -> dict[str, Tensor]:
+    """auto-circuit's EAP with integrated gradients: the mean of it from clean to corrupted.
+
+    auto-circuit adds up the gradients at both ends and nine places between, and divides by none.
+    """
+    found = _slopes(graph, prompts, asked, integrated_grad_samples=_SAMPLES)
+    return {name: scores / (1 + _SAMPLES) for name, scores in found.items()}
+
+
+def _slopes(graph: Any, prompts: Any, asked: float, **where: Any) -> dict[str, Tensor]:
+    """Slopes of the mean logit difference, over positions that ask for a bracket."""
+    found = mask_gradient_prune_scores(
+        graph, prompts, None, grad_function="logit", answer_function="avg_diff", **where
     )
-    return found
+    return {name: scores / asked for name, scores in found.items()}
 
 
-@_judged(above=0.01, unit="nats", paper="Conmy et al. 2023", largest=True)
-def acdc(graph: Any, prompts: Any) -> dict[str, Tensor]:
+@_judged(above=0.01, unit="nats of KL", paper="Conmy et al. 2023", largest=True)
+def acdc(graph: Any, prompts: Any, asked: float) -> dict[str, Tensor]:
     """auto-circuit's ACDC: up to which threshold an edge, or one out of the head, is kept.
 
     Thresholds are 0.0001 to 1; an edge that is kept at all of them counts as 10.
