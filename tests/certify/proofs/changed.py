@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from tests.certify.oracles import random_rnn
-from tests.certify.test_proofs import check_file
+from tests.certify.proofs.common import check_file
 from tl_dyck.certify import check_edits
 from tl_dyck.certify.check_language import ProofError
 from tl_dyck.rnn import RNNConfig, TwoLayerRNN

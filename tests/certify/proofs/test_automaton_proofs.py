@@ -13,11 +13,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.certify.changed import change_arrays, model_in, refuse_changes
 from tests.certify.language.test_automata import SHAPES, cumulative_sum, random_model
 from tests.certify.oracles import RNNRecipe, favouring, margins, random_rnn, rnns
-from tests.certify.test_edit_proofs import PROVABLE
-from tests.certify.test_proofs import check_file, enumerated, run_copied_out
+from tests.certify.proofs.changed import change_arrays, model_in, refuse_changes
+from tests.certify.proofs.common import check_file, enumerated, run_copied_out
+from tests.certify.proofs.test_check_edits import PROVABLE
 from tl_dyck import construct
 from tl_dyck.certify import CertifyError, check_automaton, check_edits, check_language
 from tl_dyck.certify.automaton_proofs import _facts, _prove
