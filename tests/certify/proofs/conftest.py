@@ -7,14 +7,13 @@ from pathlib import Path
 import pytest
 import torch
 
+from tests.certify.proofs.changed import make_language
 from tests.certify.proofs.common import (
     PAIR,
-    enumerated,
 )
 from tl_dyck import construct
 from tl_dyck.certify.language_proofs import prove_language
 from tl_dyck.models import build_model, get_config, save_model
-from tl_dyck.rnn import export_rnn
 from tl_dyck.tasks import DyckTask
 
 
@@ -30,16 +29,7 @@ def proof(tmp_path_factory) -> tuple[Path, Path]:
 @pytest.fixture(scope="module")
 def little(tmp_path_factory) -> tuple[Path, Path]:
     """A proof that is checked in a moment, and its model: right up to 8, wrong at 9."""
-    folder = tmp_path_factory.mktemp("little")
-    task = DyckTask(name="d", n_types=1, max_depth=2, train_lengths=(4,), long_lengths=(8, 8))
-    options = {"dtype": torch.float64, "d_mlp": 4, "initializer_range": 0.7}
-    model = build_model(get_config("minimal-split", task, **options), 21)
-    margins = [enumerated(export_rnn(model), task.language, "any_token", n) for n in (8, 9)]
-    assert margins[1] < margins[0] - 1e-3
-    with torch.no_grad():
-        model.unembed.b_U[1] -= sum(margins) / 2
-    save_model(model, folder / "model")
-    return prove_language(model, task, 8).save(folder / "a.proof"), folder / "model"
+    return make_language(tmp_path_factory.mktemp("little"))
 
 
 @pytest.fixture(scope="module")

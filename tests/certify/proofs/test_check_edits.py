@@ -11,7 +11,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from tests.certify.oracles import (
-    READOUTS,
+    PROVABLE,
     Problem,
     RNNRecipe,
     brute_force,
@@ -22,20 +22,18 @@ from tests.certify.oracles import (
     rnns,
     strings_of,
 )
+from tests.certify.proofs.changed import SPACE, STRING
 from tests.certify.proofs.common import (
     unpacked,
 )
 from tl_dyck.certify import (
     PerturbationSpace,
-    Substitute,
     check_edits,
 )
 from tl_dyck.certify.check_edits import Affine, Edits, OneLayer, SameEnd, gelu
 from tl_dyck.certify.check_language import Enclosure
 from tl_dyck.certify.edit_proofs import _facts, prove_edits
 from tl_dyck.rnn import TwoLayerRNN
-
-PROVABLE = [each for each in READOUTS if each.get("act_fn") in (None, "relu", "gelu")]
 
 
 class Case:
@@ -199,9 +197,3 @@ def test_one_head_and_a_linear_readout_need_no_parts(problem, seed, state):
     _, arrays = unpacked(content)
     ends = len(Case(rnn, space, string).ends())
     assert (arrays["trees"] == check_edits.BOUND).sum() == ends
-
-
-SPACE = PerturbationSpace([(Substitute({0: (1, 2), 3: (4,)}), 2)])
-
-
-STRING = (0, 3, 0, 5, 1)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -12,6 +11,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from tests.certify.oracles import (
+    PROVABLE,
     Problem,
     RNNRecipe,
     brute_force,
@@ -22,18 +22,16 @@ from tests.certify.oracles import (
     rnns,
     strings_of,
 )
-from tests.certify.proofs.changed import change_arrays, model_in, refuse_changes
+from tests.certify.proofs.changed import SPACE, STRING, make_edits
 from tests.certify.proofs.common import (
     check_file,
     run_copied_out,
 )
-from tests.certify.proofs.test_check_edits import PROVABLE, SPACE, STRING
 from tl_dyck import construct
 from tl_dyck.certify import (
     Delete,
     PerturbationSpace,
     SwapAdjacent,
-    Transformation,
     check_edits,
     check_language,
 )
@@ -43,18 +41,13 @@ from tl_dyck.certify.edit_proofs import prove_edits
 from tl_dyck.certify.proof import NoProofError, pack
 from tl_dyck.cli import app
 from tl_dyck.language import DyckLanguage
-from tl_dyck.rnn import TwoLayerRNN, export_rnn, save_rnn
+from tl_dyck.rnn import export_rnn, save_rnn
 
 
 @pytest.fixture(scope="module")
 def proof(tmp_path_factory) -> tuple[Path, Path]:
     """A proof of a few parts, of a margin of 0.01, and its exported RNN."""
-    folder = tmp_path_factory.mktemp("proof")
-    rnn = random_rnn(2, act_fn="relu", n_heads=2, bos_token=6, state="position", ln2="ln")
-    least = margins(rnn, strings_of(rnn, SPACE, STRING), 1).min()
-    rnn = favouring(rnn, 1, 0.01 - least)
-    save_rnn(rnn, folder / "rnn")
-    return prove_edits(rnn, STRING, 1, SPACE).save(folder / "a.proof"), folder / "rnn"
+    return make_edits(tmp_path_factory.mktemp("proof"))
 
 
 def test_a_proof_is_compared_with_the_exported_rnn(proof, tmp_path):
@@ -73,55 +66,6 @@ def test_a_proof_is_compared_with_the_exported_rnn(proof, tmp_path):
             compare_exported({**facts, name: value}, arrays, proof[1])
     with pytest.raises(ProofError, match="export"):
         check_file(proof[0], tmp_path)
-
-
-def _changed(path: Path, rng: np.random.Generator) -> bytes:
-    """Sealed again after a change of a node, a weight, a word, a budget, a rewriting, a size."""
-    facts, arrays = read(path)
-    del facts["arrays"]
-    kind = rng.integers(7)
-    if kind < 3:
-        change_arrays(arrays, kind, rng)
-    elif kind == 3:
-        facts["string"][rng.integers(5)] = int(rng.choice([0, 1, 2, 6, 7, -1, 2**40]))
-    elif kind == 4:
-        facts["budgets"][0] = int(rng.choice([0, 1, 3, 4, -1, 2**40]))
-    elif kind == 5:
-        facts["rewrites"][rng.integers(len(facts["rewrites"]))] = [
-            int(rng.integers(-1, 2)),
-            int(rng.integers(-1, 7)),
-            int(rng.integers(0, 3)),
-            rng.integers(-1, 8, size=int(rng.integers(0, 3))).tolist(),
-        ]
-    else:
-        name = str(rng.choice(sorted(facts["config"])))
-        facts["config"][name] = (None, -1, 0, 2, "depth", "gelu", [], 10**30)[rng.integers(8)]
-    return pack(facts, arrays)
-
-
-class Listed(Transformation):
-    """What a file lists: of a kind, from a place, so many tokens, what they become."""
-
-    name = "listed"
-
-    def __init__(self, rows: list[list[Any]]) -> None:
-        self.rows = rows
-
-    def rewrites(self, tokens: tuple[int, ...], position: int) -> list[tuple[int, tuple[int, ...]]]:
-        return [(span, tuple(emits)) for _, at, span, emits in self.rows if at == position]
-
-
-def true(path: Path, rnn: TwoLayerRNN) -> bool:
-    """Whether what a file claims holds, by its own words and enumeration."""
-    facts, arrays = read(path)
-    model = model_in(facts, arrays, rnn)
-    space = PerturbationSpace([(Listed(facts["rewrites"]), facts["budgets"][0])])
-    every = strings_of(model, space, tuple(facts["string"]))
-    return bool(margins(model, every, facts["target"]).min() > 0)
-
-
-def test_changed_files_are_refused_in_a_line_or_say_what_is_true(proof, tmp_path):
-    refuse_changes(proof[0], _changed, true, tmp_path / "x")
 
 
 HOSTILE = {
