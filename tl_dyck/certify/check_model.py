@@ -1,6 +1,6 @@
 """Check proofs of every kind, and whether the weights in them are those of saved models.
 
-Numpy and the checkers beside it; nothing is searched. Run it: ``python check_model.py FILE …
+Copy all files ``check_*.py``; they need numpy and search nothing: ``python check_model.py FILE …
 [--model FOLDER | --beside]``, of a proof about two models ``--model FOLDER --model OTHER``. Exit
 status 0: all are proved; 1: not. Proofs of edits and of automata are of the RNN that a model was
 exported to.

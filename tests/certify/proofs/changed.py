@@ -133,13 +133,25 @@ def language_true(facts: Facts, arrays: Arrays) -> bool:
     for name in ("b_O", "W_in", "b_in", "W_out", "b_out", "W_U", "b_U"):
         weights[name] = tables[name]
     floor = (facts["floor"] or 1e-300) if facts["norm"] else None  # 0 is no floor at all
+    before = facts["added"] == "before"
     config = RNNConfig(
-        d_model=embedded.shape[2], n_heads=1, d_head=arrays["W_Q"].shape[1], d_vocab=2 * k + 1,
-        d_vocab_out=len(arrays["b_U"]), n_ctx=64, state="depth", act_fn="relu",
-        d_mlp=len(arrays["b_in"]), residual=facts["added"] != "never", attn_scale=facts["attn_scale"],
-        ln_c=None if facts["added"] == "before" else floor, n_types=k, max_depth=depth,
-        ln_mid=floor if facts["added"] == "before" else None, bos_token=2 * k,
-    )  # fmt: skip
+        d_model=embedded.shape[2],
+        n_heads=1,
+        d_head=arrays["W_Q"].shape[1],
+        d_vocab=2 * k + 1,
+        d_vocab_out=len(arrays["b_U"]),
+        n_ctx=64,
+        state="depth",
+        d_mlp=len(arrays["b_in"]),
+        act_fn="relu",
+        ln_c=None if before else floor,
+        ln_mid=floor if before else None,
+        residual=facts["added"] != "never",
+        attn_scale=facts["attn_scale"],
+        n_types=k,
+        max_depth=depth,
+        bos_token=2 * k,
+    )
     rnn = TwoLayerRNN(config, weights)
     return enumerated(rnn, DyckLanguage(k, depth), facts["claim"], facts["length"]) > 0
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -61,13 +62,29 @@ def check_file(path: Path, *folders: Path) -> str:
     return said
 
 
-def run_copied_out(folder: Path, modules: Sequence[ModuleType], *arguments: object) -> str:
-    """What the first of some checkers prints, copied out, where there is no library."""
+def copied_out(
+    folder: Path, modules: Sequence[ModuleType], *arguments: object
+) -> subprocess.CompletedProcess[str]:
+    """A run of the first of some checkers, copied into an empty folder, where numpy is all else."""
+    alone, packages = folder / "alone", folder / "packages"
+    for made in (alone, packages):
+        shutil.rmtree(made, ignore_errors=True)
+        made.mkdir()
     for module in modules:
-        shutil.copy(module.__file__, folder)
-    (folder / "tl_dyck.py").write_text("raise SystemExit('imported')", encoding="utf-8")
-    command = [sys.executable, "-E", folder / Path(modules[0].__file__).name, *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+        shutil.copy(module.__file__, alone)
+    for name in ("numpy", "numpy.libs"):
+        if (found := Path(np.__file__).parents[1] / name).exists():
+            (packages / name).symlink_to(found, target_is_directory=True)
+    command = [sys.executable, "-S", "-B", alone / Path(modules[0].__file__).name, *arguments]
+    run = {"env": {**os.environ, "PYTHONPATH": str(packages)}, "capture_output": True, "text": True}
+    library = [*command[:3], "-c", "import numpy, tl_dyck"]
+    assert "named 'tl_dyck'" in subprocess.run(library, check=False, cwd=alone, **run).stderr
+    return subprocess.run(command, check=False, cwd=folder, **run)
+
+
+def run_copied_out(folder: Path, modules: Sequence[ModuleType], *arguments: object) -> str:
+    """What it prints, if all is well."""
+    done = copied_out(folder, modules, *arguments)
     assert (done.returncode, done.stderr) == (0, "")
     return done.stdout
 

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from tests.certify.language.test_automata import SHAPES, cumulative_sum, random_model
 from tests.certify.oracles import PROVABLE, RNNRecipe, favouring, margins, random_rnn, rnns
 from tests.certify.proofs.changed import ODD, every, make_automaton, walked
-from tests.certify.proofs.common import check_file, enumerated, run_copied_out
+from tests.certify.proofs.common import check_file, enumerated
 from tl_dyck import construct
-from tl_dyck.certify import CertifyError, check_automaton, check_edits, check_language
+from tl_dyck.certify import CertifyError, check_automaton
 from tl_dyck.certify.automaton_proofs import _facts, _prove
 from tl_dyck.certify.check_automaton import Automaton
 from tl_dyck.certify.check_edits import OneLayer
@@ -133,11 +133,8 @@ def proof(tmp_path_factory) -> tuple[Path, Path]:
     return make_automaton(tmp_path_factory.mktemp("proof"))
 
 
-def test_a_proof_is_compared_with_the_exported_rnn_and_stands_by_itself(proof, tmp_path):
+def test_a_proof_is_compared_with_the_exported_rnn(proof):
     assert check_file(*proof).endswith("compared with the model")
-    checkers = [check_automaton, check_edits, check_language]
-    said = run_copied_out(tmp_path, checkers, proof[0])
-    assert "strings of 0 to 3 tokens of 'an automaton', an automaton of 3 states" in said
 
 
 HOSTILE = {

@@ -25,7 +25,6 @@ from tests.certify.oracles import (
 from tests.certify.proofs.changed import SPACE, STRING, make_edits
 from tests.certify.proofs.common import (
     check_file,
-    run_copied_out,
 )
 from tl_dyck import construct
 from tl_dyck.certify import (
@@ -33,7 +32,6 @@ from tl_dyck.certify import (
     PerturbationSpace,
     SwapAdjacent,
     check_edits,
-    check_language,
 )
 from tl_dyck.certify.check_language import ProofError, read
 from tl_dyck.certify.check_model import compare_exported
@@ -101,11 +99,6 @@ def test_trees_of_no_group_are_refused(proof):
     more = np.concatenate([arrays["trees"], np.array([check_edits.BOUND, 0], dtype="<u2")])
     with pytest.raises(ProofError, match="trees of no group"):
         check_edits.check(facts, {**arrays, "trees": more})
-
-
-def test_the_checker_stands_by_itself(proof, tmp_path):
-    said = run_copied_out(tmp_path, [check_edits, check_language], proof[0])
-    assert "after each of 14 ways of editing '0 3 0 5 1' (sub 2 of 5 at most)" in said
 
 
 @pytest.mark.parametrize("fields", PROVABLE)
