@@ -165,6 +165,8 @@ READOUTS: list[dict[str, Any]] = [
     {"act_fn": "silu", "ln_final": "lnpre"},
 ]
 
+PROVABLE = [each for each in READOUTS if each.get("act_fn") in (None, "relu", "gelu")]
+
 STATES = ["none", "position", "depth", "position+depth"]
 
 

@@ -161,7 +161,7 @@ READ = {
     ),
     "tl-dyck ablate --experiment": "trains 80 models; tests/studies runs it at a scale of its own",
     "tl-dyck check results/proved/minimal-onehot/proofs/*": "31 models, trained for minutes; "
-    "tests/certify/test_proofs.py has models of its own",
+    "tests/certify/proofs has models of its own",
     **dict.fromkeys(
         (
             "tl-dyck text train --data corpus --synonyms synonyms.json --k 8 --out text "
@@ -170,14 +170,14 @@ READ = {
             "--synonyms synonyms.json --k 8 --proofs sentences",
             "tl-dyck check sentences/*.proof --model text/rnn",
         ),
-        "data that is not ours; tests/text and tests/certify/test_edit_proofs.py have their own",
+        "data that is not ours; tests/text and tests/certify/proofs have their own",
     ),
     "tl-dyck check proofs/1.proof --model my-rnn": "there is one if the line before proves; "
-    "tests/certify/test_edit_proofs.py has models of its own",
+    "tests/certify/proofs has models of its own",
     "tl-dyck check sums.proof": "a model that is not ours; "
-    "tests/certify/test_automaton_proofs.py has models of its own",
+    "tests/certify/proofs has models of its own",
     "tl-dyck check agree.proof --model one --model two": "the models that the lines before load; "
-    "tests/certify/test_proofs.py has two of its own",
+    "tests/certify/proofs has two of its own",
     "tl-dyck check --beside results/study/runs/*/*/every-prefix.proof": "the shell's stars; "
     "tests/studies checks what a study kept",
     'tl-dyck judge --salt "a long secret"': "as below",

@@ -10,7 +10,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from tests.certify.test_proofs import check_file
+from tests.certify.proofs.common import check_file
 from tests.recorded import numbers
 from tl_dyck.files import CorruptFileError
 from tl_dyck.models import get_config

@@ -1,9 +1,11 @@
 """Check that two one-layer transformers predict the same token after every prefix.
 
-Numpy and `check_language` beside it, whose theorem this uses. Run it: ``python check_agreement.py
-FILE …``. The trees of the file name a token for every prefix; each model is proved to predict it.
-The other model's facts and weights are in the file, too. Or it is the same model with a head that
-attends uniformly, as one does that has no queries.
+Copy two files, this one and ``check_language.py``, whose theorem this uses; they need numpy and
+search nothing: ``python check_agreement.py FILE …``.
+
+The trees of the file name a token for every prefix; each model is proved to predict it. The other
+model's facts and weights are in the file, too. Or it is the same model with a head that attends
+uniformly, as one does that has no queries.
 """
 
 import sys

@@ -1,7 +1,7 @@
 """Check a proof that a one-layer decoder answers every string of an automaton as it should.
 
-Numpy and `check_edits` and `check_language` beside it; nothing is searched. Run it: ``python
-check_automaton.py FILE …``.
+Copy three files, this one, ``check_edits.py`` and ``check_language.py``; they need numpy and search
+nothing: ``python check_automaton.py FILE …``.
 
 *What is proved.* The file has an automaton: to what state each token leads from each state (-1: to
 none), and what logit a state asks for, if any. State 0 is the first. After each string of some

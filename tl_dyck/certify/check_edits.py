@@ -1,6 +1,6 @@
 """Check a proof that a one-layer decoder keeps its prediction on every edit of a string.
 
-Numpy, the standard library and `check_language` beside it; nothing is searched. Run it: ``python
+Copy two files, this one and ``check_language.py``; they need numpy and search nothing: ``python
 check_edits.py FILE …``. What it knows of paths `check_automaton` uses, too.
 
 *What is proved.* The file has a string x, a list of rewritings (what becomes of the ``span`` tokens

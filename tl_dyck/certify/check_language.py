@@ -1,6 +1,6 @@
 """Check what is claimed of a one-layer transformer on every prefix of a bounded Dyck language.
 
-Numpy and the standard library; nothing is searched. Run it: ``python check_language.py FILE …``.
+Copy this file alone; it needs numpy and searches nothing: ``python check_language.py FILE …``.
 
 *What is proved.* Dyck(k, D) has brackets 2a (opens) and 2a + 1 (closes) of types a < k, nested at
 most D deep; BOS is token 2k. One of `CLAIMS` holds after every prefix of up to N brackets that it

@@ -13,48 +13,24 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.certify.changed import change_arrays, model_in, refuse_changes
 from tests.certify.language.test_automata import SHAPES, cumulative_sum, random_model
-from tests.certify.oracles import RNNRecipe, favouring, margins, random_rnn, rnns
-from tests.certify.test_edit_proofs import PROVABLE
-from tests.certify.test_proofs import check_file, enumerated, run_copied_out
+from tests.certify.oracles import PROVABLE, RNNRecipe, favouring, margins, random_rnn, rnns
+from tests.certify.proofs.changed import ODD, every, make_automaton, walked
+from tests.certify.proofs.common import check_file, enumerated
 from tl_dyck import construct
-from tl_dyck.certify import CertifyError, check_automaton, check_edits, check_language
+from tl_dyck.certify import CertifyError, check_automaton
 from tl_dyck.certify.automaton_proofs import _facts, _prove
 from tl_dyck.certify.check_automaton import Automaton
 from tl_dyck.certify.check_edits import OneLayer
 from tl_dyck.certify.check_language import ProofError, read
-from tl_dyck.certify.language.automata import NOTHING, Answers
+from tl_dyck.certify.language.automata import Answers
 from tl_dyck.certify.language_proofs import prove_language
-from tl_dyck.certify.proof import NoProofError, pack
+from tl_dyck.certify.proof import NoProofError
 from tl_dyck.certify.questions import Asker
-from tl_dyck.rnn import TwoLayerRNN, export_rnn, save_rnn
+from tl_dyck.rnn import TwoLayerRNN, export_rnn
 from tl_dyck.tasks import DyckTask
 
 pytestmark = pytest.mark.filterwarnings("ignore:HookedTransformer is deprecated")
-
-#: Token 0 leads back and forth, token 1 from anywhere to the end, which only token 2 leaves.
-AFTER = np.array([[1, 2, 0], [0, 2, -1], [-1, -1, 1]])
-ODD = Answers(AFTER, np.array([NOTHING, 0, 0]))
-
-
-def walked(after: Any, tokens: tuple[int, ...]) -> int:
-    """The state behind some tokens, step by step; -1 if the automaton does not write them."""
-    state = 0
-    for token in tokens:
-        state = after[state][token] if state >= 0 else -1
-    return state
-
-
-def every(answers: Answers, longest: int, bare: bool) -> list[tuple[tuple[int, ...], int]]:
-    """All strings up to a length of which something is asked, and what."""
-    found = []
-    for length in range(int(bare), longest + 1):
-        for tokens in itertools.product(range(answers.after.shape[1]), repeat=length):
-            state = walked(answers.after, tokens)
-            if state >= 0 and answers.answer[state] != NOTHING:
-                found.append((tokens, int(answers.answer[state])))
-    return found
 
 
 def tree(longest: int) -> np.ndarray:
@@ -76,7 +52,10 @@ def proof_of(rnn: TwoLayerRNN, answers: Answers, longest: int = 4) -> Any:
 def test_what_holds_is_proved_and_what_does_not_is_not(tmp_path_factory, recipe, least):
     """The least margin is set to be ``least``, by enumeration; the number of strings is told."""
     rnn = RNNRecipe(recipe.seed, recipe.fields | {"attn_scale": 1.7, "eps": 0.1}).build()
-    strings = [string for string, _ in every(ODD, 4, rnn.config.bos_token is None)]
+    strings = [
+        string
+        for string, _ in every(ODD.after, ODD.answer, range(int(rnn.config.bos_token is None), 5))
+    ]
     rnn = favouring(rnn, 0, least - margins(rnn, strings, 0).min())
     if least < 0:
         with pytest.raises(NoProofError):
@@ -121,7 +100,7 @@ def test_walks_find_the_least_sum_of_every_group_and_count_all_strings():
     space = Automaton(facts, OneLayer(facts["config"], weights, facts["tokens"]))
     rows = {tuple(row): i for i, row in enumerate(space.symbols.T.tolist())}
     costs = rng.normal(size=(len(rows), 2))
-    strings = [string for string, _ in every(answers, 4, bare=False)]
+    strings = [string for string, _ in every(answers.after, answers.answer, range(5))]
     asked = [(len(s), int(answers.answer[walked(answers.after, s)])) for s in strings]
     targets, groups = iter(sorted(set(asked))), 0
     for target in space.questions():
@@ -151,56 +130,11 @@ def test_walks_find_the_least_sum_of_every_group_and_count_all_strings():
 @pytest.fixture(scope="module")
 def proof(tmp_path_factory) -> tuple[Path, Path]:
     """A proof of several parts, of a margin of 0.01, and its exported RNN."""
-    folder = tmp_path_factory.mktemp("proof")
-    rnn = random_rnn(2, act_fn="relu", n_heads=2, bos_token=6, state="position", ln2="ln")
-    strings = [string for string, _ in every(ODD, 3, bare=False)]
-    rnn = favouring(rnn, 0, 0.01 - margins(rnn, strings, 0).min())
-    save_rnn(rnn, folder / "rnn")
-    return proof_of(rnn, ODD, 3).save(folder / "a.proof"), folder / "rnn"
+    return make_automaton(tmp_path_factory.mktemp("proof"))
 
 
-def test_a_proof_is_compared_with_the_exported_rnn_and_stands_by_itself(proof, tmp_path):
+def test_a_proof_is_compared_with_the_exported_rnn(proof):
     assert check_file(*proof).endswith("compared with the model")
-    checkers = [check_automaton, check_edits, check_language]
-    said = run_copied_out(tmp_path, checkers, proof[0])
-    assert "strings of 0 to 3 tokens of 'an automaton', an automaton of 3 states" in said
-
-
-def _changed(path: Path, rng: np.random.Generator) -> bytes:
-    """Sealed again after a change of a node, a weight, the automaton, a length, the network."""
-    facts, arrays = read(path)
-    del facts["arrays"]
-    kind = rng.integers(6)
-    if kind < 3:
-        change_arrays(arrays, kind, rng)
-    elif kind == 3:
-        row = facts["after"][rng.integers(3)]
-        row[rng.integers(3)] = (-2, -1, 0, 1, 2, 3, 0.5, None)[rng.integers(8)]
-    elif kind == 4:
-        at, value = rng.integers(3), (None, -1, 0, 1, 2, 9, "0")[rng.integers(7)]
-        facts[("answers", "lengths", "written")[at]][rng.integers(3)] = value
-    else:
-        name = str(rng.choice(sorted(facts["config"])))
-        facts["config"][name] = (None, -1, 0, 2, "depth", "gelu", [], 10**30)[rng.integers(8)]
-    return pack(facts, arrays)
-
-
-def true(path: Path, rnn: TwoLayerRNN) -> bool:
-    """Whether what a file claims holds, by its own words and enumeration."""
-    facts, arrays = read(path)
-    model = model_in(facts, arrays, rnn)
-    for length in {*facts["lengths"]} - ({0} if model.config.bos_token is None else set()):
-        for columns in itertools.product(range(3), repeat=length):
-            state = walked(facts["after"], columns)
-            target = facts["answers"][state] if state >= 0 else None
-            string = tuple(facts["written"][column] for column in columns)
-            if target is not None and not margins(model, [string], target).min() > 0:
-                return False
-    return True
-
-
-def test_changed_files_are_refused_in_a_line_or_say_what_is_true(proof, tmp_path):
-    refuse_changes(proof[0], _changed, true, tmp_path / "x")
 
 
 HOSTILE = {

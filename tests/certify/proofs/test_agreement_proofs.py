@@ -1,0 +1,145 @@
+"""Proofs about two models, or one model and a head of it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.certify.proofs.common import (
+    CLAIMS,
+    FAMILIES,
+    SMALL,
+    TWO_MODELS,
+    N,
+    agreement,
+    check_file,
+    every_prefix,
+    pair_of,
+    rnn_of,
+    unpacked,
+    with_bias,
+)
+from tl_dyck.certify import (
+    check_agreement,
+)
+from tl_dyck.certify.check_language import (
+    LEAF,
+    ProofError,
+    read,
+)
+from tl_dyck.certify.language_proofs import prove_language
+from tl_dyck.certify.proof import NoProofError, pack
+
+
+@pytest.mark.parametrize("name", ["b_U", "other.b_U"])
+def test_both_models_are_checked(pair, name):
+    facts, arrays = read(pair[0])
+    check_agreement.check(facts, arrays)
+    with pytest.raises(ProofError, match="not settled"):
+        check_agreement.check(facts, {**arrays, name: arrays[name] + 100 * (np.arange(3) == 2)})
+
+
+def changed_other(**facts: object):
+    return lambda f, arrays: f["other"].update(facts)
+
+
+PAIR_CHANGES = {
+    "longer": lambda facts, arrays: facts.update(length=200),
+    "a huge length": lambda facts, arrays: facts.update(length=10**12),
+    "a stronger claim": lambda facts, arrays: facts.update(claim="any_token"),
+    "another claim": lambda facts, arrays: facts.update(claim="head"),
+    "no other": lambda facts, arrays: facts.pop("other"),
+    "an other that is none": lambda facts, arrays: facts.update(other=[]),
+    "no weights of the other": lambda f, arrays: arrays.pop("other.W_E"),
+    "a weight of the other": lambda f, a: a.update({"other.W_U": a["other.W_U"] * 1.000001}),
+    "both are one": lambda f, a: a.update({n: a[n.removeprefix("other.")] for n in a}),
+    "the other's scale": changed_other(attn_scale=2.0),
+    "the other's scale that is none": changed_other(attn_scale=0),
+    "the other's norm": changed_other(norm=False),
+    "the other's stream": changed_other(added="never"),
+    "the other's digest": changed_other(model="0" * 64),
+    "a language of the other's own": lambda f, arrays: (
+        f.update(max_depth=1),
+        f["other"].update(max_depth=2),
+    ),
+    "other winners": lambda f, a: a.update(trees=np.where(a["trees"] < LEAF, a["trees"], LEAF + 2)),
+    "winners that are no tokens": lambda f, a: a.update(trees=a["trees"] + np.uint16(3)),
+}
+
+
+@pytest.mark.parametrize("change", PAIR_CHANGES)
+def test_what_is_changed_about_two_models_is_refused(pair, tmp_path, change):
+    facts, arrays = read(pair[0])
+    del facts["arrays"]
+    PAIR_CHANGES[change](facts, arrays)
+    arrays = {name: np.ascontiguousarray(value) for name, value in arrays.items()}
+    (tmp_path / "x").write_bytes(pack(facts, arrays))
+    with pytest.raises(ProofError) as caught:
+        check_file(tmp_path / "x", *pair[1:])
+    assert len(str(caught.value).splitlines()) == 1
+    assert len(str(caught.value)) < 200
+
+
+@pytest.mark.parametrize("change", ["other winners", "longer", "no weights of the other"])
+def test_it_is_refused_without_the_models_too(pair, change):
+    facts, arrays = read(pair[0])
+    PAIR_CHANGES[change](facts, arrays)
+    with pytest.raises((ProofError, KeyError)):
+        check_agreement.check(facts, arrays)
+
+
+@settings(max_examples=40)
+@given(
+    family=st.sampled_from(FAMILIES),
+    seed=st.integers(0, 1000),
+    claim=st.sampled_from(TWO_MODELS),
+    queries=st.sampled_from([0.0, 1e-3, 0.1, 1.0]),
+    noise=st.sampled_from([1e-4, 1e-2]),
+)
+def test_what_is_proved_of_two_models_holds(family, seed, claim, queries, noise):
+    rnn = rnn_of(family, seed)
+    rnn.W_Q.mul_(queries)
+    rnn.b_Q.mul_(queries)
+    other, how = pair_of(rnn, claim, noise, seed)
+    margin = agreement(rnn, other, SMALL.language)
+    try:
+        data = prove_language(rnn, SMALL, N, claim, **how).content
+    except NoProofError:
+        assert margin < 1e-6
+    else:
+        assert margin > 0
+        assert CLAIMS[claim] in check_agreement.check(*unpacked(data))
+
+
+@pytest.mark.parametrize("gap", [1e-6, 1e-9, -1e-9, -1e-6])
+@pytest.mark.parametrize("claim", TWO_MODELS)
+@pytest.mark.parametrize("seed", range(3))
+def test_models_that_nearly_disagree_are_told_from_those_that_do(seed, claim, gap):
+    """A token is made likelier in both until it is about to win after the first prefix in one."""
+    language, asked = SMALL.language, 0
+    rnn = rnn_of(("minimal-onehot", "eq6", "eq49")[seed], seed)
+    rnn.W_Q.mul_(1e-3)
+    other, _ = pair_of(rnn, claim, 1e-4, seed)
+    if agreement(rnn, other, language) < 0:
+        rnn.b_U[0] += 20  # one token wins everywhere
+        other.b_U[0] += 20
+    for token in range(1, language.d_vocab):
+        lead = min(
+            np.delete(row, token).max() - row[token]
+            for each in (rnn, other)
+            for *_, row in every_prefix(each, language)
+        )
+        moved = [with_bias(each, 0.0, language) for each in (rnn, other)]
+        for each in moved:
+            each.b_U[token] += lead - gap
+        how = {"head": 0} if claim == "head" else {"other": moved[1]}
+        if agreement(*moved, language) > 0:
+            assert gap > 0
+            prove_language(moved[0], SMALL, N, claim, **how)
+        else:
+            with pytest.raises(NoProofError):
+                prove_language(moved[0], SMALL, N, claim, **how)
+            asked += gap < 0
+    assert gap > 0 or asked

@@ -1,0 +1,82 @@
+"""Checkers copied out: what a referee takes, and what it needs."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.certify.proofs.changed import make_automaton, make_edits
+from tests.certify.proofs.common import (
+    CHECKERS,
+    copied_out,
+    run_copied_out,
+)
+from tl_dyck.certify import (
+    check_agreement,
+    check_automaton,
+    check_edits,
+    check_language,
+)
+
+
+@pytest.mark.parametrize("module", CHECKERS)
+def test_the_checkers_import_numpy_and_each_other_alone(module):
+    names = {
+        alias.name.partition(".")[0]
+        for node in ast.walk(ast.parse(Path(module.__file__).read_text(encoding="utf-8")))
+        if isinstance(node, (ast.Import, ast.ImportFrom))
+        for alias in (node.names if isinstance(node, ast.Import) else [ast.alias(node.module)])
+    }
+    each_other = {"tl_dyck", *(Path(each.__file__).stem for each in CHECKERS)}
+    assert names - sys.stdlib_module_names - each_other <= {"numpy"}
+
+
+@pytest.mark.parametrize(("module", "most"), [(check_language, 300), (check_edits, 500)])
+def test_a_checker_stays_as_short_as_is_said(module, most):
+    assert len(Path(module.__file__).read_text(encoding="utf-8").splitlines()) <= most
+
+
+def test_the_checkers_stand_by_themselves(proof, tmp_path):
+    said = run_copied_out(tmp_path, CHECKERS, proof[0], "--model", proof[1])
+    assert "proved: the bracket that closes" in said
+    assert said.endswith("compared with the model\n")
+
+
+#: What a referee copies, the file that is run first.
+COPIED = {
+    "a language": [check_language],
+    "two models": [check_agreement, check_language],
+    "edits": [check_edits, check_language],
+    "an automaton": [check_automaton, check_edits, check_language],
+}
+SAID = {
+    "a language": "prefixes of Dyck(1, 2) of up to 8 brackets; weights '",
+    "two models": "two models predict the same token, after each of",
+    "edits": "after each of 14 ways of editing '0 3 0 5 1' (sub 2 of 5 at most)",
+    "an automaton": "strings of 0 to 3 tokens of 'an automaton', an automaton of 3 states",
+}
+
+
+@pytest.mark.parametrize("kind", COPIED)
+def test_just_these_files_are_enough_and_each_is_needed(kind, little, pair, tmp_path):
+    makers = {"edits": make_edits, "an automaton": make_automaton}
+    found = {"a language": little, "two models": pair}
+    file = (found[kind] if kind in found else makers[kind](tmp_path))[0]
+    modules = COPIED[kind]
+    assert SAID[kind] in run_copied_out(tmp_path, modules, file)
+    for left_out in modules[1:]:
+        done = copied_out(tmp_path, [each for each in modules if each is not left_out], file)
+        assert f"No module named '{Path(left_out.__file__).stem}'" in done.stderr
+
+
+@pytest.mark.parametrize("kind", COPIED)
+def test_each_names_the_files_that_are_copied(kind):
+    said = ast.get_docstring(ast.parse(Path(COPIED[kind][0].__file__).read_text(encoding="utf-8")))
+    first = " ".join(said.split("\n\n")[1].split())
+    number = ("this file alone", "two files", "three files")[len(COPIED[kind]) - 1]
+    assert number in first
+    for module in COPIED[kind]:
+        assert f"{Path(module.__file__).stem}.py" in first
