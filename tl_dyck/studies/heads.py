@@ -11,8 +11,7 @@ from tl_dyck.ablation.measure import measure_heads
 from tl_dyck.ablation.tuning import FinetuneConfig
 from tl_dyck.configuration import nested
 from tl_dyck.models import DyckTransformer, load_model
-from tl_dyck.models.digest import weights_digest
-from tl_dyck.models.storage import config_of
+from tl_dyck.models.storage import config_of, weights_digest
 from tl_dyck.records import write_tables
 from tl_dyck.runs.spec import Point, SweepError
 from tl_dyck.studies.measurement import Measures
