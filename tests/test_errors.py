@@ -13,11 +13,10 @@ import pytest
 
 import tl_dyck
 import tl_dyck_hooks
-from tl_dyck.errors import DyckError, is_refusal
+from tl_dyck.errors import DyckError, MissingPackageError, is_refusal
 from tl_dyck.files import CorruptFileError
 from tl_dyck.language import DyckLanguage
 from tl_dyck.processes import FolderBusyError
-from tl_dyck.rnn.onnx import MissingOnnxError
 from tl_dyck.training.seeds import TrainingFailedError
 
 DEFINED = [
@@ -71,7 +70,7 @@ RAISE = "raise ValueError('x')"
 @pytest.mark.parametrize(
     "error",
     [
-        *(kind("x") for kind in (CorruptFileError, MissingOnnxError, TrainingFailedError)),
+        *(kind("x") for kind in (CorruptFileError, MissingPackageError, TrainingFailedError)),
         FolderBusyError(1, "x"),
         # what a file system says
         caught("pathlib.Path('/no/where').read_text()", "torch.serialization"),

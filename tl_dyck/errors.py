@@ -3,13 +3,29 @@
 from __future__ import annotations
 
 import dis
-from importlib import metadata
+from importlib import import_module, metadata
+from typing import Any
 
-__all__ = ["DyckError", "is_refusal"]
+__all__ = ["DyckError", "MissingPackageError", "is_refusal"]
 
 
 class DyckError(Exception):
     """Base of tl_dyck's own errors; each is a built-in one as well, most of them a ValueError."""
+
+
+class MissingPackageError(DyckError, ImportError):
+    """A package is not installed that an extra of tl-dyck brings."""
+
+
+def needed(module: str, what: str, extra: str) -> Any:
+    """A module of a package that an extra brings; the error says what needs it, and the extra."""
+    try:
+        return import_module(module)
+    except ImportError as error:
+        package = module.partition(".")[0]
+        raise MissingPackageError(
+            f"{what} needs the package {package}; install it with: pip install 'tl-dyck[{extra}]'"
+        ) from error
 
 
 def is_refusal(error: BaseException) -> bool:

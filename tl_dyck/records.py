@@ -181,15 +181,19 @@ def read_weights(
 
 
 @contextlib.contextmanager
-def described(path: Path, what: str) -> Iterator[None]:
-    """A CorruptFileError that says which file it is whose values describe nothing."""
+def described(
+    path: Path, what: str, kind: type[CorruptFileError] = CorruptFileError
+) -> Iterator[None]:
+    """An error of a kind that says which file it is whose values describe nothing."""
     try:
         yield
+    except CorruptFileError as error:  # it says so itself
+        raise error if isinstance(error, kind) else kind(str(error)) from error
     except KeyError as error:
-        raise CorruptFileError(f"{str(path)!r} lacks {error}") from error
+        raise kind(f"{str(path)!r} lacks {error}") from error
     except (AttributeError, TypeError, ValueError) as error:
         wrong = f"{str(path)!r} does not describe {what}: {one_line(error)}"
-        raise CorruptFileError(wrong) from error
+        raise kind(wrong) from error
 
 
 def remove_numbered(folder: Path, stem: str, *, but: str = "") -> None:

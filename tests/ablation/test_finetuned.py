@@ -14,7 +14,7 @@ from tl_dyck.ablation import (
     FinetuneConfig,
     finetuned_importance,
 )
-from tl_dyck.models.digest import weights_digest
+from tl_dyck.models.storage import weights_digest
 from tl_dyck.tasks import load_task
 
 TASK = load_task("dyck-2-4")

@@ -235,13 +235,13 @@ REFUSED = {
     "a number as name": ({"common": {1: 1}}, "name of a parameter is a string, not 1"),
     "no seeds": ({"seeds": 0}, "at least one"),
     "empty seeds": ({"seeds": []}, "at least one"),
-    "negative seed": ({"seeds": [0, -1]}, "not negative"),
-    "a fraction of a seed": ({"seeds": [1.0]}, "integer, not 1.0"),
-    "a true seed": ({"seeds": [True]}, "integer, not True"),
+    "negative seed": ({"seeds": [0, -1]}, "a seed must be at least 0, got -1"),
+    "a fraction of a seed": ({"seeds": [1.0]}, "a seed must be an integer, got 1.0"),
+    "a true seed": ({"seeds": [True]}, "a seed must be an integer, got True"),
     "half a mapping": ({"seeds": {"start": 1}}, "start and count"),
-    "far too many seeds": ({"seeds": 10**15}, "too many"),
-    "far too many from here": ({"seeds": {"start": 0, "count": 10**15}}, "too many"),
-    "a seed of 70 bits": ({"seeds": [2**70]}, "below"),
+    "far too many seeds": ({"seeds": 10**15}, "must be at most 1000000"),
+    "far too many from here": ({"seeds": {"start": 0, "count": 10**15}}, "must be at most"),
+    "a seed of 70 bits": ({"seeds": [2**70]}, "a seed must be at most"),
 }
 
 

@@ -42,8 +42,7 @@ def load_any(source: str) -> tuple[Any, DyckLanguage | None]:
     """A model or an RNN, and the bracket language if it says which."""
     if (Path(source) / FILES[0]).exists():
         rnn = load_rnn(source)
-        k, depth = rnn.config.n_types, rnn.config.max_depth
-        return rnn, None if k is None or depth is None else DyckLanguage(k, depth)
+        return rnn, rnn.config.language
     from tl_dyck.runs.saved import load_pretrained
 
     model = load_pretrained(source, device="cpu")

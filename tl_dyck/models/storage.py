@@ -5,6 +5,7 @@ Knows: which models come back as they were. What is asked of a folder, `tl_dyck.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -135,6 +136,17 @@ def load_weights(model: nn.Module, weights: dict[str, torch.Tensor], source: str
                     f"but the model has {parameter.dtype} {list(parameter.shape)}"
                 )
             parameter.copy_(weights[name])
+
+
+def weights_digest(model: Any) -> str:
+    """The identity of a model: SHA-256, in hexadecimal, over its parameters."""
+    digest = hashlib.sha256()
+    for name, parameter in model.named_parameters():
+        digest.update(f"{name} {parameter.dtype} {list(parameter.shape)}".encode())
+        digest.update(
+            parameter.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes()
+        )
+    return digest.hexdigest()
 
 
 def check_finite(weights: Mapping[str, torch.Tensor], source: str) -> None:

@@ -24,7 +24,20 @@ def figures(study: Study, found: Sequence[Finding]) -> list[Figure]:
     for finding in found:
         said[finding.figure].append(finding.text)
     made = [figure for draw in FIGURES if (figure := draw(study)) is not None]
-    return [replace(each, reading=each.reading or " ".join(said[each.name])) for each in made]
+    for index, each in enumerate(made):
+        probe = _PROBES.get(each.name)
+        command = probe_command(study, str(each.data["family"].iloc[0]), probe) if probe else ""
+        words = each.reading or " ".join(said[each.name])
+        made[index] = replace(each, reading=words, command=each.command or command)
+    return made
+
+
+#: What measures a figure's numbers again.
+_PROBES = {
+    "variation": "attention_variation",
+    "stack": "stack_likeness",
+    "balance": "balance_violation",
+}
 
 
 # --- attention ------------------------------------------------------------------------------------
@@ -46,7 +59,6 @@ def _variation(study: Study) -> Figure | None:
         name="variation",
         title="Attention variation between seeds",
         data=data,
-        command=probe_command(study, str(table["family"].iloc[0]), "attention_variation"),
         plots=[
             dots(
                 data,
@@ -90,7 +102,6 @@ def _stack(study: Study) -> Figure | None:
         name="stack",
         title="Is attention stack-like?",
         data=heads,
-        command=probe_command(study, str(heads["family"].iloc[0]), "stack_likeness"),
         plots=[
             dots(
                 heads,
@@ -155,7 +166,6 @@ def _balance(study: Study) -> Figure | None:
         if study.summary["balance_and_length"]
         else "These seeds do not tell whether balance violation and accuracy at length are tied.",
         data=table[["family", "seed", "balance_violation", "long_accuracy_after_close"]],
-        command=probe_command(study, str(table["family"].iloc[0]), "balance_violation"),
         plots=[_by_family(study, _BETA, _at_length(study), 100.0)],
         note="β is 0 for a model on whose output a matched pair of brackets, wherever it stands, "
         "has no influence: a condition for generalising to any length. It is defined for families "

@@ -14,6 +14,7 @@ from tl_dyck.activations import ACTIVATIONS
 from tl_dyck.check import not_finite
 from tl_dyck.configuration import Configuration, choice, number, whole
 from tl_dyck.errors import DyckError
+from tl_dyck.language import DyckLanguage
 from tl_dyck.language.alphabet import Symbols
 from tl_dyck.language.checks import DyckStringError
 
@@ -127,6 +128,14 @@ class RNNConfig(Configuration):
     def has_depth(self) -> bool:
         """Whether an embedding depends on the depth."""
         return self.state in ("depth", "position+depth")
+
+    @property
+    def language(self) -> DyckLanguage | None:
+        """The bracket language whose depth is counted; None where none is."""
+        if self.n_types is None or self.max_depth is None:
+            return None
+        brackets = self.alphabet and self.alphabet[: 2 * self.n_types]
+        return DyckLanguage(self.n_types, self.max_depth, brackets)
 
     @cached_property
     def symbols(self) -> Symbols:

@@ -27,16 +27,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tl_dyck.errors import DyckError
+from tl_dyck.errors import needed
 from tl_dyck.files import write_bytes
 from tl_dyck.rnn.machine import TwoLayerRNN
 
 _OPSET = 13
 _IR_VERSION = 8  # the one that belongs to that opset's time; older tools refuse newer ones
-
-
-class MissingOnnxError(DyckError, ImportError):
-    """The optional dependency is not installed; the message says how to install it."""
 
 
 def save_onnx(rnn: TwoLayerRNN, path: str | Path, length: int) -> Path:
@@ -57,7 +53,7 @@ def to_onnx(rnn: TwoLayerRNN, length: int, *, dtype: torch.dtype = torch.float32
         An `onnx.ModelProto` that `onnx.checker` accepts.
 
     Raises:
-        MissingOnnxError: onnx is not installed.
+        MissingPackageError: onnx is not installed.
         ValueError: `length` is not positive, or more than the model has positions.
     """
     if length < 1 or (rnn.config.has_position and length > rnn.config.n_ctx):
@@ -70,14 +66,8 @@ class _Graph:
     """Collects constants and nodes; most methods add nodes and return their output's name."""
 
     def __init__(self, rnn: TwoLayerRNN, length: int, dtype: torch.dtype) -> None:
-        try:
-            import onnx
-        except ImportError as error:
-            raise MissingOnnxError(
-                "exporting to ONNX needs the package onnx; install it with: "
-                "pip install 'tl-dyck[onnx]'"
-            ) from error
-        self.onnx, self.rnn, self.length, self.dtype = onnx, rnn, length, dtype
+        self.onnx = needed("onnx", "exporting to ONNX", "onnx")
+        self.rnn, self.length, self.dtype = rnn, length, dtype
         self.nodes: list[Any] = []
         self.constants: list[Any] = []
 

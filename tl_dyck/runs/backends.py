@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any
 
 from tl_dyck.check import check_integer
-from tl_dyck.errors import DyckError
+from tl_dyck.errors import needed
 from tl_dyck.processes import Sent
 from tl_dyck.runs.spec import SweepError
 from tl_dyck.workers import Workers, check_jobs, workers_here
@@ -29,16 +29,12 @@ _LOOK = 2.0  # seconds between two questions
 _KEPT = "what is done is kept, and the same command goes on with the rest"
 
 
-class MissingBackendError(DyckError, ImportError):
-    """Missing library for runs on other machines; the message says how to install it."""
-
-
 @contextlib.contextmanager
 def open_workers(backend: str, n_jobs: int | None, address: str | None) -> Iterator[Workers]:
     """Workers of this machine or of a cluster.
 
     Raises:
-        MissingBackendError: its library is not installed.
+        MissingPackageError: its library is not installed.
         SweepError: it cannot be reached, or has no workers, within a minute.
         WrongValueError: `n_jobs` is too small, or too large for this machine.
     """
@@ -155,22 +151,17 @@ class _Dask:
 
 @contextlib.contextmanager
 def _dask(address: str | None, n_workers: int | None) -> Iterator[_Dask]:
-    try:
-        from dask.distributed import Client, LocalCluster
-    except ImportError as error:
-        raise MissingBackendError(
-            "the dask backend needs dask: pip install 'tl-dyck[dask]'"
-        ) from error
+    distributed = needed("dask.distributed", "the dask backend", "dask")
     log = logging.getLogger("distributed.client")  # its tracebacks of what we say in one line
     level = log.level
     with contextlib.ExitStack() as stack:
         if address is None:
-            cluster = LocalCluster(
+            cluster = distributed.LocalCluster(
                 n_workers=n_workers, threads_per_worker=1, processes=True, dashboard_address=":0"
             )
             address = stack.enter_context(cluster).scheduler_address
         try:
-            client = Client(address, timeout="20s", set_as_default=False)
+            client = distributed.Client(address, timeout="20s", set_as_default=False)
         except (OSError, ValueError) as error:
             raise SweepError(f"no dask scheduler answers at {address!r}: {error}") from error
         try:
@@ -204,12 +195,7 @@ class _Ray:
 
 @contextlib.contextmanager
 def _ray(address: str | None, n_jobs: int | None) -> Iterator[_Ray]:
-    try:
-        import ray
-    except ImportError as error:
-        raise MissingBackendError(
-            "the ray backend needs ray: pip install 'tl-dyck[ray]'"
-        ) from error
+    ray = needed("ray", "the ray backend", "ray")
     mine = not ray.is_initialized()
     if mine:
         try:

@@ -94,7 +94,7 @@ def run_sweep(
         NotSentError: the experiment cannot be sent to workers, or not be loaded by them.
         UnknownNameError: no such experiment, task, family or parameter. Nothing was run.
         CorruptFileError: the folder holds a sweep of another version.
-        MissingBackendError: the backend is not installed.
+        MissingPackageError: the backend is not installed.
         OSError: the folder cannot be written, the disk is full; everything that is done is kept.
     """
     started = time.perf_counter()

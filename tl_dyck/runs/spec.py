@@ -10,6 +10,13 @@ from typing import Any, final
 
 import numpy as np
 
+from tl_dyck.check import (
+    WrongTypeError,
+    WrongValueError,
+    check_distinct,
+    check_integer,
+    check_seed,
+)
 from tl_dyck.errors import DyckError
 from tl_dyck.registry import unknown_name
 
@@ -266,25 +273,11 @@ def _seeds(seeds: Any) -> tuple[int, ...]:
                 f"seeds as a mapping has the keys start and count, not {', '.join(map(str, seeds))}"
             )
         start, seeds = seeds["start"], seeds["count"]
-        if not _is_integer(start) or not _is_integer(seeds):
-            raise SweepError(f"seeds: start and count are integers, not {start!r} and {seeds!r}")
-    if _is_integer(seeds):
-        if seeds > _MAX_RUNS:
-            raise SweepError(f"{seeds:,} seeds are too many: at most {_MAX_RUNS:,}")
-        seeds = range(start, start + seeds)
-    if isinstance(seeds, str) or not isinstance(seeds, Sequence):
-        raise SweepError(f"seeds is a number of seeds or a list of them, not {seeds!r:.80}")
-    made = tuple(seeds)
-    for seed in made:
-        if not _is_integer(seed):
-            raise SweepError(f"a seed is an integer, not {seed!r}")
-    if not made or len(set(made)) < len(made) or not 0 <= min(made) <= max(made) < 2**63:
-        raise SweepError(
-            "seeds must be different from each other, not negative, below 2**63, and at least one, "
-            f"not {made!r:.80}"
-        )
-    return made
-
-
-def _is_integer(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
+    try:
+        if isinstance(seeds, str) or not isinstance(seeds, Sequence):
+            count = check_integer("the number of seeds", seeds, most=_MAX_RUNS)
+            start = check_seed(start, "the first seed")
+            seeds = range(start, start + count)
+        return check_distinct("seeds", [check_seed(seed, "a seed") for seed in seeds])
+    except (WrongTypeError, WrongValueError) as error:
+        raise SweepError(f"seeds: {error}") from None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, final
@@ -11,8 +11,7 @@ from tl_dyck.ablation.measure import measure_heads
 from tl_dyck.ablation.tuning import FinetuneConfig
 from tl_dyck.configuration import nested
 from tl_dyck.models import DyckTransformer, load_model
-from tl_dyck.models.digest import weights_digest
-from tl_dyck.models.storage import config_of
+from tl_dyck.models.storage import config_of, weights_digest
 from tl_dyck.records import write_tables
 from tl_dyck.runs.spec import Point, SweepError
 from tl_dyck.studies.measurement import Measures
@@ -82,7 +81,7 @@ class AblateConfig(Measures):
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class HeadsExperiment:
+class HeadsExperiment(TrainExperiment):
     """Measure the heads of a model: one that is saved, or one that is trained first.
 
     Parameters of a point: those of `TrainExperiment`, with ``measure.<field>`` of
@@ -91,31 +90,16 @@ class HeadsExperiment:
     out), and ``measure.<field>``.
 
     Metrics: those of `AblateConfig`, and accuracy (None if not known).
-
-    Attributes:
-        name: under which its runs are kept.
-        device: of the models.
-        plugs: see `TrainExperiment`.
     """
 
     name: str = "heads"
-    device: str | None = None
-    plugs: dict[tuple[str, str], Any] = field(default_factory=dict, compare=False, repr=False)
+    measurement: type[Measures] = AblateConfig
+    defaults: Mapping[str, Any] = field(default_factory=dict)
 
-    @property
-    def _trained(self) -> TrainExperiment:
-        return TrainExperiment(
-            name=self.name,
-            device=self.device,
-            measurement=AblateConfig,
-            defaults={},
-            plugs=self.plugs,
-        )
-
-    def identity(self, point: Point) -> Mapping[str, Any]:
+    def identity(self, point: Point) -> dict[str, Any]:
         """Of a saved model, its weights and settings, wherever it is."""
         if "saved" not in point:
-            return self._trained.identity(point)
+            return super().identity(point)
         model, task, measurement, _ = self._saved(point)
         return {
             "model": weights_digest(model),
@@ -124,25 +108,16 @@ class HeadsExperiment:
             "measure": identity_of(measurement),
         }
 
-    def run(self, point: Point, seed: int, folder: Path) -> Mapping[str, Any]:
+    def run(self, point: Point, seed: int, folder: Path) -> dict[str, Any]:
         """Measure, training first if need be."""
         if "saved" not in point:
-            return self._trained.run(point, seed, folder)
+            return super().run(point, seed, folder)
         model, task, measurement, accuracy = self._saved(point)
         return {"accuracy": accuracy, **measurement.look(model, task, folder)}
 
     def pack(self, point: Point) -> int:
         """As many as are trained together."""
-        return 1 if "saved" in point else self._trained.pack(point)
-
-    def run_together(
-        self,
-        point: Point,
-        folders: Mapping[int, Path],
-        ended: Callable[[int, Mapping[str, Any] | BaseException, float], None],
-    ) -> None:
-        """Train together, and measure one after the other."""
-        self._trained.run_together(point, folders, ended)
+        return 1 if "saved" in point else super().pack(point)
 
     def _saved(self, point: Point) -> tuple[DyckTransformer, Task, AblateConfig, float | None]:
         parts = nested({name: value for name, value in point.items() if "." in name})

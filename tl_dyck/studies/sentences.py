@@ -16,7 +16,7 @@ from tl_dyck.check import check_distinct
 from tl_dyck.configuration import Configuration, nested, number, whole
 from tl_dyck.environment import environment
 from tl_dyck.files import read_json, sha256, write_json
-from tl_dyck.models.digest import weights_digest
+from tl_dyck.models.storage import weights_digest
 from tl_dyck.models.text import TextTransformer, load_text_model, save_text_model
 from tl_dyck.runs.analysis import of_each
 from tl_dyck.runs.results import load_runs

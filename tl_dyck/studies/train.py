@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, final
+from typing import Any
 
 import pandas as pd
 
@@ -28,7 +28,6 @@ from tl_dyck.training.loop import train_together
 from tl_dyck.training.seeds import most_together
 
 
-@final
 @dataclass(frozen=True, kw_only=True)
 class TrainExperiment:
     """Train a model and measure it.

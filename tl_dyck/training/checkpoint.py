@@ -22,13 +22,13 @@ from tl_dyck.files import CorruptFileError, MissingFileError, write_json
 from tl_dyck.models import load_model, save_model
 from tl_dyck.predict import Accuracy
 from tl_dyck.records import (
+    described,
     finite_rows,
     read_named,
     read_object,
     remove_numbered,
     write_with_tensors,
 )
-from tl_dyck.registry import RegistryError
 from tl_dyck.tasks import Task
 from tl_dyck.tasks.closing_accuracy import ClosingAccuracy
 from tl_dyck.tasks.names import task_from_dict
@@ -84,7 +84,8 @@ def read_checkpoint(
     saved = _read(path, identity)
     for _ in range(_TRIES):
         try:
-            progress = _from_json(saved)
+            with described(path, "a checkpoint", CheckpointError):
+                progress = _from_json(saved)
             return progress, read_named(path, saved, f"state-{progress.step}.safetensors")
         except CorruptFileError as error:
             # another process may have gone on meanwhile: it writes the next state, names it, and
@@ -94,18 +95,12 @@ def read_checkpoint(
             before, saved = saved, _read(path, identity)
             if saved != before:
                 continue
+            hint = ". Delete"
             if isinstance(error, MissingFileError):
-                raise CheckpointError(
-                    f"{error}, which {str(path)!r} names. Look whether another process is training "
-                    f"there; if none is, delete {str(folder)!r} to train again from the start."
-                ) from error
+                hint = f", which {str(path)!r} names. Look whether another process is training "
+                hint += "there; if none is, delete"
             raise CheckpointError(
-                f"{error}. Delete {str(folder)!r} to train again from the start."
-            ) from error
-        except (KeyError, TypeError, ValueError) as error:
-            raise CheckpointError(
-                f"{str(path)!r} does not describe a checkpoint: {error!r}. Delete {str(folder)!r} "
-                "to train again from the start."
+                f"{error}{hint} {str(folder)!r} to train again from the start."
             ) from error
     raise CheckpointError(
         f"another process is training in {str(folder)!r}: its checkpoint was replaced {_TRIES} "
@@ -137,10 +132,8 @@ def load_history(folder: str | Path) -> pd.DataFrame:
         CheckpointError: there is none, or it is corrupt.
     """
     path = Path(folder) / "result.json"
-    try:
+    with described(path, "a run", CheckpointError):
         return pd.DataFrame(_from_json(_read(path, None)).history, columns=list(HISTORY))
-    except (KeyError, TypeError, ValueError) as error:
-        raise CheckpointError(f"{str(path)!r} does not describe a run: {error!r}") from error
 
 
 def load_result(
@@ -162,7 +155,7 @@ def load_result(
     """
     path = Path(folder)
     saved = _read(path / "result.json", identity)
-    try:
+    with described(path / "result.json", "a run", CheckpointError):
         progress = _from_json(saved)
         if progress.status is None:
             raise ValueError("a run without status")
@@ -181,14 +174,6 @@ def load_result(
             accuracy=metric(**saved["accuracy"]),
             history=pd.DataFrame(progress.history, columns=list(HISTORY)),
         )
-    except CorruptFileError as error:
-        raise CheckpointError(str(error)) from error
-    except RegistryError as error:
-        raise CheckpointError(f"{str(path / 'result.json')!r}: {error}") from error
-    except (KeyError, TypeError, ValueError) as error:
-        raise CheckpointError(
-            f"{str(path / 'result.json')!r} does not describe a run: {error!r}"
-        ) from error
     if result.model.cfg.language != result.task.language:
         raise CheckpointError(
             f"the model in {str(path)!r} reads {result.model.cfg.language}, but by its result.json "
@@ -234,10 +219,8 @@ def _from_json(saved: dict[str, Any]) -> Progress:
 
 
 def _read(path: Path, identity: dict[str, Any] | None) -> dict[str, Any]:
-    try:
+    with described(path, "a run", CheckpointError):
         saved = read_object(path, (_FORMAT,), "a run")
-    except CorruptFileError as error:
-        raise CheckpointError(str(error)) from error
     found = saved.get("identity")
     if identity is not None and found != identity:
         different = _differences(found, identity)

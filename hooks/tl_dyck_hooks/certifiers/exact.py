@@ -31,19 +31,10 @@ def exact(
 ) -> Certificate:
     """Decide exactly, by shortest paths and branch and bound; see `tl_dyck.certify.exact`.
 
-    Args:
-        rnn: the network, in float64.
-        tokens: the string, without BOS.
-        target: the logit that must stay largest.
-        space: the perturbation space.
-        time_limit: seconds, after which the best bound so far is returned.
-        objectives: what to minimise instead of the margin.
-        tight: find the least margin, not only its sign.
-        tolerance: how far apart, relative to max(1, |margin|), the proved and the seen margin may
-            stay if `tight`.
-        max_listed: parts with fewer candidates than this are listed and run instead of being split.
-        always_listed: parts with at most this many strings are run without being bounded first;
-            None for as many as it takes less work to run.
+    A `tl_dyck.certify.Certifier`. If `tight`, the proved and the seen margin stay at most
+    `tolerance` apart, relative to max(1, |margin|). Parts with fewer candidates than `max_listed`
+    are listed and run instead of being split; parts with at most `always_listed` strings are run
+    without being bounded first (None: as many as it takes less work to run).
 
     Returns:
         A certificate whose `lower` is proved and whose `upper` was seen; `stats` counts nodes,

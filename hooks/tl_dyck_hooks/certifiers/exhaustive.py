@@ -30,15 +30,8 @@ def exhaustive(
 ) -> Certificate:
     """Run the network on every string, in batches, each distinct string once.
 
-    Args:
-        rnn: the network, in float64.
-        tokens: the string, without BOS.
-        target: the logit that must stay largest.
-        space: the perturbation space.
-        time_limit: seconds, for counting the strings as well as for running them.
-        objectives: what to minimise instead of the margin.
-        tight: has no effect: the least margin is always found.
-        max_strings: refuse larger spaces.
+    A `tl_dyck.certify.Certifier`, whose time limit is for counting the strings too; the least
+    margin is found whether or not `tight` asks for it.
 
     Returns:
         The exact least margin, up to the rounding of the forward pass, which is bounded string by

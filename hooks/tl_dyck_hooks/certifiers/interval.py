@@ -43,18 +43,9 @@ def interval(
     objectives: Objectives | None = None,
     tight: bool = False,
 ) -> Certificate:
-    """Bound the margin by intervals; sound and fast, not complete.
+    """Bound the margin by intervals, a `tl_dyck.certify.Certifier`; sound and fast, not complete.
 
-    It never says "falsified" but of the original string.
-
-    Args:
-        rnn: the network, in float64.
-        tokens: the string, without BOS.
-        target: the logit that must stay largest.
-        space: the perturbation space.
-        time_limit: seconds.
-        objectives: what to bound instead of the margin.
-        tight: has no effect: there is only this bound.
+    It never says "falsified" but of the original string; `tight` has no effect.
     """
     started = time.perf_counter()
     network = Network(rnn)

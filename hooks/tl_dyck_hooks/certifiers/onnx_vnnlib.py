@@ -39,21 +39,13 @@ def onnx_vnnlib(
     command: Sequence[str] | None = None,
     folder: str | Path | None = None,
 ) -> Certificate:
-    """Write the files and, if there is a verifier, run it.
+    """Write the files and, if there is a verifier, run it: a `tl_dyck.certify.Certifier`.
 
-    Args:
-        rnn: the network.
-        tokens: the string, without BOS.
-        target: the logit that must stay largest.
-        space: a space whose rewritings keep the length.
-        time_limit: seconds, for the files and the verifier, which is given what is left and stopped
-            after that.
-        command: the verifier as an argument list, in which {onnx}, {vnnlib}, {results} and
-            {timeout} are replaced. It is run without a shell. Its answer (sat, unsat, timeout,
-            unknown) is the first word of the results file if the command names it, else the last
-            such word on its standard output.
-        folder: where the files go; None for a new temporary folder, which is kept. The reason of an
-            "unknown" names it.
+    The verifier is given what is left of the time limit, and stopped after that. Its `command` is
+    an argument list, in which {onnx}, {vnnlib}, {results} and {timeout} are replaced; it is run
+    without a shell. Its answer (sat, unsat, timeout, unknown) is the first word of the results file
+    if the command names it, else the last such word on its standard output. Files go to `folder`,
+    or to a new temporary one, which is kept; the reason of an "unknown" names it.
 
     Returns:
         "certified" on unsat, with a margin that is positive but not quantified: the verdict is as
@@ -62,7 +54,7 @@ def onnx_vnnlib(
 
     Raises:
         CertifyError: the space changes the length, or the command cannot be started.
-        MissingOnnxError: the extra tl-dyck[onnx] is not installed.
+        MissingPackageError: the extra tl-dyck[onnx] is not installed.
     """
     started, deadline = time.perf_counter(), Deadline.after(time_limit)
     allowed = [[token] for token in Network(rnn).prefix] + _tokens_by_position(tokens, space)

@@ -53,16 +53,6 @@ def certificate(
     )
 
 
-def rnn_language(rnn: TwoLayerRNN) -> DyckLanguage | None:
-    """The Dyck language that an RNN counts the depth of, None if it counts none."""
-    config = rnn.config
-    if config.n_types is None or config.max_depth is None:
-        return None
-    return DyckLanguage(
-        config.n_types, config.max_depth, config.alphabet and config.alphabet[: 2 * config.n_types]
-    )
-
-
 def written_in(given: Any, rnn: TwoLayerRNN, language: DyckLanguage | None) -> DyckLanguage | None:
     """The language whose brackets tokens are: as told, or as the RNN or its model knows it.
 
@@ -70,7 +60,7 @@ def written_in(given: Any, rnn: TwoLayerRNN, language: DyckLanguage | None) -> D
         VocabularyError: the model has other tokens than the language that was told.
     """
     if language is None:
-        return rnn_language(rnn) or getattr(getattr(given, "cfg", None), "language", None)
+        return rnn.config.language or getattr(getattr(given, "cfg", None), "language", None)
     check_reads(given, language, told=True)
     return language
 

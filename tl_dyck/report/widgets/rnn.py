@@ -15,7 +15,7 @@ from tl_dyck.language import DyckLanguage
 from tl_dyck.report.heatmap import Text, color_bar, text_of
 from tl_dyck.report.markup import Html, element
 from tl_dyck.report.widgets.attention import drawn
-from tl_dyck.report.widgets.certificates import output_names, rnn_language, written_in
+from tl_dyck.report.widgets.certificates import output_names, written_in
 from tl_dyck.report.widgets.frame import Widget, note
 from tl_dyck.report.widgets.strings import check_readable, strip
 from tl_dyck.rnn import TwoLayerRNN, export_rnn
@@ -102,7 +102,7 @@ def _box(name: str, title: str) -> Html:
 def _states(rnn: TwoLayerRNN, string: Text) -> list[str]:
     """Layer 1's state after each token, in words."""
     kind = rnn.config.state
-    depths = rnn_language(rnn)
+    depths = rnn.config.language
     depth = depths.depth(torch.tensor(string.ids)).tolist() if depths is not None else []
     said = []
     for position in range(len(string.ids)):
