@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from tests.test_cli import COMMAND, call
-from tl_dyck import construct, prove_language
+from tl_dyck import construct, prove_language, save_model
 from tl_dyck.cli.reproduce import _PAPERS
 from tl_dyck.cli.terminal import Command
 from tl_dyck.judge import SUITES
@@ -59,6 +59,8 @@ SHORT = "--steps 2 --jobs 1"
 
 RUN = {
     "tl-dyck check dyck.proof": AS_IT_IS,
+    "tl-dyck check dyck.proof --model uniform": AS_IT_IS,
+    "tl-dyck certify-language uniform -n 28 --proof dyck.proof": Run("-n 8"),
     "tl-dyck --help": AS_IT_IS,
     "tl-dyck COMMAND --help": AS_IT_IS,
     "tl-dyck COMMAND --json": AS_IT_IS,
@@ -319,6 +321,7 @@ def place(tiny_study: Study, tmp_path_factory: pytest.TempPathFactory) -> Path:
     (path / "synonyms.json").write_text('{"good": ["bad"]}')
     (path / "corpus" / "synonyms.json").write_text('{"good": ["bad"]}')
     uniform = construct.uniform_attention(study.task.language)
+    save_model(uniform, path / "uniform")
     prove_language(uniform, study.task, 8).save(path / "dyck.proof")
     return path
 

@@ -64,6 +64,8 @@ def test_a_saved_model_is_compared_with_its_proof(family, tmp_path):
     )
     facts["model"] = json.loads((tmp_path / "config.json").read_text())["sha256"]
     compare_language(facts, weights, tmp_path)
+    with pytest.raises(ProofError, match="is not the one that the proof names"):
+        compare_language({**facts, "model": "0" * 64}, weights, tmp_path)
     for name, weight in weights.items():
         if weight.size:
             cosines = name == "W_E" and "yao" in family
