@@ -30,6 +30,7 @@ from tl_dyck.certify import (
     check_edits,
     check_language,
     check_model,
+    check_two_layers,
     language_proofs,
 )
 from tl_dyck.certify.check_language import (
@@ -467,7 +468,10 @@ def test_what_is_no_proof_is_refused_in_a_line(tmp_path, content, capsys):
         assert "unreadable (FileNotFoundError)" in capsys.readouterr().out
 
 
-CHECKERS = (check_model, check_agreement, check_automaton, check_edits, check_language)
+CHECKERS = (
+    *(check_model, check_agreement, check_automaton, check_edits, check_language),
+    check_two_layers,
+)
 
 
 def run_copied_out(folder: Path, modules: Sequence[ModuleType], *arguments: object) -> str:
