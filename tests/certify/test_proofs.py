@@ -101,10 +101,12 @@ def enumerated(rnn: TwoLayerRNN, language: DyckLanguage, claim: str, length: int
     return worst
 
 
-def agreement(rnn: TwoLayerRNN, other: TwoLayerRNN, language: DyckLanguage) -> float:
+def agreement(
+    rnn: TwoLayerRNN, other: TwoLayerRNN, language: DyckLanguage, length: int = N
+) -> float:
     """The least gap, in either, of the largest logit to the second; negative if they disagree."""
     worst = np.inf
-    both = (every_prefix(each, language) for each in (rnn, other))
+    both = (every_prefix(each, language, length) for each in (rnn, other))
     for rows in zip(*both, strict=True):
         gap = min(np.diff(np.sort(row)[-2:])[0] for *_, row in rows)
         same = len({row.argmax() for *_, row in rows}) == 1

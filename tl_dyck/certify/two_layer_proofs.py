@@ -9,6 +9,7 @@ import copy
 from typing import Any
 
 import numpy as np
+from torch import nn
 
 from tl_dyck.certify.check_edits import CONFIG, Affine
 from tl_dyck.certify.check_language import ProofError
@@ -85,13 +86,13 @@ def _layers(model: Any, language: DyckLanguage) -> tuple[str, list[Any], dict[st
         config: dict[str, Any] = {name: layer.config.to_dict()[name] for name in CONFIG}
         if config["bos_token"] != language.bos_token:
             raise NoProofError("proofs are of models whose strings start with BOS")
-        between = ("W_U", "b_U")
+        left_out = {"W_U", "b_U"}
         if i == 1:  # it reads no tokens
-            between = ("W_E",)
+            left_out = {"W_E"}
             config |= {"state": "none", "n_types": None, "max_depth": None}
         configs.append(config)
         for name, weight in layer.weights.items():
-            if name not in between:
+            if name not in left_out:
                 weights[f"{i}.{name}"] = float32_where_exact(weight.numpy())
     return tensors_digest(dict(model.named_parameters())), configs, weights
 
@@ -108,7 +109,7 @@ class _Search:
         deadline: Deadline,
     ) -> None:
         self.deadline = deadline
-        exact = [copy.deepcopy(each).double() for each in models]
+        exact = [nn.Module.double(copy.deepcopy(each)) for each in models]
         self.runners = [Runner(each, language.bos_token) for each in exact]
         self.models, self.graph = asked(facts, weights)
 
