@@ -45,11 +45,16 @@ else:  # copied out
     import check_language as base
 
 Enclosure, need, dot, GROW, U = base.Enclosure, base.need, base.dot, base.GROW, base.U
-FORMAT, BOUND, SIDES = "tl_dyck.two_layers/1", paths.BOUND, ("mid", "rad")
-MOST, MOST_WORK = paths.MOST // 8, 2**32
+FORMAT, BOUND, MOST, MOST_WORK = "tl_dyck.two_layers/1", paths.BOUND, paths.MOST // 8, 2**32
 CLAIMS = {name: base.CLAIMS[name] for name in ("any_token", "closing_only", "valid_token")}
 CLAIMS["agree"] = "two models predict the same token"
 CLAIMS["head"] = "the prediction stays the same when head {1} of layer {0} attends uniformly"
+
+
+def joined(parts, shape):
+    """Enclosures one behind the other, in a shape."""
+    sides = (np.concatenate([getattr(x, side) for x in parts]) for side in ("mid", "rad"))
+    return Enclosure(*(side.reshape(shape) for side in sides))
 
 
 def divided(x, size):
@@ -76,11 +81,8 @@ def activated(x, act_fn):
     """ReLU or GELU."""
     if act_fn == "relu":
         return Enclosure(np.maximum(x.mid, 0), x.rad)
-    need(x.mid.size <= MOST, "its first layer's MLP is too large")
-    value = paths.gelu(x.mid.ravel())[0]
-    return Enclosure(
-        value.mid.reshape(x.mid.shape), (value.rad.reshape(x.mid.shape) + 1.13 * x.rad) * GROW
-    )
+    value = joined([paths.gelu(x.mid.ravel())[0]], x.mid.shape)
+    return Enclosure(value.mid, (value.rad + 1.13 * x.rad) * GROW)
 
 
 class TwoLayers:
@@ -89,21 +91,19 @@ class TwoLayers:
     def __init__(self, configs, weights, k, depth):
         one, two = ({n[2:]: w for n, w in weights.items() if n[0] == i} for i in "01")
         need(len(one) + len(two) == len(weights), "its weights are not of two layers")
-        d, self.tokens = one["W_O"].shape[-1], range(2 * k + 1)
+        d = one["W_O"].shape[-1]
         zeros = {"W_U": np.zeros((d, 1)), "b_U": np.zeros(1)}
-        self.first = paths.OneLayer(configs[0], one | zeros, self.tokens)
-        known = configs[0]["ln_final"] is None and two["W_O"].shape[-1] == d
+        self.first = paths.OneLayer(configs[0], one | zeros, range(2 * k + 1))
+        self.configs, self.two, self.n_logits = configs, two, two["b_U"].size
+        self.width = sum(w.size for name, w in weights.items() if name != "0.W_E")
         self.has_depth = configs[0]["state"] == "depth"
-        known &= self.has_depth or configs[0]["state"] == "none"
-        known &= not self.has_depth or (configs[0]["n_types"], configs[0]["max_depth"]) == (
-            k,
-            depth,
-        )
-        known &= configs[1]["state"] == "none"
+        states = ["depth" if self.has_depth else "none", "none"]
+        known = [each["state"] for each in configs] == states
+        counted = (k, depth) if self.has_depth else (None, None)
+        known &= (configs[0]["n_types"], configs[0]["max_depth"]) == counted
         known &= [each["bos_token"] for each in configs] == [2 * k] * 2
+        known &= configs[0]["ln_final"] is None and two["W_O"].shape[-1] == d
         need(known, "its layers are of another kind, or do not fit together")
-        self.configs, self.two = configs, two
-        self.n_logits = two["b_U"].size
         need(self.n_logits >= 2 * k, "it has no logit for some bracket")
 
     def tabulate(self, graph):
@@ -120,8 +120,10 @@ class TwoLayers:
         net, w, n_symbols = self.first, self.first.w, len(graph.last)
         tokens, depths = np.array(graph.kinds).T
         net.tabulate(tokens, 0 * tokens, depths)
-        width = sum(x.mid.size for name, x in w.items() if name != "W_E") + len(tokens) ** 2
-        need(n_symbols * width <= MOST_WORK, "its first layer is too large for so many prefixes")
+        width, hidden = self.width + len(tokens) ** 2, "b_in" in w and w["b_in"].mid.size
+        fits = n_symbols * width <= MOST_WORK
+        fits &= net.c["act_fn"] != "gelu" or n_symbols * hidden <= MOST
+        need(fits, "its layers are too large for so many prefixes")
         scores = dot("qne,sne->qns", net.q, net.k)
         e = [base.exponential(scores[q, h]) for q, h in np.ndindex(scores.mid.shape[:2])]
         e = joined(e, scores.mid.shape)
@@ -133,13 +135,6 @@ class TwoLayers:
             o = dot("xns,sne->xne", weight, net.v) * paths.inverse(total)[:, :, None]
             found.append(behind(net, dot("xne,ned->xd", o, w["W_O"]) + w["b_O"], net.r[last]))
         return joined(found, (n_symbols, len(w["b_O"].mid)))
-
-
-def joined(parts, shape):
-    """Enclosures one behind the other."""
-    return Enclosure(
-        *(np.concatenate([getattr(x, y) for x in parts]).reshape(shape) for y in SIDES)
-    )
 
 
 def behind(net, x, r):
@@ -287,8 +282,8 @@ def models(facts, arrays):
         yield TwoLayers(facts["other"]["config"], other, k, depth)
     if facts["claim"] == "head":
         layer, head = facts["head"]
-        n_heads = len(weights["0.W_Q"])
-        need(layer in (0, 1) and type(head) is int and 0 <= head < n_heads, "it has no such head")
+        n_heads = len(weights[f"{layer}.W_Q"]) if layer in (0, 1) else 0
+        need(type(head) is int and 0 <= head < n_heads, "it has no such head")
         mask = np.arange(n_heads) != head
         for name in (f"{layer}.W_Q", f"{layer}.b_Q"):
             weights[name] = np.einsum("n,n...->n...", mask, weights[name])
