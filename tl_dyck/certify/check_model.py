@@ -17,12 +17,19 @@ from pathlib import Path
 import numpy as np
 
 if __package__:
-    from tl_dyck.certify import check_agreement, check_automaton, check_edits, check_language
+    from tl_dyck.certify import (
+        check_agreement,
+        check_automaton,
+        check_edits,
+        check_language,
+        check_two_layers,
+    )
 else:  # copied out
     import check_agreement
     import check_automaton
     import check_edits
     import check_language
+    import check_two_layers
 
 ProofError, need = check_language.ProofError, check_language.need
 
@@ -92,6 +99,62 @@ def compare_language(facts, arrays, folder, other=None):
         need(same, f"{name} is not that of the model")
 
 
+def layers_of(options):
+    """What a proof of two layers says of each, as a model was saved with it."""
+    block, norm = options["block"], None
+    if block == "gpt" and options.get("layer_norm", True):
+        norm = "ln"
+    mlp = block != "bare" and options.get("mlp", True)
+    said = {"state": "none", "n_types": None, "max_depth": None, "eps": options["eps"]}
+    said |= {"ln1": norm, "ln2": norm if mlp else None, "ln_final": None}
+    said |= {"act_fn": options["act_fn"] if mlp else None, "residual": block != "bare"}
+    for name, where in (("ln_c", "eq6"), ("ln_mid", "eq49")):
+        said[name] = options["ln_c"] if block == where else None
+    said["attn_scale"] = math.sqrt(options["d_head"])
+    counted = {"state": "depth", "n_types": options["n_types"], "max_depth": options["max_depth"]}
+    first = said if options["embedding"] == "token" else said | counted
+    return first, said | {"ln_final": norm}
+
+
+def saved_as(name):
+    """Where a saved model has a weight of a proof of two layers."""
+    layer, own = name.split(".")
+    if own[:2] == "ln":
+        norm, weight = own.rsplit("_", 1)
+        return f"{norm}.{weight}" if norm == "ln_final" else f"blocks.{layer}.{norm}.{weight}"
+    if own[-1] == "U":
+        return f"unembed.{own}"
+    return f"blocks.{layer}.{'mlp' if own[-2:] in ('in', 'ut') else 'attn'}.{own}"
+
+
+def compare_two_layers(facts, arrays, folder, other=None):
+    """Raise ProofError unless saved models have the options and the weights of a proof."""
+    weights = {name: array for name, array in arrays.items() if name != "trees"}
+    if other is not None:
+        its = {name[6:]: weights.pop(name) for name in list(weights) if name[:6] == "other."}
+        language = {name: facts[name] for name in ("n_types", "max_depth")}
+        compare_two_layers(facts["other"] | language, its, other)
+    options = json.loads((Path(folder) / "config.json").read_bytes())["config"]
+    data = (Path(folder) / "model.safetensors").read_bytes()
+    whole = {name: facts[name] for name in ("n_types", "max_depth")}
+    whole |= {"n_layers": 2, "position": "none"}
+    for theirs, mine in zip((options, *layers_of(options)), (whole, *facts["config"]), strict=True):
+        for name in sorted(theirs.keys() & mine.keys()):
+            same = theirs[name] == mine[name]
+            need(same, f"{name} is {theirs[name]} in the model, but not in the proof")
+    named = hashlib.sha256(data).hexdigest() == facts["model"]
+    need(named, "the model's file is not the one that the proof names")
+    saved, rows = tensors(data), np.transpose(symbols(options["n_types"], options["max_depth"]))
+    for name, mine in weights.items():
+        if name == "0.W_E":  # by libraries that round cosines differently
+            mine = mine[tuple(rows[: mine.ndim - 1])]
+            same = np.allclose(embedded(options, saved, mine.shape[1]), mine, 0, 1e-6)
+        else:
+            there = saved.get(saved_as(name), np.zeros(mine.shape))
+            same = np.array_equal(there, mine)
+        need(same, f"{name} is not that of the model")
+
+
 def compare_exported(facts, arrays, folder):
     """Raise ProofError unless an exported RNN has the configuration and weights of a proof."""
     file = Path(folder) / "rnn.json"
@@ -116,6 +179,7 @@ KINDS = {
     check_agreement.FORMAT: (check_agreement.check, compare_language),
     check_edits.FORMAT: (check_edits.check, compare_exported),
     check_automaton.FORMAT: (check_automaton.check, compare_exported),
+    check_two_layers.FORMAT: (check_two_layers.check, compare_two_layers),
 }
 
 

@@ -28,9 +28,11 @@ from tl_dyck.certify.deadline import Deadline, OutOfTime
 from tl_dyck.certify.exact.balls import Array
 from tl_dyck.certify.language.claims import read_claim
 from tl_dyck.certify.language.forms import has_form
+from tl_dyck.certify.language.questions import Head
 from tl_dyck.certify.proof import NoProofError, Proof, pack
 from tl_dyck.certify.protocol import CertifyError
 from tl_dyck.certify.questions import Asker
+from tl_dyck.certify.two_layer_proofs import prove_two_layers
 from tl_dyck.check import check_integer, check_length, check_time_limit
 from tl_dyck.environment import one_thread
 from tl_dyck.files import tensors_digest
@@ -55,7 +57,7 @@ def prove_language(
     property: str = "any_token",
     *,
     other: Any = None,
-    head: SupportsIndex | None = None,
+    head: Head | None = None,
     by: str | None = None,
     time_limit: float | None = None,
 ) -> Proof:
@@ -73,7 +75,8 @@ def prove_language(
     A model of one head without positions, with at most one LN_C, no other norm, and a ReLU or no
     MLP has a proof of few boxes of prefixes, for `check_language`. For "any_token", other models of
     one layer (positions, up to four heads, norms, GELU) have a proof length by length, by paths,
-    for `check_automaton`, and so have the languages of automata.
+    for `check_automaton`, and so have the languages of automata. Models of two layers without
+    positions have one of each claim, by paths, for `check_two_layers`.
 
     Args:
         model_or_rnn: a `TwoLayerRNN`, or a HookedTransformer whose tokens are the language's.
@@ -81,7 +84,8 @@ def prove_language(
         length: of the longest prefixes, or strings of an automaton; shorter ones count.
         property: "any_token", "closing_only", "valid_token", "agree" or "head".
         other: for "agree": the other model.
-        head: for "head": index of the head whose attention is made uniform, which is 0.
+        head: for "head": index of the head whose attention is made uniform, which is 0; or, of two
+            layers, (layer, head).
         by: "boxes" or "paths"; None for boxes where the model allows them.
         time_limit: seconds; None for no limit.
 
@@ -103,14 +107,23 @@ def prove_language(
     language = needs_stack(task.language, "prove_language is")
     n_models = 1 + (other is not None) + (head is not None)
     read_claim(property, task.distribution, None, n_models)
+    if by != "boxes" and _has_two_layers(model_or_rnn):
+        about: dict[str, Any] = {"other": other, "head": head}
+        limit = check_time_limit(time_limit)
+        return prove_two_layers(
+            model_or_rnn, language, property, longest, **about, time_limit=limit
+        )
     deadline = Deadline.after(check_time_limit(time_limit))
     asker = _asker(model_or_rnn, language)
     boxes = by == "boxes" or (by is None and _has_boxes(asker.rnn.config, language))
     if property == "any_token" and not boxes:
         return prove_brackets(asker, language, longest, time_limit)
     facts, arrays = _asked(asker, language, property, longest)
-    if head is not None and check_integer("head", head) != 0:
-        raise CertifyError(f"head must be 0, not {head}: models that have proofs have one")
+    layer, head = head if isinstance(head, tuple) else (0, head)
+    if head is not None and (check_integer("layer", layer), check_integer("head", head)) != (0, 0):
+        raise CertifyError(
+            f"head must be 0, not {head}: models of one layer that have proofs have one"
+        )
     if other is not None:
         facts["other"], weights = _asked(_asker(other, language), language, property, longest)
         arrays |= {f"other.{name}": weight for name, weight in weights.items()}
@@ -131,6 +144,11 @@ def _models(facts: dict[str, Any], arrays: dict[str, Array]) -> list[Model]:
         return [Model(facts, arrays)]
     both = check_agreement.models(facts, arrays | {"trees": np.zeros(0)})
     return [Model(*each) for each in both]
+
+
+def _has_two_layers(model_or_rnn: Any) -> bool:
+    rnn = isinstance(model_or_rnn, TwoLayerRNN | Asker)
+    return not rnn and getattr(getattr(model_or_rnn, "cfg", None), "n_layers", 1) == 2
 
 
 def _asker(model_or_rnn: Any, language: DyckLanguage) -> Asker:

@@ -29,13 +29,16 @@ def refuse_others(config: RNNConfig) -> None:
 
 
 def weights_of(asker: Asker, tokens: list[int]) -> dict[str, Array]:
-    """The weights, of those tokens alone, in float32 where that loses nothing."""
-    found = {}
-    for name, value in asker.rnn.weights.items():
-        array: Array = np.ascontiguousarray(value.numpy()[tokens if name == "W_E" else slice(None)])
-        small = array.astype("<f4")
-        found[name] = small if np.array_equal(small, array) else array.astype("<f8")
-    return found
+    """The weights, of those tokens alone."""
+    weights = {name: value.numpy() for name, value in asker.rnn.weights.items()}
+    weights["W_E"] = weights["W_E"][tokens]
+    return {name: float32_where_exact(weight) for name, weight in weights.items()}
+
+
+def float32_where_exact(weight: Array) -> Array:
+    """A weight as a file has it, in float64 if float32 would lose something."""
+    small = np.ascontiguousarray(weight, dtype="<f4")
+    return small if np.array_equal(small, weight) else np.ascontiguousarray(weight, dtype="<f8")
 
 
 class Recorded:

@@ -95,7 +95,7 @@ def certify_language(
     if proof is not None and found.status == "proved":
         from tl_dyck.certify.language_proofs import prove_language
 
-        pair: dict[str, Any] = {"other": about.get("other"), "head": claimed.head}
+        pair: dict[str, Any] = {"other": about.get("other"), "head": head}
         proved = prove_language(network, asked, length, claim, **pair, time_limit=time_limit)
         yield Saved("Proof", proved.save(proof))
         yield f"To check it: tl-dyck check {proof}"

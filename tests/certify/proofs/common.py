@@ -21,6 +21,7 @@ from tl_dyck.certify import (
     check_edits,
     check_language,
     check_model,
+    check_two_layers,
 )
 from tl_dyck.certify.check_language import (
     ProofError,
@@ -48,7 +49,10 @@ ONE_MODEL = sorted(check_language.CLAIMS.keys() - {"named"})
 CLAIMS = check_language.CLAIMS | check_agreement.CLAIMS
 
 
-CHECKERS = (check_model, check_agreement, check_automaton, check_edits, check_language)
+CHECKERS = (
+    *(check_model, check_agreement, check_automaton, check_edits, check_language),
+    check_two_layers,
+)
 
 
 PAIR = DyckTask(name="d", n_types=1, max_depth=2, train_lengths=(4,), long_lengths=(8, 8))

@@ -233,11 +233,11 @@ def ask(
     claim = read_claim(name, task.distribution, epsilon, len(given) + (head is not None))
     profiles = Profiles(task.distribution)
     if head is not None:
-        models = [models[0], _flat(models[0], head)]
+        models = [models[0], make_uniform(models[0], head)]
         given = [given[0], models[1]]
     askers, why = _exported(given)
     for each in models:
-        _refuse_long(each, longest)
+        refuse_long(each, longest)
     if why:
         runners = [_runner(each, language) for each in models]
         kinds = sorted({str(each.dtype).removeprefix("torch.") for each in runners})
@@ -327,7 +327,7 @@ def _runner(model: Any, language: DyckLanguage) -> Runner:
     return Runner(model, language.bos_token)
 
 
-def _flat(model: Any, head: Any) -> Any:
+def make_uniform(model: Any, head: Any) -> Any:
     """The same model, but a head attends uniformly: its queries are 0.
 
     Args:
@@ -363,7 +363,12 @@ def _flat(model: Any, head: Any) -> Any:
     return flat
 
 
-def _refuse_long(model: Any, longest: int) -> None:
+def refuse_long(model: Any, longest: int) -> None:
+    """Refuse prefixes that a model cannot read.
+
+    Raises:
+        CertifyError: with BOS they are longer than its n_ctx.
+    """
     if not isinstance(model, TwoLayerRNN) and longest + 1 > model.cfg.n_ctx:
         raise CertifyError(
             f"prefixes of {longest} brackets have {longest + 1} tokens, but the model reads "
