@@ -53,9 +53,10 @@ test-newest: $(READY) ## run a part of the tests on the newest Python at hand, i
 test-packages: $(READY) ## hold the judge's adapters to the packages they adapt, in .venv-packages
 	$(OFFLINE) $(ONE_THREAD) bash .ci/test-versions packages $(BIN)/uv $(ARGS)
 
-fuzz: $(READY) ## kill sweeps at random moments; hold the exact certifier to enumeration on tens of thousands of cases
+fuzz: $(READY) ## kill sweeps at random moments; hold the exact certifier and proofs to enumeration on tens of thousands of cases
 	$(OFFLINE) $(ONE_THREAD) $(BIN)/python tests/fuzz_sweep.py
 	$(OFFLINE) $(ONE_THREAD) $(BIN)/python tests/fuzz_certify.py --jobs $(JOBS) $(ARGS)
+	$(OFFLINE) $(ONE_THREAD) $(BIN)/python tests/fuzz_proofs.py
 
 mutants: $(READY) ## break formulas, one at a time, and see tests fail (hours for all; ARGS="--only NAME" for some)
 	$(OFFLINE) $(ONE_THREAD) $(BIN)/python -m tests.mutants.run --jobs $(JOBS) $(ARGS)
