@@ -26,7 +26,7 @@ study --seeds 3-1 | seeds '3-1': give a number of seeds ("8"), a range
 study --seeds 1,1 | seeds must be different
 study --device gpu | device 'gpu' cannot be used
 study --out file/x | cannot write to the folder
-reproduce --set n_lon=2 | unknown setting 'n_lon'. Did you mean 'n_long'
+reproduce --set measurement.n_lon=2 | unknown setting 'measurement.n_lon'. Did you mean
 study --set training.step=2 | unknown setting 'training.step'. Did you mean
 study --set training.steps=x | --set training.steps must be an integer, got 'x'
 study --set training.steps=0 | steps must be at least 1, got 0

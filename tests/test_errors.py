@@ -13,7 +13,7 @@ import pytest
 
 import tl_dyck
 import tl_dyck_hooks
-from tl_dyck.errors import DyckError, MissingPackageError, is_refusal
+from tl_dyck.errors import DyckError, MissingPackageError, is_refusal, needed
 from tl_dyck.files import CorruptFileError
 from tl_dyck.language import DyckLanguage
 from tl_dyck.processes import FolderBusyError
@@ -126,3 +126,11 @@ def test_a_plug_in_may_refuse_too(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_an_error_that_was_never_raised_is_nobodys() -> None:
     assert not is_refusal(ValueError("x"))
+
+
+def test_a_package_that_is_missing_is_named_with_its_extra() -> None:
+    assert needed("json", "this", "none").loads("[1]") == [1]
+    said = r"the ray backend needs the package no_ray; .* pip install 'tl-dyck\[ray\]'$"
+    with pytest.raises(MissingPackageError, match=said) as caught:
+        needed("no_ray.client", "the ray backend", "ray")
+    assert isinstance(caught.value.__cause__, ImportError)

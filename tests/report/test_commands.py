@@ -20,6 +20,7 @@ from tl_dyck.report.commands import (
     study_command,
     with_steps,
 )
+from tl_dyck.report.figures import figures
 from tl_dyck.studies import Measurement, Study, StudyConfig
 from tl_dyck.training import TrainConfig
 
@@ -114,3 +115,13 @@ def test_the_command_for_a_probe_probes_the_models_of_a_family(tiny_study: Study
 def test_the_command_for_a_report(folder, tiny_study: Study, tmp_path):
     study = replace(tiny_study, folder=tmp_path / folder)
     assert shlex.split(report_command(study)) == ["tl-dyck", "report", str(study.folder)]
+
+
+def test_a_figure_names_the_probe_that_measures_it_again(tiny_study):
+    commands = {each.name: each.command.split() for each in figures(tiny_study, ()) if each.command}
+    assert {name: words[-1] for name, words in commands.items()} == {
+        "variation": "attention_variation",
+        "stack": "stack_likeness",
+        "balance": "balance_violation",
+    }
+    assert commands["balance"][2] == f"{tiny_study.folder.as_posix()}:minimal-onehot"

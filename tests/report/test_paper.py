@@ -35,7 +35,9 @@ NAMES = (
     "correlation-complete",
 )
 NAMES += ("theorem-2-loss", "theorem-2-length", "misleading-heads-2-layers")
-SCALE = dataclasses.replace(TINY_PAPER, n_long=4)
+SCALE = dataclasses.replace(
+    TINY_PAPER, measurement=dataclasses.replace(TINY_PAPER.measurement, n_long=4)
+)
 
 
 def few_groups(scale: Scale) -> list:
@@ -161,7 +163,7 @@ def test_the_regression_is_that_of_the_marks(done, page):
         100 * models[LONG].to_numpy(),
         np.array(line["x"]),
         30,
-        SCALE.data_seed,
+        SCALE.measurement.data_seed,
     )
     assert plot[0]["y"] == pytest.approx(low.tolist())
     assert plot[1]["y"] == pytest.approx(high.tolist())

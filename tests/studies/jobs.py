@@ -16,6 +16,7 @@ from tl_dyck.runs import Sweep, run_sweep
 from tl_dyck.studies import Measurement, StudyConfig, run_study, sentences
 from tl_dyck.studies.ablation import AblateConfig, ablate_trained
 from tl_dyck.studies.paper import WEN_2023, Scale, measure, scales
+from tl_dyck.studies.paper.measure import PaperMeasurement
 from tl_dyck.studies.reproduction import reproduce
 from tl_dyck.studies.sentences import SentencesExperiment, sentences_table
 from tl_dyck.training import TrainConfig
@@ -32,10 +33,8 @@ TINY_PAPER = Scale(
     weights=(0.0, 1.0),
     lengths=(),
     to_the_end=20,
-    n_accuracy=30,
-    n_long=2,
-    n_strings=20,
     n_bootstrap=30,
+    measurement=PaperMeasurement(n_accuracy=30, n_long=2, n_strings=20),
 )
 
 
@@ -56,10 +55,8 @@ def paper(folder: Path, seeds: tuple[int, ...] = (0, 1), **how: Any) -> Any:
         seeds=max(seeds) + 1,
         contrastive_seeds=1,
         weights=(0.0,),
-        n_accuracy=10,
-        n_long=2,
-        n_strings=10,
         n_bootstrap=5,
+        measurement=PaperMeasurement(n_accuracy=10, n_long=2, n_strings=10),
     )
     with patch.object(scales, "groups_of", lambda scale: few_groups(scale)):
         found = reproduce(replace(WEN_2023, claims=()), scale, folder, **how)

@@ -138,7 +138,7 @@ def _regression(done: Reproduction, table: pd.DataFrame) -> list[Series]:
     """A line by least squares, and its interval."""
     x, y = table["beta"].to_numpy(), table[LONG].to_numpy()
     at = np.linspace(x.min(), x.max(), 40)
-    line, low, high = regression(x, y, at, done.scale.n_bootstrap, done.scale.data_seed)
+    line, low, high = regression(x, y, at, done.scale.n_bootstrap, done.scale.measurement.data_seed)
     band = {"fill": "tonexty", "fillcolor": "@grid"}
     return [
         Series(name="", x=at, y=low, size=0, legend=False, line={"width": 0}),

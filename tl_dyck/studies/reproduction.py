@@ -30,7 +30,7 @@ __all__ = [
     "reproduce",
 ]
 
-REPRODUCTION = Analysis("claims.json", "tl_dyck.reproduction/5", "a reproduction")
+REPRODUCTION = Analysis("claims.json", "tl_dyck.reproduction/6", "a reproduction")
 
 #: Ours, by name: where each `Paper` is.
 PAPERS = {

@@ -106,13 +106,7 @@ class AutomatonTask:
         generator: torch.Generator | None = None,
         seed: SupportsIndex | None = None,
     ) -> Int[Tensor, "n pos"]:
-        """Draw strings: BOS, then symbols; shorter ones are filled up with BOS.
-
-        Args:
-            n: number of strings.
-            long: of `long_lengths`, as far as there are strings of a length.
-            generator: source of randomness, on the CPU.
-            seed: of a generator of its own, instead.
+        """As `Task.sample`; of `long_lengths`, as far as there are strings of a length.
 
         Raises:
             ValueError: both a generator and a seed are given, or neither; or there is no long
@@ -145,13 +139,7 @@ class AutomatonTask:
         return torch.from_numpy(found).to(tokens.device)
 
     def next_token_probs(self, tokens: Int[Tensor, "n pos"]) -> Float64[Tensor, "n pos d_vocab"]:
-        """The exact law of what follows each token of training strings, whose length is not known.
-
-        Args:
-            tokens: BOS first; prefixes of strings, maybe filled up with BOS.
-
-        Returns:
-            Probabilities; rows after which no training string goes on are 0.
+        """As `Task.next_token_probs`, of strings whose length is not known.
 
         Raises:
             DyckStringError: a string is no prefix of the language.

@@ -108,7 +108,7 @@ def test_the_variation_is_the_probes_own(few, folder):
     models = [load_model(done.evidence.run_folder("gpt", seed)) for seed in range(3)]
     found = done.evidence.variation("gpt", "mixed", layer=0)
     expected = attention_variation(
-        models, probe_strings(models[0].cfg.language, TINY_PAPER.data_seed)["mixed"]
+        models, probe_strings(models[0].cfg.language, TINY_PAPER.measurement.data_seed)["mixed"]
     )
     assert found.estimate.value == pytest.approx(expected.matched[0])
     assert found.baseline == pytest.approx(expected.random_baseline)
@@ -146,9 +146,11 @@ def test_the_command_says_what_is_not_usual(seeds):
     other = dataclasses.replace(done, paper=STACK_USE_2026)
     other.evidence.scale = STACK_USE_2026.scales["paper"]
     assert other.command == "tl-dyck reproduce --paper stack-use-2026 --scale paper"
-    scale = dataclasses.replace(done.paper.scales["quick"], name="quick, n_bootstrap=9, n_long=8")
+    scale = dataclasses.replace(
+        done.paper.scales["quick"], name="quick, n_bootstrap=9, to_the_end=8"
+    )
     done.evidence.scale = scale
-    said = "tl-dyck reproduce --scale quick --set n_bootstrap=9 --set n_long=8"
+    said = "tl-dyck reproduce --scale quick --set n_bootstrap=9 --set to_the_end=8"
     assert done.command == said
 
 

@@ -59,7 +59,7 @@ class Evidence:
     def mean(self, column: str, *groups: str) -> Estimate:
         """Mean of a measure over the models of some groups."""
         values = self.of(*groups)[column].dropna().to_numpy(float)
-        return mean(values, self.scale.n_bootstrap, self.scale.data_seed)
+        return mean(values, self.scale.n_bootstrap, self.scale.measurement.data_seed)
 
     def paired(self, column: str, group: str, other: str) -> tuple[np.ndarray, np.ndarray]:
         """A measure of two groups, seed by seed."""
@@ -95,7 +95,9 @@ class Evidence:
         key, scale = (group, string), self.scale
         if key not in self._layers:
             patterns = torch.from_numpy(self.patterns(group, string))
-            self._layers[key] = variation_by_layer(patterns, scale.n_bootstrap, scale.data_seed)
+            self._layers[key] = variation_by_layer(
+                patterns, scale.n_bootstrap, scale.measurement.data_seed
+            )
         return self._layers[key]
 
     def patterns(

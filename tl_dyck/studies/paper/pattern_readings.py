@@ -70,7 +70,7 @@ def _layers(evidence: Evidence, group: str) -> str:
 def random_baseline(evidence: Evidence) -> Measured:
     """The average over pairs of 40 patterns drawn at random, 16 causal rows: its 95 % range."""
     rows, n = 16, 40
-    generator = np.random.default_rng(evidence.scale.data_seed)
+    generator = np.random.default_rng(evidence.scale.measurement.data_seed)
     keep = np.tril(np.ones((rows, rows)))
     drawn = []
     for _ in range(200):
@@ -113,7 +113,9 @@ def longer_string(evidence: Evidence, group: str) -> Measured:
 
 def _over_pairs(evidence: Evidence, distance: Float[np.ndarray, "model model"]) -> Estimate:
     scale = evidence.scale
-    value, interval = mean_over_pairs(distance[..., None], scale.n_bootstrap, scale.data_seed)
+    value, interval = mean_over_pairs(
+        distance[..., None], scale.n_bootstrap, scale.measurement.data_seed
+    )
     low, high = interval[0]
     return Estimate(value=float(value[0]), low=float(low), high=float(high), n=len(distance))
 
@@ -167,7 +169,7 @@ def _bootstrapped(
     statistic: Callable[[Mapping[str, np.ndarray]], float],
 ) -> Estimate:
     """A statistic of models of several kinds, with seeds of each kind resampled."""
-    generator = np.random.default_rng(evidence.scale.data_seed)
+    generator = np.random.default_rng(evidence.scale.measurement.data_seed)
     sizes = {name: len(found) for name, found in patterns.items()}
     drawn = [
         statistic({name: generator.integers(size, size=size) for name, size in sizes.items()})

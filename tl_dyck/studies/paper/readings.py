@@ -95,7 +95,7 @@ def against_control(evidence: Evidence, control: str) -> Measured:
 
 def _difference(evidence: Evidence, after: np.ndarray, before: np.ndarray) -> Estimate:
     """Difference of means; of the same seeds, so that they are resampled in pairs."""
-    return mean(after - before, evidence.scale.n_bootstrap, evidence.scale.data_seed)
+    return mean(after - before, evidence.scale.n_bootstrap, evidence.scale.measurement.data_seed)
 
 
 def tied(evidence: Evidence, group: str) -> Measured:
@@ -118,7 +118,7 @@ def predicted(evidence: Evidence, group: str, forecast: str) -> Measured:
     parts = {"Measured": measured, "predicted": said, "mean distance": abs(measured - said)}
     scale = evidence.scale
     found = ", ".join(
-        f"{name} {mean(values, scale.n_bootstrap, scale.data_seed).text('.1%')}"
+        f"{name} {mean(values, scale.n_bootstrap, scale.measurement.data_seed).text('.1%')}"
         for name, values in parts.items()
     )
     return _correlation(evidence, said, measured, f"{found}; {len(rows)} models.")
@@ -132,7 +132,9 @@ def _correlation(
     clusters: np.ndarray | None = None,
 ) -> Measured:
     x, y = np.asarray(x, dtype=float), np.asarray(y, dtype=float)
-    found = correlation(x, y, evidence.scale.n_bootstrap, evidence.scale.data_seed, clusters)
+    found = correlation(
+        x, y, evidence.scale.n_bootstrap, evidence.scale.measurement.data_seed, clusters
+    )
     return Measured(estimate=found, reading=reading, correlation=True)
 
 
@@ -153,7 +155,7 @@ def violation_and_loss(evidence: Evidence) -> Measured:
     if not points:
         return Measured(estimate=mean([], 1), reading="No step has three checkpoints.")
     seeds = np.unique(np.concatenate([seed for seed, _, _ in points]))
-    generator = np.random.default_rng(evidence.scale.data_seed)
+    generator = np.random.default_rng(evidence.scale.measurement.data_seed)
     drawn = [
         _mean_tie(points, generator.choice(seeds, size=len(seeds)))
         for _ in range(min(evidence.scale.n_bootstrap, 1000))
@@ -243,7 +245,7 @@ def together(evidence: Evidence, groups: Sequence[str]) -> Measured:
     models = heads.groupby(["group", "seed"])[["accuracy", "accuracy_together"]]
     several = models.first()[models.size() > 1]
     lost = (several["accuracy"] - several["accuracy_together"]).to_numpy(float)
-    found = mean(lost, evidence.scale.n_bootstrap, evidence.scale.data_seed)
+    found = mean(lost, evidence.scale.n_bootstrap, evidence.scale.measurement.data_seed)
     reading = (
         f"{len(several)} models have two or more heads that can be replaced one at a time, at a "
         f"cost of at most {REPLACEABLE:.0%} each."

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, final
 
@@ -36,11 +36,8 @@ class Scale(Size):
         weights: λ of the contrastive regularisation, 0 among them: powers of ten.
         lengths: N, longest training strings for Theorem 2, besides the task's own.
         to_the_end: steps of groups that are not stopped early.
-        n_accuracy: strings for the closing accuracy in distribution.
-        n_long: strings at lengths 400–500.
-        n_strings: strings for the cross-entropy, and prefixes for replaced patterns.
         n_bootstrap: resamples for an interval.
-        data_seed: of everything that is measured.
+        measurement: on every model.
     """
 
     table_seeds: int = 3
@@ -48,21 +45,8 @@ class Scale(Size):
     weights: tuple[float, ...] = (0.0, 0.01, 0.1, 1.0)
     lengths: tuple[int, ...] = (8, 12, 18, 34)
     to_the_end: int = 600
-    n_accuracy: int = 1000
-    n_long: int = 200
-    n_strings: int = 500
     n_bootstrap: int = 2000
-    data_seed: int = 1_000_003
-
-    @property
-    def measurement(self) -> PaperMeasurement:
-        """The measurement made on every model."""
-        return PaperMeasurement(
-            n_accuracy=self.n_accuracy,
-            n_long=self.n_long,
-            n_strings=self.n_strings,
-            data_seed=self.data_seed,
-        )
+    measurement: PaperMeasurement = field(default_factory=PaperMeasurement)
 
     def sweep(self) -> Sweep:
         """The runs: a point for each group of models, with as many seeds as the group has."""
@@ -81,10 +65,8 @@ _PAPER = Scale(
     weights=(0.0, 0.001, 0.01, 0.1, 1.0),
     lengths=(6, 8, 12, 18, READ, 40, 60),
     to_the_end=2000,
-    n_accuracy=2000,
-    n_long=500,
-    n_strings=2000,
     n_bootstrap=4000,
+    measurement=PaperMeasurement(n_accuracy=2000, n_long=500, n_strings=2000),
 )
 
 #: Minutes, an hour or two, and the paper's 40 seeds.
