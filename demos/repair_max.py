@@ -167,9 +167,10 @@ HEAD = (
 def row(numbers: int, models: list[dict]) -> list[str]:
     inputs = [each["inputs"] for each in models]
     low = [each if isinstance(each, int) else each[0] * said.values**numbers for each in inputs]
+    exact = sum(isinstance(each, int) for each in inputs)
     run = [each for each in models if "run" in each]
     same = [
-        math.isclose(each["least"][1], each["run"][0], abs_tol=1e-5)
+        each["least"][0] - 1e-9 <= each["run"][0] <= each["least"][1] + 1e-9
         and each["inputs"] == each["run"][1]
         for each in run
     ]
@@ -180,7 +181,7 @@ def row(numbers: int, models: list[dict]) -> list[str]:
         str(len(models)),
         str(sum(each["random"] == 1 for each in models)),
         str(sum(each["wrong"][0] > 0 for each in models)),
-        f"{min(low):.2g} to {max(low):.2g}, {sum(isinstance(n, int) for n in inputs)} exactly",
+        f"{min(low):.2g} to {max(low):.2g}" + (", at least" if exact < len(inputs) else ""),
         f"{sum(same)} of {len(run)}" if run else "–",
         f"{mean([*map(np.mean, seconds)], 2000).text('.1f')}, at most {max(map(max, seconds))}",
         f"{mean(rounds, 2000).text('.1f')}",
