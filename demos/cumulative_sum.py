@@ -21,6 +21,7 @@ parser.add_argument("file", nargs="?", help="cumsum_model.pt")
 parser.add_argument("--steps", type=int, default=2000, help="of training, without a file")
 parser.add_argument("--length", type=int, default=20)
 parser.add_argument("--bits", type=int, nargs="*", default=[8, 7, 6])
+parser.add_argument("--seconds", type=float, default=60, help="at most, for a verdict")
 parser.add_argument("--proof", help="if it is right: a file for tl_dyck/certify/check_automaton.py")
 said = parser.parse_args()
 numbers = [*range(6), *range(-5, 0)]  # token v mod 11 is the number v
@@ -65,7 +66,7 @@ else:
     assert not [name for name in ignored.missing_keys if "mask" not in name and "IGN" not in name]
 
 # %% Is it right on every sequence, at all positions?
-found = certify_language(model, task, range(1, said.length + 1), time_limit=60)
+found = certify_language(model, task, range(1, said.length + 1), time_limit=said.seconds)
 print(found)
 for row in found.by_length:
     print(f"{row.length:>2} numbers: {row.prefixes:>24,} sequences, least margin {row.margin}")
@@ -82,5 +83,9 @@ for bits in said.bits:
         for weight in rounded.parameters():
             step = (weight.abs().max() / (2 ** (bits - 1) - 1)).clamp(min=1e-30)
             weight.copy_((weight / step).round() * step)
+    found = certify_language(rounded, task, range(1, said.length + 1), time_limit=said.seconds)
     print(f"{bits} bits:")
-    print(certify_language(rounded, task, range(1, said.length + 1), time_limit=60))
+    print(found)
+    for row in found.by_length:
+        if row.wrong:
+            print(f"{row.length:>2} numbers: wrong on a share of {row.error}")

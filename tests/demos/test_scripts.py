@@ -115,11 +115,18 @@ def test_next_words(run, tmp_path):
     assert "1 word mistyped" in printed
 
 
-def test_repair_max(run):
-    few = ["--numbers", 3, "--values", 4, "--width", 8, "--steps", 60, "--rounds", 3]
-    printed = run("repair_max.py", *few)
-    assert "round 1: " in printed
-    assert "max of 3, length 3" in printed
+def test_repair_max(run, tmp_path):
+    """Running all inputs says what deciding says; what is done is not done again."""
+    few = ["--values", 5, "--width", 8, "--steps", 30, "--rounds", 2, "--out", tmp_path]
+    first = run("repair_max.py", "--numbers", 3, 4, "--seeds", 2, *few)
+    again = run("repair_max.py", "--numbers", 3, 4, "--seeds", 2, *few)
+    assert (first.count("round 1: "), again.count("round 1: ")) == (4, 0)
+    (rows,) = _tables(again)
+    assert rows == _tables(first)[0]
+    assert [row["as when all are run"] for row in rows] == ["2 of 2", "2 of 2"]
+    for numbers in (3, 4):
+        kept = json.loads((tmp_path / f"max-{numbers}-width-8.json").read_text())
+        assert all(each["inputs"] == each["run"][1] > 0 for each in kept.values())
 
 
 def test_ablate_any_model(run, tmp_path, monkeypatch):

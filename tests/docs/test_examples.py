@@ -101,6 +101,23 @@ RUN = {
     "tl-dyck certify-language results/study:minimal-onehot/seed-0 -n 28 --sample 450": Run(
         "-n 6", PROVED_OR_NOT, ("450", "12")
     ),
+    "tl-dyck train gpt-learned --seeds 8 --steps 3000 --set model.n_layers=1 "
+    "--set training.min_steps=3000 --out positions/gpt-learned": Run(
+        f"{SHORT} --seeds 1", instead=("min_steps=3000", "min_steps=2")
+    ),
+    "tl-dyck train gpt-linear --seeds 8 --steps 1000 --set model.n_layers=1 "
+    "--set training.min_steps=1000 --out positions/gpt-linear": Run(
+        f"{SHORT} --seeds 1", instead=("min_steps=1000", "min_steps=2")
+    ),
+    "tl-dyck certify-language positions/gpt-learned/seed-0 --length 28 --until refuted": Run(
+        "--length 6", PROVED_OR_NOT, ("positions/gpt-learned", "results/train/dyck-2-4/gpt")
+    ),
+    "tl-dyck certify-language positions/gpt-learned/seed-0 --shortest 28 --length 28 "
+    "--until refuted": Run(
+        "--shortest 6 --length 6",
+        PROVED_OR_NOT,
+        ("positions/gpt-learned", "results/train/dyck-2-4/gpt"),
+    ),
     "tl-dyck report results/study": AS_IT_IS,
     "tl-dyck sweep depth.yaml": Run("--jobs 1"),
     "tl-dyck sweep FILE.yaml": Run("--jobs 1"),
