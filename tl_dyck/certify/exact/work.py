@@ -56,7 +56,7 @@ class Work:
         asked = len(parts[0].rivals)
         if asked <= MANY:
             return _FEW_STRINGS
-        bound = self.to_range() + self.to_minimise(MANY) + self.to_screen(asked)
+        bound = self.to_range(1) + self.to_minimise(MANY) + self.to_screen(asked)
         return min(max(_FEW_STRINGS, _PATIENCE * bound / self.to_run(asked)), _MOST_STRINGS)
 
     def enough(self, parts: Sequence[Part], waiting: Sequence[Part]) -> bool:
@@ -79,13 +79,17 @@ class Work:
         length = len(self.graph.level_nodes)
         return 3 * length * inner + products + 40 * (config.d_model + hidden)
 
-    def to_range(self) -> int:
-        """The ranges of one part: of each coordinate that a norm or an activation sees, by head."""
+    def to_range(self, n_parts: int) -> int:
+        """The ranges of some parts: of each coordinate that a norm or an activation sees, by head.
+
+        What symbols add to a coordinate is found once for all of them.
+        """
         config = self.network.config
         norms = (config.ln_c, config.ln_mid, config.ln2, config.ln_final)
         coordinates = config.d_model * sum(norm is not None for norm in norms) + self._hidden
-        swept = len(self.graph.symbols.tokens) * config.d_head + self._costs
-        return _CALLS + _SWEPT * coordinates * config.n_heads * swept
+        product = len(self.graph.symbols.tokens) * config.d_head
+        swept = n_parts * _SWEPT * self._costs
+        return n_parts * _CALLS + coordinates * config.n_heads * (product + swept)
 
     def to_screen(self, n_objectives: int) -> int:
         """Looking through many objectives: some passes over as many columns of weights."""
